@@ -1,0 +1,35 @@
+"""minillm: an LLM inference engine to read, run and measure.
+
+from minillm import LLM, SamplingParams
+
+llm = LLM(model="smollm2-135m")
+output = llm.generate("The capital of France is", SamplingParams(max_tokens=16))[0]
+print(output.text, output.timeline.phases())
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from minillm.config import EngineConfig
+    from minillm.engine import Engine
+    from minillm.llm import LLM
+    from minillm.request import RequestOutput, SamplingParams
+
+__version__ = "0.1.0"
+__all__ = ["LLM", "Engine", "EngineConfig", "RequestOutput", "SamplingParams"]
+
+_HOMES = {
+    "LLM": "minillm.llm",
+    "Engine": "minillm.engine",
+    "EngineConfig": "minillm.config",
+    "RequestOutput": "minillm.request",
+    "SamplingParams": "minillm.request",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import on first use (PEP 562): `import minillm` and `minillm --help` do not wait for torch."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'minillm' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)

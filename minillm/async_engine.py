@@ -1,0 +1,313 @@
+"""The engine in a thread of its own, with a stream for each request.
+
+The thread owns the engine: nobody else touches it. Everything that others want done is a command on a
+queue, carried out between two steps; so an abort or a stop takes effect within one step. What others
+want to see is an immutable snapshot, published a few times a second.
+"""
+
+import asyncio
+import queue
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import Future
+from typing import Any
+
+from minillm.clock import Clock, WallClock
+from minillm.config import EngineConfig
+from minillm.engine import Engine
+from minillm.errors import EngineDeadError
+from minillm.models.loader import LoadedModel, load_model
+from minillm.observe.snapshot import EngineSnapshot, RequestView, take_snapshot
+from minillm.prompts import Prompt
+from minillm.request import RequestOutput, SamplingParams
+
+PUBLISH_INTERVAL_S = 1 / 10
+"""Snapshots are taken at most this often while steps run: a little above a dashboard's frame rate."""
+
+WEIGHT_FIELDS = ("model", "dtype", "device", "load_format")
+"""Config fields that decide the weights in memory; a change in others needs no loading."""
+
+Sink = Callable[[RequestOutput | Exception], None]
+"""Where a request's outputs go; an exception ends the stream."""
+
+
+class RequestStream:
+    """The outputs of one request, as they come. Iterate over it, or wait for `result()`."""
+
+    def __init__(
+        self, request_id: str, outputs: "queue.SimpleQueue[RequestOutput | Exception]", thread: "EngineThread"
+    ) -> None:
+        self.request_id = request_id
+        self._outputs = outputs
+        self._thread = thread
+        self._last: RequestOutput | None = None
+
+    def __iter__(self) -> Iterator[RequestOutput]:
+        while self._last is None or not self._last.finished:
+            yield self._next(timeout=None)
+
+    def result(self, timeout: float | None = None) -> RequestOutput:
+        """Wait for the final output, at most `timeout` seconds for each step of it.
+
+        Raises:
+            TimeoutError: nothing came in time; the request is still in flight.
+            EngineDeadError: the engine thread has stopped.
+        """
+        while self._last is None or not self._last.finished:
+            self._next(timeout)
+        return self._last
+
+    def abort(self) -> None:
+        """End the request within one step; the stream then ends with FinishReason.ABORT."""
+        self._thread.abort(self.request_id)
+
+    def _next(self, timeout: float | None) -> RequestOutput:
+        try:
+            item = self._outputs.get(timeout=timeout)
+        except queue.Empty:
+            raise TimeoutError(f"{self.request_id}: no output for {timeout} s") from None
+        if isinstance(item, Exception):
+            raise item
+        if item.finished:
+            # The reader is the client here: the last byte is accepted when it takes the last output.
+            for completion in item.completions:
+                completion.timeline.accept(self._thread.clock.now())
+        self._last = item
+        return item
+
+
+class EngineThread:
+    """A daemon thread that steps an engine while there is work, and sleeps while there is none.
+
+    Args:
+        config: the engine's configuration.
+        model: weights in memory; None loads `config.model` here, in the calling thread.
+        clock: the one source of time; None = the wall clock.
+    """
+
+    def __init__(self, config: EngineConfig, model: LoadedModel | None = None, *, clock: Clock | None = None) -> None:
+        self.clock = clock or WallClock()
+        self.model = model or load_model(config)
+        self._engine = Engine(config, self.model, clock=self.clock)
+        self._commands: queue.SimpleQueue[tuple[Callable[[], Any], Future]] = queue.SimpleQueue()
+        self._sinks: dict[str, Sink] = {}
+        self._views: dict[int, RequestView] = {}
+        self._snapshot = take_snapshot(self._engine, self._views)
+        self._stopping = False
+        self._closed = False
+        self._closing = threading.Lock()
+        self._death: Exception | None = None
+        self._thread = threading.Thread(target=self._run, name="minillm-engine", daemon=True)
+        self._thread.start()
+
+    # ---------------------------------------------------------------- from any thread
+
+    @property
+    def config(self) -> EngineConfig:
+        return self._engine.config
+
+    def submit(
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        *,
+        priority: int = 0,
+        request_id: str | None = None,
+    ) -> RequestStream:
+        """Queue a request; its arrival is now. Returns once the engine has taken it, within a step.
+
+        Raises:
+            RequestError: it cannot be served.
+            EngineDeadError: the engine thread has stopped.
+        """
+        outputs: queue.SimpleQueue[RequestOutput | Exception] = queue.SimpleQueue()
+        request_id = self.subscribe(prompt, params, outputs.put, priority=priority, request_id=request_id)
+        return RequestStream(request_id, outputs, self)
+
+    def subscribe(
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None,
+        sink: Sink,
+        *,
+        priority: int = 0,
+        request_id: str | None = None,
+    ) -> str:
+        """Like :meth:`submit`, but each output is passed to `sink`, in the engine thread. Returns the id."""
+        return self.offer(prompt, params, sink, priority=priority, request_id=request_id).result()
+
+    def offer(
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None,
+        sink: Sink,
+        *,
+        priority: int = 0,
+        request_id: str | None = None,
+    ) -> "Future[str]":
+        """Like :meth:`subscribe`, but never waits: the future gives the id, or raises the refusal.
+
+        An open-loop client needs this: one that waits for a busy engine sends late, and measures too little.
+        """
+        arrival = self.clock.now()
+
+        def add() -> str:
+            added = self._engine.add_request(prompt, params, request_id=request_id, priority=priority, arrival=arrival)
+            self._sinks[added] = sink
+            return added
+
+        return self._send(add)
+
+    def abort(self, request_id: str) -> None:
+        """End a request within one step. Unknown ids are fine: it may just have finished."""
+        self._send(lambda: self._dispatch([self._engine.abort(request_id)]))
+
+    def abort_all(self) -> None:
+        """End every request within one step, and wait until that is done."""
+        self._call(lambda: self._dispatch(self._engine.abort_all()))
+
+    def reconfigure(self, config: EngineConfig) -> None:
+        """Abort everything and go on with a new engine; the weights are kept if they still fit.
+
+        Raises:
+            ConfigError, ModelError: the new configuration cannot be built; the old engine stays.
+        """
+        same_weights = all(getattr(config, name) == getattr(self.config, name) for name in WEIGHT_FIELDS)
+        model = self.model if same_weights else load_model(config)
+        self._call(lambda: self._replace_engine(config, model))
+
+    def reset(self) -> None:
+        """Abort everything and start over with an empty cache and an empty history."""
+        self.reconfigure(self.config)
+
+    def snapshot(self) -> EngineSnapshot:
+        """The last published look at the engine. Costs nothing, never waits."""
+        return self._snapshot
+
+    def stop(self) -> None:
+        """Abort everything and end the thread, within one step."""
+        if self._thread.is_alive():
+            self._send(self._begin_stop)
+            self._thread.join()
+
+    def __enter__(self) -> "EngineThread":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _send(self, command: Callable[[], Any]) -> Future:
+        reply: Future = Future()
+        with self._closing:
+            if self._closed:
+                reply.set_exception(self._dead_error())
+            else:
+                self._commands.put((command, reply))
+        return reply
+
+    def _call(self, command: Callable[[], Any]) -> Any:
+        return self._send(command).result()
+
+    def _dead_error(self) -> EngineDeadError:
+        error = EngineDeadError(f"the engine thread has stopped: {self._death or 'stop() was called'}")
+        error.__cause__ = self._death
+        return error
+
+    # ---------------------------------------------------------------- in the engine thread
+
+    def _run(self) -> None:
+        published = self.clock.now()
+        try:
+            while not self._stopping:
+                self._obey(wait=not self._engine.has_unfinished)
+                if self._engine.has_unfinished:
+                    self._dispatch(self._engine.step())
+                idle = not self._engine.has_unfinished
+                if idle or self.clock.now() - published >= PUBLISH_INTERVAL_S:
+                    self._publish()
+                    published = self.clock.now()
+        except Exception as error:  # a bug in the engine: nobody may wait for ever
+            self._death = error
+        self._close()
+
+    def _obey(self, wait: bool) -> None:
+        """Carry out the commands that have come; with nothing else to do, wait for one."""
+        while wait or not self._commands.empty():
+            command, reply = self._commands.get()
+            try:
+                reply.set_result(command())
+            except Exception as error:
+                reply.set_exception(error)
+            wait = False
+
+    def _dispatch(self, outputs: list[RequestOutput | None]) -> None:
+        for output in filter(None, outputs):
+            finished = output.finished
+            sink = self._sinks.pop(output.request_id) if finished else self._sinks[output.request_id]
+            sink(output)
+
+    def _replace_engine(self, config: EngineConfig, model: LoadedModel) -> None:
+        engine = Engine(config, model, clock=self.clock)
+        self._dispatch(self._engine.abort_all())
+        self._engine, self.model = engine, model
+        self._views.clear()
+        self._publish()
+
+    def _publish(self) -> None:
+        self._snapshot = take_snapshot(self._engine, self._views)
+
+    def _begin_stop(self) -> None:
+        self._dispatch(self._engine.abort_all())
+        self._stopping = True
+
+    def _close(self) -> None:
+        """Nobody is left waiting: end the streams, refuse the commands that came too late."""
+        error = self._dead_error()
+        for sink in self._sinks.values():
+            sink(error)
+        self._sinks.clear()
+        self._publish()
+        with self._closing:
+            self._closed = True
+            while not self._commands.empty():
+                self._commands.get()[1].set_exception(error)
+
+
+class AsyncEngine:
+    """The engine for asyncio: an async iterator for each request, which never blocks the event loop."""
+
+    def __init__(self, thread: EngineThread) -> None:
+        self.thread = thread
+
+    async def generate(
+        self, prompt: Prompt, params: SamplingParams | None = None, *, priority: int = 0, request_id: str | None = None
+    ) -> AsyncIterator[RequestOutput]:
+        """Yield outputs as they come. Leaving the loop early, or being cancelled, aborts the request."""
+        loop = asyncio.get_running_loop()
+        outputs: asyncio.Queue[RequestOutput | Exception] = asyncio.Queue()
+
+        def deliver(item: RequestOutput | Exception) -> None:
+            loop.call_soon_threadsafe(outputs.put_nowait, item)
+
+        submitted = asyncio.ensure_future(
+            asyncio.to_thread(self.thread.subscribe, prompt, params, deliver, priority=priority, request_id=request_id)
+        )
+        try:
+            request_id = await asyncio.shield(submitted)
+        except asyncio.CancelledError:  # the request may reach the engine after we have left
+            submitted.add_done_callback(lambda done: done.exception() or self.thread.abort(done.result()))
+            raise
+        finished = False
+        try:
+            while not finished:
+                item = await outputs.get()
+                if isinstance(item, Exception):
+                    raise item
+                finished = item.finished
+                if finished:
+                    for completion in item.completions:
+                        completion.timeline.accept(self.thread.clock.now())
+                yield item
+        finally:
+            if not finished:
+                self.thread.abort(request_id)

@@ -1,0 +1,240 @@
+"""The `minillm` command. With `--json`, standard output is one JSON object; all else goes to standard error."""
+
+import json
+import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+from minillm.bench.cli import bench
+from minillm.errors import ConfigError, MinillmError, RequestError, UnknownModelError
+
+# Torch and transformers take seconds to import, so each command imports what it needs.
+if TYPE_CHECKING:
+    from minillm.config import EngineConfig
+    from minillm.request import RequestOutput, SamplingParams
+    from minillm.timeline import Timeline
+
+app = typer.Typer(
+    help="Serve a language model, and see where the time goes.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command()(bench)
+
+Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
+Model = Annotated[str, typer.Option(help="Short name, local folder, GGUF file or Hub id.")]
+MaxTokens = Annotated[int, typer.Option(help="Most output tokens.")]
+Temperature = Annotated[float, typer.Option(help="0 = always the likeliest token.")]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="FIELD=VALUE", help="An EngineConfig field, e.g. block_size=32; may be repeated."),
+]
+Sample = Annotated[
+    list[str] | None,
+    typer.Option("--sample", metavar="FIELD=VALUE", help="A SamplingParams field, e.g. top_p=0.9; may be repeated."),
+]
+
+
+def main() -> None:
+    """Entry point. What minillm raises on purpose is shown as one message, with exit status 2."""
+    try:
+        app()
+    except MinillmError as error:
+        _fail(str(error))
+
+
+def _fail(message: str) -> NoReturn:
+    print(f"minillm: {message}", file=sys.stderr)
+    sys.exit(2)
+
+
+@app.command()
+def pull(
+    model: Annotated[str, typer.Argument(help="Short name, GGUF file or Hub id.")] = "smollm2-135m",
+    force: Annotated[bool, typer.Option(help="Fetch a short-named model anew, e.g. after damage.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Fetch a model and convert it, once."""
+    from minillm.models import pull as fetching
+    from minillm.models.checkpoints import resolve
+
+    if force and model not in fetching.EMBEDDED_MODELS:
+        raise UnknownModelError(f"--force works for short names: {', '.join(fetching.EMBEDDED_MODELS)}")
+    path = fetching.pull(model, force=True) if force else resolve(model)
+    if as_json:
+        print(json.dumps({"model": model, "path": str(path)}))
+    else:
+        print(path)
+
+
+@app.command()
+def doctor(as_json: Json = False) -> None:
+    """Look for what minillm uses, and say how to get what is missing. Exit status 1 if it cannot work."""
+    from minillm.doctor import examine
+
+    checks = examine()
+    healthy = all(check.status != "bad" for check in checks)
+    if as_json:
+        print(json.dumps({"ok": healthy, "checks": [asdict(check) for check in checks]}, indent=2))
+    else:
+        for check in checks:
+            mark = {"ok": "+", "absent": "-", "bad": "!"}[check.status]
+            fix = f"  ->  {check.fix}" if check.fix else ""
+            print(f"{mark} {check.name:20} {check.found}{fix}")
+    raise typer.Exit(0 if healthy else 1)
+
+
+@app.command()
+def generate(
+    prompts: Annotated[list[str], typer.Argument(help="One or more; they run together.")],
+    model: Model = "smollm2-135m",
+    max_tokens: MaxTokens = 128,
+    temperature: Temperature = 0.0,
+    chat_template: Annotated[bool, typer.Option("--chat", help="Put each prompt in the chat template.")] = False,
+    engine_fields: Set = None,
+    sampling_fields: Sample = None,
+    as_json: Json = False,
+) -> None:
+    """Continue the prompts; then say how long each phase took."""
+    config, params = _settings(model, max_tokens, temperature, engine_fields, sampling_fields)
+    from minillm.llm import LLM
+
+    llm = LLM(**config.model_dump(exclude_unset=True))
+    inputs = [[{"role": "user", "content": prompt}] for prompt in prompts] if chat_template else prompts
+    outputs = llm.generate(inputs, params, use_tqdm=sys.stderr.isatty())
+    if as_json:
+        results = [output_as_dict(output) for output in outputs]
+        print(json.dumps({"config": config.model_dump(), "sampling": params.model_dump(), "outputs": results}))
+        return
+    for prompt, output in zip(prompts, outputs):
+        for completion in output.completions:
+            print(completion.text if chat_template else prompt + completion.text, flush=True)
+            print(phase_line(completion.timeline), file=sys.stderr)
+
+
+@app.command()
+def chat(
+    model: Model = "smollm2-135m",
+    max_tokens: MaxTokens = 512,
+    temperature: Temperature = 0.7,
+    system: Annotated[str | None, typer.Option(help="System message.")] = None,
+    engine_fields: Set = None,
+    sampling_fields: Sample = None,
+    as_json: Annotated[bool, typer.Option("--json", help="At the end, the whole talk as one JSON object.")] = False,
+) -> None:
+    """Talk with the model; each answer streams, then says how long each phase took."""
+    config, params = _settings(model, max_tokens, temperature, engine_fields, sampling_fields)
+    from minillm.async_engine import EngineThread
+
+    screen = sys.stderr if as_json else sys.stdout
+
+    def show(text: str) -> None:
+        print(text, end="", file=screen, flush=True)
+
+    opening = [{"role": "system", "content": system}] if system else []
+    messages, turns = list(opening), []
+    with EngineThread(config) as engine:
+        show("Ctrl-C ends an answer, /reset starts over, Ctrl-D leaves.\n")
+        while line := _read_line(show):
+            if line == "/reset":
+                messages = list(opening)
+                continue
+            messages.append({"role": "user", "content": line})
+            try:
+                output = _stream_answer(engine, messages, params, show)
+            except RequestError as error:  # the talk has outgrown the context window, for one
+                messages.pop()
+                show(f"{error}\n/reset starts over.\n")
+                continue
+            messages.append({"role": "assistant", "content": output.text})
+            turns.append({"user": line, **output_as_dict(output)})
+            show(f"\n[{phase_line(output.timeline)}]\n")
+    if as_json:
+        print(json.dumps({"config": config.model_dump(), "sampling": params.model_dump(), "turns": turns}))
+
+
+def _read_line(show: Any) -> str:
+    """The user's next line; empty when there is none left."""
+    while True:
+        show("> ")
+        line = sys.stdin.readline()
+        if not line or line.strip():
+            return line.strip()
+
+
+def _stream_answer(engine: Any, messages: list[dict[str, str]], params: "SamplingParams", show: Any) -> "RequestOutput":
+    """Print text as it comes, and return the finished output. Ctrl-C aborts this answer only."""
+    stream = engine.submit(messages, params)
+    shown = 0
+    try:
+        for output in stream:
+            show(output.text[shown:])
+            shown = len(output.text)
+        return output
+    except KeyboardInterrupt:
+        stream.abort()
+        return stream.result()
+
+
+def _settings(
+    model: str, max_tokens: int, temperature: float, engine_fields: list[str] | None, sampling_fields: list[str] | None
+) -> tuple["EngineConfig", "SamplingParams"]:
+    """The validated configuration and sampling parameters; `--set` and `--sample` win over named options."""
+    from minillm.config import EngineConfig
+    from minillm.request import SamplingParams
+
+    config = EngineConfig(**{"model": model, **parse_fields(engine_fields, "--set")})
+    chosen = {"max_tokens": max_tokens, "temperature": temperature, **parse_fields(sampling_fields, "--sample")}
+    return config, SamplingParams(**chosen)
+
+
+def parse_fields(assignments: list[str] | None, option: str) -> dict[str, Any]:
+    """`["block_size=32", "batching=static"]` to a dict. Values are JSON; what is not JSON is a string.
+
+    Raises:
+        ConfigError: there is no `=`.
+    """
+    fields: dict[str, Any] = {}
+    for assignment in assignments or []:
+        name, equals, text = assignment.partition("=")
+        if not equals or not name:
+            raise ConfigError(f"{option} wants FIELD=VALUE, such as {option} seed=7; got {assignment!r}")
+        try:
+            fields[name] = json.loads(text)
+        except json.JSONDecodeError:
+            fields[name] = text
+    return fields
+
+
+def output_as_dict(output: "RequestOutput") -> dict[str, Any]:
+    """A finished request, with its times in seconds, ready for JSON."""
+    return {
+        "request_id": output.request_id,
+        "prompt": output.prompt,
+        "num_prompt_tokens": len(output.prompt_token_ids),
+        "num_cached_tokens": output.num_cached_tokens,
+        "completions": [
+            {
+                "text": completion.text,
+                "token_ids": completion.token_ids,
+                "finish_reason": completion.finish_reason,
+                "logprobs": completion.logprobs and [asdict(logprob) for logprob in completion.logprobs],
+                "phases": completion.timeline.phases(),
+                "e2e": completion.timeline.e2e,
+                "ttft": completion.timeline.ttft,
+                "tpot": completion.timeline.tpot,
+                "itl": completion.timeline.itl,
+            }
+            for completion in output.completions
+        ],
+    }
+
+
+def phase_line(timeline: "Timeline") -> str:
+    """`queue 0 ms | prefill 41 ms | ...`, then the number of tokens and their rate while decoding."""
+    phases = " | ".join(f"{name.replace('_', ' ')} {1000 * s:.1f} ms" for name, s in timeline.phases().items())
+    rate = f", {1 / timeline.tpot:.0f} tok/s" if timeline.tpot else ""
+    return f"{phases} | {timeline.num_tokens} tokens{rate}"

@@ -1,0 +1,117 @@
+"""EngineConfig: one frozen, validated object; each serving technique is one field.
+
+"Off" is a limiting value, not a branch: a prefix cache that never finds anything, a reservation
+that takes the whole window. Unknown fields are errors, never ignored.
+"""
+
+import difflib
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from minillm.errors import ConfigError
+
+
+class StrictModel(BaseModel):
+    """Frozen, no unknown fields, no NaN; `_error` is the typed error that a bad field raises."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    _error: type[Exception] = ValueError
+
+    def __init__(self, **fields: Any) -> None:
+        try:
+            super().__init__(**fields)
+        except ValidationError as error:
+            raise type(self)._error_type()(explain(type(self), error)) from None
+
+    @classmethod
+    def _error_type(cls) -> type[Exception]:
+        return cls.__private_attributes__["_error"].default
+
+    def replace(self, **changes: Any) -> "StrictModel":
+        """A validated copy with some fields changed."""
+        return type(self)(**{**self.model_dump(exclude_unset=True), **changes})
+
+
+def explain(model: type[BaseModel], error: ValidationError) -> str:
+    """One line per bad field: its name, what is wrong, and the field that was probably meant."""
+    lines = []
+    for problem in error.errors():
+        name = ".".join(str(part) for part in problem["loc"]) or model.__name__
+        if problem["type"] == "extra_forbidden":
+            close = difflib.get_close_matches(name, model.model_fields, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"fields: {', '.join(model.model_fields)}"
+            lines.append(f"{model.__name__} has no field {name!r}: {hint}")
+        else:
+            message = problem["msg"].removeprefix("Value error, ")
+            lines.append(f"{name}: {message} (got {problem.get('input')!r})" if problem["loc"] else message)
+    return "\n".join(lines)
+
+
+class EngineConfig(StrictModel):
+    """Everything that decides how the engine serves. Defaults are what one would deploy on this machine."""
+
+    _error: type[Exception] = ConfigError
+
+    model: str = Field("smollm2-135m", description="short name, local folder, GGUF file or Hub id")
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
+        "auto", description="weights, activations and KV; auto = the checkpoint's own, bfloat16 on a CPU"
+    )
+    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto = cuda where there is one")
+    load_format: Literal["auto", "dummy"] = Field(
+        "auto", description="dummy = random weights of the config's shape, for speed work"
+    )
+    max_model_len: int | None = Field(None, gt=1, description="longest prompt + output, tokens; None = the model's")
+    seed: int = Field(0, description="seeds the requests that bring no seed of their own")
+
+    batching: Literal["continuous", "static", "none"] = Field(
+        "continuous", description="static = a batch is admitted whole and closed until its last member ends"
+    )
+    max_num_seqs: int = Field(32, ge=1, description="seats: requests that run at once")
+    max_num_batched_tokens: int = Field(1024, ge=1, description="token budget of one step")
+    enable_chunked_prefill: bool = Field(
+        True, description="a long prompt may take several steps; off = whole in one, even one over the budget"
+    )
+    long_prefill_token_threshold: int | None = Field(
+        None, ge=1, description="most prompt tokens one request gets per step; None = the budget"
+    )
+    scheduling_order: Literal["fcfs", "shortest_prompt", "priority", "two_lane"] = Field(
+        "fcfs", description="who is admitted first among the waiting"
+    )
+    two_lane_threshold: int = Field(
+        512, ge=1, description="two_lane: longer prompts take the slow lane"
+    )
+
+    enable_prefix_caching: bool = Field(True, description="reuse KV blocks of an equal prompt prefix")
+    kv_reservation: Literal["on_demand", "max_len"] = Field(
+        "on_demand", description="max_len = every request reserves the whole window up front"
+    )
+    block_size: int = Field(16, ge=1, description="tokens per KV block")
+    num_kv_blocks: int | None = Field(None, ge=1, description="KV pool size in blocks")
+    kv_cache_memory_gb: float | None = Field(
+        None,
+        gt=0,
+        description="KV pool size in GB (1e9 bytes); the default is 1 GB on a CPU, 85% of free memory on a GPU",
+    )
+    preemption: Literal["recompute", "swap"] = Field(
+        "recompute", description="what happens to a request whose KV blocks are taken away"
+    )
+    swap_space_gb: float = Field(0.5, gt=0, description="host memory for swapped-out KV, GB")
+
+    attention_backend: Literal["auto", "eager", "sdpa"] = Field("auto", description="eager = the textbook one")
+    compile: bool = Field(False, description="torch.compile the decode step; slow to start, faster to run")
+
+    max_queue_len: int | None = Field(None, ge=1, description="waiting requests before new ones are refused")
+    queue_timeout_s: float | None = Field(None, gt=0, description="longest wait in the queue, seconds")
+    max_prompt_tokens: int | None = Field(None, ge=1, description="longest prompt admitted, tokens")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "EngineConfig":
+        if self.max_num_batched_tokens < self.max_num_seqs:
+            raise ValueError(
+                f"max_num_batched_tokens ({self.max_num_batched_tokens}) must be at least max_num_seqs "
+                f"({self.max_num_seqs}), or some running requests would get no token in a step"
+            )
+        if self.num_kv_blocks is not None and self.kv_cache_memory_gb is not None:
+            raise ValueError("num_kv_blocks and kv_cache_memory_gb both set the size of the KV pool: give one")
+        return self

@@ -1,0 +1,154 @@
+"""Token ids to text, one token at a time, without ever showing half a character.
+
+Three things make this harder than decoding each token alone:
+
+- A character can span tokens. Byte-level vocabularies cut one emoji into up to four tokens, and
+  decoding some of its bytes gives U+FFFD, the replacement character.
+- A token's text depends on its left neighbour. SentencePiece-style decoders drop the space that
+  starts a text, so "hello", decoded alone, has lost the space it has after "I say".
+- A stop string can span tokens. Text that may be its beginning must wait.
+
+The method is the two offsets of Hugging Face's text-generation-inference and of vLLM: decode a short
+window of tokens, [prefix, end), whose head [prefix, read) has been released before and is there only
+as left context; what the text has gained on that head is new. The window moves on with every
+release, so a token costs the same however long the output is.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+REPLACEMENT = "\ufffd"
+CONTEXT_TOKENS = 5
+"""Prompt tokens decoded as left context of the first output token."""
+MAX_PENDING_TOKENS = 4
+"""UTF-8 takes at most 4 bytes, and a token has at least one: more cannot be the same character."""
+
+
+class TextDecoder(Protocol):
+    """The one method needed of a tokenizer; Hugging Face's `tokenizers` and `transformers` both have it."""
+
+    def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool) -> str: ...
+
+
+class Detokenizer:
+    """The growing text of one output.
+
+    For byte-level vocabularies everything released, in sum, is exactly `tokenizer.decode(all tokens)`.
+    For SentencePiece-style ones it is the text as it continues the prompt, leading space included.
+    """
+
+    def __init__(
+        self,
+        tokenizer: TextDecoder | None,
+        prompt_token_ids: Sequence[int],
+        stop: tuple[str, ...] = (),
+        skip_special_tokens: bool = True,
+    ) -> None:
+        """
+        Args:
+            tokenizer: None for models without one (random weights): the text stays empty.
+            prompt_token_ids: only the last few are read, as left context.
+            stop: strings that end the text; neither they nor anything after them is released.
+            skip_special_tokens: leave tokens such as <|im_end|> out of the text.
+        """
+        # The Rust tokenizer behind a transformers one: faster, and it never tidies up spaces, which
+        # would change text already released.
+        self._tokenizer = getattr(tokenizer, "backend_tokenizer", tokenizer)
+        self._skip_special_tokens = skip_special_tokens
+        self._stop = stop
+        self._window = list(prompt_token_ids[-CONTEXT_TOKENS:])
+        self._window_text = self._decode(self._window)
+        if self._window_text.endswith(REPLACEMENT):  # a prompt cut inside a character is no context
+            self._window, self._window_text = [], ""
+        self._read = len(self._window)
+        """Tokens of the window whose text has been taken."""
+        self._taken = len(self._window_text)
+        """Characters of the window's text that have been taken."""
+        self._held = ""
+        """Taken, but not released: it may be the beginning of a stop string."""
+        self._released: list[str] = []
+
+        self.num_tokens = 0
+        """Output tokens consumed. Less than were appended if a stop string matched before the last."""
+        self.stopped_by: str | None = None
+        """The stop string that matched; of several, the one that was complete first."""
+
+    @property
+    def text(self) -> str:
+        """Everything released so far."""
+        if len(self._released) > 1:
+            self._released = ["".join(self._released)]
+        return self._released[0] if self._released else ""
+
+    def append(self, token_ids: Sequence[int]) -> str:
+        """Take the next output tokens; return the text they release, which may be "".
+
+        Once a stop string has matched, tokens after the one that completed it are not consumed:
+        `num_tokens` tells the engine where to cut its list.
+        """
+        released = []
+        for token_id in token_ids:
+            if self.stopped_by is not None:
+                break
+            self.num_tokens += 1
+            released.append(self._release(self._take(token_id)))
+        return "".join(released)
+
+    def finish(self) -> str:
+        """No more tokens will come: return what was held back. A character cut short becomes U+FFFD."""
+        if self.stopped_by is not None:
+            return ""
+        rest = self._release(self._window_text[self._taken :])
+        self._taken = len(self._window_text)
+        held, self._held = self._held, ""
+        if self.stopped_by is None:
+            self._released.append(held)
+            rest += held
+        return rest
+
+    def _decode(self, token_ids: Sequence[int]) -> str:
+        if self._tokenizer is None:
+            return ""
+        return self._tokenizer.decode(token_ids, skip_special_tokens=self._skip_special_tokens)
+
+    def _take(self, token_id: int) -> str:
+        """Move the window over one more token; return the text that is certain by now."""
+        text = self._decode([*self._window, token_id])
+        if text == self._window_text and self._decode([token_id]) == "":
+            return ""  # a special token, or an id the tokenizer does not know: it leaves no trace
+        self._window.append(token_id)
+        self._window_text = text
+        unfinished = text.endswith(REPLACEMENT)
+        if unfinished and len(self._window) - self._read < MAX_PENDING_TOKENS:
+            return ""  # the next token may complete it
+
+        # After so many tokens only the last U+FFFD can still become a character: the bytes before it
+        # have been followed by too many others.
+        new = text[self._taken : len(text) - unfinished]
+        self._window = self._window[self._read :]
+        self._read = len(self._window)
+        self._window_text = self._decode(self._window)
+        self._taken = len(self._window_text) - unfinished
+        return new
+
+    def _release(self, new: str) -> str:
+        """Add new text; return what cannot become part of a stop string, or precedes the one that matched."""
+        self._held += new
+        # Of all matches, the one complete first: it does not depend on how the text was cut into tokens.
+        matches = [(at + len(stop), at, stop) for stop in self._stop if (at := self._held.find(stop)) >= 0]
+        if matches:
+            _, at, self.stopped_by = min(matches)
+            released, self._held = self._held[:at], ""
+        else:
+            kept = self._longest_beginning_of_a_stop()
+            released, self._held = self._held[: len(self._held) - kept], self._held[len(self._held) - kept :]
+        self._released.append(released)
+        return released
+
+    def _longest_beginning_of_a_stop(self) -> int:
+        """How many of the last held characters are the beginning of some stop string."""
+        longest = max(map(len, self._stop), default=1) - 1
+        for length in range(min(longest, len(self._held)), 0, -1):
+            if any(stop.startswith(self._held[-length:]) for stop in self._stop):
+                return length
+        return 0

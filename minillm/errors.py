@@ -1,0 +1,65 @@
+"""Every error minillm raises on purpose, so that a caller can catch the kind it can act on.
+
+Each message says what was wrong and what to do about it. Errors about one request are
+:class:`RequestError`: they never harm another request.
+"""
+
+
+class MinillmError(Exception):
+    """The parent of every error raised on purpose by minillm."""
+
+
+class ConfigError(MinillmError, ValueError):
+    """An :class:`~minillm.config.EngineConfig` field is unknown, out of range, or contradicts another."""
+
+
+class ModelError(MinillmError):
+    """A model could not be found, fetched, converted or loaded."""
+
+
+class UnknownModelError(ModelError):
+    """The name is not a short name, a local folder, a GGUF file or a reachable Hub id."""
+
+
+class UnsupportedArchitectureError(ModelError):
+    """The checkpoint's architecture is not one of the decoders minillm implements."""
+
+
+class CorruptCheckpointError(ModelError):
+    """A checkpoint is truncated, fails its SHA-256, or lacks a tensor the decoder needs."""
+
+
+class StorageError(ModelError):
+    """The cache folder cannot be written: the disk is full or rights are missing."""
+
+
+class RequestError(MinillmError, ValueError):
+    """One request was refused at the door. Nothing else is affected."""
+
+
+class EmptyPromptError(RequestError):
+    """The prompt has no tokens, so there is nothing to compute logits from."""
+
+
+class InvalidPromptError(RequestError):
+    """The prompt is not a string, a list of chat messages, or a list of token ids the model has."""
+
+
+class PromptTooLongError(RequestError):
+    """The prompt leaves no room for one output token in the context window or the KV pool."""
+
+
+class InvalidSamplingParamsError(RequestError):
+    """A sampling parameter is unknown, out of range, or not a number."""
+
+
+class DuplicateRequestError(RequestError):
+    """A request with this id is still in the engine."""
+
+
+class QueueFullError(RequestError):
+    """The waiting queue holds `max_queue_len` requests already: shed load, try again later."""
+
+
+class EngineDeadError(MinillmError):
+    """The engine thread has stopped; the error that stopped it is this one's cause."""

@@ -1,0 +1,97 @@
+"""Block tables: gives requests the KV blocks they need, and finds the blocks they need not compute."""
+
+from dataclasses import dataclass, field
+
+from minillm.kv_cache.block_pool import BlockPool
+from minillm.kv_cache.prefix import extend_chain
+from minillm.request import Request
+
+
+@dataclass(slots=True)
+class BlockTable:
+    """The blocks of one request: position p is in block_ids[p // block_size]. Append-only."""
+
+    block_ids: list[int] = field(default_factory=list)
+    num_registered: int = 0
+    """How many of them, from the first, were offered to the prefix index."""
+
+
+class KVCacheManager:
+    """All block tables over one pool.
+
+    Args:
+        num_blocks: size of the pool.
+        block_size: tokens per block.
+        enable_prefix_caching: off = no block is ever hashed, so no lookup finds anything.
+        reserve_tokens: every admitted request gets room for at least this many tokens at once. 0 is
+            paging as in PagedAttention; the whole context window is what servers did before it.
+    """
+
+    def __init__(self, num_blocks: int, block_size: int, *, enable_prefix_caching: bool, reserve_tokens: int) -> None:
+        self.pool = BlockPool(num_blocks)
+        self.block_size = block_size
+        self.enable_prefix_caching = enable_prefix_caching
+        self.reserve_tokens = reserve_tokens
+        self.tables: dict[str, BlockTable] = {}
+
+    def find_prefix(self, request: Request) -> list[int]:
+        """Blocks that already hold the longest cached prefix of the request's tokens.
+
+        At least one token is always left to compute: without it there would be no logits to sample from.
+        """
+        found = []
+        longest = (request.num_tokens - 1) // self.block_size
+        for block_hash in self._hashes(request)[:longest]:
+            block_id = self.pool.find(block_hash)
+            if block_id is None:
+                break
+            found.append(block_id)
+        return found
+
+    def allocate(self, request: Request, end: int, prefix: list[int] | None = None) -> bool:
+        """Give the request room for its tokens [0, end). False, and nothing changed, if the pool is short.
+
+        Args:
+            prefix: on admission, the blocks from :meth:`find_prefix` that it will share.
+        """
+        prefix = prefix or []
+        table = self.tables.get(request.request_id) or BlockTable()
+        num_needed = self.blocks_for(max(end, self.reserve_tokens)) - len(table.block_ids) - len(prefix)
+        # A prefix block that nobody holds is on the free list: sharing it uses it up as well.
+        num_revived = sum(self.pool.blocks[block_id].ref_count == 0 for block_id in prefix)
+        if max(num_needed, 0) + num_revived > self.pool.num_free:
+            return False
+        self.pool.share(prefix)
+        table.block_ids += prefix
+        table.num_registered += len(prefix)
+        table.block_ids += self.pool.allocate(max(num_needed, 0))
+        self.tables[request.request_id] = table
+        self._register_full_blocks(request, table, end)
+        return True
+
+    def free(self, request: Request) -> None:
+        """Take back everything the request holds. Its full blocks stay findable until they are reused."""
+        table = self.tables.pop(request.request_id, None)
+        if table is not None:
+            self.pool.release(table.block_ids)
+
+    def block_ids(self, request: Request) -> list[int]:
+        return self.tables[request.request_id].block_ids
+
+    def blocks_for(self, num_tokens: int) -> int:
+        return -(-num_tokens // self.block_size)
+
+    def check_integrity(self) -> None:
+        self.pool.check_integrity(table.block_ids for table in self.tables.values())
+
+    def _register_full_blocks(self, request: Request, table: BlockTable, end: int) -> None:
+        # Blocks are registered when the step that fills them is scheduled, not when it is done. That is
+        # safe: in every layer a step writes all its keys and values before anyone's attention reads them,
+        # so a request admitted into the same step may already share them.
+        hashes = self._hashes(request)
+        for i in range(table.num_registered, min(end // self.block_size, len(hashes))):
+            self.pool.register(table.block_ids[i], hashes[i])
+            table.num_registered = i + 1
+
+    def _hashes(self, request: Request) -> list[bytes]:
+        return extend_chain(request, self.block_size) if self.enable_prefix_caching else []

@@ -1,0 +1,1 @@
+"""Reading what the engine recorded: summaries, exports, live snapshots. Writes nothing back."""

@@ -1,0 +1,60 @@
+"""At the door: turns whatever a caller may send as a prompt into token ids, or says why not."""
+
+from collections.abc import Sequence
+from numbers import Integral
+from typing import Any
+
+from minillm.errors import EmptyPromptError, InvalidPromptError
+
+ChatMessage = dict[str, Any]
+Prompt = str | Sequence[ChatMessage] | Sequence[int]
+"""Plain text; chat messages ({"role": ..., "content": ...}), put through the model's chat template; token ids."""
+
+
+def is_single_prompt(prompts: Any) -> bool:
+    """True for one prompt, False for a list of prompts."""
+    if isinstance(prompts, str):
+        return True
+    return bool(len(prompts)) and (isinstance(prompts[0], dict) or is_token_id(prompts[0]))
+
+
+def is_token_id(value: Any) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def encode_prompt(prompt: Prompt, tokenizer: Any, vocab_size: int | None) -> tuple[str | None, list[int]]:
+    """The prompt's text (None if it came as ids) and its token ids.
+
+    Raises:
+        EmptyPromptError: no tokens.
+        InvalidPromptError: of no known kind, an id outside the vocabulary, or text without a tokenizer.
+    """
+    text = None
+    if isinstance(prompt, str):
+        text, token_ids = prompt, _require(tokenizer)(prompt)["input_ids"]
+    elif isinstance(prompt, Sequence) and prompt and all(isinstance(message, dict) for message in prompt):
+        text = _apply_chat_template(_require(tokenizer), prompt)
+        token_ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+    elif hasattr(prompt, "__len__") and all(is_token_id(token_id) for token_id in prompt):
+        token_ids = [int(token_id) for token_id in prompt]
+    else:
+        raise InvalidPromptError("a prompt is a string, a list of chat messages (dicts), or a list of token ids")
+    if not token_ids:
+        raise EmptyPromptError("the prompt has no tokens: send at least one")
+    if min(token_ids) < 0 or (vocab_size is not None and max(token_ids) >= vocab_size):
+        wrong = next(t for t in token_ids if t < 0 or t >= (vocab_size or t + 1))
+        raise InvalidPromptError(f"token id {wrong} is not in the vocabulary (0 to {(vocab_size or 0) - 1})")
+    return text, token_ids
+
+
+def _require(tokenizer: Any) -> Any:
+    if tokenizer is None:
+        raise InvalidPromptError("this model has no tokenizer (a dummy or a bare config): send token ids")
+    return tokenizer
+
+
+def _apply_chat_template(tokenizer: Any, messages: Sequence[ChatMessage]) -> str:
+    try:
+        return tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=True)
+    except Exception as error:  # a template is a program that came with the checkpoint: it can raise anything
+        raise InvalidPromptError(f"the model's chat template refused these messages: {error}") from error

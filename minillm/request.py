@@ -1,0 +1,181 @@
+"""What a caller asks for, what the engine keeps while it serves, and what the caller gets back."""
+
+import enum
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import Field, field_validator
+
+from minillm.config import StrictModel
+from minillm.errors import InvalidSamplingParamsError
+from minillm.timeline import Timeline
+
+
+class SamplingParams(StrictModel):
+    """How the next token is chosen and when to stop. Every field works; unknown ones are refused."""
+
+    _error: type[Exception] = InvalidSamplingParamsError
+
+    max_tokens: int = Field(128, ge=1, description="most output tokens")
+    temperature: float = Field(1.0, ge=0, description="0 = greedy")
+    top_k: int = Field(0, ge=0, description="keep the k most likely tokens; 0 = all")
+    top_p: float = Field(1.0, gt=0, le=1, description="keep the smallest set with this probability; 1 = all")
+    min_p: float = Field(0.0, ge=0, le=1, description="drop tokens below min_p times the likeliest's probability")
+    repetition_penalty: float = Field(1.0, gt=0, description="divides (or multiplies) logits of tokens seen; 1 = off")
+    presence_penalty: float = Field(0.0, ge=-2, le=2, description="subtracted once from logits of tokens generated")
+    frequency_penalty: float = Field(0.0, ge=-2, le=2, description="subtracted per occurrence in the output")
+    seed: int | None = Field(None, description="same seed, same output, whatever else is in the batch")
+    stop: tuple[str, ...] = Field((), description="end when one of these appears; it is not part of the text")
+    stop_token_ids: tuple[int, ...] = Field((), description="end when one of these is sampled")
+    ignore_eos: bool = Field(False, description="go on past the model's end-of-sequence token")
+    logprobs: int | None = Field(None, ge=0, le=20, description="report this many top log-probabilities per token")
+    n: int = Field(1, ge=1, le=64, description="independent outputs for one prompt")
+
+    @field_validator("stop", "stop_token_ids", mode="before")
+    @classmethod
+    def _one_or_many(cls, value: Any) -> Any:
+        return (value,) if isinstance(value, (str, int)) else tuple(value or ())
+
+    @field_validator("stop")
+    @classmethod
+    def _no_empty_stop(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if any(not text for text in value):
+            raise ValueError("a stop string must not be empty")
+        return value
+
+
+class RequestStatus(enum.Enum):
+    WAITING = "waiting"
+    RUNNING = "running"
+    PREEMPTED = "preempted"
+    """Back in the waiting queue: its KV blocks were taken (recompute) or moved to the host (swap)."""
+    FINISHED = "finished"
+
+
+class FinishReason(enum.StrEnum):
+    STOP = "stop"
+    """An end-of-sequence token, a stop token or a stop string."""
+    LENGTH = "length"
+    """max_tokens, the context window, or the whole KV pool was used up."""
+    ABORT = "abort"
+    """Cancelled by the caller."""
+    TIMEOUT = "timeout"
+    """Waited longer than queue_timeout_s."""
+    ERROR = "error"
+    """The step it was part of failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """Log-probabilities (natural, of the model's raw distribution) at one output position."""
+
+    token_id: int
+    logprob: float
+    top: dict[int, float]
+    """The `logprobs` most likely token ids at this position, likeliest first."""
+
+
+@dataclass(eq=False, slots=True)
+class Request:
+    """One sequence inside the engine. The scheduler's whole rule reads two of its numbers:
+    `num_tokens`, what it has, and `num_computed_tokens`, how many of those are in the KV cache."""
+
+    request_id: str
+    prompt_token_ids: list[int]
+    params: SamplingParams
+    timeline: Timeline
+    seed: int = 0
+    """Resolved from params.seed or the engine's; with the position, decides each random draw."""
+    priority: int = 0
+    """Lower is served earlier (scheduling_order="priority")."""
+    arrival_index: int = 0
+    """Counts arrivals at the scheduler; ties are broken first come, first served."""
+
+    status: RequestStatus = RequestStatus.WAITING
+    finish_reason: FinishReason | None = None
+    output_token_ids: list[int] = field(default_factory=list)
+    logprobs: list[TokenLogprob] = field(default_factory=list)
+    num_computed_tokens: int = 0
+    num_cached_tokens: int = 0
+    """Prompt tokens found in the prefix cache when it was first admitted."""
+    num_preemptions: int = 0
+    preempted_at: float | None = None
+    """Set from a preemption until it has caught up again; clock seconds."""
+    recompute_until: int = 0
+    """Tokens it had in the cache before its last preemption: computing below this is computing again."""
+    text: str = ""
+    """Output text released so far."""
+    error: str | None = None
+    """With FinishReason.ERROR: what went wrong."""
+    block_hashes: list[bytes] = field(default_factory=list)
+    """Hash chain over its full blocks, extended as it grows; see kv_cache/prefix.py."""
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        return len(self.prompt_token_ids)
+
+    @property
+    def num_output_tokens(self) -> int:
+        return len(self.output_token_ids)
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.prompt_token_ids) + len(self.output_token_ids)
+
+    def token_ids(self, start: int, end: int) -> list[int]:
+        """Tokens [start, end) of prompt + output, without building the whole list."""
+        split = len(self.prompt_token_ids)
+        if end <= split:
+            return self.prompt_token_ids[start:end]
+        if start >= split:
+            return self.output_token_ids[start - split : end - split]
+        return self.prompt_token_ids[start:] + self.output_token_ids[: end - split]
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """One of the n outputs of a request: everything so far, and what is new since the last look."""
+
+    text: str
+    token_ids: list[int]
+    finish_reason: FinishReason | None
+    logprobs: list[TokenLogprob] | None
+    timeline: Timeline
+    new_text: str = ""
+    num_new_tokens: int = 0
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RequestOutput:
+    """A request's state at one moment; final when `finished`. The short properties speak of output 0."""
+
+    request_id: str
+    prompt: str | None
+    prompt_token_ids: list[int]
+    completions: list[Completion]
+    num_cached_tokens: int = 0
+
+    @property
+    def finished(self) -> bool:
+        return all(completion.finish_reason is not None for completion in self.completions)
+
+    @property
+    def text(self) -> str:
+        return self.completions[0].text
+
+    @property
+    def token_ids(self) -> list[int]:
+        return self.completions[0].token_ids
+
+    @property
+    def finish_reason(self) -> FinishReason | None:
+        return self.completions[0].finish_reason
+
+    @property
+    def logprobs(self) -> list[TokenLogprob] | None:
+        return self.completions[0].logprobs
+
+    @property
+    def timeline(self) -> Timeline:
+        return self.completions[0].timeline

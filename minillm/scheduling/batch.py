@@ -1,0 +1,56 @@
+"""The contract between the scheduler and a runner: what to compute in one step."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from minillm.request import Request
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduledRequest:
+    """One request's part of a step: compute its tokens [start, start + num_tokens)."""
+
+    request: Request
+    start: int
+    """Tokens of it already in the KV cache."""
+    num_tokens: int
+    """New tokens to compute in this step, >= 1."""
+    block_ids: Sequence[int]
+    """Its block table: position p lives in block block_ids[p // block_size]. Append-only."""
+
+    @property
+    def end(self) -> int:
+        """Context length after the step, tokens."""
+        return self.start + self.num_tokens
+
+    @property
+    def samples(self) -> bool:
+        """True when the step catches up with everything it has: its last row yields the next token."""
+        return self.end == self.request.num_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class BlockCopy:
+    """Copy one KV block between device and host: `source` and `target` are block ids of their pools."""
+
+    source: int
+    target: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduledBatch:
+    """One step's work. A runner does it in this order: swap_out, swap_in, forward, sample."""
+
+    step_id: int
+    requests: tuple[ScheduledRequest, ...]
+    swap_out: tuple[BlockCopy, ...] = ()
+    """device block -> host block"""
+    swap_in: tuple[BlockCopy, ...] = ()
+    """host block -> device block"""
+    preempted: tuple[Request, ...] = ()
+    timed_out: tuple[Request, ...] = ()
+    """Waited longer than queue_timeout_s; already finished, reported with this step."""
+
+    @property
+    def num_tokens(self) -> int:
+        return sum(scheduled.num_tokens for scheduled in self.requests)

@@ -1,0 +1,223 @@
+"""The scheduler: one rule, from which every batching technique follows.
+
+A step lets each request's `num_computed_tokens` catch up with the tokens it has, under one token
+budget, running requests first. There is no prefill phase and no decode phase: a request that is one
+token behind decodes, one that is many tokens behind prefills, and both share a step. (The algorithm
+is vLLM v1's; Sarathi-Serve showed why mixing pays, Orca why a step is the right unit.)
+
+- chunked prefill: a prompt may catch up over several steps
+- prefix caching: it starts with some tokens computed already
+- preemption: its computed tokens are taken back (recompute), or moved to the host (swap)
+"""
+
+import bisect
+from dataclasses import dataclass, field
+
+from minillm.config import EngineConfig
+from minillm.kv_cache.manager import KVCacheManager
+from minillm.kv_cache.swap import SwapSpace
+from minillm.request import FinishReason, Request, RequestStatus
+from minillm.scheduling.batch import BlockCopy, ScheduledBatch, ScheduledRequest
+from minillm.scheduling.ordering import make_waiting_queue
+
+
+@dataclass(slots=True)
+class Step:
+    """A batch while it is being put together."""
+
+    budget: int
+    """Tokens that may still be scheduled in this step."""
+    requests: list[ScheduledRequest] = field(default_factory=list)
+    preempted: list[Request] = field(default_factory=list)
+    swap_out: list[BlockCopy] = field(default_factory=list)
+    swap_in: list[BlockCopy] = field(default_factory=list)
+    num_prefills: int = 0
+
+
+class Scheduler:
+    """Decides, step by step, who computes how many tokens, and keeps the block tables in line.
+
+    Args:
+        config: reads the fields on batching, budgets, admission and order.
+        num_kv_blocks: size of the KV pool.
+        num_host_blocks: size of the swap space, 0 with preemption="recompute".
+        context_limit: most tokens, prompt and output, one request may have.
+    """
+
+    def __init__(self, config: EngineConfig, num_kv_blocks: int, num_host_blocks: int, context_limit: int) -> None:
+        self.config = config
+        self.kv = KVCacheManager(
+            num_kv_blocks,
+            config.block_size,
+            enable_prefix_caching=config.enable_prefix_caching,
+            reserve_tokens=context_limit if config.kv_reservation == "max_len" else 0,
+        )
+        self.swap = SwapSpace(num_host_blocks)
+        self.waiting = make_waiting_queue(config)
+        self.running: list[Request] = []
+        self.num_steps = 0
+        self.num_arrivals = 0
+        self.prefix_queries = 0
+        self.prefix_hits = 0
+        self.num_preemptions = 0
+        # The techniques that are limits: off is a limiting value.
+        self._seats = 1 if config.batching == "none" else config.max_num_seqs
+        self._chunk = config.long_prefill_token_threshold or config.max_num_batched_tokens
+
+    def add(self, request: Request) -> None:
+        request.arrival_index = self.num_arrivals
+        self.num_arrivals += 1
+        self.waiting.push(request)
+
+    def schedule(self, now: float) -> ScheduledBatch:
+        """Put the next step together. Computed tokens advance here, before they are computed.
+
+        Args:
+            now: seconds on the engine's clock; decides queue timeouts.
+        """
+        timed_out = self._expire(now)
+        step = Step(budget=self.config.max_num_batched_tokens)
+        self._schedule_running(step, now)
+        # Whoever lost its blocks just now must get them back before a newcomer takes them.
+        if not step.preempted:
+            self._admit_waiting(step)
+        batch = ScheduledBatch(
+            step_id=self.num_steps,
+            requests=tuple(step.requests),
+            swap_out=tuple(step.swap_out),
+            swap_in=tuple(step.swap_in),
+            preempted=tuple(step.preempted),
+            timed_out=tuple(timed_out),
+        )
+        self.num_steps += bool(batch.requests)
+        return batch
+
+    def finish(self, request: Request, reason: FinishReason) -> None:
+        """End a request at any moment between two steps, and free all it holds."""
+        if request.status is RequestStatus.RUNNING:
+            self.running.remove(request)
+        else:
+            self.waiting.remove(request)
+        self.kv.free(request)
+        self.swap.drop(request.request_id)
+        request.status = RequestStatus.FINISHED
+        request.finish_reason = reason
+
+    def disown(self, batch: ScheduledBatch) -> None:
+        """The batch was never (wholly) computed: nothing it should have written may be read by anyone."""
+        self.kv.pool.forget_prefixes()
+        for request in batch.preempted:
+            self.swap.drop(request.request_id)
+            request.num_computed_tokens = 0
+
+    def _schedule_running(self, step: Step, now: float) -> None:
+        # Decodes go first: they need one token each, and somebody is watching their text appear. A long
+        # prompt takes what is left of the budget, so it can slow the others down but never stop them.
+        for request in sorted(self.running, key=lambda request: request.num_tokens - request.num_computed_tokens > 1):
+            if request.status is not RequestStatus.RUNNING:
+                continue  # preempted a moment ago, to make room
+            num_tokens = self._tokens_for(request, request.num_computed_tokens, step)
+            if num_tokens == 0:
+                continue
+            while not self.kv.allocate(request, request.num_computed_tokens + num_tokens):
+                victim = self._victim(step)
+                self._preempt(victim, step, now)
+                if victim is request:
+                    break
+            else:
+                self._schedule(request, num_tokens, step)
+
+    def _admit_waiting(self, step: Step) -> None:
+        if self.config.batching == "static" and self.running:
+            return  # the batch is closed until its last member has finished
+        while self.waiting and len(self.running) < self._seats:
+            request = self.waiting.peek()
+            swapped = request.request_id in self.swap
+            prefix = [] if swapped else self.kv.find_prefix(request)
+            start = request.num_computed_tokens if swapped else len(prefix) * self.config.block_size
+            num_tokens = self._tokens_for(request, start, step)
+            # The first one that does not fit ends admission: nobody overtakes it.
+            if num_tokens == 0 or not self.kv.allocate(request, start + num_tokens, prefix):
+                return
+            self.waiting.pop()
+            if swapped:
+                step.swap_in += self.swap.swap_in(request.request_id, self.kv.block_ids(request))
+            elif request.status is RequestStatus.WAITING:
+                request.num_cached_tokens = start
+                self.prefix_queries += request.num_prompt_tokens
+                self.prefix_hits += start
+            request.num_computed_tokens = start
+            request.status = RequestStatus.RUNNING
+            bisect.insort(self.running, request, key=self._rank)
+            self._schedule(request, num_tokens, step)
+
+    def _tokens_for(self, request: Request, start: int, step: Step) -> int:
+        """How many of its missing tokens a request gets in this step; 0 = not this time."""
+        missing = request.num_tokens - start
+        if missing == 1 or self.config.enable_chunked_prefill:
+            return min(missing, self._chunk, step.budget)
+        # Without chunking it is all or nothing; a prompt over the whole budget gets a step to itself.
+        return missing if missing <= step.budget or step.num_prefills == 0 else 0
+
+    def _schedule(self, request: Request, num_tokens: int, step: Step) -> None:
+        start = request.num_computed_tokens
+        step.requests.append(ScheduledRequest(request, start, num_tokens, self.kv.block_ids(request)))
+        step.budget = max(step.budget - num_tokens, 0)
+        step.num_prefills += num_tokens > 1
+        request.num_computed_tokens += num_tokens
+
+    def _victim(self, step: Step) -> Request:
+        """The running request to preempt: the last one that is not in this step yet."""
+        scheduled = {id(scheduled.request) for scheduled in step.requests}
+        return next(request for request in reversed(self.running) if id(request) not in scheduled)
+
+    def _preempt(self, request: Request, step: Step, now: float) -> None:
+        self.running.remove(request)
+        num_blocks = self.kv.blocks_for(request.num_computed_tokens)
+        copies = self.swap.swap_out(request.request_id, self.kv.block_ids(request)[:num_blocks])
+        request.recompute_until = max(request.recompute_until, request.num_computed_tokens)
+        if copies is None:
+            request.num_computed_tokens = 0
+        else:
+            step.swap_out += copies
+        self.kv.free(request)
+        request.status = RequestStatus.PREEMPTED
+        request.num_preemptions += 1
+        self.num_preemptions += 1
+        if request.preempted_at is None:
+            request.preempted_at = now
+        step.preempted.append(request)
+        self.waiting.push(request)
+
+    def _rank(self, request: Request) -> int:
+        """`running` is kept in this order; its end is preempted first. Equal ranks: in order of admission."""
+        return request.priority if self.config.scheduling_order == "priority" else 0
+
+    def _expire(self, now: float) -> list[Request]:
+        limit = self.config.queue_timeout_s
+        if limit is None:
+            return []
+        late = [
+            request
+            for request in self.waiting
+            if request.status is RequestStatus.WAITING and now - request.timeline.arrival > limit
+        ]
+        for request in late:
+            self.finish(request, FinishReason.TIMEOUT)
+        return late
+
+    def check_integrity(self) -> None:
+        """Raise AssertionError unless queues, block tables and swap space agree. For tests and soaks."""
+        self.kv.check_integrity()
+        self.swap.check_integrity()
+        assert set(self.kv.tables) == {request.request_id for request in self.running}, "a block table leaked"
+        assert len(self.running) <= self._seats, "more run than there are seats"
+        assert all(request.status is RequestStatus.RUNNING for request in self.running)
+        for request in self.running:
+            held = len(self.kv.block_ids(request)) * self.config.block_size
+            assert request.num_computed_tokens <= held, "tokens were computed without room to keep them"
+            assert request.num_computed_tokens <= request.num_tokens, "more was computed than there is"
+        for request in self.waiting:
+            assert request.status in (RequestStatus.WAITING, RequestStatus.PREEMPTED)
+            swapped = request.request_id in self.swap
+            assert swapped or request.num_computed_tokens == 0, "computed tokens without a cache"
