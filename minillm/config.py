@@ -78,9 +78,7 @@ class EngineConfig(StrictModel):
     scheduling_order: Literal["fcfs", "shortest_prompt", "priority", "two_lane"] = Field(
         "fcfs", description="who is admitted first among the waiting"
     )
-    two_lane_threshold: int = Field(
-        512, ge=1, description="two_lane: longer prompts take the slow lane"
-    )
+    two_lane_threshold: int = Field(512, ge=1, description="two_lane: longer prompts take the slow lane")
 
     enable_prefix_caching: bool = Field(True, description="reuse KV blocks of an equal prompt prefix")
     kv_reservation: Literal["on_demand", "max_len"] = Field(

@@ -63,3 +63,7 @@ class QueueFullError(RequestError):
 
 class EngineDeadError(MinillmError):
     """The engine thread has stopped; the error that stopped it is this one's cause."""
+
+
+class RecordingError(MinillmError, ValueError):
+    """A JSON Lines file of recorded requests and steps cannot be read."""

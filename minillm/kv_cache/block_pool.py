@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 class Block:
     """One KV block of `block_size` token positions. `block_id` is its index in the KV tensors."""
 
-    __slots__ = ("block_id", "ref_count", "hash", "prev", "next")
+    __slots__ = ("block_id", "hash", "next", "prev", "ref_count")
 
     def __init__(self, block_id: int) -> None:
         self.block_id = block_id

@@ -3,7 +3,15 @@
 The scheduler decides here which host blocks are used; the runner does the copying.
 """
 
-from minillm.scheduling.batch import BlockCopy
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class BlockCopy:
+    """Copy one KV block between device and host: `source` and `target` are block ids of their pools."""
+
+    source: int
+    target: int
 
 
 class SwapSpace:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from minillm.kv_cache.swap import BlockCopy
 from minillm.request import Request
 
 
@@ -27,14 +28,6 @@ class ScheduledRequest:
     def samples(self) -> bool:
         """True when the step catches up with everything it has: its last row yields the next token."""
         return self.end == self.request.num_tokens
-
-
-@dataclass(frozen=True, slots=True)
-class BlockCopy:
-    """Copy one KV block between device and host: `source` and `target` are block ids of their pools."""
-
-    source: int
-    target: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 
 from minillm.config import EngineConfig
 from minillm.kv_cache.manager import KVCacheManager
-from minillm.kv_cache.swap import SwapSpace
+from minillm.kv_cache.swap import BlockCopy, SwapSpace
 from minillm.request import FinishReason, Request, RequestStatus
-from minillm.scheduling.batch import BlockCopy, ScheduledBatch, ScheduledRequest
+from minillm.scheduling.batch import ScheduledBatch, ScheduledRequest
 from minillm.scheduling.ordering import make_waiting_queue
 
 

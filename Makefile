@@ -1,0 +1,78 @@
+# `make lab` opens the course, `make test` checks everything. Neither needs anything but Python >= 3.11.
+# Each can be stopped at any moment and run again: it continues where it was.
+
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+RIGHT_PYTHON := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
+
+# The first Python that is new enough. Choose another with `make setup PYTHON=/path/to/python3`.
+PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3.14; do \
+	$$python -c '$(RIGHT_PYTHON)' 2>/dev/null && echo $$python && break; done)
+
+# Without an NVIDIA GPU, Linux gets torch's CPU build (it is gigabytes smaller), if its index can be reached.
+CPU_INDEX := https://download.pytorch.org/whl/cpu/
+TORCH_INDEX ?= $(shell test $$(uname) = Linux && ! command -v nvidia-smi >/dev/null && \
+	curl -fsIL -m 5 $(CPU_INDEX) >/dev/null 2>&1 && echo --extra-index-url $(CPU_INDEX))
+
+# Options for JupyterLab, such as LAB_ARGS="--no-browser --port 8899 --allow-root"
+LAB_ARGS ?=
+
+NOTEBOOKS = $(sort $(wildcard course/*.ipynb solutions/*.ipynb))
+
+.DEFAULT_GOAL := help
+.PHONY: help setup model lab test notebooks lint format bench clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS='	' read -r name text; do \
+		printf '  make %-10s %s\n' "$$name" "$$text"; done
+
+setup: $(INSTALLED) ## make .venv with the pinned dependencies
+
+$(INSTALLED): pyproject.toml constraints.txt binder/overrides.json
+	@$(or $(PYTHON),false) -c '$(RIGHT_PYTHON)' 2>/dev/null || { \
+		echo "minillm needs Python 3.11 or newer with its venv module; python3 here is: $$(python3 --version 2>&1)."; \
+		echo "Install one (Debian and Ubuntu: apt install python3.11 python3.11-venv; macOS: brew install python@3.13),"; \
+		echo "or name one: make setup PYTHON=/path/to/python3"; exit 1; } >&2
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -c constraints.txt --upgrade pip setuptools
+	$(BIN)/python -m pip install -c constraints.txt $(TORCH_INDEX) torch
+	$(BIN)/python -m pip install -c constraints.txt --no-build-isolation -e ".[lab,test]"
+	mkdir -p $(VENV)/share/jupyter/lab/settings
+	cp binder/overrides.json $(VENV)/share/jupyter/lab/settings/
+	touch $@
+
+model: setup ## fetch the default model
+	$(BIN)/minillm pull
+
+lab: model ## open the course in JupyterLab (LAB_ARGS="--no-browser --port 8899")
+	$(BIN)/jupyter lab $(LAB_ARGS) course/00_start_here.ipynb
+
+test: model ## run every check: style, notebook drift, tests, notebooks
+	@failed=; \
+	$(BIN)/ruff check . || failed="$$failed ruff"; \
+	$(BIN)/python -m course.lab.build --check || failed="$$failed notebook-drift"; \
+	$(BIN)/pytest tests || failed="$$failed tests"; \
+	if [ -n "$(NOTEBOOKS)" ]; then \
+		$(BIN)/pytest --nbval-lax --nbval-current-env --nbval-cell-timeout=120 $(NOTEBOOKS) || failed="$$failed notebooks"; \
+	fi; \
+	if [ -n "$$failed" ]; then echo "FAILED:$$failed" >&2; exit 1; fi; \
+	echo "everything passed"
+
+notebooks: model ## build the .ipynb files from their sources
+	$(BIN)/python -m course.lab.build
+
+lint: setup ## check the style
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: setup ## apply the style
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: model ## measure minillm beside Hugging Face; nothing else should run meanwhile
+	$(BIN)/minillm bench --compare hf
+
+clean: ## remove .venv and caches (not the models in ~/.cache/minillm)
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

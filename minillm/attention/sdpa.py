@@ -1,0 +1,117 @@
+"""Attention through PyTorch's fused kernel, which never builds the score matrix (FlashAttention, Dao 2023).
+
+The kernel knows nothing of pages, so each sequence's pages are gathered first. That copy is the price
+of using a stock kernel; a paged one (vLLM's, FlashAttention-3) reads the pages where they lie.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from minillm.attention.base import AttentionMetadata, blocks_for
+
+MAX_PADDING = 1.5
+"""Decodes share a kernel call while the longest context in it is at most this many times the shortest."""
+MAX_MASK_ELEMENTS = 1 << 23
+"""A causal mask is made for at most this many (query, key) pairs at once: 32 MB in float32."""
+
+
+class SDPAAttention:
+    """Decodes run in batches of similar context length, prefills one by one."""
+
+    def __init__(self, metadata: AttentionMetadata) -> None:
+        self.decodes = group_decodes(metadata)
+        self.prefills = [Prefill(metadata, b) for b in range(metadata.num_decodes, len(metadata.context_lens))]
+
+    def __call__(self, query: Tensor, key_cache: Tensor, value_cache: Tensor, scale: float) -> Tensor:
+        # The cache's dtype decides: widening its keys and values would cost more than the attention.
+        query_dtype, query = query.dtype, query.to(key_cache.dtype)
+        parts = [*self.decodes, *self.prefills]
+        if len(parts) == 1:
+            return parts[0](query, key_cache, value_cache, scale).to(query_dtype)
+        output = torch.empty_like(query)
+        for part in parts:
+            output[part.rows] = part(query[part.rows], key_cache, value_cache, scale)
+        return output.to(query_dtype)
+
+
+@dataclass(slots=True)
+class DecodeGroup:
+    """n sequences with one new token each, padded to the longest context among them."""
+
+    rows: Tensor | slice
+    """Their n rows of the step's tokens."""
+    pages: Tensor
+    """[n * max_blocks] int64, sequence after sequence."""
+    mask: Tensor | None
+    """[n, 1, 1, max_blocks * block_size] bool, False on padding; None where there is none."""
+
+    def __call__(self, query: Tensor, key_cache: Tensor, value_cache: Tensor, scale: float) -> Tensor:
+        n, _, head_dim = query.shape
+        num_kv_heads = key_cache.shape[2]
+        keys, values = (
+            cache.index_select(0, self.pages).view(n, -1, num_kv_heads, head_dim).transpose(1, 2)
+            for cache in (key_cache, value_cache)
+        )
+        # The query heads of a group attend to the same keys and values. Seen as the rows of one query
+        # [n, n_kv_heads, group, d] they read them once, not once each.
+        query = query.view(n, num_kv_heads, -1, head_dim)
+        output = F.scaled_dot_product_attention(query, keys, values, attn_mask=self.mask, scale=scale)
+        return output.reshape(n, -1, head_dim)
+
+
+def group_decodes(metadata: AttentionMetadata) -> list[DecodeGroup]:
+    """Put decodes of similar context length together: few kernel calls, little padding."""
+    lens, block_size, device = metadata.context_lens, metadata.block_size, metadata.block_tables.device
+    groups: list[list[int]] = []
+    for b in sorted(range(metadata.num_decodes), key=lambda b: lens[b]):
+        if groups and lens[b] <= MAX_PADDING * lens[groups[-1][0]]:
+            groups[-1].append(b)
+        else:
+            groups.append([b])
+
+    result = []
+    for group in groups:
+        num_blocks = blocks_for(lens[group[-1]], block_size)
+        everyone = len(group) == metadata.num_decodes
+        rows = slice(0, len(group)) if everyone else torch.tensor(sorted(group), device=device)
+        tables = metadata.block_tables[rows, :num_blocks]
+        context_lens = torch.tensor([lens[b] for b in sorted(group)], device=device)
+        mask = torch.arange(num_blocks * block_size, device=device) < context_lens[:, None]
+        result.append(DecodeGroup(rows, tables.reshape(-1), mask[:, None, None]))
+    return result
+
+
+class Prefill:
+    """The n new tokens of one sequence."""
+
+    def __init__(self, metadata: AttentionMetadata, b: int) -> None:
+        self.rows = slice(metadata.query_starts[b], metadata.query_starts[b + 1])
+        self.context_len = metadata.context_lens[b]
+        self.pages = metadata.block_tables[b, : blocks_for(self.context_len, metadata.block_size)]
+
+    def __call__(self, query: Tensor, key_cache: Tensor, value_cache: Tensor, scale: float) -> Tensor:
+        n, context_len = query.shape[0], self.context_len
+        query = query.transpose(0, 1)[None]  # [1, n_heads, n, d]
+        keys, values = (
+            cache[self.pages].flatten(0, 1)[:context_len].transpose(0, 1)[None] for cache in (key_cache, value_cache)
+        )
+        if n == context_len:
+            output = F.scaled_dot_product_attention(query, keys, values, is_causal=True, scale=scale, enable_gqa=True)
+            return output[0].transpose(0, 1)
+        # Part of the context was computed before. SDPA's own causal mask starts at the upper left corner,
+        # this one has to end at the lower right. Taken in slices, so that it stays small.
+        outputs = []
+        rows = max(1, MAX_MASK_ELEMENTS // context_len)
+        for start in range(0, n, rows):
+            part = query[:, :, start : start + rows]
+            end = context_len - n + start + part.shape[2]  # keys the slice's last token may see
+            mask = torch.ones(part.shape[2], end, dtype=torch.bool, device=query.device).tril(end - part.shape[2])
+            outputs.append(
+                F.scaled_dot_product_attention(
+                    part, keys[:, :, :end], values[:, :, :end], attn_mask=mask, scale=scale, enable_gqa=True
+                )
+            )
+        return torch.cat(outputs, dim=2)[0].transpose(0, 1)

@@ -1,0 +1,147 @@
+"""The comparison itself: who is measured, in what order, and what is made of the numbers.
+
+Peers take turns within every repeat (A B C, A B C, ...), so that a slow spell of the machine hits all
+of them alike, and ratios are formed within a repeat before their median is taken.
+"""
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from minillm.bench.peers import Peer, Run
+from minillm.bench.roof import Bandwidth, ModelBytes
+from minillm.bench.workloads import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """The median of a few repeats, with the smallest and the largest."""
+
+    median: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Spread":
+        return cls(statistics.median(values), min(values), max(values))
+
+
+@dataclass(frozen=True, slots=True)
+class PeerResult:
+    """One peer on one workload. Times in seconds, rates in output tokens per second."""
+
+    peer: str
+    seconds: Spread
+    tokens_per_s: Spread
+    ttft_p50: float
+    """Over all requests of all repeats; so for the inter-token latencies."""
+    itl_p50: float
+    itl_p99: float
+    speedup: Spread | None
+    """Seconds of the best reference peer over this one's, paired by repeat. None for a reference."""
+    percent_of_floor: float | None
+    """100 x (seconds of reading a decode step needs) / median ITL. None where batches change shape."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadResult:
+    name: str
+    title: str
+    num_requests: int
+    num_output_tokens: int
+    reference: str | None
+    """The better of the peers that are compared against."""
+    floor_itl: float | None
+    """Seconds of reading in an average decode step: no engine's ITL can be shorter."""
+    peers: list[PeerResult]
+
+
+def measure(peers: Sequence[Peer], workload: Workload, repeats: int, bar: tqdm) -> dict[str, list[Run]]:
+    """Warm everyone up, then `repeats` rounds in which each peer runs once."""
+    for peer in peers:
+        bar.set_description(f"{workload.name}: warming up {peer.name}")
+        peer.warm_up(workload)
+        bar.update()
+    runs: dict[str, list[Run]] = {peer.name: [] for peer in peers}
+    for _ in range(repeats):
+        for peer in peers:
+            bar.set_description(f"{workload.name}: {peer.name}")
+            runs[peer.name].append(peer.run(workload))
+            bar.update()
+    return runs
+
+
+def summarize(
+    workload: Workload, runs: dict[str, list[Run]], references: Sequence[str], bandwidth: Bandwidth, size: ModelBytes
+) -> WorkloadResult:
+    """Turn runs into medians, speedups over the best of `references` and shares of the memory floor."""
+    floor = size.step_floor(workload.mean_decode_contexts, bandwidth.read) if workload.constant_batch else None
+    best = min(references, key=lambda name: _median_seconds(runs[name])) if references else None
+    results = []
+    for name, own in runs.items():
+        itl = [gap for run in own for gap in run.itl]
+        itl_p50 = float(np.percentile(itl, 50))
+        paired = [theirs.seconds / ours.seconds for theirs, ours in zip(runs[best], own)] if best else []
+        results.append(
+            PeerResult(
+                peer=name,
+                seconds=Spread.of([run.seconds for run in own]),
+                tokens_per_s=Spread.of([run.num_tokens / run.seconds for run in own]),
+                ttft_p50=float(np.percentile([ttft for run in own for ttft in run.ttft], 50)),
+                itl_p50=itl_p50,
+                itl_p99=float(np.percentile(itl, 99)),
+                speedup=Spread.of(paired) if paired and name not in references else None,
+                percent_of_floor=100 * floor / itl_p50 if floor else None,
+            )
+        )
+    return WorkloadResult(
+        name=workload.name,
+        title=workload.title,
+        num_requests=len(workload.prompts),
+        num_output_tokens=workload.num_output_tokens,
+        reference=best,
+        floor_itl=floor,
+        peers=results,
+    )
+
+
+def _median_seconds(runs: Sequence[Run]) -> float:
+    return statistics.median(run.seconds for run in runs)
+
+
+def compare(
+    own: Sequence[Peer],
+    references: Sequence[Peer],
+    workloads: Sequence[Workload],
+    repeats: int,
+    bandwidth: Bandwidth,
+    folder: Path,
+    dtype: str,
+) -> dict[str, Any]:
+    """Measure every peer on every workload.
+
+    Args:
+        own: minillm, in one or more configurations.
+        references: what it is compared against; may be empty.
+        folder: the model's Hugging Face folder, to count the bytes a step must read.
+    Returns:
+        peers (their settings, by name), bytes a step must read, and a WorkloadResult per workload.
+    """
+    peers = [*own, *references]
+    size = ModelBytes.of(folder, dtype)
+    results = []
+    with tqdm(total=len(workloads) * len(peers) * (repeats + 1), unit="run") as bar:  # draws on standard error
+        for workload in workloads:
+            runs = measure(peers, workload, repeats, bar)
+            results.append(summarize(workload, runs, [peer.name for peer in references], bandwidth, size))
+    return {
+        "peers": {peer.name: peer.describe() for peer in peers},
+        "weight_bytes": size.weights,
+        "kv_bytes_per_token": size.kv_per_token,
+        "results": results,
+    }

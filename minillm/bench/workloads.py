@@ -1,0 +1,73 @@
+"""The four workloads every peer gets: the same token ids, the same lengths, all arriving at once."""
+
+import random
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """Requests that arrive together. Request i must emit exactly output_lens[i] tokens (greedy, no early end)."""
+
+    name: str
+    title: str
+    prompts: list[list[int]]
+    output_lens: list[int]
+    constant_batch: bool = False
+    """All requests have one shape, so that one decode step is like another and has one floor."""
+
+    @property
+    def num_output_tokens(self) -> int:
+        return sum(self.output_lens)
+
+    def truncated(self, max_output: int) -> "Workload":
+        """The same prompts with at most `max_output` tokens each: enough to warm up on."""
+        outputs = [min(length, max_output) for length in self.output_lens]
+        return Workload(self.name, self.title, self.prompts, outputs, self.constant_batch)
+
+    @property
+    def mean_decode_contexts(self) -> list[float]:
+        """Each request's context length, averaged over its decode steps, in tokens."""
+        return [len(prompt) + length / 2 for prompt, length in zip(self.prompts, self.output_lens)]
+
+
+def make_workloads(vocab_size: int, seed: int = 0, quick: bool = False) -> list[Workload]:
+    """Seeded random tokens: no two prompts share a prefix but where the workload says so.
+
+    Args:
+        quick: a few tokens of each, to try the machinery and measure nothing.
+    """
+    rng = random.Random(seed)
+    scale = 8 if quick else 1
+    note = f" (quick: 1/{scale} of it)" if quick else ""
+
+    def tokens(count: int) -> list[int]:
+        # Low ids are control tokens in most vocabularies.
+        return [rng.randrange(100, vocab_size) for _ in range(max(count // scale, 1))]
+
+    def length(count: int) -> int:
+        return max(count // scale, 2)
+
+    shared = tokens(512)
+    many = 32 // scale
+    return [
+        Workload("one", f"1 request, 128 in, 64 out{note}", [tokens(128)], [length(64)], constant_batch=True),
+        Workload(
+            "eight",
+            f"8 requests, 128 in, 64 out{note}",
+            [tokens(128) for _ in range(8)],
+            [length(64)] * 8,
+            constant_batch=True,
+        ),
+        Workload(
+            "mixed",
+            f"32 requests, 20-300 in, 8-96 out{note}",
+            [tokens(rng.randint(20, 300)) for _ in range(many)],
+            [length(rng.randint(8, 96)) for _ in range(many)],
+        ),
+        Workload(
+            "shared_prefix",
+            f"32 requests, 512 shared + 32 own in, 32 out{note}",
+            [shared + tokens(32) for _ in range(many)],
+            [length(32)] * many,
+        ),
+    ]

@@ -1,0 +1,1 @@
+"""Decoders and the checkpoints they are loaded from."""

@@ -1,0 +1,154 @@
+"""One decoder for Llama, Mistral, Qwen2 and Qwen3: what happens between token ids and logits.
+
+    ids -> embedding -> N x [x + attention(norm(x)), x + mlp(norm(x))] -> norm -> head -> logits
+
+It sees one step as T tokens in a row, whoever they belong to. Only attention needs to know where one
+sequence ends and the next begins; that is in the metadata, which is handed down, never global.
+"""
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from minillm.attention.base import AttentionBackend, AttentionMetadata, StepAttention, write_kv
+from minillm.models.config import ModelConfig
+from minillm.models.linear import Linear, can_pack, pack_linears
+from minillm.models.rope import RotaryEmbedding, rotate
+
+KVCache = tuple[Tensor, Tensor]
+"""Keys and values of one layer, [num_blocks, block_size, n_kv_heads, d] each."""
+
+
+class RMSNorm(nn.Module):
+    """x / rms(x) * weight, over the last dimension (Zhang & Sennrich 2019)."""
+
+    def __init__(self, size: int, eps: float, dtype: torch.dtype, device: torch.device) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(size, dtype=dtype, device=device), False)
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
+
+
+class Attention(nn.Module):
+    """Grouped-query attention (Ainslie et al. 2023): n_heads queries share n_kv_heads keys and values."""
+
+    def __init__(self, config: ModelConfig, dtype: torch.dtype, device: torch.device) -> None:
+        super().__init__()
+        self.num_heads, self.num_kv_heads, self.head_dim = config.num_heads, config.num_kv_heads, config.head_dim
+        self.scale = config.head_dim**-0.5
+        # One matrix for queries, keys and values: one pass over x instead of three.
+        rows = (config.num_heads + 2 * config.num_kv_heads) * config.head_dim
+        self.qkv_proj = Linear(config.hidden_size, rows, config.qkv_bias, dtype, device)
+        self.o_proj = Linear(config.num_heads * config.head_dim, config.hidden_size, config.o_bias, dtype, device)
+        self.q_norm = RMSNorm(config.head_dim, config.rms_norm_eps, dtype, device) if config.qk_norm else None
+        self.k_norm = RMSNorm(config.head_dim, config.rms_norm_eps, dtype, device) if config.qk_norm else None
+
+    def forward(
+        self, x: Tensor, cos: Tensor, sin: Tensor, kv_cache: KVCache, slot_mapping: Tensor, attend: StepAttention
+    ) -> Tensor:
+        qkv = self.qkv_proj(x).unflatten(-1, (-1, self.head_dim))  # [T, n_heads + 2 n_kv_heads, d]
+        if self.q_norm is not None and self.k_norm is not None:
+            q, k, v = qkv.split((self.num_heads, self.num_kv_heads, self.num_kv_heads), dim=1)
+            qk = torch.cat((self.q_norm(q), self.k_norm(k)), dim=1)
+        else:
+            qk, v = qkv.split((self.num_heads + self.num_kv_heads, self.num_kv_heads), dim=1)
+        q, k = rotate(qk, cos, sin).split((self.num_heads, self.num_kv_heads), dim=1)
+        write_kv(k, v, *kv_cache, slot_mapping)
+        return self.o_proj(attend(q, *kv_cache, self.scale).flatten(1))
+
+
+class MLP(nn.Module):
+    """down(silu(gate(x)) * up(x)), known as SwiGLU (Shazeer 2020)."""
+
+    def __init__(self, config: ModelConfig, dtype: torch.dtype, device: torch.device) -> None:
+        super().__init__()
+        hidden, inner = config.hidden_size, config.intermediate_size
+        self.gate_up_proj = Linear(hidden, 2 * inner, config.mlp_bias, dtype, device)
+        self.down_proj = Linear(inner, hidden, config.mlp_bias, dtype, device)
+
+    def forward(self, x: Tensor) -> Tensor:
+        gate, up = self.gate_up_proj(x).chunk(2, dim=-1)
+        return self.down_proj(F.silu(gate).mul_(up))
+
+
+class Layer(nn.Module):
+    """Attention mixes tokens, the MLP works on each alone; both add to the residual stream x."""
+
+    def __init__(self, config: ModelConfig, dtype: torch.dtype, device: torch.device) -> None:
+        super().__init__()
+        self.input_norm = RMSNorm(config.hidden_size, config.rms_norm_eps, dtype, device)
+        self.attention = Attention(config, dtype, device)
+        self.post_attention_norm = RMSNorm(config.hidden_size, config.rms_norm_eps, dtype, device)
+        self.mlp = MLP(config, dtype, device)
+
+    def forward(
+        self, x: Tensor, cos: Tensor, sin: Tensor, kv_cache: KVCache, slot_mapping: Tensor, attend: StepAttention
+    ) -> Tensor:
+        x = x + self.attention(self.input_norm(x), cos, sin, kv_cache, slot_mapping, attend)
+        return x + self.mlp(self.post_attention_norm(x))
+
+
+class Decoder(nn.Module):
+    """The whole model. Weights are uninitialised until the loader fills them.
+
+    Args:
+        config: its shape.
+        dtype: of weights and of activations (but see `optimise_for_cpu`).
+    """
+
+    def __init__(self, config: ModelConfig, dtype: torch.dtype, device: torch.device) -> None:
+        super().__init__()
+        self.config = config
+        self.activation_dtype = dtype
+        self.embed_tokens = nn.Parameter(
+            torch.empty(config.vocab_size, config.hidden_size, dtype=dtype, device=device), False
+        )
+        self.layers = nn.ModuleList(Layer(config, dtype, device) for _ in range(config.num_layers))
+        self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps, dtype, device)
+        self.lm_head = Linear(config.hidden_size, config.vocab_size, False, dtype, device)
+        if config.tie_word_embeddings:
+            self.lm_head.weight = self.embed_tokens
+        self.rope = RotaryEmbedding(config.rope, config.head_dim, device)
+
+    def forward(
+        self,
+        token_ids: Tensor,
+        positions: Tensor,
+        kv_caches: Sequence[KVCache],
+        metadata: AttentionMetadata,
+        logit_rows: Tensor,
+        backend: AttentionBackend,
+    ) -> Tensor:
+        """Logits [R, V] after the tokens at `logit_rows`; keys and values of all T go to the cache.
+
+        Args:
+            token_ids, positions: [T] int64.
+            kv_caches: one per layer.
+            metadata: which of the T tokens belong together, and where their blocks are.
+            logit_rows: [R] int64: only these rows go through the head, which is as wide as the vocabulary.
+            backend: computes attention over the paged cache.
+        """
+        x = F.embedding(token_ids, self.embed_tokens).to(self.activation_dtype)
+        cos, sin = self.rope.angles(positions, self.activation_dtype)
+        attend = backend(metadata)
+        for layer, kv_cache in zip(self.layers, kv_caches, strict=True):
+            x = layer(x, cos, sin, kv_cache, metadata.slot_mapping, attend)
+        return self.lm_head(self.norm(x[logit_rows]))
+
+    def optimise_for_cpu(self) -> None:
+        """Pack 16-bit weights for the CPU where that works, and compute with float32 activations.
+
+        Most CPUs have no 16-bit arithmetic: activations would be widened and rounded again around every
+        operation. The embedding table stays plain, so a tied head is stored twice, packed and plain.
+        """
+        if not can_pack(self):
+            return
+        pack_linears(self)
+        self.activation_dtype = torch.float32
+        for module in self.modules():
+            if isinstance(module, RMSNorm):
+                module.weight.data = module.weight.data.float()

@@ -1,0 +1,64 @@
+"""What remains of a request when it is over: its stamps and its sizes, without its tokens and text."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from minillm.request import FinishReason, Request, RequestOutput
+from minillm.timeline import Timeline
+
+COMPLETED = frozenset({FinishReason.STOP, FinishReason.LENGTH})
+"""The endings of a request that was served in full. All others are failures, seen by the client."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestRecord:
+    """One sequence of one request. Every table, summary and trace is made of these."""
+
+    request_id: str
+    num_prompt_tokens: int
+    num_cached_tokens: int
+    """Prompt tokens found in the prefix cache."""
+    finish_reason: FinishReason | None
+    """None while in flight."""
+    timeline: Timeline
+
+    @property
+    def completed(self) -> bool:
+        return self.finish_reason in COMPLETED
+
+
+Recordable = RequestOutput | Request | RequestRecord
+
+
+def as_records(requests: Iterable[Recordable]) -> list[RequestRecord]:
+    """One record per sequence, in order of arrival: the row each one has in every table and picture.
+
+    The sequences of an output with n > 1 are called "id/0", "id/1", ..., as in the engine.
+    """
+    records: list[RequestRecord] = []
+    for request in requests:
+        if isinstance(request, RequestRecord):
+            records.append(request)
+        elif isinstance(request, Request):
+            records.append(
+                RequestRecord(
+                    request.request_id,
+                    request.num_prompt_tokens,
+                    request.num_cached_tokens,
+                    request.finish_reason,
+                    request.timeline,
+                )
+            )
+        else:
+            several = len(request.completions) > 1
+            records += [
+                RequestRecord(
+                    f"{request.request_id}/{i}" if several else request.request_id,
+                    len(request.prompt_token_ids),
+                    request.num_cached_tokens,
+                    completion.finish_reason,
+                    completion.timeline,
+                )
+                for i, completion in enumerate(request.completions)
+            ]
+    return sorted(records, key=lambda record: record.timeline.arrival)

@@ -1,0 +1,245 @@
+"""Many requests in a few numbers: latency percentiles, phase shares, throughput, goodput.
+
+Percentiles are taken over the raw samples, by linear interpolation. They are never averaged: the
+mean of two p99s is not the p99 of anything.
+
+Distributions and rates speak of completed requests (they ended by stop or length). Requests that
+failed (aborted, timed out, error) are counted beside them and can never be part of goodput: a
+server that sheds its slow requests must not look fast for it, so read `counts` first.
+"""
+
+import html
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from minillm.observe.records import Recordable, RequestRecord, as_records
+from minillm.timeline import PHASES, Timeline
+
+METRICS = ("ttft", "itl", "tpot", "e2e")
+BUCKET_BORDERS = (64, 256, 1024, 4096)
+"""Prompt lengths, tokens: up to 64, 65 to 256, ... and over 4096."""
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """Samples in seconds. All numbers but the count are None when there are no samples."""
+
+    count: int
+    mean: float | None
+    p50: float | None
+    p95: float | None
+    p99: float | None
+    max: float | None
+
+    @classmethod
+    def of(cls, samples: Sequence[float]) -> "Distribution":
+        if not samples:
+            return cls(0, None, None, None, None, None)
+        p50, p95, p99 = np.percentile(samples, (50, 95, 99)).tolist()
+        return cls(len(samples), float(np.mean(samples)), p50, p95, p99, float(max(samples)))
+
+
+@dataclass(frozen=True, slots=True)
+class SLO:
+    """Service-level objective: upper limits in seconds; None = not stated."""
+
+    ttft: float | None = None
+    itl: float | None = None
+    """Judged by the request's largest gap: a reader notices the one stall, not its rank among the gaps."""
+    tpot: float | None = None
+    """A request of one token has no gap and no TPOT, and meets any limit on them."""
+    e2e: float | None = None
+
+    def met_by(self, timeline: Timeline) -> bool:
+        """Whether a completed request met every stated limit. Exactly at a limit is met."""
+        pairs = (
+            (self.ttft, timeline.ttft),
+            (self.itl, max(timeline.itl, default=0.0)),
+            (self.tpot, timeline.tpot or 0.0),
+            (self.e2e, timeline.e2e),
+        )
+        return all(limit is None or (value is not None and value <= limit) for limit, value in pairs)
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """The requests whose prompts have a similar length."""
+
+    label: str
+    metrics: dict[str, Distribution]
+    """By metric: ttft, itl, tpot, e2e."""
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The numbers of one run. Times in seconds; prints as a table in milliseconds."""
+
+    counts: dict[str, int]
+    """Requests by how they ended: stop, length, abort, timeout, error; "in flight" for those that have not."""
+    duration: float
+    """From the first arrival to the last end (or, in flight, the last delivery)."""
+    metrics: dict[str, Distribution]
+    """ttft, tpot, e2e: one sample per request. itl: the raw gaps of all requests, pooled."""
+    phases: dict[str, Distribution]
+    phase_shares: dict[str, float]
+    """Of all the seconds of all completed requests, the share spent in each phase. They sum to 1."""
+    lost: dict[str, float]
+    """Seconds lost inside phases, by cause, over all completed requests."""
+    requests_per_s: float
+    prompt_tokens_per_s: float
+    output_tokens_per_s: float
+    buckets: tuple[Bucket, ...]
+    """By prompt length, shortest first; only those that hold a completed request."""
+    slo: SLO | None
+    goodput: float | None
+    """Completed requests per second that met every stated limit of the SLO."""
+    attainment: float | None
+    """Those requests as a share of all that ended, failures included."""
+
+    def to_pandas(self) -> pd.DataFrame:
+        """One row per metric and phase; columns count, mean, p50, p95, p99, max; seconds."""
+        rows = {**self.metrics, **{f"phase {phase}": d for phase, d in self.phases.items()}}
+        return _frame(rows)
+
+    def buckets_to_pandas(self) -> pd.DataFrame:
+        """One row per prompt-length bucket and metric; columns as in `to_pandas`."""
+        return _frame({(bucket.label, name): d for bucket in self.buckets for name, d in bucket.metrics.items()})
+
+    def __str__(self) -> str:
+        lines = [f"{'ms':<18}" + "".join(f"{column:>10}" for column in _COLUMNS) + f"{'share':>8}"]
+        for name, cells in self._table():
+            lines.append(f"{name:<18}" + "".join(f"{cell:>10}" for cell in cells[:-1]) + f"{cells[-1]:>8}")
+        return "\n".join([*lines, *self._notes()])
+
+    def _repr_html_(self) -> str:
+        head = "".join(f'<th scope="col">{column}</th>' for column in ("milliseconds", *_COLUMNS, "share of E2E"))
+        body = "".join(
+            f'<tr><th scope="row">{html.escape(name)}</th>' + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
+            for name, cells in self._table()
+        )
+        notes = "<br>".join(html.escape(note) for note in self._notes())
+        return (
+            f'<table style="text-align: right"><caption>Latency of completed requests</caption>'
+            f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><p>{notes}</p>"
+        )
+
+    def _table(self) -> list[tuple[str, list[str]]]:
+        """Row name and cells, ready to print: metrics, phases, then each bucket's metrics."""
+        rows = [(name.upper(), _cells(d)) for name, d in self.metrics.items()]
+        rows += [(phase, _cells(d, self.phase_shares[phase])) for phase, d in self.phases.items()]
+        if len(self.buckets) > 1:
+            for bucket in self.buckets:
+                rows += [(f"{name.upper()} {bucket.label}", _cells(d)) for name, d in bucket.metrics.items()]
+        return rows
+
+    def _notes(self) -> list[str]:
+        notes = [
+            "requests: " + (", ".join(f"{n} {reason}" for reason, n in self.counts.items()) or "none"),
+            f"in {self.duration:.2f} s: {self.requests_per_s:.2f} requests/s, "
+            f"{self.prompt_tokens_per_s:.0f} prompt and {self.output_tokens_per_s:.0f} output tokens/s",
+        ]
+        if self.lost:
+            notes.append(
+                "lost: " + ", ".join(f"{seconds * 1e3:.0f} ms {cause}" for cause, seconds in self.lost.items())
+            )
+        if self.slo is not None:
+            stated = ((name, getattr(self.slo, name)) for name in METRICS)
+            limits = ", ".join(f"{name.upper()} <= {limit * 1e3:g} ms" for name, limit in stated if limit is not None)
+            met = "no request has ended" if self.attainment is None else f"{self.attainment:.0%} of requests met it"
+            notes.append(f"goodput: {self.goodput:.2f} requests/s with {limits or 'no limits'}; {met}")
+        return notes
+
+
+def summarize(
+    requests: Iterable[Recordable],
+    slo: SLO | None = None,
+    duration: float | None = None,
+    bucket_borders: Sequence[int] = BUCKET_BORDERS,
+) -> Summary:
+    """Summarise a run.
+
+    Args:
+        requests: outputs, requests or records, finished or not, in any order.
+        slo: what goodput is measured against.
+        duration: seconds that rates are divided by; None = from the first arrival to the last end.
+        bucket_borders: prompt lengths in tokens, ascending; a border belongs to the bucket below it.
+    """
+    records = as_records(requests)
+    completed = [record for record in records if record.completed]
+    ended = [record for record in records if record.finish_reason is not None]
+    if duration is None:
+        duration = max(map(_last_stamp, records)) - records[0].timeline.arrival if records else 0.0
+    phases = {phase: [record.timeline.phases()[phase] for record in completed] for phase in PHASES}
+    total = sum(sum(samples) for samples in phases.values())
+    lost: Counter[str] = Counter()
+    for record in completed:
+        lost.update(record.timeline.lost)
+    num_good = sum(slo.met_by(record.timeline) for record in completed) if slo else 0
+
+    def rate(amount: float) -> float:
+        return amount / duration if duration > 0 else 0.0
+
+    return Summary(
+        counts=dict(Counter(str(record.finish_reason or "in flight") for record in records)),
+        duration=duration,
+        metrics=_metrics(completed),
+        phases={phase: Distribution.of(samples) for phase, samples in phases.items()},
+        phase_shares={phase: sum(samples) / total if total else 0.0 for phase, samples in phases.items()},
+        lost=dict(lost),
+        requests_per_s=rate(len(completed)),
+        prompt_tokens_per_s=rate(sum(record.num_prompt_tokens for record in completed)),
+        output_tokens_per_s=rate(sum(record.timeline.num_tokens for record in completed)),
+        buckets=_buckets(completed, bucket_borders),
+        slo=slo,
+        goodput=rate(num_good) if slo else None,
+        attainment=num_good / len(ended) if slo and ended else None,
+    )
+
+
+def _metrics(records: Sequence[RequestRecord]) -> dict[str, Distribution]:
+    timelines = [record.timeline for record in records]
+    return {
+        "ttft": Distribution.of([t.ttft for t in timelines if t.ttft is not None]),
+        "itl": Distribution.of([gap for t in timelines for gap in t.itl]),
+        "tpot": Distribution.of([t.tpot for t in timelines if t.tpot is not None]),
+        "e2e": Distribution.of([t.e2e for t in timelines if t.e2e is not None]),
+    }
+
+
+def _buckets(records: Sequence[RequestRecord], borders: Sequence[int]) -> tuple[Bucket, ...]:
+    if list(borders) != sorted(set(borders)):
+        raise ValueError(f"bucket_borders must ascend: {list(borders)}")
+    lows = [1, *(border + 1 for border in borders)]
+    labels = [f"{low}-{high}" for low, high in zip(lows, borders)] + [f"{lows[-1]}+"]
+    members: list[list[RequestRecord]] = [[] for _ in labels]
+    for record in records:
+        members[np.searchsorted(borders, record.num_prompt_tokens)].append(record)
+    return tuple(Bucket(label, _metrics(group)) for label, group in zip(labels, members) if group)
+
+
+def _last_stamp(record: RequestRecord) -> float:
+    timeline = record.timeline
+    stamps = (timeline.arrival, timeline.scheduled, timeline.prefill_end, timeline.last_token, timeline.finished)
+    return max(stamp for stamp in stamps if stamp is not None)
+
+
+_COLUMNS = ("count", "mean", "p50", "p95", "p99", "max")
+
+
+def _frame(rows: dict) -> pd.DataFrame:
+    values = [[getattr(distribution, column) for column in _COLUMNS] for distribution in rows.values()]
+    return pd.DataFrame(values, index=list(rows), columns=list(_COLUMNS))
+
+
+def _cells(distribution: Distribution, share: float | None = None) -> list[str]:
+    """Count, times in milliseconds, share in percent."""
+    times = [getattr(distribution, column) for column in _COLUMNS[1:]]
+    return [
+        str(distribution.count),
+        *("-" if seconds is None else f"{seconds * 1e3:.1f}" for seconds in times),
+        "" if share is None else f"{share:.0%}",
+    ]

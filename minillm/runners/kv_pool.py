@@ -1,0 +1,120 @@
+"""The memory behind the block ids: the KV pool on the device, and the swap pool on the host."""
+
+import numpy as np
+import psutil
+import torch
+from torch import Tensor
+
+from minillm.attention.base import blocks_for
+from minillm.config import EngineConfig
+from minillm.errors import ConfigError
+from minillm.kv_cache.swap import BlockCopy
+from minillm.models.config import ModelConfig
+
+DEFAULT_CPU_BYTES = 1e9
+CUDA_FRACTION = 0.85
+"""Of the memory that is free once the weights are loaded; the rest is for activations."""
+
+
+class KVPool:
+    """Keys and values of every layer, in blocks.
+
+    Args:
+        num_blocks: blocks that the scheduler hands out.
+        num_host_blocks: blocks of swap space in host memory.
+
+    One more block than `num_blocks` exists: the null block, which padding may write to.
+    """
+
+    def __init__(
+        self,
+        model_config: ModelConfig,
+        num_blocks: int,
+        num_host_blocks: int,
+        block_size: int,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:
+        heads = (block_size, model_config.num_kv_heads, model_config.head_dim)
+        self.null_block = num_blocks
+        self.device_blocks = zeros((model_config.num_layers, 2, num_blocks + 1, *heads), dtype, device)
+        self.host_blocks = zeros((model_config.num_layers, 2, num_host_blocks, *heads), dtype, torch.device("cpu"))
+        self.layers: list[tuple[Tensor, Tensor]] = [(layer[0], layer[1]) for layer in self.device_blocks]
+
+    def swap_out(self, copies: tuple[BlockCopy, ...]) -> None:
+        """Device to host."""
+        copy_blocks(self.device_blocks, self.host_blocks, copies)
+
+    def swap_in(self, copies: tuple[BlockCopy, ...]) -> None:
+        """Host to device."""
+        copy_blocks(self.host_blocks, self.device_blocks, copies)
+
+
+def copy_blocks(source: Tensor, target: Tensor, copies: tuple[BlockCopy, ...]) -> None:
+    """Copy blocks of all layers between two pools [layers, 2, num_blocks, ...]."""
+    if copies:
+        blocks = source[:, :, [copy.source for copy in copies]]
+        target[:, :, [copy.target for copy in copies]] = blocks.to(target.device)
+
+
+def zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """A pool of zeros: padding is read, if only to be masked, and 0 * NaN would be NaN."""
+    if device.type != "cpu":
+        return torch.zeros(shape, dtype=dtype, device=device)
+    # numpy gets zeroed pages from the operating system as they are first touched: a pool that is mostly
+    # unused costs no memory and no time.
+    integers = np.zeros(shape, dtype=f"int{8 * dtype.itemsize}")
+    return torch.from_numpy(integers).view(dtype)
+
+
+def size_kv_pool(config: EngineConfig, model_config: ModelConfig, dtype: torch.dtype, device: torch.device) -> int:
+    """Blocks in the KV pool: as configured, else a default that fits the machine.
+
+    Raises:
+        ConfigError: it does not fit the memory, or holds no block.
+    """
+    block_bytes = model_config.kv_bytes_per_token(dtype.itemsize) * config.block_size
+    free_bytes = _free_bytes(device)
+    if config.num_kv_blocks is not None:
+        num_blocks = config.num_kv_blocks
+    elif config.kv_cache_memory_gb is not None:
+        num_blocks = int(config.kv_cache_memory_gb * 1e9 // block_bytes)
+    else:
+        budget = DEFAULT_CPU_BYTES if device.type == "cpu" else CUDA_FRACTION * free_bytes
+        longest = config.max_model_len or model_config.max_position_embeddings
+        # More than every seat at full length could never be used.
+        num_blocks = min(int(budget // block_bytes), config.max_num_seqs * blocks_for(longest, config.block_size))
+    if num_blocks < 1:
+        raise ConfigError(
+            f"the KV pool has no room for one block of {block_bytes / 1e6:.1f} MB: raise kv_cache_memory_gb, "
+            "or lower block_size"
+        )
+    _check_fits("the KV pool", "num_kv_blocks or kv_cache_memory_gb", num_blocks * block_bytes, free_bytes)
+    return num_blocks
+
+
+def size_swap_pool(config: EngineConfig, model_config: ModelConfig, dtype: torch.dtype) -> int:
+    """Blocks of swap space on the host: none unless preemption="swap".
+
+    Raises:
+        ConfigError: it does not fit the memory, or holds no block.
+    """
+    if config.preemption != "swap":
+        return 0
+    block_bytes = model_config.kv_bytes_per_token(dtype.itemsize) * config.block_size
+    num_blocks = int(config.swap_space_gb * 1e9 // block_bytes)
+    if num_blocks < 1:
+        raise ConfigError(f"swap_space_gb holds no block of {block_bytes / 1e6:.1f} MB: raise it")
+    _check_fits("the swap space", "swap_space_gb", num_blocks * block_bytes, _free_bytes(torch.device("cpu")))
+    return num_blocks
+
+
+def _free_bytes(device: torch.device) -> int:
+    return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else psutil.virtual_memory().available
+
+
+def _check_fits(what: str, fields: str, num_bytes: int, free_bytes: int) -> None:
+    if num_bytes > free_bytes:
+        raise ConfigError(
+            f"{what} would take {num_bytes / 1e9:.2f} GB, but {free_bytes / 1e9:.2f} GB are free: lower {fields}"
+        )

@@ -1,0 +1,110 @@
+"""What is made of the runs: pairing, medians, floors; and that nobody can do less work than asked."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tqdm import tqdm
+
+from minillm.bench.compare import Spread, measure, summarize
+from minillm.bench.peers import BenchmarkError, HFContinuousBatching, HFGenerate, MinillmPeer, Run, load_hugging_face
+from minillm.bench.roof import Bandwidth, ModelBytes
+from minillm.bench.workloads import Workload, make_workloads
+
+WORKLOAD = Workload("one", "1 request", [[1] * 128], [64], constant_batch=True)
+BANDWIDTH = Bandwidth(read=100.0, copy=100.0)
+SIZE = ModelBytes(weights=1000, kv_per_token=10)
+
+
+def run(seconds: float, itl: float = 1.0) -> Run:
+    return Run(seconds=seconds, num_tokens=64, ttft=[0.5], itl=[itl] * 63)
+
+
+class Recorder:
+    """A peer that only writes down when it was called."""
+
+    def __init__(self, name: str, log: list[str]) -> None:
+        self.name, self.log = name, log
+
+    def describe(self) -> dict[str, Any]:
+        return {}
+
+    def warm_up(self, workload: Workload) -> None:
+        self.log.append(f"warm {self.name}")
+
+    def run(self, workload: Workload) -> Run:
+        self.log.append(self.name)
+        return run(1.0)
+
+
+def test_peers_take_turns_within_every_repeat() -> None:
+    log: list[str] = []
+    runs = measure([Recorder("a", log), Recorder("b", log)], WORKLOAD, 3, tqdm(disable=True))
+    assert log == ["warm a", "warm b", "a", "b", "a", "b", "a", "b"]
+    assert {name: len(own) for name, own in runs.items()} == {"a": 3, "b": 3}
+
+
+def test_speedup_is_paired_by_repeat_against_the_better_reference() -> None:
+    # The machine is twice as slow in the second repeat: the ratio does not notice.
+    runs = {
+        "minillm": [run(1.0), run(2.0), run(1.0)],
+        "good": [run(2.0), run(4.0), run(3.0)],
+        "bad": [run(9.0), run(9.0), run(9.0)],
+    }
+    result = summarize(WORKLOAD, runs, ["good", "bad"], BANDWIDTH, SIZE)
+    own, good, bad = result.peers
+    assert result.reference == "good"
+    assert own.speedup == Spread(median=2.0, low=2.0, high=3.0)
+    assert good.speedup is None
+    assert bad.speedup is None
+    assert own.tokens_per_s.median == 64.0
+
+
+def test_share_of_the_floor_uses_the_mean_context_of_the_decode() -> None:
+    result = summarize(WORKLOAD, {"minillm": [run(1.0, itl=52.0)]}, [], BANDWIDTH, SIZE)
+    assert result.floor_itl == (1000 + 10 * (128 + 32)) / 100.0
+    assert result.peers[0].percent_of_floor == pytest.approx(50.0)
+    assert result.reference is None
+    assert result.peers[0].speedup is None
+
+
+@pytest.fixture(scope="module")
+def peers(tiny_llama_path: Path) -> list[Any]:
+    shared = load_hugging_face(tiny_llama_path, "float32")
+    return [
+        MinillmPeer(str(tiny_llama_path), "float32", num_kv_blocks=64),
+        HFGenerate(shared),
+        HFContinuousBatching(shared, max_batch_tokens=256, kv_tokens=2048),
+    ]
+
+
+@pytest.mark.parametrize("index", range(4), ids=["one", "eight", "mixed", "shared_prefix"])
+def test_every_peer_serves_every_workload_and_stamps_every_token(peers: list[Any], index: int) -> None:
+    workload = make_workloads(vocab_size=49152, quick=True)[index]
+    for peer in peers:
+        peer.warm_up(workload)
+        measured = peer.run(workload)
+        assert measured.num_tokens == sum(workload.output_lens)
+        assert len(measured.ttft) == len(workload.prompts)
+        assert len(measured.itl) == sum(length - 1 for length in workload.output_lens)
+        assert 0 < min(measured.ttft) <= max(measured.ttft) <= measured.seconds
+        assert peer.describe()["dtype"] == "float32"
+
+
+def test_prefix_cache_is_cold_in_every_run(peers: list[Any]) -> None:
+    workload = make_workloads(vocab_size=49152, quick=True)[3]
+    scheduler = peers[0].llm.engine.scheduler
+    hits = []
+    for _ in range(3):
+        before = scheduler.prefix_hits
+        peers[0].run(workload)
+        hits.append(scheduler.prefix_hits - before)
+    # The first request of a run finds nothing, the others find what it shares with them.
+    assert hits == [(len(workload.prompts) - 1) * 64] * 3
+
+
+def test_a_peer_that_emits_too_little_is_not_measured(tiny_llama_path: Path) -> None:
+    cramped = MinillmPeer(str(tiny_llama_path), "float32", max_model_len=40)
+    workload = Workload("one", "1 request", [[5] * 30], [20])
+    with pytest.raises(BenchmarkError, match=r"minillm emitted \[10\] tokens .* asked for \[20\]"):
+        cramped.run(workload)

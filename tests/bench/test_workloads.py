@@ -1,0 +1,29 @@
+"""The workloads are what their titles say, and the same for everyone."""
+
+from minillm.bench.workloads import make_workloads
+
+
+def test_workloads_are_as_their_titles_say() -> None:
+    one, eight, mixed, shared = make_workloads(vocab_size=49152)
+    assert [len(prompt) for prompt in one.prompts] == [128]
+    assert one.output_lens == [64]
+    assert [len(prompt) for prompt in eight.prompts] == [128] * 8
+    assert len({tuple(prompt) for prompt in eight.prompts}) == 8, "equal in shape, or a prefix cache would help"
+    assert len(mixed.prompts) == len(mixed.output_lens) == 32
+    assert all(20 <= len(prompt) <= 300 for prompt in mixed.prompts)
+    assert all(8 <= length <= 96 for length in mixed.output_lens)
+    assert {tuple(prompt[:512]) for prompt in shared.prompts} == {tuple(shared.prompts[0][:512])}
+    assert len({tuple(prompt) for prompt in shared.prompts}) == 32
+    assert shared.output_lens == [32] * 32
+
+
+def test_same_seed_same_workloads() -> None:
+    assert make_workloads(1000, seed=3) == make_workloads(1000, seed=3)
+    assert make_workloads(1000, seed=3) != make_workloads(1000, seed=4)
+
+
+def test_warm_up_keeps_prompts_and_shortens_outputs() -> None:
+    mixed = make_workloads(1000)[2]
+    short = mixed.truncated(4)
+    assert short.prompts == mixed.prompts
+    assert short.output_lens == [4] * 32

@@ -1,0 +1,15 @@
+import pytest
+from runs import every_ending, steps_of_whole
+
+from minillm.observe.records import RequestRecord
+from minillm.timeline import StepRecord
+
+
+@pytest.fixture
+def records() -> list[RequestRecord]:
+    return every_ending()
+
+
+@pytest.fixture
+def steps() -> list[StepRecord]:
+    return steps_of_whole()

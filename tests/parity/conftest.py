@@ -1,0 +1,227 @@
+"""What both engines are asked, and Hugging Face's answers, computed once per run."""
+
+import random
+import shutil
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from minillm import Engine, EngineConfig, RequestOutput, SamplingParams
+from minillm.models.loader import LoadedModel, load_model
+
+TIE = 1e-4
+"""Logits closer than this are a true tie: the order in which fp32 sums are taken may decide."""
+LONG_PROMPT = "long 3000 tokens"
+
+TEXTS = {
+    "question": "What is the capital of France?",
+    "completion": "Once upon a time, in a small village by the sea,",
+    "facts": "The three laws of motion are",
+    "one word": "Hello",
+    "one letter": "a",
+    "digits": "3.14159265358979323846264338327950288",
+    "sum": "12 + 30 = 42, 7 + 8 = 15, 20 + 31 =",
+    "python": "def fibonacci(n):\n    if n < 2:\n        return n\n    return",
+    "c code": "#include <stdio.h>\n\nint main(void) {\n\tfor (int i = 0; i < 10; i++) {\n\t\tprintf(",
+    "sql": "SELECT name, COUNT(*) FROM users WHERE age > 30 GROUP BY",
+    "json": '{"name": "Ada", "born": 1815, "languages": ["English", "French"], "works": [',
+    "html": "<html>\n<head><title>Test</title></head>\n<body>\n<h1>",
+    "shell": "$ ls -la | grep '.py' | awk '{print $9}' |",
+    "rust": "fn main() {\n    let v: Vec<i32> = (0..10).collect();\n    println!(",
+    "markdown": "# Title\n\n- item **one**\n- item *two*\n\n| a | b |\n|---|---|\n| 1 |",
+    "latex": r"\int_0^\infty e^{-x^2} dx = \frac{\sqrt{\pi}}{2}, \quad \sum_{n=1}^\infty",
+    "french": "L'été dernier, nous sommes allés à la plage où",
+    "german": "Die größten Städte Österreichs heißen",
+    "chinese": "北京是中国的首都，上海是",
+    "japanese": "吾輩は猫である。名前はまだ",
+    "korean": "안녕하세요, 오늘 날씨가",
+    "arabic": "السلام عليكم ورحمة الله",
+    "hebrew and english": "שלום world, this is שבת",
+    "hindi": "नमस्ते, आप कैसे",
+    "russian": "Москва — столица",
+    "emoji": "I ❤️ 🍕 and 🎉🎊, but 😢 when",
+    "emoji family": "👨‍👩‍👧‍👦 👩🏽‍🚀 🏳️‍🌈",
+    "combining": "Z̷a̴l̵g̶o̷ t̸e̶x̵t̴ n̷o̸",
+    "one space": " ",
+    "spaces": "          ",
+    "newlines": "\n\n\n\n",
+    "tabs and spaces": "\t\t  \t x",
+    "trailing spaces": "The answer is   ",
+    "control characters": "a\x00b\x07c\x1b[0m",
+    "special token text": "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n",
+    "repeated word": "buffalo " * 40,
+    "repeated line": "All work and no play makes Jack a dull boy.\n" * 8,
+    "capitals": "BREAKING NEWS: SCIENTISTS DISCOVER THAT",
+    "punctuation": "?!?!... --- ((([[[{{{ ;;; ::: ,,,",
+    "url": "https://www.example.com/search?q=llm&lang=en#top is a",
+    "list": "1. apples\n2. oranges\n3.",
+    "long word": "Donaudampfschifffahrtselektrizitätenhauptbetriebswerkbauunterbeamtengesellschaft",
+}
+CHATS = {
+    "chat": [{"role": "user", "content": "Tell me a joke about penguins."}],
+    "chat, other question": [{"role": "user", "content": "Tell me how to boil an egg."}],
+    "chat with system": [
+        {"role": "system", "content": "You answer in one word."},
+        {"role": "user", "content": "What colour is the sky?"},
+    ],
+    "chat of three turns": [
+        {"role": "user", "content": "My name is Alice."},
+        {"role": "assistant", "content": "Nice to meet you, Alice!"},
+        {"role": "user", "content": "What is my name? 🤔"},
+    ],
+    "chat, empty message": [{"role": "user", "content": ""}],
+}
+EXACT_LENGTHS = (1, 2, 15, 16, 17, 31, 32, 33, 47, 48, 49, 64, 65, 200)
+"""In tokens: around the borders of 16-token KV blocks, and around a 64-token step budget."""
+NOVEL = (
+    "In the year of the great frost the river stood still from the mill to the old stone bridge. {} "
+    "Children skated where barges used to go, and a market of {} stalls grew on the ice overnight. "
+)
+
+
+def make_prompts(tokenizer: Any) -> dict[str, Any]:
+    """Every prompt by name: strings, chats and token ids, as a caller may send them."""
+    story = tokenizer("".join(NOVEL.format(f"Winter {i} came.", i * 7) for i in range(80)))["input_ids"]
+    exact = {f"{length} tokens": story[length : 2 * length] for length in EXACT_LENGTHS}
+    # Sent twice, and a whole number of blocks long: with prefix caching nothing would be left to compute.
+    twice = {"48 tokens again": exact["48 tokens"], "64 tokens again": exact["64 tokens"]}
+    return {**TEXTS, **CHATS, **exact, **twice, LONG_PROMPT: story[:3000]}
+
+
+def encode(tokenizer: Any, prompt: Any) -> list[int]:
+    """Token ids as a user of transformers gets them."""
+    if isinstance(prompt, str):
+        return tokenizer(prompt)["input_ids"]
+    if isinstance(prompt[0], dict):
+        return tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=True)["input_ids"]
+    return list(prompt)
+
+
+@dataclass
+class Reference:
+    """Hugging Face's greedy answers to every prompt, in fp32, each prompt by itself: no padding, no batch."""
+
+    model: Any
+    prompts: dict[str, Any]
+    prompt_ids: dict[str, list[int]]
+    max_tokens: dict[str, int]
+    answers: dict[str, list[int]] = field(default_factory=dict)
+
+    @torch.inference_mode()
+    def answer(self, name: str) -> list[int]:
+        """HF generate's output for the prompt called `name`, computed when first asked for."""
+        if name not in self.answers:
+            ids = torch.tensor([self.prompt_ids[name]])
+            output = self.model.generate(
+                ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=self.max_tokens[name]
+            )
+            self.answers[name] = output[0, ids.shape[1] :].tolist()
+        return self.answers[name]
+
+    @torch.inference_mode()
+    def regret(self, prompt_ids: list[int], output_ids: list[int]) -> float:
+        """The most by which any output token's logit lies below the best one, given the tokens before it.
+
+        0 = greedy at every position. The model is run anew on prompt + output.
+        """
+        ids = torch.tensor([[*prompt_ids, *output_ids]])
+        logits = self.model(ids[:, :-1], logits_to_keep=len(output_ids)).logits[0]
+        chosen = logits.gather(1, torch.tensor(output_ids)[:, None])[:, 0]
+        return (logits.max(dim=1).values - chosen).max().item()
+
+
+@dataclass
+class Parity:
+    """One model in both engines, and the verdict on what ours says."""
+
+    loaded: LoadedModel
+    folder: Path
+    reference: Reference
+
+    @property
+    def short_names(self) -> list[str]:
+        return [name for name in self.reference.prompts if name != LONG_PROMPT]
+
+    def engine(self, **fields: Any) -> Engine:
+        config = {"model": str(self.folder), "dtype": "float32", "device": "cpu", **fields}
+        return Engine(EngineConfig(**config), self.loaded)
+
+    def serve(self, engine: Engine, names: Sequence[str], *, interleaved: bool) -> dict[str, RequestOutput]:
+        """Greedy answers of `engine`, whose books are checked after every step.
+
+        Args:
+            interleaved: prompts arrive a few at a time between steps (seeded); otherwise all at once.
+        """
+        rng = random.Random(0)
+        pending = list(names)
+        outputs: dict[str, RequestOutput] = {}
+        while pending or engine.has_unfinished:
+            count = rng.choice((0, 1, 2, 5)) if interleaved else len(pending)
+            for name in pending[:count]:
+                params = SamplingParams(temperature=0.0, max_tokens=self.reference.max_tokens[name])
+                engine.add_request(self.reference.prompts[name], params, request_id=name, stream=False)
+            del pending[:count]
+            for output in engine.step():
+                outputs[output.request_id] = output
+            engine.check_integrity()
+        assert engine.scheduler.kv.pool.num_used == 0, "blocks are held though nobody is in flight"
+        return outputs
+
+    def assert_identical(self, outputs: dict[str, RequestOutput], names: Iterable[str]) -> int:
+        """Every answer is Hugging Face's, but for true ties, whose number is returned."""
+        num_ties = 0
+        for name in names:
+            output, expected = outputs[name], self.reference.answer(name)
+            assert output.prompt_token_ids == self.reference.prompt_ids[name], f"{name!r} was encoded differently"
+            if output.token_ids == expected:
+                continue
+            # Not the same. A tie is all that excuses it, and only in an answer that ends where it should.
+            eos = self.reference.model.generation_config.eos_token_id
+            told = f"{name!r}: minillm wrote {output.token_ids}, Hugging Face {expected}"
+            assert len(output.token_ids) == self.reference.max_tokens[name] or output.token_ids[-1:] == [eos], told
+            assert eos not in output.token_ids[:-1], told
+            regret = self.reference.regret(output.prompt_token_ids, output.token_ids)
+            assert regret < TIE, f"{told}; at worst a token is {regret:.2g} below the best logit"
+            num_ties += 1
+        return num_ties
+
+
+def make_parity(folder: Path, most_tokens: int) -> Parity:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="sdpa").eval()
+    prompts = make_prompts(tokenizer)
+    rng = random.Random(0)
+    reference = Reference(
+        model=model,
+        prompts=prompts,
+        prompt_ids={name: encode(tokenizer, prompt) for name, prompt in prompts.items()},
+        # Answers of many lengths, so that requests leave the batch at different moments.
+        max_tokens={name: rng.randint(4, most_tokens) for name in prompts},
+    )
+    loaded = load_model(EngineConfig(model=str(folder), dtype="float32", device="cpu"))
+    return Parity(loaded, folder, reference)
+
+
+@pytest.fixture(scope="session")
+def whole_model(smollm_path: Path) -> Parity:
+    """SmolLM2-135M, all of it."""
+    return make_parity(smollm_path, most_tokens=20)
+
+
+@pytest.fixture(scope="session")
+def four_layers(smollm_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Parity:
+    """The first 4 of its 30 layers with its real embeddings, head and tokenizer: wrong, but six times faster."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    folder = tmp_path_factory.mktemp("smollm2-4-layers")
+    config = AutoConfig.from_pretrained(smollm_path, num_hidden_layers=4)
+    AutoModelForCausalLM.from_pretrained(smollm_path, config=config, dtype=torch.bfloat16).save_pretrained(folder)
+    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+        shutil.copy(smollm_path / name, folder)
+    return make_parity(folder, most_tokens=12)

@@ -1,0 +1,144 @@
+"""Whatever is switched on, greedy output is Hugging Face's, token by token (fp32, CPU).
+
+Three tiers: every combination on 4 layers of the model; a few that cover every pair of settings on all
+30 layers; every combination on all 30 layers (slow). Every answer of every prompt is compared.
+"""
+
+import itertools
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import pytest
+
+LONG_PROMPT = "long 3000 tokens"
+MOST_TIES = 2
+"""Per combination of 64 prompts. More would mean that something is only nearly right."""
+
+
+class Combination(NamedTuple):
+    """One way to serve. `pressure`: a KV pool with room for all, or so small that requests are preempted."""
+
+    batching: str
+    chunked: bool
+    prefix_caching: bool
+    pressure: str
+    reservation: str
+    backend: str
+
+    @property
+    def is_possible(self) -> bool:
+        """Alone, or with its whole window reserved, nobody is ever preempted."""
+        return self.pressure == "roomy" or (self.batching != "none" and self.reservation == "on_demand")
+
+    def fields(self, with_long_prompt: bool) -> dict[str, Any]:
+        """Its EngineConfig. A tight pool holds the longest prompt, but far from all that run at once."""
+        window, tight = (3072, 210) if with_long_prompt else (256, 24)
+        return {
+            "batching": self.batching,
+            "enable_chunked_prefill": self.chunked,
+            "max_num_batched_tokens": 64 if self.chunked else 1024,
+            "enable_prefix_caching": self.prefix_caching,
+            "num_kv_blocks": 640 if self.pressure == "roomy" else tight,
+            "preemption": "recompute" if self.pressure == "roomy" else self.pressure,
+            "kv_reservation": self.reservation,
+            "max_model_len": window,
+            "attention_backend": self.backend,
+        }
+
+    def __str__(self) -> str:
+        chunked = "chunked" if self.chunked else "whole"
+        prefix = "cached" if self.prefix_caching else "uncached"
+        return "-".join((self.batching, chunked, prefix, self.pressure, self.reservation, self.backend))
+
+
+FACTORS = (
+    ("continuous", "static", "none"),
+    (True, False),
+    (True, False),
+    ("roomy", "recompute", "swap"),
+    ("on_demand", "max_len"),
+    ("eager", "sdpa"),
+)
+EVERY_COMBINATION = [c for c in itertools.starmap(Combination, itertools.product(*FACTORS)) if c.is_possible]
+
+# Every possible pair of two settings occurs in one of these; True = requests arrive between steps.
+COVERING = [
+    (Combination("static", True, False, "swap", "on_demand", "sdpa"), True),
+    (Combination("none", True, True, "roomy", "max_len", "eager"), False),
+    (Combination("continuous", False, True, "recompute", "on_demand", "eager"), True),
+    (Combination("continuous", False, False, "roomy", "max_len", "sdpa"), False),
+    (Combination("static", False, True, "swap", "on_demand", "eager"), False),
+    (Combination("none", False, False, "roomy", "on_demand", "sdpa"), True),
+    (Combination("static", True, False, "recompute", "on_demand", "sdpa"), False),
+    (Combination("static", True, True, "roomy", "max_len", "sdpa"), True),
+    (Combination("continuous", True, False, "swap", "on_demand", "eager"), False),
+]
+
+
+def check(parity: Any, combination: Combination, *, interleaved: bool, with_long_prompt: bool = False) -> None:
+    """Serve every prompt this way and compare every answer; the pressure must really have been there."""
+    names = [*([LONG_PROMPT] if with_long_prompt else []), *parity.short_names]
+    engine = parity.engine(**combination.fields(with_long_prompt))
+    outputs = parity.serve(engine, names, interleaved=interleaved)
+    assert parity.assert_identical(outputs, names) <= MOST_TIES
+    assert (engine.num_preemptions > 0) == (combination.pressure != "roomy")
+    assert (engine.scheduler.prefix_hits > 0) == combination.prefix_caching
+
+
+@pytest.mark.parametrize("combination", EVERY_COMBINATION, ids=str)
+def test_every_combination_on_four_layers(four_layers: Any, combination: Combination) -> None:
+    check(four_layers, combination, interleaved=True)
+
+
+@pytest.mark.parametrize(("combination", "interleaved"), COVERING, ids=str)
+def test_long_prompt_among_the_others_on_four_layers(
+    four_layers: Any, combination: Combination, interleaved: bool
+) -> None:
+    check(four_layers, combination, interleaved=interleaved, with_long_prompt=True)
+
+
+@pytest.mark.parametrize(("combination", "interleaved"), COVERING, ids=str)
+def test_every_pair_of_settings_on_the_whole_model(
+    whole_model: Any, combination: Combination, interleaved: bool
+) -> None:
+    check(whole_model, combination, interleaved=interleaved)
+
+
+@pytest.mark.parametrize("backend", ["eager", "sdpa"])
+def test_long_prompt_on_the_whole_model(whole_model: Any, backend: str) -> None:
+    combination = Combination("continuous", True, True, "roomy", "on_demand", backend)
+    engine = whole_model.engine(**combination.fields(with_long_prompt=True) | {"max_num_batched_tokens": 512})
+    outputs = whole_model.serve(engine, [LONG_PROMPT, "chat"], interleaved=False)
+    assert whole_model.assert_identical(outputs, [LONG_PROMPT, "chat"]) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("combination", EVERY_COMBINATION, ids=str)
+def test_every_combination_on_the_whole_model(whole_model: Any, combination: Combination) -> None:
+    check(whole_model, combination, interleaved=True, with_long_prompt=True)
+
+
+def test_there_are_enough_prompts_and_combinations(four_layers: Any) -> None:
+    assert len(four_layers.reference.prompts) >= 40
+    assert len(EVERY_COMBINATION) == 80
+
+
+def test_covering_combinations_cover_every_pair() -> None:
+    def pairs(settings: tuple[Any, ...]) -> set[Any]:
+        return set(itertools.combinations(enumerate(settings), 2))
+
+    possible = set().union(*(pairs((*c, interleaved)) for c in EVERY_COMBINATION for interleaved in (True, False)))
+    assert possible == set().union(*(pairs((*c, interleaved)) for c, interleaved in COVERING))
+
+
+def test_a_wrong_answer_would_be_noticed(four_layers: Any) -> None:
+    """The comparison itself can fail: on a wrong token, a missing end, and an answer that goes on."""
+    name = "completion"
+    engine = four_layers.engine(num_kv_blocks=64)
+    right = four_layers.serve(engine, [name], interleaved=False)
+    assert four_layers.assert_identical(right, [name]) == 0
+    tokens = right[name].token_ids
+    for wrong in (tokens[:-1], [*tokens[:2], tokens[2] ^ 1, *tokens[3:]], [*tokens, tokens[0]], []):
+        completion = replace(right[name].completions[0], token_ids=wrong)
+        with pytest.raises(AssertionError):
+            four_layers.assert_identical({name: replace(right[name], completions=[completion])}, [name])
