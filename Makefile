@@ -4,6 +4,8 @@
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+# Still there: the last setup was cut short, and some package may be half unpacked. Start over from pip's cache.
+INSTALLING := $(VENV)/.installing
 RIGHT_PYTHON := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 
 # The first Python that is new enough. Choose another with `make setup PYTHON=/path/to/python3`.
@@ -34,19 +36,20 @@ $(INSTALLED): pyproject.toml constraints.txt binder/overrides.json
 		echo "minillm needs Python 3.11 or newer with its venv module; python3 here is: $$(python3 --version 2>&1)."; \
 		echo "Install one (Debian and Ubuntu: apt install python3.11 python3.11-venv; macOS: brew install python@3.13),"; \
 		echo "or name one: make setup PYTHON=/path/to/python3"; exit 1; } >&2
-	$(PYTHON) -m venv $(VENV)
+	$(PYTHON) -m venv $(if $(wildcard $(INSTALLING)),--clear) $(VENV)
+	touch $(INSTALLING)
 	$(BIN)/python -m pip install -c constraints.txt --upgrade pip setuptools
 	$(BIN)/python -m pip install -c constraints.txt $(TORCH_INDEX) torch
 	$(BIN)/python -m pip install -c constraints.txt --no-build-isolation -e ".[lab,test]"
 	mkdir -p $(VENV)/share/jupyter/lab/settings
 	cp binder/overrides.json $(VENV)/share/jupyter/lab/settings/
-	touch $@
+	mv $(INSTALLING) $@
 
 model: setup ## fetch the default model
 	$(BIN)/minillm pull
 
 lab: model ## open the course in JupyterLab (LAB_ARGS="--no-browser --port 8899")
-	$(BIN)/jupyter lab $(LAB_ARGS) course/00_start_here.ipynb
+	$(BIN)/jupyter lab --ServerApp.root_dir="$(CURDIR)" --LabApp.default_url=/lab/tree/course/00_start_here.ipynb $(LAB_ARGS)
 
 test: model ## run every check: style, notebook drift, tests, notebooks
 	@failed=; \

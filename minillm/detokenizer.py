@@ -21,7 +21,7 @@ REPLACEMENT = "\ufffd"
 CONTEXT_TOKENS = 5
 """Prompt tokens decoded as left context of the first output token."""
 MAX_PENDING_TOKENS = 4
-"""UTF-8 takes at most 4 bytes, and a token has at least one: more cannot be the same character."""
+"""A character is at most 4 bytes of UTF-8, and a token at least one: with 4 tokens the first character is over."""
 
 
 class TextDecoder(Protocol):

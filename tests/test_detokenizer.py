@@ -190,7 +190,7 @@ def test_without_a_tokenizer_the_text_stays_empty():
 @pytest.fixture(scope="module")
 def sentencepiece_like() -> Tokenizer:
     """The decoder of Llama 2 and Mistral: "▁" is a space, bytes as <0x..>, the text's first space is dropped."""
-    words = ["<s>", "▁I", "▁say", "▁hello", "▁", "!"] + [f"<0x{byte:02X}>" for byte in "é".encode()]
+    words = ["<s>", "▁I", "▁say", "▁hello", "▁", "!"] + [f"<0x{byte:02X}>" for byte in "é😀".encode()]
     tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="!"))
     tokenizer.decoder = decoders.Sequence(
         [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
@@ -199,8 +199,20 @@ def sentencepiece_like() -> Tokenizer:
     return tokenizer
 
 
-@pytest.mark.parametrize("ids", [[3], [3, 3], [4, 3], [5, 4, 4, 3, 5], [6, 7, 3], [0, 0, 0, 3], [3, 0, 0, 0, 3]])
-def test_leading_spaces_survive_where_the_decoder_strips_them(sentencepiece_like, ids):
+@pytest.mark.parametrize(
+    "ids",
+    [
+        [3],
+        [3, 3],
+        [4, 3],
+        [5, 4, 4, 3, 5],
+        [0, 0, 0, 3],
+        [3, 0, 0, 0, 3],
+        [6, 7, 3],
+        [5, 8, 9, 10, 11, 6, 7],  # byte fallback shows one U+FFFD per byte of an unfinished character
+    ],
+)
+def test_sentencepiece_text_continues_the_prompt(sentencepiece_like, ids):
     prompt = [0, 1, 2]
     detokenizer = Detokenizer(sentencepiece_like, prompt)
     parts = increments(detokenizer, ids)

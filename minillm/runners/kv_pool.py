@@ -12,8 +12,8 @@ from minillm.kv_cache.swap import BlockCopy
 from minillm.models.config import ModelConfig
 
 DEFAULT_CPU_BYTES = 1e9
-CUDA_FRACTION = 0.85
-"""Of the memory that is free once the weights are loaded; the rest is for activations."""
+FREE_FRACTION = 0.85
+"""Most of the memory that is free once the weights are loaded; the rest is for activations."""
 
 
 class KVPool:
@@ -80,7 +80,8 @@ def size_kv_pool(config: EngineConfig, model_config: ModelConfig, dtype: torch.d
     elif config.kv_cache_memory_gb is not None:
         num_blocks = int(config.kv_cache_memory_gb * 1e9 // block_bytes)
     else:
-        budget = DEFAULT_CPU_BYTES if device.type == "cpu" else CUDA_FRACTION * free_bytes
+        share = FREE_FRACTION * free_bytes
+        budget = min(DEFAULT_CPU_BYTES, share) if device.type == "cpu" else share
         longest = config.max_model_len or model_config.max_position_embeddings
         # More than every seat at full length could never be used.
         num_blocks = min(int(budget // block_bytes), config.max_num_seqs * blocks_for(longest, config.block_size))

@@ -1,5 +1,5 @@
 import pytest
-from runs import every_ending, steps_of_whole
+from observe.runs import every_ending, steps_of_whole
 
 from minillm.observe.records import RequestRecord
 from minillm.timeline import StepRecord

@@ -4,7 +4,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from runs import timeline
+from observe.runs import timeline
 
 from minillm.observe.definitions import TOOL_METRICS, compare_tools
 from minillm.observe.records import RequestRecord, as_records

@@ -1,10 +1,11 @@
 """The Chrome trace obeys the Trace Event Format, and says what the stamps say."""
 
+import itertools
 import json
 from collections import defaultdict
 
 import pytest
-from runs import timeline
+from observe.runs import timeline
 
 from minillm.observe.records import RequestRecord
 from minillm.observe.trace import ENGINE, REQUESTS, chrome_trace, write_chrome_trace
@@ -29,6 +30,17 @@ def track_of(events: list[dict], request_id: str) -> int:
 def phases_of(events: list[dict], request_id: str) -> list[dict]:
     slices = slices_by_track(events)[REQUESTS, track_of(events, request_id)]
     return [event for event in slices if event.get("cat") == "phase"]
+
+
+def assert_slices_nest(events: list[dict]) -> None:
+    for track in slices_by_track(events).values():
+        open_ends: list[float] = []
+        for event in track:
+            while open_ends and open_ends[-1] <= event["ts"] + TOLERANCE:
+                open_ends.pop()
+            end = event["ts"] + event["dur"]
+            assert not open_ends or end <= open_ends[-1] + TOLERANCE, f"{event['name']} sticks out of its parent"
+            open_ends.append(end)
 
 
 @pytest.fixture
@@ -61,14 +73,7 @@ def test_metadata_comes_first_then_time_never_goes_back(events):
 
 
 def test_slices_of_a_track_lie_apart_or_inside_each_other(events):
-    for track in slices_by_track(events).values():
-        open_ends: list[float] = []
-        for event in track:
-            while open_ends and open_ends[-1] <= event["ts"] + TOLERANCE:
-                open_ends.pop()
-            end = event["ts"] + event["dur"]
-            assert not open_ends or end <= open_ends[-1] + TOLERANCE, f"{event['name']} sticks out of its parent"
-            open_ends.append(end)
+    assert_slices_nest(events)
 
 
 def test_requests_are_rows_in_order_of_arrival(records, events):
@@ -166,5 +171,5 @@ def test_times_far_from_zero_keep_their_nanoseconds():
     """A clock's origin is arbitrary: the trace starts at 0, and borders still meet exactly."""
     record = RequestRecord("r", 1, 0, None, timeline(98_765_432.1, 1e-6, 2e-6, 1e-6, 3e-6, 1e-6))
     phases = phases_of(chrome_trace([record])["traceEvents"], "r")
-    for before, after in zip(phases, phases[1:]):
+    for before, after in itertools.pairwise(phases):
         assert before["ts"] + before["dur"] == pytest.approx(after["ts"], abs=TOLERANCE)

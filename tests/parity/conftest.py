@@ -202,7 +202,7 @@ def make_parity(folder: Path, most_tokens: int) -> Parity:
         prompts=prompts,
         prompt_ids={name: encode(tokenizer, prompt) for name, prompt in prompts.items()},
         # Answers of many lengths, so that requests leave the batch at different moments.
-        max_tokens={name: rng.randint(4, most_tokens) for name in prompts},
+        max_tokens={name: rng.randint(2, most_tokens) for name in prompts},
     )
     loaded = load_model(EngineConfig(model=str(folder), dtype="float32", device="cpu"))
     return Parity(loaded, folder, reference)
@@ -211,7 +211,7 @@ def make_parity(folder: Path, most_tokens: int) -> Parity:
 @pytest.fixture(scope="session")
 def whole_model(smollm_path: Path) -> Parity:
     """SmolLM2-135M, all of it."""
-    return make_parity(smollm_path, most_tokens=20)
+    return make_parity(smollm_path, most_tokens=12)
 
 
 @pytest.fixture(scope="session")
@@ -224,4 +224,4 @@ def four_layers(smollm_path: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     AutoModelForCausalLM.from_pretrained(smollm_path, config=config, dtype=torch.bfloat16).save_pretrained(folder)
     for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
         shutil.copy(smollm_path / name, folder)
-    return make_parity(folder, most_tokens=12)
+    return make_parity(folder, most_tokens=6)

@@ -1,0 +1,173 @@
+"""TorchRunner, driven by hand-made batches: no scheduler, no engine."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from minillm.clock import WallClock
+from minillm.config import EngineConfig
+from minillm.errors import ConfigError
+from minillm.models.loader import LoadedModel, load_model
+from minillm.request import Request, SamplingParams
+from minillm.runners import kv_pool
+from minillm.runners.base import StepOutput
+from minillm.runners.torch_runner import TorchRunner
+from minillm.scheduling.batch import BlockCopy, ScheduledBatch, ScheduledRequest
+from minillm.timeline import Timeline
+from transformers import AutoModelForCausalLM
+
+FIELDS = dict(dtype="float32", device="cpu", block_size=4, num_kv_blocks=32)
+
+
+@pytest.fixture(scope="module")
+def model(tiny_llama_path: Path) -> LoadedModel:
+    return load_model(EngineConfig(model=str(tiny_llama_path), **FIELDS))
+
+
+def make_runner(model: LoadedModel, **fields: object) -> TorchRunner:
+    return TorchRunner(model, EngineConfig(model=model.name, **{**FIELDS, **fields}), WallClock())
+
+
+def make_request(name: str, prompt: list[int], **params: object) -> Request:
+    return Request(name, prompt, SamplingParams(**{"temperature": 0, **params}), Timeline(0.0))
+
+
+def batch_of(*scheduled: tuple[Request, int, list[int]], **copies: tuple[BlockCopy, ...]) -> ScheduledBatch:
+    """Parts are (request, tokens to compute, its blocks); what they computed before is kept in the request."""
+    parts = []
+    for request, num_tokens, blocks in scheduled:
+        parts.append(ScheduledRequest(request, request.num_computed_tokens, num_tokens, blocks))
+        request.num_computed_tokens += num_tokens
+    return ScheduledBatch(0, tuple(parts), **copies)
+
+
+def take(output: StepOutput, *requests: Request) -> None:
+    for request in requests:
+        request.output_token_ids += output.tokens.get(request.request_id, [])
+
+
+def hf_greedy(path: str, prompt: list[int], num_tokens: int) -> list[int]:
+    hf = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
+    ids = hf.generate(torch.tensor([prompt]), max_new_tokens=num_tokens, min_new_tokens=num_tokens, do_sample=False)
+    return ids[0, len(prompt) :].tolist()
+
+
+def tokens(length: int, seed: int = 0) -> list[int]:
+    return torch.randint(5, 40000, (length,), generator=torch.Generator().manual_seed(seed)).tolist()
+
+
+@pytest.mark.parametrize("backend", ["eager", "sdpa"])
+def test_interleaved_requests_match_hugging_face(model: LoadedModel, backend: str) -> None:
+    runner = make_runner(model, attention_backend=backend)
+    a, b = make_request("a", tokens(9)), make_request("b", tokens(21, seed=1))
+    blocks_a, blocks_b = [3, 30, 7, 11, 12], [5, 2, 31, 9, 1, 0, 8, 6]
+    output = runner.execute(batch_of((b, 10, blocks_b), (a, 9, blocks_a)))
+    assert set(output.tokens) == {"a"}, "b has prompt left to compute: it must not sample"
+    take(output, a)
+    take(runner.execute(batch_of((b, 11, blocks_b), (a, 1, blocks_a))), a, b)
+    for _ in range(4):
+        take(runner.execute(batch_of((a, 1, blocks_a), (b, 1, blocks_b))), a, b)
+    assert a.output_token_ids == hf_greedy(model.name, a.prompt_token_ids, 6)
+    assert b.output_token_ids == hf_greedy(model.name, b.prompt_token_ids, 5)
+
+
+def test_a_block_filled_by_another_in_the_same_step_can_be_read(model: LoadedModel) -> None:
+    runner = make_runner(model)
+    prompt = tokens(11)
+    first, second = make_request("first", prompt), make_request("second", prompt)
+    second.num_computed_tokens = 8
+    # Listed before the request that computes its two shared blocks.
+    output = runner.execute(batch_of((second, 3, [4, 5, 9]), (first, 11, [4, 5, 6])))
+    assert output.tokens["second"] == output.tokens["first"] == hf_greedy(model.name, prompt, 1)
+
+
+def test_swapped_out_and_back_in_elsewhere(model: LoadedModel) -> None:
+    runner = make_runner(model, preemption="swap", swap_space_gb=0.001)
+    assert runner.num_host_blocks > 8
+    a, b = make_request("a", tokens(7)), make_request("b", tokens(8, seed=2))
+    take(runner.execute(batch_of((a, 7, [0, 1]))), a)
+    # In one step: a's blocks leave for the host, b overwrites them.
+    runner.execute(batch_of((b, 8, [0, 1]), swap_out=(BlockCopy(0, 8), BlockCopy(1, 3))))
+    take(runner.execute(batch_of((a, 1, [20, 21]), swap_in=(BlockCopy(8, 20), BlockCopy(3, 21)))), a)
+    assert a.output_token_ids == hf_greedy(model.name, a.prompt_token_ids, 2)
+
+
+def test_copies_alone_are_a_step(model: LoadedModel) -> None:
+    runner = make_runner(model, preemption="swap", swap_space_gb=0.001)
+    runner.kv_pool.device_blocks[:, :, 2] = 5.0
+    output = runner.execute(ScheduledBatch(0, (), swap_out=(BlockCopy(2, 1),)))
+    assert output.tokens == {} and (runner.kv_pool.host_blocks[:, :, 1] == 5.0).all()
+
+
+def test_stages_and_logprobs(model: LoadedModel) -> None:
+    a, b = make_request("a", tokens(3), logprobs=2), make_request("b", tokens(4))
+    before = WallClock().now()
+    output = make_runner(model).execute(batch_of((a, 3, [0]), (b, 4, [1])))
+    assert set(output.stages) == {"build", "forward", "sample"}
+    assert sum(output.stages.values()) <= WallClock().now() - before
+    assert before < output.forward_end < WallClock().now()
+    assert set(output.logprobs) == {"a"} and output.logprobs["a"][0].token_id == output.tokens["a"][0]
+
+
+def test_a_failed_step_leaves_the_runner_usable(model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    runner = make_runner(model)
+    a = make_request("a", tokens(6))
+    with monkeypatch.context() as patch:
+        patch.setattr(runner, "attention", lambda metadata: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            runner.execute(batch_of((a, 6, [0, 1])))
+    a.num_computed_tokens = 0
+    take(runner.execute(batch_of((a, 6, [0, 1]))), a)
+    assert a.output_token_ids == hf_greedy(model.name, a.prompt_token_ids, 1)
+
+
+def test_broken_logits_fail_their_request_only(model: LoadedModel) -> None:
+    runner = make_runner(model)
+    a, b = make_request("a", tokens(4)), make_request("b", tokens(4, seed=1))
+    take(runner.execute(batch_of((a, 4, [0, 1]), (b, 4, [2, 3]))), a, b)
+    runner.kv_pool.device_blocks[:, :, 0] = float("nan")
+    output = runner.execute(batch_of((a, 1, [0, 1]), (b, 1, [2, 3])))
+    assert set(output.errors) == {"a"} and set(output.tokens) == {"b"}
+
+
+def test_pool_is_at_most_what_the_seats_could_use(model: LoadedModel) -> None:
+    runner = make_runner(model, num_kv_blocks=None, max_num_seqs=3, max_model_len=10)
+    assert runner.num_kv_blocks == 3 * 3
+
+
+def test_pool_size_from_memory(model: LoadedModel) -> None:
+    # 2 layers x (key, value) x 2 heads x 16 dims x 4 bytes = 512 bytes a token, 2048 a block of 4.
+    runner = make_runner(model, num_kv_blocks=None, kv_cache_memory_gb=20480 / 1e9)
+    assert runner.num_kv_blocks == 10
+
+
+@pytest.mark.parametrize(
+    ("fields", "hint"),
+    [
+        (dict(num_kv_blocks=None, kv_cache_memory_gb=1e-6), "raise kv_cache_memory_gb"),
+        (dict(num_kv_blocks=10**9), "lower num_kv_blocks"),
+        (dict(preemption="swap", swap_space_gb=1e-6), "swap_space_gb"),
+        (dict(preemption="swap", swap_space_gb=1e5), "lower swap_space_gb"),
+    ],
+)
+def test_memory_that_does_not_fit_is_refused(model: LoadedModel, fields: dict, hint: str) -> None:
+    with pytest.raises(ConfigError, match=hint):
+        make_runner(model, **fields)
+
+
+def test_default_pool_leaves_room_on_a_small_machine(model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kv_pool, "_free_bytes", lambda device: 3_000_000)
+    large = replace(model.model_config, max_position_embeddings=100_000)
+    config = EngineConfig(model="any", block_size=4)
+    num_blocks = kv_pool.size_kv_pool(config, large, torch.float32, torch.device("cpu"))
+    assert 0 < num_blocks * 2048 < 3_000_000
+
+
+def test_two_runners_share_a_model_but_no_cache(model: LoadedModel) -> None:
+    one, two = make_runner(model), make_runner(model, attention_backend="eager")
+    a, b = make_request("a", tokens(5)), make_request("b", tokens(5, seed=4))
+    take(one.execute(batch_of((a, 5, [0, 1]))), a)
+    take(two.execute(batch_of((b, 5, [0, 1]))), b)
+    take(one.execute(batch_of((a, 1, [0, 1]))), a)
+    assert a.output_token_ids == hf_greedy(model.name, a.prompt_token_ids, 2)

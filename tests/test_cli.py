@@ -1,0 +1,201 @@
+"""The `minillm` command: one JSON object on standard output, one clear message on standard error."""
+
+import io
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from minillm import doctor
+from minillm.cli import main, parse_fields
+from minillm.errors import ConfigError
+from minillm.timeline import PHASES
+
+Run = Callable[..., tuple[int, str, str]]
+
+SMALL = ["--set", "dtype=float32", "--set", "num_kv_blocks=64", "--max-tokens", "4", "--temperature", "0"]
+"""A quick engine. At temperature 0, so that runs agree."""
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
+    """Call the command in this process: `run("pull", "--json")` gives (exit status, stdout, stderr)."""
+
+    def call(*arguments: str, stdin: str = "") -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["minillm", *arguments])
+        monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as exit_info:
+            main()
+        return exit_info.value.code or 0, *capfd.readouterr()
+
+    return call
+
+
+@pytest.fixture
+def tiny(tiny_llama_path: Path) -> list[str]:
+    return ["--model", str(tiny_llama_path), *SMALL]
+
+
+def test_help_lists_the_commands(run: Run) -> None:
+    status, out, _ = run("--help")
+    assert status == 0
+    for command in ("pull", "doctor", "generate", "chat", "bench"):
+        assert command in out
+        assert run(command, "--help")[0] == 0
+
+
+def test_help_does_not_wait_for_torch() -> None:
+    program = "import sys, minillm.cli; print([m for m in ('torch', 'transformers', 'pandas') if m in sys.modules])"
+    assert subprocess.check_output([sys.executable, "-c", program], text=True) == "[]\n"
+
+
+def test_the_package_exports_what_is_promised() -> None:
+    import minillm
+
+    for name in minillm.__all__:
+        assert getattr(minillm, name).__name__ == name
+    with pytest.raises(AttributeError, match="no attribute 'LMM'"):
+        minillm.LMM  # noqa: B018
+
+
+def test_pull_prints_the_folder(run: Run, smollm_path: Path) -> None:
+    assert run("pull")[:2] == (0, f"{smollm_path}\n")
+    status, out, _ = run("pull", "--json")
+    assert status == 0
+    assert json.loads(out) == {"model": "smollm2-135m", "path": str(smollm_path)}
+
+
+def test_pull_force_is_for_short_names(run: Run, tiny_llama_path: Path) -> None:
+    status, out, err = run("pull", str(tiny_llama_path), "--force")
+    assert (status, out) == (2, "")
+    assert "smollm2-135m" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["pull", "smolm2-135m"], "did you mean 'smollm2-135m'"),
+        (["generate", "hi", "--model", "/no/such/folder"], "no model '/no/such/folder'"),
+        (["generate", "hi", "--set", "block_sise=32"], "did you mean 'block_size'"),
+        (["generate", "hi", "--set", "block_size=0"], "block_size"),
+        (["generate", "hi", "--set", "block_size"], "FIELD=VALUE"),
+        (["generate", "hi", "--sample", "temprature=1"], "did you mean 'temperature'"),
+        (["generate", "hi", "--temperature", "-1"], "temperature"),
+        (["chat", "--set", "batching=sometimes"], "batching"),
+    ],
+)
+def test_mistakes_get_one_message_and_status_2(run: Run, arguments: list[str], said: str) -> None:
+    for flags in ([], ["--json"]):
+        status, out, err = run(*arguments, *flags)
+        assert (status, out) == (2, "")
+        assert said in err
+        assert "Traceback" not in err
+
+
+def test_field_values_are_json_or_text() -> None:
+    given = ["block_size=32", "enable_prefix_caching=false", "max_model_len=null", "batching=none", 'stop=["a","="]']
+    assert parse_fields(given, "--set") == {
+        "block_size": 32,
+        "enable_prefix_caching": False,
+        "max_model_len": None,
+        "batching": "none",
+        "stop": ["a", "="],
+    }
+    assert parse_fields(None, "--set") == {}
+    with pytest.raises(ConfigError, match="--sample seed=7"):
+        parse_fields(["=3"], "--sample")
+
+
+def check_output_json(output: dict[str, Any], max_tokens: int) -> None:
+    for completion in output["completions"]:
+        assert 1 <= len(completion["token_ids"]) <= max_tokens
+        assert list(completion["phases"]) == list(PHASES)
+        assert sum(completion["phases"].values()) == pytest.approx(completion["e2e"])
+
+
+def test_generate_json_is_one_object(run: Run, tiny: list[str]) -> None:
+    status, out, _ = run("generate", "one", "two words", *tiny, "--sample", "n=2", "--sample", "logprobs=1", "--json")
+    assert status == 0
+    report = json.loads(out)
+    assert report["config"]["num_kv_blocks"] == 64
+    assert report["sampling"]["n"] == 2
+    assert [output["prompt"] for output in report["outputs"]] == ["one", "two words"]
+    for output in report["outputs"]:
+        assert len(output["completions"]) == 2
+        check_output_json(output, max_tokens=4)
+
+
+def test_generate_prints_text_and_tells_the_phases_on_stderr(run: Run, tiny: list[str]) -> None:
+    status, out, err = run("generate", "Once upon a time", *tiny)
+    assert status == 0
+    assert out.startswith("Once upon a time")
+    for phase in ("queue", "prefill", "first token", "decode", "stream"):
+        assert phase in err
+        assert phase not in out
+
+
+def test_generate_chat_uses_the_template(run: Run, tiny: list[str]) -> None:
+    _, out, _ = run("generate", "hello", *tiny, "--chat", "--json")
+    prompt = json.loads(out)["outputs"][0]["prompt"]
+    assert prompt.endswith("<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n")
+
+
+def test_chat_remembers_and_forgets(run: Run, tiny: list[str]) -> None:
+    status, out, err = run("chat", *tiny, "--system", "Be brief.", "--json", stdin="first\n\nsecond\n/reset\nthird\n")
+    assert status == 0
+    turns = json.loads(out)["turns"]
+    assert [turn["user"] for turn in turns] == ["first", "second", "third"]
+    assert "Be brief." in turns[0]["prompt"]
+    assert "first" in turns[1]["prompt"]
+    assert turns[0]["completions"][0]["text"] in turns[1]["prompt"]
+    assert "first" not in turns[2]["prompt"]
+    assert "Be brief." in turns[2]["prompt"]
+    for turn in turns:
+        check_output_json(turn, max_tokens=4)
+    assert "prefill" in err, "the talk itself is shown on standard error"
+
+
+def test_chat_shows_each_answer_with_its_phases(run: Run, tiny: list[str]) -> None:
+    status, out, _ = run("chat", *tiny, stdin="hello\n")
+    assert status == 0
+    assert out.count("[queue ") == 1
+    assert "4 tokens" in out
+
+
+def test_chat_outgrowing_the_window_goes_on(run: Run, tiny: list[str]) -> None:
+    stdin = f"short\n{'long ' * 600}\nshort\n"
+    status, out, err = run("chat", *tiny, "--json", stdin=stdin)
+    assert status == 0
+    assert [turn["user"] for turn in json.loads(out)["turns"]] == ["short", "short"]
+    assert "/reset starts over" in err
+
+
+def test_doctor_json_is_one_object(run: Run) -> None:
+    status, out, _ = run("doctor", "--json")
+    report = json.loads(out)
+    assert report["ok"] == (status == 0)
+    names = [check["name"] for check in report["checks"]]
+    assert {"python", "torch", "memory", "free disk", "gpu", "attention backends", "model smollm2-135m"} <= set(names)
+    for check in report["checks"]:
+        assert (check["fix"] is None) == (check["status"] == "ok")
+
+
+def test_doctor_names_the_fix(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("MINILLM_HOME", str(tmp_path))
+    monkeypatch.setattr(doctor, "free_bytes", lambda _: 1000)
+    status, out, _ = run("doctor")
+    assert status == 1, "there is no room for the model"
+    assert "minillm pull smollm2-135m" in out
+    assert "MINILLM_HOME" in out
+
+
+def test_python_dash_m_is_the_same_command() -> None:
+    run = subprocess.run([sys.executable, "-m", "minillm", "generate"], capture_output=True, text=True, check=False)
+    assert run.returncode == 2
+    assert run.stdout == ""
+    assert "Missing argument" in run.stderr
