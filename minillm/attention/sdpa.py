@@ -45,14 +45,16 @@ class DecodeGroup:
     """Their n rows of the step's tokens."""
     pages: Tensor
     """[n * max_blocks] int64, sequence after sequence."""
+    context_len: int
+    """The longest."""
     mask: Tensor | None
-    """[n, 1, 1, max_blocks * block_size] bool, False on padding; None where there is none."""
+    """[n, 1, 1, context_len] bool, False on padding; None if all are equally long."""
 
     def __call__(self, query: Tensor, key_cache: Tensor, value_cache: Tensor, scale: float) -> Tensor:
         n, _, head_dim = query.shape
         num_kv_heads = key_cache.shape[2]
         keys, values = (
-            cache.index_select(0, self.pages).view(n, -1, num_kv_heads, head_dim).transpose(1, 2)
+            cache.index_select(0, self.pages).view(n, -1, num_kv_heads, head_dim)[:, : self.context_len].transpose(1, 2)
             for cache in (key_cache, value_cache)
         )
         # The query heads of a group attend to the same keys and values. Seen as the rows of one query
@@ -64,7 +66,7 @@ class DecodeGroup:
 
 def group_decodes(metadata: AttentionMetadata) -> list[DecodeGroup]:
     """Put decodes of similar context length together: few kernel calls, little padding."""
-    lens, block_size, device = metadata.context_lens, metadata.block_size, metadata.block_tables.device
+    lens, device = metadata.context_lens, metadata.block_tables.device
     groups: list[list[int]] = []
     for b in sorted(range(metadata.num_decodes), key=lambda b: lens[b]):
         if groups and lens[b] <= MAX_PADDING * lens[groups[-1][0]]:
@@ -74,13 +76,15 @@ def group_decodes(metadata: AttentionMetadata) -> list[DecodeGroup]:
 
     result = []
     for group in groups:
-        num_blocks = blocks_for(lens[group[-1]], block_size)
+        shortest, longest = lens[group[0]], lens[group[-1]]
         everyone = len(group) == metadata.num_decodes
         rows = slice(0, len(group)) if everyone else torch.tensor(sorted(group), device=device)
-        tables = metadata.block_tables[rows, :num_blocks]
-        context_lens = torch.tensor([lens[b] for b in sorted(group)], device=device)
-        mask = torch.arange(num_blocks * block_size, device=device) < context_lens[:, None]
-        result.append(DecodeGroup(rows, tables.reshape(-1), mask[:, None, None]))
+        pages = metadata.block_tables[rows, : blocks_for(longest, metadata.block_size)].reshape(-1)
+        mask = None
+        if shortest < longest:
+            context_lens = torch.tensor([lens[b] for b in sorted(group)], device=device)
+            mask = (torch.arange(longest, device=device) < context_lens[:, None])[:, None, None]
+        result.append(DecodeGroup(rows, pages, longest, mask))
     return result
 
 

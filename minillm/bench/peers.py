@@ -77,9 +77,14 @@ class MinillmPeer:
         self._compiled = bool(fields.get("compile"))
 
     def describe(self) -> dict[str, Any]:
-        config = self.llm.engine.config
-        keys = ("dtype", "attention_backend", "compile", "max_num_seqs", "max_num_batched_tokens", "block_size")
-        return {key: getattr(config, key) for key in keys}
+        engine = self.llm.engine
+        keys = ("dtype", "compile", "max_num_seqs", "max_num_batched_tokens", "block_size")
+        return {
+            **{key: getattr(engine.config, key) for key in keys},
+            "activation_dtype": str(engine.model.decoder.activation_dtype).removeprefix("torch."),
+            "attention": engine.runner.attention.__name__,
+            "kv_blocks": engine.runner.num_kv_blocks,
+        }
 
     def warm_up(self, workload: Workload) -> None:
         # A compiled step is compiled per batch size, so only the whole workload meets all of them.

@@ -50,13 +50,13 @@ class Attention(nn.Module):
     def forward(
         self, x: Tensor, cos: Tensor, sin: Tensor, kv_cache: KVCache, slot_mapping: Tensor, attend: StepAttention
     ) -> Tensor:
-        qkv = self.qkv_proj(x).unflatten(-1, (-1, self.head_dim))  # [T, n_heads + 2 n_kv_heads, d]
+        num_qk = self.num_heads + self.num_kv_heads
+        qkv = self.qkv_proj(x).view(x.shape[0], -1, self.head_dim)  # [T, n_heads + 2 n_kv_heads, d]
+        qk, v = qkv[:, :num_qk], qkv[:, num_qk:]
         if self.q_norm is not None and self.k_norm is not None:
-            q, k, v = qkv.split((self.num_heads, self.num_kv_heads, self.num_kv_heads), dim=1)
-            qk = torch.cat((self.q_norm(q), self.k_norm(k)), dim=1)
-        else:
-            qk, v = qkv.split((self.num_heads + self.num_kv_heads, self.num_kv_heads), dim=1)
-        q, k = rotate(qk, cos, sin).split((self.num_heads, self.num_kv_heads), dim=1)
+            qk = torch.cat((self.q_norm(qk[:, : self.num_heads]), self.k_norm(qk[:, self.num_heads :])), dim=1)
+        qk = rotate(qk, cos, sin)
+        q, k = qk[:, : self.num_heads], qk[:, self.num_heads :]
         write_kv(k, v, *kv_cache, slot_mapping)
         return self.o_proj(attend(q, *kv_cache, self.scale).flatten(1))
 

@@ -54,7 +54,7 @@ class TorchRunner:
         self._synchronize()
         forward_end = self.clock.now()
 
-        sampled = self.sampler(logits.float(), tensors.sampling_requests)
+        sampled = self.sampler(logits, tensors.sampling_requests)
         ids = [request.request_id for request in tensors.sampling_requests]
         return StepOutput(
             tokens={i: [token] for i, token in zip(ids, sampled.token_ids) if token is not None},

@@ -74,7 +74,17 @@ def made_run(
         now, tuple(views), tuple(steps), len(steps), tuple(owners), 16, num_requests * prompt, 0,
         num_preemptions=sum(len(step.preempted) for step in steps), num_recomputed_tokens=0,
     )  # fmt: skip
-    return Run("made", config, rows, tuple(steps), snapshot, (), START, done=all(view.finish_reason for view in views))
+    return Run(
+        "made",
+        config,
+        rows,
+        tuple(steps),
+        snapshot,
+        snapshot,
+        (),
+        START,
+        done=all(view.finish_reason for view in views),
+    )
 
 
 def _view(i: int, line: Timeline, now: float, prompt: int, written: int, output: int) -> RequestView:

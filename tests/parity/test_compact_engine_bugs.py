@@ -28,7 +28,7 @@ def ask(engine: Any, prompt: Any, params: SamplingParams = GREEDY, **options: An
 @pytest.fixture(scope="module")
 def ids(four_layers: Any) -> list[int]:
     """Plenty of ordinary token ids, to cut prompts from."""
-    return four_layers.reference.prompt_ids["long 3000 tokens"]
+    return four_layers.reference.prompt_ids["3000 tokens"]
 
 
 @pytest.mark.parametrize("limit", [{"num_kv_blocks": 4}, {"max_model_len": 64, "num_kv_blocks": 64}], ids=str)

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import pytest
 
-LONG_PROMPT = "long 3000 tokens"
 MOST_TIES = 2
 """Per combination of 64 prompts. More would mean that something is only nearly right."""
 
@@ -30,20 +29,26 @@ class Combination(NamedTuple):
         """Alone, or with its whole window reserved, nobody is ever preempted."""
         return self.pressure == "roomy" or (self.batching != "none" and self.reservation == "on_demand")
 
-    def fields(self, with_long_prompt: bool) -> dict[str, Any]:
-        """Its EngineConfig. A tight pool holds the longest prompt, but far from all that run at once."""
-        window, tight = (3072, 200) if with_long_prompt else (256, 14)
+    def fields(self, window: int) -> dict[str, Any]:
+        """Its EngineConfig, for requests of at most `window` tokens. A tight pool holds one of those, hardly two."""
         return {
             "batching": self.batching,
             "enable_chunked_prefill": self.chunked,
-            "max_num_batched_tokens": 64 if self.chunked else 1024,
+            **self.step_size(),
             "enable_prefix_caching": self.prefix_caching,
-            "num_kv_blocks": 640 if self.pressure == "roomy" else tight,
+            "num_kv_blocks": 640 if self.pressure == "roomy" else 14,
             "preemption": "recompute" if self.pressure == "roomy" else self.pressure,
             "kv_reservation": self.reservation,
             "max_model_len": window,
             "attention_backend": self.backend,
         }
+
+    def step_size(self) -> dict[str, int]:
+        """Chunks of at most 64 or 32 tokens; or whole prompts, of which the longest is over the budget."""
+        if self.batching == "static":
+            # A static batch is what one step admits, so the budget has to have room for many.
+            return {"max_num_batched_tokens": 1024, "long_prefill_token_threshold": 32 if self.chunked else None}
+        return {"max_num_batched_tokens": 64 if self.chunked else 1024}
 
     def __str__(self) -> str:
         chunked = "chunked" if self.chunked else "whole"
@@ -75,9 +80,9 @@ COVERING = [
 ]
 
 
-def check(parity: Any, combination: Combination, names: list[str], *, interleaved: bool) -> None:
+def check(parity: Any, combination: Combination, names: list[str], *, interleaved: bool, window: int = 256) -> None:
     """Serve these prompts this way and compare every answer; the pressure must really have been there."""
-    engine = parity.engine(**combination.fields(with_long_prompt=LONG_PROMPT in names))
+    engine = parity.engine(**combination.fields(window))
     outputs = parity.serve(engine, names, interleaved=interleaved)
     assert parity.assert_identical(outputs, names) <= MOST_TIES
     assert (engine.num_preemptions > 0) == (combination.pressure != "roomy")
@@ -90,29 +95,49 @@ def test_every_combination_on_four_layers(four_layers: Any, combination: Combina
 
 
 @pytest.mark.parametrize(("combination", "interleaved"), COVERING, ids=str)
-def test_long_prompt_among_others_on_four_layers(four_layers: Any, combination: Combination, interleaved: bool) -> None:
-    check(four_layers, combination, [LONG_PROMPT, *four_layers.short_names[::2]], interleaved=interleaved)
-
-
-@pytest.mark.parametrize(("combination", "interleaved"), COVERING, ids=str)
 def test_every_pair_of_settings_on_the_whole_model(
     whole_model: Any, combination: Combination, interleaved: bool
 ) -> None:
     check(whole_model, combination, whole_model.short_names, interleaved=interleaved)
 
 
-@pytest.mark.parametrize("backend", ["eager", "sdpa"])
-def test_long_prompt_on_the_whole_model(whole_model: Any, backend: str) -> None:
-    combination = Combination("continuous", True, True, "roomy", "on_demand", backend)
-    engine = whole_model.engine(**combination.fields(with_long_prompt=True) | {"max_num_batched_tokens": 512})
-    outputs = whole_model.serve(engine, [LONG_PROMPT, "chat"], interleaved=False)
-    assert whole_model.assert_identical(outputs, [LONG_PROMPT, "chat"]) == 0
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("combination", EVERY_COMBINATION, ids=str)
 def test_every_combination_on_the_whole_model(whole_model: Any, combination: Combination) -> None:
-    check(whole_model, combination, [LONG_PROMPT, *whole_model.short_names], interleaved=True)
+    check(whole_model, combination, whole_model.short_names, interleaved=True)
+
+
+@pytest.mark.parametrize(
+    ("combination", "interleaved"), [row for row in COVERING if row[0].pressure == "roomy"], ids=str
+)
+def test_long_prompts_among_others(four_layers: Any, combination: Combination, interleaved: bool) -> None:
+    names = [*four_layers.short_names[:5], *four_layers.long_names, *four_layers.short_names[-10:]]
+    check(four_layers, combination, names, interleaved=interleaved, window=3072)
+
+
+@pytest.mark.parametrize("backend", ["eager", "sdpa"])
+@pytest.mark.parametrize("preemption", ["recompute", "swap"])
+def test_long_prompt_that_is_preempted_in_the_middle_of_its_prefill(
+    four_layers: Any, preemption: str, backend: str
+) -> None:
+    # The shorter one decodes when the other, a chunk at a time, has grown until the pool is full.
+    names = ["1500 tokens", "3000 tokens"]
+    engine = four_layers.engine(
+        num_kv_blocks=190,
+        preemption=preemption,
+        attention_backend=backend,
+        long_prefill_token_threshold=256,
+        enable_prefix_caching=False,
+    )
+    assert four_layers.assert_identical(four_layers.serve(engine, names, interleaved=False), names) == 0
+    assert engine.num_preemptions > 0
+    assert (engine.num_recomputed_tokens > 0) == (preemption == "recompute")
+
+
+def test_long_prompt_on_the_whole_model(whole_model: Any) -> None:
+    names = ["3000 tokens", "chat"]
+    engine = whole_model.engine(num_kv_blocks=256, max_num_batched_tokens=512)
+    assert whole_model.assert_identical(whole_model.serve(engine, names, interleaved=False), names) == 0
 
 
 def test_there_are_enough_prompts_and_combinations(four_layers: Any) -> None:

@@ -1,0 +1,233 @@
+# %% [markdown]
+# # 01 · One number is a trap
+#
+# "Our p99 is eight seconds. What would you do?" Nobody can know. In this lesson you build two services with the
+# same p99 and opposite illnesses, try the same two medicines on both, and see what a single number hides.
+#
+# Words first. A **percentile** is a value that a share of all samples stays below: half the requests are faster than
+# p50, all but one in a hundred are faster than **p99**. The slow end is the **tail**.
+#
+# - **Surface**: two services, one number, then two numbers.
+# - **Guided**: a ruler over a distribution, four tools that disagree, a client that hides its own queue.
+# - **Deep dive**: the formulas, the code, the claims.
+
+# %%
+from course.lab import Lab, Ruler, claims, services, slo, tables
+from course.lab.grading import lesson_01
+from course.lab.pictures.compare import draw_one_number, draw_phase_bars, draw_two_numbers
+from course.lab.pictures.timeline import draw_timeline
+from course.lab.predict import gained_most
+
+lab = Lab(dtype="float32")  # four bytes a weight; you will halve that in a moment
+
+# %% [markdown]
+# ## Surface
+#
+# **Service A** has one seat and gets ten short questions at once. **Service B** has sixteen seats and gets sixteen
+# questions that want long answers. To be fair, the length of B's answers was chosen so that the two p99s agree; the
+# cell below does that by running. Everything is the same model on the same machine.
+#
+# Here is the dashboard that many teams have: **E2E**, end to end, a tick a request.
+
+# %%
+before = services.two_ill_services(lab)
+draw_one_number(before)
+
+# %% [markdown]
+# If this is all you can see, both services get the same ticket: "latency p99 too high". Now ask for **two numbers**: TTFT
+# (time to first token) and ITL (inter-token latency, the gap between tokens). The slowest request of each service,
+# cut into its phases:
+
+# %%
+draw_two_numbers(before)
+
+# %% [markdown]
+# A waits and then writes quickly. B starts quickly and then writes slowly. The first reader stares at an empty page,
+# the second watches words drip. They are different illnesses, and no percentile of E2E can tell them apart.
+#
+# ### Predict
+#
+# Two medicines, the same for both:
+#
+# 1. **Half the bytes**: weights in 16 bits instead of 32. Each step reads half as much memory. This is the first step of
+#    what *quantization* does (storing weights in fewer bits).
+# 2. **More seats**: sixteen requests may run at once.
+#
+# The usual advice says that quantization helps decode and does nothing for a queue. Which service does it help more?
+
+# %%
+bet = lab.predict(
+    "bytes",
+    "Half the bytes per weight: which service's p99 of E2E falls by the larger share?",
+    ["A", "B", "about the same (within 10 points)"],
+)
+bet
+
+# %%
+seats = services.same_traffic(lab, before, max_num_seqs=16)
+half = services.same_traffic(lab, before, dtype="bfloat16")
+bet.score(gained_most(before, half, tie="about the same (within 10 points)"))
+
+# %%
+tables.changes_table(before, {"half the bytes": half, "more seats": seats})
+
+# %% [markdown]
+# Read the table by rows.
+#
+# - **More seats** cure A. B had sixteen already, so for B nothing was changed at all: whatever its cell shows is the noise of
+#   this machine. Seats cost nothing but memory for the **KV cache** (the model's notes on every token it has read).
+# - **Half the bytes** help B, and they help A as well. A's queue is made of other people's service time: make
+#   each service shorter and the line gets shorter too. So "quantization does nothing for a queue" is too strong. It is
+#   just a dear way to cure a line, when a second seat is free.
+#
+# The question to ask is never "does it help?" but "which phase is large, and what is the cheapest thing that
+# shrinks *that*?"
+
+# %%
+draw_phase_bars({"before": before["A"], "half the bytes": half["A"], "more seats": seats["A"]}, "Service A")
+
+# %%
+draw_phase_bars({"before": before["B"], "half the bytes": half["B"], "more seats": seats["B"]}, "Service B")
+
+# %% [markdown]
+# ## Guided
+#
+# ### A ruler over the tail
+#
+# Mostly short prompts and a few very long ones, two at a time, so that no queue blurs the picture. Drag the handle from p50
+# to p99.9. Orange ticks are the requests beyond it; ✕ is the mean. Below the first line, the same requests by prompt length.
+
+# %%
+many = lab.run(services.sample(lab), dtype="bfloat16", enable_prefix_caching=False)
+Ruler(many, "TTFT")
+
+# %% [markdown]
+# Three things to see:
+#
+# - The **mean** sits where almost nobody is: above most requests, below the slow ones.
+# - The tail is not bad luck. It has a **cause** you can name: the bucket of the longest prompts, and whoever shares a step with
+#   one of them.
+# - Near the end the ruler stops moving between samples. With $n$ samples, p99 rests on the slowest $n/100$ of them. Below a
+#   few hundred samples, p99 is one unlucky request; p99.9 wants thousands. Switch to ITL: there are more gaps than requests.
+#
+# And never average percentiles: the mean of two servers' p99 is not the p99 of anything. Pool the samples, then rank.
+#
+# ### Four tools, one truth, different numbers
+#
+# Load generators print "ITL" and "TPOT" (time per output token). The stamps below are the same for all: service A's. Only
+# the definitions differ.
+
+# %%
+tables.tools_table(before["A"])
+
+# %% [markdown]
+# The wide gap is between those that count the wait for the first token and those that do not: A's queue leaks into its "time
+# per token". Compare tools only after you have compared their formulas.
+#
+# ### A client that hides the queue
+#
+# A request is due every 80 ms. One client sends each when it is due (**open loop**). The other never has more than two
+# open (**closed loop**, or a concurrency cap): it holds the rest back, and the server never sees them waiting.
+
+# %%
+open_loop = lab.run(services.steady(lab), dtype="bfloat16", max_num_seqs=2)
+capped = lab.run(services.steady(lab, in_flight=2), dtype="bfloat16", max_num_seqs=2)
+tables.clients_table({"open loop": open_loop, "at most two open": capped})
+
+# %%
+draw_timeline(capped, title="The closed-loop client: where did the queue go?")
+
+# %% [markdown]
+# It went into the client: the dotted orange lines. By the server's stamps TTFT is splendid; what a user feels is the other
+# column. **Little's law** gives the cap away: requests in the server = requests per second × mean E2E. When that product sits
+# at a round number and does not move with load, somebody is holding back. (Published benchmarks show it as a TTFT that
+# "plateaus".)
+#
+# ### Fast enough for what?
+#
+# A **service-level objective** (SLO) states limits, and each use case has its own. **Goodput** counts only the requests
+# that met all of theirs.
+
+# %%
+slo.slo_table(before)
+
+# %% [markdown]
+# ## Deep dive
+#
+# **Definitions.** With $n$ output tokens handed over at $d_1 \dots d_n$, arrival $t_0$, last byte $t_5$:
+#
+# $$\text{ITL} = \{\, d_{i+1} - d_i \,\}, \qquad \text{TPOT} = \frac{(t_5 - t_0) - (d_1 - t_0)}{n-1}, \qquad
+# \text{GuideLLM's TPOT} = \frac{d_n - t_0}{n}$$
+#
+# ITL is a set, TPOT an average. A request that stalls once for a second and then runs smoothly has a fine TPOT and a terrible
+# largest ITL. `minillm/observe/definitions.py` has each tool's formula beside the place it was read from; here is one:
+
+# %%
+import inspect
+
+from minillm.observe import definitions
+
+print(inspect.getsource(definitions.whole_average))
+
+# %% [markdown]
+# **Percentiles** interpolate linearly between ranked samples: with $n$ values, $p_q$ sits at rank $(n-1)\,q/100$. For ten
+# samples p99 is therefore 91% of the way from the second slowest to the slowest.
+#
+# **The claims, measured.**
+
+# %%
+claims.a6(before)
+
+# %%
+claims.b1(before["A"])
+
+# %%
+claims.e5(services.ttft_by_length(many))
+
+# %%
+claims.f3(slo.attainments(before))
+
+# %% [markdown]
+# ## Say it in an interview
+#
+# > "Before I propose anything, I would like TTFT and ITL apart, at p99, by prompt length, and how many samples they rest on.
+# > If TTFT is the large one, I split it into queue and prefill. If ITL is, I look at what shares a step with whom. And I would
+# > like to know whether the load generator holds requests back."
+#
+# ## Check yourself
+#
+# Replace the dots. Keys come from the runs above.
+
+# %%
+check = lesson_01.checks(before, capped)
+
+check("q1", ...)  # the phase that dominates the slowest request of service A
+
+# %%
+check("q2", ...)  # and of service B
+
+# %%
+check("q3", ...)  # TPOT of before["B"].outputs[0], in milliseconds; its .timeline has e2e and ttft
+
+# %%
+check("q4", ...)  # the closed-loop client's cap, from Little's law
+
+# %% [markdown]
+# ## What this lab cannot tell you
+#
+# - **Your ratios.** How much half the bytes help depends on what a step waits for: memory or arithmetic. On this CPU both halve
+#   with 16-bit weights, if it has instructions for them; without, they can even lose. A GPU at batch 1 waits for memory only.
+# - **Quality.** 16 bits change the answers hardly at all. 4 bits may. No latency chart shows that.
+# - **Real tails.** Minutes of traffic on a quiet machine have short tails. Production tails come from things that are not here:
+#   neighbours, restarts, networks.
+# - **Your SLO.** The limits in the table are other people's opinions.
+#
+# ## Sources
+#
+# - A6: *Serving LLMs: The Latency Anatomy Framework*. B1: *Decomposing LLM Inference Latency for Better Serving Performance*.
+#   E5: *Latency Optimization in LLM Inference Systems*. F3 ("article F"): an article on LLM latency in three layers (surface,
+#   guided, deep dive), its table of limits by use case.
+# - MLPerf Inference, p99 limits for Llama-2-70B, server and interactive scenarios. Each tool's source is named in
+#   `minillm/observe/definitions.py`.
+# - Little, *A Proof for the Queuing Formula L = λW*, 1961. Open and closed loops: Schroeder, Wierman and Harchol-Balter, *Open
+#   Versus Closed: A Cautionary Tale*, 2006.

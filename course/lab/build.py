@@ -1,0 +1,135 @@
+"""Builds the lessons: course/NN_topic.py (jupytext, percent format) into course/NN_topic.ipynb, executed.
+
+python -m course.lab.build                  build and execute every lesson
+python -m course.lab.build 01               only lessons whose name begins so
+python -m course.lab.build --short          with small workloads
+python -m course.lab.build --check          fail if a notebook is missing, stale, unexecuted or has errors
+"""
+
+import argparse
+import base64
+import os
+import re
+import sys
+from pathlib import Path
+
+import jupytext
+import nbformat
+from nbclient import NotebookClient
+from nbformat import NotebookNode
+
+COURSE = Path(__file__).resolve().parents[1]
+WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
+KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
+CELL_TIMEOUT_S = 600
+SVG = re.compile(r"<svg\b.*?</svg>", re.S)
+
+
+def sources(prefix: str = "", folder: Path = COURSE) -> list[Path]:
+    """The lessons' sources, in reading order."""
+    return sorted(path for path in folder.glob("[0-9][0-9]_*.py") if path.name.startswith(prefix))
+
+
+def read_source(path: Path) -> NotebookNode:
+    """The notebook that a source describes, not executed, the same every time."""
+    notebook = jupytext.read(path, fmt="py:percent")
+    notebook.metadata = NotebookNode(kernelspec=KERNEL, language_info={"name": "python"})
+    notebook.nbformat, notebook.nbformat_minor = 4, 5
+    for i, cell in enumerate(notebook.cells):
+        cell.id = f"cell-{i:02d}"
+        cell.metadata = NotebookNode(cell.metadata)
+    return notebook
+
+
+def build(path: Path) -> Path:
+    """Execute a lesson and write its notebook beside it.
+
+    Raises:
+        nbclient.exceptions.CellExecutionError: a cell failed; nothing is written.
+    """
+    notebook = read_source(path)
+    NotebookClient(
+        notebook,
+        timeout=CELL_TIMEOUT_S,
+        kernel_name=KERNEL["name"],
+        record_timing=False,
+        store_widget_state=False,
+        resources={"metadata": {"path": str(path.parent)}},
+    ).execute()
+    notebook.metadata = NotebookNode(kernelspec=KERNEL, language_info={"name": "python"})
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            cell.outputs = [freeze(output) for output in cell.outputs]
+    target = path.with_suffix(".ipynb")
+    nbformat.write(notebook, target)
+    return target
+
+
+def freeze(output: NotebookNode) -> NotebookNode:
+    """An output for readers without a kernel: no live widget, and pictures as images.
+
+    Code hosts and JupyterLab, for a notebook it does not trust yet, strip inline SVG; they show images.
+    """
+    data = output.get("data", {})
+    data.pop(WIDGET_VIEW, None)
+    if "text/html" in data:
+        data["text/html"] = re.sub(
+            r"<svg\b.*?</svg>", lambda found: as_image(found.group()), data["text/html"], flags=re.S
+        )
+    return output
+
+
+def as_image(svg: str) -> str:
+    """An <img> with the picture on a light card of its own: readable on a page of any colour."""
+    width, height = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg).groups()
+    label = re.search(r'aria-label="([^"]*)"', svg).group(1)
+    card = '<rect width="100%" height="100%" rx="6" fill="#ffffff"/>'
+    alone = re.sub(r"(<svg\b[^>]*>)", rf"\1{card}", svg, count=1).replace(
+        'width="100%"', f'width="{width}" height="{height}"', 1
+    )
+    encoded = base64.b64encode(alone.encode()).decode()
+    return f'<img alt="{label}" width="{float(width) * 1.2:.0f}" src="data:image/svg+xml;base64,{encoded}">'
+
+
+def problems(path: Path) -> list[str]:
+    """What is wrong with the notebook of a source; empty when it is up to date and was executed without errors."""
+    target = path.with_suffix(".ipynb")
+    if not target.exists():
+        return [f"{target.name} is missing"]
+    notebook, wanted = nbformat.read(target, as_version=4), read_source(path)
+    if _text(notebook) != _text(wanted):
+        return [f"{target.name} differs from {path.name}"]
+    found = []
+    for cell in notebook.cells:
+        if cell.cell_type == "code" and cell.execution_count is None:
+            found.append(f"{target.name}: {cell.id} was not executed")
+        if any(output.output_type == "error" for output in cell.get("outputs", ())):
+            found.append(f"{target.name}: {cell.id} ended in an error")
+    return found
+
+
+def _text(notebook: NotebookNode) -> list[tuple[str, str]]:
+    return [(cell.cell_type, cell.source) for cell in notebook.cells]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m course.lab.build", description="Build the lessons' notebooks.")
+    parser.add_argument("prefix", nargs="?", default="", help="only lessons whose file name begins so")
+    parser.add_argument("--check", action="store_true", help="build nothing; fail if a notebook is not up to date")
+    parser.add_argument("--short", action="store_true", help="small workloads")
+    chosen = parser.parse_args(arguments)
+    if chosen.check:
+        found = [problem for path in sources(chosen.prefix) for problem in problems(path)]
+        for problem in found:
+            print(f"{problem}: run `make notebooks`", file=sys.stderr)
+        return bool(found)
+    if chosen.short:
+        os.environ["MINILLM_SHORT"] = "1"
+    for path in sources(chosen.prefix):
+        print(f"executing {path.name} ...", flush=True)
+        print(f"wrote {build(path).name}", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,136 @@
+"""Claims that public articles make about latency, each with what was measured here and a verdict."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+
+from course.lab.run import Run, percentile, phases_of
+from course.lab.style import seconds
+
+ROUNDING_S = 1e-6
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One row of the claims ledger."""
+
+    id: str
+    claim: str
+    """The claim, in our own words."""
+    source: str
+    measured: str
+    """What the runs of this lesson show."""
+    verdict: str
+    """holds / holds only when ... / does not hold here, and the right statement."""
+
+    def __str__(self) -> str:
+        return f"{self.id}. Claim: {self.claim} ({self.source}) Measured: {self.measured} Verdict: {self.verdict}"
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        rows = (("Claim", f"{self.claim} ({self.source})"), ("Measured here", self.measured), ("Verdict", self.verdict))
+        body = "".join(f"<div><b>{name}.</b> {escape(words)}</div>" for name, words in rows)
+        look = "border:1px solid var(--jp-border-color2,#d0d7de);border-radius:6px;padding:6px 12px;margin:6px 0"
+        return {"text/html": f'<div style="{look}"><b>{self.id}</b>{body}</div>', "text/plain": str(self)}
+
+
+ANATOMY = "'Serving LLMs: The Latency Anatomy Framework'"
+DECOMPOSING = "'Decomposing LLM Inference Latency for Better Serving Performance'"
+SYSTEMS = "'Latency Optimization in LLM Inference Systems'"
+LAYERS = "an article on LLM latency in three layers: surface, guided, deep dive"
+
+
+def a1(runs: Sequence[Run]) -> Claim:
+    """Phases sum to E2E; TTFT is the first three."""
+    views = [view for run in runs for view in run.finished]
+    gap = max(abs(sum(phases_of(v).values()) - (v.borders[-1] - v.borders[0])) for v in views)
+    first_three = [sum(list(phases_of(v).values())[:3]) for v in views]
+    ttft_gap = max(abs(t - (v.deliveries[0] - v.borders[0])) for t, v in zip(first_three, views))
+    extra = sum(_decode_steps_before_first_token(run) for run in runs)
+    holds = gap < ROUNDING_S and ttft_gap < ROUNDING_S and extra == 0
+    return Claim(
+        "A1",
+        "A request passes through five phases; TTFT is the sum of the first three, E2E of all five.",
+        ANATOMY,
+        f"{len(views)} requests: the five phases miss E2E by at most {seconds(gap)}, the first three miss TTFT by at "
+        f"most {seconds(ttft_gap)}. Decode steps spent before a first token: {extra}.",
+        "holds, when each phase is defined to start where the one before it ends. One detail differs: the article "
+        "counts a first decode step into TTFT. Here the pass over the last prompt token already yields the first token."
+        if holds
+        else "does not hold here: a border between two phases is stamped wrongly.",
+    )
+
+
+def _decode_steps_before_first_token(run: Run) -> int:
+    first = {view.request_id: view.deliveries[0] for view in run.finished}
+    shares = [(step, share) for step in run.steps for share in step.shares]
+    return sum(not share.is_prefill and step.end < first.get(share.request_id, 0.0) for step, share in shares)
+
+
+def a6(runs: Mapping[str, Run]) -> Claim:
+    """The same E2E, opposite TTFT and ITL."""
+    e2e, ttft = ({n: percentile(getattr(r, m), 99) for n, r in runs.items()} for m in ("e2e", "ttft"))
+    itl = {n: percentile(r.itl, 50) for n, r in runs.items()}
+    apart = abs(e2e["A"] / e2e["B"] - 1)
+    holds = apart < 0.2 and ttft["A"] > 2 * ttft["B"] and itl["B"] > itl["A"]
+    found = (f"{n}: E2E {seconds(e2e[n])}, TTFT {seconds(ttft[n])}, ITL {seconds(itl[n])}" for n in runs)
+    return Claim(
+        "A6",
+        "7 s of TTFT with 50 ms of ITL, and 200 ms of TTFT with 250 ms of ITL, are two different systems.",
+        ANATOMY,
+        f"p99 of E2E and TTFT, median ITL. {'; '.join(found)}.",
+        f"holds: E2E differs by {100 * apart:.0f}%, TTFT by a factor of {ttft['A'] / ttft['B']:.1f} one way, ITL by a "
+        f"factor of {itl['B'] / itl['A']:.1f} the other way. Which fix helps is a further question; measure that too."
+        if holds
+        else "not shown by this run: the services did not come out as planned. Run it again on a quiet machine.",
+    )
+
+
+def b1(run: Run) -> Claim:
+    """Queue against compute, prefill against decode."""
+    mean = run.mean_phases()
+    compute = mean["prefill"] + mean["first_token"] + mean["decode"]
+    share = 100 * mean["queue"] / sum(mean.values())
+    return Claim(
+        "B1",
+        "Before anything else, split server time into queue and compute, and model time into prefill and decode.",
+        DECOMPOSING,
+        f"service A, mean per request: queue {seconds(mean['queue'])} ({share:.0f}%), compute {seconds(compute)}; "
+        f"of that, prefill {seconds(mean['prefill'])} and decode {seconds(mean['decode'])}.",
+        "holds as an order of work: the first split already rules out most fixes. But it splits the time of a request, "
+        "not of the machine: in its decode phase a request also waits for other requests' prompts.",
+    )
+
+
+def e5(groups: Mapping[str, Sequence[float]]) -> Claim:
+    """A mean hides the tail; buckets by prompt length find it."""
+    values = groups["all"]
+    mean, p99 = sum(values) / len(values), percentile(values, 99)
+    means = {name: sum(v) / len(v) for name, v in groups.items() if name != "all" and v}
+    slow, fast = max(means, key=means.get), min(means, key=means.get)
+    return Claim(
+        "E5",
+        "Report percentiles, by bucket of prompt length: a mean hides the tail.",
+        SYSTEMS,
+        f"TTFT of {len(values)} requests: mean {seconds(mean)}, p99 {seconds(p99)}. "
+        f"Means by bucket: {slow} {seconds(means[slow])}, {fast} {seconds(means[fast])}.",
+        f"holds: the tail is {p99 / mean:.1f} times the mean. Mind the count, though: p99 of {len(values)} is made "
+        "of the slowest two, and a bucket of ten has no p99 worth the name."
+        if p99 > 1.5 * mean
+        else "not visible in this run: the tail is short here.",
+    )
+
+
+def f3(shares: Mapping[str, Mapping[str, float]]) -> Claim:
+    """SLOs depend on the use case. `shares`: use case -> service -> share of requests that met it."""
+    split = [case for case, met in shares.items() if abs(met["A"] - met["B"]) >= 0.25]
+    found = "; ".join(f"{case}: " + ", ".join(f"{n} {met:.0%}" for n, met in by.items()) for case, by in shares.items())
+    return Claim(
+        "F3",
+        "Each use case has limits of its own: chat 500/50 ms, code completion 200/30 ms, a summary 1 to 3 s, ...",
+        LAYERS,
+        f"requests that met every limit. {found}.",
+        f"holds as a habit: at one E2E p99, {len(split)} of {len(shares)} use cases tell A from B: {', '.join(split)}. "
+        "The limits themselves are opinions; MLPerf's differ by up to a factor of four. Write down your own."
+        if split
+        else "these limits do not tell A from B on this machine: both miss, or both meet, nearly all of them.",
+    )

@@ -1,0 +1,134 @@
+"""The lab bench of a lesson: one model in memory, one engine on it at a time, and runs to compare.
+
+lab = Lab()
+run = lab.run("chat", max_num_seqs=2)      # blocks, returns what happened
+lab.dashboard("chat")                      # live: toggles, Run, Stop
+"""
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from course.lab.predict import Prediction
+from course.lab.run import Run
+from course.lab.session import Session
+from course.lab.workloads import SHORT, Arrival, Workload, workload
+from minillm import EngineConfig
+from minillm.errors import EngineDeadError
+
+LAB_DEFAULTS: dict[str, Any] = {
+    "max_model_len": 2048,
+    "max_num_seqs": 4,
+    "max_num_batched_tokens": 256,
+    "num_kv_blocks": 384,
+}
+"""Smaller than one would deploy: few seats and few blocks, so that a laptop shows what a loaded server does."""
+
+WARM_UP = Workload("warm-up", "", tuple(Arrival(0.0, "Count to ten. " * 20, 4) for _ in range(4)))
+
+
+class Lab:
+    """Owns the engine. Runs are played one after the other; each starts with an empty cache and history.
+
+    Args:
+        short: play small workloads, as the tests do; None = the environment variable MINILLM_SHORT is 1.
+        make_engine: builds the engine thread from a config; None = minillm's EngineThread.
+        defaults: config fields that differ from EngineConfig's own.
+    """
+
+    def __init__(
+        self,
+        *,
+        short: bool | None = None,
+        make_engine: Callable[[EngineConfig], Any] | None = None,
+        **defaults: Any,
+    ) -> None:
+        self.scale = SHORT if (os.environ.get("MINILLM_SHORT") == "1" if short is None else short) else 1.0
+        self.defaults = {**LAB_DEFAULTS, **defaults}
+        self._make_engine = make_engine
+        self._engine: Any = None
+        self._session: Session | None = None
+        self._turn = threading.Lock()
+        self._predictions: dict[str, Prediction] = {}
+
+    def config(self, **fields: Any) -> EngineConfig:
+        """The lab's configuration with some fields changed.
+
+        Raises:
+            ConfigError: a field is unknown or out of range.
+        """
+        return EngineConfig(**{**self.defaults, **fields})
+
+    def workload(self, name: "str | Workload", seed: int = 0) -> Workload:
+        """A named workload at this lab's scale; a Workload is passed through."""
+        return name if isinstance(name, Workload) else workload(name, seed, self.scale)
+
+    def run(self, name: "str | Workload", *, seed: int = 0, **fields: Any) -> Run:
+        """Play a workload to a fresh engine, wait for its end, and return what happened.
+
+        Args:
+            name: a workload's name, or a Workload.
+            fields: EngineConfig fields that differ from the lab's defaults.
+        Raises:
+            ConfigError: the engine cannot be built so.
+        """
+        session = self.start(self.workload(name, seed), self.config(**fields))
+        try:
+            session.wait()
+        except KeyboardInterrupt:  # the square button above the notebook
+            session.stop()
+            session.wait()
+            raise
+        return session.run()
+
+    def start(self, traffic: Workload, config: EngineConfig) -> Session:
+        """Begin a run; the session says when it is done. A second run waits until the first has ended."""
+        with self._turn:
+            if self._session is not None:
+                self._session.wait()
+            engine = self._prepare(config)
+            self._session = Session(engine, config, traffic)
+            self._session.start()
+            return self._session
+
+    def dashboard(self, name: "str | Workload" = "chat", **fields: Any) -> Any:
+        """The live dashboard, its controls set to `fields`."""
+        from course.lab.dashboard import Dashboard
+
+        return Dashboard(self, name, **fields)
+
+    def predict(self, key: str, question: str, options: Sequence[str] | None = None, unit: str = "") -> Prediction:
+        """A prediction to lock; running the cell again shows the same one, so that a lock stays a lock."""
+        if key not in self._predictions:
+            self._predictions[key] = Prediction(question, options, unit)
+        return self._predictions[key]
+
+    def close(self) -> None:
+        """Stop the engine and let go of the model."""
+        if self._engine is not None:
+            self._engine.stop()
+            self._engine = None
+
+    def _prepare(self, config: EngineConfig) -> Any:
+        """A fresh engine on the loaded weights. The first one is warmed up, so that no run pays for it."""
+        if self._engine is not None:
+            try:
+                self._engine.reconfigure(config)
+                return self._engine
+            except EngineDeadError:
+                self._engine = None  # its thread has ended: build another
+        self._engine = self._build(config)
+        return self._engine
+
+    def _build(self, config: EngineConfig) -> Any:
+        if self._make_engine is not None:
+            return self._make_engine(config)
+        from minillm.async_engine import EngineThread
+
+        engine = EngineThread(config)
+        warm_up = Session(engine, config, WARM_UP)
+        warm_up.start()
+        warm_up.wait()
+        engine.reconfigure(config)
+        return engine

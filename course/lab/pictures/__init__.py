@@ -1,0 +1,1 @@
+"""The pictures. Each module draws one, and each picture answers one question."""

@@ -1,0 +1,150 @@
+"""Predict, lock, run, score. A locked prediction cannot be changed; its key comes from the run, never from the text."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+
+import ipywidgets as widgets
+
+from course.lab.display import Html, LivePanel
+from course.lab.run import Run, percentile
+from course.lab.style import PHASE_COLOURS, PHASE_LABELS, change, seconds
+
+CLOSE, NEAR = 1.25, 2.0
+"""A number within a factor of CLOSE earns full marks, within NEAR half."""
+
+
+class LockedError(RuntimeError):
+    """The prediction is locked: the point of it is that it can no longer be changed."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run measured, as the answer to a question."""
+
+    answer: str | float
+    evidence: str
+    """The measurement in words: 'queue grew most: 0.1 s to 2.3 s'."""
+
+
+class Prediction(LivePanel):
+    """One question with a lock.
+
+    Args:
+        question: what will happen?
+        options: answers to choose from; None = a number is asked for.
+        unit: of the number.
+    """
+
+    def __init__(self, question: str, options: Sequence[str] | None = None, unit: str = "") -> None:
+        self.question = question
+        self.unit = unit
+        self.locked = False
+        self.picker: widgets.ValueWidget = (
+            widgets.RadioButtons(options=list(options), value=None, layout=widgets.Layout(width="auto"))
+            if options is not None
+            else widgets.FloatText(value=0.0, description=unit, layout=widgets.Layout(width="200px"))
+        )
+        self.options = tuple(options) if options is not None else None
+        self.lock_button = widgets.Button(description="Lock it", icon="lock", button_style="warning")
+        self.lock_button.on_click(lambda _: self._try_lock())
+        self.message = widgets.HTML("")
+        heading = widgets.HTML(f"<b>Predict.</b> {escape(question)}")
+        self.widget = widgets.VBox([heading, self.picker, widgets.HBox([self.lock_button, self.message])])
+
+    @property
+    def choice(self) -> str | float | None:
+        return self.picker.value
+
+    def choose(self, value: str | float) -> "Prediction":
+        """Pick an answer; it can be changed until it is locked.
+
+        Raises:
+            LockedError: it is locked already.
+        """
+        if self.locked:
+            raise LockedError(f"locked at {self.choice!r}: see what the run says about it")
+        self.picker.value = value
+        return self
+
+    def lock(self) -> "Prediction":
+        """Fix the answer for good.
+
+        Raises:
+            ValueError: nothing has been chosen yet.
+        """
+        if self.choice is None:
+            raise ValueError("choose an answer first, then lock it")
+        self.locked = True
+        self.picker.disabled = self.lock_button.disabled = True
+        self.message.value = f"Locked: <b>{escape(self._written(self.choice))}</b>. Now run."
+        return self
+
+    def _try_lock(self) -> None:
+        if self.choice is None:
+            self.message.value = "Choose an answer first."
+        elif not self.locked:
+            self.lock()
+
+    def _written(self, value: str | float) -> str:
+        return value if isinstance(value, str) else f"{value:g} {self.unit}".strip()
+
+    def score(self, outcome: Outcome | None) -> Html:
+        """Compare with what was measured. Says nothing of the outcome before there is a locked prediction."""
+        if not self.locked:
+            return _note("Not scored yet: lock your prediction above, then run this cell again.")
+        if outcome is None:
+            return _note("Not scored yet: there is no run to compare with. Press Run, then run this cell again.")
+        points = self._points(outcome.answer)
+        verdict = {1.0: "Right", 0.5: "Close", 0.0: "Not this time"}[points]
+        said = f"You said {self._written(self.choice)}. Measured: {outcome.evidence}."
+        colour = PHASE_COLOURS["decode" if points == 1 else "first_token" if points else "stream"]
+        html = f'<div style="border-left:6px solid {colour};padding:4px 12px"><b>{verdict}.</b> {escape(said)}</div>'
+        return Html(html, f"{verdict}. {said}")
+
+    def _points(self, measured: str | float) -> float:
+        if isinstance(measured, str):
+            return float(self.choice == measured)
+        if measured <= 0 or self.choice <= 0:
+            return 0.0
+        off = max(self.choice / measured, measured / self.choice)
+        return 1.0 if off <= CLOSE else 0.5 if off <= NEAR else 0.0
+
+    def static_html(self) -> str:
+        options = "".join(f"<li>{escape(option)}</li>" for option in self.options or ())
+        return f"<p><b>Predict.</b> {escape(self.question)}</p><ul>{options}</ul>"
+
+
+def _note(words: str) -> Html:
+    return Html(f"<p><em>{escape(words)}</em></p>", words)
+
+
+def grew_most(before: Run | None, after: Run | None) -> Outcome | None:
+    """The phase whose mean grew by the most seconds; None until both runs are there and done."""
+    if before is None or after is None or not (before.done and after.done):
+        return None
+    was, now = before.mean_phases(), after.mean_phases()
+    winner = max(now, key=lambda phase: now[phase] - was[phase])
+    others = [f"{PHASE_LABELS[p]} {seconds(was[p])} to {seconds(now[p])}" for p in now if p != winner and now[p] > 0.01]
+    evidence = (
+        f"{PHASE_LABELS[winner]} grew most, {seconds(was[winner])} to {seconds(now[winner])}; {', '.join(others)}"
+    )
+    return Outcome(PHASE_LABELS[winner], evidence)
+
+
+def gained_most(
+    before: Mapping[str, Run],
+    after: Mapping[str, Run],
+    tie: str,
+    metric: str = "e2e",
+    q: float = 99,
+    apart: float = 0.1,
+) -> Outcome:
+    """Of two services, the one whose percentile fell by the larger share; `tie` when they are closer than `apart`."""
+    was = {name: percentile(getattr(run, metric), q) for name, run in before.items()}
+    now = {name: percentile(getattr(run, metric), q) for name, run in after.items()}
+    left = {name: now[name] / was[name] for name in now}
+    winner = min(left, key=left.get)
+    parts = [f"{name} {seconds(was[name])} to {seconds(now[name])} ({change(was[name], now[name])})" for name in now]
+    is_tie = max(left.values()) - min(left.values()) < apart
+    return Outcome(tie if is_tie else winner, f"p{q:g} of {metric.upper()}: {', '.join(parts)}")

@@ -1,0 +1,133 @@
+"""What happened in one run: every request, every step, and the numbers derived from their stamps.
+
+A Run can be looked at while it is still going on; it then speaks of the moment it was taken.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from minillm import EngineConfig, RequestOutput
+from minillm.observe.snapshot import CACHED, FREE, EngineSnapshot, RequestView
+from minillm.timeline import PHASES, StepRecord
+
+
+def phases_of(view: RequestView) -> dict[str, float]:
+    """Seconds per phase, from the six borders; they sum to arrival-to-end."""
+    return {phase: view.borders[i + 1] - view.borders[i] for i, phase in enumerate(PHASES)}
+
+
+def itl_of(view: RequestView) -> list[float]:
+    """Gaps between deliveries, seconds."""
+    return [later - earlier for earlier, later in zip(view.deliveries, view.deliveries[1:])]
+
+
+def percentile(values: Sequence[float], q: float) -> float | None:
+    """The q-th percentile (0 to 100) by linear interpolation; None when there are no values."""
+    return float(np.percentile(values, q)) if len(values) else None
+
+
+def blocks_held(snapshot: EngineSnapshot) -> int:
+    """KV blocks that some request holds; free ones that still keep a prefix do not count."""
+    return sum(owner not in (FREE, CACHED) for owner in snapshot.block_owners)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One offered request, in the order the workload lists them: its row in every picture."""
+
+    index: int
+    request_id: str
+    due: float
+    """When the workload wanted to send it, seconds after the run began."""
+    sent: float | None
+    """When the client really sent it; later than `due` if the client limits its own concurrency."""
+    refused: str | None
+    """Why the engine refused it, if it did."""
+    view: RequestView | None
+    """What the engine knows of it; None before it is sent, and when it was refused."""
+    texts: tuple[str, ...] = ()
+    """The text that came with each delivery, as the client received it."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One workload played to one engine configuration."""
+
+    workload: str
+    config: EngineConfig
+    rows: tuple[Row, ...]
+    steps: tuple[StepRecord, ...]
+    snapshot: EngineSnapshot
+    fullest: EngineSnapshot
+    """The snapshot in which requests held the most KV blocks."""
+    outputs: tuple[RequestOutput, ...]
+    """What the client received, of every request that has ended; for minillm.observe."""
+    start: float
+    """The engine's clock when the run began; `due` and `sent` count from here."""
+    done: bool
+    stopped: bool = False
+    """Somebody pressed Stop."""
+
+    @property
+    def views(self) -> list[RequestView]:
+        return [row.view for row in self.rows if row.view is not None]
+
+    @property
+    def finished(self) -> list[RequestView]:
+        """Requests that ran to their natural end: not aborted, not timed out."""
+        return [view for view in self.views if view.finish_reason in ("stop", "length")]
+
+    @property
+    def ttft(self) -> list[float]:
+        """Time to first token of every request that has one, seconds."""
+        return [view.deliveries[0] - view.borders[0] for view in self.views if view.deliveries]
+
+    @property
+    def itl(self) -> list[float]:
+        """All gaps between deliveries of all requests, pooled, seconds."""
+        return [gap for view in self.views for gap in itl_of(view)]
+
+    @property
+    def e2e(self) -> list[float]:
+        """Arrival to last byte of every request that finished, seconds."""
+        return [view.borders[-1] - view.borders[0] for view in self.finished]
+
+    @property
+    def duration(self) -> float:
+        """First arrival to the last stamp, seconds."""
+        return max((view.borders[-1] for view in self.views), default=self.start) - self.start
+
+    @property
+    def output_tokens(self) -> int:
+        return sum(view.num_output_tokens for view in self.views)
+
+    @property
+    def throughput(self) -> float:
+        """Output tokens per second over the whole run."""
+        return self.output_tokens / self.duration if self.duration > 0 else 0.0
+
+    def mean_phases(self) -> dict[str, float]:
+        """Mean seconds per phase over the requests seen. Means add up: their sum is the mean E2E."""
+        shares = [phases_of(view) for view in self.views]
+        return {phase: sum(s[phase] for s in shares) / len(shares) if shares else 0.0 for phase in PHASES}
+
+    def phase_percentile(self, phase: str, q: float) -> float | None:
+        """The q-th percentile of one phase, seconds. Percentiles, unlike means, do not add up."""
+        return percentile([phases_of(view)[phase] for view in self.views], q)
+
+    def row_of(self, index: int) -> RequestView:
+        """The request in row `index`.
+
+        Raises:
+            LookupError: it was refused or never sent.
+        """
+        view = self.rows[index].view
+        if view is None:
+            raise LookupError(f"request {index} never ran: {self.rows[index].refused or 'it was not sent'}")
+        return view
+
+    def same_workload(self, other: "Run | None") -> bool:
+        """Whether a comparison row by row makes sense."""
+        return other is not None and other.workload == self.workload and len(other.rows) == len(self.rows)

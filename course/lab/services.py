@@ -1,0 +1,92 @@
+"""Traffic that lessons 00 and 01 need: one request, eight at once, two ill services, a sample for percentiles."""
+
+import random
+
+from course.lab.lab import Lab
+from course.lab.ruler import buckets
+from course.lab.run import Run, percentile
+from course.lab.texts import CHAT_QUESTIONS, MANUAL_QUESTIONS
+from course.lab.workloads import Arrival, Workload, document
+
+
+def together(count: int, lab: Lab, seed: int = 0) -> Workload:
+    """`count` different prompts of about 210 tokens, arriving in the same instant; the first is always the same one."""
+    rng = random.Random(seed)
+    paragraphs, output = (3, 32) if lab.scale == 1 else (2, 6)
+    prompts = [f"Page {i + 1}.\n\n{document(rng, paragraphs)}\n\n{MANUAL_QUESTIONS[i % 10]}" for i in range(count)]
+    return Workload(
+        f"{count} together", "Different prompts that arrive in the same instant.", _at_once(prompts, output)
+    )
+
+
+def few_seats(lab: Lab) -> Workload:
+    """Short questions with short answers, all at once: for a server with one seat, a long line."""
+    count, output = (10, 12) if lab.scale == 1 else (5, 6)
+    return Workload("short answers", "Short questions, short answers.", _at_once(_questions(count), output))
+
+
+def long_answers(lab: Lab, output: int) -> Workload:
+    """Short questions with answers of `output` tokens, all at once, for a server with a seat for each."""
+    return Workload(
+        "long answers", "Short questions, long answers.", _at_once(_questions(16 if lab.scale == 1 else 8), output)
+    )
+
+
+def two_ill_services(lab: Lab, **fields: object) -> dict[str, Run]:
+    """A: one seat. B: sixteen seats and long answers. B's answers are as long as makes the two p99 of E2E agree."""
+    a = lab.run(few_seats(lab), **{**A_FIELDS, **fields})
+    target, output = percentile(a.e2e, 99), 8
+    b = lab.run(long_answers(lab, output), **{**B_FIELDS, **fields})
+    for _ in range(3):
+        found = percentile(b.e2e, 99)
+        if abs(found / target - 1) < 0.05:
+            break
+        output = max(2, output + round((target - found) / percentile(b.itl, 50)))
+        b = lab.run(long_answers(lab, output), **{**B_FIELDS, **fields})
+    return {"A": a, "B": b}
+
+
+def same_traffic(lab: Lab, runs: dict[str, Run], **fields: object) -> dict[str, Run]:
+    """Both services again, on the traffic they had, with some fields changed in both."""
+    length = runs["B"].views[0].max_tokens
+    return {
+        "A": lab.run(few_seats(lab), **{**A_FIELDS, **fields}),
+        "B": lab.run(long_answers(lab, length), **{**B_FIELDS, **fields}),
+    }
+
+
+A_FIELDS = {"max_num_seqs": 1}
+B_FIELDS = {"max_num_seqs": 16}
+
+
+def sample(lab: Lab, seed: int = 0) -> Workload:
+    """Requests for a distribution: most short, some long, a few very long; two at a time, so that no queue blurs it."""
+    rng = random.Random(seed)
+    count = 80 if lab.scale == 1 else 10
+    arrivals = []
+    for i in range(count):
+        pages = rng.choices((0, 2, 7), weights=(72, 20, 8))[0]
+        question = f"({i}) {rng.choice(CHAT_QUESTIONS)}"
+        arrivals.append(Arrival(0.0, f"{question}\n\n{document(rng, pages)}" if pages else question, 4))
+    return Workload("sample", "Mostly short prompts, a few very long ones.", tuple(arrivals), max_in_flight=2)
+
+
+def ttft_by_length(run: Run) -> dict[str, list[float]]:
+    """TTFTs of a run: all, and by bucket of prompt length."""
+    return buckets(run, "TTFT")
+
+
+def steady(lab: Lab, in_flight: int | None = None) -> Workload:
+    """One short request every 80 ms; with `in_flight`, from a client that never has more than so many open."""
+    count = 24 if lab.scale == 1 else 8
+    arrivals = tuple(Arrival(0.08 * i, question, 8) for i, question in enumerate(_questions(count)))
+    return Workload("steady", "A short request every 80 ms.", arrivals, max_in_flight=in_flight)
+
+
+def _questions(count: int) -> list[str]:
+    """Different questions: the number in front keeps the prefix cache out of the experiment."""
+    return [f"({i}) {CHAT_QUESTIONS[i % len(CHAT_QUESTIONS)]}" for i in range(count)]
+
+
+def _at_once(prompts: list[str], output: int) -> tuple[Arrival, ...]:
+    return tuple(Arrival(0.0, prompt, output) for prompt in prompts)

@@ -1,0 +1,182 @@
+"""Plays one workload to an engine and reads the answers: the client of the experiment.
+
+One thread sends each request when it is due and takes every token as it comes. It never waits for the
+engine, so a slow engine cannot slow the traffic down; Stop takes effect within a step.
+"""
+
+import contextlib
+import functools
+import queue
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import replace
+from typing import Any, Protocol
+
+from course.lab.run import Row, Run, blocks_held
+from course.lab.workloads import Workload
+from minillm import EngineConfig, RequestOutput, SamplingParams
+from minillm.errors import EngineDeadError
+from minillm.observe.snapshot import EngineSnapshot, RequestView
+
+Event = tuple[int, RequestOutput | Exception]
+"""Row of the request, and what the engine said about it."""
+
+
+class EngineLike(Protocol):
+    """What a session needs of an engine; minillm.async_engine.EngineThread has it."""
+
+    clock: Any
+
+    def offer(self, prompt: str, params: SamplingParams, sink: Callable, *, request_id: str) -> Future: ...
+    def abort_all(self) -> None: ...
+    def snapshot(self) -> EngineSnapshot: ...
+
+
+class Session:
+    """One run in progress. Call start() once; stop(), wait() and run() at any time, from any thread."""
+
+    def __init__(self, engine: EngineLike, config: EngineConfig, workload: Workload) -> None:
+        self.workload = workload
+        self._engine = engine
+        self._config = config
+        self._ids = [f"{workload.name}-{i}" for i in range(len(workload.arrivals))]
+        self._inbox: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
+        self._sent: dict[int, float] = {}
+        self._outputs: dict[int, RequestOutput] = {}
+        """Final output of each request, its last byte taken by this client."""
+        self._texts: dict[int, list[str]] = {}
+        self._refused: dict[int, str] = {}
+        self._fullest = engine.snapshot()
+        self._began = engine.clock.now()
+        self._stopped = False
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._play, name="client", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Send nothing more, and abort what is in flight within a step."""
+        self._stopped = True
+        self._inbox.put(None)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """True when the run has ended within `timeout` seconds."""
+        return self._done.wait(timeout)
+
+    def run(self) -> Run:
+        """What has happened so far."""
+        done = self._done.is_set()
+        snapshot = self._engine.snapshot()
+        views = {view.request_id: view for view in snapshot.requests}
+        rows = tuple(self._row(i, views.get(name)) for i, name in enumerate(self._ids))
+        outputs = tuple(output for _, output in sorted(self._outputs.items()))
+        return Run(
+            self.workload.name,
+            self._config,
+            rows,
+            snapshot.steps,
+            snapshot,
+            self._fullest,
+            outputs,
+            self._began,
+            done,
+            self._stopped,
+        )
+
+    def _row(self, index: int, view: RequestView | None) -> Row:
+        return Row(
+            index=index,
+            request_id=self._ids[index],
+            due=self.workload.arrivals[index].offset,
+            sent=self._sent.get(index),
+            refused=self._refused.get(index),
+            view=self._as_received(index, view),
+            texts=tuple(self._texts.get(index, ())),
+        )
+
+    def _as_received(self, index: int, view: RequestView | None) -> RequestView | None:
+        """The engine's view of a request, with its stream phase closed by this client."""
+        output = self._outputs.get(index)
+        if view is None or view.finish_reason is None or output is None:
+            return view
+        return replace(view, borders=tuple(output.timeline.borders()))
+
+    # ---------------------------------------------------------------- in the client's thread
+
+    def _play(self) -> None:
+        try:
+            self._began = self._engine.clock.now()
+            due = list(enumerate(self.workload.arrivals))
+            while (due and not self._stopped) or self._open:
+                if due and not self._stopped and self._may_send(due[0][1].offset):
+                    self._send(*due.pop(0))
+                else:
+                    self._listen(self._patience(due))
+            self._await_last_snapshot()
+        finally:
+            self._done.set()
+
+    @property
+    def _now(self) -> float:
+        return self._engine.clock.now() - self._began
+
+    @property
+    def _open(self) -> int:
+        return len(self._sent) - len(self._outputs) - len(self._refused)
+
+    def _client_is_full(self) -> bool:
+        limit = self.workload.max_in_flight
+        return limit is not None and self._open >= limit
+
+    def _may_send(self, offset: float) -> bool:
+        return self._now >= offset and not self._client_is_full()
+
+    def _patience(self, due: list) -> float | None:
+        """Seconds to listen before the next request is due; None = until something is heard."""
+        if not due or self._stopped or self._client_is_full():
+            return None
+        return max(due[0][1].offset - self._now, 0.0)
+
+    def _send(self, index: int, arrival: Any) -> None:
+        self._sent[index] = self._now
+        sink = functools.partial(self._hear, index)
+        reply = self._engine.offer(arrival.prompt, arrival.params, sink, request_id=self._ids[index])
+        reply.add_done_callback(lambda done: done.exception() and self._hear(index, done.exception()))
+
+    def _hear(self, index: int, said: RequestOutput | Exception) -> None:
+        """Called in the engine's thread: only puts it on the queue."""
+        self._inbox.put((index, said))
+
+    def _listen(self, timeout: float | None) -> None:
+        self._keep_fullest(self._engine.snapshot())
+        try:
+            event = self._inbox.get(timeout=timeout)
+        except queue.Empty:
+            return
+        if event is None:  # Stop was pressed
+            with contextlib.suppress(EngineDeadError):
+                self._engine.abort_all()
+            return
+        index, said = event
+        if isinstance(said, Exception):
+            self._refused[index] = str(said)
+            return
+        self._texts.setdefault(index, []).append(said.completions[0].new_text)
+        if said.finished:
+            said.timeline.accept(self._engine.clock.now())
+            self._outputs[index] = said
+
+    def _keep_fullest(self, snapshot: EngineSnapshot) -> None:
+        if snapshot is not self._fullest and blocks_held(snapshot) > blocks_held(self._fullest):
+            self._fullest = snapshot
+
+    def _await_last_snapshot(self) -> None:
+        """The engine publishes a moment after it has handed over the last token."""
+        ended = {self._ids[index] for index in self._outputs}
+        for _ in range(200):
+            if ended <= {view.request_id for view in self._engine.snapshot().requests if view.finish_reason}:
+                return
+            time.sleep(0.005)

@@ -1,0 +1,38 @@
+"""Service-level objectives by use case, and which of them a run would have met."""
+
+from collections.abc import Mapping
+
+from course.lab.display import Html, as_table
+from course.lab.run import Run
+from course.lab.style import seconds
+from minillm.observe.summary import SLO, summarize
+
+USE_CASES: dict[str, tuple[SLO, str]] = {
+    "chat": (SLO(ttft=0.5, tpot=0.05), "article F"),
+    "code completion": (SLO(ttft=0.2, tpot=0.03), "article F"),
+    "summary of a document": (SLO(ttft=3.0, e2e=30.0), "article F"),
+    "classification": (SLO(ttft=0.1, e2e=0.2), "article F"),
+    "MLPerf Llama-2-70B, server": (SLO(ttft=2.0, tpot=0.2), "MLPerf"),
+    "MLPerf Llama-2-70B, interactive": (SLO(ttft=0.45, tpot=0.04), "MLPerf"),
+}
+"""Limits per request, seconds. "Article F" is claim F3's source, see the lesson; MLPerf's are its p99 limits."""
+
+
+def attainment(run: Run, slo: SLO) -> float:
+    """Share of the requests that met every limit."""
+    return summarize(run.outputs, slo).attainment or 0.0
+
+
+def slo_table(runs: Mapping[str, Run]) -> Html:
+    """A row a use case: its limits, and the share of each run's requests that met them all."""
+    header = ("use case", "TTFT", "TPOT", "E2E", "from", *(f"{name} meets it" for name in runs))
+    rows = []
+    for name, (slo, source) in USE_CASES.items():
+        limits = (seconds(limit) for limit in (slo.ttft, slo.tpot, slo.e2e))
+        rows.append((name, *limits, source, *(f"{attainment(run, slo):.0%}" for run in runs.values())))
+    return as_table(header, rows)
+
+
+def attainments(runs: Mapping[str, Run]) -> dict[str, dict[str, float]]:
+    """Use case -> name of the run -> share of its requests that met every limit."""
+    return {case: {n: attainment(run, slo) for n, run in runs.items()} for case, (slo, _) in USE_CASES.items()}

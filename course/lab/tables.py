@@ -1,0 +1,55 @@
+"""Tables of lesson 01: one run in the words of several tools, and a client that hides its own queue."""
+
+from collections.abc import Mapping
+
+from course.lab.display import Html, as_table
+from course.lab.run import Run, percentile
+from course.lab.style import change, seconds
+from minillm.observe.definitions import compare_tools
+
+
+def tools_table(run: Run) -> Html:
+    """What each tool would print about the very same stamps."""
+    frame = compare_tools(run.outputs)
+    rows = [
+        (f"{r.tool}: {r.metric}", seconds(r.p50), seconds(r.p99), str(r["count"]), r.definition)
+        for _, r in frame.iterrows()
+    ]
+    return as_table(("what the tool calls it", "p50", "p99", "samples", "what it computes"), rows)
+
+
+def changes_table(before: Mapping[str, Run], levers: Mapping[str, Mapping[str, Run]], q: float = 99) -> Html:
+    """E2E percentile of each service: as it was, and after each lever."""
+    rows = []
+    for name, run in before.items():
+        was = percentile(run.e2e, q)
+        now = [percentile(runs[name].e2e, q) for runs in levers.values()]
+        rows.append((name, seconds(was), *(f"{seconds(value)} ({change(was, value)})" for value in now)))
+    return as_table((f"p{q:g} of E2E", "as it was", *levers), rows)
+
+
+def felt_ttft(run: Run) -> list[float]:
+    """TTFT from the moment the client wanted to send, seconds."""
+    return [row.view.deliveries[0] - run.start - row.due for row in run.rows if row.view and row.view.deliveries]
+
+
+def in_flight(run: Run) -> float:
+    """Little's law: mean requests in the server = finished per second x mean E2E."""
+    return sum(run.e2e) / run.duration
+
+
+def clients_table(runs: Mapping[str, Run]) -> Html:
+    """What the server sees beside what the client feels."""
+    rows = [
+        (
+            name,
+            seconds(percentile(run.ttft, 99)),
+            seconds(percentile(felt_ttft(run), 99)),
+            f"{len(run.finished) / run.duration:.1f}",
+            f"{in_flight(run):.1f}",
+        )
+        for name, run in runs.items()
+    ]
+    return as_table(
+        ("client", "TTFT p99, server's stamps", "TTFT p99, as felt", "requests/s", "mean in flight (Little)"), rows
+    )

@@ -1,0 +1,125 @@
+"""Traffic to play to an engine: seeded lists of requests, each with its moment of arrival.
+
+The same seed gives the same requests, so that two configurations are compared on the same traffic.
+"""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from course.lab.texts import CHAT_QUESTIONS, MANUAL, MANUAL_QUESTIONS
+from minillm import SamplingParams
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """One request of a workload."""
+
+    offset: float
+    """Seconds after the run begins."""
+    prompt: str
+    max_tokens: int
+
+    @property
+    def params(self) -> SamplingParams:
+        """Greedy, and exactly max_tokens long: output length is part of the traffic, not of the luck."""
+        return SamplingParams(temperature=0.0, max_tokens=self.max_tokens, ignore_eos=True)
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A named list of arrivals, in order of arrival."""
+
+    name: str
+    about: str
+    """What traffic this is, in one sentence."""
+    arrivals: tuple[Arrival, ...]
+    max_in_flight: int | None = None
+    """A client that never has more requests open than this; None = it sends whenever one is due."""
+
+
+def document(rng: random.Random, paragraphs: int) -> str:
+    """A document of so many handbook paragraphs (about 75 tokens each), each under its own number."""
+    return "\n\n".join(f"Section {i + 1}. {rng.choice(MANUAL)}" for i in range(paragraphs))
+
+
+def chat(rng: random.Random, scale: float) -> tuple[Arrival, ...]:
+    """Short questions, medium answers, arriving at random."""
+    arrivals, moment = [], 0.0
+    for question in rng.sample(CHAT_QUESTIONS, _count(8, scale)):
+        arrivals.append(Arrival(moment, question, _tokens(rng.randint(24, 48), scale)))
+        moment += rng.expovariate(1 / 0.35) * scale
+    return tuple(arrivals)
+
+
+def rag(rng: random.Random, scale: float) -> tuple[Arrival, ...]:
+    """The same long context before every question."""
+    context = "Answer from this handbook.\n\n" + "\n\n".join(MANUAL[: 6 if scale >= 1 else 3])
+    questions = rng.sample(MANUAL_QUESTIONS, _count(8, scale))
+    return tuple(
+        Arrival(0.4 * scale * i, f"{context}\n\nQuestion: {q}", _tokens(20, scale)) for i, q in enumerate(questions)
+    )
+
+
+def long_document(rng: random.Random, scale: float) -> tuple[Arrival, ...]:
+    """Short chats are being answered when one long document arrives."""
+    chats = [
+        Arrival(0.15 * scale * i, q, _tokens(48, scale))
+        for i, q in enumerate(rng.sample(CHAT_QUESTIONS, _count(5, scale)))
+    ]
+    page = document(rng, 14 if scale >= 1 else 4) + "\n\nList the rules above that protect people."
+    return tuple(sorted([*chats, Arrival(1.2 * scale, page, _tokens(16, scale))], key=lambda arrival: arrival.offset))
+
+
+def burst(rng: random.Random, scale: float) -> tuple[Arrival, ...]:
+    """Many requests in the same instant."""
+    questions = rng.sample(CHAT_QUESTIONS, _count(12, scale))
+    return tuple(Arrival(0.0, question, _tokens(rng.randint(16, 40), scale)) for question in questions)
+
+
+def mixed(rng: random.Random, scale: float) -> tuple[Arrival, ...]:
+    """Chats, handbook questions and documents, one after the other in random order."""
+    arrivals, moment = [], 0.0
+    for _ in range(_count(8, scale)):
+        kind = rng.choice(("chat", "chat", "rag", "document"))
+        prompt = rng.choice(CHAT_QUESTIONS)
+        if kind != "chat":
+            prompt = f"{document(rng, 2 if kind == 'rag' else 5)}\n\nQuestion: {rng.choice(MANUAL_QUESTIONS)}"
+        arrivals.append(Arrival(moment, prompt, _tokens(rng.randint(12, 40), scale)))
+        moment += rng.expovariate(1 / 0.5) * scale
+    return tuple(arrivals)
+
+
+MAKERS: dict[str, Callable[[random.Random, float], tuple[Arrival, ...]]] = {
+    "chat": chat,
+    "rag": rag,
+    "long document": long_document,
+    "burst": burst,
+    "mixed": mixed,
+}
+SHORT = 0.34
+"""The scale of a workload that only has to show that everything works."""
+
+
+def workload(name: str, seed: int = 0, scale: float = 1.0) -> Workload:
+    """A named workload.
+
+    Args:
+        name: one of MAKERS.
+        seed: other seeds give other requests of the same kind.
+        scale: size relative to the usual; below 1 there are fewer and shorter requests.
+    Raises:
+        LookupError: there is no such workload.
+    """
+    if name not in MAKERS:
+        raise LookupError(f"no workload {name!r}: choose one of {', '.join(MAKERS)}")
+    maker = MAKERS[name]
+    return Workload(name, maker.__doc__ or "", maker(random.Random(f"{name}/{seed}"), scale))
+
+
+def _count(number: int, scale: float) -> int:
+    return max(2, round(number * scale))
+
+
+def _tokens(number: int, scale: float) -> int:
+    return max(4, round(number * min(scale, 1.0)))

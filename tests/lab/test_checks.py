@@ -1,0 +1,78 @@
+"""Graded checks: keys from runs, partial credit, feedback on the mistake, never an exception for a learner."""
+
+import pytest
+from made_run import made_config, made_run
+
+from course.lab.grading import WrongAnswerError, lesson_00, lesson_01
+from course.lab.run import phases_of
+
+ONE, EIGHT = made_run(num_requests=1, output=30), made_run(num_requests=8)
+SERVICES = {
+    "A": made_run(num_requests=10, config=made_config(max_num_seqs=1)),
+    "B": made_run(num_requests=1, output=60),
+}
+
+
+def ttft(index: int) -> float:
+    return sum(list(phases_of(EIGHT.row_of(index)).values())[:3])
+
+
+@pytest.fixture
+def check00():
+    return lesson_00.checks(ONE, EIGHT)
+
+
+@pytest.fixture
+def check01():
+    return lesson_01.checks(SERVICES, SERVICES["A"])
+
+
+def test_right_answers_earn_everything(check00, check01) -> None:
+    for result in (
+        check00("q1", "Decode"),
+        check00("q2", ttft(7)),
+        check00("q3", ["queue", "prefill", "first token"]),
+        check01("q1", "queue"),
+        check01("q2", "decode"),
+    ):
+        assert result.score == result.max_score
+
+
+def test_keys_move_with_the_run() -> None:
+    assert lesson_00.checks(made_run(num_requests=1, output=2), EIGHT)("q1", "prefill").score == 1
+
+
+def test_feedback_names_the_mistake(check00) -> None:
+    assert "% of E2E here" in str(check00("q1", "stream"))
+    e2e = sum(phases_of(EIGHT.row_of(7)).values())
+    assert "E2E" in str(check00("q2", e2e))
+    assert "milliseconds" in str(check00("q2", ttft(7) * 1000))
+
+
+def test_partial_credit(check00) -> None:
+    result = check00("q3", ["prefill", "queue"])
+    assert 0 < result.score < result.max_score
+
+
+def test_tpot_with_the_first_token_in_it_is_recognised(check01) -> None:
+    view = SERVICES["B"].row_of(0)
+    e2e = view.borders[-1] - view.borders[0]
+    wrong = 1000 * e2e / view.num_output_tokens
+    right = 1000 * (e2e - (view.deliveries[0] - view.borders[0])) / (view.num_output_tokens - 1)
+    assert "first token" in str(check01("q3", wrong)) or abs(wrong / right - 1) < 0.03
+    assert check01("q3", right).score == 1
+
+
+@pytest.mark.parametrize("answer", [..., None, 3, "tea", [], object(), {"queue"}, float("nan"), "", -1])
+@pytest.mark.parametrize("question", ["q1", "q2", "q3", "q4", "q9"])
+def test_no_answer_raises(check00, check01, question: str, answer: object) -> None:
+    for check in (check00, check01):
+        result = check(question, answer)
+        assert result.score <= result.max_score
+        assert str(result)
+
+
+def test_strict_raises(check00) -> None:
+    with pytest.raises(WrongAnswerError, match="q1"):
+        check00("q1", "stream", strict=True)
+    check00("q1", "decode", strict=True)

@@ -1,0 +1,174 @@
+"""The dashboard without a kernel or a browser, on the real engine with a tiny model."""
+
+import time
+
+import pytest
+
+from course.lab.controls import OFF
+from course.lab.lab import Lab
+from course.lab.run import phases_of
+from course.lab.texts import CHAT_QUESTIONS
+from course.lab.workloads import MAKERS, Arrival, Workload, workload
+
+WAIT_S = 60
+
+
+def long_traffic(count: int = 6, tokens: int = 400) -> Workload:
+    return Workload(
+        "long", "Answers that take a while.", tuple(Arrival(0.0, q, tokens) for q in CHAT_QUESTIONS[:count])
+    )
+
+
+def test_run_shows_a_picture_and_phases_that_sum(tiny_lab: Lab) -> None:
+    dash = tiny_lab.dashboard("chat")
+    before = dash.view.value
+    dash.run_button.click()
+    assert dash.wait(WAIT_S)
+    assert "<svg" in dash.view.value
+    assert dash.view.value != before
+    assert dash.run.done
+    assert len(dash.run.finished) == len(dash.run.rows)
+    for view, output in zip(dash.run.views, dash.run.outputs):
+        assert sum(phases_of(view).values()) == pytest.approx(output.timeline.e2e)
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_every_workload_runs(tiny_lab: Lab, name: str) -> None:
+    run = tiny_lab.run(name)
+    assert run.done
+    assert len(run.finished) == len(run.rows) > 1
+    assert [row.view.num_output_tokens for row in run.rows] == [a.max_tokens for a in tiny_lab.workload(name).arrivals]
+
+
+def test_a_toggle_reaches_the_engine_and_the_previous_run_becomes_the_ghost(tiny_lab: Lab) -> None:
+    dash = tiny_lab.dashboard("rag")
+    dash.run_button.click()
+    assert dash.wait(WAIT_S)
+    first = dash.run
+    assert first.snapshot.prefix_hits > 0
+    dash.controls["enable_prefix_caching"].value = False
+    dash.controls["max_num_seqs"].value = 1
+    dash.run_button.click()
+    assert dash.wait(WAIT_S)
+    assert dash.previous is first
+    assert dash.run.snapshot.prefix_hits == 0
+    assert max(step.num_running for step in dash.run.steps) == 1
+    assert "previous" in dash.view.value
+
+
+def test_stop_ends_everything_soon_and_frees_the_seats(tiny_lab: Lab) -> None:
+    dash = tiny_lab.dashboard(long_traffic())
+    dash.run_button.click()
+    while dash.run is None or not dash.run.steps:
+        time.sleep(0.01)
+    assert not dash.stop_button.disabled
+    dash.stop_button.click()
+    assert dash.wait(WAIT_S)
+    assert dash.run.stopped
+    assert any(view.finish_reason == "abort" for view in dash.run.views)
+    assert all(view.finish_reason is not None for view in dash.run.views)
+    assert all(owner < 0 for owner in dash.run.snapshot.block_owners)
+    assert dash.stop_button.disabled
+    assert not dash.run_button.disabled
+    assert "stopped" in dash.view.value
+
+
+def test_no_step_begins_after_stop_but_the_one_it_interrupts(tiny_lab: Lab) -> None:
+    session = tiny_lab.start(long_traffic(), tiny_lab.config())
+    while not session.run().steps:
+        time.sleep(0.01)
+    engine = tiny_lab._engine
+    session.stop()
+    pressed = engine.clock.now()
+    assert session.wait(WAIT_S)
+    begun_later = [step for step in engine.snapshot().steps if step.start > pressed]
+    assert len(begun_later) <= 1  # the client's thread needs a moment to pass it on
+
+
+def test_reset_puts_the_controls_back_and_forgets_the_runs(tiny_lab: Lab) -> None:
+    dash = tiny_lab.dashboard("chat")
+    dash.controls["max_num_seqs"].value = 12
+    dash.run_button.click()
+    dash.wait(WAIT_S)
+    dash.reset_button.click()
+    assert dash.controls["max_num_seqs"].value == 4
+    assert dash.run is None
+    assert dash.previous is None
+    assert "<svg" not in dash.view.value
+
+
+def test_a_second_click_while_running_is_ignored(tiny_lab: Lab) -> None:
+    dash = tiny_lab.dashboard(long_traffic(tokens=60))
+    dash.run_button.click()
+    worker = dash._worker
+    dash.run_button.click()
+    assert dash._worker is worker
+    assert dash.wait(WAIT_S)
+    assert dash.previous is None
+
+
+def test_a_configuration_that_cannot_run_says_why(tiny_lab: Lab) -> None:
+    dash = tiny_lab.dashboard("chat", max_model_len=100_000)
+    dash.run_button.click()
+    assert dash.wait(WAIT_S)
+    assert "cannot run" in dash.view.value
+    assert "max_model_len" in dash.view.value
+    assert not dash.run_button.disabled
+
+
+def test_refused_requests_are_shown_with_the_reason(tiny_lab: Lab) -> None:
+    dash = tiny_lab.dashboard("burst")
+    dash.controls["max_queue_len"].value = 1
+    dash.controls["max_num_seqs"].value = 1
+    dash.run_button.click()
+    assert dash.wait(WAIT_S)
+    refused = [row for row in dash.run.rows if row.refused]
+    assert refused
+    assert all("max_queue_len" in row.refused for row in refused)
+    assert f"{len(refused)} refused" in dash.view.value
+
+
+def test_a_burst_arrives_before_the_first_step_and_in_order(tiny_lab: Lab) -> None:
+    run = tiny_lab.run("burst")
+    assert [row.view.arrival_index for row in run.rows] == list(range(len(run.rows)))
+    assert len(run.steps[0].shares) + run.steps[0].num_waiting == len(run.rows)
+
+
+def test_a_closed_loop_client_never_has_more_open_than_its_cap(tiny_lab: Lab) -> None:
+    arrivals = tuple(Arrival(0.0, question, 8) for question in CHAT_QUESTIONS[:6])
+    run = tiny_lab.run(Workload("capped", "", arrivals, max_in_flight=2))
+    assert len(run.finished) == 6
+    assert max(step.num_running + step.num_waiting for step in run.steps) <= 2
+    assert run.rows[-1].sent > run.rows[-1].due
+
+
+def test_the_client_keeps_the_text_of_every_delivery(tiny_lab: Lab) -> None:
+    run = tiny_lab.run("chat")
+    for row in run.rows:
+        assert "".join(row.texts) == row.view.text
+
+
+def test_controls_show_off_for_none_and_give_none_back(tiny_lab: Lab) -> None:
+    controls = tiny_lab.dashboard("chat").controls
+    assert controls["max_queue_len"].value == OFF
+    assert controls.config() == tiny_lab.config()
+    controls["max_queue_len"].value = 4
+    assert controls.config().max_queue_len == 4
+
+
+def test_every_control_has_a_tooltip(tiny_lab: Lab) -> None:
+    assert all(len(widget.tooltip) > 20 for widget in tiny_lab.dashboard("chat").controls.widgets.values())
+
+
+def test_workloads_repeat_with_their_seed_and_differ_with_another() -> None:
+    assert workload("mixed", seed=3) == workload("mixed", seed=3)
+    assert workload("mixed", seed=3) != workload("mixed", seed=4)
+    with pytest.raises(LookupError, match="chat"):
+        workload("tea")
+
+
+def test_without_a_kernel_the_page_shows_a_stand_in(tiny_lab: Lab) -> None:
+    dash = tiny_lab.dashboard("chat")
+    bundle = dash._repr_mimebundle_()
+    assert "Run" in bundle["text/html"]
+    assert "application/vnd.jupyter.widget-view+json" in bundle

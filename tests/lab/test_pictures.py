@@ -1,0 +1,131 @@
+"""Every picture is valid XML, says in words what it shows, and never relies on colour alone."""
+
+import re
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+
+import pytest
+from made_run import made_config, made_run
+
+from course.lab.dashboard import render
+from course.lab.pictures.blocks import draw_blocks
+from course.lab.pictures.compare import draw_one_number, draw_phase_bars, draw_two_numbers
+from course.lab.pictures.distribution import draw_distributions
+from course.lab.pictures.steps import draw_steps
+from course.lab.pictures.timeline import draw_timeline
+from course.lab.ruler import draw_ruler
+from course.lab.run import Run
+from course.lab.style import PHASE_COLOURS, PHASE_LABELS
+from course.lab.svg import Picture, nice
+from minillm.observe.snapshot import CACHED, SHARED
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def empty_run() -> Run:
+    return made_run(num_requests=3, apart=5.0, until=0.0)
+
+
+def pictures(run: Run, ghost: Run | None = None) -> list[Picture]:
+    drawn = [draw_timeline(run, ghost), draw_steps(run, ghost), draw_blocks(run), draw_distributions(run, ghost)]
+    if run.finished:
+        runs = {"A & <B>": run, "C": ghost or run}
+        drawn += [draw_one_number(runs), draw_two_numbers(runs), draw_phase_bars(runs), draw_ruler(run, "ITL", 99.0)]
+    return drawn
+
+
+RUNS = {
+    "nothing yet": lambda: empty_run(),
+    "half way": lambda: made_run(until=0.7),
+    "done": lambda: made_run(),
+    "preempted": lambda: made_run(preempt_step=9),
+    "forty requests": lambda: made_run(num_requests=40, output=4),
+    "one token each": lambda: made_run(output=1),
+}
+
+
+@pytest.mark.parametrize("make", RUNS.values(), ids=RUNS)
+def test_pictures_are_valid_xml_with_a_title_and_a_text_alternative(make) -> None:
+    for picture in pictures(make(), made_run(config=made_config(max_num_seqs=1))):
+        root = ET.fromstring(picture.svg())
+        assert root.get("role") == "img"
+        assert picture.title in root.get("aria-label")
+        assert root.find(f"{SVG}title").text == picture.title
+        assert "nan" not in picture.body.lower()
+
+
+def test_every_phase_in_the_timeline_has_a_pattern_and_a_name_beside_its_colour() -> None:
+    root = ET.fromstring(draw_timeline(made_run()).svg())
+    patterns = {pattern.get("id") for pattern in root.iter(f"{SVG}pattern")}
+    names = {text.text for text in root.iter(f"{SVG}text")}
+    for phase in PHASE_COLOURS:
+        assert any(identity.endswith(phase) for identity in patterns)
+        assert PHASE_LABELS[phase] in names
+
+
+def test_patterns_refer_to_what_this_picture_defines() -> None:
+    svg = draw_timeline(made_run()).svg()
+    defined = set(re.findall(r'<pattern id="([^"]+)"', svg))
+    assert set(re.findall(r"url\(#([^)]+)\)", svg)) == defined
+
+
+def test_chunks_of_a_prefill_are_visible_with_their_tokens() -> None:
+    texts = [element.text for element in ET.fromstring(draw_timeline(made_run()).svg()).iter(f"{SVG}text")]
+    assert "128" in texts
+    assert "72" in texts
+
+
+def test_a_preemption_is_marked() -> None:
+    assert (
+        "preempted" in draw_timeline(made_run(preempt_step=9)).body
+        or "✕" in draw_timeline(made_run(preempt_step=9)).body
+    )
+    assert "✕" not in draw_timeline(made_run()).body
+
+
+def test_a_request_keeps_its_row_when_an_earlier_one_was_refused() -> None:
+    run = made_run(num_requests=4)
+    refused = replace(run.rows[1], view=None, refused="the queue is full")
+    drawn = draw_timeline(replace(run, rows=(run.rows[0], refused, *run.rows[2:]))).body
+    labels = re.findall(r'y="([\d.]+)"[^>]*>#(\d)', draw_timeline(run).body)
+    assert labels == re.findall(r'y="([\d.]+)"[^>]*>#(\d)', drawn)
+    assert "refused: the queue is full" in drawn
+
+
+def test_the_ghost_is_drawn_only_for_the_same_traffic() -> None:
+    ghost = made_run(config=made_config(max_num_seqs=1))
+    assert "previous run" in draw_timeline(made_run(), ghost).body
+    assert "previous run" not in draw_timeline(made_run(num_requests=5), ghost).body
+
+
+def test_the_block_map_has_a_cell_for_every_block() -> None:
+    run = made_run(until=0.7)
+    owners = (SHARED, CACHED, *run.snapshot.block_owners[2:])
+    body = draw_blocks(replace(run, snapshot=replace(run.snapshot, block_owners=owners))).body
+    cells = sum(path.count("M") for path in re.findall(r' d="([^"]+)"', body))
+    assert cells == len(owners) + 4  # and the four swatches of the legend
+    assert "1 shared" in body
+
+
+def test_the_block_map_of_a_finished_run_shows_its_fullest_moment() -> None:
+    run, middle = made_run(), made_run(until=0.7)
+    assert "fullest" in draw_blocks(replace(run, fullest=middle.snapshot)).title
+    assert "0 held" not in draw_blocks(replace(run, fullest=middle.snapshot)).description
+
+
+def test_steps_never_rise_above_the_budget_line() -> None:
+    run = made_run()
+    assert all(step.num_tokens <= run.config.max_num_batched_tokens for step in run.steps)
+    assert str(run.config.max_num_batched_tokens) in draw_steps(run).body
+
+
+def test_a_frame_of_the_dashboard_stays_small_and_escapes_what_users_wrote() -> None:
+    frame = render(made_run(num_requests=12), made_run(num_requests=12), "status")
+    assert len(frame) < 80_000
+    ghost = {"<script>": made_run(), "b": made_run()}
+    assert "<script>" not in draw_phase_bars(ghost).svg()
+
+
+@pytest.mark.parametrize(("value", "axis"), [(0, 1), (0.9, 1), (1.2, 2), (3, 5), (7, 10), (0.031, 0.05), (200, 200)])
+def test_axes_grow_in_round_steps(value: float, axis: float) -> None:
+    assert nice(value) == pytest.approx(axis)

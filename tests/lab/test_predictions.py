@@ -1,0 +1,75 @@
+"""A prediction is locked before the run, cannot be changed after, and is scored from what was measured."""
+
+import pytest
+from made_run import made_config, made_run
+
+from course.lab.lab import Lab
+from course.lab.predict import LockedError, Outcome, Prediction, gained_most, grew_most
+from course.lab.style import seconds
+
+PHASES = ["queue", "prefill", "first token", "decode", "stream"]
+
+
+def test_a_locked_prediction_cannot_be_changed() -> None:
+    bet = Prediction("which?", PHASES).choose("decode")
+    bet.lock_button.click()
+    assert bet.locked
+    assert bet.picker.disabled
+    with pytest.raises(LockedError):
+        bet.choose("queue")
+    assert bet.choice == "decode"
+
+
+def test_nothing_is_locked_before_something_was_chosen() -> None:
+    bet = Prediction("which?", PHASES)
+    bet.lock_button.click()
+    assert not bet.locked
+    with pytest.raises(ValueError, match="choose"):
+        bet.lock()
+
+
+def test_an_open_prediction_learns_nothing_of_the_outcome() -> None:
+    bet = Prediction("which?", PHASES).choose("decode")
+    assert "queue" not in str(bet.score(Outcome("queue", "queue grew most")))
+
+
+def test_the_key_is_measured_and_quoted() -> None:
+    few, many = made_run(num_requests=1), made_run(num_requests=12, config=made_config(max_num_seqs=2))
+    outcome = grew_most(few, many)
+    assert outcome.answer == "queue"
+    assert seconds(many.mean_phases()["queue"]) in outcome.evidence
+    right = Prediction("which?", PHASES).choose("queue").lock().score(outcome)
+    wrong = Prediction("which?", PHASES).choose("stream").lock().score(outcome)
+    assert str(right).startswith("Right")
+    assert str(wrong).startswith("Not this time")
+    assert "stream" in str(wrong)
+    assert outcome.evidence in str(wrong)
+
+
+def test_other_runs_give_another_key() -> None:
+    short, long = made_run(num_requests=1, output=2), made_run(num_requests=1, output=40)
+    assert grew_most(short, long).answer == "decode"
+
+
+def test_no_key_from_a_run_that_is_not_done() -> None:
+    assert grew_most(made_run(), made_run(until=0.3)) is None
+    assert grew_most(None, made_run()) is None
+    assert "no run" in str(Prediction("which?", PHASES).choose("queue").lock().score(None))
+
+
+@pytest.mark.parametrize(("said", "verdict"), [(2.0, "Right"), (3.0, "Close"), (0.2, "Not"), (0.0, "Not")])
+def test_numbers_are_scored_by_their_factor(said: float, verdict: str) -> None:
+    score = Prediction("how long?", unit="s").choose(said).lock().score(Outcome(2.2, "it took 2.2 s"))
+    assert str(score).startswith(verdict)
+
+
+def test_gains_that_are_close_are_a_tie() -> None:
+    slow, fast = made_run(config=made_config(max_num_seqs=1)), made_run(config=made_config(max_num_seqs=8))
+    assert gained_most({"A": slow, "B": fast}, {"A": fast, "B": fast}, tie="tie").answer == "A"
+    assert gained_most({"A": slow, "B": fast}, {"A": slow, "B": fast}, tie="tie").answer == "tie"
+
+
+def test_running_the_cell_again_keeps_the_lock() -> None:
+    lab = Lab(short=True)
+    lab.predict("eight", "which?", PHASES).choose("queue").lock()
+    assert lab.predict("eight", "which?", PHASES).locked
