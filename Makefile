@@ -57,7 +57,7 @@ test: model ## run every check: style, notebook drift, tests, notebooks
 	$(BIN)/python -m course.lab.build --check || failed="$$failed notebook-drift"; \
 	$(BIN)/pytest tests || failed="$$failed tests"; \
 	if [ -n "$(NOTEBOOKS)" ]; then \
-		$(BIN)/pytest --nbval-lax --nbval-current-env --nbval-cell-timeout=120 $(NOTEBOOKS) || failed="$$failed notebooks"; \
+		MINILLM_SHORT=1 $(BIN)/pytest --nbval-lax --nbval-current-env --nbval-cell-timeout=120 $(NOTEBOOKS) || failed="$$failed notebooks"; \
 	fi; \
 	if [ -n "$$failed" ]; then echo "FAILED:$$failed" >&2; exit 1; fi; \
 	echo "everything passed"

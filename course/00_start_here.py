@@ -213,8 +213,9 @@ check("q3", ...)  # the three phases that TTFT is made of, in order: ["...", "..
 # %% [markdown]
 # ## What this lab cannot tell you
 #
-# - **Proportions on a GPU.** On two CPU cores prefill is dear and steps take tens of milliseconds. On an H100, a step of a
-#   model 500 times as large takes about as long. The phases, their order and their causes stay the same; their shares do not.
+# - **Proportions on a GPU.** On a few CPU cores prefill is dear, and a step takes tens of milliseconds. On four H100s a decode
+#   step of a model 500 times as large takes about as long (published with *Splitwise*, 2024). The phases, their order and
+#   their causes stay the same; their shares do not.
 # - **The network.** Client and engine share one process here, so *stream* is microseconds. Across a slow proxy it is not.
 # - **The cost of looking.** Drawing eight pictures a second takes a few percent of the machine. Runs without the dashboard
 #   (`lab.run`) are a little faster.

@@ -8,7 +8,7 @@
 # p50, all but one in a hundred are faster than **p99**. The slow end is the **tail**.
 #
 # - **Surface**: two services, one number, then two numbers.
-# - **Guided**: a ruler over a distribution, four tools that disagree, a client that hides its own queue.
+# - **Guided**: a ruler over a distribution, five tools that disagree, a client that hides its own queue.
 # - **Deep dive**: the formulas, the code, the claims.
 
 # %%
@@ -76,8 +76,8 @@ tables.changes_table(before, {"half the bytes": half, "more seats": seats})
 #
 # - **More seats** cure A. B had sixteen already, so for B nothing was changed at all: whatever its cell shows is the noise of
 #   this machine. Seats cost nothing but memory for the **KV cache** (the model's notes on every token it has read).
-# - **Half the bytes** help B, and they help A as well. A's queue is made of other people's service time: make
-#   each service shorter and the line gets shorter too. So "quantization does nothing for a queue" is too strong. It is
+# - **Half the bytes** help both, on a processor that can compute with 16 bits. A's queue is made of other people's service
+#   time: make each service shorter and the line gets shorter too. So "quantization does nothing for a queue" is too strong. It is
 #   just a dear way to cure a line, when a second seat is free.
 #
 # The question to ask is never "does it help?" but "which phase is large, and what is the cheapest thing that
@@ -112,7 +112,7 @@ Ruler(many, "TTFT")
 #
 # And never average percentiles: the mean of two servers' p99 is not the p99 of anything. Pool the samples, then rank.
 #
-# ### Four tools, one truth, different numbers
+# ### Five tools, the same stamps, different numbers
 #
 # Load generators print "ITL" and "TPOT" (time per output token). The stamps below are the same for all: service A's. Only
 # the definitions differ.

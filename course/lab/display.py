@@ -38,9 +38,10 @@ def _cell(content: str, first: bool, tag: str = "td") -> str:
     """Text to the left, in the first column and where it runs long; numbers to the right, on one line."""
     is_text = first or len(content) > 24
     look = "text-align:left;padding:2px 0" if is_text else "text-align:right;white-space:nowrap;padding:2px 0"
-    look += f";padding-left:{0 if first else 16}px;font-weight:{'bold' if tag == 'th' else 'normal'}"
+    look += f";line-height:1.35;padding-left:{0 if first else 16}px;font-weight:{'bold' if tag == 'th' else 'normal'}"
+    scope = ' scope="col"' if tag == "th" else ' scope="row"' if first else ""
     tag = "th" if first else tag
-    return f'<{tag} style="{look}">{escape(content)}</{tag}>'
+    return f'<{tag}{scope} style="{look}">{escape(content)}</{tag}>'
 
 
 class Html:

@@ -48,9 +48,10 @@ class Session:
         """Final output of each request, its last byte taken by this client."""
         self._texts: dict[int, list[str]] = {}
         self._refused: dict[int, str] = {}
-        self._fullest = engine.snapshot()
+        self._fullest = self._seen = engine.snapshot()
         self._began = engine.clock.now()
         self._stopped = False
+        self._final: Run | None = None
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._play, name="client", daemon=True)
 
@@ -67,8 +68,10 @@ class Session:
         return self._done.wait(timeout)
 
     def run(self) -> Run:
-        """What has happened so far."""
-        done = self._done.is_set()
+        """What has happened so far; when the run is over, what happened, whatever the engine does next."""
+        return self._final or self._look(done=False)
+
+    def _look(self, done: bool) -> Run:
         snapshot = self._engine.snapshot()
         views = {view.request_id: view for view in snapshot.requests}
         rows = tuple(self._row(i, views.get(name)) for i, name in enumerate(self._ids))
@@ -117,6 +120,7 @@ class Session:
                     self._listen(self._patience(due))
             self._await_last_snapshot()
         finally:
+            self._final = self._look(done=True)
             self._done.set()
 
     @property
@@ -170,7 +174,10 @@ class Session:
             self._outputs[index] = said
 
     def _keep_fullest(self, snapshot: EngineSnapshot) -> None:
-        if snapshot is not self._fullest and blocks_held(snapshot) > blocks_held(self._fullest):
+        if snapshot is self._seen:  # one snapshot is current for many tokens
+            return
+        self._seen = snapshot
+        if blocks_held(snapshot) > blocks_held(self._fullest):
             self._fullest = snapshot
 
     def _await_last_snapshot(self) -> None:

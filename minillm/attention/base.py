@@ -29,12 +29,20 @@ class AttentionMetadata:
 class StepAttention(Protocol):
     """Causal attention of one step's T new tokens over the paged cache. Every layer calls it.
 
-    A layer writes the step's keys and values first (see :func:`write_kv`), for all sequences, then
-    calls this: so a sequence may read blocks that another one fills in the very same step.
+    It writes the step's keys and values to the cache first, for all sequences, and then attends: so a
+    sequence may read blocks that another one fills in the very same step.
     """
 
-    def __call__(self, query: Tensor, key_cache: Tensor, value_cache: Tensor, scale: float) -> Tensor:
-        """query [T, n_heads, d]; caches [num_blocks, block_size, n_kv_heads, d]; returns [T, n_heads, d]."""
+    def __call__(self, query: Tensor, kv: Tensor, kv_cache: Tensor, scale: float) -> Tensor:
+        """Attend.
+
+        Args:
+            query: [T, n_heads, d]
+            kv: [T, 2, n_kv_heads, d], keys and values of the new tokens.
+            kv_cache: [num_blocks, block_size, 2, n_kv_heads, d]
+        Returns:
+            [T, n_heads, d], in the query's dtype.
+        """
         ...
 
 
@@ -44,10 +52,9 @@ class AttentionBackend(Protocol):
     def __call__(self, metadata: AttentionMetadata) -> StepAttention: ...
 
 
-def write_kv(key: Tensor, value: Tensor, key_cache: Tensor, value_cache: Tensor, slot_mapping: Tensor) -> None:
-    """Scatter new keys and values [T, n_kv_heads, d] into the paged cache, in place and in its dtype."""
-    key_cache.view(-1, *key.shape[1:]).index_copy_(0, slot_mapping, key.to(key_cache.dtype))
-    value_cache.view(-1, *value.shape[1:]).index_copy_(0, slot_mapping, value.to(value_cache.dtype))
+def write_kv(kv: Tensor, kv_cache: Tensor, slot_mapping: Tensor) -> None:
+    """Scatter new keys and values [T, 2, n_kv_heads, d] into the paged cache, in place and in its dtype."""
+    kv_cache.view(-1, *kv.shape[1:]).index_copy_(0, slot_mapping, kv.to(kv_cache.dtype))
 
 
 def blocks_for(num_tokens: int, block_size: int) -> int:

@@ -1,12 +1,12 @@
 """Attention as the textbook has it, one sequence at a time. Read this one; run the other.
 
-    attention(q, k, v) = softmax(q k^T * scale + causal mask) v          (Vaswani et al. 2017)
+attention(q, k, v) = softmax(q k^T * scale + causal mask) v          (Vaswani et al. 2017)
 """
 
 import torch
 from torch import Tensor
 
-from minillm.attention.base import AttentionMetadata, blocks_for
+from minillm.attention.base import AttentionMetadata, blocks_for, write_kv
 
 
 class EagerAttention:
@@ -15,16 +15,16 @@ class EagerAttention:
     def __init__(self, metadata: AttentionMetadata) -> None:
         self.metadata = metadata
 
-    def __call__(self, query: Tensor, key_cache: Tensor, value_cache: Tensor, scale: float) -> Tensor:
+    def __call__(self, query: Tensor, kv: Tensor, kv_cache: Tensor, scale: float) -> Tensor:
         metadata = self.metadata
+        write_kv(kv, kv_cache, metadata.slot_mapping)
         output = torch.empty_like(query)
         for b, context_len in enumerate(metadata.context_lens):
             rows = slice(metadata.query_starts[b], metadata.query_starts[b + 1])
             # Follow the block table: the sequence's pages, laid end to end.
             pages = metadata.block_tables[b, : blocks_for(context_len, metadata.block_size)]
-            keys = key_cache[pages].flatten(0, 1)[:context_len]  # [context, n_kv_heads, d]
-            values = value_cache[pages].flatten(0, 1)[:context_len]
-            output[rows] = attend(query[rows], keys.to(query.dtype), values.to(query.dtype), scale)
+            keys, values = kv_cache[pages].flatten(0, 1)[:context_len].to(query.dtype).unbind(1)
+            output[rows] = attend(query[rows], keys, values, scale)
         return output
 
 

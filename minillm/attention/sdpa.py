@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from minillm.attention.base import AttentionMetadata, blocks_for
+from minillm.attention.base import AttentionMetadata, blocks_for, write_kv
 
 MAX_PADDING = 1.5
 """Decodes share a kernel call while the longest context in it is at most this many times the shortest."""
@@ -22,18 +22,20 @@ class SDPAAttention:
     """Decodes run in batches of similar context length, prefills one by one."""
 
     def __init__(self, metadata: AttentionMetadata) -> None:
+        self.slot_mapping = metadata.slot_mapping
         self.decodes = group_decodes(metadata)
         self.prefills = [Prefill(metadata, b) for b in range(metadata.num_decodes, len(metadata.context_lens))]
 
-    def __call__(self, query: Tensor, key_cache: Tensor, value_cache: Tensor, scale: float) -> Tensor:
+    def __call__(self, query: Tensor, kv: Tensor, kv_cache: Tensor, scale: float) -> Tensor:
+        write_kv(kv, kv_cache, self.slot_mapping)
         # The cache's dtype decides: widening its keys and values would cost more than the attention.
-        query_dtype, query = query.dtype, query.to(key_cache.dtype)
+        query_dtype, query = query.dtype, query.to(kv_cache.dtype)
         parts = [*self.decodes, *self.prefills]
         if len(parts) == 1:
-            return parts[0](query, key_cache, value_cache, scale).to(query_dtype)
+            return parts[0](query, kv_cache, scale).to(query_dtype)
         output = torch.empty_like(query)
         for part in parts:
-            output[part.rows] = part(query[part.rows], key_cache, value_cache, scale)
+            output[part.rows] = part(query[part.rows], kv_cache, scale)
         return output.to(query_dtype)
 
 
@@ -50,13 +52,11 @@ class DecodeGroup:
     mask: Tensor | None
     """[n, 1, 1, context_len] bool, False on padding; None if all are equally long."""
 
-    def __call__(self, query: Tensor, key_cache: Tensor, value_cache: Tensor, scale: float) -> Tensor:
+    def __call__(self, query: Tensor, kv_cache: Tensor, scale: float) -> Tensor:
         n, _, head_dim = query.shape
-        num_kv_heads = key_cache.shape[2]
-        keys, values = (
-            cache.index_select(0, self.pages).view(n, -1, num_kv_heads, head_dim)[:, : self.context_len].transpose(1, 2)
-            for cache in (key_cache, value_cache)
-        )
+        num_kv_heads = kv_cache.shape[3]
+        context = kv_cache.index_select(0, self.pages).view(n, -1, 2, num_kv_heads, head_dim)[:, : self.context_len]
+        keys, values = context.permute(2, 0, 3, 1, 4)  # [n, n_kv_heads, context_len, d] each
         # The query heads of a group attend to the same keys and values. Seen as the rows of one query
         # [n, n_kv_heads, group, d] they read them once, not once each.
         query = query.view(n, num_kv_heads, -1, head_dim)
@@ -96,12 +96,11 @@ class Prefill:
         self.context_len = metadata.context_lens[b]
         self.pages = metadata.block_tables[b, : blocks_for(self.context_len, metadata.block_size)]
 
-    def __call__(self, query: Tensor, key_cache: Tensor, value_cache: Tensor, scale: float) -> Tensor:
+    def __call__(self, query: Tensor, kv_cache: Tensor, scale: float) -> Tensor:
         n, context_len = query.shape[0], self.context_len
         query = query.transpose(0, 1)[None]  # [1, n_heads, n, d]
-        keys, values = (
-            cache[self.pages].flatten(0, 1)[:context_len].transpose(0, 1)[None] for cache in (key_cache, value_cache)
-        )
+        context = kv_cache[self.pages].flatten(0, 1)[:context_len]
+        keys, values = context.permute(1, 2, 0, 3)[:, None]  # [1, n_kv_heads, context, d] each
         if n == context_len:
             output = F.scaled_dot_product_attention(query, keys, values, is_causal=True, scale=scale, enable_gqa=True)
             return output[0].transpose(0, 1)

@@ -70,7 +70,7 @@ def run_benchmark(
     # Seconds of imports that `minillm --help` should not pay for.
     from minillm.bench.compare import compare
     from minillm.bench.peers import HFContinuousBatching, HFGenerate, MinillmPeer, load_hugging_face
-    from minillm.bench.report import describe_machine
+    from minillm.bench.report import computes_bfloat16, describe_machine
     from minillm.bench.roof import measure_bandwidth
     from minillm.bench.workloads import make_workloads
     from minillm.models.checkpoints import load_config, resolve
@@ -91,6 +91,9 @@ def run_benchmark(
             HFGenerate(shared),
             HFContinuousBatching(shared, engine.config.max_num_batched_tokens, kv_tokens),
         ]
+        if dtype == "bfloat16" and not computes_bfloat16(machine):
+            # It would not be fair to compare only with what this CPU has to emulate.
+            references.append(HFGenerate(load_hugging_face(folder, "float32"), name="hf_generate_fp32"))
     report = compare(own, references, workloads, repeats, bandwidth, folder, dtype)
     return {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),

@@ -42,8 +42,8 @@ class PeerResult:
     """Over all requests of all repeats; so for the inter-token latencies."""
     itl_p50: float
     itl_p99: float
-    speedup: Spread | None
-    """Seconds of the best reference peer over this one's, paired by repeat. None for a reference."""
+    speedups: dict[str, Spread]
+    """Seconds of each reference peer over this one's, paired by repeat. Empty for a reference."""
     percent_of_floor: float | None
     """100 x (seconds of reading a decode step needs) / median ITL. None where batches change shape."""
 
@@ -55,7 +55,7 @@ class WorkloadResult:
     num_requests: int
     num_output_tokens: int
     reference: str | None
-    """The better of the peers that are compared against."""
+    """The fastest of the peers that are compared against."""
     floor_itl: float | None
     """Seconds of reading in an average decode step: no engine's ITL can be shorter."""
     peers: list[PeerResult]
@@ -79,14 +79,14 @@ def measure(peers: Sequence[Peer], workload: Workload, repeats: int, bar: tqdm) 
 def summarize(
     workload: Workload, runs: dict[str, list[Run]], references: Sequence[str], bandwidth: Bandwidth, size: ModelBytes
 ) -> WorkloadResult:
-    """Turn runs into medians, speedups over the best of `references` and shares of the memory floor."""
+    """Turn runs into medians, speedups over the `references` and shares of the memory floor."""
     floor = size.step_floor(workload.mean_decode_contexts, bandwidth.read) if workload.constant_batch else None
     best = min(references, key=lambda name: _median_seconds(runs[name])) if references else None
     results = []
     for name, own in runs.items():
         itl = [gap for run in own for gap in run.itl]
         itl_p50 = float(np.percentile(itl, 50))
-        paired = [theirs.seconds / ours.seconds for theirs, ours in zip(runs[best], own)] if best else []
+        others = [] if name in references else references
         results.append(
             PeerResult(
                 peer=name,
@@ -95,7 +95,10 @@ def summarize(
                 ttft_p50=float(np.percentile([ttft for run in own for ttft in run.ttft], 50)),
                 itl_p50=itl_p50,
                 itl_p99=float(np.percentile(itl, 99)),
-                speedup=Spread.of(paired) if paired and name not in references else None,
+                speedups={
+                    other: Spread.of([theirs.seconds / ours.seconds for theirs, ours in zip(runs[other], own)])
+                    for other in others
+                },
                 percent_of_floor=100 * floor / itl_p50 if floor else None,
             )
         )

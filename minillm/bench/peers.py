@@ -74,7 +74,6 @@ class MinillmPeer:
     def __init__(self, model: str, dtype: str, name: str = "minillm", **fields: Any) -> None:
         self.name = name
         self.llm = LLM(model=model, dtype=dtype, **fields)
-        self._compiled = bool(fields.get("compile"))
 
     def describe(self) -> dict[str, Any]:
         engine = self.llm.engine
@@ -87,8 +86,7 @@ class MinillmPeer:
         }
 
     def warm_up(self, workload: Workload) -> None:
-        # A compiled step is compiled per batch size, so only the whole workload meets all of them.
-        self.run(workload if self._compiled else workload.truncated(WARM_UP_TOKENS))
+        self.run(workload.truncated(WARM_UP_TOKENS))
 
     def run(self, workload: Workload) -> Run:
         self.llm.engine.reset_prefix_cache()
@@ -135,9 +133,8 @@ def quiet_transformers():
 class HFGenerate:
     """`model.generate` on one static batch, prompts padded on the left, run until the longest output ends."""
 
-    name = "hf_generate"
-
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, name: str = "hf_generate") -> None:
+        self.name = name
         self.model = model
 
     def describe(self) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from minillm.bench.roof import Bandwidth
 
 CPU_FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "asimd", "bf16", "i8mm")
 """Of /proc/cpuinfo's flags, those that decide how fast small matrices are multiplied."""
+BF16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}
 
 
 def describe_machine() -> dict[str, Any]:
@@ -39,6 +40,11 @@ def describe_machine() -> dict[str, Any]:
     }
 
 
+def computes_bfloat16(machine: dict[str, Any]) -> bool:
+    """Whether the CPU multiplies bfloat16. Without that it is emulated, and float32 can be the faster dtype."""
+    return bool(BF16_FLAGS.intersection(machine["flags"]))
+
+
 def format_table(machine: dict[str, Any], bandwidth: Bandwidth, results: Sequence[WorkloadResult]) -> str:
     """A few lines per workload; milliseconds, and the spread over repeats in brackets."""
     lines = [
@@ -52,15 +58,16 @@ def format_table(machine: dict[str, Any], bandwidth: Bandwidth, results: Sequenc
         lines += ["", f"{result.title}{floor}"]
         latencies = f"{'TTFT p50':>10}{'ITL p50':>9}{'ITL p99':>9}"
         lines.append(f"  {'':18}{'tok/s':>8}{'seconds':>20}{latencies}{'floor':>7}{'speedup':>21}")
-        lines += [_row(peer, peer.peer == result.reference) for peer in result.peers]
+        lines += [_row(peer, result.reference) for peer in result.peers]
     return "\n".join(lines)
 
 
-def _row(peer: PeerResult, is_reference: bool) -> str:
+def _row(peer: PeerResult, reference: str | None) -> str:
     seconds = f"{peer.seconds.median:.2f} [{peer.seconds.low:.2f}-{peer.seconds.high:.2f}]"
     floor = "" if peer.percent_of_floor is None else f"{peer.percent_of_floor:.0f}%"
-    speedup = "1 (reference)" if is_reference else ""
-    if peer.speedup is not None:
-        speedup = f"{peer.speedup.median:.2f}x [{peer.speedup.low:.2f}-{peer.speedup.high:.2f}]"
+    speedup = "1 (reference)" if peer.peer == reference else ""
+    if reference in peer.speedups:
+        ratio = peer.speedups[reference]
+        speedup = f"{ratio.median:.2f}x [{ratio.low:.2f}-{ratio.high:.2f}]"
     latencies = f"{1e3 * peer.ttft_p50:>10.0f}{1e3 * peer.itl_p50:>9.1f}{1e3 * peer.itl_p99:>9.1f}"
     return f"  {peer.peer:18}{peer.tokens_per_s.median:>8.1f}{seconds:>20}{latencies}{floor:>7}{speedup:>21}"

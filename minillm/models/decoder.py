@@ -3,7 +3,7 @@
     ids -> embedding -> N x [x + attention(norm(x)), x + mlp(norm(x))] -> norm -> head -> logits
 
 It sees one step as T tokens in a row, whoever they belong to. Only attention needs to know where one
-sequence ends and the next begins; that is in the metadata, which is handed down, never global.
+sequence ends and the next begins; it is handed down ready-made, never global.
 """
 
 from collections.abc import Sequence
@@ -12,13 +12,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from minillm.attention.base import AttentionBackend, AttentionMetadata, StepAttention, write_kv
+from minillm.attention.base import StepAttention
 from minillm.models.config import ModelConfig
 from minillm.models.linear import Linear, can_pack, pack_linears
-from minillm.models.rope import RotaryEmbedding, rotate
-
-KVCache = tuple[Tensor, Tensor]
-"""Keys and values of one layer, [num_blocks, block_size, n_kv_heads, d] each."""
+from minillm.models.rope import RotaryEmbedding, rotate_
 
 
 class RMSNorm(nn.Module):
@@ -47,18 +44,16 @@ class Attention(nn.Module):
         self.q_norm = RMSNorm(config.head_dim, config.rms_norm_eps, dtype, device) if config.qk_norm else None
         self.k_norm = RMSNorm(config.head_dim, config.rms_norm_eps, dtype, device) if config.qk_norm else None
 
-    def forward(
-        self, x: Tensor, cos: Tensor, sin: Tensor, kv_cache: KVCache, slot_mapping: Tensor, attend: StepAttention
-    ) -> Tensor:
-        num_qk = self.num_heads + self.num_kv_heads
-        qkv = self.qkv_proj(x).view(x.shape[0], -1, self.head_dim)  # [T, n_heads + 2 n_kv_heads, d]
-        qk, v = qkv[:, :num_qk], qkv[:, num_qk:]
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, kv_cache: Tensor, attend: StepAttention) -> Tensor:
+        num_tokens, (h, kv_h, d) = x.shape[0], (self.num_heads, self.num_kv_heads, self.head_dim)
+        qkv = self.qkv_proj(x).view(num_tokens, h + 2 * kv_h, d)
+        q, k = qkv[:, :h], qkv[:, h : h + kv_h]
         if self.q_norm is not None and self.k_norm is not None:
-            qk = torch.cat((self.q_norm(qk[:, : self.num_heads]), self.k_norm(qk[:, self.num_heads :])), dim=1)
-        qk = rotate(qk, cos, sin)
-        q, k = qk[:, : self.num_heads], qk[:, self.num_heads :]
-        write_kv(k, v, *kv_cache, slot_mapping)
-        return self.o_proj(attend(q, *kv_cache, self.scale).flatten(1))
+            q.copy_(self.q_norm(q))
+            k.copy_(self.k_norm(k))
+        rotate_(qkv[:, : h + kv_h], cos, sin)
+        kv = qkv[:, h:].view(num_tokens, 2, kv_h, d)
+        return self.o_proj(attend(q, kv, kv_cache, self.scale).flatten(1))
 
 
 class MLP(nn.Module):
@@ -85,10 +80,8 @@ class Layer(nn.Module):
         self.post_attention_norm = RMSNorm(config.hidden_size, config.rms_norm_eps, dtype, device)
         self.mlp = MLP(config, dtype, device)
 
-    def forward(
-        self, x: Tensor, cos: Tensor, sin: Tensor, kv_cache: KVCache, slot_mapping: Tensor, attend: StepAttention
-    ) -> Tensor:
-        x = x + self.attention(self.input_norm(x), cos, sin, kv_cache, slot_mapping, attend)
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, kv_cache: Tensor, attend: StepAttention) -> Tensor:
+        x = x + self.attention(self.input_norm(x), cos, sin, kv_cache, attend)
         return x + self.mlp(self.post_attention_norm(x))
 
 
@@ -118,26 +111,24 @@ class Decoder(nn.Module):
         self,
         token_ids: Tensor,
         positions: Tensor,
-        kv_caches: Sequence[KVCache],
-        metadata: AttentionMetadata,
-        logit_rows: Tensor,
-        backend: AttentionBackend,
+        kv_caches: Sequence[Tensor],
+        attend: StepAttention,
+        logit_rows: Tensor | None = None,
     ) -> Tensor:
         """Logits [R, V] after the tokens at `logit_rows`; keys and values of all T go to the cache.
 
         Args:
             token_ids, positions: [T] int64.
-            kv_caches: one per layer.
-            metadata: which of the T tokens belong together, and where their blocks are.
-            logit_rows: [R] int64: only these rows go through the head, which is as wide as the vocabulary.
-            backend: computes attention over the paged cache.
+            kv_caches: one per layer, [num_blocks, block_size, 2, n_kv_heads, d].
+            attend: the step's attention: knows which of the T tokens belong together, and their blocks.
+            logit_rows: [R] int64: only these rows go through the head, which is as wide as the
+                vocabulary. None = all.
         """
         x = F.embedding(token_ids, self.embed_tokens).to(self.activation_dtype)
         cos, sin = self.rope.angles(positions, self.activation_dtype)
-        attend = backend(metadata)
         for layer, kv_cache in zip(self.layers, kv_caches, strict=True):
-            x = layer(x, cos, sin, kv_cache, metadata.slot_mapping, attend)
-        return self.lm_head(self.norm(x[logit_rows]))
+            x = layer(x, cos, sin, kv_cache, attend)
+        return self.lm_head(self.norm(x if logit_rows is None else x[logit_rows]))
 
     def optimise_for_cpu(self) -> None:
         """Pack 16-bit weights for the CPU where that works, and compute with float32 activations.

@@ -46,6 +46,10 @@ class PackedLinear(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return torch.ops.quantized.linear_dynamic_fp16(x, self.packed)
 
+    def unpack(self) -> tuple[Tensor, Tensor | None]:
+        """Weight and bias as they were, in float32."""
+        return self.packed.unpack()
+
 
 def can_pack(module: nn.Module) -> bool:
     """Whether this machine multiplies the module's linear layers correctly in packed form: tried, not assumed."""

@@ -40,10 +40,10 @@ class RotaryEmbedding:
         return cos[:, None].to(dtype), sin[:, None].to(dtype)
 
 
-def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Turn heads x [T, n, d] by the angles of their tokens."""
+def rotate_(x: Tensor, cos: Tensor, sin: Tensor) -> None:
+    """Turn heads x [T, n, d] by the angles of their tokens, in place."""
     swapped = x.roll(x.shape[-1] // 2, dims=-1)
-    return (x * cos).addcmul_(swapped, sin)
+    x.mul_(cos).addcmul_(swapped, sin)
 
 
 def inverse_frequencies(rope: dict[str, Any], head_dim: int) -> tuple[Tensor, float]:

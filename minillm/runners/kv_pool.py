@@ -1,5 +1,7 @@
 """The memory behind the block ids: the KV pool on the device, and the swap pool on the host."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import psutil
 import torch
@@ -35,26 +37,29 @@ class KVPool:
         dtype: torch.dtype,
         device: torch.device,
     ) -> None:
-        heads = (block_size, model_config.num_kv_heads, model_config.head_dim)
+        shape = (block_size, 2, model_config.num_kv_heads, model_config.head_dim)
+        host, layers = torch.device("cpu"), range(model_config.num_layers)
         self.null_block = num_blocks
-        self.device_blocks = zeros((model_config.num_layers, 2, num_blocks + 1, *heads), dtype, device)
-        self.host_blocks = zeros((model_config.num_layers, 2, num_host_blocks, *heads), dtype, torch.device("cpu"))
-        self.layers: list[tuple[Tensor, Tensor]] = [(layer[0], layer[1]) for layer in self.device_blocks]
+        self.layers = [zeros((num_blocks + 1, *shape), dtype, device) for _ in layers]
+        """Per layer: [num_blocks + 1, block_size, 2 (key, value), n_kv_heads, d]"""
+        self.host_layers = [zeros((num_host_blocks, *shape), dtype, host) for _ in layers]
 
-    def swap_out(self, copies: tuple[BlockCopy, ...]) -> None:
+    def swap_out(self, copies: Sequence[BlockCopy]) -> None:
         """Device to host."""
-        copy_blocks(self.device_blocks, self.host_blocks, copies)
+        copy_blocks(self.layers, self.host_layers, copies)
 
-    def swap_in(self, copies: tuple[BlockCopy, ...]) -> None:
+    def swap_in(self, copies: Sequence[BlockCopy]) -> None:
         """Host to device."""
-        copy_blocks(self.host_blocks, self.device_blocks, copies)
+        copy_blocks(self.host_layers, self.layers, copies)
 
 
-def copy_blocks(source: Tensor, target: Tensor, copies: tuple[BlockCopy, ...]) -> None:
-    """Copy blocks of all layers between two pools [layers, 2, num_blocks, ...]."""
-    if copies:
-        blocks = source[:, :, [copy.source for copy in copies]]
-        target[:, :, [copy.target for copy in copies]] = blocks.to(target.device)
+def copy_blocks(sources: list[Tensor], targets: list[Tensor], copies: Sequence[BlockCopy]) -> None:
+    """Copy blocks of all layers from one pool to another."""
+    if not copies:
+        return
+    source_ids, target_ids = [copy.source for copy in copies], [copy.target for copy in copies]
+    for source, target in zip(sources, targets, strict=True):
+        target[target_ids] = source[source_ids].to(target.device)
 
 
 def zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:

@@ -5,9 +5,11 @@ import torch
 from minillm.attention.select import select_backend
 from minillm.clock import Clock
 from minillm.config import EngineConfig
+from minillm.errors import ConfigError
 from minillm.models.loader import LoadedModel
 from minillm.runners.base import StepOutput
 from minillm.runners.batch_tensors import BatchTensors, build_batch
+from minillm.runners.compiled import CompiledDecode
 from minillm.runners.kv_pool import KVPool, size_kv_pool, size_swap_pool
 from minillm.sampling import Sampler
 from minillm.scheduling.batch import ScheduledBatch
@@ -21,7 +23,7 @@ class TorchRunner:
         config: reads the fields on KV memory, swap space, attention backend and compilation.
         clock: the engine's.
     Raises:
-        ConfigError: the KV pool or the swap space does not fit the memory.
+        ConfigError: the KV pool or the swap space does not fit the memory, or compile=True on a GPU.
 
     It keeps nothing about requests between steps, so a step that fails leaves nothing to clean up.
     """
@@ -37,6 +39,15 @@ class TorchRunner:
         )
         self.attention = select_backend(config.attention_backend)
         self.sampler = Sampler()
+        self.compiled: CompiledDecode | None = None
+        if config.compile:
+            if model.device.type != "cpu":
+                raise ConfigError('compile=True compiles for a CPU: set compile=False, or device="cpu"')
+            longest = config.max_model_len or model.model_config.max_position_embeddings
+            max_context = min(longest, self.num_kv_blocks * config.block_size)
+            self.compiled = CompiledDecode(
+                model.decoder, self.kv_pool, config.block_size, max_context, config.max_num_seqs
+            )
 
     @torch.inference_mode()
     def execute(self, batch: ScheduledBatch) -> StepOutput:
@@ -66,14 +77,10 @@ class TorchRunner:
 
     def _forward(self, tensors: BatchTensors) -> torch.Tensor:
         """Logits [R, V] of the rows that sample."""
-        return self.model.decoder(
-            tensors.token_ids,
-            tensors.positions,
-            self.kv_pool.layers,
-            tensors.metadata,
-            tensors.logit_rows,
-            self.attention,
-        )
+        if self.compiled is not None and (logits := self.compiled(tensors)) is not None:
+            return logits
+        attend = self.attention(tensors.metadata)
+        return self.model.decoder(tensors.token_ids, tensors.positions, self.kv_pool.layers, attend, tensors.logit_rows)
 
     def _synchronize(self) -> None:
         """A GPU works behind the clock's back: wait for it before looking at the clock."""

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+
 from minillm.attention import sdpa
 from minillm.attention.base import AttentionMetadata, blocks_for, write_kv
 from minillm.attention.select import select_backend
@@ -38,30 +39,31 @@ class Ragged:
         self.dtype, self.scale = dtype, 1 / math.sqrt(16)
         num_blocks = sum(blocks_for(context, BLOCK_SIZE) for _, context in spans)
         free = torch.randperm(num_blocks + 3).tolist()
-        self.key_cache = torch.full((num_blocks + 3, BLOCK_SIZE, num_kv_heads, 16), 3e3, dtype=dtype)
-        self.value_cache = self.key_cache.clone()
+        self.kv_cache = torch.full((num_blocks + 3, BLOCK_SIZE, 2, num_kv_heads, 16), 3e3, dtype=dtype)
         self.query = torch.randn(sum(n for n, _ in spans), num_heads, 16)
         tables = torch.zeros(len(spans), max(blocks_for(c, BLOCK_SIZE) for _, c in spans) + 2, dtype=torch.int64)
         starts, slots, expected = [0], [], []
+        new_kv = []
         for b, (n, context) in enumerate(spans):
             blocks = torch.tensor([free.pop() for _ in range(blocks_for(context, BLOCK_SIZE))])
             tables[b, : len(blocks)] = blocks
-            keys, values = torch.randn(2, context, num_kv_heads, 16).to(dtype)
+            kv = torch.randn(context, 2, num_kv_heads, 16).to(dtype)
             positions = torch.arange(context)
             own = blocks[positions // BLOCK_SIZE] * BLOCK_SIZE + positions % BLOCK_SIZE
-            write_kv(keys, values, self.key_cache, self.value_cache, own)
+            write_kv(kv[: context - n], self.kv_cache, own[: context - n])
+            new_kv.append(kv[context - n :])
             slots.append(own[context - n :])
             starts.append(starts[-1] + n)
             query = self.query[starts[b] : starts[b + 1]]
-            expected.append(slow_attention(query, keys, values, self.scale))
-        self.expected = torch.cat(expected)
+            expected.append(slow_attention(query, *kv.unbind(1), self.scale))
+        self.expected, self.kv = torch.cat(expected), torch.cat(new_kv)
         self.metadata = AttentionMetadata(
             starts, [c for _, c in spans], tables, torch.cat(slots), sum(n == 1 for n, _ in spans), BLOCK_SIZE
         )
 
     def error(self, backend: str) -> float:
         attend = select_backend(backend)(self.metadata)
-        output = attend(self.query, self.key_cache, self.value_cache, self.scale)
+        output = attend(self.query, self.kv, self.kv_cache, self.scale)
         assert output.shape == self.query.shape and output.dtype == self.query.dtype
         return (output - self.expected).abs().max().item()
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from minillm.bench.report import describe_machine
 from minillm.cli import app
 
 QUICK = ["bench", "--quick", "--dtype", "float32"]
@@ -24,7 +25,8 @@ def test_comparison_prints_one_json_object(tiny_llama_path: Path, tmp_path: Path
     for workload in report["results"]:
         own = workload["peers"][0]
         assert own["peer"] == "minillm"
-        assert own["speedup"]["low"] <= own["speedup"]["median"] <= own["speedup"]["high"]
+        assert set(own["speedups"]) == {"hf_generate", "hf_continuous"}
+        assert all(ratio["low"] <= ratio["median"] <= ratio["high"] for ratio in own["speedups"].values())
         assert (own["percent_of_floor"] is None) == (workload["floor_itl"] is None)
 
 
@@ -35,6 +37,19 @@ def test_alone_it_prints_a_table_of_the_chosen_workload(tiny_llama_path: Path) -
     assert "8 requests" not in result.stdout
     assert "hf_generate" not in result.stdout
     assert "speedup" in result.stdout
+
+
+@pytest.mark.parametrize(("flags", "also_float32"), [(["avx2"], True), (["avx2", "avx512_bf16"], False)], ids=str)
+def test_hugging_face_also_gets_float32_where_bfloat16_is_emulated(
+    tiny_llama_path: Path, monkeypatch: pytest.MonkeyPatch, flags: list[str], also_float32: bool
+) -> None:
+    machine = describe_machine() | {"flags": flags}
+    monkeypatch.setattr("minillm.bench.report.describe_machine", lambda: machine)
+    arguments = ["bench", "--quick", "--model", str(tiny_llama_path), "--compare", "hf", "--workload", "one", "--json"]
+    result = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    peers = json.loads(result.stdout)["peers"]
+    assert peers["hf_generate"]["dtype"] == "bfloat16"
+    assert ("hf_generate_fp32" in peers) == also_float32
 
 
 @pytest.mark.parametrize("arguments", [["--compare", "vllm"], ["--repeats", "0"], ["--dtype", "int3"]], ids=str)

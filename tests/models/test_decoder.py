@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
+
 from minillm.attention.base import AttentionMetadata
 from minillm.attention.select import select_backend
 from minillm.config import EngineConfig
@@ -13,7 +15,6 @@ from minillm.errors import ConfigError, CorruptCheckpointError, UnsupportedArchi
 from minillm.models.config import ModelConfig
 from minillm.models.loader import LoadedModel, load_model
 from minillm.runners.kv_pool import KVPool
-from safetensors.torch import load_file, save_file
 
 BLOCK_SIZE = 4
 SHAPE: dict[str, Any] = dict(
@@ -68,9 +69,7 @@ class Cache:
         )
         token_ids = torch.tensor([token for tokens, start in spans for token in tokens[start:]])
         with torch.inference_mode():
-            return self.model.decoder(
-                token_ids, positions, self.pool.layers, metadata, torch.arange(len(token_ids)), select_backend(backend)
-            )
+            return self.model.decoder(token_ids, positions, self.pool.layers, select_backend(backend)(metadata))
 
 
 def reference(hf: Any, tokens: list[int]) -> torch.Tensor:
@@ -155,9 +154,8 @@ def test_logits_only_of_the_rows_asked_for(tmp_path: Path) -> None:
             torch.tensor(tokens),
             torch.arange(6),
             cache.pool.layers,
-            metadata,
+            select_backend("sdpa")(metadata),
             torch.tensor([5, 1]),
-            select_backend("sdpa"),
         )
     assert torch.allclose(two, every[[5, 1]], atol=1e-5)
 

@@ -5,17 +5,19 @@ from pathlib import Path
 
 import pytest
 import torch
+from transformers import AutoModelForCausalLM
+
 from minillm.clock import WallClock
 from minillm.config import EngineConfig
 from minillm.errors import ConfigError
-from minillm.models.loader import LoadedModel, load_model
+from minillm.models import checkpoints
+from minillm.models.loader import LoadedModel, load_model, weight_slots
 from minillm.request import Request, SamplingParams
-from minillm.runners import kv_pool
+from minillm.runners import compiled, kv_pool
 from minillm.runners.base import StepOutput
 from minillm.runners.torch_runner import TorchRunner
 from minillm.scheduling.batch import BlockCopy, ScheduledBatch, ScheduledRequest
 from minillm.timeline import Timeline
-from transformers import AutoModelForCausalLM
 
 FIELDS = dict(dtype="float32", device="cpu", block_size=4, num_kv_blocks=32)
 
@@ -95,9 +97,9 @@ def test_swapped_out_and_back_in_elsewhere(model: LoadedModel) -> None:
 
 def test_copies_alone_are_a_step(model: LoadedModel) -> None:
     runner = make_runner(model, preemption="swap", swap_space_gb=0.001)
-    runner.kv_pool.device_blocks[:, :, 2] = 5.0
+    runner.kv_pool.layers[1][2] = 5.0
     output = runner.execute(ScheduledBatch(0, (), swap_out=(BlockCopy(2, 1),)))
-    assert output.tokens == {} and (runner.kv_pool.host_blocks[:, :, 1] == 5.0).all()
+    assert output.tokens == {} and (runner.kv_pool.host_layers[1][1] == 5.0).all()
 
 
 def test_stages_and_logprobs(model: LoadedModel) -> None:
@@ -126,7 +128,7 @@ def test_broken_logits_fail_their_request_only(model: LoadedModel) -> None:
     runner = make_runner(model)
     a, b = make_request("a", tokens(4)), make_request("b", tokens(4, seed=1))
     take(runner.execute(batch_of((a, 4, [0, 1]), (b, 4, [2, 3]))), a, b)
-    runner.kv_pool.device_blocks[:, :, 0] = float("nan")
+    runner.kv_pool.layers[1][0, :, 1] = float("nan")
     output = runner.execute(batch_of((a, 1, [0, 1]), (b, 1, [2, 3])))
     assert set(output.errors) == {"a"} and set(output.tokens) == {"b"}
 
@@ -171,3 +173,47 @@ def test_two_runners_share_a_model_but_no_cache(model: LoadedModel) -> None:
     take(two.execute(batch_of((b, 5, [0, 1]))), b)
     take(one.execute(batch_of((a, 1, [0, 1]))), a)
     assert a.output_token_ids == hf_greedy(model.name, a.prompt_token_ids, 2)
+
+
+def test_compiled_decode_matches_hugging_face(model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled, "BUCKETS", (2,))
+    runner = make_runner(model, compile=True, max_model_len=64)
+    calls = []
+    step = runner.compiled.steps[2]
+    runner.compiled.steps[2] = lambda *args: calls.append(1) or step(*args)
+    a, b = make_request("a", tokens(9)), make_request("b", tokens(21, seed=1))
+    blocks_a, blocks_b = [3, 30, 7, 11, 12], [5, 2, 31, 9, 1, 0, 8, 6]
+    take(runner.execute(batch_of((a, 9, blocks_a))), a)
+    take(runner.execute(batch_of((a, 1, blocks_a))), a)  # padded to two rows
+    assert len(calls) == 1
+    take(runner.execute(batch_of((a, 1, blocks_a), (b, 21, blocks_b))), a, b)
+    assert len(calls) == 1, "a prefill is no decode: it runs eagerly"
+    for _ in range(3):
+        take(runner.execute(batch_of((b, 1, blocks_b), (a, 1, blocks_a))), a, b)
+    assert len(calls) == 4
+    assert a.output_token_ids == hf_greedy(model.name, a.prompt_token_ids, 6)
+    assert b.output_token_ids == hf_greedy(model.name, b.prompt_token_ids, 4)
+
+
+def test_without_a_compiler_it_warns_and_runs_eagerly(
+    model: LoadedModel, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def no_compiler(*args: object, **kwargs: object) -> None:
+        raise RuntimeError("no C++ compiler found")
+
+    monkeypatch.setattr(compiled.torch, "compile", no_compiler)
+    runner = make_runner(model, compile=True, max_model_len=64)
+    assert "no C++ compiler found" in caplog.text
+    a = make_request("a", tokens(6))
+    take(runner.execute(batch_of((a, 6, [0, 1]))), a)
+    take(runner.execute(batch_of((a, 1, [0, 1]))), a)
+    assert a.output_token_ids == hf_greedy(model.name, a.prompt_token_ids, 2)
+
+
+def test_packed_weights_unpack_to_what_they_were(tiny_llama_path: Path) -> None:
+    config = EngineConfig(model=str(tiny_llama_path), device="cpu", dtype="bfloat16")
+    decoder = load_model(config).decoder
+    plain = compiled.unpacked(decoder)
+    original = dict(checkpoints.iter_weights(tiny_llama_path))
+    for name, slot in weight_slots(plain).items():
+        assert (slot.float() - original[name].bfloat16().float()).abs().max() < 1e-7, name

@@ -1,0 +1,192 @@
+"""Opt-in (`compile=True`): the decode step of small batches as one program made by torch.compile.
+
+Eager PyTorch runs some forty operations a layer, each with its own dispatch and its own trip through
+memory; at batch 1 that is a third of a step. Compiled, the small operations are fused, and the matrix
+products come from C++ templates for weights that never change ("freezing").
+
+The price is up to a minute of compiling per batch size, and a second copy of the weights for each. So
+sizes are rounded up to a few buckets, compiled at start-up, and kept on disk.
+"""
+
+import logging
+import os
+import time
+
+import torch
+import torch._inductor.config as inductor_config
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from minillm.attention.base import blocks_for, write_kv
+from minillm.attention.sdpa import DecodeGroup
+from minillm.models.decoder import Decoder, RMSNorm
+from minillm.models.linear import Linear, PackedLinear
+from minillm.models.storage import cache_home, say
+from minillm.runners.batch_tensors import BatchTensors
+from minillm.runners.kv_pool import KVPool
+
+logger = logging.getLogger(__name__)
+
+BUCKETS = (1, 2, 4, 8)
+"""Batch sizes to compile where the CPU multiplies bfloat16 itself. Elsewhere only the first: from 2 rows
+on, the packed layers of the eager path are faster than the templates."""
+
+INDUCTOR_OPTIONS = {
+    "freezing": True,
+    "max_autotune": True,
+    "max_autotune_gemm_backends": "CPP",
+    "autotune_num_choices_displayed": 0,
+}
+
+
+def paged_decode(
+    query: Tensor,
+    kv: Tensor,
+    kv_cache: Tensor,
+    slot_mapping: Tensor,
+    block_tables: Tensor,
+    context_lens: Tensor,
+    scale: float,
+) -> Tensor:
+    """Attention of n decodes, as one operation that the compiler does not look into.
+
+    Inside it contexts have any length; outside, every shape is fixed.
+    """
+    write_kv(kv, kv_cache, slot_mapping)
+    n, longest = len(context_lens), int(context_lens.max())
+    pages = block_tables[:, : blocks_for(longest, kv_cache.shape[1])].reshape(-1)
+    mask = None if n == 1 else (torch.arange(longest) < context_lens[:, None])[:, None, None]
+    group = DecodeGroup(slice(0, n), pages, longest, mask)
+    return group(query.to(kv_cache.dtype), kv_cache, scale).to(query.dtype)
+
+
+OPERATIONS = torch.library.Library("minillm", "DEF")
+OPERATIONS.define(
+    "paged_decode(Tensor query, Tensor kv, Tensor(a!) kv_cache, Tensor slot_mapping, Tensor block_tables, "
+    "Tensor context_lens, float scale) -> Tensor"
+)
+OPERATIONS.impl("paged_decode", paged_decode, "CPU")
+
+
+@torch.library.register_fake("minillm::paged_decode", lib=OPERATIONS)
+def _(query: Tensor, *_: object) -> Tensor:
+    return torch.empty(query.shape, dtype=query.dtype)
+
+
+class DecodeStep(nn.Module):
+    """What is compiled: a decoder over n decodes, with tensors only for arguments."""
+
+    def __init__(self, decoder: Decoder) -> None:
+        super().__init__()
+        self.decoder = decoder
+
+    def forward(
+        self,
+        token_ids: Tensor,
+        positions: Tensor,
+        slot_mapping: Tensor,
+        block_tables: Tensor,
+        context_lens: Tensor,
+        kv_caches: list[Tensor],
+    ) -> Tensor:
+        def attend(query: Tensor, kv: Tensor, kv_cache: Tensor, scale: float) -> Tensor:
+            return torch.ops.minillm.paged_decode(query, kv, kv_cache, slot_mapping, block_tables, context_lens, scale)
+
+        return self.decoder(token_ids, positions, kv_caches, attend)
+
+
+class CompiledDecode:
+    """Compiled decode steps, one per bucket.
+
+    Args:
+        decoder: the eager model, left as it is.
+        kv_pool: its caches, and the null block that padding rows write to.
+        max_context: longest context any request can have, tokens.
+        max_batch: largest batch there can be; no larger bucket is compiled.
+
+    Compiles at once, with a line of progress per bucket. If there is no C++ compiler, or it fails, it
+    warns and holds no bucket: the caller goes on eagerly.
+    """
+
+    def __init__(self, decoder: Decoder, kv_pool: KVPool, block_size: int, max_context: int, max_batch: int) -> None:
+        self.kv_pool = kv_pool
+        self.block_size = block_size
+        self.max_blocks = blocks_for(max_context, block_size)
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(cache_home() / "inductor")
+        self.steps: dict[int, nn.Module] = {}
+        plain = unpacked(decoder)
+        for bucket in usable_buckets(plain.activation_dtype, max_batch):
+            try:
+                self.steps[bucket] = self._compile(plain, bucket)
+            except Exception as error:  # the compiler stack has dozens of error types of its own
+                reason = str(error).strip().splitlines()[0] if str(error).strip() else ""
+                logger.warning(
+                    "compile=True fails here, going on without it (%s: %s). It needs a C++ compiler, such as g++",
+                    type(error).__name__,
+                    reason,
+                )
+                break
+
+    def __call__(self, tensors: BatchTensors) -> Tensor | None:
+        """Logits [R, V] of a batch of decodes; None if no bucket fits, or something else is in the batch."""
+        metadata = tensors.metadata
+        n = len(metadata.context_lens)
+        bucket = next((bucket for bucket in self.steps if bucket >= n), None)
+        if bucket is None or metadata.num_decodes < n:
+            return None
+        padding = bucket - n
+        tables = metadata.block_tables
+        null_slot = self.kv_pool.null_block * self.block_size
+        logits = self.steps[bucket](
+            F.pad(tensors.token_ids, (0, padding)),
+            F.pad(tensors.positions, (0, padding)),
+            F.pad(metadata.slot_mapping, (0, padding), value=null_slot),
+            F.pad(tables, (0, self.max_blocks - tables.shape[1], 0, padding), value=self.kv_pool.null_block),
+            F.pad(torch.tensor(metadata.context_lens), (0, padding), value=1),
+            self.kv_pool.layers,
+        )
+        return logits[tensors.logit_rows]
+
+    @torch.inference_mode()
+    def _compile(self, decoder: Decoder, bucket: int) -> nn.Module:
+        say(f"compiling the decode step for batch {bucket}: up to a minute, less the next time")
+        start = time.perf_counter()
+        step = torch.compile(DecodeStep(decoder), fullgraph=True, dynamic=False)
+        null_block = self.kv_pool.null_block
+        with inductor_config.patch(INDUCTOR_OPTIONS):
+            step(  # the first call compiles; it writes to the null block only
+                torch.zeros(bucket, dtype=torch.int64),
+                torch.zeros(bucket, dtype=torch.int64),
+                torch.full((bucket,), null_block * self.block_size),
+                torch.full((bucket, self.max_blocks), null_block),
+                torch.ones(bucket, dtype=torch.int64),
+                self.kv_pool.layers,
+            )
+        say(f"compiled for batch {bucket} in {time.perf_counter() - start:.0f} s")
+        return step
+
+
+def usable_buckets(dtype: torch.dtype, max_batch: int) -> list[int]:
+    """The buckets worth compiling on this CPU, for batches of at most `max_batch`."""
+    native = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+    buckets = BUCKETS if native or dtype == torch.float32 else BUCKETS[:1]
+    return [bucket for bucket in buckets if bucket <= max_batch]
+
+
+def unpacked(decoder: Decoder) -> Decoder:
+    """The decoder with plain bfloat16 weights, which is what the compiler's templates read."""
+    if not isinstance(decoder.lm_head, PackedLinear):
+        return decoder
+    plain = Decoder(decoder.config, decoder.embed_tokens.dtype, decoder.embed_tokens.device)
+    plain.embed_tokens.data = decoder.embed_tokens.data
+    sources = dict(decoder.named_modules())
+    with torch.no_grad():
+        for name, module in plain.named_modules():
+            if isinstance(module, RMSNorm):
+                module.weight.copy_(sources[name].weight)
+            elif isinstance(module, Linear) and module.weight is not plain.embed_tokens:
+                weight, bias = sources[name].unpack()
+                module.weight.copy_(weight)
+                if module.bias is not None:
+                    module.bias.copy_(bias)
+    return plain.eval()

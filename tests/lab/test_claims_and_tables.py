@@ -1,0 +1,103 @@
+"""Verdicts follow from runs: the same function gives another verdict for other runs."""
+
+from dataclasses import replace
+
+import pytest
+from made_run import made_config, made_run
+
+from course.lab import claims, services, slo, tables
+from course.lab.lab import Lab
+from course.lab.ruler import buckets
+from course.lab.run import Run, percentile
+
+QUEUED = made_run(num_requests=10, config=made_config(max_num_seqs=1))
+DECODING = made_run(num_requests=1, output=190)
+
+
+def with_broken_border(run: Run) -> Run:
+    view = run.views[0]
+    wrong = (*view.borders[:3], view.borders[3] + 0.1, *view.borders[4:])
+    return replace(run, rows=(replace(run.rows[0], view=replace(view, borders=wrong)), *run.rows[1:]))
+
+
+def test_a1_holds_and_would_notice_a_wrong_stamp() -> None:
+    assert claims.a1([QUEUED, DECODING]).verdict.startswith("holds")
+    assert claims.a1([with_broken_border(QUEUED)]).verdict.startswith("does not hold")
+
+
+def test_a6_needs_equal_e2e_and_opposite_parts() -> None:
+    assert claims.a6({"A": QUEUED, "B": QUEUED}).verdict.startswith("not shown")
+    assert claims.a6({"A": QUEUED, "B": made_run(num_requests=1, output=20)}).verdict.startswith("not shown")
+
+
+def test_b1_quotes_the_measured_share() -> None:
+    mean = QUEUED.mean_phases()
+    share = 100 * mean["queue"] / sum(mean.values())
+    assert f"({share:.0f}%)" in claims.b1(QUEUED).measured
+
+
+def test_e5_looks_at_the_tail() -> None:
+    assert claims.e5({"all": [1.0] * 99 + [9.0] * 2, "short": [1.0], "long": [9.0]}).verdict.startswith("holds")
+    assert claims.e5({"all": [1.0] * 99, "short": [1.0], "long": [1.0]}).verdict.startswith("not visible")
+
+
+def test_f3_counts_use_cases_that_tell_the_services_apart() -> None:
+    assert "1 of 2" in claims.f3({"chat": {"A": 0.0, "B": 1.0}, "batch": {"A": 1.0, "B": 1.0}}).verdict
+    assert claims.f3({"chat": {"A": 1.0, "B": 1.0}}).verdict.startswith("these limits do not")
+
+
+def test_claims_show_themselves_with_claim_measurement_and_verdict() -> None:
+    bundle = claims.b1(QUEUED)._repr_mimebundle_()
+    assert all(word in bundle["text/html"] for word in ("Claim", "Measured", "Verdict"))
+
+
+def test_tables_on_a_real_engine(tiny_lab: Lab) -> None:
+    before = services.two_ill_services(tiny_lab)
+    assert before["A"].config.max_num_seqs == 1
+    assert before["A"].mean_phases()["queue"] > before["B"].mean_phases()["queue"]
+    after = services.same_traffic(tiny_lab, before, max_num_seqs=8)
+    assert [len(run.rows) for run in after.values()] == [len(run.rows) for run in before.values()]
+    assert after["B"].views[0].max_tokens == before["B"].views[0].max_tokens
+    assert "GuideLLM: TPOT" in str(tables.tools_table(before["A"]))
+    assert "more seats" in str(tables.changes_table(before, {"more seats": after}))
+    assert len(slo.attainments(before)) == len(slo.USE_CASES)
+
+
+def test_tools_that_count_the_first_token_disagree_when_there_is_a_queue(tiny_lab: Lab) -> None:
+    run = tiny_lab.run(services.few_seats(tiny_lab), max_num_seqs=1)
+    rows = {line.split("  ")[0]: line for line in str(tables.tools_table(run)).splitlines()}
+    assert rows["GuideLLM: TPOT"].split("  ")[1:3] != rows["vLLM bench: TPOT"].split("  ")[1:3]
+
+
+def test_a_capped_client_hides_its_queue_and_littles_law_finds_the_cap(tiny_lab: Lab) -> None:
+    arrivals = services.steady(tiny_lab, in_flight=2)
+    at_once = replace(arrivals, arrivals=tuple(replace(a, offset=0.0) for a in arrivals.arrivals))
+    capped = tiny_lab.run(at_once, max_num_seqs=2)
+    assert tables.in_flight(capped) == pytest.approx(2, abs=0.5)
+    assert percentile(tables.felt_ttft(capped), 99) > percentile(capped.ttft, 99)
+
+
+def test_the_sample_has_long_and_short_prompts(tiny_lab: Lab) -> None:
+    tiny_lab.scale = 1.0
+    lengths = [len(arrival.prompt) for arrival in services.sample(tiny_lab).arrivals]
+    assert len(lengths) == 80
+    assert max(lengths) > 20 * min(lengths)
+
+
+def test_ttft_by_length_is_the_rulers_grouping() -> None:
+    assert services.ttft_by_length(QUEUED) == buckets(QUEUED, "TTFT")
+
+
+def test_the_lab_builds_a_new_engine_when_the_old_one_has_died(tiny_lab: Lab) -> None:
+    assert tiny_lab.run("chat").done
+    tiny_lab._engine.stop()
+    assert len(tiny_lab.run("chat").finished) > 1
+
+
+def test_runs_take_turns(tiny_lab: Lab) -> None:
+    first = tiny_lab.start(services.few_seats(tiny_lab), tiny_lab.config())
+    second = tiny_lab.run("chat")
+    assert first.wait(0)
+    assert len(first.run().outputs) == len(first.workload.arrivals)
+    assert len(first.run().finished) == len(first.workload.arrivals)
+    assert second.done

@@ -1,0 +1,41 @@
+"""What every lesson promises: three depths, a locked prediction, a place where the technique fails, and honesty."""
+
+import re
+
+import pytest
+
+from course.lab.build import read_source, sources
+
+CLAIMS = {"00": {"A1"}, "01": {"A6", "B1", "E5", "F3"}}
+SECTIONS = ("## Surface", "## Guided", "## Deep dive", "## Say it in an interview", "## Check yourself")
+
+
+@pytest.mark.parametrize("path", sources(), ids=lambda path: path.stem)
+def test_a_lesson_has_all_its_parts(path) -> None:
+    cells = read_source(path).cells
+    prose = "\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
+    code = "\n".join(cell.source for cell in cells if cell.cell_type == "code")
+    places = [prose.index(section) for section in SECTIONS]
+    assert places == sorted(places)
+    assert "## What this lab cannot tell you" in prose
+    assert "## Sources" in prose
+    for key in re.findall(r"(\w+) = lab\.predict\(", code):
+        assert code.index(f"{key} = lab.predict(") < code.index(f"{key}.score("), "predict first, score after the run"
+    assert set(re.findall(r"claims\.(\w+)\(", code)) == {claim.lower() for claim in CLAIMS[path.stem[:2]]}
+
+
+@pytest.mark.parametrize("path", sources(), ids=lambda path: path.stem)
+def test_a_prediction_stands_before_the_run_that_decides_it(path) -> None:
+    code = [cell.source for cell in read_source(path).cells if cell.cell_type == "code"]
+    for number, source in enumerate(code):
+        if ".score(" in source:
+            assert "lab.run(" in source or "services." in source, "the deciding run belongs to the cell that scores"
+            assert "lab.predict(" in code[number - 1]
+
+
+@pytest.mark.parametrize("path", sources(), ids=lambda path: path.stem)
+def test_no_measured_number_is_typed_into_the_prose(path) -> None:
+    """Durations in the prose are definitions, settings or other people's limits: never results of this machine."""
+    allowed = {"80 ms", "7 s", "50 ms"}
+    prose = "\n".join(cell.source for cell in read_source(path).cells if cell.cell_type == "markdown")
+    assert set(re.findall(r"\b[\d.]+ (?:ms|s)\b", prose)) <= allowed
