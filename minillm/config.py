@@ -55,7 +55,7 @@ class EngineConfig(StrictModel):
 
     model: str = Field("smollm2-135m", description="short name, local folder, GGUF file or Hub id")
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
-        "auto", description="weights, activations and KV; auto = the checkpoint's own, bfloat16 on a CPU"
+        "auto", description="weights and KV cache; auto = the checkpoint's own, bfloat16 on a CPU"
     )
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto = cuda where there is one")
     load_format: Literal["auto", "dummy"] = Field(

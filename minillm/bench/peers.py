@@ -74,14 +74,19 @@ class MinillmPeer:
     def __init__(self, model: str, dtype: str, name: str = "minillm", **fields: Any) -> None:
         self.name = name
         self.llm = LLM(model=model, dtype=dtype, **fields)
+        compiled = self.llm.engine.runner.compiled
+        self.compiled_batches = list(compiled.steps) if compiled else []
+        if fields.get("compile") and not self.compiled_batches:
+            raise BenchmarkError(f"{name} fell back to eager steps (see the warning above): it would be measured twice")
 
     def describe(self) -> dict[str, Any]:
         engine = self.llm.engine
-        keys = ("dtype", "compile", "max_num_seqs", "max_num_batched_tokens", "block_size")
+        keys = ("dtype", "max_num_seqs", "max_num_batched_tokens", "block_size")
         return {
             **{key: getattr(engine.config, key) for key in keys},
             "activation_dtype": str(engine.model.decoder.activation_dtype).removeprefix("torch."),
             "attention": engine.runner.attention.__name__,
+            "compiled_batches": self.compiled_batches,
             "kv_blocks": engine.runner.num_kv_blocks,
         }
 

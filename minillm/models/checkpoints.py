@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from minillm.errors import CorruptCheckpointError, UnknownModelError, UnsupportedArchitectureError
+from minillm.models.config import ARCHITECTURES
 from minillm.models.pull import EMBEDDED_MODELS, pull, pull_gguf
 from minillm.models.storage import say
 
 if TYPE_CHECKING:
     import torch
-
-SUPPORTED_ARCHITECTURES = frozenset({"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"})
 
 HUB_FILES = ["*.json", "*.jinja", "*.safetensors", "*.model", "merges.txt", "vocab.txt"]
 HUB_SKIPPED = ["consolidated*", "*/*"]
@@ -88,9 +87,9 @@ def load_config(path: Path) -> dict[str, Any]:
     """
     config = _read_json(path if path.is_file() else path / "config.json")
     found = config.get("architectures") or [f"unnamed, model_type {config.get('model_type')!r}"]
-    if not SUPPORTED_ARCHITECTURES.intersection(found):
+    if not set(ARCHITECTURES).intersection(found):
         raise UnsupportedArchitectureError(
-            f"{path} is a {', '.join(found)}; minillm implements {', '.join(sorted(SUPPORTED_ARCHITECTURES))}"
+            f"{path} is a {', '.join(found)}; minillm implements {', '.join(ARCHITECTURES)}"
         )
     return config
 

@@ -11,6 +11,7 @@ is vLLM v1's; Sarathi-Serve showed why mixing pays, Orca why a step is the right
 """
 
 import bisect
+import math
 from dataclasses import dataclass, field
 
 from minillm.config import EngineConfig
@@ -63,6 +64,8 @@ class Scheduler:
         # The techniques that are limits: off is a limiting value.
         self._seats = 1 if config.batching == "none" else config.max_num_seqs
         self._chunk = config.long_prefill_token_threshold or config.max_num_batched_tokens
+        self._places: float = math.inf
+        """Requests that may still join the batch. Static batching counts them; others never run out."""
 
     def add(self, request: Request) -> None:
         request.arrival_index = self.num_arrivals
@@ -128,9 +131,10 @@ class Scheduler:
                 self._schedule(request, num_tokens, step)
 
     def _admit_waiting(self, step: Step) -> None:
-        if self.config.batching == "static" and self.running:
-            return  # the batch is closed until its last member has finished
-        while self.waiting and len(self.running) < self._seats:
+        if self.config.batching == "static" and not self.running:
+            # A new batch: whoever waits now, as far as there are seats. Nobody else joins until all have finished.
+            self._places = min(len(self.waiting), self._seats)
+        while self.waiting and len(self.running) < self._seats and self._places > 0:
             request = self.waiting.peek()
             swapped = request.request_id in self.swap
             prefix = [] if swapped else self.kv.find_prefix(request)
@@ -140,6 +144,7 @@ class Scheduler:
             if num_tokens == 0 or not self.kv.allocate(request, start + num_tokens, prefix):
                 return
             self.waiting.pop()
+            self._places -= 1
             if swapped:
                 step.swap_in += self.swap.swap_in(request.request_id, self.kv.block_ids(request))
             elif request.status is RequestStatus.WAITING:
@@ -184,6 +189,7 @@ class Scheduler:
         request.status = RequestStatus.PREEMPTED
         request.num_preemptions += 1
         self.num_preemptions += 1
+        self._places += 1  # it stays a member of its batch
         if request.preempted_at is None:
             request.preempted_at = now
         step.preempted.append(request)

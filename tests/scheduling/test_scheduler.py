@@ -102,6 +102,17 @@ def test_continuous_batching_fills_a_seat_the_moment_it_is_free_static_waits_for
         assert next(i for i, step in enumerate(scheduled(engine)) if "next" in step) == joins_at
 
 
+def test_a_static_batch_may_need_several_steps_to_begin():
+    engine = make_engine(batching="static", max_num_seqs=3)
+    for i in range(4):
+        engine.add_request(prompt(12, 20 * i), params(4), request_id="abcd"[i])
+    run(engine)
+    steps = scheduled(engine)
+    assert steps[0] == {"a": 12, "b": 4} and steps[1] == {"a": 1, "b": 8, "c": 7}
+    first_d = next(i for i, step in enumerate(steps) if "d" in step)
+    assert all(set(step) == {"d"} for step in steps[first_d:])
+
+
 def test_no_batching_means_one_at_a_time():
     engine = make_engine(batching="none")
     for i in range(3):
