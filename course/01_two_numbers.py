@@ -76,9 +76,10 @@ tables.changes_table(before, {"half the bytes": half, "more seats": seats})
 #
 # - **More seats** cure A. B had sixteen already, so for B nothing was changed at all: whatever its cell shows is the noise of
 #   this machine. Seats cost nothing but memory for the **KV cache** (the model's notes on every token it has read).
-# - **Half the bytes** help both, on a processor that can compute with 16 bits. A's queue is made of other people's service
-#   time: make each service shorter and the line gets shorter too. So "quantization does nothing for a queue" is too strong. It is
-#   just a dear way to cure a line, when a second seat is free.
+# - **Half the bytes** help as far as a step is spent on bytes. Where they shorten A's answers, they shorten A's line too: a
+#   queue is made of other people's service time. So "quantization does nothing for a queue" is too strong; it is a dear way to
+#   cure a line when a second seat is free. Where they do little for A, look at what its steps of one request are made of:
+#   hundreds of small operations with a fixed cost each, which no format of the weights will shrink.
 #
 # The question to ask is never "does it help?" but "which phase is large, and what is the cheapest thing that
 # shrinks *that*?"

@@ -8,6 +8,7 @@ print(output.text, output.timeline.phases())
 """
 
 import importlib
+import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -15,6 +16,11 @@ if TYPE_CHECKING:
     from minillm.engine import Engine
     from minillm.llm import LLM
     from minillm.request import RequestOutput, SamplingParams
+
+# PyTorch's OpenMP threads (GNU's, on Linux) wait for each other by spinning, for milliseconds. When a browser
+# or another program wants the same cores, they keep each other from running, and a step takes ten times
+# as long. Spin for some 50 µs, then sleep. This must be set before torch is imported.
+os.environ.setdefault("GOMP_SPINCOUNT", "30000")
 
 __version__ = "0.1.0"
 __all__ = ["LLM", "Engine", "EngineConfig", "RequestOutput", "SamplingParams"]

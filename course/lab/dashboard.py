@@ -7,13 +7,12 @@ reads a snapshot at most eight times a second and sets one trait. No callback an
 import threading
 import time
 from html import escape
-from typing import Any
+from typing import Any, Protocol
 
 import ipywidgets as widgets
 
 from course.lab.controls import Controls
 from course.lab.display import LivePanel
-from course.lab.lab import Lab
 from course.lab.pictures.blocks import draw_blocks
 from course.lab.pictures.distribution import draw_distributions
 from course.lab.pictures.steps import draw_steps
@@ -23,6 +22,7 @@ from course.lab.session import Session
 from course.lab.style import ALARM
 from course.lab.summary import headline, phase_table
 from course.lab.workloads import MAKERS, Workload
+from minillm import EngineConfig
 from minillm.errors import MinillmError
 
 FRAME_S = 1 / 8
@@ -48,6 +48,14 @@ def render(run: Run, ghost: Run | None, status: str) -> str:
     )
 
 
+class Bench(Protocol):
+    """What a dashboard needs of a :class:`course.lab.Lab`."""
+
+    def config(self, **fields: Any) -> EngineConfig: ...
+    def workload(self, name: str | Workload, seed: int = 0) -> Workload: ...
+    def start(self, traffic: Workload, config: EngineConfig) -> Session: ...
+
+
 class Dashboard(LivePanel):
     """The live app. Without a kernel it works the same way: set `controls[...].value`, `run_button.click()`, `wait()`.
 
@@ -57,7 +65,7 @@ class Dashboard(LivePanel):
         fields: EngineConfig fields that the controls start with.
     """
 
-    def __init__(self, lab: Lab, name: str | Workload = "chat", **fields: Any) -> None:
+    def __init__(self, lab: Bench, name: str | Workload = "chat", **fields: Any) -> None:
         self.lab = lab
         self.controls = Controls(lab.config(**fields))
         self.run: Run | None = None

@@ -25,23 +25,24 @@ class LivePanel:
         }
 
 
-def table(header: tuple[str, ...], rows: list[tuple[str, ...]], caption: str = "") -> str:
-    """An HTML table with a text alternative in its caption. Cells are escaped; the first column names the row."""
-    head = "".join(_cell(name, first=i == 0, tag="th") for i, name in enumerate(header))
-    body = "".join("<tr>" + "".join(_cell(cell, first=i == 0) for i, cell in enumerate(row)) + "</tr>" for row in rows)
-    above = f'<caption style="text-align:left;caption-side:top">{escape(caption)}</caption>' if caption else ""
+def table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    """An HTML table; cells are escaped. Text stands left (the first column, and any that runs long), numbers right."""
+    is_text = [i == 0 or any(len(row[i]) > 24 for row in rows) for i in range(len(header))]
+    head = "".join(_cell(name, is_text[i], "col") for i, name in enumerate(header))
+    body = "".join(
+        "<tr>" + "".join(_cell(cell, is_text[i], "" if i else "row") for i, cell in enumerate(row)) + "</tr>"
+        for row in rows
+    )
     look = "border-collapse:collapse;font-size:13px"
-    return f'<table style="{look}">{above}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+    return f'<table style="{look}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
 
 
-def _cell(content: str, first: bool, tag: str = "td") -> str:
-    """Text to the left, in the first column and where it runs long; numbers to the right, on one line."""
-    is_text = first or len(content) > 24
-    look = "text-align:left;padding:2px 0" if is_text else "text-align:right;white-space:nowrap;padding:2px 0"
-    look += f";line-height:1.35;padding-left:{0 if first else 16}px;font-weight:{'bold' if tag == 'th' else 'normal'}"
-    scope = ' scope="col"' if tag == "th" else ' scope="row"' if first else ""
-    tag = "th" if first else tag
-    return f'<{tag}{scope} style="{look}">{escape(content)}</{tag}>'
+def _cell(content: str, is_text: bool, names: str) -> str:
+    """One cell; `names` says whether it is the name of its "row" or "col", or neither."""
+    align = "text-align:left" if is_text else "text-align:right;white-space:nowrap"
+    look = f"{align};padding:2px 16px 2px 0;line-height:1.35;font-weight:{'bold' if names == 'col' else 'normal'}"
+    content = escape(content)
+    return f'<th scope="{names}" style="{look}">{content}</th>' if names else f'<td style="{look}">{content}</td>'
 
 
 class Html:

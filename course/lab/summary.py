@@ -7,6 +7,9 @@ from course.lab.run import Run, percentile
 from course.lab.style import ALARM, PHASE_COLOURS, PHASE_LABELS, change, number, seconds
 from minillm.timeline import PHASES
 
+NEGLIGIBLE = 0.005
+"""A phase that changed by less than this share of E2E is shown as unchanged: its percentage would be noise."""
+
 
 def headline(run: Run, before: Run | None = None) -> str:
     """The two numbers first, then what they cost. HTML; a number that changed shows what it was."""
@@ -70,7 +73,10 @@ def phase_rows(run: Run, before: Run | None = None) -> list[tuple[str, ...]]:
     for phase in PHASES:
         share = f"{100 * now[phase] / total:.0f}%" if total else "–"
         row = (PHASE_LABELS[phase], seconds(now[phase]), share)
-        rows.append((*row, seconds(was[phase]), change(was[phase], now[phase])) if was else row)
+        if was:
+            matters = abs(now[phase] - was[phase]) > NEGLIGIBLE * total
+            row = (*row, seconds(was[phase]), change(was[phase], now[phase]) if matters else "≈")
+        rows.append(row)
     row = ("E2E, their sum", seconds(total), "100%")
     rows.append((*row, seconds(sum(was.values())), change(sum(was.values()), total)) if was else row)
     return rows

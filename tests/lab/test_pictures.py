@@ -129,3 +129,8 @@ def test_a_frame_of_the_dashboard_stays_small_and_escapes_what_users_wrote() -> 
 @pytest.mark.parametrize(("value", "axis"), [(0, 1), (0.9, 1), (1.2, 2), (3, 5), (7, 10), (0.031, 0.05), (200, 200)])
 def test_axes_grow_in_round_steps(value: float, axis: float) -> None:
     assert nice(value) == pytest.approx(axis)
+
+
+def test_a_comparison_names_its_subject() -> None:
+    runs = {"before": made_run(), "after": made_run()}
+    assert draw_phase_bars(runs, "Service A").title == "Service A: which phase moves?"

@@ -55,3 +55,8 @@ def test_changes() -> None:
     assert change(1.8, 0.9) == "−50%"
     assert change(1.0, 30.0) == "×30"
     assert change(None, 1.0) == ""
+
+
+def test_changes_too_small_to_matter_are_not_shown_as_percentages() -> None:
+    run = made_run()
+    assert all(row[4] in ("≈", "±0%") for row in phase_rows(run, run))

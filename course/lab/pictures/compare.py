@@ -52,7 +52,7 @@ def slowest(run: Run) -> RequestView:
     return max(run.finished, key=lambda view: view.borders[-1] - view.borders[0])
 
 
-def draw_phase_bars(runs: Mapping[str, Run], name: str = "") -> Picture:
+def draw_phase_bars(runs: Mapping[str, Run], subject: str = "") -> Picture:
     """Mean seconds per phase, a group a phase and a bar a run: the longer bar is the phase that grew."""
     means = {name: run.mean_phases() for name, run in runs.items()}
     scale = Scale(0, 1.05 * max(max(m.values()) for m in means.values()), LEFT, WIDTH - RIGHT - 90)
@@ -69,7 +69,7 @@ def draw_phase_bars(runs: Mapping[str, Run], name: str = "") -> Picture:
         f"{name}: " + ", ".join(f"{PHASE_LABELS[p]} {seconds(value)}" for p, value in mean.items())
         for name, mean in means.items()
     )
-    title = f"{name}: which phase moves?" if name else "Which phase grew?"
+    title = f"{subject}: which phase moves?" if subject else "Which phase grew?"
     return Picture(title, body, pitch * len(PHASES) + 34, description=found)
 
 
