@@ -12,7 +12,7 @@
 # - **Deep dive** shows the arithmetic, and the code that keeps the time.
 
 # %%
-from course.lab import Lab, Replay, claims, phase_table, services
+from course.lab import Dashboard, Lab, Replay, claims, phase_table, services
 from course.lab.grading import lesson_00
 from course.lab.pictures.compare import draw_phase_bars
 from course.lab.pictures.steps import draw_steps
@@ -103,7 +103,7 @@ draw_phase_bars({"one alone": one, "eight together": eight})
 # KV block map, the distributions of TTFT and ITL, and the difference per phase](images/dashboard.png)
 
 # %%
-dashboard = lab.dashboard("chat")
+dashboard = Dashboard(lab, "chat")
 dashboard
 
 # %% [markdown]

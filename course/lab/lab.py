@@ -2,7 +2,7 @@
 
 lab = Lab()
 run = lab.run("chat", max_num_seqs=2)      # blocks, returns what happened
-lab.dashboard("chat")                      # live: toggles, Run, Stop
+Dashboard(lab, "chat")                     # live (dashboard.py): toggles, Run, Stop
 """
 
 import os
@@ -91,12 +91,6 @@ class Lab:
             self._session = Session(engine, config, traffic)
             self._session.start()
             return self._session
-
-    def dashboard(self, name: "str | Workload" = "chat", **fields: Any) -> Any:
-        """The live dashboard, its controls set to `fields`."""
-        from course.lab.dashboard import Dashboard
-
-        return Dashboard(self, name, **fields)
 
     def predict(self, key: str, question: str, options: Sequence[str] | None = None, unit: str = "") -> Prediction:
         """A prediction to lock; running the cell again shows the same one, so that a lock stays a lock."""

@@ -19,7 +19,7 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 TOKEN = "lesson-test"
 PATIENCE_MS = 180_000
 CELLS = "[...window.jupyterapp.shell.currentWidget.content.model.cells]"
-DASHBOARD_CELL = "cell => cell.sharedModel.source.includes('lab.dashboard(')"
+DASHBOARD_CELL = "cell => cell.sharedModel.source.includes('Dashboard(lab')"
 
 pytestmark = [
     pytest.mark.browser,

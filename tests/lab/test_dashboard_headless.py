@@ -5,6 +5,7 @@ import time
 import pytest
 
 from course.lab.controls import OFF
+from course.lab.dashboard import Dashboard
 from course.lab.lab import Lab
 from course.lab.run import phases_of
 from course.lab.texts import CHAT_QUESTIONS
@@ -20,7 +21,7 @@ def long_traffic(count: int = 6, tokens: int = 400) -> Workload:
 
 
 def test_run_shows_a_picture_and_phases_that_sum(tiny_lab: Lab) -> None:
-    dash = tiny_lab.dashboard("chat")
+    dash = Dashboard(tiny_lab, "chat")
     before = dash.view.value
     dash.run_button.click()
     assert dash.wait(WAIT_S)
@@ -41,7 +42,7 @@ def test_every_workload_runs(tiny_lab: Lab, name: str) -> None:
 
 
 def test_a_toggle_reaches_the_engine_and_the_previous_run_becomes_the_ghost(tiny_lab: Lab) -> None:
-    dash = tiny_lab.dashboard("rag")
+    dash = Dashboard(tiny_lab, "rag")
     dash.run_button.click()
     assert dash.wait(WAIT_S)
     first = dash.run
@@ -57,7 +58,7 @@ def test_a_toggle_reaches_the_engine_and_the_previous_run_becomes_the_ghost(tiny
 
 
 def test_stop_ends_everything_soon_and_frees_the_seats(tiny_lab: Lab) -> None:
-    dash = tiny_lab.dashboard(long_traffic())
+    dash = Dashboard(tiny_lab, long_traffic())
     dash.run_button.click()
     while dash.run is None or not dash.run.steps:
         time.sleep(0.01)
@@ -86,7 +87,7 @@ def test_no_step_begins_after_stop_but_the_one_it_interrupts(tiny_lab: Lab) -> N
 
 
 def test_reset_puts_the_controls_back_and_forgets_the_runs(tiny_lab: Lab) -> None:
-    dash = tiny_lab.dashboard("chat")
+    dash = Dashboard(tiny_lab, "chat")
     dash.controls["max_num_seqs"].value = 12
     dash.run_button.click()
     dash.wait(WAIT_S)
@@ -98,7 +99,7 @@ def test_reset_puts_the_controls_back_and_forgets_the_runs(tiny_lab: Lab) -> Non
 
 
 def test_a_second_click_while_running_is_ignored(tiny_lab: Lab) -> None:
-    dash = tiny_lab.dashboard(long_traffic(tokens=60))
+    dash = Dashboard(tiny_lab, long_traffic(tokens=60))
     dash.run_button.click()
     worker = dash._worker
     dash.run_button.click()
@@ -108,7 +109,7 @@ def test_a_second_click_while_running_is_ignored(tiny_lab: Lab) -> None:
 
 
 def test_a_configuration_that_cannot_run_says_why(tiny_lab: Lab) -> None:
-    dash = tiny_lab.dashboard("chat", max_model_len=100_000)
+    dash = Dashboard(tiny_lab, "chat", max_model_len=100_000)
     dash.run_button.click()
     assert dash.wait(WAIT_S)
     assert "cannot run" in dash.view.value
@@ -117,7 +118,7 @@ def test_a_configuration_that_cannot_run_says_why(tiny_lab: Lab) -> None:
 
 
 def test_refused_requests_are_shown_with_the_reason(tiny_lab: Lab) -> None:
-    dash = tiny_lab.dashboard("burst")
+    dash = Dashboard(tiny_lab, "burst")
     dash.controls["max_queue_len"].value = 1
     dash.controls["max_num_seqs"].value = 1
     dash.run_button.click()
@@ -149,7 +150,7 @@ def test_the_client_keeps_the_text_of_every_delivery(tiny_lab: Lab) -> None:
 
 
 def test_controls_show_off_for_none_and_give_none_back(tiny_lab: Lab) -> None:
-    controls = tiny_lab.dashboard("chat").controls
+    controls = Dashboard(tiny_lab, "chat").controls
     assert controls["max_queue_len"].value == OFF
     assert controls.config() == tiny_lab.config()
     controls["max_queue_len"].value = 4
@@ -157,7 +158,7 @@ def test_controls_show_off_for_none_and_give_none_back(tiny_lab: Lab) -> None:
 
 
 def test_every_control_has_a_tooltip(tiny_lab: Lab) -> None:
-    assert all(len(widget.tooltip) > 20 for widget in tiny_lab.dashboard("chat").controls.widgets.values())
+    assert all(len(widget.tooltip) > 20 for widget in Dashboard(tiny_lab, "chat").controls.widgets.values())
 
 
 def test_workloads_repeat_with_their_seed_and_differ_with_another() -> None:
@@ -168,7 +169,7 @@ def test_workloads_repeat_with_their_seed_and_differ_with_another() -> None:
 
 
 def test_without_a_kernel_the_page_shows_a_stand_in(tiny_lab: Lab) -> None:
-    dash = tiny_lab.dashboard("chat")
+    dash = Dashboard(tiny_lab, "chat")
     bundle = dash._repr_mimebundle_()
     assert "Run" in bundle["text/html"]
     assert "application/vnd.jupyter.widget-view+json" in bundle
