@@ -23,7 +23,7 @@ LAB_ARGS ?=
 NOTEBOOKS = $(sort $(wildcard course/*.ipynb solutions/*.ipynb))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup model lab test notebooks lint format bench clean
+.PHONY: help setup model lab test slow notebooks lint format bench clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS='	' read -r name text; do \
@@ -55,12 +55,15 @@ test: model ## run every check: style, notebook drift, tests, notebooks
 	@failed=; \
 	$(BIN)/ruff check . || failed="$$failed ruff"; \
 	$(BIN)/python -m course.lab.build --check || failed="$$failed notebook-drift"; \
-	$(BIN)/pytest tests || failed="$$failed tests"; \
+	$(BIN)/pytest tests -m "not slow" || failed="$$failed tests"; \
 	if [ -n "$(NOTEBOOKS)" ]; then \
 		MINILLM_SHORT=1 $(BIN)/pytest --nbval-lax --nbval-current-env --nbval-cell-timeout=120 $(NOTEBOOKS) || failed="$$failed notebooks"; \
 	fi; \
 	if [ -n "$$failed" ]; then echo "FAILED:$$failed" >&2; exit 1; fi; \
 	echo "everything passed"
+
+slow: model ## run the tests that `make test` leaves out: every combination on the whole model (an hour)
+	$(BIN)/pytest tests -m slow
 
 notebooks: model ## build the .ipynb files from their sources
 	$(BIN)/python -m course.lab.build

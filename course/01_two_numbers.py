@@ -108,7 +108,7 @@ Ruler(many, "TTFT")
 # - The **mean** sits where almost nobody is: above most requests, below the slow ones.
 # - The tail is not bad luck. It has a **cause** you can name: the bucket of the longest prompts, and whoever shares a step with
 #   one of them.
-# - Near the end the ruler stops moving between samples. With $n$ samples, p99 rests on the slowest $n/100$ of them. Below a
+# - Near the end only the last one or two samples decide where the ruler stands. With $n$ samples, p99 rests on the slowest $n/100$ of them. Below a
 #   few hundred samples, p99 is one unlucky request; p99.9 wants thousands. Switch to ITL: there are more gaps than requests.
 #
 # And never average percentiles: the mean of two servers' p99 is not the p99 of anything. Pool the samples, then rank.

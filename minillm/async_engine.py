@@ -6,6 +6,7 @@ want to see is an immutable snapshot, published a few times a second.
 """
 
 import asyncio
+import logging
 import queue
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -20,6 +21,8 @@ from minillm.models.loader import LoadedModel, load_model
 from minillm.observe.snapshot import EngineSnapshot, RequestView, take_snapshot
 from minillm.prompts import Prompt
 from minillm.request import RequestOutput, SamplingParams
+
+logger = logging.getLogger(__name__)
 
 PUBLISH_INTERVAL_S = 1 / 10
 """Snapshots are taken at most this often while steps run: a little above a dashboard's frame rate."""
@@ -234,17 +237,30 @@ class EngineThread:
         """Carry out the commands that have come; with nothing else to do, wait for one."""
         while wait or not self._commands.empty():
             command, reply = self._commands.get()
+            wait = False
+            if not reply.set_running_or_notify_cancel():
+                continue  # whoever asked has changed their mind
             try:
                 reply.set_result(command())
             except Exception as error:
                 reply.set_exception(error)
-            wait = False
 
     def _dispatch(self, outputs: list[RequestOutput | None]) -> None:
         for output in filter(None, outputs):
             finished = output.finished
-            sink = self._sinks.pop(output.request_id) if finished else self._sinks[output.request_id]
-            sink(output)
+            sink = self._sinks.pop(output.request_id) if finished else self._sinks.get(output.request_id)
+            if sink is not None and not self._hand_over(sink, output) and not finished:
+                del self._sinks[output.request_id]
+                self._engine.abort(output.request_id)
+
+    def _hand_over(self, sink: Sink, item: RequestOutput | Exception) -> bool:
+        """False if the reader is gone (its event loop is closed, say). Nobody else may suffer from that."""
+        try:
+            sink(item)
+        except Exception:
+            logger.exception("a client is gone: its request ends here")
+            return False
+        return True
 
     def _replace_engine(self, config: EngineConfig, model: LoadedModel) -> None:
         engine = Engine(config, model, clock=self.clock)
@@ -257,20 +273,22 @@ class EngineThread:
         self._snapshot = take_snapshot(self._engine, self._views)
 
     def _begin_stop(self) -> None:
-        self._dispatch(self._engine.abort_all())
         self._stopping = True
+        self._dispatch(self._engine.abort_all())
 
     def _close(self) -> None:
         """Nobody is left waiting: end the streams, refuse the commands that came too late."""
         error = self._dead_error()
         for sink in self._sinks.values():
-            sink(error)
+            self._hand_over(sink, error)
         self._sinks.clear()
         self._publish()
         with self._closing:
             self._closed = True
             while not self._commands.empty():
-                self._commands.get()[1].set_exception(error)
+                reply = self._commands.get()[1]
+                if reply.set_running_or_notify_cancel():
+                    reply.set_exception(error)
 
 
 class AsyncEngine:
@@ -289,11 +307,9 @@ class AsyncEngine:
         def deliver(item: RequestOutput | Exception) -> None:
             loop.call_soon_threadsafe(outputs.put_nowait, item)
 
-        submitted = asyncio.ensure_future(
-            asyncio.to_thread(self.thread.subscribe, prompt, params, deliver, priority=priority, request_id=request_id)
-        )
+        submitted = self.thread.offer(prompt, params, deliver, priority=priority, request_id=request_id)
         try:
-            request_id = await asyncio.shield(submitted)
+            request_id = await asyncio.shield(asyncio.wrap_future(submitted))
         except asyncio.CancelledError:  # the request may reach the engine after we have left
             submitted.add_done_callback(lambda done: done.exception() or self.thread.abort(done.result()))
             raise

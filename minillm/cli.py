@@ -113,6 +113,8 @@ def generate(
         for completion in output.completions:
             print(completion.text if chat_template else prompt + completion.text, flush=True)
             print(phase_line(completion.timeline), file=sys.stderr)
+            if completion.error is not None:
+                print(f"this output is not complete: {completion.error}", file=sys.stderr)
 
 
 @app.command()
@@ -221,6 +223,7 @@ def output_as_dict(output: "RequestOutput") -> dict[str, Any]:
                 "text": completion.text,
                 "token_ids": completion.token_ids,
                 "finish_reason": completion.finish_reason,
+                "error": completion.error,
                 "logprobs": completion.logprobs and [asdict(logprob) for logprob in completion.logprobs],
                 "phases": completion.timeline.phases(),
                 "e2e": completion.timeline.e2e,

@@ -6,6 +6,7 @@ It is single-threaded and never waits: call `step()` for as long as `has_unfinis
 a blocking call, `EngineThread` in a thread with streams.
 """
 
+import itertools
 import logging
 import random
 from collections import deque
@@ -28,6 +29,8 @@ logger = logging.getLogger(__name__)
 
 STEP_HISTORY = 4096
 """Step records kept by an engine."""
+REQUEST_NUMBERS = itertools.count()
+"""For ids of requests that bring none: never used twice, whichever engine serves them."""
 REQUEST_HISTORY = 1024
 """Requests, live and finished, kept for snapshots."""
 
@@ -125,7 +128,7 @@ class Engine:
         """
         arrival = self.clock.now() if arrival is None else arrival
         params = params or SamplingParams()
-        request_id = f"request-{self.scheduler.num_arrivals}" if request_id is None else request_id
+        request_id = f"request-{next(REQUEST_NUMBERS)}" if request_id is None else request_id
         text, token_ids = encode_prompt(prompt, self.tokenizer, self.vocab_size)
         self._check_length(len(token_ids))
         ids = [request_id] if params.n == 1 else [f"{request_id}/{i}" for i in range(params.n)]
@@ -265,6 +268,11 @@ class Engine:
         group, sequence = self._sequences.pop(request.request_id)
         request.text += sequence.detokenizer.finish()
         now = self.clock.now()
+        if (
+            request.finish_reason in (FinishReason.ABORT, FinishReason.ERROR)
+            and request.timeline.last_token is not None
+        ):
+            request.timeline.last_token = now  # more tokens were to come: it ended while decoding, not streaming
         request.timeline.finished = now
         self._close_preemption(request, now)
         if group.finished:
@@ -379,5 +387,9 @@ class Engine:
         if request_id in self._groups or any(sequence_id in self._sequences for sequence_id in sequence_ids):
             raise DuplicateRequestError(f"request id {request_id!r} is in flight: use another, or wait for it")
         limit = self.config.max_queue_len
+        if limit is not None and len(sequence_ids) > limit:
+            raise QueueFullError(
+                f"n={len(sequence_ids)} can never fit max_queue_len={limit}: lower n or raise the limit"
+            )
         if limit is not None and len(self.scheduler.waiting) + len(sequence_ids) > limit:
             raise QueueFullError(f"{len(self.scheduler.waiting)} requests wait and max_queue_len is {limit}: try later")

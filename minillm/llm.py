@@ -58,10 +58,13 @@ class LLM:
 
     def _run(self, ids: list[str], use_tqdm: bool) -> list[RequestOutput]:
         outputs: dict[str, RequestOutput] = {}
+        wanted = set(ids)
         with tqdm(total=len(ids), desc="generating", unit="request", disable=not use_tqdm) as bar:
             num_tokens = 0
             while len(outputs) < len(ids):
                 for output in self.engine.step():
+                    if output.request_id not in wanted:  # added to the engine by somebody else
+                        continue
                     outputs[output.request_id] = output
                     for completion in output.completions:
                         completion.timeline.accept(self.engine.clock.now())

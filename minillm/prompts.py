@@ -35,7 +35,11 @@ def encode_prompt(prompt: Prompt, tokenizer: Any, vocab_size: int | None) -> tup
     elif isinstance(prompt, Sequence) and prompt and all(isinstance(message, dict) for message in prompt):
         text = _apply_chat_template(_require(tokenizer), prompt)
         token_ids = tokenizer(text, add_special_tokens=False)["input_ids"]
-    elif hasattr(prompt, "__len__") and all(is_token_id(token_id) for token_id in prompt):
+    elif (
+        not isinstance(prompt, (bytes, bytearray))
+        and hasattr(prompt, "__len__")
+        and all(is_token_id(token_id) for token_id in prompt)
+    ):
         token_ids = [int(token_id) for token_id in prompt]
     else:
         raise InvalidPromptError("a prompt is a string, a list of chat messages (dicts), or a list of token ids")
@@ -45,6 +49,12 @@ def encode_prompt(prompt: Prompt, tokenizer: Any, vocab_size: int | None) -> tup
         wrong = next(t for t in token_ids if t < 0 or t >= (vocab_size or t + 1))
         raise InvalidPromptError(f"token id {wrong} is not in the vocabulary (0 to {(vocab_size or 0) - 1})")
     return text, token_ids
+
+
+def _is_token_ids(prompt: Any) -> bool:
+    if isinstance(prompt, (bytes, bytearray)) or not hasattr(prompt, "__len__"):
+        return False
+    return all(is_token_id(token_id) for token_id in prompt)
 
 
 def _require(tokenizer: Any) -> Any:

@@ -174,3 +174,25 @@ def test_a_cancelled_task_aborts_its_request(thread: EngineThread):
     asyncio.run(main())
     thread.reconfigure(thread.config)  # commands are carried out in order: the abort comes before this
     assert thread.submit("Hello there", GREEDY, request_id="doomed").result(timeout=60).finished
+
+
+def test_a_client_whose_sink_fails_harms_nobody(config: EngineConfig, model: LoadedModel, expected: list[int]):
+    # Regression: a closed event loop makes call_soon_threadsafe raise, in the engine thread.
+    def gone(_: object) -> None:
+        raise RuntimeError("Event loop is closed")
+
+    thread = EngineThread(config, model)
+    thread.subscribe("Hello there", ENDLESS, gone, request_id="gone")
+    assert thread.submit("Hello there", GREEDY).result(timeout=60).token_ids == expected
+    assert thread.submit("Hello there", GREEDY, request_id="gone").result(timeout=60).token_ids == expected
+    thread.subscribe("Hello there", ENDLESS, gone)
+    thread.stop()
+    with pytest.raises(EngineDeadError):
+        thread.submit("Hello")
+
+
+def test_a_cancelled_offer_harms_nobody(thread: EngineThread, expected: list[int]):
+    busy = thread.submit("Hello there", GREEDY)
+    thread.offer("Never", ENDLESS, lambda _: None).cancel()
+    assert busy.result(timeout=60).token_ids == expected
+    assert thread.submit("Hello there", GREEDY).result(timeout=60).token_ids == expected

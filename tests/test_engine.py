@@ -52,6 +52,7 @@ def drain(engine: Engine) -> dict[str, RequestOutput]:
         ([1, -2], InvalidPromptError, "-2"),
         ([1, 2.5], InvalidPromptError, "token ids"),
         ([True, False], InvalidPromptError, "token ids"),
+        (b"hello", InvalidPromptError, "token ids"),
         (None, InvalidPromptError, "token ids"),
         (42, InvalidPromptError, "token ids"),
         (list(range(128)), PromptTooLongError, "max_model_len is 128"),
@@ -261,6 +262,15 @@ def test_the_stream_phase_ends_when_the_transport_says_so():
     timeline.accept(engine.clock.now() + 0.5)
     assert timeline.phases()["stream"] == pytest.approx(0.5)
     assert timeline.e2e == pytest.approx(before + 0.5)
+
+
+def test_a_request_aborted_while_it_decodes_ends_in_decode_not_in_stream():
+    engine = make_engine()
+    engine.add_request([1], greedy(30), request_id="a")
+    engine.step()
+    engine.clock.advance(3.0)
+    timeline = engine.abort("a").timeline
+    assert timeline.phases()["decode"] == pytest.approx(3.0) and timeline.phases()["stream"] == 0
 
 
 def test_time_stalled_by_other_peoples_prefill_is_booked():

@@ -76,6 +76,7 @@ class Dashboard(LivePanel):
         self._session: Session | None = None
         self._worker: threading.Thread | None = None
         self._stop_requested = threading.Event()
+        self._reset_requested = threading.Event()
         names = [*([name.name] if self._own else []), *MAKERS]
         self.workload_picker = widgets.Dropdown(
             options=names, value=name.name if self._own else name, description="traffic",
@@ -120,14 +121,20 @@ class Dashboard(LivePanel):
     def stop(self) -> None:
         """End the run within one step. Returns at once."""
         self._stop_requested.set()
-        if self._session is not None:
-            self._session.stop()
+        session = self._session  # the worker forgets it the moment it is done
+        if session is not None:
+            session.stop()
 
     def reset(self) -> None:
         """Stop, put the controls back to where they started, and forget both runs."""
-        self.stop()
-        self.wait(timeout=30)
         self.controls.reset()
+        self._reset_requested.set()
+        self.stop()
+        if self._worker is None or not self._worker.is_alive():
+            self._forget_runs()
+
+    def _forget_runs(self) -> None:
+        self._reset_requested.clear()
         self.run = self.previous = None
         self.view.value = IDLE_HTML
 
@@ -156,11 +163,19 @@ class Dashboard(LivePanel):
                 self._session.stop()
             self._publish_until_done(self._session, traffic)
         except MinillmError as error:
-            words = f"<b>This cannot run.</b> {escape(str(error))}"
-            self.view.value = f'<div role="alert" style="color:{ALARM};padding:12px 0">{words}</div>'
+            self._alert(f"<b>This cannot run.</b> {escape(str(error))}")
+        except Exception as error:  # a bug of ours: say so, rather than freeze on the last frame
+            self._alert(f"<b>The dashboard failed.</b> {escape(f'{type(error).__name__}: {error}')}")
         finally:
+            if self._session is not None:
+                self._session.stop()  # no effect on one that has ended
             self._session = None
+            if self._reset_requested.is_set():
+                self._forget_runs()
             self._buttons(running=False)
+
+    def _alert(self, words: str) -> None:
+        self.view.value = f'<div role="alert" style="color:{ALARM};padding:12px 0">{words}</div>'
 
     def _publish_until_done(self, session: Session, traffic: Workload) -> None:
         about = f"{escape(traffic.name)}: {escape(traffic.about)}"

@@ -53,7 +53,8 @@ def build_once(
             if target.is_dir() and not replace:
                 return target
             work = target.parent / f".{target.name}.partial"
-            shutil.rmtree(work, ignore_errors=True)  # We hold the lock, so whoever left this is dead.
+            for leftover in (work, old_of(work)):  # We hold the lock, so whoever left these is dead.
+                shutil.rmtree(leftover, ignore_errors=True)
             if free_bytes(target.parent) < needed_bytes:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             try:
@@ -72,14 +73,22 @@ def free_bytes(folder: Path) -> int:
     return shutil.disk_usage(folder).free
 
 
+def old_of(work: Path) -> Path:
+    """Where a replaced folder waits to be deleted."""
+    return work.with_name(work.name + ".old")
+
+
 def _publish(work: Path, target: Path) -> None:
     """Everything is on the disk before its name is: a power cut cannot leave a named, empty file."""
     for path in [*work.iterdir(), work]:
         _fsync(path)
+    # An older one is moved aside in one stroke: a kill in the middle must not leave half a model with this name.
+    old = old_of(work)
     if target.exists():
-        shutil.rmtree(target)
+        target.rename(old)
     work.rename(target)
     _fsync(target.parent)
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def _fsync(path: Path) -> None:
