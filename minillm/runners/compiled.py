@@ -12,6 +12,7 @@ import logging
 import os
 import time
 
+import setuptools  # noqa: F401  torch.compile needs it, and on Python 3.11 it must come before distutils
 import torch
 import torch._inductor.config as inductor_config
 import torch.nn.functional as F
