@@ -114,6 +114,9 @@ class CompiledDecode:
         self.block_size = block_size
         self.max_blocks = blocks_for(max_context, block_size)
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(cache_home() / "inductor")
+        # The compiler keeps every program it made, frozen weights included, and gives up after eight of one
+        # function: let go of earlier engines' programs. One still in use would be compiled again.
+        torch._dynamo.reset()
         self.steps: dict[int, nn.Module] = {}
         plain = unpacked(decoder)
         for bucket in usable_buckets(plain.activation_dtype, max_batch):
