@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 # PyTorch's OpenMP threads (GNU's, on Linux) wait for each other by spinning, for milliseconds. When a browser
 # or another program wants the same cores, they keep each other from running, and a step takes ten times
-# as long. Spin for some 50 µs, then sleep. This must be set before torch is imported.
+# as long. Spin for a shorter while, then sleep. This must be set before torch is imported.
 os.environ.setdefault("GOMP_SPINCOUNT", "30000")
 
 __version__ = "0.1.0"
