@@ -98,7 +98,7 @@ def generate(
     sampling_fields: Sample = None,
     as_json: Json = False,
 ) -> None:
-    """Continue the prompts; then say how long each phase took."""
+    """Continue the prompts; then say how long each phase took. Exit status 1 if an output failed."""
     config, params = _settings(model, max_tokens, temperature, engine_fields, sampling_fields)
     from minillm.llm import LLM
 
@@ -108,13 +108,15 @@ def generate(
     if as_json:
         results = [output_as_dict(output) for output in outputs]
         print(json.dumps({"config": config.model_dump(), "sampling": params.model_dump(), "outputs": results}))
-        return
-    for prompt, output in zip(prompts, outputs):
-        for completion in output.completions:
-            print(completion.text if chat_template else prompt + completion.text, flush=True)
-            print(phase_line(completion.timeline), file=sys.stderr)
-            if completion.error is not None:
-                print(f"this output is not complete: {completion.error}", file=sys.stderr)
+    else:
+        for prompt, output in zip(prompts, outputs):
+            for completion in output.completions:
+                print(completion.text if chat_template else prompt + completion.text, flush=True)
+                print(phase_line(completion.timeline), file=sys.stderr)
+                if completion.error is not None:
+                    print(f"this output is not complete: {completion.error}", file=sys.stderr)
+    failed = any(completion.error is not None for output in outputs for completion in output.completions)
+    raise typer.Exit(1 if failed else 0)
 
 
 @app.command()

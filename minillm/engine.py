@@ -213,6 +213,7 @@ class Engine:
             request = scheduled.request
             group, sequence = self._sequences[request.request_id]
             if request.request_id in output.errors:
+                self.scheduler.kv.disown(request)
                 self._fail(request, output.errors[request.request_id])
             else:
                 if request.timeline.prefill_end is None and scheduled.end >= request.num_prompt_tokens:

@@ -7,6 +7,7 @@ from tqdm.auto import tqdm
 
 from minillm.config import EngineConfig
 from minillm.engine import Engine
+from minillm.errors import RequestError
 from minillm.models.loader import LoadedModel
 from minillm.prompts import Prompt, is_single_prompt
 from minillm.request import RequestOutput, SamplingParams
@@ -51,9 +52,12 @@ class LLM:
             for prompt, one in zip(prompt_list, params):
                 ids.append(self.engine.add_request(prompt, one, stream=False))
             return self._run(ids, use_tqdm)
-        except BaseException:
+        except BaseException as error:
             for request_id in ids:
                 self.engine.abort(request_id)
+            if not isinstance(error, RequestError):
+                # Ctrl-C can cut a step off anywhere: blocks it had registered may never have been computed.
+                self.engine.reset_prefix_cache()
             raise
 
     def _run(self, ids: list[str], use_tqdm: bool) -> list[RequestOutput]:

@@ -27,14 +27,14 @@ def encode_prompt(prompt: Prompt, tokenizer: Any, vocab_size: int | None) -> tup
 
     Raises:
         EmptyPromptError: no tokens.
-        InvalidPromptError: of no known kind, an id outside the vocabulary, or text without a tokenizer.
+        InvalidPromptError: of no known kind, no valid text, an id outside the vocabulary, or text without a tokenizer.
     """
     text = None
     if isinstance(prompt, str):
-        text, token_ids = prompt, _require(tokenizer)(prompt)["input_ids"]
+        text, token_ids = prompt, _tokenize(tokenizer, prompt)
     elif isinstance(prompt, Sequence) and prompt and all(isinstance(message, dict) for message in prompt):
         text = _apply_chat_template(_require(tokenizer), prompt)
-        token_ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+        token_ids = _tokenize(tokenizer, text, add_special_tokens=False)
     elif (
         not isinstance(prompt, (bytes, bytearray))
         and hasattr(prompt, "__len__")
@@ -51,16 +51,17 @@ def encode_prompt(prompt: Prompt, tokenizer: Any, vocab_size: int | None) -> tup
     return text, token_ids
 
 
-def _is_token_ids(prompt: Any) -> bool:
-    if isinstance(prompt, (bytes, bytearray)) or not hasattr(prompt, "__len__"):
-        return False
-    return all(is_token_id(token_id) for token_id in prompt)
-
-
 def _require(tokenizer: Any) -> Any:
     if tokenizer is None:
         raise InvalidPromptError("this model has no tokenizer (a dummy or a bare config): send token ids")
     return tokenizer
+
+
+def _tokenize(tokenizer: Any, text: str, **options: Any) -> list[int]:
+    try:
+        return _require(tokenizer)(text, **options)["input_ids"]
+    except (TypeError, UnicodeError) as error:  # half a surrogate pair is a str in Python, but not text
+        raise InvalidPromptError(f"the prompt is not valid Unicode text: {error}") from error
 
 
 def _apply_chat_template(tokenizer: Any, messages: Sequence[ChatMessage]) -> str:

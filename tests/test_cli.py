@@ -13,6 +13,7 @@ import pytest
 from minillm import doctor
 from minillm.cli import main, parse_fields
 from minillm.errors import ConfigError
+from minillm.runners.torch_runner import TorchRunner
 from minillm.timeline import PHASES
 
 Run = Callable[..., tuple[int, str, str]]
@@ -137,6 +138,18 @@ def test_generate_prints_text_and_tells_the_phases_on_stderr(run: Run, tiny: lis
     for phase in ("queue", "prefill", "first token", "decode", "stream"):
         assert phase in err
         assert phase not in out
+
+
+def test_generate_says_by_its_status_that_an_output_failed(
+    run: Run, tiny: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TorchRunner, "execute", lambda self, batch: 1 / 0)
+    status, _, err = run("generate", "Once upon a time", *tiny)
+    assert status == 1
+    assert "not complete: ZeroDivisionError" in err
+    status, out, _ = run("generate", "Once upon a time", *tiny, "--json")
+    assert status == 1
+    assert "ZeroDivisionError" in json.loads(out)["outputs"][0]["completions"][0]["error"]
 
 
 def test_generate_chat_uses_the_template(run: Run, tiny: list[str]) -> None:

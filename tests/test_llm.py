@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from minillm import LLM, SamplingParams
-from minillm.errors import EmptyPromptError, QueueFullError
+from minillm.errors import EmptyPromptError, InvalidPromptError, QueueFullError
 
 GREEDY = SamplingParams(temperature=0, max_tokens=6, ignore_eos=True)
 
@@ -58,6 +58,12 @@ def test_as_many_params_as_prompts(llm: LLM):
         llm.generate(["a", "b"], [GREEDY], use_tqdm=False)
 
 
+def test_half_a_surrogate_pair_is_not_text(llm: LLM):
+    for prompt in ("a\ud800b", [{"role": "user", "content": "a\ud800b"}]):
+        with pytest.raises(InvalidPromptError):
+            llm.generate(prompt, GREEDY, use_tqdm=False)
+
+
 def test_no_prompts_is_no_work(llm: LLM):
     assert llm.generate([], GREEDY, use_tqdm=False) == []
 
@@ -76,4 +82,5 @@ def test_ctrl_c_aborts_what_was_running(llm: LLM, monkeypatch):
         with pytest.raises(KeyboardInterrupt):
             llm.generate(["a", "b"], GREEDY, use_tqdm=False)
     assert not llm.engine.has_unfinished and llm.engine.scheduler.kv.pool.num_used == 0
+    assert not llm.engine.scheduler.kv.pool.index, "blocks of the step that was cut off can be found"
     assert llm.generate("a", GREEDY, use_tqdm=False)[0].finished

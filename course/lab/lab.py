@@ -121,8 +121,12 @@ class Lab:
         from minillm.async_engine import EngineThread
 
         engine = EngineThread(config)
-        warm_up = Session(engine, config, WARM_UP)
-        warm_up.start()
-        warm_up.wait()
-        engine.reconfigure(config)
+        try:
+            warm_up = Session(engine, config, WARM_UP)
+            warm_up.start()
+            warm_up.wait()
+            engine.reconfigure(config)
+        except BaseException:  # interrupted: nobody else knows of this engine
+            engine.stop()
+            raise
         return engine

@@ -18,7 +18,8 @@ class AttentionMetadata:
     context_lens: list[int]
     """[B] tokens in the cache after this step's keys and values are written"""
     block_tables: Tensor
-    """[B, max_blocks] int64: block of position p of sequence b is [b, p // block_size]; padded with 0"""
+    """[B, max_blocks] int64: block of position p of sequence b is [b, p // block_size]; padded with the
+    null block, which nobody owns"""
     slot_mapping: Tensor
     """[T] int64: where each new token's key and value go: block * block_size + offset"""
     num_decodes: int

@@ -134,10 +134,14 @@ class BlockPool:
         block = self.index.get(block_hash)
         return None if block is None else block.block_id
 
+    def forget(self, block_ids: Iterable[int]) -> None:
+        """Take some blocks out of the prefix index. Requests keep the blocks they hold."""
+        for block_id in block_ids:
+            self._forget(self.blocks[block_id])
+
     def forget_prefixes(self) -> None:
         """Empty the prefix index. Requests keep the blocks they hold."""
-        for block in list(self.index.values()):
-            self._forget(block)
+        self.forget([block.block_id for block in self.index.values()])
 
     def _forget(self, block: Block) -> None:
         if block.hash is not None:

@@ -75,6 +75,10 @@ class KVCacheManager:
         if table is not None:
             self.pool.release(table.block_ids)
 
+    def disown(self, request: Request) -> None:
+        """What was computed for the request is not to be trusted: nobody may find its blocks."""
+        self.pool.forget(self.block_ids(request))
+
     def block_ids(self, request: Request) -> list[int]:
         return self.tables[request.request_id].block_ids
 

@@ -26,15 +26,18 @@ class BatchTensors:
     """R requests, in the order of logit_rows"""
 
 
-def build_batch(scheduled: tuple[ScheduledRequest, ...], block_size: int, device: torch.device) -> BatchTensors:
-    """Lay the sequences' new tokens end to end, decodes first."""
+def build_batch(
+    scheduled: tuple[ScheduledRequest, ...], block_size: int, null_block: int, device: torch.device
+) -> BatchTensors:
+    """Lay the sequences' new tokens end to end, decodes first. Block tables are padded with the null block."""
     ordered = sorted(scheduled, key=lambda s: s.num_tokens > 1)
     num_tokens = np.array([s.num_tokens for s in ordered])
     query_starts = np.concatenate(([0], num_tokens.cumsum()))
     token_ids = np.concatenate([s.request.token_ids(s.start, s.end) for s in ordered])
     positions = np.concatenate([np.arange(s.start, s.end) for s in ordered])
 
-    tables = np.zeros((len(ordered), max(blocks_for(s.end, block_size) for s in ordered)), dtype=np.int64)
+    max_blocks = max(blocks_for(s.end, block_size) for s in ordered)
+    tables = np.full((len(ordered), max_blocks), null_block, dtype=np.int64)
     for row, s in zip(tables, ordered):
         num_blocks = blocks_for(s.end, block_size)
         row[:num_blocks] = s.block_ids[:num_blocks]

@@ -44,6 +44,12 @@ class KVPool:
         """Per layer: [num_blocks + 1, block_size, 2 (key, value), n_kv_heads, d]"""
         self.host_layers = [zeros((num_host_blocks, *shape), dtype, host) for _ in layers]
 
+    def make_finite(self, block_ids: Sequence[int]) -> None:
+        """Replace NaN and infinity in some blocks. Whoever gets a block next reads its unused end, too, if
+        only to multiply it by zero, and 0 * NaN is NaN. Finite values stay as they are."""
+        for layer in self.layers:
+            layer[block_ids] = layer[block_ids].nan_to_num_()
+
     def swap_out(self, copies: Sequence[BlockCopy]) -> None:
         """Device to host."""
         copy_blocks(self.layers, self.host_layers, copies)

@@ -57,7 +57,7 @@ class TorchRunner:
         self.kv_pool.swap_in(batch.swap_in)
         if not batch.requests:
             return StepOutput(tokens={}, forward_end=self.clock.now(), stages={"build": self.clock.now() - start})
-        tensors = build_batch(batch.requests, self.block_size, self.model.device)
+        tensors = build_batch(batch.requests, self.block_size, self.kv_pool.null_block, self.model.device)
         self._synchronize()
         built = self.clock.now()
 
@@ -66,6 +66,9 @@ class TorchRunner:
         forward_end = self.clock.now()
 
         sampled = self.sampler(logits, tensors.sampling_requests)
+        for scheduled in batch.requests:
+            if scheduled.request.request_id in sampled.errors:
+                self.kv_pool.make_finite(list(scheduled.block_ids))
         ids = [request.request_id for request in tensors.sampling_requests]
         return StepOutput(
             tokens={i: [token] for i, token in zip(ids, sampled.token_ids) if token is not None},

@@ -5,7 +5,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from minillm.kv_cache.block_pool import BlockPool
+from minillm.kv_cache.block_pool import BlockPool, FreeList
 
 
 def test_blocks_run_out_and_come_back():
@@ -75,6 +75,29 @@ def test_an_equal_block_does_not_replace_the_one_that_is_indexed():
     pool.register(second, b"x")
     assert pool.find(b"x") == first
     pool.check_integrity([[first], [second]])
+
+
+def test_eviction_never_scans(monkeypatch: pytest.MonkeyPatch):
+    """Compact engines have walked their whole prefix tree for every block they evict."""
+    pool = BlockPool(1000)
+    for block_id in pool.allocate(1000):
+        pool.register(block_id, block_id.to_bytes(4, "big"))
+    pool.release(range(1000))
+    monkeypatch.setattr(FreeList, "__iter__", lambda self: pytest.fail("the free list was walked"))
+    pool.blocks = LookupOnly(pool.blocks)
+    pool.index = LookupOnlyDict(pool.index)
+    taken = pool.allocate(10)
+    assert taken == list(range(999, 989, -1)), "least recently used first"
+    assert len(pool.index) == 990
+
+
+class LookupOnly(list):
+    def __iter__(self):
+        pytest.fail("all blocks were walked")
+
+
+class LookupOnlyDict(dict):
+    __iter__ = keys = values = items = lambda self: pytest.fail("the index was walked")
 
 
 @pytest.mark.parametrize("damage", ["leak", "count", "index", "table"])

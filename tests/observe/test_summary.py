@@ -182,7 +182,8 @@ def test_tools_disagree_about_the_same_stamps():
 
 
 def test_coalesced_chunks_split_gaps_from_averages():
-    """Eight tokens in two deliveries: gaps are per delivery, TPOT is per token."""
+    """Eight tokens in two deliveries: gaps are per delivery, TPOT is per token. Compact engines have labelled
+    one as the other."""
     chunked = Timeline(0.0, 0.0, 1.0)
     chunked.deliver(1.0, 4)
     chunked.deliver(1.7, 4)

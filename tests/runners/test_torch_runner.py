@@ -133,6 +133,21 @@ def test_broken_logits_fail_their_request_only(model: LoadedModel) -> None:
     assert set(output.errors) == {"a"} and set(output.tokens) == {"b"}
 
 
+def test_a_block_that_held_nan_harms_nobody_who_gets_it_next(model: LoadedModel) -> None:
+    runner = make_runner(model)
+    broken = make_request("broken", tokens(4))
+    take(runner.execute(batch_of((broken, 4, [0, 1]))), broken)
+    for layer in runner.kv_pool.layers:
+        layer[[0, 1]] = float("nan")
+    assert runner.execute(batch_of((broken, 1, [0, 1]))).errors
+    # The next owner of block 1 uses two of its four places, and decodes padded to a longer neighbour.
+    a, b = make_request("a", tokens(5)), make_request("b", tokens(9, seed=1))
+    take(runner.execute(batch_of((a, 5, [2, 1]), (b, 9, [4, 5, 6]))), a, b)
+    take(runner.execute(batch_of((a, 1, [2, 1]), (b, 1, [4, 5, 6]))), a, b)
+    assert a.output_token_ids == hf_greedy(model.name, a.prompt_token_ids, 2)
+    assert b.output_token_ids == hf_greedy(model.name, b.prompt_token_ids, 2)
+
+
 def test_pool_is_at_most_what_the_seats_could_use(model: LoadedModel) -> None:
     runner = make_runner(model, num_kv_blocks=None, max_num_seqs=3, max_model_len=10)
     assert runner.num_kv_blocks == 3 * 3
@@ -193,6 +208,17 @@ def test_compiled_decode_matches_hugging_face(model: LoadedModel, monkeypatch: p
     assert len(calls) == 4
     assert a.output_token_ids == hf_greedy(model.name, a.prompt_token_ids, 6)
     assert b.output_token_ids == hf_greedy(model.name, b.prompt_token_ids, 4)
+
+
+def test_a_compiled_step_sees_contexts_longer_than_its_first(model: LoadedModel, monkeypatch) -> None:
+    """A length remembered from the first call, as engines with captured graphs have had it, reads too little."""
+    monkeypatch.setattr(compiled, "BUCKETS", (1,))
+    runner = make_runner(model, compile=True, max_model_len=64)
+    a, blocks = make_request("a", tokens(3)), list(range(16))
+    take(runner.execute(batch_of((a, 3, blocks))), a)
+    for _ in range(59):
+        take(runner.execute(batch_of((a, 1, blocks))), a)
+    assert a.output_token_ids == hf_greedy(model.name, a.prompt_token_ids, 60)
 
 
 def test_without_a_compiler_it_warns_and_runs_eagerly(
