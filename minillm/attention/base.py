@@ -1,8 +1,10 @@
 """What every attention backend gets, and gives. Passed as arguments: there is no global context."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar
 
+import torch
 from torch import Tensor
 
 
@@ -11,46 +13,73 @@ class AttentionMetadata:
     """One step's ragged batch. Its T tokens are the sequences' new tokens, one after the other.
 
     Sequences that compute a single token (decode) come first, then the rest.
+
+    Lengths are here twice: as Python numbers, for backends that plan with them on the host, and as
+    tensors, for kernels. A CUDA graph repeats what the host planned when it was captured, so a backend
+    that can be captured (`capturable`) must read lengths from the tensors only.
     """
 
     query_starts: list[int]
     """[B + 1] sequence b owns rows query_starts[b] : query_starts[b + 1]"""
     context_lens: list[int]
     """[B] tokens in the cache after this step's keys and values are written"""
+    query_starts_tensor: Tensor
+    """[B + 1] int32, the same on the device"""
+    context_lens_tensor: Tensor
+    """[B] int32, the same on the device"""
     block_tables: Tensor
-    """[B, max_blocks] int64: block of position p of sequence b is [b, p // block_size]; padded with the
+    """[B, max_blocks] int32: block of position p of sequence b is [b, p // block_size]; padded with the
     null block, which nobody owns"""
     slot_mapping: Tensor
     """[T] int64: where each new token's key and value go: block * block_size + offset"""
     num_decodes: int
     """the first this many sequences have exactly one new token"""
     block_size: int
+    window: int | None = None
+    """Sliding window: a token sees itself and the window - 1 tokens before it. None = all before it."""
+
+    @property
+    def max_query_len(self) -> int:
+        """Most new tokens any sequence has."""
+        return max(end - start for start, end in zip(self.query_starts, self.query_starts[1:]))
 
 
-class StepAttention(Protocol):
-    """Causal attention of one step's T new tokens over the paged cache. Every layer calls it.
+class AttentionBackend(ABC):
+    """Causal attention of one step's T new tokens over the paged cache.
 
-    It writes the step's keys and values to the cache first, for all sequences, and then attends: so a
-    sequence may read blocks that another one fills in the very same step.
+    A backend is a class. Made once a step from the metadata, it prepares what all layers share (page
+    lists, masks); then every layer calls `attend`. By then the step's keys and values are in the cache,
+    of all sequences: one may read blocks that another one fills in the very same step.
     """
 
-    def __call__(self, query: Tensor, kv: Tensor, kv_cache: Tensor, scale: float) -> Tensor:
+    block_size: ClassVar[int] = 16
+    """Tokens per KV block where the configuration does not say."""
+    block_size_step: ClassVar[int] = 1
+    """It works with block sizes that are multiples of this."""
+    capturable: ClassVar[bool] = False
+    """Its launches depend on shapes only, so a CUDA graph of it is right for any lengths."""
+    device_types: ClassVar[tuple[str, ...]] = ("cpu", "cuda")
+
+    def __init__(self, metadata: AttentionMetadata) -> None:
+        self.metadata = metadata
+
+    @abstractmethod
+    def attend(self, query: Tensor, kv_cache: Tensor, scale: float) -> Tensor:
         """Attend.
 
         Args:
-            query: [T, n_heads, d]
-            kv: [T, 2, n_kv_heads, d], keys and values of the new tokens.
+            query: [T, n_heads, d], rotated.
             kv_cache: [num_blocks, block_size, 2, n_kv_heads, d]
         Returns:
             [T, n_heads, d], in the query's dtype.
         """
-        ...
 
-
-class AttentionBackend(Protocol):
-    """Prepares, once a step, what all layers share (page lists, masks); a backend is such a class."""
-
-    def __call__(self, metadata: AttentionMetadata) -> StepAttention: ...
+    @classmethod
+    def missing(cls, device: torch.device) -> str | None:
+        """Why it cannot run on this device, and what to do about it; None if it can."""
+        if device.type not in cls.device_types:
+            return f"it runs on {' and '.join(cls.device_types)}, not on {device.type}"
+        return None
 
 
 def write_kv(kv: Tensor, kv_cache: Tensor, slot_mapping: Tensor) -> None:

@@ -6,34 +6,31 @@ attention(q, k, v) = softmax(q k^T * scale + causal mask) v          (Vaswani et
 import torch
 from torch import Tensor
 
-from minillm.attention.base import AttentionMetadata, blocks_for, write_kv
+from minillm.attention.base import AttentionBackend, blocks_for
 
 
-class EagerAttention:
+class EagerAttention(AttentionBackend):
     """Builds the whole score matrix of every sequence: O(new tokens * context) memory."""
 
-    def __init__(self, metadata: AttentionMetadata) -> None:
-        self.metadata = metadata
-
-    def __call__(self, query: Tensor, kv: Tensor, kv_cache: Tensor, scale: float) -> Tensor:
+    def attend(self, query: Tensor, kv_cache: Tensor, scale: float) -> Tensor:
         metadata = self.metadata
-        write_kv(kv, kv_cache, metadata.slot_mapping)
         output = torch.empty_like(query)
         for b, context_len in enumerate(metadata.context_lens):
             rows = slice(metadata.query_starts[b], metadata.query_starts[b + 1])
             # Follow the block table: the sequence's pages, laid end to end.
             pages = metadata.block_tables[b, : blocks_for(context_len, metadata.block_size)]
             keys, values = kv_cache[pages].flatten(0, 1)[:context_len].to(query.dtype).unbind(1)
-            output[rows] = attend(query[rows], keys, values, scale)
+            output[rows] = attend(query[rows], keys, values, scale, metadata.window)
         return output
 
 
-def attend(query: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
+def attend(query: Tensor, keys: Tensor, values: Tensor, scale: float, window: int | None = None) -> Tensor:
     """Attention of one sequence's last n tokens over its whole context.
 
     Args:
         query: [n, n_heads, d].
         keys, values: [context, n_kv_heads, d]; the last n are the queries' own.
+        window: see AttentionMetadata.
     Returns:
         [n, n_heads, d]
     """
@@ -45,7 +42,12 @@ def attend(query: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
 
     scores = torch.einsum("qhd,khd->hqk", query, keys) * scale
     query_positions = torch.arange(context_len - n, context_len, device=query.device)
-    key_positions = torch.arange(context_len, device=query.device)
-    in_the_future = key_positions > query_positions[:, None]  # [n, context]
-    weights = scores.masked_fill(in_the_future, float("-inf")).softmax(dim=-1)
+    visible = visible_keys(query_positions, torch.arange(context_len, device=query.device), window)
+    weights = scores.masked_fill(~visible, float("-inf")).softmax(dim=-1)
     return torch.einsum("hqk,khd->qhd", weights, values)
+
+
+def visible_keys(query_positions: Tensor, key_positions: Tensor, window: int | None) -> Tensor:
+    """[n, context] bool: which keys each query sees: none in the future, none before its window."""
+    distance = query_positions[:, None] - key_positions
+    return (distance >= 0) if window is None else (distance >= 0) & (distance < window)

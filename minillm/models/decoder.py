@@ -7,27 +7,35 @@ sequence ends and the next begins; it is handed down ready-made, never global.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from minillm.attention.base import StepAttention
+from minillm.attention.base import AttentionBackend
 from minillm.models.config import ModelConfig
 from minillm.models.linear import Linear, can_pack, pack_linears
-from minillm.models.rope import RotaryEmbedding, rotate_
+from minillm.models.ops import Ops, Rotation
+from minillm.models.rope import RotaryEmbedding
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """What all layers of one forward pass share."""
+
+    rotation: Rotation
+    attention: AttentionBackend
+    ops: Ops
 
 
 class RMSNorm(nn.Module):
-    """x / rms(x) * weight, over the last dimension (Zhang & Sennrich 2019)."""
+    """The weight of x / rms(x) * weight, over the last dimension (Zhang & Sennrich 2019). Ops computes it."""
 
     def __init__(self, size: int, eps: float, dtype: torch.dtype, device: torch.device) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(size, dtype=dtype, device=device), False)
         self.eps = eps
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
 
 
 class Attention(nn.Module):
@@ -35,7 +43,7 @@ class Attention(nn.Module):
 
     def __init__(self, config: ModelConfig, dtype: torch.dtype, device: torch.device) -> None:
         super().__init__()
-        self.num_heads, self.num_kv_heads, self.head_dim = config.num_heads, config.num_kv_heads, config.head_dim
+        self.num_kv_heads, self.head_dim = config.num_kv_heads, config.head_dim
         self.scale = config.head_dim**-0.5
         # One matrix for queries, keys and values: one pass over x instead of three.
         rows = (config.num_heads + 2 * config.num_kv_heads) * config.head_dim
@@ -44,16 +52,13 @@ class Attention(nn.Module):
         self.q_norm = RMSNorm(config.head_dim, config.rms_norm_eps, dtype, device) if config.qk_norm else None
         self.k_norm = RMSNorm(config.head_dim, config.rms_norm_eps, dtype, device) if config.qk_norm else None
 
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, kv_cache: Tensor, attend: StepAttention) -> Tensor:
-        num_tokens, (h, kv_h, d) = x.shape[0], (self.num_heads, self.num_kv_heads, self.head_dim)
-        qkv = self.qkv_proj(x).view(num_tokens, h + 2 * kv_h, d)
-        q, k = qkv[:, :h], qkv[:, h : h + kv_h]
+    def forward(self, x: Tensor, kv_cache: Tensor, step: Pass) -> Tensor:
+        qkv = self.qkv_proj(x).view(x.shape[0], -1, self.head_dim)
+        norms = None
         if self.q_norm is not None and self.k_norm is not None:
-            q.copy_(self.q_norm(q))
-            k.copy_(self.k_norm(k))
-        rotate_(qkv[:, : h + kv_h], cos, sin)
-        kv = qkv[:, h:].view(num_tokens, 2, kv_h, d)
-        return self.o_proj(attend(q, kv, kv_cache, self.scale).flatten(1))
+            norms = (self.q_norm.weight, self.k_norm.weight, self.q_norm.eps)
+        query = step.ops.rotate_and_write(qkv, self.num_kv_heads, norms, step.rotation, kv_cache)
+        return self.o_proj(step.attention.attend(query, kv_cache, self.scale).flatten(1))
 
 
 class MLP(nn.Module):
@@ -65,13 +70,16 @@ class MLP(nn.Module):
         self.gate_up_proj = Linear(hidden, 2 * inner, config.mlp_bias, dtype, device)
         self.down_proj = Linear(inner, hidden, config.mlp_bias, dtype, device)
 
-    def forward(self, x: Tensor) -> Tensor:
-        gate, up = self.gate_up_proj(x).chunk(2, dim=-1)
-        return self.down_proj(F.silu(gate).mul_(up))
+    def forward(self, x: Tensor, step: Pass) -> Tensor:
+        return self.down_proj(step.ops.silu_mul(self.gate_up_proj(x)))
 
 
 class Layer(nn.Module):
-    """Attention mixes tokens, the MLP works on each alone; both add to the residual stream x."""
+    """Attention mixes tokens, the MLP works on each alone; both add to the residual stream x.
+
+    What a block adds (`delta`) is handed to the next one, which adds it: adding and norming read the
+    same bytes, so they are one operation.
+    """
 
     def __init__(self, config: ModelConfig, dtype: torch.dtype, device: torch.device) -> None:
         super().__init__()
@@ -80,9 +88,11 @@ class Layer(nn.Module):
         self.post_attention_norm = RMSNorm(config.hidden_size, config.rms_norm_eps, dtype, device)
         self.mlp = MLP(config, dtype, device)
 
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, kv_cache: Tensor, attend: StepAttention) -> Tensor:
-        x = x + self.attention(self.input_norm(x), cos, sin, kv_cache, attend)
-        return x + self.mlp(self.post_attention_norm(x))
+    def forward(self, x: Tensor, delta: Tensor, kv_cache: Tensor, step: Pass) -> tuple[Tensor, Tensor]:
+        x, normed = step.ops.add_rms_norm(x, delta, self.input_norm.weight, self.input_norm.eps)
+        delta = self.attention(normed, kv_cache, step)
+        x, normed = step.ops.add_rms_norm(x, delta, self.post_attention_norm.weight, self.post_attention_norm.eps)
+        return x, self.mlp(normed, step)
 
 
 class Decoder(nn.Module):
@@ -112,23 +122,29 @@ class Decoder(nn.Module):
         token_ids: Tensor,
         positions: Tensor,
         kv_caches: Sequence[Tensor],
-        attend: StepAttention,
+        attention: AttentionBackend,
+        ops: Ops,
         logit_rows: Tensor | None = None,
     ) -> Tensor:
         """Logits [R, V] after the tokens at `logit_rows`; keys and values of all T go to the cache.
 
         Args:
-            token_ids, positions: [T] int64.
+            token_ids, positions: [T] integers.
             kv_caches: one per layer, [num_blocks, block_size, 2, n_kv_heads, d].
-            attend: the step's attention: knows which of the T tokens belong together, and their blocks.
-            logit_rows: [R] int64: only these rows go through the head, which is as wide as the
+            attention: the step's: knows which of the T tokens belong together, and their blocks.
+            ops: how the small operations are done.
+            logit_rows: [R] integers: only these rows go through the head, which is as wide as the
                 vocabulary. None = all.
         """
+        rotation = Rotation(*self.rope.angles(positions, self.activation_dtype), attention.metadata.slot_mapping)
+        step = Pass(rotation, attention, ops)
         x = F.embedding(token_ids, self.embed_tokens).to(self.activation_dtype)
-        cos, sin = self.rope.angles(positions, self.activation_dtype)
+        delta = torch.zeros_like(x)  # nothing to add yet
         for layer, kv_cache in zip(self.layers, kv_caches, strict=True):
-            x = layer(x, cos, sin, kv_cache, attend)
-        return self.lm_head(self.norm(x if logit_rows is None else x[logit_rows]))
+            x, delta = layer(x, delta, kv_cache, step)
+        if logit_rows is not None:
+            x, delta = x[logit_rows], delta[logit_rows]
+        return self.lm_head(ops.add_rms_norm(x, delta, self.norm.weight, self.norm.eps)[1])
 
     def optimise_for_cpu(self) -> None:
         """Pack 16-bit weights for the CPU where that works, and compute with float32 activations.
