@@ -84,7 +84,9 @@ class EngineConfig(StrictModel):
     kv_reservation: Literal["on_demand", "max_len"] = Field(
         "on_demand", description="max_len = every request reserves the whole window up front"
     )
-    block_size: int = Field(16, ge=1, description="tokens per KV block")
+    block_size: int | None = Field(
+        None, ge=1, description="tokens per KV block; None = what the attention backend likes (16, most of them)"
+    )
     num_kv_blocks: int | None = Field(None, ge=1, description="KV pool size in blocks")
     kv_cache_memory_gb: float | None = Field(
         None,
@@ -96,8 +98,15 @@ class EngineConfig(StrictModel):
     )
     swap_space_gb: float = Field(0.5, gt=0, description="host memory for swapped-out KV, GB")
 
-    attention_backend: Literal["auto", "eager", "sdpa"] = Field("auto", description="eager = the textbook one")
-    compile: bool = Field(False, description="torch.compile the decode step; slow to start, faster to run")
+    attention_backend: Literal["auto", "eager", "sdpa", "triton", "fa3", "fa2", "torch_varlen"] = Field(
+        "auto", description="eager = the textbook one, triton = our own kernel; auto = the fastest that runs here"
+    )
+    compile: bool = Field(False, description="CPU: torch.compile the decode step; slow to start, faster to run")
+    cuda_graphs: bool = Field(True, description="GPU: replay captured decode steps, instead of launching each kernel")
+    fused_kernels: bool = Field(True, description="GPU: norms, rotation, cache write and SwiGLU as one kernel each")
+    async_scheduling: bool | None = Field(
+        None, description="put the next step together while this one runs; None = on a GPU, which makes it pay"
+    )
 
     max_queue_len: int | None = Field(None, ge=1, description="waiting requests before new ones are refused")
     queue_timeout_s: float | None = Field(None, gt=0, description="longest wait in the queue, seconds")

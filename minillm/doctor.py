@@ -8,11 +8,13 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal
 
-from minillm.config import EngineConfig
 from minillm.models.pull import EMBEDDED_MODELS, embedded_path
 from minillm.models.storage import cache_home, free_bytes
+
+if TYPE_CHECKING:
+    import torch
 
 GB = 1_000_000_000
 
@@ -94,8 +96,25 @@ def _compute() -> Iterator[Check]:
         yield Check("gpu", "ok", torch.cuda.get_device_name())
     else:
         yield Check("gpu", "absent", "none seen", "none is needed; for one, install its driver and torch's CUDA build")
-    backends = get_args(EngineConfig.model_fields["attention_backend"].annotation)
-    yield Check("attention backends", "ok", ", ".join(name for name in backends if name != "auto"))
+    yield from _attention(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+    yield _linears(torch.device("cpu"))
+
+
+def _attention(device: "torch.device") -> Iterator[Check]:
+    """What `auto` picks, and for every other backend whether it could run here."""
+    from minillm.attention.select import BACKENDS, select_backend, survey
+
+    chosen = select_backend("auto", device)
+    name = next(name for name, backend in BACKENDS.items() if backend is chosen)
+    reason = "the first of its kind's preference that can run here"
+    yield Check("attention backend", "ok", f"auto = {name} on {device.type}: {reason}")
+    for choice in survey(device):
+        if choice.name == name:
+            continue
+        if choice.missing:
+            yield Check(f"attention {choice.name}", "absent", f"cannot run on this {device.type}", choice.missing)
+        else:
+            yield Check(f"attention {choice.name}", "ok", f"attention_backend={choice.name!r} runs here")
 
 
 def _lab() -> Iterator[Check]:

@@ -1,6 +1,6 @@
 """The engine: takes requests in, runs steps, hands tokens out, and stamps everything it does.
 
-    add_request -> Scheduler.schedule() -> Runner.execute() -> Engine._update() -> RequestOutput
+    add_request -> Scheduler.schedule() -> Runner.launch() -> Engine._update() -> RequestOutput
 
 It is single-threaded and never waits: call `step()` for as long as `has_unfinished`. `LLM` wraps it in
 a blocking call, `EngineThread` in a thread with streams.
@@ -10,25 +10,26 @@ import itertools
 import logging
 import random
 from collections import deque
+from collections.abc import Sequence as Ordered
 from dataclasses import dataclass, field
 
+from minillm.admission import Admission
 from minillm.clock import Clock, WallClock
 from minillm.config import EngineConfig
 from minillm.detokenizer import Detokenizer
-from minillm.errors import ConfigError, DuplicateRequestError, PromptTooLongError, QueueFullError
+from minillm.errors import DuplicateRequestError
 from minillm.models.loader import LoadedModel, load_model
 from minillm.prompts import Prompt, encode_prompt
-from minillm.request import Completion, FinishReason, Request, RequestOutput, SamplingParams
-from minillm.runners.base import Runner, StepOutput
+from minillm.request import Completion, FinishReason, Request, RequestOutput, RequestStatus, SamplingParams
+from minillm.runners.base import LaunchedStep, Runner, StepOutput
 from minillm.runners.torch_runner import TorchRunner
 from minillm.scheduling.batch import ScheduledBatch
 from minillm.scheduling.scheduler import Scheduler
-from minillm.timeline import StepRecord, StepShare, Timeline
+from minillm.step_log import StepLog, StepStart, close_preemption
+from minillm.timeline import StepRecord, Timeline
 
 logger = logging.getLogger(__name__)
 
-STEP_HISTORY = 4096
-"""Step records kept by an engine."""
 REQUEST_NUMBERS = itertools.count()
 """For ids of requests that bring none: never used twice, whichever engine serves them."""
 REQUEST_HISTORY = 1024
@@ -60,6 +61,17 @@ class RequestGroup:
         return all(sequence.request.finish_reason is not None for sequence in self.sequences)
 
 
+@dataclass(slots=True)
+class StepInFlight:
+    """A step that was launched and not waited for yet."""
+
+    batch: ScheduledBatch
+    begun: StepStart
+    launched: LaunchedStep | None
+    error: Exception | None = None
+    """It could not be launched, or it built on a step that failed."""
+
+
 class Engine:
     """Serves requests on one model with one configuration.
 
@@ -83,23 +95,25 @@ class Engine:
         runner: Runner | None = None,
         clock: Clock | None = None,
     ) -> None:
-        self.config = config
         self.clock = clock or WallClock()
         if runner is None:
             model = model or load_model(config)
             runner = TorchRunner(model, config, self.clock)
+        self.config = config.replace(block_size=runner.block_size)
         self.model = model
         self.runner = runner
         self.tokenizer = model.tokenizer if model else None
         self.eos_token_ids = model.eos_token_ids if model else frozenset()
         self.vocab_size = model.model_config.vocab_size if model else None
-        self.context_limit = min(self._max_model_len(), runner.num_kv_blocks * config.block_size)
-        """Most tokens one request may have. A KV pool smaller than the window lowers it: a request that
-        could never fit is refused or ended, it never gets stuck."""
-        self.scheduler = Scheduler(config, runner.num_kv_blocks, runner.num_host_blocks, self.context_limit)
-        self.steps: deque[StepRecord] = deque(maxlen=STEP_HISTORY)
+        self.admission = Admission(self.config, model and model.model_config, runner.num_kv_blocks)
+        self.context_limit = self.admission.context_limit
+        self.scheduler = Scheduler(self.config, runner.num_kv_blocks, runner.num_host_blocks, self.context_limit)
+        self.log = StepLog(runner.num_kv_blocks)
         self.recent_requests: deque[Request] = deque(maxlen=REQUEST_HISTORY)
-        self.num_recomputed_tokens = 0
+        self._in_flight: deque[StepInFlight] = deque()
+        ahead = runner.runs_beside_python if config.async_scheduling is None else config.async_scheduling
+        self._lookahead = int(ahead)
+        """Steps that may still run while the next one is put together."""
         self._groups: dict[str, RequestGroup] = {}
         self._sequences: dict[str, tuple[RequestGroup, Sequence]] = {}
         self._seeds = random.Random(config.seed)
@@ -130,9 +144,10 @@ class Engine:
         params = params or SamplingParams()
         request_id = f"request-{next(REQUEST_NUMBERS)}" if request_id is None else request_id
         text, token_ids = encode_prompt(prompt, self.tokenizer, self.vocab_size)
-        self._check_length(len(token_ids))
         ids = [request_id] if params.n == 1 else [f"{request_id}/{i}" for i in range(params.n)]
-        self._check_admission(request_id, ids)
+        if request_id in self._groups or any(sequence_id in self._sequences for sequence_id in ids):
+            raise DuplicateRequestError(f"request id {request_id!r} is in flight: use another, or wait for it")
+        self.admission.check(len(token_ids), len(ids), len(self.scheduler.waiting))
 
         group = RequestGroup(request_id, text, stream)
         base_seed = self._seeds.getrandbits(48) if params.seed is None else params.seed
@@ -169,7 +184,11 @@ class Engine:
     # ---------------------------------------------------------------- one step
 
     def step(self) -> list[RequestOutput]:
-        """Schedule and run one step. Returns an output for each request that moved or ended.
+        """Schedule and launch one step, and wait for it. Returns an output for each request that moved or ended.
+
+        With asynchronous scheduling the step waited for is the one launched before: while it runs, this one
+        is put together, so that a GPU never waits for Python. Each request's newest token is then still
+        unknown; the runner feeds it on, and if it turns out to have been the last, one token is thrown away.
 
         A runner that raises ends the requests of that step (FinishReason.ERROR, with the message); the
         others go on.
@@ -178,42 +197,73 @@ class Engine:
         batch = self.scheduler.schedule(start)
         changed = {id(group): group for group in (self._retire(request) for request in batch.timed_out)}
         if batch.requests:
-            scheduled_at = self.clock.now()
-            for scheduled in batch.requests:
-                timeline = scheduled.request.timeline
-                timeline.scheduled = start if timeline.scheduled is None else timeline.scheduled
-            output = self._execute(batch)
-            executed_at = self.clock.now()
-            for group in self._update(batch, output):
-                changed[id(group)] = group
-            end = self.clock.now()
-            stages = {"schedule": scheduled_at - start, **output.stages, "detokenize": end - executed_at}
-            self._record(batch, start, end, stages)
+            self._in_flight.append(self._launch(batch, start))
+        elif batch.swap_out:
+            self.runner.swap(batch)  # somebody lost its blocks, and everybody else waits for a pending token
+        lookahead = self._lookahead if batch.requests else 0
+        while len(self._in_flight) > (lookahead if self.has_unfinished else 0):
+            changed |= {id(group): group for group in self._complete(self._in_flight.popleft())}
         return [self._output(group) for group in changed.values() if group.stream or group.finished]
 
-    def _execute(self, batch: ScheduledBatch) -> StepOutput:
+    def _launch(self, batch: ScheduledBatch, start: float) -> StepInFlight:
+        begun = StepStart.of(batch, self.scheduler, start, self.clock.now())
+        for scheduled in batch.requests:
+            timeline = scheduled.request.timeline
+            timeline.scheduled = start if timeline.scheduled is None else timeline.scheduled
         try:
-            return self.runner.execute(batch)
-        except BaseException as error:
-            # Blocks were promised contents that never came: nobody may find them, or swap them back in.
-            self.scheduler.disown(batch)
-            if not isinstance(error, Exception):  # Ctrl-C: the callers decide
-                for scheduled in batch.requests:
-                    self._fail(scheduled.request, "interrupted")
-                raise
-            logger.exception("step %d failed: its %d requests end here", batch.step_id, len(batch.requests))
-            message = f"{type(error).__name__}: {error}"
-            errors = {scheduled.request.request_id: message for scheduled in batch.requests}
-            return StepOutput(tokens={}, forward_end=self.clock.now(), stages={}, errors=errors)
+            return StepInFlight(batch, begun, self.runner.launch(batch))
+        except Exception as error:
+            return StepInFlight(batch, begun, None, error)
+        except BaseException:
+            self._interrupted(batch)
+            raise
+
+    def _complete(self, step: StepInFlight) -> list[RequestGroup]:
+        """Wait for a step, and hand out what it yields. Returns the groups that changed."""
+        try:
+            if step.launched is not None:
+                output = step.launched.wait()
+            if step.error is not None:
+                raise step.error
+        except Exception as error:
+            output = self._failed(step.batch, error)
+        except BaseException:
+            self._interrupted(step.batch)
+            raise
+        executed = self.clock.now()
+        changed = self._update(step.batch, output)
+        self.log.write(step.batch, step.begun, output, executed, self.clock.now())
+        return changed
+
+    def _failed(self, batch: ScheduledBatch, error: Exception) -> StepOutput:
+        """The output of a step that raised: an error for each of its requests."""
+        logger.error("step %d failed: its %d requests end here", batch.step_id, len(batch.requests), exc_info=error)
+        # Blocks were promised contents that never came: nobody may find them, or swap them back in. What
+        # was launched meanwhile may have read them.
+        self.scheduler.disown(batch)
+        for later in self._in_flight:
+            later.error = error
+        message = f"{type(error).__name__}: {error}"
+        errors = {scheduled.request.request_id: message for scheduled in batch.requests}
+        return StepOutput(tokens={}, forward_end=self.clock.now(), stages={}, errors=errors)
+
+    def _interrupted(self, batch: ScheduledBatch) -> None:
+        """Ctrl-C in a step: its requests end, and the caller decides about the others."""
+        self.scheduler.disown(batch)
+        for scheduled in batch.requests:
+            if scheduled.request.finish_reason is None:
+                self._fail(scheduled.request, "interrupted")
 
     def _update(self, batch: ScheduledBatch, output: StepOutput) -> list[RequestGroup]:
         """Give each request its new tokens, and hand them over. Returns the groups that changed."""
         changed = []
         for scheduled in batch.requests:
             request = scheduled.request
+            if request.finish_reason is not None:
+                continue  # it ended while the step was in flight
+            request.num_pending_tokens -= scheduled.samples
             group, sequence = self._sequences[request.request_id]
             if request.request_id in output.errors:
-                self.scheduler.kv.disown(request)
                 self._fail(request, output.errors[request.request_id])
             else:
                 if request.timeline.prefill_end is None and scheduled.end >= request.num_prompt_tokens:
@@ -250,7 +300,7 @@ class Engine:
         request.text += sequence.detokenizer.append([token_id])
         if sequence.detokenizer.stopped_by is not None:
             return FinishReason.STOP
-        if request.num_output_tokens >= params.max_tokens or request.num_tokens >= self.context_limit:
+        if request.num_output_tokens >= params.max_tokens or request.num_known_tokens >= self.context_limit:
             return FinishReason.LENGTH
         return None
 
@@ -261,6 +311,8 @@ class Engine:
         self._retire(sequence.request)
 
     def _fail(self, request: Request, message: str) -> None:
+        if request.status is RequestStatus.RUNNING:
+            self.scheduler.kv.disown(request)
         request.error = message
         self._finish(self._sequences[request.request_id][1], FinishReason.ERROR)
 
@@ -275,7 +327,7 @@ class Engine:
         ):
             request.timeline.last_token = now  # more tokens were to come: it ended while decoding, not streaming
         request.timeline.finished = now
-        self._close_preemption(request, now)
+        close_preemption(request, now)
         if group.finished:
             del self._groups[group.request_id]
         return group
@@ -302,43 +354,16 @@ class Engine:
             group.request_id, group.prompt, first.prompt_token_ids, completions, first.num_cached_tokens
         )
 
-    # ---------------------------------------------------------------- records
+    # ---------------------------------------------------------------- looking in from outside
 
-    def _record(self, batch: ScheduledBatch, start: float, end: float, stages: dict[str, float]) -> None:
-        """Write the step down, and book what it cost whom."""
-        shares = tuple(
-            StepShare(s.request.request_id, s.num_tokens, s.num_tokens > 1 or s.start < s.request.num_prompt_tokens)
-            for s in batch.requests
-        )
-        pool = self.scheduler.kv.pool
-        record = StepRecord(
-            step_id=batch.step_id,
-            start=start,
-            end=end,
-            shares=shares,
-            num_waiting=len(self.scheduler.waiting),
-            num_running=len(batch.requests),
-            kv_blocks_used=pool.num_used,
-            kv_blocks_total=len(pool.blocks),
-            preempted=tuple(request.request_id for request in batch.preempted),
-            stages=stages,
-        )
-        self.steps.append(record)
-        stalled = (end - start) * record.num_prefill_tokens / record.num_tokens
-        for scheduled, share in zip(batch.requests, shares):
-            request = scheduled.request
-            if stalled and not share.is_prefill:
-                # The step's time is shared out by tokens: the others' prompt tokens made this one wait.
-                request.timeline.add_lost("stalled_by_prefill", stalled)
-            self.num_recomputed_tokens += max(min(scheduled.end, request.recompute_until) - scheduled.start, 0)
-            if scheduled.end >= request.recompute_until:
-                self._close_preemption(request, end)
+    @property
+    def steps(self) -> Ordered[StepRecord]:
+        """Records of the last steps, oldest first."""
+        return self.log.records
 
-    def _close_preemption(self, request: Request, now: float) -> None:
-        """It has caught up with where it was preempted, or ended: book the time that cost."""
-        if request.preempted_at is not None:
-            request.timeline.add_lost("preempted", now - request.preempted_at)
-            request.preempted_at = None
+    @property
+    def num_recomputed_tokens(self) -> int:
+        return self.log.num_recomputed_tokens
 
     @property
     def num_preemptions(self) -> int:
@@ -354,43 +379,3 @@ class Engine:
         in_flight = {r.request_id for r in (*self.scheduler.running, *self.scheduler.waiting)}
         assert in_flight == set(self._sequences), "scheduler and engine disagree about who is in flight"
         assert all(not group.finished for group in self._groups.values()), "a finished request was kept"
-
-    # ---------------------------------------------------------------- at the door
-
-    def _max_model_len(self) -> int:
-        wanted = self.config.max_model_len
-        if self.model is None:
-            if wanted is None:
-                raise ConfigError("an engine without a model needs max_model_len")
-            return wanted
-        longest = self.model.model_config.max_position_embeddings
-        if wanted is not None and wanted > longest:
-            raise ConfigError(f"max_model_len is {wanted}, but the model's positions end at {longest}")
-        return wanted or longest
-
-    def _check_length(self, num_tokens: int) -> None:
-        limit = self.config.max_prompt_tokens
-        if limit is not None and num_tokens > limit:
-            raise PromptTooLongError(f"the prompt has {num_tokens} tokens and max_prompt_tokens is {limit}: shorten it")
-        if num_tokens >= self.context_limit:
-            window = self._max_model_len()
-            cause = (
-                f"max_model_len is {window}"
-                if self.context_limit == window
-                else f"the KV pool has {self.runner.num_kv_blocks} blocks of {self.config.block_size}"
-            )
-            raise PromptTooLongError(
-                f"the prompt has {num_tokens} tokens, and prompt and output together may have {self.context_limit} "
-                f"({cause}): shorten the prompt or raise the limit"
-            )
-
-    def _check_admission(self, request_id: str, sequence_ids: list[str]) -> None:
-        if request_id in self._groups or any(sequence_id in self._sequences for sequence_id in sequence_ids):
-            raise DuplicateRequestError(f"request id {request_id!r} is in flight: use another, or wait for it")
-        limit = self.config.max_queue_len
-        if limit is not None and len(sequence_ids) > limit:
-            raise QueueFullError(
-                f"n={len(sequence_ids)} can never fit max_queue_len={limit}: lower n or raise the limit"
-            )
-        if limit is not None and len(self.scheduler.waiting) + len(sequence_ids) > limit:
-            raise QueueFullError(f"{len(self.scheduler.waiting)} requests wait and max_queue_len is {limit}: try later")

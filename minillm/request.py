@@ -31,6 +31,14 @@ class SamplingParams(StrictModel):
     logprobs: int | None = Field(None, ge=0, le=20, description="report this many top log-probabilities per token")
     n: int = Field(1, ge=1, le=64, description="independent outputs for one prompt")
 
+    @property
+    def has_penalty(self) -> bool:
+        return self.repetition_penalty != 1 or self.presence_penalty != 0 or self.frequency_penalty != 0
+
+    @property
+    def has_filter(self) -> bool:
+        return self.top_k > 0 or self.top_p < 1 or self.min_p > 0
+
     @field_validator("stop", "stop_token_ids", mode="before")
     @classmethod
     def _one_or_many(cls, value: Any) -> Any:
@@ -96,6 +104,9 @@ class Request:
     output_token_ids: list[int] = field(default_factory=list)
     logprobs: list[TokenLogprob] = field(default_factory=list)
     num_computed_tokens: int = 0
+    num_pending_tokens: int = 0
+    """Output tokens that scheduled steps will yield and nobody has seen yet: with asynchronous scheduling
+    the next step is put together before they are known."""
     num_cached_tokens: int = 0
     """Prompt tokens found in the prefix cache when it was first admitted."""
     num_preemptions: int = 0
@@ -119,11 +130,22 @@ class Request:
         return len(self.output_token_ids)
 
     @property
-    def num_tokens(self) -> int:
+    def num_known_tokens(self) -> int:
+        """Prompt and output, as far as anybody has seen them."""
         return len(self.prompt_token_ids) + len(self.output_token_ids)
 
+    @property
+    def num_tokens(self) -> int:
+        """Prompt and output, pending tokens included."""
+        return self.num_known_tokens + self.num_pending_tokens
+
+    @property
+    def needs_history(self) -> bool:
+        """Its next token depends on which ones came before in more than the KV cache: they must be known."""
+        return self.params.has_penalty
+
     def token_ids(self, start: int, end: int) -> list[int]:
-        """Tokens [start, end) of prompt + output, without building the whole list."""
+        """Known tokens [start, end) of prompt + output, without building the whole list."""
         split = len(self.prompt_token_ids)
         if end <= split:
             return self.prompt_token_ids[start:end]

@@ -14,15 +14,18 @@ Two ideas keep it short and exact:
 """
 
 import hashlib
+import itertools
 import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from minillm.request import Request, SamplingParams, TokenLogprob
+from minillm.transfer import HostCopy, to_device
 
 FIRST_PREFIX = 256
 """Largest logits sorted at first. A nucleus is rarely wider; where it is, more are sorted."""
@@ -40,11 +43,41 @@ class SampledTokens:
     """What was wrong, by request id. The engine fails these requests and no other."""
 
 
+class SampleInFlight:
+    """Samples that a GPU may still be computing, and on their way to the host."""
+
+    def __init__(self, requests: Sequence[Request], token_ids: Tensor, logprobs: Tensor | None) -> None:
+        self.requests = requests
+        self.token_ids = token_ids
+        """[R] int64 on the device; -1 where the row's logits are not finite"""
+        # One copy brings everything over. Token ids are far below 2^53, so float64 holds them exactly.
+        self.copy = HostCopy(token_ids if logprobs is None else torch.cat((token_ids[:, None], logprobs), dim=1))
+
+    def wait(self) -> SampledTokens:
+        """The samples, on the host."""
+        rows = self.copy.wait().tolist()
+        token_ids = [int(row[0]) if isinstance(row, list) else row for row in rows]
+        logprobs: list[TokenLogprob | None] = [None] * len(rows)
+        errors = {}
+        for i, (request, token_id) in enumerate(zip(self.requests, token_ids)):
+            if token_id < 0:
+                errors[request.request_id] = (
+                    "the model's logits are NaN or infinite: check the checkpoint, or try dtype='float32'"
+                )
+            elif request.params.logprobs is not None:
+                logprobs[i] = as_logprob(rows[i], request.params.logprobs)
+        return SampledTokens([None if token_id < 0 else token_id for token_id in token_ids], logprobs, errors)
+
+
 class Sampler:
     """Chooses the next token of every request in a batch."""
 
     def __call__(self, logits: Tensor, requests: Sequence[Request]) -> SampledTokens:
-        """Sample one token per row.
+        """Sample one token per row, and wait for it. See `launch`."""
+        return self.launch(logits, requests).wait()
+
+    def launch(self, logits: Tensor, requests: Sequence[Request]) -> SampleInFlight:
+        """Begin to sample one token per row. On a GPU this does not wait, but for a nucleus (top-p, min-p).
 
         Args:
             logits: [R, V], any float dtype; left unchanged.
@@ -56,59 +89,54 @@ class Sampler:
             raise ValueError(f"{logits.shape[0]} rows of logits for {len(requests)} requests")
         # An all-greedy batch is done after this one pass. max() gives the largest logit along with its
         # token, and hands NaN on, so the check for a broken row costs nothing.
-        largest, token = logits.max(dim=-1)
-        token_ids: list[int | None] = token.tolist()
-        errors = {}
-        for row, value in enumerate(largest.tolist()):
-            if not math.isfinite(value):
-                token_ids[row] = None
-                errors[requests[row].request_id] = (
-                    f"the model's largest logit is {value}: check the checkpoint, or try dtype='float32'"
-                )
-
-        usable = [row for row, token_id in enumerate(token_ids) if token_id is not None]
-        touched = [row for row in usable if requests[row].params.temperature > 0 or _has_penalty(requests[row].params)]
+        largest, token_ids = logits.max(dim=-1)
+        params = [request.params for request in requests]
+        touched = [row for row, p in enumerate(params) if p.temperature > 0 or p.has_penalty]
         if touched:
-            chosen = _choose(logits[touched].float(), [requests[row] for row in touched])
-            for row, token_id in zip(touched, chosen):
-                token_ids[row] = token_id
-
-        logprobs: list[TokenLogprob | None] = [None] * len(requests)
-        reported = [row for row in usable if requests[row].params.logprobs is not None]
+            rows = on_device(touched, logits.device)
+            token_ids[rows] = _choose(logits[rows].float(), [requests[row] for row in touched])
+        token_ids = torch.where(largest.isfinite(), token_ids, -1)
+        logprobs, reported = None, [row for row, p in enumerate(params) if p.logprobs is not None]
         if reported:
-            counts = [requests[row].params.logprobs for row in reported]
-            found = report_logprobs(logits[reported].float(), [token_ids[row] for row in reported], counts)
-            for row, logprob in zip(reported, found):
-                logprobs[row] = logprob
-        return SampledTokens(token_ids, logprobs, errors)
+            rows = on_device(reported, logits.device)
+            found = report_logprobs(
+                logits[rows].float(), token_ids[rows], max(params[row].logprobs for row in reported)
+            )
+            logprobs = found.new_zeros(len(requests), found.shape[1]).index_copy_(0, rows, found)
+        return SampleInFlight(requests, token_ids, logprobs)
 
 
-def _choose(logits: Tensor, requests: Sequence[Request]) -> list[int]:
-    """Token ids for rows that are random or have penalties. `logits` [R, V] float32 is overwritten."""
+def on_device(numbers: Sequence[float], device: torch.device) -> Tensor:
+    """A list of numbers as a tensor: int64 or float64, as they are."""
+    return to_device(np.asarray(numbers), device)
+
+
+def _choose(logits: Tensor, requests: Sequence[Request]) -> Tensor:
+    """[R] token ids for rows that are random or have penalties. `logits` [R, V] float32 is overwritten."""
     apply_penalties(logits, requests)
     greedy, plain, filtered = [], [], []
     for row, request in enumerate(requests):
-        group = greedy if request.params.temperature == 0 else filtered if _has_filter(request.params) else plain
+        group = greedy if request.params.temperature == 0 else filtered if request.params.has_filter else plain
         group.append(row)
 
-    token_ids = torch.empty(len(requests), dtype=torch.int64, device=logits.device)
+    device = logits.device
+    token_ids = torch.empty(len(requests), dtype=torch.int64, device=device)
     if greedy:
-        token_ids[greedy] = logits[greedy].argmax(dim=-1)
-    for rows, draw in ((plain, _draw_plain), (filtered, _draw_filtered)):  # plain rows are never sorted
-        if rows:
-            params = [requests[row].params for row in rows]
-            uniforms = [uniform(requests[row].seed, requests[row].num_output_tokens) for row in rows]
+        rows = on_device(greedy, device)
+        token_ids[rows] = logits[rows].argmax(dim=-1)
+    for group, draw in ((plain, _draw_plain), (filtered, _draw_filtered)):  # plain rows are never sorted
+        if group:
+            rows = on_device(group, device)
+            params = [requests[row].params for row in group]
+            uniforms = [uniform(requests[row].seed, draw_position(requests[row])) for row in group]
             scaled = apply_temperature(logits[rows], [p.temperature for p in params])
-            token_ids[rows] = draw(scaled, params, torch.tensor(uniforms, dtype=torch.float64, device=logits.device))
-    return token_ids.tolist()
+            token_ids[rows] = draw(scaled, params, on_device(uniforms, device))
+    return token_ids
 
 
-def _has_penalty(params: SamplingParams) -> bool:
-    return params.repetition_penalty != 1 or params.presence_penalty != 0 or params.frequency_penalty != 0
-
-
-def _has_filter(params: SamplingParams) -> bool:
-    return params.top_k > 0 or params.top_p < 1 or params.min_p > 0
+def draw_position(request: Request) -> int:
+    """Which of its output tokens is drawn now, from 0. It is the last of the pending ones."""
+    return request.num_output_tokens + max(request.num_pending_tokens - 1, 0)
 
 
 def uniform(seed: int, position: int) -> float:
@@ -133,14 +161,14 @@ def apply_penalties(logits: Tensor, requests: Sequence[Request]) -> None:
     seen = []  # only these logits change: (row, token, times in the output, the three penalties)
     for row, request in enumerate(requests):
         p = request.params
-        if _has_penalty(p):
+        if p.has_penalty:
             counts = Counter(request.output_token_ids)
             penalties = (p.repetition_penalty, p.presence_penalty, p.frequency_penalty)
             seen += [(row, token, counts[token], *penalties) for token in counts.keys() | request.prompt_token_ids]
     if not seen:
         return
 
-    columns = torch.tensor(seen, dtype=torch.float64, device=logits.device).T
+    columns = on_device(np.array(seen, dtype=np.float64), logits.device).T
     row, token = columns[:2].long()
     count, repetition, presence, frequency = columns[2:]
     value = logits[row, token].double()
@@ -153,7 +181,7 @@ def apply_penalties(logits: Tensor, requests: Sequence[Request]) -> None:
 def apply_temperature(logits: Tensor, temperatures: Sequence[float]) -> Tensor:
     """Logits [R, V] less their maximum (now 0), over the temperature: no temperature can overflow."""
     limits = torch.finfo(logits.dtype)
-    divisor = torch.tensor(temperatures, dtype=torch.float64, device=logits.device).clamp(limits.tiny, limits.max)
+    divisor = on_device(temperatures, logits.device).double().clamp(limits.tiny, limits.max)
     return (logits - logits.amax(dim=-1, keepdim=True)).div_(divisor.to(logits.dtype)[:, None])
 
 
@@ -162,7 +190,8 @@ def pick(cumulative: Tensor, total: Tensor, uniforms: Tensor) -> Tensor:
     target = (uniforms * total).to(cumulative.dtype)
     # Rounding can lift u * total to total itself, where there is no index left to find.
     target = torch.minimum(target, torch.nextafter(total, torch.zeros_like(total)))
-    return torch.searchsorted(cumulative, target[:, None], right=True)[:, 0]
+    # The clamp is for rows of NaN, which are thrown away later, but must not index out of bounds.
+    return torch.searchsorted(cumulative, target[:, None], right=True)[:, 0].clamp(max=cumulative.shape[1] - 1)
 
 
 def _draw_plain(scaled: Tensor, params: Sequence[SamplingParams], uniforms: Tensor) -> Tensor:
@@ -180,8 +209,8 @@ def _draw_filtered(scaled: Tensor, params: Sequence[SamplingParams], uniforms: T
         values = scaled.topk(min(width, vocab_size)).values  # sorted, largest first
         cumulative = values.double().exp().cumsum(dim=-1)
         kept = count_kept(values, cumulative, total, params)
-        # Where the whole prefix is kept, the border may lie beyond it: look further.
-        if width >= vocab_size or int(kept.max()) < width:
+        # Where the whole prefix is kept, the border may lie beyond it: look further. Top-k's never does.
+        if width >= vocab_size or all(p.top_k for p in params) or int(kept.max()) < width:
             break
         width *= 8
     mass = cumulative.gather(1, kept[:, None] - 1)[:, 0]
@@ -205,10 +234,10 @@ def count_kept(values: Tensor, cumulative: Tensor, total: Tensor, params: Sequen
     num_values = values.shape[1]
 
     def per_row(numbers: list[float]) -> Tensor:
-        return torch.tensor(numbers, dtype=torch.float64, device=values.device)[:, None]
+        return on_device(numbers, values.device).double()[:, None]
 
-    k = torch.tensor([p.top_k or num_values for p in params], device=values.device).clamp(max=num_values)[:, None]
-    limited = torch.tensor([p.top_k > 0 for p in params], device=values.device)[:, None]
+    k = on_device([p.top_k or num_values for p in params], values.device).clamp(max=num_values)[:, None]
+    limited = on_device([p.top_k > 0 for p in params], values.device)[:, None]
     mass = torch.where(limited, cumulative.gather(1, k - 1), total[:, None])  # what top-p is a share of
     top_p = per_row([p.top_p if p.top_p < 1 else math.inf for p in params])
     log_min_p = per_row([math.log(p.min_p) if p.min_p > 0 else -math.inf for p in params])
@@ -220,14 +249,18 @@ def count_kept(values: Tensor, cumulative: Tensor, total: Tensor, params: Sequen
     return (in_top_k & in_top_p & in_min_p).sum(dim=-1).clamp(min=1)
 
 
-def report_logprobs(logits: Tensor, token_ids: Sequence[int], counts: Sequence[int]) -> list[TokenLogprob]:
-    """Natural log-probabilities under softmax(logits), [R, V]: the chosen token's, and the `counts` likeliest."""
+def report_logprobs(logits: Tensor, token_ids: Tensor, count: int) -> Tensor:
+    """[R, 1 + 2 * count] float64, natural log-probabilities under softmax(logits) [R, V]: the chosen token's,
+    then the `count` likeliest token ids, then theirs."""
     normalizer = logits.logsumexp(dim=-1, keepdim=True)
-    index = torch.tensor(token_ids, device=logits.device)[:, None]
-    chosen = (logits.gather(1, index) - normalizer)[:, 0].tolist()
-    best = logits.topk(min(max(counts), logits.shape[1]))
-    best_logprobs, best_ids = (best.values - normalizer).tolist(), best.indices.tolist()
-    return [
-        TokenLogprob(token_ids[row], chosen[row], dict(zip(best_ids[row][:count], best_logprobs[row][:count])))
-        for row, count in enumerate(counts)
-    ]
+    chosen = logits.gather(1, token_ids.clamp(min=0)[:, None]) - normalizer
+    best = logits.topk(min(count, logits.shape[1]))
+    return torch.cat((chosen.double(), best.indices.double(), (best.values - normalizer).double()), dim=1)
+
+
+def as_logprob(row: list[float], count: int) -> TokenLogprob:
+    """One request's part of what `report_logprobs` gave, behind its token id."""
+    token_id, chosen, best = int(row[0]), row[1], row[2:]
+    half = len(best) // 2
+    ids, values = (int(token) for token in best[:half]), best[half:]
+    return TokenLogprob(token_id, chosen, dict(itertools.islice(zip(ids, values), count)))

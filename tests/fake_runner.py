@@ -6,8 +6,10 @@ anything but its own tokens produces different text, or trips the assertion on t
 """
 
 import zlib
+from dataclasses import dataclass
 
 from minillm.clock import VirtualClock
+from minillm.request import Request
 from minillm.runners.base import StepOutput
 from minillm.scheduling.batch import ScheduledBatch
 
@@ -35,31 +37,53 @@ class FakeRunner:
         self.host = [[EMPTY] * block_size for _ in range(num_host_blocks)]
         self.batches: list[ScheduledBatch] = []
         self.fail_next: BaseException | None = None
+        self.runs_beside_python = False
+        self._last_sampled: dict[Request, int] = {}
 
-    def execute(self, batch: ScheduledBatch) -> StepOutput:
+    def swap(self, batch: ScheduledBatch) -> None:
+        for copy in batch.swap_out:
+            self.host[copy.target] = list(self.device[copy.source])
+        for copy in batch.swap_in:
+            self.device[copy.target] = list(self.host[copy.source])
+
+    def launch(self, batch: ScheduledBatch) -> "FakeStep":
+        """Does it all at once, as a CPU would."""
         self.batches.append(batch)
         start = self.clock.now()
         if self.fail_next is not None:
             error, self.fail_next = self.fail_next, None
             raise error
-        for copy in batch.swap_out:
-            self.host[copy.target] = list(self.device[copy.source])
-        for copy in batch.swap_in:
-            self.device[copy.target] = list(self.host[copy.source])
+        self.swap(batch)
         for scheduled in batch.requests:
             for position in range(scheduled.start, scheduled.end):
                 block = scheduled.block_ids[position // self.block_size]
-                self.device[block][position % self.block_size] = scheduled.request.token_ids(position, position + 1)[0]
+                known = scheduled.request.token_ids(position, position + 1)
+                # A token the host does not know yet is the one that the step before sampled.
+                token = known[0] if known else self._last_sampled[scheduled.request]
+                self.device[block][position % self.block_size] = token
         self.clock.advance(0.010 + 0.0001 * batch.num_tokens)
-        tokens = {}
+        sampled = {}
         for scheduled in batch.requests:
             context = [
                 self.device[scheduled.block_ids[p // self.block_size]][p % self.block_size]
                 for p in range(scheduled.end)
             ]
-            assert context == scheduled.request.token_ids(0, scheduled.end), "it reads somebody else's tokens"
+            known = scheduled.request.token_ids(0, scheduled.end)
+            assert context[: len(known)] == known, "it reads somebody else's tokens"
             if scheduled.samples:
-                tokens[scheduled.request.request_id] = [next_token(context)]
+                sampled[scheduled.request] = next_token(context)
         forward_end = self.clock.now()
         self.clock.advance(0.001)
-        return StepOutput(tokens, forward_end, {"build": 0.0, "forward": forward_end - start, "sample": 0.001})
+        self._last_sampled = sampled
+        tokens = {request.request_id: [token] for request, token in sampled.items()}
+        return FakeStep(
+            StepOutput(tokens, forward_end, {"build": 0.0, "forward": forward_end - start, "sample": 0.001})
+        )
+
+
+@dataclass(frozen=True)
+class FakeStep:
+    output: StepOutput
+
+    def wait(self) -> StepOutput:
+        return self.output

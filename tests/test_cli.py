@@ -143,7 +143,7 @@ def test_generate_prints_text_and_tells_the_phases_on_stderr(run: Run, tiny: lis
 def test_generate_says_by_its_status_that_an_output_failed(
     run: Run, tiny: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(TorchRunner, "execute", lambda self, batch: 1 / 0)
+    monkeypatch.setattr(TorchRunner, "launch", lambda self, batch: 1 / 0)
     status, _, err = run("generate", "Once upon a time", *tiny)
     assert status == 1
     assert "not complete: ZeroDivisionError" in err
@@ -193,7 +193,7 @@ def test_doctor_json_is_one_object(run: Run) -> None:
     report = json.loads(out)
     assert report["ok"] == (status == 0)
     names = [check["name"] for check in report["checks"]]
-    assert {"python", "torch", "memory", "free disk", "gpu", "attention backends", "model smollm2-135m"} <= set(names)
+    assert {"python", "torch", "memory", "free disk", "gpu", "attention backend", "attention eager", "model smollm2-135m"} <= set(names)
     for check in report["checks"]:
         assert (check["fix"] is None) == (check["status"] == "ok")
 

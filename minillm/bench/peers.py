@@ -74,7 +74,7 @@ class MinillmPeer:
     def __init__(self, model: str, dtype: str, name: str = "minillm", **fields: Any) -> None:
         self.name = name
         self.llm = LLM(model=model, dtype=dtype, **fields)
-        compiled = self.llm.engine.runner.compiled
+        compiled = self.llm.engine.runner.fast_decode
         self.compiled_batches = list(compiled.steps) if compiled else []
         if fields.get("compile") and not self.compiled_batches:
             raise BenchmarkError(f"{name} fell back to eager steps (see the warning above): it would be measured twice")

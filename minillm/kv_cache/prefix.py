@@ -23,9 +23,9 @@ def block_hash(parent: bytes, token_ids: Sequence[int]) -> bytes:
 
 
 def extend_chain(request: Request, block_size: int) -> list[bytes]:
-    """Bring `request.block_hashes` up to date with its tokens: one hash per full block. Returns it."""
+    """Bring `request.block_hashes` up to date with its known tokens: one hash per full block. Returns it."""
     hashes = request.block_hashes
-    for start in range(len(hashes) * block_size, request.num_tokens - block_size + 1, block_size):
+    for start in range(len(hashes) * block_size, request.num_known_tokens - block_size + 1, block_size):
         parent = hashes[-1] if hashes else ROOT
         hashes.append(block_hash(parent, request.token_ids(start, start + block_size)))
     return hashes

@@ -23,6 +23,10 @@ HUB_FILES = ["*.json", "*.jinja", "*.safetensors", "*.model", "merges.txt", "voc
 HUB_SKIPPED = ["consolidated*", "*/*"]
 """Weights that some repositories hold twice, and sub-folders for other programs."""
 
+SHAPES = {file.stem: file for file in sorted((Path(__file__).parent / "shapes").glob("*.json"))}
+"""Short names of well-known shapes, as their publishers' config.json states them: for load_format="dummy"
+and for the simulator."""
+
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json")
 
 
@@ -30,8 +34,8 @@ def resolve(model: str, *, progress: bool = True) -> Path:
     """The local checkpoint behind a model's name; fetches and converts what is not there yet.
 
     Args:
-        model: a short name, a Hugging Face folder, a config.json (for random weights), a GGUF file or a
-            Hub id (`organisation/name`), tried in this order.
+        model: a short name, a shape's name (for random weights), a Hugging Face folder, a config.json (for
+            random weights), a GGUF file or a Hub id (`organisation/name`), tried in this order.
         progress: report on standard error.
     Returns:
         A folder with a config.json; or the .json file itself, if that was given.
@@ -42,6 +46,8 @@ def resolve(model: str, *, progress: bool = True) -> Path:
     if model in EMBEDDED_MODELS:
         return pull(model, progress=progress)
     path = Path(model).expanduser()
+    if model in SHAPES and not path.exists():
+        return SHAPES[model]
     if model and path.is_dir():
         return path
     if path.is_file() and path.suffix == ".gguf":
@@ -50,10 +56,11 @@ def resolve(model: str, *, progress: bool = True) -> Path:
         return path
     if re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", model) and not path.exists() and path.suffix not in (".gguf", ".json"):
         return _from_hub(model, progress)
-    close = difflib.get_close_matches(model, EMBEDDED_MODELS, n=1)
+    close = difflib.get_close_matches(model, [*EMBEDDED_MODELS, *SHAPES], n=1)
     raise UnknownModelError(
         f"no model {model!r}: {f'did you mean {close[0]!r}? ' if close else ''}Give a short name "
-        f"({', '.join(EMBEDDED_MODELS)}), a Hugging Face folder, a .gguf file or a Hub id such as org/name"
+        f"({', '.join(EMBEDDED_MODELS)}), a Hugging Face folder, a .gguf file or a Hub id such as org/name; or, with "
+        f"load_format='dummy', a config.json or a shape ({', '.join(SHAPES)})"
     )
 
 

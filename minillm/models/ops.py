@@ -65,5 +65,9 @@ class Ops:
             key.copy_(F.rms_norm(key, (head_dim,), key_weight, eps))
         rotate_(qkv[:, : num_heads + num_kv_heads], rotation.cos, rotation.sin)
         kv = qkv[:, num_heads:].view(num_tokens, 2, num_kv_heads, head_dim)
-        write_kv(kv, kv_cache, rotation.slot_mapping)
+        self.write(kv, kv_cache, rotation.slot_mapping)
         return query
+
+    def write(self, kv: Tensor, kv_cache: Tensor, slot_mapping: Tensor) -> None:
+        """New keys and values [T, 2, n_kv_heads, d] go to their slots of the cache."""
+        write_kv(kv, kv_cache, slot_mapping)

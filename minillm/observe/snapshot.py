@@ -49,7 +49,7 @@ class EngineSnapshot:
     requests: tuple[RequestView, ...]
     """Requests in order of arrival: all since the engine was built, or the last engine.REQUEST_HISTORY."""
     steps: tuple[StepRecord, ...]
-    """The most recent steps, oldest first (at most engine.STEP_HISTORY)."""
+    """The most recent steps, oldest first (at most step_log.STEP_HISTORY)."""
     num_steps: int
     """Steps taken since the start, kept in `steps` or not."""
     block_owners: tuple[int, ...]

@@ -1,6 +1,8 @@
 """From a ScheduledBatch (Python objects) to what a decoder reads (tensors)."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -9,57 +11,189 @@ from torch import Tensor
 from minillm.attention.base import AttentionMetadata, blocks_for
 from minillm.request import Request
 from minillm.scheduling.batch import ScheduledRequest
+from minillm.transfer import to_device
+
+Array = TypeVar("Array", np.ndarray, Tensor)
+
+
+class BatchArrays(NamedTuple, Generic[Array]):
+    """One step's inputs, int32: T tokens of B sequences, R of which get a next token."""
+
+    token_ids: Array
+    """[T]"""
+    previous_rows: Array
+    """[T] where the token is not known yet: its row among the step before's samples; elsewhere -1"""
+    positions: Array
+    """[T]"""
+    slots: Array
+    """[T] where each token's key and value go: block * block_size + offset"""
+    query_starts: Array
+    """[B + 1]"""
+    context_lens: Array
+    """[B]"""
+    block_tables: Array
+    """[B, max_blocks]"""
+    logit_rows: Array
+    """[R] the last row of each sequence that samples"""
+
+
+NO_ROWS = BatchArrays(*[np.zeros(0, np.int32)] * 6, np.zeros((0, 0), np.int32), np.zeros(0, np.int32))
 
 
 @dataclass(frozen=True, slots=True)
-class BatchTensors:
-    """One step's inputs: T tokens of B sequences, R of which get a next token."""
+class HostBatch:
+    """A step laid out on the host. Sequences with one new token come first."""
 
-    token_ids: Tensor
-    """[T] int64"""
-    positions: Tensor
-    """[T] int64"""
-    metadata: AttentionMetadata
-    logit_rows: Tensor
-    """[R] int64: the last row of each sequence that samples"""
-    sampling_requests: list[Request]
+    arrays: BatchArrays[np.ndarray]
+    requests: list[Request]
     """R requests, in the order of logit_rows"""
+    num_decodes: int
+    block_size: int
+    has_pending: bool
+    """Some token ids come from the step before."""
+
+    @property
+    def num_sequences(self) -> int:
+        return len(self.arrays.context_lens)
 
 
-def build_batch(
-    scheduled: tuple[ScheduledRequest, ...], block_size: int, null_block: int, device: torch.device
-) -> BatchTensors:
-    """Lay the sequences' new tokens end to end, decodes first. Block tables are padded with the null block."""
+def lay_out(
+    scheduled: Sequence[ScheduledRequest], block_size: int, null_block: int, previous_rows: dict[Request, int]
+) -> HostBatch:
+    """Lay the sequences' new tokens end to end. Block tables are padded with the null block.
+
+    Args:
+        previous_rows: rows of the step before's samples, for requests whose last token is still pending.
+    """
     ordered = sorted(scheduled, key=lambda s: s.num_tokens > 1)
     num_tokens = np.array([s.num_tokens for s in ordered])
     query_starts = np.concatenate(([0], num_tokens.cumsum()))
-    token_ids = np.concatenate([s.request.token_ids(s.start, s.end) for s in ordered])
+    token_ids, sources = [], np.full(query_starts[-1], -1)
+    for s, end in zip(ordered, query_starts[1:]):
+        known = s.request.token_ids(s.start, s.end)
+        token_ids += known
+        if len(known) < s.num_tokens:  # the last one is still being computed
+            token_ids.append(0)
+            sources[end - 1] = previous_rows[s.request]
     positions = np.concatenate([np.arange(s.start, s.end) for s in ordered])
 
-    max_blocks = max(blocks_for(s.end, block_size) for s in ordered)
-    tables = np.full((len(ordered), max_blocks), null_block, dtype=np.int64)
+    tables = np.full((len(ordered), max(blocks_for(s.end, block_size) for s in ordered)), null_block)
     for row, s in zip(tables, ordered):
         num_blocks = blocks_for(s.end, block_size)
         row[:num_blocks] = s.block_ids[:num_blocks]
     sequence_of_token = np.arange(len(ordered)).repeat(num_tokens)
     slots = tables[sequence_of_token, positions // block_size] * block_size + positions % block_size
     sampling = [b for b, s in enumerate(ordered) if s.samples]
+    context_lens = np.array([s.end for s in ordered])
+    arrays = BatchArrays(
+        np.array(token_ids),
+        sources,
+        positions,
+        slots,
+        query_starts,
+        context_lens,
+        tables,
+        query_starts[1:][sampling] - 1,
+    )
+    return HostBatch(
+        arrays=BatchArrays(*(array.astype(np.int32) for array in arrays)),
+        requests=[ordered[b].request for b in sampling],
+        num_decodes=int((num_tokens == 1).sum()),
+        block_size=block_size,
+        has_pending=bool((sources >= 0).any()),
+    )
 
-    def to_device(array: np.ndarray) -> Tensor:
-        return torch.from_numpy(array).to(device, non_blocking=True)
 
-    metadata = AttentionMetadata(
-        query_starts=query_starts.tolist(),
-        context_lens=[s.end for s in ordered],
-        block_tables=to_device(tables),
-        slot_mapping=to_device(slots),
-        num_decodes=sum(s.num_tokens == 1 for s in ordered),
+def pad_decodes(
+    arrays: BatchArrays[np.ndarray], num_rows: int, table_width: int, null_block: int, block_size: int
+) -> BatchArrays[np.ndarray]:
+    """A batch of decodes with rows added up to `num_rows`, and tables `table_width` blocks wide.
+
+    An added row computes token 0 at position 0 of a context of one token, in the null block: it may be
+    written to, and nobody reads what comes of it.
+    """
+    present = len(arrays.context_lens)
+
+    def pad(array: np.ndarray, value: int) -> np.ndarray:
+        return np.pad(array, (0, num_rows - present), constant_values=value)
+
+    tables = np.full((num_rows, table_width), null_block, dtype=np.int32)
+    tables[:present, : arrays.block_tables.shape[1]] = arrays.block_tables
+    return BatchArrays(
+        token_ids=pad(arrays.token_ids, 0),
+        previous_rows=pad(arrays.previous_rows, -1),
+        positions=pad(arrays.positions, 0),
+        slots=pad(arrays.slots, null_block * block_size),
+        query_starts=np.arange(num_rows + 1, dtype=np.int32),
+        context_lens=pad(arrays.context_lens, 1),
+        block_tables=tables,
+        logit_rows=np.arange(num_rows, dtype=np.int32),
+    )
+
+
+def pack(arrays: BatchArrays[np.ndarray]) -> np.ndarray:
+    """All of them in one piece of memory, so that one copy brings them to the device."""
+    return np.concatenate([array.ravel() for array in arrays])
+
+
+def unpack(flat: Tensor, like: BatchArrays[np.ndarray]) -> BatchArrays[Tensor]:
+    """Views of the packed piece, with the shapes of `like`."""
+    parts = flat.split([array.size for array in like])
+    return BatchArrays(*(part.view(array.shape) for part, array in zip(parts, like)))
+
+
+@dataclass(frozen=True, slots=True)
+class BatchTensors:
+    """One step's inputs on the device."""
+
+    token_ids: Tensor
+    """[T]"""
+    positions: Tensor
+    """[T]"""
+    metadata: AttentionMetadata
+    logit_rows: Tensor
+    """[R]"""
+
+
+def upload(batch: HostBatch, device: torch.device, previous_tokens: Tensor | None) -> BatchTensors:
+    """Bring a batch to the device with one copy.
+
+    Args:
+        previous_tokens: [R of the step before] what it sampled, on the device.
+    """
+    arrays = unpack(to_device(pack(batch.arrays), device), batch.arrays)
+    token_ids = arrays.token_ids
+    if batch.has_pending:
+        token_ids = fill_in(token_ids, arrays.previous_rows, previous_tokens)
+    host = batch.arrays
+    return BatchTensors(
+        token_ids=token_ids,
+        positions=arrays.positions,
+        metadata=make_metadata(
+            arrays, host.query_starts.tolist(), host.context_lens.tolist(), batch.num_decodes, batch.block_size
+        ),
+        logit_rows=arrays.logit_rows,
+    )
+
+
+def make_metadata(
+    arrays: BatchArrays[Tensor], query_starts: list[int], context_lens: list[int], num_decodes: int, block_size: int
+) -> AttentionMetadata:
+    """What attention needs to know of a batch."""
+    return AttentionMetadata(
+        query_starts=query_starts,
+        context_lens=context_lens,
+        query_starts_tensor=arrays.query_starts,
+        context_lens_tensor=arrays.context_lens,
+        block_tables=arrays.block_tables,
+        slot_mapping=arrays.slots.long(),  # PyTorch scatters by int64 only
+        num_decodes=num_decodes,
         block_size=block_size,
     )
-    return BatchTensors(
-        token_ids=to_device(token_ids),
-        positions=to_device(positions),
-        metadata=metadata,
-        logit_rows=to_device(query_starts[1:][sampling] - 1),
-        sampling_requests=[ordered[b].request for b in sampling],
-    )
+
+
+def fill_in(token_ids: Tensor, previous_rows: Tensor, previous_tokens: Tensor) -> Tensor:
+    """Token ids [T], those that the step before sampled filled in on the device."""
+    newest = previous_tokens[previous_rows.clamp(min=0)].to(token_ids.dtype)
+    # A row that could not be sampled is -1. Its request ends as soon as that is seen; until then, any token will do.
+    return torch.where(previous_rows >= 0, newest.clamp(min=0), token_ids)

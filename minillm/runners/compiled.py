@@ -15,15 +15,24 @@ import time
 import setuptools  # noqa: F401  torch.compile needs it, and on Python 3.11 it must come before distutils
 import torch
 import torch._inductor.config as inductor_config
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from minillm.attention.base import blocks_for, write_kv
+from minillm.attention.base import AttentionBackend, blocks_for, write_kv
 from minillm.attention.sdpa import DecodeGroup
 from minillm.models.decoder import Decoder, RMSNorm
 from minillm.models.linear import Linear, PackedLinear
+from minillm.models.ops import Ops
 from minillm.models.storage import cache_home, say
-from minillm.runners.batch_tensors import BatchTensors
+from minillm.runners.batch_tensors import (
+    NO_ROWS,
+    BatchArrays,
+    HostBatch,
+    fill_in,
+    make_metadata,
+    pack,
+    pad_decodes,
+    unpack,
+)
 from minillm.runners.kv_pool import KVPool
 
 logger = logging.getLogger(__name__)
@@ -40,20 +49,11 @@ INDUCTOR_OPTIONS = {
 }
 
 
-def paged_decode(
-    query: Tensor,
-    kv: Tensor,
-    kv_cache: Tensor,
-    slot_mapping: Tensor,
-    block_tables: Tensor,
-    context_lens: Tensor,
-    scale: float,
-) -> Tensor:
+def paged_decode(query: Tensor, kv_cache: Tensor, block_tables: Tensor, context_lens: Tensor, scale: float) -> Tensor:
     """Attention of n decodes, as one operation that the compiler does not look into.
 
     Inside it contexts have any length; outside, every shape is fixed.
     """
-    write_kv(kv, kv_cache, slot_mapping)
     n, longest = len(context_lens), int(context_lens.max())
     pages = block_tables[:, : blocks_for(longest, kv_cache.shape[1])].reshape(-1)
     mask = None if n == 1 else (torch.arange(longest) < context_lens[:, None])[:, None, None]
@@ -62,11 +62,17 @@ def paged_decode(
 
 
 OPERATIONS = torch.library.Library("minillm", "DEF")
+OPERATIONS.define("write_kv(Tensor kv, Tensor(a!) kv_cache, Tensor slot_mapping) -> ()")
 OPERATIONS.define(
-    "paged_decode(Tensor query, Tensor kv, Tensor(a!) kv_cache, Tensor slot_mapping, Tensor block_tables, "
-    "Tensor context_lens, float scale) -> Tensor"
+    "paged_decode(Tensor query, Tensor kv_cache, Tensor block_tables, Tensor context_lens, float scale) -> Tensor"
 )
+OPERATIONS.impl("write_kv", write_kv, "CPU")
 OPERATIONS.impl("paged_decode", paged_decode, "CPU")
+
+
+@torch.library.register_fake("minillm::write_kv", lib=OPERATIONS)
+def _(kv: Tensor, kv_cache: Tensor, slot_mapping: Tensor) -> None:
+    return None
 
 
 @torch.library.register_fake("minillm::paged_decode", lib=OPERATIONS)
@@ -74,26 +80,36 @@ def _(query: Tensor, *_: object) -> Tensor:
     return torch.empty(query.shape, dtype=query.dtype)
 
 
+class OpaqueOps(Ops):
+    """The small operations, for the compiler to fuse; but it does not look into the cache."""
+
+    def write(self, kv: Tensor, kv_cache: Tensor, slot_mapping: Tensor) -> None:
+        torch.ops.minillm.write_kv(kv, kv_cache, slot_mapping)
+
+
+class OpaqueAttention(AttentionBackend):
+    """`paged_decode` as a backend."""
+
+    def attend(self, query: Tensor, kv_cache: Tensor, scale: float) -> Tensor:
+        metadata = self.metadata
+        return torch.ops.minillm.paged_decode(
+            query, kv_cache, metadata.block_tables, metadata.context_lens_tensor, scale
+        )
+
+
 class DecodeStep(nn.Module):
     """What is compiled: a decoder over n decodes, with tensors only for arguments."""
 
-    def __init__(self, decoder: Decoder) -> None:
+    def __init__(self, decoder: Decoder, block_size: int) -> None:
         super().__init__()
         self.decoder = decoder
+        self.block_size = block_size
 
-    def forward(
-        self,
-        token_ids: Tensor,
-        positions: Tensor,
-        slot_mapping: Tensor,
-        block_tables: Tensor,
-        context_lens: Tensor,
-        kv_caches: list[Tensor],
-    ) -> Tensor:
-        def attend(query: Tensor, kv: Tensor, kv_cache: Tensor, scale: float) -> Tensor:
-            return torch.ops.minillm.paged_decode(query, kv, kv_cache, slot_mapping, block_tables, context_lens, scale)
-
-        return self.decoder(token_ids, positions, kv_caches, attend)
+    def forward(self, arrays: tuple[Tensor, ...], kv_caches: list[Tensor]) -> Tensor:
+        """Logits [n, V]. `arrays` are the BatchArrays of n decodes."""
+        batch = BatchArrays(*arrays)
+        metadata = make_metadata(batch, [], [], len(batch.context_lens), self.block_size)
+        return self.decoder(batch.token_ids, batch.positions, kv_caches, OpaqueAttention(metadata), OpaqueOps())
 
 
 class CompiledDecode:
@@ -131,41 +147,31 @@ class CompiledDecode:
                 )
                 break
 
-    def __call__(self, tensors: BatchTensors) -> Tensor | None:
-        """Logits [R, V] of a batch of decodes; None if no bucket fits, or something else is in the batch."""
-        metadata = tensors.metadata
-        n = len(metadata.context_lens)
+    def __call__(self, batch: HostBatch, previous_tokens: Tensor | None) -> Tensor | None:
+        """Logits [R, V] of a batch of decodes; None if no bucket fits, or something else is in the batch.
+
+        Args:
+            previous_tokens: what the step before sampled.
+        """
+        n = batch.num_sequences
         bucket = next((bucket for bucket in self.steps if bucket >= n), None)
-        if bucket is None or metadata.num_decodes < n:
+        if bucket is None or batch.num_decodes < n or len(batch.requests) < n:
             return None
-        padding = bucket - n
-        tables = metadata.block_tables
-        null_slot = self.kv_pool.null_block * self.block_size
-        logits = self.steps[bucket](
-            F.pad(tensors.token_ids, (0, padding)),
-            F.pad(tensors.positions, (0, padding)),
-            F.pad(metadata.slot_mapping, (0, padding), value=null_slot),
-            F.pad(tables, (0, self.max_blocks - tables.shape[1], 0, padding), value=self.kv_pool.null_block),
-            F.pad(torch.tensor(metadata.context_lens), (0, padding), value=1),
-            self.kv_pool.layers,
-        )
-        return logits[tensors.logit_rows]
+        arrays = pad_decodes(batch.arrays, bucket, self.max_blocks, self.kv_pool.null_block, self.block_size)
+        tensors = unpack(torch.from_numpy(pack(arrays)), arrays)
+        if batch.has_pending:
+            tensors = tensors._replace(token_ids=fill_in(tensors.token_ids, tensors.previous_rows, previous_tokens))
+        return self.steps[bucket](tuple(tensors), self.kv_pool.layers)[:n]
 
     @torch.inference_mode()
     def _compile(self, decoder: Decoder, bucket: int) -> nn.Module:
         say(f"compiling the decode step for batch {bucket}: up to a minute, less the next time")
         start = time.perf_counter()
-        step = torch.compile(DecodeStep(decoder), fullgraph=True, dynamic=False)
-        null_block = self.kv_pool.null_block
+        step = torch.compile(DecodeStep(decoder, self.block_size), fullgraph=True, dynamic=False)
+        like = pad_decodes(NO_ROWS, bucket, self.max_blocks, self.kv_pool.null_block, self.block_size)
         with inductor_config.patch(INDUCTOR_OPTIONS):
-            step(  # the first call compiles; it writes to the null block only
-                torch.zeros(bucket, dtype=torch.int64),
-                torch.zeros(bucket, dtype=torch.int64),
-                torch.full((bucket,), null_block * self.block_size),
-                torch.full((bucket, self.max_blocks), null_block),
-                torch.ones(bucket, dtype=torch.int64),
-                self.kv_pool.layers,
-            )
+            # The first call compiles; every row is padding, so it writes to the null block only.
+            step(tuple(unpack(torch.from_numpy(pack(like)), like)), self.kv_pool.layers)
         say(f"compiled for batch {bucket} in {time.perf_counter() - start:.0f} s")
         return step
 

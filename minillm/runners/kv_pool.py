@@ -78,13 +78,15 @@ def zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> T
     return torch.from_numpy(integers).view(dtype)
 
 
-def size_kv_pool(config: EngineConfig, model_config: ModelConfig, dtype: torch.dtype, device: torch.device) -> int:
+def size_kv_pool(
+    config: EngineConfig, model_config: ModelConfig, block_size: int, dtype: torch.dtype, device: torch.device
+) -> int:
     """Blocks in the KV pool: as configured, else a default that fits the machine.
 
     Raises:
         ConfigError: it does not fit the memory, or holds no block.
     """
-    block_bytes = model_config.kv_bytes_per_token(dtype.itemsize) * config.block_size
+    block_bytes = model_config.kv_bytes_per_token(dtype.itemsize) * block_size
     free_bytes = _free_bytes(device)
     if config.num_kv_blocks is not None:
         num_blocks = config.num_kv_blocks
@@ -95,7 +97,7 @@ def size_kv_pool(config: EngineConfig, model_config: ModelConfig, dtype: torch.d
         budget = min(DEFAULT_CPU_BYTES, share) if device.type == "cpu" else share
         longest = config.max_model_len or model_config.max_position_embeddings
         # More than every seat at full length could never be used.
-        num_blocks = min(int(budget // block_bytes), config.max_num_seqs * blocks_for(longest, config.block_size))
+        num_blocks = min(int(budget // block_bytes), config.max_num_seqs * blocks_for(longest, block_size))
     if num_blocks < 1:
         raise ConfigError(
             f"the KV pool has no room for one block of {block_bytes / 1e6:.1f} MB: raise kv_cache_memory_gb, "
@@ -105,7 +107,7 @@ def size_kv_pool(config: EngineConfig, model_config: ModelConfig, dtype: torch.d
     return num_blocks
 
 
-def size_swap_pool(config: EngineConfig, model_config: ModelConfig, dtype: torch.dtype) -> int:
+def size_swap_pool(config: EngineConfig, model_config: ModelConfig, block_size: int, dtype: torch.dtype) -> int:
     """Blocks of swap space on the host: none unless preemption="swap".
 
     Raises:
@@ -113,7 +115,7 @@ def size_swap_pool(config: EngineConfig, model_config: ModelConfig, dtype: torch
     """
     if config.preemption != "swap":
         return 0
-    block_bytes = model_config.kv_bytes_per_token(dtype.itemsize) * config.block_size
+    block_bytes = model_config.kv_bytes_per_token(dtype.itemsize) * block_size
     num_blocks = int(config.swap_space_gb * 1e9 // block_bytes)
     if num_blocks < 1:
         raise ConfigError(f"swap_space_gb holds no block of {block_bytes / 1e6:.1f} MB: raise it")

@@ -1,17 +1,23 @@
 """TorchRunner: executes steps on a real model, on a CPU or a GPU."""
 
+from collections.abc import Callable
+
 import torch
+from torch import Tensor
 
 from minillm.attention.select import select_backend
 from minillm.clock import Clock
 from minillm.config import EngineConfig
 from minillm.errors import ConfigError
 from minillm.models.loader import LoadedModel
+from minillm.models.select_ops import select_ops
+from minillm.request import Request
 from minillm.runners.base import StepOutput
-from minillm.runners.batch_tensors import BatchTensors, build_batch
+from minillm.runners.batch_tensors import HostBatch, lay_out, upload
 from minillm.runners.compiled import CompiledDecode
+from minillm.runners.cuda_graphs import CudaGraph, Graph, GraphedDecode
 from minillm.runners.kv_pool import KVPool, size_kv_pool, size_swap_pool
-from minillm.sampling import Sampler
+from minillm.sampling import SampleInFlight, Sampler
 from minillm.scheduling.batch import ScheduledBatch
 
 
@@ -20,72 +26,149 @@ class TorchRunner:
 
     Args:
         model: weights; engines may share them.
-        config: reads the fields on KV memory, swap space, attention backend and compilation.
+        config: reads the fields on KV memory, swap space, attention backend, kernels, graphs and compilation.
         clock: the engine's.
+        make_graph: how decode steps are recorded and replayed; None = by CUDA graphs, where there is CUDA.
     Raises:
-        ConfigError: the KV pool or the swap space does not fit the memory, or compile=True on a GPU.
+        ConfigError: the KV pool or the swap space does not fit the memory, the attention backend cannot
+            run here, or compile=True on a GPU.
 
-    It keeps nothing about requests between steps, so a step that fails leaves nothing to clean up.
+    All it keeps about requests is what the last step sampled, so a step that fails leaves nothing to clean up.
     """
 
-    def __init__(self, model: LoadedModel, config: EngineConfig, clock: Clock) -> None:
+    def __init__(
+        self, model: LoadedModel, config: EngineConfig, clock: Clock, make_graph: Callable[[], Graph] | None = None
+    ) -> None:
         self.model = model
         self.clock = clock
-        self.block_size = config.block_size
-        self.num_kv_blocks = size_kv_pool(config, model.model_config, model.dtype, model.device)
-        self.num_host_blocks = size_swap_pool(config, model.model_config, model.dtype)
+        self.device = model.device
+        self.runs_beside_python = model.device.type == "cuda"
+        self.attention = select_backend(config.attention_backend, model.device, config.block_size)
+        self.ops = select_ops(config.fused_kernels, model.device)
+        self.block_size = config.block_size or self.attention.block_size
+        shape = (model.model_config, self.block_size, model.dtype)
+        self.num_kv_blocks = size_kv_pool(config, *shape, model.device)
+        self.num_host_blocks = size_swap_pool(config, *shape)
         self.kv_pool = KVPool(
-            model.model_config, self.num_kv_blocks, self.num_host_blocks, config.block_size, model.dtype, model.device
+            model.model_config, self.num_kv_blocks, self.num_host_blocks, self.block_size, model.dtype, model.device
         )
-        self.attention = select_backend(config.attention_backend)
         self.sampler = Sampler()
-        self.compiled: CompiledDecode | None = None
-        if config.compile:
-            if model.device.type != "cpu":
-                raise ConfigError('compile=True compiles for a CPU: set compile=False, or device="cpu"')
-            longest = config.max_model_len or model.model_config.max_position_embeddings
-            max_context = min(longest, self.num_kv_blocks * config.block_size)
-            self.compiled = CompiledDecode(
-                model.decoder, self.kv_pool, config.block_size, max_context, config.max_num_seqs
-            )
+        self.fast_decode = self._prepare_decode(config, make_graph)
+        self._previous_tokens: Tensor | None = None
+        """[R] what the last step sampled, on the device: the next one may need it before the host sees it."""
+        self._previous_rows: dict[Request, int] = {}
+
+    def execute(self, batch: ScheduledBatch) -> StepOutput:
+        """Launch one step and wait for it."""
+        return self.launch(batch).wait()
 
     @torch.inference_mode()
-    def execute(self, batch: ScheduledBatch) -> StepOutput:
+    def launch(self, batch: ScheduledBatch) -> "TorchStep":
         """Copy swapped blocks, compute the step's tokens, sample. See :class:`minillm.runners.base.Runner`."""
         start = self.clock.now()
+        self.swap(batch)
+        laid_out = lay_out(batch.requests, self.block_size, self.kv_pool.null_block, self._previous_rows)
+        built = self.clock.now()
+        logits = self._forward(laid_out)
+        forward_done = Moment(self.clock, self.device)
+        samples = self.sampler.launch(logits, laid_out.requests)
+        self._previous_tokens = samples.token_ids
+        self._previous_rows = {request: row for row, request in enumerate(laid_out.requests)}
+        return TorchStep(self, batch, laid_out.requests, (start, built), forward_done, samples)
+
+    def swap(self, batch: ScheduledBatch) -> None:
+        """Copy the batch's swapped blocks."""
         self.kv_pool.swap_out(batch.swap_out)
         self.kv_pool.swap_in(batch.swap_in)
-        if not batch.requests:
-            return StepOutput(tokens={}, forward_end=self.clock.now(), stages={"build": self.clock.now() - start})
-        tensors = build_batch(batch.requests, self.block_size, self.kv_pool.null_block, self.model.device)
-        self._synchronize()
-        built = self.clock.now()
 
-        logits = self._forward(tensors)
-        self._synchronize()
-        forward_end = self.clock.now()
+    def _forward(self, batch: HostBatch) -> Tensor:
+        """Logits [R, V] of the rows that sample."""
+        if self.fast_decode is not None and (logits := self.fast_decode(batch, self._previous_tokens)) is not None:
+            return logits
+        tensors = upload(batch, self.device, self._previous_tokens)
+        attention = self.attention(tensors.metadata)
+        return self.model.decoder(
+            tensors.token_ids, tensors.positions, self.kv_pool.layers, attention, self.ops, tensors.logit_rows
+        )
 
-        sampled = self.sampler(logits, tensors.sampling_requests)
-        for scheduled in batch.requests:
+    def _prepare_decode(
+        self, config: EngineConfig, make_graph: Callable[[], Graph] | None
+    ) -> CompiledDecode | GraphedDecode | None:
+        """The special way of steps that decode only, if one is configured."""
+        longest = config.max_model_len or self.model.model_config.max_position_embeddings
+        max_context = min(longest, self.num_kv_blocks * self.block_size)
+        if config.compile:
+            if self.device.type != "cpu":
+                raise ConfigError('compile=True compiles for a CPU: set compile=False, or device="cpu"')
+            return CompiledDecode(self.model.decoder, self.kv_pool, self.block_size, max_context, config.max_num_seqs)
+        if make_graph is None and self.device.type == "cuda":
+            pool = torch.cuda.graph_pool_handle()
+            make_graph = lambda: CudaGraph(pool)  # noqa: E731
+        if make_graph is None or not config.cuda_graphs or not self.attention.capturable:
+            return None
+        return GraphedDecode(
+            self.model.decoder,
+            self.ops,
+            self.attention,
+            self.kv_pool,
+            self.block_size,
+            max_context,
+            config.max_num_seqs,
+            make_graph,
+        )
+
+
+class TorchStep:
+    """A step that has begun; a GPU may still be at it."""
+
+    def __init__(
+        self,
+        runner: TorchRunner,
+        batch: ScheduledBatch,
+        requests: list[Request],
+        began: tuple[float, float],
+        forward_done: "Moment",
+        samples: SampleInFlight,
+    ) -> None:
+        self.runner = runner
+        self.batch = batch
+        self.requests = requests
+        self.began = began
+        self.forward_done = forward_done
+        self.samples = samples
+
+    def wait(self) -> StepOutput:
+        """Wait for the device, and gather what it gives."""
+        start, built = self.began
+        forward_end = self.forward_done.wait()
+        sampled = self.samples.wait()
+        for scheduled in self.batch.requests:
             if scheduled.request.request_id in sampled.errors:
-                self.kv_pool.make_finite(list(scheduled.block_ids))
-        ids = [request.request_id for request in tensors.sampling_requests]
+                self.runner.kv_pool.make_finite(list(scheduled.block_ids))
+        ids = [request.request_id for request in self.requests]
+        end = self.runner.clock.now()
         return StepOutput(
             tokens={i: [token] for i, token in zip(ids, sampled.token_ids) if token is not None},
             forward_end=forward_end,
-            stages={"build": built - start, "forward": forward_end - built, "sample": self.clock.now() - forward_end},
+            stages={"build": built - start, "forward": forward_end - built, "sample": end - forward_end},
             logprobs={i: [logprob] for i, logprob in zip(ids, sampled.logprobs) if logprob is not None},
             errors=sampled.errors,
         )
 
-    def _forward(self, tensors: BatchTensors) -> torch.Tensor:
-        """Logits [R, V] of the rows that sample."""
-        if self.compiled is not None and (logits := self.compiled(tensors)) is not None:
-            return logits
-        attend = self.attention(tensors.metadata)
-        return self.model.decoder(tensors.token_ids, tensors.positions, self.kv_pool.layers, attend, tensors.logit_rows)
 
-    def _synchronize(self) -> None:
-        """A GPU works behind the clock's back: wait for it before looking at the clock."""
-        if self.model.device.type == "cuda":
-            torch.cuda.synchronize(self.model.device)
+class Moment:
+    """A point in the device's work, and when it got there. A GPU works behind the clock's back."""
+
+    def __init__(self, clock: Clock, device: torch.device) -> None:
+        self.clock = clock
+        self.event = torch.cuda.Event() if device.type == "cuda" else None
+        if self.event is not None:
+            self.event.record()
+        self.time = clock.now()
+
+    def wait(self) -> float:
+        """Wait for it. Returns when it was reached, or on a GPU when that was seen; clock seconds."""
+        if self.event is None:
+            return self.time
+        self.event.synchronize()
+        return self.clock.now()

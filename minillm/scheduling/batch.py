@@ -19,15 +19,13 @@ class ScheduledRequest:
     block_ids: Sequence[int]
     """Its block table: position p lives in block block_ids[p // block_size]. Append-only."""
 
+    samples: bool
+    """True when the step catches up with everything it has: its last row yields the next token."""
+
     @property
     def end(self) -> int:
         """Context length after the step, tokens."""
         return self.start + self.num_tokens
-
-    @property
-    def samples(self) -> bool:
-        """True when the step catches up with everything it has: its last row yields the next token."""
-        return self.end == self.request.num_tokens
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,6 +53,7 @@ class Scheduler:
             enable_prefix_caching=config.enable_prefix_caching,
             reserve_tokens=context_limit if config.kv_reservation == "max_len" else 0,
         )
+        self.context_limit = context_limit
         self.swap = SwapSpace(num_host_blocks)
         self.waiting = make_waiting_queue(config)
         self.running: list[Request] = []
@@ -159,17 +160,27 @@ class Scheduler:
     def _tokens_for(self, request: Request, start: int, step: Step) -> int:
         """How many of its missing tokens a request gets in this step; 0 = not this time."""
         missing = request.num_tokens - start
+        if request.num_pending_tokens and self._must_wait(request):
+            return 0
         if missing == 1 or self.config.enable_chunked_prefill:
             return min(missing, self._chunk, step.budget)
         # Without chunking it is all or nothing; a prompt over the whole budget gets a step to itself.
         return missing if missing <= step.budget or step.num_prefills == 0 else 0
 
+    def _must_wait(self, request: Request) -> bool:
+        """Whether a request's pending token has to be seen before anything is computed after it."""
+        num_output = request.num_output_tokens + request.num_pending_tokens
+        is_last = num_output >= request.params.max_tokens or request.num_tokens >= self.context_limit
+        return is_last or request.needs_history
+
     def _schedule(self, request: Request, num_tokens: int, step: Step) -> None:
         start = request.num_computed_tokens
-        step.requests.append(ScheduledRequest(request, start, num_tokens, self.kv.block_ids(request)))
+        samples = start + num_tokens == request.num_tokens
+        step.requests.append(ScheduledRequest(request, start, num_tokens, self.kv.block_ids(request), samples))
         step.budget = max(step.budget - num_tokens, 0)
         step.num_prefills += num_tokens > 1
         request.num_computed_tokens += num_tokens
+        request.num_pending_tokens += samples
 
     def _victim(self, step: Step) -> Request:
         """The running request to preempt: the last one that is not in this step yet."""

@@ -14,6 +14,7 @@ from minillm.config import EngineConfig
 from minillm.errors import ConfigError, CorruptCheckpointError, UnsupportedArchitectureError
 from minillm.models.config import ModelConfig
 from minillm.models.loader import LoadedModel, load_model
+from minillm.models.ops import Ops
 from minillm.runners.kv_pool import KVPool
 
 BLOCK_SIZE = 4
@@ -54,14 +55,20 @@ class Cache:
         shuffled = torch.randperm(16 * num_sequences, generator=torch.Generator().manual_seed(3))
         self.tables = shuffled.view(num_sequences, 16)
 
-    def step(self, spans: list[tuple[list[int], int]], backend: str) -> torch.Tensor:
-        """Logits of every new token. A span is (tokens of sequence b so far, how many are computed)."""
+    def step(
+        self, spans: list[tuple[list[int], int]], backend: str, logit_rows: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Logits of every new token (or of some rows). A span is (tokens of sequence b so far, how many are computed)."""
         num_tokens = [len(tokens) - start for tokens, start in spans]
         positions = torch.cat([torch.arange(start, len(tokens)) for tokens, start in spans])
         owner = torch.arange(len(spans)).repeat_interleave(torch.tensor(num_tokens))
+        query_starts = [sum(num_tokens[:b]) for b in range(len(spans) + 1)]
+        context_lens = [len(tokens) for tokens, _ in spans]
         metadata = AttentionMetadata(
-            query_starts=[sum(num_tokens[:b]) for b in range(len(spans) + 1)],
-            context_lens=[len(tokens) for tokens, _ in spans],
+            query_starts=query_starts,
+            context_lens=context_lens,
+            query_starts_tensor=torch.tensor(query_starts, dtype=torch.int32),
+            context_lens_tensor=torch.tensor(context_lens, dtype=torch.int32),
             block_tables=self.tables[: len(spans)],
             slot_mapping=self.tables[owner, positions // BLOCK_SIZE] * BLOCK_SIZE + positions % BLOCK_SIZE,
             num_decodes=sum(n == 1 for n in num_tokens),
@@ -69,7 +76,8 @@ class Cache:
         )
         token_ids = torch.tensor([token for tokens, start in spans for token in tokens[start:]])
         with torch.inference_mode():
-            return self.model.decoder(token_ids, positions, self.pool.layers, select_backend(backend)(metadata))
+            attention = select_backend(backend, self.model.device)(metadata)
+            return self.model.decoder(token_ids, positions, self.pool.layers, attention, Ops(), logit_rows)
 
 
 def reference(hf: Any, tokens: list[int]) -> torch.Tensor:
@@ -144,19 +152,9 @@ def test_old_config_style_means_the_same(tmp_path: Path) -> None:
 
 def test_logits_only_of_the_rows_asked_for(tmp_path: Path) -> None:
     make_checkpoint(tmp_path)
-    model, tokens = load(tmp_path), tokens_of(6)
-    cache = Cache(model)
+    cache, tokens = Cache(load(tmp_path)), tokens_of(6)
     every = cache.step([(tokens, 0)], "sdpa")
-    metadata = AttentionMetadata([0, 6], [6], cache.tables, cache.tables[0, :2].repeat_interleave(4)[:6] * 4, 0, 4)
-    metadata.slot_mapping.add_(torch.arange(6) % 4)
-    with torch.inference_mode():
-        two = model.decoder(
-            torch.tensor(tokens),
-            torch.arange(6),
-            cache.pool.layers,
-            select_backend("sdpa")(metadata),
-            torch.tensor([5, 1]),
-        )
+    two = cache.step([(tokens, 0)], "sdpa", torch.tensor([5, 1]))
     assert torch.allclose(two, every[[5, 1]], atol=1e-5)
 
 

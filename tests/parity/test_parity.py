@@ -145,7 +145,7 @@ def test_long_prompt_on_the_whole_model(whole_model: Any) -> None:
 def test_compiled_decode(four_layers: Any, batching: str) -> None:
     """Alone every decode is in the smallest bucket; with up to 8 at once all buckets have their turn."""
     engine = four_layers.engine(compile=True, batching=batching, max_num_seqs=8, num_kv_blocks=256)
-    assert list(engine.runner.compiled.steps) == [1, 2, 4, 8], "something was not compiled"
+    assert list(engine.runner.fast_decode.steps) == [1, 2, 4, 8], "something was not compiled"
     outputs = four_layers.serve(engine, four_layers.short_names, interleaved=True)
     assert four_layers.assert_identical(outputs, four_layers.short_names) <= MOST_TIES
 

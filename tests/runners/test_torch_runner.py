@@ -39,8 +39,10 @@ def batch_of(*scheduled: tuple[Request, int, list[int]], **copies: tuple[BlockCo
     """Parts are (request, tokens to compute, its blocks); what they computed before is kept in the request."""
     parts = []
     for request, num_tokens, blocks in scheduled:
-        parts.append(ScheduledRequest(request, request.num_computed_tokens, num_tokens, blocks))
+        start = request.num_computed_tokens
         request.num_computed_tokens += num_tokens
+        samples = request.num_computed_tokens == request.num_tokens
+        parts.append(ScheduledRequest(request, start, num_tokens, blocks, samples))
     return ScheduledBatch(0, tuple(parts), **copies)
 
 
@@ -95,11 +97,11 @@ def test_swapped_out_and_back_in_elsewhere(model: LoadedModel) -> None:
     assert a.output_token_ids == hf_greedy(model.name, a.prompt_token_ids, 2)
 
 
-def test_copies_alone_are_a_step(model: LoadedModel) -> None:
+def test_copies_alone(model: LoadedModel) -> None:
     runner = make_runner(model, preemption="swap", swap_space_gb=0.001)
     runner.kv_pool.layers[1][2] = 5.0
-    output = runner.execute(ScheduledBatch(0, (), swap_out=(BlockCopy(2, 1),)))
-    assert output.tokens == {} and (runner.kv_pool.host_layers[1][1] == 5.0).all()
+    runner.swap(ScheduledBatch(0, (), swap_out=(BlockCopy(2, 1),)))
+    assert (runner.kv_pool.host_layers[1][1] == 5.0).all()
 
 
 def test_stages_and_logprobs(model: LoadedModel) -> None:
@@ -177,7 +179,7 @@ def test_default_pool_leaves_room_on_a_small_machine(model: LoadedModel, monkeyp
     monkeypatch.setattr(kv_pool, "_free_bytes", lambda device: 3_000_000)
     large = replace(model.model_config, max_position_embeddings=100_000)
     config = EngineConfig(model="any", block_size=4)
-    num_blocks = kv_pool.size_kv_pool(config, large, torch.float32, torch.device("cpu"))
+    num_blocks = kv_pool.size_kv_pool(config, large, 4, torch.float32, torch.device("cpu"))
     assert 0 < num_blocks * 2048 < 3_000_000
 
 
@@ -194,8 +196,8 @@ def test_compiled_decode_matches_hugging_face(model: LoadedModel, monkeypatch: p
     monkeypatch.setattr(compiled, "BUCKETS", (2,))
     runner = make_runner(model, compile=True, max_model_len=64)
     calls = []
-    step = runner.compiled.steps[2]
-    runner.compiled.steps[2] = lambda *args: calls.append(1) or step(*args)
+    step = runner.fast_decode.steps[2]
+    runner.fast_decode.steps[2] = lambda *args: calls.append(1) or step(*args)
     a, b = make_request("a", tokens(9)), make_request("b", tokens(21, seed=1))
     blocks_a, blocks_b = [3, 30, 7, 11, 12], [5, 2, 31, 9, 1, 0, 8, 6]
     take(runner.execute(batch_of((a, 9, blocks_a))), a)

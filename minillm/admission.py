@@ -1,0 +1,69 @@
+"""At the front door: which requests can be served at all, and which may wait.
+
+What is refused here has cost nothing yet. A request that could never fit would otherwise get stuck,
+and a queue without a limit turns overload into waiting that nobody sees the end of.
+"""
+
+from minillm.config import EngineConfig
+from minillm.errors import ConfigError, PromptTooLongError, QueueFullError
+from minillm.models.config import ModelConfig
+
+
+class Admission:
+    """The limits of one engine.
+
+    Args:
+        model_config: None for an engine without a model; then config.max_model_len must be set.
+    Raises:
+        ConfigError: max_model_len is missing, or more than the model's positions.
+    """
+
+    def __init__(self, config: EngineConfig, model_config: ModelConfig | None, num_kv_blocks: int) -> None:
+        self.config = config
+        self.num_kv_blocks = num_kv_blocks
+        self.max_model_len = max_model_len(config, model_config)
+        self.context_limit = min(self.max_model_len, num_kv_blocks * config.block_size)
+        """Most tokens one request may have. A KV pool smaller than the window lowers it: a request that
+        could never fit is refused or ended, it never gets stuck."""
+
+    def check(self, num_prompt_tokens: int, num_sequences: int, num_waiting: int) -> None:
+        """Let a request in, or say why not.
+
+        Raises:
+            PromptTooLongError: its prompt can never be served.
+            QueueFullError: the queue has no room for its sequences.
+        """
+        self._check_length(num_prompt_tokens)
+        limit = self.config.max_queue_len
+        if limit is not None and num_sequences > limit:
+            raise QueueFullError(f"n={num_sequences} can never fit max_queue_len={limit}: lower n or raise the limit")
+        if limit is not None and num_waiting + num_sequences > limit:
+            raise QueueFullError(f"{num_waiting} requests wait and max_queue_len is {limit}: try later")
+
+    def _check_length(self, num_tokens: int) -> None:
+        limit = self.config.max_prompt_tokens
+        if limit is not None and num_tokens > limit:
+            raise PromptTooLongError(f"the prompt has {num_tokens} tokens and max_prompt_tokens is {limit}: shorten it")
+        if num_tokens >= self.context_limit:
+            cause = (
+                f"max_model_len is {self.max_model_len}"
+                if self.context_limit == self.max_model_len
+                else f"the KV pool has {self.num_kv_blocks} blocks of {self.config.block_size}"
+            )
+            raise PromptTooLongError(
+                f"the prompt has {num_tokens} tokens, and prompt and output together may have {self.context_limit} "
+                f"({cause}): shorten the prompt or raise the limit"
+            )
+
+
+def max_model_len(config: EngineConfig, model_config: ModelConfig | None) -> int:
+    """The context window: as configured, else the model's."""
+    wanted = config.max_model_len
+    if model_config is None:
+        if wanted is None:
+            raise ConfigError("an engine without a model needs max_model_len")
+        return wanted
+    longest = model_config.max_position_embeddings
+    if wanted is not None and wanted > longest:
+        raise ConfigError(f"max_model_len is {wanted}, but the model's positions end at {longest}")
+    return wanted or longest

@@ -1,0 +1,5 @@
+from minillm.attention.sdpa import SDPAAttention
+
+
+class TritonAttention(SDPAAttention):
+    device_types = ("cuda",)

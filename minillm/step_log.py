@@ -1,0 +1,87 @@
+"""The engine's diary: what each step did, and what it cost whom."""
+
+import itertools
+from collections import deque
+from dataclasses import dataclass
+
+from minillm.request import Request
+from minillm.runners.base import StepOutput
+from minillm.scheduling.batch import ScheduledBatch
+from minillm.scheduling.scheduler import Scheduler
+from minillm.timeline import StepRecord, StepShare
+
+STEP_HISTORY = 4096
+"""Step records kept by an engine."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepStart:
+    """What is written down when a step is launched, for its record. Clock seconds."""
+
+    start: float
+    scheduled: float
+    shares: tuple[StepShare, ...]
+    num_waiting: int
+    kv_blocks_used: int
+
+    @classmethod
+    def of(cls, batch: ScheduledBatch, scheduler: Scheduler, start: float, scheduled: float) -> "StepStart":
+        shares = tuple(
+            StepShare(s.request.request_id, s.num_tokens, s.num_tokens > 1 or s.start < s.request.num_prompt_tokens)
+            for s in batch.requests
+        )
+        return cls(start, scheduled, shares, len(scheduler.waiting), scheduler.kv.pool.num_used)
+
+
+class StepLog:
+    """Records of the last steps, and counters over all of them."""
+
+    def __init__(self, num_kv_blocks: int) -> None:
+        self.num_kv_blocks = num_kv_blocks
+        self.records: deque[StepRecord] = deque(maxlen=STEP_HISTORY)
+        self.num_recomputed_tokens = 0
+
+    def write(self, batch: ScheduledBatch, begun: StepStart, output: StepOutput, executed: float, end: float) -> None:
+        """Write a finished step down, and book its cost.
+
+        With asynchronous scheduling a step is launched while the one before it runs. Its record begins
+        where that one ended, so that records never overlap; what Python did before is hidden behind it.
+        """
+        start = max(begun.start, self.records[-1].end) if self.records else begun.start
+        seconds = {"schedule": begun.scheduled - begun.start, **output.stages}
+        record = StepRecord(
+            step_id=batch.step_id,
+            start=start,
+            end=end,
+            shares=begun.shares,
+            num_waiting=begun.num_waiting,
+            num_running=len(batch.requests),
+            kv_blocks_used=begun.kv_blocks_used,
+            kv_blocks_total=self.num_kv_blocks,
+            preempted=tuple(request.request_id for request in batch.preempted),
+            stages={**clip_stages(seconds, begun.start, start), "detokenize": end - executed},
+        )
+        self.records.append(record)
+        stalled = (end - start) * record.num_prefill_tokens / record.num_tokens
+        for scheduled, share in zip(batch.requests, begun.shares):
+            request = scheduled.request
+            if stalled and not share.is_prefill:
+                # The step's time is shared out by tokens: the others' prompt tokens made this one wait.
+                request.timeline.add_lost("stalled_by_prefill", stalled)
+            self.num_recomputed_tokens += max(min(scheduled.end, request.recompute_until) - scheduled.start, 0)
+            if scheduled.end >= request.recompute_until:
+                close_preemption(request, end)
+
+
+def clip_stages(stages: dict[str, float], begin: float, start: float) -> dict[str, float]:
+    """Seconds of each stage that lie after `start`, when the first begins at `begin` and each follows the last."""
+    borders = list(itertools.accumulate(stages.values(), initial=begin))
+    clipped = [max(border, start) for border in borders]
+    return {name: later - earlier for name, (earlier, later) in zip(stages, itertools.pairwise(clipped))}
+
+
+def close_preemption(request: Request, now: float) -> None:
+    """The request has caught up with where it was preempted, or ended: book the time that cost."""
+    if request.preempted_at is not None:
+        request.timeline.add_lost("preempted", now - request.preempted_at)
+        request.preempted_at = None

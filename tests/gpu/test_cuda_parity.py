@@ -1,0 +1,172 @@
+"""On a GPU: every attention backend and every shortcut against the CPU. `make gpu-check` runs these first."""
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from minillm import Engine, EngineConfig, SamplingParams
+from minillm.attention.select import survey
+from minillm.models.config import ModelConfig
+from minillm.models.decoder import Decoder
+from minillm.models.loader import LoadedModel, fill_randomly
+from minillm.models.ops import Ops
+from minillm.models.select_ops import select_ops
+from minillm.runners.torch_runner import TorchRunner
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+
+SHAPE = dict(
+    vocab_size=4096,
+    hidden_size=256,
+    intermediate_size=512,
+    num_hidden_layers=4,
+    num_attention_heads=6,
+    num_key_value_heads=2,
+    head_dim=64,
+    max_position_embeddings=1024,
+    tie_word_embeddings=False,
+)
+GREEDY = SamplingParams(temperature=0, max_tokens=48, ignore_eos=True)
+HALF_ONLY = ("fa3", "fa2", "torch_varlen")
+"""Kernels without float32."""
+
+
+def prompts() -> list[list[int]]:
+    generator = torch.Generator().manual_seed(1)
+    lengths = (1, 7, 16, 17, 31, 64, 100, 200, 333)
+    return [torch.randint(0, SHAPE["vocab_size"], (n,), generator=generator).tolist() for n in lengths]
+
+
+@pytest.fixture(scope="module", params=["Llama", "Qwen3"])
+def decoder(request: pytest.FixtureRequest) -> Decoder:
+    """Random weights in float32 on the CPU, wide enough apart that greedy tokens are no coin tosses."""
+    config = ModelConfig.from_hf({"architectures": [f"{request.param}ForCausalLM"], **SHAPE})
+    decoder = Decoder(config, torch.float32, torch.device("cpu"))
+    fill_randomly(decoder)
+    decoder.lm_head.weight.mul_(20)
+    return decoder.eval()
+
+
+def on_device(decoder: Decoder, dtype: torch.dtype, device: str) -> LoadedModel:
+    copy = Decoder(decoder.config, dtype, torch.device(device))
+    copy.load_state_dict(decoder.state_dict())
+    return LoadedModel("random", copy.eval(), None, frozenset(), decoder.config, dtype, torch.device(device))
+
+
+def generate(model: LoadedModel, **fields: Any) -> list[list[int]]:
+    """Everyone's output; requests arrive two steps apart, so that batches of all sizes come about."""
+    dtype = str(model.dtype).removeprefix("torch.")
+    config = EngineConfig(
+        dtype=dtype, device=model.device.type, num_kv_blocks=256, max_num_batched_tokens=128, **fields
+    )
+    engine = Engine(config, model)
+    waiting, outputs, step = list(enumerate(prompts())), {}, 0
+    while waiting or engine.has_unfinished:
+        if waiting and step % 2 == 0:
+            number, prompt = waiting.pop(0)
+            engine.add_request(prompt, GREEDY, request_id=str(number), stream=False)
+        outputs |= {output.request_id: output.token_ids for output in engine.step()}
+        step += 1
+    engine.check_integrity()
+    return [outputs[str(number)] for number in range(len(outputs))]
+
+
+@pytest.fixture(scope="module")
+def expected(decoder: Decoder) -> list[list[int]]:
+    return generate(on_device(decoder, torch.float32, "cpu"), attention_backend="eager")
+
+
+def backends() -> list[str]:
+    if not torch.cuda.is_available():
+        return ["none"]
+    return [choice.name for choice in survey(torch.device("cuda")) if not choice.missing]
+
+
+TOGGLES = list(itertools.product([False, True], repeat=3))
+
+
+@pytest.mark.parametrize("backend", backends())
+@pytest.mark.parametrize(("graphs", "ahead", "fused"), TOGGLES, ids=str)
+def test_float32_tokens_are_the_cpus(
+    decoder: Decoder, expected: list[list[int]], backend: str, graphs: bool, ahead: bool, fused: bool
+) -> None:
+    if backend in HALF_ONLY:
+        pytest.skip(f"{backend} has no float32")
+    model = on_device(decoder, torch.float32, "cuda")
+    toggles = dict(cuda_graphs=graphs, async_scheduling=ahead, fused_kernels=fused)
+    assert generate(model, attention_backend=backend, **toggles) == expected
+
+
+@pytest.mark.parametrize("backend", backends())
+@pytest.mark.parametrize(("graphs", "ahead", "fused"), [(False, False, False), (True, True, True)], ids=str)
+def test_bfloat16_tokens_do_not_depend_on_the_way_they_are_launched(
+    decoder: Decoder, backend: str, graphs: bool, ahead: bool, fused: bool
+) -> None:
+    """The first token of every prompt, where rounding has not yet led anywhere else."""
+    model = on_device(decoder, torch.bfloat16, "cuda")
+    toggles = dict(cuda_graphs=graphs, async_scheduling=ahead, fused_kernels=fused)
+    plain = dict(cuda_graphs=False, async_scheduling=False, fused_kernels=False)
+    reference = generate(model, attention_backend="sdpa", **plain)
+    found = generate(model, attention_backend=backend, **toggles)
+    same = sum(a[0] == b[0] for a, b in zip(reference, found))
+    assert same >= len(reference) - 1
+
+
+@pytest.mark.parametrize("fused", [False, True], ids=["torch ops", "fused"])
+@pytest.mark.parametrize("backend", backends())
+def test_logits_are_close_in_every_dtype(decoder: Decoder, backend: str, fused: bool) -> None:
+    """One mixed step, then its decodes: relative error against float32 on the CPU."""
+    cpu = logits_of(on_device(decoder, torch.float32, "cpu"), "eager", fused=False)
+    tolerances = {torch.float32: 1e-4, torch.float16: 5e-3, torch.bfloat16: 3e-2}
+    for dtype, tolerance in tolerances.items():
+        if dtype == torch.float32 and backend in HALF_ONLY:
+            continue
+        found = logits_of(on_device(decoder, dtype, "cuda"), backend, fused)
+        error = (found - cpu).norm() / cpu.norm()
+        assert error < tolerance, f"{dtype}: {error:.1e}"
+
+
+@torch.inference_mode()
+def logits_of(model: LoadedModel, backend: str, fused: bool) -> torch.Tensor:
+    """Logits of two steps over all prompts, taken where the runner hands them to the sampler."""
+    config = EngineConfig(
+        dtype=str(model.dtype).removeprefix("torch."),
+        device=model.device.type,
+        num_kv_blocks=256,
+        attention_backend=backend,
+        fused_kernels=fused,
+        cuda_graphs=False,
+    )
+    engine = Engine(config, model)
+    runner: TorchRunner = engine.runner
+    runner.ops = select_ops(fused, model.device) if model.device.type == "cuda" else Ops()
+    rows, forward = [], runner._forward
+
+    def keep(batch: Any) -> torch.Tensor:
+        logits = forward(batch)
+        rows.append(logits.float().cpu())
+        return torch.zeros_like(logits)  # everybody samples token 0, whatever the rounding: inputs stay equal
+
+    runner._forward = keep
+    for prompt in prompts():
+        engine.add_request(prompt, GREEDY.replace(max_tokens=4), stream=False)
+    while engine.has_unfinished:
+        engine.step()
+    return torch.cat(rows)
+
+
+def test_dummy_shapes_run_at_once(tmp_path: Path) -> None:
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({"architectures": ["LlamaForCausalLM"], **SHAPE, "num_hidden_layers": 2}))
+    engine = Engine(EngineConfig(model=str(config), load_format="dummy", device="cuda", dtype="bfloat16"))
+    engine.add_request([1, 2, 3], GREEDY.replace(max_tokens=8), stream=False)
+    while engine.has_unfinished:
+        outputs = engine.step()
+    assert len(outputs[0].token_ids) == 8
