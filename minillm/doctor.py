@@ -97,7 +97,17 @@ def _compute() -> Iterator[Check]:
     else:
         yield Check("gpu", "absent", "none seen", "none is needed; for one, install its driver and torch's CUDA build")
     yield from _attention(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
-    yield _linears(torch.device("cpu"))
+    yield _native()
+
+
+def _native() -> Check:
+    """Whether the one piece of C++ is there, that decode steps on a CPU are fast by."""
+    from minillm.models.native import native_linear
+
+    if native_linear() is None:
+        fix = "decode on the CPU is slower without: install g++ (Debian and Ubuntu: apt install g++)"
+        return Check("native linear", "absent", "not compiled", fix)
+    return Check("native linear", "ok", "compiled for this processor")
 
 
 def _attention(device: "torch.device") -> Iterator[Check]:

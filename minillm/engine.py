@@ -200,7 +200,8 @@ class Engine:
             self._in_flight.append(self._launch(batch, start))
         elif batch.swap_out:
             self.runner.swap(batch)  # somebody lost its blocks, and everybody else waits for a pending token
-        lookahead = self._lookahead if batch.requests else 0
+        launched = batch.requests and self._in_flight[-1].error is None
+        lookahead = self._lookahead if launched else 0
         while len(self._in_flight) > (lookahead if self.has_unfinished else 0):
             changed |= {id(group): group for group in self._complete(self._in_flight.popleft())}
         return [self._output(group) for group in changed.values() if group.stream or group.finished]

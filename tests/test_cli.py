@@ -193,7 +193,16 @@ def test_doctor_json_is_one_object(run: Run) -> None:
     report = json.loads(out)
     assert report["ok"] == (status == 0)
     names = [check["name"] for check in report["checks"]]
-    assert {"python", "torch", "memory", "free disk", "gpu", "attention backend", "attention eager", "model smollm2-135m"} <= set(names)
+    assert {
+        "python",
+        "torch",
+        "memory",
+        "free disk",
+        "gpu",
+        "attention backend",
+        "attention eager",
+        "model smollm2-135m",
+    } <= set(names)
     for check in report["checks"]:
         assert (check["fix"] is None) == (check["status"] == "ok")
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from minillm.attention.base import AttentionBackend
 from minillm.models.config import ModelConfig
-from minillm.models.linear import Linear, can_pack, pack_linears
+from minillm.models.linear import Linear, pack_linears
 from minillm.models.ops import Ops, Rotation
 from minillm.models.rope import RotaryEmbedding
 
@@ -149,12 +149,11 @@ class Decoder(nn.Module):
     def optimise_for_cpu(self) -> None:
         """Pack 16-bit weights for the CPU where that works, and compute with float32 activations.
 
-        Most CPUs have no 16-bit arithmetic: activations would be widened and rounded again around every
-        operation. The embedding table stays plain, so a tied head is stored twice, packed and plain.
+        16-bit activations would be widened and rounded again around every operation. The embedding table
+        stays plain; a tied head shares it.
         """
-        if not can_pack(self):
+        if not pack_linears(self):
             return
-        pack_linears(self)
         self.activation_dtype = torch.float32
         for module in self.modules():
             if isinstance(module, RMSNorm):

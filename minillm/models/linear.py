@@ -1,20 +1,29 @@
 """Linear layers: the plain one, and one that computes 16-bit weights at full speed on a CPU.
 
 A decode step multiplies every weight with only a handful of rows, so it should run at the speed of
-reading the weights from memory. On CPUs PyTorch's 16-bit `F.linear` does not: it is several times
-slower as soon as there are 2 rows. FBGEMM (Khudia et al. 2021) keeps the weights in 16 bits, packed
-in the order its kernel reads them, and widens them to float32 in registers.
+reading the weights from memory. On CPUs PyTorch's 16-bit `F.linear` does not. So on a CPU a layer has two
+ways, and the number of rows decides:
+
+- few rows (a decode step): our own loop over the weights, native/linear.cpp;
+- many rows (a prefill): a kernel of PyTorch's that wants the weights packed in the order it reads them.
+  oneDNN's where the CPU multiplies bfloat16; elsewhere FBGEMM's (Khudia et al. 2021), which widens
+  16-bit weights to float32 in registers.
 """
 
 import logging
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from minillm.models.native import NativeLinear, native_linear
+
 logger = logging.getLogger(__name__)
 
 FLOAT16_MAX = 65504.0
+FEW_ROWS = 8
+"""Up to here the loop over the weights is at least as fast as a blocked matrix product (measured: README)."""
 
 
 class Linear(nn.Module):
@@ -31,48 +40,95 @@ class Linear(nn.Module):
         return F.linear(x, self.weight, self.bias)
 
 
-class PackedLinear(nn.Module):
-    """The same function of float32 rows, with the weights packed as float16 for FBGEMM.
+class Packed(Protocol):
+    """x W^T + b of float32 rows, with W packed for a kernel that is good at many rows."""
 
-    float16 holds bfloat16 weights as they are, but for the smallest: those below 8e-6 move by at most
-    3e-8. Sums are float32, so the result is closer to exact than bfloat16 arithmetic.
-    """
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None: ...
 
-    def __init__(self, linear: Linear) -> None:
-        super().__init__()
-        bias = None if linear.bias is None else linear.bias.float()
-        self.packed = torch.ops.quantized.linear_prepack_fp16(linear.weight.float(), bias)
+    def __call__(self, x: Tensor) -> Tensor: ...
 
-    def forward(self, x: Tensor) -> Tensor:
+
+class PackedForFBGEMM:
+    """Weights as float16. It holds bfloat16 weights as they are, but for the smallest: those below 8e-6
+    move by at most 3e-8. Sums are float32, so the result is closer to exact than bfloat16 arithmetic."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        self.packed = torch.ops.quantized.linear_prepack_fp16(weight.float(), None if bias is None else bias.float())
+
+    def __call__(self, x: Tensor) -> Tensor:
         return torch.ops.quantized.linear_dynamic_fp16(x, self.packed)
 
-    def unpack(self) -> tuple[Tensor, Tensor | None]:
-        """Weight and bias as they were, in float32."""
-        return self.packed.unpack()
+
+class PackedForOneDNN:
+    """Weights as bfloat16, in the blocks that the CPU's bfloat16 instructions want. Activations are rounded
+    to bfloat16 on the way in, sums are float32."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        # PyTorch's compiler uses these two operations; they are not documented, so `tried` tries them.
+        self.packed = torch.ops.mkldnn._reorder_linear_weight(weight.bfloat16(), 64)
+        self.bias = None if bias is None else bias.bfloat16()
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return torch.ops.mkldnn._linear_pointwise(x.bfloat16(), self.packed, self.bias, "none", [], "").float()
 
 
-def can_pack(module: nn.Module) -> bool:
-    """Whether this machine multiplies the module's linear layers correctly in packed form: tried, not assumed."""
-    linears = [child for child in module.modules() if isinstance(child, Linear)]
-    for linear in linears:
-        if linear.weight.device.type != "cpu" or linear.weight.dtype not in (torch.bfloat16, torch.float16):
-            return False
-        if linear.weight.abs().max().item() > FLOAT16_MAX:
-            return False
+class CPULinear(nn.Module):
+    """A linear layer of float32 rows with 16-bit weights, made from a plain one.
+
+    The weights are kept twice: as they are for few rows, and packed for many.
+    """
+
+    def __init__(self, linear: Linear, packing: type[Packed], few: NativeLinear | None) -> None:
+        super().__init__()
+        self.weight = linear.weight if few is not None and linear.weight.dtype == torch.bfloat16 else None
+        self.bias = None if linear.bias is None else nn.Parameter(linear.bias.float(), False)
+        self.few = few
+        self.many = packing(linear.weight, linear.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.weight is None or x.shape[0] > FEW_ROWS:
+            return self.many(x)
+        y = self.few(x.contiguous(), self.weight)
+        return y if self.bias is None else y + self.bias
+
+
+def choose_packing(linears: list[Linear]) -> type[Packed] | None:
+    """The kernel that multiplies these layers best with many rows, and correctly: tried, not assumed."""
+    if any(linear.weight.device.type != "cpu" or linear.weight.dtype.itemsize != 2 for linear in linears):
+        return None
+    bfloat16 = all(linear.weight.dtype == torch.bfloat16 for linear in linears) and computes_bfloat16()
+    candidates: list[type[Packed]] = [PackedForOneDNN] if bfloat16 else []
+    if max(linear.weight.abs().max().item() for linear in linears) <= FLOAT16_MAX:
+        candidates.append(PackedForFBGEMM)
     smallest = min(linears, key=lambda linear: linear.weight.numel())
-    x = torch.randn(3, smallest.weight.shape[1], generator=torch.Generator().manual_seed(0))
-    expected = F.linear(x, smallest.weight.float(), None if smallest.bias is None else smallest.bias.float())
+    return next((packing for packing in candidates if tried(packing, smallest)), None)
+
+
+def tried(packing: type[Packed], linear: Linear) -> bool:
+    """Whether the packed layer gives what the plain one does, on this machine."""
+    x = torch.randn(3, linear.weight.shape[1], generator=torch.Generator().manual_seed(0))
+    expected = F.linear(x, linear.weight.float(), None if linear.bias is None else linear.bias.float())
     try:
-        error = (PackedLinear(smallest)(x) - expected).abs().max().item()
+        error = (packing(linear.weight, linear.bias)(x) - expected).abs().max().item()
     except (RuntimeError, AttributeError) as reason:
-        logger.warning("no packed 16-bit linear layers on this machine (%s): using F.linear, which is slower", reason)
+        logger.warning("%s does not work on this machine (%s)", packing.__name__, reason)
         return False
-    return error <= 1e-3 * (expected.abs().max().item() + 1e-6)
+    return error <= 1e-2 * (expected.abs().max().item() + 1e-6)
 
 
-def pack_linears(module: nn.Module) -> None:
-    """Replace every Linear inside `module` by a PackedLinear, one by one, so that memory never holds both."""
+def computes_bfloat16() -> bool:
+    """Whether this CPU multiplies bfloat16 itself. Elsewhere it is emulated, and float32 is faster."""
+    return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+
+
+def pack_linears(module: nn.Module) -> bool:
+    """Replace every Linear inside `module` by a CPULinear, one by one. False, and nothing done, if none works."""
+    packing = choose_packing([child for child in module.modules() if isinstance(child, Linear)])
+    if packing is None:
+        return False
+    few = native_linear()
     for parent in list(module.modules()):
         for name, child in list(parent.named_children()):
             if isinstance(child, Linear):
-                setattr(parent, name, PackedLinear(child))
+                setattr(parent, name, CPULinear(child, packing, few))
+    return True

@@ -1,11 +1,12 @@
 """Opt-in (`compile=True`): the decode step of small batches as one program made by torch.compile.
 
 Eager PyTorch runs some forty operations a layer, each with its own dispatch and its own trip through
-memory; at batch 1 that is a third of a step. Compiled, the small operations are fused, and the matrix
-products come from C++ templates for weights that never change ("freezing").
+memory; at batch 1 that is a third of a step. Compiled, the small operations are fused. Matrix products,
+attention and cache writes stay what they are (native/linear.cpp, SDPA): operations that the compiler does
+not look into. float32 layers are its own, made from C++ templates for weights that never change ("freezing").
 
-The price is up to a minute of compiling per batch size, and a second copy of the weights for each. So
-sizes are rounded up to a few buckets, compiled at start-up, and kept on disk.
+The price is up to a minute of compiling per batch size. So sizes are rounded up to a few buckets, compiled
+at start-up, and kept on disk.
 """
 
 import logging
@@ -19,8 +20,7 @@ from torch import Tensor, nn
 
 from minillm.attention.base import AttentionBackend, blocks_for, write_kv
 from minillm.attention.sdpa import DecodeGroup
-from minillm.models.decoder import Decoder, RMSNorm
-from minillm.models.linear import Linear, PackedLinear
+from minillm.models.decoder import Decoder
 from minillm.models.ops import Ops
 from minillm.models.storage import cache_home, say
 from minillm.runners.batch_tensors import (
@@ -38,8 +38,7 @@ from minillm.runners.kv_pool import KVPool
 logger = logging.getLogger(__name__)
 
 BUCKETS = (1, 2, 4, 8)
-"""Batch sizes to compile where the CPU multiplies bfloat16 itself. Elsewhere only the first: from 2 rows
-on, the packed layers of the eager path are faster than the templates."""
+"""Batch sizes to compile. Beyond, the matrix products take longer than what lies between them."""
 
 INDUCTOR_OPTIONS = {
     "freezing": True,
@@ -61,7 +60,7 @@ def paged_decode(query: Tensor, kv_cache: Tensor, block_tables: Tensor, context_
     return group(query.to(kv_cache.dtype), kv_cache, scale).to(query.dtype)
 
 
-OPERATIONS = torch.library.Library("minillm", "DEF")
+OPERATIONS = torch.library.Library("minillm", "FRAGMENT")
 OPERATIONS.define("write_kv(Tensor kv, Tensor(a!) kv_cache, Tensor slot_mapping) -> ()")
 OPERATIONS.define(
     "paged_decode(Tensor query, Tensor kv_cache, Tensor block_tables, Tensor context_lens, float scale) -> Tensor"
@@ -134,10 +133,9 @@ class CompiledDecode:
         # function: let go of earlier engines' programs. One still in use would be compiled again.
         torch._dynamo.reset()
         self.steps: dict[int, nn.Module] = {}
-        plain = unpacked(decoder)
-        for bucket in usable_buckets(plain.activation_dtype, max_batch):
+        for bucket in [bucket for bucket in BUCKETS if bucket <= max_batch]:
             try:
-                self.steps[bucket] = self._compile(plain, bucket)
+                self.steps[bucket] = self._compile(decoder, bucket)
             except Exception as error:  # the compiler stack has dozens of error types of its own
                 reason = str(error).strip().splitlines()[0] if str(error).strip() else ""
                 logger.warning(
@@ -174,29 +172,3 @@ class CompiledDecode:
             step(tuple(unpack(torch.from_numpy(pack(like)), like)), self.kv_pool.layers)
         say(f"compiled for batch {bucket} in {time.perf_counter() - start:.0f} s")
         return step
-
-
-def usable_buckets(dtype: torch.dtype, max_batch: int) -> list[int]:
-    """The buckets worth compiling on this CPU, for batches of at most `max_batch`."""
-    native = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
-    buckets = BUCKETS if native or dtype == torch.float32 else BUCKETS[:1]
-    return [bucket for bucket in buckets if bucket <= max_batch]
-
-
-def unpacked(decoder: Decoder) -> Decoder:
-    """The decoder with plain bfloat16 weights, which is what the compiler's templates read."""
-    if not isinstance(decoder.lm_head, PackedLinear):
-        return decoder
-    plain = Decoder(decoder.config, decoder.embed_tokens.dtype, decoder.embed_tokens.device)
-    plain.embed_tokens.data = decoder.embed_tokens.data
-    sources = dict(decoder.named_modules())
-    with torch.no_grad():
-        for name, module in plain.named_modules():
-            if isinstance(module, RMSNorm):
-                module.weight.copy_(sources[name].weight)
-            elif isinstance(module, Linear) and module.weight is not plain.embed_tokens:
-                weight, bias = sources[name].unpack()
-                module.weight.copy_(weight)
-                if module.bias is not None:
-                    module.bias.copy_(bias)
-    return plain.eval()

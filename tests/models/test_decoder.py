@@ -58,7 +58,7 @@ class Cache:
     def step(
         self, spans: list[tuple[list[int], int]], backend: str, logit_rows: torch.Tensor | None = None
     ) -> torch.Tensor:
-        """Logits of every new token (or of some rows). A span is (tokens of sequence b so far, how many are computed)."""
+        """Logits of every new token, or of some rows. A span is (tokens of b so far, how many are computed)."""
         num_tokens = [len(tokens) - start for tokens, start in spans]
         positions = torch.cat([torch.arange(start, len(tokens)) for tokens, start in spans])
         owner = torch.arange(len(spans)).repeat_interleave(torch.tensor(num_tokens))

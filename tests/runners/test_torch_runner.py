@@ -10,8 +10,7 @@ from transformers import AutoModelForCausalLM
 from minillm.clock import WallClock
 from minillm.config import EngineConfig
 from minillm.errors import ConfigError
-from minillm.models import checkpoints
-from minillm.models.loader import LoadedModel, load_model, weight_slots
+from minillm.models.loader import LoadedModel, load_model
 from minillm.request import Request, SamplingParams
 from minillm.runners import compiled, kv_pool
 from minillm.runners.base import StepOutput
@@ -236,12 +235,3 @@ def test_without_a_compiler_it_warns_and_runs_eagerly(
     take(runner.execute(batch_of((a, 6, [0, 1]))), a)
     take(runner.execute(batch_of((a, 1, [0, 1]))), a)
     assert a.output_token_ids == hf_greedy(model.name, a.prompt_token_ids, 2)
-
-
-def test_packed_weights_unpack_to_what_they_were(tiny_llama_path: Path) -> None:
-    config = EngineConfig(model=str(tiny_llama_path), device="cpu", dtype="bfloat16")
-    decoder = load_model(config).decoder
-    plain = compiled.unpacked(decoder)
-    original = dict(checkpoints.iter_weights(tiny_llama_path))
-    for name, slot in weight_slots(plain).items():
-        assert (slot.float() - original[name].bfloat16().float()).abs().max() < 1e-7, name

@@ -1,0 +1,115 @@
+"""Linear layers on a CPU: every way of computing one against float64, and what happens where a way is missing."""
+
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from minillm.models import linear as linear_module
+from minillm.models import native
+from minillm.models.linear import FEW_ROWS, CPULinear, Linear, PackedForFBGEMM, PackedForOneDNN, pack_linears
+from minillm.models.native import NativeLinear, native_linear
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def function() -> NativeLinear:
+    found = native_linear()
+    if found is None:
+        pytest.skip("no C++ compiler here")
+    return found
+
+
+def plain(size: int, out: int, bias: bool = False, dtype: torch.dtype = torch.bfloat16) -> Linear:
+    torch.manual_seed(size + out)
+    layer = Linear(size, out, bias, dtype, CPU)
+    layer.weight.normal_(0, 0.1)
+    if bias:
+        layer.bias.normal_()
+    return layer
+
+
+def exact(layer: Linear, x: torch.Tensor) -> torch.Tensor:
+    return F.linear(x.double(), layer.weight.double(), None if layer.bias is None else layer.bias.double())
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 7, 8, 9, 19])
+@pytest.mark.parametrize(("size", "out"), [(16, 1), (64, 33), (15, 32), (1, 5), (577, 130)], ids=str)
+def test_native_linear_is_right_at_any_shape(function: NativeLinear, rows: int, size: int, out: int) -> None:
+    layer, x = plain(size, out), torch.randn(rows, size)
+    assert (function(x, layer.weight) - exact(layer, x)).abs().max() < 1e-4
+
+
+def test_native_linear_hands_nan_and_infinity_on(function: NativeLinear) -> None:
+    layer = plain(32, 8)
+    layer.weight[3, 30] = float("nan")
+    layer.weight[5, 1] = float("inf")
+    y = function(torch.ones(2, 32), layer.weight)
+    assert y.isnan().any(0).tolist() == [False, False, False, True, False, False, False, False]
+    assert y.isinf().any(0).tolist() == [False, False, False, False, False, True, False, False]
+
+
+def test_it_is_compiled_once_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: NativeLinear) -> None:
+    monkeypatch.setenv("MINILLM_HOME", str(tmp_path))
+    first = native.build()
+    stamp = first.stat().st_mtime_ns
+    assert native.build() == first and first.stat().st_mtime_ns == stamp
+    assert list(first.parent.iterdir()) == [first], "nothing half-made is left"
+    monkeypatch.setattr(native, "cpu_identity", lambda: "another processor")
+    assert native.build() != first
+
+
+@pytest.mark.parametrize("trouble", ["no compiler", "compiler fails", "wrong result"])
+def test_without_it_the_packed_kernel_serves_all_rows(trouble: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    native_linear.cache_clear()
+    if trouble == "no compiler":
+        monkeypatch.setattr(native.shutil, "which", lambda name: None)
+    elif trouble == "compiler fails":
+        monkeypatch.setattr(native, "FLAGS", ("--no-such-flag",))
+    else:
+        monkeypatch.setattr(NativeLinear, "__call__", lambda self, x, weight: torch.zeros(len(x), len(weight)))
+    try:
+        assert native_linear() is None
+        holder = torch.nn.Sequential(plain(64, 32))
+        layer = plain(64, 32)
+        pack_linears(holder)
+        assert holder[0].weight is None, "no second copy of the weights"
+        x = torch.randn(2, 64)
+        assert (holder[0](x) - exact(layer, x)).abs().max() < 1e-3
+    finally:
+        monkeypatch.undo()
+        native_linear.cache_clear()
+
+
+@pytest.mark.parametrize("packing", [PackedForFBGEMM, PackedForOneDNN])
+@pytest.mark.parametrize("bias", [False, True], ids=["plain", "bias"])
+@pytest.mark.parametrize("rows", [1, FEW_ROWS, FEW_ROWS + 1, 40])
+def test_a_packed_layer_is_the_plain_one(packing: type, bias: bool, rows: int) -> None:
+    layer, x = plain(96, 48, bias), torch.randn(rows, 96)
+    packed = CPULinear(layer, packing, native_linear())
+    error = (packed(x) - exact(layer, x)).abs().max()
+    assert error < (2e-2 if packing is PackedForOneDNN and rows > FEW_ROWS else 1e-3)
+    assert packed(x).dtype == torch.float32
+
+
+def test_the_kernel_follows_from_the_processor_and_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    layers = [plain(64, 32), plain(32, 64)]
+    monkeypatch.setattr(linear_module, "computes_bfloat16", lambda: True)
+    assert linear_module.choose_packing(layers) is PackedForOneDNN
+    monkeypatch.setattr(PackedForOneDNN, "__call__", lambda self, x: torch.zeros(len(x), 64))
+    assert linear_module.choose_packing(layers) is PackedForFBGEMM, "a kernel that computes wrongly is not used"
+    monkeypatch.setattr(linear_module, "computes_bfloat16", lambda: False)
+    assert linear_module.choose_packing(layers) is PackedForFBGEMM
+    layers[1].weight[0, 0] = 1e6
+    assert linear_module.choose_packing(layers) is None, "float16 ends at 65504"
+    assert linear_module.choose_packing([plain(8, 8, dtype=torch.float32)]) is None
+
+
+def test_a_tied_head_shares_the_embedding_table(function: NativeLinear) -> None:
+    head = plain(64, 100)
+    table = head.weight
+    holder = torch.nn.Sequential(head)
+    pack_linears(holder)
+    assert holder[0].weight is table
