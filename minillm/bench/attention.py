@@ -261,7 +261,7 @@ def format_table(report: dict[str, Any]) -> str:
     roof, heads = report["roof"], report["settings"]["heads"]
     lines = [
         format_machine(report["machine"]),
-        f"one layer's attention, {heads['num_heads']} heads on {heads['num_kv_heads']} KV heads of {heads['head_dim']}, "
+        f"one layer, {heads['num_heads']} heads on {heads['num_kv_heads']} KV heads of {heads['head_dim']}; "
         f"{report['dtype']} cache in blocks of {report['settings']['block_size']}; memory {roof.memory_kind} "
         f"{roof.memory / 1e9:.1f} GB/s, {roof.matmul_dtype} matmul {roof.matmul / 1e12:.3g} TFLOP/s measured"
         + (" (quick: means nothing)" if report["settings"]["quick"] else ""),

@@ -4,7 +4,6 @@ Along x, arithmetic intensity: operations for each byte that must be moved. Alon
 second. Left of the ridge memory is the roof, right of it the matrix units are.
 """
 
-import importlib.util
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,10 +39,12 @@ def check_can_draw(file: Path) -> None:
     """
     if file.suffix.lower() not in SUFFIXES:
         raise ConfigError(f"--roofline draws .png or .svg, not {file.name!r}")
-    if importlib.util.find_spec("matplotlib") is None:
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError as error:
         raise MissingPackageError(
             '--roofline draws with matplotlib, which is not installed: pip install -c constraints.txt -e ".[lab]"'
-        )
+        ) from error
 
 
 def draw_roofline(file: Path, points: Sequence[Point], roof: "Roof", title: str, colour: str) -> None:
