@@ -32,16 +32,8 @@ Repeats = Annotated[int, typer.Option(min=1, help="Rounds; in each, everything i
 Steps = Annotated[int | None, typer.Option(min=1, help="Measured steps; default: what suits the device.")]
 
 
-def positive(values: list[int] | None) -> list[int] | None:
-    """Refuse lengths and batch sizes below 1: typer checks single numbers only."""
-    for value in values or []:
-        if value < 1:
-            raise typer.BadParameter(f"{value} is not a positive number")
-    return values or None
-
-
 def sizes(help_text: str) -> Any:
-    return typer.Option(callback=positive, help=f"{help_text}; may be repeated. Default: what suits the device.")
+    return typer.Option(min=1, help=f"{help_text}; may be repeated. Default: what suits the device.")
 
 
 def decode(
