@@ -118,11 +118,12 @@ def run_breakdown(
     base = target.config(
         kv_tokens=pool_tokens(batch, context, num_steps, budget), max_num_seqs=batch, max_num_batched_tokens=budget
     )
+    chosen = choose(applicable(base, device.type, quick), names)
     loaded = load_model(base)
     bar = tqdm(total=repeats + 1, unit="turn")
     decodes: dict[str, SteadyDecode] = {}
     variants, unable = [], {}
-    for variant in choose(applicable(base, device.type, quick), names):
+    for variant in chosen:
         bar.set_description(f"preparing {variant.name}")
         try:
             engine = Engine(base.replace(**variant.fields), loaded)

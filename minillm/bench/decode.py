@@ -10,7 +10,7 @@ from tqdm import tqdm
 
 from minillm.bench.report import describe_engine, describe_machine, format_machine, make_report
 from minillm.bench.roof import Roof, measure_roof
-from minillm.bench.steady import SteadyDecode, pool_tokens
+from minillm.bench.steady import SteadyDecode, check_fits, pool_tokens
 from minillm.bench.target import Costs, Target, compute_dtype
 from minillm.engine import Engine
 
@@ -96,6 +96,8 @@ def run_decode(
         max_num_batched_tokens=budget,
     )
     engine = Engine(config)
+    for batch in batches:
+        check_fits(engine, batch, context, steps)
     roof = measure_roof(device, compute_dtype(engine.model), quick)
     costs = Costs.of(engine.model)
     results = []

@@ -106,15 +106,14 @@ def run_prefill(target: Target, lengths: Sequence[int] | None, repeats: int, qui
     window = target.config().max_model_len or target.model_config().max_position_embeddings
     lengths, repeats = cap(lengths, window), 1 if quick else repeats
     seats = target.config().max_num_seqs
-    engine = Engine(
-        target.config(
-            kv_tokens=lengths[-1] + 1 + LARGEST_BLOCK,
-            max_num_batched_tokens=max(lengths[-1], seats),
-            enable_prefix_caching=False,
-        )
+    config = target.config(
+        kv_tokens=lengths[-1] + 1 + LARGEST_BLOCK,
+        max_num_batched_tokens=max(lengths[-1], seats),
+        enable_prefix_caching=False,
     )
-    if engine.config.enable_prefix_caching:
+    if config.enable_prefix_caching:
         raise ConfigError("a cached prompt is not computed: leave enable_prefix_caching off to measure prefill")
+    engine = Engine(config)
     roof = measure_roof(device, compute_dtype(engine.model), quick)
     costs = Costs.of(engine.model)
     prompts = random_prompts(engine.vocab_size, lengths)

@@ -68,9 +68,11 @@ def describe_command(arguments: list[str]) -> str:
 
 
 def without_folder(argument: str) -> str:
-    """`/home/me/llama` to `llama`, also behind an option's `=`; all else as it is."""
-    option, equals, value = argument.partition("=") if argument.startswith("-") else ("", "", argument)
-    return f"{option}{equals}{Path(value).name if os.path.isabs(value) else value}"
+    """`/home/me/llama` to `llama`, also behind a `=`; all else as it is."""
+    if os.path.isabs(argument):
+        return Path(argument).name
+    name, equals, value = argument.partition("=")
+    return f"{name}{equals}{Path(value).name if os.path.isabs(value) else value}"
 
 
 def describe_engine(engine: Engine) -> dict[str, Any]:

@@ -96,4 +96,4 @@ def draw_roofline(file: Path, points: Sequence[Point], roof: "Roof", title: str,
             fontsize=9,
             color=colour,
         )
-    figure.savefig(file)
+    figure.savefig(file, dpi=DPI)

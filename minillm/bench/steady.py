@@ -43,7 +43,7 @@ class SteadyDecode:
 
     def __init__(self, engine: Engine, batch: int, context: int, num_steps: int, seed: int = 0) -> None:
         self.engine, self.batch = engine, batch
-        _check_fits(engine, batch, tokens_per_sequence(batch, context, num_steps, engine.config.max_num_batched_tokens))
+        check_fits(engine, batch, context, num_steps)
         params = SamplingParams(max_tokens=engine.context_limit, temperature=0.0, ignore_eos=True)
         for prompt in random_prompts(engine.vocab_size, [context] * batch, seed):
             engine.add_request(prompt, params, stream=False)
@@ -99,7 +99,9 @@ def pool_tokens(batch: int, context: int, num_steps: int, budget: int) -> int:
     return batch * (tokens_per_sequence(batch, context, num_steps, budget) + LARGEST_BLOCK)
 
 
-def _check_fits(engine: Engine, batch: int, num_tokens: int) -> None:
+def check_fits(engine: Engine, batch: int, context: int, num_steps: int) -> None:
+    """Raise ConfigError unless the sequences fit the engine's seats, window and KV pool all along."""
+    num_tokens = tokens_per_sequence(batch, context, num_steps, engine.config.max_num_batched_tokens)
     seats, block_size = engine.config.max_num_seqs, engine.runner.block_size
     if batch > seats:
         raise ConfigError(f"a batch of {batch} needs as many seats, and max_num_seqs is {seats}: raise it")

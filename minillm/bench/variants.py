@@ -48,4 +48,4 @@ def _applies(variant: Variant, config: EngineConfig, device_type: str, quick: bo
         changed = config.replace(**variant.fields)
     except ConfigError:  # a value that the field does not have yet, or that contradicts another field
         return False
-    return changed != config
+    return changed.model_dump() != config.model_dump()

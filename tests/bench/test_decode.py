@@ -58,7 +58,7 @@ def test_steps_hold_the_whole_batch_and_contexts_are_counted(tiny_llama_path: Pa
     measured = decode.run(5)
     assert len(measured.steps) == 5
     # One more step leads in; then the five steps' contexts rise by one each, with their mean in the middle.
-    assert measured.mean_context == sum(lead) / 3 + 1 + 3
+    assert measured.mean_context == pytest.approx(sum(lead) / 3 + 1 + 3)
     assert max(lead) > min(lead) >= 30
     for record in list(one.steps)[-5:]:
         assert [share.is_prefill for share in record.shares] == [False] * 3
