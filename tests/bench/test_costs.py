@@ -106,8 +106,8 @@ def test_flops_by_hand() -> None:
     assert flops.per_token == 2 * layers
     assert flops.per_logit_row == 2 * 800
     assert flops.per_pair == 2 * 2 * 3 * 4 * 2  # two products, 2 FLOP each, layers, heads, head dim
-    assert flops.prefill(10) == 10 * 2 * layers + 2 * 800 + 48 * 50
-    assert flops.decode([5, 7]) == 2 * (2 * layers + 2 * 800) + 48 * 12
+    assert flops.prefill(10) == 10 * 2 * layers + 2 * 800 + 96 * 50
+    assert flops.decode([5, 7]) == 2 * (2 * layers + 2 * 800) + 96 * 12
 
 
 def test_causal_pairs_are_all_of_the_cache_and_half_of_the_square() -> None:
