@@ -17,6 +17,7 @@ from minillm.bench.attention_shapes import HeadShape, PreparedAttention, Shape, 
 from minillm.bench.peers import BenchmarkError
 from minillm.bench.report import describe_machine, format_machine, make_report
 from minillm.bench.roof import QUICK_REPEATS, QUICK_SIZE, Roof, measure_matmul, measure_roof
+from minillm.bench.roofline import with_unit
 from minillm.bench.target import Target
 from minillm.bench.timing import seconds_per_call
 from minillm.config import EngineConfig
@@ -263,14 +264,14 @@ def format_table(report: dict[str, Any]) -> str:
         format_machine(report["machine"]),
         f"one layer, {heads['num_heads']} heads on {heads['num_kv_heads']} KV heads of {heads['head_dim']}; "
         f"{report['dtype']} cache in blocks of {report['settings']['block_size']}; memory {roof.memory_kind} "
-        f"{roof.memory / 1e9:.1f} GB/s, {roof.matmul_dtype} matmul {roof.matmul / 1e12:.3g} TFLOP/s measured"
+        f"{with_unit(roof.memory, 'B/s')}, {roof.matmul_dtype} matmul {with_unit(roof.matmul, 'FLOP/s')} measured"
         + (" (quick: means nothing)" if report["settings"]["quick"] else ""),
         "",
         f"{'shape':32}{'backend':>14}{'us a call':>12}{'reached':>16}{'of roof':>9}{'vs best':>9}",
     ]
     for row in report["results"]:
         decode = row.shape.kind == "decode"
-        reached = f"{row.bandwidth / 1e9:.1f} GB/s" if decode else f"{row.flops_per_s / 1e12:.3g} TFLOP/s"
+        reached = with_unit(row.bandwidth, "B/s") if decode else with_unit(row.flops_per_s, "FLOP/s")
         lines.append(
             f"{describe(row.shape):32}{row.backend:>14}{1e6 * row.call_s:>12.1f}{reached:>16}"
             f"{row.share_of_roof:>9.1%}{row.time_over_best:>8.2f}x"

@@ -10,6 +10,7 @@ from tqdm import tqdm
 
 from minillm.bench.report import describe_engine, describe_machine, format_machine, make_report
 from minillm.bench.roof import Roof, measure_roof
+from minillm.bench.roofline import with_unit
 from minillm.bench.steady import SteadyDecode, check_fits, pool_tokens
 from minillm.bench.target import Costs, Target, compute_dtype
 from minillm.engine import Engine
@@ -125,7 +126,7 @@ def format_table(report: dict[str, Any]) -> str:
     lines = [
         format_machine(report["machine"]),
         f"{report['model']} in {report['dtype']}, steady decode, contexts of {report['settings']['context']} tokens "
-        f"and up; memory {roof.memory_kind} {roof.memory / 1e9:.1f} GB/s measured"
+        f"and up; memory {roof.memory_kind} {with_unit(roof.memory, 'B/s')} measured"
         + (" (quick: means nothing)" if report["settings"]["quick"] else ""),
         "",
         f"{'batch':>6}{'tok/s':>10}{'step ms':>10}{'p99':>10}{'floor ms':>10}{'GB/s':>9}{'MBU':>7}",

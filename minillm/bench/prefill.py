@@ -10,6 +10,7 @@ from tqdm import tqdm
 from minillm.bench.peers import BenchmarkError
 from minillm.bench.report import describe_engine, describe_machine, format_machine, make_report
 from minillm.bench.roof import Roof, measure_roof
+from minillm.bench.roofline import with_unit
 from minillm.bench.target import LARGEST_BLOCK, Costs, Target, compute_dtype, random_prompts
 from minillm.engine import Engine
 from minillm.errors import ConfigError
@@ -141,7 +142,7 @@ def format_table(report: dict[str, Any]) -> str:
     lines = [
         format_machine(report["machine"]),
         f"{report['model']} in {report['dtype']}, one prompt a step, nothing cached; the linear layers compute in "
-        f"{roof.matmul_dtype}: {roof.matmul / 1e12:.3g} TFLOP/s measured"
+        f"{roof.matmul_dtype}: {with_unit(roof.matmul, 'FLOP/s')} measured"
         + (" (quick: means nothing)" if report["settings"]["quick"] else ""),
         "",
         f"{'tokens':>7}{'tok/s':>10}{'step ms':>10}{'low':>10}{'high':>10}{'TFLOP':>9}{'TFLOP/s':>9}{'MFU':>7}",

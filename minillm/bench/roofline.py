@@ -4,6 +4,7 @@ Along x, arithmetic intensity: operations for each byte that must be moved. Alon
 second. Left of the ridge memory is the roof, right of it the matrix units are.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,15 +48,22 @@ def check_can_draw(file: Path) -> None:
         ) from error
 
 
+def with_unit(value: float, unit: str) -> str:
+    """`2.9 TB/s`: three digits and a prefix."""
+    scale, prefix = next((pair for pair in ((1e15, "P"), (1e12, "T"), (1e9, "G")) if value >= pair[0]), (1e6, "M"))
+    return f"{value / scale:.3g} {prefix}{unit}"
+
+
 def draw_roofline(file: Path, points: Sequence[Point], roof: "Roof", title: str, colour: str) -> None:
     """Write the picture: the measured roof, and a labelled point for each of `points` in `colour`."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+    from matplotlib.ticker import NullFormatter
 
     memory, matmul = roof.memory, roof.matmul
     ridge = matmul / memory
     intensities = [point.intensity for point in points]
-    left, right = min(*intensities, ridge) / 4, max(*intensities, ridge) * 8
+    left, right = min(*intensities, ridge) / 10, max(*intensities, ridge) * 6
     bottom = min(min(point.flops_per_s for point in points) / 3, memory * left)
 
     figure = Figure(figsize=(WIDTH_INCHES, HEIGHT_INCHES), dpi=DPI, layout="constrained", facecolor="white")
@@ -69,17 +77,21 @@ def draw_roofline(file: Path, points: Sequence[Point], roof: "Roof", title: str,
     axes.grid(True, which="major", color="#EEEEEE")
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
-    middle = (left * min(ridge, max(intensities))) ** 0.5
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.yaxis.set_minor_formatter(NullFormatter())
+    figure.draw_without_rendering()  # settles the layout, and with it the angle of the slope
+    (x0, y0), (x1, y1) = axes.transData.transform([(left, memory * left), (ridge, matmul)])
     axes.annotate(
-        f"memory {roof.memory_kind}: {memory / 1e9:.3g} GB/s",
-        (middle, memory * middle),
-        xytext=(-6, 8),
+        f"memory {roof.memory_kind}: {with_unit(memory, 'B/s')}",
+        (1.2 * left, 1.2 * memory * left),
+        xytext=(-4, 6),
         textcoords="offset points",
-        ha="right",
+        rotation=math.degrees(math.atan2(y1 - y0, x1 - x0)),
+        rotation_mode="anchor",
         color=TEXT_COLOUR,
     )
     axes.annotate(
-        f"matmul: {matmul / 1e12:.3g} TFLOP/s ({roof.matmul_dtype})",
+        f"{roof.matmul_dtype} matmul: {with_unit(matmul, 'FLOP/s')}",
         (right, matmul),
         xytext=(-6, 6),
         textcoords="offset points",

@@ -12,6 +12,7 @@ from typer.testing import Result
 from minillm.bench.costs import ModelBytes, ModelFlops
 from minillm.bench.decode import default_batches, summarize
 from minillm.bench.peers import BenchmarkError
+from minillm.bench.roofline import with_unit
 from minillm.bench.steady import SteadyDecode
 from minillm.bench.target import Costs, Target
 from minillm.engine import Engine
@@ -101,6 +102,13 @@ def test_roofline_is_drawn(bench: Callable[..., Result], tmp_path: Path, suffix:
             assert image.size == (800, 500)
     else:
         assert "<svg" in file.read_text()
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [(2.9e12, "2.9 TB/s"), (18.04e9, "18 GB/s"), (5e6, "5 MB/s"), (1e15, "1 PB/s")]
+)
+def test_units_have_a_prefix(value: float, shown: str) -> None:
+    assert with_unit(value, "B/s") == shown
 
 
 def test_roofline_without_matplotlib_says_how_to_get_it(
