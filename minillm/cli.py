@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from minillm.bench.cli import bench
-from minillm.errors import ConfigError, MinillmError, RequestError, UnknownModelError
+from minillm.bench.cli import bench_app
+from minillm.errors import MinillmError, RequestError, UnknownModelError
 
 # Torch and transformers take seconds to import, so each command imports what it needs.
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.command()(bench)
+app.add_typer(bench_app, name="bench")
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
 Model = Annotated[str, typer.Option(help="Short name, local folder, GGUF file or Hub id.")]
@@ -187,30 +187,12 @@ def _settings(
     model: str, max_tokens: int, temperature: float, engine_fields: list[str] | None, sampling_fields: list[str] | None
 ) -> tuple["EngineConfig", "SamplingParams"]:
     """The validated configuration and sampling parameters; `--set` and `--sample` win over named options."""
-    from minillm.config import EngineConfig
+    from minillm.config import EngineConfig, parse_fields
     from minillm.request import SamplingParams
 
     config = EngineConfig(**{"model": model, **parse_fields(engine_fields, "--set")})
     chosen = {"max_tokens": max_tokens, "temperature": temperature, **parse_fields(sampling_fields, "--sample")}
     return config, SamplingParams(**chosen)
-
-
-def parse_fields(assignments: list[str] | None, option: str) -> dict[str, Any]:
-    """`["block_size=32", "batching=static"]` to a dict. Values are JSON; what is not JSON is a string.
-
-    Raises:
-        ConfigError: there is no `=`.
-    """
-    fields: dict[str, Any] = {}
-    for assignment in assignments or []:
-        name, equals, text = assignment.partition("=")
-        if not equals or not name:
-            raise ConfigError(f"{option} wants FIELD=VALUE, such as {option} seed=7; got {assignment!r}")
-        try:
-            fields[name] = json.loads(text)
-        except json.JSONDecodeError:
-            fields[name] = text
-    return fields
 
 
 def output_as_dict(output: "RequestOutput") -> dict[str, Any]:

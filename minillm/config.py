@@ -5,6 +5,7 @@ that takes the whole window. Unknown fields are errors, never ignored.
 """
 
 import difflib
+import json
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -46,6 +47,24 @@ def explain(model: type[BaseModel], error: ValidationError) -> str:
             message = problem["msg"].removeprefix("Value error, ")
             lines.append(f"{name}: {message} (got {problem.get('input')!r})" if problem["loc"] else message)
     return "\n".join(lines)
+
+
+def parse_fields(assignments: list[str] | None, option: str) -> dict[str, Any]:
+    """`["block_size=32", "batching=static"]` to a dict. Values are JSON; what is not JSON is a string.
+
+    Raises:
+        ConfigError: there is no `=`.
+    """
+    fields: dict[str, Any] = {}
+    for assignment in assignments or []:
+        name, equals, text = assignment.partition("=")
+        if not equals or not name:
+            raise ConfigError(f"{option} wants FIELD=VALUE, such as {option} seed=7; got {assignment!r}")
+        try:
+            fields[name] = json.loads(text)
+        except json.JSONDecodeError:
+            fields[name] = text
+    return fields
 
 
 class EngineConfig(StrictModel):

@@ -13,6 +13,10 @@ class ConfigError(MinillmError, ValueError):
     """An :class:`~minillm.config.EngineConfig` field is unknown, out of range, or contradicts another."""
 
 
+class MissingPackageError(MinillmError):
+    """Something needs a package of an optional extra that is not installed."""
+
+
 class ModelError(MinillmError):
     """A model could not be found, fetched, converted or loaded."""
 

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from minillm import doctor
-from minillm.cli import main, parse_fields
+from minillm.cli import main
+from minillm.config import parse_fields
 from minillm.errors import ConfigError
 from minillm.runners.torch_runner import TorchRunner
 from minillm.timeline import PHASES

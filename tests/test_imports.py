@@ -18,7 +18,7 @@ ROOT = Path(__file__).parent.parent
 MAX_LINES = 400
 
 LAYERS = [
-    ["errors", "clock", "timeline", "config", "request"],
+    ["minillm", "errors", "clock", "timeline", "config", "request"],
     ["kv_cache"],
     ["scheduling"],
     ["transfer"],

@@ -1,22 +1,16 @@
-"""`minillm bench`: minillm on four workloads, alone or beside Hugging Face, with the memory floor."""
+"""`minillm bench`: minillm on four workloads, alone or beside Hugging Face; and subcommands that look closer."""
 
-import datetime
 import enum
-import json
-import shlex
-import sys
 from collections.abc import Sequence
-from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from minillm.bench import commands
+from minillm.bench.options import Against, Json, Out, Quick, check_writable, show
+from minillm.errors import ConfigError
+
 DEFAULT_REPEATS = 3
-
-
-class Against(enum.StrEnum):
-    HF = "hf"
 
 
 class Dtype(enum.StrEnum):
@@ -31,18 +25,32 @@ class WorkloadName(enum.StrEnum):
     SHARED_PREFIX = "shared_prefix"
 
 
+bench_app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+for command in (commands.decode, commands.prefill, commands.throughput, commands.step_breakdown, commands.attention):
+    bench_app.command()(command)
+
+
+@bench_app.callback(invoke_without_command=True)
 def bench(
+    context: typer.Context,
     model: Annotated[str, typer.Option(help="Short name, local folder, GGUF file or Hub id.")] = "smollm2-135m",
     compare: Annotated[Against | None, typer.Option(help="Measure Hugging Face transformers beside it.")] = None,
     compiled: Annotated[bool, typer.Option("--compiled", help="Also minillm with compile=True.")] = False,
     dtype: Annotated[Dtype, typer.Option(help="Of weights, activations and KV, for everyone.")] = Dtype.BFLOAT16,
     workload: Annotated[list[WorkloadName] | None, typer.Option(help="Only this one; may be repeated.")] = None,
     repeats: Annotated[int, typer.Option(min=1, help="Rounds; in each, everyone runs once.")] = DEFAULT_REPEATS,
-    quick: Annotated[bool, typer.Option("--quick", help="A few tokens, once: tries it, measures nothing.")] = False,
-    out: Annotated[Path | None, typer.Option(help="Also write the JSON here.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
+    quick: Quick = False,
+    out: Out = None,
+    as_json: Json = False,
 ) -> None:
-    """Measure speed on four workloads. Run it alone: two busy programs on one machine measure each other."""
+    """Measure speed. Run it alone: two busy programs on one machine measure each other.
+
+    Without a command: four workloads, alone or beside Hugging Face.
+    """
+    if context.invoked_subcommand is not None:
+        _refuse_options(context)
+        return
+    check_writable(out)
     report = run_benchmark(
         model,
         against_hf=compare is Against.HF,
@@ -52,15 +60,22 @@ def bench(
         repeats=1 if quick else repeats,
         quick=quick,
     )
-    text = json.dumps(_plain(report), indent=2)
-    if out is not None:
-        out.write_text(text + "\n")
-    if as_json:
-        print(text)
-    else:
-        from minillm.bench.report import format_table
+    from minillm.bench.compare import format_table
 
-        print(format_table(report["machine"], report["bandwidth"], report["results"]))
+    show(report, format_table(report["machine"], report["bandwidth"], report["results"]), out, as_json)
+
+
+def _refuse_options(context: typer.Context) -> None:
+    """`minillm bench --model x decode` would measure another model than x.
+
+    Raises:
+        ConfigError: an option stands before the command.
+    """
+    for name in context.params:
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            command = context.invoked_subcommand
+            raise ConfigError(f"options of `bench {command}` come after it: minillm bench {command} --{name} ...")
 
 
 def run_benchmark(
@@ -70,21 +85,21 @@ def run_benchmark(
     # Seconds of imports that `minillm --help` should not pay for.
     from minillm.bench.compare import compare
     from minillm.bench.peers import HFContinuousBatching, HFGenerate, MinillmPeer, load_hugging_face
-    from minillm.bench.report import computes_bfloat16, describe_machine
-    from minillm.bench.roof import measure_bandwidth
+    from minillm.bench.report import computes_bfloat16, describe_engine, describe_machine, make_report
+    from minillm.bench.roof import QUICK_BYTES, QUICK_REPEATS, measure_bandwidth
     from minillm.bench.workloads import make_workloads
-    from minillm.models.checkpoints import load_config, resolve
+    from minillm.models.checkpoints import resolve
 
     machine = describe_machine()
     folder = resolve(model)
-    bandwidth = measure_bandwidth(*((10_000_000, 2) if quick else ()))
-    workloads = [w for w in make_workloads(load_config(folder)["vocab_size"], quick=quick) if w.name in names]
+    bandwidth = measure_bandwidth(*((QUICK_BYTES, QUICK_REPEATS) if quick else ()))
     own = [MinillmPeer(model, dtype)]
+    engine = own[0].llm.engine
+    workloads = [w for w in make_workloads(engine.vocab_size, quick=quick) if w.name in names]
     if compiled:
         own.append(MinillmPeer(model, dtype, name="minillm_compiled", compile=True))
     references = []
     if against_hf:
-        engine = own[0].llm.engine
         shared = load_hugging_face(folder, dtype)
         kv_tokens = engine.runner.num_kv_blocks * engine.config.block_size
         references = [
@@ -94,21 +109,15 @@ def run_benchmark(
         if dtype == "bfloat16" and not computes_bfloat16(machine):
             # It would not be fair to compare only with what this CPU has to emulate.
             references.append(HFGenerate(load_hugging_face(folder, "float32"), name="hf_generate_fp32"))
-    report = compare(own, references, workloads, repeats, bandwidth, folder, dtype)
-    return {
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "command": shlex.join(sys.argv),
-        "model": model,
-        "dtype": dtype,
-        "repeats": repeats,
-        "quick": quick,
-        "machine": machine,
-        "bandwidth": bandwidth,
+    report = compare(own, references, workloads, repeats, bandwidth, engine.model.model_config, dtype)
+    return make_report(
+        machine,
+        model=model,
+        dtype=dtype,
+        device=engine.model.device,
+        settings={"repeats": repeats, "quick": quick, "engine": describe_engine(engine)},
+        repeats=repeats,
+        quick=quick,
+        bandwidth=bandwidth,
         **report,
-    }
-
-
-def _plain(report: dict[str, Any]) -> dict[str, Any]:
-    """The report with its dataclasses turned into dicts, ready for JSON."""
-    results = [asdict(result) for result in report["results"]]
-    return {**report, "bandwidth": asdict(report["bandwidth"]), "results": results}
+    )

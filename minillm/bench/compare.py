@@ -7,15 +7,17 @@ of them alike, and ratios are formed within a repeat before their median is take
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from tqdm import tqdm
 
+from minillm.bench.costs import ModelBytes
 from minillm.bench.peers import Peer, Run
-from minillm.bench.roof import Bandwidth, ModelBytes
+from minillm.bench.report import format_machine
+from minillm.bench.roof import Bandwidth
 from minillm.bench.workloads import Workload
+from minillm.models.config import ModelConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +79,16 @@ def measure(peers: Sequence[Peer], workload: Workload, repeats: int, bar: tqdm) 
 
 
 def summarize(
-    workload: Workload, runs: dict[str, list[Run]], references: Sequence[str], bandwidth: Bandwidth, size: ModelBytes
+    workload: Workload,
+    runs: dict[str, list[Run]],
+    references: Sequence[str],
+    bandwidth: Bandwidth | None = None,
+    size: ModelBytes | None = None,
 ) -> WorkloadResult:
-    """Turn runs into medians, speedups over the `references` and shares of the memory floor."""
-    floor = size.step_floor(workload.mean_decode_contexts, bandwidth.read) if workload.constant_batch else None
+    """Turn runs into medians, speedups over the `references` and (with `bandwidth` and `size`) shares of the floor."""
+    floor = None
+    if bandwidth is not None and size is not None and workload.constant_batch:
+        floor = size.step_floor(workload.mean_decode_contexts, bandwidth.read)
     best = min(references, key=lambda name: _median_seconds(runs[name])) if references else None
     results = []
     for name, own in runs.items():
@@ -123,7 +131,7 @@ def compare(
     workloads: Sequence[Workload],
     repeats: int,
     bandwidth: Bandwidth,
-    folder: Path,
+    model_config: ModelConfig,
     dtype: str,
 ) -> dict[str, Any]:
     """Measure every peer on every workload.
@@ -131,12 +139,12 @@ def compare(
     Args:
         own: minillm, in one or more configurations.
         references: what it is compared against; may be empty.
-        folder: the model's Hugging Face folder, to count the bytes a step must read.
+        model_config: the model's shape, to count the bytes a step must read in `dtype`.
     Returns:
         peers (their settings, by name), bytes a step must read, and a WorkloadResult per workload.
     """
     peers = [*own, *references]
-    size = ModelBytes.of(folder, dtype)
+    size = ModelBytes.of(model_config, dtype)
     results = []
     with tqdm(total=len(workloads) * len(peers) * (repeats + 1), unit="run") as bar:  # draws on standard error
         for workload in workloads:
@@ -148,3 +156,33 @@ def compare(
         "kv_bytes_per_token": size.kv_per_token,
         "results": results,
     }
+
+
+def format_table(machine: dict[str, Any], bandwidth: Bandwidth, results: Sequence[WorkloadResult]) -> str:
+    """A few lines per workload; milliseconds, and the spread over repeats in brackets."""
+    lines = [
+        format_machine(machine),
+        f"memory: read {bandwidth.read / 1e9:.1f} GB/s, copy {bandwidth.copy / 1e9:.1f} GB/s",
+    ]
+    for result in results:
+        floor = f"; memory floor {1e3 * result.floor_itl:.1f} ms a step" if result.floor_itl else ""
+        lines += ["", f"{result.title}{floor}", *format_peers(result.peers, result.reference)]
+    return "\n".join(lines)
+
+
+def format_peers(peers: Sequence[PeerResult], reference: str | None) -> list[str]:
+    """A heading, and a line per peer."""
+    latencies = f"{'TTFT p50':>10}{'ITL p50':>9}{'ITL p99':>9}"
+    heading = f"  {'':18}{'tok/s':>8}{'seconds':>20}{latencies}{'floor':>7}{'speedup':>21}"
+    return [heading, *(_row(peer, reference) for peer in peers)]
+
+
+def _row(peer: PeerResult, reference: str | None) -> str:
+    seconds = f"{peer.seconds.median:.2f} [{peer.seconds.low:.2f}-{peer.seconds.high:.2f}]"
+    floor = "" if peer.percent_of_floor is None else f"{peer.percent_of_floor:.0f}%"
+    speedup = "1 (reference)" if peer.peer == reference else ""
+    if reference in peer.speedups:
+        ratio = peer.speedups[reference]
+        speedup = f"{ratio.median:.2f}x [{ratio.low:.2f}-{ratio.high:.2f}]"
+    latencies = f"{1e3 * peer.ttft_p50:>10.0f}{1e3 * peer.itl_p50:>9.1f}{1e3 * peer.itl_p99:>9.1f}"
+    return f"  {peer.peer:18}{peer.tokens_per_s.median:>8.1f}{seconds:>20}{latencies}{floor:>7}{speedup:>21}"

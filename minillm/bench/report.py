@@ -1,23 +1,120 @@
-"""What a benchmark prints: the machine it ran on, and a table for people."""
+"""The report every benchmark writes: one envelope, so that a number never travels without its machine.
 
+A report names no folder of the machine it was made on: it is meant to be published.
+"""
+
+import datetime
+import json
 import os
 import platform
-from collections.abc import Sequence
+import shlex
+import subprocess
+import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from minillm.bench.compare import PeerResult, WorkloadResult
-from minillm.bench.roof import Bandwidth
+from minillm import __version__
+from minillm.engine import Engine
 
 CPU_FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "asimd", "bf16", "i8mm")
 """Of /proc/cpuinfo's flags, those that decide how fast small matrices are multiplied."""
 BF16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}
 
 
+def make_report(
+    machine: dict[str, Any],
+    *,
+    model: str,
+    dtype: str,
+    device: torch.device,
+    settings: dict[str, Any],
+    results: Any,
+    **extra: Any,
+) -> dict[str, Any]:
+    """The envelope: when, what, on what, with which settings; then the results.
+
+    Args:
+        machine: from describe_machine(), taken before the first measurement, which raises the load average.
+        dtype: of weights and KV cache, as in force (never "auto").
+        settings: everything that decides the numbers, as in force.
+        results: dataclasses are fine.
+        extra: further top-level entries, such as the measured roof.
+    """
+    return {
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "command": describe_command(sys.argv),
+        "model": without_folder(model),
+        "dtype": dtype,
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else machine["cpu"],
+        "versions": describe_versions(),
+        "machine": machine,
+        "settings": settings,
+        **extra,
+        "results": results,
+    }
+
+
+def as_json(report: dict[str, Any]) -> str:
+    """One JSON object; dataclasses become objects."""
+    return json.dumps(report, indent=2, default=asdict, allow_nan=False)
+
+
+def describe_command(arguments: list[str]) -> str:
+    """The command line as one would type it elsewhere: `minillm`, and no absolute path in any argument."""
+    return shlex.join(["minillm", *map(without_folder, arguments[1:])])
+
+
+def without_folder(argument: str) -> str:
+    """`/home/me/llama` to `llama`, also behind a `=`; all else as it is."""
+    if os.path.isabs(argument):
+        return Path(argument).name
+    name, equals, value = argument.partition("=")
+    return f"{name}{equals}{Path(value).name if os.path.isabs(value) else value}"
+
+
+def describe_engine(engine: Engine) -> dict[str, Any]:
+    """Every field of its configuration, and what `auto` and the like came to."""
+    runner = engine.runner
+    return {
+        **engine.config.model_dump(),
+        "model": without_folder(engine.config.model),
+        "activation_dtype": str(engine.model.decoder.activation_dtype).removeprefix("torch."),
+        "attention": runner.attention.__name__,
+        "compiled_batches": list(runner.compiled.steps) if runner.compiled else [],
+        "kv_blocks": runner.num_kv_blocks,
+    }
+
+
+def describe_versions() -> dict[str, str | None]:
+    """Of this program, of what it runs on, and of CUDA and the GPU's driver where there is one."""
+    import transformers
+
+    versions = {
+        "minillm": __version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+    }
+    if torch.cuda.is_available():
+        versions |= {"cuda": torch.version.cuda, "driver": driver_version()}
+    return versions
+
+
+def driver_version() -> str | None:
+    """The NVIDIA driver's, by nvidia-smi; None if that is not there or says nothing."""
+    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return next(iter(answer.split()), None)
+
+
 def describe_machine() -> dict[str, Any]:
-    """CPU, cores, instruction sets and library versions: without them a number means little."""
+    """CPU, cores, instruction sets, library versions, GPU: without them a number means little."""
     import transformers
 
     cpu, flags = platform.processor() or platform.machine(), []
@@ -28,7 +125,7 @@ def describe_machine() -> dict[str, Any]:
         cpu = fields.get("model name", cpu)
         present = fields.get("flags", fields.get("Features", "")).split()
         flags = [flag for flag in CPU_FLAGS if flag in present]
-    return {
+    machine = {
         "cpu": cpu,
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "flags": flags,
@@ -38,6 +135,15 @@ def describe_machine() -> dict[str, Any]:
         "torch": torch.__version__,
         "transformers": transformers.__version__,
     }
+    if torch.cuda.is_available():
+        gpu = torch.cuda.get_device_properties(torch.cuda.current_device())
+        machine["gpu"] = {
+            "name": gpu.name,
+            "memory_bytes": gpu.total_memory,
+            "compute_capability": f"{gpu.major}.{gpu.minor}",
+            "multiprocessors": gpu.multi_processor_count,
+        }
+    return machine
 
 
 def computes_bfloat16(machine: dict[str, Any]) -> bool:
@@ -45,29 +151,10 @@ def computes_bfloat16(machine: dict[str, Any]) -> bool:
     return bool(BF16_FLAGS.intersection(machine["flags"]))
 
 
-def format_table(machine: dict[str, Any], bandwidth: Bandwidth, results: Sequence[WorkloadResult]) -> str:
-    """A few lines per workload; milliseconds, and the spread over repeats in brackets."""
-    lines = [
-        f"{machine['cpu']}, {machine['cores']} cores ({' '.join(machine['flags'])}), torch {machine['torch']}, "
-        f"transformers {machine['transformers']}",
-        f"memory: read {bandwidth.read / 1e9:.1f} GB/s, copy {bandwidth.copy / 1e9:.1f} GB/s; "
-        f"load average at the start {machine['load_average'][0]:.1f}",
-    ]
-    for result in results:
-        floor = f"; memory floor {1e3 * result.floor_itl:.1f} ms a step" if result.floor_itl else ""
-        lines += ["", f"{result.title}{floor}"]
-        latencies = f"{'TTFT p50':>10}{'ITL p50':>9}{'ITL p99':>9}"
-        lines.append(f"  {'':18}{'tok/s':>8}{'seconds':>20}{latencies}{'floor':>7}{'speedup':>21}")
-        lines += [_row(peer, result.reference) for peer in result.peers]
-    return "\n".join(lines)
-
-
-def _row(peer: PeerResult, reference: str | None) -> str:
-    seconds = f"{peer.seconds.median:.2f} [{peer.seconds.low:.2f}-{peer.seconds.high:.2f}]"
-    floor = "" if peer.percent_of_floor is None else f"{peer.percent_of_floor:.0f}%"
-    speedup = "1 (reference)" if peer.peer == reference else ""
-    if reference in peer.speedups:
-        ratio = peer.speedups[reference]
-        speedup = f"{ratio.median:.2f}x [{ratio.low:.2f}-{ratio.high:.2f}]"
-    latencies = f"{1e3 * peer.ttft_p50:>10.0f}{1e3 * peer.itl_p50:>9.1f}{1e3 * peer.itl_p99:>9.1f}"
-    return f"  {peer.peer:18}{peer.tokens_per_s.median:>8.1f}{seconds:>20}{latencies}{floor:>7}{speedup:>21}"
+def format_machine(machine: dict[str, Any]) -> str:
+    """One line for the head of a table."""
+    gpu = f"{machine['gpu']['name']}, " if "gpu" in machine else ""
+    return (
+        f"{gpu}{machine['cpu']}, {machine['cores']} cores ({' '.join(machine['flags'])}), torch {machine['torch']}, "
+        f"transformers {machine['transformers']}; load average at the start {machine['load_average'][0]:.1f}"
+    )

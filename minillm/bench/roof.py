@@ -1,20 +1,20 @@
-"""The memory floor: how fast this machine could decode if nothing but reading memory took time.
+"""The roof: how fast this machine reads memory and multiplies matrices when it does nothing else.
 
 A decode step reads every weight once, however many sequences are in it, and every key and value of
-their contexts. At small batches that reading, not arithmetic, is what a step costs: bytes over
-bandwidth is a floor no engine gets under (Williams et al. 2009, the roofline model).
+their contexts: at small batches that reading, not arithmetic, is what a step costs. A long prefill uses
+each weight for many tokens, and is bound by arithmetic. No engine gets above either roof
+(Williams et al. 2009, the roofline model). Both are measured here, since data sheets promise more.
 """
 
-import json
-import time
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
-from safetensors import safe_open
 
-DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+from minillm.bench.timing import best_seconds
+
+CPU = torch.device("cpu")
+QUICK_BYTES, QUICK_SIZE, QUICK_REPEATS = 10_000_000, 256, 2
+"""For --quick: tries the measurement, measures nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,55 +26,55 @@ class Bandwidth:
     """Bytes read plus bytes written."""
 
 
-def measure_bandwidth(buffer_bytes: int = 1_000_000_000, repeats: int = 7) -> Bandwidth:
-    """Stream through buffers far larger than any cache, on all of torch's threads; the best of `repeats`.
+@dataclass(frozen=True, slots=True)
+class Roof:
+    """What one device can do at most, as measured."""
 
-    The best, because anything else that runs can only slow it down. Reading is measured twice, by a sum
-    and by a dot product, since either alone may be held up by its own arithmetic on some CPUs.
+    bandwidth: Bandwidth
+    memory: float
+    """The bandwidth that decoding is held against, bytes per second."""
+    memory_kind: str
+    """Which of the two that is: read on a CPU; copy on a GPU, as GPU engines are usually held against."""
+    matmul: float
+    """FLOP/s of a large matrix product."""
+    matmul_dtype: str
+
+
+def measure_roof(device: torch.device, compute_dtype: torch.dtype, quick: bool = False) -> Roof:
+    """Measure both roofs of a device.
+
+    Args:
+        compute_dtype: what the linear layers multiply in.
+        quick: tiny sizes: the numbers mean nothing.
     """
-    source = torch.ones(buffer_bytes // 4)
+    bandwidth = measure_bandwidth(*((QUICK_BYTES, QUICK_REPEATS) if quick else ()), device=device)
+    matmul = measure_matmul(compute_dtype, device, *((QUICK_SIZE, QUICK_REPEATS) if quick else ()))
+    kind = "copy" if device.type == "cuda" else "read"
+    return Roof(bandwidth, getattr(bandwidth, kind), kind, matmul, str(compute_dtype).removeprefix("torch."))
+
+
+def measure_bandwidth(buffer_bytes: int = 1_000_000_000, repeats: int = 7, device: torch.device = CPU) -> Bandwidth:
+    """Stream through buffers far larger than any cache, on all threads; the best of `repeats`.
+
+    Reading is measured twice, by a sum and by a dot product, since either alone may be held up by its own
+    arithmetic on some CPUs. Copying stays on the device.
+    """
+    source = torch.ones(buffer_bytes // 4, device=device)
     target = torch.empty_like(source)
-    read = min(_best_seconds(source.sum, repeats), _best_seconds(lambda: source.dot(source), repeats))
-    copy = _best_seconds(lambda: target.copy_(source), repeats)
+    read = min(best_seconds(work, device, repeats) for work in (source.sum, lambda: source.dot(source)))
+    copy = best_seconds(lambda: target.copy_(source), device, repeats)
     return Bandwidth(read=source.nbytes / read, copy=2 * source.nbytes / copy)
 
 
-def _best_seconds(work: Callable[[], object], repeats: int) -> float:
-    work()  # The first touch makes the pages.
-    seconds = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        work()
-        seconds.append(time.perf_counter() - start)
-    return min(seconds)
+def measure_matmul(dtype: torch.dtype, device: torch.device = CPU, size: int | None = None, repeats: int = 10) -> float:
+    """FLOP/s of a [size, size] x [size, size] product; the best of `repeats`.
 
-
-@dataclass(frozen=True, slots=True)
-class ModelBytes:
-    """What a decode step must read."""
-
-    weights: int
-    """Bytes of all matrices and norms; an embedding table only if it is also the output head."""
-    kv_per_token: int
-    """Bytes of keys and values of one token, over all layers."""
-
-    @classmethod
-    def of(cls, folder: Path, dtype: str) -> "ModelBytes":
-        """Count them in a Hugging Face folder, as if stored in `dtype`."""
-        size = DTYPE_BYTES[dtype]
-        config = json.loads((folder / "config.json").read_text())
-        num_parameters = 0
-        for file in sorted(folder.glob("*.safetensors")):
-            with safe_open(file, framework="pt") as tensors:
-                for name in tensors.keys():  # noqa: SIM118 - safe_open is not a dict
-                    # An untied embedding table gives one row per token: nothing beside the rest.
-                    if "embed_tokens" not in name or config.get("tie_word_embeddings"):
-                        num_parameters += torch.Size(tensors.get_slice(name).get_shape()).numel()
-        heads = config.get("num_key_value_heads") or config["num_attention_heads"]
-        head_dim = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
-        kv_per_token = 2 * config["num_hidden_layers"] * heads * head_dim * size
-        return cls(weights=num_parameters * size, kv_per_token=kv_per_token)
-
-    def step_floor(self, context_lens: Sequence[float], read_bandwidth: float) -> float:
-        """Seconds of reading in a decode step over sequences of these context lengths (tokens)."""
-        return (self.weights + self.kv_per_token * sum(context_lens)) / read_bandwidth
+    Args:
+        size: None = large enough to fill the device.
+    """
+    size = size or (8192 if device.type == "cuda" else 2048)
+    # Random numbers: a GPU multiplies zeros at a higher clock, since they cost it less power.
+    generator = torch.Generator(device).manual_seed(0)
+    left, right = (torch.randn(size, size, device=device, generator=generator).to(dtype) for _ in range(2))
+    result = torch.empty_like(left)
+    return 2 * size**3 / best_seconds(lambda: torch.mm(left, right, out=result), device, repeats)

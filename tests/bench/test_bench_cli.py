@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 from minillm.bench.report import describe_machine
 from minillm.cli import app
+from minillm.errors import ConfigError
 
 QUICK = ["bench", "--quick", "--dtype", "float32"]
 
@@ -55,3 +56,16 @@ def test_hugging_face_also_gets_float32_where_bfloat16_is_emulated(
 @pytest.mark.parametrize("arguments", [["--compare", "vllm"], ["--repeats", "0"], ["--dtype", "int3"]], ids=str)
 def test_bad_options_are_refused(arguments: list[str]) -> None:
     assert CliRunner().invoke(app, ["bench", *arguments]).exit_code == 2
+
+
+def test_an_option_before_a_subcommand_is_refused(tiny_llama_path: Path) -> None:
+    with pytest.raises(ConfigError, match="minillm bench decode --model"):
+        CliRunner().invoke(app, ["bench", "--model", str(tiny_llama_path), "decode"], catch_exceptions=False)
+
+
+@pytest.mark.parametrize("command", ["decode", "prefill", "throughput", "step-breakdown", "attention"])
+def test_every_subcommand_explains_itself_and_takes_the_shared_options(command: str) -> None:
+    assert command in CliRunner().invoke(app, ["bench", "--help"]).stdout
+    text = CliRunner().invoke(app, ["bench", command, "--help"], env={"COLUMNS": "200"}).stdout
+    for option in ("--model", "--load-format", "--dtype", "--device", "--set", "--quick", "--out", "--json"):
+        assert option in text

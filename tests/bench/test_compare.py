@@ -7,8 +7,9 @@ import pytest
 from tqdm import tqdm
 
 from minillm.bench.compare import Spread, measure, summarize
+from minillm.bench.costs import ModelBytes
 from minillm.bench.peers import BenchmarkError, HFContinuousBatching, HFGenerate, MinillmPeer, Run, load_hugging_face
-from minillm.bench.roof import Bandwidth, ModelBytes
+from minillm.bench.roof import Bandwidth
 from minillm.bench.workloads import Workload, make_workloads
 
 WORKLOAD = Workload("one", "1 request", [[1] * 128], [64], constant_batch=True)

@@ -1,45 +1,12 @@
-"""The memory floor: bytes counted right, bandwidth in a believable range."""
-
-import json
-from pathlib import Path
+"""The roof: measured in the units it says, in a believable range."""
 
 import pytest
 import torch
-from safetensors.torch import save_file
 
-from minillm.bench.roof import ModelBytes, measure_bandwidth
+from minillm.bench import roof as roof_module
+from minillm.bench.roof import measure_bandwidth, measure_matmul, measure_roof
 
-
-def write_model(folder: Path, *, tied: bool) -> Path:
-    tensors = {"model.embed_tokens.weight": torch.zeros(100, 8), "model.layers.0.mlp.weight": torch.zeros(8, 8)}
-    if not tied:
-        tensors["lm_head.weight"] = torch.zeros(100, 8)
-    save_file(tensors, folder / "model.safetensors")
-    config = {"tie_word_embeddings": tied, "num_hidden_layers": 3, "num_attention_heads": 4, "hidden_size": 8}
-    (folder / "config.json").write_text(json.dumps(config | {"num_key_value_heads": 2}))
-    return folder
-
-
-@pytest.mark.parametrize("tied", [True, False])
-@pytest.mark.parametrize(("dtype", "size"), [("float32", 4), ("bfloat16", 2)])
-def test_a_step_reads_the_output_head_once_and_an_untied_embedding_table_not_at_all(
-    tmp_path: Path, tied: bool, dtype: str, size: int
-) -> None:
-    counted = ModelBytes.of(write_model(tmp_path, tied=tied), dtype)
-    assert counted.weights == (100 * 8 + 8 * 8) * size
-    assert counted.kv_per_token == 2 * 3 * 2 * 2 * size  # keys and values, layers, KV heads, head dim
-
-
-def test_default_model_is_the_size_that_it_is_known_to_be(smollm_path: Path) -> None:
-    counted = ModelBytes.of(smollm_path, "bfloat16")
-    assert counted.weights == 2 * 134_515_008
-    assert counted.kv_per_token == 2 * 30 * 3 * 64 * 2
-
-
-def test_floor_is_weights_once_and_every_context() -> None:
-    size = ModelBytes(weights=1000, kv_per_token=10)
-    assert size.step_floor([], 100.0) == 10.0
-    assert size.step_floor([5, 15], 100.0) == 12.0
+CPU = torch.device("cpu")
 
 
 def test_bandwidth_is_measured_in_bytes_per_second() -> None:
@@ -47,3 +14,21 @@ def test_bandwidth_is_measured_in_bytes_per_second() -> None:
     # A thousand-fold slip of units would leave this range on any machine of this age.
     assert 1e8 < bandwidth.read < 1e13
     assert 1e8 < bandwidth.copy < 1e13
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_matmul_is_measured_in_flop_per_second(dtype: torch.dtype) -> None:
+    assert 1e8 < measure_matmul(dtype, CPU, size=128, repeats=2) < 1e16
+
+
+def test_rates_are_work_over_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(roof_module, "best_seconds", lambda work, device, repeats: 0.5)
+    assert measure_matmul(torch.float32, CPU, size=10) == 2 * 10**3 / 0.5
+    bandwidth = measure_bandwidth(buffer_bytes=4000)
+    assert (bandwidth.read, bandwidth.copy) == (8000.0, 16000.0)
+
+
+def test_decoding_is_held_against_reading_on_a_cpu() -> None:
+    roof = measure_roof(CPU, torch.float32, quick=True)
+    assert (roof.memory, roof.memory_kind) == (roof.bandwidth.read, "read")
+    assert roof.matmul_dtype == "float32"

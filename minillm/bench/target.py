@@ -1,0 +1,81 @@
+"""What a subcommand measures: a model on a device, under some engine fields."""
+
+import random
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from minillm.bench.costs import ModelBytes, ModelFlops
+from minillm.config import EngineConfig
+from minillm.models.checkpoints import load_config, resolve
+from minillm.models.config import ModelConfig
+from minillm.models.loader import LoadedModel, choose_device, choose_dtype
+
+LARGEST_BLOCK = 256
+"""Tokens in the largest KV block of any attention backend: the most that rounding up to blocks can take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """As asked for on the command line.
+
+    Args:
+        fields: EngineConfig fields, from --set. They win over what a benchmark would choose.
+    """
+
+    model: str = "smollm2-135m"
+    load_format: str = "auto"
+    dtype: str = "auto"
+    device: str = "auto"
+    fields: dict[str, Any] = field(default_factory=dict)
+
+    def config(self, kv_tokens: int | None = None, **chosen: Any) -> EngineConfig:
+        """The engine's configuration.
+
+        Args:
+            kv_tokens: make the KV pool just as large as this many tokens need, unless `fields` say otherwise.
+            chosen: what the benchmark chooses.
+        Raises:
+            ConfigError: a field is unknown, or out of range.
+        """
+        named = {"model": self.model, "load_format": self.load_format, "dtype": self.dtype, "device": self.device}
+        config = EngineConfig(**{**named, **chosen, **self.fields})
+        if kv_tokens is None or config.num_kv_blocks is not None or config.kv_cache_memory_gb is not None:
+            return config
+        # In bytes, not blocks: how many tokens a block has may be the attention backend's choice.
+        model_config = self.model_config()
+        element_size = choose_dtype(config.dtype, model_config, choose_device(config.device)).itemsize
+        return config.replace(kv_cache_memory_gb=kv_tokens * model_config.kv_bytes_per_token(element_size) / 1e9)
+
+    def model_config(self) -> ModelConfig:
+        """The model's shape; reads config.json only."""
+        return ModelConfig.from_hf(load_config(resolve(self.model)))
+
+    def torch_device(self) -> torch.device:
+        return choose_device(self.config().device)
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """What a loaded model asks of the hardware, in the dtypes it really uses."""
+
+    bytes: ModelBytes
+    flops: ModelFlops
+
+    @classmethod
+    def of(cls, model: LoadedModel) -> "Costs":
+        dtype = str(model.dtype).removeprefix("torch.")
+        return cls(ModelBytes.of(model.model_config, dtype), ModelFlops.of(model.model_config))
+
+
+def compute_dtype(model: LoadedModel) -> torch.dtype:
+    """What its linear layers multiply in: on a CPU, packed 16-bit weights are widened to float32."""
+    return model.decoder.activation_dtype
+
+
+def random_prompts(vocab_size: int, lengths: list[int], seed: int = 0) -> list[list[int]]:
+    """Token ids that share no prefix. Low ids are control tokens in most vocabularies."""
+    rng = random.Random(seed)
+    first = min(100, vocab_size // 2)
+    return [[rng.randrange(first, vocab_size) for _ in range(length)] for length in lengths]

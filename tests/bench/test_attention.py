@@ -1,0 +1,141 @@
+"""`minillm bench attention`: made-up batches are valid ones, and a backend that is wrong is not timed."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from typer.testing import Result
+
+from minillm.attention.eager import attend
+from minillm.attention.select import select_backend
+from minillm.bench import attention as bench_attention
+from minillm.bench.attention import backend_names, compare_outputs, make_shapes, usable
+from minillm.bench.attention_shapes import HeadShape, PreparedAttention, Shape, make_cache, make_metadata
+from minillm.bench.peers import BenchmarkError
+from minillm.errors import ConfigError
+
+CPU = torch.device("cpu")
+HEADS = HeadShape(num_heads=4, num_kv_heads=2, head_dim=8)
+SHAPES = [Shape("decode", 3, 1, 9), Shape("prefill", 1, 7, 0), Shape("extend", 1, 5, 6)]
+
+
+def test_counts_by_hand() -> None:
+    decode = Shape("decode", 3, 1, 9)
+    assert decode.kv_bytes(HEADS, 2) == 3 * 10 * 2 * 2 * 8 * 2
+    assert decode.flops(HEADS) == 4 * 4 * 8 * 3 * 10
+    assert Shape("prefill", 1, 10, 0).flops(HEADS) == 4 * 4 * 8 * 50
+    assert Shape("extend", 1, 10, 20).flops(HEADS) == 4 * 4 * 8 * (200 + 50)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.kind)
+@pytest.mark.parametrize("backend", backend_names())
+def test_made_up_batches_are_valid(shape: Shape, backend: str) -> None:
+    block_size = 4
+    metadata = make_metadata(shape, block_size, CPU)
+    cache = make_cache(shape, HEADS, block_size, torch.float32, CPU, seed=0)
+    assert metadata.block_tables.max() < len(cache) - 1, "the null block is nobody's"
+    assert metadata.block_tables.unique().numel() == metadata.block_tables.numel(), "no page is shared"
+    query = torch.randn(shape.batch * shape.new, 4, 8)
+    kv = torch.randn(shape.batch * shape.new, 2, 2, 8)
+    output = PreparedAttention(select_backend(backend), metadata, query, kv)(cache)
+    for b in range(shape.batch):
+        keys, values = cache[metadata.block_tables[b]].flatten(0, 1)[: shape.context].unbind(1)
+        rows = slice(b * shape.new, (b + 1) * shape.new)
+        torch.testing.assert_close(output[rows], attend(query[rows], keys, values, 8**-0.5))
+
+
+def test_numbers_belong_together(bench_json: Callable[..., Any]) -> None:
+    report = bench_json("attention")
+    assert report["settings"]["heads"] == {"num_heads": 4, "num_kv_heads": 2, "head_dim": 16}
+    assert {row["shape"]["kind"] for row in report["results"]} == {"decode", "prefill", "extend"}
+    assert {row["backend"] for row in report["results"]} == set(backend_names())
+    for row in report["results"]:
+        assert row["bandwidth"] == pytest.approx(row["kv_bytes"] / row["call_s"])
+        assert row["flops_per_s"] == pytest.approx(row["flops"] / row["call_s"])
+        decode = row["shape"]["kind"] == "decode"
+        reached, roof = (row["bandwidth"], "memory") if decode else (row["flops_per_s"], "matmul")
+        assert row["share_of_roof"] == pytest.approx(reached / report["roof"][roof])
+        assert row["difference"] < 1e-4
+    kinds = [[row for row in report["results"] if row["shape"]["kind"] == kind] for kind in ("decode", "extend")]
+    assert all(min(row["time_over_best"] for row in rows) == 1.0 for rows in kinds)
+
+
+def test_any_head_shape_without_its_model(bench_json: Callable[..., Any]) -> None:
+    arguments = ["--heads", "8", "--kv-heads", "1", "--head-dim", "32", "--backend", "sdpa", "--batch", "1"]
+    report = bench_json("attention", *arguments)
+    assert report["settings"]["heads"] == {"num_heads": 8, "num_kv_heads": 1, "head_dim": 32}
+    assert {row["backend"] for row in report["results"]} == {"sdpa"}
+
+
+def test_shapes_are_all_combinations() -> None:
+    shapes = make_shapes([1, 8], [512], [64, 128], [1000])
+    assert shapes[:2] == [Shape("decode", 1, 1, 511), Shape("decode", 8, 1, 511)]
+    assert shapes[2:4] == [Shape("prefill", 1, 64, 0), Shape("prefill", 1, 128, 0)]
+    assert shapes[4:] == [Shape("extend", 1, 64, 1000), Shape("extend", 1, 128, 1000)]
+
+
+def test_eager_is_left_out_where_its_scores_would_fill_the_memory() -> None:
+    heads = HeadShape(32, 8, 128)
+    assert usable("eager", Shape("prefill", 1, 2048, 0), heads)
+    assert not usable("eager", Shape("prefill", 1, 8192, 0), heads)
+    assert usable("sdpa", Shape("prefill", 1, 8192, 0), heads)
+
+
+@pytest.mark.parametrize("wrong", [1.2, float("nan")])
+def test_a_backend_that_computes_something_else_is_not_timed(wrong: float) -> None:
+    right = torch.ones(2, 4, 8)
+    assert compare_outputs({"a": right, "b": right * 1.01}, SHAPES[0])["b"] == pytest.approx(0.01, rel=1e-3)
+    with pytest.raises(BenchmarkError, match="b and a differ"):
+        compare_outputs({"a": right, "b": right * wrong}, SHAPES[0])
+
+
+def test_caches_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    used = []
+
+    class Recorder(PreparedAttention):
+        def __call__(self, kv_cache: torch.Tensor) -> torch.Tensor:
+            used.append(kv_cache.data_ptr())
+            return super().__call__(kv_cache)
+
+    monkeypatch.setattr(bench_attention, "PreparedAttention", Recorder)
+    seconds, _ = bench_attention.measure_shape(
+        SHAPES[0],
+        HEADS,
+        {"sdpa": select_backend("sdpa")},
+        block_size=4,
+        dtype=torch.float32,
+        query_dtype=torch.float32,
+        device=CPU,
+        repeats=2,
+        calls=3,
+        rotation_bytes=3 * SHAPES[0].kv_bytes(HEADS, 4),
+    )
+    assert len(seconds["sdpa"]) == 2
+    warm_up, *timed = used
+    assert len(timed) == 6
+    assert timed[:3] == timed[3:]
+    assert len(set(timed)) == 3
+    assert warm_up in timed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--backend", "magic"], "there are eager, sdpa"),
+        (["--heads", "4"], "give all three"),
+        (["--heads", "4", "--kv-heads", "3", "--head-dim", "8"], "not a multiple"),
+        (["--set", "max_num_seqs=4"], "drop --set max_num_seqs"),
+    ],
+    ids=str,
+)
+def test_bad_settings_are_refused(bench: Callable[..., Result], arguments: list[str], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        bench("attention", *arguments)
+
+
+def test_table_names_the_shapes(bench: Callable[..., Result], tmp_path: Path) -> None:
+    table = bench("attention").stdout
+    for shape in ("decode 2 x 16", "prefill 16 ", "prefill 16 on 16 cached"):
+        assert shape in table

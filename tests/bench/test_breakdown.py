@@ -1,0 +1,89 @@
+"""`minillm bench step-breakdown`: stages add up, and each variant changes one thing."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from typer.testing import Result
+
+from minillm.bench import variants
+from minillm.bench.breakdown import breakdown, summarize
+from minillm.bench.compare import Spread
+from minillm.bench.steady import DecodeStep
+from minillm.bench.variants import DEFAULT, Variant, applicable
+from minillm.config import EngineConfig
+from minillm.errors import ConfigError
+
+STAGES = ["schedule", "build", "forward", "sample", "detokenize", "rest"]
+
+
+def step(seconds: float, forward: float, **stages: float) -> DecodeStep:
+    return DecodeStep(seconds, {"forward": forward, **stages})
+
+
+def names(config: EngineConfig, device: str, quick: bool = False) -> list[str]:
+    return [variant.name for variant in applicable(config, device, quick)]
+
+
+def test_numbers_belong_together(bench_json: Callable[..., Any]) -> None:
+    report = bench_json("step-breakdown", "--batch", "2")
+    by_name = {row["name"]: row for row in report["results"]}
+    assert list(by_name) == ["default", "eager attention"]
+    assert report["unable"] == {"sdpa attention": "the default runs it already"}
+    for row in by_name.values():
+        assert list(row["stages"]) == STAGES
+        assert sum(stage["share"] for stage in row["stages"].values()) == pytest.approx(1)
+        assert row["num_steps"] == report["settings"]["steps"] * report["settings"]["repeats"]
+        assert all(stage["median_s"] <= stage["p99_s"] for stage in row["stages"].values())
+    assert by_name["default"]["time_over_default"] == {"median": 1.0, "low": 1.0, "high": 1.0}
+    assert by_name["eager attention"]["time_over_default"]["median"] > 0
+    assert by_name["eager attention"]["fields"] == {"attention_backend": "eager"}
+
+
+def test_rest_is_what_no_stage_claims() -> None:
+    stages = breakdown([step(10.0, 6.0, schedule=1.0), step(20.0, 12.0, schedule=2.0), step(10.0, 6.0, swap=3.0)])
+    assert list(stages) == [*STAGES[:5], "swap", "rest"]
+    assert stages["forward"].share == pytest.approx(24 / 40)
+    assert stages["forward"].median_s == 6.0
+    assert stages["rest"].share == pytest.approx((3 + 6 + 1) / 40)
+    assert stages["sample"].median_s == 0.0
+
+
+def test_gains_are_paired_by_turn() -> None:
+    # The machine is twice as slow in the second turn: the ratio does not notice.
+    default = [[step(1.0, 1.0)] * 3, [step(2.0, 1.0)] * 3]
+    slower = [[step(3.0, 1.0)] * 3, [step(6.0, 1.0)] * 3]
+    result = summarize(Variant("x", {"compile": True}), slower, default)
+    assert result.time_over_default == Spread(3.0, 3.0, 3.0)
+    assert result.num_steps == 6
+
+
+def test_variants_are_those_that_the_engine_has_and_that_change_something(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = (
+        Variant("compile on", {"compile": True}, "cpu", slow_start=True),
+        Variant("compile off", {"compile": False}),
+        Variant("eager attention", {"attention_backend": "eager"}),
+        Variant("a value that is not there yet", {"attention_backend": "magic"}),
+        Variant("a field that is not there yet", {"warp_drive": False}),
+        Variant("for a GPU", {"enable_prefix_caching": False}, "cuda"),
+    )
+    monkeypatch.setattr(variants, "VARIANTS", table)
+    assert names(EngineConfig(), "cpu") == ["default", "compile on", "eager attention"]
+    assert names(EngineConfig(compile=True), "cpu") == ["default", "compile off", "eager attention"]
+    assert names(EngineConfig(attention_backend="eager"), "cpu") == ["default", "compile on"]
+    assert names(EngineConfig(), "cuda") == ["default", "eager attention", "for a GPU"]
+    assert names(EngineConfig(), "cpu", quick=True) == ["default", "eager attention"]
+
+
+def test_every_optimisation_of_the_issue_is_in_the_table() -> None:
+    fields = {name for variant in variants.VARIANTS for name in variant.fields}
+    assert fields == {"compile", "attention_backend", "cuda_graphs", "async_scheduling", "fused_kernels"}
+    assert DEFAULT.fields == {}
+
+
+def test_one_variant_can_be_chosen(bench: Callable[..., Result]) -> None:
+    table = bench("step-breakdown", "--variant", "eager attention").stdout
+    assert "x the default's time" in table
+    assert "sdpa attention" not in table
+    with pytest.raises(ConfigError, match="no variant 'warp' here: there are 'default', "):
+        bench("step-breakdown", "--variant", "warp")

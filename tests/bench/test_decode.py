@@ -1,0 +1,154 @@
+"""`minillm bench decode`: what is measured is a steady decode, and the numbers belong together."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import Result
+
+from minillm.bench.costs import ModelBytes, ModelFlops
+from minillm.bench.decode import default_batches, summarize
+from minillm.bench.peers import BenchmarkError
+from minillm.bench.roofline import with_unit
+from minillm.bench.steady import SteadyDecode
+from minillm.bench.target import Costs, Target
+from minillm.engine import Engine
+from minillm.errors import ConfigError, MissingPackageError
+
+COSTS = Costs(ModelBytes(weights=1000, kv_per_token=10), ModelFlops(per_token=4, per_logit_row=6, per_pair=2))
+
+
+def engine(path: Path, **fields: Any) -> Engine:
+    return Engine(Target(str(path), dtype="float32", fields={"num_kv_blocks": 64, **fields}).config())
+
+
+def test_numbers_belong_together(bench_json: Callable[..., Any]) -> None:
+    report = bench_json("decode", "--context", "20")
+    roof = report["roof"]
+    assert roof["memory"] == roof["bandwidth"][roof["memory_kind"]]
+    assert [row["batch"] for row in report["results"]] == [1, 2]
+    for row in report["results"]:
+        assert row["num_steps"] == report["settings"]["steps"]
+        assert row["mbu"] == pytest.approx(row["floor_s"] / row["step_s"])
+        assert row["bandwidth"] == pytest.approx(row["bytes"] / row["step_s"])
+        assert row["mbu"] == pytest.approx(row["bandwidth"] / roof["memory"])
+        assert row["tokens_per_s"] == pytest.approx(row["batch"] / row["step_s"])
+        kv = row["batch"] * row["context"] * report["kv_bytes_per_token"]
+        assert row["bytes"] == pytest.approx(report["weight_bytes"] + kv)
+        assert 0 < row["step_s"] <= row["step_p99_s"]
+        assert 16 < row["context"] < 16 + 2 * report["settings"]["steps"] + 2
+    assert report["settings"]["engine"]["attention"] == "SDPAAttention"
+
+
+def test_summary_by_hand() -> None:
+    result = summarize(2, 50.0, [4.0, 2.0, 3.0], COSTS, memory_bandwidth=1000.0)
+    assert (result.step_s, result.tokens_per_s) == (3.0, pytest.approx(2 / 3))
+    assert result.bytes == 1000 + 10 * 100
+    assert (result.floor_s, result.mbu) == (2.0, pytest.approx(2 / 3))
+    assert result.flops == 2 * (4 + 6) + 2 * 100
+
+
+def test_steps_hold_the_whole_batch_and_contexts_are_counted(tiny_llama_path: Path) -> None:
+    one = engine(tiny_llama_path, max_num_batched_tokens=32)
+    # A budget of 32 tokens: the first sequences decode while the last are prefilled. Those steps do not count.
+    decode = SteadyDecode(one, batch=3, context=30, num_steps=8)
+    lead = [request.num_computed_tokens for request in one.scheduler.running]
+    measured = decode.run(5)
+    assert len(measured.steps) == 5
+    # One more step leads in; then the five steps' contexts rise by one each, with their mean in the middle.
+    assert measured.mean_context == pytest.approx(sum(lead) / 3 + 1 + 3)
+    assert max(lead) > min(lead) >= 30
+    for record in list(one.steps)[-5:]:
+        assert [share.is_prefill for share in record.shares] == [False] * 3
+    decode.stop()
+    assert not one.has_unfinished
+    one.check_integrity()
+
+
+def test_a_report_can_be_written_and_read_as_a_table(bench: Callable[..., Result], tmp_path: Path) -> None:
+    out = tmp_path / "decode.json"
+    result = bench("decode", "--out", str(out))
+    assert "MBU" in result.stdout
+    assert "quick: means nothing" in result.stdout
+    assert [row["batch"] for row in json.loads(out.read_text())["results"]] == [1, 2]
+    assert json.loads(out.read_text())["command"].endswith("--out decode.json")
+
+
+def test_random_weights_of_a_bare_config(bench_json: Callable[..., Any], tiny_llama_path: Path, tmp_path: Path) -> None:
+    bare = tmp_path / "config.json"
+    bare.write_text((tiny_llama_path / "config.json").read_text())
+    report = bench_json("decode", "--batch", "2", "--load-format", "dummy", "--model", str(bare))
+    assert report["model"] == "config.json"
+    assert [row["batch"] for row in report["results"]] == [2]
+
+
+def test_default_batches_are_powers_of_two() -> None:
+    assert default_batches("cpu") == [1, 2, 4, 8, 16, 32]
+    assert default_batches("cuda")[-1] == 256
+
+
+@pytest.mark.parametrize("suffix", ["png", "svg"])
+def test_roofline_is_drawn(bench: Callable[..., Result], tmp_path: Path, suffix: str) -> None:
+    file = tmp_path / f"roof.{suffix}"
+    assert bench("decode", "--batch", "1", "--roofline", str(file)).exit_code == 0
+    if suffix == "png":
+        from PIL import Image
+
+        with Image.open(file) as image:
+            assert image.format == "PNG"
+            assert image.size == (800, 500)
+    else:
+        assert "<svg" in file.read_text()
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [(2.9e12, "2.9 TB/s"), (18.04e9, "18 GB/s"), (5e6, "5 MB/s"), (1e15, "1 PB/s")]
+)
+def test_units_have_a_prefix(value: float, shown: str) -> None:
+    assert with_unit(value, "B/s") == shown
+
+
+def test_roofline_without_matplotlib_says_how_to_get_it(
+    bench: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(MissingPackageError, match="pip install"):
+        bench("decode", "--roofline", str(tmp_path / "roof.png"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--roofline", "roof.pdf"], "roof.pdf"),
+        (["--out", "/no/such/folder/x.json"], "no folder"),
+        (["--set", "block_sise=3"], "did you mean 'block_size'"),
+        (["--set", "max_num_seqs=1"], "needs as many seats"),
+        (["--set", "num_kv_blocks=3"], "KV"),
+    ],
+    ids=str,
+)
+def test_bad_settings_are_refused_before_anything_is_measured(
+    bench: Callable[..., Result], arguments: list[str], said: str
+) -> None:
+    with pytest.raises(ConfigError, match=said):
+        bench("decode", *arguments)
+
+
+@pytest.mark.parametrize("arguments", [["--batch", "0"], ["--context", "0"], ["--steps", "0"], ["--dtype", "int3"]])
+def test_bad_numbers_are_refused(bench: Callable[..., Result], arguments: list[str]) -> None:
+    assert bench("decode", *arguments).exit_code == 2
+
+
+def test_a_sequence_that_ends_too_soon_is_not_measured(tiny_llama_path: Path) -> None:
+    # Without batching the second one waits for the first, so they never decode together.
+    alone = engine(tiny_llama_path, batching="none", max_model_len=64)
+    with pytest.raises(BenchmarkError, match="before all 2 decoded together"):
+        SteadyDecode(alone, batch=2, context=20, num_steps=4)
+
+
+def test_more_than_the_window_is_refused(tiny_llama_path: Path) -> None:
+    with pytest.raises(ConfigError, match="lower --context or --steps"):
+        SteadyDecode(engine(tiny_llama_path, max_model_len=64), batch=1, context=60, num_steps=10)

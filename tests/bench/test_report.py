@@ -1,0 +1,39 @@
+"""The envelope: what it was measured with, and nothing about where on the machine."""
+
+import subprocess
+from typing import Any
+
+import pytest
+
+from minillm.bench import report
+from minillm.bench.report import describe_command, driver_version, without_folder
+
+
+def test_command_has_no_absolute_path() -> None:
+    arguments = ["/opt/env/bin/minillm", "bench", "--model", "/home/me/llama 3", "--out=/tmp/x.json", "--json"]
+    assert describe_command(arguments) == "minillm bench --model 'llama 3' --out=x.json --json"
+
+
+@pytest.mark.parametrize(
+    ("argument", "shown"),
+    [("smollm2-135m", "smollm2-135m"), ("org/name", "org/name"), ("model=/a/b", "model=b"), ("/a=/b.gguf", "b.gguf")],
+)
+def test_only_folders_are_left_out(argument: str, shown: str) -> None:
+    assert without_folder(argument) == shown
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [("580.65.06\n580.65.06\n", "580.65.06"), ("", None), (FileNotFoundError("nvidia-smi"), None)],
+    ids=str,
+)
+def test_driver_version_is_what_nvidia_smi_says(
+    monkeypatch: pytest.MonkeyPatch, answer: str | Exception, expected: str | None
+) -> None:
+    def run(command: list[str], **_: Any) -> Any:
+        if isinstance(answer, Exception):
+            raise answer
+        return subprocess.CompletedProcess(command, 0, stdout=answer)
+
+    monkeypatch.setattr(report.subprocess, "run", run)
+    assert driver_version() == expected
