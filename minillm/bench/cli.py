@@ -1,4 +1,4 @@
-"""`minillm bench`: minillm on four workloads, alone or beside Hugging Face, with the memory floor."""
+"""`minillm bench`: minillm on four workloads, alone or beside other engines, with the memory floor."""
 
 import datetime
 import enum
@@ -17,6 +17,8 @@ DEFAULT_REPEATS = 3
 
 class Against(enum.StrEnum):
     HF = "hf"
+    LLAMA_CPP = "llama.cpp"
+    NANO_VLLM = "nano-vllm"
 
 
 class Dtype(enum.StrEnum):
@@ -33,7 +35,7 @@ class WorkloadName(enum.StrEnum):
 
 def bench(
     model: Annotated[str, typer.Option(help="Short name, local folder, GGUF file or Hub id.")] = "smollm2-135m",
-    compare: Annotated[Against | None, typer.Option(help="Measure Hugging Face transformers beside it.")] = None,
+    compare: Annotated[list[Against] | None, typer.Option(help="Measure this one beside it; may be repeated.")] = None,
     compiled: Annotated[bool, typer.Option("--compiled", help="Also minillm with compile=True.")] = False,
     dtype: Annotated[Dtype, typer.Option(help="Of weights, activations and KV, for everyone.")] = Dtype.BFLOAT16,
     workload: Annotated[list[WorkloadName] | None, typer.Option(help="Only this one; may be repeated.")] = None,
@@ -45,7 +47,7 @@ def bench(
     """Measure speed on four workloads. Run it alone: two busy programs on one machine measure each other."""
     report = run_benchmark(
         model,
-        against_hf=compare is Against.HF,
+        against=[name.value for name in compare or []],
         compiled=compiled,
         dtype=dtype.value,
         names=[name.value for name in workload or WorkloadName],
@@ -64,17 +66,26 @@ def bench(
 
 
 def run_benchmark(
-    model: str, *, against_hf: bool, compiled: bool, dtype: str, names: Sequence[str], repeats: int, quick: bool
+    model: str,
+    *,
+    against: Sequence[str],
+    compiled: bool,
+    dtype: str,
+    names: Sequence[str],
+    repeats: int,
+    quick: bool,
 ) -> dict[str, Any]:
     """Load everyone, measure, and return the whole report (machine, settings, results)."""
     # Seconds of imports that `minillm --help` should not pay for.
     from minillm.bench.compare import compare
-    from minillm.bench.peers import HFContinuousBatching, HFGenerate, MinillmPeer, load_hugging_face
+    from minillm.bench.peers import MinillmPeer
+    from minillm.bench.references import Settings, check_installed, make_references
     from minillm.bench.report import computes_bfloat16, describe_machine
     from minillm.bench.roof import measure_bandwidth
     from minillm.bench.workloads import make_workloads
     from minillm.models.checkpoints import load_config, resolve
 
+    check_installed(against)
     machine = describe_machine()
     folder = resolve(model)
     bandwidth = measure_bandwidth(*((10_000_000, 2) if quick else ()))
@@ -82,18 +93,18 @@ def run_benchmark(
     own = [MinillmPeer(model, dtype)]
     if compiled:
         own.append(MinillmPeer(model, dtype, name="minillm_compiled", compile=True))
-    references = []
-    if against_hf:
-        engine = own[0].llm.engine
-        shared = load_hugging_face(folder, dtype)
-        kv_tokens = engine.runner.num_kv_blocks * engine.config.block_size
-        references = [
-            HFGenerate(shared),
-            HFContinuousBatching(shared, engine.config.max_num_batched_tokens, kv_tokens),
-        ]
-        if dtype == "bfloat16" and not computes_bfloat16(machine):
-            # It would not be fair to compare only with what this CPU has to emulate.
-            references.append(HFGenerate(load_hugging_face(folder, "float32"), name="hf_generate_fp32"))
+    engine = own[0].llm.engine
+    settings = Settings(
+        model=model,
+        folder=folder,
+        dtype=dtype,
+        device=str(engine.model.device),
+        max_num_seqs=engine.config.max_num_seqs,
+        max_num_batched_tokens=engine.config.max_num_batched_tokens,
+        kv_tokens=engine.runner.num_kv_blocks * engine.config.block_size,
+        emulates_bfloat16=not computes_bfloat16(machine),
+    )
+    references = make_references(against, settings)
     report = compare(own, references, workloads, repeats, bandwidth, folder, dtype)
     return {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
