@@ -102,16 +102,13 @@ def provide_flash_attn() -> str | None:
     Returns:
         What answers its calls; None where neither is installed.
     """
-    present = sys.modules.get("flash_attn")
-    if present is None and importlib.util.find_spec("flash_attn") is not None:
-        return "flash_attn (FlashAttention-2)"
-    if present is not None and present.__doc__ != __doc__:
-        return "flash_attn (FlashAttention-2)"
-    if importlib.util.find_spec("flash_attn_interface") is None:
-        return None
-    if present is None:
+    if "flash_attn" not in sys.modules and importlib.util.find_spec("flash_attn") is None:
+        if importlib.util.find_spec("flash_attn_interface") is None:
+            return None
         module = ModuleType("flash_attn", __doc__)
         module.flash_attn_varlen_func = flash_attn_varlen_func
         module.flash_attn_with_kvcache = flash_attn_with_kvcache
         sys.modules["flash_attn"] = module
-    return "flash_attn_interface (FlashAttention-3)"
+    found = getattr(sys.modules.get("flash_attn"), "flash_attn_with_kvcache", None)
+    ours = found is flash_attn_with_kvcache
+    return "flash_attn_interface (FlashAttention-3)" if ours else "flash_attn (FlashAttention-2)"

@@ -125,7 +125,9 @@ def folder_with_weights(found: Path, dtype: str) -> Path:
             torch.manual_seed(0)
             make_model().save_pretrained(work)
         (work / "tokenizer.json").write_text(json.dumps(ONE_TOKEN))
-        (work / "tokenizer_config.json").write_text('{"tokenizer_class": "TokenizersBackend", "eos_token": "<eos>"}')
+        (work / "tokenizer_config.json").write_text(
+            '{"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<eos>"}'
+        )
 
     with torch.device("meta"):
         num_bytes = sum(parameter.nbytes for parameter in make_model().parameters())
