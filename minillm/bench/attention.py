@@ -5,14 +5,14 @@ import itertools
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, get_args
+from typing import Any
 
 import torch
 from torch import Tensor
 from tqdm import tqdm
 
 from minillm.attention.base import AttentionBackend
-from minillm.attention.select import select_backend
+from minillm.attention.select import BACKENDS, select_backend, survey
 from minillm.bench.attention_shapes import HeadShape, PreparedAttention, Shape, make_cache, make_metadata
 from minillm.bench.peers import BenchmarkError
 from minillm.bench.report import describe_machine, format_machine, make_report
@@ -20,7 +20,6 @@ from minillm.bench.roof import QUICK_REPEATS, QUICK_SIZE, Roof, measure_matmul, 
 from minillm.bench.roofline import with_unit
 from minillm.bench.target import Target
 from minillm.bench.timing import seconds_per_call
-from minillm.config import EngineConfig
 from minillm.errors import ConfigError
 from minillm.models.loader import choose_dtype
 
@@ -70,11 +69,6 @@ def make_shapes(
     return decodes + prefills + [Shape("extend", 1, prompt, before) for before in cached for prompt in prompts]
 
 
-def backend_names() -> list[str]:
-    """Every backend that EngineConfig names."""
-    return [name for name in get_args(EngineConfig.model_fields["attention_backend"].annotation) if name != "auto"]
-
-
 def usable(name: str, shape: Shape, heads: HeadShape) -> bool:
     return name != "eager" or shape.num_scores * heads.num_heads <= EAGER_SCORES
 
@@ -82,7 +76,7 @@ def usable(name: str, shape: Shape, heads: HeadShape) -> bool:
 def measure_shape(
     shape: Shape,
     heads: HeadShape,
-    backends: dict[str, AttentionBackend],
+    backends: dict[str, type[AttentionBackend]],
     *,
     block_size: int,
     dtype: torch.dtype,
@@ -101,14 +95,12 @@ def measure_shape(
     generator = torch.Generator(device).manual_seed(1)
     tokens = shape.batch * shape.new
 
-    def random(*size: int) -> Tensor:
-        return torch.randn(tokens, *size, generator=generator, device=device, dtype=query_dtype)
-
-    query, kv = random(heads.num_heads, heads.head_dim), random(2, heads.num_kv_heads, heads.head_dim)
+    size = (tokens, heads.num_heads, heads.head_dim)
+    query = torch.randn(size, generator=generator, device=device, dtype=query_dtype)
     num_caches = -(-rotation_bytes // shape.kv_bytes(heads, dtype.itemsize))
     num_caches = min(max(num_caches, 2), MOST_CACHES)
     caches = [make_cache(shape, heads, block_size, dtype, device, seed) for seed in range(num_caches)]
-    prepared = {name: PreparedAttention(backend, metadata, query, kv) for name, backend in backends.items()}
+    prepared = {name: PreparedAttention(backend, metadata, query) for name, backend in backends.items()}
     differences = compare_outputs({name: attention(caches[0]) for name, attention in prepared.items()}, shape)
     seconds: dict[str, list[float]] = {name: [] for name in prepared}
     rotation = itertools.cycle(caches)
@@ -170,16 +162,20 @@ def with_fastest_matmul(roof: Roof, device: torch.device, quick: bool) -> Roof:
     return replace(roof, matmul=single, matmul_dtype="float32") if single > roof.matmul else roof
 
 
-def choose_backends(names: Sequence[str] | None) -> dict[str, AttentionBackend]:
-    """By name; None = all.
+def choose_backends(
+    names: Sequence[str] | None, device: torch.device, block_size: int
+) -> dict[str, type[AttentionBackend]]:
+    """By name; None = all that can run here, with these blocks.
 
     Raises:
-        ConfigError: there is no such backend.
+        ConfigError: there is no such backend, or it cannot run.
     """
-    present = backend_names()
-    if unknown := [name for name in names or [] if name not in present]:
-        raise ConfigError(f"no attention backend {unknown[0]!r}: there are {', '.join(present)}")
-    return {name: select_backend(name) for name in names or present}
+    if unknown := [name for name in names or [] if name not in BACKENDS]:
+        raise ConfigError(f"no attention backend {unknown[0]!r}: there are {', '.join(BACKENDS)}")
+    if names is not None:
+        return {name: select_backend(name, device, block_size) for name in names}
+    able = [choice.name for choice in survey(device) if not choice.missing]
+    return {name: BACKENDS[name] for name in able if block_size % BACKENDS[name].block_size_step == 0}
 
 
 @torch.inference_mode()
@@ -207,7 +203,8 @@ def run_attention(
     if ignored := set(target.fields) - {"block_size"}:
         raise ConfigError(f"bench attention runs no engine and reads block_size only: drop --set {min(ignored)}")
     machine, device, config = describe_machine(), target.torch_device(), target.config()
-    chosen = choose_backends(backends)
+    block_size = config.block_size or AttentionBackend.block_size
+    chosen = choose_backends(backends, device, block_size)
     model_config = target.model_config()
     heads = heads or HeadShape(model_config.num_heads, model_config.num_kv_heads, model_config.head_dim)
     dtype = choose_dtype(config.dtype, model_config, device)
@@ -230,7 +227,7 @@ def run_attention(
             shape,
             heads,
             able,
-            block_size=config.block_size,
+            block_size=block_size,
             dtype=dtype,
             query_dtype=query_dtype,
             device=device,
@@ -247,7 +244,7 @@ def run_attention(
         settings={
             "heads": asdict(heads),
             "query_dtype": str(query_dtype).removeprefix("torch."),
-            "block_size": config.block_size,
+            "block_size": block_size,
             "backends": list(chosen),
             "repeats": repeats,
             "calls": calls,

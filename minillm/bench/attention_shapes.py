@@ -56,10 +56,13 @@ def make_metadata(shape: Shape, block_size: int, device: torch.device, seed: int
     tables = torch.randperm(shape.batch * blocks_each, generator=generator).view(shape.batch, blocks_each)
     positions = torch.arange(shape.cached, shape.context)
     slots = tables[:, positions // block_size] * block_size + positions % block_size
+    starts, lens = [b * shape.new for b in range(shape.batch + 1)], [shape.context] * shape.batch
     return AttentionMetadata(
-        query_starts=[b * shape.new for b in range(shape.batch + 1)],
-        context_lens=[shape.context] * shape.batch,
-        block_tables=tables.to(device),
+        query_starts=starts,
+        context_lens=lens,
+        query_starts_tensor=torch.tensor(starts, dtype=torch.int32, device=device),
+        context_lens_tensor=torch.tensor(lens, dtype=torch.int32, device=device),
+        block_tables=tables.to(device, torch.int32),
         slot_mapping=slots.flatten().to(device),
         num_decodes=shape.batch if shape.new == 1 else 0,
         block_size=block_size,
@@ -81,13 +84,12 @@ class PreparedAttention:
 
     Args:
         query: [T, n_heads, d]
-        kv: [T, 2, n_kv_heads, d], written to the cache by every call.
     """
 
-    def __init__(self, backend: AttentionBackend, metadata: AttentionMetadata, query: Tensor, kv: Tensor) -> None:
-        self.step_attention = backend(metadata)
-        self.query, self.kv = query, kv
+    def __init__(self, backend: type[AttentionBackend], metadata: AttentionMetadata, query: Tensor) -> None:
+        self.attention = backend(metadata)
+        self.query = query
         self.scale = query.shape[-1] ** -0.5
 
     def __call__(self, kv_cache: Tensor) -> Tensor:
-        return self.step_attention(self.query, self.kv, kv_cache, self.scale)
+        return self.attention.attend(self.query, kv_cache, self.scale)

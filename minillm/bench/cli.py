@@ -1,4 +1,4 @@
-"""`minillm bench`: minillm on four workloads, alone or beside Hugging Face; and subcommands that look closer."""
+"""`minillm bench`: minillm on four workloads, alone or beside others; and subcommands that look closer."""
 
 import enum
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ for command in (commands.decode, commands.prefill, commands.throughput, commands
 def bench(
     context: typer.Context,
     model: Annotated[str, typer.Option(help="Short name, local folder, GGUF file or Hub id.")] = "smollm2-135m",
-    compare: Annotated[Against | None, typer.Option(help="Measure Hugging Face transformers beside it.")] = None,
+    compare: Annotated[list[Against] | None, typer.Option(help="Measure this one beside it; may be repeated.")] = None,
     compiled: Annotated[bool, typer.Option("--compiled", help="Also minillm with compile=True.")] = False,
     dtype: Annotated[Dtype, typer.Option(help="Of weights, activations and KV, for everyone.")] = Dtype.BFLOAT16,
     workload: Annotated[list[WorkloadName] | None, typer.Option(help="Only this one; may be repeated.")] = None,
@@ -45,7 +45,7 @@ def bench(
 ) -> None:
     """Measure speed. Run it alone: two busy programs on one machine measure each other.
 
-    Without a command: four workloads, alone or beside Hugging Face.
+    Without a command: four workloads, alone or beside other engines.
     """
     if context.invoked_subcommand is not None:
         _refuse_options(context)
@@ -53,7 +53,7 @@ def bench(
     check_writable(out)
     report = run_benchmark(
         model,
-        against_hf=compare is Against.HF,
+        against=[name.value for name in compare or []],
         compiled=compiled,
         dtype=dtype.value,
         names=[name.value for name in workload or WorkloadName],
@@ -79,17 +79,26 @@ def _refuse_options(context: typer.Context) -> None:
 
 
 def run_benchmark(
-    model: str, *, against_hf: bool, compiled: bool, dtype: str, names: Sequence[str], repeats: int, quick: bool
+    model: str,
+    *,
+    against: Sequence[str],
+    compiled: bool,
+    dtype: str,
+    names: Sequence[str],
+    repeats: int,
+    quick: bool,
 ) -> dict[str, Any]:
     """Load everyone, measure, and return the whole report (machine, settings, results)."""
     # Seconds of imports that `minillm --help` should not pay for.
     from minillm.bench.compare import compare
-    from minillm.bench.peers import HFContinuousBatching, HFGenerate, MinillmPeer, load_hugging_face
-    from minillm.bench.report import computes_bfloat16, describe_engine, describe_machine, make_report
+    from minillm.bench.peers import MinillmPeer
+    from minillm.bench.references import check_installed, make_references, settings_of
+    from minillm.bench.report import describe_engine, describe_machine, make_report
     from minillm.bench.roof import QUICK_BYTES, QUICK_REPEATS, measure_bandwidth
     from minillm.bench.workloads import make_workloads
     from minillm.models.checkpoints import resolve
 
+    check_installed(against)
     machine = describe_machine()
     folder = resolve(model)
     bandwidth = measure_bandwidth(*((QUICK_BYTES, QUICK_REPEATS) if quick else ()))
@@ -98,17 +107,7 @@ def run_benchmark(
     workloads = [w for w in make_workloads(engine.vocab_size, quick=quick) if w.name in names]
     if compiled:
         own.append(MinillmPeer(model, dtype, name="minillm_compiled", compile=True))
-    references = []
-    if against_hf:
-        shared = load_hugging_face(folder, dtype)
-        kv_tokens = engine.runner.num_kv_blocks * engine.config.block_size
-        references = [
-            HFGenerate(shared),
-            HFContinuousBatching(shared, engine.config.max_num_batched_tokens, kv_tokens),
-        ]
-        if dtype == "bfloat16" and not computes_bfloat16(machine):
-            # It would not be fair to compare only with what this CPU has to emulate.
-            references.append(HFGenerate(load_hugging_face(folder, "float32"), name="hf_generate_fp32"))
+    references = make_references(against, settings_of(engine, folder, machine))
     report = compare(own, references, workloads, repeats, bandwidth, engine.model.model_config, dtype)
     return make_report(
         machine,

@@ -109,7 +109,7 @@ def throughput(
     dtype: Dtype = DtypeName.AUTO,
     device: Device = DeviceName.AUTO,
     engine_fields: Set = None,
-    compare: Annotated[Against | None, typer.Option(help="Measure this engine beside it.")] = None,
+    compare: Annotated[list[Against] | None, typer.Option(help="Measure this one beside it; may be repeated.")] = None,
     requests: Annotated[int | None, typer.Option(min=1, help="Default: 256; 32 on a CPU.")] = None,
     scale: Annotated[
         float | None, typer.Option(min=0.001, max=1, help="Multiplies all lengths. Default: 1; 0.25 on a CPU.")
@@ -130,7 +130,7 @@ def throughput(
     target = make_target(model, load_format, dtype, device, engine_fields)
     report = run_throughput(
         target,
-        against_hf=compare is Against.HF,
+        against=[name.value for name in compare or []],
         requests=requests,
         scale=scale,
         seed=seed,

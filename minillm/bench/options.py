@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 class Against(enum.StrEnum):
     HF = "hf"
+    LLAMA_CPP = "llama.cpp"
+    NANO_VLLM = "nano-vllm"
 
 
 class LoadFormatName(enum.StrEnum):

@@ -18,6 +18,9 @@ import torch
 
 from minillm import __version__
 from minillm.engine import Engine
+from minillm.runners.compiled import CompiledDecode
+from minillm.runners.cuda_graphs import GraphedDecode
+from minillm.runners.torch_runner import TorchRunner
 
 CPU_FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "asimd", "bf16", "i8mm")
 """Of /proc/cpuinfo's flags, those that decide how fast small matrices are multiplied."""
@@ -83,8 +86,17 @@ def describe_engine(engine: Engine) -> dict[str, Any]:
         "model": without_folder(engine.config.model),
         "activation_dtype": str(engine.model.decoder.activation_dtype).removeprefix("torch."),
         "attention": runner.attention.__name__,
-        "compiled_batches": list(runner.compiled.steps) if runner.compiled else [],
+        **describe_decode(runner),
         "kv_blocks": runner.num_kv_blocks,
+    }
+
+
+def describe_decode(runner: TorchRunner) -> dict[str, list[int]]:
+    """Batch sizes whose decode steps were compiled, or recorded as CUDA graphs."""
+    fast = runner.fast_decode
+    return {
+        "compiled_batches": list(fast.steps) if isinstance(fast, CompiledDecode) else [],
+        "graph_batches": sorted(fast.recordings) if isinstance(fast, GraphedDecode) else [],
     }
 
 

@@ -12,7 +12,8 @@ import torch
 from tqdm import tqdm
 
 from minillm.bench.compare import Spread, format_peers, measure, summarize
-from minillm.bench.peers import HFContinuousBatching, MinillmPeer, Peer, Run, load_hugging_face, quiet_transformers
+from minillm.bench.peers import MinillmPeer, Run
+from minillm.bench.references import check_installed, make_references, settings_of
 from minillm.bench.report import describe_engine, describe_machine, format_machine, make_report
 from minillm.bench.target import LARGEST_BLOCK, Target, random_prompts
 from minillm.bench.workloads import Workload
@@ -55,19 +56,6 @@ class CountedMinillm(MinillmPeer):
         return run
 
 
-def load_reference(target: Target, dtype: str, device: torch.device) -> Any:
-    """The model by transformers on the same device; with random weights where ours are random."""
-    folder = resolve(target.model)
-    if target.config().load_format != "dummy":
-        return load_hugging_face(folder, dtype).to(device)
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    with quiet_transformers(), device:
-        config = AutoConfig.from_pretrained(folder, local_files_only=True)
-        model = AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype), attn_implementation="sdpa")
-    return model.eval()
-
-
 def load_own(target: Target, workload: Workload, device: torch.device, alone: bool) -> CountedMinillm:
     """minillm, with a seat for every request on a GPU, and its default configuration on a CPU."""
     chosen: dict[str, Any] = {}
@@ -89,7 +77,7 @@ def load_own(target: Target, workload: Workload, device: torch.device, alone: bo
 def run_throughput(
     target: Target,
     *,
-    against_hf: bool,
+    against: Sequence[str],
     requests: int | None,
     scale: float | None,
     seed: int,
@@ -104,20 +92,23 @@ def run_throughput(
         BenchmarkError: somebody did not emit what was asked for.
         ConfigError, ModelError: see Engine.
     """
+    from minillm.bench.peers_hf import HFGenerate
+
     machine, device = describe_machine(), target.torch_device()
     requests = requests or (4 if quick else REQUESTS[device.type])
     scale = scale or (0.02 if quick else SCALE[device.type])
     repeats = 1 if quick else repeats
     workload = make_workload(target.model_config().vocab_size, requests, seed, scale)
-    own = load_own(target, workload, device, alone=not against_hf)
+    check_installed(against)
+    own = load_own(target, workload, device, alone=not against)
     engine = own.llm.engine
     dtype = str(engine.model.dtype).removeprefix("torch.")
-    references: list[Peer] = []
-    if against_hf:
-        kv_tokens = engine.runner.num_kv_blocks * engine.runner.block_size
-        model = load_reference(target, dtype, device)
-        references.append(HFContinuousBatching(model, engine.config.max_num_batched_tokens, kv_tokens))
-    peers: list[Peer] = [own, *references]
+    references = [
+        peer
+        for peer in make_references(against, settings_of(engine, resolve(target.model), machine))
+        if not isinstance(peer, HFGenerate)  # padded to the longest: over ragged lengths another benchmark
+    ]
+    peers = [own, *references]
     with tqdm(total=len(peers) * (repeats + 1), unit="run") as bar:
         runs = measure(peers, workload, repeats, bar)
     result = summarize(workload, runs, [peer.name for peer in references])

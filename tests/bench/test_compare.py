@@ -8,7 +8,8 @@ from tqdm import tqdm
 
 from minillm.bench.compare import Spread, measure, summarize
 from minillm.bench.costs import ModelBytes
-from minillm.bench.peers import BenchmarkError, HFContinuousBatching, HFGenerate, MinillmPeer, Run, load_hugging_face
+from minillm.bench.peers import BenchmarkError, MinillmPeer, Run
+from minillm.bench.peers_hf import HFContinuousBatching, HFGenerate, load_hugging_face
 from minillm.bench.roof import Bandwidth
 from minillm.bench.workloads import Workload, make_workloads
 

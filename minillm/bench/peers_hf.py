@@ -1,0 +1,164 @@
+"""Hugging Face transformers, beside which minillm is measured: its `generate`, and its continuous batching."""
+
+import itertools
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from minillm.bench.peers import WARM_UP_TOKENS, BenchmarkError, Run, check_counts
+from minillm.bench.workloads import Workload
+
+HF_KV_BLOCK = 256
+"""Tokens per KV block of Hugging Face's continuous batching: its default."""
+
+
+def load_hugging_face(folder: Path, dtype: str, device: torch.device | str = "cpu") -> Any:
+    """The model by transformers, with its fastest attention on a CPU. One copy serves both its peers."""
+    from transformers import AutoModelForCausalLM
+
+    with quiet_transformers():
+        model = AutoModelForCausalLM.from_pretrained(
+            folder, dtype=getattr(torch, dtype), attn_implementation="sdpa", local_files_only=True
+        )
+    return model.to(device).eval()
+
+
+@contextmanager
+def quiet_transformers():
+    """No progress bars of its own among ours."""
+    from transformers.utils import logging
+
+    bars = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if bars:
+            logging.enable_progress_bar()
+
+
+class HFGenerate:
+    """`model.generate` on one static batch, prompts padded on the left, run until the longest output ends."""
+
+    def __init__(self, model: Any, name: str = "hf_generate") -> None:
+        self.name = name
+        self.model = model
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "dtype": str(self.model.dtype).removeprefix("torch."),
+            "attention": self.model.config._attn_implementation,
+            "batching": "static, left-padded",
+        }
+
+    def warm_up(self, workload: Workload) -> None:
+        self.run(workload.truncated(WARM_UP_TOKENS))
+
+    @torch.inference_mode()
+    def run(self, workload: Workload) -> Run:
+        start = time.perf_counter()
+        width = max(len(prompt) for prompt in workload.prompts)
+        input_ids = torch.zeros(len(workload.prompts), width, dtype=torch.long)
+        mask = torch.zeros_like(input_ids)
+        for row, prompt in enumerate(workload.prompts):
+            input_ids[row, width - len(prompt) :] = torch.tensor(prompt)
+            mask[row, width - len(prompt) :] = 1
+        stamps: list[float] = []
+
+        def stamp(ids: torch.Tensor, scores: torch.Tensor, **_: Any) -> torch.Tensor:
+            if ids.is_cuda:
+                torch.cuda.synchronize(ids.device)  # A token is there when the GPU has it, not when it was asked for.
+            stamps.append(time.perf_counter())
+            return torch.zeros(len(ids), dtype=torch.bool, device=ids.device)
+
+        result = self.model.generate(
+            input_ids.to(self.model.device),
+            attention_mask=mask.to(self.model.device),
+            do_sample=False,
+            max_new_tokens=max(workload.output_lens),
+            eos_token_id=None,
+            pad_token_id=0,
+            stopping_criteria=[stamp],
+        )
+        seconds = time.perf_counter() - start
+        # Every row runs as long as the longest; what was not asked for does not count as output.
+        emitted = result.shape[1] - width
+        check_counts(self.name, workload, (min(emitted, length) for length in workload.output_lens))
+        gaps = [later - earlier for earlier, later in itertools.pairwise(stamps)]
+        return Run(
+            seconds=seconds,
+            num_tokens=workload.num_output_tokens,
+            ttft=[stamps[0] - start] * len(workload.prompts),
+            itl=[gap for length in workload.output_lens for gap in gaps[: length - 1]],
+        )
+
+
+class HFContinuousBatching:
+    """transformers' continuous batching: a paged cache, mixed steps, prefix sharing between requests.
+
+    Its own defaults take 60% of the machine's memory and 8192 tokens a step; here it gets the step budget
+    and the number of KV tokens that minillm gets. A new manager per run means a cold prefix cache; making
+    it is not timed.
+    """
+
+    name = "hf_continuous"
+
+    def __init__(self, model: Any, max_batch_tokens: int, kv_tokens: int) -> None:
+        from transformers import ContinuousBatchingConfig, GenerationConfig
+
+        self.model = model
+        self.generation = GenerationConfig(do_sample=False, eos_token_id=-1, pad_token_id=0)
+        self.config = ContinuousBatchingConfig(
+            page_size=HF_KV_BLOCK, num_blocks=kv_tokens // HF_KV_BLOCK, max_batch_tokens=max_batch_tokens
+        )
+        self._attention = ""
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "dtype": str(self.model.dtype).removeprefix("torch."),
+            "attention": f"{self._attention} over a paged cache",
+            "max_batch_tokens": self.config.max_batch_tokens,
+            "kv_blocks": self.config.num_blocks,
+            "block_size": self.config.page_size,
+        }
+
+    def warm_up(self, workload: Workload) -> None:
+        self.run(workload.truncated(WARM_UP_TOKENS))
+
+    def run(self, workload: Workload) -> Run:
+        with self.model.continuous_batching_context_manager(
+            generation_config=self.generation, continuous_batching_config=self.config
+        ) as manager:
+            # Decided when the manager is made: a flash kernel where there is one, else sdpa behind a dense mask.
+            self._attention = self.model.config._attn_implementation
+            start = time.perf_counter()
+            for i, (prompt, length) in enumerate(zip(workload.prompts, workload.output_lens)):
+                manager.add_request(
+                    prompt, request_id=str(i), max_new_tokens=length, eos_token_id=-1, record_timestamps=True
+                )
+            results = self._collect(manager, len(workload.prompts))
+            seconds = time.perf_counter() - start
+        ordered = [results[str(i)] for i in range(len(workload.prompts))]
+        check_counts(self.name, workload, (len(result.generated_tokens) for result in ordered))
+        return Run(
+            seconds=seconds,
+            num_tokens=workload.num_output_tokens,
+            ttft=[result.timestamps[0] - start for result in ordered],
+            itl=[later - earlier for result in ordered for earlier, later in itertools.pairwise(result.timestamps)],
+        )
+
+    def _collect(self, manager: Any, count: int) -> dict[str, Any]:
+        results: dict[str, Any] = {}
+        while len(results) < count:
+            result = manager.get_result(timeout=1)
+            if result is None:
+                if not manager.is_running():
+                    raise BenchmarkError("transformers' continuous batching stopped before all requests had finished")
+            elif result.error:
+                raise BenchmarkError(f"transformers' continuous batching failed: {result.error}")
+            elif result.is_finished():
+                results[result.request_id] = result
+        return results

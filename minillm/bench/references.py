@@ -1,0 +1,153 @@
+"""Whom `--compare` names, and how each is made: on the same weights, with the limits that minillm has."""
+
+import hashlib
+import importlib.util
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from minillm.bench.peers import MissingPeerError, Peer
+from minillm.bench.report import computes_bfloat16
+from minillm.engine import Engine
+from minillm.models.storage import build_once, cache_home, say
+
+LLAMA_CPP_INSTALL = (
+    "--compare llama.cpp needs llama-cpp-python, which pip compiles with CMake and a C++ compiler in some minutes: "
+    ".venv/bin/pip install -c constraints.txt llama-cpp-python"
+)
+
+ONE_TOKEN = {"version": "1.0", "model": {"type": "WordLevel", "vocab": {"<eos>": 0}, "unk_token": "<eos>"}}
+"""The smallest tokenizer.json."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the references share with minillm."""
+
+    model: str
+    """As the user named it."""
+    folder: Path
+    """As `resolve` found it: a Hugging Face folder, or a config.json for random weights."""
+    dtype: str
+    device: str
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    kv_tokens: int
+    """Size of the KV pool."""
+    emulates_bfloat16: bool
+    """The CPU multiplies bfloat16 in software, if at all."""
+
+
+def settings_of(engine: Engine, folder: Path, machine: dict[str, Any]) -> Settings:
+    """What peers of this engine get. `folder`: the model's, as `resolve` found it."""
+    return Settings(
+        model=engine.config.model,
+        folder=folder,
+        dtype=str(engine.model.dtype).removeprefix("torch."),
+        device=str(engine.model.device),
+        max_num_seqs=engine.config.max_num_seqs,
+        max_num_batched_tokens=engine.config.max_num_batched_tokens,
+        kv_tokens=engine.runner.num_kv_blocks * engine.runner.block_size,
+        emulates_bfloat16=not computes_bfloat16(machine),
+    )
+
+
+def make_references(names: Sequence[str], settings: Settings) -> list[Peer]:
+    """The peers behind each name (a key of REFERENCES), loaded; a name given twice counts once.
+
+    Raises:
+        MissingPeerError: one is not installed; says how to get it.
+        BenchmarkError: one cannot run this model.
+    """
+    return [peer for name in dict.fromkeys(names) for peer in REFERENCES[name](settings)]
+
+
+def check_installed(names: Sequence[str]) -> None:
+    """Fail before anything is loaded, not minutes later.
+
+    Raises:
+        MissingPeerError: one is not installed; says how to get it.
+    """
+    if "llama.cpp" in names and importlib.util.find_spec("llama_cpp") is None:
+        raise MissingPeerError(LLAMA_CPP_INSTALL)
+    if "nano-vllm" in names and importlib.util.find_spec("nanovllm") is None:
+        from minillm.bench.peers_nano_vllm import HOW_TO_GET_IT
+
+        raise MissingPeerError(HOW_TO_GET_IT)
+
+
+def _hugging_face(settings: Settings) -> list[Peer]:
+    from minillm.bench.peers_hf import HFContinuousBatching, HFGenerate, load_hugging_face
+
+    folder = folder_with_weights(settings.folder, settings.dtype)
+    shared = load_hugging_face(folder, settings.dtype, settings.device)
+    peers: list[Peer] = [
+        HFGenerate(shared),
+        HFContinuousBatching(shared, settings.max_num_batched_tokens, settings.kv_tokens),
+    ]
+    if settings.dtype == "bfloat16" and settings.emulates_bfloat16 and settings.device == "cpu":
+        # It would not be fair to compare only with what this CPU has to emulate.
+        peers.append(HFGenerate(load_hugging_face(folder, "float32"), name="hf_generate_fp32"))
+    return peers
+
+
+def _llama_cpp(settings: Settings) -> list[Peer]:
+    check_installed(["llama.cpp"])
+    from minillm.bench.gguf_export import export_once
+    from minillm.bench.peers_llama_cpp import make_llama_cpp_peers
+
+    given = Path(settings.model).expanduser()
+    if given.suffix == ".gguf" and given.is_file():
+        gguf = given  # in its own, maybe smaller, file type: that is what llama.cpp's users run
+    else:
+        gguf = export_once(folder_with_weights(settings.folder, settings.dtype), settings.dtype)
+    return list(make_llama_cpp_peers(gguf, settings.dtype, settings.max_num_seqs))
+
+
+def _nano_vllm(settings: Settings) -> list[Peer]:
+    check_installed(["nano-vllm"])
+    from minillm.bench.peers_nano_vllm import NanoVLLM
+
+    return [NanoVLLM(folder_with_weights(settings.folder, settings.dtype), settings.dtype)]
+
+
+REFERENCES: dict[str, Callable[[Settings], list[Peer]]] = {
+    "hf": _hugging_face,
+    "llama.cpp": _llama_cpp,
+    "nano-vllm": _nano_vllm,
+}
+
+
+def folder_with_weights(found: Path, dtype: str) -> Path:
+    """The folder itself; for a config.json alone, a folder of random weights of its shape, made once.
+
+    minillm draws its own random weights in memory, other engines read files. Speed does not depend on
+    the values. The tokenizer knows one word: prompts are token ids.
+    """
+    if found.is_dir():
+        return found
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = AutoConfig.from_pretrained(found)
+
+    def make_model() -> AutoModelForCausalLM:
+        return AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype))
+
+    def build(work: Path) -> None:
+        say(f"writing random weights of the shape in {found} once, for engines that read files")
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            make_model().save_pretrained(work)
+        (work / "tokenizer.json").write_text(json.dumps(ONE_TOKEN))
+        (work / "tokenizer_config.json").write_text(
+            '{"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<eos>"}'
+        )
+
+    with torch.device("meta"):
+        num_bytes = sum(parameter.nbytes for parameter in make_model().parameters())
+    digest = hashlib.sha256(found.read_bytes()).hexdigest()
+    target = cache_home() / "models" / f"random-{found.stem}-{dtype}-{digest[:16]}"
+    return build_once(target, build, num_bytes)

@@ -1,0 +1,100 @@
+"""Whom `--compare` names: each is found, made, or refused with what to do."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from minillm.bench.cli import Against
+from minillm.bench.peers import MissingPeerError
+from minillm.bench.references import REFERENCES, Settings, check_installed, folder_with_weights, make_references
+from minillm.cli import app
+
+
+def settings_of(folder: Path, **changes: Any) -> Settings:
+    fields: dict[str, Any] = dict(
+        model=str(folder),
+        folder=folder,
+        dtype="float32",
+        device="cpu",
+        max_num_seqs=8,
+        max_num_batched_tokens=256,
+        kv_tokens=2048,
+        emulates_bfloat16=False,
+    )
+    return Settings(**{**fields, **changes})
+
+
+def test_every_name_of_the_command_line_has_a_maker() -> None:
+    assert {name.value for name in Against} == set(REFERENCES)
+
+
+def test_a_name_given_twice_counts_once(tiny_llama_path: Path) -> None:
+    peers = make_references(["hf", "hf"], settings_of(tiny_llama_path))
+    assert [peer.name for peer in peers] == ["hf_generate", "hf_continuous"]
+
+
+@pytest.mark.parametrize(
+    ("name", "install"), [("llama.cpp", "llama-cpp-python"), ("nano-vllm", "pip install git")], ids=str
+)
+def test_what_is_not_installed_is_said_before_anything_is_loaded(
+    name: str, install: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    monkeypatch.setattr("minillm.bench.peers.MinillmPeer", lambda *_: pytest.fail("it loaded the model first"))
+    with pytest.raises(MissingPeerError, match=rf"--compare {name} needs .*{install}"):
+        check_installed([name])
+    result = CliRunner().invoke(app, ["bench", "--quick", "--compare", name])
+    assert isinstance(result.exception, MissingPeerError)
+
+
+def test_llama_cpp_gets_the_gguf_file_itself_or_a_bfloat16_copy(
+    tiny_llama_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("llama_cpp", reason="the extra `bench` is not installed: pip install llama-cpp-python")
+    monkeypatch.setenv("MINILLM_HOME", str(tmp_path / "cache"))
+    settings = settings_of(tiny_llama_path, dtype="bfloat16")
+    [unified, _] = make_references(["llama.cpp"], settings)
+    assert unified.describe()["dtype"] == "BF16"
+    from minillm.bench.gguf_export import write_gguf
+
+    write_gguf(tiny_llama_path, tmp_path / "mine.gguf", "float32")
+    [unified, _] = make_references(["llama.cpp"], settings_of(tiny_llama_path, model=str(tmp_path / "mine.gguf")))
+    assert unified.describe()["dtype"] == "all F32"
+
+
+def test_several_are_measured_in_one_run_and_the_fastest_is_the_reference(
+    tiny_llama_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("llama_cpp", reason="the extra `bench` is not installed: pip install llama-cpp-python")
+    monkeypatch.setenv("MINILLM_HOME", str(tmp_path))
+    arguments = ["bench", "--quick", "--dtype", "float32", "--model", str(tiny_llama_path), "--workload", "eight"]
+    arguments += ["--compare", "hf", "--compare", "llama.cpp", "--json"]
+    result = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    report = json.loads(result.stdout)
+    references = {"hf_generate", "hf_continuous", "llama_cpp", "llama_cpp_per_seq"}
+    assert set(report["peers"]) == {"minillm"} | references
+    [workload] = report["results"]
+    own, *others = workload["peers"]
+    assert set(own["speedups"]) == references
+    assert workload["reference"] == min(others, key=lambda peer: peer["seconds"]["median"])["peer"]
+
+
+def test_a_config_alone_becomes_a_folder_that_others_can_read(
+    tiny_llama_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    monkeypatch.setenv("MINILLM_HOME", str(tmp_path / "cache"))
+    shape = tmp_path / "shape.json"
+    shutil.copy(tiny_llama_path / "config.json", shape)
+    folder = folder_with_weights(shape, "bfloat16")
+    assert folder_with_weights(shape, "bfloat16") == folder
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    assert (model.dtype, model.config.hidden_size) == (torch.bfloat16, 64)
+    assert AutoTokenizer.from_pretrained(folder).eos_token_id == 0
+    assert folder_with_weights(tiny_llama_path, "float32") == tiny_llama_path
