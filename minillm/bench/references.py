@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from minillm.bench.peers import MissingPeerError, Peer
+from minillm.bench.peers import BenchmarkError, MissingPeerError, Peer
 from minillm.bench.report import computes_bfloat16
 from minillm.engine import Engine
 from minillm.models.storage import build_once, cache_home, say
@@ -131,7 +131,10 @@ def folder_with_weights(found: Path, dtype: str) -> Path:
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    config = AutoConfig.from_pretrained(found)
+    try:
+        config = AutoConfig.from_pretrained(found)
+    except ValueError as error:  # minillm goes by `architectures`, transformers by `model_type`
+        raise BenchmarkError(f"transformers cannot read {found.name}: give it a model_type ({error})") from error
 
     def make_model() -> AutoModelForCausalLM:
         return AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype))

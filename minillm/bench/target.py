@@ -10,6 +10,7 @@ from minillm.bench.costs import ModelBytes, ModelFlops
 from minillm.config import EngineConfig
 from minillm.models.checkpoints import load_config, resolve
 from minillm.models.config import ModelConfig
+from minillm.models.linear import CPULinear
 from minillm.models.loader import LoadedModel, choose_device, choose_dtype
 
 LARGEST_BLOCK = 256
@@ -70,8 +71,9 @@ class Costs:
 
 
 def compute_dtype(model: LoadedModel) -> torch.dtype:
-    """What its linear layers multiply in: on a CPU, packed 16-bit weights are widened to float32."""
-    return model.decoder.activation_dtype
+    """What its linear layers multiply many rows in: on a CPU, packed 16-bit weights may be widened to float32."""
+    head = model.decoder.lm_head
+    return head.many.computes if isinstance(head, CPULinear) else model.decoder.activation_dtype
 
 
 def random_prompts(vocab_size: int, lengths: list[int], seed: int = 0) -> list[list[int]]:

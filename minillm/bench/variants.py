@@ -28,8 +28,8 @@ VARIANTS = (
     Variant("sdpa attention", {"attention_backend": "sdpa"}),
     Variant("triton attention", {"attention_backend": "triton"}, "cuda"),
     Variant("no CUDA graphs", {"cuda_graphs": False}, "cuda"),
-    Variant("no async scheduling", {"async_scheduling": False}),
-    Variant("no fused kernels", {"fused_kernels": False}),
+    Variant("no async scheduling", {"async_scheduling": False}, "cuda"),
+    Variant("no fused kernels", {"fused_kernels": False}, "cuda"),
 )
 """Switched off alone, or, where off is the default, on. A field that EngineConfig lacks leaves its variant out."""
 

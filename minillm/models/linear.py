@@ -43,6 +43,9 @@ class Linear(nn.Module):
 class Packed(Protocol):
     """x W^T + b of float32 rows, with W packed for a kernel that is good at many rows."""
 
+    computes: torch.dtype
+    """What it multiplies in."""
+
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None: ...
 
     def __call__(self, x: Tensor) -> Tensor: ...
@@ -51,6 +54,8 @@ class Packed(Protocol):
 class PackedForFBGEMM:
     """Weights as float16. It holds bfloat16 weights as they are, but for the smallest: those below 8e-6
     move by at most 3e-8. Sums are float32, so the result is closer to exact than bfloat16 arithmetic."""
+
+    computes = torch.float32
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         self.packed = torch.ops.quantized.linear_prepack_fp16(weight.float(), None if bias is None else bias.float())
@@ -62,6 +67,8 @@ class PackedForFBGEMM:
 class PackedForOneDNN:
     """Weights as bfloat16, in the blocks that the CPU's bfloat16 instructions want. Activations are rounded
     to bfloat16 on the way in, sums are float32."""
+
+    computes = torch.bfloat16
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         # PyTorch's compiler uses these two operations; they are not documented, so `tried` tries them.

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from typer.testing import Result
 
 from minillm.bench.costs import ModelBytes, ModelFlops
@@ -13,7 +14,7 @@ from minillm.bench.prefill import cap, default_lengths, prefill_seconds, summari
 from minillm.bench.target import Costs, Target
 from minillm.engine import Engine
 from minillm.errors import ConfigError
-from minillm.models.linear import PackedLinear
+from minillm.models.linear import CPULinear
 from minillm.models.loader import load_model
 
 COSTS = Costs(ModelBytes(weights=1000, kv_per_token=10), ModelFlops(per_token=4, per_logit_row=6, per_pair=2))
@@ -35,8 +36,9 @@ def test_the_output_says_what_the_linear_layers_compute_in(bench: Callable[..., 
     table = bench("prefill", "--dtype", "bfloat16").stdout
     assert "in bfloat16, one prompt a step" in table
     model = load_model(Target(str(tiny_llama_path), dtype="bfloat16").config())
-    packed = isinstance(model.decoder.lm_head, PackedLinear)  # widened to float32; only where a CPU can do that
-    assert f"the linear layers compute in {'float32' if packed else 'bfloat16'}" in table
+    head = model.decoder.lm_head
+    computes = head.many.computes if isinstance(head, CPULinear) else torch.bfloat16
+    assert f"the linear layers compute in {str(computes).removeprefix('torch.')}" in table
 
 
 def test_summary_by_hand() -> None:

@@ -1,11 +1,14 @@
 """`minillm bench throughput`: the compact engines' workload, for minillm and its peers."""
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import Result
 
+from minillm.bench.peers import BenchmarkError
 from minillm.bench.throughput import make_workload
 
 
@@ -47,6 +50,16 @@ def test_hugging_face_runs_the_same_workload(bench_json: Callable[..., Any], loa
     assert report["results"]["reference"] == "hf_continuous"
     assert own["speedups"]["hf_continuous"]["median"] > 0
     assert set(report["total_tokens_per_s"]) == set(report["peers"]) == {"minillm", "hf_continuous"}
+
+
+def test_a_config_that_transformers_cannot_read_is_named(
+    bench: Callable[..., Result], tiny_llama_path: Path, tmp_path: Path
+) -> None:
+    config = json.loads((tiny_llama_path / "config.json").read_text())
+    del config["model_type"]
+    (tmp_path / "bare.json").write_text(json.dumps(config))
+    with pytest.raises(BenchmarkError, match="give it a model_type"):
+        bench("throughput", "--compare", "hf", "--load-format", "dummy", "--model", str(tmp_path / "bare.json"))
 
 
 def test_the_table_says_how_the_workload_was_shrunk(bench: Callable[..., Result]) -> None:
