@@ -18,7 +18,11 @@ LLAMA_CPP_INSTALL = (
     ".venv/bin/pip install -c constraints.txt llama-cpp-python"
 )
 
-ONE_TOKEN = {"version": "1.0", "model": {"type": "WordLevel", "vocab": {"<eos>": 0}, "unk_token": "<eos>"}}
+ONE_TOKEN = {
+    "version": "1.0",
+    "added_tokens": [],
+    "model": {"type": "WordLevel", "vocab": {"<eos>": 0}, "unk_token": "<eos>"},
+}
 """The smallest tokenizer.json."""
 
 

@@ -53,9 +53,9 @@ def test_what_transformers_reads_back_is_the_checkpoint(
             hidden_size=64,
             intermediate_size=96,
             num_hidden_layers=2,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-            head_dim=32,
+            num_attention_heads=2,
+            num_key_value_heads=1,
+            head_dim=128,  # transformers reads no other from a Qwen3 GGUF file
             tie_word_embeddings=True,
         )
         Qwen3ForCausalLM(config).save_pretrained(folder)
