@@ -22,11 +22,16 @@ LAB_ARGS ?=
 
 NOTEBOOKS = $(sort $(wildcard course/*.ipynb solutions/*.ipynb))
 
+# Where make gpu-check runs: .venv if it is there, else the python3 that brought PyTorch with it.
+GPU_PYTHON ?= $(if $(wildcard $(INSTALLED)),$(BIN)/python,python3)
+# Options for it, such as GPU_CHECK_ARGS="--only decode_8b --redo"
+GPU_CHECK_ARGS ?=
+
 .DEFAULT_GOAL := help
-.PHONY: help setup model lab test slow notebooks lint format bench clean
+.PHONY: help setup model lab test slow notebooks lint format bench gpu-check clean
 
 help: ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS='	' read -r name text; do \
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS='	' read -r name text; do \
 		printf '  make %-10s %s\n' "$$name" "$$text"; done
 
 setup: $(INSTALLED) ## make .venv with the pinned dependencies
@@ -78,6 +83,9 @@ format: setup ## apply the style
 
 bench: model ## measure minillm beside Hugging Face; nothing else should run meanwhile
 	$(BIN)/minillm bench --compare hf
+
+gpu-check: ## on a CUDA machine: parity of every backend with the CPU, then all benchmarks (under 9 minutes)
+	$(GPU_PYTHON) -m minillm.bench.gpu_check $(GPU_CHECK_ARGS)
 
 clean: ## remove .venv and caches (not the models in ~/.cache/minillm)
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis *.egg-info

@@ -26,7 +26,14 @@ class WorkloadName(enum.StrEnum):
 
 
 bench_app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-for command in (commands.decode, commands.prefill, commands.throughput, commands.step_breakdown, commands.attention):
+for command in (
+    commands.decode,
+    commands.prefill,
+    commands.throughput,
+    commands.step_breakdown,
+    commands.idle,
+    commands.attention,
+):
     bench_app.command()(command)
 
 

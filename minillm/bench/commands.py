@@ -170,6 +170,27 @@ def step_breakdown(
     show(report, format_table(report), out, as_json)
 
 
+def idle(
+    model: Model = DEFAULT_MODEL,
+    load_format: LoadFormat = LoadFormatName.AUTO,
+    dtype: Dtype = DtypeName.AUTO,
+    device: Device = DeviceName.AUTO,
+    engine_fields: Set = None,
+    batch: Annotated[int, typer.Option(min=1, help="Sequences that decode together.")] = 8,
+    context: Annotated[int, typer.Option(min=1, help="Tokens of each prompt.")] = 512,
+    quick: Quick = False,
+    out: Out = None,
+    as_json: Json = False,
+) -> None:
+    """How much of a steady decode a GPU works, and how much it waits for Python. GPU only."""
+    from minillm.bench.idle import format_table, run_idle
+
+    check_writable(out)
+    target = make_target(model, load_format, dtype, device, engine_fields)
+    report = run_idle(target, batch, context, quick)
+    show(report, format_table(report), out, as_json)
+
+
 def attention(
     model: Model = DEFAULT_MODEL,
     load_format: LoadFormat = LoadFormatName.AUTO,

@@ -1,0 +1,231 @@
+"""`make gpu-check`: everything that only a GPU can show, in one command of a few minutes, without a network.
+
+First the parity tests, then the benchmarks on random weights of well-known shapes. Each section runs in
+its own process and leaves its own file, so that a section that fails harms no other, and a run that was
+cut short goes on where it stopped. At the end one record is written, for course/data/measured/.
+
+It needs PyTorch with CUDA, Triton, and the packages minillm itself imports; it runs from a bare checkout.
+"""
+
+import datetime
+import importlib.util
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+ROOT = Path(__file__).parents[2]
+TIME_LIMIT_S = 520
+NEEDED = ("torch", "triton", "transformers", "pydantic", "typer", "safetensors", "psutil", "numpy", "tqdm", "pytest")
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One process. Its command writes JSON to the file named last."""
+
+    name: str
+    arguments: tuple[str, ...]
+    limit_s: int
+
+    def command(self, out: Path) -> list[str]:
+        if self.name == "parity":
+            return [sys.executable, "-m", "pytest", *self.arguments]
+        return [sys.executable, "-m", "minillm", "bench", *self.arguments, "--out", str(out)]
+
+
+def shape(name: str) -> tuple[str, ...]:
+    return ("--model", name, "--load-format", "dummy", "--dtype", "bfloat16", "--device", "cuda")
+
+
+def repeated(option: str, values: Sequence[int]) -> tuple[str, ...]:
+    return tuple(part for value in values for part in (option, str(value)))
+
+
+def peers() -> tuple[str, ...]:
+    """Whom throughput is measured beside: Hugging Face, and nano-vllm where it is installed."""
+    nano = ("--compare", "nano-vllm") if importlib.util.find_spec("nanovllm") else ()
+    return ("--compare", "hf", *nano)
+
+
+def sections() -> list[Section]:
+    """In order of importance: what is cut off by the time limit is what can best be missed."""
+    return [
+        Section("parity", ("tests/gpu", "-m", "gpu", "-q", "-x", "-p", "no:cacheprovider"), 200),
+        Section("decode_8b", ("decode", *shape("llama-3-8b"), *repeated("--batch", (1, 8, 32, 128))), 120),
+        Section("attention_8b", ("attention", *shape("llama-3-8b")), 60),
+        Section("prefill_8b", ("prefill", *shape("llama-3-8b"), *repeated("--tokens", (128, 512, 2048, 4096))), 60),
+        Section("decode_1b", ("decode", *shape("llama-3.2-1b"), *repeated("--batch", (1, 8, 64))), 60),
+        Section("decode_0.6b", ("decode", *shape("qwen3-0.6b"), *repeated("--batch", (1, 8, 64, 256))), 60),
+        Section("idle_0.6b", ("idle", *shape("qwen3-0.6b")), 60),
+        Section("throughput_0.6b", ("throughput", *shape("qwen3-0.6b"), "--repeats", "2"), 90),
+        Section("breakdown_0.6b", ("step-breakdown", *shape("qwen3-0.6b"), "--repeats", "3"), 120),
+        Section("compare_0.6b", ("throughput", *shape("qwen3-0.6b"), "--repeats", "1", *peers()), 240),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A figure that the project promised itself, and how it is read off a section's results."""
+
+    what: str
+    section: str
+    at_least: float
+    read: Callable[[dict[str, Any]], float]
+
+
+def decode_mbu(batch: int) -> Callable[[dict[str, Any]], float]:
+    return lambda report: next(row["mbu"] for row in report["results"] if row["batch"] == batch)
+
+
+def best_long_prefill(report: dict[str, Any]) -> float:
+    return max(row["mfu"] for row in report["results"] if row["prompt_len"] >= 2000)
+
+
+def triton_over_fa3(report: dict[str, Any]) -> float:
+    """The smallest ratio of speeds over the decode shapes. KeyError where FA3 is not installed."""
+    times: dict[str, dict[str, float]] = {}
+    for row in report["results"]:
+        if row["shape"]["kind"] == "decode":
+            times.setdefault(str(row["shape"]), {})[row["backend"]] = row["call_s"]
+    return min(by_backend["fa3"] / by_backend["triton"] for by_backend in times.values())
+
+
+def speedup_over(peer: str) -> Callable[[dict[str, Any]], float]:
+    return lambda report: report["results"]["peers"][0]["speedups"][peer]["median"]
+
+
+TARGETS = [
+    Target("8B shape, batch 1: share of copy bandwidth", "decode_8b", 0.80, decode_mbu(1)),
+    Target("1B shape, batch 1: share of copy bandwidth", "decode_1b", 0.55, decode_mbu(1)),
+    Target("0.6B shape, batch 1: share of copy bandwidth", "decode_0.6b", 0.35, decode_mbu(1)),
+    Target("8B shape, 2k+ prompts: share of matmul rate", "prefill_8b", 0.65, best_long_prefill),
+    Target("Triton decode attention over FlashAttention-3", "attention_8b", 0.85, triton_over_fa3),
+    Target("GPU busy in a steady decode", "idle_0.6b", 0.97, lambda report: report["results"]["busy_share"]),
+    Target("256 requests over Hugging Face continuous batching", "compare_0.6b", 3.0, speedup_over("hf_continuous")),
+    Target("256 requests over nano-vllm", "compare_0.6b", 1.1, speedup_over("nano_vllm")),
+]
+
+
+def check(
+    out: Annotated[Path, typer.Option(help="Where sections leave their files.")] = Path("gpu-check"),
+    only: Annotated[list[str] | None, typer.Option(help="Only this section; may be repeated.")] = None,
+    redo: Annotated[bool, typer.Option("--redo", help="Run sections again that have a file already.")] = False,
+    time_limit: Annotated[
+        int, typer.Option(min=1, help="Seconds for all of it; run it again to go on.")
+    ] = TIME_LIMIT_S,
+) -> None:
+    """Parity of every backend and graph with the CPU, then all benchmarks. Exit status 1 if a section failed."""
+    require_gpu()
+    out.mkdir(parents=True, exist_ok=True)
+    chosen = [section for section in sections() if not only or section.name in only]
+    if only and len(chosen) < len(set(only)):
+        fail(f"sections are {', '.join(section.name for section in sections())}")
+    deadline = time.monotonic() + time_limit
+    outcomes = {section.name: run(section, out, redo, deadline) for section in chosen}
+    record = write_record(out, outcomes)
+    print(format_summary(outcomes, out))
+    print(f"record: {record}. Copy it to course/data/measured/ to publish it.")
+    raise typer.Exit(1 if "failed" in outcomes.values() else 0)
+
+
+def require_gpu() -> None:
+    """Say what is missing, before anything runs."""
+    if missing := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
+        fail(f"this Python lacks {', '.join(missing)}: python3 -m pip install {' '.join(missing)}")
+    import torch
+
+    if not torch.cuda.is_available():
+        fail("PyTorch sees no CUDA device here: there is nothing to check")
+
+
+def fail(message: str) -> None:
+    print(f"gpu-check: {message}", file=sys.stderr)
+    raise typer.Exit(2)
+
+
+def run(section: Section, out: Path, redo: bool, deadline: float) -> str:
+    """`done`, `kept` (from an earlier run), `failed`, or `not run` when time is out."""
+    file, log = out / f"{section.name}.json", out / f"{section.name}.log"
+    if file.exists() and not redo:
+        return "kept"
+    left = deadline - time.monotonic()
+    if left < 15:
+        return "not run"
+    print(f"gpu-check: {section.name} (at most {min(section.limit_s, left):.0f} s)", file=sys.stderr, flush=True)
+    scratch = out / f"{section.name}.part"
+    start = time.monotonic()
+    with log.open("w") as stream:
+        try:
+            command = section.command(scratch)
+            done = subprocess.run(
+                command, cwd=ROOT, stdout=stream, stderr=stream, timeout=min(section.limit_s, left), check=False
+            )
+        except subprocess.TimeoutExpired:
+            print(f"gpu-check: {section.name} ran out of time, see {log}", file=sys.stderr)
+            return "not run" if left < section.limit_s else "failed"
+    if done.returncode != 0:
+        print(f"gpu-check: {section.name} failed; the end of {log}:\n{tail(log)}", file=sys.stderr)
+        return "failed"
+    if section.name == "parity":
+        passed = {"passed": True, "seconds": time.monotonic() - start, "summary": tail(log, 1)}
+        scratch.write_text(json.dumps(passed))
+    scratch.replace(file)  # at once: a file that is there is whole
+    return "done"
+
+
+def tail(log: Path, lines: int = 15) -> str:
+    return "\n".join(log.read_text(errors="replace").strip().splitlines()[-lines:])
+
+
+def write_record(out: Path, outcomes: dict[str, str]) -> Path:
+    """Everything in one file, named after the device."""
+    import torch
+
+    device = torch.cuda.get_device_name()
+    reports = {name: json.loads((out / f"{name}.json").read_text()) for name in outcomes if has(out, name)}
+    record = {
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "command": "make gpu-check",
+        "device": device,
+        "versions": {"python": sys.version.split()[0], "torch": torch.__version__, "cuda": torch.version.cuda},
+        "outcomes": outcomes,
+        "targets": [{"what": t.what, "at_least": t.at_least, "reached": reached(t, reports)} for t in TARGETS],
+        "sections": reports,
+    }
+    slug = "".join(letter if letter.isalnum() else "_" for letter in device.lower())
+    file = out / f"gpu_check_{slug}.json"
+    file.write_text(json.dumps(record, indent=1) + "\n")
+    return file
+
+
+def has(out: Path, name: str) -> bool:
+    return (out / f"{name}.json").exists()
+
+
+def reached(target: Target, reports: dict[str, Any]) -> float | None:
+    """None where the section did not run, or lacks the peer that is compared with."""
+    try:
+        return target.read(reports[target.section])
+    except (KeyError, StopIteration, ValueError):
+        return None
+
+
+def format_summary(outcomes: dict[str, str], out: Path) -> str:
+    lines = [f"{name:18}{outcome}" for name, outcome in outcomes.items()]
+    reports = {name: json.loads((out / f"{name}.json").read_text()) for name in outcomes if has(out, name)}
+    lines += ["", f"{'':52}{'reached':>10}{'target':>10}"]
+    for target in TARGETS:
+        value = reached(target, reports)
+        shown = "not yet measured" if value is None else f"{value:.2f}"
+        lines.append(f"{target.what:52}{shown:>10}{target.at_least:>10.2f}")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    typer.run(check)
