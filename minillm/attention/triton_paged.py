@@ -17,15 +17,13 @@ from torch import Tensor
 
 from minillm.attention.base import AttentionBackend, AttentionMetadata
 
-MIN_TILE_ROWS = 16
-"""Tensor cores multiply at least 16 rows at once; fewer are padded."""
-MAX_TILE_ROWS = 128
-"""Rows that share a pass over the keys: two warp groups of 64, the height of a Hopper matrix instruction."""
 MAX_ACCUMULATOR = 128 * 128
-"""Float32 numbers of the result that one program keeps in registers: 64 of a thread's 255."""
-KEY_TILE_BYTES = 16 * 1024
-"""Keys of one step. With the values, three steps in flight: 96 KB of the 228 KB of shared memory, so two
-programs fit on a multiprocessor, and one loads while the other computes."""
+"""Float32 numbers of the result that one program keeps in registers: 64 of a thread's 255, in 8 warps."""
+KEY_TILE = 64 * 128
+"""Numbers in the keys of one step: 16 KB of 16-bit ones, and as much again for the values."""
+STAGES = 5
+"""Half of the pipeline's stages look up blocks, so this is two steps of keys and values on their way while a
+third one is computed: 72 KB for decodes, so that three programs fit into a multiprocessor's 228 KB."""
 PROGRAMS_PER_PROCESSOR = 2
 """Splitting stops where every multiprocessor has this many programs: more only adds parts to combine."""
 MIN_KEYS_PER_SPLIT = 256
@@ -75,7 +73,7 @@ class Tile:
     """Keys per step; a power of two"""
     num_warps: int
     num_stages: int
-    """Steps whose keys and values are on their way at once"""
+    """Depth of the pipeline that loads keys and values ahead"""
 
 
 @functools.cache
@@ -86,11 +84,14 @@ def tile_for(num_rows: int, head_dim: int, itemsize: int) -> Tile:
         head_dim: d, padded to a power of two.
         itemsize: of the query's dtype, bytes.
     """
-    if itemsize == 4:  # float32 has no tensor cores: small tiles, as every product goes through registers
-        return Tile(min(max(power_of_two(num_rows), MIN_TILE_ROWS), 32), 32, num_warps=4, num_stages=1)
-    rows = min(max(power_of_two(num_rows), MIN_TILE_ROWS), MAX_TILE_ROWS, MAX_ACCUMULATOR // head_dim)
-    keys = min(KEY_TILE_BYTES // (head_dim * itemsize), 64 if rows > 64 else 128)
-    return Tile(rows, max(keys, 16), num_warps=8 if rows > 64 else 4, num_stages=3)
+    if itemsize == 4:  # no tensor cores for float32: every product goes through registers, so little at once
+        return Tile(16, max(16, min(64, 2048 // head_dim)), num_warps=4, num_stages=1)
+    keys = KEY_TILE // head_dim
+    if num_rows <= 16:  # decodes: the fewest rows that tensor cores multiply
+        return Tile(16, min(128, keys), num_warps=4, num_stages=STAGES)
+    if num_rows <= 64 or 128 * head_dim > MAX_ACCUMULATOR:  # drafts: the rows of a Hopper matrix instruction
+        return Tile(64, min(64, keys), num_warps=4, num_stages=STAGES)
+    return Tile(128, min(64, keys), num_warps=8, num_stages=STAGES)
 
 
 def splits_for(num_programs: int, max_context: int, num_processors: int) -> int:

@@ -22,7 +22,6 @@ from minillm.attention.triton_paged import tile_for
 from minillm.models import triton_ops
 
 HOPPER = GPUTarget("cuda", 90, 32)
-POINTERS = {"bf16": "*bf16", "fp32": "*fp32"}
 
 
 def attention_kernels(dtype: str, head_dim: int) -> Iterator[tuple[str, Any, dict[str, Any], dict[str, Any]]]:
@@ -32,13 +31,10 @@ def attention_kernels(dtype: str, head_dim: int) -> Iterator[tuple[str, Any, dic
     pointers |= dict.fromkeys(["partial_output", "partial_softmax"], "*fp32")
     group = 4
     constants = dict(HEAD_DIM=head_dim, PADDED_DIM=head_dim)
-    for phase, rows, splits, window in [
-        ("decode", group, 8, 0),
-        ("decode unsplit", group, 1, 0),
-        ("verify 5", 5 * group, 8, 0),
-        ("prefill", 4096, 1, 0),
-        ("prefill window", 4096, 1, 1024),
-    ]:
+    phases = [("decode", group, 8, 0), ("prefill", 4096, 1, 0)]
+    if dtype == "bf16":
+        phases += [("verify", 5 * group, 8, 0), ("prefill window", 4096, 1, 1024)]
+    for phase, rows, splits, window in phases:
         tile = tile_for(rows, head_dim, 4 if dtype == "fp32" else 2)
         arguments = pointers | constants | dict(
             scale="fp32", GROUP=group, BLOCK_SIZE=16, WINDOW=window, SPLITS=splits,
@@ -46,7 +42,7 @@ def attention_kernels(dtype: str, head_dim: int) -> Iterator[tuple[str, Any, dic
         )  # fmt: skip
         options = dict(num_warps=tile.num_warps, num_stages=tile.num_stages)
         yield f"attention {dtype} d={head_dim} {phase}", triton_kernels.attend_tiles, arguments, options
-    arguments = pointers | constants | dict(SPLITS=32)
+    arguments = pointers | constants | dict(SPLITS=64)
     yield f"combine {dtype} d={head_dim}", triton_kernels.combine_splits, arguments, dict(num_warps=4)
 
 
@@ -106,7 +102,7 @@ def resources(ptx: str) -> dict[str, int]:
 
 if __name__ == "__main__":
     kernels = [*small_kernels("bf16"), *small_kernels("fp32")]
-    for dtype, head_dim in [("bf16", 64), ("bf16", 128), ("bf16", 256), ("fp32", 64), ("fp32", 128)]:
+    for dtype, head_dim in [("bf16", 64), ("bf16", 128), ("bf16", 256), ("fp32", 128)]:
         kernels += attention_kernels(dtype, head_dim)
     wanted = sys.argv[1] if len(sys.argv) > 1 else ""
     for one in kernels:

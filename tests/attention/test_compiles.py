@@ -22,7 +22,7 @@ def test_every_kernel_compiles_for_sm_90(tmp_path: Path) -> None:
     assert run.returncode == 0, run.stderr[-3000:]
     kernels = [json.loads(line) for line in run.stdout.splitlines()]
     print(run.stdout)
-    assert len(kernels) == 38
+    assert len(kernels) == 26
     for kernel in kernels:
         assert kernel["cubin_bytes"] > 0
         assert kernel["spill_stores"] == 0, kernel
@@ -30,5 +30,5 @@ def test_every_kernel_compiles_for_sm_90(tmp_path: Path) -> None:
         if "bf16" in kernel["name"]:
             assert kernel["wide_loads"], kernel
         if "attention bf16" in kernel["name"]:  # the pipeline: copies under way while tensor cores work
-            instruction = "wgmma.mma_async" if "prefill" in kernel["name"] else "mma.sync"
+            instruction = "mma.sync" if "decode" in kernel["name"] else "wgmma.mma_async"
             assert kernel["tensor_cores"] == [instruction] and kernel["async_copies"], kernel
