@@ -22,10 +22,10 @@ def test_every_kernel_compiles_for_sm_90(tmp_path: Path) -> None:
     assert run.returncode == 0, run.stderr[-3000:]
     kernels = [json.loads(line) for line in run.stdout.splitlines()]
     print(run.stdout)
-    assert len(kernels) == 26
+    assert len(kernels) == 17
     for kernel in kernels:
         assert kernel["cubin_bytes"] > 0
-        assert kernel["spill_stores"] == 0, kernel
+        assert kernel["stack_bytes"] == 0 and kernel["local_bytes"] == 0, kernel
         assert kernel["registers"] <= 255 and kernel["shared_bytes"] <= 227 * 1024, kernel
         if "bf16" in kernel["name"]:
             assert kernel["wide_loads"], kernel
