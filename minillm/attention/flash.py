@@ -39,6 +39,7 @@ class FlashBackend(AttentionBackend):
         super().__init__(metadata)
         self.max_context = metadata.block_tables.shape[1] * metadata.block_size
         """What the block table has room for: it depends on shapes only, unlike the longest length of a step."""
+        self.max_query_len = metadata.max_query_len
         # Keys to see on the left and on the right of oneself; -1 = all.
         self.window = (-1 if metadata.window is None else metadata.window - 1, 0)
 
@@ -88,7 +89,7 @@ class FlashAttention3(FlashBackend):
             cache_seqlens=metadata.context_lens_tensor,
             page_table=metadata.block_tables,
             cu_seqlens_q=metadata.query_starts_tensor,
-            max_seqlen_q=metadata.max_query_len,
+            max_seqlen_q=self.max_query_len,
             softmax_scale=scale,
             causal=True,
             window_size=self.window,
@@ -125,7 +126,7 @@ class FlashAttention2(FlashBackend):
                 values,
                 cu_seqlens_q=metadata.query_starts_tensor[num_decodes:] - num_decodes,
                 cu_seqlens_k=starts_of(metadata.context_lens_tensor[num_decodes:]),
-                max_seqlen_q=metadata.max_query_len,
+                max_seqlen_q=self.max_query_len,
                 max_seqlen_k=self.max_context,
                 block_table=metadata.block_tables[num_decodes:],
                 **shared,
@@ -149,7 +150,7 @@ class TorchVarlenAttention(FlashBackend):
             values,
             metadata.query_starts_tensor,
             starts_of(metadata.context_lens_tensor),
-            metadata.max_query_len,
+            self.max_query_len,
             self.max_context,
             scale=scale,
             window_size=self.window,

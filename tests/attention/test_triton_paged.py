@@ -1,8 +1,9 @@
-"""The Triton kernel, run by Triton's interpreter on a CPU, against attention computed the slow way.
+"""The Triton kernel against attention computed the slow way: on a GPU if there is one, else in Triton's interpreter.
 
 Whatever nobody may read is NaN, so that reading it anywhere ruins the result.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,10 +14,16 @@ from minillm.attention import triton_paged
 from minillm.attention.triton_paged import Launch, TritonAttention, splits_for, tile_for
 
 pytest.importorskip("triton", reason="triton is for Linux")
-pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="with a GPU, gpu-check runs the real kernels")
 
 HEADS = [(1, 1), (4, 2), (9, 3), (4, 1), (5, 1), (12, 2), (7, 1), (8, 1)]
 """(query heads, key/value heads): groups of 1 to 8."""
+
+
+@pytest.fixture(autouse=True)
+def device() -> Iterator[None]:
+    """Where all tensors are made."""
+    with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
+        yield
 
 
 def fix_splits(monkeypatch: pytest.MonkeyPatch, splits: int) -> None:
@@ -139,6 +146,8 @@ def test_lengths_of_a_replay_come_from_the_tensors(captured: list[Span], replaye
 
 def test_what_is_launched_depends_on_shapes_only(monkeypatch: pytest.MonkeyPatch) -> None:
     from minillm.attention import triton_kernels
+
+    monkeypatch.setattr(triton_paged, "num_processors", lambda device: 8)
 
     def launches(spans: list[Span]) -> list[Any]:
         """Grids, and every argument that is not a tensor's contents."""

@@ -1,4 +1,6 @@
-"""The fused operations in Triton's interpreter against Ops, and both Triton parts in a whole model."""
+"""The fused operations against Ops, and both Triton parts in a whole model: on a GPU, or in Triton's interpreter."""
+
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -13,10 +15,16 @@ from minillm.models.decoder import Decoder
 from minillm.models.ops import Ops, Rotation
 
 pytest.importorskip("triton", reason="triton is for Linux")
-pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="with a GPU, gpu-check runs the real kernels")
 
-CPU = torch.device("cpu")
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 DTYPES = [torch.float32, torch.float16]
+
+
+@pytest.fixture(autouse=True)
+def device() -> Iterator[None]:
+    """Where all tensors are made."""
+    with DEVICE:
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +115,7 @@ def tiny_model(architecture: str) -> Decoder:
         )
     )
     torch.manual_seed(1)
-    decoder = Decoder(config, torch.float32, CPU)
+    decoder = Decoder(config, torch.float32, DEVICE)
     for name, parameter in decoder.named_parameters():
         parameter.data.normal_(1.0 if "norm" in name else 0.0, 0.3 if "norm" in name or "bias" in name else 0.15)
     return decoder
@@ -141,7 +149,7 @@ def test_a_whole_model_in_triton(architecture: str, fused: Ops) -> None:
             num_decodes=layout.num_decodes,
             block_size=16,
         )
-        token_ids = torch.randint(97, positions.shape, generator=torch.Generator().manual_seed(number))
+        token_ids = torch.randint(97, positions.shape, generator=torch.Generator(DEVICE).manual_seed(number))
         expected = decoder(token_ids, positions, caches[0], SDPAAttention(metadata), Ops())
         logits = decoder(token_ids, positions, caches[1], TritonAttention(metadata), fused)
         assert (logits - expected).abs().max() < 1e-4
