@@ -1,9 +1,15 @@
-"""Models that many tests share, made once per run."""
+"""Models that many tests share, made once per run; and how Triton kernels run without a GPU."""
 
 import os
 from pathlib import Path
 
 import pytest
+import torch
+
+if not torch.cuda.is_available():
+    # Triton looks at this when it is imported, so it has to be said before any test, or torch.compile,
+    # imports it: kernels run in Triton's interpreter.
+    os.environ["TRITON_INTERPRET"] = "1"
 
 from minillm.errors import ModelError
 from minillm.models.checkpoints import resolve
@@ -23,7 +29,6 @@ def smollm_path() -> Path:
 @pytest.fixture(scope="session")
 def tiny_llama_path(smollm_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A Llama of random weights (hidden 64, 2 layers, 4 heads, 2 KV heads, fp32), SmolLM2's tokenizer."""
-    import torch
     from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
     tokenizer = AutoTokenizer.from_pretrained(smollm_path)

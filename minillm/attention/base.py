@@ -59,6 +59,8 @@ class AttentionBackend(ABC):
     capturable: ClassVar[bool] = False
     """Its launches depend on shapes only, so a CUDA graph of it is right for any lengths."""
     device_types: ClassVar[tuple[str, ...]] = ("cpu", "cuda")
+    dtypes: ClassVar[tuple[torch.dtype, ...] | None] = None
+    """Dtypes of model and cache that it computes in; None = any."""
 
     def __init__(self, metadata: AttentionMetadata) -> None:
         self.metadata = metadata

@@ -38,27 +38,36 @@ def survey(device: torch.device) -> list[Choice]:
     return [Choice(name, backend.missing(device)) for name, backend in BACKENDS.items()]
 
 
-def select_backend(name: str, device: torch.device, block_size: int | None = None) -> type[AttentionBackend]:
+def select_backend(
+    name: str, device: torch.device, block_size: int | None = None, dtype: torch.dtype | None = None
+) -> type[AttentionBackend]:
     """The backend called `name` in EngineConfig.attention_backend; auto = the fastest that can run here.
 
     Args:
         block_size: tokens per KV block, if the configuration says so; None = whatever the backend likes.
+        dtype: of the model, if known.
     Raises:
-        ConfigError: it cannot run on this device, or not with these blocks.
+        ConfigError: it cannot run on this device, or not with these blocks or this dtype.
     """
     if name == "auto":
-        candidates = [BACKENDS[candidate] for candidate in PREFERENCE[device.type]]
-        return next(backend for backend in candidates if not backend.missing(device) and _fits(backend, block_size))
-    backend = BACKENDS[name]
+        candidates = [BACKENDS[candidate] for candidate in PREFERENCE.get(device.type, ("sdpa",))]
+        # The last candidate, sdpa, has no wishes: one is always found.
+        return next(backend for backend in candidates if not _objection(backend, device, block_size, dtype))
+    if objection := _objection(BACKENDS[name], device, block_size, dtype):
+        raise ConfigError(f"attention_backend={name!r} cannot run here: {objection}")
+    return BACKENDS[name]
+
+
+def _objection(
+    backend: type[AttentionBackend], device: torch.device, block_size: int | None, dtype: torch.dtype | None
+) -> str | None:
     if reason := backend.missing(device):
-        raise ConfigError(f"attention_backend={name!r} cannot run here: {reason}")
-    if not _fits(backend, block_size):
-        raise ConfigError(
-            f"attention_backend={name!r} needs a block_size that is a multiple of {backend.block_size_step}, "
-            f"and it is {block_size}: leave block_size out, or choose another backend"
+        return reason
+    if block_size is not None and block_size % backend.block_size_step:
+        return (
+            f"block_size is {block_size} and it needs a multiple of {backend.block_size_step}: "
+            "leave block_size out, or choose another backend"
         )
-    return backend
-
-
-def _fits(backend: type[AttentionBackend], block_size: int | None) -> bool:
-    return block_size is None or block_size % backend.block_size_step == 0
+    if dtype is not None and backend.dtypes is not None and dtype not in backend.dtypes:
+        return f"it has no kernels for {dtype}: choose another dtype, or another backend"
+    return None

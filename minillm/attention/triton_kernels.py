@@ -1,0 +1,226 @@
+"""Paged attention as two Triton kernels. triton_paged.py launches them, and says how large the tiles are.
+
+`attend_tiles` is FlashAttention (Dao 2023) over pages: one program holds a tile of queries and walks over
+the keys it may see, a few at a time. The score matrix never exists; what exists is, per query, the
+largest score so far, the sum of exp(score - largest), and the values weighted by it ("online softmax",
+Milakov & Gimelshein 2018).
+
+The rows of a tile are (query position, head of the group), so the heads that share keys and values read
+them once. Where tiles are few and contexts long, several programs take a part of the keys each, and
+`combine_splits` puts the parts together (Flash-Decoding, Dao et al. 2023).
+
+Everything that differs from step to step is read from tensors, so a CUDA graph may replay a launch.
+"""
+
+import triton
+import triton.language as tl
+
+
+# Numbers that change from step to step: without this, Triton would compile again for 1 and for multiples of 16.
+@triton.jit(do_not_specialize=["first_sequence", "num_sequences", "table_stride"])
+def attend_tiles(
+    query,  # [T, n_heads, d]
+    kv_cache,  # [num_blocks, BLOCK_SIZE, 2, n_kv_heads, d]
+    block_tables,  # [B, max_blocks]
+    query_starts,  # [B + 1]
+    context_lens,  # [B]
+    output,  # [T, n_heads, d], if this launch does not split
+    partial_output,  # [rows of this launch, n_heads, SPLITS, d] float32, if it does
+    partial_softmax,  # [rows of this launch, n_heads, SPLITS, 2] float32: largest score, sum of exponentials
+    first_sequence,  # this launch computes these sequences of the batch
+    num_sequences,
+    scale,  # of the scores, times log2(e): exp2 is what the hardware has
+    query_stride_token,
+    query_stride_head,
+    kv_stride_block,
+    kv_stride_token,
+    kv_stride_kv,
+    kv_stride_head,
+    table_stride,
+    output_stride_token,
+    HEAD_DIM: tl.constexpr,
+    PADDED_DIM: tl.constexpr,  # the next power of two
+    GROUP: tl.constexpr,  # query heads per key/value head
+    BLOCK_SIZE: tl.constexpr,
+    WINDOW: tl.constexpr,  # 0 = none
+    SPLITS: tl.constexpr,
+    ONE_TOKEN: tl.constexpr,  # every sequence has one new token: tile b is sequence b
+    TILE_ROWS: tl.constexpr,
+    TILE_KEYS: tl.constexpr,
+):
+    """Grid: (kv heads, splits, tiles). Neighbours read neighbouring bytes of the same pages."""
+    kv_head, split = tl.program_id(0), tl.program_id(1)
+    # Last tiles first: they see most keys, so nobody waits for a long one that started late.
+    tile = tl.num_programs(2) - 1 - tl.program_id(2)
+    TILE_TOKENS: tl.constexpr = TILE_ROWS // GROUP
+
+    # Which sequence, and which of its new tokens.
+    first_row = tl.load(query_starts + first_sequence)
+    if ONE_TOKEN:
+        sequence = first_sequence + tile
+        tile_of_sequence = 0
+    else:
+        sequence = _sequence_of_tile(tile, query_starts, first_sequence, num_sequences, first_row, TILE_TOKENS)
+        tile_of_sequence = tile - _first_tile(sequence, query_starts, first_sequence, first_row, TILE_TOKENS)
+    query_start = tl.load(query_starts + sequence)
+    num_queries = tl.load(query_starts + sequence + 1) - query_start
+    if tile_of_sequence * TILE_TOKENS >= num_queries:
+        return  # the grid has room for the worst split of the tokens over the sequences
+    context_len = tl.load(context_lens + sequence)
+
+    # Rows of the tile: queries of a group that share a position are neighbours.
+    rows, dims = tl.arange(0, TILE_ROWS), tl.arange(0, PADDED_DIM)
+    token = tile_of_sequence * TILE_TOKENS + rows // GROUP
+    head = kv_head * GROUP + rows % GROUP
+    valid = (rows < TILE_TOKENS * GROUP) & (token < num_queries)
+    query_at = (query_start + token).to(tl.int64) * query_stride_token + head * query_stride_head
+    inside = valid[:, None] & (dims < HEAD_DIM)[None, :]
+    q = tl.load(query + query_at[:, None] + dims[None, :], mask=inside, other=0.0)
+    position = context_len - num_queries + token
+
+    # The keys that any row of the tile sees, and this program's share of them in whole steps of TILE_KEYS.
+    first_position = context_len - num_queries + tile_of_sequence * TILE_TOKENS
+    end = tl.minimum(first_position + TILE_TOKENS, context_len)
+    begin = 0
+    if WINDOW:
+        begin = tl.maximum(first_position - WINDOW + 1, 0)
+    share = tl.cdiv(tl.cdiv(end - begin, SPLITS), TILE_KEYS) * TILE_KEYS
+    begin += split * share
+    end = tl.minimum(end, begin + share)
+    # Of those, the keys up to here are seen by all rows, so they need no mask.
+    all_see = begin
+    if WINDOW == 0 and HEAD_DIM == PADDED_DIM:
+        all_see += tl.maximum(tl.minimum(end, first_position + 1) - begin, 0) // TILE_KEYS * TILE_KEYS
+
+    table = block_tables + sequence.to(tl.int64) * table_stride
+    keys = kv_cache + kv_head * kv_stride_head
+    largest = tl.full([TILE_ROWS], float("-inf"), tl.float32)
+    total = tl.zeros([TILE_ROWS], tl.float32)
+    accumulator = tl.zeros([TILE_ROWS, PADDED_DIM], tl.float32)
+    for masked in tl.static_range(2):
+        largest, total, accumulator = _attend_range(
+            all_see if masked else begin,
+            end if masked else all_see,
+            q, position, largest, total, accumulator, scale,
+            keys, table, kv_stride_block, kv_stride_token, kv_stride_kv,
+            masked, HEAD_DIM, PADDED_DIM, BLOCK_SIZE, WINDOW, TILE_KEYS,
+        )  # fmt: skip
+
+    if SPLITS == 1:
+        total = tl.where(total == 0, 1.0, total)  # no key at all: a padded sequence of length 0 gets zeros
+        output_at = (query_start + token).to(tl.int64) * output_stride_token + head * HEAD_DIM
+        result = accumulator / total[:, None]
+        tl.store(output + output_at[:, None] + dims[None, :], result.to(output.dtype.element_ty), mask=inside)
+    else:
+        # A share without keys leaves what changes nothing: -inf, 0 and zeros.
+        num_heads = tl.num_programs(0) * GROUP
+        part = ((query_start - first_row + token).to(tl.int64) * num_heads + head) * SPLITS + split
+        tl.store(partial_output + part[:, None] * HEAD_DIM + dims[None, :], accumulator, mask=inside)
+        tl.store(partial_softmax + part * 2, largest, mask=valid)
+        tl.store(partial_softmax + part * 2 + 1, total, mask=valid)
+
+
+@triton.jit
+def _attend_range(
+    begin, end,
+    q, position, largest, total, accumulator, scale,
+    keys, table, kv_stride_block, kv_stride_token, kv_stride_kv,
+    MASKED: tl.constexpr, HEAD_DIM: tl.constexpr, PADDED_DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr,
+    WINDOW: tl.constexpr, TILE_KEYS: tl.constexpr,
+):  # fmt: skip
+    """Let the queries see the keys at positions begin to end. Masked where some see fewer than others.
+
+    Returns:
+        largest [rows], total [rows] and accumulator [rows, PADDED_DIM], brought up to date.
+    """
+    dims = tl.arange(0, PADDED_DIM)
+    for start in tl.range(begin, end, TILE_KEYS):
+        key_position = start + tl.arange(0, TILE_KEYS)
+        # Nothing past the end may be read, not even to be multiplied by 0: it may be NaN.
+        exists = key_position < end
+        if MASKED:
+            block = tl.load(table + key_position // BLOCK_SIZE, mask=exists, other=0)
+        else:
+            block = tl.load(table + key_position // BLOCK_SIZE)
+        key_at = block.to(tl.int64) * kv_stride_block + key_position % BLOCK_SIZE * kv_stride_token
+        pointers = keys + key_at[:, None] + dims[None, :]
+        if MASKED:
+            inside = exists[:, None] & (dims < HEAD_DIM)[None, :]
+            k = tl.load(pointers, mask=inside, other=0.0)
+            v = tl.load(pointers + kv_stride_kv, mask=inside, other=0.0)
+        else:
+            k = tl.load(pointers)
+            v = tl.load(pointers + kv_stride_kv)
+
+        # "ieee": float32 stays float32. The default would round it to tf32's 10 bits.
+        scores = tl.dot(q, tl.trans(k.to(q.dtype)), input_precision="ieee")
+        if MASKED:
+            distance = position[:, None] - key_position[None, :]
+            sees = (distance >= 0) & exists[None, :]
+            if WINDOW:
+                sees = sees & (distance < WINDOW)
+            scores = tl.where(sees, scores, float("-inf"))
+
+        new_largest = tl.maximum(largest, tl.max(scores, 1) * scale)
+        shift = new_largest
+        if MASKED:  # a row that has seen no key yet: -inf - -inf would be NaN
+            shift = tl.where(new_largest == float("-inf"), 0.0, new_largest)
+        weights = tl.exp2(scores * scale - shift[:, None])
+        correction = tl.exp2(largest - shift)
+        total = total * correction + tl.sum(weights, 1)
+        accumulator = accumulator * correction[:, None]
+        accumulator = tl.dot(weights.to(q.dtype), v.to(q.dtype), accumulator, input_precision="ieee")
+        largest = new_largest
+    return largest, total, accumulator
+
+
+@triton.jit
+def _first_tile(sequence, query_starts, first_sequence, first_row, TILE_TOKENS: tl.constexpr):
+    """Where a sequence's tiles begin, if every sequence may leave one tile partly empty."""
+    rows_before = tl.load(query_starts + sequence) - first_row
+    return rows_before // TILE_TOKENS + sequence - first_sequence
+
+
+@triton.jit
+def _sequence_of_tile(tile, query_starts, first_sequence, num_sequences, first_row, TILE_TOKENS: tl.constexpr):
+    """Binary search: the last sequence whose tiles begin at or before this one."""
+    low, high = first_sequence, first_sequence + num_sequences
+    while high - low > 1:
+        middle = (low + high) // 2
+        if _first_tile(middle, query_starts, first_sequence, first_row, TILE_TOKENS) <= tile:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+@triton.jit(do_not_specialize=["first_sequence"])
+def combine_splits(
+    partial_output,  # [rows, n_heads, SPLITS, d]
+    partial_softmax,  # [rows, n_heads, SPLITS, 2]
+    output,  # [T, n_heads, d]
+    query_starts,
+    first_sequence,
+    output_stride_token,
+    HEAD_DIM: tl.constexpr,
+    PADDED_DIM: tl.constexpr,
+    SPLITS: tl.constexpr,
+):
+    """Grid: (rows, heads). Each part's sums were taken relative to its own largest score."""
+    row, head = tl.program_id(0), tl.program_id(1)
+    splits, dims = tl.arange(0, SPLITS), tl.arange(0, PADDED_DIM)
+    part = (row.to(tl.int64) * tl.num_programs(1) + head) * SPLITS + splits
+    largest = tl.load(partial_softmax + part * 2)
+    total = tl.load(partial_softmax + part * 2 + 1)
+    inside = dims < HEAD_DIM
+    values = tl.load(partial_output + part[:, None] * HEAD_DIM + dims[None, :], mask=inside[None, :], other=0.0)
+
+    overall = tl.max(largest, 0)
+    overall = tl.where(overall == float("-inf"), 0.0, overall)  # no key in any part
+    weight = tl.exp2(largest - overall)
+    total = tl.sum(total * weight, 0)
+    total = tl.where(total == 0, 1.0, total)
+    result = tl.sum(values * weight[:, None], 0) / total
+    output_row = tl.load(query_starts + first_sequence) + row
+    pointers = output + output_row.to(tl.int64) * output_stride_token + head * HEAD_DIM + dims
+    tl.store(pointers, result.to(output.dtype.element_ty), mask=inside)
