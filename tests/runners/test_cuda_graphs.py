@@ -4,13 +4,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from fake_graph import FakeGraph, HostLengthAttention, TensorLengthAttention
 
 from minillm import Engine, EngineConfig, SamplingParams
 from minillm.attention import select
 from minillm.attention.base import AttentionBackend
+from minillm.attention.triton_paged import TritonAttention
 from minillm.clock import WallClock
 from minillm.models.loader import LoadedModel, load_model
+from minillm.runners import torch_runner
 from minillm.runners.cuda_graphs import bucket_sizes
 from minillm.runners.torch_runner import TorchRunner
 
@@ -115,3 +118,19 @@ def test_padding_rows_touch_nothing_but_the_null_block(model: LoadedModel, use_b
     for layer in layers:
         written = {block for block in range(engine.runner.num_kv_blocks) if (layer[block] != 7.0).any()}
         assert written == held
+
+
+def test_our_kernels_can_be_replayed_at_any_length(model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The whole fast path of a GPU, kernels in Triton's interpreter: fused operations, recorded once, run ahead."""
+    if TritonAttention.missing(model.device):
+        pytest.skip("there is a GPU: tests/gpu does this for real" if torch.cuda.is_available() else "no Triton here")
+    from minillm.models.triton_ops import TritonOps  # here, as Triton may not be installed
+
+    short = SamplingParams(temperature=0, max_tokens=20, ignore_eos=True)
+    expected = serve(make_engine(model, None, attention_backend="sdpa"), short)
+    monkeypatch.setattr(torch_runner, "select_ops", lambda fused, device: TritonOps())
+    graphs: list[FakeGraph] = []
+    fields = dict(attention_backend="triton", block_size=16, num_kv_blocks=32, max_num_seqs=4)
+    engine = make_engine(model, graphs, async_scheduling=True, **fields)
+    assert serve(engine, short) == expected
+    assert sum(graph.num_replays for graph in graphs) > 20
