@@ -130,7 +130,8 @@ def gpu(device: torch.device) -> Gpu:
     if device.type != "cuda":
         return Gpu(8, 227 * 1024)
     properties = torch.cuda.get_device_properties(device)
-    return Gpu(properties.multi_processor_count, properties.shared_memory_per_block_optin)
+    shared_memory = getattr(properties, "shared_memory_per_block_optin", 64 * 1024)  # torch for AMD does not say
+    return Gpu(properties.multi_processor_count, shared_memory)
 
 
 @dataclass(frozen=True, slots=True)
