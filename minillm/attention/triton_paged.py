@@ -77,21 +77,24 @@ class Tile:
 
 
 @functools.cache
-def tile_for(num_rows: int, head_dim: int, itemsize: int) -> Tile:
+def tile_for(num_rows: int, head_dim: int, itemsize: int, shared_memory: int) -> Tile:
     """The tile for sequences that have `num_rows` rows of queries at most.
 
     Args:
         head_dim: d, padded to a power of two.
         itemsize: of the query's dtype, bytes.
+        shared_memory: that one program may take, bytes.
     """
     if itemsize == 4:  # no tensor cores for float32: every product goes through registers, so little at once
         return Tile(16, max(16, min(64, 2048 // head_dim)), num_warps=4, num_stages=1)
     keys = KEY_TILE // head_dim
     if num_rows <= 16:  # decodes: the fewest rows that tensor cores multiply
         return Tile(16, min(128, keys), num_warps=4, num_stages=STAGES)
+    # 132 KB at d = 128. Datacenter GPUs have that much and more, the others 99 KB.
+    stages = STAGES if shared_memory >= 160 * 1024 else STAGES - 2
     if num_rows <= 64 or 128 * head_dim > MAX_ACCUMULATOR:  # drafts: the rows of a Hopper matrix instruction
-        return Tile(64, min(64, keys), num_warps=4, num_stages=STAGES)
-    return Tile(128, min(64, keys), num_warps=8, num_stages=STAGES)
+        return Tile(64, min(64, keys), num_warps=4, num_stages=stages)
+    return Tile(128, min(64, keys), num_warps=8, num_stages=stages)
 
 
 def splits_for(num_programs: int, max_context: int, num_processors: int) -> int:
@@ -112,10 +115,23 @@ def power_of_two(number: int) -> int:
     return 1 << (number - 1).bit_length()
 
 
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """What the sizes depend on."""
+
+    num_processors: int
+    shared_memory: int
+    """Bytes that one program may take."""
+
+
 @functools.cache
-def num_processors(device: torch.device) -> int:
-    """Multiprocessors of the GPU. The interpreter has one, but pretends: splitting should be seen there too."""
-    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 8
+def gpu(device: torch.device) -> Gpu:
+    """The interpreter has no processors, but pretends to have a few: splitting should be seen there too."""
+    if device.type != "cuda":
+        return Gpu(8, 227 * 1024)
+    properties = torch.cuda.get_device_properties(device)
+    shared_memory = getattr(properties, "shared_memory_per_block_optin", 64 * 1024)  # torch for AMD does not say
+    return Gpu(properties.multi_processor_count, shared_memory)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,14 +157,15 @@ class Launch:
         # Decodes come first, so what is not theirs belongs to the rest: a number that depends on shapes only.
         num_rows = self.num_sequences if one_token else num_tokens - self.first_sequence
 
-        tile = tile_for(self.max_query_len * group, padded_dim, query.element_size())
+        device = gpu(query.device)
+        tile = tile_for(self.max_query_len * group, padded_dim, query.element_size(), device.shared_memory)
         tile_rows = max(tile.rows, power_of_two(group))
         # However the tokens are spread over the sequences, there are no more tiles than this.
         num_tiles = self.num_sequences
         if not one_token:
             num_tiles += num_rows // (tile_rows // group)
         max_context = metadata.block_tables.shape[1] * metadata.block_size
-        splits = splits_for(num_tiles * num_kv_heads, max_context, num_processors(query.device))
+        splits = splits_for(num_tiles * num_kv_heads, max_context, device.num_processors)
         if splits > 1:
             parts = query.new_empty((num_rows, num_heads, splits, head_dim), dtype=torch.float32)
             softmax = query.new_empty((num_rows, num_heads, splits, 2), dtype=torch.float32)

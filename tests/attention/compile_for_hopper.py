@@ -22,6 +22,7 @@ from minillm.attention.triton_paged import tile_for
 from minillm.models import triton_ops
 
 HOPPER = GPUTarget("cuda", 90, 32)
+SHARED_MEMORY = 227 * 1024
 
 
 def attention_kernels(dtype: str, head_dim: int) -> Iterator[tuple[str, Any, dict[str, Any], dict[str, Any]]]:
@@ -35,7 +36,7 @@ def attention_kernels(dtype: str, head_dim: int) -> Iterator[tuple[str, Any, dic
     if dtype == "bf16":
         phases += [("verify", 5 * group, 8, 0), ("prefill window", 4096, 1, 1024)]
     for phase, rows, splits, window in phases:
-        tile = tile_for(rows, head_dim, 4 if dtype == "fp32" else 2)
+        tile = tile_for(rows, head_dim, 4 if dtype == "fp32" else 2, SHARED_MEMORY)
         arguments = pointers | constants | dict(
             scale="fp32", GROUP=group, BLOCK_SIZE=16, WINDOW=window, SPLITS=splits,
             ONE_TOKEN=rows == group, TILE_ROWS=tile.rows, TILE_KEYS=tile.keys,

@@ -51,6 +51,8 @@ def test_add_rms_norm(num_tokens: int, size: int, dtype: torch.dtype, fused: Ops
     total, normed = fused.add_rms_norm(x, delta, weight, 1e-5)
     expected_total, expected_normed = Ops().add_rms_norm(x, delta, weight, 1e-5)
     assert torch.equal(total, expected_total) and close(normed, expected_normed)
+    if dtype == torch.float16:  # normed from the rounded sum: from the exact one, a third would differ in a bit
+        assert (normed == expected_normed).float().mean() > 0.98
     assert torch.equal(x, before[0]) and torch.equal(delta, before[1])
 
 
