@@ -117,12 +117,12 @@ class EngineConfig(StrictModel):
     )
     swap_space_gb: float = Field(0.5, gt=0, description="host memory for swapped-out KV, GB")
 
-    attention_backend: Literal["auto", "eager", "sdpa", "triton", "fa3", "fa2", "torch_varlen"] = Field(
-        "auto", description="eager = the textbook one, triton = our own kernel; auto = the fastest that runs here"
+    attention_backend: Literal["auto", "eager", "sdpa", "native", "triton", "fa3", "fa2", "torch_varlen"] = Field(
+        "auto", description="eager = the textbook one, native and triton = our own kernels; auto = the fastest here"
     )
     compile: bool = Field(False, description="CPU: torch.compile the decode step; slow to start, faster to run")
     cuda_graphs: bool = Field(True, description="GPU: replay captured decode steps, instead of launching each kernel")
-    fused_kernels: bool = Field(True, description="GPU: norms, rotation, cache write and SwiGLU as one kernel each")
+    fused_kernels: bool = Field(True, description="norms, rotation with cache write, and SwiGLU as one kernel each")
     async_scheduling: bool | None = Field(
         None, description="put the next step together while this one runs; None = on a GPU, which makes it pay"
     )

@@ -102,12 +102,12 @@ def _compute() -> Iterator[Check]:
 
 def _native() -> Check:
     """Whether the one piece of C++ is there, that decode steps on a CPU are fast by."""
-    from minillm.models.native import native_linear
+    from minillm.models.native import native_kernels
 
-    if native_linear() is None:
+    if native_kernels() is None:
         fix = "decode on the CPU is slower without: install g++ (Debian and Ubuntu: apt install g++)"
-        return Check("native linear", "absent", "not compiled", fix)
-    return Check("native linear", "ok", "compiled for this processor")
+        return Check("native kernels", "absent", "not compiled", fix)
+    return Check("native kernels", "ok", "compiled for this processor")
 
 
 def _attention(device: "torch.device") -> Iterator[Check]:

@@ -7,6 +7,7 @@ import torch
 from minillm.attention.base import AttentionBackend
 from minillm.attention.eager import EagerAttention
 from minillm.attention.flash import FlashAttention2, FlashAttention3, TorchVarlenAttention
+from minillm.attention.native import NativeAttention
 from minillm.attention.sdpa import SDPAAttention
 from minillm.attention.triton_paged import TritonAttention
 from minillm.errors import ConfigError
@@ -16,10 +17,11 @@ BACKENDS: dict[str, type[AttentionBackend]] = {
     "triton": TritonAttention,
     "fa2": FlashAttention2,
     "torch_varlen": TorchVarlenAttention,
+    "native": NativeAttention,
     "sdpa": SDPAAttention,
     "eager": EagerAttention,
 }
-PREFERENCE = {"cuda": ("fa3", "triton", "sdpa"), "cpu": ("sdpa",)}
+PREFERENCE = {"cuda": ("fa3", "triton", "sdpa"), "cpu": ("native", "sdpa")}
 """auto takes the first of these that can run. FlashAttention-2's large pages (256 tokens) waste KV memory
 and prefix hits, so it is there to be compared with, not chosen."""
 

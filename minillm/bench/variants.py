@@ -29,7 +29,7 @@ VARIANTS = (
     Variant("triton attention", {"attention_backend": "triton"}, "cuda"),
     Variant("no CUDA graphs", {"cuda_graphs": False}, "cuda"),
     Variant("no async scheduling", {"async_scheduling": False}, "cuda"),
-    Variant("no fused kernels", {"fused_kernels": False}, "cuda"),
+    Variant("no fused kernels", {"fused_kernels": False}),
 )
 """Switched off alone, or, where off is the default, on. A field that EngineConfig lacks leaves its variant out."""
 

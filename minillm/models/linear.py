@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from minillm.models.native import NativeLinear, native_linear
+from minillm.models.native import NativeKernels, native_kernels
 
 logger = logging.getLogger(__name__)
 
@@ -85,7 +85,7 @@ class CPULinear(nn.Module):
     The weights are kept twice: as they are for few rows, and packed for many.
     """
 
-    def __init__(self, linear: Linear, packing: type[Packed], few: NativeLinear | None) -> None:
+    def __init__(self, linear: Linear, packing: type[Packed], few: NativeKernels | None) -> None:
         super().__init__()
         self.weight = linear.weight if few is not None and linear.weight.dtype == torch.bfloat16 else None
         self.bias = None if linear.bias is None else nn.Parameter(linear.bias.float(), False)
@@ -95,7 +95,7 @@ class CPULinear(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if self.weight is None or x.shape[0] > FEW_ROWS:
             return self.many(x)
-        y = self.few(x.contiguous(), self.weight)
+        y = self.few.linear(x.contiguous(), self.weight)
         return y if self.bias is None else y + self.bias
 
 
@@ -133,7 +133,7 @@ def pack_linears(module: nn.Module) -> bool:
     packing = choose_packing([child for child in module.modules() if isinstance(child, Linear)])
     if packing is None:
         return False
-    few = native_linear()
+    few = native_kernels()
     for parent in list(module.modules()):
         for name, child in list(parent.named_children()):
             if isinstance(child, Linear):

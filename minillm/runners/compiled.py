@@ -19,6 +19,7 @@ import torch._inductor.config as inductor_config
 from torch import Tensor, nn
 
 from minillm.attention.base import AttentionBackend, blocks_for, write_kv
+from minillm.attention.native import attend_decodes, suits
 from minillm.attention.sdpa import DecodeGroup
 from minillm.models.decoder import Decoder
 from minillm.models.ops import Ops
@@ -53,6 +54,10 @@ def paged_decode(query: Tensor, kv_cache: Tensor, block_tables: Tensor, context_
 
     Inside it contexts have any length; outside, every shape is fixed.
     """
+    if suits(query, kv_cache):
+        output = torch.empty(query.shape)
+        attend_decodes(query, kv_cache, block_tables, context_lens, None, scale, output)
+        return output
     n, longest = len(context_lens), int(context_lens.max())
     pages = block_tables[:, : blocks_for(longest, kv_cache.shape[1])].reshape(-1)
     mask = None if n == 1 else (torch.arange(longest) < context_lens[:, None])[:, None, None]

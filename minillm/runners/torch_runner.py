@@ -43,8 +43,8 @@ class TorchRunner:
         self.clock = clock
         self.device = model.device
         self.runs_beside_python = model.device.type == "cuda"
-        self.attention = select_backend(config.attention_backend, model.device, config.block_size)
-        self.ops = select_ops(config.fused_kernels, model.device)
+        self.attention = select_backend(config.attention_backend, model.device, config.block_size, model.dtype)
+        self.ops = select_ops(config.fused_kernels, model.device, model.dtype)
         self.block_size = config.block_size or self.attention.block_size
         shape = (model.model_config, self.block_size, model.dtype)
         self.num_kv_blocks = size_kv_pool(config, *shape, model.device)

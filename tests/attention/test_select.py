@@ -6,7 +6,7 @@ import sys
 import pytest
 import torch
 
-from minillm.attention import triton_paged
+from minillm.attention import native, triton_paged
 from minillm.attention.select import BACKENDS, select_backend, survey
 from minillm.errors import ConfigError
 
@@ -26,7 +26,18 @@ def hopper(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
 
 
-def test_auto_on_a_cpu_is_sdpa() -> None:
+def test_auto_on_a_cpu_is_our_own_cpp_and_sdpa_where_that_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "native_kernels", lambda: object())
+    assert select_backend("auto", CPU, dtype=torch.bfloat16) is BACKENDS["native"]
+    assert select_backend("auto", CPU, dtype=torch.float32) is BACKENDS["sdpa"]
+    monkeypatch.setattr(native, "native_kernels", lambda: None)
+    assert select_backend("auto", CPU, dtype=torch.bfloat16) is BACKENDS["sdpa"]
+    with pytest.raises(ConfigError, match="apt install g"):
+        select_backend("native", CPU)
+
+
+def test_without_a_cpu_kernel_auto_is_sdpa(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "native_kernels", lambda: None)
     assert select_backend("auto", CPU) is BACKENDS["sdpa"]
 
 
@@ -59,7 +70,8 @@ def test_a_backend_that_cannot_run_says_why(
 ) -> None:
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     installed.add("triton")
-    if name in ("eager", "sdpa"):
+    if name in ("eager", "sdpa", "native"):
+        monkeypatch.setattr(native, "native_kernels", lambda: object())
         assert select_backend(name, CPU) is BACKENDS[name]
     else:
         with pytest.raises(ConfigError, match=f"'{name}' cannot run here: it runs on cuda, not on cpu"):

@@ -7,16 +7,15 @@ import torch
 import torch.nn.functional as F
 
 from minillm.models import linear as linear_module
-from minillm.models import native
 from minillm.models.linear import FEW_ROWS, CPULinear, Linear, PackedForFBGEMM, PackedForOneDNN, pack_linears
-from minillm.models.native import NativeLinear, native_linear
+from minillm.models.native import NativeKernels, compiling, native_kernels
 
 CPU = torch.device("cpu")
 
 
 @pytest.fixture(scope="module")
-def function() -> NativeLinear:
-    found = native_linear()
+def function() -> NativeKernels:
+    found = native_kernels()
     if found is None:
         pytest.skip("no C++ compiler here")
     return found
@@ -37,41 +36,41 @@ def exact(layer: Linear, x: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 7, 8, 9, 19])
 @pytest.mark.parametrize(("size", "out"), [(16, 1), (64, 33), (15, 32), (1, 5), (577, 130)], ids=str)
-def test_native_linear_is_right_at_any_shape(function: NativeLinear, rows: int, size: int, out: int) -> None:
+def test_native_linear_is_right_at_any_shape(function: NativeKernels, rows: int, size: int, out: int) -> None:
     layer, x = plain(size, out), torch.randn(rows, size)
-    assert (function(x, layer.weight) - exact(layer, x)).abs().max() < 1e-4
+    assert (function.linear(x, layer.weight) - exact(layer, x)).abs().max() < 1e-4
 
 
-def test_native_linear_hands_nan_and_infinity_on(function: NativeLinear) -> None:
+def test_native_linear_hands_nan_and_infinity_on(function: NativeKernels) -> None:
     layer = plain(32, 8)
     layer.weight[3, 30] = float("nan")
     layer.weight[5, 1] = float("inf")
-    y = function(torch.ones(2, 32), layer.weight)
+    y = function.linear(torch.ones(2, 32), layer.weight)
     assert y.isnan().any(0).tolist() == [False, False, False, True, False, False, False, False]
     assert y.isinf().any(0).tolist() == [False, False, False, False, False, True, False, False]
 
 
-def test_it_is_compiled_once_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: NativeLinear) -> None:
+def test_it_is_compiled_once_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: NativeKernels) -> None:
     monkeypatch.setenv("MINILLM_HOME", str(tmp_path))
-    first = native.build()
+    first = compiling.build()
     stamp = first.stat().st_mtime_ns
-    assert native.build() == first and first.stat().st_mtime_ns == stamp
+    assert compiling.build() == first and first.stat().st_mtime_ns == stamp
     assert list(first.parent.iterdir()) == [first], "nothing half-made is left"
-    monkeypatch.setattr(native, "cpu_identity", lambda: "another processor")
-    assert native.build() != first
+    monkeypatch.setattr(compiling, "cpu_identity", lambda: "another processor")
+    assert compiling.build() != first
 
 
 @pytest.mark.parametrize("trouble", ["no compiler", "compiler fails", "wrong result"])
 def test_without_it_the_packed_kernel_serves_all_rows(trouble: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    native_linear.cache_clear()
+    native_kernels.cache_clear()
     if trouble == "no compiler":
-        monkeypatch.setattr(native.shutil, "which", lambda name: None)
+        monkeypatch.setattr(compiling.shutil, "which", lambda name: None)
     elif trouble == "compiler fails":
-        monkeypatch.setattr(native, "FLAGS", ("--no-such-flag",))
+        monkeypatch.setattr(compiling, "FLAGS", ("--no-such-flag",))
     else:
-        monkeypatch.setattr(NativeLinear, "__call__", lambda self, x, weight: torch.zeros(len(x), len(weight)))
+        monkeypatch.setattr(NativeKernels, "linear", lambda self, x, weight: torch.zeros(len(x), len(weight)))
     try:
-        assert native_linear() is None
+        assert native_kernels() is None
         holder = torch.nn.Sequential(plain(64, 32))
         layer = plain(64, 32)
         pack_linears(holder)
@@ -80,7 +79,7 @@ def test_without_it_the_packed_kernel_serves_all_rows(trouble: str, monkeypatch:
         assert (holder[0](x) - exact(layer, x)).abs().max() < 1e-3
     finally:
         monkeypatch.undo()
-        native_linear.cache_clear()
+        native_kernels.cache_clear()
 
 
 @pytest.mark.parametrize("packing", [PackedForFBGEMM, PackedForOneDNN])
@@ -88,7 +87,7 @@ def test_without_it_the_packed_kernel_serves_all_rows(trouble: str, monkeypatch:
 @pytest.mark.parametrize("rows", [1, FEW_ROWS, FEW_ROWS + 1, 40])
 def test_a_packed_layer_is_the_plain_one(packing: type, bias: bool, rows: int) -> None:
     layer, x = plain(96, 48, bias), torch.randn(rows, 96)
-    packed = CPULinear(layer, packing, native_linear())
+    packed = CPULinear(layer, packing, native_kernels())
     error = (packed(x) - exact(layer, x)).abs().max()
     assert error < (2e-2 if packing is PackedForOneDNN and rows > FEW_ROWS else 1e-3)
     assert packed(x).dtype == torch.float32
@@ -107,7 +106,7 @@ def test_the_kernel_follows_from_the_processor_and_is_tried(monkeypatch: pytest.
     assert linear_module.choose_packing([plain(8, 8, dtype=torch.float32)]) is None
 
 
-def test_a_tied_head_shares_the_embedding_table(function: NativeLinear) -> None:
+def test_a_tied_head_shares_the_embedding_table(function: NativeKernels) -> None:
     head = plain(64, 100)
     table = head.weight
     holder = torch.nn.Sequential(head)

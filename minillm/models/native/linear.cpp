@@ -1,45 +1,8 @@
 // y = x W^T for a few rows of x: the matrix products of a decode step, at the speed of reading W.
 //
-// W stays as it is in the checkpoint: bfloat16, one row per output. A bfloat16 is the upper half of a
-// float32, so widening one is a shift, and no CPU needs instructions of its own for it. Sums are float32.
-//
-// Vectors are GCC's and Clang's portable ones: the compiler makes AVX-512, AVX2 or NEON of them.
+// W stays as it is in the checkpoint: bfloat16, one row per output. Sums are float32.
 
-#include <cstdint>
-#include <cstring>
-
-constexpr int LANES = 16;
-typedef uint16_t Halves __attribute__((vector_size(2 * LANES)));
-typedef uint32_t Words __attribute__((vector_size(4 * LANES)));
-typedef float Floats __attribute__((vector_size(4 * LANES)));
-
-static inline Floats load(const float* from) {
-    Floats floats;
-    std::memcpy(&floats, from, sizeof floats);
-    return floats;
-}
-
-static inline Floats widen(const uint16_t* from) {
-    Halves halves;
-    std::memcpy(&halves, from, sizeof halves);
-    Words words = __builtin_convertvector(halves, Words) << 16;
-    Floats floats;
-    std::memcpy(&floats, &words, sizeof floats);
-    return floats;
-}
-
-static inline float widen_one(uint16_t half) {
-    uint32_t word = uint32_t(half) << 16;
-    float number;
-    std::memcpy(&number, &word, sizeof number);
-    return number;
-}
-
-static inline float sum(Floats floats) {
-    float total = 0;
-    for (int lane = 0; lane < LANES; ++lane) total += floats[lane];
-    return total;
-}
+#include "vectors.h"
 
 // ROWS rows of x with OUTPUTS rows of W: each number loaded is used several times while it is in a register.
 template <int ROWS, int OUTPUTS>
@@ -50,14 +13,14 @@ static inline void tile(const float* x, const uint16_t* w, float* y, long in, lo
         for (int o = 0; o < OUTPUTS; ++o) {
             // The next OUTPUTS rows of W, already: the hardware does not look across the end of a row.
             __builtin_prefetch(w + (o + OUTPUTS) * in + k);
-            Floats weight = widen(w + o * in + k);
+            Floats weight = load(w + o * in + k);
             for (int row = 0; row < ROWS; ++row) sums[row][o] += weight * load(x + row * in + k);
         }
     }
     for (int row = 0; row < ROWS; ++row) {
         for (int o = 0; o < OUTPUTS; ++o) {
             float total = sum(sums[row][o]);
-            for (long rest = k; rest < in; ++rest) total += widen_one(w[o * in + rest]) * x[row * in + rest];
+            for (long rest = k; rest < in; ++rest) total += widen(w[o * in + rest]) * x[row * in + rest];
             y[row * out + o] = total;
         }
     }

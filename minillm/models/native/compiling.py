@@ -1,0 +1,62 @@
+"""Compiles the C++ beside this file into one library in the cache folder."""
+
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import torch
+
+from minillm.models.storage import cache_home
+
+FOLDER = Path(__file__).parent
+SOURCES = ("linear.cpp", "ops.cpp", "attention.cpp")
+FLAGS = ("-std=c++17", "-O3", "-march=native", "-fPIC", "-fopenmp")
+
+
+def build() -> Path:
+    """Compile the sources, if that was not done before; some seconds. Returns the library.
+
+    Raises:
+        OSError: no compiler, or the cache cannot be written.
+        subprocess.SubprocessError: the compiler failed.
+    """
+    compiler = shutil.which(os.environ.get("CXX", "g++")) or shutil.which("clang++")
+    if sys.platform != "linux" or compiler is None:
+        raise FileNotFoundError("it needs Linux and a C++ compiler, such as g++")
+    # The same cache may be used on several machines: a library is good for one kind of processor.
+    version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True).stdout
+    texts = [(FOLDER / name).read_text() for name in ("vectors.h", *SOURCES)]
+    identity = "\n".join([*texts, *FLAGS, version, cpu_identity()])
+    library = cache_home() / "native" / f"kernels-{hashlib.sha256(identity.encode()).hexdigest()[:16]}.so"
+    if not library.exists():
+        library.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=library.parent) as folder:
+            objects = []
+            for name in SOURCES:
+                objects.append(str(Path(folder) / f"{name}.o"))
+                command = [compiler, *FLAGS, "-c", str(FOLDER / name), "-o", objects[-1]]
+                subprocess.run(command, check=True, capture_output=True)
+            built = Path(folder) / "kernels.so"
+            command = [compiler, "-shared", *objects, *openmp(), "-o", str(built)]
+            subprocess.run(command, check=True, capture_output=True)
+            built.replace(library)  # at once: no other process ever sees half a library
+    return library
+
+
+def openmp() -> list[str]:
+    """The OpenMP library to link with: PyTorch's own, so that both share one team of threads."""
+    bundled = sorted((Path(torch.__file__).parent / "lib").glob("libgomp*"))
+    return [str(bundled[0])] if bundled else ["-fopenmp"]
+
+
+def cpu_identity() -> str:
+    """What decides which instructions -march=native uses."""
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    flags = next((line for line in lines if line.startswith(("flags", "Features"))), "")
+    return f"{platform.machine()} {flags}"

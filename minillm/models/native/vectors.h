@@ -1,0 +1,72 @@
+// Vectors of 16 numbers, GCC's and Clang's portable ones: the compiler makes AVX-512, AVX2 or NEON of them.
+//
+// A bfloat16 is the upper half of a float32, so widening one is a shift, and no CPU needs instructions
+// of its own for it.
+
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+constexpr int LANES = 16;
+typedef uint16_t Halves __attribute__((vector_size(2 * LANES)));
+typedef uint32_t Words __attribute__((vector_size(4 * LANES)));
+typedef int32_t Ints __attribute__((vector_size(4 * LANES)));
+typedef float Floats __attribute__((vector_size(4 * LANES)));
+
+static inline Floats load(const float* from) {
+    Floats floats;
+    std::memcpy(&floats, from, sizeof floats);
+    return floats;
+}
+
+static inline Floats load(const uint16_t* from) {  // bfloat16
+    Halves halves;
+    std::memcpy(&halves, from, sizeof halves);
+    Words words = __builtin_convertvector(halves, Words) << 16;
+    Floats floats;
+    std::memcpy(&floats, &words, sizeof floats);
+    return floats;
+}
+
+static inline void store(float* to, Floats floats) { std::memcpy(to, &floats, sizeof floats); }
+
+static inline float widen(uint16_t half) {
+    uint32_t word = uint32_t(half) << 16;
+    float number;
+    std::memcpy(&number, &word, sizeof number);
+    return number;
+}
+
+static inline uint16_t narrow(float number) {  // to the nearest, ties to even, as PyTorch rounds
+    if (std::isnan(number)) return 0x7fc0;
+    uint32_t word;
+    std::memcpy(&word, &number, sizeof word);
+    return uint16_t((word + 0x7fff + ((word >> 16) & 1)) >> 16);
+}
+
+static inline float sum(Floats floats) {
+    float total = 0;
+    for (int lane = 0; lane < LANES; ++lane) total += floats[lane];
+    return total;
+}
+
+// e^x for x <= 0, to 2e-7 of it: 2^whole times a polynomial of the rest. Below -87 it is 0.
+static inline Floats exp_of_negative(Floats x) {
+    const Floats floor = Floats{} - 87.0f;
+    Floats scaled = (x > floor ? x : floor) * 1.44269504f;
+    Ints whole = __builtin_convertvector(scaled - 0.5f, Ints);  // towards zero, so this rounds: scaled <= 0
+    Floats rest = (scaled - __builtin_convertvector(whole, Floats)) * 0.693147181f;  // |rest| <= 0.35
+    Floats value = rest * (1.0f / 5040) + 1.0f / 720;
+    value = value * rest + 1.0f / 120;
+    value = value * rest + 1.0f / 24;
+    value = value * rest + 1.0f / 6;
+    value = value * rest + 0.5f;
+    value = value * rest + 1.0f;
+    value = value * rest + 1.0f;
+    Ints bits = (whole + 127) << 23;
+    Floats power;
+    std::memcpy(&power, &bits, sizeof power);
+    return x < floor ? Floats{} : value * power + (x - x);  // NaN stays NaN
+}
