@@ -128,7 +128,7 @@ def test_our_kernels_can_be_replayed_at_any_length(model: LoadedModel, monkeypat
 
     short = SamplingParams(temperature=0, max_tokens=20, ignore_eos=True)
     expected = serve(make_engine(model, None, attention_backend="sdpa"), short)
-    monkeypatch.setattr(torch_runner, "select_ops", lambda fused, device: TritonOps())
+    monkeypatch.setattr(torch_runner, "select_ops", lambda *_: TritonOps())
     graphs: list[FakeGraph] = []
     fields = dict(attention_backend="triton", block_size=16, num_kv_blocks=32, max_num_seqs=4)
     engine = make_engine(model, graphs, async_scheduling=True, **fields)
