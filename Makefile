@@ -54,6 +54,7 @@ model: setup ## fetch the default model
 	$(BIN)/minillm pull
 
 lab: model ## open the course in JupyterLab (LAB_ARGS="--no-browser --port 8899")
+	@$(BIN)/jupyter trust course/*.ipynb >/dev/null  # ours: their pictures may be shown before they are run
 	$(BIN)/jupyter lab --ServerApp.root_dir="$(CURDIR)" --LabApp.default_url=/lab/tree/course/00_start_here.ipynb $(LAB_ARGS)
 
 test: model ## run every check: style, notebook drift, tests, notebooks

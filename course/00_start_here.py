@@ -217,7 +217,7 @@ check("q3", ...)  # the three phases that TTFT is made of, in order: ["...", "..
 #   step of a model 500 times as large takes about as long (published with *Splitwise*, 2024). The phases, their order and
 #   their causes stay the same; their shares do not.
 # - **The network.** Client and engine share one process here, so *stream* is microseconds. Across a slow proxy it is not.
-# - **The cost of looking.** Drawing eight pictures a second takes a few percent of the machine. Runs without the dashboard
+# - **The cost of looking.** Drawing eight pictures a second takes some of the machine. Runs without the dashboard
 #   (`lab.run`) are a little faster.
 # - **Statistics.** Eight requests are an illustration. Percentiles need hundreds; lesson 01 says how many.
 #

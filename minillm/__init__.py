@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from minillm.request import RequestOutput, SamplingParams
 
 # PyTorch's OpenMP threads (GNU's, on Linux) wait for each other by spinning, for milliseconds. When a browser
-# or another program wants the same cores, they keep each other from running, and a step takes ten times
+# or another program wants the same cores, they keep each other from running, and steps take several times
 # as long. Spin for a shorter while, then sleep. This must be set before torch is imported.
 os.environ.setdefault("GOMP_SPINCOUNT", "30000")
 
