@@ -95,6 +95,14 @@ def test_every_combination_on_four_layers(four_layers: Any, combination: Combina
 
 
 @pytest.mark.parametrize(("combination", "interleaved"), COVERING, ids=str)
+def test_running_ahead_changes_no_token(four_layers: Any, combination: Combination, interleaved: bool) -> None:
+    engine = four_layers.engine(**combination.fields(256), async_scheduling=True)
+    outputs = four_layers.serve(engine, four_layers.short_names, interleaved=interleaved)
+    assert four_layers.assert_identical(outputs, four_layers.short_names) <= MOST_TIES
+    assert (engine.num_preemptions > 0) == (combination.pressure != "roomy")
+
+
+@pytest.mark.parametrize(("combination", "interleaved"), COVERING, ids=str)
 def test_every_pair_of_settings_on_the_whole_model(
     whole_model: Any, combination: Combination, interleaved: bool
 ) -> None:
