@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 # as long. Spin for a shorter while, then sleep. This must be set before torch is imported.
 os.environ.setdefault("GOMP_SPINCOUNT", "30000")
 
+# Large tensors get huge pages where the operating system has some to give (Linux). Likewise before torch.
+os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
+
 __version__ = "0.1.0"
 __all__ = ["LLM", "Engine", "EngineConfig", "RequestOutput", "SamplingParams"]
 

@@ -46,10 +46,12 @@ static inline uint16_t narrow(float number) {  // to the nearest, ties to even, 
     return uint16_t((word + 0x7fff + ((word >> 16) & 1)) >> 16);
 }
 
-static inline float sum(Floats floats) {
-    float total = 0;
-    for (int lane = 0; lane < LANES; ++lane) total += floats[lane];
-    return total;
+static inline float sum(Floats floats) {  // in halves: one after the other, each addition would wait for the last
+    float parts[LANES];
+    std::memcpy(parts, &floats, sizeof parts);
+    for (int half = LANES / 2; half > 0; half /= 2)
+        for (int lane = 0; lane < half; ++lane) parts[lane] += parts[lane + half];
+    return parts[0];
 }
 
 // e^x for x <= 0, to 2e-7 of it: 2^whole times a polynomial of the rest. Below -87 it is 0.
