@@ -120,7 +120,9 @@ class EngineConfig(StrictModel):
     attention_backend: Literal["auto", "eager", "sdpa", "native", "triton", "fa3", "fa2", "torch_varlen"] = Field(
         "auto", description="eager = the textbook one, native and triton = our own kernels; auto = the fastest here"
     )
-    compile: bool = Field(False, description="CPU: torch.compile the decode step; slow to start, faster to run")
+    compile: bool | Literal["max"] = Field(
+        False, description='CPU: torch.compile the decode step; "max" also tunes float32 matrix products, for a minute'
+    )
     cuda_graphs: bool = Field(True, description="GPU: replay captured decode steps, instead of launching each kernel")
     fused_kernels: bool = Field(True, description="norms, rotation with cache write, and SwiGLU as one kernel each")
     async_scheduling: bool | None = Field(

@@ -101,7 +101,7 @@ def _compute() -> Iterator[Check]:
 
 
 def _native() -> Check:
-    """Whether the one piece of C++ is there, that decode steps on a CPU are fast by."""
+    """Whether the C++ is there that decode steps on a CPU are fast by."""
     from minillm.models.native import native_kernels
 
     if native_kernels() is None:

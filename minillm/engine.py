@@ -2,7 +2,7 @@
 
     add_request -> Scheduler.schedule() -> Runner.launch() -> Engine._update() -> RequestOutput
 
-It is single-threaded and never waits: call `step()` for as long as `has_unfinished`. `LLM` wraps it in
+It is single-threaded and never waits for requests: call `step()` for as long as `has_unfinished`. `LLM` wraps it in
 a blocking call, `EngineThread` in a thread with streams.
 """
 
@@ -21,17 +21,17 @@ from minillm.errors import DuplicateRequestError
 from minillm.models.loader import LoadedModel, load_model
 from minillm.prompts import Prompt, encode_prompt
 from minillm.request import Completion, FinishReason, Request, RequestOutput, RequestStatus, SamplingParams
-from minillm.runners.base import LaunchedStep, Runner, StepOutput
+from minillm.runners.base import Runner, StepOutput
 from minillm.runners.torch_runner import TorchRunner
 from minillm.scheduling.batch import ScheduledBatch
 from minillm.scheduling.scheduler import Scheduler
-from minillm.step_log import StepLog, StepStart, close_preemption
+from minillm.step_log import StepInFlight, StepLog, StepStart, close_preemption
 from minillm.timeline import StepRecord, Timeline
 
 logger = logging.getLogger(__name__)
 
 REQUEST_NUMBERS = itertools.count()
-"""For ids of requests that bring none: never used twice, whichever engine serves them."""
+"""For requests that bring no id: never used twice, whichever engine serves them."""
 REQUEST_HISTORY = 1024
 """Requests, live and finished, kept for snapshots."""
 
@@ -59,17 +59,6 @@ class RequestGroup:
     @property
     def finished(self) -> bool:
         return all(sequence.request.finish_reason is not None for sequence in self.sequences)
-
-
-@dataclass(slots=True)
-class StepInFlight:
-    """A step that was launched and not waited for yet."""
-
-    batch: ScheduledBatch
-    begun: StepStart
-    launched: LaunchedStep | None
-    error: Exception | None = None
-    """It could not be launched, or it built on a step that failed."""
 
 
 class Engine:
@@ -171,6 +160,8 @@ class Engine:
         for sequence in group.sequences:
             if sequence.request.finish_reason is None:
                 self._finish(sequence, FinishReason.ABORT)
+        if not self.has_unfinished:
+            self._drain()
         return self._output(group)
 
     def abort_all(self) -> list[RequestOutput]:
@@ -199,12 +190,26 @@ class Engine:
         if batch.requests:
             self._in_flight.append(self._launch(batch, start))
         elif batch.swap_out:
-            self.runner.swap(batch)  # somebody lost its blocks, and everybody else waits for a pending token
-        launched = batch.requests and self._in_flight[-1].error is None
-        lookahead = self._lookahead if launched else 0
-        while len(self._in_flight) > (lookahead if self.has_unfinished else 0):
+            self._swap(batch)  # somebody lost its blocks, and everybody else waits for a pending token
+        # One step may stay in flight while there is a next one; none that has failed.
+        ahead = self._lookahead if batch.requests else 0
+        while len(self._in_flight) > ahead or (self._in_flight and self._in_flight[0].error is not None):
             changed |= {id(group): group for group in self._complete(self._in_flight.popleft())}
+        if not self.has_unfinished:
+            self._drain()
         return [self._output(group) for group in changed.values() if group.stream or group.finished]
+
+    def _drain(self) -> None:
+        """Wait for steps whose requests have all ended: nobody wants what they yield."""
+        while self._in_flight:
+            self._complete(self._in_flight.popleft())
+
+    def _swap(self, batch: ScheduledBatch) -> None:
+        try:
+            self.runner.swap(batch)
+        except Exception:
+            logger.exception("swapping failed: it will be computed again")
+            self.scheduler.disown(batch)
 
     def _launch(self, batch: ScheduledBatch, start: float) -> StepInFlight:
         begun = StepStart.of(batch, self.scheduler, start, self.clock.now())
@@ -232,8 +237,9 @@ class Engine:
             self._interrupted(step.batch)
             raise
         executed = self.clock.now()
+        alive = [scheduled.request.finish_reason is None for scheduled in step.batch.requests]
         changed = self._update(step.batch, output)
-        self.log.write(step.batch, step.begun, output, executed, self.clock.now())
+        self.log.write(step.batch, step.begun, output, executed, self.clock.now(), alive)
         return changed
 
     def _failed(self, batch: ScheduledBatch, error: Exception) -> StepOutput:
@@ -251,6 +257,8 @@ class Engine:
     def _interrupted(self, batch: ScheduledBatch) -> None:
         """Ctrl-C in a step: its requests end, and the caller decides about the others."""
         self.scheduler.disown(batch)
+        for later in self._in_flight:
+            later.error = RuntimeError("the step before was interrupted")
         for scheduled in batch.requests:
             if scheduled.request.finish_reason is None:
                 self._fail(scheduled.request, "interrupted")
@@ -312,8 +320,11 @@ class Engine:
         self._retire(sequence.request)
 
     def _fail(self, request: Request, message: str) -> None:
+        # What was computed for it is not to be trusted, and if it was preempted nobody knows where that lies.
         if request.status is RequestStatus.RUNNING:
             self.scheduler.kv.disown(request)
+        else:
+            self.scheduler.kv.pool.forget_prefixes()
         request.error = message
         self._finish(self._sequences[request.request_id][1], FinishReason.ERROR)
 

@@ -1,11 +1,11 @@
-"""The engine's diary: what each step did, and what it cost whom."""
+"""Steps as the engine keeps them: in flight, and written down, with what each cost whom."""
 
 import itertools
 from collections import deque
 from dataclasses import dataclass
 
 from minillm.request import Request
-from minillm.runners.base import StepOutput
+from minillm.runners.base import LaunchedStep, StepOutput
 from minillm.scheduling.batch import ScheduledBatch
 from minillm.scheduling.scheduler import Scheduler
 from minillm.timeline import StepRecord, StepShare
@@ -21,6 +21,8 @@ class StepStart:
     start: float
     scheduled: float
     shares: tuple[StepShare, ...]
+    num_preemptions: tuple[int, ...]
+    """Of each request, so far."""
     num_waiting: int
     kv_blocks_used: int
 
@@ -30,7 +32,19 @@ class StepStart:
             StepShare(s.request.request_id, s.num_tokens, s.num_tokens > 1 or s.start < s.request.num_prompt_tokens)
             for s in batch.requests
         )
-        return cls(start, scheduled, shares, len(scheduler.waiting), scheduler.kv.pool.num_used)
+        preemptions = tuple(s.request.num_preemptions for s in batch.requests)
+        return cls(start, scheduled, shares, preemptions, len(scheduler.waiting), scheduler.kv.pool.num_used)
+
+
+@dataclass(slots=True)
+class StepInFlight:
+    """A step that was launched and not waited for yet."""
+
+    batch: ScheduledBatch
+    begun: StepStart
+    launched: LaunchedStep | None
+    error: Exception | None = None
+    """It could not be launched, or it built on a step that failed."""
 
 
 class StepLog:
@@ -41,8 +55,16 @@ class StepLog:
         self.records: deque[StepRecord] = deque(maxlen=STEP_HISTORY)
         self.num_recomputed_tokens = 0
 
-    def write(self, batch: ScheduledBatch, begun: StepStart, output: StepOutput, executed: float, end: float) -> None:
-        """Write a finished step down, and book its cost.
+    def write(
+        self,
+        batch: ScheduledBatch,
+        begun: StepStart,
+        output: StepOutput,
+        executed: float,
+        end: float,
+        alive: list[bool],
+    ) -> None:
+        """Write a finished step down, and book its cost to those of its requests that were still `alive`.
 
         With asynchronous scheduling a step is launched while the one before it runs. Its record begins
         where that one ended, so that records never overlap; what Python did before is hidden behind it.
@@ -63,11 +85,15 @@ class StepLog:
         )
         self.records.append(record)
         stalled = (end - start) * record.num_prefill_tokens / record.num_tokens
-        for scheduled, share in zip(batch.requests, begun.shares):
+        for scheduled, share, preemptions, lives in zip(batch.requests, begun.shares, begun.num_preemptions, alive):
             request = scheduled.request
+            if not lives:
+                continue
             if stalled and not share.is_prefill:
                 # The step's time is shared out by tokens: the others' prompt tokens made this one wait.
                 request.timeline.add_lost("stalled_by_prefill", stalled)
+            if request.num_preemptions > preemptions:
+                continue  # it was preempted while this step was in flight: what it recomputes comes later
             self.num_recomputed_tokens += max(min(scheduled.end, request.recompute_until) - scheduled.start, 0)
             if scheduled.end >= request.recompute_until:
                 close_preemption(request, end)

@@ -103,7 +103,7 @@ class FlashAttention2(FlashBackend):
     block_size = 256
     block_size_step = 256
     module = "flash_attn"
-    cure = "pip install flash-attn --no-build-isolation (builds for a long time; needs nvcc)"
+    cure = "pip install -c constraints.txt --no-build-isolation -e .[gpu] (builds for a long time; needs nvcc)"
 
     def call(self, query: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
         metadata, kernels = self.metadata, importlib.import_module(self.module)

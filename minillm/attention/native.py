@@ -29,7 +29,7 @@ class NativeAttention(AttentionBackend):
         if not suits(query, kv_cache):
             return SDPAAttention(self.metadata).attend(query, kv_cache, scale)
         n = self.metadata.num_decodes
-        output = torch.empty(query.shape)
+        output = torch.empty(query.shape, dtype=torch.float32)
         if n:
             metadata = self.metadata
             attend_decodes(
@@ -73,6 +73,8 @@ def attend_decodes(
     """Attention of n decodes: query [n, n_heads, d], int32 tables and lengths of n sequences (or more); writes
     output [n, n_heads, d]."""
     n, num_heads, head_dim = query.shape
+    if query.stride()[1:] != (head_dim, 1):
+        query = query.contiguous()
     native_kernels().attend_decodes(
         query.data_ptr(),
         kv_cache.data_ptr(),

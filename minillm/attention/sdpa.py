@@ -6,12 +6,14 @@ of using a stock kernel; a paged one (triton_paged.py, FlashAttention-3) reads t
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from minillm.attention.base import AttentionBackend, AttentionMetadata, blocks_for
 from minillm.attention.eager import visible_keys
+from minillm.transfer import to_device
 
 MAX_PADDING = 1.5
 """Decodes share a kernel call while the longest context in it is at most this many times the shortest."""
@@ -78,7 +80,7 @@ def group_decodes(metadata: AttentionMetadata) -> list[DecodeGroup]:
     for group in groups:
         longest = lens[group[-1]]
         everyone = len(group) == metadata.num_decodes
-        rows = slice(0, len(group)) if everyone else torch.tensor(sorted(group), device=device)
+        rows = slice(0, len(group)) if everyone else to_device(np.array(sorted(group)), device)
         pages = metadata.block_tables[rows, : blocks_for(longest, metadata.block_size)].reshape(-1)
         context_lens = [lens[b] for b in sorted(group)]
         result.append(DecodeGroup(rows, pages, longest, decode_mask(context_lens, metadata.window, device)))
@@ -90,7 +92,7 @@ def decode_mask(context_lens: list[int], window: int | None, device: torch.devic
     longest = max(context_lens)
     if min(context_lens) == longest and (window is None or window >= longest):
         return None
-    last = torch.tensor(context_lens, device=device) - 1
+    last = to_device(np.array(context_lens), device) - 1
     return visible_keys(last, torch.arange(longest, device=device), window)[:, None, None]
 
 

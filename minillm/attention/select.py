@@ -21,7 +21,7 @@ BACKENDS: dict[str, type[AttentionBackend]] = {
     "sdpa": SDPAAttention,
     "eager": EagerAttention,
 }
-PREFERENCE = {"cuda": ("fa3", "triton", "sdpa"), "cpu": ("native", "sdpa")}
+PREFERENCE = {"cuda": ("triton", "fa3", "sdpa"), "cpu": ("native", "sdpa")}
 """auto takes the first of these that can run. FlashAttention-2's large pages (256 tokens) waste KV memory
 and prefix hits, so it is there to be compared with, not chosen."""
 

@@ -22,7 +22,11 @@ import typer
 
 ROOT = Path(__file__).parents[2]
 TIME_LIMIT_S = 520
-NEEDED = ("torch", "triton", "transformers", "pydantic", "typer", "safetensors", "psutil", "numpy", "tqdm", "pytest")
+NEEDED = ("torch", "triton", "transformers", "pydantic", "safetensors", "psutil", "filelock", "setuptools", "pytest")
+
+
+PLAIN_PYTEST = ("-o", "addopts=--import-mode=importlib")
+"""Without --strict-config, which would want the project's pytest plugins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +60,7 @@ def peers() -> tuple[str, ...]:
 def sections() -> list[Section]:
     """In order of importance: what is cut off by the time limit is what can best be missed."""
     return [
-        Section("parity", ("tests/gpu", "-m", "gpu", "-q", "-x", "-p", "no:cacheprovider"), 200),
+        Section("parity", ("tests/gpu", "-m", "gpu", "-q", "-x", "-p", "no:cacheprovider", *PLAIN_PYTEST), 200),
         Section("decode_8b", ("decode", *shape("llama-3-8b"), *repeated("--batch", (1, 8, 32, 128))), 120),
         Section("attention_8b", ("attention", *shape("llama-3-8b")), 60),
         Section("prefill_8b", ("prefill", *shape("llama-3-8b"), *repeated("--tokens", (128, 512, 2048, 4096))), 60),
@@ -120,8 +124,12 @@ def check(
         int, typer.Option(min=1, help="Seconds for all of it; run it again to go on.")
     ] = TIME_LIMIT_S,
 ) -> None:
-    """Parity of every backend and graph with the CPU, then all benchmarks. Exit status 1 if a section failed."""
+    """Parity of every backend and graph with the CPU, then all benchmarks.
+
+    Exit status 1 if a section failed, or was not reached in time: run it again to go on.
+    """
     require_gpu()
+    out = out.resolve()  # sections run in the project's folder, wherever this was called
     out.mkdir(parents=True, exist_ok=True)
     chosen = [section for section in sections() if not only or section.name in only]
     if only and len(chosen) < len(set(only)):
@@ -131,7 +139,7 @@ def check(
     record = write_record(out, outcomes)
     print(format_summary(outcomes, out))
     print(f"record: {record}. Copy it to course/data/measured/ to publish it.")
-    raise typer.Exit(1 if "failed" in outcomes.values() else 0)
+    raise typer.Exit(0 if set(outcomes.values()) <= {"done", "kept"} else 1)
 
 
 def require_gpu() -> None:

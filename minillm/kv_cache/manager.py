@@ -91,7 +91,8 @@ class KVCacheManager:
     def _register_full_blocks(self, request: Request, table: BlockTable, end: int) -> None:
         # Blocks are registered when the step that fills them is scheduled, not when it is done. That is
         # safe: in every layer a step writes all its keys and values before anyone's attention reads them,
-        # so a request admitted into the same step may already share them.
+        # so a request admitted into the same step may already share them. A block that ends in a pending token
+        # has no hash yet: it is registered a step later.
         hashes = self._hashes(request)
         for i in range(table.num_registered, min(end // self.block_size, len(hashes))):
             self.pool.register(table.block_ids[i], hashes[i])

@@ -9,17 +9,19 @@ from minillm.models.native_ops import NativeOps
 from minillm.models.ops import Ops
 
 
-def select_ops(fused: bool, device: torch.device, dtype: torch.dtype) -> Ops:
+def select_ops(fused: bool, device: torch.device, dtype: torch.dtype, activation_dtype: torch.dtype) -> Ops:
     """Triton's on a GPU, our C++ on a CPU; PyTorch's if those are not there, or `fused` is off.
 
     Args:
         dtype: of the KV cache. In float32 a CPU computes as Hugging Face does, operation by operation, so
             that tokens can be compared.
+        activation_dtype: the C++ handles float32 rows and nothing else.
     """
     if fused and device.type == "cuda" and importlib.util.find_spec("triton"):
         from minillm.models.triton_ops import TritonOps
 
         return TritonOps()
-    if fused and device.type == "cpu" and dtype == torch.bfloat16 and (kernels := native_kernels()) is not None:
+    suits = device.type == "cpu" and dtype == torch.bfloat16 and activation_dtype == torch.float32
+    if fused and suits and (kernels := native_kernels()) is not None:
         return NativeOps(kernels)
     return Ops()

@@ -13,6 +13,8 @@ from minillm.request import Request
 from minillm.scheduling.batch import ScheduledRequest
 from minillm.transfer import to_device
 
+ALIGNMENT = 4
+"""int32 numbers in 16 bytes."""
 Array = TypeVar("Array", np.ndarray, Tensor)
 
 
@@ -132,14 +134,17 @@ def pad_decodes(
 
 
 def pack(arrays: BatchArrays[np.ndarray]) -> np.ndarray:
-    """All of them in one piece of memory, so that one copy brings them to the device."""
-    return np.concatenate([array.ravel() for array in arrays])
+    """All of them in one piece of memory, so that one copy brings them to the device.
+
+    Each begins at a multiple of 16 bytes: Triton compiles a kernel again for pointers that are not so aligned.
+    """
+    return np.concatenate([np.pad(array.ravel(), (0, -array.size % ALIGNMENT)) for array in arrays])
 
 
 def unpack(flat: Tensor, like: BatchArrays[np.ndarray]) -> BatchArrays[Tensor]:
     """Views of the packed piece, with the shapes of `like`."""
-    parts = flat.split([array.size for array in like])
-    return BatchArrays(*(part.view(array.shape) for part, array in zip(parts, like)))
+    parts = flat.split([array.size + -array.size % ALIGNMENT for array in like])
+    return BatchArrays(*(part[: array.size].view(array.shape) for part, array in zip(parts, like)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,9 @@
 Eager PyTorch runs some forty operations a layer, each with its own dispatch and its own trip through
 memory; at batch 1 that is a third of a step. Compiled, the small operations are fused. Matrix products,
 attention and cache writes stay what they are (native/linear.cpp, SDPA): operations that the compiler does
-not look into. float32 layers are its own, made from C++ templates for weights that never change ("freezing").
+not look into. float32 layers are the compiler's own; `compile="max"` lets it try several.
 
-The price is up to a minute of compiling per batch size. So sizes are rounded up to a few buckets, compiled
+The price is compiling, up to a minute per batch size. So sizes are rounded up to a few buckets, compiled
 at start-up, and kept on disk.
 """
 
@@ -41,12 +41,10 @@ logger = logging.getLogger(__name__)
 BUCKETS = (1, 2, 4, 8)
 """Batch sizes to compile. Beyond, the matrix products take longer than what lies between them."""
 
-INDUCTOR_OPTIONS = {
-    "freezing": True,
-    "max_autotune": True,
-    "max_autotune_gemm_backends": "CPP",
-    "autotune_num_choices_displayed": 0,
-}
+FREEZING = {"freezing": True}
+"""Weights are constants of the program."""
+TUNING = {"max_autotune": True, "max_autotune_gemm_backends": "CPP", "autotune_num_choices_displayed": 0}
+"""Matrix products that the compiler sees (float32) come from C++ templates, the fastest of several tries."""
 
 
 def paged_decode(query: Tensor, kv_cache: Tensor, block_tables: Tensor, context_lens: Tensor, scale: float) -> Tensor:
@@ -55,7 +53,7 @@ def paged_decode(query: Tensor, kv_cache: Tensor, block_tables: Tensor, context_
     Inside it contexts have any length; outside, every shape is fixed.
     """
     if suits(query, kv_cache):
-        output = torch.empty(query.shape)
+        output = torch.empty(query.shape, dtype=torch.float32)
         attend_decodes(query, kv_cache, block_tables, context_lens, None, scale, output)
         return output
     n, longest = len(context_lens), int(context_lens.max())
@@ -124,12 +122,16 @@ class CompiledDecode:
         kv_pool: its caches, and the null block that padding rows write to.
         max_context: longest context any request can have, tokens.
         max_batch: largest batch there can be; no larger bucket is compiled.
+        tune: compile="max".
 
     Compiles at once, with a line of progress per bucket. If there is no C++ compiler, or it fails, it
     warns and holds no bucket: the caller goes on eagerly.
     """
 
-    def __init__(self, decoder: Decoder, kv_pool: KVPool, block_size: int, max_context: int, max_batch: int) -> None:
+    def __init__(
+        self, decoder: Decoder, kv_pool: KVPool, block_size: int, max_context: int, max_batch: int, tune: bool
+    ) -> None:
+        self.options = {**FREEZING, **(TUNING if tune else {})}
         self.kv_pool = kv_pool
         self.block_size = block_size
         self.max_blocks = blocks_for(max_context, block_size)
@@ -172,7 +174,7 @@ class CompiledDecode:
         start = time.perf_counter()
         step = torch.compile(DecodeStep(decoder, self.block_size), fullgraph=True, dynamic=False)
         like = pad_decodes(NO_ROWS, bucket, self.max_blocks, self.kv_pool.null_block, self.block_size)
-        with inductor_config.patch(INDUCTOR_OPTIONS):
+        with inductor_config.patch(self.options):
             # The first call compiles; every row is padding, so it writes to the null block only.
             step(tuple(unpack(torch.from_numpy(pack(like)), like)), self.kv_pool.layers)
         say(f"compiled for batch {bucket} in {time.perf_counter() - start:.0f} s")

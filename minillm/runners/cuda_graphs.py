@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 from tqdm.auto import tqdm
@@ -23,7 +24,16 @@ from tqdm.auto import tqdm
 from minillm.attention.base import AttentionBackend, blocks_for
 from minillm.models.decoder import Decoder
 from minillm.models.ops import Ops
-from minillm.runners.batch_tensors import NO_ROWS, HostBatch, fill_in, make_metadata, pack, pad_decodes, unpack
+from minillm.runners.batch_tensors import (
+    NO_ROWS,
+    BatchArrays,
+    HostBatch,
+    fill_in,
+    make_metadata,
+    pack,
+    pad_decodes,
+    unpack,
+)
 from minillm.runners.kv_pool import KVPool
 from minillm.transfer import to_device
 
@@ -70,7 +80,10 @@ class Recording:
 
     graph: Graph
     flat: Tensor
-    """int32: all inputs, packed"""
+    """int32: all inputs but the block tables, packed"""
+    block_tables: Tensor
+    """[bucket, table_width] int32. Only as many columns are renewed as a step needs: a window of 128k tokens has
+    8192, and nobody reads past its own length."""
     logits: Tensor
     """[bucket, V]"""
 
@@ -102,6 +115,9 @@ class GraphedDecode:
         self.device = kv_pool.layers[0].device
         self.previous_tokens = torch.zeros(max_batch, dtype=torch.int64, device=self.device)
         """Where a replay finds what the step before sampled."""
+        vocab_size, dtype = decoder.config.vocab_size, decoder.activation_dtype
+        self.logits = torch.empty(max_batch, vocab_size, dtype=dtype, device=self.device)
+        """Where every recording leaves its result: a vocabulary wide, it should not exist once a bucket."""
         self.recordings: dict[int, Recording] = {}
         # The largest first: the memory of its activations then serves all the others.
         for bucket in tqdm(bucket_sizes(max_batch)[::-1], desc="recording CUDA graphs", unit="graph", leave=False):
@@ -117,9 +133,10 @@ class GraphedDecode:
         bucket = min((size for size in self.recordings if size >= n), default=None)
         if bucket is None or batch.num_decodes < n or len(batch.requests) < n:
             return None
-        recording = self.recordings[bucket]
-        arrays = pad_decodes(batch.arrays, bucket, self.table_width, self.kv_pool.null_block, self.block_size)
-        recording.flat.copy_(to_device(pack(arrays), self.device), non_blocking=True)
+        recording, width = self.recordings[bucket], batch.arrays.block_tables.shape[1]
+        arrays = pad_decodes(batch.arrays, bucket, width, self.kv_pool.null_block, self.block_size)
+        recording.flat.copy_(to_device(pack(without_tables(arrays)), self.device))
+        recording.block_tables[:, :width].copy_(to_device(arrays.block_tables, self.device))
         if batch.has_pending:
             self.previous_tokens[: len(previous_tokens)].copy_(previous_tokens)
         recording.graph.replay()
@@ -129,16 +146,22 @@ class GraphedDecode:
     def _record(self, bucket: int, graph: Graph) -> Recording:
         # Only shapes count here: every row is padding.
         like = pad_decodes(NO_ROWS, bucket, self.table_width, self.kv_pool.null_block, self.block_size)
-        flat = to_device(pack(like), self.device).clone()
-        arrays = unpack(flat, like)
+        flat = to_device(pack(without_tables(like)), self.device).clone()
+        block_tables = to_device(like.block_tables, self.device).clone()
+        arrays = unpack(flat, without_tables(like))._replace(block_tables=block_tables)
 
         def work() -> Tensor:
             token_ids = fill_in(arrays.token_ids, arrays.previous_rows, self.previous_tokens)
             metadata = make_metadata(arrays, list(range(bucket + 1)), [1] * bucket, bucket, self.block_size)
             attention = self.backend(metadata)
-            return self.decoder(token_ids, arrays.positions, self.kv_pool.layers, attention, self.ops)
+            logits = self.decoder(token_ids, arrays.positions, self.kv_pool.layers, attention, self.ops)
+            return self.logits[:bucket].copy_(logits)
 
-        return Recording(graph, flat, graph.record(work))
+        return Recording(graph, flat, block_tables, graph.record(work))
+
+
+def without_tables(arrays: BatchArrays[np.ndarray]) -> BatchArrays[np.ndarray]:
+    return arrays._replace(block_tables=NO_ROWS.block_tables)
 
 
 def bucket_sizes(max_batch: int) -> list[int]:

@@ -44,7 +44,7 @@ class TorchRunner:
         self.device = model.device
         self.runs_beside_python = model.device.type == "cuda"
         self.attention = select_backend(config.attention_backend, model.device, config.block_size, model.dtype)
-        self.ops = select_ops(config.fused_kernels, model.device, model.dtype)
+        self.ops = select_ops(config.fused_kernels, model.device, model.dtype, model.decoder.activation_dtype)
         self.block_size = config.block_size or self.attention.block_size
         shape = (model.model_config, self.block_size, model.dtype)
         self.num_kv_blocks = size_kv_pool(config, *shape, model.device)
@@ -100,7 +100,14 @@ class TorchRunner:
         if config.compile:
             if self.device.type != "cpu":
                 raise ConfigError('compile=True compiles for a CPU: set compile=False, or device="cpu"')
-            return CompiledDecode(self.model.decoder, self.kv_pool, self.block_size, max_context, config.max_num_seqs)
+            return CompiledDecode(
+                self.model.decoder,
+                self.kv_pool,
+                self.block_size,
+                max_context,
+                config.max_num_seqs,
+                tune=config.compile == "max",
+            )
         if make_graph is None and self.device.type == "cuda":
             pool = torch.cuda.graph_pool_handle()
             make_graph = lambda: CudaGraph(pool)  # noqa: E731

@@ -111,8 +111,9 @@ class Scheduler:
         """The batch was never (wholly) computed: nothing it should have written may be read by anyone."""
         self.kv.pool.forget_prefixes()
         for request in batch.preempted:
-            self.swap.drop(request.request_id)
-            request.num_computed_tokens = 0
+            if request.status is RequestStatus.PREEMPTED:
+                self.swap.drop(request.request_id)
+                request.num_computed_tokens = 0
 
     def _schedule_running(self, step: Step, now: float) -> None:
         # Decodes go first: they need one token each, and somebody is watching their text appear. A long

@@ -28,7 +28,7 @@ def names(config: EngineConfig, device: str, quick: bool = False) -> list[str]:
 def test_numbers_belong_together(bench_json: Callable[..., Any]) -> None:
     report = bench_json("step-breakdown", "--batch", "2")
     by_name = {row["name"]: row for row in report["results"]}
-    assert list(by_name) == ["default", "eager attention"]
+    assert list(by_name) == ["default", "eager attention", "no fused kernels"]
     assert report["unable"] == {"sdpa attention": "the default runs it already"}
     for row in by_name.values():
         assert list(row["stages"]) == STAGES

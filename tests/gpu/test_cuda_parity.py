@@ -13,8 +13,6 @@ from minillm.attention.select import survey
 from minillm.models.config import ModelConfig
 from minillm.models.decoder import Decoder
 from minillm.models.loader import LoadedModel, fill_randomly
-from minillm.models.ops import Ops
-from minillm.models.select_ops import select_ops
 from minillm.runners.torch_runner import TorchRunner
 
 pytestmark = [
@@ -146,7 +144,6 @@ def logits_of(model: LoadedModel, backend: str, fused: bool) -> torch.Tensor:
     )
     engine = Engine(config, model)
     runner: TorchRunner = engine.runner
-    runner.ops = select_ops(fused, model.device) if model.device.type == "cuda" else Ops()
     rows, forward = [], runner._forward
 
     def keep(batch: Any) -> torch.Tensor:

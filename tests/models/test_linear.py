@@ -107,8 +107,10 @@ def test_the_kernel_follows_from_the_processor_and_is_tried(monkeypatch: pytest.
 
 
 def test_a_tied_head_shares_the_embedding_table(function: NativeKernels) -> None:
-    head = plain(64, 100)
-    table = head.weight
-    holder = torch.nn.Sequential(head)
-    pack_linears(holder)
-    assert holder[0].weight is table
+    model = torch.nn.Module()
+    model.layer, model.head = plain(64, 100), plain(64, 100)
+    model.table = model.head.weight
+    pack_linears(model)
+    assert model.head.weight is model.table
+    x = torch.randn(1, 64)
+    assert (model.layer(x) - exact(plain(64, 100), x)).abs().max() < 1e-3, "moved beside the others, but the same"

@@ -7,6 +7,7 @@ import torch
 
 from minillm import Engine, EngineConfig, SamplingParams
 from minillm.attention.native import NativeAttention
+from minillm.models import linear
 from minillm.models.loader import load_model
 from minillm.models.native import NativeKernels, native_kernels
 from minillm.models.native_ops import NativeOps
@@ -89,9 +90,23 @@ def test_bfloat16_is_rounded_to_nearest_even_and_keeps_nan(ops: NativeOps) -> No
 
 
 def test_float32_computes_as_hugging_face_does(kernels: NativeKernels) -> None:
-    assert isinstance(select_ops(True, CPU, torch.bfloat16), NativeOps)
-    assert type(select_ops(True, CPU, torch.float32)) is Ops
-    assert type(select_ops(False, CPU, torch.bfloat16)) is Ops
+    assert isinstance(select_ops(True, CPU, torch.bfloat16, torch.float32), NativeOps)
+    assert type(select_ops(True, CPU, torch.float32, torch.float32)) is Ops
+    assert type(select_ops(False, CPU, torch.bfloat16, torch.float32)) is Ops
+
+
+def test_where_no_layer_can_be_packed_activations_stay_16_bits_and_pytorch_handles_them(
+    tiny_llama_path: Path, kernels: NativeKernels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(linear, "choose_packing", lambda linears: None)
+    config = EngineConfig(model=str(tiny_llama_path), device="cpu", dtype="bfloat16", num_kv_blocks=64)
+    engine = Engine(config, load_model(config))
+    assert engine.model.decoder.activation_dtype == torch.bfloat16
+    assert type(engine.runner.ops) is Ops
+    engine.add_request([5, 6, 7], SamplingParams(temperature=0, max_tokens=4, ignore_eos=True), stream=False)
+    while engine.has_unfinished:
+        outputs = engine.step()
+    assert len(outputs[0].token_ids) == 4
 
 
 def test_a_model_served_with_them_gives_the_logits_it_gave_without(

@@ -191,9 +191,12 @@ def test_two_runners_share_a_model_but_no_cache(model: LoadedModel) -> None:
     assert a.output_token_ids == hf_greedy(model.name, a.prompt_token_ids, 2)
 
 
-def test_compiled_decode_matches_hugging_face(model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("how", [True, "max"])
+def test_compiled_decode_matches_hugging_face(
+    model: LoadedModel, monkeypatch: pytest.MonkeyPatch, how: bool | str
+) -> None:
     monkeypatch.setattr(compiled, "BUCKETS", (2,))
-    runner = make_runner(model, compile=True, max_model_len=64)
+    runner = make_runner(model, compile=how, max_model_len=64)
     calls = []
     step = runner.fast_decode.steps[2]
     runner.fast_decode.steps[2] = lambda *args: calls.append(1) or step(*args)

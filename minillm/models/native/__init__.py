@@ -55,7 +55,7 @@ class NativeKernels:
         if torch.compiler.is_compiling():  # as one operation that the compiler does not look into
             return torch.ops.minillm.native_linear(x, weight)
         rows, out = x.shape[0], weight.shape[0]
-        y = torch.empty(rows, out)
+        y = torch.empty(rows, out, dtype=torch.float32)
         self._linear(x.data_ptr(), weight.data_ptr(), y.data_ptr(), rows, x.shape[1], out)
         return y
 
@@ -70,8 +70,12 @@ def native_kernels() -> NativeKernels | None:
     """The functions, tried on small matrices; None where they cannot be had. Compiles once per machine."""
     try:
         kernels = NativeKernels(build())
-    except (OSError, subprocess.SubprocessError) as error:
+    except FileNotFoundError as error:
         logger.info("no native kernels (%s): using PyTorch's, which are slower at small batches", error)
+        return None
+    except (OSError, subprocess.SubprocessError) as error:
+        said = getattr(error, "stderr", None) or b""
+        logger.warning("the native kernels cannot be had: %s %s. Using PyTorch's", error, said.decode(errors="replace"))
         return None
     return kernels if is_right(kernels) else None
 
@@ -84,4 +88,10 @@ def is_right(kernels: NativeKernels) -> bool:
         if not torch.allclose(kernels.linear(x, weight), x @ weight.float().T, rtol=1e-4, atol=1e-4):
             logger.warning("the native kernels compute wrongly on this machine: using PyTorch's")
             return False
+    gate_up = torch.randn(2, 64, generator=generator)
+    found, expected = torch.empty(2, 32), torch.nn.functional.silu(gate_up[:, :32]) * gate_up[:, 32:]
+    kernels.silu_mul(gate_up.data_ptr(), found.data_ptr(), 2, 32)
+    if not torch.allclose(found, expected, rtol=1e-4, atol=1e-4):
+        logger.warning("the native kernels compute wrongly on this machine: using PyTorch's")
+        return False
     return True

@@ -25,13 +25,14 @@ def build() -> Path:
         OSError: no compiler, or the cache cannot be written.
         subprocess.SubprocessError: the compiler failed.
     """
-    compiler = shutil.which(os.environ.get("CXX", "g++")) or shutil.which("clang++")
+    compiler = shutil.which(os.environ.get("CXX", "g++"))
     if sys.platform != "linux" or compiler is None:
         raise FileNotFoundError("it needs Linux and a C++ compiler, such as g++")
-    # The same cache may be used on several machines: a library is good for one kind of processor.
+    # The same cache may serve several machines and PyTorches: a library is good for one kind of processor, and
+    # for the OpenMP that it was linked with.
     version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True).stdout
     texts = [(FOLDER / name).read_text() for name in ("vectors.h", *SOURCES)]
-    identity = "\n".join([*texts, *FLAGS, version, cpu_identity()])
+    identity = "\n".join([*texts, *FLAGS, version, cpu_identity(), torch.__version__, *openmp()])
     library = cache_home() / "native" / f"kernels-{hashlib.sha256(identity.encode()).hexdigest()[:16]}.so"
     if not library.exists():
         library.parent.mkdir(parents=True, exist_ok=True)
