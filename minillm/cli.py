@@ -83,7 +83,7 @@ def doctor(as_json: Json = False) -> None:
         for check in checks:
             mark = {"ok": "+", "absent": "-", "bad": "!"}[check.status]
             fix = f"  ->  {check.fix}" if check.fix else ""
-            print(f"{mark} {check.name:20} {check.found}{fix}")
+            print(f"{mark} {check.name:22} {check.found}{fix}")
     raise typer.Exit(0 if healthy else 1)
 
 

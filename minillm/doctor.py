@@ -112,12 +112,15 @@ def _native() -> Check:
 
 def _attention(device: "torch.device") -> Iterator[Check]:
     """What `auto` picks, and for every other backend whether it could run here."""
-    from minillm.attention.select import BACKENDS, select_backend, survey
+    import torch
 
-    chosen = select_backend("auto", device)
+    from minillm.attention.select import BACKENDS, PREFERENCE, select_backend, survey
+
+    chosen = select_backend("auto", device, dtype=torch.bfloat16)
     name = next(name for name, backend in BACKENDS.items() if backend is chosen)
-    reason = "the first of its kind's preference that can run here"
-    yield Check("attention backend", "ok", f"auto = {name} on {device.type}: {reason}")
+    preference = ", ".join(PREFERENCE[device.type])
+    found = f"auto = {name} on {device.type} in bfloat16: the first of ({preference}) that can run here"
+    yield Check("attention backend", "ok", found)
     for choice in survey(device):
         if choice.name == name:
             continue
