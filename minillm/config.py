@@ -121,7 +121,7 @@ class EngineConfig(StrictModel):
         "auto", description="eager = the textbook one, native and triton = our own kernels; auto = the fastest here"
     )
     compile: bool | Literal["max"] = Field(
-        False, description='CPU: torch.compile the decode step; "max" also tunes float32 matrix products, for a minute'
+        False, description='CPU: torch.compile the decode step, slow to start; "max" also tunes float32 products'
     )
     cuda_graphs: bool = Field(True, description="GPU: replay captured decode steps, instead of launching each kernel")
     fused_kernels: bool = Field(True, description="norms, rotation with cache write, and SwiGLU as one kernel each")

@@ -58,6 +58,11 @@ class HostBatch:
     def num_sequences(self) -> int:
         return len(self.arrays.context_lens)
 
+    @property
+    def only_decodes(self) -> bool:
+        """Every sequence computes one token and samples the next: what can be compiled or recorded."""
+        return self.num_decodes == len(self.requests) == self.num_sequences
+
 
 def lay_out(
     scheduled: Sequence[ScheduledRequest], block_size: int, null_block: int, previous_rows: dict[Request, int]

@@ -1,9 +1,10 @@
 """Opt-in (`compile=True`): the decode step of small batches as one program made by torch.compile.
 
 Eager PyTorch runs some forty operations a layer, each with its own dispatch and its own trip through
-memory; at batch 1 that is a third of a step. Compiled, the small operations are fused. Matrix products,
-attention and cache writes stay what they are (native/linear.cpp, SDPA): operations that the compiler does
-not look into. float32 layers are the compiler's own; `compile="max"` lets it try several.
+memory. Compiled, the small operations are fused. Matrix products, attention and cache writes stay what
+they are (models/native, SDPA): operations that the compiler does not look into. float32 layers are the
+compiler's own; `compile="max"` lets it try several. In bfloat16, where the native kernels do all of this
+without a compiler, it gains next to nothing (README has the figures).
 
 The price is compiling, up to a minute per batch size. So sizes are rounded up to a few buckets, compiled
 at start-up, and kept on disk.
@@ -160,7 +161,7 @@ class CompiledDecode:
         """
         n = batch.num_sequences
         bucket = next((bucket for bucket in self.steps if bucket >= n), None)
-        if bucket is None or batch.num_decodes < n or len(batch.requests) < n:
+        if bucket is None or not batch.only_decodes:
             return None
         arrays = pad_decodes(batch.arrays, bucket, self.max_blocks, self.kv_pool.null_block, self.block_size)
         tensors = unpack(torch.from_numpy(pack(arrays)), arrays)

@@ -131,7 +131,7 @@ class GraphedDecode:
         """
         n = batch.num_sequences
         bucket = min((size for size in self.recordings if size >= n), default=None)
-        if bucket is None or batch.num_decodes < n or len(batch.requests) < n:
+        if bucket is None or not batch.only_decodes:
             return None
         recording, width = self.recordings[bucket], batch.arrays.block_tables.shape[1]
         arrays = pad_decodes(batch.arrays, bucket, width, self.kv_pool.null_block, self.block_size)

@@ -58,10 +58,6 @@ class TorchRunner:
         """[R] what the last step sampled, on the device: the next one may need it before the host sees it."""
         self._previous_rows: dict[Request, int] = {}
 
-    def execute(self, batch: ScheduledBatch) -> StepOutput:
-        """Launch one step and wait for it."""
-        return self.launch(batch).wait()
-
     @torch.inference_mode()
     def launch(self, batch: ScheduledBatch) -> "TorchStep":
         """Copy swapped blocks, compute the step's tokens, sample. See :class:`minillm.runners.base.Runner`."""

@@ -45,6 +45,10 @@ def batch_of(*scheduled: tuple[Request, int, list[int]], **copies: tuple[BlockCo
     return ScheduledBatch(0, tuple(parts), **copies)
 
 
+def execute(runner: TorchRunner, batch: ScheduledBatch) -> StepOutput:
+    return runner.launch(batch).wait()
+
+
 def take(output: StepOutput, *requests: Request) -> None:
     for request in requests:
         request.output_token_ids += output.tokens.get(request.request_id, [])
@@ -65,12 +69,12 @@ def test_interleaved_requests_match_hugging_face(model: LoadedModel, backend: st
     runner = make_runner(model, attention_backend=backend)
     a, b = make_request("a", tokens(9)), make_request("b", tokens(21, seed=1))
     blocks_a, blocks_b = [3, 30, 7, 11, 12], [5, 2, 31, 9, 1, 0, 8, 6]
-    output = runner.execute(batch_of((b, 10, blocks_b), (a, 9, blocks_a)))
+    output = execute(runner, batch_of((b, 10, blocks_b), (a, 9, blocks_a)))
     assert set(output.tokens) == {"a"}, "b has prompt left to compute: it must not sample"
     take(output, a)
-    take(runner.execute(batch_of((b, 11, blocks_b), (a, 1, blocks_a))), a, b)
+    take(execute(runner, batch_of((b, 11, blocks_b), (a, 1, blocks_a))), a, b)
     for _ in range(4):
-        take(runner.execute(batch_of((a, 1, blocks_a), (b, 1, blocks_b))), a, b)
+        take(execute(runner, batch_of((a, 1, blocks_a), (b, 1, blocks_b))), a, b)
     assert a.output_token_ids == hf_greedy(model.name, a.prompt_token_ids, 6)
     assert b.output_token_ids == hf_greedy(model.name, b.prompt_token_ids, 5)
 
@@ -81,7 +85,7 @@ def test_a_block_filled_by_another_in_the_same_step_can_be_read(model: LoadedMod
     first, second = make_request("first", prompt), make_request("second", prompt)
     second.num_computed_tokens = 8
     # Listed before the request that computes its two shared blocks.
-    output = runner.execute(batch_of((second, 3, [4, 5, 9]), (first, 11, [4, 5, 6])))
+    output = execute(runner, batch_of((second, 3, [4, 5, 9]), (first, 11, [4, 5, 6])))
     assert output.tokens["second"] == output.tokens["first"] == hf_greedy(model.name, prompt, 1)
 
 
@@ -89,10 +93,10 @@ def test_swapped_out_and_back_in_elsewhere(model: LoadedModel) -> None:
     runner = make_runner(model, preemption="swap", swap_space_gb=0.001)
     assert runner.num_host_blocks > 8
     a, b = make_request("a", tokens(7)), make_request("b", tokens(8, seed=2))
-    take(runner.execute(batch_of((a, 7, [0, 1]))), a)
+    take(execute(runner, batch_of((a, 7, [0, 1]))), a)
     # In one step: a's blocks leave for the host, b overwrites them.
-    runner.execute(batch_of((b, 8, [0, 1]), swap_out=(BlockCopy(0, 8), BlockCopy(1, 3))))
-    take(runner.execute(batch_of((a, 1, [20, 21]), swap_in=(BlockCopy(8, 20), BlockCopy(3, 21)))), a)
+    execute(runner, batch_of((b, 8, [0, 1]), swap_out=(BlockCopy(0, 8), BlockCopy(1, 3))))
+    take(execute(runner, batch_of((a, 1, [20, 21]), swap_in=(BlockCopy(8, 20), BlockCopy(3, 21)))), a)
     assert a.output_token_ids == hf_greedy(model.name, a.prompt_token_ids, 2)
 
 
@@ -106,7 +110,7 @@ def test_copies_alone(model: LoadedModel) -> None:
 def test_stages_and_logprobs(model: LoadedModel) -> None:
     a, b = make_request("a", tokens(3), logprobs=2), make_request("b", tokens(4))
     before = WallClock().now()
-    output = make_runner(model).execute(batch_of((a, 3, [0]), (b, 4, [1])))
+    output = execute(make_runner(model), batch_of((a, 3, [0]), (b, 4, [1])))
     assert set(output.stages) == {"build", "forward", "sample"}
     assert sum(output.stages.values()) <= WallClock().now() - before
     assert before < output.forward_end < WallClock().now()
@@ -119,32 +123,32 @@ def test_a_failed_step_leaves_the_runner_usable(model: LoadedModel, monkeypatch:
     with monkeypatch.context() as patch:
         patch.setattr(runner, "attention", lambda metadata: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            runner.execute(batch_of((a, 6, [0, 1])))
+            execute(runner, batch_of((a, 6, [0, 1])))
     a.num_computed_tokens = 0
-    take(runner.execute(batch_of((a, 6, [0, 1]))), a)
+    take(execute(runner, batch_of((a, 6, [0, 1]))), a)
     assert a.output_token_ids == hf_greedy(model.name, a.prompt_token_ids, 1)
 
 
 def test_broken_logits_fail_their_request_only(model: LoadedModel) -> None:
     runner = make_runner(model)
     a, b = make_request("a", tokens(4)), make_request("b", tokens(4, seed=1))
-    take(runner.execute(batch_of((a, 4, [0, 1]), (b, 4, [2, 3]))), a, b)
+    take(execute(runner, batch_of((a, 4, [0, 1]), (b, 4, [2, 3]))), a, b)
     runner.kv_pool.layers[1][0, :, 1] = float("nan")
-    output = runner.execute(batch_of((a, 1, [0, 1]), (b, 1, [2, 3])))
+    output = execute(runner, batch_of((a, 1, [0, 1]), (b, 1, [2, 3])))
     assert set(output.errors) == {"a"} and set(output.tokens) == {"b"}
 
 
 def test_a_block_that_held_nan_harms_nobody_who_gets_it_next(model: LoadedModel) -> None:
     runner = make_runner(model)
     broken = make_request("broken", tokens(4))
-    take(runner.execute(batch_of((broken, 4, [0, 1]))), broken)
+    take(execute(runner, batch_of((broken, 4, [0, 1]))), broken)
     for layer in runner.kv_pool.layers:
         layer[[0, 1]] = float("nan")
-    assert runner.execute(batch_of((broken, 1, [0, 1]))).errors
+    assert execute(runner, batch_of((broken, 1, [0, 1]))).errors
     # The next owner of block 1 uses two of its four places, and decodes padded to a longer neighbour.
     a, b = make_request("a", tokens(5)), make_request("b", tokens(9, seed=1))
-    take(runner.execute(batch_of((a, 5, [2, 1]), (b, 9, [4, 5, 6]))), a, b)
-    take(runner.execute(batch_of((a, 1, [2, 1]), (b, 1, [4, 5, 6]))), a, b)
+    take(execute(runner, batch_of((a, 5, [2, 1]), (b, 9, [4, 5, 6]))), a, b)
+    take(execute(runner, batch_of((a, 1, [2, 1]), (b, 1, [4, 5, 6]))), a, b)
     assert a.output_token_ids == hf_greedy(model.name, a.prompt_token_ids, 2)
     assert b.output_token_ids == hf_greedy(model.name, b.prompt_token_ids, 2)
 
@@ -185,9 +189,9 @@ def test_default_pool_leaves_room_on_a_small_machine(model: LoadedModel, monkeyp
 def test_two_runners_share_a_model_but_no_cache(model: LoadedModel) -> None:
     one, two = make_runner(model), make_runner(model, attention_backend="eager")
     a, b = make_request("a", tokens(5)), make_request("b", tokens(5, seed=4))
-    take(one.execute(batch_of((a, 5, [0, 1]))), a)
-    take(two.execute(batch_of((b, 5, [0, 1]))), b)
-    take(one.execute(batch_of((a, 1, [0, 1]))), a)
+    take(execute(one, batch_of((a, 5, [0, 1]))), a)
+    take(execute(two, batch_of((b, 5, [0, 1]))), b)
+    take(execute(one, batch_of((a, 1, [0, 1]))), a)
     assert a.output_token_ids == hf_greedy(model.name, a.prompt_token_ids, 2)
 
 
@@ -202,13 +206,13 @@ def test_compiled_decode_matches_hugging_face(
     runner.fast_decode.steps[2] = lambda *args: calls.append(1) or step(*args)
     a, b = make_request("a", tokens(9)), make_request("b", tokens(21, seed=1))
     blocks_a, blocks_b = [3, 30, 7, 11, 12], [5, 2, 31, 9, 1, 0, 8, 6]
-    take(runner.execute(batch_of((a, 9, blocks_a))), a)
-    take(runner.execute(batch_of((a, 1, blocks_a))), a)  # padded to two rows
+    take(execute(runner, batch_of((a, 9, blocks_a))), a)
+    take(execute(runner, batch_of((a, 1, blocks_a))), a)  # padded to two rows
     assert len(calls) == 1
-    take(runner.execute(batch_of((a, 1, blocks_a), (b, 21, blocks_b))), a, b)
+    take(execute(runner, batch_of((a, 1, blocks_a), (b, 21, blocks_b))), a, b)
     assert len(calls) == 1, "a prefill is no decode: it runs eagerly"
     for _ in range(3):
-        take(runner.execute(batch_of((b, 1, blocks_b), (a, 1, blocks_a))), a, b)
+        take(execute(runner, batch_of((b, 1, blocks_b), (a, 1, blocks_a))), a, b)
     assert len(calls) == 4
     assert a.output_token_ids == hf_greedy(model.name, a.prompt_token_ids, 6)
     assert b.output_token_ids == hf_greedy(model.name, b.prompt_token_ids, 4)
@@ -219,9 +223,9 @@ def test_a_compiled_step_sees_contexts_longer_than_its_first(model: LoadedModel,
     monkeypatch.setattr(compiled, "BUCKETS", (1,))
     runner = make_runner(model, compile=True, max_model_len=64)
     a, blocks = make_request("a", tokens(3)), list(range(16))
-    take(runner.execute(batch_of((a, 3, blocks))), a)
+    take(execute(runner, batch_of((a, 3, blocks))), a)
     for _ in range(59):
-        take(runner.execute(batch_of((a, 1, blocks))), a)
+        take(execute(runner, batch_of((a, 1, blocks))), a)
     assert a.output_token_ids == hf_greedy(model.name, a.prompt_token_ids, 60)
 
 
@@ -235,6 +239,6 @@ def test_without_a_compiler_it_warns_and_runs_eagerly(
     runner = make_runner(model, compile=True, max_model_len=64)
     assert "no C++ compiler found" in caplog.text
     a = make_request("a", tokens(6))
-    take(runner.execute(batch_of((a, 6, [0, 1]))), a)
-    take(runner.execute(batch_of((a, 1, [0, 1]))), a)
+    take(execute(runner, batch_of((a, 6, [0, 1]))), a)
+    take(execute(runner, batch_of((a, 1, [0, 1]))), a)
     assert a.output_token_ids == hf_greedy(model.name, a.prompt_token_ids, 2)

@@ -66,7 +66,8 @@ static void attend_group(
         for (long i = 0; i < d; ++i) output[g * d + i] = sums[g][i] / total[g];
 }
 
-// query [n, heads, d] with rows query_stride numbers apart, output [n, heads, d], tables [n, table_width], lens [n]; window 0 = every key is seen.
+// query [n, heads, d] with rows query_stride numbers apart, output [n, heads, d], tables [n, table_width], lens [n];
+// window 0 = every key is seen.
 extern "C" void attend_decodes(
     const float* query, const uint16_t* numbers, const int32_t* tables, const int32_t* lens, float* output, long n,
     long query_stride, long heads, long kv_heads, long d, long block_size, long table_width, long window, float scale

@@ -16,7 +16,8 @@ static inline float scale_of(const float* row, long size, float eps) {
 
 // total = x + delta, normed = total / rms(total) * weight, for [rows, size]
 extern "C" void add_rms_norm(
-    const float* x, const float* delta, const float* weight, float* total, float* normed, long rows, long size, float eps
+    const float* x, const float* delta, const float* weight, float* total, float* normed, long rows, long size,
+    float eps
 ) {
     #pragma omp parallel for schedule(static) if (rows >= MANY)
     for (long row = 0; row < rows; ++row) {
