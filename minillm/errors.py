@@ -67,3 +67,15 @@ class EngineDeadError(MinillmError):
 
 class RecordingError(MinillmError, ValueError):
     """A JSON Lines file of recorded requests and steps cannot be read."""
+
+
+class PricingError(MinillmError, ValueError):
+    """What simulated steps are priced by makes no sense: hardware, constants, a profile, or a fit without data."""
+
+
+class UnknownHardwareError(PricingError):
+    """No such accelerator in the catalogue, and no profile of it."""
+
+
+class DoesNotFitError(PricingError):
+    """The weights, or the weights and one KV block, are larger than the memory of the accelerators."""

@@ -1,0 +1,145 @@
+"""Constants from a log of requests, though no step of it was ever timed.
+
+A request's decode phase is a sum of step times, and the scheduler knows which steps: replaying the log says
+what was in each of them. So, in turn:
+
+1. replay the log with the constants so far, and write down the work in every step, and in which step each
+   request came, got its first token, and got its last
+2. with that schedule held still, choose the constants that make the sums match the log's stamps
+
+until they move no more. Better constants make a better schedule, and the other way round.
+"""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from minillm.clock import VirtualClock
+from minillm.request import RequestOutput
+from minillm.simulate.deployment import Deployment
+from minillm.simulate.fit import FittedConstants, fit_constants, stack, step_seconds
+from minillm.simulate.replay import arrivals_of, run
+from minillm.simulate.requests_log import LoggedRequest, timed
+from minillm.simulate.roofline import Constants, StepTime, StepTimeModel, StepWork
+
+GPU_CONSTANTS = ("mfu", "half_tokens", "bandwidth", "kv_bandwidth", "attention_mfu", "layer_s", "step_s", "request_s")
+"""What a log of one GPU can show, or leave at its prior."""
+LINK_CONSTANTS = ("link", "link_latency_s")
+MAX_ROUNDS = 8
+CLOSE_ENOUGH = 0.003
+"""Rounds end when no step time moves by more than this share of itself, on average."""
+
+NOISE_SHARE = 0.02
+NOISE_S = 0.03
+"""What is to be expected between a real and a simulated duration: 2%, and a step more or less."""
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """Which step did what, in one replay of a log."""
+
+    works: StepWork
+    """Arrays, one entry per step."""
+    queued: np.ndarray
+    """[N] steps that were over when each request came."""
+    first: np.ndarray
+    """[N] steps that were over once it had its first token."""
+    last: np.ndarray
+    """[N] steps that were over once it had its last."""
+    ttft: np.ndarray
+    """[N] measured seconds from queued to first token."""
+    decode: np.ndarray
+    """[N] measured seconds from first to last token."""
+
+    def residuals(self, model: StepTimeModel) -> np.ndarray:
+        """[2 N] how far sums of step times are from the log, in units of the noise."""
+        until = np.concatenate([[0.0], np.cumsum(step_seconds(model, self.works))])
+        ttft = until[self.first] - until[self.queued]
+        decode = until[self.last] - until[self.first]
+        return np.concatenate(
+            [
+                (ttft - self.ttft) / (NOISE_S + NOISE_SHARE * self.ttft),
+                (decode - self.decode) / (NOISE_S + NOISE_SHARE * self.decode),
+            ]
+        )
+
+
+def replay_log(deployment: Deployment, log: Sequence[LoggedRequest]) -> tuple[list[RequestOutput], Schedule | None]:
+    """Serve a log's requests on a simulated deployment.
+
+    Returns:
+        The finished requests; and the schedule, if any request of the log is timed.
+    """
+    clock = VirtualClock()
+    works: list[StepWork] = []
+    ends: list[float] = []
+
+    def watch(work: StepWork, time: StepTime, end: float) -> None:
+        works.append(work)
+        ends.append(end)
+
+    outputs = run(
+        deployment.engine(clock, watch), clock, arrivals_of(log, deployment.model.vocab_size), stamped_by_loop=True
+    )
+    measured = {request.request_id: request for request in log if request.is_timed}
+    known = [output for output in outputs if output.request_id in measured]
+    if not known:
+        return outputs, None
+    logged = [measured[output.request_id] for output in known]
+    timelines = [output.timeline for output in known]
+
+    def steps_until(stamps: Sequence[float]) -> np.ndarray:
+        return np.array([bisect_right(ends, stamp) for stamp in stamps])
+
+    schedule = Schedule(
+        works=stack(works),
+        queued=steps_until([t.arrival for t in timelines]),
+        first=steps_until([t.first_token for t in timelines]),
+        last=steps_until([t.last_token for t in timelines]),
+        ttft=np.array([request.ttft for request in logged]),
+        decode=np.array([request.e2e - request.ttft for request in logged]),
+    )
+    return outputs, schedule
+
+
+def fit_to_log(
+    deployment: Deployment, log: Sequence[LoggedRequest], free: Sequence[str], max_rounds: int = MAX_ROUNDS
+) -> FittedConstants:
+    """Fit constants to a log of requests.
+
+    Args:
+        deployment: as the server was configured; its profile's constants are the prior.
+        free: names of the constants to fit.
+    Returns:
+        The constants of the round whose own replay was closest to the log.
+    Raises:
+        RecordingError: no request of the log is timed.
+    """
+    timed(log)
+    prior = deployment.profile.constants
+
+    def model_of(constants: Constants) -> StepTimeModel:
+        return deployment.with_constants(constants).step_time()
+
+    best, current = None, FittedConstants(prior, (), np.inf)
+    for _ in range(max_rounds):
+        _, schedule = replay_log(deployment.with_constants(current.constants), log)
+        reached = robust_cost(schedule.residuals(model_of(current.constants)))
+        if best is None or reached < best.cost:
+            best = FittedConstants(current.constants, current.decided, reached)
+        fitted = fit_constants(
+            lambda constants, schedule=schedule: schedule.residuals(model_of(constants)), prior, free, current.constants
+        )
+        before = step_seconds(model_of(current.constants), schedule.works)
+        after = step_seconds(model_of(fitted.constants), schedule.works)
+        current = fitted
+        if np.mean(np.abs(after / before - 1)) < CLOSE_ENOUGH:
+            break
+    return best
+
+
+def robust_cost(residuals: np.ndarray) -> float:
+    """Small ones count squared, large ones linearly (the pseudo-Huber loss); averaged."""
+    return float(np.mean(2 * (np.sqrt(1 + residuals**2) - 1)))
