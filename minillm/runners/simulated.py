@@ -26,6 +26,10 @@ class StepPrice(Protocol):
         ...
 
 
+StepWatch = Callable[[ScheduledBatch, StepPrice, float], None]
+"""Sees every step when it is launched: its batch, its price, and the clock second at which it will end."""
+
+
 class SimulatedRunner:
     """A device that takes as long as `price` says. Steps that are launched ahead wait for each other.
 
@@ -37,6 +41,7 @@ class SimulatedRunner:
         swap_s_per_block: seconds to copy one KV block to the host or back.
         vocab_size: made-up tokens are below it.
         runs_beside_python: as on a GPU: the next step is scheduled while this one runs.
+        watch: sees every step.
     """
 
     def __init__(
@@ -50,6 +55,7 @@ class SimulatedRunner:
         swap_s_per_block: float = 0.0,
         vocab_size: int = 32_000,
         runs_beside_python: bool = True,
+        watch: StepWatch | None = None,
     ) -> None:
         self.price = price
         self.clock = clock
@@ -59,6 +65,7 @@ class SimulatedRunner:
         self.swap_s_per_block = swap_s_per_block
         self.vocab_size = vocab_size
         self.runs_beside_python = runs_beside_python
+        self.watch = watch
         self._free_at = clock.now()
         """When the device will have done all it was given."""
 
@@ -68,6 +75,8 @@ class SimulatedRunner:
         start = max(self._free_at, self.clock.now())
         price = self.price(batch)
         self._free_at = start + price.total
+        if self.watch is not None:
+            self.watch(batch, price, self._free_at)
         return SimulatedStep(self, batch, start, start + price.forward, self._free_at)
 
     def swap(self, batch: ScheduledBatch) -> None:

@@ -1,17 +1,16 @@
 """One replica: a model on some accelerators, served by the engine as configured; simulated."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from minillm.clock import VirtualClock
 from minillm.config import EngineConfig
 from minillm.engine import Engine
 from minillm.errors import PricingError
-from minillm.runners.simulated import SimulatedRunner
+from minillm.runners.simulated import SimulatedRunner, StepWatch
 from minillm.scheduling.batch import ScheduledBatch
 from minillm.simulate.costs import ModelCost, Placement, find_model, check_fits, kv_blocks_that_fit
 from minillm.simulate.profile import Profile, find_profile
-from minillm.simulate.roofline import Constants, StepTime, StepTimeModel, StepWork, work_of
+from minillm.simulate.roofline import Constants, StepTime, StepTimeModel, work_of
 
 BLOCK_SIZE = 16
 """Tokens per KV block, unless the configuration says otherwise."""
@@ -113,6 +112,7 @@ class Deployment:
             swap_s_per_block=self.block_bytes / self.profile.hardware.host_link,
             vocab_size=self.model.vocab_size,
             runs_beside_python=self.profile.hardware.is_gpu,
+            watch=watch,
         )
         window = self.config.max_model_len or self.model.max_context
         return Engine(self.config.replace(max_model_len=window), runner=runner, clock=clock)

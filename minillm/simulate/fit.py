@@ -15,7 +15,7 @@ from scipy.optimize import least_squares
 from minillm.errors import PricingError
 from minillm.simulate.roofline import MAX_SHARE, SHARES, Constants, StepTimeModel, StepWork
 
-SPREAD = {"mfu": 0.3, "bandwidth": 0.15, "kv_bandwidth": 0.25, "attention_mfu": 0.5, "link": 0.7}
+SPREAD = {"mfu": 0.25, "bandwidth": 0.1, "kv_bandwidth": 0.2, "attention_mfu": 0.3, "link": 0.7}
 """How far a constant may well be from its prior: standard deviation of the logarithm."""
 USUAL_SPREAD = 1.0
 TINY = 1e-7

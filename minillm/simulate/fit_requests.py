@@ -7,7 +7,8 @@ what was in each of them. So, in turn:
    request came, got its first token, and got its last
 2. with that schedule held still, choose the constants that make the sums match the log's stamps
 
-until they move no more. Better constants make a better schedule, and the other way round.
+until they move no more. Better constants make a better schedule, and the other way round. Time in the queue is
+not fitted: it is a sum of everybody else's step times, and says nothing new about any of them.
 """
 
 from bisect import bisect_right
@@ -18,13 +19,15 @@ import numpy as np
 
 from minillm.clock import VirtualClock
 from minillm.request import RequestOutput
+from minillm.runners.simulated import StepPrice
+from minillm.scheduling.batch import ScheduledBatch
 from minillm.simulate.deployment import Deployment
 from minillm.simulate.fit import FittedConstants, fit_constants, stack, step_seconds
 from minillm.simulate.replay import arrivals_of, run
 from minillm.simulate.requests_log import LoggedRequest, timed
-from minillm.simulate.roofline import Constants, StepTime, StepTimeModel, StepWork
+from minillm.simulate.roofline import Constants, StepTimeModel, StepWork, work_of
 
-GPU_CONSTANTS = ("mfu", "half_tokens", "bandwidth", "kv_bandwidth", "attention_mfu", "layer_s", "step_s", "request_s")
+GPU_CONSTANTS = ("mfu", "bandwidth", "kv_bandwidth", "attention_mfu", "step_s", "request_s")
 """What a log of one GPU can show, or leave at its prior."""
 LINK_CONSTANTS = ("link", "link_latency_s")
 MAX_ROUNDS = 8
@@ -32,8 +35,8 @@ CLOSE_ENOUGH = 0.003
 """Rounds end when no step time moves by more than this share of itself, on average."""
 
 NOISE_SHARE = 0.02
-NOISE_S = 0.03
-"""What is to be expected between a real and a simulated duration: 2%, and a step more or less."""
+NOISE_S = 0.05
+"""What is to be expected between a real and a simulated duration: 2%, and a short step more or less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,25 +45,25 @@ class Schedule:
 
     works: StepWork
     """Arrays, one entry per step."""
-    queued: np.ndarray
-    """[N] steps that were over when each request came."""
+    scheduled: np.ndarray
+    """[N] steps that were over when each request was first scheduled."""
     first: np.ndarray
     """[N] steps that were over once it had its first token."""
     last: np.ndarray
     """[N] steps that were over once it had its last."""
-    ttft: np.ndarray
-    """[N] measured seconds from queued to first token."""
+    prefill: np.ndarray
+    """[N] measured seconds from scheduled to first token."""
     decode: np.ndarray
     """[N] measured seconds from first to last token."""
 
     def residuals(self, model: StepTimeModel) -> np.ndarray:
         """[2 N] how far sums of step times are from the log, in units of the noise."""
         until = np.concatenate([[0.0], np.cumsum(step_seconds(model, self.works))])
-        ttft = until[self.first] - until[self.queued]
+        prefill = until[self.first] - until[self.scheduled]
         decode = until[self.last] - until[self.first]
         return np.concatenate(
             [
-                (ttft - self.ttft) / (NOISE_S + NOISE_SHARE * self.ttft),
+                (prefill - self.prefill) / (NOISE_S + NOISE_SHARE * self.prefill),
                 (decode - self.decode) / (NOISE_S + NOISE_SHARE * self.decode),
             ]
         )
@@ -76,8 +79,8 @@ def replay_log(deployment: Deployment, log: Sequence[LoggedRequest]) -> tuple[li
     works: list[StepWork] = []
     ends: list[float] = []
 
-    def watch(work: StepWork, time: StepTime, end: float) -> None:
-        works.append(work)
+    def watch(batch: ScheduledBatch, _: StepPrice, end: float) -> None:
+        works.append(work_of(batch.requests))
         ends.append(end)
 
     outputs = run(
@@ -95,10 +98,10 @@ def replay_log(deployment: Deployment, log: Sequence[LoggedRequest]) -> tuple[li
 
     schedule = Schedule(
         works=stack(works),
-        queued=steps_until([t.arrival for t in timelines]),
+        scheduled=steps_until([t.scheduled for t in timelines]),
         first=steps_until([t.first_token for t in timelines]),
         last=steps_until([t.last_token for t in timelines]),
-        ttft=np.array([request.ttft for request in logged]),
+        prefill=np.array([request.ttft - request.queue for request in logged]),
         decode=np.array([request.e2e - request.ttft for request in logged]),
     )
     return outputs, schedule
@@ -134,10 +137,16 @@ def fit_to_log(
         )
         before = step_seconds(model_of(current.constants), schedule.works)
         after = step_seconds(model_of(fitted.constants), schedule.works)
-        current = fitted
+        # Half the way: a schedule made by too fast a device asks for a slow one, and the two would alternate.
+        current = FittedConstants(between(current.constants, fitted.constants, free), fitted.decided, fitted.cost)
         if np.mean(np.abs(after / before - 1)) < CLOSE_ENOUGH:
             break
     return best
+
+
+def between(a: Constants, b: Constants, names: Sequence[str]) -> Constants:
+    """The geometric mean of some constants of two sets."""
+    return b.replace(**{name: (getattr(a, name) * getattr(b, name)) ** 0.5 for name in names})
 
 
 def robust_cost(residuals: np.ndarray) -> float:

@@ -77,7 +77,7 @@ class Constants:
 
 
 SHARES = frozenset({"mfu", "bandwidth", "kv_bandwidth", "attention_mfu", "link"})
-MAX_SHARE = 1.5
+MAX_SHARE = 1.1
 """A fit may end a little over a published peak: boost clocks do, and caches."""
 ROOFLINE = Constants()
 """The paper roofline: every peak is reached, nothing else takes time. Known to be far off; kept to compare with."""
