@@ -158,5 +158,5 @@ def check_fits(model: ModelCost, hardware: Hardware, placement: Placement, kv_by
     if weights + kv_bytes > hardware.memory:
         raise DoesNotFitError(
             f"{weights / 1e9:.1f} GB of weights and {kv_bytes / 1e9:.1f} GB of KV cache per accelerator do not fit the "
-            f"{hardware.memory / 1e9:.1f} GB of {hardware.name}: lower the KV blocks, or raise the tensor parallel degree"
+            f"{hardware.memory / 1e9:.1f} GB of {hardware.name}: lower the KV blocks, or raise --tp"
         )

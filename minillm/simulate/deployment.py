@@ -8,7 +8,7 @@ from minillm.engine import Engine
 from minillm.errors import PricingError
 from minillm.runners.simulated import SimulatedRunner, StepWatch
 from minillm.scheduling.batch import ScheduledBatch
-from minillm.simulate.costs import ModelCost, Placement, find_model, check_fits, kv_blocks_that_fit
+from minillm.simulate.costs import ModelCost, Placement, check_fits, find_model, kv_blocks_that_fit
 from minillm.simulate.profile import Profile, find_profile
 from minillm.simulate.roofline import Constants, StepTime, StepTimeModel, work_of
 
@@ -27,14 +27,14 @@ class Deployment:
 
     model: ModelCost
     profile: Profile
-    placement: Placement = Placement()
+    placement: Placement = field(default_factory=Placement)
     config: EngineConfig = field(default_factory=lambda: EngineConfig(**VLLM_DEFAULTS))
 
     @classmethod
     def of(
         cls,
         model: str,
-        profile: str,
+        profile: str | Profile,
         *,
         tp: int = 1,
         weight_dtype: str = "bfloat16",
@@ -46,14 +46,16 @@ class Deployment:
 
         Args:
             model: see `find_model`.
-            profile: a profile's file, or the name of a hardware.
+            profile: a profile, its file, or the name of a hardware.
             kv_dtype: None = as the weights, or bfloat16 where those are quantized.
             engine_fields: fields of EngineConfig.
         """
         if kv_dtype is None:
             kv_dtype = weight_dtype if weight_dtype in ("float32", "float16") else "bfloat16"
         config = EngineConfig(**{**VLLM_DEFAULTS, **engine_fields})
-        return cls(find_model(model, kv_heads), find_profile(profile), Placement(tp, weight_dtype, kv_dtype), config)
+        if isinstance(profile, str):
+            profile = find_profile(profile)
+        return cls(find_model(model, kv_heads), profile, Placement(tp, weight_dtype, kv_dtype), config)
 
     def with_constants(self, constants: Constants) -> "Deployment":
         return replace(self, profile=replace(self.profile, constants=constants))

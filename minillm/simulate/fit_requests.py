@@ -17,13 +17,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from minillm.clock import VirtualClock
-from minillm.request import RequestOutput
 from minillm.runners.simulated import StepPrice
 from minillm.scheduling.batch import ScheduledBatch
 from minillm.simulate.deployment import Deployment
 from minillm.simulate.fit import FittedConstants, fit_constants, stack, step_seconds
-from minillm.simulate.replay import arrivals_of, run
+from minillm.simulate.log_report import serve_log
 from minillm.simulate.requests_log import LoggedRequest, timed
 from minillm.simulate.roofline import Constants, StepTimeModel, StepWork, work_of
 
@@ -69,13 +67,8 @@ class Schedule:
         )
 
 
-def replay_log(deployment: Deployment, log: Sequence[LoggedRequest]) -> tuple[list[RequestOutput], Schedule | None]:
-    """Serve a log's requests on a simulated deployment.
-
-    Returns:
-        The finished requests; and the schedule, if any request of the log is timed.
-    """
-    clock = VirtualClock()
+def schedule_of(deployment: Deployment, log: Sequence[LoggedRequest]) -> Schedule:
+    """Serve a log's requests on a simulated deployment, and write down who was in which step."""
     works: list[StepWork] = []
     ends: list[float] = []
 
@@ -83,20 +76,16 @@ def replay_log(deployment: Deployment, log: Sequence[LoggedRequest]) -> tuple[li
         works.append(work_of(batch.requests))
         ends.append(end)
 
-    outputs = run(
-        deployment.engine(clock, watch), clock, arrivals_of(log, deployment.model.vocab_size), stamped_by_loop=True
-    )
-    measured = {request.request_id: request for request in log if request.is_timed}
+    outputs = serve_log(deployment, log, watch)
+    measured = {request.request_id: request for request in timed(log)}
     known = [output for output in outputs if output.request_id in measured]
-    if not known:
-        return outputs, None
     logged = [measured[output.request_id] for output in known]
     timelines = [output.timeline for output in known]
 
     def steps_until(stamps: Sequence[float]) -> np.ndarray:
         return np.array([bisect_right(ends, stamp) for stamp in stamps])
 
-    schedule = Schedule(
+    return Schedule(
         works=stack(works),
         scheduled=steps_until([t.scheduled for t in timelines]),
         first=steps_until([t.first_token for t in timelines]),
@@ -104,7 +93,6 @@ def replay_log(deployment: Deployment, log: Sequence[LoggedRequest]) -> tuple[li
         prefill=np.array([request.ttft - request.queue for request in logged]),
         decode=np.array([request.e2e - request.ttft for request in logged]),
     )
-    return outputs, schedule
 
 
 def fit_to_log(
@@ -115,8 +103,6 @@ def fit_to_log(
     Args:
         deployment: as the server was configured; its profile's constants are the prior.
         free: names of the constants to fit.
-    Returns:
-        The constants of the round whose own replay was closest to the log.
     Raises:
         RecordingError: no request of the log is timed.
     """
@@ -126,29 +112,22 @@ def fit_to_log(
     def model_of(constants: Constants) -> StepTimeModel:
         return deployment.with_constants(constants).step_time()
 
-    best, current = None, FittedConstants(prior, (), np.inf)
+    current = FittedConstants(prior, (), np.inf)
     for _ in range(max_rounds):
-        _, schedule = replay_log(deployment.with_constants(current.constants), log)
-        reached = robust_cost(schedule.residuals(model_of(current.constants)))
-        if best is None or reached < best.cost:
-            best = FittedConstants(current.constants, current.decided, reached)
+        schedule = schedule_of(deployment.with_constants(current.constants), log)
         fitted = fit_constants(
             lambda constants, schedule=schedule: schedule.residuals(model_of(constants)), prior, free, current.constants
         )
-        before = step_seconds(model_of(current.constants), schedule.works)
-        after = step_seconds(model_of(fitted.constants), schedule.works)
         # Half the way: a schedule made by too fast a device asks for a slow one, and the two would alternate.
-        current = FittedConstants(between(current.constants, fitted.constants, free), fitted.decided, fitted.cost)
+        halfway = between(current.constants, fitted.constants, free)
+        before = step_seconds(model_of(current.constants), schedule.works)
+        after = step_seconds(model_of(halfway), schedule.works)
+        current = FittedConstants(halfway, fitted.decided, fitted.cost)
         if np.mean(np.abs(after / before - 1)) < CLOSE_ENOUGH:
             break
-    return best
+    return current
 
 
 def between(a: Constants, b: Constants, names: Sequence[str]) -> Constants:
     """The geometric mean of some constants of two sets."""
     return b.replace(**{name: (getattr(a, name) * getattr(b, name)) ** 0.5 for name in names})
-
-
-def robust_cost(residuals: np.ndarray) -> float:
-    """Small ones count squared, large ones linearly (the pseudo-Huber loss); averaged."""
-    return float(np.mean(2 * (np.sqrt(1 + residuals**2) - 1)))

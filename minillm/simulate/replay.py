@@ -37,7 +37,9 @@ def arrivals_of(log: Sequence[LoggedRequest], vocab_size: int) -> list[Arrival]:
     return arrivals
 
 
-def run(engine: Engine, clock: VirtualClock, arrivals: Sequence[Arrival], *, stamped_by_loop: bool = False) -> list[RequestOutput]:
+def run(
+    engine: Engine, clock: VirtualClock, arrivals: Sequence[Arrival], *, stamped_by_loop: bool = False
+) -> list[RequestOutput]:
     """Serve everything; returns the finished requests in the order in which they ended.
 
     Args:
@@ -93,6 +95,9 @@ class Spread:
         mean = math.fsum(values) / len(values)
         return cls(*(round(number, DIGITS) for number in (mean, *(percentile(values, p) for p in (50, 90, 99)))))
 
+    def to_dict(self) -> dict[str, float | None]:
+        return asdict(self)
+
 
 def percentile(ordered: Sequence[float], percent: float) -> float:
     """Of ascending values, by linear interpolation between the two nearest."""
@@ -126,13 +131,13 @@ def latencies(timeline: Timeline) -> dict[str, float | None]:
 def summary_of(outputs: Sequence[RequestOutput]) -> dict[str, dict[str, float | None]]:
     """`{ttft_s, tpot_s, e2e_s, queue_s}` to `{mean, p50, p90, p99}`."""
     samples = [latencies(output.timeline) for output in outputs]
-    return {name: asdict(Spread.of([sample[name] for sample in samples])) for name in METRICS}
+    return {name: Spread.of([sample[name] for sample in samples]).to_dict() for name in METRICS}
 
 
 def measured_summary(log: Sequence[LoggedRequest]) -> dict[str, dict[str, float | None]]:
     """The same of a log whose requests are timed."""
     samples = ([r.ttft for r in log], [r.tpot for r in log], [r.e2e for r in log], [r.queue for r in log])
-    return {name: asdict(Spread.of(values)) for name, values in zip(METRICS, samples)}
+    return {name: Spread.of(values).to_dict() for name, values in zip(METRICS, samples)}
 
 
 def error_percent(simulated: dict[str, Any], measured: dict[str, Any]) -> dict[str, dict[str, float | None]]:
@@ -148,12 +153,23 @@ def error_percent(simulated: dict[str, Any], measured: dict[str, Any]) -> dict[s
 
 
 def throughput_of(outputs: Sequence[RequestOutput]) -> dict[str, float]:
-    """Rates from the first arrival to the last token."""
-    timelines = [output.timeline for output in outputs]
-    seconds = max(t.finished for t in timelines) - min(t.arrival for t in timelines) if timelines else 0.0
+    """Rates over some finished requests."""
+    return rates([(output.timeline, len(output.prompt_token_ids)) for output in outputs])
+
+
+def rates(finished: Sequence[tuple[Timeline, int]]) -> dict[str, float]:
+    """Requests and tokens per second, from the first arrival to the last end.
+
+    Args:
+        finished: each request's stamps, and its prompt tokens.
+    """
+    if not finished:
+        return dict.fromkeys(("requests_per_s", "input_tokens_per_s", "output_tokens_per_s"), 0.0)
+    timelines = [timeline for timeline, _ in finished]
+    seconds = max(t.finished for t in timelines) - min(t.arrival for t in timelines)
     amounts = {
-        "requests_per_s": len(outputs),
-        "input_tokens_per_s": sum(len(output.prompt_token_ids) for output in outputs),
+        "requests_per_s": len(finished),
+        "input_tokens_per_s": sum(prompt for _, prompt in finished),
         "output_tokens_per_s": sum(timeline.num_tokens for timeline in timelines),
     }
     return {name: round(amount / seconds, 6) if seconds > 0 else 0.0 for name, amount in amounts.items()}

@@ -150,3 +150,8 @@ def timed(requests: Sequence[LoggedRequest]) -> list[LoggedRequest]:
     if not found:
         raise RecordingError(f"no request of the log has {', '.join(STAMPS)}: nothing to fit or compare with")
     return found
+
+
+def longest_request(path: Path) -> int:
+    """Prompt and output tokens of the log's longest request."""
+    return max(request.input_tokens + request.output_tokens for request in read_requests_log(path))
