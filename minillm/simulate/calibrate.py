@@ -30,13 +30,14 @@ class LogCalibration:
 
 
 def calibrate_from_requests(
-    log_path: Path, deployment: Deployment, free: Sequence[str] | None = None
+    log_path: Path, deployment: Deployment, model: str, free: Sequence[str] | None = None
 ) -> LogCalibration:
     """Fit constants to a server's log of requests.
 
     Args:
         deployment: as the server was configured. Its profile's constants are where a fit starts, and where
             those stay that the log does not show.
+        model: its name, for the record.
         free: names of the constants to fit; None = all that a log can show.
     Raises:
         RecordingError: the log cannot be read, or has no time stamps.
@@ -53,7 +54,7 @@ def calibrate_from_requests(
     simulated, measured, errors = compare_with_log(outputs, log)
     entry = {
         "source": f"{len(timed(log))} requests of {log_path.name}",
-        "model_layers": deployment.model.layers,
+        "model": model,
         "tp": tp,
         "kv_blocks": deployment.num_kv_blocks,
         "fitted": list(free),

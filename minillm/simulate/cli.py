@@ -193,7 +193,7 @@ def fit_logs(
     reports = {}
     if from_requests is not None:
         base = starting_profile(needed_hardware(hardware))
-        first = calibrate_from_requests(from_requests, deploy(base, from_requests, 1 if link_from else tp))
+        first = calibrate_from_requests(from_requests, deploy(base, from_requests, 1 if link_from else tp), model)
         fitted, reports = first.profile, {"summary": first.simulated, "measured": first.measured}
         reports["error_percent"] = first.error_percent
     elif profile is not None:
@@ -203,7 +203,7 @@ def fit_logs(
     else:
         fitted = find_profile(needed_hardware(hardware).name)
     if link_from is not None:
-        link = calibrate_from_requests(link_from, deploy(fitted, link_from, tp), LINK_CONSTANTS)
+        link = calibrate_from_requests(link_from, deploy(fitted, link_from, tp), model, LINK_CONSTANTS)
         fitted, reports = link.profile, {"summary": link.simulated, "measured": link.measured}
         reports["error_percent"] = link.error_percent
     return fitted, reports

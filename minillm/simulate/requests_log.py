@@ -113,7 +113,6 @@ class ServerFacts:
     max_num_seqs: int | None = None
     max_num_batched_tokens: int | None = None
     max_model_len: int | None = None
-    tp: int | None = None
     num_kv_blocks: int | None = None
     block_size: int | None = None
 
@@ -134,7 +133,6 @@ def read_server_facts(log: Path) -> ServerFacts:
         max_num_seqs=whole(server.get("max_num_seqs")),
         max_num_batched_tokens=whole(server.get("max_num_batched_tokens")),
         max_model_len=whole(server.get("max_model_len")),
-        tp=whole(server.get("tensor_parallel_size")),
         num_kv_blocks=whole(cache.get("num_gpu_blocks")),
         block_size=whole(cache.get("block_size")),
     )
