@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from minillm.clock import VirtualClock
+from minillm.request import Request
 from minillm.runners.base import StepOutput
 from minillm.scheduling.batch import ScheduledBatch
 
@@ -69,6 +70,11 @@ class SimulatedRunner:
         self._free_at = clock.now()
         """When the device will have done all it was given."""
 
+    def token(self, request: Request, end: int) -> int:
+        """The made-up token after a context of `end` tokens. It depends on who and where only: a request that is
+        preempted and computed again agrees with itself."""
+        return (7919 * request.arrival_index + end) % self.vocab_size
+
     def launch(self, batch: ScheduledBatch) -> "SimulatedStep":
         """Price the step and queue it behind what the device is doing."""
         self.swap(batch)
@@ -100,13 +106,8 @@ class SimulatedStep:
 
     def wait(self) -> StepOutput:
         """Move the clock to the step's end, and make its tokens up."""
-        clock, vocab_size = self.runner.clock, self.runner.vocab_size
-        clock.advance_to(self.end)
-        # An id depends on who and where only: a request that is preempted and computed again agrees with itself.
-        tokens = {
-            scheduled.request.request_id: [(7919 * scheduled.request.arrival_index + scheduled.end) % vocab_size]
-            for scheduled in self.batch.requests
-            if scheduled.samples
-        }
+        self.runner.clock.advance_to(self.end)
+        token = self.runner.token
+        tokens = {s.request.request_id: [token(s.request, s.end)] for s in self.batch.requests if s.samples}
         stages = {"build": 0.0, "forward": self.forward_end - self.start, "sample": self.end - self.forward_end}
         return StepOutput(tokens, self.forward_end, stages)

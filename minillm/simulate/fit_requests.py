@@ -17,13 +17,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from minillm.runners.simulated import StepPrice
 from minillm.scheduling.batch import ScheduledBatch
 from minillm.simulate.deployment import Deployment
 from minillm.simulate.fit import FittedConstants, fit_constants, stack, step_seconds
 from minillm.simulate.log_report import serve_log
 from minillm.simulate.requests_log import LoggedRequest, timed
-from minillm.simulate.roofline import Constants, StepTimeModel, StepWork, work_of
+from minillm.simulate.roofline import Constants, StepTime, StepTimeModel, StepWork
 
 GPU_CONSTANTS = ("mfu", "bandwidth", "kv_bandwidth", "attention_mfu", "step_s", "request_s")
 """What a log of one GPU can show, or leave at its prior."""
@@ -72,8 +71,8 @@ def schedule_of(deployment: Deployment, log: Sequence[LoggedRequest]) -> Schedul
     works: list[StepWork] = []
     ends: list[float] = []
 
-    def watch(batch: ScheduledBatch, _: StepPrice, end: float) -> None:
-        works.append(work_of(batch.requests))
+    def watch(_: ScheduledBatch, price: StepTime, end: float) -> None:
+        works.append(price.work)
         ends.append(end)
 
     outputs = serve_log(deployment, log, watch)

@@ -41,7 +41,7 @@ def simulate_traffic(
     traffic = Independent(prompt=Fixed(tokens=prompt_tokens), output=Fixed(tokens=output_tokens))
     workload = make_workload(traffic, arrivals, num_requests=num_requests, seed=seed)
     config = ClusterConfig(replicas=replicas, router=RouterConfig(policy=router), seed=seed, sample_every_s=None)
-    fleet = simulate_fleet(workload, config, deployment.engine)
+    fleet = simulate_fleet(workload, config, deployment.fast_engine)
     done = [record for record in fleet.request_records() if record.completed]
     samples = [latencies(record.timeline) for record in done]
     report: dict[str, Any] = {

@@ -26,7 +26,7 @@ def serve_log(
 ) -> list[RequestOutput]:
     """The log's requests, served; in the order in which they ended."""
     clock = VirtualClock()
-    engine = deployment.engine(clock, watch)
+    engine = deployment.fast_engine(clock, watch)
     return run(engine, clock, arrivals_of(log, deployment.model.vocab_size), stamped_by_loop=True)
 
 

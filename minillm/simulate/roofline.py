@@ -125,6 +125,8 @@ class StepTime:
     """How much longer the host took to launch the step than the device to do it."""
     fixed: Number
     """Per step and per request: not hidden behind anything."""
+    work: StepWork
+    """What this is the price of."""
 
     @property
     def forward(self) -> Number:
@@ -191,4 +193,4 @@ class StepTimeModel:
         host = self.host_s + c.prefill_host_s * work.prefills
         waiting = maximum(host - device, 0.0)
         fixed = c.step_s + c.request_s * work.requests
-        return StepTime(linear, attention, all_reduce, self.gaps_s, waiting, fixed)
+        return StepTime(linear, attention, all_reduce, self.gaps_s, waiting, fixed, work)

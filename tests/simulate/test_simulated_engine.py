@@ -9,7 +9,7 @@ from minillm.clock import VirtualClock
 from minillm.config import EngineConfig
 from minillm.engine import Engine
 from minillm.errors import DoesNotFitError, PricingError
-from minillm.request import FinishReason, SamplingParams
+from minillm.request import FinishReason
 from minillm.runners.simulated import SimulatedRunner
 from minillm.simulate.deployment import Deployment
 from minillm.simulate.hardware import find_hardware
