@@ -61,14 +61,6 @@ class QueueFullError(RequestError):
     """The waiting queue holds `max_queue_len` requests already: shed load, try again later."""
 
 
-class EngineDeadError(MinillmError):
-    """The engine thread has stopped; the error that stopped it is this one's cause."""
-
-
-class RecordingError(MinillmError, ValueError):
-    """A JSON Lines file of recorded requests and steps cannot be read."""
-
-
 class PricingError(MinillmError, ValueError):
     """What simulated steps are priced by makes no sense: hardware, constants, a profile, or a fit without data."""
 
@@ -79,3 +71,11 @@ class UnknownHardwareError(PricingError):
 
 class DoesNotFitError(PricingError):
     """The weights, or the weights and one KV block, are larger than the memory of the accelerators."""
+
+
+class EngineDeadError(MinillmError):
+    """The engine thread has stopped; the error that stopped it is this one's cause."""
+
+
+class RecordingError(MinillmError, ValueError):
+    """A JSON Lines file of recorded requests and steps cannot be read."""
