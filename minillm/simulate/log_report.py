@@ -27,7 +27,7 @@ def serve_log(
     """The log's requests, served; in the order in which they ended."""
     clock = VirtualClock()
     engine = deployment.fast_engine(clock, watch)
-    return run(engine, clock, arrivals_of(log, deployment.model.vocab_size), stamped_by_loop=True)
+    return run(engine, clock, arrivals_of(log), stamped_by_loop=True)
 
 
 def compare_with_log(

@@ -27,11 +27,11 @@ class Arrival:
     output_tokens: int
 
 
-def arrivals_of(log: Sequence[LoggedRequest], vocab_size: int) -> list[Arrival]:
-    """The log's requests with made-up prompts. A log has lengths only, so no two share a prefix."""
+def arrivals_of(log: Sequence[LoggedRequest]) -> list[Arrival]:
+    """The log's requests with made-up prompts. A log has lengths only, so no two share a token."""
     arrivals, first = [], 0
     for request in log:
-        prompt = [token % vocab_size for token in range(first, first + request.input_tokens)]
+        prompt = list(range(first, first + request.input_tokens))
         first += request.input_tokens
         arrivals.append(Arrival(request.request_id, request.queued, prompt, request.output_tokens))
     return arrivals
