@@ -9,6 +9,7 @@ import typer
 
 from minillm.bench.cli import bench_app
 from minillm.errors import MinillmError, RequestError, UnknownModelError
+from minillm.simulate.cli import calibrate, simulate
 
 # Torch and transformers take seconds to import, so each command imports what it needs.
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(bench_app, name="bench")
+app.command()(simulate)
+app.command()(calibrate)
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
 Model = Annotated[str, typer.Option(help="Short name, local folder, GGUF file or Hub id.")]

@@ -65,6 +65,18 @@ class QueueFullError(RequestError):
     """The waiting queue holds `max_queue_len` requests already: shed load, try again later."""
 
 
+class PricingError(MinillmError, ValueError):
+    """What simulated steps are priced by makes no sense: hardware, constants, a profile, or a fit without data."""
+
+
+class UnknownHardwareError(PricingError):
+    """No such accelerator in the catalogue, and no profile of it."""
+
+
+class DoesNotFitError(PricingError):
+    """The weights, or the weights and one KV block, are larger than the memory of the accelerators."""
+
+
 class EngineDeadError(MinillmError):
     """The engine thread has stopped; the error that stopped it is this one's cause."""
 

@@ -1,0 +1,113 @@
+"""SimulatedRunner: executes steps by looking up what they would cost, and moving a clock.
+
+It knows no model and no token. What comes out of a request is its length, which the caller decides
+(max_tokens, ignore_eos); the token ids are made up, the same ones every time.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from minillm.clock import VirtualClock
+from minillm.request import Request
+from minillm.runners.base import StepOutput
+from minillm.scheduling.batch import ScheduledBatch
+
+
+class StepPrice(Protocol):
+    """Seconds of one step."""
+
+    @property
+    def forward(self) -> float:
+        """Until the forward pass is done."""
+        ...
+
+    @property
+    def total(self) -> float:
+        """Until its tokens are handed over."""
+        ...
+
+
+StepWatch = Callable[[ScheduledBatch, StepPrice, float], None]
+"""Sees every step when it is launched: its batch, its price, and the clock second at which it will end."""
+
+
+class SimulatedRunner:
+    """A device that takes as long as `price` says. Steps that are launched ahead wait for each other.
+
+    Args:
+        price: what a batch costs, its block copies apart.
+        clock: the engine's. `wait` moves it to the end of the step.
+        num_kv_blocks, num_host_blocks: sizes of the KV pool and of the swap space.
+        block_size: tokens per block.
+        swap_s_per_block: seconds to copy one KV block to the host or back.
+        vocab_size: made-up tokens are below it.
+        runs_beside_python: as on a GPU: the next step is scheduled while this one runs.
+        watch: sees every step.
+    """
+
+    def __init__(
+        self,
+        price: Callable[[ScheduledBatch], StepPrice],
+        clock: VirtualClock,
+        *,
+        num_kv_blocks: int,
+        num_host_blocks: int = 0,
+        block_size: int = 16,
+        swap_s_per_block: float = 0.0,
+        vocab_size: int = 32_000,
+        runs_beside_python: bool = True,
+        watch: StepWatch | None = None,
+    ) -> None:
+        self.price = price
+        self.clock = clock
+        self.num_kv_blocks = num_kv_blocks
+        self.num_host_blocks = num_host_blocks
+        self.block_size = block_size
+        self.swap_s_per_block = swap_s_per_block
+        self.vocab_size = vocab_size
+        self.runs_beside_python = runs_beside_python
+        self.watch = watch
+        self._free_at = clock.now()
+        """When the device will have done all it was given."""
+
+    def token(self, request: Request, end: int) -> int:
+        """The made-up token after a context of `end` tokens. It depends on who and where only: a request that is
+        preempted and computed again agrees with itself."""
+        return (7919 * request.arrival_index + end) % self.vocab_size
+
+    def launch(self, batch: ScheduledBatch) -> "SimulatedStep":
+        """Price the step and queue it behind what the device is doing."""
+        self.swap(batch)
+        start = max(self._free_at, self.clock.now())
+        price = self.price(batch)
+        self._free_at = start + price.total
+        if self.watch is not None:
+            self.watch(batch, price, self._free_at)
+        return SimulatedStep(self, batch, start, start + price.forward, self._free_at)
+
+    def swap(self, batch: ScheduledBatch) -> None:
+        """The device is busy copying."""
+        copies = len(batch.swap_out) + len(batch.swap_in)
+        if copies:
+            self._free_at = max(self._free_at, self.clock.now()) + copies * self.swap_s_per_block
+
+
+class SimulatedStep:
+    """A step on its way."""
+
+    __slots__ = ("batch", "end", "forward_end", "runner", "start")
+
+    def __init__(
+        self, runner: SimulatedRunner, batch: ScheduledBatch, start: float, forward_end: float, end: float
+    ) -> None:
+        self.runner = runner
+        self.batch = batch
+        self.start, self.forward_end, self.end = start, forward_end, end
+
+    def wait(self) -> StepOutput:
+        """Move the clock to the step's end, and make its tokens up."""
+        self.runner.clock.advance_to(self.end)
+        token = self.runner.token
+        tokens = {s.request.request_id: [token(s.request, s.end)] for s in self.batch.requests if s.samples}
+        stages = {"build": 0.0, "forward": self.forward_end - self.start, "sample": self.end - self.forward_end}
+        return StepOutput(tokens, self.forward_end, stages)

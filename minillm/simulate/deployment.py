@@ -1,0 +1,139 @@
+"""One replica: a model on some accelerators, served by the engine as configured; simulated."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from minillm.clock import VirtualClock
+from minillm.config import EngineConfig
+from minillm.engine import Engine
+from minillm.errors import PricingError
+from minillm.runners.simulated import SimulatedRunner, StepWatch
+from minillm.scheduling.batch import ScheduledBatch
+from minillm.simulate.costs import ModelCost, Placement, check_fits, find_model, kv_blocks_that_fit
+from minillm.simulate.leap import LeapEngine
+from minillm.simulate.profile import Profile, find_profile
+from minillm.simulate.roofline import Constants, StepTime, StepTimeModel, work_of
+
+BLOCK_SIZE = 16
+"""Tokens per KV block, unless the configuration says otherwise."""
+VLLM_DEFAULTS = {"max_num_seqs": 256, "max_num_batched_tokens": 2048}
+"""What `vllm serve` uses where nobody says anything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """Everything that decides how long a simulated step takes, and who is in it.
+
+    `config` is the engine's own; of its fields those about techniques, budgets and KV memory count.
+    """
+
+    model: ModelCost
+    profile: Profile
+    placement: Placement = field(default_factory=Placement)
+    config: EngineConfig = field(default_factory=lambda: EngineConfig(**VLLM_DEFAULTS))
+
+    @classmethod
+    def of(
+        cls,
+        model: str,
+        profile: str | Profile,
+        *,
+        tp: int = 1,
+        weight_dtype: str = "bfloat16",
+        kv_dtype: str | None = None,
+        kv_heads: int | None = None,
+        **engine_fields: object,
+    ) -> "Deployment":
+        """By names: `Deployment.of("llama-3-70b", "h100-sxm", tp=4, max_num_seqs=128)`.
+
+        Args:
+            model: see `find_model`.
+            profile: a profile, its file, or the name of a hardware.
+            kv_dtype: None = as the weights, or bfloat16 where those are quantized.
+            engine_fields: fields of EngineConfig.
+        """
+        if kv_dtype is None:
+            kv_dtype = weight_dtype if weight_dtype in ("float32", "float16") else "bfloat16"
+        config = EngineConfig(**{**VLLM_DEFAULTS, **engine_fields})
+        if isinstance(profile, str):
+            profile = find_profile(profile)
+        return cls(find_model(model, kv_heads), profile, Placement(tp, weight_dtype, kv_dtype), config)
+
+    def with_constants(self, constants: Constants) -> "Deployment":
+        return replace(self, profile=replace(self.profile, constants=constants))
+
+    @property
+    def block_size(self) -> int:
+        return self.config.block_size or BLOCK_SIZE
+
+    @property
+    def num_kv_blocks(self) -> int:
+        """As configured, else what the memory holds.
+
+        Raises:
+            DoesNotFitError: the weights alone, or with one block, are too large.
+            PricingError: kv_cache_memory_gb holds no block.
+        """
+        hardware = self.profile.hardware
+        if self.config.kv_cache_memory_gb is not None:
+            blocks = int(self.config.kv_cache_memory_gb * 1e9 // self.block_bytes)
+        elif self.config.num_kv_blocks is not None:
+            blocks = self.config.num_kv_blocks
+        else:
+            return kv_blocks_that_fit(self.model, hardware, self.placement, self.block_size)
+        if blocks < 1:
+            raise PricingError(f"kv_cache_memory_gb holds no block of {self.block_bytes / 1e6:.2f} MB: raise it")
+        check_fits(self.model, hardware, self.placement, blocks * self.block_bytes)
+        return blocks
+
+    @property
+    def block_bytes(self) -> float:
+        """Of one KV block, on each accelerator."""
+        return self.placement.kv_bytes_per_token(self.model) * self.block_size
+
+    def step_time(self) -> StepTimeModel:
+        return StepTimeModel(self.model, self.profile.hardware, self.placement, self.profile.constants)
+
+    def engine(self, clock: VirtualClock, watch: StepWatch | None = None) -> Engine:
+        """The unchanged engine, on a runner that only prices steps.
+
+        Args:
+            watch: sees every step as it is launched; its price is a StepTime.
+        """
+        step_time = self.step_time()
+        runner = self._runner(lambda batch: step_time.price(work_of(batch.requests)), clock, watch)
+        return Engine(self._engine_config, runner=runner, clock=clock)
+
+    def fast_engine(self, clock: VirtualClock, watch: StepWatch | None = None) -> LeapEngine:
+        """The same results in a fraction of the time, but no step records; see leap.py."""
+        step_time = self.step_time()
+
+        def price(batch: ScheduledBatch) -> StepTime:
+            work = work_of(batch.requests)
+            engine.add_parked(work)
+            return step_time.price(work)
+
+        engine = LeapEngine(self._engine_config, self._runner(price, clock, watch), clock)
+        return engine
+
+    @property
+    def _engine_config(self) -> EngineConfig:
+        return self.config.replace(
+            max_model_len=self.config.max_model_len or self.model.max_context, block_size=self.block_size
+        )
+
+    def _runner(
+        self, price: Callable[[ScheduledBatch], StepTime], clock: VirtualClock, watch: StepWatch | None
+    ) -> SimulatedRunner:
+        host_blocks = int(self.config.swap_space_gb * 1e9 / self.placement.tp // self.block_bytes)
+        return SimulatedRunner(
+            price,
+            clock,
+            num_kv_blocks=self.num_kv_blocks,
+            num_host_blocks=host_blocks if self.config.preemption == "swap" else 0,
+            block_size=self.block_size,
+            swap_s_per_block=self.block_bytes / self.profile.hardware.host_link,
+            vocab_size=self.model.vocab_size,
+            runs_beside_python=self.profile.hardware.is_gpu,
+            watch=watch,
+        )

@@ -1,0 +1,82 @@
+"""Fitting constants to seconds: robust least squares with priors.
+
+Every constant is fitted as the logarithm of its ratio to a prior, so it keeps its sign and its unit does not
+matter. A prior weighs as much as one observation: what the data show decides, and what they do not show
+(the link, on one GPU) stays where it was. Outliers count linearly, not squared (Huber 1964).
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import least_squares
+
+from minillm.errors import PricingError
+from minillm.simulate.roofline import MAX_SHARE, SHARES, Constants, StepTimeModel, StepWork
+
+SPREAD = {"mfu": 0.25, "bandwidth": 0.1, "kv_bandwidth": 0.2, "attention_mfu": 0.3, "link": 0.7}
+"""How far a constant may well be from its prior: standard deviation of the logarithm."""
+USUAL_SPREAD = 1.0
+TINY = 1e-7
+"""Seconds: a constant of 0 is fitted from here up, since its logarithm would be minus infinity."""
+FITTED = 0.5
+"""A constant was decided by data, not by its prior, if they shrink its uncertainty below this share of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class FittedConstants:
+    constants: Constants
+    decided: tuple[str, ...]
+    """Names of the constants that the data decided; the others stayed near their priors."""
+    cost: float
+    """What was minimised: comparable between fits to the same data."""
+
+
+def fit_constants(
+    residuals: Callable[[Constants], np.ndarray],
+    prior: Constants,
+    free: Sequence[str],
+    start: Constants | None = None,
+) -> FittedConstants:
+    """The constants that make the residuals small.
+
+    Args:
+        residuals: [N] floats, in units of what is to be expected (1 = as far off as noise makes it).
+        prior: where constants stay that the residuals do not depend on.
+        free: names of the constants to fit; the others are the prior's.
+        start: where to begin; None = at the prior.
+    Raises:
+        PricingError: the residuals are not finite at the start.
+    """
+    spreads = np.array([SPREAD.get(name, USUAL_SPREAD) for name in free])
+    centres = np.array([max(getattr(prior, name), TINY) for name in free])
+    highest = [math.log(MAX_SHARE / centre) if name in SHARES else math.log(1e3) for name, centre in zip(free, centres)]
+
+    def constants_at(x: np.ndarray) -> Constants:
+        return prior.replace(**{name: float(c * math.exp(v)) for name, c, v in zip(free, centres, x)})
+
+    def all_residuals(x: np.ndarray) -> np.ndarray:
+        return np.concatenate([residuals(constants_at(x)), x / spreads])
+
+    begin = start or prior
+    x0 = np.array([math.log(max(getattr(begin, name), TINY) / c) for name, c in zip(free, centres)])
+    if not np.isfinite(all_residuals(x0)).all():
+        raise PricingError("the measurements hold no finite times to fit to")
+    upper = np.array(highest)
+    x0 = np.minimum(x0, upper - 1e-6)
+    found = least_squares(all_residuals, x0, bounds=(-np.inf, upper), loss="soft_l1", f_scale=1.5, x_scale=spreads)
+    uncertainty = np.sqrt(np.diag(np.linalg.pinv(found.jac.T @ found.jac)))
+    decided = tuple(n for n, u, s in zip(free, uncertainty, spreads) if u < FITTED * s)
+    return FittedConstants(constants_at(found.x), decided, float(found.cost))
+
+
+def stack(works: Sequence[StepWork]) -> StepWork:
+    """Many steps as one StepWork of arrays."""
+    fields = ("tokens", "logits", "requests", "pairs", "context", "prefills")
+    return StepWork(*(np.array([getattr(work, name) for work in works], dtype=float) for name in fields))
+
+
+def step_seconds(model: StepTimeModel, works: StepWork) -> np.ndarray:
+    """[N] seconds of N stacked steps."""
+    return model.price(works, np.maximum).total

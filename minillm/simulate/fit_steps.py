@@ -1,0 +1,160 @@
+"""Constants from steps that were timed one by one: a published table, or this machine's own engine."""
+
+import csv
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+
+from minillm.errors import RecordingError
+from minillm.simulate.costs import ModelCost, Placement
+from minillm.simulate.fit import FittedConstants, fit_constants, stack, step_seconds
+from minillm.simulate.hardware import Hardware
+from minillm.simulate.roofline import Constants, StepTimeModel, StepWork
+
+NOISE_SHARE = 0.03
+"""Relative error to be expected of one timed step."""
+HELD_OUT = 0.3
+EAGER_LAUNCH_S = 3e-4
+"""Host seconds to launch one layer's kernels one by one: some 15 kernels, and Python around them."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimedStep:
+    """One measured step."""
+
+    work: StepWork
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class StepTable:
+    """Timed steps of one model on one placement."""
+
+    model: ModelCost
+    hardware: Hardware
+    placement: Placement
+    steps: Sequence[TimedStep]
+
+    def relative_errors(self, constants: Constants) -> np.ndarray:
+        """[N] priced over measured seconds, minus 1."""
+        model = StepTimeModel(self.model, self.hardware, self.placement, constants)
+        measured = np.array([step.seconds for step in self.steps])
+        return step_seconds(model, stack([step.work for step in self.steps])) / measured - 1
+
+    def split(self) -> tuple["StepTable", "StepTable"]:
+        """For fitting, and held out: HELD_OUT of the rows, drawn by a hash of their number, so always the same."""
+        rows = [(zlib.crc32(f"row {i}".encode()) % 1000 < 1000 * HELD_OUT, step) for i, step in enumerate(self.steps)]
+        kept, held = ([step for is_held, step in rows if is_held is wanted] for wanted in (False, True))
+        return (
+            StepTable(self.model, self.hardware, self.placement, kept),
+            StepTable(self.model, self.hardware, self.placement, held),
+        )
+
+
+def fit_to_steps(tables: Sequence[StepTable], prior: Constants, free: Sequence[str]) -> FittedConstants:
+    """The constants that price all the tables' steps best, in relative terms.
+
+    Raises:
+        PricingError: there is no finite time to fit to.
+    """
+
+    def residuals(constants: Constants) -> np.ndarray:
+        errors = [table.relative_errors(constants) for table in tables if table.steps]
+        return np.concatenate([*errors, np.zeros(0)]) / NOISE_SHARE
+
+    # Where launching is hidden, a little more of it changes nothing: no slope leads from there to a stack
+    # without CUDA graphs. So the fit begins at both, and the better end counts.
+    starts = [prior, prior.replace(launch_s=EAGER_LAUNCH_S)] if "launch_s" in free else [prior]
+    return min((fit_constants(residuals, prior, free, start) for start in starts), key=lambda fitted: fitted.cost)
+
+
+def error_report(tables: Sequence[StepTable], constants: Constants) -> dict[str, float | int]:
+    """Median, 90th percentile and mean of the relative error, in percent, over some tables' steps."""
+    errors = np.concatenate([*(table.relative_errors(constants) for table in tables if table.steps), np.zeros(0)])
+    if not len(errors):
+        return {"steps": 0}
+    median_error, p90 = np.percentile(np.abs(errors), (50, 90))
+    return {
+        "steps": len(errors),
+        "median_percent": round(100 * float(median_error), 2),
+        "p90_percent": round(100 * float(p90), 2),
+        "mean_signed_percent": round(100 * float(np.mean(errors)), 2),
+    }
+
+
+# ---------------------------------------------------------------- published tables
+
+COLUMNS = ("prompt_size", "batch_size", "token_size", "prompt_time", "token_time", "tensor_parallel")
+EAGER_CONSTANTS = (
+    "mfu", "half_tokens", "bandwidth", "kv_bandwidth", "link", "link_latency_s", "launch_s", "prefill_host_s",
+    "request_s",
+)  # fmt: skip
+"""What a table of prompt and token times over batch sizes and tensor parallel degrees can show."""
+
+
+def read_step_table(path: Path, model: ModelCost, hardware: Hardware) -> tuple[list[StepTable], list[str]]:
+    """A table of prompt and token times in the format of Splitwise's simulator (Patel et al. 2024).
+
+    A row times one batch of equal prompts: `prompt_time` for the step over all of the prompts, `token_time` for
+    the average decode step after it, both in milliseconds.
+
+    Returns:
+        A table for each tensor parallel degree; and a line about each group of rows that was left out.
+    Raises:
+        RecordingError: the file cannot be read, or lacks columns or numbers.
+    """
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            rows = [{name: float(row[name]) for name in COLUMNS} for row in csv.DictReader(file)]
+    except (OSError, UnicodeError) as error:
+        raise RecordingError(f"cannot read {path}: {error}") from None
+    except (KeyError, TypeError, ValueError) as error:
+        raise RecordingError(f"{path}: {error!r}. A step table has the columns {', '.join(COLUMNS)}") from None
+    wrong = implausible(rows)
+    tables = []
+    for tp in sorted({int(row["tensor_parallel"]) for row in rows}):
+        steps = [s for r in rows if r["tensor_parallel"] == tp and configuration(r) not in wrong for s in steps_of(r)]
+        tables.append(StepTable(model, hardware, Placement(tp), steps))
+    notes = [
+        f"tp {tp:.0f}, {batch:.0f} prompts of {prompt:.0f}: left out, since they took less time than fewer prompts do"
+        for tp, prompt, batch in sorted(wrong)
+    ]
+    return tables, notes
+
+
+def configuration(row: dict[str, float]) -> tuple[float, float, float]:
+    return row["tensor_parallel"], row["prompt_size"], row["batch_size"]
+
+
+def implausible(rows: Sequence[dict[str, float]]) -> set[tuple[float, float, float]]:
+    """Configurations that cannot be right: more prompts of the same length took less time than fewer did.
+
+    Prompts of hundreds of tokens are compute-bound, so time grows with their number. The median of a
+    configuration is compared, and it has to fall short by a fifth.
+    """
+    times: dict[tuple[float, float, float], list[float]] = {}
+    for row in rows:
+        times.setdefault(configuration(row), []).append(row["prompt_time"])
+    medians = {key: median(values) for key, values in times.items()}
+    return {
+        (tp, prompt, batch)
+        for (tp, prompt, batch), time in medians.items()
+        if any(
+            other[:2] == (tp, prompt) and other[2] < batch and time < 0.8 * earlier
+            for other, earlier in medians.items()
+        )
+    }
+
+
+def steps_of(row: dict[str, float]) -> list[TimedStep]:
+    """The two steps that a row times: its prompts, and its average decode step."""
+    prompt, batch, outputs = row["prompt_size"], row["batch_size"], row["token_size"]
+    tokens = batch * prompt
+    prefill = StepWork(tokens, batch, batch, batch * prompt * (prompt + 1) / 2, tokens, 1)
+    context = batch * (prompt + outputs / 2)
+    decode = StepWork(batch, batch, batch, context, context, 0)
+    return [TimedStep(prefill, row["prompt_time"] / 1e3), TimedStep(decode, row["token_time"] / 1e3)]

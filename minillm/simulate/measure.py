@@ -1,0 +1,211 @@
+"""Measures this machine: the real engine runs a designed set of batches, and its own step records are the data."""
+
+import platform
+import random
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from minillm.bench.roof import measure_bandwidth
+from minillm.config import EngineConfig
+from minillm.engine import Engine
+from minillm.errors import UnknownHardwareError
+from minillm.models.loader import LoadedModel, load_model
+from minillm.request import SamplingParams
+from minillm.simulate.calibrate import today
+from minillm.simulate.costs import ModelCost, Placement
+from minillm.simulate.fit_steps import StepTable, TimedStep, error_report, fit_to_steps
+from minillm.simulate.hardware import THIS_MACHINE, Hardware, find_hardware
+from minillm.simulate.profile import PRIORS, Profile
+from minillm.simulate.roofline import ROOFLINE, Constants, StepWork
+from minillm.timeline import StepRecord
+
+CPU_PRIORS = {
+    "mfu": 0.5,
+    "half_tokens": 8.0,
+    "bandwidth": 0.6,
+    "kv_bandwidth": 0.3,
+    "attention_mfu": 0.2,
+    "layer_s": 1e-4,
+    "step_s": 5e-4,
+    "request_s": 2e-4,
+}
+"""A CPU does its own launching, so nothing of it runs beside the work: it is in layer_s, step_s and request_s."""
+HOST_LINK = 1e10
+"""A CPU's swap space is its own memory; a copy runs at some 10 GB/s."""
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """Requests that start together: what one part of the design measures."""
+
+    requests: int
+    prompt_tokens: int
+    output_tokens: int
+
+
+FULL_DESIGN = (
+    Round(1, 16, 24), Round(1, 128, 24), Round(1, 512, 16), Round(1, 900, 8), Round(2, 64, 16), Round(4, 32, 16),
+    Round(4, 256, 12), Round(8, 24, 16), Round(8, 160, 12), Round(16, 48, 12), Round(16, 128, 10), Round(24, 80, 10),
+    Round(32, 16, 12), Round(32, 96, 10),
+)  # fmt: skip
+"""Batch and context vary independently; then comes a stretch of mixed traffic."""
+QUICK_DESIGN = (Round(1, 16, 4), Round(1, 64, 3), Round(4, 16, 4), Round(8, 32, 3))
+MIXED_REQUESTS = 40
+QUICK_MIXED_REQUESTS = 6
+
+
+def calibrate_this_machine(model: str, *, dtype: str = "auto", quick: bool = False) -> Profile:
+    """Run the design on the real engine, fit, and tell the error on the steps held out.
+
+    Args:
+        quick: a few small steps; it tries the way, its numbers mean little.
+    Raises:
+        ModelError, ConfigError: the model cannot be loaded.
+    """
+    config = EngineConfig(model=model, dtype=dtype, enable_prefix_caching=False)
+    loaded = load_model(config)
+    hardware = describe_hardware(loaded.device, quick)
+    design, mixed = (QUICK_DESIGN, QUICK_MIXED_REQUESTS) if quick else (FULL_DESIGN, MIXED_REQUESTS)
+    steps = run_design(Engine(config, loaded), design, mixed)
+    placement = Placement(1, dtype_name(loaded), dtype_name(loaded))
+    table = StepTable(ModelCost.of(loaded.model_config), hardware, placement, steps)
+    training, held_out = table.split()
+    prior = Constants(**PRIORS) if hardware.is_gpu else Constants(**CPU_PRIORS)
+    free = [name for name in CPU_PRIORS if name != "launch_s"]
+    free += ["host_s", "launch_s"] if hardware.is_gpu else []
+    fitted = fit_to_steps([training], prior, free)
+    provenance = {
+        "source": f"{len(steps)} steps of the real engine, {model}, {dtype_name(loaded)}",
+        "machine": platform.processor() or platform.machine(),
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "fitted": free,
+        "decided_by_data": list(fitted.decided),
+        "date": today(),
+        "held_out_error": error_report([held_out], fitted.constants),
+        "pure_roofline_error": error_report([held_out], ROOFLINE),
+    }
+    return Profile(hardware, fitted.constants, provenance)
+
+
+def run_design(engine: Engine, design: Sequence[Round], num_mixed: int) -> list[TimedStep]:
+    """Run the rounds, then mixed traffic. The first round runs twice: once to warm up."""
+    warm_up, steps = design[0], []
+    drive(engine, [(0, warm_up)] * 2)
+    for one in design:
+        steps += drive(engine, [(0, replace(one, requests=1))] * one.requests)
+    rng = random.Random(0)
+    traffic = [
+        (3 * i, Round(1, rng.randint(8, 300 if num_mixed > 10 else 40), rng.randint(4, 48 if num_mixed > 10 else 6)))
+        for i in range(num_mixed)
+    ]
+    return steps + drive(engine, traffic)
+
+
+def drive(engine: Engine, traffic: Iterable[tuple[int, Round]]) -> list[TimedStep]:
+    """Send requests at certain steps, run until all is done, and return the steps.
+
+    Args:
+        traffic: (steps to wait from the start, what to send), ascending.
+    """
+    upcoming = list(traffic)
+    prompts: dict[str, int] = {}
+    records: list[StepRecord] = []
+    rng = random.Random(len(upcoming))
+    num_steps = 0
+    while upcoming or engine.has_unfinished:
+        while upcoming and (upcoming[0][0] <= num_steps or not engine.has_unfinished):
+            _, one = upcoming.pop(0)
+            prompt = [rng.randrange(engine.vocab_size) for _ in range(one.prompt_tokens)]
+            params = SamplingParams(temperature=0, max_tokens=one.output_tokens, ignore_eos=True)
+            prompts[engine.add_request(prompt, params, stream=False)] = one.prompt_tokens
+        before = engine.steps[-1].step_id if engine.steps else -1
+        engine.step()
+        num_steps += 1
+        records += [record for record in list(engine.steps)[-2:] if record.step_id > before]
+    return timed_steps(records, prompts)
+
+
+def timed_steps(records: Iterable[StepRecord], prompt_tokens: dict[str, int]) -> list[TimedStep]:
+    """The work in recorded steps, and how long each took.
+
+    A record says how many tokens each request computed. What it had in its cache before is the sum of that
+    over the earlier steps, since nothing is shared, preempted or thrown away here.
+
+    Args:
+        prompt_tokens: by request id.
+    """
+    cached: dict[str, int] = {}
+    steps = []
+    for record in records:
+        work = StepWork(0, 0, len(record.shares), 0, 0, 0)
+        for share in record.shares:
+            start, new = cached.get(share.request_id, 0), share.num_tokens
+            cached[share.request_id] = start + new
+            work.tokens += new
+            work.logits += start + new >= prompt_tokens[share.request_id]
+            work.context += start + new
+            work.pairs += new * start + new * (new + 1) // 2
+        work.prefills = int(work.tokens > work.requests)
+        steps.append(TimedStep(work, record.end - record.start))
+    return steps
+
+
+def describe_hardware(device: torch.device, quick: bool) -> Hardware:
+    """This machine's peaks: from the catalogue for a GPU that is in it, else measured."""
+    if device.type == "cuda":
+        try:
+            return replace(find_hardware(torch.cuda.get_device_name(device)), name=THIS_MACHINE)
+        except UnknownHardwareError:
+            pass
+    size = 256 if quick else 1536
+    flops = {
+        "float32": measure_flops(size, torch.float32, device),
+        "bfloat16": measure_flops(size, torch.float32 if device.type == "cpu" else torch.bfloat16, device),
+    }
+    if device.type == "cuda":
+        memory, bandwidth = torch.cuda.get_device_properties(device).total_memory, measure_device_bandwidth(device)
+    else:
+        import psutil
+
+        memory = psutil.virtual_memory().total
+        bandwidth = measure_bandwidth(*((10_000_000, 2) if quick else (500_000_000, 5))).read
+    return Hardware(
+        name=THIS_MACHINE, flops=flops, bandwidth=bandwidth, memory=memory, link=HOST_LINK, host_link=HOST_LINK,
+        is_gpu=device.type == "cuda", price_per_hour=None, price_source="",
+        source=f"measured on {today()}: a matrix product of {size} rows, and reading a large buffer",
+    )  # fmt: skip
+
+
+def measure_flops(size: int, dtype: torch.dtype, device: torch.device, repeats: int = 5) -> float:
+    """FLOP/s of one square matrix product, the best of a few. On a CPU 16-bit weights are computed in float32."""
+    a = torch.ones(size, size, dtype=dtype, device=device)
+    return 2 * size**3 / best_seconds(lambda: a @ a, device, repeats)
+
+
+def measure_device_bandwidth(device: torch.device) -> float:
+    """Bytes per second of a copy within the device's memory, read and written."""
+    source = torch.ones(250_000_000, dtype=torch.float32, device=device)
+    target = torch.empty_like(source)
+    return 2 * source.nbytes / best_seconds(lambda: target.copy_(source), device, 5)
+
+
+def best_seconds(work: Any, device: torch.device, repeats: int) -> float:
+    """The best, because anything else that runs can only slow it down. One more run before, to warm up."""
+    seconds = []
+    for _ in range(repeats + 1):
+        start = time.perf_counter()
+        work()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        seconds.append(time.perf_counter() - start)
+    return min(seconds[1:])
+
+
+def dtype_name(model: LoadedModel) -> str:
+    """`bfloat16`, as `Placement` calls it."""
+    return str(model.dtype).removeprefix("torch.")

@@ -1,0 +1,132 @@
+"""What a model costs, against torch's own counters on the real decoder."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from minillm.config import EngineConfig
+from minillm.engine import Engine
+from minillm.errors import DoesNotFitError, PricingError, UnknownModelError
+from minillm.models.checkpoints import SHAPES, load_config
+from minillm.models.config import ModelConfig
+from minillm.models.decoder import Decoder
+from minillm.models.loader import load_model
+from minillm.request import SamplingParams
+from minillm.simulate.costs import ModelCost, Placement, find_model, kv_blocks_that_fit
+from minillm.simulate.hardware import find_hardware
+from minillm.simulate.roofline import work_of
+
+META = torch.device("meta")
+
+
+@pytest.mark.parametrize("shape", sorted(SHAPES))
+def test_parameters_are_those_of_the_real_decoder(shape: str) -> None:
+    config = ModelConfig.from_hf(load_config(SHAPES[shape]))
+    decoder = Decoder(config, torch.bfloat16, META)
+    cost = ModelCost.of(config)
+    stored = sum(parameter.numel() for parameter in decoder.parameters())
+    assert cost.stored_params == stored
+    placement = Placement(weight_dtype="bfloat16")
+    assert placement.weight_bytes(cost) == sum(p.numel() * p.element_size() for p in decoder.parameters())
+    is_tied = decoder.lm_head.weight is decoder.embed_tokens
+    assert cost.read_params == stored - (0 if is_tied else decoder.embed_tokens.numel())
+
+
+def test_biases_and_head_norms_are_counted(tiny_llama_path: Path) -> None:
+    hf = load_config(tiny_llama_path)
+    for architecture, extra in (("Qwen2ForCausalLM", {}), ("Qwen3ForCausalLM", {"attention_bias": True}),
+                                ("LlamaForCausalLM", {"attention_bias": True, "mlp_bias": True})):  # fmt: skip
+        config = ModelConfig.from_hf({**hf, "architectures": [architecture], **extra})
+        stored = sum(parameter.numel() for parameter in Decoder(config, torch.float32, META).parameters())
+        assert ModelCost.of(config).stored_params == stored
+
+
+def test_published_sizes() -> None:
+    billions = {"llama-3.1-8b": 8.03, "llama-3-70b": 70.6, "llama-2-70b": 69.0, "llama-2-13b": 13.0, "qwen3-32b": 32.8}
+    for shape, billion in billions.items():
+        assert find_model(shape).stored_params == pytest.approx(billion * 1e9, rel=0.005)
+
+
+def test_flops_are_those_that_torch_counts(tiny_llama_path: Path) -> None:
+    """Every step of a real engine: matrix products by formula and by torch.utils.flop_counter, exactly.
+
+    The eager backend scores all pairs of a chunk and its context, masked or not, so its attention is 4 n (c + n)
+    per head and size; the causal pairs that a step needs are checked against that.
+    """
+    config = EngineConfig(
+        model=str(tiny_llama_path), dtype="float32", device="cpu", attention_backend="eager", num_kv_blocks=64,
+        block_size=16, max_num_batched_tokens=48, max_num_seqs=8, enable_prefix_caching=False,
+    )  # fmt: skip
+    model = load_model(config)
+    engine = Engine(config, model)
+    cost = ModelCost.of(model.model_config)
+    seen = []
+    launch = engine.runner.launch
+
+    def counted(batch):
+        counter = FlopCounterMode(display=False)
+        with counter:
+            step = launch(batch)
+            output = step.wait()
+        seen.append((batch.requests, counter.get_total_flops()))
+
+        class Done:
+            def wait(self):
+                return output
+
+        return Done()
+
+    engine.runner.launch = counted
+    for length in (5, 60, 33):
+        engine.add_request(list(range(1, length + 1)), SamplingParams(temperature=0, max_tokens=6, ignore_eos=True))
+    while engine.has_unfinished:
+        engine.step()
+    assert len(seen) > 6
+    for requests, flops in seen:
+        work = work_of(requests)
+        products = 2 * cost.layer_params * work.tokens + 2 * cost.head_params * work.logits
+        scored = sum(request.num_tokens * request.end for request in requests)
+        attention = 4 * cost.layers * cost.query_size * scored
+        assert flops == products + attention
+        assert scored / 2 < work.pairs <= scored
+
+
+def test_kv_bytes_by_sharing_of_heads() -> None:
+    placement = Placement()
+    assert find_model("llama-3-70b").kv_bytes_per_token("bfloat16") == 327_680
+    mha = find_model("llama-3-70b", kv_heads=64)
+    mqa = find_model("llama-3-70b", kv_heads=1)
+    assert placement.kv_bytes_per_token(mha) == 8 * 327_680
+    assert placement.kv_bytes_per_token(mqa) == 327_680 / 8
+    # One KV head cannot be cut in four: each accelerator keeps it whole.
+    assert Placement(tp=4).kv_bytes_per_token(mqa) == placement.kv_bytes_per_token(mqa)
+    assert Placement(tp=4).kv_bytes_per_token(mha) == placement.kv_bytes_per_token(mha) / 4
+    assert Placement(kv_dtype="fp8").kv_bytes_per_token(mha) == placement.kv_bytes_per_token(mha) / 2
+
+
+def test_names_are_forgiving_and_errors_say_what_to_do() -> None:
+    assert find_model("meta-llama/Llama-3.1-8B") == find_model("llama-3.1-8b")
+    with pytest.raises(UnknownModelError, match="llama-3-70b"):
+        find_model("lama")
+    with pytest.raises(PricingError, match="divide the 64"):
+        find_model("llama-3-70b", kv_heads=7)
+    with pytest.raises(PricingError, match="at least 1"):
+        Placement(tp=0)
+    with pytest.raises(PricingError, match="bfloat16"):
+        Placement(weight_dtype="int3")
+
+
+def test_what_fits_the_memory() -> None:
+    model, h100 = find_model("llama-3-70b"), find_hardware("h100-sxm")
+    with pytest.raises(DoesNotFitError, match="at least 2 accelerators"):
+        kv_blocks_that_fit(model, h100, Placement(), 16)
+    blocks = kv_blocks_that_fit(model, h100, Placement(4), 16)
+    used = Placement(4).weight_bytes(model) / 4 + blocks * 16 * Placement(4).kv_bytes_per_token(model)
+    assert 0.85 * h100.memory < used <= 0.9 * h100.memory
+    assert kv_blocks_that_fit(model, replace(h100, memory=2 * h100.memory), Placement(4), 16) > 2 * blocks
+    # Published: vLLM 0.19 found 2588 blocks for this model on this GPU.
+    found = kv_blocks_that_fit(find_model("llama-3.1-8b"), find_hardware("rtx-4090"), Placement(), 16)
+    assert found == pytest.approx(2588, rel=0.1)

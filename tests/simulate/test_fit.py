@@ -1,0 +1,132 @@
+"""Fits find the constants that made the data, and leave alone what the data do not show."""
+
+import csv
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+from simulate.made_logs import made_requests, write_served_log
+
+from minillm.errors import PricingError, RecordingError
+from minillm.simulate.calibrate import calibrate_from_requests
+from minillm.simulate.costs import Placement, find_model
+from minillm.simulate.deployment import Deployment
+from minillm.simulate.fit_requests import LINK_CONSTANTS
+from minillm.simulate.fit_steps import StepTable, TimedStep, error_report, fit_to_steps, read_step_table
+from minillm.simulate.hardware import find_hardware
+from minillm.simulate.profile import PRIORS, Profile, typical_profile
+from minillm.simulate.roofline import ROOFLINE, Constants, StepTimeModel, StepWork
+
+A100 = find_hardware("a100-80gb")
+PRIOR = Constants(**PRIORS)
+TRUTH = PRIOR.replace(mfu=0.52, bandwidth=0.74, kv_bandwidth=0.5, step_s=2.5e-3, request_s=6e-5)
+
+
+def made_steps(constants: Constants, tp: int, num: int, noise: float) -> StepTable:
+    rng = random.Random(tp)
+    model, placement = find_model("llama-3.1-8b"), Placement(tp)
+    price = StepTimeModel(model, A100, placement, constants).price
+    steps = []
+    for _ in range(num):
+        batch, context = rng.randint(1, 64), rng.randint(100, 4000)
+        chunk = rng.choice([0, 0, rng.randint(64, 4096)])
+        pairs = batch * context + chunk * (chunk + 1) / 2
+        work = StepWork(batch + chunk, batch, batch, pairs, batch * context + chunk, int(chunk > 0))
+        steps.append(TimedStep(work, price(work).total * rng.lognormvariate(0, noise)))
+    return StepTable(model, A100, placement, steps)
+
+
+def test_constants_come_back_from_noisy_steps() -> None:
+    table = made_steps(TRUTH, 1, 400, noise=0.03)
+    training, held_out = table.split()
+    free = ("mfu", "bandwidth", "kv_bandwidth", "step_s", "request_s", "link")
+    fitted = fit_to_steps([training], PRIOR, free)
+    for name in ("mfu", "bandwidth"):
+        assert getattr(fitted.constants, name) == pytest.approx(getattr(TRUTH, name), rel=0.08)
+    assert error_report([held_out], fitted.constants)["median_percent"] < 4
+    assert error_report([held_out], ROOFLINE)["median_percent"] > 20
+    assert "mfu" in fitted.decided and "link" not in fitted.decided
+    assert fitted.constants.link == pytest.approx(PRIOR.link, rel=1e-3), "one accelerator says nothing about links"
+
+
+def test_the_split_is_always_the_same_and_leaves_nothing_out() -> None:
+    table = made_steps(TRUTH, 1, 200, noise=0.0)
+    training, held_out = table.split()
+    assert table.split()[1].steps == held_out.steps
+    assert len(training.steps) + len(held_out.steps) == 200
+    assert 40 < len(held_out.steps) < 80
+
+
+def test_an_eager_stack_is_found_though_graphs_are_where_the_fit_begins() -> None:
+    eager = PRIOR.replace(launch_s=4e-4)
+    tables = [made_steps(eager, tp, 150, noise=0.02) for tp in (2, 8)]
+    fitted = fit_to_steps(tables, PRIOR, ("mfu", "bandwidth", "launch_s"))
+    assert fitted.constants.launch_s == pytest.approx(4e-4, rel=0.1)
+
+
+@pytest.mark.parametrize("rate", [1.0, 6.0], ids=["light", "heavy"])
+def test_constants_come_back_from_a_log(tmp_path: Path, rate: float) -> None:
+    """From stamps of requests alone; then the same constants serve another model."""
+    true_profile = Profile(A100, TRUTH, {})
+    log = tmp_path / "log.jsonl"
+    fields = {"num_kv_blocks": 2500, "max_num_seqs": 64}
+    write_served_log(log, Deployment.of("llama-3.1-8b", true_profile, **fields), made_requests(90, rate))
+
+    start = Deployment.of("llama-3.1-8b", typical_profile(A100), **fields)
+    found = calibrate_from_requests(log, start, "llama-3.1-8b")
+    for metric in ("ttft_s", "tpot_s", "e2e_s"):
+        for part, error in found.error_percent[metric].items():
+            assert abs(error) < 4, (metric, part)
+    assert found.profile.provenance["source"] == "90 requests of log.jsonl"
+
+    other = tmp_path / "other.jsonl"
+    write_served_log(other, Deployment.of("qwen3-14b", true_profile, **fields), made_requests(60, rate / 2, seed=1))
+    carried = Deployment.of("qwen3-14b", found.profile, **fields)
+    from minillm.simulate.log_report import simulate_log
+
+    errors = simulate_log(carried, other)["error_percent"]
+    assert max(abs(error) for metric in ("tpot_s", "e2e_s") for error in errors[metric].values()) < 6
+
+
+def test_only_the_link_is_fitted_from_a_second_log(tmp_path: Path) -> None:
+    truth = TRUTH.replace(link=0.2, link_latency_s=4e-5)
+    fields = {"num_kv_blocks": 4000, "max_num_seqs": 64}
+    log = tmp_path / "tp2.jsonl"
+    write_served_log(log, Deployment.of("llama-3.1-8b", Profile(A100, truth, {}), tp=2, **fields), made_requests(60, 4))
+    start = Deployment.of("llama-3.1-8b", Profile(A100, TRUTH, {"source": "first"}), tp=2, **fields)
+    found = calibrate_from_requests(log, start, "llama-3.1-8b", LINK_CONSTANTS)
+    fitted = found.profile.constants
+    assert fitted.replace(link=TRUTH.link, link_latency_s=TRUTH.link_latency_s) == TRUTH
+    assert fitted.link == pytest.approx(0.2, rel=0.25)
+    assert abs(found.error_percent["e2e_s"]["mean"]) < 3
+    assert found.profile.provenance["source"] == "first" and found.profile.provenance["link"]["tp"] == 2
+    with pytest.raises(PricingError, match="--tp 2"):
+        single = Deployment.of("llama-3.1-8b", Profile(A100, TRUTH, {}), **fields)
+        calibrate_from_requests(log, single, "llama-3.1-8b", LINK_CONSTANTS)
+
+
+def test_steps_that_cannot_be_right_are_left_out(tmp_path: Path) -> None:
+    rows = [{"prompt_size": 512, "batch_size": batch, "token_size": 128, "prompt_time": time, "token_time": 30,
+             "tensor_parallel": 2} for batch, time in ((1, 80), (2, 150), (4, 300), (8, 90), (8, 95))]  # fmt: skip
+    path = tmp_path / "table.csv"
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
+    [table], notes = read_step_table(path, find_model("llama-2-70b"), A100)
+    assert len(table.steps) == 6 and {step.work.requests for step in table.steps} == {1, 2, 4}
+    assert notes == ["tp 2, 8 prompts of 512: left out, since they took less time than fewer prompts do"]
+    prefill, decode = table.steps[2:4]
+    assert (prefill.work.tokens, prefill.seconds, decode.work.tokens, decode.seconds) == (1024, 0.15, 2, 0.03)
+    assert decode.work.context == 2 * (512 + 64)
+    path.write_text("a,b\n1,2\n")
+    with pytest.raises(RecordingError, match="prompt_size"):
+        read_step_table(path, find_model("llama-2-70b"), A100)
+
+
+def test_no_finite_time_is_no_data() -> None:
+    bad = made_steps(TRUTH, 1, 3, noise=0.0)
+    bad.steps[0] = TimedStep(bad.steps[0].work, 0.0)
+    with pytest.raises(PricingError, match="finite"), np.errstate(divide="ignore"):
+        fit_to_steps([bad], PRIOR, ("mfu",))

@@ -1,0 +1,121 @@
+"""Leaping changes nothing: every stamp of every request is the plain engine's, to the last bit."""
+
+import random
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from minillm.clock import VirtualClock
+from minillm.engine import Engine
+from minillm.request import RequestOutput, SamplingParams
+from minillm.simulate.deployment import Deployment
+from minillm.simulate.hardware import find_hardware
+from minillm.simulate.profile import typical_profile
+from minillm.simulate.replay import Arrival, run
+
+GPU = typical_profile(find_hardware("l4"))
+
+
+def traffic(seed: int, num: int, gap: float, shared: int) -> Iterator[Arrival]:
+    rng, moment = random.Random(seed), 0.0
+    prefix = [rng.randrange(32000) for _ in range(shared)]
+    for i in range(num):
+        prompt = prefix + [rng.randrange(32000) for _ in range(rng.choice([3, 40, 200, 700]))]
+        yield Arrival(f"r{i}", moment, prompt, rng.choice([1, 2, 7, 50, 150]))
+        moment += rng.expovariate(1 / gap)
+
+
+def facts(output: RequestOutput) -> tuple:
+    timeline = output.timeline
+    stamps = (timeline.arrival, timeline.scheduled, timeline.prefill_end, timeline.first_token, timeline.last_token)
+    return (output.token_ids, stamps, timeline.finished, timeline.deliveries, timeline.num_tokens,
+            output.num_cached_tokens, output.finish_reason)  # fmt: skip
+
+
+def both(arrivals: list[Arrival], beside: bool = True, **fields) -> tuple[Engine, Engine]:
+    deployment = Deployment.of("qwen3-1.7b", GPU, **fields)
+    results = []
+    for make in (deployment.engine, deployment.fast_engine):
+        clock = VirtualClock()
+        engine = make(clock)
+        if not beside:
+            engine._lookahead = 0
+            if make == deployment.fast_engine:
+                engine._margin = int(engine.config.enable_prefix_caching)
+        outputs = run(engine, clock, arrivals)
+        engine.check_integrity()
+        results.append((engine, clock.now(), {output.request_id: output for output in outputs}))
+    (plain, end, outputs), (leaping, leap_end, leap_outputs) = results
+    assert leap_end == end
+    assert list(outputs) == list(leap_outputs), "they end in the same order"
+    for request_id, output in outputs.items():
+        assert facts(leap_outputs[request_id]) == facts(output)
+        assert leap_outputs[request_id].timeline.lost == pytest.approx(output.timeline.lost)
+    assert leaping.scheduler.num_steps == plain.scheduler.num_steps
+    assert leaping.num_preemptions == plain.num_preemptions
+    assert leaping.num_recomputed_tokens == plain.num_recomputed_tokens
+    assert leaping.scheduler.prefix_hits == plain.scheduler.prefix_hits
+    return plain, leaping
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    gap=st.sampled_from([0.0001, 0.02, 0.3]),
+    blocks=st.sampled_from([70, 150, 3000]),
+    seats=st.sampled_from([3, 12, 256]),
+    budget=st.sampled_from([256, 2048]),
+    caching=st.booleans(),
+    preemption=st.sampled_from(["recompute", "swap"]),
+    order=st.sampled_from(["fcfs", "shortest_prompt", "two_lane"]),
+    shared=st.sampled_from([0, 100]),
+    beside=st.booleans(),
+)
+def test_leaping_changes_nothing(
+    seed: int, gap: float, blocks: int, seats: int, budget: int, caching: bool, preemption: str, order: str,
+    shared: int, beside: bool,
+) -> None:  # fmt: skip
+    both(
+        list(traffic(seed, 25, gap, shared)), beside, num_kv_blocks=blocks, max_num_seqs=seats,
+        max_num_batched_tokens=budget, enable_prefix_caching=caching, preemption=preemption, scheduling_order=order,
+    )  # fmt: skip
+
+
+def test_it_sees_preemptions_prefix_hits_and_leaps() -> None:
+    plain, _ = both(list(traffic(1, 60, 0.001, 64)), num_kv_blocks=120)
+    assert plain.num_preemptions > 5 and plain.scheduler.prefix_hits > 100
+    roomy, _ = both(list(traffic(1, 60, 0.05, 0)), num_kv_blocks=3000)
+    assert roomy.num_preemptions == 0
+
+
+def test_most_steps_of_a_decode_are_never_visited() -> None:
+    deployment = Deployment.of("qwen3-1.7b", GPU)
+    clock = VirtualClock()
+    engine = deployment.fast_engine(clock)
+    visited = []
+    schedule = engine.scheduler.schedule
+    engine.scheduler.schedule = lambda now: visited.append(schedule(now)) or visited[-1]
+    run(engine, clock, [Arrival("a", 0.0, [1] * 16, 800)])
+    assert sum(len(batch.requests) for batch in visited) < 800 / 5
+
+
+def test_an_abort_finds_everything_up_to_date() -> None:
+    outputs = []
+    deployment = Deployment.of("qwen3-1.7b", GPU)
+    for make in (deployment.engine, deployment.fast_engine):
+        clock = VirtualClock()
+        engine = make(clock)
+        for i in range(3):
+            engine.add_request(
+                [i] * 20, SamplingParams(max_tokens=100, ignore_eos=True), request_id=f"{i}", stream=False
+            )
+        for _ in range(30):
+            engine.step()
+        outputs.append(facts(engine.abort("1")))
+        while engine.has_unfinished:
+            engine.step()
+        engine.check_integrity()
+        outputs[-1] += (clock.now(),)
+    assert outputs[0] == outputs[1]

@@ -1,0 +1,50 @@
+"""Measuring this machine: the design runs on the real engine, and its records say what was in each step."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from minillm import cli
+from minillm.config import EngineConfig
+from minillm.engine import Engine
+from minillm.simulate.deployment import Deployment
+from minillm.simulate.hardware import THIS_MACHINE
+from minillm.simulate.measure import QUICK_DESIGN, drive, run_design
+from minillm.simulate.profile import find_profile
+from minillm.simulate.roofline import work_of
+
+
+def tiny_engine(path: Path) -> Engine:
+    return Engine(EngineConfig(model=str(path), device="cpu", num_kv_blocks=64, enable_prefix_caching=False))
+
+
+def test_the_work_in_records_is_the_work_in_batches(tiny_llama_path: Path) -> None:
+    engine = tiny_engine(tiny_llama_path)
+    batches = []
+    launch = engine.runner.launch
+    engine.runner.launch = lambda batch: batches.append(work_of(batch.requests)) or launch(batch)
+    steps = drive(engine, [(0, QUICK_DESIGN[1]), (2, QUICK_DESIGN[0]), (3, QUICK_DESIGN[1])])
+    assert [step.work for step in steps] == batches and len(steps) >= 5
+    assert all(step.seconds > 0 for step in steps)
+
+
+def test_the_whole_design_is_run(tiny_llama_path: Path) -> None:
+    steps = run_design(tiny_engine(tiny_llama_path), QUICK_DESIGN, num_mixed=3)
+    assert {1, 4, 8} <= {step.work.requests for step in steps}
+    assert any(step.work.prefills for step in steps) and not all(step.work.prefills for step in steps)
+
+
+def test_a_profile_of_this_machine(tiny_llama_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MINILLM_HOME", str(tmp_path))
+    arguments = ["calibrate", "--model", str(tiny_llama_path), "--quick", "--json"]
+    result = CliRunner().invoke(cli.app, arguments, catch_exceptions=False)
+    report = json.loads(result.stdout)
+    assert report["hardware"] == THIS_MACHINE
+    assert report["provenance"]["held_out_error"]["steps"] >= 3
+    assert "torch" in report["provenance"] and "source" in report["provenance"]
+    profile = find_profile(THIS_MACHINE)
+    assert profile.constants.mfu == report["constants"]["mfu"]
+    assert profile.hardware.bandwidth > 1e8 and profile.hardware.flops["bfloat16"] > 1e8
+    assert Deployment.of("smollm2-135m", THIS_MACHINE).num_kv_blocks > 0

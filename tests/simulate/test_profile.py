@@ -1,0 +1,84 @@
+"""Hardware and profiles by name, and what is refused."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from minillm.errors import PricingError, UnknownHardwareError
+from minillm.simulate.hardware import CATALOGUE, Hardware, find_hardware
+from minillm.simulate.profile import PACKAGED, PRIORS, Profile, find_profile, roofline_profile, typical_profile
+from minillm.simulate.roofline import ROOFLINE, Constants
+
+
+@pytest.mark.parametrize(
+    ("spelt", "name"),
+    [("H100", "h100-sxm"), ("NVIDIA H100 80GB HBM3", "h100-sxm"), ("RTX4090", "rtx-4090"), ("l4", "l4"),
+     ("NVIDIA GeForce RTX 4090", "rtx-4090"), ("A100", "a100-80gb"), ("b200", "b200"), ("H200", "h200")],
+)  # fmt: skip
+def test_names_however_they_are_spelt(spelt: str, name: str) -> None:
+    assert find_hardware(spelt) is CATALOGUE[name]
+
+
+def test_unknown_hardware_names_what_is_close() -> None:
+    with pytest.raises(UnknownHardwareError, match="did you mean 'rtx-4090'"):
+        find_hardware("rtx-4091")
+    with pytest.raises(UnknownHardwareError, match="h100-sxm"):
+        find_profile("abacus")
+
+
+def test_this_machine_wants_to_be_measured_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("MINILLM_HOME", str(tmp_path))
+    with pytest.raises(UnknownHardwareError, match="minillm calibrate"):
+        find_profile("this-machine")
+    mine = Profile(replace(CATALOGUE["l4"], name="this-machine"), Constants(**PRIORS), {"source": "a test"})
+    mine.write(tmp_path / "profiles" / "this-machine.json")
+    assert find_profile("this-machine") == mine
+
+
+def test_a_hardware_file(tmp_path: Path) -> None:
+    file = tmp_path / "mine.json"
+    file.write_text(json.dumps({**CATALOGUE["l4"].to_dict(), "name": "mine"}))
+    assert find_hardware(str(file)).name == "mine"
+    file.write_text(json.dumps({"name": "mine"}))
+    with pytest.raises(PricingError, match="missing"):
+        find_hardware(str(file))
+
+
+@pytest.mark.parametrize("change", [{"bandwidth": 0}, {"memory": -1}, {"flops": {"bfloat16": float("nan")}},
+                                    {"price_per_hour": -1.0}, {"flops": {"float32": 1e12}}])  # fmt: skip
+def test_hardware_that_cannot_be(change: dict) -> None:
+    with pytest.raises(PricingError):
+        Hardware.from_dict({**CATALOGUE["l4"].to_dict(), **change})
+
+
+def test_packaged_profiles_state_source_and_error() -> None:
+    assert set(PACKAGED) == {"h100-sxm", "rtx-4090"}
+    for name in PACKAGED:
+        profile = find_profile(name)
+        assert profile.hardware == CATALOGUE[name], "its peaks are those of the catalogue"
+        assert "github.com" in profile.provenance["source"] and profile.provenance["date"]
+        assert any("error" in key for key in profile.provenance)
+    assert find_profile("b200").provenance["source"].startswith("typical constants, not fitted")
+
+
+def test_a_profile_survives_its_file(tmp_path: Path) -> None:
+    profile = typical_profile(find_hardware("l4"))
+    profile.write(tmp_path / "deep" / "profile.json")
+    assert Profile.read(tmp_path / "deep" / "profile.json") == profile
+    assert roofline_profile(profile.hardware).constants == ROOFLINE
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [("nonsense", "cannot read"), ("[]", "no JSON object"), ('{"version": 7}', "version"),
+     ('{"version": 1}', "lacks"), ('{"version": 1, "hardware": {}, "constants": {"magic": 1}}', "magic")],
+)  # fmt: skip
+def test_files_that_are_no_profile(tmp_path: Path, content: str, said: str) -> None:
+    file = tmp_path / "profile.json"
+    file.write_text(content)
+    with pytest.raises(PricingError, match=said):
+        find_profile(str(file))
+    with pytest.raises(PricingError, match="cannot read"):
+        find_profile(str(tmp_path / "absent.json"))

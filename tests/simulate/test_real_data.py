@@ -1,0 +1,74 @@
+"""Against public recordings of real GPUs, where they lie beside the checkout."""
+
+from pathlib import Path
+
+import pytest
+
+from minillm.simulate.calibrate import calibrate_from_requests, calibrate_from_steps
+from minillm.simulate.costs import find_model
+from minillm.simulate.deployment import Deployment
+from minillm.simulate.fit_steps import EAGER_CONSTANTS, StepTable, error_report, fit_to_steps, read_step_table
+from minillm.simulate.hardware import find_hardware
+from minillm.simulate.log_report import simulate_log
+from minillm.simulate.profile import PRIORS, find_profile, roofline_profile, typical_profile
+from minillm.simulate.roofline import Constants
+
+pytestmark = pytest.mark.slow
+SERVER = {"num_kv_blocks": 2588, "max_model_len": 32768, "max_num_seqs": 256, "max_num_batched_tokens": 2048}
+CLOSE = 4.0
+"""Percent, on every mean, p50, p90 and p99 of TTFT, TPOT and E2E."""
+
+
+def worst(errors: dict) -> float:
+    return max(abs(error) for metric in ("ttft_s", "tpot_s", "e2e_s") for error in errors[metric].values())
+
+
+def test_the_packaged_profile_of_the_rtx_4090(rtx_4090_log: Path) -> None:
+    report = simulate_log(Deployment.of("llama-3.1-8b", "rtx-4090", **SERVER), rtx_4090_log)
+    assert worst(report["error_percent"]) < CLOSE
+
+
+def test_a_pure_roofline_is_badly_wrong(rtx_4090_log: Path) -> None:
+    paper = roofline_profile(find_hardware("rtx-4090"))
+    errors = simulate_log(Deployment.of("llama-3.1-8b", paper, **SERVER), rtx_4090_log)["error_percent"]
+    assert errors["e2e_s"]["mean"] < -15
+
+
+def test_fitting_the_rtx_4090_anew(rtx_4090_log: Path) -> None:
+    start = Deployment.of("llama-3.1-8b", typical_profile(find_hardware("rtx-4090")), **SERVER)
+    found = calibrate_from_requests(rtx_4090_log, start, "llama-3.1-8b")
+    assert worst(found.error_percent) < CLOSE
+    assert found.profile.constants.mfu < 1.1 and found.profile.constants.bandwidth < 1.0
+
+
+def test_70b_steps_on_h100(h100_steps: Path) -> None:
+    profile = calibrate_from_steps(h100_steps, "llama-2-70b", find_hardware("h100"))
+    error = profile.provenance["held_out_error"]
+    assert profile.provenance["left_out"] == [
+        "tp 2, 64 prompts of 512: left out, since they took less time than fewer prompts do"
+    ]
+    for kind in ("all", "prompt", "token"):
+        assert error[kind]["median_percent"] < 7
+    assert error["pure_roofline"]["median_percent"] > 50
+    floor = 80 * profile.constants.launch_s
+    assert 0.024 < floor < 0.030, "what decoding at tp 4 and 8 stands on"
+    packaged = find_profile("h100-sxm").constants
+    assert packaged.mfu == pytest.approx(profile.constants.mfu, rel=0.02)
+
+
+def test_70b_configurations_that_the_fit_never_saw(h100_steps: Path) -> None:
+    """Harder than held-out rows: all repetitions of every third configuration are held out."""
+    tables, _ = read_step_table(h100_steps, find_model("llama-2-70b"), find_hardware("h100"))
+    seen, unseen = [], []
+    for table in tables:
+        works = sorted({(s.work.prefills, s.work.requests, s.work.context) for s in table.steps})
+        held = set(works[::3])
+        for chosen, is_held in ((seen, False), (unseen, True)):
+            steps = [
+                step
+                for step in table.steps
+                if ((step.work.prefills, step.work.requests, step.work.context) in held) is is_held
+            ]
+            chosen.append(StepTable(table.model, table.hardware, table.placement, steps))
+    fitted = fit_to_steps(seen, Constants(**PRIORS), EAGER_CONSTANTS)
+    assert error_report(unseen, fitted.constants)["median_percent"] < 7

@@ -1,0 +1,133 @@
+"""The price of a step: known figures, limits, and that better hardware is never slower."""
+
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from minillm.errors import PricingError
+from minillm.simulate.costs import Placement, find_model
+from minillm.simulate.fit import stack, step_seconds
+from minillm.simulate.hardware import CATALOGUE, find_hardware
+from minillm.simulate.profile import PRIORS
+from minillm.simulate.roofline import ROOFLINE, SHARES, Constants, StepTimeModel, StepWork
+
+H100 = find_hardware("h100-sxm")
+LLAMA_70B = find_model("llama-3-70b")
+TYPICAL = Constants(**PRIORS)
+
+
+def prompt(tokens: int) -> StepWork:
+    return StepWork(tokens, 1, 1, tokens * (tokens + 1) / 2, tokens, 1)
+
+
+def decode(batch: int, context: int) -> StepWork:
+    return StepWork(batch, batch, batch, batch * context, batch * context, 0)
+
+
+works = st.builds(
+    lambda batch, context, chunk: StepWork(
+        batch + chunk, batch + 1, batch + 1, batch * context + chunk * (chunk + 1) / 2, batch * context + chunk,
+        int(chunk > 1),
+    ),
+    st.integers(1, 300), st.integers(1, 8000), st.integers(1, 8192),
+)  # fmt: skip
+
+
+def test_a_decode_step_reads_every_weight_once() -> None:
+    """FACTS: Llama-2-70B at batch 1 on 4 H100: 10.3 ms, on 8: 5.1 ms, by the pure roofline."""
+    model = find_model("llama-2-70b")
+    for tp, milliseconds in ((4, 10.3), (8, 5.1)):
+        time = StepTimeModel(model, H100, Placement(tp), ROOFLINE).price(decode(1, 512))
+        assert 1e3 * time.linear == pytest.approx(milliseconds, rel=0.02)
+
+
+def test_prompts_cost_more_than_their_length() -> None:
+    """4k tokens cost 4.12 times as much as 1k on 70B; attention is 3.8% of the work at 4k and 24% at 32k."""
+    model = StepTimeModel(LLAMA_70B, H100, Placement(4), ROOFLINE)
+    short, long, longest = (model.price(prompt(tokens)) for tokens in (1024, 4096, 32768))
+    assert long.total / short.total == pytest.approx(4.12, rel=0.01)
+    assert long.attention / (long.linear + long.attention) == pytest.approx(0.038, abs=0.002)
+    assert longest.attention / (longest.linear + longest.attention) == pytest.approx(0.24, abs=0.01)
+
+
+def test_the_ridge_is_where_it_should_be() -> None:
+    """bf16 linear layers turn compute-bound near F bytes / (2 BW): about 295 tokens on an H100."""
+    model = StepTimeModel(LLAMA_70B, H100, Placement(), ROOFLINE)
+    below, above = (model.price(StepWork(t, t, t, t, t, 0)).linear for t in (285, 305))
+    assert below == pytest.approx(model.weights_s)
+    assert above > model.weights_s
+
+
+def test_floats_and_arrays_agree() -> None:
+    model = StepTimeModel(LLAMA_70B, H100, Placement(4), TYPICAL)
+    steps = [prompt(100), decode(30, 900), prompt(5000)]
+    assert step_seconds(model, stack(steps)) == pytest.approx([model.price(step).total for step in steps], rel=1e-12)
+
+
+@settings(max_examples=200, deadline=None)
+@given(works, st.sampled_from(["bandwidth", "link", "flops"]), st.floats(1.01, 4), st.sampled_from([1, 2, 8]))
+def test_better_hardware_is_never_slower(work: StepWork, what: str, factor: float, tp: int) -> None:
+    if what == "flops":
+        better = replace(H100, flops={dtype: factor * peak for dtype, peak in H100.flops.items()})
+    else:
+        better = replace(H100, **{what: factor * getattr(H100, what)})
+    times = [StepTimeModel(LLAMA_70B, hw, Placement(tp), TYPICAL).price(work).total for hw in (H100, better)]
+    assert times[1] <= times[0]
+
+
+@settings(max_examples=200, deadline=None)
+@given(works, st.sampled_from([field.name for field in fields(Constants)]), st.sampled_from([1, 4]))
+def test_nothing_real_beats_the_roofline(work: StepWork, name: str, tp: int) -> None:
+    worse = 0.5 if name in SHARES else 5.0
+    real = StepTimeModel(LLAMA_70B, H100, Placement(tp), ROOFLINE.replace(**{name: worse})).price(work).total
+    assert real >= StepTimeModel(LLAMA_70B, H100, Placement(tp), ROOFLINE).price(work).total
+
+
+@settings(max_examples=100, deadline=None)
+@given(works, st.sampled_from(["tokens", "logits", "requests", "pairs", "context"]), st.integers(1, 4000))
+def test_more_work_never_takes_less_time(work: StepWork, what: str, more: int) -> None:
+    model = StepTimeModel(LLAMA_70B, H100, Placement(2), TYPICAL.replace(half_tokens=0.0))
+    larger = replace(work, **{what: getattr(work, what) + more})
+    assert model.price(larger).total >= model.price(work).total
+
+
+def test_the_launch_floor_hides_behind_a_slow_device_only() -> None:
+    eager = ROOFLINE.replace(launch_s=3e-4)
+    for tp, floor in ((2, False), (8, True)):
+        time = StepTimeModel(LLAMA_70B, H100, Placement(tp), eager).price(prompt(500))
+        assert (time.waiting_for_host > 0) is floor
+        assert time.total == pytest.approx(max(80 * 3e-4, time.linear + time.attention + time.all_reduce))
+
+
+def test_narrow_weights_are_faster_to_read_and_cost_to_widen() -> None:
+    def linear(dtype: str, work: StepWork) -> float:
+        return StepTimeModel(LLAMA_70B, H100, Placement(4, dtype), ROOFLINE).price(work).linear
+
+    small, large = decode(1, 100), prompt(4096)
+    assert linear("fp8", small) == pytest.approx(linear("bfloat16", small) / 2)
+    assert linear("int4", small) < linear("int8", small) < linear("bfloat16", small)
+    assert linear("fp8", large) == pytest.approx(linear("bfloat16", large) / 2, rel=0.01), "fp8 multiplies faster"
+    assert linear("int4", large) > linear("bfloat16", large), "int4 multiplies in bfloat16, after widening"
+
+
+def test_all_reduces_need_company() -> None:
+    alone = StepTimeModel(LLAMA_70B, H100, Placement(1), TYPICAL).price(prompt(1000))
+    four = StepTimeModel(LLAMA_70B, H100, Placement(4), ROOFLINE).price(prompt(1000))
+    assert alone.all_reduce == 0
+    assert four.all_reduce == pytest.approx(2 * 80 * 2 * 3 / 4 * 1000 * 8192 * 2 / 450e9)
+
+
+def test_constants_out_of_range_are_refused() -> None:
+    for bad in ({"mfu": 0.0}, {"mfu": 2.0}, {"step_s": -1e-3}, {"bandwidth": float("nan")}, {"layer_s": float("inf")}):
+        with pytest.raises(PricingError, match=next(iter(bad))):
+            Constants(**bad)
+
+
+def test_the_catalogue_is_plausible() -> None:
+    for gpu in CATALOGUE.values():
+        assert gpu.source and gpu.price_source and gpu.price_per_hour
+        assert 50 < gpu.flops["bfloat16"] / gpu.bandwidth < 600, "FLOPs per byte, the ridge of its roofline"
+    assert np.isclose(CATALOGUE["h200"].bandwidth / CATALOGUE["h100-sxm"].bandwidth, 1.43, atol=0.01)
