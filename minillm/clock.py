@@ -34,3 +34,9 @@ class VirtualClock:
         if seconds < 0:
             raise ValueError(f"time cannot go backwards: advance({seconds})")
         self._now += seconds
+
+    def advance_to(self, moment: float) -> None:
+        """Set the clock to exactly `moment`. (`advance(moment - now)` may miss it by a rounding error.)"""
+        if moment < self._now:
+            raise ValueError(f"time cannot go backwards: advance_to({moment}) at {self._now}")
+        self._now = moment

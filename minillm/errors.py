@@ -67,3 +67,15 @@ class EngineDeadError(MinillmError):
 
 class RecordingError(MinillmError, ValueError):
     """A JSON Lines file of recorded requests and steps cannot be read."""
+
+
+class WorkloadError(MinillmError, ValueError):
+    """Traffic that cannot be: a negative rate, an empty distribution, a contradiction between two fields."""
+
+
+class TraceError(WorkloadError):
+    """A row of a recorded trace cannot be read. The message names the file and the line."""
+
+
+class SimulationError(MinillmError):
+    """A simulated fleet cannot be built, or stopped making progress."""

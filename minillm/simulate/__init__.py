@@ -1,0 +1,1 @@
+"""Simulated traffic, hardware and fleets, under the unchanged engine."""
