@@ -69,13 +69,13 @@ class RecordingError(MinillmError, ValueError):
     """A JSON Lines file of recorded requests and steps cannot be read."""
 
 
-class WorkloadError(MinillmError, ValueError):
-    """Traffic that cannot be: a negative rate, an empty distribution, a contradiction between two fields."""
+class SimulationError(MinillmError, ValueError):
+    """What was to be simulated or fitted makes no sense: a negative rate, a log without rows, an unfit file."""
+
+
+class WorkloadError(SimulationError):
+    """Traffic or a fleet that cannot be: an empty distribution, a contradiction between two fields."""
 
 
 class TraceError(WorkloadError):
     """A row of a recorded trace cannot be read. The message names the file and the line."""
-
-
-class SimulationError(MinillmError):
-    """A simulated fleet cannot be built, or stopped making progress."""

@@ -60,8 +60,10 @@ def load_mooncake(path: str | Path, *, limit: int | None = None, name: str = "mo
         hash_ids = row.get("hash_ids")
         num_blocks = -(-length // MOONCAKE_BLOCK)
         if not isinstance(hash_ids, list) or len(hash_ids) != num_blocks:
-            raise TraceError(f"{where}: {length} prompt tokens are {num_blocks} blocks of {MOONCAKE_BLOCK}, so hash_ids "
-                             f"must be a list of {num_blocks}, not {hash_ids!r:.80}")  # fmt: skip
+            raise TraceError(
+                f"{where}: {length} prompt tokens are {num_blocks} blocks of {MOONCAKE_BLOCK}, so hash_ids must be "
+                f"a list of {num_blocks}, not {hash_ids!r:.80}"
+            )
         sizes = [MOONCAKE_BLOCK] * (num_blocks - 1) + [length - MOONCAKE_BLOCK * (num_blocks - 1)]
         moments.append(_milliseconds(row.get("timestamp"), where))
         pieces = tuple(Piece(f"{name}/block-{hash_id}", size) for hash_id, size in zip(hash_ids, sizes))
