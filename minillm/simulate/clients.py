@@ -16,6 +16,7 @@ from minillm.config import StrictModel
 from minillm.errors import WorkloadError
 from minillm.simulate.cluster_events import EventQueue
 from minillm.simulate.cluster_record import ClientRecord, Outcome
+from minillm.simulate.cluster_replica import Job
 from minillm.simulate.workload import Piece, Workload, answer_piece
 from minillm.simulate.workload_streams import Streams
 from minillm.timeline import Timeline
@@ -48,6 +49,8 @@ class Attempt:
     """One try at one request, on its way."""
 
     record: ClientRecord
+    number: int
+    """1 for the first try."""
     pieces: tuple[Piece, ...]
     """The whole prompt, former answers included."""
     answers: dict[str, list[int]]
@@ -58,12 +61,17 @@ class Attempt:
     """The service has heard that the client is gone."""
     cancel: Callable[[], None] | None = None
     """Ends the work it is causing at the moment; set by the service."""
-    timelines: list[Timeline] = field(default_factory=list)
-    """Stamps of the engines whose tokens go to the client, in order; they grow while it is served."""
+    shown: list[Job] = field(default_factory=list)
+    """The jobs whose tokens go to the client, in order."""
 
     @property
     def name(self) -> str:
-        return f"{self.record.request.index}.{self.record.attempts}"
+        return f"{self.record.request.index}.{self.number}"
+
+    @property
+    def stamps(self) -> list[float]:
+        """When its tokens were handed over, as far as that has happened."""
+        return [s for job in self.shown if job.request is not None for s in job.request.timeline.deliveries]
 
 
 @dataclass(slots=True)
@@ -132,7 +140,8 @@ class Clients:
 
     def _send(self, record: ClientRecord) -> None:
         record.attempts += 1
-        attempt = Attempt(record, self.workload.prompt(record.request), self._answers)
+        record.accepted = record.first_byte = record.replica = None  # only the last attempt counts
+        attempt = Attempt(record, record.attempts, self.workload.prompt(record.request), self._answers)
         if self.config.timeout_s is not None:
             self.events.after(self.config.timeout_s, self._give_up, attempt)
         if self.config.first_byte_timeout_s is not None:
@@ -169,6 +178,12 @@ class Clients:
         if attempt.closed:
             return
         attempt.closed = True
+        record = attempt.record
+        first_byte = self._service.first_byte(attempt)
+        if first_byte is not None and first_byte <= self.events.now:
+            record.first_byte = first_byte
+        if attempt.shown and attempt.shown[-1].replica is not None:
+            record.replica = attempt.shown[-1].replica.name
         if self.config.cancel_on_timeout:
             self._service.cancel(attempt)
         self._retry_or_end(attempt.record, Outcome.TIMEOUT)

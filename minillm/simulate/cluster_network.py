@@ -36,7 +36,12 @@ class Wire:
     """
 
     def __init__(
-        self, network: Network, events: EventQueue, clients: Clients, accept: Callable[[Attempt], None], streams: Streams
+        self,
+        network: Network,
+        events: EventQueue,
+        clients: Clients,
+        accept: Callable[[Attempt], None],
+        streams: Streams,
     ) -> None:
         self.network, self.events, self.clients, self.streams = network, events, clients, streams
         self._accept = accept
@@ -45,7 +50,7 @@ class Wire:
 
     def send(self, attempt: Attempt) -> None:
         record, network = attempt.record, self.network
-        if record.attempts == 1:
+        if attempt.number == 1:
             record.is_far = self.streams.uniform("distance") < network.far_share
         there = self._rtt(attempt) * (network.handshakes + 0.5)
         self.events.after(there, self._enter, attempt)
@@ -72,8 +77,7 @@ class Wire:
         self.events.after(back, self.clients.receive, attempt, reply)
 
     def first_byte(self, attempt: Attempt) -> float | None:
-        stamps = [stamp for timeline in attempt.timelines for stamp in timeline.deliveries]
-        hold = self.network.hold_chunks
+        stamps, hold = attempt.stamps, self.network.hold_chunks
         if not stamps or (len(stamps) < hold and self._hold_s == math.inf):
             return None
         full = stamps[hold - 1] if len(stamps) >= hold else math.inf

@@ -75,6 +75,8 @@ class Replica:
         self.started, self.stopped = events.now, None
         """Moments between which it is paid for; None = still up."""
         self.busy_s = 0.0
+        self.num_output_tokens = 0
+        """Written by jobs that have ended, for whomever."""
         self._warm_up_s = warm_up_s
         self._stepping = False
         self._jobs: dict[str, Job] = {}
@@ -99,7 +101,8 @@ class Replica:
             self.outstanding -= 1
         elif self._jobs.pop(job.job_id, None) is not None:
             self._catch_up()
-            self.engine.abort(job.job_id)
+            output = self.engine.abort(job.job_id)
+            self.num_output_tokens += len(output.token_ids) if output else 0
             self.outstanding -= 1
 
     @property
@@ -152,6 +155,7 @@ class Replica:
             job = self._jobs.pop(output.request_id, None)
             if job is not None:  # else it was cancelled while the step ran
                 self.outstanding -= 1
+                self.num_output_tokens += len(output.token_ids)
                 outcome = ENDINGS[output.finish_reason]
                 job.on_end(job, JobEnd(outcome, output, output.completions[0].error))
         self._land()
