@@ -82,8 +82,10 @@ class Cluster:
         self._samples: list[Sample] = []
         self._end = 0.0
 
-        autoscaler = Autoscaler(config.autoscaling) if config.autoscaling else None
-        main = self._pool("main", make_engine, config.replicas, config.shedding, autoscaler)
+        autoscaler = Autoscaler(config.autoscaling, config.replicas) if config.autoscaling else None
+        # What a prefill pool has taken in is served to the end, so only its own door is watched.
+        shedding = Shedding() if config.disaggregation else config.shedding
+        main = self._pool("main", make_engine, config.replicas, shedding, autoscaler)
         self._path: Path = Direct(main, self._answer)
         if config.model_routing is not None:
             if make_small_engine is None:
@@ -91,11 +93,9 @@ class Cluster:
             small = self._pool("small", make_small_engine, config.small_replicas, config.shedding)
             self._path = TwoModels(config.model_routing, small, main, self._answer, self.streams)
         if config.disaggregation is not None:
-            # What the prefill pool has taken in is served to the end, so only its door is watched.
-            make_prefill, number = make_prefill_engine or make_engine, config.disaggregation.prefill_replicas
-            prefill = self._pool("prefill", make_prefill, number, config.shedding)
-            main = self._pool("main", make_engine, config.replicas, Shedding(), autoscaler)
             require_prefix_cache(main)
+            num_prefill = config.disaggregation.prefill_replicas
+            prefill = self._pool("prefill", make_prefill_engine or make_engine, num_prefill, config.shedding)
             self._path = TwoPools(config.disaggregation, prefill, main, self._answer, self.events)
 
     def run(self) -> FleetRun:

@@ -37,12 +37,16 @@ class Autoscaling(StrictModel):
 
 
 class Autoscaler:
-    """Keeps the signal's history, and decides."""
+    """Keeps the signal's history, and decides.
 
-    def __init__(self, config: Autoscaling) -> None:
+    Args:
+        num_replicas: how many there are at the start; they are not taken down at once.
+    """
+
+    def __init__(self, config: Autoscaling, num_replicas: int) -> None:
         self.config = config
         self._signal: deque[tuple[float, float]] = deque()
-        self._wanted: deque[tuple[float, int]] = deque()
+        self._wanted: deque[tuple[float, int]] = deque([(0.0, num_replicas)])
 
     def decide(self, now: float, signal: float) -> int:
         """The number of replicas there should be.

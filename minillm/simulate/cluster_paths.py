@@ -90,9 +90,7 @@ class Disaggregation(StrictModel):
 
     _error: type[Exception] = WorkloadError
 
-    prefill_replicas: int = Field(
-        ge=1, description="replicas that compute prompts; ClusterConfig.replicas write answers"
-    )
+    prefill_replicas: int = Field(ge=1, description="replicas that compute prompts; the main pool writes answers")
     kv_bytes_per_token: float = Field(gt=0, description="of the model: 2 x layers x KV heads x head size x bytes")
     link_bytes_per_s: float = Field(gt=0, description="bandwidth between the pools; transfers take turns")
     link_latency_s: float = Field(0.0, ge=0, description="seconds a transfer takes before its first byte")

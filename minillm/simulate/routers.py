@@ -21,10 +21,8 @@ class RouterConfig(StrictModel):
         "least_outstanding", description="who gets the next request"
     )
     min_match: float = Field(0.3, ge=0, le=1, description="prefix_aware: share of the prompt that must be known there")
-    imbalance: int = Field(
-        64, ge=0, description="prefix_aware: forget prefixes when the queues differ by more, and ..."
-    )
-    imbalance_ratio: float = Field(1.5, ge=1, description="... the longest is more than so many times the shortest")
+    imbalance: int = Field(64, ge=0, description="prefix_aware: prefixes are ignored when queues differ by more, and")
+    imbalance_ratio: float = Field(1.5, ge=1, description="the longest is more than so many times the shortest")
     index_tokens: int = Field(1_000_000, ge=1, description="prefix_aware: prompt tokens remembered per replica")
     hot_share: float = Field(0.0, ge=0, le=1, description="a fault: share of requests that all go to one replica")
 

@@ -12,8 +12,16 @@ from pydantic import Field, model_validator
 
 from minillm.config import StrictModel
 from minillm.errors import WorkloadError
-from minillm.simulate.lengths import AZURE_CHAT_OUTPUT, AZURE_CHAT_PROMPT, AZURE_CODE_OUTPUT, AZURE_CODE_PROMPT, Fixed
-from minillm.simulate.lengths import Lengths, LogNormal, Uniform
+from minillm.simulate.lengths import (
+    AZURE_CHAT_OUTPUT,
+    AZURE_CHAT_PROMPT,
+    AZURE_CODE_OUTPUT,
+    AZURE_CODE_PROMPT,
+    Fixed,
+    Lengths,
+    LogNormal,
+    Uniform,
+)
 from minillm.simulate.workload import Piece, Turn
 from minillm.simulate.workload_streams import Streams
 
