@@ -37,7 +37,7 @@ class ClusterConfig(StrictModel):
     shedding: Shedding = Field(Shedding(), description="what the front door refuses")
     autoscaling: Autoscaling | None = Field(None, description="of the main pool; None = its replicas stay")
     cold_start_s: float = Field(0.0, ge=0, description="from ordering a replica to its first request, seconds")
-    warm_up_s: float = Field(0.0, ge=0, description="what a new replica's first step takes on top, seconds")
+    warm_up_s: float = Field(0.0, ge=0, description="what a new replica still does at its first request, seconds")
     model_routing: ModelRouting | None = Field(None, description="easy requests go to a pool with a small model")
     small_replicas: int = Field(1, ge=1, description="replicas of the small model, with model_routing")
     disaggregation: Disaggregation | None = Field(None, description="prefill and decode in pools of their own")

@@ -33,7 +33,7 @@ class Pool:
     Args:
         num_replicas: at the start; they are warm.
         cold_start_s: from ordering a further replica to its first request: machine, weights, health check.
-        warm_up_s: what the first step of such a replica takes on top.
+        warm_up_s: what such a replica still does when its first request is there.
         autoscaler: None = the number of replicas stays.
     """
 

@@ -60,7 +60,7 @@ class Replica:
 
     Args:
         number: unique in its pool.
-        warm_up_s: what its first step takes on top: compiling, page faults, empty allocators.
+        warm_up_s: what it still does when its first request is there: compiling, page faults, empty allocators.
     """
 
     def __init__(
