@@ -6,6 +6,13 @@
 
 One event queue holds everything that will happen, in order of time (a discrete-event simulation). Nothing in
 it knows how a step is priced: that is the engine factory's business.
+
+    workload = make_workload(AZURE_CHAT, Poisson(rate=20), num_requests=1000)
+    run = simulate(workload, ClusterConfig(replicas=4), Deployment.of("llama-3.1-8b", "h100-sxm").engine)
+    print(run.summary(SLO(ttft=0.5, tpot=0.05)))
+
+Not modelled: replicas that crash, the gateway's own CPU beyond `Network.ingress_s`, and the memory in which a
+prefill replica keeps a KV cache until it has been sent.
 """
 
 from pydantic import Field, model_validator

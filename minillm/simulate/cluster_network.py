@@ -2,7 +2,7 @@
 
 import bisect
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from pydantic import Field
 
@@ -73,7 +73,8 @@ class Wire:
         """Send back what the service says, now that it is complete."""
         back = self._rtt(attempt) / 2
         stamps = reply.timeline.deliveries if reply.timeline is not None else []
-        reply.deliveries = [stamp + back for stamp in coalesce(stamps, self.network.hold_chunks, self._hold_s)]
+        passed_on = coalesce(stamps, self.network.hold_chunks, self._hold_s)
+        reply.deliveries = [stamp + back for stamp in passed_on] if back else passed_on
         self.events.after(back, self.clients.receive, attempt, reply)
 
     def first_byte(self, attempt: Attempt) -> float | None:
@@ -87,7 +88,7 @@ class Wire:
         return self.network.far_rtt_s if attempt.record.is_far else self.network.rtt_s
 
 
-def coalesce(stamps: Sequence[float], hold_chunks: int, hold_s: float) -> Sequence[float]:
+def coalesce(stamps: list[float], hold_chunks: int, hold_s: float) -> list[float]:
     """When a proxy passes each chunk on: with `hold_chunks` of them, after `hold_s`, or at the end of the stream.
 
     Args:

@@ -64,7 +64,7 @@ class ReplicaReport:
         return self.busy_s / self.up_s if self.up_s > 0 else 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class FleetRun:
     """The results of one simulation."""
 
@@ -76,6 +76,10 @@ class FleetRun:
     """Until the last request ended for its client, seconds."""
     pools: dict[str, Pool]
     """For a closer look: `pools["main"].replicas[0].engine`."""
+
+    def __repr__(self) -> str:
+        ends = ", ".join(f"{num} {outcome}" for outcome, num in sorted(self.outcomes.items()))
+        return f"FleetRun({ends or 'no requests'}; {len(self.reports)} replicas, {self.duration:.1f} s)"
 
     @property
     def outcomes(self) -> Counter[str]:

@@ -84,12 +84,16 @@ class WorkloadRequest:
         return self.context_tokens + sum(piece.num_tokens for piece in self.pieces)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Workload:
     """Requests in order of arrival of their conversations; the turns of one conversation stand together."""
 
     name: str
     requests: tuple[WorkloadRequest, ...]
+
+    def __repr__(self) -> str:
+        tokens = f"{self.num_prompt_tokens} prompt and {self.num_output_tokens} output tokens"
+        return f"Workload({self.name!r}, {len(self)} requests, {tokens})"
 
     def __len__(self) -> int:
         return len(self.requests)

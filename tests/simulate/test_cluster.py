@@ -67,9 +67,10 @@ def test_littles_law() -> None:
     [CHAT, SharedPrefix(tenants=3), Rag(documents=20), Sessions(think_s=1.0), AgentLoop(turns=Uniform(low=2, high=5))],
     ids=lambda traffic: type(traffic).__name__,
 )
-def test_requests_and_kv_blocks_are_conserved(traffic) -> None:
+@pytest.mark.parametrize("lookahead", [False, True], ids=["plain", "async"])
+def test_requests_and_kv_blocks_are_conserved(traffic, lookahead: bool) -> None:
     workload = make_workload(traffic, Gamma(rate=8, cv=3), num_requests=60)
-    run = simulate(workload, ClusterConfig(replicas=3), priced_engines())
+    run = simulate(workload, ClusterConfig(replicas=3), priced_engines(runs_beside_python=lookahead))
     run.check_conservation()
     assert run.outcomes == {"completed": len(workload)}
     assert [record.num_tokens for record in run.records] == [r.output_tokens for r in workload]
@@ -84,9 +85,15 @@ def test_requests_and_kv_blocks_are_conserved(traffic) -> None:
         assert sum(phases.values()) == pytest.approx(record.e2e())
 
 
-def test_conservation_under_preemption() -> None:
+@pytest.mark.parametrize("lookahead", [False, True], ids=["plain", "async"])
+def test_conservation_under_preemption_and_giving_up(lookahead: bool) -> None:
     workload = make_workload(CHAT, AllAtOnce(), num_requests=100)
-    run = simulate(workload, ClusterConfig(replicas=2), priced_engines(num_kv_blocks=300))
+    engines = priced_engines(num_kv_blocks=300, runs_beside_python=lookahead)
+    impatient = ClusterConfig(replicas=2, clients=ClientConfig(timeout_s=1.5, max_attempts=2))
+    run = simulate(workload, impatient, engines)
+    run.check_conservation()
+    assert set(run.outcomes) == {"completed", "timeout"}
+    run = simulate(workload, ClusterConfig(replicas=2), engines)
     run.check_conservation()
     assert run.outcomes == {"completed": 100}
     assert sum(report.num_preemptions for report in run.reports) > 0
