@@ -102,6 +102,8 @@ class Worksheet:
     Args:
         traffic: what is asked.
         make_engine: makes one replica's engine.
+        make_recording_engine: makes the same with step records, for the bill and for what binds; None = make_engine
+            makes such engines.
         slo: at least one limit.
         target: share of requests that must meet it; 0.99 states the limits as p99.
         arrivals: the arrival process at a given rate.
@@ -118,6 +120,7 @@ class Worksheet:
         make_engine: EngineFactory,
         slo: SLO,
         *,
+        make_recording_engine: EngineFactory | None = None,
         target: float = 0.99,
         arrivals: Callable[[float], Arrivals] = lambda rate: Poisson(rate=rate),
         num_requests: int = 300,
@@ -130,6 +133,7 @@ class Worksheet:
         if not 0 < target <= 1:
             raise WorkloadError(f"target is a share of requests above 0 and at most 1, not {target}")
         self.traffic, self.make_engine, self.slo, self.target = traffic, make_engine, slo, target
+        self.make_recording_engine = make_recording_engine or make_engine
         self.arrivals, self.num_requests, self.seed = arrivals, num_requests, seed
         self.config = (config or ClusterConfig()).replace(sample_every_s=None)
         self.explain = explain
@@ -193,7 +197,7 @@ def plan_capacity(
         try_out: simulate the fleet, and add replicas while it misses the target. Takes a while for a large one.
     Raises:
         WorkloadError: a demand, price or headroom that cannot be.
-        SimulationError: the SLO cannot be met.
+        SimulationError: the SLO cannot be met, or the engines keep no step records.
     """
     if not (0 < demand < math.inf and 0 <= price_per_hour < math.inf and 0 <= headroom < 1):
         raise WorkloadError(
@@ -209,8 +213,8 @@ def plan_capacity(
             break
         replicas += math.ceil(replicas / 20)
 
-    at_knee = worksheet.run(knee)
-    make_explained, seconds = explained(worksheet.make_engine, worksheet.explain)
+    at_knee = worksheet.run(knee, make_engine=worksheet.make_recording_engine)
+    make_explained, seconds = explained(worksheet.make_recording_engine, worksheet.explain)
     past_knee = worksheet.run(PAST_THE_KNEE * knee, make_engine=make_explained)
 
     cost = replicas * price_per_hour

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from minillm.clock import VirtualClock
 from minillm.engine import Engine
+from minillm.errors import SimulationError
 from minillm.runners.base import LaunchedStep, Runner
 from minillm.scheduling.batch import ScheduledBatch
 from minillm.simulate.cluster_replica import EngineFactory
@@ -101,8 +102,14 @@ def prefill_share(run: FleetRun) -> float:
 
 
 def steps_of(run: FleetRun) -> Iterator[StepRecord]:
-    """All steps that the engines still remember, the last few thousand of each."""
+    """All steps that the engines still remember, the last few thousand of each.
+
+    Raises:
+        SimulationError: they keep no records.
+    """
     for replica in run.pools["main"].replicas:
+        if replica.busy_s and not replica.engine.steps:
+            raise SimulationError("the engines keep no step records: pass make_recording_engine, whose engines do")
         yield from replica.engine.steps
 
 

@@ -110,6 +110,11 @@ class Replica:
         """Requests in its queue."""
         return len(self.engine.scheduler.waiting) + len(self._landing)
 
+    @property
+    def num_running(self) -> int:
+        """Requests that hold KV blocks."""
+        return len(self.engine.scheduler.kv.tables)
+
     def _add(self, job: Job) -> None:
         self._catch_up()
         params = sampling_params(job.max_tokens)
@@ -176,7 +181,7 @@ class Replica:
             return True
         promised = sum(scheduler.kv.blocks_for(request.num_tokens + 1) for request in scheduler.waiting)
         needed = scheduler.kv.blocks_for(len(job.token_ids) + 1)
-        has_seat = len(scheduler.running) + len(scheduler.waiting) < self.engine.config.max_num_seqs
+        has_seat = self.num_running + len(scheduler.waiting) < self.engine.config.max_num_seqs
         return has_seat and promised + needed <= scheduler.kv.pool.num_free
 
     def _import_kv(self, token_ids: list[int]) -> None:

@@ -28,10 +28,9 @@ class Sample:
 
     @classmethod
     def of(cls, moment: float, replica: Replica) -> "Sample":
-        scheduler = replica.engine.scheduler
-        pool = scheduler.kv.pool
+        pool = replica.engine.scheduler.kv.pool
         kv_used = pool.num_used / len(pool.blocks)
-        return cls(moment, replica.name, replica.outstanding, replica.num_waiting, len(scheduler.running), kv_used)
+        return cls(moment, replica.name, replica.outstanding, replica.num_waiting, replica.num_running, kv_used)
 
 
 @dataclass(frozen=True, slots=True)

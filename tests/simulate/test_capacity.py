@@ -1,6 +1,7 @@
 """The capacity worksheet: the knee, the replicas, the bill, and what binds."""
 
 import json
+from collections import deque
 
 import pytest
 from priced_runner import priced_engines
@@ -102,6 +103,21 @@ def test_what_binds(engines: dict, traffic: Independent, binding: str) -> None:
 def test_without_an_explanation_it_says_so() -> None:
     sheet = worksheet(engines={"max_num_seqs": 256})
     assert plan_capacity(sheet, 1.0, price_per_hour=1.0, try_out=False).limits.binding == "step time"
+
+
+def test_engines_without_step_records_are_refused() -> None:
+    make = priced_engines()
+
+    def forgetful(clock):
+        engine = make(clock)
+        engine.log.records = deque(maxlen=0)
+        return engine
+
+    sheet = Worksheet(CHAT, forgetful, SLO_CHAT, num_requests=20)
+    with pytest.raises(SimulationError, match="step records"):
+        prefill_share(sheet.run(1.0))
+    both = Worksheet(CHAT, forgetful, SLO_CHAT, num_requests=20, make_recording_engine=make)
+    assert plan_capacity(both, 1.0, price_per_hour=1.0).prefill_share > 0
 
 
 def test_prompts_pay_for_what_they_add_to_steps() -> None:
