@@ -79,6 +79,8 @@ class Replica:
         """Written by jobs that have ended, for whomever."""
         self._warm_up_s = warm_up_s
         self._stepping = False
+        self._must_settle = False
+        """A job was cancelled, perhaps the last one, while a step that was launched ahead is still out."""
         self._jobs: dict[str, Job] = {}
         self._landing: deque[Job] = deque()
         """Jobs whose KV cache has come and waits for room."""
@@ -104,6 +106,8 @@ class Replica:
             output = self.engine.abort(job.job_id)
             self.num_output_tokens += len(output.token_ids) if output else 0
             self.outstanding -= 1
+            self._must_settle = True
+            self._wake()
 
     @property
     def num_waiting(self) -> int:
@@ -136,7 +140,7 @@ class Replica:
             self.clock.advance_to(self.events.now)
 
     def _wake(self) -> None:
-        if not self._stepping and self.engine.has_unfinished:
+        if not self._stepping and (self.engine.has_unfinished or self._must_settle):
             # As an event of its own: whatever else arrives in this very moment shall be in the step.
             self._stepping = True
             self.events.after(0.0, self._step)
@@ -147,6 +151,7 @@ class Replica:
         if self._warm_up_s:
             self.clock.advance(self._warm_up_s)
             self._warm_up_s = 0.0
+        self._must_settle = False
         outputs = self.engine.step()
         end = self.clock.now()
         self.busy_s += end - start

@@ -121,6 +121,15 @@ def test_a_cancelled_request_frees_its_blocks_at_once() -> None:
     assert run.reports[0].num_output_tokens == pytest.approx(20, abs=1)
 
 
+def test_an_engine_left_empty_by_a_cancellation_serves_the_next() -> None:
+    """With asynchronous scheduling a step is still out when its only request is cancelled."""
+    traffic = Independent(prompt=Fixed(tokens=64), output=Fixed(tokens=30))
+    workload = make_workload(traffic, Deterministic(rate=0.2), num_requests=3)
+    run = fleet(workload, engines={"runs_beside_python": True}, clients=ClientConfig(timeout_s=1.02))
+    assert run.outcomes == {"timeout": 3}
+    assert [r.first_byte - r.sent for r in run.records] == pytest.approx([0.05] * 3)
+
+
 def test_patience_for_the_first_byte_only() -> None:
     long = make_workload(Independent(prompt=Fixed(tokens=64), output=Fixed(tokens=100)), AllAtOnce(), num_requests=8)
     run = fleet(long, clients=ClientConfig(first_byte_timeout_s=2.0))
