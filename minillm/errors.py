@@ -83,3 +83,15 @@ class EngineDeadError(MinillmError):
 
 class RecordingError(MinillmError, ValueError):
     """A JSON Lines file of recorded requests and steps cannot be read."""
+
+
+class SimulationError(MinillmError, ValueError):
+    """What was to be simulated or fitted makes no sense: a negative rate, a log without rows, an unfit file."""
+
+
+class WorkloadError(SimulationError):
+    """Traffic or a fleet that cannot be: an empty distribution, a contradiction between two fields."""
+
+
+class TraceError(WorkloadError):
+    """A row of a recorded trace cannot be read. The message names the file and the line."""

@@ -1,0 +1,148 @@
+"""The capacity worksheet: the knee, the replicas, the bill, and what binds."""
+
+import json
+from collections import deque
+
+import pytest
+from priced_runner import priced_engines
+
+from minillm.errors import SimulationError, WorkloadError
+from minillm.observe.summary import SLO
+from minillm.scheduling.batch import ScheduledBatch
+from minillm.simulate.arrivals import Deterministic, Gamma
+from minillm.simulate.capacity import IDLE_RATE, TOLERANCE, CapacityPlan, Worksheet, plan_capacity
+from minillm.simulate.capacity_limits import prefill_share
+from minillm.simulate.lengths import Fixed
+from minillm.simulate.workload_kinds import Independent
+
+ONE_TOKEN = Independent(prompt=Fixed(tokens=10), output=Fixed(tokens=1))
+CHAT = Independent(prompt=Fixed(tokens=200), output=Fixed(tokens=20))
+SLO_CHAT = SLO(ttft=0.5, tpot=0.05)
+
+
+def one_seat(service_s: float):
+    return priced_engines(floor_s=service_s, token_s=0.0, max_num_seqs=1)
+
+
+def worksheet(traffic=CHAT, slo=SLO_CHAT, engines: dict | None = None, **options) -> Worksheet:
+    return Worksheet(traffic, priced_engines(**(engines or {})), slo, **{"num_requests": 100, **options})
+
+
+def test_the_knee_of_a_deterministic_server_is_its_service_rate() -> None:
+    """Ten requests a second, evenly spaced: the queue grows above 10 and is empty below."""
+    sheet = Worksheet(
+        ONE_TOKEN, one_seat(0.1), SLO(ttft=0.15), target=1.0, arrivals=lambda rate: Deterministic(rate=rate)
+    )
+    assert sheet.knee(guess=3.0) == pytest.approx(10.0, rel=TOLERANCE + 0.005)
+    assert sheet.knee(guess=3.0) <= 10.02
+
+
+def test_the_knee_does_not_depend_on_the_guess() -> None:
+    knees = [worksheet().knee(guess) for guess in (0.5, 7.0, 100.0)]
+    assert max(knees) / min(knees) < 1 + 2 * TOLERANCE
+
+
+def test_a_stricter_slo_and_burstier_arrivals_lower_the_knee() -> None:
+    usual = worksheet().knee(10)
+    assert worksheet(slo=SLO(ttft=0.05, tpot=0.05)).knee(10) < 0.8 * usual
+    assert worksheet(arrivals=lambda rate: Gamma(rate=rate, cv=6)).knee(10) < 0.8 * usual
+
+
+def test_the_curve_has_its_knee_where_it_says() -> None:
+    sheet = worksheet()
+    knee = sheet.knee(10)
+    for point in sheet.points.values():
+        assert (point.attainment >= 0.99) == (point.rate <= knee)
+
+
+def test_the_plan_adds_up() -> None:
+    plan = plan_capacity(worksheet(), 60.0, price_per_hour=4.0)
+    assert plan.replicas >= 60.0 / plan.knee > 1
+    assert plan.fleet_attainment >= 0.99
+    assert plan.cost_per_hour == 4.0 * plan.replicas
+    assert plan.cost_per_request == pytest.approx(plan.cost_per_hour / (3600 * 60.0))
+    per_request = (200 * plan.input_cost_per_million + 20 * plan.output_cost_per_million) / 1e6
+    assert per_request == pytest.approx(plan.cost_per_request)
+    assert 0 < plan.prefill_share < 1
+    json.dumps(plan.to_dict())
+    text = str(plan)
+    assert f"{plan.knee:.2f} requests/s" in text and "per million" in text and plan.limits.binding in text
+
+
+def test_headroom_adds_replicas() -> None:
+    def plan(headroom: float) -> CapacityPlan:
+        return plan_capacity(worksheet(), 60.0, price_per_hour=1.0, headroom=headroom, try_out=False)
+
+    lean, safe = plan(0.0), plan(0.5)
+    assert safe.replicas >= 2 * lean.replicas - 1 > lean.replicas
+    assert lean.fleet_attainment is None
+
+
+def spent(batch: ScheduledBatch) -> dict[str, float]:
+    """The price list of `priced_engines()`, explained."""
+    return {"launch floor": 0.010, "compute": 0.0001 * batch.num_tokens}
+
+
+@pytest.mark.parametrize(
+    ("engines", "traffic", "binding"),
+    [
+        ({"max_num_seqs": 2}, CHAT, "seats"),
+        ({"num_kv_blocks": 40}, CHAT, "KV memory"),  # 14 blocks a request
+        ({"max_num_seqs": 256}, Independent(prompt=Fixed(tokens=2000), output=Fixed(tokens=2)), "compute"),
+        ({"max_num_seqs": 256}, Independent(prompt=Fixed(tokens=2), output=Fixed(tokens=90)), "launch floor"),
+    ],
+)
+def test_what_binds(engines: dict, traffic: Independent, binding: str) -> None:
+    slo = SLO(e2e=1.0)
+    sheet = worksheet(traffic, slo, engines, explain=spent)
+    plan = plan_capacity(sheet, 1.0, price_per_hour=1.0, try_out=False)
+    assert plan.limits.binding == binding, plan.limits
+    assert sum(plan.limits.step_time.values()) == pytest.approx(1.0)
+
+
+def test_without_an_explanation_it_says_so() -> None:
+    sheet = worksheet(engines={"max_num_seqs": 256})
+    assert plan_capacity(sheet, 1.0, price_per_hour=1.0, try_out=False).limits.binding == "step time"
+
+
+def test_engines_without_step_records_are_refused() -> None:
+    make = priced_engines()
+
+    def forgetful(clock):
+        engine = make(clock)
+        engine.log.records = deque(maxlen=0)
+        return engine
+
+    sheet = Worksheet(CHAT, forgetful, SLO_CHAT, num_requests=20)
+    with pytest.raises(SimulationError, match="step records"):
+        prefill_share(sheet.run(1.0))
+    both = Worksheet(CHAT, forgetful, SLO_CHAT, num_requests=20, make_recording_engine=make)
+    assert plan_capacity(both, 1.0, price_per_hour=1.0).prefill_share > 0
+
+
+def test_prompts_pay_for_what_they_add_to_steps() -> None:
+    """10 ms a step and 0.1 ms a token: 1000 prompt tokens add about 100 ms, 20 decodes take about 200 ms."""
+    traffic = Independent(prompt=Fixed(tokens=1000), output=Fixed(tokens=21))
+    run = worksheet(traffic).run(IDLE_RATE)
+    assert prefill_share(run) == pytest.approx(0.110 / (0.110 + 20 * 0.0101), rel=0.01)
+
+
+def test_an_slo_that_an_idle_replica_misses_is_reported() -> None:
+    with pytest.raises(SimulationError, match=r"idle replica .* 0\.0%"):
+        worksheet(slo=SLO(ttft=0.001)).knee(1.0)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: worksheet(slo=SLO()),
+        lambda: worksheet(target=1.5),
+        lambda: worksheet(target=0.0),
+        lambda: plan_capacity(worksheet(), 0.0, price_per_hour=1.0),
+        lambda: plan_capacity(worksheet(), 1.0, price_per_hour=-1.0),
+        lambda: plan_capacity(worksheet(), 1.0, price_per_hour=1.0, headroom=1.0),
+    ],
+)
+def test_nonsense_is_refused(make) -> None:
+    with pytest.raises(WorkloadError):
+        make()

@@ -1,0 +1,226 @@
+"""The fleet against queueing theory, its bookkeeping, determinism, and open against closed loop."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from priced_runner import priced_engines
+
+from minillm.errors import SimulationError, WorkloadError
+from minillm.observe.summary import SLO
+from minillm.simulate.arrivals import AllAtOnce, Deterministic, Gamma, Poisson
+from minillm.simulate.clients import ClientConfig
+from minillm.simulate.cluster import ClusterConfig, simulate
+from minillm.simulate.cluster_autoscale import Autoscaling
+from minillm.simulate.cluster_run import FleetRun
+from minillm.simulate.lengths import Fixed, LogNormal, Uniform
+from minillm.simulate.workload import Workload, make_workload
+from minillm.simulate.workload_kinds import AgentLoop, Independent, Rag, Sessions, SharedPrefix
+
+ONE_TOKEN = Independent(prompt=Fixed(tokens=10), output=Fixed(tokens=1))
+CHAT = Independent(prompt=LogNormal(median=200, sigma=0.8, high=4000), output=Uniform(low=5, high=60))
+
+
+def one_seat(service_s: float):
+    """A server that does one request at a time, each in exactly so long."""
+    return priced_engines(floor_s=service_s, token_s=0.0, max_num_seqs=1)
+
+
+def waits(run: FleetRun) -> np.ndarray:
+    return np.array([record.timeline.scheduled - record.sent for record in run.records])
+
+
+@pytest.mark.parametrize("load", [0.3, 0.6, 0.8])
+def test_waiting_time_is_that_of_m_d_1(load: float) -> None:
+    """Pollaczek-Khinchine: mean wait = load / (2 (1 - load)) x service time."""
+    service, num = 0.1, 10_000
+    workload = make_workload(ONE_TOKEN, Poisson(rate=load / service), num_requests=num, seed=1)
+    run = simulate(workload, ClusterConfig(sample_every_s=None), one_seat(service))
+    wait = waits(run)
+    batches = wait.reshape(20, -1).mean(axis=1)  # waits are correlated: batch means are nearly not
+    error = batches.std(ddof=1) / math.sqrt(len(batches))
+    assert error < 0.15 * wait.mean()
+    assert wait.mean() == pytest.approx(load / (2 * (1 - load)) * service, abs=3 * error)
+    assert all(record.e2e() == pytest.approx(w + service) for record, w in zip(run.records, wait))
+
+
+def test_a_deterministic_stream_below_capacity_never_waits() -> None:
+    workload = make_workload(ONE_TOKEN, Deterministic(rate=9), num_requests=200)
+    run = simulate(workload, ClusterConfig(), one_seat(0.1))
+    assert waits(run).max() == pytest.approx(0.0, abs=1e-9)
+
+
+def test_littles_law() -> None:
+    """Requests in the fleet, as samples saw it = arrival rate x time in it, as clients saw it."""
+    workload = make_workload(CHAT, Poisson(rate=20), num_requests=1500)
+    run = simulate(workload, ClusterConfig(replicas=2, sample_every_s=0.05), priced_engines())
+    moments = sorted({sample.moment for sample in run.samples})
+    in_fleet = sum(sample.outstanding for sample in run.samples) / len(moments)
+    rate = len(workload) / run.duration
+    assert in_fleet == pytest.approx(rate * np.mean([record.e2e() for record in run.records]), rel=0.03)
+    assert in_fleet > 3
+
+
+@pytest.mark.parametrize(
+    "traffic",
+    [CHAT, SharedPrefix(tenants=3), Rag(documents=20), Sessions(think_s=1.0), AgentLoop(turns=Uniform(low=2, high=5))],
+    ids=lambda traffic: type(traffic).__name__,
+)
+@pytest.mark.parametrize("lookahead", [False, True], ids=["plain", "async"])
+def test_requests_and_kv_blocks_are_conserved(traffic, lookahead: bool) -> None:
+    workload = make_workload(traffic, Gamma(rate=8, cv=3), num_requests=60)
+    run = simulate(workload, ClusterConfig(replicas=3), priced_engines(runs_beside_python=lookahead))
+    run.check_conservation()
+    assert run.outcomes == {"completed": len(workload)}
+    assert [record.num_tokens for record in run.records] == [r.output_tokens for r in workload]
+    assert sum(report.num_requests for report in run.reports) == len(workload)
+    assert run.wasted_tokens == 0
+    for record in run.records:
+        stamps = (record.intended, record.sent, record.accepted, record.first_byte, record.last_byte, record.ended)
+        assert list(stamps) == sorted(stamps)
+        assert len(record.deliveries) == record.num_tokens
+        phases = record.as_request_record().timeline.phases()
+        assert all(seconds >= 0 for seconds in phases.values())
+        assert sum(phases.values()) == pytest.approx(record.e2e())
+
+
+@pytest.mark.parametrize("lookahead", [False, True], ids=["plain", "async"])
+def test_conservation_under_preemption_and_giving_up(lookahead: bool) -> None:
+    workload = make_workload(CHAT, AllAtOnce(), num_requests=100)
+    engines = priced_engines(num_kv_blocks=300, runs_beside_python=lookahead)
+    impatient = ClusterConfig(replicas=2, clients=ClientConfig(timeout_s=1.5, max_attempts=2))
+    run = simulate(workload, impatient, engines)
+    run.check_conservation()
+    assert set(run.outcomes) == {"completed", "timeout"}
+    run = simulate(workload, ClusterConfig(replicas=2), engines)
+    run.check_conservation()
+    assert run.outcomes == {"completed": 100}
+    assert sum(report.num_preemptions for report in run.reports) > 0
+
+
+def test_one_seed_one_result_to_the_byte() -> None:
+    config = ClusterConfig(
+        replicas=3,
+        router={"policy": "random", "hot_share": 0.2},
+        clients={"timeout_s": 2.0, "max_attempts": 3, "backoff_s": 0.5, "jitter": 1.0},
+        network={"rtt_s": 0.03, "far_share": 0.3, "far_rtt_s": 0.2, "hold_chunks": 4},
+        autoscaling={"target": 6.0, "max_replicas": 5, "interval_s": 1.0},
+        cold_start_s=3.0,
+        seed=5,
+    )
+    workload = make_workload(Sessions(think_s=1.0), Poisson(rate=10), num_requests=80)
+    first, again = (json.dumps(simulate(workload, config, priced_engines()).to_dict()) for _ in range(2))
+    assert first == again
+    assert first != json.dumps(simulate(workload, config.replace(seed=6), priced_engines()).to_dict())
+
+
+def test_a_later_turn_follows_the_answer_and_hits_what_came_before() -> None:
+    workload = make_workload(Sessions(turns=Fixed(tokens=3), think_s=2.0), Deterministic(rate=0.5), num_requests=10)
+    run = simulate(workload, ClusterConfig(), priced_engines())
+    for record in run.records:
+        if record.request.after is not None:
+            former = run.records[record.request.after]
+            assert record.intended == pytest.approx(former.last_byte + record.request.think_s)
+            full_blocks = (former.request.num_prompt_tokens + former.num_tokens - 1) // 16 * 16
+            assert record.num_cached_tokens >= full_blocks  # the former prompt and the answer the engine gave
+
+
+def test_a_conversation_ends_with_its_first_failure() -> None:
+    workload = make_workload(Sessions(turns=Fixed(tokens=3), first=Fixed(tokens=9000)), AllAtOnce(), num_requests=2)
+    run = simulate(workload, ClusterConfig(), priced_engines(max_prompt_tokens=100))
+    run.check_conservation()
+    assert run.outcomes == {"error": 2, "skipped": 4}
+    assert "max_prompt_tokens" in run.records[0].error
+    assert run.records[1].sent is None
+    assert len(run.request_records()) == 2  # what was never sent has no latency
+
+
+def twice_the_capacity() -> Workload:
+    """... of one_seat(0.1)."""
+    return make_workload(ONE_TOKEN, Deterministic(rate=20), num_requests=200)
+
+
+def test_a_closed_loop_hides_the_queue_that_an_open_loop_shows() -> None:
+    def measured(clients: ClientConfig) -> FleetRun:
+        return simulate(twice_the_capacity(), ClusterConfig(clients=clients), one_seat(0.1))
+
+    open_loop, closed = measured(ClientConfig()), measured(ClientConfig(max_in_flight=2))
+    slo = SLO(ttft=0.5)
+    assert open_loop.summary(slo, since="sent").metrics["ttft"].p99 > 8
+    # The load test reports a healthy service ...
+    lie = closed.summary(slo, since="sent")
+    assert lie.metrics["ttft"].p99 == pytest.approx(0.2, abs=0.02)
+    assert lie.attainment == 1.0
+    # ... and the truth is in when it meant to send.
+    truth = closed.summary(slo, since="intended")
+    assert truth.metrics["ttft"].p99 == pytest.approx(open_loop.summary(slo).metrics["ttft"].p99, rel=0.01)
+    assert truth.attainment < 0.1
+    assert max(sample.outstanding for sample in closed.samples) <= 2 < max(s.outstanding for s in open_loop.samples)
+
+
+def test_a_closed_loop_never_has_more_in_flight_than_its_cap() -> None:
+    workload = make_workload(CHAT, AllAtOnce(), num_requests=60)
+    run = simulate(workload, ClusterConfig(replicas=2, clients=ClientConfig(max_in_flight=7)), priced_engines())
+    borders = sorted([(r.sent, 1) for r in run.records] + [(r.ended, -1) for r in run.records], key=lambda b: b)
+    in_flight = np.cumsum([step for _, step in borders])
+    assert in_flight.max() == 7
+    run.check_conservation()
+
+
+def test_more_replicas_serve_faster() -> None:
+    workload = make_workload(CHAT, Poisson(rate=40), num_requests=300)
+    e2e = [
+        simulate(workload, ClusterConfig(replicas=n), priced_engines(max_num_seqs=4)).summary().metrics["e2e"].mean
+        for n in (1, 2, 4, 8)
+    ]
+    assert e2e == sorted(e2e, reverse=True)
+
+
+def test_an_empty_workload_is_over_at_once() -> None:
+    run = simulate(Workload("nothing", ()), ClusterConfig(), priced_engines())
+    assert (run.duration, run.outcomes, run.num_attempts) == (0.0, {}, 0)
+    run.check_conservation()
+
+
+def test_the_summary_is_that_of_observe() -> None:
+    workload = make_workload(CHAT, Poisson(rate=5), num_requests=50)
+    run = simulate(workload, ClusterConfig(replicas=2), priced_engines())
+    summary = run.summary(SLO(ttft=1.0))
+    assert summary.counts == {"length": 50}
+    assert sum(summary.phase_shares.values()) == pytest.approx(1.0)
+    assert set(run.by_replica()) == {"main-0", "main-1"}
+
+
+def test_an_engine_that_makes_no_progress_is_reported() -> None:
+    make = priced_engines()
+
+    def stuck(clock):
+        engine = make(clock)
+        engine.step = lambda: []  # has work, and does none of it
+        return engine
+
+    with pytest.raises(SimulationError, match="main-0 has work"):
+        simulate(make_workload(CHAT, AllAtOnce(), num_requests=1), ClusterConfig(), stuck)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: ClusterConfig(replicas=-1),
+        lambda: ClusterConfig(replicas=0),
+        lambda: ClusterConfig(replica=2),
+        lambda: ClusterConfig(clients={"timeout_s": 1.0, "first_byte_timeout_s": 2.0}),
+        lambda: ClusterConfig(autoscaling={"target": 1.0, "min_replicas": 3, "max_replicas": 2}),
+        lambda: Autoscaling(target=0),
+        lambda: ClusterConfig(network={"rtt_s": -1.0}),
+        lambda: ClusterConfig(
+            model_routing={},
+            disaggregation={"prefill_replicas": 1, "kv_bytes_per_token": 1.0, "link_bytes_per_s": 1.0},
+        ),
+        lambda: simulate(Workload("w", ()), ClusterConfig(model_routing={}), priced_engines()),
+    ],
+)
+def test_nonsense_is_refused(make) -> None:
+    with pytest.raises(WorkloadError):
+        make()

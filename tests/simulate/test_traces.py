@@ -1,0 +1,104 @@
+"""Loaders for public traces: the real ones where they are, small ones everywhere, broken ones with a line number."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from minillm.errors import TraceError
+from minillm.simulate.traces import from_lengths, load_azure, load_mooncake
+
+DATA = Path(__file__).parents[3] / "shared" / "data"
+HEADER = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("trace", "num", "rate", "cv", "prompt", "output"),
+    [("conv", 19366, 5.5, 1.09, 1020, 129), ("code", 8819, 2.55, 13.0, 1469, 13)],
+)
+def test_the_real_azure_traces(trace: str, num: int, rate: float, cv: float, prompt: int, output: int) -> None:
+    path = DATA / f"AzureLLMInferenceTrace_{trace}.csv"
+    if not path.exists():
+        pytest.skip(f"the Azure trace is not beside the checkout: {path}")
+    workload = load_azure(path)
+    gaps = np.diff([r.arrival for r in workload])
+    assert len(workload) == num
+    assert num / workload.last_arrival == pytest.approx(rate, rel=0.05)
+    assert np.std(gaps) / np.mean(gaps) == pytest.approx(cv, rel=0.05)
+    assert np.median([r.num_prompt_tokens for r in workload]) == prompt
+    assert np.median([r.output_tokens for r in workload]) == output
+
+
+def test_azure(tmp_path: Path) -> None:
+    rows = "2023-11-16 18:17:03.9799600,4808,10\n2023-11-16 18:17:04.0319600,3180,8\n2023-11-16 18:17:04.0000000,5,6\n"
+    workload = load_azure(write(tmp_path / "t.csv", HEADER + rows))
+    assert [r.arrival for r in workload] == pytest.approx([0.0, 0.02004, 0.052])
+    assert [(r.num_prompt_tokens, r.output_tokens) for r in workload] == [(4808, 10), (5, 6), (3180, 8)]
+    assert len({piece.name for r in workload for piece in r.pieces}) == 3
+    assert len(load_azure(tmp_path / "t.csv", limit=2)) == 2
+
+
+def test_azure_with_a_time_zone(tmp_path: Path) -> None:
+    """The trace of 2024 writes it out."""
+    rows = "2024-05-10 00:00:00.009930+00:00,2162,5\n2024-05-10 00:00:00.017335+00:00,2399,6\n"
+    workload = load_azure(write(tmp_path / "t.csv", HEADER + rows))
+    assert [r.arrival for r in workload] == pytest.approx([0.0, 0.007405])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a,b\n1,2\n", "line 1: no column ContextTokens"),
+        (HEADER + "2023-11-16 18:17:03.97,1,2\nnonsense,1,2\n", "line 3: TIMESTAMP"),
+        (HEADER + "2023-11-16 18:17:03.97,many,2\n", "line 2: ContextTokens .*'many'"),
+        (HEADER + "2023-11-16 18:17:03.97,0,2\n", "line 2: ContextTokens"),
+        (HEADER + "2023-11-16 18:17:03.97,7\n", "line 2: GeneratedTokens .*None"),
+    ],
+)
+def test_broken_azure_rows_are_named(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(TraceError, match=message):
+        load_azure(write(tmp_path / "t.csv", text))
+
+
+def mooncake(**changes) -> str:
+    row = {"timestamp": 27482, "input_length": 1200, "output_length": 52, "hash_ids": [46, 47, 2353], **changes}
+    return json.dumps(row) + "\n"
+
+
+def test_mooncake_blocks_become_shared_pieces(tmp_path: Path) -> None:
+    text = mooncake() + "\n" + mooncake(timestamp=27982, input_length=1024, hash_ids=[46, 47])
+    first, second = load_mooncake(write(tmp_path / "t.jsonl", text))
+    assert [piece.num_tokens for piece in first.pieces] == [512, 512, 176]
+    assert second.pieces == first.pieces[:2]
+    assert (first.arrival, second.arrival) == (0.0, 0.5)
+    assert (first.num_prompt_tokens, first.output_tokens) == (1200, 52)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{\n", "line 1: not JSON"),
+        (mooncake() + "[1]\n", "line 2: a row must be a JSON object"),
+        (mooncake() + "\n" + mooncake(hash_ids=[1]), "line 3: .* 3 blocks of 512"),
+        (mooncake(hash_ids=None), "line 1: .* 3 blocks of 512"),
+        (mooncake(output_length=-1), "line 1: output_length"),
+        (mooncake(output_length=2.5), "line 1: output_length"),
+        (mooncake(timestamp="soon"), "line 1: timestamp"),
+        (mooncake(timestamp=-5), "line 1: timestamp"),
+    ],
+)
+def test_broken_mooncake_rows_are_named(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(TraceError, match=message):
+        load_mooncake(write(tmp_path / "t.jsonl", text))
+
+
+def test_from_lengths_starts_at_zero() -> None:
+    workload = from_lengths([(100.5, 10, 2), (100.0, 20, 3)])
+    assert [(r.index, r.arrival, r.num_prompt_tokens) for r in workload] == [(0, 0.0, 20), (1, 0.5, 10)]
+    assert len(from_lengths([])) == 0
