@@ -86,6 +86,9 @@ class Detokenizer:
         Once a stop string has matched, tokens after the one that completed it are not consumed:
         `num_tokens` tells the engine where to cut its list.
         """
+        if self._tokenizer is None:
+            self.num_tokens += len(token_ids)
+            return ""
         released = []
         for token_id in token_ids:
             if self.stopped_by is not None:

@@ -22,6 +22,12 @@ def is_token_id(value: Any) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
+def are_token_ids(values: Sequence[Any]) -> bool:
+    if set(map(type, values)) <= {int}:  # nearly always; asking each one is slow with a long prompt
+        return True
+    return all(map(is_token_id, values))
+
+
 def encode_prompt(prompt: Prompt, tokenizer: Any, vocab_size: int | None) -> tuple[str | None, list[int]]:
     """The prompt's text (None if it came as ids) and its token ids.
 
@@ -35,11 +41,7 @@ def encode_prompt(prompt: Prompt, tokenizer: Any, vocab_size: int | None) -> tup
     elif isinstance(prompt, Sequence) and prompt and all(isinstance(message, dict) for message in prompt):
         text = _apply_chat_template(_require(tokenizer), prompt)
         token_ids = _tokenize(tokenizer, text, add_special_tokens=False)
-    elif (
-        not isinstance(prompt, (bytes, bytearray))
-        and hasattr(prompt, "__len__")
-        and all(is_token_id(token_id) for token_id in prompt)
-    ):
+    elif not isinstance(prompt, (bytes, bytearray)) and hasattr(prompt, "__len__") and are_token_ids(prompt):
         token_ids = [int(token_id) for token_id in prompt]
     else:
         raise InvalidPromptError("a prompt is a string, a list of chat messages (dicts), or a list of token ids")
