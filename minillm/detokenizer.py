@@ -99,7 +99,7 @@ class Detokenizer:
 
     def finish(self) -> str:
         """No more tokens will come: return what was held back. A character cut short becomes U+FFFD."""
-        if self.stopped_by is not None:
+        if self.stopped_by is not None or self._tokenizer is None:
             return ""
         rest = self._release(self._window_text[self._taken :])
         self._taken = len(self._window_text)

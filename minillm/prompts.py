@@ -22,10 +22,11 @@ def is_token_id(value: Any) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
-def are_token_ids(values: Sequence[Any]) -> bool:
-    if set(map(type, values)) <= {int}:  # nearly always; asking each one is slow with a long prompt
-        return True
-    return all(map(is_token_id, values))
+def as_token_ids(values: Sequence[Any]) -> list[int] | None:
+    """A list of plain ints; None if something else is among them."""
+    if set(map(type, values)) <= {int}:  # nearly always; asking one by one is slow with a long prompt
+        return list(values)
+    return list(map(int, values)) if all(map(is_token_id, values)) else None
 
 
 def encode_prompt(prompt: Prompt, tokenizer: Any, vocab_size: int | None) -> tuple[str | None, list[int]]:
@@ -35,15 +36,15 @@ def encode_prompt(prompt: Prompt, tokenizer: Any, vocab_size: int | None) -> tup
         EmptyPromptError: no tokens.
         InvalidPromptError: of no known kind, no valid text, an id outside the vocabulary, or text without a tokenizer.
     """
-    text = None
+    text = token_ids = None
     if isinstance(prompt, str):
         text, token_ids = prompt, _tokenize(tokenizer, prompt)
     elif isinstance(prompt, Sequence) and prompt and all(isinstance(message, dict) for message in prompt):
         text = _apply_chat_template(_require(tokenizer), prompt)
         token_ids = _tokenize(tokenizer, text, add_special_tokens=False)
-    elif not isinstance(prompt, (bytes, bytearray)) and hasattr(prompt, "__len__") and are_token_ids(prompt):
-        token_ids = [int(token_id) for token_id in prompt]
-    else:
+    elif not isinstance(prompt, (bytes, bytearray)) and hasattr(prompt, "__len__"):
+        token_ids = as_token_ids(prompt)
+    if token_ids is None:
         raise InvalidPromptError("a prompt is a string, a list of chat messages (dicts), or a list of token ids")
     if not token_ids:
         raise EmptyPromptError("the prompt has no tokens: send at least one")

@@ -1,88 +1,75 @@
-"""The pool of KV blocks: reference counts, a free list in eviction order, and the prefix index.
+"""The pool of KV blocks: reference counts, free blocks in eviction order, and the prefix index.
 
 A block is free when nobody holds it, but a free block may still *cache* a prefix: its hash stays in
 the index until somebody else is given the block. So the cache costs no memory that a request wants.
-
-The free list is a doubly linked list threaded through the blocks themselves (vLLM v1's block_pool):
-taking a block out of its middle, when a request hits it, is O(1), and so is LRU order.
+(The algorithm is that of vLLM v1's block pool.)
 """
 
-from collections.abc import Iterable, Sequence
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
 
 
-class Block:
-    """One KV block of `block_size` token positions. `block_id` is its index in the KV tensors."""
+class FreeBlocks:
+    """Free blocks in the order they will be handed out: those that cache nothing, then the least recently used.
 
-    __slots__ = ("block_id", "hash", "next", "prev", "ref_count")
+    All operations are O(1) per block. An OrderedDict is a doubly linked list with a way in from the middle: a
+    block that is hit leaves it without anybody walking there.
+    """
 
-    def __init__(self, block_id: int) -> None:
-        self.block_id = block_id
-        self.ref_count = 0
-        self.hash: bytes | None = None
-        self.prev: Block | None = None
-        self.next: Block | None = None
-
-
-class FreeList:
-    """Free blocks in the order they will be handed out. All operations are O(1)."""
-
-    def __init__(self) -> None:
-        # Two sentinels, so that no operation needs a special case for an end of the list.
-        self._head, self._tail = Block(-1), Block(-1)
-        self._head.next, self._tail.prev = self._tail, self._head
-        self._length = 0
+    def __init__(self, num_blocks: int) -> None:
+        self._plain = list(range(num_blocks - 1, -1, -1))
+        """Blocks that cache nothing; the last is handed out next."""
+        self._cached: OrderedDict[int, None] = OrderedDict()
+        """Blocks that cache a prefix, least recently used first."""
 
     def __len__(self) -> int:
-        return self._length
+        return len(self._plain) + len(self._cached)
 
-    def __iter__(self):
-        block = self._head.next
-        while block is not self._tail:
-            yield block
-            block = block.next
+    def __iter__(self) -> Iterator[int]:
+        yield from reversed(self._plain)
+        yield from self._cached
 
-    def push_back(self, block: Block) -> None:
-        self._insert(self._tail.prev, block, self._tail)
+    def add(self, block_ids: Iterable[int], hashes: Sequence[bytes | None]) -> None:
+        """These are free now, in this order of use; one that has a hash caches something."""
+        for block_id in block_ids:
+            if hashes[block_id] is None:
+                self._plain.append(block_id)
+            else:
+                self._cached[block_id] = None
 
-    def push_front(self, block: Block) -> None:
-        self._insert(self._head, block, self._head.next)
+    def take(self, count: int) -> tuple[list[int], list[int]]:
+        """The next `count` blocks: those that cached nothing, and those that did."""
+        num_plain = min(count, len(self._plain))
+        plain = [self._plain.pop() for _ in range(num_plain)]
+        return plain, [self._cached.popitem(last=False)[0] for _ in range(count - num_plain)]
 
-    def pop_front(self) -> Block:
-        block = self._head.next
-        if block is self._tail:
-            raise IndexError("the free list is empty")
-        self.remove(block)
-        return block
-
-    def remove(self, block: Block) -> None:
-        block.prev.next, block.next.prev = block.next, block.prev
-        block.prev = block.next = None
-        self._length -= 1
-
-    def _insert(self, before: Block, block: Block, after: Block) -> None:
-        block.prev, block.next = before, after
-        before.next = after.prev = block
-        self._length += 1
+    def take_cached(self, block_id: int) -> None:
+        """Take this one, for what it caches."""
+        del self._cached[block_id]
 
 
 class BlockPool:
     """`num_blocks` KV blocks, each free or held by one or more requests."""
 
     def __init__(self, num_blocks: int) -> None:
-        self.blocks = [Block(i) for i in range(num_blocks)]
-        self.free_list = FreeList()
-        for block in self.blocks:
-            self.free_list.push_back(block)
-        self.index: dict[bytes, Block] = {}
+        self.ref_counts = [0] * num_blocks
+        """How many requests hold each block."""
+        self.hashes: list[bytes | None] = [None] * num_blocks
+        """The prefix each block is indexed under."""
+        self.index: dict[bytes, int] = {}
         """Prefix index: hash of a full block (and all before it) -> the block that holds it."""
+        self.free = FreeBlocks(num_blocks)
+
+    def __len__(self) -> int:
+        return len(self.ref_counts)
 
     @property
     def num_free(self) -> int:
-        return len(self.free_list)
+        return len(self.free)
 
     @property
     def num_used(self) -> int:
-        return len(self.blocks) - len(self.free_list)
+        return len(self) - len(self.free)
 
     def allocate(self, count: int) -> list[int]:
         """Take `count` free blocks, least recently used first; whatever prefix they cached is forgotten.
@@ -92,75 +79,74 @@ class BlockPool:
         """
         if count > self.num_free:
             raise IndexError(f"{count} blocks wanted, {self.num_free} free")
-        taken = []
-        for _ in range(count):
-            block = self.free_list.pop_front()
-            self._forget(block)
-            block.ref_count = 1
-            taken.append(block.block_id)
+        plain, evicted = self.free.take(count)
+        for block_id in evicted:
+            self._forget(block_id)
+        taken = plain + evicted
+        for block_id in taken:
+            self.ref_counts[block_id] = 1
         return taken
 
     def share(self, block_ids: Iterable[int]) -> None:
-        """One more holder for each block: a prefix hit. Free ones leave the free list."""
+        """One more holder for each block: a prefix hit. Free ones are free no more."""
         for block_id in block_ids:
-            block = self.blocks[block_id]
-            if block.ref_count == 0:
-                self.free_list.remove(block)
-            block.ref_count += 1
+            if self.ref_counts[block_id] == 0:
+                self.free.take_cached(block_id)
+            self.ref_counts[block_id] += 1
 
     def release(self, block_ids: Sequence[int]) -> None:
         """One holder less for each block of a block table, given in table order.
 
         Blocks are freed last to first, so that the tail of a sequence is evicted before its head: a
-        prefix is only useful while everything before it is still there. Blocks that cache nothing
-        go to the front, to be handed out before any that might be hit.
+        prefix is only useful while everything before it is still there.
         """
-        for block_id in reversed(block_ids):
-            block = self.blocks[block_id]
-            if block.ref_count <= 0:
+        counts = self.ref_counts
+        for block_id in block_ids:
+            if counts[block_id] <= 0:
                 raise ValueError(f"block {block_id} is released but nobody holds it")
-            block.ref_count -= 1
-            if block.ref_count == 0:
-                (self.free_list.push_front if block.hash is None else self.free_list.push_back)(block)
+            counts[block_id] -= 1
+        self.free.add([block_id for block_id in reversed(block_ids) if counts[block_id] == 0], self.hashes)
 
     def register(self, block_id: int, block_hash: bytes) -> None:
         """Enter a full block in the prefix index. If an equal block is there already, it stays the one."""
         if block_hash not in self.index:
-            self.index[block_hash] = self.blocks[block_id]
-            self.blocks[block_id].hash = block_hash
+            self.index[block_hash] = block_id
+            self.hashes[block_id] = block_hash
 
     def find(self, block_hash: bytes) -> int | None:
         """The block that caches this prefix, or None."""
-        block = self.index.get(block_hash)
-        return None if block is None else block.block_id
+        return self.index.get(block_hash)
 
     def forget(self, block_ids: Iterable[int]) -> None:
         """Take some blocks out of the prefix index. Requests keep the blocks they hold."""
         for block_id in block_ids:
-            self._forget(self.blocks[block_id])
+            if self.hashes[block_id] is not None:
+                self._forget(block_id)
+                if self.ref_counts[block_id] == 0:
+                    self.free.take_cached(block_id)
+                    self.free.add([block_id], self.hashes)
 
     def forget_prefixes(self) -> None:
         """Empty the prefix index. Requests keep the blocks they hold."""
-        self.forget([block.block_id for block in self.index.values()])
+        self.forget(list(self.index.values()))
 
-    def _forget(self, block: Block) -> None:
-        if block.hash is not None:
-            del self.index[block.hash]
-            block.hash = None
+    def _forget(self, block_id: int) -> None:
+        del self.index[self.hashes[block_id]]
+        self.hashes[block_id] = None
 
     def check_integrity(self, tables: Iterable[Sequence[int]]) -> None:
-        """Raise AssertionError unless counts, free list and index agree with the block tables in use."""
-        holders = [0] * len(self.blocks)
+        """Raise AssertionError unless counts, free blocks and index agree with the block tables in use."""
+        holders = [0] * len(self)
         for table in tables:
             assert len(set(table)) == len(table), f"a table holds a block twice: {table}"
             for block_id in table:
                 holders[block_id] += 1
-        for block, count in zip(self.blocks, holders):
-            assert block.ref_count == count, f"block {block.block_id}: {block.ref_count} counted, {count} holders"
-        free = [block.block_id for block in self.free_list]
-        assert len(free) == len(set(free)) == len(self.free_list), "the free list is broken"
-        assert set(free) == {i for i, count in enumerate(holders) if count == 0}, "free list and counts disagree"
-        for block_hash, block in self.index.items():
-            assert block.hash == block_hash, f"block {block.block_id} is indexed under a hash it does not have"
-        hashed = sum(block.hash is not None for block in self.blocks)
+        for block_id, (counted, held) in enumerate(zip(self.ref_counts, holders)):
+            assert counted == held, f"block {block_id}: {counted} counted, {held} holders"
+        free = list(self.free)
+        assert len(free) == len(set(free)), "a block is free twice"
+        assert set(free) == {i for i, count in enumerate(holders) if count == 0}, "free blocks and counts disagree"
+        for block_hash, block_id in self.index.items():
+            assert self.hashes[block_id] == block_hash, f"block {block_id} is indexed under a hash it does not have"
+        hashed = sum(block_hash is not None for block_hash in self.hashes)
         assert hashed == len(self.index), "a block has a hash that the index does not know"

@@ -57,15 +57,16 @@ class KVCacheManager:
         prefix = prefix or []
         table = self.tables.get(request.request_id) or BlockTable()
         num_needed = self.blocks_for(max(end, self.reserve_tokens)) - len(table.block_ids) - len(prefix)
-        # A prefix block that nobody holds is on the free list: sharing it uses it up as well.
-        num_revived = sum(self.pool.blocks[block_id].ref_count == 0 for block_id in prefix)
-        if max(num_needed, 0) + num_revived > self.pool.num_free:
-            return False
-        self.pool.share(prefix)
-        table.block_ids += prefix
-        table.num_registered += len(prefix)
-        table.block_ids += self.pool.allocate(max(num_needed, 0))
-        self.tables[request.request_id] = table
+        if num_needed > 0 or prefix:
+            # A prefix block that nobody holds is a free one: sharing it uses it up as well.
+            num_revived = sum(self.pool.ref_counts[block_id] == 0 for block_id in prefix)
+            if max(num_needed, 0) + num_revived > self.pool.num_free:
+                return False
+            self.pool.share(prefix)
+            table.block_ids += prefix
+            table.num_registered += len(prefix)
+            table.block_ids += self.pool.allocate(max(num_needed, 0))
+            self.tables[request.request_id] = table
         self._register_full_blocks(request, table, end)
         return True
 

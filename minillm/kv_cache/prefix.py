@@ -14,18 +14,25 @@ from minillm.request import Request
 ROOT = b"minillm"
 
 
-def block_hash(parent: bytes, token_ids: Sequence[int]) -> bytes:
-    """16 bytes that name the block with these tokens, after the prefix named `parent`.
+def block_hashes(parent: bytes, token_ids: Sequence[int], block_size: int) -> list[bytes]:
+    """16 bytes for each block of these tokens, which follow the prefix named `parent`. A last partial block has none.
 
     A cryptographic hash, because a collision would serve one user another user's text.
     """
-    return hashlib.blake2b(array("q", token_ids).tobytes(), key=parent, digest_size=16).digest()
+    tokens = array("q", token_ids)
+    content, size = tokens.tobytes(), block_size * tokens.itemsize
+    hashes = []
+    for start in range(0, len(content) - size + 1, size):
+        parent = hashlib.blake2b(content[start : start + size], key=parent, digest_size=16).digest()
+        hashes.append(parent)
+    return hashes
 
 
 def extend_chain(request: Request, block_size: int) -> list[bytes]:
     """Bring `request.block_hashes` up to date with its known tokens: one hash per full block. Returns it."""
-    hashes = request.block_hashes
-    for start in range(len(hashes) * block_size, request.num_known_tokens - block_size + 1, block_size):
+    hashes, num_known = request.block_hashes, request.num_known_tokens
+    start = len(hashes) * block_size
+    if start + block_size <= num_known:
         parent = hashes[-1] if hashes else ROOT
-        hashes.append(block_hash(parent, request.token_ids(start, start + block_size)))
+        hashes += block_hashes(parent, request.token_ids(start, num_known), block_size)
     return hashes

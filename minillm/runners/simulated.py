@@ -70,10 +70,11 @@ class SimulatedRunner:
         self._free_at = clock.now()
         """When the device will have done all it was given."""
 
-    def token(self, request: Request, end: int) -> int:
-        """The made-up token after a context of `end` tokens. It depends on who and where only: a request that is
-        preempted and computed again agrees with itself."""
-        return (7919 * request.arrival_index + end) % self.vocab_size
+    def tokens(self, request: Request, start: int, stop: int) -> list[int]:
+        """The made-up tokens after contexts of `start` to `stop` - 1 tokens. They depend on who and where only: a
+        request that is preempted and computed again agrees with itself."""
+        first, size = 7919 * request.arrival_index, self.vocab_size
+        return [(first + end) % size for end in range(start, stop)]
 
     def launch(self, batch: ScheduledBatch) -> "SimulatedStep":
         """Price the step and queue it behind what the device is doing."""
@@ -107,7 +108,7 @@ class SimulatedStep:
     def wait(self) -> StepOutput:
         """Move the clock to the step's end, and make its tokens up."""
         self.runner.clock.advance_to(self.end)
-        token = self.runner.token
-        tokens = {s.request.request_id: [token(s.request, s.end)] for s in self.batch.requests if s.samples}
+        made_up = self.runner.tokens
+        tokens = {s.request.request_id: made_up(s.request, s.end, s.end + 1) for s in self.batch.requests if s.samples}
         stages = {"build": 0.0, "forward": self.forward_end - self.start, "sample": self.end - self.forward_end}
         return StepOutput(tokens, self.forward_end, stages)

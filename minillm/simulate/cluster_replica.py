@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from minillm.clock import VirtualClock
 from minillm.engine import Engine
 from minillm.errors import QueueFullError, RequestError, SimulationError
-from minillm.kv_cache.prefix import ROOT, block_hash
+from minillm.kv_cache.prefix import ROOT, block_hashes
 from minillm.request import FinishReason, Request, RequestOutput, SamplingParams
 from minillm.simulate.cluster_events import EventQueue
 from minillm.simulate.cluster_record import Outcome
@@ -197,10 +197,9 @@ class Replica:
         """
         pool, size = self.engine.scheduler.kv.pool, self.engine.scheduler.kv.block_size
         num_blocks = min(len(token_ids) // size, pool.num_free)
-        blocks, parent = pool.allocate(num_blocks), ROOT
-        for i, block_id in enumerate(blocks):
-            parent = block_hash(parent, token_ids[i * size : (i + 1) * size])
-            pool.register(block_id, parent)
+        blocks = pool.allocate(num_blocks)
+        for block_id, block_hash in zip(blocks, block_hashes(ROOT, token_ids, size)):
+            pool.register(block_id, block_hash)
         pool.release(blocks)
 
 

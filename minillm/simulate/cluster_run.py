@@ -29,7 +29,7 @@ class Sample:
     @classmethod
     def of(cls, moment: float, replica: Replica) -> "Sample":
         pool = replica.engine.scheduler.kv.pool
-        kv_used = pool.num_used / len(pool.blocks)
+        kv_used = pool.num_used / len(pool)
         return cls(moment, replica.name, replica.outstanding, replica.num_waiting, replica.num_running, kv_used)
 
 

@@ -1,18 +1,18 @@
 """Leaping: the same results as the Engine's, without going through every step of everybody.
 
-Most of what a server does is to give each running request one more token. While a request decodes inside a
-KV block it already has, nothing can happen to it but that, so it is *parked*: taken out of the scheduler's
-sight, counted in every step's price and budget, and brought up to date when it matters again: when it needs
-a block, when its last token is next, when somebody may have to be preempted, or when it is aborted. With
-blocks of 16 tokens that is one visit instead of 16.
+Most of what a server does is to give each running request one more token. Nothing else can happen to a request
+that decodes, until its last token is next; but once in a block's worth of tokens it needs a KV block. So it is
+*parked*: taken out of the scheduler's sight, and counted in every step's price and budget. When it needs a
+block it is given one, and stays parked. It is brought up to date and put back when its last token is next,
+when somebody may have to be preempted, or when it is aborted. Of 200 tokens, two steps are gone through.
 
 Scheduling, admission, preemption and prefix caching stay the Scheduler's own; a test holds that every stamp of
 every request is the same as without leaping. What is not kept are step records (`engine.steps`).
 """
 
 import bisect
-import heapq
 import itertools
+from collections import defaultdict
 from dataclasses import dataclass, field, replace
 
 from minillm.clock import VirtualClock
@@ -34,24 +34,28 @@ class LeapScheduler(Scheduler):
     def __init__(self, config: EngineConfig, num_kv_blocks: int, num_host_blocks: int, context_limit: int) -> None:
         super().__init__(config, num_kv_blocks, num_host_blocks, context_limit)
         self._admissions = itertools.count()
-        self._order: dict[Request, tuple[int, int]] = {}
-        """Where each running request belongs in `running`: by rank, then by admission."""
+        self._order: dict[str, tuple[int, int]] = {}
+        """Where each running request (by id) belongs in `running`: by rank, then by admission."""
 
     def _schedule_running(self, step: Step, now: float) -> None:
         step.budget -= self.num_parked
-        super()._schedule_running(step, now)
+        if self.running:
+            super()._schedule_running(step, now)
 
     def _admit_waiting(self, step: Step) -> None:
+        if not self.waiting:
+            return
         before = len(step.requests)
         self._seats -= self.num_parked
         super()._admit_waiting(step)
         self._seats += self.num_parked
         for scheduled in step.requests[before:]:
-            self._order[scheduled.request] = (self._rank(scheduled.request), next(self._admissions))
+            request = scheduled.request
+            self._order[request.request_id] = (self._rank(request), next(self._admissions))
 
     def finish(self, request: Request, reason: FinishReason) -> None:
         super().finish(request, reason)
-        self._order.pop(request, None)
+        self._order.pop(request.request_id, None)
 
     def park(self, request: Request) -> None:
         self.running.remove(request)
@@ -59,27 +63,52 @@ class LeapScheduler(Scheduler):
 
     def unpark(self, request: Request) -> None:
         """Back into its place."""
-        bisect.insort(self.running, request, key=self._order.__getitem__)
+        bisect.insort(self.running, request, key=lambda request: self._order[request.request_id])
         self.num_parked -= 1
 
-    def may_preempt(self) -> bool:
-        """Whether the requests in sight may need more blocks than are free. Admission never preempts."""
+    def may_preempt(self, num_promised: int) -> bool:
+        """Whether the requests in sight may need more blocks than are free. Admission never preempts.
+
+        Args:
+            num_promised: free blocks that parked requests will take in this step.
+        """
+        free = self.kv.pool.num_free - num_promised
+        # A request needs a block for every block_size tokens of the budget, and one for what does not fill one.
+        budget_blocks = self.kv.blocks_for(self.config.max_num_batched_tokens)
+        if not self.kv.reserve_tokens and 2 * len(self.running) + budget_blocks <= free:
+            return False
         needed = 0
         for request in self.running:
             end = min(request.num_tokens, request.num_computed_tokens + self.config.max_num_batched_tokens)
             wanted = self.kv.blocks_for(max(end, self.kv.reserve_tokens)) - len(self.kv.block_ids(request))
             needed += max(wanted, 0)
-        return needed > self.kv.pool.num_free
+        return needed > free
+
+
+NEVER = -1
 
 
 @dataclass(slots=True)
 class Parked:
-    """A request out of sight."""
+    """A request out of sight, since one step. Steps are counted from 0."""
 
-    since: int
-    """The step it was last seen in."""
+    request: Request
+    block_ids: list[int]
+    """Its block table."""
+    first: int
+    """The first step it is parked in."""
     end: int
-    """Its context length after that step, tokens."""
+    """Its context length before that step, tokens."""
+    last: int
+    """The step that yields its last token: it must be back in sight."""
+    due: int
+    """The step in which it needs a block, or has a full one to register; or `last`; or NEVER."""
+    num_told: int = 0
+    """Tokens of its parked steps that it has been given."""
+
+    def end_at(self, step: int) -> int:
+        """Context length after a step, tokens."""
+        return self.end + 1 + step - self.first
 
 
 @dataclass(slots=True)
@@ -90,8 +119,14 @@ class LeapStep:
     launched: SimulatedStep
     start: float
     num_parked: int
+    num_preemptions: list[int]
+    """Of each request of the batch (and then of each late one), when it was launched."""
     late: list[ScheduledRequest] = field(default_factory=list)
     """Requests that were parked when it was launched, and are in sight again."""
+
+    def add_late(self, scheduled: ScheduledRequest) -> None:
+        self.late.append(scheduled)
+        self.num_preemptions.append(scheduled.request.num_preemptions)
 
 
 class LeapEngine(Engine):
@@ -103,9 +138,9 @@ class LeapEngine(Engine):
             self.config, runner.num_kv_blocks, runner.num_host_blocks, self.context_limit
         )
         self.runner: SimulatedRunner = runner
-        self._parked: dict[Request, Parked] = {}
-        self._due: list[tuple[int, int, Request]] = []
-        """Heap: (the step to be back for, when it was parked, who)."""
+        self._parked: dict[str, Parked] = {}
+        self._due: defaultdict[int, list[Parked]] = defaultdict(list)
+        """By step: who has to be seen to in it, and some who have been unparked since."""
         self._parked_context = 0
         """Tokens that the parked requests' next tokens attend to, themselves included."""
         self._num_launched = 0
@@ -114,7 +149,7 @@ class LeapEngine(Engine):
         self._stalls: list[float] = [0.0]
         """Seconds that decodes lost to others' prompts before each step."""
         # With the next step planned before this one's token is known, a full block is registered one step later.
-        self._margin = int(config.enable_prefix_caching and not self._lookahead)
+        self._registers_early = int(config.enable_prefix_caching and not self._lookahead)
         self._can_park = config.batching == "continuous"
 
     def add_parked(self, work: StepWork) -> None:
@@ -130,12 +165,7 @@ class LeapEngine(Engine):
 
     def step(self) -> list[RequestOutput]:
         start = self.clock.now()
-        while self._due and self._due[0][0] <= self._num_launched:
-            request = heapq.heappop(self._due)[2]
-            if request in self._parked:
-                self._unpark(request)
-        if self._parked and self.scheduler.may_preempt():
-            self._unpark_all()
+        self._see_to_parked()
         batch = self.scheduler.schedule(start)
         changed = {id(group): group for group in (self._retire(request) for request in batch.timed_out)}
         works = bool(batch.requests or self._parked)
@@ -145,7 +175,8 @@ class LeapEngine(Engine):
             self.runner.swap(batch)
         lookahead = self._lookahead if works else 0
         while len(self._in_flight) > (lookahead if self.has_unfinished else 0):
-            changed |= {id(group): group for group in self._finish_step(self._in_flight.popleft())}
+            for group in self._finish_step(self._in_flight.popleft()):
+                changed[id(group)] = group
         return [self._output(group) for group in changed.values() if group.stream or group.finished]
 
     def _leap(self, batch: ScheduledBatch, start: float) -> LeapStep:
@@ -154,12 +185,13 @@ class LeapEngine(Engine):
             timeline = scheduled.request.timeline
             timeline.scheduled = start if timeline.scheduled is None else timeline.scheduled
         self.scheduler.num_steps += not batch.requests
-        step = LeapStep(batch, self.runner.launch(batch), start, len(self._parked))
+        preemptions = [scheduled.request.num_preemptions for scheduled in batch.requests]
+        step = LeapStep(batch, self.runner.launch(batch), start, len(self._parked), preemptions)
         self._parked_context += len(self._parked)
+        self._num_launched += 1
         if self._can_park:
             for scheduled in batch.requests:
                 self._park(scheduled)
-        self._num_launched += 1
         return step
 
     def _finish_step(self, step: LeapStep) -> list[RequestGroup]:
@@ -167,78 +199,121 @@ class LeapEngine(Engine):
         if step.late:
             step.batch = replace(step.batch, requests=(*step.batch.requests, *step.late))
             step.launched.batch = step.batch
-        changed = self._update(step.batch, step.launched.wait())
+        output = step.launched.wait()
         end = self.clock.now()
         start = max(step.start, self._ends[-1]) if self._ends else step.start
         requests = step.batch.requests
-        prefills = sum(s.num_tokens for s in requests if is_prefill(s))
-        num_tokens = step.num_parked - len(step.late) + sum(s.num_tokens for s in requests)
-        stalled = (end - start) * prefills / num_tokens
-        for scheduled in requests:
-            request = scheduled.request
-            if stalled and not is_prefill(scheduled):
-                request.timeline.add_lost("stalled_by_prefill", stalled)
-            self.log.num_recomputed_tokens += max(min(scheduled.end, request.recompute_until) - scheduled.start, 0)
-            if scheduled.end >= request.recompute_until:
-                close_preemption(request, end)
+        stalled, changed = 0.0, []
+        if requests:
+            alive = [scheduled.request.finish_reason is None for scheduled in requests]
+            changed = self._update(step.batch, output)
+            prefills = sum(s.num_tokens for s in requests if is_prefill(s))
+            num_tokens = step.num_parked - len(step.late) + sum(s.num_tokens for s in requests)
+            stalled = (end - start) * prefills / num_tokens
+            for scheduled, preemptions, lives in zip(requests, step.num_preemptions, alive):
+                if lives:
+                    self._book(scheduled, stalled, end, is_current=scheduled.request.num_preemptions == preemptions)
         self._ends.append(end)
         self._stalls.append(self._stalls[-1] + stalled)
         return changed
 
+    def _book(self, scheduled: ScheduledRequest, stalled: float, end: float, is_current: bool) -> None:
+        """What a step cost one request, as StepLog.write has it."""
+        request = scheduled.request
+        if stalled and not is_prefill(scheduled):
+            request.timeline.add_lost("stalled_by_prefill", stalled)
+        if not is_current:
+            return  # it was preempted while this step was in flight
+        self.log.num_recomputed_tokens += max(min(scheduled.end, request.recompute_until) - scheduled.start, 0)
+        if scheduled.end >= request.recompute_until:
+            close_preemption(request, end)
+
     # ---------------------------------------------------------------- parking
 
     def _park(self, scheduled: ScheduledRequest) -> None:
-        """Park a request of the step just launched, if nothing but decoding lies before it for two steps or more."""
+        """Park a request of the step just launched, if nothing but decoding lies before it for a while."""
         request = scheduled.request
         if not scheduled.samples or request.needs_history or request.params.stop_token_ids:
             return
-        room = len(scheduled.block_ids) * self.runner.block_size - scheduled.end - self._margin
         num_output = request.num_output_tokens + request.num_pending_tokens
-        before_last = min(request.params.max_tokens - num_output, self.context_limit - request.num_tokens) - 1
-        num_steps = min(room, before_last)
-        if num_steps < 2 or self._sequences[request.request_id][0].stream:
+        num_left = min(request.params.max_tokens - num_output, self.context_limit - request.num_tokens)
+        if num_left < 2 or self._sequences[request.request_id][0].stream:
             return
-        self._parked[request] = Parked(self._num_launched, scheduled.end)
+        first = self._num_launched
+        block_ids = self.scheduler.kv.block_ids(request)
+        parked = Parked(request, block_ids, first, scheduled.end, last=first + num_left - 1, due=0)
+        self._parked[request.request_id] = parked
         self._parked_context += scheduled.end + 1
-        heapq.heappush(self._due, (self._num_launched + 1 + num_steps, request.arrival_index, request))
         self.scheduler.park(request)
+        self._wait_for_block(parked, first - 1)
 
-    def _unpark(self, request: Request) -> None:
+    def _wait_for_block(self, parked: Parked, step: int) -> None:
+        """Note down when a parked request will have to be seen to, after this step."""
+        room = len(parked.block_ids) * self.runner.block_size - parked.end_at(step)
+        parked.due = min(step + 1 + max(room - self._registers_early, 0), parked.last)
+        self._due[parked.due].append(parked)
+
+    def _see_to_parked(self) -> None:
+        """Before a step: give blocks to those that need one, and bring back those that are at their last token."""
+        step, size = self._num_launched, self.runner.block_size
+        staying, num_blocks = [], 0
+        for parked in self._due.pop(step, ()):
+            if parked.due == step == parked.last:
+                self._unpark(parked)
+            elif parked.due == step:
+                staying.append(parked)
+                num_blocks += len(parked.block_ids) * size < parked.end_at(step)
+        if self._parked and self.scheduler.may_preempt(num_blocks):
+            for parked in list(self._parked.values()):
+                self._unpark(parked)
+            return
+        new_blocks = iter(self.scheduler.kv.pool.allocate(num_blocks))
+        for parked in staying:
+            if len(parked.block_ids) * size < parked.end_at(step):
+                parked.block_ids.append(next(new_blocks))
+            if self.config.enable_prefix_caching:
+                self._tell(parked)  # a full block is named by its tokens
+                self.scheduler.kv.allocate(parked.request, parked.end_at(step))
+            self._wait_for_block(parked, step)
+
+    def _tell(self, parked: Parked) -> None:
+        """Give a parked request the tokens of the steps that are over."""
+        first = parked.first + parked.num_told
+        num_done = min(self._num_launched, len(self._ends)) - first
+        if num_done <= 0:
+            return
+        request, timeline = parked.request, parked.request.timeline
+        start = parked.end + parked.num_told + 1
+        request.output_token_ids += self.runner.tokens(request, start, start + num_done)
+        timeline.deliveries += self._ends[first : first + num_done]
+        timeline.last_token = timeline.deliveries[-1]
+        timeline.num_tokens += num_done
+        if stalled := self._stalls[first + num_done] - self._stalls[first]:
+            timeline.add_lost("stalled_by_prefill", stalled)
+        parked.num_told += num_done
+
+    def _unpark(self, parked: Parked) -> None:
         """Bring a request up to date with the steps it was parked in, and put it back in sight."""
-        parked = self._parked.pop(request)
-        first = parked.since + 1
-        num_steps = self._num_launched - first
-        num_done = max(min(self._num_launched, len(self._ends)) - first, 0)
+        self._tell(parked)
+        request = parked.request
+        del self._parked[request.request_id]
+        parked.due = NEVER
+        num_steps = self._num_launched - parked.first
         request.num_computed_tokens += num_steps
-        self._parked_context -= parked.end + num_steps + 1
-        if num_done:
-            token, timeline = self.runner.token, request.timeline
-            ends = range(parked.end + 1, parked.end + num_done + 1)
-            request.output_token_ids += [token(request, end) for end in ends]
-            timeline.deliveries += self._ends[first : first + num_done]
-            timeline.last_token = timeline.deliveries[-1]
-            timeline.num_tokens += num_done
-            if stalled := self._stalls[first + num_done] - self._stalls[first]:
-                timeline.add_lost("stalled_by_prefill", stalled)
-        if num_steps > num_done:  # it is also in the step that runs now
+        end = parked.end + num_steps
+        self._parked_context -= end + 1
+        if num_steps > parked.num_told:  # it is also in the step that runs now
             request.num_pending_tokens += 1
-            start = parked.end + num_steps - 1
-            block_ids = self.scheduler.kv.block_ids(request)
-            self._in_flight[-1].late.append(ScheduledRequest(request, start, 1, block_ids, True))
+            self._in_flight[-1].add_late(ScheduledRequest(request, end - 1, 1, parked.block_ids, True))
         self.scheduler.unpark(request)
-
-    def _unpark_all(self) -> None:
-        for request in list(self._parked):
-            self._unpark(request)
-        self._due.clear()
 
     # ---------------------------------------------------------------- from outside
 
     def abort(self, request_id: str) -> RequestOutput | None:
         group = self._groups.get(request_id)
         for sequence in group.sequences if group else ():
-            if sequence.request in self._parked:
-                self._unpark(sequence.request)
+            if parked := self._parked.get(sequence.request.request_id):
+                self._unpark(parked)
         return super().abort(request_id)
 
     @property
@@ -247,7 +322,8 @@ class LeapEngine(Engine):
         return len(self.scheduler.running) + len(self._parked)
 
     def check_integrity(self) -> None:
-        self._unpark_all()
+        for parked in list(self._parked.values()):
+            self._unpark(parked)
         super().check_integrity()
         assert all(request.status is RequestStatus.RUNNING for request in self.scheduler.running)
 

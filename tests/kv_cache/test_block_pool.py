@@ -5,7 +5,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from minillm.kv_cache.block_pool import BlockPool, FreeList
+from minillm.kv_cache.block_pool import BlockPool, FreeBlocks
 
 
 def test_blocks_run_out_and_come_back():
@@ -83,8 +83,8 @@ def test_eviction_never_scans(monkeypatch: pytest.MonkeyPatch):
     for block_id in pool.allocate(1000):
         pool.register(block_id, block_id.to_bytes(4, "big"))
     pool.release(range(1000))
-    monkeypatch.setattr(FreeList, "__iter__", lambda self: pytest.fail("the free list was walked"))
-    pool.blocks = LookupOnly(pool.blocks)
+    monkeypatch.setattr(FreeBlocks, "__iter__", lambda self: pytest.fail("the free blocks were walked"))
+    pool.ref_counts, pool.hashes = LookupOnly(pool.ref_counts), LookupOnly(pool.hashes)
     pool.index = LookupOnlyDict(pool.index)
     taken = pool.allocate(10)
     assert taken == list(range(999, 989, -1)), "least recently used first"
@@ -107,9 +107,9 @@ def test_check_integrity_sees_damage(damage: str):
     pool.register(table[0], b"x")
     pool.check_integrity([table])
     if damage == "leak":
-        pool.free_list.pop_front()
+        pool.free.take(1)
     elif damage == "count":
-        pool.blocks[table[0]].ref_count += 1
+        pool.ref_counts[table[0]] += 1
     elif damage == "index":
         del pool.index[b"x"]
     else:
@@ -144,7 +144,7 @@ class PoolMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def register(self, data: st.DataObject) -> None:
         block_id = data.draw(st.sampled_from(data.draw(st.sampled_from(self.tables))))
-        if self.pool.blocks[block_id].hash is None:
+        if self.pool.hashes[block_id] is None:
             self.num_hashes += 1
             self.pool.register(block_id, self.num_hashes.to_bytes(4, "big"))
 

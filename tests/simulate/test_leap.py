@@ -43,7 +43,7 @@ def both(arrivals: list[Arrival], beside: bool = True, **fields) -> tuple[Engine
         if not beside:
             engine._lookahead = 0
             if make == deployment.fast_engine:
-                engine._margin = int(engine.config.enable_prefix_caching)
+                engine._registers_early = int(engine.config.enable_prefix_caching)
         outputs = run(engine, clock, arrivals)
         engine.check_integrity()
         results.append((engine, clock.now(), {output.request_id: output for output in outputs}))
@@ -84,7 +84,7 @@ def test_leaping_changes_nothing(
 
 
 def test_it_sees_preemptions_prefix_hits_and_leaps() -> None:
-    plain, _ = both(list(traffic(1, 60, 0.001, 64)), num_kv_blocks=120)
+    plain, _ = both(list(traffic(1, 200, 0.001, 64)), num_kv_blocks=64)
     assert plain.num_preemptions > 5 and plain.scheduler.prefix_hits > 100
     roomy, _ = both(list(traffic(1, 60, 0.05, 0)), num_kv_blocks=3000)
     assert roomy.num_preemptions == 0
