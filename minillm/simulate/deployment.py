@@ -62,6 +62,10 @@ class Deployment:
     def with_constants(self, constants: Constants) -> "Deployment":
         return replace(self, profile=replace(self.profile, constants=constants))
 
+    def without_prefix_lookups(self) -> "Deployment":
+        """For prompts of which no two share a token: nothing would be found, and hashing every prompt takes time."""
+        return replace(self, config=self.config.replace(enable_prefix_caching=False))
+
     @property
     def block_size(self) -> int:
         return self.config.block_size or BLOCK_SIZE

@@ -13,7 +13,7 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from minillm.errors import PricingError
-from minillm.simulate.roofline import MAX_SHARE, SHARES, Constants, StepTimeModel, StepWork
+from minillm.simulate.roofline import HIGHEST, Constants, StepTimeModel, StepWork
 
 SPREAD = {"mfu": 0.25, "bandwidth": 0.1, "kv_bandwidth": 0.2, "attention_mfu": 0.3, "link": 0.7}
 """How far a constant may well be from its prior: standard deviation of the logarithm."""
@@ -51,7 +51,7 @@ def fit_constants(
     """
     spreads = np.array([SPREAD.get(name, USUAL_SPREAD) for name in free])
     centres = np.array([max(getattr(prior, name), TINY) for name in free])
-    highest = [math.log(MAX_SHARE / centre) if name in SHARES else math.log(1e3) for name, centre in zip(free, centres)]
+    highest = [math.log(HIGHEST.get(name, 1e3 * centre) / centre) for name, centre in zip(free, centres)]
 
     def constants_at(x: np.ndarray) -> Constants:
         return prior.replace(**{name: float(c * math.exp(v)) for name, c, v in zip(free, centres, x)})

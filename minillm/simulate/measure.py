@@ -2,12 +2,14 @@
 
 import platform
 import random
+import sys
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from tqdm.auto import tqdm
 
 from minillm.bench.roof import measure_bandwidth
 from minillm.config import EngineConfig
@@ -21,12 +23,14 @@ from minillm.simulate.fit_steps import StepTable, TimedStep, error_report, fit_t
 from minillm.simulate.hardware import THIS_MACHINE, Hardware, find_hardware
 from minillm.simulate.profile import PRIORS, Profile
 from minillm.simulate.roofline import ROOFLINE, Constants, StepWork
+from minillm.simulate.validate import validate, with_validation
 from minillm.timeline import StepRecord
 
 CPU_PRIORS = {
     "mfu": 0.5,
     "half_tokens": 8.0,
-    "bandwidth": 0.6,
+    "bandwidth": 0.8,
+    "serial": 0.8,
     "kv_bandwidth": 0.3,
     "attention_mfu": 0.2,
     "layer_s": 1e-4,
@@ -47,30 +51,46 @@ class Round:
     output_tokens: int
 
 
+@dataclass(frozen=True, slots=True)
+class Mixed:
+    """Requests of random lengths, one every few steps. Lengths in tokens."""
+
+    requests: int
+    every_steps: int
+    longest_prompt: int
+    longest_output: int
+
+
 FULL_DESIGN = (
     Round(1, 16, 24), Round(1, 128, 24), Round(1, 512, 16), Round(1, 900, 8), Round(2, 64, 16), Round(4, 32, 16),
     Round(4, 256, 12), Round(8, 24, 16), Round(8, 160, 12), Round(16, 48, 12), Round(16, 128, 10), Round(24, 80, 10),
     Round(32, 16, 12), Round(32, 96, 10),
 )  # fmt: skip
 """Batch and context vary independently; then comes a stretch of mixed traffic."""
+NUM_PASSES = 3
+"""The design is gone through so often, each time in another order: a machine is faster in one minute than in the
+next, and that should not look like a difference between batch sizes."""
 QUICK_DESIGN = (Round(1, 16, 4), Round(1, 64, 3), Round(4, 16, 4), Round(8, 32, 3))
-MIXED_REQUESTS = 40
-QUICK_MIXED_REQUESTS = 6
+MIXED = Mixed(requests=60, every_steps=3, longest_prompt=300, longest_output=48)
+QUICK_MIXED = Mixed(requests=6, every_steps=3, longest_prompt=40, longest_output=6)
 
 
-def calibrate_this_machine(model: str, *, dtype: str = "auto", quick: bool = False) -> Profile:
+def calibrate_this_machine(
+    model: str, *, dtype: str = "auto", quick: bool = False, with_traffic: bool = False
+) -> Profile:
     """Run the design on the real engine, fit, and tell the error on the steps held out.
 
     Args:
         quick: a few small steps; it tries the way, its numbers mean little.
+        with_traffic: also serve traffic for real and simulated, and tell that error; see validate.py.
     Raises:
         ModelError, ConfigError: the model cannot be loaded.
     """
     config = EngineConfig(model=model, dtype=dtype, enable_prefix_caching=False)
     loaded = load_model(config)
     hardware = describe_hardware(loaded.device, quick)
-    design, mixed = (QUICK_DESIGN, QUICK_MIXED_REQUESTS) if quick else (FULL_DESIGN, MIXED_REQUESTS)
-    steps = run_design(Engine(config, loaded), design, mixed)
+    engine = Engine(config, loaded)
+    steps = run_design(engine, *((QUICK_DESIGN, QUICK_MIXED) if quick else (FULL_DESIGN * NUM_PASSES, MIXED)))
     placement = Placement(1, dtype_name(loaded), dtype_name(loaded))
     table = StepTable(ModelCost.of(loaded.model_config), hardware, placement, steps)
     training, held_out = table.split()
@@ -89,19 +109,20 @@ def calibrate_this_machine(model: str, *, dtype: str = "auto", quick: bool = Fal
         "held_out_error": error_report([held_out], fitted.constants),
         "pure_roofline_error": error_report([held_out], ROOFLINE),
     }
-    return Profile(hardware, fitted.constants, provenance)
+    profile = Profile(hardware, fitted.constants, provenance)
+    return with_validation(profile, validate(engine, profile)) if with_traffic else profile
 
 
-def run_design(engine: Engine, design: Sequence[Round], num_mixed: int) -> list[TimedStep]:
-    """Run the rounds, then mixed traffic. The first round runs twice: once to warm up."""
-    warm_up, steps = design[0], []
-    drive(engine, [(0, warm_up)] * 2)
-    for one in design:
-        steps += drive(engine, [(0, replace(one, requests=1))] * one.requests)
+def run_design(engine: Engine, design: Sequence[Round], mixed: Mixed) -> list[TimedStep]:
+    """Run the rounds in a random order, the first once more before to warm up; then mixed traffic."""
+    drive(engine, [(0, replace(design[0], requests=1))] * 2)
     rng = random.Random(0)
+    steps: list[TimedStep] = []
+    for one in tqdm(rng.sample(design, len(design)), desc="measuring steps", disable=None, file=sys.stderr):
+        steps += drive(engine, [(0, replace(one, requests=1))] * one.requests)
     traffic = [
-        (3 * i, Round(1, rng.randint(8, 300 if num_mixed > 10 else 40), rng.randint(4, 48 if num_mixed > 10 else 6)))
-        for i in range(num_mixed)
+        (mixed.every_steps * i, Round(1, rng.randint(8, mixed.longest_prompt), rng.randint(4, mixed.longest_output)))
+        for i in range(mixed.requests)
     ]
     return steps + drive(engine, traffic)
 

@@ -2,7 +2,7 @@
 
 A step with T new tokens, R rows of logits and B requests takes as long as
 
-    linear       max[(2 P T + 2 P_head R) / (tp F MFU(T)), W / (tp BW eff)]  + dequantisation
+    linear       max[(2 P T + 2 P_head R) / (tp F MFU(T)), W / (tp BW eff)] + serial x min[the same] + dequantisation
     attention    max[4 L q Σ n(c + n/2) / (tp F MFU_attn), kv_bytes Σ(c + n) / (BW eff_kv)]
     all-reduce   2 L [α + 2 (tp-1)/tp T h bytes / link]
     gaps         L x (what the small kernels of a layer take)
@@ -16,6 +16,7 @@ The formula is written once, for floats and for numpy arrays: simulating prices 
 prices ten thousand.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -43,6 +44,9 @@ class Constants:
     """MFU(T) = mfu T / (T + half_tokens): with this many tokens a step reaches half of it."""
     bandwidth: float = 1.0
     """Share of peak memory bandwidth when reading weights."""
+    serial: float = 0.0
+    """Share of the shorter of computing and reading weights that does not run beside the longer. 0 on a GPU, which
+    has thousands of threads to wait with; near 1 on a CPU, whose cores stop multiplying while they wait."""
     kv_bandwidth: float = 1.0
     """The same when attention reads the KV cache."""
     attention_mfu: float = 1.0
@@ -67,9 +71,10 @@ class Constants:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            is_share = field.name in SHARES
-            if not (0 < value <= MAX_SHARE if is_share else 0 <= value < float("inf")):
-                limits = f"between 0 and {MAX_SHARE}" if is_share else "0 or more"
+            highest = HIGHEST.get(field.name, math.inf)
+            # Of nothing but seconds there may be none, and of what is serial.
+            if not (0 <= value <= highest and math.isfinite(value)) or (value == 0 and field.name in SHARES):
+                limits = "0 or more" if highest == math.inf else f"between 0 and {highest}"
                 raise PricingError(f"constant {field.name} must be {limits}; got {value}")
 
     def replace(self, **changes: float) -> "Constants":
@@ -79,6 +84,8 @@ class Constants:
 SHARES = frozenset({"mfu", "bandwidth", "kv_bandwidth", "attention_mfu", "link"})
 MAX_SHARE = 1.1
 """A fit may end a little over a published peak: boost clocks do, and caches."""
+HIGHEST = {**dict.fromkeys(SHARES, MAX_SHARE), "serial": 1.0}
+"""The constants that are limited from above."""
 ROOFLINE = Constants()
 """The paper roofline: every peak is reached, nothing else takes time. Known to be far off; kept to compare with."""
 
@@ -186,7 +193,8 @@ class StepTimeModel:
         c, tokens = self.constants, work.tokens
         products = (self.token_s * tokens + self.logit_s * work.logits) * (1 + c.half_tokens / tokens)
         dequant = self.dequant_s * (1 + tokens // DEQUANT_TILE)
-        linear = maximum(products, self.weights_s) + dequant
+        longer = maximum(products, self.weights_s)
+        linear = longer + c.serial * (products + self.weights_s - longer) + dequant
         attention = maximum(self.pair_s * work.pairs, self.context_s * work.context)
         all_reduce = self.reduce_s + self.reduce_token_s * tokens
         device = linear + attention + all_reduce + self.gaps_s

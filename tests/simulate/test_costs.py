@@ -50,14 +50,15 @@ def test_published_sizes() -> None:
         assert find_model(shape).stored_params == pytest.approx(billion * 1e9, rel=0.005)
 
 
-def test_flops_are_those_that_torch_counts(tiny_llama_path: Path) -> None:
+@pytest.mark.parametrize("fixture", ["tiny_llama_path", "smollm_path"])
+def test_flops_are_those_that_torch_counts(fixture: str, request: pytest.FixtureRequest) -> None:
     """Every step of a real engine: matrix products by formula and by torch.utils.flop_counter, exactly.
 
     The eager backend scores all pairs of a chunk and its context, masked or not, so its attention is 4 n (c + n)
     per head and size; the causal pairs that a step needs are checked against that.
     """
     config = EngineConfig(
-        model=str(tiny_llama_path), dtype="float32", device="cpu", attention_backend="eager", num_kv_blocks=64,
+        model=str(request.getfixturevalue(fixture)), dtype="float32", device="cpu", attention_backend="eager", num_kv_blocks=64,
         block_size=16, max_num_batched_tokens=48, max_num_seqs=8, enable_prefix_caching=False,
     )  # fmt: skip
     model = load_model(config)
@@ -88,7 +89,7 @@ def test_flops_are_those_that_torch_counts(tiny_llama_path: Path) -> None:
     for requests, flops in seen:
         work = work_of(requests)
         products = 2 * cost.layer_params * work.tokens + 2 * cost.head_params * work.logits
-        scored = sum(request.num_tokens * request.end for request in requests)
+        scored = sum(scheduled.num_tokens * scheduled.end for scheduled in requests)
         attention = 4 * cost.layers * cost.query_size * scored
         assert flops == products + attention
         assert scored / 2 < work.pairs <= scored
