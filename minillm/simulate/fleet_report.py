@@ -1,47 +1,33 @@
-"""Serves made-up traffic on a fleet of equal simulated replicas, and reports it as a log is reported."""
+"""Serves a workload on a fleet of equal simulated replicas, and reports it as a log is reported."""
 
 from typing import Any
 
-from minillm.simulate.arrivals import Gamma, Poisson
-from minillm.simulate.cluster import ClusterConfig
-from minillm.simulate.cluster import simulate as simulate_fleet
+from minillm.observe.summary import SLO
+from minillm.simulate.cluster import ClusterConfig, simulate
 from minillm.simulate.deployment import Deployment
-from minillm.simulate.lengths import Fixed
+from minillm.simulate.progress import Progress
 from minillm.simulate.replay import DIGITS, METRICS, Spread, latencies, rates
-from minillm.simulate.routers import RouterConfig
-from minillm.simulate.workload import make_workload
-from minillm.simulate.workload_kinds import Independent
+from minillm.simulate.workload import Workload
 
 
-def simulate_traffic(
+def simulate_workload(
     deployment: Deployment,
-    *,
-    qps: float,
-    arrival: str,
-    cv: float,
-    prompt_tokens: int,
-    output_tokens: int,
-    num_requests: int,
-    seed: int,
-    replicas: int,
-    router: str,
+    workload: Workload,
+    config: ClusterConfig,
+    slo: SLO | None = None,
     per_request: bool = False,
+    progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Requests of one length at random moments, over `replicas` engines.
+    """Play a workload to a fleet.
 
-    Args:
-        arrival: "poisson", or "gamma" with coefficient of variation `cv`.
-        router: a policy of RouterConfig.
     Returns:
-        `summary`, `throughput`, `virtual_s`, `outcomes`; with `per_request` also `requests`.
+        `summary` and `throughput` of completed requests, `virtual_s`, `outcomes`, `attempts`, `prefix_hit_rate`,
+        `replicas`; with `slo` also `goodput_per_s` and `attainment`; with `per_request` also `requests`.
     Raises:
-        WorkloadError: a rate that is not above zero, a cv out of range.
+        WorkloadError: the configuration names a pool that a single deployment cannot make.
     """
-    arrivals = Poisson(rate=qps) if arrival == "poisson" else Gamma(rate=qps, cv=cv)
-    traffic = Independent(prompt=Fixed(tokens=prompt_tokens), output=Fixed(tokens=output_tokens))
-    workload = make_workload(traffic, arrivals, num_requests=num_requests, seed=seed)
-    config = ClusterConfig(replicas=replicas, router=RouterConfig(policy=router), seed=seed, sample_every_s=None)
-    fleet = simulate_fleet(workload, config, deployment.fast_engine)
+    watch = progress.begin(f"{len(workload)} requests", workload.last_arrival) if progress else None
+    fleet = simulate(workload, config, lambda clock: deployment.fast_engine(clock, watch))
     done = [record for record in fleet.request_records() if record.completed]
     samples = [latencies(record.timeline) for record in done]
     report: dict[str, Any] = {
@@ -49,8 +35,14 @@ def simulate_traffic(
         "throughput": rates([(record.timeline, record.num_prompt_tokens) for record in done]),
         "virtual_s": round(fleet.duration, DIGITS),
         "outcomes": dict(sorted(fleet.outcomes.items())),
-        "replicas": replicas,
+        "attempts": fleet.num_attempts,
+        "prefix_hit_rate": round(fleet.prefix_hit_rate, DIGITS),
+        "replicas": config.replicas,
     }
+    if slo is not None:
+        summary = fleet.summary(slo)
+        report["goodput_per_s"] = round(summary.goodput, DIGITS)
+        report["attainment"] = round(summary.attainment, DIGITS)
     if per_request:
         report["requests"] = [
             {

@@ -192,6 +192,13 @@ def make_workload(
     return Workload(name, tuple(requests))
 
 
+def mean_turns(traffic: Traffic, seed: int = 0) -> float:
+    """How many requests an arrival brings on average: 1, but for conversations and agents."""
+    streams = Streams(seed, "mean turns")
+    num = 1000
+    return sum(len(traffic.conversation(f"mean-{i}", streams)) for i in range(num)) / num
+
+
 def merge(name: str, *workloads: Workload) -> Workload:
     """Several workloads as one, say chat with a document launch on top. Their requests keep their moments.
 
