@@ -21,6 +21,7 @@ from minillm.simulate.capacity_limits import Explain, Limits, explained, find_li
 from minillm.simulate.cluster import ClusterConfig, simulate
 from minillm.simulate.cluster_replica import EngineFactory
 from minillm.simulate.cluster_run import FleetRun
+from minillm.simulate.replay import DIGITS
 from minillm.simulate.workload import Traffic, Workload, make_workload, mean_turns
 
 TOLERANCE = 0.03
@@ -55,8 +56,11 @@ class Point:
     @classmethod
     def of(cls, rate: float, run: FleetRun, slo: SLO) -> "Point":
         summary = run.summary(slo)
-        ttft, tpot = summary.metrics["ttft"].p99, summary.metrics["tpot"].p99
-        return cls(rate, summary.attainment, ttft, tpot, summary.output_tokens_per_s)
+        ttft, tpot = (
+            None if value is None else round(value, DIGITS)  # the last bit may depend on the machine
+            for value in (summary.metrics["ttft"].p99, summary.metrics["tpot"].p99)
+        )
+        return cls(rate, summary.attainment, ttft, tpot, round(summary.output_tokens_per_s, DIGITS))
 
     def __str__(self) -> str:
         percentiles = (("TTFT", self.ttft_p99), ("TPOT", self.tpot_p99))

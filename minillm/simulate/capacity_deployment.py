@@ -13,7 +13,9 @@ from minillm.observe.summary import SLO
 from minillm.runners.simulated import StepWatch
 from minillm.scheduling.batch import ScheduledBatch
 from minillm.simulate.capacity import Worksheet
+from minillm.simulate.cluster import ClusterConfig
 from minillm.simulate.deployment import Deployment
+from minillm.simulate.fleet_report import engines_for
 from minillm.simulate.roofline import StepTimeModel, work_of
 from minillm.simulate.workload import Traffic
 
@@ -22,19 +24,27 @@ IMMEDIATE = 1e30
 
 
 def worksheet_for(
-    deployment: Deployment, traffic: Traffic, slo: SLO, *, watch: StepWatch | None = None, **options: Any
+    deployment: Deployment,
+    traffic: Traffic,
+    slo: SLO,
+    *,
+    config: ClusterConfig | None = None,
+    watch: StepWatch | None = None,
+    **options: Any,
 ) -> Worksheet:
     """The worksheet of a deployment.
 
     Args:
+        config: of the fleet; its number of replicas is replaced.
         watch: sees every simulated step; see `Deployment.engine`.
         options: further arguments of Worksheet.
     """
     return Worksheet(
         traffic,
-        lambda clock: deployment.fast_engine(clock, watch),
+        engines_for(deployment, config or ClusterConfig(), watch),
         slo,
         make_recording_engine=lambda clock: deployment.engine(clock, watch),
+        config=config,
         explain=step_causes(deployment),
         **options,
     )

@@ -141,12 +141,11 @@ def simulate(
             config = cluster_config(fleet, replicas, router, seed)
             kind = find_traffic(traffic.value, prompt_tokens, output_tokens)
             if plan:
-                filled_in = simulate_plan(
+                result, body = simulate_plan(
                     deployment, kind, slo, lambda rate: find_arrivals(arrival.value, rate, cv), demand=qps,
                     target=target, headroom=headroom, price_per_hour=price_per_hour, config=config, seed=seed,
                     num_requests=num_requests or DEFAULT_REQUESTS, progress=progress,
                 )  # fmt: skip
-                result = {"plan": filled_in.to_dict()}
             else:
                 workload = (
                     load_trace(trace, trace_format, num_requests) if trace is not None else
@@ -155,8 +154,7 @@ def simulate(
                 )  # fmt: skip
                 result = simulate_workload(deployment, workload, config, slo, per_request, progress)
     report = {**describe(model, deployment), **result, "wall_s": round(time.perf_counter() - start, 3)}
-    body = str(filled_in) if plan else latency_text(result)
-    print(json.dumps(report) if as_json else as_text(report, body))
+    print(json.dumps(report) if as_json else as_text(report, body if plan else latency_text(result)))
 
 
 def only_one_source(requests: Path | None, trace: Path | None, qps: float | None) -> None:

@@ -3,11 +3,25 @@
 from typing import Any
 
 from minillm.observe.summary import SLO
+from minillm.runners.simulated import StepWatch
 from minillm.simulate.cluster import ClusterConfig, simulate
+from minillm.simulate.cluster_record import Outcome
+from minillm.simulate.cluster_replica import EngineFactory
 from minillm.simulate.deployment import Deployment
 from minillm.simulate.progress import Progress
 from minillm.simulate.replay import DIGITS, METRICS, Spread, latencies, rates
 from minillm.simulate.workload import Workload
+
+
+def engines_for(deployment: Deployment, config: ClusterConfig, watch: StepWatch | None = None) -> EngineFactory:
+    """Makes the replicas' engines: the fast ones, but where somebody may give up on work that has begun.
+
+    A fast engine's requests are brought up to date only now and then, and it cannot drop one at any moment.
+    """
+    clients, shedding = config.clients, config.shedding
+    gives_up = (clients.timeout_s, clients.first_byte_timeout_s, shedding.deadline_s) != (None, None, None)
+    make = deployment.engine if gives_up else deployment.fast_engine
+    return lambda clock: make(clock, watch)
 
 
 def simulate_workload(
@@ -22,12 +36,13 @@ def simulate_workload(
 
     Returns:
         `summary` and `throughput` of completed requests, `virtual_s`, `outcomes`, `attempts`, `prefix_hit_rate`,
-        `replicas`; with `slo` also `goodput_per_s` and `attainment`; with `per_request` also `requests`.
+        `replicas`, `first_error` if there is one; with `slo` also `goodput_per_s` and `attainment`; with
+        `per_request` also `requests`.
     Raises:
         WorkloadError: the configuration names a pool that a single deployment cannot make.
     """
     watch = progress.begin(f"{len(workload)} requests", workload.last_arrival) if progress else None
-    fleet = simulate(workload, config, lambda clock: deployment.fast_engine(clock, watch))
+    fleet = simulate(workload, config, engines_for(deployment, config, watch))
     done = [record for record in fleet.request_records() if record.completed]
     samples = [latencies(record.timeline) for record in done]
     report: dict[str, Any] = {
@@ -39,6 +54,8 @@ def simulate_workload(
         "prefix_hit_rate": round(fleet.prefix_hit_rate, DIGITS),
         "replicas": config.replicas,
     }
+    if errors := [record.error for record in fleet.records if record.outcome is Outcome.ERROR]:
+        report["first_error"] = errors[0]
     if slo is not None:
         summary = fleet.summary(slo)
         report["goodput_per_s"] = round(summary.goodput, DIGITS)

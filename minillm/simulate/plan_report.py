@@ -1,11 +1,12 @@
 """Fills the capacity worksheet in for a deployment, as `minillm simulate --plan` prints it."""
 
 from collections.abc import Callable
+from typing import Any
 
 from minillm.errors import WorkloadError
 from minillm.observe.summary import SLO
 from minillm.simulate.arrivals import Arrivals
-from minillm.simulate.capacity import CapacityPlan, plan_capacity
+from minillm.simulate.capacity import plan_capacity
 from minillm.simulate.capacity_deployment import price_of_replica, worksheet_for
 from minillm.simulate.cluster import ClusterConfig
 from minillm.simulate.deployment import Deployment
@@ -27,8 +28,8 @@ def simulate_plan(
     num_requests: int,
     seed: int,
     progress: Progress,
-) -> CapacityPlan:
-    """The worksheet.
+) -> tuple[dict[str, Any], str]:
+    """The worksheet, as JSON-able data (`plan`, `price_per_hour`, `price_source`) and as text.
 
     Args:
         demand: requests per second.
@@ -45,5 +46,10 @@ def simulate_plan(
         deployment, traffic, slo, watch=progress.watch, target=target, arrivals=arrivals, num_requests=num_requests,
         seed=seed, config=config, announce=progress.begin,
     )  # fmt: skip
-    price = price_of_replica(deployment) if price_per_hour is None else price_per_hour
-    return plan_capacity(worksheet, demand, price_per_hour=price, headroom=headroom)
+    if price_per_hour is None:
+        price, source = price_of_replica(deployment), deployment.profile.hardware.price_source
+    else:
+        price, source = price_per_hour, "as given"
+    plan = plan_capacity(worksheet, demand, price_per_hour=price, headroom=headroom)
+    report = {"plan": plan.to_dict(), "price_per_hour": price, "price_source": source}
+    return report, f"{plan}\nprice of a replica  {price:.2f} an hour ({source})"

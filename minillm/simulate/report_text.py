@@ -61,6 +61,8 @@ def latency_text(report: dict[str, Any]) -> str:
     if "outcomes" in report:
         ends = ", ".join(f"{num} {outcome}" for outcome, num in report["outcomes"].items())
         lines.append(f"requests: {ends} (latencies are of completed ones), in {report['attempts']} attempts")
+    if "first_error" in report:
+        lines.append(f"first error: {report['first_error']}")
     if "attainment" in report:
         share, rate = report["attainment"], report["goodput_per_s"]
         lines.append(f"within the limits: {share:.1%} of requests, {rate:.2f} per second")

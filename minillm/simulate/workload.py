@@ -116,10 +116,11 @@ class Workload:
 
     def prompt(self, request: WorkloadRequest) -> tuple[Piece, ...]:
         """All pieces of a request's prompt, former answers included; `answer_piece` names those."""
-        if request.after is None:
-            return request.pieces
-        former = self.requests[request.after]
-        return (*self.prompt(former), answer_piece(former), *request.pieces)
+        pieces = request.pieces
+        while request.after is not None:
+            request = self.requests[request.after]
+            pieces = (*request.pieces, answer_piece(request), *pieces)
+        return pieces
 
     def faster(self, factor: float) -> "Workload":
         """The same requests, arriving `factor` times as fast. Think times stay."""

@@ -29,7 +29,7 @@ def test_the_docstrings_example() -> None:
 
 
 def test_a_plan() -> None:
-    sheet = worksheet_for(Deployment.of("qwen3-1.7b", "h100-sxm"), AZURE_CHAT, SLO(ttft=2.0), num_requests=40)
+    sheet = worksheet_for(Deployment.of("qwen3-1.7b", "l4"), AZURE_CHAT, SLO(ttft=0.3), num_requests=40)
     assert plan_capacity(sheet, 5.0, price_per_hour=2.69, try_out=False).knee > 0
 
 

@@ -11,7 +11,7 @@ from minillm import cli
 
 SMALL = ("--model", "qwen3-1.7b", "--hardware", "l4", "--kv-blocks", 3000)
 QUICK = ("simulate", "--qps", 4, "--num-requests", 20, *SMALL)
-PLAN = ("simulate", "--plan", "--qps", 30, "--num-requests", 40, "--prompt-tokens", 300, "--output-tokens", 10, *SMALL)
+PLAN = ("simulate", "--plan", "--qps", 30, "--num-requests", 40, "--prompt-tokens", 3000, "--output-tokens", 5, *SMALL)
 
 
 @pytest.mark.parametrize("traffic", ["fixed", "chat", "code", "rag", "agents", "tenants", "sessions"])
@@ -52,6 +52,9 @@ def test_fields_of_the_fleet() -> None:
     assert far["summary"]["ttft_s"]["p50"] == pytest.approx(near["summary"]["ttft_s"]["p50"] + 0.5, abs=1e-6)
     full = call(*QUICK, "--qps", 200, "--fleet", "shedding.max_outstanding=2", "--json")
     assert full["outcomes"]["shed"] > 0
+    patient = ("--fleet", "clients.timeout_s=0.3", "--fleet", "clients.max_attempts=3")
+    storm = call(*QUICK, "--qps", 200, *patient, "--json")
+    assert storm["outcomes"]["timeout"] > 0 and storm["attempts"] > 30
 
 
 def test_a_plan_says_how_many_and_what_it_costs() -> None:
@@ -64,6 +67,7 @@ def test_a_plan_says_how_many_and_what_it_costs() -> None:
     assert again["plan"]["knee"] == plan["knee"], "one seed, one knee"
     assert again["plan"]["replicas"] >= 2 * plan["replicas"] - 1
     assert again["plan"]["cost_per_hour"] == pytest.approx(10 * again["plan"]["replicas"])
+    assert "RunPod" in report["price_source"] and again["price_source"] == "as given"
 
 
 def test_text_for_people() -> None:
@@ -84,6 +88,12 @@ def test_text_for_people() -> None:
         assert words in plan
     played = text(*QUICK, "--slo-ttft", 90)
     assert "20 completed" in played and "within the limits: 100.0%" in played
+
+
+def test_requests_that_cannot_be_served_are_counted_and_explained() -> None:
+    report = call(*QUICK, "--prompt-tokens", 99999, "--json")
+    assert report["outcomes"] == {"error": 20} and "99999" in report["first_error"]
+    assert report["summary"]["ttft_s"]["p50"] is None
 
 
 @pytest.mark.parametrize(
