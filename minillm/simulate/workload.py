@@ -116,10 +116,11 @@ class Workload:
 
     def prompt(self, request: WorkloadRequest) -> tuple[Piece, ...]:
         """All pieces of a request's prompt, former answers included; `answer_piece` names those."""
-        if request.after is None:
-            return request.pieces
-        former = self.requests[request.after]
-        return (*self.prompt(former), answer_piece(former), *request.pieces)
+        pieces = request.pieces
+        while request.after is not None:
+            request = self.requests[request.after]
+            pieces = (*request.pieces, answer_piece(request), *pieces)
+        return pieces
 
     def faster(self, factor: float) -> "Workload":
         """The same requests, arriving `factor` times as fast. Think times stay."""
@@ -190,6 +191,13 @@ def make_workload(
             requests.append(request)
             after, context = request.index, request.num_prompt_tokens + request.output_tokens
     return Workload(name, tuple(requests))
+
+
+def mean_turns(traffic: Traffic, seed: int = 0) -> float:
+    """How many requests an arrival brings on average: 1, but for conversations and agents."""
+    streams = Streams(seed, "mean turns")
+    num = 1000
+    return sum(len(traffic.conversation(f"mean-{i}", streams)) for i in range(num)) / num
 
 
 def merge(name: str, *workloads: Workload) -> Workload:
