@@ -47,6 +47,9 @@ def calibrate(
     quick: Annotated[
         bool, typer.Option("--quick", help="This machine: a few steps; tries it, measures little.")
     ] = False,
+    validate: Annotated[
+        bool, typer.Option("--validate", help="This machine: also serve traffic, and tell how far off that is.")
+    ] = False,
     out: Annotated[Path | None, typer.Option(help="Write the profile here.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -57,6 +60,8 @@ def calibrate(
     """
     if sum(source is not None for source in (from_requests, from_steps)) > 1:
         raise PricingError("give one of --from-requests and --from-steps")
+    if (quick or validate) and (from_requests or from_steps or link_from):
+        raise PricingError("--quick and --validate are for this machine: leave --from-... and --link-from out")
     sizes = (kv_blocks, block_size, max_num_seqs, max_num_batched_tokens, max_model_len)
     if from_steps is not None:
         from minillm.simulate.calibrate import calibrate_from_steps
@@ -71,7 +76,7 @@ def calibrate(
         from minillm.simulate.measure import calibrate_this_machine
         from minillm.simulate.profile import this_machine_path
 
-        fitted, report = calibrate_this_machine(model, quick=quick), {}
+        fitted, report = calibrate_this_machine(model, quick=quick, with_traffic=validate), {}
         out = out or this_machine_path()
     if out is not None:
         fitted.write(out)

@@ -1,8 +1,11 @@
 """`minillm simulate`. With `--json`, standard output is one JSON object."""
 
+import contextlib
 import enum
+import gc
 import json
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -134,7 +137,7 @@ def simulate(
         enable_prefix_caching=prefix_caching, **sizes,
     )  # fmt: skip
     start = time.perf_counter()
-    with Progress() as progress:
+    with Progress() as progress, frozen_garbage():
         if requests is not None:
             result = simulate_log(deployment, requests, per_request, progress)
         else:
@@ -155,6 +158,16 @@ def simulate(
                 result = simulate_workload(deployment, workload, config, slo, per_request, progress)
     report = {**describe(model, deployment), **result, "wall_s": round(time.perf_counter() - start, 3)}
     print(json.dumps(report) if as_json else as_text(report, body if plan else latency_text(result)))
+
+
+@contextlib.contextmanager
+def frozen_garbage() -> Iterator[None]:
+    """What importing has made will stay: the garbage collector need not look through it again and again."""
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 def only_one_source(requests: Path | None, trace: Path | None, qps: float | None) -> None:

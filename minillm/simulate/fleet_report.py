@@ -42,6 +42,8 @@ def simulate_workload(
         WorkloadError: the configuration names a pool that a single deployment cannot make.
     """
     watch = progress.begin(f"{len(workload)} requests", workload.last_arrival) if progress else None
+    if workload.shares_nothing and config.clients.max_attempts == 1 and config.disaggregation is None:
+        deployment = deployment.without_prefix_lookups()
     fleet = simulate(workload, config, engines_for(deployment, config, watch))
     done = [record for record in fleet.request_records() if record.completed]
     samples = [latencies(record.timeline) for record in done]

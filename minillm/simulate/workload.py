@@ -114,6 +114,12 @@ class Workload:
     def num_output_tokens(self) -> int:
         return sum(request.output_tokens for request in self.requests)
 
+    @property
+    def shares_nothing(self) -> bool:
+        """Whether all prompts are made of pieces of their own: sent once each, no prefix cache can find anything."""
+        pieces = [piece.name for request in self.requests for piece in request.pieces]
+        return len(set(pieces)) == len(pieces) and all(request.after is None for request in self.requests)
+
     def prompt(self, request: WorkloadRequest) -> tuple[Piece, ...]:
         """All pieces of a request's prompt, former answers included; `answer_piece` names those."""
         pieces = request.pieces
