@@ -63,7 +63,8 @@ class Deployment:
         return replace(self, profile=replace(self.profile, constants=constants))
 
     def without_prefix_lookups(self) -> "Deployment":
-        """For prompts of which no two share a token: nothing would be found, and hashing every prompt takes time."""
+        """For prompts of which no two share a token: hashing them takes time, and nobody finds anything but a request
+        that is preempted, which finds itself."""
         return replace(self, config=self.config.replace(enable_prefix_caching=False))
 
     @property
@@ -109,7 +110,8 @@ class Deployment:
         return Engine(self._engine_config, runner=runner, clock=clock)
 
     def fast_engine(self, clock: VirtualClock, watch: StepWatch | None = None) -> LeapEngine:
-        """The same results in a fraction of the time, but no step records; see leap.py."""
+        """The same results in a fraction of the time, but no step records, and timelines that are brought up to date
+        only now and then while a request runs; see leap.py."""
         step_time = self.step_time()
 
         def price(batch: ScheduledBatch) -> StepTime:

@@ -42,9 +42,12 @@ def simulate_workload(
         WorkloadError: the configuration names a pool that a single deployment cannot make.
     """
     watch = progress.begin(f"{len(workload)} requests", workload.last_arrival) if progress else None
-    if workload.shares_nothing and config.clients.max_attempts == 1 and config.disaggregation is None:
-        deployment = deployment.without_prefix_lookups()
-    fleet = simulate(workload, config, engines_for(deployment, config, watch))
+    shares_nothing = workload.shares_nothing and config.clients.max_attempts == 1 and config.disaggregation is None
+    quick = deployment.without_prefix_lookups() if shares_nothing else deployment
+    fleet = simulate(workload, config, engines_for(quick, config, watch))
+    if shares_nothing and any(report.num_preemptions for report in fleet.reports):
+        # Whoever was preempted would have found its own blocks.
+        fleet = simulate(workload, config, engines_for(deployment, config, watch))
     done = [record for record in fleet.request_records() if record.completed]
     samples = [latencies(record.timeline) for record in done]
     report: dict[str, Any] = {

@@ -316,6 +316,10 @@ class LeapEngine(Engine):
                 self._unpark(parked)
         return super().abort(request_id)
 
+    def _drain(self) -> None:
+        while self._in_flight:
+            self._finish_step(self._in_flight.popleft())
+
     @property
     def num_running(self) -> int:
         """Requests that run, parked or not."""

@@ -27,7 +27,7 @@ def serve_log(
 ) -> list[RequestOutput]:
     """The log's requests, served; in the order in which they ended."""
     clock = VirtualClock()
-    engine = deployment.without_prefix_lookups().fast_engine(clock, watch)
+    engine = deployment.fast_engine(clock, watch)
     return run(engine, clock, arrivals_of(log), stamped_by_loop=True)
 
 

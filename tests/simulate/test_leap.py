@@ -60,7 +60,7 @@ def both(arrivals: list[Arrival], beside: bool = True, **fields) -> tuple[Engine
     return plain, leaping
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     seed=st.integers(0, 10_000),
     gap=st.sampled_from([0.0001, 0.02, 0.3]),

@@ -8,6 +8,13 @@ from simulate.test_simulate_cli import call
 from typer.testing import CliRunner
 
 from minillm import cli
+from minillm.simulate.arrivals import Poisson
+from minillm.simulate.cluster import ClusterConfig, simulate
+from minillm.simulate.deployment import Deployment
+from minillm.simulate.fleet_report import simulate_workload
+from minillm.simulate.lengths import Fixed
+from minillm.simulate.workload import make_workload
+from minillm.simulate.workload_kinds import Independent
 
 SMALL = ("--model", "qwen3-1.7b", "--hardware", "l4", "--kv-blocks", 3000)
 QUICK = ("simulate", "--qps", 4, "--num-requests", 20, *SMALL)
@@ -127,3 +134,17 @@ def test_errors_say_what_to_do(
         cli.main()
     assert ended.value.code == 2
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("blocks", "preempts"), [(3000, False), (140, True)])
+def test_looking_for_no_prefixes_changes_nothing(blocks: int, preempts: bool) -> None:
+    """The report skips lookups where nothing is shared; whoever is preempted would have found itself, though."""
+    deployment = Deployment.of("qwen3-1.7b", "l4", num_kv_blocks=blocks)
+    traffic = Independent(prompt=Fixed(tokens=300), output=Fixed(tokens=200))
+    workload = make_workload(traffic, Poisson(rate=30), num_requests=30)
+    config = ClusterConfig(sample_every_s=None)
+    plain = simulate(workload, config, deployment.engine)
+    assert bool(plain.reports[0].num_preemptions) is preempts
+    report = simulate_workload(deployment, workload, config, per_request=True)
+    ends = {row["request_id"]: row["e2e_s"] for row in report["requests"]}
+    assert ends == {record.request_id: round(record.timeline.e2e, 9) for record in plain.request_records()}
