@@ -39,9 +39,11 @@ class FreeBlocks:
 
     def take(self, count: int) -> tuple[list[int], list[int]]:
         """The next `count` blocks: those that cached nothing, and those that did."""
-        num_plain = min(count, len(self._plain))
-        plain = [self._plain.pop() for _ in range(num_plain)]
-        return plain, [self._cached.popitem(last=False)[0] for _ in range(count - num_plain)]
+        first = max(len(self._plain) - count, 0)
+        plain = self._plain[first:]
+        del self._plain[first:]
+        plain.reverse()
+        return plain, [self._cached.popitem(last=False)[0] for _ in range(count - len(plain))]
 
     def take_cached(self, block_id: int) -> None:
         """Take this one, for what it caches."""

@@ -137,7 +137,7 @@ def simulate(
         enable_prefix_caching=prefix_caching, **sizes,
     )  # fmt: skip
     start = time.perf_counter()
-    with Progress() as progress, frozen_garbage():
+    with Progress() as progress, rare_collections():
         if requests is not None:
             result = simulate_log(deployment, requests, per_request, progress)
         else:
@@ -161,12 +161,15 @@ def simulate(
 
 
 @contextlib.contextmanager
-def frozen_garbage() -> Iterator[None]:
-    """What importing has made will stay: the garbage collector need not look through it again and again."""
-    gc.freeze()
+def rare_collections() -> Iterator[None]:
+    """A simulation makes many objects and drops few, so looking for garbage after every 700 of them is in vain."""
+    thresholds = gc.get_threshold()
+    gc.freeze()  # what importing has made will stay
+    gc.set_threshold(100_000, *thresholds[1:])
     try:
         yield
     finally:
+        gc.set_threshold(*thresholds)
         gc.unfreeze()
 
 

@@ -243,10 +243,15 @@ def answer_piece(request: WorkloadRequest) -> Piece:
 def token_ids(piece: Piece, vocabulary: int = VOCABULARY) -> list[int]:
     """The tokens of a piece, from its name: position i is a hash of name and i (SplitMix64's mixing steps)."""
     key = np.uint64(int.from_bytes(hashlib.blake2b(piece.name.encode(), digest_size=8).digest(), "big"))
-    x = (np.arange(piece.num_tokens, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)) + key
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return ((x ^ (x >> np.uint64(31))) % np.uint64(vocabulary)).tolist()
+    x = np.arange(piece.num_tokens, dtype=np.uint64)
+    x *= np.uint64(0x9E3779B97F4A7C15)
+    x += key
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        x ^= x >> np.uint64(shift)
+        x *= np.uint64(factor)
+    x ^= x >> np.uint64(31)
+    x %= np.uint64(vocabulary)
+    return x.tolist()
 
 
 def prompt_token_ids(pieces: Sequence[Piece], answers: Mapping[str, list[int]]) -> list[int]:
