@@ -2,7 +2,7 @@
 
 A block is free when nobody holds it, but a free block may still *cache* a prefix: its hash stays in
 the index until somebody else is given the block. So the cache costs no memory that a request wants.
-(The algorithm is that of vLLM v1's block pool.)
+(After vLLM v1's block pool, which keeps both kinds in one linked list.)
 """
 
 from collections import OrderedDict

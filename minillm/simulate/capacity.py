@@ -33,8 +33,10 @@ IDLE_RATE = 1e-3
 LIMITS_PER_RUN, STAYS_PER_RUN = 10, 5
 """Arrivals go on for at least so many times the TTFT or E2E limit, and so many times as long as someone stays: above
 the knee a queue grows slowly, and only when as many leave as come is a replica as full as it will be."""
+MOST_REQUESTS = 200_000
+"""In one run: a minute or two."""
 RECORDED_REQUESTS = 300
-"""In the two runs whose every step is kept."""
+"""At least, in the two runs whose every step is kept."""
 TRIED_OUT = 8
 """Of a larger fleet only so many replicas are tried out, under their share of the demand. The whole fleet can
 balance its load at least as well."""
@@ -182,8 +184,17 @@ class Worksheet:
     def num_in_run(self, rate: float) -> int:
         """Requests that one replica gets in a run at this rate."""
         slowest = max(self.slo.ttft or 0.0, self.slo.e2e or 0.0)
-        seconds = max(LIMITS_PER_RUN * slowest, STAYS_PER_RUN * self._stay_s)
-        return max(self.num_requests, math.ceil(rate * seconds))
+        num = max(self.num_requests, math.ceil(rate * LIMITS_PER_RUN * slowest), self.num_until_full(rate))
+        if num > MOST_REQUESTS:
+            raise SimulationError(
+                f"{rate:.3g} requests/s against a limit of {slowest:g} s would take runs of {num} requests: plan for "
+                "a shorter limit"
+            )
+        return num
+
+    def num_until_full(self, rate: float) -> int:
+        """Requests until a replica is as full as it will be at this rate, and for a while after."""
+        return math.ceil(rate * STAYS_PER_RUN * self._stay_s)
 
     def workload(self, rate: float, num_requests: int) -> Workload:
         """The traffic at this rate: the first so many requests, or a few more, to the end of a conversation."""
@@ -281,9 +292,10 @@ def plan_capacity(
         replicas, attainment = enough_replicas(worksheet, demand, replicas)
 
     make_recording = with_all_steps(worksheet.make_recording_engine)
-    at_knee = worksheet.run(knee, num_requests=RECORDED_REQUESTS, make_engine=make_recording)
+    num_recorded = max(RECORDED_REQUESTS, worksheet.num_until_full(PAST_THE_KNEE * knee))
+    at_knee = worksheet.run(knee, num_requests=num_recorded, make_engine=make_recording)
     make_explained, seconds = explained(make_recording, worksheet.explain)
-    past_knee = worksheet.run(PAST_THE_KNEE * knee, num_requests=RECORDED_REQUESTS, make_engine=make_explained)
+    past_knee = worksheet.run(PAST_THE_KNEE * knee, num_requests=num_recorded, make_engine=make_explained)
 
     cost = replicas * price_per_hour
     per_request = cost / (3600 * demand)

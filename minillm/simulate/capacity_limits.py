@@ -53,7 +53,8 @@ def find_limits(run: FleetRun, seconds: Mapping[str, float]) -> Limits:
         busy += length
         if step.num_waiting:
             queued += length
-            if step.num_running >= seats:
+            # One or two who hold a seat are not in the step: they wait for their last token, or for budget.
+            if step.num_running >= FULL * seats:
                 seats_full += length
             elif step.kv_blocks_used >= FULL * step.kv_blocks_total:
                 kv_full += length

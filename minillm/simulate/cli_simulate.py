@@ -4,6 +4,7 @@ import contextlib
 import enum
 import gc
 import json
+import math
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -70,6 +71,9 @@ def simulate(
     profile: Annotated[str | None, typer.Option(help="A file from `minillm calibrate`, or a hardware's name.")] = None,
     hardware: HardwareName = None,
     roofline: Annotated[bool, typer.Option("--roofline", help="Paper peaks and no overheads, to compare.")] = False,
+    typical: Annotated[
+        bool, typer.Option("--typical", help="Typical constants, not fitted ones: to compare hardware with hardware.")
+    ] = False,
     tp: TensorParallel = 1,
     kv_blocks: KVBlocks = None,
     block_size: BlockSize = None,
@@ -86,8 +90,12 @@ def simulate(
         float | None, typer.Option(help="gamma: standard deviation of the gaps over their mean, up to 15; default 1.")
     ] = None,
     traffic: Annotated[TrafficName, typer.Option(help="What they ask; chat and code: as Azure's.")] = TrafficName.FIXED,
-    prompt_tokens: Annotated[int | None, typer.Option(min=1, help="Of every fixed prompt; default 1000.")] = None,
-    output_tokens: Annotated[int | None, typer.Option(min=1, help="Of every fixed answer; default 200.")] = None,
+    prompt_tokens: Annotated[
+        int | None, typer.Option(min=1, max=1_000_000, help="Of every fixed prompt; default 1000.")
+    ] = None,
+    output_tokens: Annotated[
+        int | None, typer.Option(min=1, max=1_000_000, help="Of every fixed answer; default 200.")
+    ] = None,
     num_requests: Annotated[
         int | None, typer.Option(min=1, help="How many; default 1000, or all of a trace. With --plan: of each run.")
     ] = None,
@@ -131,9 +139,16 @@ def simulate(
         raise WorkloadError("--target, --headroom and --price-per-hour go with --plan")
     if requests is not None and (slo is not None or fleet or replicas != 1):
         raise WorkloadError("a log is played to one replica as it is: --slo-..., --fleet and --replicas go with --qps")
+    made_up = (arrival, cv, traffic, prompt_tokens, output_tokens)
+    if qps is None and made_up != (Arrival.POISSON, None, TrafficName.FIXED, None, None):
+        raise WorkloadError(
+            "a recording says what was asked, and when: --arrival, --cv, --traffic, --...-tokens go with --qps"
+        )
+    if plan and per_request:
+        raise WorkloadError("--plan plays many runs: --per-request goes without it")
     sizes = engine_fields(requests, kv_blocks, block_size, max_num_seqs, max_num_batched_tokens, max_model_len)
     deployment = deploy(
-        model, profile or hardware, roofline, tp=tp, weight_dtype=weight_dtype, kv_dtype=kv_dtype, kv_heads=kv_heads,
+        model, profile or hardware, roofline, typical, tp=tp, weight_dtype=weight_dtype, kv_dtype=kv_dtype, kv_heads=kv_heads,
         enable_prefix_caching=prefix_caching, **sizes,
     )  # fmt: skip
     start = time.perf_counter()
@@ -192,20 +207,24 @@ def limits(ttft: float | None, tpot: float | None, e2e: float | None) -> "SLO | 
 
     stated = {"ttft": ttft, "tpot": tpot, "e2e": e2e}
     for name, limit in stated.items():
-        if limit is not None and not limit > 0:
+        if limit is not None and not 0 < limit < math.inf:
             raise WorkloadError(f"--slo-{name} is a number of seconds above 0, not {limit}")
     return None if set(stated.values()) == {None} else SLO(**stated)
 
 
-def deploy(model: str, on: str | None, roofline: bool, **fields: Any) -> "Deployment":
-    """One replica. Raises PricingError: nobody said what it runs on."""
+def deploy(model: str, on: str | None, roofline: bool, typical: bool, **fields: Any) -> "Deployment":
+    """One replica. Raises PricingError: nobody said what it runs on, or both --roofline and --typical."""
     from minillm.simulate.deployment import Deployment
-    from minillm.simulate.profile import find_profile, roofline_profile
+    from minillm.simulate.profile import find_profile, roofline_profile, typical_profile
 
     if on is None:
         raise PricingError("say what it runs on: --profile PROFILE.json, or --hardware NAME (such as h100-sxm)")
+    if roofline and typical:
+        raise PricingError("--roofline and --typical are two ways to price steps: choose one")
     profile = find_profile(on)
-    return Deployment.of(model, roofline_profile(profile.hardware) if roofline else profile, **fields)
+    if roofline or typical:
+        profile = (roofline_profile if roofline else typical_profile)(profile.hardware)
+    return Deployment.of(model, profile, **fields)
 
 
 def cluster_config(fleet: list[str] | None, replicas: int, router: Router, seed: int) -> "ClusterConfig":

@@ -57,7 +57,9 @@ class Deployment:
         config = EngineConfig(**{**VLLM_DEFAULTS, **engine_fields})
         if isinstance(profile, str):
             profile = find_profile(profile)
-        return cls(find_model(model, kv_heads), profile, Placement(tp, weight_dtype, kv_dtype), config)
+        cost, placement = find_model(model, kv_heads), Placement(tp, weight_dtype, kv_dtype)
+        placement.check(cost)
+        return cls(cost, profile, placement, config)
 
     def with_constants(self, constants: Constants) -> "Deployment":
         return replace(self, profile=replace(self.profile, constants=constants))

@@ -14,13 +14,11 @@ from minillm.simulate.workload import Workload
 
 
 def engines_for(deployment: Deployment, config: ClusterConfig, watch: StepWatch | None = None) -> EngineFactory:
-    """Makes the replicas' engines: the fast ones, but where somebody may give up on work that has begun.
-
-    A fast engine's requests are brought up to date only now and then, and it cannot drop one at any moment.
+    """Makes the replicas' engines: the fast ones, but where a proxy counts the chunks of an answer for a client who
+    may give up. A fast engine's timelines are brought up to date only now and then.
     """
-    clients, shedding = config.clients, config.shedding
-    gives_up = (clients.timeout_s, clients.first_byte_timeout_s, shedding.deadline_s) != (None, None, None)
-    make = deployment.engine if gives_up else deployment.fast_engine
+    counts_chunks = config.network.hold_chunks > 1 and config.clients.first_byte_timeout_s is not None
+    make = deployment.engine if counts_chunks else deployment.fast_engine
     return lambda clock: make(clock, watch)
 
 

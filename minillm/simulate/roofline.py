@@ -3,7 +3,7 @@
 A step with T new tokens, R rows of logits and B requests takes as long as
 
     linear       max[(2 P T + 2 P_head R) / (tp F MFU(T)), W / (tp BW eff)] + serial x min[the same] + dequantisation
-    attention    max[4 L q Σ n(c + n/2) / (tp F MFU_attn), kv_bytes Σ(c + n) / (BW eff_kv)]
+    attention    max[4 L q Σ n(c + n/2) / (tp F MFU_attn), kv_bytes Σ(c + n) / (tp BW eff_kv)]
     all-reduce   2 L [α + 2 (tp-1)/tp T h bytes / link]
     gaps         L x (what the small kernels of a layer take), and a little more with prompts
     host         the step waits for it where it is longer than all of the above
@@ -194,7 +194,7 @@ class StepTimeModel:
         """
         c, tokens = self.constants, work.tokens
         products = (self.token_s * tokens + self.logit_s * work.logits) * (1 + c.half_tokens / tokens)
-        dequant = self.dequant_s * (1 + tokens // DEQUANT_TILE)
+        dequant = self.dequant_s * -(-tokens // DEQUANT_TILE)
         longer = maximum(products, self.weights_s)
         linear = longer + c.serial * (products + self.weights_s - longer) + dequant
         attention = maximum(self.pair_s * work.pairs, self.context_s * work.context)

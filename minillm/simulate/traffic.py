@@ -28,6 +28,8 @@ KINDS: dict[str, Traffic] = {
 """Besides "fixed"."""
 LOADERS = {"azure": load_azure, "mooncake": load_mooncake}
 SUFFIXES = {".csv": "azure", ".jsonl": "mooncake"}
+SLOWEST = 1e-6
+"""Requests per second: one in eleven days."""
 DEFAULT_PROMPT, DEFAULT_OUTPUT = 1000, 200
 """Tokens, of "fixed" traffic."""
 
@@ -56,6 +58,8 @@ def find_arrivals(name: str, rate: float, cv: float | None = None) -> Arrivals:
     Raises:
         WorkloadError: a rate that is not above zero, a cv out of range, or one given to a Poisson process.
     """
+    if not rate >= SLOWEST:
+        raise WorkloadError(f"a rate is at least {SLOWEST:g} requests per second, not {rate:g}")
     if name == "gamma":
         return Gamma(rate=rate, cv=1.0 if cv is None else cv)
     if cv not in (None, 1.0):
