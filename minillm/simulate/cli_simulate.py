@@ -148,8 +148,8 @@ def simulate(
         raise WorkloadError("--plan plays many runs: --per-request goes without it")
     sizes = engine_fields(requests, kv_blocks, block_size, max_num_seqs, max_num_batched_tokens, max_model_len)
     deployment = deploy(
-        model, profile or hardware, roofline, typical, tp=tp, weight_dtype=weight_dtype, kv_dtype=kv_dtype, kv_heads=kv_heads,
-        enable_prefix_caching=prefix_caching, **sizes,
+        model, profile or hardware, roofline, typical, tp=tp, weight_dtype=weight_dtype, kv_dtype=kv_dtype,
+        kv_heads=kv_heads, enable_prefix_caching=prefix_caching, **sizes,
     )  # fmt: skip
     start = time.perf_counter()
     with Progress() as progress, rare_collections():

@@ -125,7 +125,7 @@ def test_a_negative_rate_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     )
     with pytest.raises(SystemExit):
         cli.main()
-    assert "greater than 0" in capsys.readouterr().err
+    assert "a rate is at least" in capsys.readouterr().err
 
 
 def test_tables_for_people(log: Path) -> None:
