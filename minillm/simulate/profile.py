@@ -97,7 +97,7 @@ def find_profile(name: str) -> Profile:
     """
     path = Path(name).expanduser()
     if path.suffix == ".json":
-        return Profile.read(path) if "constants" in read_json(path) else typical_profile(find_hardware(name))
+        return typical_profile(find_hardware(name)) if "bandwidth" in read_json(path) else Profile.read(path)
     if name == THIS_MACHINE and this_machine_path().is_file():
         return Profile.read(this_machine_path())
     hardware = find_hardware(name)
