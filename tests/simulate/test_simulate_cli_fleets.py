@@ -99,7 +99,7 @@ def test_text_for_people() -> None:
 
 def test_requests_that_cannot_be_served_are_counted_and_explained() -> None:
     report = call(*QUICK, "--prompt-tokens", 99999, "--json")
-    assert report["outcomes"] == {"error": 20} and "99999" in report["first_error"]
+    assert report["outcomes"] == {"error": 20} and "100199 tokens" in report["first_error"]
     assert report["summary"]["ttft_s"]["p50"] is None
 
 

@@ -45,7 +45,7 @@ def test_fixed_lengths() -> None:
         (lambda: find_traffic("chat", prompt_tokens=5), "lengths of its own"),
         (lambda: find_arrivals("poisson", 1.0, 3.0), "--arrival gamma"),
         (lambda: find_arrivals("gamma", 1.0, 16.0), "15"),
-        (lambda: find_arrivals("poisson", -1.0), "greater than 0"),
+        (lambda: find_arrivals("poisson", -1.0), "a rate is at least"),
     ],
 )
 def test_what_cannot_be_is_refused(make, said: str) -> None:
