@@ -107,7 +107,7 @@ def arrivals_of_traffic(arrivals: Arrivals | None, num_requests: int, seed: int)
         Arrival(
             f"request-{seed}-{request.index}",
             0.0 if arrivals is None else request.arrival,
-            prompt_token_ids(workload.prompt(request), {}),
+            prompt_token_ids(workload.prompt(request), {}).tolist(),
             request.output_tokens,
         )
         for request in workload
