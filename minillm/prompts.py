@@ -52,8 +52,8 @@ def encode_prompt(prompt: Prompt, tokenizer: Any, vocab_size: int | None) -> tup
         raise InvalidPromptError("a prompt is a string, a list of chat messages (dicts), or a list of token ids")
     if not token_ids:
         raise EmptyPromptError("the prompt has no tokens: send at least one")
-    lowest, highest = (prompt.min(), prompt.max()) if isinstance(prompt, np.ndarray) else (min(token_ids), max(token_ids))
-    if lowest < 0 or (vocab_size is not None and highest >= vocab_size):
+    values = prompt if isinstance(prompt, np.ndarray) else np.asarray(token_ids)
+    if values.min() < 0 or (vocab_size is not None and values.max() >= vocab_size):
         wrong = next(t for t in token_ids if t < 0 or t >= (vocab_size or t + 1))
         raise InvalidPromptError(f"token id {wrong} is not in the vocabulary (0 to {(vocab_size or 0) - 1})")
     return text, token_ids

@@ -125,10 +125,8 @@ class Workload:
 
     def anonymous(self) -> "Workload":
         """The same lengths at the same moments, with tokens that nobody will look at: they need not be made up."""
-        return Workload(
-            self.name,
-            tuple(dataclasses.replace(r, pieces=tuple(Piece("", p.num_tokens) for p in r.pieces)) for r in self.requests),
-        )
+        nameless = ((r, tuple(Piece("", piece.num_tokens) for piece in r.pieces)) for r in self.requests)
+        return Workload(self.name, tuple(dataclasses.replace(r, pieces=pieces) for r, pieces in nameless))
 
     def prompt(self, request: WorkloadRequest) -> tuple[Piece, ...]:
         """All pieces of a request's prompt, former answers included; `answer_piece` names those."""
@@ -251,7 +249,7 @@ def answer_piece(request: WorkloadRequest) -> Piece:
 
 
 def token_ids(piece: Piece, vocabulary: int = VOCABULARY) -> np.ndarray:
-    """The tokens [num_tokens] of a piece, from its name: position i is a hash of name and i (SplitMix64's mixing steps)."""
+    """The tokens of a piece, from its name: position i is a hash of name and i (SplitMix64's mixing steps)."""
     if not piece.name:
         return np.zeros(piece.num_tokens, dtype=np.int64)
     key = np.uint64(int.from_bytes(hashlib.blake2b(piece.name.encode(), digest_size=8).digest(), "big"))
