@@ -20,6 +20,7 @@ from minillm.models.loader import LoadedModel, load_model
 from minillm.request import SamplingParams
 from minillm.simulate.calibrate import today
 from minillm.simulate.costs import ModelCost, Placement
+from minillm.simulate.fit import slower
 from minillm.simulate.fit_steps import StepTable, TimedStep, error_report, fit_to_steps
 from minillm.simulate.hardware import THIS_MACHINE, Hardware, find_hardware
 from minillm.simulate.profile import PRIORS, Profile
@@ -101,6 +102,8 @@ def calibrate_this_machine(
     free = [name for name in CPU_PRIORS if name != "launch_s"]
     free += ["host_s", "launch_s"] if hardware.is_gpu else []
     fitted = fit_to_steps([training], prior, free)
+    # Outliers hardly count in the fit, so it prices a usual step. But requests wait for the slow ones, too.
+    constants = slower(fitted.constants, training.slowness(fitted.constants), free)
     provenance = {
         "source": f"{len(steps)} steps of the real engine, {model}, {dtype_name(loaded)}",
         "machine": platform.processor() or platform.machine(),
@@ -109,10 +112,10 @@ def calibrate_this_machine(
         "fitted": free,
         "decided_by_data": list(fitted.decided),
         "date": today(),
-        "held_out_error": error_report([held_out], fitted.constants),
+        "held_out_error": error_report([held_out], constants),
         "pure_roofline_error": error_report([held_out], ROOFLINE),
     }
-    profile = Profile(hardware, fitted.constants, provenance)
+    profile = Profile(hardware, constants, provenance)
     return with_validation(profile, validate(engine, profile, served)) if with_traffic else profile
 
 
