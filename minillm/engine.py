@@ -11,7 +11,6 @@ import logging
 import random
 from collections import deque
 from collections.abc import Sequence as Ordered
-from dataclasses import dataclass, field
 
 from minillm.admission import Admission
 from minillm.clock import Clock, WallClock
@@ -20,7 +19,8 @@ from minillm.detokenizer import Detokenizer
 from minillm.errors import DuplicateRequestError
 from minillm.models.loader import LoadedModel, load_model
 from minillm.prompts import Prompt, encode_prompt
-from minillm.request import Completion, FinishReason, Request, RequestOutput, RequestStatus, SamplingParams
+from minillm.request import FinishReason, Request, RequestOutput, RequestStatus, SamplingParams
+from minillm.request_group import RequestGroup, Sequence
 from minillm.runners.base import Runner, StepOutput
 from minillm.runners.torch_runner import TorchRunner
 from minillm.scheduling.batch import ScheduledBatch
@@ -34,31 +34,6 @@ REQUEST_NUMBERS = itertools.count()
 """For requests that bring no id: never used twice, whichever engine serves them."""
 REQUEST_HISTORY = 1024
 """Requests, live and finished, kept for snapshots."""
-
-
-@dataclass(slots=True)
-class Sequence:
-    """One of the n outputs being written: the scheduler's request, and its text so far."""
-
-    request: Request
-    detokenizer: Detokenizer
-    seen_text: int = 0
-    """Characters of request.text that an output has shown."""
-    seen_tokens: int = 0
-
-
-@dataclass(slots=True)
-class RequestGroup:
-    """What one add_request call asked for: n sequences over one prompt."""
-
-    request_id: str
-    prompt: str | None
-    stream: bool
-    sequences: list[Sequence] = field(default_factory=list)
-
-    @property
-    def finished(self) -> bool:
-        return all(sequence.request.finish_reason is not None for sequence in self.sequences)
 
 
 class Engine:
@@ -162,7 +137,7 @@ class Engine:
                 self._finish(sequence, FinishReason.ABORT)
         if not self.has_unfinished:
             self._drain()
-        return self._output(group)
+        return group.output()
 
     def abort_all(self) -> list[RequestOutput]:
         """Abort every request in flight."""
@@ -197,7 +172,7 @@ class Engine:
             changed |= {id(group): group for group in self._complete(self._in_flight.popleft())}
         if not self.has_unfinished:
             self._drain()
-        return [self._output(group) for group in changed.values() if group.stream or group.finished]
+        return [group.output() for group in changed.values() if group.stream or group.finished]
 
     def _drain(self) -> None:
         """Wait for steps whose requests have all ended: nobody wants what they yield."""
@@ -343,28 +318,6 @@ class Engine:
         if group.finished:
             del self._groups[group.request_id]
         return group
-
-    def _output(self, group: RequestGroup) -> RequestOutput:
-        completions = []
-        for sequence in group.sequences:
-            request = sequence.request
-            completions.append(
-                Completion(
-                    text=request.text,
-                    token_ids=list(request.output_token_ids),
-                    finish_reason=request.finish_reason,
-                    logprobs=None if request.params.logprobs is None else list(request.logprobs),
-                    timeline=request.timeline,
-                    new_text=request.text[sequence.seen_text :],
-                    num_new_tokens=request.num_output_tokens - sequence.seen_tokens,
-                    error=request.error,
-                )
-            )
-            sequence.seen_text, sequence.seen_tokens = len(request.text), request.num_output_tokens
-        first = group.sequences[0].request
-        return RequestOutput(
-            group.request_id, group.prompt, first.prompt_token_ids, completions, first.num_cached_tokens
-        )
 
     # ---------------------------------------------------------------- looking in from outside
 

@@ -128,25 +128,20 @@ def _choose(logits: Tensor, requests: Sequence[Request]) -> Tensor:
         if group:
             rows = on_device(group, device)
             params = [requests[row].params for row in group]
-            uniforms = [uniform(requests[row].seed, draw_position(requests[row])) for row in group]
+            uniforms = [uniform(requests[row].seed, requests[row].draw_position) for row in group]
             scaled = apply_temperature(logits[rows], [p.temperature for p in params])
             token_ids[rows] = draw(scaled, params, on_device(uniforms, device))
     return token_ids
 
 
-def draw_position(request: Request) -> int:
-    """Which of its output tokens is drawn now, from 0. It is the last of the pending ones."""
-    return request.num_output_tokens + max(request.num_pending_tokens - 1, 0)
-
-
-def uniform(seed: int, position: int) -> float:
-    """A number in [0, 1) that depends on (seed, position) and on nothing else.
+def uniform(seed: int, position: int, purpose: str = "") -> float:
+    """A number in [0, 1) that depends on (seed, position, purpose) and on nothing else.
 
     A cryptographic hash used as a counter-based generator (Salmon et al., "Parallel random numbers:
     as easy as 1, 2, 3", 2011): its output is as good as random for any pattern of inputs, and one
     call takes about a microsecond, where drawing noise for V tokens would cost V draws.
     """
-    digest = hashlib.blake2b(f"{seed}:{position}".encode(), digest_size=8).digest()
+    digest = hashlib.blake2b(f"{seed}:{position}{purpose}".encode(), digest_size=8).digest()
     return (int.from_bytes(digest, "little") >> 12) * 2.0**-52
 
 
