@@ -193,6 +193,8 @@ class EngineConfig(StrictModel):
             )
         if self.num_kv_blocks is not None and self.kv_cache_memory_gb is not None:
             raise ValueError("num_kv_blocks and kv_cache_memory_gb both set the size of the KV pool: give one")
+        if self.speculative is not None and self.async_scheduling:
+            raise ValueError("async_scheduling=True cannot be had with speculative: a draft follows known tokens")
         return self
 
     @property

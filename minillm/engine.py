@@ -25,6 +25,9 @@ from minillm.runners.base import Runner, StepOutput
 from minillm.runners.torch_runner import TorchRunner
 from minillm.scheduling.batch import ScheduledBatch
 from minillm.scheduling.scheduler import Scheduler
+from minillm.speculation.base import Proposer
+from minillm.speculation.make import make_proposer
+from minillm.speculation.speculator import Speculator
 from minillm.step_log import StepInFlight, StepLog, StepStart, close_preemption
 from minillm.timeline import StepRecord, Timeline
 
@@ -46,6 +49,7 @@ class Engine:
         runner: executes the steps; None = a TorchRunner on the model. With a runner and no model,
             prompts are token ids, nothing is detokenized, and config.max_model_len must be set.
         clock: the one source of time; None = the wall clock.
+        proposer: drafts tokens; None = as `config.speculative` says.
     Raises:
         ConfigError: the configuration does not fit the model or the memory.
         ModelError: the model cannot be loaded.
@@ -58,6 +62,7 @@ class Engine:
         *,
         runner: Runner | None = None,
         clock: Clock | None = None,
+        proposer: Proposer | None = None,
     ) -> None:
         self.clock = clock or WallClock()
         if runner is None:
@@ -75,8 +80,11 @@ class Engine:
         self.log = StepLog(runner.num_kv_blocks)
         self.recent_requests: deque[Request] = deque(maxlen=REQUEST_HISTORY)
         self._in_flight: deque[StepInFlight] = deque()
+        proposer = proposer or make_proposer(self.config, model, runner, self.clock)
+        self.speculator = Speculator(config.speculative, proposer, self.clock.now)
         ahead = runner.runs_beside_python if config.async_scheduling is None else config.async_scheduling
-        self._lookahead = int(ahead)
+        # A draft follows known tokens: the step before must have been waited for.
+        self._lookahead = int(ahead and config.speculative is None)
         """Steps that may still run while the next one is put together."""
         self._groups: dict[str, RequestGroup] = {}
         self._sequences: dict[str, tuple[RequestGroup, Sequence]] = {}
@@ -160,10 +168,13 @@ class Engine:
         others go on.
         """
         start = self.clock.now()
+        draft_s = self.speculator.propose(self.scheduler.running)
         batch = self.scheduler.schedule(start)
+        for request in batch.preempted:
+            self.speculator.forget(request)
         changed = {id(group): group for group in (self._retire(request) for request in batch.timed_out)}
         if batch.requests:
-            self._in_flight.append(self._launch(batch, start))
+            self._in_flight.append(self._launch(batch, start, draft_s))
         elif batch.swap_out:
             self._swap(batch)  # somebody lost its blocks, and everybody else waits for a pending token
         # One step may stay in flight while there is a next one; none that has failed.
@@ -186,8 +197,8 @@ class Engine:
             logger.exception("swapping failed: it will be computed again")
             self.scheduler.disown(batch)
 
-    def _launch(self, batch: ScheduledBatch, start: float) -> StepInFlight:
-        begun = StepStart.of(batch, self.scheduler, start, self.clock.now())
+    def _launch(self, batch: ScheduledBatch, start: float, draft_s: float) -> StepInFlight:
+        begun = StepStart.of(batch, self.scheduler, start, draft_s, self.clock.now())
         for scheduled in batch.requests:
             timeline = scheduled.request.timeline
             timeline.scheduled = start if timeline.scheduled is None else timeline.scheduled
@@ -213,6 +224,7 @@ class Engine:
             raise
         executed = self.clock.now()
         alive = [scheduled.request.finish_reason is None for scheduled in step.batch.requests]
+        self.speculator.learn(step.batch, output)
         changed = self._update(step.batch, output)
         self.log.write(step.batch, step.begun, output, executed, self.clock.now(), alive)
         return changed
@@ -245,7 +257,8 @@ class Engine:
             request = scheduled.request
             if request.finish_reason is not None:
                 continue  # it ended while the step was in flight
-            request.num_pending_tokens -= scheduled.samples
+            tokens = output.tokens.get(request.request_id, [])
+            self.scheduler.settle(scheduled, num_accepted=max(len(tokens) - 1, 0))
             group, sequence = self._sequences[request.request_id]
             if request.request_id in output.errors:
                 self._fail(request, output.errors[request.request_id])
@@ -254,8 +267,10 @@ class Engine:
                     request.timeline.prefill_end = output.forward_end
                 if not scheduled.samples:
                     continue
-                request.logprobs += output.logprobs.get(request.request_id, ())
-                self._append(sequence, output.tokens[request.request_id])
+                self._append(sequence, tokens)
+                # Without those of tokens past the end.
+                logprobs = output.logprobs.get(request.request_id, [])
+                request.logprobs += logprobs[: request.num_output_tokens - len(request.logprobs)]
             changed.append(group)
         return changed
 
@@ -305,6 +320,7 @@ class Engine:
 
     def _retire(self, request: Request) -> RequestGroup:
         """A request has ended: flush its text, close its timeline, forget it. Returns its group."""
+        self.speculator.forget(request)
         group, sequence = self._sequences.pop(request.request_id)
         request.text += sequence.detokenizer.finish()
         now = self.clock.now()

@@ -49,6 +49,4 @@ class RequestGroup:
         """What the caller gets now. What is new in it will not be new the next time."""
         completions = [sequence.completion() for sequence in self.sequences]
         first = self.sequences[0].request
-        return RequestOutput(
-            self.request_id, self.prompt, first.prompt_token_ids, completions, first.num_cached_tokens
-        )
+        return RequestOutput(self.request_id, self.prompt, first.prompt_token_ids, completions, first.num_cached_tokens)
