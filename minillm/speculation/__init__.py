@@ -1,1 +1,1 @@
-"""Speculative decoding: who drafts tokens, when it is worth it, and how drafts are checked without changing anything."""
+"""Speculative decoding: who drafts tokens, when that is worth it, and how drafts are checked at no loss."""

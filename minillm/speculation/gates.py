@@ -18,7 +18,7 @@ POOLED_WINDOW = 100
 """The same over all requests."""
 PRIOR = 4
 """A new request is believed to be like the others until it has had about as many draft tokens."""
-HOPE, HOPE_WEIGHT = 0.7, 8
+HOPE, HOPE_WEIGHT = 0.7, 4
 """What is believed of the very first request: so many draft tokens were seen, and such a share of them passed."""
 
 

@@ -102,6 +102,34 @@ def test_running_ahead_changes_no_token(four_layers: Any, combination: Combinati
     assert (engine.num_preemptions > 0) == (combination.pressure != "roomy")
 
 
+DRAFTING = {"k": 3, "min_output_tokens": 2, "max_batch": 64, "acceptance_floor": 0}
+LOOKUP = {"method": "ngram", "ngram_min": 1, **DRAFTING}
+SYNTHETIC = {"method": "synthetic", "acceptance_rate": 0.6, **DRAFTING}
+
+
+@pytest.mark.parametrize("speculative", [LOOKUP, SYNTHETIC], ids=lambda fields: fields["method"])
+@pytest.mark.parametrize(("combination", "interleaved"), COVERING, ids=str)
+def test_drafts_change_no_token(
+    four_layers: Any, combination: Combination, interleaved: bool, speculative: dict[str, Any]
+) -> None:
+    engine = four_layers.engine(**combination.fields(256), speculative=speculative)
+    outputs = four_layers.serve(engine, four_layers.short_names, interleaved=interleaved)
+    assert four_layers.assert_identical(outputs, four_layers.short_names) <= MOST_TIES
+    shares = [share for step in engine.steps for share in step.shares]
+    assert sum(share.num_accepted for share in shares) > 10
+    assert sum(share.num_drafts - share.num_accepted for share in shares) > 10
+
+
+def test_a_draft_model_changes_no_token(whole_model: Any, four_layers: Any) -> None:
+    """The first layers of the model draft for all of it."""
+    speculative = {"method": "draft_model", "model": str(four_layers.folder), **DRAFTING}
+    engine = whole_model.engine(num_kv_blocks=256, speculative=speculative)
+    names = whole_model.short_names[:12]
+    outputs = whole_model.serve(engine, names, interleaved=True)
+    assert whole_model.assert_identical(outputs, names) <= MOST_TIES
+    assert sum(share.num_drafts for step in engine.steps for share in step.shares) > 30
+
+
 @pytest.mark.parametrize(("combination", "interleaved"), COVERING, ids=str)
 def test_every_pair_of_settings_on_the_whole_model(
     whole_model: Any, combination: Combination, interleaved: bool
