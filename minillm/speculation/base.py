@@ -1,7 +1,7 @@
 """What a proposer is, and the one that proposes nothing."""
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -23,7 +23,7 @@ class Proposer(Protocol):
     keeps about a request must not depend on how earlier drafts fared: a request may be preempted, have drafts cut
     short, or go without for a while. Its known tokens are the truth.
 
-    A proposer that also has `read_hidden_states` (see `HiddenStateReader`) is given the model's.
+    A proposer that is also a `HiddenStateReader` is shown the model's hidden states.
     """
 
     def propose(self, wanted: Sequence[Wanted]) -> list[Draft]:
@@ -39,6 +39,7 @@ class Proposer(Protocol):
         ...
 
 
+@runtime_checkable
 class HiddenStateReader(Protocol):
     """A proposer that builds on the hidden states of the model, as EAGLE's draft heads do (Li et al. 2024)."""
 

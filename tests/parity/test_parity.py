@@ -107,8 +107,11 @@ LOOKUP = {"method": "ngram", "ngram_min": 1, **DRAFTING}
 SYNTHETIC = {"method": "synthetic", "acceptance_rate": 0.6, **DRAFTING}
 
 
-@pytest.mark.parametrize("speculative", [LOOKUP, SYNTHETIC], ids=lambda fields: fields["method"])
-@pytest.mark.parametrize(("combination", "interleaved"), COVERING, ids=str)
+@pytest.mark.parametrize(
+    ("combination", "interleaved", "speculative"),
+    [(*row, speculative) for row, speculative in zip(COVERING, itertools.cycle((LOOKUP, SYNTHETIC)))],
+    ids=lambda value: value["method"] if isinstance(value, dict) else str(value),
+)
 def test_drafts_change_no_token(
     four_layers: Any, combination: Combination, interleaved: bool, speculative: dict[str, Any]
 ) -> None:

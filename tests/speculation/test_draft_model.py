@@ -223,7 +223,6 @@ def test_sampled_pairs_of_tokens_follow_the_model(tiny: LoadedModel) -> None:
     assert set(seen) <= set(expected)
     distance = sum(abs(seen[tokens] / num_draws - share) for tokens, share in expected.items()) / 2
     assert distance < 0.13, "27 outcomes, 600 draws: 0.08 on average"
-    print(distance)
     assert 0.3 < SpeculationSummary.of_steps(engine.steps).acceptance_at[0] < 0.7
 
 
@@ -261,27 +260,27 @@ def test_models_of_other_words_are_refused(
         make_engine(tiny, {"method": "draft_head"})
 
 
-class Reader(NoProposer):
-    """Keeps the hidden states of every position of one request; the last ones written are those that count."""
+class Reader(Echo):
+    """Keeps the hidden states of every position of one request; those written last are those that count."""
 
-    def __init__(self) -> None:
+    def __init__(self, outputs: list[RequestOutput]) -> None:
+        super().__init__(outputs)
         self.hidden: dict[int, Tensor] = {}
 
-    def read_hidden_states(self, scheduled: Any, hidden: Tensor) -> None:
-        assert len(hidden) == sum(s.num_tokens for s in scheduled)
-        for s, rows in zip(scheduled, hidden.split([s.num_tokens for s in scheduled])):
+    def read_hidden_states(self, scheduled: Sequence[ScheduledRequest], hidden: Tensor) -> None:
+        for s, rows in zip(scheduled, hidden.split([s.num_tokens for s in scheduled]), strict=True):
             if s.request.request_id == "1":
-                self.hidden |= dict(zip(range(s.start, s.end), rows))
+                self.hidden |= dict(zip(range(s.start, s.end), rows, strict=True))
 
 
-def test_a_proposer_may_read_the_hidden_states(tiny: LoadedModel) -> None:
+def test_a_proposer_may_read_the_hidden_states(tiny: LoadedModel, without: list[RequestOutput]) -> None:
     """Of every position, prompt and rejected drafts included: what the head makes of them is the next token."""
-    engine = make_engine(tiny, SYNTHETIC, max_num_batched_tokens=7)
-    reader = engine.runner.hidden_state_reader = Reader()
+    reader = Reader(without)
+    engine = make_engine(tiny, SYNTHETIC, reader, max_num_batched_tokens=7)
     output = serve(engine)[1]
-    tokens = output.prompt_token_ids + output.token_ids
-    hidden = torch.stack([reader.hidden[position] for position in range(len(PROMPTS[1]) - 1, len(tokens) - 1)])
-    assert sorted(reader.hidden)[0] == 0
+    assert output.token_ids == without[1].token_ids
+    num_tokens = len(PROMPTS[1]) + len(output.token_ids)
+    assert set(range(num_tokens - 1)) <= set(reader.hidden)
+    hidden = torch.stack([reader.hidden[position] for position in range(len(PROMPTS[1]) - 1, num_tokens - 1)])
     with torch.inference_mode():
         assert tiny.decoder.lm_head(hidden).argmax(-1).tolist() == output.token_ids
-    assert set(range(len(tokens) - 1)) <= set(reader.hidden)
