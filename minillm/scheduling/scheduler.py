@@ -189,9 +189,7 @@ class Scheduler:
         room = min(
             len(request.draft),
             step.draft_budget,
-            # The step yields one token more than pass.
-            request.params.max_tokens - request.num_output_tokens - 1,
-            self.context_limit - request.num_tokens - 1,
+            self.context_limit - request.num_tokens - 1,  # the step yields one token more than pass
         )
         # Nobody loses a block to a guess.
         return room if room > 0 and self.kv.allocate(request, end + room) else 0
@@ -222,7 +220,6 @@ class Scheduler:
 
     def _preempt(self, request: Request, step: Step, now: float) -> None:
         self.running.remove(request)
-        request.draft = Draft()
         num_blocks = self.kv.blocks_for(request.num_computed_tokens)
         copies = self.swap.swap_out(request.request_id, self.kv.block_ids(request)[:num_blocks])
         request.recompute_until = max(request.recompute_until, request.num_computed_tokens)

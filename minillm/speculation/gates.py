@@ -19,7 +19,7 @@ POOLED_WINDOW = 100
 PRIOR = 4
 """A new request is believed to be like the others until it has had about as many draft tokens."""
 HOPE, HOPE_WEIGHT = 0.7, 4
-"""What is believed of the very first request: so many draft tokens were seen, and such a share of them passed."""
+"""What is believed at first: such a share passes, as if so many draft tokens had been seen."""
 
 
 @dataclass(slots=True)

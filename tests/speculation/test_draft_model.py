@@ -16,6 +16,7 @@ from minillm.errors import ConfigError
 from minillm.models.loader import LoadedModel, fill_randomly, load_model
 from minillm.observe.speculation import SpeculationSummary
 from minillm.request import Draft, RequestOutput
+from minillm.runners.torch_runner import TorchRunner
 from minillm.sampling import probabilities
 from minillm.scheduling.batch import ScheduledRequest
 from minillm.speculation import make
@@ -145,14 +146,37 @@ def test_a_model_that_drafts_for_itself_is_always_right(tiny: LoadedModel) -> No
         assert summary.draft_s > 0 and summary.draft_cost > 0
 
 
-def test_what_was_guessed_wrong_is_computed_again(tiny: LoadedModel) -> None:
-    """Rejections leave wrong tokens in the draft's cache. Were they taken for right, it would not stay at α."""
+def test_emitted_per_verification_is_the_geometric_sum(tiny: LoadedModel) -> None:
     engine = make_engine(tiny, {**SYNTHETIC, "k": 3}, max_model_len=400, num_kv_blocks=400)
     params = SamplingParams(temperature=0, max_tokens=300, ignore_eos=True)
     serve(engine, params, prompts=PROMPTS[:4])
     summary = SpeculationSummary.of_steps(engine.steps)
     assert summary.emitted_per_verify == pytest.approx((1 - 0.7**4) / (1 - 0.7), rel=0.08)
     assert summary.acceptance_at[0] == pytest.approx(0.7, abs=0.06)
+
+
+def test_what_was_guessed_wrong_is_computed_again(tiny: LoadedModel) -> None:
+    """Rejections leave wrong tokens in the draft's cache. What it takes for computed is what the model itself has:
+    they are one model, so keys and values must agree."""
+    engine = make_engine(tiny, SYNTHETIC, enable_prefix_caching=False)
+    proposer, num_compared = engine.speculator.proposer, 0
+    for prompt in PROMPTS:
+        engine.add_request(prompt, GREEDY, stream=False)
+    while engine.has_unfinished:
+        engine.step()
+        for request in engine.scheduler.running:
+            if request.request_id in proposer.kv.tables:
+                num_tokens = min(proposer._num_computed(request), request.num_computed_tokens)
+                own = kept(proposer.runner, proposer.kv.block_ids(request), num_tokens)
+                torch.testing.assert_close(own, kept(engine.runner, engine.scheduler.kv.block_ids(request), num_tokens))
+                num_compared += num_tokens
+    assert num_compared > 1000
+    assert SpeculationSummary.of_steps(engine.steps).num_rejected > 30
+
+
+def kept(runner: TorchRunner, block_ids: list[int], num_tokens: int) -> Tensor:
+    """Keys and values of the first tokens, of all layers."""
+    return torch.stack([layer[block_ids].flatten(0, 1)[:num_tokens] for layer in runner.kv_pool.layers])
 
 
 def test_a_draft_cache_that_is_full_drafts_for_fewer(tiny: LoadedModel, without: list[RequestOutput]) -> None:
