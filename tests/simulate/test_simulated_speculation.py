@@ -6,12 +6,13 @@ from minillm.clock import VirtualClock
 from minillm.engine import Engine
 from minillm.observe.speculation import SpeculationSummary
 from minillm.request import RequestOutput
+from minillm.scheduling.batch import ScheduledRequest
 from minillm.simulate.deployment import Deployment
 from minillm.simulate.hardware import find_hardware
 from minillm.simulate.leap import LeapEngine
 from minillm.simulate.profile import typical_profile
 from minillm.simulate.replay import Arrival, run
-from minillm.simulate.roofline import StepWork
+from minillm.simulate.roofline import StepWork, work_of
 
 GPU = typical_profile(find_hardware("h100-sxm"))
 DRAFTS = {"method": "synthetic", "k": 4, "acceptance_floor": 0, "adaptive_k": False, "max_batch": 256}
@@ -47,6 +48,8 @@ def test_a_verification_is_priced_as_so_many_tokens() -> None:
     context, pairs = 105, 5 * 100 + 15
     price = deployment.step_time().price(StepWork(5, 5, 1, pairs, context, 0))
     assert record.end - record.start == pytest.approx(price.total)
+    request = engine.recent_requests[0]
+    assert work_of((ScheduledRequest(request, 100, 5, [], True, num_drafts=4),)) == StepWork(5, 5, 1, pairs, context, 0)
 
 
 def test_a_draft_model_costs_what_its_shape_does() -> None:

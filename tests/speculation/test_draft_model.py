@@ -171,6 +171,8 @@ def test_what_was_guessed_wrong_is_computed_again(tiny: LoadedModel) -> None:
                 torch.testing.assert_close(own, kept(engine.runner, engine.scheduler.kv.block_ids(request), num_tokens))
                 num_compared += num_tokens
     assert num_compared > 1000
+    undrafted = [share for step in engine.steps for share in step.shares if not (share.is_prefill or share.num_drafts)]
+    assert len(undrafted) <= len(PROMPTS), "each time but for a last token"
     assert SpeculationSummary.of_steps(engine.steps).num_rejected > 30
 
 

@@ -12,8 +12,9 @@ from scipy.stats import chisquare
 from torch import Tensor
 
 from minillm.request import AfterDraft, Draft, Request, SamplingParams
-from minillm.sampling import on_device, pick, probabilities, uniform
+from minillm.sampling import pick, probabilities
 from minillm.speculation import verify
+from minillm.speculation.draft_model import draw_from
 from minillm.speculation.verify import Verifier, check_drawn, num_kept
 from minillm.timeline import Timeline
 
@@ -86,8 +87,7 @@ def draw_from_small(requests: list[Request]) -> None:
     for place in range(K):
         rows = [AfterDraft(request, place) for request in requests]
         q = probabilities(SMALL[last_tokens(rows)].clone(), rows)
-        uniforms = on_device([uniform(row.seed, row.draw_position, "draft") for row in rows], q.device)
-        for request, token in zip(requests, pick(q.cumsum(-1), q.sum(-1), uniforms).tolist()):
+        for request, token in zip(requests, draw_from(q, rows)):
             request.draft.token_ids.append(token)
         probs.append(q)
     for request, own in zip(requests, torch.stack(probs, dim=1)):
