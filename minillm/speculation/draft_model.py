@@ -126,5 +126,5 @@ class DraftModelProposer:
 def draw_from(probs: Tensor, rows: Sequence[AfterDraft]) -> list[int]:
     """One token from each distribution [R, V]. These draws have nothing to do with those that check them."""
     cumulative = probs.cumsum(dim=-1)
-    uniforms = [uniform(row.seed, row.draw_position, "accept") for row in rows]
+    uniforms = [uniform(row.seed, row.draw_position, "draft") for row in rows]
     return pick(cumulative, cumulative[:, -1], on_device(uniforms, probs.device)).tolist()
