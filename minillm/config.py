@@ -85,7 +85,9 @@ class SpeculativeConfig(StrictModel):
         description="ngram = look up what followed the same words before; draft_model = a smaller model; draft_head = "
         "a trained layer on the model's own hidden states; synthetic = right with the probability acceptance_rate"
     )
-    k: int = Field(4, ge=1, le=32, description="most draft tokens per request and step")
+    k: int = Field(
+        7, ge=1, le=32, description="most draft tokens per request and step: 7 and its own are 8 rows, cheap on a CPU"
+    )
     model: str | None = Field(None, description="draft_model: short name, local folder, GGUF file or Hub id")
     ngram_min: int = Field(2, ge=1, description="ngram: tokens that must agree with an earlier place")
     ngram_max: int = Field(8, ge=1, description="ngram: of several places, the one that agrees longest, up to this")
@@ -100,7 +102,11 @@ class SpeculativeConfig(StrictModel):
     min_output_tokens: int = Field(8, ge=1, description="requests with a smaller max_tokens are left alone")
     max_batch: int = Field(8, ge=1, description="with more requests running nobody drafts: the model is busy enough")
     acceptance_floor: float = Field(
-        0.25, ge=0, lt=1, description="a draft token less likely to pass is not worth its cost; 0 = draft always"
+        0.25,
+        ge=0,
+        lt=1,
+        description="what one more row adds to the cost of a step with one, and a margin: a draft token less likely to "
+        "pass is not worth it; the more requests run, the likelier it must be; on a GPU try 0.1; 0 = draft always",
     )
     reprobe_steps: int = Field(64, ge=1, description="steps after which a request that was below the floor tries again")
     adaptive_k: bool = Field(True, description="draft only as far as the floor allows, by what has passed so far")

@@ -19,11 +19,11 @@ def make_gates(**fields: object) -> Gates:
     return Gates(SpeculativeConfig(**{"method": "ngram", "k": 4, **fields}))
 
 
-def feed(gates: Gates, request: Request, rate: float, num_steps: int, seed: int = 0) -> list[int]:
+def feed(gates: Gates, request: Request, rate: float, num_steps: int, seed: int = 0, num_running: int = 1) -> list[int]:
     """Steps in which each draft token passes with probability `rate`; how many were drafted in each."""
     rng, drafted = random.Random(seed), []
     for _ in range(num_steps):
-        k = gates.num_drafts(request, 1)
+        k = gates.num_drafts(request, num_running)
         drafted.append(k)
         passed = 0
         while passed < k and rng.random() < rate:
@@ -69,6 +69,23 @@ def test_a_draft_ends_where_its_next_token_is_not_worth_it(rate: float, k: int) 
     gates, request = make_gates(k=8, acceptance_floor=0.25), make_request()
     drafted = feed(gates, request, rate, num_steps=600)[100:]
     assert sum(drafted) / len(drafted) == pytest.approx(k, abs=1.0)
+
+
+@pytest.mark.parametrize(("num_running", "floor"), [(1, 0.25), (2, 0.4), (4, 4 / 7), (8, 8 / 11)])
+def test_in_a_batch_only_what_is_likelier_to_pass_is_drafted(num_running: int, floor: float) -> None:
+    """A row costs a quarter of a step with one row; a token of B that share a step costs (3 + B) / 4B of one."""
+    per_row, per_token = 0.25, (0.75 + 0.25 * num_running) / num_running
+    assert floor == pytest.approx(per_row / per_token)
+    for rate, drafts in ((floor - 0.1, False), (floor + 0.2, True)):
+        drafted = feed(make_gates(), make_request(), rate, 2000, num_running=num_running)[200:]
+        share = sum(k > 0 for k in drafted) / len(drafted)
+        assert share > 0.6 if drafts else share < 0.05
+
+
+def test_many_requests_together_try_as_often_as_one() -> None:
+    gates, requests = make_gates(reprobe_steps=10), [make_request(str(i)) for i in range(8)]
+    num_drafts = sum(sum(feed(gates, request, 0.0, 800, num_running=8)[400:]) for request in requests)
+    assert num_drafts <= 4 * 400 / 10 * 1.1
 
 
 def test_without_adapting_it_is_all_or_nothing() -> None:
