@@ -62,6 +62,29 @@ class SpeculationSummary:
             decode_s=decode_s,
         )
 
+    def to_dict(self) -> dict[str, int | float | list[float] | None]:
+        """The figures, ready for JSON."""
+        return {
+            "verifications": self.num_verifications,
+            "emitted_per_verify": self.emitted_per_verify,
+            "acceptance_at": self.acceptance_at,
+            "rejected_drafts": self.num_rejected,
+            "draft_cost": self.draft_cost,
+            "speedup": self.speedup,
+        }
+
+    def __str__(self) -> str:
+        """One line."""
+        if not self.num_verifications:
+            return "speculation: no draft was checked"
+        shares = ", ".join(f"{share:.0%}" for share in self.acceptance_at)
+        parts = [f"speculation: {self.emitted_per_verify:.2f} tokens per verification", f"accepted by place {shares}"]
+        if self.draft_cost is not None:
+            parts.append(f"a draft token costs {self.draft_cost:.1%} of a verification")
+        if self.speedup is not None:
+            parts.append(f"{self.speedup:.2f}x the speed of steps without drafts")
+        return "; ".join(parts)
+
     @property
     def num_verifications(self) -> int:
         return self.drafted_at[0] if self.drafted_at else 0

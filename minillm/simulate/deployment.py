@@ -7,7 +7,7 @@ from minillm.clock import VirtualClock
 from minillm.config import EngineConfig
 from minillm.engine import Engine
 from minillm.errors import PricingError
-from minillm.runners.simulated import SimulatedRunner, StepWatch
+from minillm.runners.simulated import SimulatedDrafting, SimulatedRunner, StepWatch
 from minillm.scheduling.batch import ScheduledBatch
 from minillm.simulate.costs import ModelCost, Placement, check_fits, find_model, kv_blocks_that_fit
 from minillm.simulate.drafting import simulated_drafting
@@ -107,6 +107,10 @@ class Deployment:
         """Prices of steps of another model in this one's place."""
         return StepTimeModel(model, self.profile.hardware, self.placement, self.profile.constants)
 
+    def drafting(self) -> SimulatedDrafting:
+        """What speculation is like here: prices, and a new random number generator."""
+        return simulated_drafting(self.config.speculative, self.model, self.step_time_of)
+
     def engine(self, clock: VirtualClock, watch: StepWatch | None = None) -> Engine:
         """The unchanged engine, on a runner that only prices steps.
 
@@ -155,5 +159,5 @@ class Deployment:
             vocab_size=self.model.vocab_size,
             runs_beside_python=self.profile.hardware.is_gpu,
             watch=watch,
-            drafting=simulated_drafting(self.config.speculative, self.model, self.step_time_of),
+            drafting=self.drafting(),
         )

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from minillm.clock import VirtualClock
 from minillm.config import EngineConfig
 from minillm.engine import Engine
+from minillm.errors import ConfigError
 from minillm.request import FinishReason, Request, RequestOutput, RequestStatus
 from minillm.request_group import RequestGroup
 from minillm.runners.simulated import SimulatedRunner, SimulatedStep
@@ -134,6 +135,8 @@ class LeapEngine(Engine):
     """An engine over a SimulatedRunner that leaps. Requests that stream are never parked."""
 
     def __init__(self, config: EngineConfig, runner: SimulatedRunner, clock: VirtualClock) -> None:
+        if config.speculative is not None:
+            raise ConfigError("a LeapEngine cannot speculate: nobody knows how many tokens a step yields; use Engine")
         super().__init__(config, runner=runner, clock=clock)
         self.scheduler: LeapScheduler = LeapScheduler(
             self.config, runner.num_kv_blocks, runner.num_host_blocks, self.context_limit
