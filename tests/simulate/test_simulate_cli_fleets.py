@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from minillm import cli
 from minillm.simulate.arrivals import Poisson
+from minillm.simulate.cli_simulate import Router, cluster_config
 from minillm.simulate.cluster import ClusterConfig, simulate
 from minillm.simulate.deployment import Deployment
 from minillm.simulate.fleet_report import simulate_workload
@@ -53,6 +54,12 @@ def test_limits_give_goodput() -> None:
     assert easy["summary"] == hard["summary"]
 
 
+def text(*arguments: object) -> str:
+    result = CliRunner().invoke(cli.app, [str(argument) for argument in arguments], catch_exceptions=False)
+    assert result.exit_code == 0
+    return result.stdout
+
+
 DRAFTS = ("method=synthetic", "acceptance_rate=0.8", "k=4", "acceptance_floor=0", "adaptive_k=false", "max_batch=99")
 SPECULATIVE = tuple(part for field in DRAFTS for part in ("--speculative", field))
 
@@ -72,17 +79,11 @@ def test_speculation() -> None:
     assert "the gates let nothing be drafted" in idle
 
 
-def test_what_a_plan_says_of_drafting() -> None:
-    """With drafts as dear as steps it is most of what steps are spent on."""
-    plan = call(*PLAN, "--output-tokens", 50, "--slo-e2e", 60, *SPECULATIVE, "--speculative", "draft_cost=1", "--json")
-    assert plan["limits"]["step_time"]["drafting"] > 0.2
-
-
 def test_fields_of_the_fleet() -> None:
     near = call(*QUICK, "--json")
     far = call(*QUICK, "--fleet", "network.rtt_s=0.5", "--json")
     assert far["summary"]["ttft_s"]["p50"] == pytest.approx(near["summary"]["ttft_s"]["p50"] + 0.5, abs=1e-6)
-    routed = call(*QUICK, "--router", "random", "--fleet", "router.seed=5", "--json")
+    assert cluster_config(["router.hot_share=0.5"], 2, Router.RANDOM, 0).router.policy == "random", "not forgotten"
     full = call(*QUICK, "--qps", 200, "--fleet", "shedding.max_outstanding=2", "--json")
     assert full["outcomes"]["shed"] > 0
     patient = ("--fleet", "clients.timeout_s=0.3", "--fleet", "clients.max_attempts=3")
@@ -104,11 +105,6 @@ def test_a_plan_says_how_many_and_what_it_costs() -> None:
 
 
 def test_text_for_people() -> None:
-    def text(*arguments: object) -> str:
-        result = CliRunner().invoke(cli.app, [str(argument) for argument in arguments], catch_exceptions=False)
-        assert result.exit_code == 0
-        return result.stdout
-
     plan = text(*PLAN, "--slo-e2e", 3)
     for words in (
         "replicas",

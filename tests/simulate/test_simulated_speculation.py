@@ -4,9 +4,11 @@ import pytest
 
 from minillm.clock import VirtualClock
 from minillm.engine import Engine
+from minillm.errors import ConfigError
 from minillm.observe.speculation import SpeculationSummary
 from minillm.request import RequestOutput
-from minillm.scheduling.batch import ScheduledRequest
+from minillm.scheduling.batch import ScheduledBatch, ScheduledRequest
+from minillm.simulate.capacity_deployment import step_causes
 from minillm.simulate.deployment import Deployment
 from minillm.simulate.hardware import find_hardware
 from minillm.simulate.leap import LeapEngine
@@ -65,6 +67,16 @@ def test_a_draft_model_costs_what_its_shape_does() -> None:
     assert record.stages["draft"] == pytest.approx(sum(steps))
 
 
+def test_what_steps_are_spent_on_has_drafting_in_it() -> None:
+    deployment = Deployment.of("llama-3-70b", GPU, tp=4, speculative={**DRAFTS, "draft_cost": 0.5})
+    request = serve(None, output=5)[0].recent_requests[0]
+    batch = ScheduledBatch(0, (ScheduledRequest(request, 100, 5, [], True, num_drafts=4),))
+    causes = step_causes(deployment)(batch)
+    step = deployment.step_time().price(StepWork(1, 1, 1, 101, 101, 0)).total
+    assert causes["drafting"] == pytest.approx(4 * 0.5 * step, rel=0.01)
+    assert "drafting" not in step_causes(Deployment.of("llama-3-70b", GPU, tp=4))(batch)
+
+
 def test_equal_seeds_equal_runs() -> None:
     def facts(seed: int) -> list[tuple]:
         outputs = serve({**DRAFTS, "seed": seed}, num=20, num_kv_blocks=200)[1]
@@ -96,3 +108,6 @@ def test_leaping_is_not_for_speculation() -> None:
     assert isinstance(deployment.fast_engine(VirtualClock()), LeapEngine)
     speculating = Deployment.of("llama-3-70b", GPU, tp=4, speculative=DRAFTS)
     assert type(speculating.fast_engine(VirtualClock())) is Engine
+    engine = speculating.engine(VirtualClock())
+    with pytest.raises(ConfigError, match="cannot speculate"):
+        LeapEngine(engine.config, engine.runner, engine.clock)
