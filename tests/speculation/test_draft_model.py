@@ -22,7 +22,7 @@ from minillm.scheduling.batch import ScheduledRequest
 from minillm.speculation import make
 from minillm.speculation.base import NoProposer, Proposer, Wanted
 
-ALWAYS = {"acceptance_floor": 0, "adaptive_k": False, "min_output_tokens": 1, "max_batch": 64}
+ALWAYS = {"k": 4, "acceptance_floor": 0, "adaptive_k": False, "min_output_tokens": 1, "max_batch": 64}
 SYNTHETIC = {"method": "synthetic", "acceptance_rate": 0.7, **ALWAYS}
 MODEL = {"method": "draft_model", "model": "stranger", **ALWAYS}
 PROMPTS = [list(range(10, 10 + length)) for length in (3, 17, 30, 9, 1)]

@@ -16,7 +16,7 @@ from minillm.request import FinishReason, Request, RequestOutput
 from minillm.speculation.base import NoProposer
 
 BLOCK = 4
-ALWAYS = {"method": "synthetic", "acceptance_floor": 0, "adaptive_k": False, "min_output_tokens": 1}
+ALWAYS = {"method": "synthetic", "k": 4, "acceptance_floor": 0, "adaptive_k": False, "min_output_tokens": 1}
 
 
 def make_engine(rate: float = 0.7, num_kv_blocks: int = 64, num_host_blocks: int = 0, **fields: Any) -> Engine:
