@@ -34,7 +34,11 @@ MaxTokens = Annotated[int, typer.Option(help="Most output tokens.")]
 Temperature = Annotated[float, typer.Option(help="0 = always the likeliest token.")]
 Set = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="FIELD=VALUE", help="An EngineConfig field, e.g. block_size=32; may be repeated."),
+    typer.Option(
+        "--set",
+        metavar="FIELD=VALUE",
+        help="An EngineConfig field, e.g. block_size=32 or speculative.method=ngram; may be repeated.",
+    ),
 ]
 Sample = Annotated[
     list[str] | None,
@@ -105,13 +109,17 @@ def generate(
     """Continue the prompts; then say how long each phase took. Exit status 1 if an output failed."""
     config, params = _settings(model, max_tokens, temperature, engine_fields, sampling_fields)
     from minillm.llm import LLM
+    from minillm.observe.speculation import SpeculationSummary
 
     llm = LLM(**config.model_dump(exclude_unset=True))
     inputs = [[{"role": "user", "content": prompt}] for prompt in prompts] if chat_template else prompts
     outputs = llm.generate(inputs, params, use_tqdm=sys.stderr.isatty())
     if as_json:
         results = [output_as_dict(output) for output in outputs]
-        print(json.dumps({"config": config.model_dump(), "sampling": params.model_dump(), "outputs": results}))
+        report = {"config": config.model_dump(), "sampling": params.model_dump(), "outputs": results}
+        if config.speculative is not None:
+            report["speculation"] = SpeculationSummary.of_steps(llm.engine.steps).to_dict()
+        print(json.dumps(report))
     else:
         for prompt, output in zip(prompts, outputs):
             for completion in output.completions:
@@ -119,6 +127,8 @@ def generate(
                 print(phase_line(completion.timeline), file=sys.stderr)
                 if completion.error is not None:
                     print(f"this output is not complete: {completion.error}", file=sys.stderr)
+        if config.speculative is not None:
+            print(SpeculationSummary.of_steps(llm.engine.steps), file=sys.stderr)
     failed = any(completion.error is not None for output in outputs for completion in output.completions)
     raise typer.Exit(1 if failed else 0)
 
@@ -225,7 +235,9 @@ def output_as_dict(output: "RequestOutput") -> dict[str, Any]:
 
 
 def phase_line(timeline: "Timeline") -> str:
-    """`queue 0 ms | prefill 41 ms | ...`, then the number of tokens and their rate while decoding."""
+    """`queue 0 ms | prefill 41 ms | ...`, then the number of tokens and their rate while decoding, and how many steps
+    checked drafts."""
     phases = " | ".join(f"{name.replace('_', ' ')} {1000 * s:.1f} ms" for name, s in timeline.phases().items())
     rate = f", {1 / timeline.tpot:.0f} tok/s" if timeline.tpot else ""
-    return f"{phases} | {timeline.num_tokens} tokens{rate}"
+    checked = f", {len(timeline.verifications)} verifications" if timeline.verifications else ""
+    return f"{phases} | {timeline.num_tokens} tokens{rate}{checked}"

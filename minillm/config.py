@@ -50,10 +50,12 @@ def explain(model: type[BaseModel], error: ValidationError) -> str:
 
 
 def parse_fields(assignments: list[str] | None, option: str) -> dict[str, Any]:
-    """`["block_size=32", "batching=static"]` to a dict. Values are JSON; what is not JSON is a string.
+    """`["block_size=32", "speculative.method=ngram"]` to a dict, with a dict in it for names with a dot.
+
+    Values are JSON; what is not JSON is a string.
 
     Raises:
-        ConfigError: there is no `=`.
+        ConfigError: there is no `=`, or a name with a dot is a part of what was given a plain value.
     """
     fields: dict[str, Any] = {}
     for assignment in assignments or []:
@@ -61,10 +63,61 @@ def parse_fields(assignments: list[str] | None, option: str) -> dict[str, Any]:
         if not equals or not name:
             raise ConfigError(f"{option} wants FIELD=VALUE, such as {option} seed=7; got {assignment!r}")
         try:
-            fields[name] = json.loads(text)
+            value = json.loads(text)
         except json.JSONDecodeError:
-            fields[name] = text
+            value = text
+        *groups, last = name.split(".")
+        inner = fields
+        for group in groups:
+            inner = inner.setdefault(group, {})
+            if not isinstance(inner, dict):
+                raise ConfigError(f"{option} {assignment}: {group} was given a plain value before: drop one of the two")
+        inner[last] = value
     return fields
+
+
+class SpeculativeConfig(StrictModel):
+    """Speculative decoding: something cheap drafts tokens, and the model checks them all in one step."""
+
+    _error: type[Exception] = ConfigError
+
+    method: Literal["ngram", "draft_model", "draft_head", "synthetic"] = Field(
+        description="ngram = look up what followed the same words before; draft_model = a smaller model; draft_head = "
+        "a trained layer on the model's own hidden states; synthetic = right with the probability acceptance_rate"
+    )
+    k: int = Field(
+        7, ge=1, le=32, description="most draft tokens per request and step: 7 and its own are 8 rows, cheap on a CPU"
+    )
+    model: str | None = Field(None, description="draft_model: short name, local folder, GGUF file or Hub id")
+    ngram_min: int = Field(2, ge=1, description="ngram: tokens that must agree with an earlier place")
+    ngram_max: int = Field(8, ge=1, description="ngram: of several places, the one that agrees longest, up to this")
+    acceptance_rate: float = Field(
+        0.7, ge=0, le=1, description="synthetic, and in the simulator: a draft token passes with this probability"
+    )
+    draft_cost: float = Field(
+        0.1, ge=0, description="in the simulator, without a draft model: seconds per draft step, in decode steps"
+    )
+    seed: int = Field(0, description="seeds the draws of the synthetic method and of the simulator")
+
+    min_output_tokens: int = Field(8, ge=1, description="requests with a smaller max_tokens are left alone")
+    max_batch: int = Field(8, ge=1, description="with more requests running nobody drafts: the model is busy enough")
+    acceptance_floor: float = Field(
+        0.25,
+        ge=0,
+        lt=1,
+        description="what one more row adds to the cost of a step with one, and a margin: a draft token less likely to "
+        "pass is not worth it; the more requests run, the likelier it must be; on a GPU try 0.1; 0 = draft always",
+    )
+    reprobe_steps: int = Field(64, ge=1, description="steps after which a request that was below the floor tries again")
+    adaptive_k: bool = Field(True, description="draft only as far as the floor allows, by what has passed so far")
+
+    @model_validator(mode="after")
+    def _complete(self) -> "SpeculativeConfig":
+        if self.method == "draft_model" and self.model is None:
+            raise ValueError("draft_model wants a model: one that is smaller and has the same vocabulary")
+        if self.ngram_min > self.ngram_max:
+            raise ValueError(f"ngram_min ({self.ngram_min}) is larger than ngram_max ({self.ngram_max})")
+        return self
 
 
 class EngineConfig(StrictModel):
@@ -129,6 +182,10 @@ class EngineConfig(StrictModel):
         None, description="put the next step together while this one runs; None = on a GPU, which makes it pay"
     )
 
+    speculative: SpeculativeConfig | None = Field(
+        None, description='draft tokens that one step checks: {"method": "ngram", "k": 4}'
+    )
+
     max_queue_len: int | None = Field(None, ge=1, description="waiting requests before new ones are refused")
     queue_timeout_s: float | None = Field(None, gt=0, description="longest wait in the queue, seconds")
     max_prompt_tokens: int | None = Field(None, ge=1, description="longest prompt admitted, tokens")
@@ -142,4 +199,12 @@ class EngineConfig(StrictModel):
             )
         if self.num_kv_blocks is not None and self.kv_cache_memory_gb is not None:
             raise ValueError("num_kv_blocks and kv_cache_memory_gb both set the size of the KV pool: give one")
+        if self.speculative is not None and self.async_scheduling:
+            raise ValueError("async_scheduling=True cannot be had with speculative: a draft follows known tokens")
         return self
+
+    @property
+    def max_decode_rows(self) -> int:
+        """Most tokens that requests with nothing to catch up on compute in one step: one each, and their drafts."""
+        drafting = min(self.max_num_seqs, self.speculative.max_batch) * self.speculative.k if self.speculative else 0
+        return self.max_num_seqs + drafting

@@ -11,7 +11,6 @@ import logging
 import random
 from collections import deque
 from collections.abc import Sequence as Ordered
-from dataclasses import dataclass, field
 
 from minillm.admission import Admission
 from minillm.clock import Clock, WallClock
@@ -20,11 +19,15 @@ from minillm.detokenizer import Detokenizer
 from minillm.errors import DuplicateRequestError
 from minillm.models.loader import LoadedModel, load_model
 from minillm.prompts import Prompt, encode_prompt
-from minillm.request import Completion, FinishReason, Request, RequestOutput, RequestStatus, SamplingParams
+from minillm.request import FinishReason, Request, RequestOutput, RequestStatus, SamplingParams
+from minillm.request_group import RequestGroup, Sequence
 from minillm.runners.base import Runner, StepOutput
 from minillm.runners.torch_runner import TorchRunner
 from minillm.scheduling.batch import ScheduledBatch
 from minillm.scheduling.scheduler import Scheduler
+from minillm.speculation.base import HiddenStateReader, Proposer
+from minillm.speculation.make import make_proposer
+from minillm.speculation.speculator import Speculator
 from minillm.step_log import StepInFlight, StepLog, StepStart, close_preemption
 from minillm.timeline import StepRecord, Timeline
 
@@ -34,31 +37,6 @@ REQUEST_NUMBERS = itertools.count()
 """For requests that bring no id: never used twice, whichever engine serves them."""
 REQUEST_HISTORY = 1024
 """Requests, live and finished, kept for snapshots."""
-
-
-@dataclass(slots=True)
-class Sequence:
-    """One of the n outputs being written: the scheduler's request, and its text so far."""
-
-    request: Request
-    detokenizer: Detokenizer
-    seen_text: int = 0
-    """Characters of request.text that an output has shown."""
-    seen_tokens: int = 0
-
-
-@dataclass(slots=True)
-class RequestGroup:
-    """What one add_request call asked for: n sequences over one prompt."""
-
-    request_id: str
-    prompt: str | None
-    stream: bool
-    sequences: list[Sequence] = field(default_factory=list)
-
-    @property
-    def finished(self) -> bool:
-        return all(sequence.request.finish_reason is not None for sequence in self.sequences)
 
 
 class Engine:
@@ -71,6 +49,7 @@ class Engine:
         runner: executes the steps; None = a TorchRunner on the model. With a runner and no model,
             prompts are token ids, nothing is detokenized, and config.max_model_len must be set.
         clock: the one source of time; None = the wall clock.
+        proposer: drafts tokens; None = as `config.speculative` says.
     Raises:
         ConfigError: the configuration does not fit the model or the memory.
         ModelError: the model cannot be loaded.
@@ -83,6 +62,7 @@ class Engine:
         *,
         runner: Runner | None = None,
         clock: Clock | None = None,
+        proposer: Proposer | None = None,
     ) -> None:
         self.clock = clock or WallClock()
         if runner is None:
@@ -100,8 +80,13 @@ class Engine:
         self.log = StepLog(runner.num_kv_blocks)
         self.recent_requests: deque[Request] = deque(maxlen=REQUEST_HISTORY)
         self._in_flight: deque[StepInFlight] = deque()
+        proposer = proposer or make_proposer(self.config, model, runner, self.clock)
+        if isinstance(proposer, HiddenStateReader):
+            runner.hidden_state_reader = proposer
+        self.speculator = Speculator(config.speculative, proposer, self.clock.now)
         ahead = runner.runs_beside_python if config.async_scheduling is None else config.async_scheduling
-        self._lookahead = int(ahead)
+        # A draft follows known tokens: the step before must have been waited for.
+        self._lookahead = int(ahead and config.speculative is None)
         """Steps that may still run while the next one is put together."""
         self._groups: dict[str, RequestGroup] = {}
         self._sequences: dict[str, tuple[RequestGroup, Sequence]] = {}
@@ -162,7 +147,7 @@ class Engine:
                 self._finish(sequence, FinishReason.ABORT)
         if not self.has_unfinished:
             self._drain()
-        return self._output(group)
+        return group.output()
 
     def abort_all(self) -> list[RequestOutput]:
         """Abort every request in flight."""
@@ -185,10 +170,13 @@ class Engine:
         others go on.
         """
         start = self.clock.now()
+        draft_s = self.speculator.propose(self.scheduler.running)
         batch = self.scheduler.schedule(start)
+        for request in batch.preempted:
+            self.speculator.forget(request)
         changed = {id(group): group for group in (self._retire(request) for request in batch.timed_out)}
         if batch.requests:
-            self._in_flight.append(self._launch(batch, start))
+            self._in_flight.append(self._launch(batch, start, draft_s))
         elif batch.swap_out:
             self._swap(batch)  # somebody lost its blocks, and everybody else waits for a pending token
         # One step may stay in flight while there is a next one; none that has failed.
@@ -197,7 +185,7 @@ class Engine:
             changed |= {id(group): group for group in self._complete(self._in_flight.popleft())}
         if not self.has_unfinished:
             self._drain()
-        return [self._output(group) for group in changed.values() if group.stream or group.finished]
+        return [group.output() for group in changed.values() if group.stream or group.finished]
 
     def _drain(self) -> None:
         """Wait for steps whose requests have all ended: nobody wants what they yield."""
@@ -211,8 +199,8 @@ class Engine:
             logger.exception("swapping failed: it will be computed again")
             self.scheduler.disown(batch)
 
-    def _launch(self, batch: ScheduledBatch, start: float) -> StepInFlight:
-        begun = StepStart.of(batch, self.scheduler, start, self.clock.now())
+    def _launch(self, batch: ScheduledBatch, start: float, draft_s: float) -> StepInFlight:
+        begun = StepStart.of(batch, self.scheduler, start, draft_s, self.clock.now())
         for scheduled in batch.requests:
             timeline = scheduled.request.timeline
             timeline.scheduled = start if timeline.scheduled is None else timeline.scheduled
@@ -238,6 +226,7 @@ class Engine:
             raise
         executed = self.clock.now()
         alive = [scheduled.request.finish_reason is None for scheduled in step.batch.requests]
+        self.speculator.learn(step.batch, output)
         changed = self._update(step.batch, output)
         self.log.write(step.batch, step.begun, output, executed, self.clock.now(), alive)
         return changed
@@ -270,7 +259,8 @@ class Engine:
             request = scheduled.request
             if request.finish_reason is not None:
                 continue  # it ended while the step was in flight
-            request.num_pending_tokens -= scheduled.samples
+            tokens = output.tokens.get(request.request_id, [])
+            self.scheduler.settle(scheduled, num_accepted=max(len(tokens) - 1, 0))
             group, sequence = self._sequences[request.request_id]
             if request.request_id in output.errors:
                 self._fail(request, output.errors[request.request_id])
@@ -279,8 +269,10 @@ class Engine:
                     request.timeline.prefill_end = output.forward_end
                 if not scheduled.samples:
                     continue
-                request.logprobs += output.logprobs.get(request.request_id, ())
-                self._append(sequence, output.tokens[request.request_id])
+                self._append(sequence, tokens)
+                # Without those of tokens past the end.
+                logprobs = output.logprobs.get(request.request_id, [])
+                request.logprobs += logprobs[: request.num_output_tokens - len(request.logprobs)]
             changed.append(group)
         return changed
 
@@ -330,6 +322,7 @@ class Engine:
 
     def _retire(self, request: Request) -> RequestGroup:
         """A request has ended: flush its text, close its timeline, forget it. Returns its group."""
+        self.speculator.forget(request)
         group, sequence = self._sequences.pop(request.request_id)
         request.text += sequence.detokenizer.finish()
         now = self.clock.now()
@@ -343,28 +336,6 @@ class Engine:
         if group.finished:
             del self._groups[group.request_id]
         return group
-
-    def _output(self, group: RequestGroup) -> RequestOutput:
-        completions = []
-        for sequence in group.sequences:
-            request = sequence.request
-            completions.append(
-                Completion(
-                    text=request.text,
-                    token_ids=list(request.output_token_ids),
-                    finish_reason=request.finish_reason,
-                    logprobs=None if request.params.logprobs is None else list(request.logprobs),
-                    timeline=request.timeline,
-                    new_text=request.text[sequence.seen_text :],
-                    num_new_tokens=request.num_output_tokens - sequence.seen_tokens,
-                    error=request.error,
-                )
-            )
-            sequence.seen_text, sequence.seen_tokens = len(request.text), request.num_output_tokens
-        first = group.sequences[0].request
-        return RequestOutput(
-            group.request_id, group.prompt, first.prompt_token_ids, completions, first.num_cached_tokens
-        )
 
     # ---------------------------------------------------------------- looking in from outside
 

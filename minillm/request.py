@@ -2,13 +2,16 @@
 
 import enum
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, field_validator
 
 from minillm.config import StrictModel
 from minillm.errors import InvalidSamplingParamsError
 from minillm.timeline import Timeline
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class SamplingParams(StrictModel):
@@ -107,6 +110,8 @@ class Request:
     num_pending_tokens: int = 0
     """Output tokens that scheduled steps will yield and nobody has seen yet: with asynchronous scheduling
     the next step is put together before they are known."""
+    draft: "Draft" = field(default_factory=lambda: Draft())
+    """Tokens that may come next, to be checked in the step that is put together now; see speculation/."""
     num_cached_tokens: int = 0
     """Prompt tokens found in the prefix cache when it was first admitted."""
     num_preemptions: int = 0
@@ -144,14 +149,74 @@ class Request:
         """Its next token depends on which ones came before in more than the KV cache: they must be known."""
         return self.params.has_penalty
 
+    @property
+    def draw_position(self) -> int:
+        """Which of its output tokens is drawn now, from 0. It is the last of the pending ones."""
+        return self.num_output_tokens + max(self.num_pending_tokens - 1, 0)
+
     def token_ids(self, start: int, end: int) -> list[int]:
-        """Known tokens [start, end) of prompt + output, without building the whole list."""
-        split = len(self.prompt_token_ids)
+        """Known tokens [start, end) of prompt + output, without building the whole list; behind them the draft's."""
+        split, num_known = len(self.prompt_token_ids), self.num_known_tokens
+        if end > num_known:
+            return self.token_ids(start, num_known) + self.draft.token_ids[max(start - num_known, 0) : end - num_known]
         if end <= split:
             return self.prompt_token_ids[start:end]
         if start >= split:
             return self.output_token_ids[start - split : end - split]
         return self.prompt_token_ids[start:] + self.output_token_ids[: end - split]
+
+
+@dataclass(slots=True)
+class Draft:
+    """Tokens that somebody guesses will follow a request's known ones."""
+
+    token_ids: list[int] = field(default_factory=list)
+    probs: "Tensor | None" = None
+    """[len(token_ids) or more, V] the distribution each was drawn from; None = they were not drawn but chosen."""
+
+    def __len__(self) -> int:
+        return len(self.token_ids)
+
+
+@dataclass(frozen=True, slots=True)
+class AfterDraft:
+    """A request as it would be if the first `num_drafts` tokens of its draft were its own: what the sampler reads
+    to choose the token after them."""
+
+    request: Request
+    num_drafts: int
+
+    @property
+    def request_id(self) -> str:
+        return self.request.request_id
+
+    @property
+    def params(self) -> SamplingParams:
+        return self.request.params
+
+    @property
+    def seed(self) -> int:
+        return self.request.seed
+
+    @property
+    def prompt_token_ids(self) -> list[int]:
+        return self.request.prompt_token_ids
+
+    @property
+    def output_token_ids(self) -> list[int]:
+        return self.request.output_token_ids + self.request.draft.token_ids[: self.num_drafts]
+
+    @property
+    def draw_position(self) -> int:
+        return self.request.draw_position + self.num_drafts
+
+    @property
+    def next_draft(self) -> "tuple[int, Tensor] | None":
+        """The draft token at this place, and the distribution [V] it was drawn from; None if it was not drawn."""
+        draft = self.request.draft
+        if draft.probs is None or self.num_drafts >= len(draft):
+            return None
+        return draft.token_ids[self.num_drafts], draft.probs[self.num_drafts]
 
 
 @dataclass(frozen=True, slots=True)

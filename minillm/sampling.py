@@ -24,9 +24,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from minillm.request import Request, SamplingParams, TokenLogprob
+from minillm.request import AfterDraft, Request, SamplingParams, TokenLogprob
 from minillm.transfer import HostCopy, to_device
 
+Row = Request | AfterDraft
+"""Whose next token a row of logits is about."""
 FIRST_PREFIX = 256
 """Largest logits sorted at first. A nucleus is rarely wider; where it is, more are sorted."""
 
@@ -46,7 +48,7 @@ class SampledTokens:
 class SampleInFlight:
     """Samples that a GPU may still be computing, and on their way to the host."""
 
-    def __init__(self, requests: Sequence[Request], token_ids: Tensor, logprobs: Tensor | None) -> None:
+    def __init__(self, requests: Sequence[Row], token_ids: Tensor, logprobs: Tensor | None) -> None:
         self.requests = requests
         self.token_ids = token_ids
         """[R] int64 on the device; -1 where the row's logits are not finite"""
@@ -72,11 +74,11 @@ class SampleInFlight:
 class Sampler:
     """Chooses the next token of every request in a batch."""
 
-    def __call__(self, logits: Tensor, requests: Sequence[Request]) -> SampledTokens:
+    def __call__(self, logits: Tensor, requests: Sequence[Row]) -> SampledTokens:
         """Sample one token per row, and wait for it. See `launch`."""
         return self.launch(logits, requests).wait()
 
-    def launch(self, logits: Tensor, requests: Sequence[Request]) -> SampleInFlight:
+    def launch(self, logits: Tensor, requests: Sequence[Row]) -> SampleInFlight:
         """Begin to sample one token per row. On a GPU this does not wait, but for a nucleus (top-p, min-p).
 
         Args:
@@ -94,7 +96,7 @@ class Sampler:
         touched = [row for row, p in enumerate(params) if p.temperature > 0 or p.has_penalty]
         if touched:
             rows = on_device(touched, logits.device)
-            token_ids[rows] = _choose(logits[rows].float(), [requests[row] for row in touched])
+            token_ids[rows] = self.choose(logits[rows].float(), [requests[row] for row in touched])
         token_ids = torch.where(largest.isfinite(), token_ids, -1)
         logprobs, reported = None, [row for row, p in enumerate(params) if p.logprobs is not None]
         if reported:
@@ -105,52 +107,46 @@ class Sampler:
             logprobs = found.new_zeros(len(requests), found.shape[1]).index_copy_(0, rows, found)
         return SampleInFlight(requests, token_ids, logprobs)
 
+    def choose(self, logits: Tensor, requests: Sequence[Row]) -> Tensor:
+        """[R] token ids for rows that are random or have penalties. `logits` [R, V] float32 is overwritten."""
+        apply_penalties(logits, requests)
+        greedy, plain, filtered = [], [], []
+        for row, request in enumerate(requests):
+            group = greedy if request.params.temperature == 0 else filtered if request.params.has_filter else plain
+            group.append(row)
+
+        device = logits.device
+        token_ids = torch.empty(len(requests), dtype=torch.int64, device=device)
+        if greedy:
+            rows = on_device(greedy, device)
+            token_ids[rows] = logits[rows].argmax(dim=-1)
+        for group, draw in ((plain, _draw_plain), (filtered, _draw_filtered)):  # plain rows are never sorted
+            if group:
+                rows = on_device(group, device)
+                params = [requests[row].params for row in group]
+                uniforms = [uniform(requests[row].seed, requests[row].draw_position) for row in group]
+                scaled = apply_temperature(logits[rows], [p.temperature for p in params])
+                token_ids[rows] = draw(scaled, params, on_device(uniforms, device))
+        return token_ids
+
 
 def on_device(numbers: Sequence[float], device: torch.device) -> Tensor:
     """A list of numbers as a tensor: int64 or float64, as they are."""
     return to_device(np.asarray(numbers), device)
 
 
-def _choose(logits: Tensor, requests: Sequence[Request]) -> Tensor:
-    """[R] token ids for rows that are random or have penalties. `logits` [R, V] float32 is overwritten."""
-    apply_penalties(logits, requests)
-    greedy, plain, filtered = [], [], []
-    for row, request in enumerate(requests):
-        group = greedy if request.params.temperature == 0 else filtered if request.params.has_filter else plain
-        group.append(row)
-
-    device = logits.device
-    token_ids = torch.empty(len(requests), dtype=torch.int64, device=device)
-    if greedy:
-        rows = on_device(greedy, device)
-        token_ids[rows] = logits[rows].argmax(dim=-1)
-    for group, draw in ((plain, _draw_plain), (filtered, _draw_filtered)):  # plain rows are never sorted
-        if group:
-            rows = on_device(group, device)
-            params = [requests[row].params for row in group]
-            uniforms = [uniform(requests[row].seed, draw_position(requests[row])) for row in group]
-            scaled = apply_temperature(logits[rows], [p.temperature for p in params])
-            token_ids[rows] = draw(scaled, params, on_device(uniforms, device))
-    return token_ids
-
-
-def draw_position(request: Request) -> int:
-    """Which of its output tokens is drawn now, from 0. It is the last of the pending ones."""
-    return request.num_output_tokens + max(request.num_pending_tokens - 1, 0)
-
-
-def uniform(seed: int, position: int) -> float:
-    """A number in [0, 1) that depends on (seed, position) and on nothing else.
+def uniform(seed: int, position: int, purpose: str = "") -> float:
+    """A number in [0, 1) that depends on (seed, position, purpose) and on nothing else.
 
     A cryptographic hash used as a counter-based generator (Salmon et al., "Parallel random numbers:
     as easy as 1, 2, 3", 2011): its output is as good as random for any pattern of inputs, and one
     call takes about a microsecond, where drawing noise for V tokens would cost V draws.
     """
-    digest = hashlib.blake2b(f"{seed}:{position}".encode(), digest_size=8).digest()
+    digest = hashlib.blake2b(f"{seed}:{position}{purpose}".encode(), digest_size=8).digest()
     return (int.from_bytes(digest, "little") >> 12) * 2.0**-52
 
 
-def apply_penalties(logits: Tensor, requests: Sequence[Request]) -> None:
+def apply_penalties(logits: Tensor, requests: Sequence[Row]) -> None:
     """Each request's penalties, in place on its row of logits [R, V].
 
     - repetition (CTRL, Keskar et al. 2019, as in Hugging Face): a token seen in prompt or output has
@@ -247,6 +243,25 @@ def count_kept(values: Tensor, cumulative: Tensor, total: Tensor, params: Sequen
     in_top_p = cumulative - values.double().exp() < top_p * mass
     in_min_p = values.double() >= log_min_p
     return (in_top_k & in_top_p & in_min_p).sum(dim=-1).clamp(min=1)
+
+
+def probabilities(logits: Tensor, requests: Sequence[Row]) -> Tensor:
+    """[R, V] float32: the distribution that each row's token is drawn from. `logits` [R, V] float32 is overwritten."""
+    apply_penalties(logits, requests)
+    params = [request.params for request in requests]
+    scaled = apply_temperature(logits, [p.temperature or 1.0 for p in params])
+    if filtered := [row for row, p in enumerate(params) if p.has_filter and p.temperature > 0]:
+        rows = on_device(filtered, logits.device)
+        values, order = scaled[rows].sort(dim=-1, descending=True, stable=True)  # equal ones by token id
+        cumulative = values.double().exp().cumsum(dim=-1)
+        kept = count_kept(values, cumulative, cumulative[:, -1], [params[row] for row in filtered])
+        dropped = torch.arange(values.shape[1], device=logits.device) >= kept[:, None]
+        scaled[rows] = scaled[rows].scatter(1, order, values.masked_fill(dropped, -math.inf))
+    probs = scaled.softmax(dim=-1)
+    if greedy := [row for row, p in enumerate(params) if p.temperature == 0]:
+        rows = on_device(greedy, logits.device)
+        probs[rows] = torch.zeros_like(probs[rows]).scatter_(1, logits[rows].argmax(dim=-1, keepdim=True), 1.0)
+    return probs
 
 
 def report_logprobs(logits: Tensor, token_ids: Tensor, count: int) -> Tensor:

@@ -2,13 +2,13 @@
 
 import itertools
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from minillm.request import Request
 from minillm.runners.base import LaunchedStep, StepOutput
 from minillm.scheduling.batch import ScheduledBatch
 from minillm.scheduling.scheduler import Scheduler
-from minillm.timeline import StepRecord, StepShare
+from minillm.timeline import StepRecord, StepShare, Verification
 
 STEP_HISTORY = 4096
 """Step records kept by an engine."""
@@ -19,6 +19,8 @@ class StepStart:
     """What is written down when a step is launched, for its record. Clock seconds."""
 
     start: float
+    draft_s: float
+    """Seconds from then on that went into drafts."""
     scheduled: float
     shares: tuple[StepShare, ...]
     num_preemptions: tuple[int, ...]
@@ -27,13 +29,14 @@ class StepStart:
     kv_blocks_used: int
 
     @classmethod
-    def of(cls, batch: ScheduledBatch, scheduler: Scheduler, start: float, scheduled: float) -> "StepStart":
+    def of(
+        cls, batch: ScheduledBatch, scheduler: Scheduler, start: float, draft_s: float, scheduled: float
+    ) -> "StepStart":
         shares = tuple(
-            StepShare(s.request.request_id, s.num_tokens, s.num_tokens > 1 or s.start < s.request.num_prompt_tokens)
-            for s in batch.requests
+            StepShare(s.request.request_id, s.num_tokens, s.is_prefill, s.num_drafts) for s in batch.requests
         )
         preemptions = tuple(s.request.num_preemptions for s in batch.requests)
-        return cls(start, scheduled, shares, preemptions, len(scheduler.waiting), scheduler.kv.pool.num_used)
+        return cls(start, draft_s, scheduled, shares, preemptions, len(scheduler.waiting), scheduler.kv.pool.num_used)
 
 
 @dataclass(slots=True)
@@ -70,12 +73,14 @@ class StepLog:
         where that one ended, so that records never overlap; what Python did before is hidden behind it.
         """
         start = max(begun.start, self.records[-1].end) if self.records else begun.start
-        seconds = {"schedule": begun.scheduled - begun.start, **output.stages}
+        drafting = {"draft": begun.draft_s} if begun.draft_s else {}
+        schedule_s = begun.scheduled - begun.start - begun.draft_s
+        seconds = {**drafting, "schedule": schedule_s, **output.stages}
         record = StepRecord(
             step_id=batch.step_id,
             start=start,
             end=end,
-            shares=begun.shares,
+            shares=tuple(with_outcome(share, output) for share in begun.shares),
             num_waiting=begun.num_waiting,
             num_running=len(batch.requests),
             kv_blocks_used=begun.kv_blocks_used,
@@ -85,10 +90,12 @@ class StepLog:
         )
         self.records.append(record)
         stalled = (end - start) * record.num_prefill_tokens / record.num_tokens
-        for scheduled, share, preemptions, lives in zip(batch.requests, begun.shares, begun.num_preemptions, alive):
+        for scheduled, share, preemptions, lives in zip(batch.requests, record.shares, begun.num_preemptions, alive):
             request = scheduled.request
             if not lives:
                 continue
+            if share.num_drafts:
+                book_draft(request, share, record)
             if stalled and not share.is_prefill:
                 # The step's time is shared out by tokens: the others' prompt tokens made this one wait.
                 request.timeline.add_lost("stalled_by_prefill", stalled)
@@ -97,6 +104,22 @@ class StepLog:
             self.num_recomputed_tokens += max(min(scheduled.end, request.recompute_until) - scheduled.start, 0)
             if scheduled.end >= request.recompute_until:
                 close_preemption(request, end)
+
+
+def with_outcome(share: StepShare, output: StepOutput) -> StepShare:
+    """The share, once it is known how many of its draft tokens passed."""
+    tokens = output.tokens.get(share.request_id) if share.num_drafts else None
+    return replace(share, num_accepted=len(tokens) - 1) if tokens else share
+
+
+def book_draft(request: Request, share: StepShare, record: StepRecord) -> None:
+    """Write down in the request's timeline what became of its draft."""
+    seconds, draft_s = record.end - record.start, record.stages.get("draft", 0.0)
+    verification = Verification(share.num_drafts, share.num_accepted, draft_s, seconds - draft_s)
+    request.timeline.verifications.append(verification)
+    if rejected := share.num_drafts - share.num_accepted:
+        # By tokens, as with everything that shares a step.
+        request.timeline.add_lost("rejected_drafts", seconds * rejected / record.num_tokens)
 
 
 def clip_stages(stages: dict[str, float], begin: float, start: float) -> dict[str, float]:

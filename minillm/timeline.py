@@ -9,6 +9,7 @@ second can go missing, and none is counted twice.
 """
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 PHASES = ("queue", "prefill", "first_token", "decode", "stream")
 
@@ -19,6 +20,17 @@ PHASE_HELP = {
     "decode": "first token handed over, to the last token handed over",
     "stream": "last token handed over, to the last byte taken by the client",
 }
+
+
+class Verification(NamedTuple):
+    """One step that checked a request's draft. The others in the step share its seconds."""
+
+    num_drafts: int
+    num_accepted: int
+    """Draft tokens that passed: one token more was emitted."""
+    draft_s: float
+    verify_s: float
+    """Seconds of the step without drafting."""
 
 
 @dataclass(slots=True)
@@ -40,7 +52,9 @@ class Timeline:
     num_tokens: int = 0
     """Output tokens delivered so far."""
     lost: dict[str, float] = field(default_factory=dict)
-    """Seconds lost inside phases, by cause: preempted, stalled_by_prefill, detokenize, ..."""
+    """Seconds lost inside phases, by cause: preempted, stalled_by_prefill, rejected_drafts, detokenize, ..."""
+    verifications: list[Verification] = field(default_factory=list)
+    """Every step that checked a draft; see observe/speculation.py."""
 
     def add_lost(self, cause: str, seconds: float) -> None:
         self.lost[cause] = self.lost.get(cause, 0.0) + seconds
@@ -120,6 +134,10 @@ class StepShare:
     num_tokens: int
     is_prefill: bool
     """True while it computes prompt tokens, or recomputes after a preemption."""
+    num_drafts: int = 0
+    """Of its tokens, guesses that were checked."""
+    num_accepted: int = 0
+    """Of these, guesses that passed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +155,8 @@ class StepRecord:
     kv_blocks_total: int
     preempted: tuple[str, ...]
     stages: dict[str, float]
-    """Seconds in schedule, build, forward, sample, detokenize; they sum to at most end - start."""
+    """Seconds in draft (if there was any), schedule, build, forward, sample, detokenize; they sum to at most
+    end - start."""
 
     @property
     def num_tokens(self) -> int:

@@ -5,13 +5,17 @@ back through the block table. The next token is a hash of what was read, so a re
 anything but its own tokens produces different text, or trips the assertion on the spot.
 """
 
+import random
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from minillm.clock import VirtualClock
-from minillm.request import Request
+from minillm.request import Draft, Request
 from minillm.runners.base import StepOutput
 from minillm.scheduling.batch import ScheduledBatch
+from minillm.speculation.base import NoProposer, Wanted
+from minillm.speculation.verify import num_kept
 
 EMPTY = -1
 
@@ -62,7 +66,7 @@ class FakeRunner:
                 token = known[0] if known else self._last_sampled[scheduled.request]
                 self.device[block][position % self.block_size] = token
         self.clock.advance(0.010 + 0.0001 * batch.num_tokens)
-        sampled = {}
+        sampled: dict[Request, list[int]] = {}
         for scheduled in batch.requests:
             context = [
                 self.device[scheduled.block_ids[p // self.block_size]][p % self.block_size]
@@ -71,11 +75,14 @@ class FakeRunner:
             known = scheduled.request.token_ids(0, scheduled.end)
             assert context[: len(known)] == known, "it reads somebody else's tokens"
             if scheduled.samples:
-                sampled[scheduled.request] = next_token(context)
+                drafts = scheduled.request.draft.token_ids[: scheduled.num_drafts]
+                first = scheduled.end - scheduled.num_drafts
+                outcomes = [next_token(context[:end]) for end in range(first, scheduled.end + 1)]
+                sampled[scheduled.request] = outcomes[: num_kept(outcomes, drafts)]
         forward_end = self.clock.now()
         self.clock.advance(0.001)
-        self._last_sampled = sampled
-        tokens = {request.request_id: [token] for request, token in sampled.items()}
+        self._last_sampled = {request: tokens[-1] for request, tokens in sampled.items()}
+        tokens = {request.request_id: tokens for request, tokens in sampled.items()}
         return FakeStep(
             StepOutput(tokens, forward_end, {"build": 0.0, "forward": forward_end - start, "sample": 0.001})
         )
@@ -87,3 +94,20 @@ class FakeStep:
 
     def wait(self) -> StepOutput:
         return self.output
+
+
+class GuessingProposer(NoProposer):
+    """Knows what the fake runner will say, and says it with the given probability."""
+
+    def __init__(self, rate: float = 0.7, seed: int = 0) -> None:
+        self.rate = rate
+        self.rng = random.Random(seed)
+
+    def propose(self, wanted: Sequence[Wanted]) -> list[Draft]:
+        return [Draft(self._guess(request.token_ids(0, request.num_known_tokens), k)) for request, k in wanted]
+
+    def _guess(self, context: list[int], k: int) -> list[int]:
+        for _ in range(k):
+            right = next_token(context)
+            context = [*context, right if self.rng.random() < self.rate else right + 1]
+        return context[-k:]

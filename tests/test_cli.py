@@ -12,7 +12,7 @@ import pytest
 
 from minillm import doctor
 from minillm.cli import main
-from minillm.config import parse_fields
+from minillm.config import EngineConfig, SpeculativeConfig, parse_fields
 from minillm.errors import ConfigError
 from minillm.runners.torch_runner import TorchRunner
 from minillm.timeline import PHASES
@@ -86,6 +86,7 @@ def test_pull_force_is_for_short_names(run: Run, tiny_llama_path: Path) -> None:
         (["generate", "hi", "--set", "block_sise=32"], "did you mean 'block_size'"),
         (["generate", "hi", "--set", "block_size=0"], "block_size"),
         (["generate", "hi", "--set", "block_size"], "FIELD=VALUE"),
+        (["generate", "hi", "--set", "speculative.method=ngarm"], "'ngram'"),
         (["generate", "hi", "--sample", "temprature=1"], "did you mean 'temperature'"),
         (["generate", "hi", "--temperature", "-1"], "temperature"),
         (["chat", "--set", "batching=sometimes"], "batching"),
@@ -111,6 +112,15 @@ def test_field_values_are_json_or_text() -> None:
     assert parse_fields(None, "--set") == {}
     with pytest.raises(ConfigError, match="--sample seed=7"):
         parse_fields(["=3"], "--sample")
+
+
+def test_a_name_with_a_dot_is_a_field_of_a_field() -> None:
+    given = ["speculative.method=ngram", "block_size=32", "speculative.k=3"]
+    fields = {"speculative": {"method": "ngram", "k": 3}, "block_size": 32}
+    assert parse_fields(given, "--set") == fields
+    assert EngineConfig(**fields).speculative == SpeculativeConfig(method="ngram", k=3)
+    with pytest.raises(ConfigError, match="was given a plain value"):
+        parse_fields(["speculative=ngram", "speculative.k=3"], "--set")
 
 
 def check_output_json(output: dict[str, Any], max_tokens: int) -> None:

@@ -24,7 +24,7 @@ LAYERS = [
     ["transfer"],
     ["models", "attention", "sampling", "detokenizer", "prompts", "quantization"],
     ["runners", "speculation"],
-    ["admission", "step_log", "engine"],
+    ["admission", "request_group", "step_log", "engine"],
     ["observe"],
     ["llm", "async_engine"],
     ["simulate", "serve", "bench"],

@@ -129,12 +129,27 @@ class Decoder(nn.Module):
         """Logits [R, V] after the tokens at `logit_rows`; keys and values of all T go to the cache.
 
         Args:
+            logit_rows: [R] integers: only these rows go through the head, which is as wide as the
+                vocabulary. None = all.
+        """
+        return self.lm_head(self.hidden_states(token_ids, positions, kv_caches, attention, ops, logit_rows))
+
+    def hidden_states(
+        self,
+        token_ids: Tensor,
+        positions: Tensor,
+        kv_caches: Sequence[Tensor],
+        attention: AttentionBackend,
+        ops: Ops,
+        rows: Tensor | None = None,
+    ) -> Tensor:
+        """[R, hidden] what goes into the head after the tokens at `rows` (None = all T).
+
+        Args:
             token_ids, positions: [T] integers.
             kv_caches: one per layer, [num_blocks, block_size, 2, n_kv_heads, d].
             attention: the step's: knows which of the T tokens belong together, and their blocks.
             ops: how the small operations are done.
-            logit_rows: [R] integers: only these rows go through the head, which is as wide as the
-                vocabulary. None = all.
         """
         rotation = Rotation(*self.rope.angles(positions, self.activation_dtype), attention.metadata.slot_mapping)
         step = Pass(rotation, attention, ops)
@@ -142,9 +157,9 @@ class Decoder(nn.Module):
         delta = torch.zeros_like(x)  # nothing to add yet
         for layer, kv_cache in zip(self.layers, kv_caches, strict=True):
             x, delta = layer(x, delta, kv_cache, step)
-        if logit_rows is not None:
-            x, delta = x[logit_rows], delta[logit_rows]
-        return self.lm_head(ops.add_rms_norm(x, delta, self.norm.weight, self.norm.eps)[1])
+        if rows is not None:
+            x, delta = x[rows], delta[rows]
+        return ops.add_rms_norm(x, delta, self.norm.weight, self.norm.eps)[1]
 
     def optimise_for_cpu(self) -> None:
         """Pack 16-bit weights for the CPU where that works, and compute with float32 activations.

@@ -11,7 +11,7 @@ import pandas as pd
 from minillm.errors import RecordingError
 from minillm.observe.records import Recordable, RequestRecord, as_records
 from minillm.request import FinishReason
-from minillm.timeline import PHASES, StepRecord, StepShare, Timeline
+from minillm.timeline import PHASES, StepRecord, StepShare, Timeline, Verification
 
 STAMPS = ("arrival", "scheduled", "prefill_end", "first_token", "last_token", "finished")
 
@@ -114,7 +114,9 @@ def read_jsonl(path: str | Path) -> Recording:
 def _request(fields: dict[str, Any]) -> RequestRecord:
     reason = fields["finish_reason"]
     fields["finish_reason"] = None if reason is None else FinishReason(reason)
-    fields["timeline"] = Timeline(**fields["timeline"])
+    timeline = fields["timeline"]
+    timeline["verifications"] = [Verification(*row) for row in timeline.get("verifications", ())]
+    fields["timeline"] = Timeline(**timeline)
     return RequestRecord(**fields)
 
 

@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 
 from minillm.observe.records import Recordable, RequestRecord, as_records
+from minillm.observe.speculation import SpeculationSummary
 from minillm.timeline import PHASES, Timeline
 
 METRICS = ("ttft", "itl", "tpot", "e2e")
@@ -99,6 +100,8 @@ class Summary:
     """Completed requests per second that met every stated limit of the SLO."""
     attainment: float | None
     """Those requests as a share of all that ended, failures included."""
+    speculation: SpeculationSummary
+    """What became of the drafts of completed requests."""
 
     def to_pandas(self) -> pd.DataFrame:
         """One row per metric and phase; columns count, mean, p50, p95, p99, max; seconds."""
@@ -146,6 +149,8 @@ class Summary:
             notes.append(
                 "lost: " + ", ".join(f"{seconds * 1e3:.0f} ms {cause}" for cause, seconds in self.lost.items())
             )
+        if self.speculation.num_verifications:
+            notes.append(str(self.speculation))
         if self.slo is not None:
             stated = ((name, getattr(self.slo, name)) for name in METRICS)
             limits = ", ".join(f"{name.upper()} <= {limit * 1e3:g} ms" for name, limit in stated if limit is not None)
@@ -197,6 +202,7 @@ def summarize(
         slo=slo,
         goodput=rate(num_good) if slo else None,
         attainment=num_good / len(ended) if slo and ended else None,
+        speculation=SpeculationSummary.of_requests(completed),
     )
 
 

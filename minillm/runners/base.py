@@ -12,7 +12,8 @@ class StepOutput:
     """What a step produced. Times in seconds of the engine's clock."""
 
     tokens: dict[str, list[int]]
-    """New output tokens by request id, for every scheduled request whose `samples` is True; but see `errors`."""
+    """New output tokens by request id, for every scheduled request whose `samples` is True; but see `errors`.
+    One token, and one more for each token of its draft that passed."""
     forward_end: float
     """When the forward pass was done (on a GPU: seen to be done)."""
     stages: dict[str, float]

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from minillm.attention.base import AttentionMetadata, blocks_for
-from minillm.request import Request
+from minillm.request import AfterDraft, Request
+from minillm.sampling import Row
 from minillm.scheduling.batch import ScheduledRequest
 from minillm.transfer import to_device
 
@@ -39,6 +40,16 @@ class BatchArrays(NamedTuple, Generic[Array]):
     """[R] the last row of each sequence that samples"""
 
 
+class Span(NamedTuple):
+    """A piece of a request that is computed as a sequence of its own."""
+
+    scheduled: ScheduledRequest
+    start: int
+    end: int
+    row: Row | None
+    """Whose next token its last row yields."""
+
+
 NO_ROWS = BatchArrays(*[np.zeros(0, np.int32)] * 6, np.zeros((0, 0), np.int32), np.zeros(0, np.int32))
 
 
@@ -46,9 +57,11 @@ NO_ROWS = BatchArrays(*[np.zeros(0, np.int32)] * 6, np.zeros((0, 0), np.int32), 
 class HostBatch:
     """A step laid out on the host. Sequences with one new token come first."""
 
+    scheduled: list[ScheduledRequest]
+    """In the order of their tokens"""
     arrays: BatchArrays[np.ndarray]
-    requests: list[Request]
-    """R requests, in the order of logit_rows"""
+    requests: list[Row]
+    """R requests, in the order of logit_rows; one with n draft tokens is there n + 1 times"""
     num_decodes: int
     block_size: int
     has_pending: bool
@@ -72,26 +85,27 @@ def lay_out(
     Args:
         previous_rows: rows of the step before's samples, for requests whose last token is still pending.
     """
-    ordered = sorted(scheduled, key=lambda s: s.num_tokens > 1)
-    num_tokens = np.array([s.num_tokens for s in ordered])
+    ordered = sorted(scheduled, key=lambda s: s.num_tokens - s.num_drafts > 1)
+    spans = [span for s in ordered for span in spans_of(s)]
+    num_tokens = np.array([span.end - span.start for span in spans])
     query_starts = np.concatenate(([0], num_tokens.cumsum()))
     token_ids, sources = [], np.full(query_starts[-1], -1)
-    for s, end in zip(ordered, query_starts[1:]):
-        known = s.request.token_ids(s.start, s.end)
+    for span, end in zip(spans, query_starts[1:]):
+        known = span.scheduled.request.token_ids(span.start, span.end)
         token_ids += known
-        if len(known) < s.num_tokens:  # the last one is still being computed
+        if len(known) < span.end - span.start:  # the last one is still being computed
             token_ids.append(0)
-            sources[end - 1] = previous_rows[s.request]
-    positions = np.concatenate([np.arange(s.start, s.end) for s in ordered])
+            sources[end - 1] = previous_rows[span.scheduled.request]
+    positions = np.concatenate([np.arange(span.start, span.end) for span in spans])
 
-    tables = np.full((len(ordered), max(blocks_for(s.end, block_size) for s in ordered)), null_block)
-    for row, s in zip(tables, ordered):
-        num_blocks = blocks_for(s.end, block_size)
-        row[:num_blocks] = s.block_ids[:num_blocks]
-    sequence_of_token = np.arange(len(ordered)).repeat(num_tokens)
+    tables = np.full((len(spans), max(blocks_for(span.end, block_size) for span in spans)), null_block)
+    for row, span in zip(tables, spans):
+        num_blocks = blocks_for(span.end, block_size)
+        row[:num_blocks] = span.scheduled.block_ids[:num_blocks]
+    sequence_of_token = np.arange(len(spans)).repeat(num_tokens)
     slots = tables[sequence_of_token, positions // block_size] * block_size + positions % block_size
-    sampling = [b for b, s in enumerate(ordered) if s.samples]
-    context_lens = np.array([s.end for s in ordered])
+    sampling = [b for b, span in enumerate(spans) if span.row is not None]
+    context_lens = np.array([span.end for span in spans])
     arrays = BatchArrays(
         np.array(token_ids),
         sources,
@@ -103,12 +117,27 @@ def lay_out(
         query_starts[1:][sampling] - 1,
     )
     return HostBatch(
+        scheduled=ordered,
         arrays=BatchArrays(*(array.astype(np.int32) for array in arrays)),
-        requests=[ordered[b].request for b in sampling],
+        requests=[spans[b].row for b in sampling],
         num_decodes=int((num_tokens == 1).sum()),
         block_size=block_size,
         has_pending=bool((sources >= 0).any()),
     )
+
+
+def spans_of(scheduled: ScheduledRequest) -> list[Span]:
+    """One piece; but where drafts are checked, every token by itself, as if each were another request's decode.
+
+    They share a block table, and keys and values are written before anybody attends, so each token finds those
+    before it in the cache. Checking a draft is then what a step of decodes is, with the same kernels, compiled
+    programs and recorded graphs. The price: a context is read once for each of them. The weights, read once for
+    all, are far larger at the batch sizes at which drafting pays.
+    """
+    request, start, end = scheduled.request, scheduled.start, scheduled.end
+    if scheduled.num_drafts == 0:
+        return [Span(scheduled, start, end, request if scheduled.samples else None)]
+    return [Span(scheduled, start + i, start + i + 1, AfterDraft(request, i)) for i in range(end - start)]
 
 
 def pad_decodes(

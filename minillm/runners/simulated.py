@@ -5,13 +5,15 @@ It knows no model and no token. What comes out of a request is its length, which
 """
 
 import functools
+import random
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from minillm.clock import VirtualClock
 from minillm.request import Request
 from minillm.runners.base import StepOutput
-from minillm.scheduling.batch import ScheduledBatch
+from minillm.scheduling.batch import ScheduledBatch, ScheduledRequest
 
 
 class StepPrice(Protocol):
@@ -32,6 +34,27 @@ StepWatch = Callable[[ScheduledBatch, StepPrice, float], None]
 """Sees every step when it is launched: its batch, its price, and the clock second at which it will end."""
 
 
+@dataclass(frozen=True, slots=True)
+class SimulatedDrafting:
+    """What speculation is like: the price of drafts, and their fate."""
+
+    seconds: Callable[[ScheduledBatch], float]
+    """To draft what the batch checks."""
+    acceptance_rate: float
+    """Each draft token passes with this probability, if those before it have."""
+    rng: random.Random = field(default_factory=lambda: random.Random(0))
+
+    def num_accepted(self, scheduled: ScheduledRequest) -> int:
+        """How many of a request's draft tokens pass this time."""
+        passed = 0
+        while passed < scheduled.num_drafts and self.rng.random() < self.acceptance_rate:
+            passed += 1
+        return passed
+
+
+NO_DRAFTING = SimulatedDrafting(lambda batch: 0.0, 0.0)
+
+
 class SimulatedRunner:
     """A device that takes as long as `price` says. Steps that are launched ahead wait for each other.
 
@@ -44,6 +67,7 @@ class SimulatedRunner:
         vocab_size: made-up tokens are below it.
         runs_beside_python: as on a GPU: the next step is scheduled while this one runs.
         watch: sees every step.
+        drafting: for an engine that speculates, with a MadeUpProposer.
     """
 
     def __init__(
@@ -58,6 +82,7 @@ class SimulatedRunner:
         vocab_size: int = 32_000,
         runs_beside_python: bool = True,
         watch: StepWatch | None = None,
+        drafting: SimulatedDrafting = NO_DRAFTING,
     ) -> None:
         self.price = price
         self.clock = clock
@@ -68,6 +93,7 @@ class SimulatedRunner:
         self.vocab_size = vocab_size
         self.runs_beside_python = runs_beside_python
         self.watch = watch
+        self.drafting = drafting
         self._free_at = clock.now()
         """When the device will have done all it was given."""
 
@@ -84,11 +110,12 @@ class SimulatedRunner:
         """Price the step and queue it behind what the device is doing."""
         self.swap(batch)
         start = max(self._free_at, self.clock.now())
+        drafted = start + self.drafting.seconds(batch)
         price = self.price(batch)
-        self._free_at = start + price.total
+        self._free_at = drafted + price.total
         if self.watch is not None:
             self.watch(batch, price, self._free_at)
-        return SimulatedStep(self, batch, start, start + price.forward, self._free_at)
+        return SimulatedStep(self, batch, start, drafted, drafted + price.forward, self._free_at)
 
     def swap(self, batch: ScheduledBatch) -> None:
         """The device is busy copying."""
@@ -106,19 +133,26 @@ def vocabulary(size: int) -> list[int]:
 class SimulatedStep:
     """A step on its way."""
 
-    __slots__ = ("batch", "end", "forward_end", "runner", "start")
+    __slots__ = ("batch", "drafted", "end", "forward_end", "runner", "start")
 
     def __init__(
-        self, runner: SimulatedRunner, batch: ScheduledBatch, start: float, forward_end: float, end: float
-    ) -> None:
+        self, runner: SimulatedRunner, batch: ScheduledBatch, start: float, drafted: float, forward_end: float,
+        end: float,
+    ) -> None:  # fmt: skip
         self.runner = runner
         self.batch = batch
-        self.start, self.forward_end, self.end = start, forward_end, end
+        self.start, self.drafted, self.forward_end, self.end = start, drafted, forward_end, end
 
     def wait(self) -> StepOutput:
         """Move the clock to the step's end, and make its tokens up."""
         self.runner.clock.advance_to(self.end)
-        made_up = self.runner.tokens
-        tokens = {s.request.request_id: made_up(s.request, s.end, s.end + 1) for s in self.batch.requests if s.samples}
-        stages = {"build": 0.0, "forward": self.forward_end - self.start, "sample": self.end - self.forward_end}
+        tokens = {s.request.request_id: self._tokens(s) for s in self.batch.requests if s.samples}
+        stages = {"build": 0.0, "forward": self.forward_end - self.drafted, "sample": self.end - self.forward_end}
+        if self.drafted > self.start:
+            stages = {"draft": self.drafted - self.start, **stages}
         return StepOutput(tokens, self.forward_end, stages)
+
+    def _tokens(self, scheduled: ScheduledRequest) -> list[int]:
+        first = scheduled.end - scheduled.num_drafts
+        last = first + self.runner.drafting.num_accepted(scheduled)
+        return self.runner.tokens(scheduled.request, first, last + 1)

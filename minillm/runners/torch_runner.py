@@ -1,6 +1,6 @@
 """TorchRunner: executes steps on a real model, on a CPU or a GPU."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -11,14 +11,16 @@ from minillm.config import EngineConfig
 from minillm.errors import ConfigError
 from minillm.models.loader import LoadedModel
 from minillm.models.select_ops import select_ops
-from minillm.request import Request
+from minillm.request import TokenLogprob
 from minillm.runners.base import StepOutput
 from minillm.runners.batch_tensors import HostBatch, lay_out, upload
 from minillm.runners.compiled import CompiledDecode
 from minillm.runners.cuda_graphs import CudaGraph, Graph, GraphedDecode
 from minillm.runners.kv_pool import KVPool, size_kv_pool, size_swap_pool
-from minillm.sampling import SampleInFlight, Sampler
-from minillm.scheduling.batch import ScheduledBatch
+from minillm.sampling import Row, SampleInFlight
+from minillm.scheduling.batch import ScheduledBatch, ScheduledRequest
+from minillm.speculation.base import HiddenStateReader
+from minillm.speculation.verify import Verifier, num_kept
 
 
 class TorchRunner:
@@ -52,20 +54,22 @@ class TorchRunner:
         self.kv_pool = KVPool(
             model.model_config, self.num_kv_blocks, self.num_host_blocks, self.block_size, model.dtype, model.device
         )
-        self.sampler = Sampler()
+        self.sampler = Verifier()
+        self.hidden_state_reader: HiddenStateReader | None = None
+        """Who wants to see what goes into the output head."""
         self.fast_decode = self._prepare_decode(config, make_graph)
         self._previous_tokens: Tensor | None = None
         """[R] what the last step sampled, on the device: the next one may need it before the host sees it."""
-        self._previous_rows: dict[Request, int] = {}
+        self._previous_rows: dict[Row, int] = {}
 
     @torch.inference_mode()
     def launch(self, batch: ScheduledBatch) -> "TorchStep":
         """Copy swapped blocks, compute the step's tokens, sample. See :class:`minillm.runners.base.Runner`."""
         start = self.clock.now()
         self.swap(batch)
-        laid_out = lay_out(batch.requests, self.block_size, self.kv_pool.null_block, self._previous_rows)
+        laid_out = self.lay_out(batch.requests)
         built = self.clock.now()
-        logits = self._forward(laid_out)
+        logits = self.forward(laid_out)
         forward_done = Moment(self.clock, self.device)
         samples = self.sampler.launch(logits, laid_out.requests)
         self._previous_tokens = samples.token_ids
@@ -77,15 +81,24 @@ class TorchRunner:
         self.kv_pool.swap_out(batch.swap_out)
         self.kv_pool.swap_in(batch.swap_in)
 
-    def _forward(self, batch: HostBatch) -> Tensor:
+    def lay_out(self, scheduled: Sequence[ScheduledRequest]) -> HostBatch:
+        return lay_out(scheduled, self.block_size, self.kv_pool.null_block, self._previous_rows)
+
+    def forward(self, batch: HostBatch) -> Tensor:
         """Logits [R, V] of the rows that sample."""
-        if self.fast_decode is not None and (logits := self.fast_decode(batch, self._previous_tokens)) is not None:
-            return logits
+        decoder, reader = self.model.decoder, self.hidden_state_reader
+        # What is compiled or recorded gives logits only.
+        if self.fast_decode is not None and reader is None:
+            logits = self.fast_decode(batch, self._previous_tokens)
+            if logits is not None:
+                return logits
         tensors = upload(batch, self.device, self._previous_tokens)
-        attention = self.attention(tensors.metadata)
-        return self.model.decoder(
-            tensors.token_ids, tensors.positions, self.kv_pool.layers, attention, self.ops, tensors.logit_rows
-        )
+        inputs = (tensors.token_ids, tensors.positions, self.kv_pool.layers, self.attention(tensors.metadata), self.ops)
+        if reader is None:
+            return decoder(*inputs, tensors.logit_rows)
+        hidden = decoder.hidden_states(*inputs)
+        reader.read_hidden_states(batch.scheduled, hidden)
+        return decoder.lm_head(hidden[tensors.logit_rows])
 
     def _prepare_decode(
         self, config: EngineConfig, make_graph: Callable[[], Graph] | None
@@ -101,7 +114,7 @@ class TorchRunner:
                 self.kv_pool,
                 self.block_size,
                 max_context,
-                config.max_num_seqs,
+                config.max_decode_rows,
                 tune=config.compile == "max",
             )
         if make_graph is None and self.device.type == "cuda":
@@ -116,7 +129,7 @@ class TorchRunner:
             self.kv_pool,
             self.block_size,
             max_context,
-            config.max_num_seqs,
+            config.max_decode_rows,
             make_graph,
         )
 
@@ -128,7 +141,7 @@ class TorchStep:
         self,
         runner: TorchRunner,
         batch: ScheduledBatch,
-        requests: list[Request],
+        requests: list[Row],
         began: tuple[float, float],
         forward_done: "Moment",
         samples: SampleInFlight,
@@ -148,13 +161,25 @@ class TorchStep:
         for scheduled in self.batch.requests:
             if scheduled.request.request_id in sampled.errors:
                 self.runner.kv_pool.make_finite(list(scheduled.block_ids))
-        ids = [request.request_id for request in self.requests]
+        tokens: dict[str, list[int]] = {}
+        logprobs: dict[str, list[TokenLogprob]] = {}
+        for row, token, logprob in zip(self.requests, sampled.token_ids, sampled.logprobs):
+            if row.request_id not in sampled.errors:
+                tokens.setdefault(row.request_id, []).append(token)
+                if logprob is not None:
+                    logprobs.setdefault(row.request_id, []).append(logprob)
+        for scheduled in self.batch.requests:
+            request_id = scheduled.request.request_id
+            if scheduled.num_drafts and request_id in tokens:
+                drafts = scheduled.request.draft.token_ids[: scheduled.num_drafts]
+                kept = num_kept(tokens[request_id], drafts)
+                del tokens[request_id][kept:], logprobs.get(request_id, [])[kept:]
         end = self.runner.clock.now()
         return StepOutput(
-            tokens={i: [token] for i, token in zip(ids, sampled.token_ids) if token is not None},
+            tokens=tokens,
             forward_end=forward_end,
             stages={"build": built - start, "forward": forward_end - built, "sample": end - forward_end},
-            logprobs={i: [logprob] for i, logprob in zip(ids, sampled.logprobs) if logprob is not None},
+            logprobs=logprobs,
             errors=sampled.errors,
         )
 

@@ -21,11 +21,19 @@ class ScheduledRequest:
 
     samples: bool
     """True when the step catches up with everything it has: its last row yields the next token."""
+    num_drafts: int = 0
+    """The last so many of the new tokens are its draft's: each row before one of them checks it. Such a request has
+    one token of its own in the step."""
 
     @property
     def end(self) -> int:
         """Context length after the step, tokens."""
         return self.start + self.num_tokens
+
+    @property
+    def is_prefill(self) -> bool:
+        """It computes prompt tokens, or computes again after a preemption."""
+        return self.num_tokens - self.num_drafts > 1 or self.start < self.request.num_prompt_tokens
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ is vLLM v1's; Sarathi-Serve showed why mixing pays, Orca why a step is the right
 - chunked prefill: a prompt may catch up over several steps
 - prefix caching: it starts with some tokens computed already
 - preemption: its computed tokens are taken back (recompute), or moved to the host (swap)
+- speculation: a draft's tokens are tokens the request has; those that did not pass are taken back
 """
 
 import bisect
@@ -17,7 +18,7 @@ from dataclasses import dataclass, field
 from minillm.config import EngineConfig
 from minillm.kv_cache.manager import KVCacheManager
 from minillm.kv_cache.swap import BlockCopy, SwapSpace
-from minillm.request import FinishReason, Request, RequestStatus
+from minillm.request import Draft, FinishReason, Request, RequestStatus
 from minillm.scheduling.batch import ScheduledBatch, ScheduledRequest
 from minillm.scheduling.ordering import make_waiting_queue
 
@@ -28,6 +29,8 @@ class Step:
 
     budget: int
     """Tokens that may still be scheduled in this step."""
+    draft_budget: int = 0
+    """Of these, tokens that drafts may take."""
     requests: list[ScheduledRequest] = field(default_factory=list)
     preempted: list[Request] = field(default_factory=list)
     swap_out: list[BlockCopy] = field(default_factory=list)
@@ -96,6 +99,17 @@ class Scheduler:
         self.num_steps += bool(batch.requests)
         return batch
 
+    def settle(self, scheduled: ScheduledRequest, num_accepted: int) -> None:
+        """A step's outcome is known, and so many of the request's draft tokens passed: the others are taken back.
+
+        Their blocks stay the request's: the tokens that come instead will need them.
+        """
+        request = scheduled.request
+        request.num_pending_tokens -= scheduled.samples
+        if scheduled.num_drafts:
+            request.num_computed_tokens -= scheduled.num_drafts - num_accepted
+            request.draft = Draft()
+
     def finish(self, request: Request, reason: FinishReason) -> None:
         """End a request at any moment between two steps, and free all it holds."""
         if request.status is RequestStatus.RUNNING:
@@ -118,19 +132,21 @@ class Scheduler:
     def _schedule_running(self, step: Step, now: float) -> None:
         # Decodes go first: they need one token each, and somebody is watching their text appear. A long
         # prompt takes what is left of the budget, so it can slow the others down but never stop them.
+        step.draft_budget = step.budget - len(self.running)  # nobody goes without, that another may guess
         for request in sorted(self.running, key=lambda request: request.num_tokens - request.num_computed_tokens > 1):
             if request.status is not RequestStatus.RUNNING:
                 continue  # preempted a moment ago, to make room
             num_tokens = self._tokens_for(request, request.num_computed_tokens, step)
             if num_tokens == 0:
                 continue
+            num_drafts = self._drafts_for(request, request.num_computed_tokens + num_tokens, step)
             while not self.kv.allocate(request, request.num_computed_tokens + num_tokens):
                 victim = self._victim(step)
                 self._preempt(victim, step, now)
                 if victim is request:
                     break
             else:
-                self._schedule(request, num_tokens, step)
+                self._schedule(request, num_tokens, step, num_drafts)
 
     def _admit_waiting(self, step: Step) -> None:
         if self.config.batching == "static" and not self.running:
@@ -168,18 +184,32 @@ class Scheduler:
         # Without chunking it is all or nothing; a prompt over the whole budget gets a step to itself.
         return missing if missing <= step.budget or step.num_prefills == 0 else 0
 
+    def _drafts_for(self, request: Request, end: int, step: Step) -> int:
+        """How many tokens of its draft are checked after its own, which end at `end`. They have their blocks then."""
+        room = min(
+            len(request.draft),
+            step.draft_budget,
+            self.context_limit - request.num_tokens - 1,  # the step yields one token more than pass
+        )
+        # Nobody loses a block to a guess.
+        return room if room > 0 and self.kv.allocate(request, end + room) else 0
+
     def _must_wait(self, request: Request) -> bool:
         """Whether a request's pending token has to be seen before anything is computed after it."""
         num_output = request.num_output_tokens + request.num_pending_tokens
         is_last = num_output >= request.params.max_tokens or request.num_tokens >= self.context_limit
         return is_last or request.needs_history
 
-    def _schedule(self, request: Request, num_tokens: int, step: Step) -> None:
+    def _schedule(self, request: Request, num_tokens: int, step: Step, num_drafts: int = 0) -> None:
         start = request.num_computed_tokens
         samples = start + num_tokens == request.num_tokens
-        step.requests.append(ScheduledRequest(request, start, num_tokens, self.kv.block_ids(request), samples))
-        step.budget = max(step.budget - num_tokens, 0)
         step.num_prefills += num_tokens > 1
+        step.draft_budget -= num_drafts
+        num_tokens += num_drafts
+        step.requests.append(
+            ScheduledRequest(request, start, num_tokens, self.kv.block_ids(request), samples, num_drafts)
+        )
+        step.budget = max(step.budget - num_tokens, 0)
         request.num_computed_tokens += num_tokens
         request.num_pending_tokens += samples
 

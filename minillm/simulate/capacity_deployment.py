@@ -56,7 +56,7 @@ def step_causes(deployment: Deployment) -> Callable[[ScheduledBatch], dict[str, 
     A matrix product, and attention, wait for the slower of arithmetic and memory, and are booked there. Launch and
     host are what neither hides: gaps between kernels, waiting for the host, work per step and per request.
     """
-    model = deployment.step_time()
+    model, drafting = deployment.step_time(), deployment.drafting()
     quick_memory = replace(deployment.profile.hardware, bandwidth=IMMEDIATE)
     computing = StepTimeModel(deployment.model, quick_memory, deployment.placement, deployment.profile.constants)
 
@@ -71,12 +71,13 @@ def step_causes(deployment: Deployment) -> Callable[[ScheduledBatch], dict[str, 
             )
             if seconds > computed
         )
-        return {
+        causes = {
             "compute": time.linear + time.attention - reading,
             "memory bandwidth": reading,
             "link": time.all_reduce,
             "launch and host": time.gaps + time.waiting_for_host + time.fixed,
         }
+        return causes if deployment.config.speculative is None else {**causes, "drafting": drafting.seconds(batch)}
 
     return explain
 

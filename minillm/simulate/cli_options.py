@@ -15,6 +15,13 @@ Seats = Annotated[int | None, typer.Option(min=1, help="Requests that run at onc
 Budget = Annotated[int | None, typer.Option(min=1, help="Token budget of a step; default 2048.")]
 Window = Annotated[int | None, typer.Option(min=2, help="Longest prompt and output together; default: the model's.")]
 Dtype = Annotated[str, typer.Option(help="bfloat16, float16, float32, fp8, int8 or int4.")]
+Speculative = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="FIELD=VALUE",
+        help="Of SpeculativeConfig, e.g. method=synthetic, acceptance_rate=0.8, k=4; may be repeated.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
 LOG_HELP = (
     "A log: JSON lines with input_toks, output_toks, queued_ts. A meta.json beside it fills in what is not given."

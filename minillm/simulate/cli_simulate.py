@@ -23,6 +23,7 @@ from minillm.simulate.cli_options import (
     KVBlocks,
     Seats,
     Shape,
+    Speculative,
     TensorParallel,
     Window,
     engine_fields,
@@ -81,6 +82,7 @@ def simulate(
     max_num_batched_tokens: Budget = None,
     max_model_len: Window = None,
     prefix_caching: Annotated[bool, typer.Option(help="Reuse KV blocks of an equal prefix.")] = True,
+    speculative: Speculative = None,
     weight_dtype: Dtype = "bfloat16",
     kv_dtype: Annotated[str | None, typer.Option(help="Of the KV cache; default: as the weights.")] = None,
     kv_heads: Annotated[int | None, typer.Option(min=1, help="In place of the model's: 1 is multi-query.")] = None,
@@ -124,6 +126,7 @@ def simulate(
 
     --requests plays a log, --trace a trace, --qps made-up traffic; --plan finds the replicas for --qps.
     """
+    from minillm.config import parse_fields
     from minillm.simulate.fleet_report import simulate_workload
     from minillm.simulate.log_report import simulate_log
     from minillm.simulate.plan_report import simulate_plan
@@ -146,10 +149,11 @@ def simulate(
         )
     if plan and per_request:
         raise WorkloadError("--plan plays many runs: --per-request goes without it")
+    speculation = parse_fields(speculative, "--speculative") or None
     sizes = engine_fields(requests, kv_blocks, block_size, max_num_seqs, max_num_batched_tokens, max_model_len)
     deployment = deploy(
         model, profile or hardware, roofline, typical, tp=tp, weight_dtype=weight_dtype, kv_dtype=kv_dtype,
-        kv_heads=kv_heads, enable_prefix_caching=prefix_caching, **sizes,
+        kv_heads=kv_heads, enable_prefix_caching=prefix_caching, speculative=speculation, **sizes,
     )  # fmt: skip
     start = time.perf_counter()
     with Progress() as progress, rare_collections():
@@ -239,12 +243,9 @@ def cluster_config(fleet: list[str] | None, replicas: int, router: Router, seed:
     fields: dict[str, Any] = {
         "replicas": replicas, "router": {"policy": router.value}, "seed": seed, "sample_every_s": None
     }  # fmt: skip
-    for path, value in parse_fields(fleet, "--fleet").items():
-        *groups, name = path.split(".")
-        place = fields
-        for group in groups:
-            place = place.setdefault(group, {})
-            if not isinstance(place, dict):
-                raise WorkloadError(f"--fleet {path}: {group} has no fields")
-        place[name] = value
+    for name, value in parse_fields(fleet, "--fleet").items():
+        parts = isinstance(value, dict)
+        if parts and not isinstance(fields.get(name, {}), dict):
+            raise WorkloadError(f"--fleet {name}.{next(iter(value))}: {name} has no fields")
+        fields[name] = {**fields.get(name, {}), **value} if parts else value
     return ClusterConfig(**fields)

@@ -102,6 +102,7 @@ class ClientRecord:
             timeline.deliveries = self.deliveries
             timeline.num_tokens = self.num_tokens
             timeline.lost = server.lost
+            timeline.verifications = server.verifications
         return RequestRecord(
             request_id=str(self.request.index),
             num_prompt_tokens=self.request.num_prompt_tokens,

@@ -7,12 +7,14 @@ from minillm.clock import VirtualClock
 from minillm.config import EngineConfig
 from minillm.engine import Engine
 from minillm.errors import PricingError
-from minillm.runners.simulated import SimulatedRunner, StepWatch
+from minillm.runners.simulated import SimulatedDrafting, SimulatedRunner, StepWatch
 from minillm.scheduling.batch import ScheduledBatch
 from minillm.simulate.costs import ModelCost, Placement, check_fits, find_model, kv_blocks_that_fit
+from minillm.simulate.drafting import simulated_drafting
 from minillm.simulate.leap import LeapEngine
 from minillm.simulate.profile import Profile, find_profile
 from minillm.simulate.roofline import Constants, StepTime, StepTimeModel, work_of
+from minillm.speculation.base import MadeUpProposer
 
 BLOCK_SIZE = 16
 """Tokens per KV block, unless the configuration says otherwise."""
@@ -99,7 +101,15 @@ class Deployment:
         return self.placement.kv_bytes_per_token(self.model) * self.block_size
 
     def step_time(self) -> StepTimeModel:
-        return StepTimeModel(self.model, self.profile.hardware, self.placement, self.profile.constants)
+        return self.step_time_of(self.model)
+
+    def step_time_of(self, model: ModelCost) -> StepTimeModel:
+        """Prices of steps of another model in this one's place."""
+        return StepTimeModel(model, self.profile.hardware, self.placement, self.profile.constants)
+
+    def drafting(self) -> SimulatedDrafting:
+        """What speculation is like here: prices, and a new random number generator."""
+        return simulated_drafting(self.config.speculative, self.model, self.step_time_of)
 
     def engine(self, clock: VirtualClock, watch: StepWatch | None = None) -> Engine:
         """The unchanged engine, on a runner that only prices steps.
@@ -109,11 +119,16 @@ class Deployment:
         """
         step_time = self.step_time()
         runner = self._runner(lambda batch: step_time.price(work_of(batch.requests)), clock, watch)
-        return Engine(self._engine_config, runner=runner, clock=clock)
+        return Engine(self._engine_config, runner=runner, clock=clock, proposer=MadeUpProposer())
 
-    def fast_engine(self, clock: VirtualClock, watch: StepWatch | None = None) -> LeapEngine:
+    def fast_engine(self, clock: VirtualClock, watch: StepWatch | None = None) -> Engine:
         """The same results in a fraction of the time, but no step records, and timelines that are brought up to date
-        only now and then while a request runs; see leap.py."""
+        only now and then while a request runs; see leap.py.
+
+        With speculation it is the plain engine: nobody knows beforehand how many tokens a step will yield.
+        """
+        if self.config.speculative is not None:
+            return self.engine(clock, watch)
         step_time = self.step_time()
 
         def price(batch: ScheduledBatch) -> StepTime:
@@ -144,4 +159,5 @@ class Deployment:
             vocab_size=self.model.vocab_size,
             runs_beside_python=self.profile.hardware.is_gpu,
             watch=watch,
+            drafting=self.drafting(),
         )

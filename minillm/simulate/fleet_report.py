@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from minillm.observe.speculation import SpeculationSummary
 from minillm.observe.summary import SLO
 from minillm.runners.simulated import StepWatch
 from minillm.simulate.cluster import ClusterConfig, simulate
@@ -34,8 +35,8 @@ def simulate_workload(
 
     Returns:
         `summary` and `throughput` of completed requests, `virtual_s`, `outcomes`, `attempts`, `prefix_hit_rate`,
-        `replicas`, `first_error` if there is one; with `slo` also `goodput_per_s` and `attainment`; with
-        `per_request` also `requests`.
+        `replicas`, `first_error` if there is one, `speculation` if it is on; with `slo` also `goodput_per_s` and
+        `attainment`; with `per_request` also `requests`.
     Raises:
         WorkloadError: the configuration names a pool that a single deployment cannot make.
     """
@@ -60,6 +61,8 @@ def simulate_workload(
     }
     if errors := [record.error for record in fleet.records if record.outcome is Outcome.ERROR]:
         report["first_error"] = errors[0]
+    if deployment.config.speculative is not None:
+        report["speculation"] = SpeculationSummary.of_requests(done).to_dict()
     if slo is not None:
         summary = fleet.summary(slo)
         report["goodput_per_s"] = round(summary.goodput, DIGITS)

@@ -17,8 +17,10 @@ from dataclasses import dataclass, field, replace
 
 from minillm.clock import VirtualClock
 from minillm.config import EngineConfig
-from minillm.engine import Engine, RequestGroup
+from minillm.engine import Engine
+from minillm.errors import ConfigError
 from minillm.request import FinishReason, Request, RequestOutput, RequestStatus
+from minillm.request_group import RequestGroup
 from minillm.runners.simulated import SimulatedRunner, SimulatedStep
 from minillm.scheduling.batch import ScheduledBatch, ScheduledRequest
 from minillm.scheduling.scheduler import Scheduler, Step
@@ -133,6 +135,8 @@ class LeapEngine(Engine):
     """An engine over a SimulatedRunner that leaps. Requests that stream are never parked."""
 
     def __init__(self, config: EngineConfig, runner: SimulatedRunner, clock: VirtualClock) -> None:
+        if config.speculative is not None:
+            raise ConfigError("a LeapEngine cannot speculate: nobody knows how many tokens a step yields; use Engine")
         super().__init__(config, runner=runner, clock=clock)
         self.scheduler: LeapScheduler = LeapScheduler(
             self.config, runner.num_kv_blocks, runner.num_host_blocks, self.context_limit
@@ -177,7 +181,7 @@ class LeapEngine(Engine):
         while len(self._in_flight) > (lookahead if self.has_unfinished else 0):
             for group in self._finish_step(self._in_flight.popleft()):
                 changed[id(group)] = group
-        return [self._output(group) for group in changed.values() if group.stream or group.finished]
+        return [group.output() for group in changed.values() if group.stream or group.finished]
 
     def _leap(self, batch: ScheduledBatch, start: float) -> LeapStep:
         """Launch a step, and park whoever will only decode for a while."""
@@ -207,7 +211,7 @@ class LeapEngine(Engine):
         if requests:
             alive = [scheduled.request.finish_reason is None for scheduled in requests]
             changed = self._update(step.batch, output)
-            prefills = sum(s.num_tokens for s in requests if is_prefill(s))
+            prefills = sum(s.num_tokens for s in requests if s.is_prefill)
             num_tokens = step.num_parked - len(step.late) + sum(s.num_tokens for s in requests)
             stalled = (end - start) * prefills / num_tokens
             for scheduled, preemptions, lives in zip(requests, step.num_preemptions, alive):
@@ -220,7 +224,7 @@ class LeapEngine(Engine):
     def _book(self, scheduled: ScheduledRequest, stalled: float, end: float, is_current: bool) -> None:
         """What a step cost one request, as StepLog.write has it."""
         request = scheduled.request
-        if stalled and not is_prefill(scheduled):
+        if stalled and not scheduled.is_prefill:
             request.timeline.add_lost("stalled_by_prefill", stalled)
         if not is_current:
             return  # it was preempted while this step was in flight
@@ -331,8 +335,3 @@ class LeapEngine(Engine):
             self._unpark(parked)
         super().check_integrity()
         assert all(request.status is RequestStatus.RUNNING for request in self.scheduler.running)
-
-
-def is_prefill(scheduled: ScheduledRequest) -> bool:
-    """It computes prompt tokens, or computes again after a preemption."""
-    return scheduled.num_tokens > 1 or scheduled.start < scheduled.request.num_prompt_tokens

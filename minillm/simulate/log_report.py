@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from minillm.clock import VirtualClock
+from minillm.observe.speculation import SpeculationSummary
 from minillm.request import RequestOutput
 from minillm.runners.simulated import StepWatch
 from minillm.simulate.deployment import Deployment
@@ -44,8 +45,8 @@ def compare_with_log(
 def simulate_log(
     deployment: Deployment, path: Path, per_request: bool = False, progress: Progress | None = None
 ) -> dict[str, Any]:
-    """Serve a log, and report: `summary`, `throughput`, `virtual_s`; with a timed log also `measured` and
-    `error_percent`; with `per_request` also `requests`, in the log's order.
+    """Serve a log, and report: `summary`, `throughput`, `virtual_s`, `speculation` if it is on; with a timed log also
+    `measured` and `error_percent`; with `per_request` also `requests`, in the log's order.
 
     Raises:
         RecordingError: the log cannot be read.
@@ -59,6 +60,8 @@ def simulate_log(
         "throughput": throughput_of(outputs),
         "virtual_s": round(max(output.timeline.finished for output in outputs), DIGITS),
     }
+    if deployment.config.speculative is not None:
+        report["speculation"] = SpeculationSummary.of_requests(outputs).to_dict()
     if any(request.is_timed for request in log):
         _, report["measured"], report["error_percent"] = compare_with_log(outputs, log)
     if per_request:

@@ -8,7 +8,7 @@ from minillm.simulate.deployment import Deployment
 
 def describe(model: str, deployment: Deployment) -> dict[str, Any]:
     """What was simulated, and on whose word."""
-    profile = deployment.profile
+    profile, speculative = deployment.profile, deployment.config.speculative
     return {
         "model": model,
         "hardware": profile.hardware.name,
@@ -18,6 +18,7 @@ def describe(model: str, deployment: Deployment) -> dict[str, Any]:
         "kv_blocks": deployment.num_kv_blocks,
         "max_num_seqs": deployment.config.max_num_seqs,
         "max_num_batched_tokens": deployment.config.max_num_batched_tokens,
+        **({} if speculative is None else {"speculative": speculative.model_dump()}),
         "constants": asdict(profile.constants),
         "provenance": profile.provenance,
     }
@@ -58,6 +59,8 @@ def latency_text(report: dict[str, Any]) -> str:
         cells = ("-" if value is None else f"{value:.4f}" for value in spread.values())
         lines.append(f"{name.removesuffix('_s'):<10}" + "".join(f"{cell:>12}" for cell in cells))
     lines.append("  ".join(f"{name} {value:.2f}" for name, value in report["throughput"].items()))
+    if "speculation" in report:
+        lines.append(speculation_text(report["speculation"]))
     if "outcomes" in report:
         ends = ", ".join(f"{num} {outcome}" for outcome, num in report["outcomes"].items())
         lines.append(f"requests: {ends} (latencies are of completed ones), in {report['attempts']} attempts")
@@ -72,3 +75,11 @@ def latency_text(report: dict[str, Any]) -> str:
             cells = ("-" if value is None else f"{value:+.2f}" for value in errors.values())
             lines.append(f"{name.removesuffix('_s'):<10}" + "".join(f"{cell:>12}" for cell in cells))
     return "\n".join(lines)
+
+
+def speculation_text(figures: dict[str, Any]) -> str:
+    """What became of the drafts, in one line."""
+    if not figures["verifications"]:
+        return "speculation: the gates let nothing be drafted"
+    places = ", ".join(f"{share:.0%}" for share in figures["acceptance_at"])
+    return f"speculation: {figures['emitted_per_verify']:.2f} tokens per verification, accepted by place {places}"

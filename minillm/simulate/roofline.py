@@ -99,7 +99,7 @@ class StepWork:
     tokens: Number
     """T: new tokens."""
     logits: Number
-    """R: rows that sample."""
+    """R: rows that sample, or check a draft."""
     requests: Number
     """B: requests in the step."""
     pairs: Number
@@ -112,14 +112,15 @@ class StepWork:
 
 def work_of(requests: tuple[ScheduledRequest, ...]) -> StepWork:
     """The work in a scheduled batch."""
-    tokens = logits = pairs = context = 0
+    tokens = logits = pairs = context = drafts = 0
     for scheduled in requests:
         new, start = scheduled.num_tokens, scheduled.start
         tokens += new
-        logits += scheduled.samples
+        drafts += scheduled.num_drafts
+        logits += scheduled.samples + scheduled.num_drafts
         context += start + new
         pairs += new * start + new * (new + 1) // 2
-    return StepWork(tokens, logits, len(requests), pairs, context, int(tokens > len(requests)))
+    return StepWork(tokens, logits, len(requests), pairs, context, int(tokens - drafts > len(requests)))
 
 
 @dataclass(slots=True)

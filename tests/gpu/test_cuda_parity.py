@@ -103,6 +103,17 @@ def test_float32_tokens_are_the_cpus(
 
 
 @pytest.mark.parametrize("backend", backends())
+@pytest.mark.parametrize("graphs", [False, True], ids=str)
+def test_drafts_change_no_token(decoder: Decoder, expected: list[list[int]], backend: str, graphs: bool) -> None:
+    """The model drafts for itself and errs on purpose, in recorded steps where those are on."""
+    if backend in HALF_ONLY:
+        pytest.skip(f"{backend} has no float32")
+    model = on_device(decoder, torch.float32, "cuda")
+    speculative = {"method": "synthetic", "k": 3, "acceptance_floor": 0, "max_batch": 64}
+    assert generate(model, attention_backend=backend, cuda_graphs=graphs, speculative=speculative) == expected
+
+
+@pytest.mark.parametrize("backend", backends())
 @pytest.mark.parametrize(("graphs", "ahead", "fused"), [(False, False, False), (True, True, True)], ids=str)
 def test_bfloat16_tokens_do_not_depend_on_the_way_they_are_launched(
     decoder: Decoder, backend: str, graphs: bool, ahead: bool, fused: bool
@@ -144,14 +155,14 @@ def logits_of(model: LoadedModel, backend: str, fused: bool) -> torch.Tensor:
     )
     engine = Engine(config, model)
     runner: TorchRunner = engine.runner
-    rows, forward = [], runner._forward
+    rows, forward = [], runner.forward
 
     def keep(batch: Any) -> torch.Tensor:
         logits = forward(batch)
         rows.append(logits.float().cpu())
         return torch.zeros_like(logits)  # everybody samples token 0, whatever the rounding: inputs stay equal
 
-    runner._forward = keep
+    runner.forward = keep
     for prompt in prompts():
         engine.add_request(prompt, GREEDY.replace(max_tokens=4), stream=False)
     while engine.has_unfinished:

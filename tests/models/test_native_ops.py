@@ -120,13 +120,13 @@ def test_a_model_served_with_them_gives_the_logits_it_gave_without(
         engine = Engine(
             EngineConfig(model=model.name, device="cpu", dtype="bfloat16", num_kv_blocks=64, **fields), model
         )
-        rows, forward = [], engine.runner._forward
+        rows, forward = [], engine.runner.forward
 
         def keep(batch, rows=rows, forward=forward) -> torch.Tensor:
             rows.append(forward(batch).clone())
             return torch.zeros_like(rows[-1])  # everybody samples token 0, so that inputs stay equal
 
-        engine.runner._forward = keep
+        engine.runner.forward = keep
         for number in range(11):
             params = SamplingParams(temperature=0, max_tokens=5, ignore_eos=True)
             engine.add_request(list(range(50, 53 + 4 * number)), params, stream=False)

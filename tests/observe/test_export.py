@@ -10,7 +10,7 @@ from minillm.errors import RecordingError
 from minillm.observe.export import read_jsonl, requests_frame, steps_frame, write_jsonl
 from minillm.observe.records import RequestRecord
 from minillm.request import FinishReason
-from minillm.timeline import PHASES, Timeline
+from minillm.timeline import PHASES, Timeline, Verification
 
 
 def test_requests_frame(records):
@@ -40,7 +40,8 @@ def test_empty_frames():
 
 
 def test_jsonl_round_trip_is_exact(tmp_path, records, steps):
-    odd = RequestRecord("ünïcode\n✓", 1, 0, FinishReason.STOP, Timeline(0.1 + 0.2, 1 / 3, math.pi, lost={"a b": 1e-17}))
+    timeline = Timeline(0.1 + 0.2, 1 / 3, math.pi, lost={"a b": 1e-17}, verifications=[Verification(4, 2, 0.1, 0.3)])
+    odd = RequestRecord("ünïcode\n✓", 1, 0, FinishReason.STOP, timeline)
     path = tmp_path / "run.jsonl"
     write_jsonl(path, [*records, odd], steps)
     assert all(json.loads(line) for line in path.read_text().splitlines())
@@ -49,6 +50,16 @@ def test_jsonl_round_trip_is_exact(tmp_path, records, steps):
     assert recording.steps == steps
     assert recording.requests[0].finish_reason is FinishReason.STOP
     assert isinstance(recording.steps[0].shares, tuple)
+    [read] = [record for record in recording.requests if record.request_id == odd.request_id]
+    assert read.timeline.verifications[0].num_accepted == 2
+
+
+def test_a_recording_from_before_speculation_can_be_read(tmp_path, records):
+    path = tmp_path / "run.jsonl"
+    write_jsonl(path, records[:1])
+    path.write_text(path.read_text().replace(', "verifications": []', ""))
+    assert "verifications" not in path.read_text()
+    assert read_jsonl(path).requests == records[:1]
 
 
 @pytest.mark.parametrize(

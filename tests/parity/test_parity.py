@@ -102,6 +102,27 @@ def test_running_ahead_changes_no_token(four_layers: Any, combination: Combinati
     assert (engine.num_preemptions > 0) == (combination.pressure != "roomy")
 
 
+DRAFTING = {"k": 3, "min_output_tokens": 2, "max_batch": 64, "acceptance_floor": 0}
+LOOKUP = {"method": "ngram", "ngram_min": 1, **DRAFTING}
+SYNTHETIC = {"method": "synthetic", "acceptance_rate": 0.6, **DRAFTING}
+
+
+@pytest.mark.parametrize(
+    ("combination", "interleaved", "speculative"),
+    [(*row, speculative) for row, speculative in zip(COVERING, itertools.cycle((LOOKUP, SYNTHETIC)))],
+    ids=lambda value: value["method"] if isinstance(value, dict) else str(value),
+)
+def test_drafts_change_no_token(
+    four_layers: Any, combination: Combination, interleaved: bool, speculative: dict[str, Any]
+) -> None:
+    engine = four_layers.engine(**combination.fields(256), speculative=speculative)
+    outputs = four_layers.serve(engine, four_layers.short_names, interleaved=interleaved)
+    assert four_layers.assert_identical(outputs, four_layers.short_names) <= MOST_TIES
+    shares = [share for step in engine.steps for share in step.shares]
+    assert sum(share.num_accepted for share in shares) > 10
+    assert sum(share.num_drafts - share.num_accepted for share in shares) > 10
+
+
 @pytest.mark.parametrize(
     ("combination", "interleaved"), [row for row in COVERING if row[0].pressure == "roomy"], ids=str
 )

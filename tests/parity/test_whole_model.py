@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from .test_parity import COVERING, EVERY_COMBINATION, Combination, check
+from .test_parity import COVERING, DRAFTING, EVERY_COMBINATION, MOST_TIES, Combination, check
 
 
 @pytest.mark.parametrize(("combination", "interleaved"), COVERING, ids=str)
@@ -24,3 +24,13 @@ def test_long_prompt_on_the_whole_model(whole_model: Any) -> None:
     names = ["3000 tokens", "chat"]
     engine = whole_model.engine(num_kv_blocks=256, max_num_batched_tokens=512)
     assert whole_model.assert_identical(whole_model.serve(engine, names, interleaved=False), names) == 0
+
+
+def test_a_draft_model_changes_no_token(whole_model: Any, four_layers: Any) -> None:
+    """The first layers of the model draft for all of it."""
+    speculative = {"method": "draft_model", "model": str(four_layers.folder), **DRAFTING}
+    engine = whole_model.engine(num_kv_blocks=256, speculative=speculative)
+    names = whole_model.short_names[:12]
+    outputs = whole_model.serve(engine, names, interleaved=True)
+    assert whole_model.assert_identical(outputs, names) <= MOST_TIES
+    assert sum(share.num_drafts for step in engine.steps for share in step.shares) > 30

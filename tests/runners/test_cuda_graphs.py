@@ -80,6 +80,20 @@ def test_replayed_steps_write_what_eager_ones_do(model: LoadedModel, use_backend
     assert sum(graph.num_replays for graph in graphs) > 40
 
 
+def test_drafts_are_checked_in_replays(model: LoadedModel, use_backend: Any) -> None:
+    """They are laid out as decodes, so the buckets go on to where every request checks a whole draft."""
+    use_backend(TensorLengthAttention)
+    expected = serve(make_engine(model, None))
+    graphs: list[FakeGraph] = []
+    speculative = {"method": "synthetic", "k": 3, "acceptance_floor": 0, "adaptive_k": False, "max_batch": 4}
+    engine = make_engine(model, graphs, speculative=speculative)
+    assert max(engine.runner.fast_decode.recordings) == 6 + 4 * 3
+    assert serve(engine) == expected
+    pure = [step for step in engine.steps if step.num_prefill_tokens == 0]
+    assert sum(graph.num_replays for graph in graphs) >= len(pure)
+    assert sum(share.num_drafts for step in pure for share in step.shares) > 100
+
+
 def test_lengths_that_stay_as_recorded_would_be_noticed(model: LoadedModel, use_backend: Any) -> None:
     """The trap that others fell into, to show that the test above can see it."""
     use_backend(TensorLengthAttention)

@@ -2,7 +2,7 @@
 
 import math
 
-from fake_runner import FakeRunner, expected_output
+from fake_runner import FakeRunner, GuessingProposer, expected_output
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -25,6 +25,7 @@ configs = st.fixed_dictionaries(
         "kv_reservation": st.sampled_from(["on_demand", "max_len"]),
         "preemption": st.sampled_from(["recompute", "swap"]),
         "scheduling_order": st.sampled_from(["fcfs", "shortest_prompt", "priority", "two_lane"]),
+        "speculative": st.sampled_from([None, {"method": "synthetic", "k": 3, "min_output_tokens": 2}]),
     }
 )
 # Prompts of few different tokens, so that many share a prefix.
@@ -37,7 +38,8 @@ events = st.lists(st.one_of(requests, st.just("step"), st.integers(0, 20)), min_
 def test_everything_holds_under_random_traffic(fields, num_kv_blocks, num_host_blocks, events):
     clock = VirtualClock()
     config = EngineConfig(**fields, two_lane_threshold=8, block_size=BLOCK, max_model_len=40)
-    engine = Engine(config, runner=FakeRunner(num_kv_blocks, BLOCK, clock, num_host_blocks), clock=clock)
+    runner = FakeRunner(num_kv_blocks, BLOCK, clock, num_host_blocks)
+    engine = Engine(config, runner=runner, clock=clock, proposer=GuessingProposer())
     asked: dict[str, tuple[list[int], int]] = {}
     final = {}
 
@@ -49,7 +51,7 @@ def test_everything_holds_under_random_traffic(fields, num_kv_blocks, num_host_b
                 final[output.request_id] = output
         engine.check_integrity()
         for batch in engine.runner.batches[before:]:
-            prefills = [scheduled for scheduled in batch.requests if scheduled.num_tokens > 1]
+            prefills = [scheduled for scheduled in batch.requests if scheduled.num_tokens - scheduled.num_drafts > 1]
             over = batch.num_tokens > config.max_num_batched_tokens
             assert not over or (not config.enable_chunked_prefill and len(prefills) == 1), "the budget was broken"
             assert len({id(scheduled.request) for scheduled in batch.requests}) == len(batch.requests)

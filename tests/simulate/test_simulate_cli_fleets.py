@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from minillm import cli
 from minillm.simulate.arrivals import Poisson
+from minillm.simulate.cli_simulate import Router, cluster_config
 from minillm.simulate.cluster import ClusterConfig, simulate
 from minillm.simulate.deployment import Deployment
 from minillm.simulate.fleet_report import simulate_workload
@@ -53,10 +54,36 @@ def test_limits_give_goodput() -> None:
     assert easy["summary"] == hard["summary"]
 
 
+def text(*arguments: object) -> str:
+    result = CliRunner().invoke(cli.app, [str(argument) for argument in arguments], catch_exceptions=False)
+    assert result.exit_code == 0
+    return result.stdout
+
+
+DRAFTS = ("method=synthetic", "acceptance_rate=0.8", "k=4", "acceptance_floor=0", "adaptive_k=false", "max_batch=99")
+SPECULATIVE = tuple(part for field in DRAFTS for part in ("--speculative", field))
+
+
+def test_speculation() -> None:
+    plain = call(*QUICK, "--json")
+    report = call(*QUICK, *SPECULATIVE, "--json")
+    figures = report["speculation"]
+    assert figures["emitted_per_verify"] == pytest.approx((1 - 0.8**5) / 0.2, rel=0.05)
+    assert figures["acceptance_at"] == pytest.approx([0.8, 0.64, 0.512, 0.41], abs=0.05)
+    assert figures["draft_cost"] == pytest.approx(0.1, abs=0.02)
+    assert report["summary"]["tpot_s"]["p50"] < 0.6 * plain["summary"]["tpot_s"]["p50"]
+    assert report["speculative"]["k"] == 4 and not {"speculation", "speculative"} & plain.keys()
+    printed = text(*QUICK, *SPECULATIVE)
+    assert "tokens per verification, accepted by place " in printed
+    idle = text(*QUICK, "--speculative", "method=ngram", "--speculative", "min_output_tokens=999")
+    assert "the gates let nothing be drafted" in idle
+
+
 def test_fields_of_the_fleet() -> None:
     near = call(*QUICK, "--json")
     far = call(*QUICK, "--fleet", "network.rtt_s=0.5", "--json")
     assert far["summary"]["ttft_s"]["p50"] == pytest.approx(near["summary"]["ttft_s"]["p50"] + 0.5, abs=1e-6)
+    assert cluster_config(["router.hot_share=0.5"], 2, Router.RANDOM, 0).router.policy == "random", "not forgotten"
     full = call(*QUICK, "--qps", 200, "--fleet", "shedding.max_outstanding=2", "--json")
     assert full["outcomes"]["shed"] > 0
     patient = ("--fleet", "clients.timeout_s=0.3", "--fleet", "clients.max_attempts=3")
@@ -78,11 +105,6 @@ def test_a_plan_says_how_many_and_what_it_costs() -> None:
 
 
 def test_text_for_people() -> None:
-    def text(*arguments: object) -> str:
-        result = CliRunner().invoke(cli.app, [str(argument) for argument in arguments], catch_exceptions=False)
-        assert result.exit_code == 0
-        return result.stdout
-
     plan = text(*PLAN, "--slo-e2e", 3)
     for words in (
         "replicas",
@@ -116,6 +138,9 @@ def test_requests_that_cannot_be_served_are_counted_and_explained() -> None:
         (("--qps", 1, "--fleet", "clients.timeout=3"), "no field 'timeout'"),
         (("--qps", 1, "--fleet", "replicas.x=3"), "replicas has no fields"),
         (("--qps", 1, "--fleet", "shedding"), "--fleet wants FIELD=VALUE"),
+        (("--qps", 1, "--speculative", "k=3"), "method: Field required"),
+        (("--qps", 1, "--speculative", "method=ngram", "--speculative", "kk=3"), "did you mean 'k'"),
+        (("--qps", 1, "--speculative", "method=draft_model", "--speculative", "model=x"), "'x'"),
         (("--qps", 1, "--plan"), "--plan needs a limit"),
         (("--trace", "t.csv", "--plan", "--slo-ttft", 1), "give it --qps"),
         (("--qps", 1, "--plan", "--replicas", 2, "--slo-ttft", 1), "no --replicas"),

@@ -1,0 +1,47 @@
+"""What drafting costs in the simulator: k steps of whatever drafts, one after the other.
+
+The draft model's prefill is not priced, nor are its weights and KV cache taken off the memory.
+"""
+
+import random
+from collections.abc import Callable
+
+from minillm.config import SpeculativeConfig
+from minillm.runners.simulated import NO_DRAFTING, SimulatedDrafting
+from minillm.scheduling.batch import ScheduledBatch
+from minillm.simulate.costs import ModelCost, find_model
+from minillm.simulate.roofline import StepTimeModel, StepWork
+
+
+def simulated_drafting(
+    config: SpeculativeConfig | None, model: ModelCost, step_time_of: Callable[[ModelCost], StepTimeModel]
+) -> SimulatedDrafting:
+    """Drafts as configured: looked up for nothing, by a draft model at the price of its shape, by anything else at
+    `draft_cost` of the model's own.
+
+    Args:
+        model: the one whose output is drafted.
+        step_time_of: prices of any model on this deployment.
+    Raises:
+        UnknownModelError: there is no such draft model.
+    """
+    if config is None:
+        return NO_DRAFTING
+    if config.method == "ngram":
+        share, step_time = 0.0, step_time_of(model)
+    elif config.model is not None:
+        share, step_time = 1.0, step_time_of(find_model(config.model))
+    else:
+        share, step_time = config.draft_cost, step_time_of(model)
+
+    def seconds(batch: ScheduledBatch) -> float:
+        longest = max(scheduled.num_drafts for scheduled in batch.requests)
+        return share * sum(step_time.price(draft_work(batch, place)).total for place in range(longest))
+
+    return SimulatedDrafting(seconds, config.acceptance_rate, random.Random(config.seed))
+
+
+def draft_work(batch: ScheduledBatch, place: int) -> StepWork:
+    """Drafting the token at a place (from 0) of every draft that is so long."""
+    contexts = [s.start + 1 + place for s in batch.requests if s.num_drafts > place]
+    return StepWork(len(contexts), len(contexts), len(contexts), sum(contexts), sum(contexts), 0)

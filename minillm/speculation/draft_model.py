@@ -1,0 +1,130 @@
+"""Drafts by a smaller model that writes on where the request stands (Leviathan et al. 2023; Chen et al. 2023).
+
+It has a KV cache of its own, with the engine's own block tables and prefix cache over it, and lives by the
+scheduler's rule: before it can guess, it computes whatever tokens of the request it has not computed yet. What was
+guessed and turned out right counts as computed.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from minillm.kv_cache.manager import KVCacheManager
+from minillm.request import AfterDraft, Draft, Request
+from minillm.runners.torch_runner import TorchRunner
+from minillm.sampling import on_device, pick, probabilities, uniform
+from minillm.scheduling.batch import ScheduledRequest
+from minillm.speculation.base import Wanted
+
+
+@dataclass(slots=True)
+class Progress:
+    """What the KV cache holds of a request."""
+
+    num_computed: int
+    """Its first tokens, as known."""
+    guesses: list[int] = field(default_factory=list)
+    """What was thought to follow."""
+
+
+class DraftModelProposer:
+    """A small model that drafts token by token.
+
+    Args:
+        runner: of the small model; its KV pool is the proposer's alone.
+        enable_prefix_caching: reuse blocks of an equal prefix here, too.
+        max_num_tokens: most tokens computed in one go: a long prompt takes several steps, and is drafted for when
+            it has been computed.
+    """
+
+    def __init__(self, runner: TorchRunner, *, enable_prefix_caching: bool, max_num_tokens: int) -> None:
+        self.runner = runner
+        self.enable_prefix_caching = enable_prefix_caching
+        self.max_num_tokens = max_num_tokens
+        self.context_limit = runner.model.model_config.max_position_embeddings
+        self.reset()
+
+    def reset(self) -> None:
+        self.kv = KVCacheManager(
+            self.runner.num_kv_blocks,
+            self.runner.block_size,
+            enable_prefix_caching=self.enable_prefix_caching,
+            reserve_tokens=0,
+        )
+        self._progress: dict[str, Progress] = {}
+
+    def forget(self, request: Request) -> None:
+        self.kv.free(request)
+        self._progress.pop(request.request_id, None)
+
+    @torch.inference_mode()
+    def propose(self, wanted: Sequence[Wanted]) -> list[Draft]:
+        probs: dict[str, list[Tensor]] = {request.request_id: [] for request, _ in wanted}
+        batch = self._catch_up(wanted)
+        while batch:
+            laid_out = self.runner.lay_out(batch)
+            logits = self.runner.forward(laid_out)
+            rows = [AfterDraft(request, len(request.draft)) for request in laid_out.requests]
+            if rows:
+                tokens, drawn_from = self.draw(logits, rows)
+                for i, (row, token) in enumerate(zip(rows, tokens)):
+                    row.request.draft.token_ids.append(token)
+                    if drawn_from is not None and row.params.temperature > 0:
+                        probs[row.request_id].append(drawn_from[i])
+            batch = [self._next(request) for request, k in wanted if 0 < len(request.draft) < k]
+        for request, _ in wanted:
+            if progress := self._progress.get(request.request_id):
+                progress.guesses = request.draft.token_ids[:-1]  # nothing was computed after the last
+            if probs[request.request_id]:
+                request.draft.probs = torch.stack(probs[request.request_id])
+        return [request.draft for request, _ in wanted]
+
+    def draw(self, logits: Tensor, rows: Sequence[AfterDraft]) -> tuple[list[int], Tensor | None]:
+        """A token for each row of logits [R, V], and the distributions [R, V] they were drawn from; None if they
+        are the likeliest ones."""
+        if not any(row.params.temperature > 0 or row.params.has_penalty for row in rows):
+            return logits.argmax(dim=-1).tolist(), None
+        probs = probabilities(logits.float(), rows)
+        return draw_from(probs, rows), probs
+
+    def _catch_up(self, wanted: Sequence[Wanted]) -> list[ScheduledRequest]:
+        """The first pass: every request's known tokens that are not computed yet. Who has no blocks is left out."""
+        batch, budget = [], self.max_num_tokens
+        for request, k in wanted:
+            known = request.num_known_tokens
+            prefix = [] if request.request_id in self._progress else self.kv.find_prefix(request)
+            start = max(self._num_computed(request), len(prefix) * self.runner.block_size)
+            end = min(known, start + budget)
+            samples = end == known
+            num_slots = known + k - 1 if samples else end
+            if end == start or num_slots > self.context_limit or not self.kv.allocate(request, num_slots, prefix):
+                continue
+            batch.append(ScheduledRequest(request, start, end - start, self.kv.block_ids(request), samples))
+            self._progress[request.request_id] = Progress(end)
+            budget -= end - start
+        return batch
+
+    def _next(self, request: Request) -> ScheduledRequest:
+        """A further pass: over the newest guess."""
+        start = request.num_known_tokens + len(request.draft) - 1
+        return ScheduledRequest(request, start, 1, self.kv.block_ids(request), samples=True)
+
+    def _num_computed(self, request: Request) -> int:
+        """Tokens of the request in the KV cache: those computed as known, and the guesses that have come true."""
+        progress = self._progress.get(request.request_id) or Progress(0)
+        num_computed = progress.num_computed
+        true = request.token_ids(num_computed, num_computed + len(progress.guesses))
+        for guess, token in zip(progress.guesses, true):
+            if guess != token:
+                break
+            num_computed += 1
+        return num_computed
+
+
+def draw_from(probs: Tensor, rows: Sequence[AfterDraft]) -> list[int]:
+    """One token from each distribution [R, V]. These draws have nothing to do with those that check them."""
+    cumulative = probs.cumsum(dim=-1)
+    uniforms = [uniform(row.seed, row.draw_position, "draft") for row in rows]
+    return pick(cumulative, cumulative[:, -1], on_device(uniforms, probs.device)).tolist()

@@ -1,0 +1,95 @@
+"""When drafting is worth it, and how far.
+
+The j-th token of a draft passes only if all before it did: with the probability α^j, α being the share of draft
+tokens that pass where those before them passed. Making and checking it costs the same at any j. So there is a
+longest draft worth making, and it follows from one number: how likely a token must be to pass to be worth its cost
+(`acceptance_floor`). If not even the first token is that likely, nothing is drafted, but for a try now and then.
+
+The floor f is that of a request by itself: what one more row adds to the cost of a step with one row. With B requests
+a step costs 1 + (B - 1) f and yields B tokens. They share the reading of the weights already, so a token is cheaper,
+and a row must be likelier to yield one: B f / (1 + (B - 1) f). That is 0.25, 0.57 and 0.73 for B = 1, 4 and 8.
+"""
+
+import math
+from dataclasses import dataclass
+
+from minillm.config import SpeculativeConfig
+from minillm.request import Request
+
+WINDOW = 20
+"""Draft tokens over which a request's acceptance is averaged."""
+POOLED_WINDOW = 100
+"""The same over all requests."""
+PRIOR = 4
+"""A new request is believed to be like the others until it has had about as many draft tokens."""
+HOPE, HOPE_WEIGHT = 0.7, 4
+"""What is believed at first: such a share passes, as if so many draft tokens had been seen."""
+
+
+@dataclass(slots=True)
+class Acceptance:
+    """Draft tokens whose fate was seen, older ones counting less and less."""
+
+    window: int
+    passed: float = 0.0
+    tried: float = 0.0
+    idle: int = 0
+    """Steps since drafting was last worth it."""
+
+    def add(self, passed: int, tried: int) -> None:
+        keep = (1 - 1 / self.window) ** tried
+        self.passed = self.passed * keep + passed
+        self.tried = self.tried * keep + tried
+
+
+class Gates:
+    """Decides, request by request, how many tokens to draft."""
+
+    def __init__(self, config: SpeculativeConfig) -> None:
+        self.config = config
+        self._pooled = Acceptance(POOLED_WINDOW, HOPE * HOPE_WEIGHT, HOPE_WEIGHT)
+        self._requests: dict[str, Acceptance] = {}
+
+    def num_drafts(self, request: Request, num_running: int) -> int:
+        """How many tokens to draft for the request in this step; asked once a step."""
+        config, params = self.config, request.params
+        if num_running > config.max_batch or params.max_tokens < config.min_output_tokens:
+            return 0
+        acceptance = self._requests.setdefault(request.request_id, Acceptance(WINDOW))
+        k = self._worthwhile(self.rate(request), num_running)
+        acceptance.idle = 0 if k else acceptance.idle + 1
+        # The more requests, the rarer each tries: together they try as often as one.
+        if acceptance.idle >= config.reprobe_steps * num_running:
+            k = config.k  # until one has been checked
+        # The step itself yields one token more than pass.
+        return max(min(k, params.max_tokens - request.num_output_tokens - 1), 0)
+
+    def rate(self, request: Request) -> float:
+        """The share of draft tokens expected to pass, of those before which all have passed."""
+        own = self._requests.get(request.request_id) or Acceptance(WINDOW)
+        return (PRIOR * self._pooled.passed / self._pooled.tried + own.passed) / (PRIOR + own.tried)
+
+    def learn(self, request: Request, num_drafts: int, num_accepted: int) -> None:
+        """A draft was checked."""
+        # What comes after a rejected token was not put to the test.
+        tried = min(num_accepted + 1, num_drafts)
+        self._pooled.add(num_accepted, tried)
+        if own := self._requests.get(request.request_id):
+            own.add(num_accepted, tried)
+            own.idle = 0
+
+    def forget(self, request: Request) -> None:
+        self._requests.pop(request.request_id, None)
+
+    def _worthwhile(self, rate: float, num_running: int) -> int:
+        """The longest draft whose last token passes with at least the floor's probability."""
+        floor, k = self._floor(num_running), self.config.k
+        if rate < floor:
+            return 0
+        if not self.config.adaptive_k or floor == 0 or rate >= 1:
+            return k
+        return max(1, min(k, math.floor(math.log(floor) / math.log(rate))))
+
+    def _floor(self, num_running: int) -> float:
+        floor = self.config.acceptance_floor
+        return num_running * floor / (1 + (num_running - 1) * floor)

@@ -1,0 +1,63 @@
+"""The engine's side of speculation: asks the gates, then the proposer, and tells both what came of it."""
+
+import logging
+from collections.abc import Callable, Sequence
+
+from minillm.config import SpeculativeConfig
+from minillm.request import Draft, Request
+from minillm.runners.base import StepOutput
+from minillm.scheduling.batch import ScheduledBatch
+from minillm.speculation.base import NoProposer, Proposer, Wanted
+from minillm.speculation.gates import Gates
+
+logger = logging.getLogger(__name__)
+
+
+class Speculator:
+    """A proposer behind its gates.
+
+    Args:
+        config: None = off; then nothing is ever drafted.
+        now: the clock.
+    """
+
+    def __init__(self, config: SpeculativeConfig | None, proposer: Proposer, now: Callable[[], float]) -> None:
+        self.gates = None if config is None else Gates(config)
+        self.proposer = proposer
+        self.now = now
+
+    def propose(self, running: Sequence[Request]) -> float:
+        """Give every running request its draft for the step to come. Returns the seconds it took, 0 when off."""
+        if self.gates is None:
+            return 0.0
+        start = self.now()
+        wanted = []
+        for request in running:
+            request.draft = Draft()
+            # Who is more than one token behind computes known tokens; guessing goes on where those end.
+            if request.num_tokens - request.num_computed_tokens == 1:
+                k = self.gates.num_drafts(request, len(running))
+                wanted += [Wanted(request, k)] if k else []
+        try:
+            for (request, _), draft in zip(wanted, self.proposer.propose(wanted)):
+                request.draft = draft
+        except Exception:
+            logger.exception("the proposer failed: speculation is off from here on")
+            self.proposer.reset()
+            self.proposer, self.gates = NoProposer(), None
+        except BaseException:
+            self.proposer.reset()
+            raise
+        return self.now() - start
+
+    def learn(self, batch: ScheduledBatch, output: StepOutput) -> None:
+        """A step is over: whose drafts passed?"""
+        for scheduled in batch.requests if self.gates is not None else ():
+            if scheduled.num_drafts and (tokens := output.tokens.get(scheduled.request.request_id)):
+                self.gates.learn(scheduled.request, scheduled.num_drafts, len(tokens) - 1)
+
+    def forget(self, request: Request) -> None:
+        """The request has ended."""
+        self.proposer.forget(request)
+        if self.gates is not None:
+            self.gates.forget(request)

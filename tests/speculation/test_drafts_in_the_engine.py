@@ -1,0 +1,264 @@
+"""Drafts in the scheduler and the engine, over a runner that notices every block with wrong contents."""
+
+import logging
+import random
+from typing import Any
+
+import pytest
+from fake_runner import FakeRunner, GuessingProposer, expected_output
+
+from minillm import Engine, EngineConfig, SamplingParams
+from minillm.clock import VirtualClock
+from minillm.errors import ConfigError
+from minillm.kv_cache.prefix import ROOT, block_hashes
+from minillm.observe.speculation import SpeculationSummary
+from minillm.request import FinishReason, Request, RequestOutput
+from minillm.speculation.base import NoProposer
+
+BLOCK = 4
+ALWAYS = {"method": "synthetic", "k": 4, "acceptance_floor": 0, "adaptive_k": False, "min_output_tokens": 1}
+
+
+def make_engine(rate: float = 0.7, num_kv_blocks: int = 64, num_host_blocks: int = 0, **fields: Any) -> Engine:
+    shape = dict(max_num_seqs=4, max_num_batched_tokens=32, max_model_len=256, block_size=BLOCK, speculative=ALWAYS)
+    clock = VirtualClock()
+    runner = FakeRunner(num_kv_blocks, BLOCK, clock, num_host_blocks)
+    return Engine(EngineConfig(**{**shape, **fields}), runner=runner, clock=clock, proposer=GuessingProposer(rate))
+
+
+def greedy(max_tokens: int = 4, **fields: Any) -> SamplingParams:
+    return SamplingParams(temperature=0, max_tokens=max_tokens, **fields)
+
+
+def drain(engine: Engine) -> dict[str, RequestOutput]:
+    outputs = {}
+    while engine.has_unfinished:
+        outputs |= {output.request_id: output for output in engine.step()}
+        engine.check_integrity()
+    assert engine.scheduler.kv.pool.num_used == 0
+    return outputs
+
+
+def test_a_step_yields_what_passed_and_one_more_in_one_delivery() -> None:
+    engine = make_engine(rate=1.0)
+    engine.add_request([1, 2, 3], greedy(12))
+    seen = []
+    while engine.has_unfinished:
+        [output] = engine.step()
+        seen.append(output.completions[0].num_new_tokens)
+    assert seen == [1, 5, 5, 1], "the prompt's, twice four that passed and one, and what is left"
+    assert output.token_ids == expected_output([1, 2, 3], 12)
+    assert len(output.timeline.deliveries) == 4 and output.timeline.num_tokens == 12
+    assert [batch.num_tokens for batch in engine.runner.batches] == [3, 5, 5, 1]
+
+
+def test_what_did_not_pass_is_taken_back_and_its_blocks_are_kept() -> None:
+    engine = make_engine(rate=0.0)
+    engine.add_request([1, 2, 3], greedy(6), request_id="r")
+    engine.step()
+    [request] = engine.scheduler.running
+    for step in range(4):
+        engine.step()
+        assert request.num_computed_tokens == 4 + step == request.num_tokens - 1
+        assert len(engine.scheduler.kv.block_ids(request)) == 2, "all 8 places that drafts were ever put in"
+    assert drain(engine)["r"].token_ids == expected_output([1, 2, 3], 6)
+
+
+@pytest.mark.parametrize("place", [1, 2, 3, 5, 6])
+def test_a_stop_in_the_middle_of_what_passed(place: int) -> None:
+    expected = expected_output([1, 2, 3], 20)
+    engine = make_engine(rate=1.0)
+    engine.add_request([1, 2, 3], greedy(20, stop_token_ids=(expected[place],)), request_id="r")
+    engine.add_request([4, 5], greedy(9), request_id="other")
+    outputs = drain(engine)
+    assert outputs["r"].token_ids == expected[: place + 1]
+    assert outputs["r"].finish_reason is FinishReason.STOP
+    assert outputs["r"].timeline.num_tokens == place + 1
+    assert outputs["other"].token_ids == expected_output([4, 5], 9)
+
+
+def test_limits_on_the_length_are_kept_to_the_token() -> None:
+    for max_tokens in range(1, 9):
+        engine = make_engine(rate=1.0)
+        engine.add_request([1, 2, 3], greedy(max_tokens))
+        [output] = drain(engine).values()
+        assert output.token_ids == expected_output([1, 2, 3], max_tokens)
+    engine = make_engine(rate=1.0, max_model_len=10)
+    engine.add_request([1, 2, 3], greedy(100))
+    [output] = drain(engine).values()
+    assert output.token_ids == expected_output([1, 2, 3], 7)
+    assert max(scheduled.end for batch in engine.runner.batches for scheduled in batch.requests) == 9
+
+
+def test_drafts_count_against_the_budget_and_nobody_goes_without_for_them() -> None:
+    engine = make_engine(rate=1.0, max_num_seqs=6, max_num_batched_tokens=8)
+    for i in range(6):
+        engine.add_request([i], greedy(20), request_id=str(i))
+    outputs = drain(engine)
+    assert all(outputs[str(i)].token_ids == expected_output([i], 20) for i in range(6))
+    for batch in engine.runner.batches:
+        assert batch.num_tokens <= 8
+    full = [batch for batch in engine.runner.batches if len(batch.requests) == 6]
+    assert full and all(sum(s.num_drafts for s in batch.requests) <= 2 for batch in full)
+    assert any(sum(s.num_drafts for s in batch.requests) == 2 for batch in full)
+
+
+def test_nobody_is_preempted_for_a_guess() -> None:
+    """Two requests of 16 tokens each fit 8 blocks exactly; a draft beyond would take the other's."""
+    outputs = {}
+    for rate in (0.0, 1.0):
+        engine = make_engine(rate, num_kv_blocks=8, enable_prefix_caching=False)
+        for i in range(2):
+            engine.add_request([i, 1, 2, 3], greedy(12), request_id=str(i))
+        outputs = drain(engine)
+        assert engine.num_preemptions == 0
+        assert all(outputs[str(i)].token_ids == expected_output([i, 1, 2, 3], 12) for i in range(2))
+
+
+@pytest.mark.parametrize("num_host_blocks", [0, 32])
+def test_preempted_requests_lose_their_drafts_and_nothing_else(num_host_blocks: int) -> None:
+    preemption = "swap" if num_host_blocks else "recompute"
+    engine = make_engine(num_kv_blocks=9, num_host_blocks=num_host_blocks, preemption=preemption)
+    for i in range(4):
+        engine.add_request([i, 1, 2], greedy(18), request_id=str(i))
+    outputs = drain(engine)
+    assert engine.num_preemptions > 0
+    assert all(outputs[str(i)].token_ids == expected_output([i, 1, 2], 18) for i in range(4))
+
+
+def test_no_block_is_findable_before_all_its_tokens_are_known() -> None:
+    engine = make_engine(rate=0.5)
+    for i in range(3):
+        engine.add_request([i, 1, 2], greedy(40), request_id=str(i))
+    requests: list[Request] = list(engine.recent_requests)
+    most = 0
+    while engine.has_unfinished:
+        engine.step()
+        known = {h for r in requests for h in block_hashes(ROOT, r.token_ids(0, r.num_known_tokens), BLOCK)}
+        found = set(engine.scheduler.kv.pool.index)
+        assert found <= known
+        most = max(most, len(found))
+    assert most > 25, "and those are found"
+
+
+def test_what_was_drafted_is_in_the_records() -> None:
+    engine = make_engine(rate=0.6)
+    engine.add_request(list(range(9)), greedy(200), request_id="a")
+    engine.add_request([1], greedy(60), request_id="b")
+    outputs = drain(engine)
+    of_steps = SpeculationSummary.of_steps(engine.steps)
+    of_requests = SpeculationSummary.of_requests(outputs.values())
+    assert of_steps.drafted_at == of_requests.drafted_at and of_steps.accepted_at == of_requests.accepted_at
+    checked = [s for batch in engine.runner.batches for s in batch.requests if s.num_drafts]
+    assert sum(of_steps.drafted_at) == sum(s.num_drafts for s in checked)
+    # Everything but the first token of each, and what came after the last could be drafted, came from verifications.
+    verified = of_steps.num_verifications * of_steps.emitted_per_verify
+    plain = sum(s.samples and not s.num_drafts for batch in engine.runner.batches for s in batch.requests)
+    assert verified + plain == pytest.approx(260)
+    for output in outputs.values():
+        assert output.timeline.lost["rejected_drafts"] > 0
+        assert sum(output.timeline.phases().values()) == pytest.approx(output.timeline.e2e)
+    assert not any(share.is_prefill for record in list(engine.steps)[1:] for share in record.shares)
+
+
+@pytest.mark.parametrize("rate", [0.3, 0.7, 0.9])
+@pytest.mark.parametrize("k", [1, 4])
+def test_emitted_per_verification_is_the_geometric_sum(rate: float, k: int) -> None:
+    """(1 - α^(k+1)) / (1 - α), Leviathan et al. 2023, equation 1."""
+    engine = make_engine(rate, num_kv_blocks=900, max_model_len=3500, speculative={**ALWAYS, "k": k})
+    engine.add_request([1, 2, 3], greedy(1500))
+    drain(engine)
+    summary = SpeculationSummary.of_steps(engine.steps)
+    assert summary.emitted_per_verify == pytest.approx((1 - rate ** (k + 1)) / (1 - rate), rel=0.06)
+    for place, share in enumerate(summary.acceptance_at):
+        assert share == pytest.approx(rate ** (place + 1), abs=0.06)
+
+
+class Failing(GuessingProposer):
+    def __init__(self, error: BaseException) -> None:
+        super().__init__()
+        self.error = error
+        self.num_resets = self.num_calls = 0
+
+    def propose(self, wanted: Any) -> Any:
+        self.num_calls += 1
+        if self.num_calls == 3:
+            raise self.error
+        return super().propose(wanted)
+
+    def reset(self) -> None:
+        self.num_resets += 1
+
+
+def test_a_proposer_that_fails_is_done_without(caplog: pytest.LogCaptureFixture) -> None:
+    engine = make_engine()
+    proposer = engine.speculator.proposer = Failing(RuntimeError("no idea"))
+    engine.add_request([1, 2, 3], greedy(20))
+    with caplog.at_level(logging.ERROR):
+        [output] = drain(engine).values()
+    assert output.token_ids == expected_output([1, 2, 3], 20)
+    assert proposer.num_resets == 1 and proposer.num_calls == 3
+    assert isinstance(engine.speculator.proposer, NoProposer) and "no idea" in caplog.text
+
+
+def test_ctrl_c_while_drafting_leaves_everything_in_order() -> None:
+    engine = make_engine()
+    proposer = engine.speculator.proposer = Failing(KeyboardInterrupt())
+    engine.add_request([1, 2, 3], greedy(20))
+    engine.step()
+    engine.step()
+    with pytest.raises(KeyboardInterrupt):
+        engine.step()
+    assert proposer.num_resets == 1
+    [output] = drain(engine).values()
+    assert output.token_ids == expected_output([1, 2, 3], 20)
+
+
+def test_a_failing_step_with_drafts_harms_nobody_else() -> None:
+    engine = make_engine(rate=0.8, max_num_seqs=2)
+    for i in range(4):
+        engine.add_request([i, 1, 2], greedy(12), request_id=str(i))
+    for _ in range(2):
+        engine.step()
+    engine.runner.fail_next = RuntimeError("boom")
+    outputs = drain(engine)
+    assert [outputs[str(i)].finish_reason for i in range(2)] == [FinishReason.ERROR] * 2
+    assert all(outputs[str(i)].token_ids == expected_output([i, 1, 2], 12) for i in (2, 3))
+
+
+def test_aborts_at_any_moment() -> None:
+    rng = random.Random(0)
+    engine = make_engine(num_kv_blocks=12)
+    for i in range(12):
+        engine.add_request([i, 1, 2], greedy(12), request_id=str(i))
+    outputs = {}
+    while engine.has_unfinished:
+        outputs |= {output.request_id: output for output in engine.step()}
+        if rng.random() < 0.2 and (output := engine.abort(str(rng.randrange(12)))):
+            outputs[output.request_id] = output
+        engine.check_integrity()
+    for i in range(12):
+        tokens = outputs[str(i)].token_ids
+        assert tokens == expected_output([i, 1, 2], 12)[: len(tokens)]
+    assert engine.speculator.gates._requests == {}
+
+
+def test_running_ahead_and_speculating_exclude_each_other() -> None:
+    with pytest.raises(ConfigError, match="a draft follows known tokens"):
+        make_engine(async_scheduling=True)
+    engine = make_engine()
+    engine.runner.runs_beside_python = True
+    again = Engine(engine.config, runner=engine.runner, clock=engine.clock, proposer=GuessingProposer())
+    again.add_request([1, 2, 3], greedy(3))
+    assert again.step()[0].token_ids == expected_output([1, 2, 3], 1), "waited for at once"
+
+
+def test_without_a_model_only_lookups_can_draft() -> None:
+    clock = VirtualClock()
+    config = EngineConfig(max_model_len=64, block_size=BLOCK, speculative={"method": "synthetic"})
+    with pytest.raises(ConfigError, match="needs a model"):
+        Engine(config, runner=FakeRunner(8, BLOCK, clock), clock=clock)
+    config = config.replace(speculative={"method": "ngram"})
+    engine = Engine(config, runner=FakeRunner(16, BLOCK, clock), clock=clock)
+    engine.add_request([1, 2, 3, 1, 2], greedy(10))
+    assert drain(engine).popitem()[1].token_ids == expected_output([1, 2, 3, 1, 2], 10)
