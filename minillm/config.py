@@ -81,6 +81,12 @@ class EngineConfig(StrictModel):
         "auto", description="dummy = random weights of the config's shape, for speed work"
     )
     max_model_len: int | None = Field(None, gt=1, description="longest prompt + output, tokens; None = the model's")
+    quantization: Literal["int8", "int4", "fp8"] | None = Field(
+        None, description="LOSSY: weights rounded when they are loaded; int4 by groups; fp8 on GPUs that have it"
+    )
+    int4_group_size: Literal[32, 64] = Field(
+        32, description="int4: inputs of an output that share a scale; 5 or 4.5 bits a weight"
+    )
     seed: int = Field(0, description="seeds the requests that bring no seed of their own")
 
     batching: Literal["continuous", "static", "none"] = Field(

@@ -107,9 +107,10 @@ class Decoder(nn.Module):
         super().__init__()
         self.config = config
         self.activation_dtype = dtype
-        self.embed_tokens = nn.Parameter(
+        self.embed_tokens: nn.Parameter | None = nn.Parameter(
             torch.empty(config.vocab_size, config.hidden_size, dtype=dtype, device=device), False
         )
+        """None: the rows of a quantized head."""
         self.layers = nn.ModuleList(Layer(config, dtype, device) for _ in range(config.num_layers))
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps, dtype, device)
         self.lm_head = Linear(config.hidden_size, config.vocab_size, False, dtype, device)
@@ -138,7 +139,7 @@ class Decoder(nn.Module):
         """
         rotation = Rotation(*self.rope.angles(positions, self.activation_dtype), attention.metadata.slot_mapping)
         step = Pass(rotation, attention, ops)
-        x = F.embedding(token_ids, self.embed_tokens).to(self.activation_dtype)
+        x = self.embed(token_ids)
         delta = torch.zeros_like(x)  # nothing to add yet
         for layer, kv_cache in zip(self.layers, kv_caches, strict=True):
             x, delta = layer(x, delta, kv_cache, step)
@@ -146,15 +147,28 @@ class Decoder(nn.Module):
             x, delta = x[logit_rows], delta[logit_rows]
         return self.lm_head(ops.add_rms_norm(x, delta, self.norm.weight, self.norm.eps)[1])
 
+    def embed(self, token_ids: Tensor) -> Tensor:
+        """Rows of the embedding table [T, hidden], as activations."""
+        rows = self.lm_head.rows(token_ids) if self.embed_tokens is None else F.embedding(token_ids, self.embed_tokens)
+        return rows.to(self.activation_dtype)
+
     def optimise_for_cpu(self) -> None:
         """Pack 16-bit weights for the CPU where that works, and compute with float32 activations.
 
         16-bit activations would be widened and rounded again around every operation. The embedding table
         stays plain; a tied head shares it.
         """
-        if not pack_linears(self):
-            return
+        if pack_linears(self):
+            self.compute_in_float32()
+
+    def compute_in_float32(self) -> None:
+        """Activations are float32 from now on, whatever the weights are; the layers' matrices are made for it."""
         self.activation_dtype = torch.float32
         for module in self.modules():
             if isinstance(module, RMSNorm):
                 module.weight.data = module.weight.data.float()
+
+    def move_to(self, device: torch.device) -> None:
+        """Everything, to another device."""
+        self.to(device)
+        self.rope.frequencies = self.rope.frequencies.to(device)

@@ -31,7 +31,7 @@ class TorchRunner:
         make_graph: how decode steps are recorded and replayed; None = by CUDA graphs, where there is CUDA.
     Raises:
         ConfigError: the KV pool or the swap space does not fit the memory, the attention backend cannot
-            run here, or compile=True on a GPU.
+            run here, the weights are quantized in another way, or compile=True on a GPU.
 
     All it keeps about requests is what the last step sampled, so a step that fails leaves nothing to clean up.
     """
@@ -39,6 +39,11 @@ class TorchRunner:
     def __init__(
         self, model: LoadedModel, config: EngineConfig, clock: Clock, make_graph: Callable[[], Graph] | None = None
     ) -> None:
+        if config.quantization != model.quantization:
+            raise ConfigError(
+                f"quantization is {config.quantization!r}, and these weights were loaded with {model.quantization!r}: "
+                "load them again"
+            )
         self.model = model
         self.clock = clock
         self.device = model.device

@@ -21,6 +21,7 @@ logger = logging.getLogger(__name__)
 
 OPERATIONS = torch.library.Library("minillm", "FRAGMENT")
 OPERATIONS.define("native_linear(Tensor x, Tensor weight) -> Tensor")
+OPERATIONS.define("native_linear_quantized(Tensor x, Tensor numbers, Tensor scales) -> Tensor")
 
 
 @torch.library.impl(OPERATIONS, "native_linear", "CPU")
@@ -28,8 +29,14 @@ def _(x: Tensor, weight: Tensor) -> Tensor:
     return native_kernels().linear(x, weight)
 
 
+@torch.library.impl(OPERATIONS, "native_linear_quantized", "CPU")
+def _(x: Tensor, numbers: Tensor, scales: Tensor) -> Tensor:
+    return native_kernels().linear_quantized(x, numbers, scales)
+
+
 @torch.library.register_fake("minillm::native_linear", lib=OPERATIONS)
-def _(x: Tensor, weight: Tensor) -> Tensor:
+@torch.library.register_fake("minillm::native_linear_quantized", lib=OPERATIONS)
+def _(x: Tensor, weight: Tensor, *_: Tensor) -> Tensor:
     return x.new_empty(x.shape[0], weight.shape[0])
 
 
@@ -40,6 +47,10 @@ class NativeKernels:
         functions = ctypes.CDLL(str(library))
         pointer, number, real = ctypes.c_void_p, ctypes.c_long, ctypes.c_float
         self._linear = declare(functions.linear, [pointer] * 3 + [number] * 3)
+        self._linear_int8 = declare(functions.linear_int8, [pointer] * 4 + [number] * 3)
+        self._linear_int4 = declare(functions.linear_int4, [pointer] * 4 + [number] * 4)
+        self._unpack_int8 = declare(functions.unpack_int8, [pointer] * 3 + [number] * 2)
+        self._unpack_int4 = declare(functions.unpack_int4, [pointer] * 3 + [number] * 3)
         self.add_rms_norm = declare(functions.add_rms_norm, [pointer] * 5 + [number] * 2 + [real])
         self.silu_mul = declare(functions.silu_mul, [pointer] * 2 + [number] * 2)
         self.rotate_and_write = declare(functions.rotate_and_write_bf16, [pointer] * 7 + [number] * 4 + [real])
@@ -58,6 +69,36 @@ class NativeKernels:
         y = torch.empty(rows, out, dtype=torch.float32)
         self._linear(x.data_ptr(), weight.data_ptr(), y.data_ptr(), rows, x.shape[1], out)
         return y
+
+    def linear_quantized(self, x: Tensor, numbers: Tensor, scales: Tensor) -> Tensor:
+        """As `linear`, with weights in fewer bits.
+
+        Args:
+            numbers, scales: int8 [out, in] with float32 [out], or int4 [out, in / 2] as uint8 with
+                bfloat16 [out, groups, 2]: see minillm/quantization.py.
+        """
+        if torch.compiler.is_compiling():
+            return torch.ops.minillm.native_linear_quantized(x, numbers, scales)
+        (rows, size), out = x.shape, numbers.shape[0]
+        y = torch.empty(rows, out, dtype=torch.float32)
+        addresses = (tensor.data_ptr() for tensor in (x, numbers, scales, y))
+        if numbers.dtype == torch.int8:
+            self._linear_int8(*addresses, rows, size, out)
+        else:
+            self._linear_int4(*addresses, rows, size, out, size // scales.shape[1])
+        return y
+
+    def unpack(self, numbers: Tensor, scales: Tensor) -> Tensor:
+        """Such weights as float32 [out, in]."""
+        out = numbers.shape[0]
+        size = numbers.shape[1] * (1 if numbers.dtype == torch.int8 else 2)
+        weight = torch.empty(out, size, dtype=torch.float32)
+        addresses = (tensor.data_ptr() for tensor in (numbers, scales, weight))
+        if numbers.dtype == torch.int8:
+            self._unpack_int8(*addresses, size, out)
+        else:
+            self._unpack_int4(*addresses, size, out, size // scales.shape[1])
+        return weight
 
 
 def declare(function: ctypes._CFuncPtr, argtypes: list[type]) -> ctypes._CFuncPtr:
