@@ -118,6 +118,15 @@ class EngineConfig(StrictModel):
         gt=0,
         description="KV pool size in GB (1e9 bytes); the default is 1 GB on a CPU, 85% of free memory on a GPU",
     )
+    kv_cache_dtype: Literal["auto", "int8", "fp8"] = Field(
+        "auto", description="auto = dtype; the others are LOSSY: half the bytes, a scale for each token and head"
+    )
+    sliding_window: int | None = Field(
+        None, ge=1, description="LOSSY: a token sees itself and the tokens before it, so many in all; None = everything"
+    )
+    attention_sinks: int = Field(
+        0, ge=0, description="sliding_window: the first tokens of a sequence stay in sight, so many"
+    )
     preemption: Literal["recompute", "swap"] = Field(
         "recompute", description="what happens to a request whose KV blocks are taken away"
     )
@@ -148,4 +157,6 @@ class EngineConfig(StrictModel):
             )
         if self.num_kv_blocks is not None and self.kv_cache_memory_gb is not None:
             raise ValueError("num_kv_blocks and kv_cache_memory_gb both set the size of the KV pool: give one")
+        if self.attention_sinks and self.sliding_window is None:
+            raise ValueError("attention_sinks are what stays in sight beside a sliding_window: set that, too")
         return self

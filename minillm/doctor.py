@@ -114,9 +114,9 @@ def _attention(device: "torch.device") -> Iterator[Check]:
     """What `auto` picks, and for every other backend whether it could run here."""
     import torch
 
-    from minillm.attention.select import BACKENDS, PREFERENCE, select_backend, survey
+    from minillm.attention.select import BACKENDS, PREFERENCE, Demands, select_backend, survey
 
-    chosen = select_backend("auto", device, dtype=torch.bfloat16)
+    chosen = select_backend("auto", device, Demands(dtype=torch.bfloat16))
     name = next(name for name, backend in BACKENDS.items() if backend is chosen)
     preference = ", ".join(PREFERENCE[device.type])
     found = f"auto = {name} on {device.type} in bfloat16: the first of ({preference}) that can run here"

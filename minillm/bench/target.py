@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from minillm.attention.cache import cache_dtype, dtype_name
 from minillm.bench.costs import ModelBytes, ModelFlops
 from minillm.config import EngineConfig
 from minillm.models.checkpoints import load_config, resolve
@@ -46,8 +47,11 @@ class Target:
             return config
         # In bytes, not blocks: how many tokens a block has may be the attention backend's choice.
         model_config = self.model_config()
-        element_size = choose_dtype(config.dtype, model_config, choose_device(config.device)).itemsize
-        return config.replace(kv_cache_memory_gb=kv_tokens * model_config.kv_bytes_per_token(element_size) / 1e9)
+        dtype = cache_dtype(
+            config.kv_cache_dtype, choose_dtype(config.dtype, model_config, choose_device(config.device))
+        )
+        token_bytes = model_config.kv_bill.bytes_per_token(dtype_name(dtype))
+        return config.replace(kv_cache_memory_gb=kv_tokens * token_bytes / 1e9)
 
     def model_config(self) -> ModelConfig:
         """The model's shape; reads config.json only."""

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from minillm.attention.base import AttentionBackend
+from minillm.attention.cache import KVCache
 from minillm.models.config import ModelConfig
 from minillm.models.linear import Linear, pack_linears
 from minillm.models.ops import Ops, Rotation
@@ -52,7 +53,7 @@ class Attention(nn.Module):
         self.q_norm = RMSNorm(config.head_dim, config.rms_norm_eps, dtype, device) if config.qk_norm else None
         self.k_norm = RMSNorm(config.head_dim, config.rms_norm_eps, dtype, device) if config.qk_norm else None
 
-    def forward(self, x: Tensor, kv_cache: Tensor, step: Pass) -> Tensor:
+    def forward(self, x: Tensor, kv_cache: KVCache, step: Pass) -> Tensor:
         qkv = self.qkv_proj(x).view(x.shape[0], -1, self.head_dim)
         norms = None
         if self.q_norm is not None and self.k_norm is not None:
@@ -88,7 +89,7 @@ class Layer(nn.Module):
         self.post_attention_norm = RMSNorm(config.hidden_size, config.rms_norm_eps, dtype, device)
         self.mlp = MLP(config, dtype, device)
 
-    def forward(self, x: Tensor, delta: Tensor, kv_cache: Tensor, step: Pass) -> tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor, delta: Tensor, kv_cache: KVCache, step: Pass) -> tuple[Tensor, Tensor]:
         x, normed = step.ops.add_rms_norm(x, delta, self.input_norm.weight, self.input_norm.eps)
         delta = self.attention(normed, kv_cache, step)
         x, normed = step.ops.add_rms_norm(x, delta, self.post_attention_norm.weight, self.post_attention_norm.eps)
@@ -122,7 +123,7 @@ class Decoder(nn.Module):
         self,
         token_ids: Tensor,
         positions: Tensor,
-        kv_caches: Sequence[Tensor],
+        kv_caches: Sequence[KVCache],
         attention: AttentionBackend,
         ops: Ops,
         logit_rows: Tensor | None = None,

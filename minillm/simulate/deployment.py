@@ -32,6 +32,16 @@ class Deployment:
     placement: Placement = field(default_factory=Placement)
     config: EngineConfig = field(default_factory=lambda: EngineConfig(**VLLM_DEFAULTS))
 
+    def __post_init__(self) -> None:
+        for name, instead in (
+            ("quantization", "give weight_dtype (--weight-dtype)"),
+            ("sliding_window", "prices are of whole contexts"),
+        ):
+            if getattr(self.config, name) is not None:
+                raise PricingError(f"the simulator does not read {name}: {instead}")
+        if self.config.kv_cache_dtype != "auto":
+            raise PricingError("the simulator does not read kv_cache_dtype: give kv_dtype (--kv-dtype)")
+
     @classmethod
     def of(
         cls,

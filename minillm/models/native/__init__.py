@@ -53,8 +53,12 @@ class NativeKernels:
         self._unpack_int4 = declare(functions.unpack_int4, [pointer] * 3 + [number] * 3)
         self.add_rms_norm = declare(functions.add_rms_norm, [pointer] * 5 + [number] * 2 + [real])
         self.silu_mul = declare(functions.silu_mul, [pointer] * 2 + [number] * 2)
-        self.rotate_and_write = declare(functions.rotate_and_write_bf16, [pointer] * 7 + [number] * 4 + [real])
-        self.attend_decodes = declare(functions.attend_decodes, [pointer] * 5 + [number] * 8 + [real])
+        self.rotate_and_write, self.attend_decodes = {}, {}
+        """By the dtype of the cache."""
+        for dtype, name in ((torch.bfloat16, "bf16"), (torch.int8, "int8")):
+            write, attend = (getattr(functions, f"{what}_{name}") for what in ("rotate_and_write", "attend_decodes"))
+            self.rotate_and_write[dtype] = declare(write, [pointer] * 8 + [number] * 4 + [real])
+            self.attend_decodes[dtype] = declare(attend, [pointer] * 6 + [number] * 9 + [real])
 
     def linear(self, x: Tensor, weight: Tensor) -> Tensor:
         """x W^T, [rows, out] float32, in one pass over W.
