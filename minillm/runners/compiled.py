@@ -13,6 +13,7 @@ at start-up, and kept on disk.
 import logging
 import os
 import time
+from dataclasses import replace
 
 import setuptools  # noqa: F401  torch.compile needs it, and on Python 3.11 it must come before distutils
 import torch
@@ -22,7 +23,6 @@ from torch import Tensor, nn
 from minillm.attention.base import AttentionBackend, AttentionMetadata, blocks_for
 from minillm.attention.cache import KVCache, QuantizedKV, write_kv
 from minillm.attention.native import NativeAttention
-from minillm.attention.select import with_window
 from minillm.kv_cache.window import Window
 from minillm.models.decoder import Decoder
 from minillm.models.ops import Ops
@@ -143,13 +143,14 @@ class DecodeStep(nn.Module):
         super().__init__()
         self.decoder = decoder
         self.block_size = block_size
-        self.attention = with_window(OpaqueAttention, window)
+        self.window = window
 
     def forward(self, arrays: tuple[Tensor, ...], kv_caches: list[KVCache]) -> Tensor:
         """Logits [n, V]. `arrays` are the BatchArrays of n decodes."""
         batch = BatchArrays(*arrays)
         metadata = make_metadata(batch, [], [], len(batch.context_lens), self.block_size)
-        return self.decoder(batch.token_ids, batch.positions, kv_caches, self.attention(metadata), OpaqueOps())
+        attention = OpaqueAttention(replace(metadata, window=self.window.size, sinks=self.window.sinks))
+        return self.decoder(batch.token_ids, batch.positions, kv_caches, attention, OpaqueOps())
 
 
 class CompiledDecode:
