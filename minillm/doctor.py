@@ -98,6 +98,19 @@ def _compute() -> Iterator[Check]:
         yield Check("gpu", "absent", "none seen", "none is needed; for one, install its driver and torch's CUDA build")
     yield from _attention(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
     yield _native()
+    yield _quantization()
+
+
+def _quantization() -> Check:
+    """Which lossy settings this machine computes."""
+    import torch
+
+    gpu = torch.cuda.is_available()
+    names = ["int8", "int4", *(["fp8"] if gpu and torch.cuda.get_device_capability() >= (8, 9) else [])]
+    found = f"weights {', '.join(names)}; KV cache int8, fp8. All lossy: `minillm bench quality` prints what they cost"
+    if "fp8" in names:
+        return Check("quantization", "ok", found)
+    return Check("quantization", "ok", found, "fp8 weights need a GPU of compute capability 8.9 or more")
 
 
 def _native() -> Check:

@@ -26,6 +26,10 @@ class QuantizedKV(NamedTuple):
     def shape(self) -> torch.Size:
         return self.numbers.shape
 
+    @property
+    def device(self) -> torch.device:
+        return self.numbers.device
+
 
 KVCache = Tensor | QuantizedKV
 """[num_blocks, block_size, 2, n_kv_heads, d]"""

@@ -33,6 +33,7 @@ for command in (
     commands.step_breakdown,
     commands.idle,
     commands.attention,
+    commands.quality,
 ):
     bench_app.command()(command)
 

@@ -232,6 +232,42 @@ def attention(
     show(report, format_table(report), out, as_json)
 
 
+def quality(
+    model: Model = DEFAULT_MODEL,
+    load_format: LoadFormat = LoadFormatName.AUTO,
+    dtype: Dtype = DtypeName.AUTO,
+    device: Device = DeviceName.AUTO,
+    engine_fields: Set = None,
+    against: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FIELD=VALUE", help="A field of the reference; may be repeated. Default: none set."),
+    ] = None,
+    prune: Annotated[
+        float | None, typer.Option(min=0.01, max=1, help="The candidate reads this share of each text's tokens.")
+    ] = None,
+    perplexity_rise: Annotated[float, typer.Option(min=0, help="Floor: most that perplexity may rise.")] = 0.01,
+    kl: Annotated[float, typer.Option(min=0, help="Floor: most KL divergence, nats a token.")] = 0.05,
+    agreement: Annotated[float, typer.Option(min=0, max=1, help="Floor: least share of same likeliest tokens.")] = 0.9,
+    tasks_lost: Annotated[int, typer.Option(min=0, help="Floor: most items that may be lost, of each task.")] = 1,
+    quick: Quick = False,
+    out: Out = None,
+    as_json: Json = False,
+) -> None:
+    """What lossy settings cost in quality, beside speed and memory: --set is compared with --against.
+
+    Exit status 1 if a floor is broken: then the candidate is not called better, however fast it is.
+    """
+    from minillm.bench.quality import Floors, format_table, run_quality
+
+    check_writable(out)
+    candidate = make_target(model, load_format, dtype, device, engine_fields)
+    reference = make_target(model, load_format, dtype, device, against)
+    floors = Floors(perplexity_rise, kl, agreement, tasks_lost)
+    report = run_quality(reference, candidate, floors, prune, quick)
+    show(report, format_table(report), out, as_json)
+    raise typer.Exit(1 if report["results"].broken else 0)
+
+
 def head_shape(heads: int | None, kv_heads: int | None, head_dim: int | None) -> "HeadShape | None":
     """What was asked for; None = the model's.
 
