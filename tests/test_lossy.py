@@ -1,4 +1,4 @@
-"""Lossy settings under every lossless one: a window is exactly Mistral's, and no toggle changes a token of any of them."""
+"""Lossy settings under every lossless one: a window is exactly Mistral's, and no toggle changes a token of any."""
 
 from pathlib import Path
 from typing import Any
