@@ -9,7 +9,8 @@ import typer
 
 from minillm.bench.cli import bench_app
 from minillm.errors import MinillmError, RequestError, UnknownModelError
-from minillm.simulate.cli import calibrate, simulate
+from minillm.simulate.cli_calibrate import calibrate
+from minillm.simulate.cli_simulate import simulate
 
 # Torch and transformers take seconds to import, so each command imports what it needs.
 if TYPE_CHECKING:

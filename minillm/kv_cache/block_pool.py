@@ -2,7 +2,7 @@
 
 A block is free when nobody holds it, but a free block may still *cache* a prefix: its hash stays in
 the index until somebody else is given the block. So the cache costs no memory that a request wants.
-(The algorithm is that of vLLM v1's block pool.)
+(After vLLM v1's block pool, which keeps both kinds in one linked list.)
 """
 
 from collections import OrderedDict
@@ -39,9 +39,11 @@ class FreeBlocks:
 
     def take(self, count: int) -> tuple[list[int], list[int]]:
         """The next `count` blocks: those that cached nothing, and those that did."""
-        num_plain = min(count, len(self._plain))
-        plain = [self._plain.pop() for _ in range(num_plain)]
-        return plain, [self._cached.popitem(last=False)[0] for _ in range(count - num_plain)]
+        first = max(len(self._plain) - count, 0)
+        plain = self._plain[first:]
+        del self._plain[first:]
+        plain.reverse()
+        return plain, [self._cached.popitem(last=False)[0] for _ in range(count - len(plain))]
 
     def take_cached(self, block_id: int) -> None:
         """Take this one, for what it caches."""

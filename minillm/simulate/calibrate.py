@@ -10,7 +10,7 @@ from minillm.errors import PricingError
 from minillm.simulate.costs import find_model
 from minillm.simulate.deployment import Deployment
 from minillm.simulate.fit import FittedConstants
-from minillm.simulate.fit_requests import GPU_CONSTANTS, LINK_CONSTANTS, fit_to_log
+from minillm.simulate.fit_requests import GPU_CONSTANTS, LINK_CONSTANTS, fit_to_log, set_speed
 from minillm.simulate.fit_steps import EAGER_CONSTANTS, error_report, fit_to_steps, read_step_table
 from minillm.simulate.hardware import Hardware
 from minillm.simulate.log_report import compare_with_log, serve_log
@@ -46,11 +46,15 @@ def calibrate_from_requests(
     log = read_requests_log(log_path)
     tp = deployment.placement.tp
     free = free or (*GPU_CONSTANTS, *(LINK_CONSTANTS if tp > 1 else ()))
-    if tp == 1 and set(free) <= set(LINK_CONSTANTS):
+    is_link_only = set(free) <= set(LINK_CONSTANTS)
+    if tp == 1 and is_link_only:
         raise PricingError("with --tp 1 nothing goes over a link: give the log of a server with --tp 2 or more")
     fitted = fit_to_log(deployment, log, free)
+    constants, factor = fitted.constants, 1.0
+    if not is_link_only:  # one link is not what a whole server's pace depends on
+        constants, factor = set_speed(deployment.with_constants(constants), log, free)
     base = deployment.profile
-    outputs = serve_log(deployment.with_constants(fitted.constants), log)
+    outputs = serve_log(deployment.with_constants(constants), log)
     simulated, measured, errors = compare_with_log(outputs, log)
     entry = {
         "source": f"{len(timed(log))} requests of {log_path.name}",
@@ -59,12 +63,12 @@ def calibrate_from_requests(
         "kv_blocks": deployment.num_kv_blocks,
         "fitted": list(free),
         "decided_by_data": list(fitted.decided),
+        "time_factor": factor,
         "date": today(),
         "error_percent_on_the_same_log": errors,
     }
-    is_link_only = set(free) <= set(LINK_CONSTANTS)
     provenance = {**base.provenance, "link": entry} if is_link_only else entry
-    return LogCalibration(Profile(base.hardware, fitted.constants, provenance), simulated, measured, errors)
+    return LogCalibration(Profile(base.hardware, constants, provenance), simulated, measured, errors)
 
 
 def calibrate_from_steps(table: Path, model: str, hardware: Hardware) -> Profile:

@@ -1,6 +1,6 @@
 """Which resource a replica runs out of first, and what its time goes to. Read from the engine's step records."""
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -53,7 +53,8 @@ def find_limits(run: FleetRun, seconds: Mapping[str, float]) -> Limits:
         busy += length
         if step.num_waiting:
             queued += length
-            if step.num_running >= seats:
+            # One or two who hold a seat are not in the step: they wait for their last token, or for budget.
+            if step.num_running >= FULL * seats:
                 seats_full += length
             elif step.kv_blocks_used >= FULL * step.kv_blocks_total:
                 kv_full += length
@@ -102,7 +103,7 @@ def prefill_share(run: FleetRun) -> float:
 
 
 def steps_of(run: FleetRun) -> Iterator[StepRecord]:
-    """All steps that the engines still remember, the last few thousand of each.
+    """All steps that the engines still remember: the last few thousand of each, or all; see `with_all_steps`.
 
     Raises:
         SimulationError: they keep no records.
@@ -111,6 +112,17 @@ def steps_of(run: FleetRun) -> Iterator[StepRecord]:
         if replica.busy_s and not replica.engine.steps:
             raise SimulationError("the engines keep no step records: pass make_recording_engine, whose engines do")
         yield from replica.engine.steps
+
+
+def with_all_steps(make_engine: EngineFactory) -> EngineFactory:
+    """A factory of the same engines that forget no step record: the last few thousand would show the end of a run."""
+
+    def make(clock: VirtualClock) -> Engine:
+        engine = make_engine(clock)
+        engine.log.records = deque(engine.log.records)
+        return engine
+
+    return make
 
 
 def explained(make_engine: EngineFactory, explain: Explain | None) -> tuple[EngineFactory, Counter[str]]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from minillm.clock import VirtualClock
 from minillm.engine import Engine
-from minillm.errors import QueueFullError, RequestError, SimulationError
+from minillm.errors import PromptTooLongError, QueueFullError, RequestError, SimulationError
 from minillm.kv_cache.prefix import ROOT, block_hashes
 from minillm.request import FinishReason, Request, RequestOutput, SamplingParams
 from minillm.simulate.cluster_events import EventQueue
@@ -123,6 +123,7 @@ class Replica:
         self._catch_up()
         params = sampling_params(job.max_tokens)
         try:
+            self._check_length(job)
             self.engine.add_request(
                 job.token_ids, params, request_id=job.job_id, priority=job.priority, arrival=job.arrival, stream=False
             )
@@ -133,6 +134,12 @@ class Replica:
             return
         job.request = self.engine.recent_requests[-1]
         self._jobs[job.job_id] = job
+
+    def _check_length(self, job: Job) -> None:
+        """Raise PromptTooLongError if its answer would be cut off: servers refuse that, as far as they are asked."""
+        limit, wanted = self.engine.context_limit, len(job.token_ids) + job.max_tokens
+        if wanted > limit:
+            raise PromptTooLongError(f"prompt and answer have {wanted} tokens; window or KV pool hold {limit}")
 
     def _catch_up(self) -> None:
         """An idle engine's clock stands still; bring it to now."""

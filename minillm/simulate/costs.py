@@ -118,6 +118,12 @@ class Placement:
             if dtype not in DTYPE_BYTES:
                 raise PricingError(f"unknown dtype {dtype!r}: choose from {', '.join(DTYPE_BYTES)}")
 
+    def check(self, model: ModelCost) -> None:
+        """Raise PricingError unless the model can be cut into tp equal parts."""
+        heads, kv_heads = model.query_size // model.head_dim, model.num_kv_heads
+        if heads % self.tp or (kv_heads % self.tp and self.tp % kv_heads):
+            raise PricingError(f"tp {self.tp} cannot share {heads} query heads and {kv_heads} KV heads evenly")
+
     def kv_copies(self, model: ModelCost) -> float:
         """A KV head cannot be cut: with more accelerators than KV heads, several keep the same one."""
         return max(1.0, self.tp / model.num_kv_heads)
@@ -143,12 +149,12 @@ def kv_blocks_that_fit(model: ModelCost, hardware: Hardware, placement: Placemen
     free = usable - weights - min(WORKING_BYTES, usable / 10)
     if free >= block:
         return int(free // block)
-    needed = weights + block + WORKING_BYTES
+    room = usable - min(WORKING_BYTES, usable / 10)
+    enough = -(-(weights + block) * placement.tp // room)
     raise DoesNotFitError(
         f"{weights / 1e9:.1f} GB of weights per accelerator leave no room for a KV block of {block / 1e6:.1f} MB in "
         f"{usable / GIB:.1f} GiB ({USABLE_MEMORY:.0%} of {hardware.name}'s memory): use at least "
-        f"{-(-needed * placement.tp // usable):.0f} accelerators (--tp), narrower weights (--weight-dtype), or "
-        "hardware with more memory"
+        f"{enough:.0f} accelerators (--tp), narrower weights (--weight-dtype), or hardware with more memory"
     )
 
 

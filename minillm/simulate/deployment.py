@@ -67,13 +67,16 @@ class Deployment:
         config = EngineConfig(**{**VLLM_DEFAULTS, **engine_fields})
         if isinstance(profile, str):
             profile = find_profile(profile)
-        return cls(find_model(model, kv_heads), profile, Placement(tp, weight_dtype, kv_dtype), config)
+        cost, placement = find_model(model, kv_heads), Placement(tp, weight_dtype, kv_dtype)
+        placement.check(cost)
+        return cls(cost, profile, placement, config)
 
     def with_constants(self, constants: Constants) -> "Deployment":
         return replace(self, profile=replace(self.profile, constants=constants))
 
     def without_prefix_lookups(self) -> "Deployment":
-        """For prompts of which no two share a token: nothing would be found, and hashing every prompt takes time."""
+        """For prompts of which no two share a token: hashing them takes time, and nobody finds anything but a request
+        that is preempted, which finds itself."""
         return replace(self, config=self.config.replace(enable_prefix_caching=False))
 
     @property
@@ -119,7 +122,8 @@ class Deployment:
         return Engine(self._engine_config, runner=runner, clock=clock)
 
     def fast_engine(self, clock: VirtualClock, watch: StepWatch | None = None) -> LeapEngine:
-        """The same results in a fraction of the time, but no step records; see leap.py."""
+        """The same results in a fraction of the time, but no step records, and timelines that are brought up to date
+        only now and then while a request runs; see leap.py."""
         step_time = self.step_time()
 
         def price(batch: ScheduledBatch) -> StepTime:

@@ -6,8 +6,9 @@ matter. A prior weighs as much as one observation: what the data show decides, a
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 from scipy.optimize import least_squares
@@ -15,7 +16,7 @@ from scipy.optimize import least_squares
 from minillm.errors import PricingError
 from minillm.simulate.roofline import HIGHEST, Constants, StepTimeModel, StepWork
 
-SPREAD = {"mfu": 0.25, "bandwidth": 0.1, "kv_bandwidth": 0.2, "attention_mfu": 0.3, "link": 0.7}
+SPREAD = MappingProxyType({"mfu": 0.25, "bandwidth": 0.1, "kv_bandwidth": 0.2, "attention_mfu": 0.3, "link": 0.7})
 """How far a constant may well be from its prior: standard deviation of the logarithm."""
 USUAL_SPREAD = 1.0
 TINY = 1e-7
@@ -38,6 +39,9 @@ def fit_constants(
     prior: Constants,
     free: Sequence[str],
     start: Constants | None = None,
+    *,
+    spread: Mapping[str, float] = SPREAD,
+    limits: Mapping[str, float] = MappingProxyType({}),
 ) -> FittedConstants:
     """The constants that make the residuals small.
 
@@ -46,10 +50,12 @@ def fit_constants(
         prior: where constants stay that the residuals do not depend on.
         free: names of the constants to fit; the others are the prior's.
         start: where to begin; None = at the prior.
+        spread: how far constants may well be from the prior, as SPREAD; USUAL_SPREAD where it has none.
+        limits: what some constants cannot exceed.
     Raises:
         PricingError: the residuals are not finite at the start.
     """
-    spreads = np.array([SPREAD.get(name, USUAL_SPREAD) for name in free])
+    spreads = np.array([spread.get(name, USUAL_SPREAD) for name in free])
     centres = np.array([max(getattr(prior, name), TINY) for name in free])
     highest = [math.log(HIGHEST.get(name, 1e3 * centre) / centre) for name, centre in zip(free, centres)]
 
@@ -63,7 +69,7 @@ def fit_constants(
     x0 = np.array([math.log(max(getattr(begin, name), TINY) / c) for name, c in zip(free, centres)])
     if not np.isfinite(all_residuals(x0)).all():
         raise PricingError("the measurements hold no finite times to fit to")
-    upper = np.array(highest)
+    upper = np.array([min(h, math.log(limits.get(n, math.inf) / c)) for n, c, h in zip(free, centres, highest)])
     x0 = np.minimum(x0, upper - 1e-6)
     found = least_squares(all_residuals, x0, bounds=(-np.inf, upper), loss="soft_l1", f_scale=1.5, x_scale=spreads)
     uncertainty = np.sqrt(np.diag(np.linalg.pinv(found.jac.T @ found.jac)))

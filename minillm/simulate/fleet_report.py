@@ -1,47 +1,51 @@
-"""Serves made-up traffic on a fleet of equal simulated replicas, and reports it as a log is reported."""
+"""Serves a workload on a fleet of equal simulated replicas, and reports it as a log is reported."""
 
 from typing import Any
 
-from minillm.simulate.arrivals import Gamma, Poisson
-from minillm.simulate.cluster import ClusterConfig
-from minillm.simulate.cluster import simulate as simulate_fleet
+from minillm.observe.summary import SLO
+from minillm.runners.simulated import StepWatch
+from minillm.simulate.cluster import ClusterConfig, simulate
+from minillm.simulate.cluster_record import Outcome
+from minillm.simulate.cluster_replica import EngineFactory
 from minillm.simulate.deployment import Deployment
-from minillm.simulate.lengths import Fixed
+from minillm.simulate.progress import Progress
 from minillm.simulate.replay import DIGITS, METRICS, Spread, latencies, rates
-from minillm.simulate.routers import RouterConfig
-from minillm.simulate.workload import make_workload
-from minillm.simulate.workload_kinds import Independent
+from minillm.simulate.workload import Workload
 
 
-def simulate_traffic(
-    deployment: Deployment,
-    *,
-    qps: float,
-    arrival: str,
-    cv: float,
-    prompt_tokens: int,
-    output_tokens: int,
-    num_requests: int,
-    seed: int,
-    replicas: int,
-    router: str,
-    per_request: bool = False,
-) -> dict[str, Any]:
-    """Requests of one length at random moments, over `replicas` engines.
-
-    Args:
-        arrival: "poisson", or "gamma" with coefficient of variation `cv`.
-        router: a policy of RouterConfig.
-    Returns:
-        `summary`, `throughput`, `virtual_s`, `outcomes`; with `per_request` also `requests`.
-    Raises:
-        WorkloadError: a rate that is not above zero, a cv out of range.
+def engines_for(deployment: Deployment, config: ClusterConfig, watch: StepWatch | None = None) -> EngineFactory:
+    """Makes the replicas' engines: the fast ones, but where a proxy counts the chunks of an answer for a client who
+    may give up. A fast engine's timelines are brought up to date only now and then.
     """
-    arrivals = Poisson(rate=qps) if arrival == "poisson" else Gamma(rate=qps, cv=cv)
-    traffic = Independent(prompt=Fixed(tokens=prompt_tokens), output=Fixed(tokens=output_tokens))
-    workload = make_workload(traffic, arrivals, num_requests=num_requests, seed=seed)
-    config = ClusterConfig(replicas=replicas, router=RouterConfig(policy=router), seed=seed, sample_every_s=None)
-    fleet = simulate_fleet(workload, config, deployment.fast_engine)
+    counts_chunks = config.network.hold_chunks > 1 and config.clients.first_byte_timeout_s is not None
+    make = deployment.engine if counts_chunks else deployment.fast_engine
+    return lambda clock: make(clock, watch)
+
+
+def simulate_workload(
+    deployment: Deployment,
+    workload: Workload,
+    config: ClusterConfig,
+    slo: SLO | None = None,
+    per_request: bool = False,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Play a workload to a fleet.
+
+    Returns:
+        `summary` and `throughput` of completed requests, `virtual_s`, `outcomes`, `attempts`, `prefix_hit_rate`,
+        `replicas`, `first_error` if there is one; with `slo` also `goodput_per_s` and `attainment`; with
+        `per_request` also `requests`.
+    Raises:
+        WorkloadError: the configuration names a pool that a single deployment cannot make.
+    """
+    watch = progress.begin(f"{len(workload)} requests", workload.last_arrival) if progress else None
+    shares_nothing = workload.shares_nothing and config.clients.max_attempts == 1 and config.disaggregation is None
+    quick = deployment.without_prefix_lookups() if shares_nothing else deployment
+    fleet = simulate(workload, config, engines_for(quick, config, watch))
+    if shares_nothing and any(report.num_preemptions for report in fleet.reports):
+        # Whoever was preempted would have found its own blocks.
+        fleet = simulate(workload, config, engines_for(deployment, config, watch))
     done = [record for record in fleet.request_records() if record.completed]
     samples = [latencies(record.timeline) for record in done]
     report: dict[str, Any] = {
@@ -49,8 +53,16 @@ def simulate_traffic(
         "throughput": rates([(record.timeline, record.num_prompt_tokens) for record in done]),
         "virtual_s": round(fleet.duration, DIGITS),
         "outcomes": dict(sorted(fleet.outcomes.items())),
-        "replicas": replicas,
+        "attempts": fleet.num_attempts,
+        "prefix_hit_rate": round(fleet.prefix_hit_rate, DIGITS),
+        "replicas": config.replicas,
     }
+    if errors := [record.error for record in fleet.records if record.outcome is Outcome.ERROR]:
+        report["first_error"] = errors[0]
+    if slo is not None:
+        summary = fleet.summary(slo)
+        report["goodput_per_s"] = round(summary.goodput, DIGITS)
+        report["attainment"] = round(summary.attainment, DIGITS)
     if per_request:
         report["requests"] = [
             {

@@ -32,13 +32,13 @@ class Hardware:
     bandwidth: float
     """Peak memory bandwidth, bytes/s."""
     memory: float
-    """Memory, bytes, before the driver takes its share."""
+    """Memory that a program sees, bytes: what the driver and error correction leave of the label's figure."""
     link: float
     """To the other accelerators of its server, bytes/s in one direction."""
     host_link: float
     """To host memory (PCIe), bytes/s in one direction: what swapping goes through."""
     is_gpu: bool
-    """Kernels are launched ahead, beside Python: a step costs the longer of the two, not their sum."""
+    """Kernels are launched ahead, and the next step is put together while one runs."""
     price_per_hour: float | None
     """US dollars; None = not for rent."""
     price_source: str
@@ -66,7 +66,7 @@ class Hardware:
         """Raises PricingError: a field is missing, unknown or no number."""
         try:
             return cls(**fields)
-        except TypeError as error:
+        except (AttributeError, TypeError) as error:
             raise PricingError(f"not a description of hardware: {error}") from None
 
 
@@ -86,7 +86,7 @@ def nvidia(
     price: float,
     source: str,
 ) -> Hardware:
-    """A GPU in the units of its datasheet: TFLOP/s, GB/s, GiB, dollars per hour."""
+    """A GPU in the units of its datasheet: TFLOP/s, GB/s, dollars per hour; memory in GiB, as PyTorch reports it."""
     flops = {"bfloat16": tflops * TERA, "float32": fp32 * TERA}
     if fp8 is not None:
         flops["fp8"] = fp8 * TERA
@@ -96,25 +96,25 @@ def nvidia(
 
 
 _GPUS = (
-    nvidia("h100-sxm", tflops=989.4, fp8=1978.9, fp32=66.9, gb_per_s=3350, gib=80, link=450, host_link=64,
+    nvidia("h100-sxm", tflops=989.4, fp8=1978.9, fp32=66.9, gb_per_s=3350, gib=79.1, link=450, host_link=64,
            price=2.69, source="H100 Tensor Core GPU datasheet"),
-    nvidia("h200", tflops=989.4, fp8=1978.9, fp32=66.9, gb_per_s=4800, gib=141, link=450, host_link=64,
+    nvidia("h200", tflops=989.4, fp8=1978.9, fp32=66.9, gb_per_s=4800, gib=139.8, link=450, host_link=64,
            price=3.59, source="H200 Tensor Core GPU datasheet"),
-    nvidia("a100-80gb", tflops=312, fp8=None, fp32=19.5, gb_per_s=2039, gib=80, link=300, host_link=32,
+    nvidia("a100-80gb", tflops=312, fp8=None, fp32=19.5, gb_per_s=2039, gib=79.2, link=300, host_link=32,
            price=1.39, source="A100 Tensor Core GPU datasheet (SXM4)"),
-    nvidia("b200", tflops=2250, fp8=4500, fp32=75, gb_per_s=8000, gib=180, link=900, host_link=64,
+    nvidia("b200", tflops=2250, fp8=4500, fp32=75, gb_per_s=7700, gib=178.4, link=900, host_link=64,
            price=5.98, source="HGX B200 datasheet, per GPU"),
-    nvidia("l4", tflops=121, fp8=242, fp32=30.3, gb_per_s=300, gib=24, link=32, host_link=32,
+    nvidia("l4", tflops=121, fp8=242, fp32=30.3, gb_per_s=300, gib=22.0, link=32, host_link=32,
            price=0.44, source="L4 Tensor Core GPU datasheet"),
-    nvidia("l40s", tflops=362, fp8=733, fp32=91.6, gb_per_s=864, gib=48, link=32, host_link=32,
+    nvidia("l40s", tflops=362, fp8=733, fp32=91.6, gb_per_s=864, gib=44.4, link=32, host_link=32,
            price=0.79, source="L40S GPU datasheet"),
-    nvidia("rtx-3090", tflops=71, fp8=None, fp32=35.6, gb_per_s=936, gib=24, link=32, host_link=32,
+    nvidia("rtx-3090", tflops=71, fp8=None, fp32=35.6, gb_per_s=936, gib=23.7, link=32, host_link=32,
            price=0.22, source="GA102 architecture whitepaper"),
-    nvidia("rtx-4090", tflops=165.2, fp8=330.3, fp32=82.6, gb_per_s=1008, gib=24, link=32, host_link=32,
+    nvidia("rtx-4090", tflops=165.2, fp8=330.3, fp32=82.6, gb_per_s=1008, gib=23.52, link=32, host_link=32,
            price=0.34, source="Ada GPU architecture whitepaper"),
-    nvidia("rtx-5090", tflops=209.5, fp8=419, fp32=104.8, gb_per_s=1792, gib=32, link=64, host_link=64,
+    nvidia("rtx-5090", tflops=209.5, fp8=419, fp32=104.8, gb_per_s=1792, gib=31.4, link=64, host_link=64,
            price=0.69, source="RTX Blackwell GPU architecture whitepaper"),
-    nvidia("rtx-pro-6000", tflops=503.8, fp8=1007.6, fp32=126, gb_per_s=1792, gib=96, link=64, host_link=64,
+    nvidia("rtx-pro-6000", tflops=503.8, fp8=1007.6, fp32=126, gb_per_s=1792, gib=95.0, link=64, host_link=64,
            price=0.89, source="RTX PRO Blackwell GPU architecture whitepaper"),
 )  # fmt: skip
 CATALOGUE = {gpu.name: gpu for gpu in _GPUS}

@@ -150,7 +150,7 @@ class LeapEngine(Engine):
         """Seconds that decodes lost to others' prompts before each step."""
         # With the next step planned before this one's token is known, a full block is registered one step later.
         self._registers_early = int(config.enable_prefix_caching and not self._lookahead)
-        self._can_park = config.batching == "continuous"
+        self._can_park = config.batching == "continuous" and config.kv_reservation == "on_demand"
 
     def add_parked(self, work: StepWork) -> None:
         """Add what the parked requests do in the step that is being launched."""
@@ -315,6 +315,10 @@ class LeapEngine(Engine):
             if parked := self._parked.get(sequence.request.request_id):
                 self._unpark(parked)
         return super().abort(request_id)
+
+    def _drain(self) -> None:
+        while self._in_flight:
+            self._finish_step(self._in_flight.popleft())
 
     @property
     def num_running(self) -> int:

@@ -8,6 +8,7 @@ from minillm.clock import VirtualClock
 from minillm.request import RequestOutput
 from minillm.runners.simulated import StepWatch
 from minillm.simulate.deployment import Deployment
+from minillm.simulate.progress import Progress
 from minillm.simulate.replay import (
     DIGITS,
     arrivals_of,
@@ -26,7 +27,7 @@ def serve_log(
 ) -> list[RequestOutput]:
     """The log's requests, served; in the order in which they ended."""
     clock = VirtualClock()
-    engine = deployment.without_prefix_lookups().fast_engine(clock, watch)
+    engine = deployment.fast_engine(clock, watch)
     return run(engine, clock, arrivals_of(log), stamped_by_loop=True)
 
 
@@ -40,7 +41,9 @@ def compare_with_log(
     return simulated, real, error_percent(simulated, real)
 
 
-def simulate_log(deployment: Deployment, path: Path, per_request: bool = False) -> dict[str, Any]:
+def simulate_log(
+    deployment: Deployment, path: Path, per_request: bool = False, progress: Progress | None = None
+) -> dict[str, Any]:
     """Serve a log, and report: `summary`, `throughput`, `virtual_s`; with a timed log also `measured` and
     `error_percent`; with `per_request` also `requests`, in the log's order.
 
@@ -49,7 +52,8 @@ def simulate_log(deployment: Deployment, path: Path, per_request: bool = False) 
         PricingError: a request can never be served.
     """
     log = read_requests_log(path)
-    outputs = serve_log(deployment, log)
+    watch = progress.begin(f"{len(log)} requests", log[-1].queued) if progress else None
+    outputs = serve_log(deployment, log, watch)
     report: dict[str, Any] = {
         "summary": summary_of(outputs),
         "throughput": throughput_of(outputs),

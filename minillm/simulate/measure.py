@@ -34,6 +34,7 @@ CPU_PRIORS = {
     "kv_bandwidth": 0.3,
     "attention_mfu": 0.2,
     "layer_s": 1e-4,
+    "prefill_s": 5e-3,
     "step_s": 5e-4,
     "request_s": 2e-4,
 }

@@ -72,7 +72,10 @@ class Profile:
         if unknown := sorted(set(constants) - known):
             raise PricingError(f"{path} has unknown constants: {', '.join(unknown)}")
         provenance = content.get("provenance") or {}
-        return cls(Hardware.from_dict(content["hardware"]), Constants(**constants), provenance)
+        try:
+            return cls(Hardware.from_dict(content["hardware"]), Constants(**constants), provenance)
+        except TypeError as error:
+            raise PricingError(f"{path} holds a constant that is no number: {error}") from None
 
 
 def roofline_profile(hardware: Hardware) -> Profile:
@@ -94,7 +97,7 @@ def find_profile(name: str) -> Profile:
     """
     path = Path(name).expanduser()
     if path.suffix == ".json":
-        return Profile.read(path)
+        return typical_profile(find_hardware(name)) if "bandwidth" in read_json(path) else Profile.read(path)
     if name == THIS_MACHINE and this_machine_path().is_file():
         return Profile.read(this_machine_path())
     hardware = find_hardware(name)

@@ -31,7 +31,7 @@ def arrivals_of(log: Sequence[LoggedRequest]) -> list[Arrival]:
     """The log's requests with made-up prompts. A log has lengths only, so no two share a token."""
     arrivals, first = [], 0
     for request in log:
-        prompt = list(range(first, first + request.input_tokens))
+        prompt = range(first, first + request.input_tokens)
         first += request.input_tokens
         arrivals.append(Arrival(request.request_id, request.queued, prompt, request.output_tokens))
     return arrivals

@@ -122,8 +122,8 @@ def read_server_facts(log: Path) -> ServerFacts:
     path = log.parent / "meta.json"
     try:
         meta = json.loads(path.read_text(encoding="utf-8"))
-        server, cache = meta.get("engine_kwargs") or {}, meta.get("kv_cache") or {}
-    except (OSError, ValueError, AttributeError):
+        server, cache = dict(meta.get("engine_kwargs") or {}), dict(meta.get("kv_cache") or {})
+    except (OSError, ValueError, AttributeError, TypeError):
         return ServerFacts()
 
     def whole(value: Any) -> int | None:

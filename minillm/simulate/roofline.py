@@ -3,9 +3,9 @@
 A step with T new tokens, R rows of logits and B requests takes as long as
 
     linear       max[(2 P T + 2 P_head R) / (tp F MFU(T)), W / (tp BW eff)] + serial x min[the same] + dequantisation
-    attention    max[4 L q Σ n(c + n/2) / (tp F MFU_attn), kv_bytes Σ(c + n) / (BW eff_kv)]
+    attention    max[4 L q Σ n(c + n/2) / (tp F MFU_attn), kv_bytes Σ(c + n) / (tp BW eff_kv)]
     all-reduce   2 L [α + 2 (tp-1)/tp T h bytes / link]
-    gaps         L x (what the small kernels of a layer take)
+    gaps         L x (what the small kernels of a layer take), and a little more with prompts
     host         the step waits for it where it is longer than all of the above
 
 plus a fixed time per step and per request. n are a request's new tokens, c those already in the cache.
@@ -63,6 +63,8 @@ class Constants:
     """Host seconds per step beside launching."""
     prefill_host_s: float = 0.0
     """Further host seconds of a step that computes prompts."""
+    prefill_s: float = 0.0
+    """Further seconds of a step that computes prompts, which nothing hides: other kernels, that begin cold."""
     step_s: float = 0.0
     """Seconds per step that nothing hides: sampling, copying the tokens back, waking up."""
     request_s: float = 0.0
@@ -192,13 +194,14 @@ class StepTimeModel:
         """
         c, tokens = self.constants, work.tokens
         products = (self.token_s * tokens + self.logit_s * work.logits) * (1 + c.half_tokens / tokens)
-        dequant = self.dequant_s * (1 + tokens // DEQUANT_TILE)
+        dequant = self.dequant_s * -(-tokens // DEQUANT_TILE)
         longer = maximum(products, self.weights_s)
         linear = longer + c.serial * (products + self.weights_s - longer) + dequant
         attention = maximum(self.pair_s * work.pairs, self.context_s * work.context)
         all_reduce = self.reduce_s + self.reduce_token_s * tokens
-        device = linear + attention + all_reduce + self.gaps_s
+        gaps = self.gaps_s + c.prefill_s * work.prefills
+        device = linear + attention + all_reduce + gaps
         host = self.host_s + c.prefill_host_s * work.prefills
         waiting = maximum(host - device, 0.0)
         fixed = c.step_s + c.request_s * work.requests
-        return StepTime(linear, attention, all_reduce, self.gaps_s, waiting, fixed, work)
+        return StepTime(linear, attention, all_reduce, gaps, waiting, fixed, work)

@@ -114,12 +114,19 @@ class Workload:
     def num_output_tokens(self) -> int:
         return sum(request.output_tokens for request in self.requests)
 
+    @property
+    def shares_nothing(self) -> bool:
+        """Whether all prompts are made of pieces of their own: sent once each, no prefix cache can find anything."""
+        pieces = [piece.name for request in self.requests for piece in request.pieces]
+        return len(set(pieces)) == len(pieces) and all(request.after is None for request in self.requests)
+
     def prompt(self, request: WorkloadRequest) -> tuple[Piece, ...]:
         """All pieces of a request's prompt, former answers included; `answer_piece` names those."""
-        if request.after is None:
-            return request.pieces
-        former = self.requests[request.after]
-        return (*self.prompt(former), answer_piece(former), *request.pieces)
+        pieces = request.pieces
+        while request.after is not None:
+            request = self.requests[request.after]
+            pieces = (*request.pieces, answer_piece(request), *pieces)
+        return pieces
 
     def faster(self, factor: float) -> "Workload":
         """The same requests, arriving `factor` times as fast. Think times stay."""
@@ -192,6 +199,13 @@ def make_workload(
     return Workload(name, tuple(requests))
 
 
+def mean_turns(traffic: Traffic, seed: int = 0) -> float:
+    """How many requests an arrival brings on average: 1, but for conversations and agents."""
+    streams = Streams(seed, "mean turns")
+    num = 1000
+    return sum(len(traffic.conversation(f"mean-{i}", streams)) for i in range(num)) / num
+
+
 def merge(name: str, *workloads: Workload) -> Workload:
     """Several workloads as one, say chat with a document launch on top. Their requests keep their moments.
 
@@ -229,10 +243,15 @@ def answer_piece(request: WorkloadRequest) -> Piece:
 def token_ids(piece: Piece, vocabulary: int = VOCABULARY) -> list[int]:
     """The tokens of a piece, from its name: position i is a hash of name and i (SplitMix64's mixing steps)."""
     key = np.uint64(int.from_bytes(hashlib.blake2b(piece.name.encode(), digest_size=8).digest(), "big"))
-    x = (np.arange(piece.num_tokens, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)) + key
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return ((x ^ (x >> np.uint64(31))) % np.uint64(vocabulary)).tolist()
+    x = np.arange(piece.num_tokens, dtype=np.uint64)
+    x *= np.uint64(0x9E3779B97F4A7C15)
+    x += key
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        x ^= x >> np.uint64(shift)
+        x *= np.uint64(factor)
+    x ^= x >> np.uint64(31)
+    x %= np.uint64(vocabulary)
+    return x.tolist()
 
 
 def prompt_token_ids(pieces: Sequence[Piece], answers: Mapping[str, list[int]]) -> list[int]:

@@ -18,9 +18,11 @@ def made_requests(num: int, rate: float, seed: int = 0) -> list[LoggedRequest]:
 
 
 def write_served_log(path: Path, deployment: Deployment, requests: list[LoggedRequest]) -> None:
-    """Serve the requests on a deployment, and write down what a real server would."""
+    """Serve the requests on a deployment, and write down what a real server would, in order of arrival: requests that
+    were queued in one moment wait in the log's order."""
+    outputs = {output.request_id: output for output in serve_log(deployment, requests)}
     with path.open("w") as file:
-        for output in serve_log(deployment, requests):
+        for output in (outputs[request.request_id] for request in requests):
             timeline = output.timeline
             row = {
                 "request_id": output.request_id,

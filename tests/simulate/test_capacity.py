@@ -1,7 +1,6 @@
 """The capacity worksheet: the knee, the replicas, the bill, and what binds."""
 
 import json
-from collections import deque
 
 import pytest
 from priced_runner import priced_engines
@@ -10,10 +9,20 @@ from minillm.errors import SimulationError, WorkloadError
 from minillm.observe.summary import SLO
 from minillm.scheduling.batch import ScheduledBatch
 from minillm.simulate.arrivals import Deterministic, Gamma
-from minillm.simulate.capacity import IDLE_RATE, TOLERANCE, CapacityPlan, Worksheet, plan_capacity
+from minillm.simulate.capacity import (
+    IDLE_RATE,
+    TOLERANCE,
+    TRIED_OUT,
+    CapacityPlan,
+    Worksheet,
+    enough_replicas,
+    plan_capacity,
+)
 from minillm.simulate.capacity_limits import prefill_share
+from minillm.simulate.cluster import ClusterConfig
 from minillm.simulate.lengths import Fixed
-from minillm.simulate.workload_kinds import Independent
+from minillm.simulate.routers import RouterConfig
+from minillm.simulate.workload_kinds import Independent, Sessions
 
 ONE_TOKEN = Independent(prompt=Fixed(tokens=10), output=Fixed(tokens=1))
 CHAT = Independent(prompt=Fixed(tokens=200), output=Fixed(tokens=20))
@@ -25,7 +34,7 @@ def one_seat(service_s: float):
 
 
 def worksheet(traffic=CHAT, slo=SLO_CHAT, engines: dict | None = None, **options) -> Worksheet:
-    return Worksheet(traffic, priced_engines(**(engines or {})), slo, **{"num_requests": 100, **options})
+    return Worksheet(traffic, priced_engines(**(engines or {})), slo, **{"num_requests": 60, **options})
 
 
 def test_the_knee_of_a_deterministic_server_is_its_service_rate() -> None:
@@ -55,6 +64,35 @@ def test_the_curve_has_its_knee_where_it_says() -> None:
         assert (point.attainment >= 0.99) == (point.rate <= knee)
 
 
+def test_few_requests_still_make_runs_that_are_long_enough() -> None:
+    """Twenty at once are served in time by anyone; a queue shows when they keep coming."""
+    few, many = worksheet(num_requests=20), worksheet(num_requests=400)
+    assert few.knee(10) == pytest.approx(many.knee(10), rel=0.3)
+    assert few.num_in_run(100.0) >= 100.0 * 10 * SLO_CHAT.ttft
+
+
+def test_rates_are_of_requests_also_in_conversations() -> None:
+    talks = Sessions(turns=Fixed(tokens=5), output=Fixed(tokens=20), think_s=1.0)
+    sheet = worksheet(talks)
+    workload = sheet.workload(10.0, 500)
+    assert len(workload) == 500
+    assert 500 / workload.last_arrival == pytest.approx(10.0, rel=0.2)
+
+
+def test_a_large_fleet_is_tried_out_in_part() -> None:
+    tried = []
+    sheet = worksheet(num_requests=20, announce=lambda what, seconds: tried.append(what))
+    replicas, attainment = enough_replicas(sheet, 1000.0, 1000)
+    assert (replicas, attainment) == (1000, 1.0)
+    assert tried == [f"160 requests, 8/s on {TRIED_OUT} x"]
+
+
+def test_a_router_that_does_not_spread_is_reported() -> None:
+    hot = ClusterConfig(router=RouterConfig(hot_share=1.0))
+    with pytest.raises(SimulationError, match="does the router spread the load"):
+        enough_replicas(worksheet(num_requests=10, config=hot), 100.0, 4)
+
+
 def test_the_plan_adds_up() -> None:
     plan = plan_capacity(worksheet(), 60.0, price_per_hour=4.0)
     assert plan.replicas >= 60.0 / plan.knee > 1
@@ -64,7 +102,7 @@ def test_the_plan_adds_up() -> None:
     per_request = (200 * plan.input_cost_per_million + 20 * plan.output_cost_per_million) / 1e6
     assert per_request == pytest.approx(plan.cost_per_request)
     assert 0 < plan.prefill_share < 1
-    json.dumps(plan.to_dict())
+    json.dumps(plan.to_dict(), allow_nan=False)
     text = str(plan)
     assert f"{plan.knee:.2f} requests/s" in text and "per million" in text and plan.limits.binding in text
 
@@ -110,7 +148,7 @@ def test_engines_without_step_records_are_refused() -> None:
 
     def forgetful(clock):
         engine = make(clock)
-        engine.log.records = deque(maxlen=0)
+        engine.log.write = lambda *_: None
         return engine
 
     sheet = Worksheet(CHAT, forgetful, SLO_CHAT, num_requests=20)
@@ -118,6 +156,12 @@ def test_engines_without_step_records_are_refused() -> None:
         prefill_share(sheet.run(1.0))
     both = Worksheet(CHAT, forgetful, SLO_CHAT, num_requests=20, make_recording_engine=make)
     assert plan_capacity(both, 1.0, price_per_hour=1.0).prefill_share > 0
+
+
+def test_requests_that_nobody_can_serve_are_reported() -> None:
+    too_long = Independent(prompt=Fixed(tokens=100_000), output=Fixed(tokens=1))
+    with pytest.raises(SimulationError, match="longer than the model's window"):
+        worksheet(too_long, num_requests=5).knee(1.0)
 
 
 def test_prompts_pay_for_what_they_add_to_steps() -> None:
@@ -138,6 +182,9 @@ def test_an_slo_that_an_idle_replica_misses_is_reported() -> None:
         lambda: worksheet(slo=SLO()),
         lambda: worksheet(target=1.5),
         lambda: worksheet(target=0.0),
+        lambda: worksheet(slo=SLO(ttft=-1.0)),
+        lambda: worksheet(num_requests=0),
+        lambda: worksheet(config=ClusterConfig(autoscaling={"target": 4})),
         lambda: plan_capacity(worksheet(), 0.0, price_per_hour=1.0),
         lambda: plan_capacity(worksheet(), 1.0, price_per_hour=-1.0),
         lambda: plan_capacity(worksheet(), 1.0, price_per_hour=1.0, headroom=1.0),

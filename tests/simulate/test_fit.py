@@ -13,9 +13,12 @@ from minillm.simulate.calibrate import calibrate_from_requests
 from minillm.simulate.costs import Placement, find_model
 from minillm.simulate.deployment import Deployment
 from minillm.simulate.fit_requests import LINK_CONSTANTS
+from minillm.simulate.fit_schedule import schedule_of
 from minillm.simulate.fit_steps import StepTable, TimedStep, error_report, fit_to_steps, read_step_table
 from minillm.simulate.hardware import find_hardware
+from minillm.simulate.log_report import simulate_log
 from minillm.simulate.profile import PRIORS, Profile, typical_profile
+from minillm.simulate.requests_log import read_requests_log
 from minillm.simulate.roofline import ROOFLINE, Constants, StepTimeModel, StepWork
 
 A100 = find_hardware("a100-80gb")
@@ -67,7 +70,11 @@ def test_an_eager_stack_is_found_though_graphs_are_where_the_fit_begins() -> Non
 
 @pytest.mark.parametrize("rate", [1.0, 6.0], ids=["light", "heavy"])
 def test_constants_come_back_from_a_log(tmp_path: Path, rate: float) -> None:
-    """From stamps of requests alone; then the same constants serve another model."""
+    """From stamps of requests alone; then the same constants serve another model.
+
+    That one is kept from saturation: near it, one percent of capacity is ten of latency, and one model's log does
+    not tell all constants apart to a percent.
+    """
     true_profile = Profile(A100, TRUTH, {})
     log = tmp_path / "log.jsonl"
     fields = {"num_kv_blocks": 2500, "max_num_seqs": 64}
@@ -81,12 +88,26 @@ def test_constants_come_back_from_a_log(tmp_path: Path, rate: float) -> None:
     assert found.profile.provenance["source"] == "90 requests of log.jsonl"
 
     other = tmp_path / "other.jsonl"
-    write_served_log(other, Deployment.of("qwen3-14b", true_profile, **fields), made_requests(60, rate / 2, seed=1))
+    write_served_log(other, Deployment.of("qwen3-14b", true_profile, **fields), made_requests(60, rate / 3, seed=1))
     carried = Deployment.of("qwen3-14b", found.profile, **fields)
-    from minillm.simulate.log_report import simulate_log
-
     errors = simulate_log(carried, other)["error_percent"]
     assert max(abs(error) for metric in ("tpot_s", "e2e_s") for error in errors[metric].values()) < 6
+
+
+def test_in_lockstep_the_schedule_is_the_logs_however_fast_the_device(tmp_path: Path) -> None:
+    """With a KV pool so small that requests are preempted, and a device that is half as fast again."""
+    true = Deployment.of("llama-3.1-8b", Profile(A100, TRUTH, {}), num_kv_blocks=600, max_num_seqs=64)
+    path = tmp_path / "log.jsonl"
+    write_served_log(path, true, made_requests(90, 6.0))
+    log = read_requests_log(path)
+    fast = true.with_constants(ROOFLINE.replace(bandwidth=0.9, kv_bandwidth=0.9, mfu=0.7))
+    wanted, found = (schedule_of(deployment, log) for deployment in (true, fast))
+    assert np.mean(found.simulated(fast.step_time()) / wanted.measured) < 0.8
+    assert np.allclose(wanted.simulated(true.step_time()), wanted.measured, rtol=1e-3)
+    steps = [schedule.last - schedule.first for schedule in (wanted, found)]
+    outputs = np.array([request.output_tokens for request in log])
+    assert np.any(steps[0] > outputs), "somebody was preempted"
+    assert np.mean(np.abs(steps[1] - steps[0]) <= 2) > 0.8
 
 
 def test_only_the_link_is_fitted_from_a_second_log(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def both(arrivals: list[Arrival], beside: bool = True, **fields) -> tuple[Engine
     return plain, leaping
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     seed=st.integers(0, 10_000),
     gap=st.sampled_from([0.0001, 0.02, 0.3]),
@@ -72,14 +72,25 @@ def both(arrivals: list[Arrival], beside: bool = True, **fields) -> tuple[Engine
     order=st.sampled_from(["fcfs", "shortest_prompt", "two_lane"]),
     shared=st.sampled_from([0, 100]),
     beside=st.booleans(),
+    others=st.fixed_dictionaries(
+        {},
+        optional={
+            "enable_chunked_prefill": st.just(False),
+            "long_prefill_token_threshold": st.just(64),
+            "kv_reservation": st.just("max_len"),
+            "batching": st.just("static"),
+            "queue_timeout_s": st.just(0.5),
+        },
+    ),
 )
 def test_leaping_changes_nothing(
     seed: int, gap: float, blocks: int, seats: int, budget: int, caching: bool, preemption: str, order: str,
-    shared: int, beside: bool,
+    shared: int, beside: bool, others: dict,
 ) -> None:  # fmt: skip
     both(
         list(traffic(seed, 25, gap, shared)), beside, num_kv_blocks=blocks, max_num_seqs=seats,
         max_num_batched_tokens=budget, enable_prefix_caching=caching, preemption=preemption, scheduling_order=order,
+        max_model_len=1000, **others,
     )  # fmt: skip
 
 

@@ -41,6 +41,7 @@ def test_a_hardware_file(tmp_path: Path) -> None:
     file = tmp_path / "mine.json"
     file.write_text(json.dumps({**CATALOGUE["l4"].to_dict(), "name": "mine"}))
     assert find_hardware(str(file)).name == "mine"
+    assert find_profile(str(file)).hardware.name == "mine", "as --hardware FILE.json has it"
     file.write_text(json.dumps({"name": "mine"}))
     with pytest.raises(PricingError, match="missing"):
         find_hardware(str(file))

@@ -79,17 +79,24 @@ static inline void tile(const float* x, const Matrix& w, long first, float* y, l
     }
 }
 
-// All rows of x with OUTPUTS rows of W. Tiles have at most 16 sums, so that they stay in registers.
+// At most 8 rows of x with OUTPUTS rows of W. A tile of its own for every number of rows, so that each number of
+// W is read and widened once; at most 16 sums, so that they stay in registers.
 template <int OUTPUTS, typename Matrix>
 static inline void outputs(const float* x, const Matrix& w, long o, float* y, long rows, long out) {
-    const long in = w.in;
-    long row = 0;
-    if constexpr (OUTPUTS <= 2) {
-        for (; row + 8 <= rows; row += 8) tile<8, OUTPUTS>(x + row * in, w, o, y + row * out, out);
+    switch (rows) {
+        case 1: return tile<1, OUTPUTS>(x, w, o, y, out);
+        case 2: return tile<2, OUTPUTS>(x, w, o, y, out);
+        case 3: return tile<3, OUTPUTS>(x, w, o, y, out);
+        case 4: return tile<4, OUTPUTS>(x, w, o, y, out);
     }
-    for (; row + 4 <= rows; row += 4) tile<4, OUTPUTS>(x + row * in, w, o, y + row * out, out);
-    for (; row + 2 <= rows; row += 2) tile<2, OUTPUTS>(x + row * in, w, o, y + row * out, out);
-    for (; row < rows; ++row) tile<1, OUTPUTS>(x + row * in, w, o, y + row * out, out);
+    if constexpr (OUTPUTS <= 2) {
+        switch (rows) {
+            case 5: return tile<5, OUTPUTS>(x, w, o, y, out);
+            case 6: return tile<6, OUTPUTS>(x, w, o, y, out);
+            case 7: return tile<7, OUTPUTS>(x, w, o, y, out);
+            case 8: return tile<8, OUTPUTS>(x, w, o, y, out);
+        }
+    }
 }
 
 template <int OUTPUTS, typename Matrix>
@@ -102,12 +109,15 @@ static void share(const float* x, const Matrix& w, float* y, long rows, long out
 // Threads share the outputs.
 template <typename Matrix>
 static void multiply(const float* x, const Matrix& w, float* y, long rows, long out) {
-    constexpr long SHARE = 32;
+    constexpr long SHARE = 32, MOST_ROWS = 8;
     #pragma omp parallel for schedule(static)
     for (long start = 0; start < out; start += SHARE) {
         long end = start + SHARE < out ? start + SHARE : out;
-        if (rows >= 8) share<2>(x, w, y, rows, out, start, end);
-        else share<4>(x, w, y, rows, out, start, end);
+        for (long row = 0; row < rows; row += MOST_ROWS) {
+            long few = rows - row < MOST_ROWS ? rows - row : MOST_ROWS;
+            if (few > 4) share<2>(x + row * w.in, w, y + row * out, few, out, start, end);
+            else share<4>(x + row * w.in, w, y + row * out, few, out, start, end);
+        }
     }
 }
 

@@ -1,0 +1,93 @@
+"""The capacity worksheet of a Deployment: its engines, its price, and what its steps' time is spent on.
+
+sheet = worksheet_for(Deployment.of("llama-3-70b", "h100-sxm", tp=4), AZURE_CHAT, SLO(ttft=2.0, tpot=0.1))
+print(plan_capacity(sheet, demand=50, price_per_hour=4 * 2.69))
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from minillm.errors import PricingError
+from minillm.observe.summary import SLO
+from minillm.runners.simulated import StepWatch
+from minillm.scheduling.batch import ScheduledBatch
+from minillm.simulate.capacity import Worksheet
+from minillm.simulate.cluster import ClusterConfig
+from minillm.simulate.deployment import Deployment
+from minillm.simulate.fleet_report import engines_for
+from minillm.simulate.roofline import StepTimeModel, work_of
+from minillm.simulate.workload import Traffic
+
+IMMEDIATE = 1e30
+"""Bytes per second of a memory that takes no time."""
+
+
+def worksheet_for(
+    deployment: Deployment,
+    traffic: Traffic,
+    slo: SLO,
+    *,
+    config: ClusterConfig | None = None,
+    watch: StepWatch | None = None,
+    **options: Any,
+) -> Worksheet:
+    """The worksheet of a deployment.
+
+    Args:
+        config: of the fleet; its number of replicas is replaced.
+        watch: sees every simulated step; see `Deployment.engine`.
+        options: further arguments of Worksheet.
+    """
+    return Worksheet(
+        traffic,
+        engines_for(deployment, config or ClusterConfig(), watch),
+        slo,
+        make_recording_engine=lambda clock: deployment.engine(clock, watch),
+        config=config,
+        explain=step_causes(deployment),
+        **options,
+    )
+
+
+def step_causes(deployment: Deployment) -> Callable[[ScheduledBatch], dict[str, float]]:
+    """What explains a step of this deployment: its seconds by resource.
+
+    A matrix product, and attention, wait for the slower of arithmetic and memory, and are booked there. Launch and
+    host are what neither hides: gaps between kernels, waiting for the host, work per step and per request.
+    """
+    model = deployment.step_time()
+    quick_memory = replace(deployment.profile.hardware, bandwidth=IMMEDIATE)
+    computing = StepTimeModel(deployment.model, quick_memory, deployment.placement, deployment.profile.constants)
+
+    def explain(batch: ScheduledBatch) -> dict[str, float]:
+        work = work_of(batch.requests)
+        time, without_memory = model.price(work), computing.price(work)
+        reading = sum(
+            seconds
+            for seconds, computed in (
+                (time.linear, without_memory.linear),
+                (time.attention, without_memory.attention),
+            )
+            if seconds > computed
+        )
+        return {
+            "compute": time.linear + time.attention - reading,
+            "memory bandwidth": reading,
+            "link": time.all_reduce,
+            "launch and host": time.gaps + time.waiting_for_host + time.fixed,
+        }
+
+    return explain
+
+
+def price_of_replica(deployment: Deployment) -> float:
+    """Dollars per hour of all its accelerators, at the catalogue's price.
+
+    Raises:
+        PricingError: the catalogue has none.
+    """
+    hardware, tp = deployment.profile.hardware, deployment.placement.tp
+    if hardware.price_per_hour is None:
+        raise PricingError(f"nobody rents out {hardware.name}: say what a replica costs with --price-per-hour")
+    return hardware.price_per_hour * tp

@@ -1,0 +1,250 @@
+"""`minillm simulate`. With `--json`, standard output is one JSON object."""
+
+import contextlib
+import enum
+import gc
+import json
+import math
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from minillm.errors import PricingError, WorkloadError
+from minillm.simulate.cli_options import (
+    LOG_HELP,
+    BlockSize,
+    Budget,
+    Dtype,
+    HardwareName,
+    Json,
+    KVBlocks,
+    Seats,
+    Shape,
+    TensorParallel,
+    Window,
+    engine_fields,
+)
+
+# The engine imports torch, which takes seconds; `minillm --help` should not wait for it.
+if TYPE_CHECKING:
+    from minillm.observe.summary import SLO
+    from minillm.simulate.cluster import ClusterConfig
+    from minillm.simulate.deployment import Deployment
+
+
+class Arrival(enum.StrEnum):
+    POISSON = "poisson"
+    GAMMA = "gamma"
+
+
+class Router(enum.StrEnum):
+    ROUND_ROBIN = "round_robin"
+    RANDOM = "random"
+    LEAST_OUTSTANDING = "least_outstanding"
+    PREFIX_AWARE = "prefix_aware"
+
+
+class TrafficName(enum.StrEnum):
+    FIXED = "fixed"
+    CHAT = "chat"
+    CODE = "code"
+    RAG = "rag"
+    AGENTS = "agents"
+    TENANTS = "tenants"
+    SESSIONS = "sessions"
+
+
+class TraceFormat(enum.StrEnum):
+    AZURE = "azure"
+    MOONCAKE = "mooncake"
+
+
+DEFAULT_REQUESTS = 1000
+
+
+def simulate(
+    model: Shape,
+    requests: Annotated[Path | None, typer.Option(help=LOG_HELP)] = None,
+    profile: Annotated[str | None, typer.Option(help="A file from `minillm calibrate`, or a hardware's name.")] = None,
+    hardware: HardwareName = None,
+    roofline: Annotated[bool, typer.Option("--roofline", help="Paper peaks and no overheads, to compare.")] = False,
+    typical: Annotated[
+        bool, typer.Option("--typical", help="Typical constants, not fitted ones: to compare hardware with hardware.")
+    ] = False,
+    tp: TensorParallel = 1,
+    kv_blocks: KVBlocks = None,
+    block_size: BlockSize = None,
+    max_num_seqs: Seats = None,
+    max_num_batched_tokens: Budget = None,
+    max_model_len: Window = None,
+    prefix_caching: Annotated[bool, typer.Option(help="Reuse KV blocks of an equal prefix.")] = True,
+    weight_dtype: Dtype = "bfloat16",
+    kv_dtype: Annotated[str | None, typer.Option(help="Of the KV cache; default: as the weights.")] = None,
+    kv_heads: Annotated[int | None, typer.Option(min=1, help="In place of the model's: 1 is multi-query.")] = None,
+    qps: Annotated[float | None, typer.Option(help="Requests per second, without a log.")] = None,
+    arrival: Annotated[Arrival, typer.Option(help="How they are spread.")] = Arrival.POISSON,
+    cv: Annotated[
+        float | None, typer.Option(help="gamma: standard deviation of the gaps over their mean, up to 15; default 1.")
+    ] = None,
+    traffic: Annotated[TrafficName, typer.Option(help="What they ask; chat and code: as Azure's.")] = TrafficName.FIXED,
+    prompt_tokens: Annotated[
+        int | None, typer.Option(min=1, max=1_000_000, help="Of every fixed prompt; default 1000.")
+    ] = None,
+    output_tokens: Annotated[
+        int | None, typer.Option(min=1, max=1_000_000, help="Of every fixed answer; default 200.")
+    ] = None,
+    num_requests: Annotated[
+        int | None, typer.Option(min=1, help="How many; default 1000, or all of a trace. With --plan: of each run.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Same seed, same result.")] = 0,
+    trace: Annotated[Path | None, typer.Option(help="Play a recorded trace, in place of --qps.")] = None,
+    trace_format: Annotated[TraceFormat | None, typer.Option(help="Default: .csv is azure, .jsonl mooncake.")] = None,
+    replicas: Annotated[int, typer.Option(min=1, help="Engines behind a router.")] = 1,
+    router: Annotated[Router, typer.Option(help="Which replica gets a request.")] = Router.LEAST_OUTSTANDING,
+    fleet: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FIELD=VALUE", help="Of ClusterConfig, e.g. clients.timeout_s=10; may be repeated."),
+    ] = None,
+    slo_ttft: Annotated[float | None, typer.Option(help="Limit on TTFT, seconds.")] = None,
+    slo_tpot: Annotated[float | None, typer.Option(help="Limit on TPOT, seconds.")] = None,
+    slo_e2e: Annotated[float | None, typer.Option(help="Limit on the whole request, seconds.")] = None,
+    plan: Annotated[bool, typer.Option("--plan", help="How many replicas serve --qps within the limits?")] = False,
+    target: Annotated[float, typer.Option(help="Plan: share of requests that must meet all limits.")] = 0.99,
+    headroom: Annotated[float, typer.Option(help="Plan: share of the knee to leave unused.")] = 0.0,
+    price_per_hour: Annotated[
+        float | None, typer.Option(help="Plan: of a replica; default: the catalogue's price of its accelerators.")
+    ] = None,
+    per_request: Annotated[bool, typer.Option("--per-request", help="A row for each request.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Serve a log, a trace or made-up traffic on hardware that need not be here; or plan its capacity.
+
+    --requests plays a log, --trace a trace, --qps made-up traffic; --plan finds the replicas for --qps.
+    """
+    from minillm.simulate.fleet_report import simulate_workload
+    from minillm.simulate.log_report import simulate_log
+    from minillm.simulate.plan_report import simulate_plan
+    from minillm.simulate.progress import Progress
+    from minillm.simulate.report_text import as_text, describe, latency_text
+    from minillm.simulate.traffic import find_arrivals, find_traffic, load_trace, made_up_workload
+
+    only_one_source(requests, trace, qps)
+    slo = limits(slo_ttft, slo_tpot, slo_e2e)
+    if plan and (qps is None or replicas != 1):
+        raise WorkloadError("--plan finds the number of replicas for a rate: give it --qps, and no --replicas")
+    if not plan and (target, headroom, price_per_hour) != (0.99, 0.0, None):
+        raise WorkloadError("--target, --headroom and --price-per-hour go with --plan")
+    if requests is not None and (slo is not None or fleet or replicas != 1):
+        raise WorkloadError("a log is played to one replica as it is: --slo-..., --fleet and --replicas go with --qps")
+    made_up = (arrival, cv, traffic, prompt_tokens, output_tokens)
+    if qps is None and made_up != (Arrival.POISSON, None, TrafficName.FIXED, None, None):
+        raise WorkloadError(
+            "a recording says what was asked, and when: --arrival, --cv, --traffic, --...-tokens go with --qps"
+        )
+    if plan and per_request:
+        raise WorkloadError("--plan plays many runs: --per-request goes without it")
+    sizes = engine_fields(requests, kv_blocks, block_size, max_num_seqs, max_num_batched_tokens, max_model_len)
+    deployment = deploy(
+        model, profile or hardware, roofline, typical, tp=tp, weight_dtype=weight_dtype, kv_dtype=kv_dtype,
+        kv_heads=kv_heads, enable_prefix_caching=prefix_caching, **sizes,
+    )  # fmt: skip
+    start = time.perf_counter()
+    with Progress() as progress, rare_collections():
+        if requests is not None:
+            result = simulate_log(deployment, requests, per_request, progress)
+        else:
+            config = cluster_config(fleet, replicas, router, seed)
+            kind = find_traffic(traffic.value, prompt_tokens, output_tokens)
+            if plan:
+                result, body = simulate_plan(
+                    deployment, kind, slo, lambda rate: find_arrivals(arrival.value, rate, cv), demand=qps,
+                    target=target, headroom=headroom, price_per_hour=price_per_hour, config=config, seed=seed,
+                    num_requests=num_requests or DEFAULT_REQUESTS, progress=progress,
+                )  # fmt: skip
+            else:
+                workload = (
+                    load_trace(trace, trace_format, num_requests) if trace is not None else
+                    made_up_workload(kind, qps=qps, arrival=arrival.value, cv=cv, seed=seed,
+                                     num_requests=num_requests or DEFAULT_REQUESTS)
+                )  # fmt: skip
+                result = simulate_workload(deployment, workload, config, slo, per_request, progress)
+    report = {**describe(model, deployment), **result, "wall_s": round(time.perf_counter() - start, 3)}
+    print(json.dumps(report) if as_json else as_text(report, body if plan else latency_text(result)))
+
+
+@contextlib.contextmanager
+def rare_collections() -> Iterator[None]:
+    """A simulation makes many objects and drops few, so looking for garbage after every 700 of them is in vain."""
+    thresholds = gc.get_threshold()
+    gc.freeze()  # what importing has made will stay
+    gc.set_threshold(100_000, *thresholds[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*thresholds)
+        gc.unfreeze()
+
+
+def only_one_source(requests: Path | None, trace: Path | None, qps: float | None) -> None:
+    """Raise PricingError unless exactly one of them is given."""
+    if sum(source is not None for source in (requests, trace, qps)) != 1:
+        raise PricingError(
+            "give one of these: a log of requests with --requests, or a rate of made-up ones with --qps, or a "
+            "recorded trace with --trace"
+        )
+
+
+def limits(ttft: float | None, tpot: float | None, e2e: float | None) -> "SLO | None":
+    """The stated limits, seconds; None if there is none.
+
+    Raises:
+        WorkloadError: one is not above zero.
+    """
+    from minillm.observe.summary import SLO
+
+    stated = {"ttft": ttft, "tpot": tpot, "e2e": e2e}
+    for name, limit in stated.items():
+        if limit is not None and not 0 < limit < math.inf:
+            raise WorkloadError(f"--slo-{name} is a number of seconds above 0, not {limit}")
+    return None if set(stated.values()) == {None} else SLO(**stated)
+
+
+def deploy(model: str, on: str | None, roofline: bool, typical: bool, **fields: Any) -> "Deployment":
+    """One replica. Raises PricingError: nobody said what it runs on, or both --roofline and --typical."""
+    from minillm.simulate.deployment import Deployment
+    from minillm.simulate.profile import find_profile, roofline_profile, typical_profile
+
+    if on is None:
+        raise PricingError("say what it runs on: --profile PROFILE.json, or --hardware NAME (such as h100-sxm)")
+    if roofline and typical:
+        raise PricingError("--roofline and --typical are two ways to price steps: choose one")
+    profile = find_profile(on)
+    if roofline or typical:
+        profile = (roofline_profile if roofline else typical_profile)(profile.hardware)
+    return Deployment.of(model, profile, **fields)
+
+
+def cluster_config(fleet: list[str] | None, replicas: int, router: Router, seed: int) -> "ClusterConfig":
+    """The fleet: `--replicas` and `--router`, and whatever `--fleet` sets, as in `clients.timeout_s=10`.
+
+    Raises:
+        WorkloadError: no such field, or a value it cannot have.
+    """
+    from minillm.config import parse_fields
+    from minillm.simulate.cluster import ClusterConfig
+
+    fields: dict[str, Any] = {
+        "replicas": replicas, "router": {"policy": router.value}, "seed": seed, "sample_every_s": None
+    }  # fmt: skip
+    for path, value in parse_fields(fleet, "--fleet").items():
+        *groups, name = path.split(".")
+        place = fields
+        for group in groups:
+            place = place.setdefault(group, {})
+            if not isinstance(place, dict):
+                raise WorkloadError(f"--fleet {path}: {group} has no fields")
+        place[name] = value
+    return ClusterConfig(**fields)

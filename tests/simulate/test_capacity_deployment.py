@@ -1,0 +1,73 @@
+"""The worksheet of a deployment: where a step's seconds go, what a replica costs, and the plan as a whole."""
+
+import dataclasses
+import json
+
+import pytest
+
+from minillm.clock import VirtualClock
+from minillm.errors import PricingError
+from minillm.observe.summary import SLO
+from minillm.request import SamplingParams
+from minillm.simulate.capacity import plan_capacity
+from minillm.simulate.capacity_deployment import price_of_replica, step_causes, worksheet_for
+from minillm.simulate.deployment import Deployment
+from minillm.simulate.hardware import find_hardware
+from minillm.simulate.lengths import Fixed
+from minillm.simulate.profile import Profile, roofline_profile, typical_profile
+from minillm.simulate.workload_kinds import Independent
+
+
+def causes_of_steps(deployment: Deployment, prompt: int, num: int = 1) -> list[tuple[dict[str, float], float]]:
+    """Of each step that serves so many equal requests: its seconds by cause, and its price."""
+    explain, seen = step_causes(deployment), []
+    clock = VirtualClock()
+    engine = deployment.engine(clock, lambda batch, price, _: seen.append((explain(batch), price.total)))
+    for i in range(num):
+        engine.add_request([i] * prompt, SamplingParams(max_tokens=4, ignore_eos=True), request_id=f"{i}")
+    while engine.has_unfinished:
+        engine.step()
+    return seen
+
+
+@pytest.mark.parametrize("tp", [1, 2])
+@pytest.mark.parametrize("dtype", ["bfloat16", "int8"])
+def test_every_second_is_accounted_for(tp: int, dtype: str) -> None:
+    deployment = Deployment.of("qwen3-1.7b", typical_profile(find_hardware("l4")), tp=tp, weight_dtype=dtype)
+    for causes, total in causes_of_steps(deployment, 500):
+        assert sum(causes.values()) == pytest.approx(total)
+        assert (causes["link"] > 0) == (tp > 1)
+
+
+def test_prompts_compute_and_decodes_read() -> None:
+    """On paper peaks nothing else takes time: a long prompt is bound by arithmetic, single tokens by memory."""
+    paper = roofline_profile(find_hardware("h100-sxm"))
+    first, *decodes = causes_of_steps(Deployment.of("llama-3.1-8b", paper), 1500)
+    assert first[0]["compute"] > 0.9 * first[1]
+    assert all(causes["memory bandwidth"] == pytest.approx(total) for causes, total in decodes)
+    assert decodes, "some steps only decode"
+
+
+def test_the_price_is_the_catalogues() -> None:
+    h100 = find_hardware("h100-sxm")
+    assert price_of_replica(Deployment.of("llama-3-70b", "h100-sxm", tp=4)) == 4 * h100.price_per_hour
+    own = dataclasses.replace(h100, name="my-box", price_per_hour=None)
+    profile = Profile(own, typical_profile(own).constants, {})
+    with pytest.raises(PricingError, match=r"my-box.*--price-per-hour"):
+        price_of_replica(Deployment.of("llama-3.1-8b", profile))
+
+
+def test_a_plan_in_a_few_lines() -> None:
+    deployment = Deployment.of("qwen3-1.7b", "l4")
+    traffic = Independent(prompt=Fixed(tokens=500), output=Fixed(tokens=20))
+    plans = [
+        plan_capacity(
+            worksheet_for(deployment, traffic, SLO(ttft=1.0, tpot=0.1), num_requests=60), 30.0, price_per_hour=0.44
+        )
+        for _ in range(2)
+    ]
+    assert json.dumps(plans[0].to_dict(), allow_nan=False) == json.dumps(plans[1].to_dict(), allow_nan=False)
+    plan = plans[0]
+    assert plan.replicas >= 30.0 / plan.knee and plan.fleet_attainment >= 0.99
+    assert set(plan.limits.step_time) == {"compute", "memory bandwidth", "link", "launch and host"}
+    assert sum(plan.limits.step_time.values()) == pytest.approx(1.0)

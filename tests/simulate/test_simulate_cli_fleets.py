@@ -1,0 +1,150 @@
+"""`minillm simulate`: kinds of traffic, traces, fleets, limits and plans."""
+
+import json
+from pathlib import Path
+
+import pytest
+from simulate.test_simulate_cli import call
+from typer.testing import CliRunner
+
+from minillm import cli
+from minillm.simulate.arrivals import Poisson
+from minillm.simulate.cluster import ClusterConfig, simulate
+from minillm.simulate.deployment import Deployment
+from minillm.simulate.fleet_report import simulate_workload
+from minillm.simulate.lengths import Fixed
+from minillm.simulate.workload import make_workload
+from minillm.simulate.workload_kinds import Independent
+
+SMALL = ("--model", "qwen3-1.7b", "--hardware", "l4", "--kv-blocks", 3000)
+QUICK = ("simulate", "--qps", 4, "--num-requests", 20, *SMALL)
+PLAN = ("simulate", "--plan", "--qps", 30, "--num-requests", 40, "--prompt-tokens", 3000, "--output-tokens", 5, *SMALL)
+
+
+@pytest.mark.parametrize("traffic", ["fixed", "chat", "code", "rag", "agents", "tenants", "sessions"])
+def test_every_kind_of_traffic(traffic: str) -> None:
+    report = call(*QUICK, "--traffic", traffic, "--max-model-len", 32000, "--json")
+    assert report["outcomes"].keys() == {"completed"} and report["summary"]["e2e_s"]["p50"] > 0
+
+
+def test_a_trace_is_played_at_its_own_moments(tmp_path: Path) -> None:
+    path = tmp_path / "azure.csv"
+    rows = [f"2023-11-16 18:17:{second:02},300,5" for second in (0, 3, 9)]
+    path.write_text("\n".join(["TIMESTAMP,ContextTokens,GeneratedTokens", *rows]))
+    report = call("simulate", "--trace", path, *SMALL, "--per-request", "--json")
+    assert [row["queued_s"] for row in report["requests"]] == [0.0, 3.0, 9.0]
+    assert report["outcomes"] == {"completed": 3}
+    assert call("simulate", "--trace", path, "--num-requests", 2, *SMALL, "--json")["outcomes"] == {"completed": 2}
+
+
+def test_a_mooncake_trace_shares_its_prefixes(tmp_path: Path) -> None:
+    path = tmp_path / "mooncake.jsonl"
+    row = {"input_length": 1024, "output_length": 4, "hash_ids": [7, 8]}
+    path.write_text("".join(json.dumps({**row, "timestamp": 2000 * i}) + "\n" for i in range(3)))
+    report = call("simulate", "--trace", path, *SMALL, "--json")
+    assert report["prefix_hit_rate"] == pytest.approx(2 / 3, abs=0.02)
+    assert call("simulate", "--trace", path, *SMALL, "--no-prefix-caching", "--json")["prefix_hit_rate"] == 0
+
+
+def test_limits_give_goodput() -> None:
+    easy, hard = (call(*QUICK, "--slo-ttft", limit, "--slo-e2e", 100, "--json") for limit in (90, 1e-6))
+    assert (easy["attainment"], hard["attainment"]) == (1.0, 0.0)
+    assert easy["goodput_per_s"] > hard["goodput_per_s"] == 0
+    assert easy["summary"] == hard["summary"]
+
+
+def test_fields_of_the_fleet() -> None:
+    near = call(*QUICK, "--json")
+    far = call(*QUICK, "--fleet", "network.rtt_s=0.5", "--json")
+    assert far["summary"]["ttft_s"]["p50"] == pytest.approx(near["summary"]["ttft_s"]["p50"] + 0.5, abs=1e-6)
+    full = call(*QUICK, "--qps", 200, "--fleet", "shedding.max_outstanding=2", "--json")
+    assert full["outcomes"]["shed"] > 0
+    patient = ("--fleet", "clients.timeout_s=0.3", "--fleet", "clients.max_attempts=3")
+    storm = call(*QUICK, "--qps", 200, *patient, "--json")
+    assert storm["outcomes"]["timeout"] > 0 and storm["attempts"] > 30
+
+
+def test_a_plan_says_how_many_and_what_it_costs() -> None:
+    report = call(*PLAN, "--slo-ttft", 1, "--slo-tpot", 0.1, "--json")
+    plan = report["plan"]
+    assert plan["replicas"] >= 30 / plan["knee"]
+    assert plan["cost_per_hour"] == pytest.approx(0.44 * plan["replicas"])
+    assert plan["limits"]["binding"] and plan["demand"] == 30
+    again = call(*PLAN, "--slo-ttft", 1, "--slo-tpot", 0.1, "--json", "--price-per-hour", 10, "--headroom", 0.5)
+    assert again["plan"]["knee"] == plan["knee"], "one seed, one knee"
+    assert again["plan"]["replicas"] >= 2 * plan["replicas"] - 1
+    assert again["plan"]["cost_per_hour"] == pytest.approx(10 * again["plan"]["replicas"])
+    assert "RunPod" in report["price_source"] and again["price_source"] == "as given"
+
+
+def test_text_for_people() -> None:
+    def text(*arguments: object) -> str:
+        result = CliRunner().invoke(cli.app, [str(argument) for argument in arguments], catch_exceptions=False)
+        assert result.exit_code == 0
+        return result.stdout
+
+    plan = text(*PLAN, "--slo-e2e", 3)
+    for words in (
+        "replicas",
+        "knee of one replica",
+        "per million tokens",
+        "what binds",
+        "E2E <= 3000 ms",
+        "their error",
+    ):
+        assert words in plan
+    played = text(*QUICK, "--slo-ttft", 90)
+    assert "20 completed" in played and "within the limits: 100.0%" in played
+
+
+def test_requests_that_cannot_be_served_are_counted_and_explained() -> None:
+    report = call(*QUICK, "--prompt-tokens", 99999, "--json")
+    assert report["outcomes"] == {"error": 20} and "100199 tokens" in report["first_error"]
+    assert report["summary"]["ttft_s"]["p50"] is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--qps", 1, "--trace", "t.csv"), "give one of these"),
+        (("--trace", "absent.csv"), "cannot read absent.csv"),
+        (("--trace", "absent.log"), "--trace-format"),
+        (("--qps", 1, "--traffic", "chat", "--output-tokens", 5), "lengths of its own"),
+        (("--qps", 1, "--cv", 3), "--arrival gamma"),
+        (("--qps", 1, "--slo-ttft", 0), "--slo-ttft is a number of seconds above 0"),
+        (("--qps", 1, "--target", 0.9), "go with --plan"),
+        (("--qps", 1, "--fleet", "clients.timeout=3"), "no field 'timeout'"),
+        (("--qps", 1, "--fleet", "replicas.x=3"), "replicas has no fields"),
+        (("--qps", 1, "--fleet", "shedding"), "--fleet wants FIELD=VALUE"),
+        (("--qps", 1, "--plan"), "--plan needs a limit"),
+        (("--trace", "t.csv", "--plan", "--slo-ttft", 1), "give it --qps"),
+        (("--qps", 1, "--plan", "--replicas", 2, "--slo-ttft", 1), "no --replicas"),
+        (("--qps", 1, "--plan", "--slo-ttft", 1, "--target", 2), "target is a share"),
+        (("--qps", 1, "--plan", "--slo-ttft", 1e-5, "--num-requests", 5), "an idle replica meets the SLO for 0.0%"),
+        (("--qps", 1, "--plan", "--slo-ttft", 1, "--num-requests", 5, "--prompt-tokens", 99999), "model's window"),
+        (("--qps", 1, "--plan", "--slo-ttft", 1, "--fleet", "autoscaling.target=4"), "replicas of one kind"),
+        (("--requests", "log.jsonl", "--slo-ttft", 1), "a log is played to one replica"),
+    ],
+)
+def test_errors_say_what_to_do(
+    arguments: tuple, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["minillm", "simulate", *map(str, (*SMALL, *arguments))])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("blocks", "preempts"), [(3000, False), (140, True)])
+def test_looking_for_no_prefixes_changes_nothing(blocks: int, preempts: bool) -> None:
+    """The report skips lookups where nothing is shared; whoever is preempted would have found itself, though."""
+    deployment = Deployment.of("qwen3-1.7b", "l4", num_kv_blocks=blocks)
+    traffic = Independent(prompt=Fixed(tokens=300), output=Fixed(tokens=200))
+    workload = make_workload(traffic, Poisson(rate=30), num_requests=30)
+    config = ClusterConfig(sample_every_s=None)
+    plain = simulate(workload, config, deployment.engine)
+    assert bool(plain.reports[0].num_preemptions) is preempts
+    report = simulate_workload(deployment, workload, config, per_request=True)
+    ends = {row["request_id"]: row["e2e_s"] for row in report["requests"]}
+    assert ends == {record.request_id: round(record.timeline.e2e, 9) for record in plain.request_records()}

@@ -1,0 +1,75 @@
+"""Traffic by name, and traces by file."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from minillm.errors import TraceError, WorkloadError
+from minillm.simulate.cli_simulate import TraceFormat, TrafficName
+from minillm.simulate.traffic import KINDS, LOADERS, find_arrivals, find_traffic, load_trace, made_up_workload
+from minillm.simulate.workload import mean_turns
+from minillm.simulate.workload_kinds import AZURE_CHAT, Sessions
+
+AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03.97,48,10\n2023-11-16 18:17:04.03,31,8\n"
+MOONCAKE = json.dumps({"timestamp": 0, "input_length": 600, "output_length": 5, "hash_ids": [1, 2]}) + "\n"
+
+
+def test_the_command_line_offers_all_there_is() -> None:
+    assert set(TrafficName) == {"fixed", *KINDS}
+    assert set(TraceFormat) == set(LOADERS)
+
+
+@pytest.mark.parametrize("name", TrafficName)
+def test_qps_and_num_requests_count_requests(name: str) -> None:
+    """Also where an arrival is a conversation of several."""
+    workload = made_up_workload(find_traffic(name), qps=10.0, arrival="poisson", cv=None, num_requests=2000, seed=3)
+    assert len(workload) == pytest.approx(2000, rel=0.08)
+    assert len(workload) / workload.last_arrival == pytest.approx(10.0, rel=0.12)
+
+
+def test_mean_turns() -> None:
+    assert mean_turns(AZURE_CHAT) == 1.0
+    assert mean_turns(Sessions()) == pytest.approx(4.5, rel=0.05)  # 1 to 8, all equally likely
+
+
+def test_fixed_lengths() -> None:
+    [request] = made_up_workload(find_traffic("fixed", 30, 7), qps=1, arrival="gamma", cv=2.0, num_requests=1, seed=0)
+    assert (request.num_prompt_tokens, request.output_tokens) == (30, 7)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: find_traffic("chats"), "choose from fixed, chat"),
+        (lambda: find_traffic("chat", prompt_tokens=5), "lengths of its own"),
+        (lambda: find_arrivals("poisson", 1.0, 3.0), "--arrival gamma"),
+        (lambda: find_arrivals("gamma", 1.0, 16.0), "15"),
+        (lambda: find_arrivals("poisson", -1.0), "a rate is at least"),
+    ],
+)
+def test_what_cannot_be_is_refused(make, said: str) -> None:
+    with pytest.raises(WorkloadError, match=said):
+        make()
+
+
+def test_a_trace_by_its_name_or_as_said(tmp_path: Path) -> None:
+    csv, jsonl, other = tmp_path / "t.csv", tmp_path / "t.jsonl", tmp_path / "t.txt"
+    csv.write_text(AZURE)
+    jsonl.write_text(MOONCAKE)
+    other.write_text(AZURE)
+    assert [r.num_prompt_tokens for r in load_trace(csv)] == [48, 31]
+    assert len(load_trace(csv, limit=1)) == 1
+    assert len(load_trace(jsonl).requests[0].pieces) == 2
+    assert len(load_trace(other, "azure")) == 2
+    with pytest.raises(TraceError, match="--trace-format: azure or mooncake"):
+        load_trace(other)
+
+
+@pytest.mark.parametrize("content", [None, b"", AZURE.splitlines()[0].encode(), b"\xff\xfe\x00"])
+def test_a_trace_that_cannot_be_read(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "t.csv"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(TraceError, match=r"t\.csv"):
+        load_trace(path)
