@@ -165,16 +165,3 @@ def test_a_cache_that_held_nan_harms_nobody_who_gets_it_next(model: LoadedModel)
 def test_backends_without_sinks_say_so(model: LoadedModel) -> None:
     with pytest.raises(ConfigError, match="attention_backend='triton' cannot run here"):
         make_engine(model, attention_backend="triton", **LOSSY["sinks"])
-
-
-def test_the_simulator_refuses_what_it_does_not_price() -> None:
-    from minillm.errors import PricingError
-    from minillm.simulate.deployment import Deployment
-
-    for fields, hint in (
-        ({"quantization": "int8"}, "--weight-dtype"),
-        ({"kv_cache_dtype": "int8"}, "--kv-dtype"),
-        ({"sliding_window": 64}, "whole contexts"),
-    ):
-        with pytest.raises(PricingError, match=hint):
-            Deployment.of("llama-3-8b", "h100-sxm", **fields)
