@@ -10,6 +10,9 @@ Weights are rounded once, when they are loaded, to the nearest step of a grid (n
 Keys and values (`kv_cache_dtype`) are rounded as they are written, one scale for each token and head.
 """
 
+from collections.abc import Callable
+from functools import wraps
+
 import torch
 from torch import Tensor
 
@@ -19,14 +22,30 @@ FP8_MAX = 448.0
 INT4_LEVELS = 15
 SMALLEST_SCALE = 1e-12
 """Of a row of zeros: anything but 0, which would make 0 / 0."""
+SLICE = 1 << 22
+"""Weights that are rounded at once: 16 MB as float32. A whole output head would take gigabytes."""
 
 
+def sliced(quantize: Callable[..., tuple[Tensor, Tensor]]) -> Callable[..., tuple[Tensor, Tensor]]:
+    """The same, a slice of rows at a time: no row knows of another."""
+
+    @wraps(quantize)
+    def in_slices(weight: Tensor, *options: int) -> tuple[Tensor, Tensor]:
+        slices = weight.split(max(1, SLICE // weight.shape[1]))
+        numbers, scales = zip(*(quantize(rows, *options) for rows in slices))
+        return torch.cat([part.view(torch.uint8) for part in numbers]).view(numbers[0].dtype), torch.cat(scales)
+
+    return in_slices
+
+
+@sliced
 def quantize_int8(weight: Tensor) -> tuple[Tensor, Tensor]:
     """[out, in] to int8 [out, in] and float32 scales [out]."""
     scales = (weight.float().abs().amax(1) / INT8_MAX).clamp_(min=SMALLEST_SCALE)
     return (weight.float() / scales[:, None]).round_().to(torch.int8), scales
 
 
+@sliced
 def quantize_int4(weight: Tensor, group: int) -> tuple[Tensor, Tensor]:
     """[out, in] to uint8 [out, in] in 0 .. 15, and bfloat16 (scale, low) [out, in / group, 2].
 
@@ -58,6 +77,7 @@ def unpack_int4(packed: Tensor) -> Tensor:
     return torch.stack((halves & 15, halves >> 4), dim=2).flatten(1)
 
 
+@sliced
 def quantize_fp8(weight: Tensor) -> tuple[Tensor, Tensor]:
     """[out, in] to float8_e4m3fn [out, in] and float32 scales [out]."""
     scales = (weight.float().abs().amax(1) / FP8_MAX).clamp_(min=SMALLEST_SCALE)

@@ -268,6 +268,28 @@ def quality(
     raise typer.Exit(1 if report["results"].broken else 0)
 
 
+def kv_bill(
+    model: Annotated[
+        str, typer.Option(help="Packaged shape (llama-3-70b), config.json, short name, folder or Hub id.")
+    ] = DEFAULT_MODEL,
+    tokens: Annotated[int, typer.Option(min=1, help="Of a request.")] = 4096,
+    block_size: Annotated[int, typer.Option(min=1, help="Tokens of a KV block.")] = 16,
+    window: Annotated[int | None, typer.Option(min=1, help="Sliding window, tokens.")] = None,
+    sinks: Annotated[int, typer.Option(min=0, help="Attention sinks beside it, tokens.")] = 0,
+    out: Out = None,
+    as_json: Json = False,
+) -> None:
+    """What keys and values take, by dtype: arithmetic (MHA, GQA, MQA, MLA), beside what a pool allocates."""
+    from minillm.bench.kv_bill import format_table, run_kv_bill
+    from minillm.kv_cache.window import Window
+
+    check_writable(out)
+    if sinks and window is None:
+        raise ConfigError("--sinks are what stays in sight beside a --window: give that, too")
+    report = run_kv_bill(model, tokens, block_size, Window(window, sinks))
+    show(report, format_table(report), out, as_json)
+
+
 def head_shape(heads: int | None, kv_heads: int | None, head_dim: int | None) -> "HeadShape | None":
     """What was asked for; None = the model's.
 

@@ -1,8 +1,9 @@
 """`minillm bench quality`: what a lossy setting costs in quality, beside what it gains in speed and memory.
 
 A reference and a candidate configuration run the same texts. The candidate is called better only if it is faster or
-smaller, and keeps every stated floor. The texts are small: they find a setting that breaks a model, and measure the
-perplexity of one that does not; they do not replace an evaluation on your own work.
+smaller, pays for that with neither speed nor memory, and keeps every stated floor. The texts are small: they find a
+setting that breaks a model, and measure the perplexity of one that does not; they do not replace an evaluation on
+your own work.
 """
 
 import statistics
@@ -11,12 +12,14 @@ from typing import Any
 
 from tqdm import tqdm
 
+from minillm.attention.cache import dtype_name
 from minillm.bench.report import describe_engine, describe_machine, format_machine, make_report
-from minillm.bench.scoring import TextScore, choose, held_text, load_items, score_text
+from minillm.bench.scoring import CHUNK, TextScore, choose, held_text, load_items, score_text
 from minillm.bench.steady import SteadyDecode
 from minillm.bench.target import Costs, Target
 from minillm.engine import Engine
 from minillm.errors import ConfigError
+from minillm.kv_cache.window import Window
 from minillm.models import checkpoints
 from minillm.prompt_pruning import prune_context
 from minillm.quantization import share_on_int4_grid
@@ -25,6 +28,8 @@ from minillm.request import SamplingParams
 GREEDY_TOKENS = 32
 SPEED_CONTEXT, SPEED_STEPS, SPEED_ROUNDS = 128, 24, 3
 POOL_TOKENS = 4096
+REQUEST_TOKENS = 2048
+"""Of the request whose share of the KV cache is told: longer than a window."""
 FASTER = 1.02
 """Less is noise."""
 QUICK_TOKENS, QUICK_ITEMS = 96, 2
@@ -63,6 +68,8 @@ class Cost:
     weight_bytes: int
     """Read in every step."""
     kv_bytes_per_token: int
+    kv_bytes_of_2048_tokens: int
+    """What a request that long holds: less, with a sliding window."""
     tokens_per_s: float
     """Of one sequence that decodes."""
 
@@ -73,6 +80,8 @@ class Verdict:
     broken: list[str] = field(default_factory=list)
     """Floors that were not kept."""
     gains: list[str] = field(default_factory=list)
+    losses: list[str] = field(default_factory=list)
+    """Of speed or memory: what it gains may be worth them, but that is for the reader to say."""
 
 
 def run_quality(
@@ -83,9 +92,16 @@ def run_quality(
     Args:
         prune: share of each reading text that the candidate gets; None = all.
     Raises:
-        ConfigError, ModelError: see Engine. ConfigError also if the model has no tokenizer.
+        ConfigError, ModelError: see Engine. ConfigError also if the model has no tokenizer, or the candidate a window
+            that the texts fit into.
     """
     machine = describe_machine()
+    window = candidate.config().sliding_window
+    if window is not None and window >= CHUNK:
+        raise ConfigError(
+            f"sliding_window is {window}, and the texts are read {CHUNK} tokens at a time: what it loses would not be "
+            f"seen. Measure a smaller one; a larger one loses less"
+        )
     engines = [make_engine(target) for target in (reference, candidate)]
     if engines[0].tokenizer is None:
         raise ConfigError("quality is measured on texts, and this model has no tokenizer")
@@ -194,9 +210,17 @@ def measure_costs(engines: list[Engine], quick: bool) -> list[Cost]:
             decode.stop()
     results = []
     for engine, mine in zip(engines, seconds):
-        costs = Costs.of(engine)
-        results.append(Cost(costs.bytes.weights, costs.bytes.kv_per_token, 1 / statistics.median(mine)))
+        costs = Costs.of(engine).bytes
+        results.append(Cost(costs.weights, costs.kv_per_token, request_bytes(engine), 1 / statistics.median(mine)))
     return results
+
+
+def request_bytes(engine: Engine) -> int:
+    """KV cache that a request of REQUEST_TOKENS holds."""
+    config, runner = engine.config, engine.runner
+    window = Window(config.sliding_window, config.attention_sinks)
+    bill = engine.model.model_config.kv_bill
+    return bill.bytes_of(REQUEST_TOKENS, dtype_name(runner.kv_dtype), runner.block_size, window)
 
 
 def judge(qualities: list[Quality], costs: list[Cost], floors: Floors) -> Verdict:
@@ -214,15 +238,23 @@ def judge(qualities: list[Quality], costs: list[Cost], floors: Floors) -> Verdic
         lost = getattr(before, f"{name}_right") - getattr(after, f"{name}_right")
         if lost > floors.tasks_lost:
             broken.append(f"{lost} {name} items fewer are right, more than {floors.tasks_lost}")
-    gains = []
-    if cheap.tokens_per_s > FASTER * dear.tokens_per_s:
-        gains.append(f"{cheap.tokens_per_s / dear.tokens_per_s:.2f}x the decode speed")
-    for name, what in (("weight_bytes", "weights"), ("kv_bytes_per_token", "KV bytes of a token")):
-        if getattr(cheap, name) < getattr(dear, name):
-            gains.append(f"{getattr(cheap, name) / getattr(dear, name):.0%} of the {what}")
+    gains, losses = compare_costs(dear, cheap)
     if after.reading_prompt_tokens < before.reading_prompt_tokens:
         gains.append(f"{after.reading_prompt_tokens / before.reading_prompt_tokens:.0%} of the reading prompts' tokens")
-    return Verdict(not broken and bool(gains), broken, gains)
+    return Verdict(bool(gains) and not broken and not losses, broken, gains, losses)
+
+
+def compare_costs(before: Cost, after: Cost) -> tuple[list[str], list[str]]:
+    """What is cheaper, and what is dearer."""
+    gains, losses = [], []
+    speedup = after.tokens_per_s / before.tokens_per_s
+    if not 1 / FASTER <= speedup <= FASTER:
+        (gains if speedup > 1 else losses).append(f"{speedup:.2f}x the decode speed")
+    for name, what in (("weight_bytes", "weights"), ("kv_bytes_of_2048_tokens", "KV bytes of a request")):
+        share = getattr(after, name) / getattr(before, name)
+        if share != 1:
+            (gains if share < 1 else losses).append(f"{share:.0%} of the {what}")
+    return gains, losses
 
 
 def notes(engine: Engine, model: str) -> list[str]:
@@ -262,9 +294,11 @@ def format_table(report: dict[str, Any]) -> str:
         lines.append(f"{name.replace('_', ' '):34}{number(before):>12}{number(after):>12}")
     lines += ["", *(f"note: {note}" for note in report["notes"])]
     lines += [f"floor broken: {reason}" for reason in verdict.broken]
-    gains = "; ".join(verdict.gains) or "nothing gained"
+    gains, losses = "; ".join(verdict.gains) or "nothing gained", "; ".join(verdict.losses)
     if verdict.broken:
         lines.append(f"not better, whatever it gains ({gains})")
+    elif verdict.losses:
+        lines.append(f"not better, but a trade: {gains}, for {losses}; no floor is broken")
     else:
         lines.append(f"{'better' if verdict.better else 'not better'}: {gains}, and no floor is broken")
     return "\n".join(lines)

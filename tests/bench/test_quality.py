@@ -10,13 +10,13 @@ from typer.testing import CliRunner
 
 from minillm.bench import scoring
 from minillm.bench.cli import bench_app
-from minillm.bench.quality import Cost, Floors, Quality, judge, make_engine, notes, shared_start
+from minillm.bench.quality import Cost, Floors, Quality, judge, make_engine, notes, request_bytes, shared_start
 from minillm.bench.scoring import CHUNK, TextScore, choose, held_text, load_items, score_text, text_logits
 from minillm.bench.target import Costs, Target
 from minillm.engine import Engine
 
 GOOD = Quality(10.0, 0.001, 0.99, 0.9, 20, 12, 1000)
-DEAR, CHEAP = Cost(200, 20, 50.0), Cost(100, 20, 80.0)
+DEAR, CHEAP = Cost(200, 20, 4000, 50.0), Cost(100, 20, 4000, 80.0)
 
 
 def changed(**fields: float) -> Quality:
@@ -40,14 +40,23 @@ def test_faster_and_as_good_is_better() -> None:
     ],
 )
 def test_no_speed_makes_up_for_a_broken_floor(fields: dict, reason: str) -> None:
-    verdict = judge([GOOD, changed(**fields)], [DEAR, Cost(1, 1, 1e6)], Floors())
+    verdict = judge([GOOD, changed(**fields)], [DEAR, Cost(1, 1, 1, 1e6)], Floors())
     assert not verdict.better and verdict.gains
     assert len(verdict.broken) == 1 and reason in verdict.broken[0]
 
 
 def test_as_good_and_no_cheaper_is_not_better() -> None:
     assert not judge([GOOD, GOOD], [DEAR, DEAR], Floors()).better
-    assert not judge([GOOD, GOOD], [DEAR, Cost(200, 20, 50.5)], Floors()).better, "one percent is noise"
+    assert not judge([GOOD, GOOD], [DEAR, Cost(200, 20, 4000, 50.5)], Floors()).better, "one percent is noise"
+
+
+def test_what_is_paid_for_with_speed_or_memory_is_a_trade() -> None:
+    slow = judge([GOOD, GOOD], [DEAR, Cost(200, 10, 2000, 40.0)], Floors())
+    assert not slow.better and slow.gains == ["50% of the KV bytes of a request"]
+    assert slow.losses == ["0.80x the decode speed"]
+    large = judge([GOOD, GOOD], [DEAR, Cost(300, 20, 4000, 60.0)], Floors())
+    assert not large.better and large.losses == ["150% of the weights"]
+    assert judge([GOOD, GOOD], [DEAR, Cost(200, 20, 1000, 49.5)], Floors()).better, "one percent is noise"
 
 
 def test_scores_of_logits() -> None:
@@ -136,6 +145,9 @@ def test_memory_of_each(engines: dict[str, Engine]) -> None:
     assert read["kv int8"].kv_per_token / read["bf16"].kv_per_token == 66 / 128
     sizes = {name: engines[name].runner.num_kv_blocks for name in ("bf16", "kv int8")}
     assert sizes["bf16"] == sizes["kv int8"], "as many tokens were asked for"
+    held = {name: request_bytes(engine) for name, engine in engines.items()}
+    assert held["kv int8"] / held["bf16"] == 66 / 128
+    assert held["sinks"] / held["bf16"] == (1 + 128 / 16 + 1) / (2048 / 16)
 
 
 def test_blocks_of_the_same_memory(smollm_path: Path, engines: dict[str, Engine]) -> None:
@@ -189,5 +201,7 @@ def test_the_command(smollm_path: Path) -> None:
     assert cost["candidate"]["weight_bytes"] < 0.51 * cost["reference"]["weight_bytes"]
     prompts = [quality[who]["reading_prompt_tokens"] for who in ("reference", "candidate")]
     assert 0.4 < prompts[1] / prompts[0] < 0.75
+    wide = CliRunner().invoke(bench_app, [*arguments, "--set", "sliding_window=600"])
+    assert "what it loses would not be seen" in str(wide.exception or wide.output)
     refused = CliRunner().invoke(bench_app, [*arguments, "--kl", "0"])
     assert refused.exit_code == 1 and "not better, whatever it gains" in refused.stdout

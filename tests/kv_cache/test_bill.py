@@ -1,13 +1,16 @@
 """The KV bill against published numbers, and against the tensors and blocks that the engine really holds."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from typer.testing import CliRunner
 
 from minillm import Engine, EngineConfig, SamplingParams
 from minillm.attention.cache import tensors_of
+from minillm.bench.cli import bench_app
 from minillm.errors import ConfigError
 from minillm.kv_cache.bill import KVBill
 from minillm.kv_cache.window import Window
@@ -40,6 +43,20 @@ def test_published_numbers(config: dict, kind: str, num_bytes: int) -> None:
     assert bill.bytes_per_token("float32") == 2 * num_bytes
     scales = 2 * bill.vectors * bill.layers
     assert bill.bytes_per_token("int8") == bill.bytes_per_token("fp8") == num_bytes // 2 + scales
+
+
+def test_the_command_prints_what_is_allocated(tmp_path: Path) -> None:
+    arguments = ["kv-bill", "--model", "llama-3-70b", "--window", "512", "--sinks", "4", "--json"]
+    report = json.loads(CliRunner().invoke(bench_app, arguments, catch_exceptions=False).stdout)
+    rows = {row["dtype"]: row for row in report["results"]}
+    assert all(row["allocated"] == row["token"] for row in rows.values())
+    assert rows["bfloat16"]["token"] == 327_680 and rows["bfloat16"]["request"] == 4096 * 327_680
+    assert rows["int8"]["windowed"] == (512 + 16) * (327_680 // 2 + 2 * 2 * 8 * 80)
+    assert rows["int8"]["blocks_per_gb"] / rows["bfloat16"]["blocks_per_gb"] == pytest.approx(2 * 128 / 130, abs=0.01)
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**DEEPSEEK_V3, "architectures": ["DeepseekV3ForCausalLM"]}))
+    table = CliRunner().invoke(bench_app, ["kv-bill", "--model", str(path)], catch_exceptions=False).stdout
+    assert "MLA, 61 layers, 1 x 576 numbers" in table and "70,272  no decoder" in table
 
 
 def test_a_config_without_attention() -> None:

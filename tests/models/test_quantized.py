@@ -1,11 +1,15 @@
 """Quantized layers: kernels against the weights they stand for, what is left in memory, and what is refused."""
 
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
 
+from minillm import quantization
 from minillm.config import EngineConfig
 from minillm.engine import Engine
 from minillm.errors import ConfigError
@@ -63,6 +67,15 @@ def test_a_finer_group_is_nearer() -> None:
     weight = torch.randn(64, 256)
     errors = [(dequantize_int4(*quantize_int4(weight, group)) - weight).square().mean() for group in (32, 64)]
     assert errors[0] < 0.9 * errors[1]
+
+
+@pytest.mark.parametrize("quantize", [quantize_int8, lambda weight: quantize_int4(weight, 32), quantize_fp8])
+def test_slices_change_nothing(quantize: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    weight = torch.randn(50, 64).bfloat16()
+    whole = quantize(weight)
+    monkeypatch.setattr(quantization, "SLICE", 64 * 7)
+    for part, expected in zip(quantize(weight), whole):
+        assert part.dtype == expected.dtype and torch.equal(part.float(), expected.float())
 
 
 def test_fp8_keeps_three_bits_of_mantissa() -> None:
@@ -180,6 +193,29 @@ def test_the_16_bit_matrices_never_exist_all_together(smollm_path: Path, monkeyp
     monkeypatch.setattr(quantized, "quantize_int8", watched)
     load(smollm_path, quantization="int8")
     assert most[0] == 4 * 30 + 1
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads Linux's books")
+def test_peak_memory_of_loading(smollm_path: Path) -> None:
+    """Of the whole process: the checkpoint's pages, what is kept, and little more; 16-bit matrices would be 269 MB."""
+    code = f"""
+from pathlib import Path
+import minillm.models.loader as loader
+from minillm.config import EngineConfig
+def megabytes(name):
+    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(name))
+    return int(line.split()[1]) * 1024 / 1e6
+EngineConfig()
+import minillm.models.native
+minillm.models.native.native_kernels()
+before = megabytes("VmRSS")
+model = loader.load_model(EngineConfig(model={str(smollm_path)!r}, device="cpu", quantization="int8"))
+print(megabytes("VmHWM") - before)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    checkpoint = sum(file.stat().st_size for file in smollm_path.glob("*.safetensors")) / 1e6
+    kept = 135.3
+    assert float(done.stdout) < checkpoint + kept + 150
 
 
 def test_an_embedding_table_of_its_own_stays_as_it_is(tiny_llama_path: Path) -> None:

@@ -10,12 +10,14 @@ import ctypes
 import functools
 import logging
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from minillm.models.native.compiling import build
+from minillm.quantization import dequantize_int4, pack_int4
 
 logger = logging.getLogger(__name__)
 
@@ -133,6 +135,12 @@ def is_right(kernels: NativeKernels) -> bool:
         if not torch.allclose(kernels.linear(x, weight), x @ weight.float().T, rtol=1e-4, atol=1e-4):
             logger.warning("the native kernels compute wrongly on this machine: using PyTorch's")
             return False
+        for numbers, scales, plain in made_up_weights(out, generator):
+            x = torch.randn(rows, plain.shape[1], generator=generator)
+            multiplied = torch.allclose(kernels.linear_quantized(x, numbers, scales), x @ plain.T, rtol=1e-4, atol=1e-3)
+            if not multiplied or not torch.equal(kernels.unpack(numbers, scales), plain):
+                logger.warning("the native kernels compute wrongly on this machine: using PyTorch's")
+                return False
     gate_up = torch.randn(2, 64, generator=generator)
     found, expected = torch.empty(2, 32), torch.nn.functional.silu(gate_up[:, :32]) * gate_up[:, 32:]
     kernels.silu_mul(gate_up.data_ptr(), found.data_ptr(), 2, 32)
@@ -140,3 +148,13 @@ def is_right(kernels: NativeKernels) -> bool:
         logger.warning("the native kernels compute wrongly on this machine: using PyTorch's")
         return False
     return True
+
+
+def made_up_weights(out: int, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Numbers and scales as `linear_quantized` wants them, in int8 and in int4, and the weights they stand for."""
+    numbers = torch.randint(-127, 128, (out, 50), generator=generator, dtype=torch.int8)
+    scales = torch.rand(out, generator=generator) / 100
+    yield numbers, scales, numbers.float() * scales[:, None]
+    levels = torch.randint(0, 16, (out, 64), generator=generator, dtype=torch.uint8)
+    scales = torch.rand(out, 2, 2, generator=generator).bfloat16()
+    yield pack_int4(levels), scales, dequantize_int4(levels, scales)
