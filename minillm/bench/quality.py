@@ -17,6 +17,7 @@ from minillm.bench.report import describe_engine, describe_machine, format_machi
 from minillm.bench.scoring import CHUNK, TextScore, choose, held_text, load_items, score_text
 from minillm.bench.steady import SteadyDecode
 from minillm.bench.target import Costs, Target
+from minillm.config import EngineConfig
 from minillm.engine import Engine
 from minillm.errors import ConfigError
 from minillm.kv_cache.window import Window
@@ -102,7 +103,7 @@ def run_quality(
             f"sliding_window is {window}, and the texts are read {CHUNK} tokens at a time: what it loses would not be "
             f"seen. Measure a smaller one; a larger one loses less"
         )
-    engines = [make_engine(target) for target in (reference, candidate)]
+    engines = [Engine(engine_config(target)) for target in (reference, candidate)]
     if engines[0].tokenizer is None:
         raise ConfigError("quality is measured on texts, and this model has no tokenizer")
     score = score_text(*engines, held_text(), QUICK_TOKENS if quick else None)
@@ -129,8 +130,8 @@ def run_quality(
     )
 
 
-def make_engine(target: Target) -> Engine:
-    return Engine(target.config(kv_tokens=POOL_TOKENS, max_num_seqs=8))
+def engine_config(target: Target) -> EngineConfig:
+    return target.config(kv_tokens=POOL_TOKENS, max_num_seqs=8)
 
 
 def changed_fields(reference: Target, candidate: Target) -> dict[str, Any]:

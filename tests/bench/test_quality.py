@@ -10,10 +10,23 @@ from typer.testing import CliRunner
 
 from minillm.bench import scoring
 from minillm.bench.cli import bench_app
-from minillm.bench.quality import Cost, Floors, Quality, judge, make_engine, notes, request_bytes, shared_start
+from minillm.bench.quality import (
+    Cost,
+    Floors,
+    Quality,
+    Verdict,
+    engine_config,
+    judge,
+    notes,
+    request_bytes,
+    run_quality,
+    shared_start,
+)
 from minillm.bench.scoring import CHUNK, TextScore, choose, held_text, load_items, score_text, text_logits
 from minillm.bench.target import Costs, Target
 from minillm.engine import Engine
+from minillm.errors import ConfigError
+from minillm.models.loader import load_model
 
 GOOD = Quality(10.0, 0.001, 0.99, 0.9, 20, 12, 1000)
 DEAR, CHEAP = Cost(200, 20, 4000, 50.0), Cost(100, 20, 4000, 80.0)
@@ -90,19 +103,23 @@ def engines(smollm_path: Path) -> dict[str, Engine]:
         "window": {"sliding_window": 128},
         "sinks": {"sliding_window": 128, "attention_sinks": 4},
     }
-    return {name: make_engine(Target(str(smollm_path), fields=fields)) for name, fields in settings.items()}
+    models, found = {}, {}
+    for name, fields in settings.items():
+        config = engine_config(Target(str(smollm_path), fields=fields))
+        weights = (config.quantization, config.int4_group_size)
+        models[weights] = models.get(weights) or load_model(config)
+        found[name] = Engine(config, models[weights])
+    return found
 
 
 @pytest.fixture(scope="module")
 def scores(engines: dict[str, Engine]) -> dict[str, TextScore]:
-    """Of the first 1024 tokens; the reference is computed once for all."""
-    token_ids = engines["bf16"].tokenizer.encode(held_text())[:1024]
+    """Of the first chunk of the text; the reference is computed once for all."""
+    chunk = engines["bf16"].tokenizer.encode(held_text())[:CHUNK]
     found = {name: TextScore() for name in engines}
-    for start in range(0, len(token_ids), CHUNK):
-        chunk = token_ids[start : start + CHUNK]
-        reference, truth = text_logits(engines["bf16"], chunk)[:-1], torch.tensor(chunk[1:])
-        for name, engine in engines.items():
-            found[name].add(reference, text_logits(engine, chunk)[:-1], truth)
+    reference, truth = text_logits(engines["bf16"], chunk)[:-1], torch.tensor(chunk[1:])
+    for name, engine in engines.items():
+        found[name].add(reference, text_logits(engine, chunk)[:-1], truth)
     return found
 
 
@@ -112,7 +129,7 @@ def rise(score: TextScore) -> float:
 
 def test_the_reference_against_itself(scores: dict[str, TextScore]) -> None:
     score = scores["bf16"]
-    assert score.positions == 2 * (CHUNK - 1) and 8 < score.reference_perplexity < 40
+    assert score.positions == CHUNK - 1 and 8 < score.reference_perplexity < 40
     assert rise(score) == 0 and score.kl == 0 and score.agreed == score.positions
 
 
@@ -190,18 +207,29 @@ def test_a_checkpoint_that_was_of_four_bits_is_named(smollm_path: Path, engines:
     assert notes(engines["int8"], str(smollm_path)) == []
 
 
-def test_the_command(smollm_path: Path) -> None:
+def test_the_command(smollm_path: Path, tmp_path: Path) -> None:
     arguments = ["quality", "--model", str(smollm_path), "--set", "quantization=int8", "--prune", "0.5", "--quick"]
-    loose = ["--perplexity-rise", "9", "--kl", "9", "--agreement", "0", "--tasks-lost", "99"]
-    result = CliRunner().invoke(bench_app, [*arguments, *loose, "--json"])
-    assert result.exit_code == 0, result.output
-    report = json.loads(result.stdout)
-    assert report["settings"]["changed"] == {"quantization": "int8"} and report["results"]["broken"] == []
+    loose = ["--perplexity-rise", "9", "--agreement", "0", "--tasks-lost", "99", "--kl", "0"]
+    result = CliRunner().invoke(bench_app, [*arguments, *loose, "--out", str(tmp_path / "report.json")])
+    assert result.exit_code == 1, result.output
+    assert "KL is 0.0" in result.stdout and "not better, whatever it gains" in result.stdout
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert report["settings"]["changed"] == {"quantization": "int8"} and len(report["results"]["broken"]) == 1
     cost, quality = report["cost"], report["quality"]
     assert cost["candidate"]["weight_bytes"] < 0.51 * cost["reference"]["weight_bytes"]
     prompts = [quality[who]["reading_prompt_tokens"] for who in ("reference", "candidate")]
     assert 0.4 < prompts[1] / prompts[0] < 0.75
-    wide = CliRunner().invoke(bench_app, [*arguments, "--set", "sliding_window=600"])
-    assert "what it loses would not be seen" in str(wide.exception or wide.output)
-    refused = CliRunner().invoke(bench_app, [*arguments, "--kl", "0"])
-    assert refused.exit_code == 1 and "not better, whatever it gains" in refused.stdout
+
+
+@pytest.mark.parametrize(("verdict", "status"), [(Verdict(True), 0), (Verdict(False), 0), (Verdict(False, ["kl"]), 1)])
+def test_exit_status(verdict: Verdict, status: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    from minillm.bench import quality
+
+    monkeypatch.setattr(quality, "run_quality", lambda *_: {"results": verdict})
+    monkeypatch.setattr(quality, "format_table", lambda report: "")
+    assert CliRunner().invoke(bench_app, ["quality"]).exit_code == status
+
+
+def test_a_window_that_the_texts_fit_into_is_refused() -> None:
+    with pytest.raises(ConfigError, match="what it loses would not be seen"):
+        run_quality(Target(), Target(fields={"sliding_window": CHUNK}), Floors(), None, True)

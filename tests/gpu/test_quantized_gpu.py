@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 import torch
 
-from minillm.bench.quality import make_engine
+from minillm.bench.quality import engine_config
 from minillm.bench.scoring import held_text, score_text
 from minillm.bench.target import Target
+from minillm.engine import Engine
 
 pytestmark = [
     pytest.mark.gpu,
@@ -20,7 +21,7 @@ TOKENS = 512
 def perplexities(path: Path, fields: dict[str, Any]) -> tuple[float, float]:
     """Without and with the fields, on the GPU in bfloat16."""
     common = dict(dtype="bfloat16", device="cuda")
-    engines = [make_engine(Target(str(path), **common, fields=one)) for one in ({}, fields)]
+    engines = [Engine(engine_config(Target(str(path), **common, fields=one))) for one in ({}, fields)]
     score = score_text(*engines, held_text(), TOKENS)
     return score.reference_perplexity, score.candidate_perplexity
 
