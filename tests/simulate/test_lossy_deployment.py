@@ -38,7 +38,7 @@ def test_a_window_bounds_blocks_and_prices(fast: bool) -> None:
     """One request of 3000 tokens and 400 more: with a window its steps stop growing, and so does what it holds."""
     price, blocks = {}, {}
     for fields in ({}, {"sliding_window": 256, "attention_sinks": 4}):
-        deployment = Deployment.of(*LLAMA, max_num_batched_tokens=512, **fields)
+        deployment = Deployment.of(*LLAMA, num_kv_blocks=300, max_num_batched_tokens=512, **fields)
         prices, most = [], 0
         make = deployment.fast_engine if fast else deployment.engine
         engine = make(VirtualClock(), lambda batch, price, end, prices=prices: prices.append(price))
