@@ -20,6 +20,9 @@ TORCH_INDEX ?= $(shell test $$(uname) = Linux && ! command -v nvidia-smi >/dev/n
 # Options for JupyterLab, such as LAB_ARGS="--no-browser --port 8899 --allow-root"
 LAB_ARGS ?=
 
+# Tests run in so many processes of one thread each: most are Python, which would leave all other cores idle.
+TEST_WORKERS ?= 2
+
 NOTEBOOKS = $(sort $(wildcard course/*.ipynb solutions/*.ipynb))
 
 # Where make gpu-check runs: .venv if it is there, else the python3 that brought PyTorch with it.
@@ -61,7 +64,7 @@ test: model ## run every check: style, notebook drift, tests, notebooks
 	@failed=; \
 	$(BIN)/ruff check . || failed="$$failed ruff"; \
 	$(BIN)/python -m course.lab.build --check || failed="$$failed notebook-drift"; \
-	$(BIN)/pytest tests -m "not slow" || failed="$$failed tests"; \
+	OMP_NUM_THREADS=1 $(BIN)/pytest tests -m "not slow" -n $(TEST_WORKERS) --dist loadfile || failed="$$failed tests"; \
 	if [ -n "$(NOTEBOOKS)" ]; then \
 		MINILLM_SHORT=1 $(BIN)/pytest --nbval-lax --nbval-current-env --nbval-cell-timeout=120 $(NOTEBOOKS) || failed="$$failed notebooks"; \
 	fi; \

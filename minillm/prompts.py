@@ -4,10 +4,12 @@ from collections.abc import Sequence
 from numbers import Integral
 from typing import Any
 
+import numpy as np
+
 from minillm.errors import EmptyPromptError, InvalidPromptError
 
 ChatMessage = dict[str, Any]
-Prompt = str | Sequence[ChatMessage] | Sequence[int]
+Prompt = str | Sequence[ChatMessage] | Sequence[int] | np.ndarray
 """Plain text; chat messages ({"role": ..., "content": ...}), put through the model's chat template; token ids."""
 
 
@@ -24,6 +26,8 @@ def is_token_id(value: Any) -> bool:
 
 def as_token_ids(values: Sequence[Any]) -> list[int] | None:
     """A list of plain ints; None if something else is among them."""
+    if isinstance(values, np.ndarray):
+        return values.tolist() if values.ndim == 1 and values.dtype.kind in "iu" else None
     if set(map(type, values)) <= {int}:  # nearly always; asking one by one is slow with a long prompt
         return list(values)
     return list(map(int, values)) if all(map(is_token_id, values)) else None
@@ -48,7 +52,8 @@ def encode_prompt(prompt: Prompt, tokenizer: Any, vocab_size: int | None) -> tup
         raise InvalidPromptError("a prompt is a string, a list of chat messages (dicts), or a list of token ids")
     if not token_ids:
         raise EmptyPromptError("the prompt has no tokens: send at least one")
-    if min(token_ids) < 0 or (vocab_size is not None and max(token_ids) >= vocab_size):
+    values = prompt if isinstance(prompt, np.ndarray) else np.asarray(token_ids)
+    if values.min() < 0 or (vocab_size is not None and values.max() >= vocab_size):
         wrong = next(t for t in token_ids if t < 0 or t >= (vocab_size or t + 1))
         raise InvalidPromptError(f"token id {wrong} is not in the vocabulary (0 to {(vocab_size or 0) - 1})")
     return text, token_ids

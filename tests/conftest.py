@@ -1,6 +1,7 @@
 """Models that many tests share, made once per run; and how Triton kernels run without a GPU."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,15 @@ if not torch.cuda.is_available():
 
 from minillm.errors import ModelError
 from minillm.models.checkpoints import resolve
+
+
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    """`make test` gives each of its processes one thread; code that shares work among threads is tried with two."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")

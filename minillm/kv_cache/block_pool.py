@@ -29,13 +29,12 @@ class FreeBlocks:
         yield from reversed(self._plain)
         yield from self._cached
 
-    def add(self, block_ids: Iterable[int], hashes: Sequence[bytes | None]) -> None:
+    def add(self, block_ids: Sequence[int], hashes: Sequence[bytes | None]) -> None:
         """These are free now, in this order of use; one that has a hash caches something."""
-        for block_id in block_ids:
-            if hashes[block_id] is None:
-                self._plain.append(block_id)
-            else:
-                self._cached[block_id] = None
+        plain = [block_id for block_id in block_ids if hashes[block_id] is None]
+        self._plain += plain
+        if len(plain) < len(block_ids):
+            self._cached.update((block_id, None) for block_id in block_ids if hashes[block_id] is not None)
 
     def take(self, count: int) -> tuple[list[int], list[int]]:
         """The next `count` blocks: those that cached nothing, and those that did."""

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Protocol
 
+import numpy as np
 from pydantic import Field
 
 from minillm.config import StrictModel
@@ -127,7 +128,7 @@ class TwoPools:
         decode = Job(
             job_id=f"{attempt.name}.{self._decode.name}",
             pieces=attempt.pieces,
-            token_ids=prefill.token_ids + first_token,
+            token_ids=np.append(prefill.token_ids, first_token),
             max_tokens=attempt.record.request.output_tokens - 1,
             on_end=lambda job, end: self._decoded(attempt, prefill, prefill_end, job, end),
             priority=attempt.record.request.priority,

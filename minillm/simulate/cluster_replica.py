@@ -5,6 +5,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from minillm.clock import VirtualClock
 from minillm.engine import Engine
 from minillm.errors import PromptTooLongError, QueueFullError, RequestError, SimulationError
@@ -24,7 +26,7 @@ class Job:
 
     job_id: str
     pieces: Sequence[Piece]
-    token_ids: list[int]
+    token_ids: np.ndarray
     max_tokens: int
     on_end: Callable[["Job", "JobEnd"], None]
     """Called once, at the moment it ends; never for a job that was cancelled."""
@@ -196,7 +198,7 @@ class Replica:
         has_seat = self.num_running + len(scheduler.waiting) < self.engine.config.max_num_seqs
         return has_seat and promised + needed <= scheduler.kv.pool.num_free
 
-    def _import_kv(self, token_ids: list[int]) -> None:
+    def _import_kv(self, token_ids: np.ndarray) -> None:
         """Put a prompt's full blocks into the prefix cache, where the engine will find them.
 
         That is how an engine without a notion of transfers takes one in; the tail that fills no block is

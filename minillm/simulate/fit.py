@@ -14,7 +14,7 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from minillm.errors import PricingError
-from minillm.simulate.roofline import HIGHEST, Constants, StepTimeModel, StepWork
+from minillm.simulate.roofline import HIGHEST, MAX_SHARE, SHARES, Constants, StepTimeModel, StepWork
 
 SPREAD = MappingProxyType({"mfu": 0.25, "bandwidth": 0.1, "kv_bandwidth": 0.2, "attention_mfu": 0.3, "link": 0.7})
 """How far a constant may well be from its prior: standard deviation of the logarithm."""
@@ -75,6 +75,13 @@ def fit_constants(
     uncertainty = np.sqrt(np.diag(np.linalg.pinv(found.jac.T @ found.jac)))
     decided = tuple(n for n, u, s in zip(free, uncertainty, spreads) if u < FITTED * s)
     return FittedConstants(constants_at(found.x), decided, float(found.cost))
+
+
+def slower(constants: Constants, factor: float, names: Sequence[str]) -> Constants:
+    """With all that the named constants stand for taking `factor` times as long."""
+    shares = {name: min(getattr(constants, name) / factor, MAX_SHARE) for name in names if name in SHARES}
+    seconds = {name: getattr(constants, name) * factor for name in names if name.endswith("_s")}
+    return constants.replace(**shares, **seconds)
 
 
 def stack(works: Sequence[StepWork]) -> StepWork:

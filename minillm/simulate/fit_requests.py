@@ -19,11 +19,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from minillm.simulate.deployment import Deployment
-from minillm.simulate.fit import SPREAD, FittedConstants, fit_constants, step_seconds
+from minillm.simulate.fit import SPREAD, FittedConstants, fit_constants, slower, step_seconds
 from minillm.simulate.fit_schedule import Schedule, schedule_of, usual_step
 from minillm.simulate.log_report import compare_with_log, serve_log
 from minillm.simulate.requests_log import LoggedRequest, timed
-from minillm.simulate.roofline import MAX_SHARE, SHARES, Constants, StepTimeModel
+from minillm.simulate.roofline import Constants, StepTimeModel
 
 GPU_CONSTANTS = ("mfu", "half_tokens", "bandwidth", "kv_bandwidth", "attention_mfu", "step_s", "request_s")
 """What a log of one GPU can show, or leave at its prior."""
@@ -116,10 +116,3 @@ def set_speed(deployment: Deployment, log: Sequence[LoggedRequest], free: Sequen
 
     best = min(sorted(SPEEDS, key=lambda factor: abs(factor - 1)), key=error)
     return slower(constants, best, free), best
-
-
-def slower(constants: Constants, factor: float, names: Sequence[str]) -> Constants:
-    """With all that the named constants stand for taking `factor` times as long."""
-    shares = {name: min(getattr(constants, name) / factor, MAX_SHARE) for name in names if name in SHARES}
-    seconds = {name: getattr(constants, name) * factor for name in names if name.endswith("_s")}
-    return constants.replace(**shares, **seconds)

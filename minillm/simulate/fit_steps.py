@@ -45,6 +45,12 @@ class StepTable:
         measured = np.array([step.seconds for step in self.steps])
         return step_seconds(model, stack([step.work for step in self.steps])) / measured - 1
 
+    def slowness(self, constants: Constants) -> float:
+        """How much longer all the steps together took than they are priced."""
+        model = StepTimeModel(self.model, self.hardware, self.placement, constants)
+        priced = step_seconds(model, stack([step.work for step in self.steps])).sum()
+        return sum(step.seconds for step in self.steps) / float(priced)
+
     def split(self) -> tuple["StepTable", "StepTable"]:
         """For fitting, and held out: HELD_OUT of the rows, drawn by a hash of their number, so always the same."""
         rows = [(zlib.crc32(f"row {i}".encode()) % 1000 < 1000 * HELD_OUT, step) for i, step in enumerate(self.steps)]

@@ -41,10 +41,11 @@ def simulate_workload(
     """
     watch = progress.begin(f"{len(workload)} requests", workload.last_arrival) if progress else None
     shares_nothing = workload.shares_nothing and config.clients.max_attempts == 1 and config.disaggregation is None
-    quick = deployment.without_prefix_lookups() if shares_nothing else deployment
-    fleet = simulate(workload, config, engines_for(quick, config, watch))
-    if shares_nothing and any(report.num_preemptions for report in fleet.reports):
-        # Whoever was preempted would have found its own blocks.
+    fleet = None
+    if shares_nothing:
+        fleet = simulate(workload.anonymous(), config, engines_for(deployment.without_prefix_lookups(), config, watch))
+    if fleet is None or any(report.num_preemptions for report in fleet.reports):
+        # Whoever is preempted finds its own blocks again.
         fleet = simulate(workload, config, engines_for(deployment, config, watch))
     done = [record for record in fleet.request_records() if record.completed]
     samples = [latencies(record.timeline) for record in done]

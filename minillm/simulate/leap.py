@@ -248,11 +248,11 @@ class LeapEngine(Engine):
         self._parked[request.request_id] = parked
         self._parked_context += scheduled.end + 1
         self.scheduler.park(request)
-        self._wait_for_block(parked, first - 1)
+        self._wait_for_block(parked, first - 1, scheduled.end)
 
-    def _wait_for_block(self, parked: Parked, step: int) -> None:
-        """Note down when a parked request will have to be seen to, after this step."""
-        room = len(parked.block_ids) * self.runner.block_size - parked.end_at(step)
+    def _wait_for_block(self, parked: Parked, step: int, end: int) -> None:
+        """Note down when a parked request, which has `end` tokens after this step, will have to be seen to."""
+        room = len(parked.block_ids) * self.runner.block_size - end
         parked.due = min(step + 1 + max(room - self._registers_early, 0), parked.last)
         self._due[parked.due].append(parked)
 
@@ -264,20 +264,21 @@ class LeapEngine(Engine):
             if parked.due == step == parked.last:
                 self._unpark(parked)
             elif parked.due == step:
-                staying.append(parked)
-                num_blocks += len(parked.block_ids) * size < parked.end_at(step)
+                end = parked.end_at(step)
+                staying.append((parked, end))
+                num_blocks += len(parked.block_ids) * size < end
         if self._parked and self.scheduler.may_preempt(num_blocks):
             for parked in list(self._parked.values()):
                 self._unpark(parked)
             return
         new_blocks = iter(self.scheduler.kv.pool.allocate(num_blocks))
-        for parked in staying:
-            if len(parked.block_ids) * size < parked.end_at(step):
+        for parked, end in staying:
+            if len(parked.block_ids) * size < end:
                 parked.block_ids.append(next(new_blocks))
             if self.config.enable_prefix_caching:
                 self._tell(parked)  # a full block is named by its tokens
-                self.scheduler.kv.allocate(parked.request, parked.end_at(step))
-            self._wait_for_block(parked, step)
+                self.scheduler.kv.allocate(parked.request, end)
+            self._wait_for_block(parked, step, end)
 
     def _tell(self, parked: Parked) -> None:
         """Give a parked request the tokens of the steps that are over."""

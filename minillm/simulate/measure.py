@@ -1,5 +1,6 @@
 """Measures this machine: the real engine runs a designed set of batches, and its own step records are the data."""
 
+import itertools
 import platform
 import random
 import sys
@@ -19,11 +20,12 @@ from minillm.models.loader import LoadedModel, load_model
 from minillm.request import SamplingParams
 from minillm.simulate.calibrate import today
 from minillm.simulate.costs import ModelCost, Placement
+from minillm.simulate.fit import slower
 from minillm.simulate.fit_steps import StepTable, TimedStep, error_report, fit_to_steps
 from minillm.simulate.hardware import THIS_MACHINE, Hardware, find_hardware
 from minillm.simulate.profile import PRIORS, Profile
 from minillm.simulate.roofline import ROOFLINE, Constants, StepWork
-from minillm.simulate.validate import validate, with_validation
+from minillm.simulate.validate import RealRun, num_runs, serve_traffic, validate, with_validation
 from minillm.timeline import StepRecord
 
 CPU_PRIORS = {
@@ -91,7 +93,8 @@ def calibrate_this_machine(
     loaded = load_model(config)
     hardware = describe_hardware(loaded.device, quick)
     engine = Engine(config, loaded)
-    steps = run_design(engine, *((QUICK_DESIGN, QUICK_MIXED) if quick else (FULL_DESIGN * NUM_PASSES, MIXED)))
+    design, mixed = (QUICK_DESIGN, QUICK_MIXED) if quick else (FULL_DESIGN * NUM_PASSES, MIXED)
+    steps, served = run_design(engine, design, mixed, with_traffic)
     placement = Placement(1, dtype_name(loaded), dtype_name(loaded))
     table = StepTable(ModelCost.of(loaded.model_config), hardware, placement, steps)
     training, held_out = table.split()
@@ -99,6 +102,8 @@ def calibrate_this_machine(
     free = [name for name in CPU_PRIORS if name != "launch_s"]
     free += ["host_s", "launch_s"] if hardware.is_gpu else []
     fitted = fit_to_steps([training], prior, free)
+    # Outliers hardly count in the fit, so it prices a usual step. But requests wait for the slow ones, too.
+    constants = slower(fitted.constants, training.slowness(fitted.constants), free)
     provenance = {
         "source": f"{len(steps)} steps of the real engine, {model}, {dtype_name(loaded)}",
         "machine": platform.processor() or platform.machine(),
@@ -107,25 +112,37 @@ def calibrate_this_machine(
         "fitted": free,
         "decided_by_data": list(fitted.decided),
         "date": today(),
-        "held_out_error": error_report([held_out], fitted.constants),
+        "held_out_error": error_report([held_out], constants),
         "pure_roofline_error": error_report([held_out], ROOFLINE),
     }
-    profile = Profile(hardware, fitted.constants, provenance)
-    return with_validation(profile, validate(engine, profile)) if with_traffic else profile
+    profile = Profile(hardware, constants, provenance)
+    return with_validation(profile, validate(engine, profile, served)) if with_traffic else profile
 
 
-def run_design(engine: Engine, design: Sequence[Round], mixed: Mixed) -> list[TimedStep]:
-    """Run the rounds in a random order, the first once more before to warm up; then mixed traffic."""
+def run_design(
+    engine: Engine, design: Sequence[Round], mixed: Mixed, with_traffic: bool = False
+) -> tuple[list[TimedStep], list[RealRun]]:
+    """Run the rounds in a random order, the first once more before to warm up; then mixed traffic.
+
+    Args:
+        with_traffic: between the rounds, serve what the simulator will be compared with.
+    """
     drive(engine, [(0, replace(design[0], requests=1))] * 2)
     rng = random.Random(0)
     steps: list[TimedStep] = []
-    for one in tqdm(rng.sample(design, len(design)), desc="measuring steps", disable=None, file=sys.stderr):
+    served: list[RealRun] = []
+    traffic = serve_traffic(engine) if with_traffic else iter(())
+    runs_per_round = num_runs() / len(design)
+    label = "measuring steps, serving traffic" if with_traffic else "measuring steps"
+    rounds = tqdm(rng.sample(design, len(design)), desc=label, disable=None, file=sys.stderr)
+    for number, one in enumerate(rounds, start=1):
         steps += drive(engine, [(0, replace(one, requests=1))] * one.requests)
-    traffic = [
+        served += itertools.islice(traffic, max(round(number * runs_per_round) - len(served), 0))
+    mix = [
         (mixed.every_steps * i, Round(1, rng.randint(8, mixed.longest_prompt), rng.randint(4, mixed.longest_output)))
         for i in range(mixed.requests)
     ]
-    return steps + drive(engine, traffic)
+    return steps + drive(engine, mix), served
 
 
 def drive(engine: Engine, traffic: Iterable[tuple[int, Round]]) -> list[TimedStep]:

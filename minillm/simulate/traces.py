@@ -17,6 +17,8 @@ from minillm.simulate.workload import Piece, Workload, WorkloadRequest
 
 MOONCAKE_BLOCK = 512
 """Tokens a hash id stands for."""
+MOST_TOKENS = 10_000_000
+"""More in one prompt or answer is taken for a broken row: no model has such a window."""
 
 
 def load_azure(path: str | Path, *, limit: int | None = None, name: str = "azure") -> Workload:
@@ -100,17 +102,18 @@ def _assemble(name: str, moments: Sequence[float], requests: Sequence[tuple[tupl
 
 
 def whole_number(value: Any, field: str, where: str) -> int:
-    """A token count of at least 1, written as a number or as text.
+    """A token count from 1 to MOST_TOKENS, written as a number or as text.
 
     Raises:
         TraceError: it is missing or something else.
     """
     try:
         number = int(value)
-        if number < 1 or (isinstance(value, float) and value != number) or isinstance(value, bool):
+        if not 1 <= number <= MOST_TOKENS or (isinstance(value, float) and value != number) or isinstance(value, bool):
             raise ValueError
     except (TypeError, ValueError, OverflowError):
-        raise TraceError(f"{where}: {field} must be a whole number of at least 1, not {value!r}") from None
+        message = f"{where}: {field} must be a whole number from 1 to {MOST_TOKENS:,}, not {value!r:.40}"
+        raise TraceError(message) from None
     return number
 
 

@@ -4,16 +4,15 @@
     0.3 to 0.85   Poisson arrivals at a share of the real capacity, with several seeds
 
 The real engine is given each request at its moment, as by a server, and both are asked for the same latencies.
+A machine is faster in one minute than in the next. So traffic and the measuring of steps take turns, see measure.py:
+what is compared are the simulator and the engine, not two moments of the machine.
 """
 
 import dataclasses
-import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
-
-from tqdm.auto import tqdm
 
 from minillm.clock import VirtualClock
 from minillm.engine import Engine
@@ -61,29 +60,64 @@ class Validation:
         }
 
 
-def validate(engine: Engine, profile: Profile, loads: Sequence[float] = LOADS, seeds: int = SEEDS) -> Validation:
-    """Serve traffic for real, and simulate the same. Takes some minutes; nothing else should run.
+@dataclass(frozen=True, slots=True)
+class RealRun:
+    """Traffic that the real engine has served."""
+
+    load: float | None
+    """Share of capacity; None = all requests at once, to find the capacity."""
+    arrivals: list[Arrival]
+    outputs: list[RequestOutput]
+
+
+def serve_traffic(engine: Engine, loads: Sequence[float] = LOADS, seeds: int = SEEDS) -> Iterator[RealRun]:
+    """Serve traffic for real, one run at each `next`; see `num_runs`. Takes minutes; nothing else should run.
+
+    The first run, of requests that come all at once, tells the capacity that the loads are shares of.
 
     Args:
         engine: real, idle, without prefix caching.
+    """
+    capacity = 0.0
+    for seed in range(seeds):
+        at_once = arrivals_of_traffic(None, NUM_AT_ONCE, seed)
+        outputs = serve(engine, at_once)
+        capacity = capacity or requests_per_s([outputs])
+        yield RealRun(None, at_once, outputs)
+        for load in loads:
+            arrivals = arrivals_of_traffic(Poisson(rate=load * capacity), NUM_REQUESTS, seed)
+            yield RealRun(load, arrivals, serve(engine, arrivals))
+
+
+def num_runs(loads: Sequence[float] = LOADS, seeds: int = SEEDS) -> int:
+    """How many runs `serve_traffic` makes."""
+    return seeds * (1 + len(loads))
+
+
+def validate(engine: Engine, profile: Profile, served: Sequence[RealRun]) -> Validation:
+    """Simulate what was served, and compare.
+
+    Args:
+        engine: the one that served.
         profile: fitted to this machine.
     """
     deployment = deployment_of(engine, profile)
-    with tqdm(total=1 + len(loads) * seeds, desc="validating", unit="run", disable=None, file=sys.stderr) as bar:
-        at_once = arrivals_of_traffic(None, NUM_AT_ONCE, seed=0)
-        capacity = throughput_of(serve(engine, at_once))["requests_per_s"]
-        simulated = throughput_of(simulate_run(deployment, at_once))["requests_per_s"]
-        bar.update()
-        errors = {}
-        for load in loads:
-            real_outputs, simulated_outputs = [], []
-            for seed in range(seeds):
-                arrivals = arrivals_of_traffic(Poisson(rate=load * capacity), NUM_REQUESTS, seed)
-                real_outputs += serve(engine, arrivals)
-                simulated_outputs += simulate_run(deployment, arrivals)
-                bar.update()
-            errors[load] = error_percent(summary_of(simulated_outputs), summary_of(real_outputs))
-    return Validation(capacity, simulated, errors)
+    outputs: dict[float | None, list[tuple[list[RequestOutput], list[RequestOutput]]]] = {}
+    for real_run in served:
+        simulated = simulate_run(deployment, real_run.arrivals)
+        outputs.setdefault(real_run.load, []).append((real_run.outputs, simulated))
+    real_capacity, simulated_capacity = (requests_per_s(runs) for runs in zip(*outputs.pop(None)))
+    errors = {}
+    for load, pairs in outputs.items():
+        all_real, all_simulated = ([output for outputs in runs for output in outputs] for runs in zip(*pairs))
+        errors[load] = error_percent(summary_of(all_simulated), summary_of(all_real))
+    return Validation(real_capacity, simulated_capacity, errors)
+
+
+def requests_per_s(runs: Sequence[Sequence[RequestOutput]]) -> float:
+    """Of several runs, the requests over the seconds."""
+    seconds = [len(outputs) / throughput_of(outputs)["requests_per_s"] for outputs in runs]
+    return sum(map(len, runs)) / sum(seconds)
 
 
 def deployment_of(engine: Engine, profile: Profile) -> Deployment:
@@ -107,7 +141,7 @@ def arrivals_of_traffic(arrivals: Arrivals | None, num_requests: int, seed: int)
         Arrival(
             f"request-{seed}-{request.index}",
             0.0 if arrivals is None else request.arrival,
-            prompt_token_ids(workload.prompt(request), {}),
+            prompt_token_ids(workload.prompt(request), {}).tolist(),
             request.output_tokens,
         )
         for request in workload

@@ -26,7 +26,10 @@ VOCABULARY = 32000
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A run of tokens. Wherever its name appears, the tokens are the same; a shorter one is a prefix."""
+    """A run of tokens. Wherever its name appears, the tokens are the same; a shorter one is a prefix.
+
+    A piece without a name is tokens that nobody will look at.
+    """
 
     name: str
     num_tokens: int
@@ -119,6 +122,11 @@ class Workload:
         """Whether all prompts are made of pieces of their own: sent once each, no prefix cache can find anything."""
         pieces = [piece.name for request in self.requests for piece in request.pieces]
         return len(set(pieces)) == len(pieces) and all(request.after is None for request in self.requests)
+
+    def anonymous(self) -> "Workload":
+        """The same lengths at the same moments, with tokens that nobody will look at: they need not be made up."""
+        nameless = ((r, tuple(Piece("", piece.num_tokens) for piece in r.pieces)) for r in self.requests)
+        return Workload(self.name, tuple(dataclasses.replace(r, pieces=pieces) for r, pieces in nameless))
 
     def prompt(self, request: WorkloadRequest) -> tuple[Piece, ...]:
         """All pieces of a request's prompt, former answers included; `answer_piece` names those."""
@@ -240,8 +248,10 @@ def answer_piece(request: WorkloadRequest) -> Piece:
     return Piece(f"{request.session}/answer-{request.index}", request.output_tokens)
 
 
-def token_ids(piece: Piece, vocabulary: int = VOCABULARY) -> list[int]:
+def token_ids(piece: Piece, vocabulary: int = VOCABULARY) -> np.ndarray:
     """The tokens of a piece, from its name: position i is a hash of name and i (SplitMix64's mixing steps)."""
+    if not piece.name:
+        return np.zeros(piece.num_tokens, dtype=np.int64)
     key = np.uint64(int.from_bytes(hashlib.blake2b(piece.name.encode(), digest_size=8).digest(), "big"))
     x = np.arange(piece.num_tokens, dtype=np.uint64)
     x *= np.uint64(0x9E3779B97F4A7C15)
@@ -251,17 +261,15 @@ def token_ids(piece: Piece, vocabulary: int = VOCABULARY) -> list[int]:
         x *= np.uint64(factor)
     x ^= x >> np.uint64(31)
     x %= np.uint64(vocabulary)
-    return x.tolist()
+    return x.astype(np.int64)
 
 
-def prompt_token_ids(pieces: Sequence[Piece], answers: Mapping[str, list[int]]) -> list[int]:
-    """The tokens of a prompt.
+def prompt_token_ids(pieces: Sequence[Piece], answers: Mapping[str, list[int]]) -> np.ndarray:
+    """The tokens of a prompt, one after the other.
 
     Args:
         pieces: from `Workload.prompt`.
         answers: by piece name, what a model really answered; these are not made up.
     """
-    tokens: list[int] = []
-    for piece in pieces:
-        tokens += answers.get(piece.name) or token_ids(piece)
-    return tokens
+    parts = [answers.get(piece.name) or token_ids(piece) for piece in pieces]
+    return np.concatenate([np.zeros(0, dtype=np.int64), *parts])

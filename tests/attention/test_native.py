@@ -7,7 +7,10 @@ from attention.ragged import SPANS, Ragged, Span
 from minillm.attention import native
 from minillm.attention.native import NativeAttention
 
-pytestmark = pytest.mark.skipif(NativeAttention.missing(torch.device("cpu")) is not None, reason="no C++ compiler here")
+pytestmark = [
+    pytest.mark.skipif(NativeAttention.missing(torch.device("cpu")) is not None, reason="no C++ compiler here"),
+    pytest.mark.usefixtures("two_threads"),
+]
 DECODES = [(1, context) for context in (1, 2, 15, 16, 17, 63, 64, 65, 129, 400)]
 BF16 = dict(dtype=torch.bfloat16)
 

@@ -10,6 +10,7 @@ from minillm.models import linear as linear_module
 from minillm.models.linear import FEW_ROWS, CPULinear, Linear, PackedForFBGEMM, PackedForOneDNN, pack_linears
 from minillm.models.native import NativeKernels, compiling, native_kernels
 
+pytestmark = pytest.mark.usefixtures("two_threads")
 CPU = torch.device("cpu")
 
 

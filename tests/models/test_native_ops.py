@@ -15,6 +15,7 @@ from minillm.models.ops import Ops, Rotation
 from minillm.models.rope import RotaryEmbedding
 from minillm.models.select_ops import select_ops
 
+pytestmark = pytest.mark.usefixtures("two_threads")
 CPU = torch.device("cpu")
 ROWS = [1, 3, 16, 40]
 """From 16 on, threads share them."""

@@ -1,7 +1,7 @@
 """Whatever is switched on, greedy output is Hugging Face's, token by token (fp32, CPU).
 
-Three tiers: every combination on 4 layers of the model; a few that cover every pair of settings on all
-30 layers; every combination on all 30 layers (slow). Every answer of every prompt is compared.
+Three tiers: every combination on 4 layers of the model, here; in test_whole_model.py a few that cover every pair of
+settings on all 30 layers, and every combination on all 30 layers (slow). Every answer of every prompt is compared.
 """
 
 import itertools
@@ -102,19 +102,6 @@ def test_running_ahead_changes_no_token(four_layers: Any, combination: Combinati
     assert (engine.num_preemptions > 0) == (combination.pressure != "roomy")
 
 
-@pytest.mark.parametrize(("combination", "interleaved"), COVERING, ids=str)
-def test_every_pair_of_settings_on_the_whole_model(
-    whole_model: Any, combination: Combination, interleaved: bool
-) -> None:
-    check(whole_model, combination, whole_model.short_names, interleaved=interleaved)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("combination", EVERY_COMBINATION, ids=str)
-def test_every_combination_on_the_whole_model(whole_model: Any, combination: Combination) -> None:
-    check(whole_model, combination, whole_model.short_names, interleaved=True)
-
-
 @pytest.mark.parametrize(
     ("combination", "interleaved"), [row for row in COVERING if row[0].pressure == "roomy"], ids=str
 )
@@ -140,12 +127,6 @@ def test_long_prompt_that_is_preempted_in_the_middle_of_its_prefill(
     assert four_layers.assert_identical(four_layers.serve(engine, names, interleaved=False), names) == 0
     assert engine.num_preemptions > 0
     assert (engine.num_recomputed_tokens > 0) == (preemption == "recompute")
-
-
-def test_long_prompt_on_the_whole_model(whole_model: Any) -> None:
-    names = ["3000 tokens", "chat"]
-    engine = whole_model.engine(num_kv_blocks=256, max_num_batched_tokens=512)
-    assert whole_model.assert_identical(whole_model.serve(engine, names, interleaved=False), names) == 0
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 import csv
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from minillm.errors import PricingError, RecordingError
 from minillm.simulate.calibrate import calibrate_from_requests
 from minillm.simulate.costs import Placement, find_model
 from minillm.simulate.deployment import Deployment
+from minillm.simulate.fit import slower
 from minillm.simulate.fit_requests import LINK_CONSTANTS
 from minillm.simulate.fit_schedule import schedule_of
 from minillm.simulate.fit_steps import StepTable, TimedStep, error_report, fit_to_steps, read_step_table
@@ -59,6 +61,17 @@ def test_the_split_is_always_the_same_and_leaves_nothing_out() -> None:
     assert table.split()[1].steps == held_out.steps
     assert len(training.steps) + len(held_out.steps) == 200
     assert 40 < len(held_out.steps) < 80
+
+
+def test_slow_steps_hardly_move_the_fit_but_count_in_the_total() -> None:
+    table = made_steps(TRUTH, 1, 400, noise=0.0)
+    hiccups = [replace(step, seconds=step.seconds * (3 if i % 10 == 0 else 1)) for i, step in enumerate(table.steps)]
+    table = replace(table, steps=hiccups)
+    free = ("mfu", "bandwidth", "kv_bandwidth", "step_s", "request_s")
+    fitted = fit_to_steps([table], PRIOR, free).constants
+    assert fitted.mfu == pytest.approx(TRUTH.mfu, rel=0.1)
+    assert table.slowness(fitted) == pytest.approx(1.2, abs=0.08)
+    assert table.slowness(slower(fitted, table.slowness(fitted), free)) == pytest.approx(1, abs=0.01)
 
 
 def test_an_eager_stack_is_found_though_graphs_are_where_the_fit_begins() -> None:

@@ -31,7 +31,7 @@ def test_the_work_in_records_is_the_work_in_batches(tiny_llama_path: Path) -> No
 
 
 def test_the_whole_design_is_run(tiny_llama_path: Path) -> None:
-    steps = run_design(tiny_engine(tiny_llama_path), QUICK_DESIGN, Mixed(3, 2, 20, 6))
+    steps, _ = run_design(tiny_engine(tiny_llama_path), QUICK_DESIGN, Mixed(3, 2, 20, 6))
     assert {1, 4, 8} <= {step.work.requests for step in steps}
     assert any(step.work.prefills for step in steps) and not all(step.work.prefills for step in steps)
 

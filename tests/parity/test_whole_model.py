@@ -1,0 +1,26 @@
+"""Greedy output is Hugging Face's on the whole model; see test_parity.py for the same on a part of it."""
+
+from typing import Any
+
+import pytest
+
+from .test_parity import COVERING, EVERY_COMBINATION, Combination, check
+
+
+@pytest.mark.parametrize(("combination", "interleaved"), COVERING, ids=str)
+def test_every_pair_of_settings_on_the_whole_model(
+    whole_model: Any, combination: Combination, interleaved: bool
+) -> None:
+    check(whole_model, combination, whole_model.short_names, interleaved=interleaved)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("combination", EVERY_COMBINATION, ids=str)
+def test_every_combination_on_the_whole_model(whole_model: Any, combination: Combination) -> None:
+    check(whole_model, combination, whole_model.short_names, interleaved=True)
+
+
+def test_long_prompt_on_the_whole_model(whole_model: Any) -> None:
+    names = ["3000 tokens", "chat"]
+    engine = whole_model.engine(num_kv_blocks=256, max_num_batched_tokens=512)
+    assert whole_model.assert_identical(whole_model.serve(engine, names, interleaved=False), names) == 0
