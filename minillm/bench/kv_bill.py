@@ -10,7 +10,7 @@ from minillm.attention.cache import QUANTIZED_DTYPES, tensors_of
 from minillm.errors import UnsupportedArchitectureError
 from minillm.kv_cache.bill import NUMBER_BYTES, KVBill
 from minillm.kv_cache.window import Window
-from minillm.models.checkpoints import SHAPES, load_config, resolve
+from minillm.models.checkpoints import SHAPES, read_config, resolve
 from minillm.models.config import ModelConfig
 from minillm.runners.kv_pool import KVPool
 
@@ -39,7 +39,7 @@ def run_kv_bill(model: str, tokens: int, block_size: int, window: Window) -> dic
         ConfigError: its config.json does not describe attention.
     """
     path = SHAPES.get(model) or (Path(model) if model.endswith(".json") else resolve(model))
-    hf = load_config(path)
+    hf = read_config(path)
     bill = KVBill.of_config(hf)
     try:
         config = ModelConfig.from_hf(hf)

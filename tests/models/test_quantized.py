@@ -29,6 +29,7 @@ from minillm.quantization import (
     unpack_int4,
 )
 
+pytestmark = pytest.mark.usefixtures("two_threads")
 CPU = torch.device("cpu")
 
 
