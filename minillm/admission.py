@@ -6,6 +6,7 @@ and a queue without a limit turns overload into waiting that nobody sees the end
 
 from minillm.config import EngineConfig
 from minillm.errors import ConfigError, PromptTooLongError, QueueFullError
+from minillm.kv_cache.window import Window
 from minillm.models.config import ModelConfig
 
 
@@ -22,9 +23,11 @@ class Admission:
         self.config = config
         self.num_kv_blocks = num_kv_blocks
         self.max_model_len = max_model_len(config, model_config)
-        self.context_limit = min(self.max_model_len, num_kv_blocks * config.block_size)
-        """Most tokens one request may have. A KV pool smaller than the window lowers it: a request that
-        could never fit is refused or ended, it never gets stuck."""
+        self.context_limit = self.max_model_len
+        """Most tokens one request may have. A KV pool smaller than that lowers it: a request that could never fit is
+        refused or ended, it never gets stuck."""
+        if not has_room_for_any_length(config, num_kv_blocks):
+            self.context_limit = min(self.max_model_len, num_kv_blocks * config.block_size)
 
     def check(self, num_prompt_tokens: int, num_sequences: int, num_waiting: int) -> None:
         """Let a request in, or say why not.
@@ -54,6 +57,16 @@ class Admission:
                 f"the prompt has {num_tokens} tokens, and prompt and output together may have {self.context_limit} "
                 f"({cause}): shorten the prompt or raise the limit"
             )
+
+
+def has_room_for_any_length(config: EngineConfig, num_kv_blocks: int) -> bool:
+    """Whether a sliding window keeps every request within the pool, however long it gets."""
+    if not config.enable_chunked_prefill or config.kv_reservation == "max_len":
+        return False  # some blocks are held before they are computed
+    chunk = config.long_prefill_token_threshold or config.max_num_batched_tokens
+    # One more than a chunk: a step may begin with a token that is computed again.
+    most = Window(config.sliding_window, config.attention_sinks).most_blocks(chunk + 1, config.block_size)
+    return most is not None and most <= num_kv_blocks
 
 
 def max_model_len(config: EngineConfig, model_config: ModelConfig | None) -> int:

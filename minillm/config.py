@@ -134,6 +134,12 @@ class EngineConfig(StrictModel):
         "auto", description="dummy = random weights of the config's shape, for speed work"
     )
     max_model_len: int | None = Field(None, gt=1, description="longest prompt + output, tokens; None = the model's")
+    quantization: Literal["int8", "int4", "fp8"] | None = Field(
+        None, description="LOSSY: weights rounded when they are loaded; int4 by groups; fp8 on GPUs that have it"
+    )
+    int4_group_size: Literal[32, 64] = Field(
+        32, description="int4: inputs of an output that share a scale; 5 or 4.5 bits a weight"
+    )
     seed: int = Field(0, description="seeds the requests that bring no seed of their own")
 
     batching: Literal["continuous", "static", "none"] = Field(
@@ -164,6 +170,15 @@ class EngineConfig(StrictModel):
         None,
         gt=0,
         description="KV pool size in GB (1e9 bytes); the default is 1 GB on a CPU, 85% of free memory on a GPU",
+    )
+    kv_cache_dtype: Literal["auto", "int8", "fp8"] = Field(
+        "auto", description="auto = dtype; the others are LOSSY: half the bytes, a scale for each token and head"
+    )
+    sliding_window: int | None = Field(
+        None, ge=1, description="LOSSY: a token sees itself and the tokens before it, so many in all; None = everything"
+    )
+    attention_sinks: int = Field(
+        0, ge=0, description="sliding_window: the first tokens of a sequence stay in sight, so many"
     )
     preemption: Literal["recompute", "swap"] = Field(
         "recompute", description="what happens to a request whose KV blocks are taken away"
@@ -201,6 +216,8 @@ class EngineConfig(StrictModel):
             raise ValueError("num_kv_blocks and kv_cache_memory_gb both set the size of the KV pool: give one")
         if self.speculative is not None and self.async_scheduling:
             raise ValueError("async_scheduling=True cannot be had with speculative: a draft follows known tokens")
+        if self.attention_sinks and self.sliding_window is None:
+            raise ValueError("attention_sinks are what stays in sight beside a sliding_window: set that, too")
         return self
 
     @property

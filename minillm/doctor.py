@@ -98,6 +98,19 @@ def _compute() -> Iterator[Check]:
         yield Check("gpu", "absent", "none seen", "none is needed; for one, install its driver and torch's CUDA build")
     yield from _attention(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
     yield _native()
+    yield _quantization()
+
+
+def _quantization() -> Check:
+    """Which lossy settings this machine computes."""
+    import torch
+
+    gpu = torch.cuda.is_available()
+    names = ["int8", "int4", *(["fp8"] if gpu and torch.cuda.get_device_capability() >= (8, 9) else [])]
+    found = f"weights {', '.join(names)}; KV cache int8, fp8. All lossy: `minillm bench quality` prints what they cost"
+    if "fp8" in names:
+        return Check("quantization", "ok", found)
+    return Check("quantization", "ok", found, "fp8 weights need a GPU of compute capability 8.9 or more")
 
 
 def _native() -> Check:
@@ -114,9 +127,9 @@ def _attention(device: "torch.device") -> Iterator[Check]:
     """What `auto` picks, and for every other backend whether it could run here."""
     import torch
 
-    from minillm.attention.select import BACKENDS, PREFERENCE, select_backend, survey
+    from minillm.attention.select import BACKENDS, PREFERENCE, Demands, select_backend, survey
 
-    chosen = select_backend("auto", device, dtype=torch.bfloat16)
+    chosen = select_backend("auto", device, Demands(dtype=torch.bfloat16))
     name = next(name for name, backend in BACKENDS.items() if backend is chosen)
     preference = ", ".join(PREFERENCE[device.type])
     found = f"auto = {name} on {device.type} in bfloat16: the first of ({preference}) that can run here"

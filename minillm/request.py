@@ -107,6 +107,8 @@ class Request:
     output_token_ids: list[int] = field(default_factory=list)
     logprobs: list[TokenLogprob] = field(default_factory=list)
     num_computed_tokens: int = 0
+    window_begin: int = 0
+    """Of its blocks after the attention sinks, those before this one have left the sliding window."""
     num_pending_tokens: int = 0
     """Output tokens that scheduled steps will yield and nobody has seen yet: with asynchronous scheduling
     the next step is put together before they are known."""

@@ -22,7 +22,7 @@ LAYERS = [
     ["kv_cache"],
     ["scheduling"],
     ["transfer"],
-    ["models", "attention", "sampling", "detokenizer", "prompts", "quantization"],
+    ["models", "attention", "sampling", "detokenizer", "prompts", "quantization", "prompt_pruning"],
     ["runners", "speculation"],
     ["admission", "request_group", "step_log", "engine"],
     ["observe"],

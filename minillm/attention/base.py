@@ -7,6 +7,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from minillm.attention.cache import KVCache
+from minillm.kv_cache.window import Window
+
 
 @dataclass(frozen=True, slots=True)
 class AttentionMetadata:
@@ -36,12 +39,31 @@ class AttentionMetadata:
     """the first this many sequences have exactly one new token"""
     block_size: int
     window: int | None = None
-    """Sliding window: a token sees itself and the window - 1 tokens before it. None = all before it."""
+    """Sliding window: a token sees itself and the window - 1 tokens before it. None = all before it. Blocks that no
+    new token sees into are the null block in its table."""
+    sinks: int = 0
+    """With a window: a token also sees the first `sinks` tokens of its sequence."""
 
     @property
     def max_query_len(self) -> int:
         """Most new tokens any sequence has."""
         return max(end - start for start, end in zip(self.query_starts, self.query_starts[1:]))
+
+    def live_blocks(self, b: int) -> list[int]:
+        """Which blocks of sequence b, counted from its first, hold keys that its new tokens see."""
+        position = self.context_lens[b] - (self.query_starts[b + 1] - self.query_starts[b])
+        return Window(self.window, self.sinks).live_blocks(position, self.context_lens[b], self.block_size)
+
+    def context(self, b: int) -> tuple[Tensor, Tensor]:
+        """The blocks in which sequence b's new tokens see keys, and the positions in it of the tokens they hold."""
+        context_len, device = self.context_lens[b], self.block_tables.device
+        if self.window is None:
+            blocks = self.block_tables[b, : blocks_for(context_len, self.block_size)]
+            return blocks, torch.arange(context_len, device=device)
+        live = torch.tensor(self.live_blocks(b))
+        positions = (live[:, None] * self.block_size + torch.arange(self.block_size)).flatten()
+        num_keys = len(positions) - -context_len % self.block_size  # the last block may not be full
+        return self.block_tables[b, live.to(device)], positions[:num_keys].to(device)
 
 
 class AttentionBackend(ABC):
@@ -61,12 +83,16 @@ class AttentionBackend(ABC):
     device_types: ClassVar[tuple[str, ...]] = ("cpu", "cuda")
     dtypes: ClassVar[tuple[torch.dtype, ...] | None] = None
     """Dtypes of model and cache that it computes in; None = any."""
+    quantized_caches: ClassVar[tuple[torch.dtype, ...]] = ()
+    """Dtypes of a quantized cache that it reads."""
+    sees_sinks: ClassVar[bool] = False
+    """It has attention sinks. A sliding window they all have."""
 
     def __init__(self, metadata: AttentionMetadata) -> None:
         self.metadata = metadata
 
     @abstractmethod
-    def attend(self, query: Tensor, kv_cache: Tensor, scale: float) -> Tensor:
+    def attend(self, query: Tensor, kv_cache: KVCache, scale: float) -> Tensor:
         """Attend.
 
         Args:
@@ -82,11 +108,6 @@ class AttentionBackend(ABC):
         if device.type not in cls.device_types:
             return f"it runs on {' and '.join(cls.device_types)}, not on {device.type}"
         return None
-
-
-def write_kv(kv: Tensor, kv_cache: Tensor, slot_mapping: Tensor) -> None:
-    """Scatter new keys and values [T, 2, n_kv_heads, d] into the paged cache, in place and in its dtype."""
-    kv_cache.view(-1, *kv.shape[1:]).index_copy_(0, slot_mapping, kv.to(kv_cache.dtype))
 
 
 def blocks_for(num_tokens: int, block_size: int) -> int:

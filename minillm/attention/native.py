@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from minillm.attention.base import AttentionBackend, AttentionMetadata
+from minillm.attention.cache import KVCache, computing_dtype
 from minillm.attention.sdpa import Prefill, SDPAAttention
 from minillm.models.native import native_kernels
 
@@ -20,29 +21,22 @@ class NativeAttention(AttentionBackend):
 
     device_types = ("cpu",)
     dtypes = (torch.bfloat16,)
+    quantized_caches = (torch.int8,)
+    sees_sinks = True
 
     def __init__(self, metadata: AttentionMetadata) -> None:
         super().__init__(metadata)
         self.prefills = [Prefill(metadata, b) for b in range(metadata.num_decodes, len(metadata.context_lens))]
 
-    def attend(self, query: Tensor, kv_cache: Tensor, scale: float) -> Tensor:
+    def attend(self, query: Tensor, kv_cache: KVCache, scale: float) -> Tensor:
         if not suits(query, kv_cache):
             return SDPAAttention(self.metadata).attend(query, kv_cache, scale)
         n = self.metadata.num_decodes
         output = torch.empty(query.shape, dtype=torch.float32)
         if n:
-            metadata = self.metadata
-            attend_decodes(
-                query[:n],
-                kv_cache,
-                metadata.block_tables,
-                metadata.context_lens_tensor,
-                metadata.window,
-                scale,
-                output,
-            )
+            attend_decodes(query[:n], kv_cache, self.metadata, scale, output)
         for part in self.prefills:
-            output[part.rows] = part(query[part.rows].to(kv_cache.dtype), kv_cache, scale)
+            output[part.rows] = part(query[part.rows].to(computing_dtype(kv_cache, query)), kv_cache, scale)
         return output
 
     @classmethod
@@ -52,42 +46,37 @@ class NativeAttention(AttentionBackend):
         return None if native_kernels() else "it needs Linux and a C++ compiler: apt install g++"
 
 
-def suits(query: Tensor, kv_cache: Tensor) -> bool:
+def suits(query: Tensor, kv_cache: KVCache) -> bool:
     """Whether the C++ handles these heads and dtypes."""
     head_dim, group = query.shape[2], query.shape[1] // kv_cache.shape[3]
-    dtypes = query.dtype == torch.float32 and kv_cache.dtype == torch.bfloat16
+    numbers = kv_cache if isinstance(kv_cache, Tensor) else kv_cache.numbers
+    dtypes = query.dtype == torch.float32 and numbers.dtype in (torch.bfloat16, torch.int8)
     return (
         native_kernels() is not None and dtypes and head_dim % LANES == 0 and head_dim <= MAX_DIM and group <= MAX_GROUP
     )
 
 
-def attend_decodes(
-    query: Tensor,
-    kv_cache: Tensor,
-    block_tables: Tensor,
-    context_lens: Tensor,
-    window: int | None,
-    scale: float,
-    output: Tensor,
-) -> None:
-    """Attention of n decodes: query [n, n_heads, d], int32 tables and lengths of n sequences (or more); writes
-    output [n, n_heads, d]."""
+def attend_decodes(query: Tensor, kv_cache: KVCache, metadata: AttentionMetadata, scale: float, output: Tensor) -> None:
+    """Attention of n decodes, the batch's first: query [n, n_heads, d]; writes output [n, n_heads, d]."""
     n, num_heads, head_dim = query.shape
     if query.stride()[1:] != (head_dim, 1):
         query = query.contiguous()
-    native_kernels().attend_decodes(
+    numbers, scales = (kv_cache, None) if isinstance(kv_cache, Tensor) else kv_cache
+    native_kernels().attend_decodes[numbers.dtype](
         query.data_ptr(),
-        kv_cache.data_ptr(),
-        block_tables.data_ptr(),
-        context_lens.data_ptr(),
+        numbers.data_ptr(),
+        None if scales is None else scales.data_ptr(),
+        metadata.block_tables.data_ptr(),
+        metadata.context_lens_tensor.data_ptr(),
         output.data_ptr(),
         n,
         query.stride(0),
         num_heads,
-        kv_cache.shape[3],
+        numbers.shape[3],
         head_dim,
-        kv_cache.shape[1],
-        block_tables.stride(0),
-        window or 0,
+        numbers.shape[1],
+        metadata.block_tables.stride(0),
+        metadata.window or 0,
+        metadata.sinks,
         scale,
     )

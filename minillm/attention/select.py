@@ -1,16 +1,18 @@
 """Which attention backend runs, and why."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
-from minillm.attention.base import AttentionBackend
+from minillm.attention.base import AttentionBackend, AttentionMetadata
+from minillm.attention.cache import dtype_name
 from minillm.attention.eager import EagerAttention
 from minillm.attention.flash import FlashAttention2, FlashAttention3, TorchVarlenAttention
 from minillm.attention.native import NativeAttention
 from minillm.attention.sdpa import SDPAAttention
 from minillm.attention.triton_paged import TritonAttention
 from minillm.errors import ConfigError
+from minillm.kv_cache.window import Window
 
 BACKENDS: dict[str, type[AttentionBackend]] = {
     "fa3": FlashAttention3,
@@ -35,34 +37,59 @@ class Choice:
     """None = it can run"""
 
 
-def survey(device: torch.device) -> list[Choice]:
+@dataclass(frozen=True, slots=True)
+class Demands:
+    """What a configuration wants of a backend."""
+
+    block_size: int | None = None
+    """Tokens per KV block; None = whatever the backend likes."""
+    dtype: torch.dtype | None = None
+    """Of the model, if known."""
+    kv_dtype: torch.dtype | None = None
+    """Of a quantized KV cache; None = the model's."""
+    sinks: bool = False
+    """Attention sinks."""
+
+
+def survey(device: torch.device, demands: Demands = Demands()) -> list[Choice]:
     """Every backend, and whether it can run on `device`. For `minillm doctor` and the benchmarks."""
-    return [Choice(name, backend.missing(device)) for name, backend in BACKENDS.items()]
+    return [Choice(name, _objection(backend, device, demands)) for name, backend in BACKENDS.items()]
 
 
 def select_backend(
-    name: str, device: torch.device, block_size: int | None = None, dtype: torch.dtype | None = None
+    name: str,
+    device: torch.device,
+    demands: Demands = Demands(),
 ) -> type[AttentionBackend]:
     """The backend called `name` in EngineConfig.attention_backend; auto = the fastest that can run here.
 
-    Args:
-        block_size: tokens per KV block, if the configuration says so; None = whatever the backend likes.
-        dtype: of the model, if known.
     Raises:
-        ConfigError: it cannot run on this device, or not with these blocks or this dtype.
+        ConfigError: it cannot run on this device, or cannot do what is demanded.
     """
     if name == "auto":
         candidates = [BACKENDS[candidate] for candidate in PREFERENCE.get(device.type, ("sdpa",))]
-        # The last candidate, sdpa, has no wishes: one is always found.
-        return next(backend for backend in candidates if not _objection(backend, device, block_size, dtype))
-    if objection := _objection(BACKENDS[name], device, block_size, dtype):
+        # The last candidate, sdpa, can do everything: one is always found.
+        return next(backend for backend in candidates if not _objection(backend, device, demands))
+    if objection := _objection(BACKENDS[name], device, demands):
         raise ConfigError(f"attention_backend={name!r} cannot run here: {objection}")
     return BACKENDS[name]
 
 
-def _objection(
-    backend: type[AttentionBackend], device: torch.device, block_size: int | None, dtype: torch.dtype | None
-) -> str | None:
+def with_window(backend: type[AttentionBackend], window: Window) -> type[AttentionBackend]:
+    """The same backend, for tokens that see a window only."""
+    if window.size is None:
+        return backend
+
+    class Windowed(backend):
+        def __init__(self, metadata: AttentionMetadata) -> None:
+            super().__init__(replace(metadata, window=window.size, sinks=window.sinks))
+
+    Windowed.__name__ = backend.__name__
+    return Windowed
+
+
+def _objection(backend: type[AttentionBackend], device: torch.device, demands: Demands) -> str | None:
+    block_size, dtype, kv_dtype = demands.block_size, demands.dtype, demands.kv_dtype
     if reason := backend.missing(device):
         return reason
     if block_size is not None and block_size % backend.block_size_step:
@@ -70,6 +97,17 @@ def _objection(
             f"block_size is {block_size} and it needs a multiple of {backend.block_size_step}: "
             "leave block_size out, or choose another backend"
         )
-    if dtype is not None and backend.dtypes is not None and dtype not in backend.dtypes:
+    if kv_dtype is not None and kv_dtype not in backend.quantized_caches:
+        return (
+            f"it does not read a KV cache in {dtype_name(kv_dtype)}: choose one that does "
+            f"({', '.join(name for name, other in BACKENDS.items() if kv_dtype in other.quantized_caches)}), "
+            'or kv_cache_dtype="auto"'
+        )
+    if demands.sinks and not backend.sees_sinks:
+        return (
+            "it has a window, but no attention sinks: set attention_sinks=0, or choose one that has "
+            f"({', '.join(name for name, other in BACKENDS.items() if other.sees_sinks)})"
+        )
+    if kv_dtype is None and dtype is not None and backend.dtypes is not None and dtype not in backend.dtypes:
         return f"it has no kernels for {dtype}: choose another dtype, or another backend"
     return None

@@ -21,6 +21,7 @@ import triton.language as tl
 def attend_tiles(
     query,  # [T, n_heads, d]
     kv_cache,  # [num_blocks, BLOCK_SIZE, 2, n_kv_heads, d]
+    kv_scales,  # [num_blocks, BLOCK_SIZE, 2, n_kv_heads], if the cache is quantized
     block_tables,  # [B, max_blocks]
     query_starts,  # [B + 1]
     context_lens,  # [B]
@@ -43,6 +44,7 @@ def attend_tiles(
     GROUP: tl.constexpr,  # query heads per key/value head
     BLOCK_SIZE: tl.constexpr,
     WINDOW: tl.constexpr,  # 0 = none
+    QUANTIZED: tl.constexpr,
     SPLITS: tl.constexpr,
     ONE_TOKEN: tl.constexpr,  # every sequence has one new token: tile b is sequence b
     TILE_ROWS: tl.constexpr,
@@ -93,7 +95,7 @@ def attend_tiles(
         all_see += tl.maximum(tl.minimum(end, first_position + 1) - begin, 0) // TILE_KEYS * TILE_KEYS
 
     table = block_tables + sequence.to(tl.int64) * table_stride
-    keys = kv_cache + kv_head * kv_stride_head
+    keys, scales = kv_cache + kv_head * kv_stride_head, kv_scales + kv_head
     largest = tl.full([TILE_ROWS], float("-inf"), tl.float32)
     total = tl.zeros([TILE_ROWS], tl.float32)
     accumulator = tl.zeros([TILE_ROWS, PADDED_DIM], tl.float32)
@@ -102,8 +104,8 @@ def attend_tiles(
             all_see if masked else begin,
             end if masked else all_see,
             q, position, largest, total, accumulator, scale,
-            keys, table, kv_stride_block, kv_stride_token, kv_stride_kv,
-            masked, HEAD_DIM, PADDED_DIM, BLOCK_SIZE, WINDOW, TILE_KEYS,
+            keys, scales, table, kv_stride_block, kv_stride_token, kv_stride_kv,
+            masked, HEAD_DIM, PADDED_DIM, BLOCK_SIZE, WINDOW, QUANTIZED, TILE_KEYS,
         )  # fmt: skip
 
     if SPLITS == 1:
@@ -124,9 +126,9 @@ def attend_tiles(
 def _attend_range(
     begin, end,
     q, position, largest, total, accumulator, scale,
-    keys, table, kv_stride_block, kv_stride_token, kv_stride_kv,
+    keys, scales, table, kv_stride_block, kv_stride_token, kv_stride_kv,
     MASKED: tl.constexpr, HEAD_DIM: tl.constexpr, PADDED_DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr,
-    WINDOW: tl.constexpr, TILE_KEYS: tl.constexpr,
+    WINDOW: tl.constexpr, QUANTIZED: tl.constexpr, TILE_KEYS: tl.constexpr,
 ):  # fmt: skip
     """Let the queries see the keys at positions begin to end. Masked where some see fewer than others.
 
@@ -154,6 +156,11 @@ def _attend_range(
 
         # "ieee": float32 stays float32. The default would round it to tf32's 10 bits.
         scores = tl.dot(q, tl.trans(k.to(q.dtype)), input_precision="ieee")
+        if QUANTIZED:  # a scale for every HEAD_DIM numbers: of a whole key, so it can come after the product
+            scale_at = scales + key_at // HEAD_DIM
+            key_scales = tl.load(scale_at, mask=exists, other=0.0).to(tl.float32)
+            value_scales = tl.load(scale_at + kv_stride_kv // HEAD_DIM, mask=exists, other=0.0).to(tl.float32)
+            scores *= key_scales[None, :]
         if MASKED:
             distance = position[:, None] - key_position[None, :]
             sees = (distance >= 0) & exists[None, :]
@@ -169,6 +176,8 @@ def _attend_range(
         correction = tl.exp2(largest - shift)
         total = total * correction + tl.sum(weights, 1)
         accumulator = accumulator * correction[:, None]
+        if QUANTIZED:
+            weights *= value_scales[None, :]
         accumulator = tl.dot(weights.to(q.dtype), v.to(q.dtype), accumulator, input_precision="ieee")
         largest = new_largest
     return largest, total, accumulator

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from minillm.attention.base import AttentionBackend, AttentionMetadata
+from minillm.attention.cache import KVCache
 
 MAX_ACCUMULATOR = 128 * 128
 """Float32 numbers of the result that one program keeps in registers: 64 of a thread's 255, in 8 warps."""
@@ -37,6 +38,7 @@ class TritonAttention(AttentionBackend):
 
     capturable = True
     device_types = ("cuda",)
+    quantized_caches = (torch.int8,)
 
     def __init__(self, metadata: AttentionMetadata) -> None:
         super().__init__(metadata)
@@ -48,7 +50,7 @@ class TritonAttention(AttentionBackend):
             rest = num_sequences - metadata.num_decodes
             self.launches.append(Launch(metadata.num_decodes, rest, metadata.max_query_len))
 
-    def attend(self, query: Tensor, kv_cache: Tensor, scale: float) -> Tensor:
+    def attend(self, query: Tensor, kv_cache: KVCache, scale: float) -> Tensor:
         output = torch.empty(query.shape, dtype=query.dtype, device=query.device)
         for launch in self.launches:
             launch(self.metadata, query, kv_cache, scale, output)
@@ -144,11 +146,13 @@ class Launch:
     """The most new tokens any of them has. It sets the height of the tiles; any value gives right results."""
 
     def __call__(
-        self, metadata: AttentionMetadata, query: Tensor, kv_cache: Tensor, scale: float, output: Tensor
+        self, metadata: AttentionMetadata, query: Tensor, kv_cache: KVCache, scale: float, output: Tensor
     ) -> None:
         """Attend with their queries; see AttentionBackend.attend. Writes their rows of `output`."""
         from minillm.attention import triton_kernels  # here, as triton may not be installed
 
+        # A cache without scales gives itself in their place; they are not read.
+        numbers, scales = (kv_cache, kv_cache) if isinstance(kv_cache, Tensor) else kv_cache
         num_tokens, num_heads, head_dim = query.shape
         num_kv_heads = kv_cache.shape[3]
         group = num_heads // num_kv_heads
@@ -174,7 +178,8 @@ class Launch:
 
         triton_kernels.attend_tiles[(num_kv_heads, splits, num_tiles)](
             query,
-            kv_cache,
+            numbers,
+            scales,
             metadata.block_tables,
             metadata.query_starts_tensor,
             metadata.context_lens_tensor,
@@ -185,7 +190,7 @@ class Launch:
             self.num_sequences,
             scale * math.log2(math.e),
             *query.stride()[:2],
-            *kv_cache.stride()[:4],
+            *numbers.stride()[:4],
             metadata.block_tables.stride(0),
             output.stride(0),
             HEAD_DIM=head_dim,
@@ -193,6 +198,7 @@ class Launch:
             GROUP=group,
             BLOCK_SIZE=metadata.block_size,
             WINDOW=metadata.window or 0,
+            QUANTIZED=scales is not numbers,
             SPLITS=splits,
             ONE_TOKEN=one_token,
             TILE_ROWS=tile_rows,

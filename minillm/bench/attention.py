@@ -12,7 +12,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from minillm.attention.base import AttentionBackend
-from minillm.attention.select import BACKENDS, select_backend, survey
+from minillm.attention.select import BACKENDS, Demands, select_backend, survey
 from minillm.bench.attention_shapes import HeadShape, PreparedAttention, Shape, make_cache, make_metadata
 from minillm.bench.peers import BenchmarkError
 from minillm.bench.report import describe_machine, format_machine, make_report
@@ -173,7 +173,7 @@ def choose_backends(
     if unknown := [name for name in names or [] if name not in BACKENDS]:
         raise ConfigError(f"no attention backend {unknown[0]!r}: there are {', '.join(BACKENDS)}")
     if names is not None:
-        return {name: select_backend(name, device, block_size) for name in names}
+        return {name: select_backend(name, device, Demands(block_size)) for name in names}
     able = [choice.name for choice in survey(device) if not choice.missing]
     return {name: BACKENDS[name] for name in able if block_size % BACKENDS[name].block_size_step == 0}
 

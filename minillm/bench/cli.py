@@ -33,6 +33,8 @@ for command in (
     commands.step_breakdown,
     commands.idle,
     commands.attention,
+    commands.quality,
+    commands.kv_bill,
 ):
     bench_app.command()(command)
 

@@ -232,6 +232,64 @@ def attention(
     show(report, format_table(report), out, as_json)
 
 
+def quality(
+    model: Model = DEFAULT_MODEL,
+    load_format: LoadFormat = LoadFormatName.AUTO,
+    dtype: Dtype = DtypeName.AUTO,
+    device: Device = DeviceName.AUTO,
+    engine_fields: Set = None,
+    against: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FIELD=VALUE", help="A field of the reference; may be repeated. Default: none set."),
+    ] = None,
+    prune: Annotated[
+        float | None, typer.Option(min=0.01, max=1, help="The candidate reads this share of each text's tokens.")
+    ] = None,
+    perplexity_rise: Annotated[float, typer.Option(min=0, help="Floor: most that perplexity may rise.")] = 0.01,
+    kl: Annotated[float, typer.Option(min=0, help="Floor: most KL divergence, nats a token.")] = 0.05,
+    agreement: Annotated[float, typer.Option(min=0, max=1, help="Floor: least share of same likeliest tokens.")] = 0.9,
+    tasks_lost: Annotated[int, typer.Option(min=0, help="Floor: most items that may be lost, of each task.")] = 1,
+    quick: Quick = False,
+    out: Out = None,
+    as_json: Json = False,
+) -> None:
+    """What lossy settings cost in quality, beside speed and memory: --set is compared with --against.
+
+    Exit status 1 if a floor is broken: then the candidate is not called better, however fast it is.
+    """
+    from minillm.bench.quality import Floors, format_table, run_quality
+
+    check_writable(out)
+    candidate = make_target(model, load_format, dtype, device, engine_fields)
+    reference = make_target(model, load_format, dtype, device, against)
+    floors = Floors(perplexity_rise, kl, agreement, tasks_lost)
+    report = run_quality(reference, candidate, floors, prune, quick)
+    show(report, format_table(report), out, as_json)
+    raise typer.Exit(1 if report["results"].broken else 0)
+
+
+def kv_bill(
+    model: Annotated[
+        str, typer.Option(help="Packaged shape (llama-3-70b), config.json, short name, folder or Hub id.")
+    ] = DEFAULT_MODEL,
+    tokens: Annotated[int, typer.Option(min=1, help="Of a request.")] = 4096,
+    block_size: Annotated[int, typer.Option(min=1, help="Tokens of a KV block.")] = 16,
+    window: Annotated[int | None, typer.Option(min=1, help="Sliding window, tokens.")] = None,
+    sinks: Annotated[int, typer.Option(min=0, help="Attention sinks beside it, tokens.")] = 0,
+    out: Out = None,
+    as_json: Json = False,
+) -> None:
+    """What keys and values take, by dtype: arithmetic (MHA, GQA, MQA, MLA), beside what a pool allocates."""
+    from minillm.bench.kv_bill import format_table, run_kv_bill
+    from minillm.kv_cache.window import Window
+
+    check_writable(out)
+    if sinks and window is None:
+        raise ConfigError("--sinks are what stays in sight beside a --window: give that, too")
+    report = run_kv_bill(model, tokens, block_size, Window(window, sinks))
+    show(report, format_table(report), out, as_json)
+
+
 def head_shape(heads: int | None, kv_heads: int | None, head_dim: int | None) -> "HeadShape | None":
     """What was asked for; None = the model's.
 

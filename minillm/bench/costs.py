@@ -47,7 +47,7 @@ class ModelBytes:
     def of(cls, config: ModelConfig, dtype: str) -> "ModelBytes":
         """Count them as if all were stored in `dtype`."""
         size = DTYPE_BYTES[dtype]
-        return cls(parameters_read_per_step(config) * size, config.kv_bytes_per_token(size))
+        return cls(parameters_read_per_step(config) * size, config.kv_bill.bytes_per_token(dtype))
 
     def step(self, context_lens: Iterable[float]) -> float:
         """Bytes that a decode step over sequences of these context lengths (tokens) must read."""

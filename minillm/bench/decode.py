@@ -100,7 +100,7 @@ def run_decode(
     for batch in batches:
         check_fits(engine, batch, context, steps)
     roof = measure_roof(device, compute_dtype(engine.model), quick)
-    costs = Costs.of(engine.model)
+    costs = Costs.of(engine)
     results = []
     for batch in tqdm(batches, unit="batch"):
         decode = SteadyDecode(engine, batch, context, steps)

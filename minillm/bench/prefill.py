@@ -116,7 +116,7 @@ def run_prefill(target: Target, lengths: Sequence[int] | None, repeats: int, qui
         raise ConfigError("a cached prompt is not computed: leave enable_prefix_caching off to measure prefill")
     engine = Engine(config)
     roof = measure_roof(device, compute_dtype(engine.model), quick)
-    costs = Costs.of(engine.model)
+    costs = Costs.of(engine)
     prompts = random_prompts(engine.vocab_size, lengths)
     seconds: dict[int, list[float]] = {length: [] for length in lengths}
     with tqdm(total=len(lengths) * (repeats + 1), unit="prompt") as bar:

@@ -6,8 +6,10 @@ from typing import Any
 
 import torch
 
+from minillm.attention.cache import cache_dtype, dtype_name
 from minillm.bench.costs import ModelBytes, ModelFlops
 from minillm.config import EngineConfig
+from minillm.engine import Engine
 from minillm.models.checkpoints import load_config, resolve
 from minillm.models.config import ModelConfig
 from minillm.models.linear import CPULinear
@@ -46,8 +48,11 @@ class Target:
             return config
         # In bytes, not blocks: how many tokens a block has may be the attention backend's choice.
         model_config = self.model_config()
-        element_size = choose_dtype(config.dtype, model_config, choose_device(config.device)).itemsize
-        return config.replace(kv_cache_memory_gb=kv_tokens * model_config.kv_bytes_per_token(element_size) / 1e9)
+        dtype = cache_dtype(
+            config.kv_cache_dtype, choose_dtype(config.dtype, model_config, choose_device(config.device))
+        )
+        token_bytes = model_config.kv_bill.bytes_per_token(dtype_name(dtype))
+        return config.replace(kv_cache_memory_gb=kv_tokens * token_bytes / 1e9)
 
     def model_config(self) -> ModelConfig:
         """The model's shape; reads config.json only."""
@@ -65,9 +70,19 @@ class Costs:
     flops: ModelFlops
 
     @classmethod
-    def of(cls, model: LoadedModel) -> "Costs":
-        dtype = str(model.dtype).removeprefix("torch.")
-        return cls(ModelBytes.of(model.model_config, dtype), ModelFlops.of(model.model_config))
+    def of(cls, engine: Engine) -> "Costs":
+        model, kv_dtype = engine.model, dtype_name(engine.runner.kv_dtype)
+        needed = ModelBytes.of(model.model_config, dtype_name(model.dtype))
+        weights = needed.weights if model.quantization is None else quantized_bytes(model)
+        kept = model.model_config.kv_bill.bytes_per_token(kv_dtype)
+        return cls(ModelBytes(weights, kept), ModelFlops.of(model.model_config))
+
+
+def quantized_bytes(model: LoadedModel) -> int:
+    """Weights and scales that a step reads; an embedding table of its own gives a row per token only."""
+    own_table = model.decoder.embed_tokens
+    every = sum(parameter.nbytes for parameter in model.decoder.parameters())
+    return every - (0 if own_table is None else own_table.nbytes)
 
 
 def compute_dtype(model: LoadedModel) -> torch.dtype:

@@ -4,12 +4,14 @@ from dataclasses import dataclass, field
 
 from minillm.kv_cache.block_pool import BlockPool
 from minillm.kv_cache.prefix import extend_chain
+from minillm.kv_cache.window import Window
 from minillm.request import Request
 
 
 @dataclass(slots=True)
 class BlockTable:
-    """The blocks of one request: position p is in block_ids[p // block_size]. Append-only."""
+    """The blocks of one request: position p is in block_ids[p // block_size]. Append-only, but that the null block
+    takes the place of one that has left the sliding window."""
 
     block_ids: list[int] = field(default_factory=list)
     num_registered: int = 0
@@ -25,10 +27,23 @@ class KVCacheManager:
         enable_prefix_caching: off = no block is ever hashed, so no lookup finds anything.
         reserve_tokens: every admitted request gets room for at least this many tokens at once. 0 is
             paging as in PagedAttention; the whole context window is what servers did before it.
+        window: what a token sees; None = all before it. Blocks that nobody will see again go back to the pool.
     """
 
-    def __init__(self, num_blocks: int, block_size: int, *, enable_prefix_caching: bool, reserve_tokens: int) -> None:
+    def __init__(
+        self,
+        num_blocks: int,
+        block_size: int,
+        *,
+        enable_prefix_caching: bool,
+        reserve_tokens: int,
+        window: Window | None = None,
+    ) -> None:
         self.pool = BlockPool(num_blocks)
+        self.window = window or Window()
+        self.num_sinks = self.window.sink_blocks(block_size)
+        self.null_block = num_blocks
+        """Nobody's: the runner has one block more than the pool."""
         self.block_size = block_size
         self.enable_prefix_caching = enable_prefix_caching
         self.reserve_tokens = reserve_tokens
@@ -49,23 +64,31 @@ class KVCacheManager:
         return found
 
     def allocate(self, request: Request, end: int, prefix: list[int] | None = None) -> bool:
-        """Give the request room for its tokens [0, end). False, and nothing changed, if the pool is short.
+        """Give the request room for its tokens [0, end), and take back what no token to come will see. False, and
+        nothing given, if the pool is short.
 
         Args:
             prefix: on admission, the blocks from :meth:`find_prefix` that it will share.
         """
         prefix = prefix or []
-        table = self.tables.get(request.request_id) or BlockTable()
-        num_needed = self.blocks_for(max(end, self.reserve_tokens)) - len(table.block_ids) - len(prefix)
+        table, num_holes = self.tables.get(request.request_id), 0
+        if table is None:
+            table, num_holes = BlockTable(), self._holes(request, len(prefix))
+        else:
+            self._give_back(request, table)
+        shared = prefix[: self.num_sinks] + prefix[self.num_sinks + num_holes :]
+        num_present = len(table.block_ids) + num_holes + len(shared)
+        num_needed = self.blocks_for(max(end, self.reserve_tokens)) - num_present
         if num_needed > 0 or prefix:
             # A prefix block that nobody holds is a free one: sharing it uses it up as well.
-            num_revived = sum(self.pool.ref_counts[block_id] == 0 for block_id in prefix)
+            num_revived = sum(self.pool.ref_counts[block_id] == 0 for block_id in shared)
             if max(num_needed, 0) + num_revived > self.pool.num_free:
                 return False
-            self.pool.share(prefix)
-            table.block_ids += prefix
+            self.pool.share(shared)
+            added = shared + self.pool.allocate(max(num_needed, 0))
+            added[self.num_sinks : self.num_sinks] = [self.null_block] * num_holes
+            table.block_ids += added
             table.num_registered += len(prefix)
-            table.block_ids += self.pool.allocate(max(num_needed, 0))
             self.tables[request.request_id] = table
         self._register_full_blocks(request, table, end)
         return True
@@ -74,20 +97,45 @@ class KVCacheManager:
         """Take back everything the request holds. Its full blocks stay findable until they are reused."""
         table = self.tables.pop(request.request_id, None)
         if table is not None:
-            self.pool.release(table.block_ids)
+            self.pool.release(self._held(table))
 
     def disown(self, request: Request) -> None:
         """What was computed for the request is not to be trusted: nobody may find its blocks."""
-        self.pool.forget(self.block_ids(request))
+        self.pool.forget(self.held_blocks(request))
 
     def block_ids(self, request: Request) -> list[int]:
         return self.tables[request.request_id].block_ids
+
+    def held_blocks(self, request: Request, num_tokens: int | None = None) -> list[int]:
+        """Those of its blocks that it holds, in order: all, or those of its first `num_tokens` tokens."""
+        end = None if num_tokens is None else self.blocks_for(num_tokens)
+        return self._held(self.tables[request.request_id], end)
 
     def blocks_for(self, num_tokens: int) -> int:
         return -(-num_tokens // self.block_size)
 
     def check_integrity(self) -> None:
-        self.pool.check_integrity(table.block_ids for table in self.tables.values())
+        self.pool.check_integrity(self._held(table) for table in self.tables.values())
+
+    def _held(self, table: BlockTable, end: int | None = None) -> list[int]:
+        return [block_id for block_id in table.block_ids[:end] if block_id != self.null_block]
+
+    def _holes(self, request: Request, num_prefix_blocks: int) -> int:
+        """On admission: how many blocks after the sinks it need not have. It starts behind a prefix that was found,
+        or was swapped out with what it then held."""
+        if request.num_computed_tokens == 0:
+            request.window_begin = self.window.first_block(num_prefix_blocks * self.block_size, self.block_size)
+        return max(request.window_begin - self.num_sinks, 0)
+
+    def _give_back(self, request: Request, table: BlockTable) -> None:
+        # Its next token may be the last known one again, after drafts that were rejected.
+        position = min(request.num_computed_tokens, request.num_known_tokens - 1)
+        begin = self.window.first_block(position, self.block_size)
+        gone = slice(max(request.window_begin, self.num_sinks), begin)
+        if blocks := table.block_ids[gone]:
+            self.pool.release(blocks)
+            table.block_ids[gone] = [self.null_block] * len(blocks)
+            request.window_begin = begin
 
     def _register_full_blocks(self, request: Request, table: BlockTable, end: int) -> None:
         # Blocks are registered when the step that fills them is scheduled, not when it is done. That is
@@ -96,7 +144,8 @@ class KVCacheManager:
         # has no hash yet: it is registered a step later.
         hashes = self._hashes(request)
         for i in range(table.num_registered, min(end // self.block_size, len(hashes))):
-            self.pool.register(table.block_ids[i], hashes[i])
+            if table.block_ids[i] != self.null_block:
+                self.pool.register(table.block_ids[i], hashes[i])
             table.num_registered = i + 1
 
     def _hashes(self, request: Request) -> list[bytes]:

@@ -85,14 +85,23 @@ def _from_hub(repository: str, progress: bool) -> Path:
             enable_progress_bars()
 
 
-def load_config(path: Path) -> dict[str, Any]:
-    """The parsed config.json of a checkpoint folder (or of a .json file by itself).
+def read_config(path: Path) -> dict[str, Any]:
+    """The parsed config.json of a checkpoint folder (or of a .json file by itself), of any model.
 
     Raises:
         CorruptCheckpointError: it is missing or is not a JSON object.
-        UnsupportedArchitectureError: minillm has no decoder for it.
     """
-    config = _read_json(path if path.is_file() else path / "config.json")
+    return _read_json(path if path.is_file() else path / "config.json")
+
+
+def load_config(path: Path) -> dict[str, Any]:
+    """The same, of a model that minillm has a decoder for.
+
+    Raises:
+        CorruptCheckpointError: see `read_config`.
+        UnsupportedArchitectureError: there is no decoder for it.
+    """
+    config = read_config(path)
     found = config.get("architectures") or [f"unnamed, model_type {config.get('model_type')!r}"]
     if not set(ARCHITECTURES).intersection(found):
         raise UnsupportedArchitectureError(

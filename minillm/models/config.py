@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from minillm.errors import CorruptCheckpointError, UnsupportedArchitectureError
+from minillm.kv_cache.bill import KVBill
 
 ARCHITECTURES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
 """They differ in biases, q/k norm and window; everything else is one decoder."""
@@ -77,9 +78,10 @@ class ModelConfig:
         except KeyError as missing:
             raise CorruptCheckpointError(f"config.json has no {missing}: fetch the model again") from None
 
-    def kv_bytes_per_token(self, element_size: int) -> int:
-        """Bytes of keys and values one token takes, over all layers."""
-        return 2 * self.num_layers * self.num_kv_heads * self.head_dim * element_size
+    @property
+    def kv_bill(self) -> KVBill:
+        """What the KV cache of it takes."""
+        return KVBill.of_heads(self.num_layers, self.num_heads, self.num_kv_heads, self.head_dim)
 
 
 def _head_dim(hf: dict[str, Any], qwen3: bool) -> int:

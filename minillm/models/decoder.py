@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from minillm.attention.base import AttentionBackend
+from minillm.attention.cache import KVCache
 from minillm.models.config import ModelConfig
 from minillm.models.linear import Linear, pack_linears
 from minillm.models.ops import Ops, Rotation
@@ -52,7 +53,7 @@ class Attention(nn.Module):
         self.q_norm = RMSNorm(config.head_dim, config.rms_norm_eps, dtype, device) if config.qk_norm else None
         self.k_norm = RMSNorm(config.head_dim, config.rms_norm_eps, dtype, device) if config.qk_norm else None
 
-    def forward(self, x: Tensor, kv_cache: Tensor, step: Pass) -> Tensor:
+    def forward(self, x: Tensor, kv_cache: KVCache, step: Pass) -> Tensor:
         qkv = self.qkv_proj(x).view(x.shape[0], -1, self.head_dim)
         norms = None
         if self.q_norm is not None and self.k_norm is not None:
@@ -88,7 +89,7 @@ class Layer(nn.Module):
         self.post_attention_norm = RMSNorm(config.hidden_size, config.rms_norm_eps, dtype, device)
         self.mlp = MLP(config, dtype, device)
 
-    def forward(self, x: Tensor, delta: Tensor, kv_cache: Tensor, step: Pass) -> tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor, delta: Tensor, kv_cache: KVCache, step: Pass) -> tuple[Tensor, Tensor]:
         x, normed = step.ops.add_rms_norm(x, delta, self.input_norm.weight, self.input_norm.eps)
         delta = self.attention(normed, kv_cache, step)
         x, normed = step.ops.add_rms_norm(x, delta, self.post_attention_norm.weight, self.post_attention_norm.eps)
@@ -107,9 +108,10 @@ class Decoder(nn.Module):
         super().__init__()
         self.config = config
         self.activation_dtype = dtype
-        self.embed_tokens = nn.Parameter(
+        self.embed_tokens: nn.Parameter | None = nn.Parameter(
             torch.empty(config.vocab_size, config.hidden_size, dtype=dtype, device=device), False
         )
+        """None: the rows of a quantized head."""
         self.layers = nn.ModuleList(Layer(config, dtype, device) for _ in range(config.num_layers))
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps, dtype, device)
         self.lm_head = Linear(config.hidden_size, config.vocab_size, False, dtype, device)
@@ -121,7 +123,7 @@ class Decoder(nn.Module):
         self,
         token_ids: Tensor,
         positions: Tensor,
-        kv_caches: Sequence[Tensor],
+        kv_caches: Sequence[KVCache],
         attention: AttentionBackend,
         ops: Ops,
         logit_rows: Tensor | None = None,
@@ -153,7 +155,7 @@ class Decoder(nn.Module):
         """
         rotation = Rotation(*self.rope.angles(positions, self.activation_dtype), attention.metadata.slot_mapping)
         step = Pass(rotation, attention, ops)
-        x = F.embedding(token_ids, self.embed_tokens).to(self.activation_dtype)
+        x = self.embed(token_ids)
         delta = torch.zeros_like(x)  # nothing to add yet
         for layer, kv_cache in zip(self.layers, kv_caches, strict=True):
             x, delta = layer(x, delta, kv_cache, step)
@@ -161,15 +163,28 @@ class Decoder(nn.Module):
             x, delta = x[rows], delta[rows]
         return ops.add_rms_norm(x, delta, self.norm.weight, self.norm.eps)[1]
 
+    def embed(self, token_ids: Tensor) -> Tensor:
+        """Rows of the embedding table [T, hidden], as activations."""
+        rows = self.lm_head.rows(token_ids) if self.embed_tokens is None else F.embedding(token_ids, self.embed_tokens)
+        return rows.to(self.activation_dtype)
+
     def optimise_for_cpu(self) -> None:
         """Pack 16-bit weights for the CPU where that works, and compute with float32 activations.
 
         16-bit activations would be widened and rounded again around every operation. The embedding table
         stays plain; a tied head shares it.
         """
-        if not pack_linears(self):
-            return
+        if pack_linears(self):
+            self.compute_in_float32()
+
+    def compute_in_float32(self) -> None:
+        """Activations are float32 from now on, whatever the weights are; the layers' matrices are made for it."""
         self.activation_dtype = torch.float32
         for module in self.modules():
             if isinstance(module, RMSNorm):
                 module.weight.data = module.weight.data.float()
+
+    def move_to(self, device: torch.device) -> None:
+        """Everything, to another device."""
+        self.to(device)
+        self.rope.frequencies = self.rope.frequencies.to(device)

@@ -1,7 +1,8 @@
-"""From an EngineConfig to a model that is ready to run: resolve, build, fill, pack."""
+"""From an EngineConfig to a model that is ready to run: resolve, build, fill, pack or quantize."""
 
 import logging
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from minillm.errors import ConfigError, CorruptCheckpointError
 from minillm.models import checkpoints
 from minillm.models.config import ModelConfig
 from minillm.models.decoder import Decoder
+from minillm.models.linear import Linear
+from minillm.models.quantized import Quantizer, make_recipe
 
 logger = logging.getLogger(__name__)
 
@@ -31,27 +34,34 @@ class LoadedModel:
     eos_token_ids: frozenset[int]
     model_config: ModelConfig
     dtype: torch.dtype
-    """Of the weights and the KV cache."""
+    """Of the weights and the KV cache, as far as they are not quantized."""
     device: torch.device
+    quantization: str | None = None
+    """Of the weights; see EngineConfig."""
 
 
 def load_model(config: EngineConfig) -> LoadedModel:
     """Load `config.model` in `config.dtype` onto `config.device`.
 
     Raises:
-        ConfigError: device="cuda" without one.
+        ConfigError: device="cuda" without one, or a quantization that the device has not.
         UnknownModelError, UnsupportedArchitectureError, CorruptCheckpointError: see checkpoints.py.
     """
     device = choose_device(config.device)
     path = checkpoints.resolve(config.model)
     model_config = ModelConfig.from_hf(checkpoints.load_config(path))
     dtype = choose_dtype(config.dtype, model_config, device)
-    decoder = Decoder(model_config, dtype, device)
-    if config.load_format == "dummy":
+    recipe, is_dummy = make_recipe(config, device, dtype), config.load_format == "dummy"
+    # Weights that are to be quantized come through the host, so that a GPU never holds them in 16 bits.
+    decoder = Decoder(model_config, dtype, device if recipe is None or is_dummy else torch.device("cpu"))
+    quantizer = None if recipe is None else Quantizer(decoder, recipe, device)
+    if is_dummy:
         fill_randomly(decoder)
     else:
-        fill(decoder, checkpoints.iter_weights(path), path)
-    if device.type == "cpu":
+        fill(decoder, checkpoints.iter_weights(path), path, quantizer)
+    if quantizer is not None:
+        quantizer.finish()
+    elif device.type == "cpu":
         decoder.optimise_for_cpu()
     return LoadedModel(
         name=config.model,
@@ -61,6 +71,7 @@ def load_model(config: EngineConfig) -> LoadedModel:
         model_config=model_config,
         dtype=dtype,
         device=device,
+        quantization=config.quantization,
     )
 
 
@@ -79,20 +90,33 @@ def choose_dtype(wanted: str, model_config: ModelConfig, device: torch.device) -
     return DTYPES[wanted]
 
 
-def weight_slots(decoder: Decoder) -> dict[str, Tensor]:
-    """Where each tensor of a Hugging Face checkpoint goes: its name, and the part of ours it fills.
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """Where a tensor of a checkpoint goes."""
+
+    part: Tensor
+    linear: Linear | None = None
+    """The layer it is a part of, if that is a matrix product."""
+
+
+def weight_slots(decoder: Decoder) -> dict[str, Slot]:
+    """Each tensor of a Hugging Face checkpoint: its name, and the part of ours it fills.
 
     Queries, keys and values lie in one matrix here, gate and up in another, so slots are views.
     """
-    config = decoder.config
-    slots = {"model.embed_tokens.weight": decoder.embed_tokens, "model.norm.weight": decoder.norm.weight}
-    if not config.tie_word_embeddings:
-        slots["lm_head.weight"] = decoder.lm_head.weight
+    config, head = decoder.config, decoder.lm_head
+    tied = head if config.tie_word_embeddings else None
+    slots = {
+        "model.embed_tokens.weight": Slot(decoder.embed_tokens, tied),
+        "model.norm.weight": Slot(decoder.norm.weight),
+    }
+    if tied is None:
+        slots["lm_head.weight"] = Slot(head.weight, head)
     query, key = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
     for i, layer in enumerate(decoder.layers):
         attention, mlp, prefix = layer.attention, layer.mlp, f"model.layers.{i}"
-        slots[f"{prefix}.input_layernorm.weight"] = layer.input_norm.weight
-        slots[f"{prefix}.post_attention_layernorm.weight"] = layer.post_attention_norm.weight
+        slots[f"{prefix}.input_layernorm.weight"] = Slot(layer.input_norm.weight)
+        slots[f"{prefix}.post_attention_layernorm.weight"] = Slot(layer.post_attention_norm.weight)
         for kind, linear, names, sizes in (
             ("self_attn", attention.qkv_proj, ("q_proj", "k_proj", "v_proj"), (query, key, key)),
             ("self_attn", attention.o_proj, ("o_proj",), (config.hidden_size,)),
@@ -101,33 +125,47 @@ def weight_slots(decoder: Decoder) -> dict[str, Tensor]:
         ):
             for parameter, whole in linear.named_parameters():
                 for name, part in zip(names, whole.split(sizes)):
-                    slots[f"{prefix}.{kind}.{name}.{parameter}"] = part
+                    slots[f"{prefix}.{kind}.{name}.{parameter}"] = Slot(part, linear)
         if config.qk_norm:
-            slots[f"{prefix}.self_attn.q_norm.weight"] = attention.q_norm.weight
-            slots[f"{prefix}.self_attn.k_norm.weight"] = attention.k_norm.weight
+            slots[f"{prefix}.self_attn.q_norm.weight"] = Slot(attention.q_norm.weight)
+            slots[f"{prefix}.self_attn.k_norm.weight"] = Slot(attention.k_norm.weight)
     return slots
 
 
 @torch.no_grad()
-def fill(decoder: Decoder, weights: Iterable[tuple[str, Tensor]], source: Path) -> None:
+def fill(
+    decoder: Decoder,
+    weights: Iterable[tuple[str, Tensor]],
+    source: Path,
+    when_complete: Callable[[Linear], None] | None = None,
+) -> None:
     """Copy a checkpoint's tensors into the decoder.
 
+    Args:
+        when_complete: called with each matrix product whose last part has come.
     Raises:
         CorruptCheckpointError: tensors are missing, left over, or of another shape; all are named.
     """
     slots, tied = weight_slots(decoder), decoder.config.tie_word_embeddings
-    missing, problems = set(slots), []
+    parts_left = Counter(id(slot.linear) for slot in slots.values())
+    done: set[str] = set()
+    problems = []
     for name, tensor in weights:
         if name not in slots:
             # Old checkpoints store the rotary frequencies, and some store a tied head a second time.
-            if not (name.endswith("rotary_emb.inv_freq") or (tied and name == "lm_head.weight")):
+            if not (name.endswith("rotary_emb.inv_freq") or (tied and name == "lm_head.weight") or name in done):
                 problems.append(f"unexpected tensor {name}")
-        elif tensor.shape != slots[name].shape:
-            problems.append(f"{name} is {list(tensor.shape)}, config.json makes it {list(slots[name].shape)}")
-        else:
-            slots[name].copy_(tensor)
-        missing.discard(name)
-    problems += [f"missing tensor {name}" for name in sorted(missing)]
+            continue
+        slot = slots.pop(name)  # so that its memory may go when the matrix is replaced
+        done.add(name)
+        if tensor.shape != slot.part.shape:
+            problems.append(f"{name} is {list(tensor.shape)}, config.json makes it {list(slot.part.shape)}")
+            continue
+        slot.part.copy_(tensor)
+        parts_left[id(slot.linear)] -= 1
+        if slot.linear is not None and parts_left[id(slot.linear)] == 0 and when_complete is not None:
+            when_complete(slot.linear)
+    problems += [f"missing tensor {name}" for name in sorted(slots)]
     if problems:
         shown = "; ".join(problems[:8]) + (f"; and {len(problems) - 8} more" if len(problems) > 8 else "")
         raise CorruptCheckpointError(f"{source} does not hold the model that its config.json describes: {shown}")

@@ -7,6 +7,7 @@ several microseconds each; these are four.
 import torch
 from torch import Tensor
 
+from minillm.attention.cache import KVCache
 from minillm.models.native import NativeKernels
 from minillm.models.ops import Ops, Rotation
 
@@ -15,7 +16,7 @@ LANES = 16
 
 
 class NativeOps(Ops):
-    """Same methods, same results to rounding; see Ops. Activations are float32, the cache is bfloat16."""
+    """Same methods, same results to rounding; see Ops. Activations are float32, the cache is bfloat16 or int8."""
 
     def __init__(self, kernels: NativeKernels) -> None:
         self.kernels = kernels
@@ -41,19 +42,21 @@ class NativeOps(Ops):
         num_kv_heads: int,
         norms: tuple[Tensor, Tensor, float] | None,
         rotation: Rotation,
-        kv_cache: Tensor,
+        kv_cache: KVCache,
     ) -> Tensor:
         num_tokens, num_all, head_dim = qkv.shape
         num_heads = num_all - 2 * num_kv_heads
         query_weight, key_weight, eps = norms or (None, None, 0.0)
-        self.kernels.rotate_and_write(
+        numbers, scales = (kv_cache, None) if isinstance(kv_cache, Tensor) else kv_cache
+        self.kernels.rotate_and_write[numbers.dtype](
             qkv.data_ptr(),
             None if query_weight is None else query_weight.data_ptr(),
             None if key_weight is None else key_weight.data_ptr(),
             rotation.cos.data_ptr(),
             rotation.sin.data_ptr(),
             rotation.slot_mapping.data_ptr(),
-            kv_cache.data_ptr(),
+            numbers.data_ptr(),
+            None if scales is None else scales.data_ptr(),
             num_tokens,
             num_heads,
             num_kv_heads,

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from minillm.attention.base import write_kv
+from minillm.attention.cache import KVCache, write_kv
 from minillm.models.rope import rotate_
 
 
@@ -46,7 +46,7 @@ class Ops:
         num_kv_heads: int,
         norms: tuple[Tensor, Tensor, float] | None,
         rotation: Rotation,
-        kv_cache: Tensor,
+        kv_cache: KVCache,
     ) -> Tensor:
         """Norm and rotate queries and keys, write keys and values to the cache. `qkv` is overwritten.
 
@@ -69,7 +69,7 @@ class Ops:
         self.write(kv, kv_cache, rotation.slot_mapping)
         return query
 
-    def write(self, kv: Tensor, kv_cache: Tensor, slot_mapping: Tensor) -> None:
+    def write(self, kv: Tensor, kv_cache: KVCache, slot_mapping: Tensor) -> None:
         """New keys and values [T, 2, n_kv_heads, d] go to their slots of the cache."""
         write_kv(kv, kv_cache, slot_mapping)
 

@@ -9,11 +9,11 @@ from minillm.models.native_ops import NativeOps
 from minillm.models.ops import Ops
 
 
-def select_ops(fused: bool, device: torch.device, dtype: torch.dtype, activation_dtype: torch.dtype) -> Ops:
+def select_ops(fused: bool, device: torch.device, kv_dtype: torch.dtype, activation_dtype: torch.dtype) -> Ops:
     """Triton's on a GPU, our C++ on a CPU; PyTorch's if those are not there, or `fused` is off.
 
     Args:
-        dtype: of the KV cache. In float32 a CPU computes as Hugging Face does, operation by operation, so
+        kv_dtype: of the KV cache. In float32 a CPU computes as Hugging Face does, operation by operation, so
             that tokens can be compared.
         activation_dtype: the C++ handles float32 rows and nothing else.
     """
@@ -21,7 +21,7 @@ def select_ops(fused: bool, device: torch.device, dtype: torch.dtype, activation
         from minillm.models.triton_ops import TritonOps
 
         return TritonOps()
-    suits = device.type == "cpu" and dtype == torch.bfloat16 and activation_dtype == torch.float32
+    suits = device.type == "cpu" and kv_dtype in (torch.bfloat16, torch.int8) and activation_dtype == torch.float32
     if fused and suits and (kernels := native_kernels()) is not None:
         return NativeOps(kernels)
     return Ops()

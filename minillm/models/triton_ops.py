@@ -13,6 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from minillm.attention.cache import KVCache
 from minillm.models.ops import Ops, Rotation
 
 ELEMENTS_PER_PROGRAM = 1024
@@ -44,8 +45,10 @@ class TritonOps(Ops):
         num_kv_heads: int,
         norms: tuple[Tensor, Tensor, float] | None,
         rotation: Rotation,
-        kv_cache: Tensor,
+        kv_cache: KVCache,
     ) -> Tensor:
+        if not isinstance(kv_cache, Tensor):  # PyTorch's operations round; the kernel does not
+            return super().rotate_and_write(qkv, num_kv_heads, norms, rotation, kv_cache)
         num_tokens, num_all, head_dim = qkv.shape
         num_heads = num_all - 2 * num_kv_heads
         query = qkv.new_empty((num_tokens, num_heads, head_dim))

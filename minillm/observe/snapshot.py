@@ -119,6 +119,6 @@ def view_request(request: Request, now: float) -> RequestView:
 def _block_owners(scheduler: Scheduler) -> tuple[int, ...]:
     owners = [FREE if block_hash is None else CACHED for block_hash in scheduler.kv.pool.hashes]
     for request in scheduler.running:
-        for block_id in scheduler.kv.block_ids(request):
+        for block_id in scheduler.kv.held_blocks(request):
             owners[block_id] = request.arrival_index if owners[block_id] < 0 and owners[block_id] != SHARED else SHARED
     return tuple(owners)

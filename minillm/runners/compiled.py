@@ -13,15 +13,17 @@ at start-up, and kept on disk.
 import logging
 import os
 import time
+from dataclasses import replace
 
 import setuptools  # noqa: F401  torch.compile needs it, and on Python 3.11 it must come before distutils
 import torch
 import torch._inductor.config as inductor_config
 from torch import Tensor, nn
 
-from minillm.attention.base import AttentionBackend, blocks_for, write_kv
-from minillm.attention.native import attend_decodes, suits
-from minillm.attention.sdpa import DecodeGroup
+from minillm.attention.base import AttentionBackend, AttentionMetadata, blocks_for
+from minillm.attention.cache import KVCache, QuantizedKV, write_kv
+from minillm.attention.native import NativeAttention
+from minillm.kv_cache.window import Window
 from minillm.models.decoder import Decoder
 from minillm.models.ops import Ops
 from minillm.models.storage import cache_home, say
@@ -48,33 +50,61 @@ TUNING = {"max_autotune": True, "max_autotune_gemm_backends": "CPP", "autotune_n
 """Matrix products that the compiler sees (float32) come from C++ templates, the fastest of several tries."""
 
 
-def paged_decode(query: Tensor, kv_cache: Tensor, block_tables: Tensor, context_lens: Tensor, scale: float) -> Tensor:
+def paged_decode(
+    query: Tensor,
+    numbers: Tensor,
+    scales: Tensor | None,
+    block_tables: Tensor,
+    context_lens: Tensor,
+    scale: float,
+    window: int | None,
+    sinks: int,
+) -> Tensor:
     """Attention of n decodes, as one operation that the compiler does not look into.
 
     Inside it contexts have any length; outside, every shape is fixed.
     """
-    if suits(query, kv_cache):
-        output = torch.empty(query.shape, dtype=torch.float32)
-        attend_decodes(query, kv_cache, block_tables, context_lens, None, scale, output)
-        return output
-    n, longest = len(context_lens), int(context_lens.max())
-    pages = block_tables[:, : blocks_for(longest, kv_cache.shape[1])].reshape(-1)
-    mask = None if n == 1 else (torch.arange(longest) < context_lens[:, None])[:, None, None]
-    group = DecodeGroup(slice(0, n), pages, longest, mask)
-    return group(query.to(kv_cache.dtype), kv_cache, scale).to(query.dtype)
+    n = len(context_lens)
+    metadata = AttentionMetadata(
+        query_starts=list(range(n + 1)),
+        context_lens=context_lens.tolist(),
+        query_starts_tensor=context_lens,  # of decodes alone nobody reads it
+        context_lens_tensor=context_lens,
+        block_tables=block_tables,
+        slot_mapping=context_lens,
+        num_decodes=n,
+        block_size=numbers.shape[1],
+        window=window,
+        sinks=sinks,
+    )
+    return NativeAttention(metadata).attend(query, join_cache(numbers, scales), scale)
+
+
+def write_parts(kv: Tensor, numbers: Tensor, scales: Tensor | None, slot_mapping: Tensor) -> None:
+    write_kv(kv, join_cache(numbers, scales), slot_mapping)
+
+
+def join_cache(numbers: Tensor, scales: Tensor | None) -> KVCache:
+    return numbers if scales is None else QuantizedKV(numbers, scales)
+
+
+def split_cache(kv_cache: KVCache) -> tuple[Tensor, Tensor | None]:
+    """An operation takes tensors only."""
+    return (kv_cache, None) if isinstance(kv_cache, Tensor) else (kv_cache.numbers, kv_cache.scales)
 
 
 OPERATIONS = torch.library.Library("minillm", "FRAGMENT")
-OPERATIONS.define("write_kv(Tensor kv, Tensor(a!) kv_cache, Tensor slot_mapping) -> ()")
+OPERATIONS.define("write_kv(Tensor kv, Tensor(a!) numbers, Tensor(b!)? scales, Tensor slot_mapping) -> ()")
 OPERATIONS.define(
-    "paged_decode(Tensor query, Tensor kv_cache, Tensor block_tables, Tensor context_lens, float scale) -> Tensor"
+    "paged_decode(Tensor query, Tensor numbers, Tensor? scales, Tensor block_tables, Tensor context_lens, float scale, "
+    "int? window, int sinks) -> Tensor"
 )
-OPERATIONS.impl("write_kv", write_kv, "CPU")
+OPERATIONS.impl("write_kv", write_parts, "CPU")
 OPERATIONS.impl("paged_decode", paged_decode, "CPU")
 
 
 @torch.library.register_fake("minillm::write_kv", lib=OPERATIONS)
-def _(kv: Tensor, kv_cache: Tensor, slot_mapping: Tensor) -> None:
+def _(kv: Tensor, *_: object) -> None:
     return None
 
 
@@ -83,36 +113,44 @@ def _(query: Tensor, *_: object) -> Tensor:
     return torch.empty(query.shape, dtype=query.dtype)
 
 
-class OpaqueOps(Ops):
-    """The small operations, for the compiler to fuse; but it does not look into the cache."""
-
-    def write(self, kv: Tensor, kv_cache: Tensor, slot_mapping: Tensor) -> None:
-        torch.ops.minillm.write_kv(kv, kv_cache, slot_mapping)
-
-
 class OpaqueAttention(AttentionBackend):
     """`paged_decode` as a backend."""
 
-    def attend(self, query: Tensor, kv_cache: Tensor, scale: float) -> Tensor:
+    def attend(self, query: Tensor, kv_cache: KVCache, scale: float) -> Tensor:
         metadata = self.metadata
         return torch.ops.minillm.paged_decode(
-            query, kv_cache, metadata.block_tables, metadata.context_lens_tensor, scale
+            query,
+            *split_cache(kv_cache),
+            metadata.block_tables,
+            metadata.context_lens_tensor,
+            scale,
+            metadata.window,
+            metadata.sinks,
         )
+
+
+class OpaqueOps(Ops):
+    """The small operations, for the compiler to fuse; but it does not look into the cache."""
+
+    def write(self, kv: Tensor, kv_cache: KVCache, slot_mapping: Tensor) -> None:
+        torch.ops.minillm.write_kv(kv, *split_cache(kv_cache), slot_mapping)
 
 
 class DecodeStep(nn.Module):
     """What is compiled: a decoder over n decodes, with tensors only for arguments."""
 
-    def __init__(self, decoder: Decoder, block_size: int) -> None:
+    def __init__(self, decoder: Decoder, block_size: int, window: Window) -> None:
         super().__init__()
         self.decoder = decoder
         self.block_size = block_size
+        self.window = window
 
-    def forward(self, arrays: tuple[Tensor, ...], kv_caches: list[Tensor]) -> Tensor:
+    def forward(self, arrays: tuple[Tensor, ...], kv_caches: list[KVCache]) -> Tensor:
         """Logits [n, V]. `arrays` are the BatchArrays of n decodes."""
         batch = BatchArrays(*arrays)
         metadata = make_metadata(batch, [], [], len(batch.context_lens), self.block_size)
-        return self.decoder(batch.token_ids, batch.positions, kv_caches, OpaqueAttention(metadata), OpaqueOps())
+        attention = OpaqueAttention(replace(metadata, window=self.window.size, sinks=self.window.sinks))
+        return self.decoder(batch.token_ids, batch.positions, kv_caches, attention, OpaqueOps())
 
 
 class CompiledDecode:
@@ -124,17 +162,26 @@ class CompiledDecode:
         max_context: longest context any request can have, tokens.
         max_batch: largest batch there can be; no larger bucket is compiled.
         tune: compile="max".
+        window: what a token sees.
 
     Compiles at once, with a line of progress per bucket. If there is no C++ compiler, or it fails, it
     warns and holds no bucket: the caller goes on eagerly.
     """
 
     def __init__(
-        self, decoder: Decoder, kv_pool: KVPool, block_size: int, max_context: int, max_batch: int, tune: bool
+        self,
+        decoder: Decoder,
+        kv_pool: KVPool,
+        block_size: int,
+        max_context: int,
+        max_batch: int,
+        tune: bool,
+        window: Window,
     ) -> None:
         self.options = {**FREEZING, **(TUNING if tune else {})}
         self.kv_pool = kv_pool
         self.block_size = block_size
+        self.window = window
         self.max_blocks = blocks_for(max_context, block_size)
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(cache_home() / "inductor")
         # The compiler keeps every program it made, frozen weights included, and gives up after eight of one
@@ -173,7 +220,7 @@ class CompiledDecode:
     def _compile(self, decoder: Decoder, bucket: int) -> nn.Module:
         say(f"compiling the decode step for batch {bucket}: up to a minute, less the next time")
         start = time.perf_counter()
-        step = torch.compile(DecodeStep(decoder, self.block_size), fullgraph=True, dynamic=False)
+        step = torch.compile(DecodeStep(decoder, self.block_size, self.window), fullgraph=True, dynamic=False)
         like = pad_decodes(NO_ROWS, bucket, self.max_blocks, self.kv_pool.null_block, self.block_size)
         with inductor_config.patch(self.options):
             # The first call compiles; every row is padding, so it writes to the null block only.

@@ -8,10 +8,12 @@ import torch
 from torch import Tensor
 
 from minillm.attention.base import blocks_for
+from minillm.attention.cache import QUANTIZED_DTYPES, KVCache, QuantizedKV, dtype_name, tensors_of
 from minillm.config import EngineConfig
 from minillm.errors import ConfigError
 from minillm.kv_cache.swap import BlockCopy
 from minillm.models.config import ModelConfig
+from minillm.quantization import FP8
 
 DEFAULT_CPU_BYTES = 1e9
 FREE_FRACTION = 0.85
@@ -22,6 +24,7 @@ class KVPool:
     """Keys and values of every layer, in blocks.
 
     Args:
+        dtype: of what is kept; int8 and float8_e4m3fn have scales.
         num_blocks: blocks that the scheduler hands out.
         num_host_blocks: blocks of swap space in host memory.
 
@@ -40,15 +43,21 @@ class KVPool:
         shape = (block_size, 2, model_config.num_kv_heads, model_config.head_dim)
         host, layers = torch.device("cpu"), range(model_config.num_layers)
         self.null_block = num_blocks
-        self.layers = [zeros((num_blocks + 1, *shape), dtype, device) for _ in layers]
+        self.layers = [make_cache((num_blocks + 1, *shape), dtype, device) for _ in layers]
         """Per layer: [num_blocks + 1, block_size, 2 (key, value), n_kv_heads, d]"""
-        self.host_layers = [zeros((num_host_blocks, *shape), dtype, host) for _ in layers]
+        self.host_layers = [make_cache((num_host_blocks, *shape), dtype, host) for _ in layers]
 
     def make_finite(self, block_ids: Sequence[int]) -> None:
         """Replace NaN and infinity in some blocks. Whoever gets a block next reads its unused end, too, if
         only to multiply it by zero, and 0 * NaN is NaN. Finite values stay as they are."""
         for layer in self.layers:
-            layer[block_ids] = layer[block_ids].nan_to_num_()
+            if isinstance(layer, Tensor):
+                layer[block_ids] = layer[block_ids].nan_to_num_()
+                continue
+            layer.scales[block_ids] = layer.scales[block_ids].nan_to_num_(posinf=0)
+            if layer.numbers.dtype == FP8:  # its NaN has all bits but the sign set
+                numbers = layer.numbers.view(torch.int8)
+                numbers[block_ids] = numbers[block_ids].masked_fill(numbers[block_ids] & 127 == 127, 0)
 
     def swap_out(self, copies: Sequence[BlockCopy]) -> None:
         """Device to host."""
@@ -59,13 +68,22 @@ class KVPool:
         copy_blocks(self.host_layers, self.layers, copies)
 
 
-def copy_blocks(sources: list[Tensor], targets: list[Tensor], copies: Sequence[BlockCopy]) -> None:
+def copy_blocks(sources: list[KVCache], targets: list[KVCache], copies: Sequence[BlockCopy]) -> None:
     """Copy blocks of all layers from one pool to another."""
     if not copies:
         return
     source_ids, target_ids = [copy.source for copy in copies], [copy.target for copy in copies]
-    for source, target in zip(sources, targets, strict=True):
-        target[target_ids] = source[source_ids].to(target.device)
+    for source_layer, target_layer in zip(sources, targets, strict=True):
+        for source, target in zip(tensors_of(source_layer), tensors_of(target_layer)):
+            target[target_ids] = source[source_ids].to(target.device)
+
+
+def make_cache(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> KVCache:
+    """One layer's, of zeros: [num_blocks, block_size, 2, n_kv_heads, d]."""
+    numbers = zeros(shape, dtype, device)
+    if dtype not in QUANTIZED_DTYPES.values():
+        return numbers
+    return QuantizedKV(numbers, zeros(shape[:-1], torch.bfloat16, device))
 
 
 def zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
@@ -86,7 +104,7 @@ def size_kv_pool(
     Raises:
         ConfigError: it does not fit the memory, or holds no block.
     """
-    block_bytes = model_config.kv_bytes_per_token(dtype.itemsize) * block_size
+    block_bytes = model_config.kv_bill.bytes_per_token(dtype_name(dtype)) * block_size
     free_bytes = _free_bytes(device)
     if config.num_kv_blocks is not None:
         num_blocks = config.num_kv_blocks
@@ -115,7 +133,7 @@ def size_swap_pool(config: EngineConfig, model_config: ModelConfig, block_size: 
     """
     if config.preemption != "swap":
         return 0
-    block_bytes = model_config.kv_bytes_per_token(dtype.itemsize) * block_size
+    block_bytes = model_config.kv_bill.bytes_per_token(dtype_name(dtype)) * block_size
     num_blocks = int(config.swap_space_gb * 1e9 // block_bytes)
     if num_blocks < 1:
         raise ConfigError(f"swap_space_gb holds no block of {block_bytes / 1e6:.1f} MB: raise it")

@@ -5,10 +5,13 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from minillm.attention.select import select_backend
+from minillm.attention.base import AttentionBackend
+from minillm.attention.cache import cache_dtype
+from minillm.attention.select import Demands, select_backend, with_window
 from minillm.clock import Clock
 from minillm.config import EngineConfig
 from minillm.errors import ConfigError
+from minillm.kv_cache.window import Window
 from minillm.models.loader import LoadedModel
 from minillm.models.select_ops import select_ops
 from minillm.request import TokenLogprob
@@ -33,7 +36,7 @@ class TorchRunner:
         make_graph: how decode steps are recorded and replayed; None = by CUDA graphs, where there is CUDA.
     Raises:
         ConfigError: the KV pool or the swap space does not fit the memory, the attention backend cannot
-            run here, or compile=True on a GPU.
+            run here, the weights are quantized in another way, or compile=True on a GPU.
 
     All it keeps about requests is what the last step sampled, so a step that fails leaves nothing to clean up.
     """
@@ -41,18 +44,25 @@ class TorchRunner:
     def __init__(
         self, model: LoadedModel, config: EngineConfig, clock: Clock, make_graph: Callable[[], Graph] | None = None
     ) -> None:
+        if config.quantization != model.quantization:
+            raise ConfigError(
+                f"quantization is {config.quantization!r}, and these weights were loaded with {model.quantization!r}: "
+                "load them again"
+            )
         self.model = model
         self.clock = clock
         self.device = model.device
         self.runs_beside_python = model.device.type == "cuda"
-        self.attention = select_backend(config.attention_backend, model.device, config.block_size, model.dtype)
-        self.ops = select_ops(config.fused_kernels, model.device, model.dtype, model.decoder.activation_dtype)
+        self.kv_dtype = cache_dtype(config.kv_cache_dtype, model.dtype)
+        window = Window(config.sliding_window, config.attention_sinks)
+        self.attention = with_window(choose_attention(config, model), window)
+        self.ops = select_ops(config.fused_kernels, model.device, self.kv_dtype, model.decoder.activation_dtype)
         self.block_size = config.block_size or self.attention.block_size
-        shape = (model.model_config, self.block_size, model.dtype)
+        shape = (model.model_config, self.block_size, self.kv_dtype)
         self.num_kv_blocks = size_kv_pool(config, *shape, model.device)
         self.num_host_blocks = size_swap_pool(config, *shape)
         self.kv_pool = KVPool(
-            model.model_config, self.num_kv_blocks, self.num_host_blocks, self.block_size, model.dtype, model.device
+            model.model_config, self.num_kv_blocks, self.num_host_blocks, self.block_size, self.kv_dtype, model.device
         )
         self.sampler = Verifier()
         self.hidden_state_reader: HiddenStateReader | None = None
@@ -105,7 +115,7 @@ class TorchRunner:
     ) -> CompiledDecode | GraphedDecode | None:
         """The special way of steps that decode only, if one is configured."""
         longest = config.max_model_len or self.model.model_config.max_position_embeddings
-        max_context = min(longest, self.num_kv_blocks * self.block_size)
+        max_context = longest if config.sliding_window else min(longest, self.num_kv_blocks * self.block_size)
         if config.compile:
             if self.device.type != "cpu":
                 raise ConfigError('compile=True compiles for a CPU: set compile=False, or device="cpu"')
@@ -116,6 +126,7 @@ class TorchRunner:
                 max_context,
                 config.max_decode_rows,
                 tune=config.compile == "max",
+                window=Window(config.sliding_window, config.attention_sinks),
             )
         if make_graph is None and self.device.type == "cuda":
             pool = torch.cuda.graph_pool_handle()
@@ -182,6 +193,18 @@ class TorchStep:
             logprobs=logprobs,
             errors=sampled.errors,
         )
+
+
+def choose_attention(config: EngineConfig, model: LoadedModel) -> type[AttentionBackend]:
+    """The backend that a configuration asks for. Raises ConfigError if it cannot do what else is asked for."""
+    kv_dtype = cache_dtype(config.kv_cache_dtype, model.dtype)
+    demands = Demands(
+        config.block_size,
+        model.dtype,
+        kv_dtype=None if config.kv_cache_dtype == "auto" else kv_dtype,
+        sinks=config.attention_sinks > 0,
+    )
+    return select_backend(config.attention_backend, model.device, demands)
 
 
 class Moment:

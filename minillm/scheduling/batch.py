@@ -17,7 +17,7 @@ class ScheduledRequest:
     num_tokens: int
     """New tokens to compute in this step, >= 1."""
     block_ids: Sequence[int]
-    """Its block table: position p lives in block block_ids[p // block_size]. Append-only."""
+    """Its block table: position p lives in block block_ids[p // block_size]; see BlockTable."""
 
     samples: bool
     """True when the step catches up with everything it has: its last row yields the next token."""

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from minillm.config import EngineConfig
 from minillm.kv_cache.manager import KVCacheManager
 from minillm.kv_cache.swap import BlockCopy, SwapSpace
+from minillm.kv_cache.window import Window
 from minillm.request import Draft, FinishReason, Request, RequestStatus
 from minillm.scheduling.batch import ScheduledBatch, ScheduledRequest
 from minillm.scheduling.ordering import make_waiting_queue
@@ -55,6 +56,7 @@ class Scheduler:
             config.block_size,
             enable_prefix_caching=config.enable_prefix_caching,
             reserve_tokens=context_limit if config.kv_reservation == "max_len" else 0,
+            window=Window(config.sliding_window, config.attention_sinks),
         )
         self.context_limit = context_limit
         self.swap = SwapSpace(num_host_blocks)
@@ -164,7 +166,7 @@ class Scheduler:
             self.waiting.pop()
             self._places -= 1
             if swapped:
-                step.swap_in += self.swap.swap_in(request.request_id, self.kv.block_ids(request))
+                step.swap_in += self.swap.swap_in(request.request_id, self.kv.held_blocks(request))
             elif request.status is RequestStatus.WAITING:
                 request.num_cached_tokens = start
                 self.prefix_queries += request.num_prompt_tokens
@@ -220,8 +222,8 @@ class Scheduler:
 
     def _preempt(self, request: Request, step: Step, now: float) -> None:
         self.running.remove(request)
-        num_blocks = self.kv.blocks_for(request.num_computed_tokens)
-        copies = self.swap.swap_out(request.request_id, self.kv.block_ids(request)[:num_blocks])
+        computed = self.kv.held_blocks(request, request.num_computed_tokens)
+        copies = self.swap.swap_out(request.request_id, computed)
         request.recompute_until = max(request.recompute_until, request.num_computed_tokens)
         if copies is None:
             request.num_computed_tokens = 0

@@ -61,7 +61,7 @@ def step_causes(deployment: Deployment) -> Callable[[ScheduledBatch], dict[str, 
     computing = StepTimeModel(deployment.model, quick_memory, deployment.placement, deployment.profile.constants)
 
     def explain(batch: ScheduledBatch) -> dict[str, float]:
-        work = work_of(batch.requests)
+        work = work_of(batch.requests, deployment.window)
         time, without_memory = model.price(work), computing.price(work)
         reading = sum(
             seconds

@@ -1,6 +1,6 @@
 """What a model costs by its shape alone: parameters, bytes and floating-point operations.
 
-    KV bytes per token = 2 (key and value) x layers x KV heads x head size x bytes
+    KV bytes per token = 2 (key and value) x layers x KV heads x (head size x bytes + bytes of a scale)
     FLOPs per token    = 2 x parameters of the matrices it goes through
 
 (Kaplan et al. 2020, "Scaling Laws for Neural Language Models", section 2.1, has the second.)
@@ -9,6 +9,7 @@
 from dataclasses import dataclass, replace
 
 from minillm.errors import DoesNotFitError, PricingError, UnknownModelError
+from minillm.kv_cache.bill import NUMBER_BYTES, KVBill
 from minillm.models.checkpoints import SHAPES, load_config, resolve
 from minillm.models.config import ModelConfig
 from minillm.simulate.hardware import DTYPE_BYTES, GIB, Hardware
@@ -16,6 +17,13 @@ from minillm.simulate.hardware import DTYPE_BYTES, GIB, Hardware
 WORKING_BYTES = 1.2e9
 """Activations, CUDA graphs and library workspaces per GPU: what vLLM 0.19 took beside weights and KV cache for
 an 8B model with a budget of 2048 tokens on an RTX 4090 (from the public log that its profile is fitted to)."""
+LAYER_BYTES = {**DTYPE_BYTES, "int4": 0.5 + 4 / 32}
+"""Per weight of a layer's matrices: int4 has a scale and an offset of 2 bytes for each group of 32. The scales of
+int8 and fp8, one for each output, are too few to count."""
+HEAD_BYTES = {**DTYPE_BYTES, "int4": 1.0}
+"""Per weight of the output head: int4 leaves it 8 bits."""
+UNQUANTIZED_BYTES = {"int8": 2.0, "int4": 2.0, "fp8": 2.0}
+"""Per number of norms, biases and an embedding table of its own, where the matrices are quantized."""
 USABLE_MEMORY = 0.9
 """Share of the memory that a server takes; vLLM's `gpu_memory_utilization`."""
 
@@ -72,9 +80,18 @@ class ModelCost:
     def stored_params(self) -> int:
         return self.read_params + self.embedding_params
 
-    def kv_bytes_per_token(self, dtype: str) -> float:
-        """Keys and values of one token, over all layers, bytes."""
-        return 2 * self.layers * self.num_kv_heads * self.head_dim * DTYPE_BYTES[dtype]
+    def read_bytes(self, dtype: str) -> float:
+        """Of what every step reads, kept as the engine keeps it (minillm/models/quantized.py)."""
+        rest = self.small_params * UNQUANTIZED_BYTES.get(dtype, DTYPE_BYTES[dtype])
+        return self.layer_params * LAYER_BYTES[dtype] + self.head_params * HEAD_BYTES[dtype] + rest
+
+    def stored_bytes(self, dtype: str) -> float:
+        return self.read_bytes(dtype) + self.embedding_params * UNQUANTIZED_BYTES.get(dtype, DTYPE_BYTES[dtype])
+
+    def kv_bytes_per_token(self, dtype: str) -> int:
+        """Keys and values of one token, over all layers, with their scales."""
+        heads = self.query_size // self.head_dim
+        return KVBill.of_heads(self.layers, heads, self.num_kv_heads, self.head_dim).bytes_per_token(dtype)
 
 
 def find_model(name: str, kv_heads: int | None = None) -> ModelCost:
@@ -114,9 +131,10 @@ class Placement:
     def __post_init__(self) -> None:
         if self.tp < 1:
             raise PricingError(f"tp must be at least 1; got {self.tp}")
-        for dtype in (self.weight_dtype, self.kv_dtype):
-            if dtype not in DTYPE_BYTES:
-                raise PricingError(f"unknown dtype {dtype!r}: choose from {', '.join(DTYPE_BYTES)}")
+        wanted = (("weights", self.weight_dtype, DTYPE_BYTES), ("KV cache", self.kv_dtype, NUMBER_BYTES))
+        for what, dtype, known in wanted:
+            if dtype not in known:
+                raise PricingError(f"unknown dtype {dtype!r} of the {what}: choose from {', '.join(known)}")
 
     def check(self, model: ModelCost) -> None:
         """Raise PricingError unless the model can be cut into tp equal parts."""
@@ -130,7 +148,7 @@ class Placement:
 
     def weight_bytes(self, model: ModelCost) -> float:
         """Bytes of all weights, over all accelerators."""
-        return model.stored_params * DTYPE_BYTES[self.weight_dtype]
+        return model.stored_bytes(self.weight_dtype)
 
     def kv_bytes_per_token(self, model: ModelCost) -> float:
         """Bytes on one accelerator for each token in the cache."""

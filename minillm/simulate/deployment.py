@@ -7,6 +7,7 @@ from minillm.clock import VirtualClock
 from minillm.config import EngineConfig
 from minillm.engine import Engine
 from minillm.errors import PricingError
+from minillm.kv_cache.window import Window
 from minillm.runners.simulated import SimulatedDrafting, SimulatedRunner, StepWatch
 from minillm.scheduling.batch import ScheduledBatch
 from minillm.simulate.costs import ModelCost, Placement, check_fits, find_model, kv_blocks_that_fit
@@ -34,6 +35,17 @@ class Deployment:
     placement: Placement = field(default_factory=Placement)
     config: EngineConfig = field(default_factory=lambda: EngineConfig(**VLLM_DEFAULTS))
 
+    def __post_init__(self) -> None:
+        config, placement = self.config, self.placement
+        for name, wanted, priced in (
+            ("quantization", config.quantization or placement.weight_dtype, placement.weight_dtype),
+            ("kv_cache_dtype", kv_dtype_of(config) or placement.kv_dtype, placement.kv_dtype),
+        ):
+            if wanted != priced:
+                raise PricingError(f"{name} is {wanted}, but what is to be priced is in {priced}: say one of them")
+        if config.quantization == "int4" and config.int4_group_size != 32:
+            raise PricingError("int4 is priced in groups of 32: leave int4_group_size out")
+
     @classmethod
     def of(
         cls,
@@ -41,7 +53,7 @@ class Deployment:
         profile: str | Profile,
         *,
         tp: int = 1,
-        weight_dtype: str = "bfloat16",
+        weight_dtype: str | None = None,
         kv_dtype: str | None = None,
         kv_heads: int | None = None,
         **engine_fields: object,
@@ -51,12 +63,16 @@ class Deployment:
         Args:
             model: see `find_model`.
             profile: a profile, its file, or the name of a hardware.
-            kv_dtype: None = as the weights, or bfloat16 where those are quantized.
+            weight_dtype: None = as `quantization` says, else bfloat16.
+            kv_dtype: None = as `kv_cache_dtype` says, else as the weights, or bfloat16 where those are quantized.
             engine_fields: fields of EngineConfig.
+        Raises:
+            PricingError: a dtype is unknown, or said twice and not the same.
         """
-        if kv_dtype is None:
-            kv_dtype = weight_dtype if weight_dtype in ("float32", "float16") else "bfloat16"
         config = EngineConfig(**{**VLLM_DEFAULTS, **engine_fields})
+        weight_dtype = weight_dtype or config.quantization or "bfloat16"
+        plain = weight_dtype if weight_dtype in ("float32", "float16") else "bfloat16"
+        kv_dtype = kv_dtype or kv_dtype_of(config) or plain
         if isinstance(profile, str):
             profile = find_profile(profile)
         cost, placement = find_model(model, kv_heads), Placement(tp, weight_dtype, kv_dtype)
@@ -70,6 +86,11 @@ class Deployment:
         """For prompts of which no two share a token: hashing them takes time, and nobody finds anything but a request
         that is preempted, which finds itself."""
         return replace(self, config=self.config.replace(enable_prefix_caching=False))
+
+    @property
+    def window(self) -> Window:
+        """What a token sees."""
+        return Window(self.config.sliding_window, self.config.attention_sinks)
 
     @property
     def block_size(self) -> int:
@@ -118,7 +139,7 @@ class Deployment:
             watch: sees every step as it is launched; its price is a StepTime.
         """
         step_time = self.step_time()
-        runner = self._runner(lambda batch: step_time.price(work_of(batch.requests)), clock, watch)
+        runner = self._runner(lambda batch: step_time.price(work_of(batch.requests, self.window)), clock, watch)
         return Engine(self._engine_config, runner=runner, clock=clock, proposer=MadeUpProposer())
 
     def fast_engine(self, clock: VirtualClock, watch: StepWatch | None = None) -> Engine:
@@ -132,7 +153,7 @@ class Deployment:
         step_time = self.step_time()
 
         def price(batch: ScheduledBatch) -> StepTime:
-            work = work_of(batch.requests)
+            work = work_of(batch.requests, self.window)
             engine.add_parked(work)
             return step_time.price(work)
 
@@ -161,3 +182,8 @@ class Deployment:
             watch=watch,
             drafting=self.drafting(),
         )
+
+
+def kv_dtype_of(config: EngineConfig) -> str | None:
+    """Of a KV cache that is quantized; None = it is not."""
+    return None if config.kv_cache_dtype == "auto" else config.kv_cache_dtype

@@ -19,7 +19,7 @@ TERA = 1e12
 GIGA = 1e9
 
 DTYPE_BYTES = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0, "fp8": 1.0, "int8": 1.0, "int4": 0.5}
-"""Bytes per element of weights or KV cache."""
+"""Bytes per element, without scales."""
 
 
 @dataclass(frozen=True, slots=True)

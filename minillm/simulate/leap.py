@@ -154,7 +154,10 @@ class LeapEngine(Engine):
         """Seconds that decodes lost to others' prompts before each step."""
         # With the next step planned before this one's token is known, a full block is registered one step later.
         self._registers_early = int(config.enable_prefix_caching and not self._lookahead)
-        self._can_park = config.batching == "continuous" and config.kv_reservation == "on_demand"
+        # Nor is anybody parked whose blocks have to be given back as they leave its window.
+        self._can_park = (
+            config.batching == "continuous" and config.kv_reservation == "on_demand" and config.sliding_window is None
+        )
 
     def add_parked(self, work: StepWork) -> None:
         """Add what the parked requests do in the step that is being launched."""

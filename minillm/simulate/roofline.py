@@ -22,12 +22,15 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from minillm.errors import PricingError
+from minillm.kv_cache.window import Window
 from minillm.scheduling.batch import ScheduledRequest
 from minillm.simulate.costs import ModelCost, Placement
 from minillm.simulate.hardware import DTYPE_BYTES, Hardware
 
 Number = Any
 """A float, or a numpy array of floats: one for each step."""
+EVERYTHING = Window()
+"""Every token sees all before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,15 +106,19 @@ class StepWork:
     requests: Number
     """B: requests in the step."""
     pairs: Number
-    """Σ n c + n (n + 1) / 2: (query, key) pairs that causal attention scores, per head."""
+    """Σ n c + n (n + 1) / 2: (query, key) pairs that causal attention scores, per head; fewer with a window."""
     context: Number
-    """Σ (c + n): tokens whose keys and values are read."""
+    """Σ (c + n): tokens whose keys and values are read; fewer with a window."""
     prefills: Number
     """1 if the step computes more than one token of somebody, else 0."""
 
 
-def work_of(requests: tuple[ScheduledRequest, ...]) -> StepWork:
-    """The work in a scheduled batch."""
+def work_of(requests: tuple[ScheduledRequest, ...], window: Window = EVERYTHING) -> StepWork:
+    """The work in a scheduled batch.
+
+    Args:
+        window: what a token sees.
+    """
     tokens = logits = pairs = context = drafts = 0
     for scheduled in requests:
         new, start = scheduled.num_tokens, scheduled.start
@@ -120,6 +127,12 @@ def work_of(requests: tuple[ScheduledRequest, ...]) -> StepWork:
         logits += scheduled.samples + scheduled.num_drafts
         context += start + new
         pairs += new * start + new * (new + 1) // 2
+        if window.size is not None:
+            # No token sees more than `most`: take off the keys that have left its sight, 1, 2, ... of the last ones.
+            most = window.size + window.sinks
+            context -= max(start + 1 - most, 0)
+            before, after = max(start - most, 0), max(start + new - most, 0)
+            pairs -= (after * (after + 1) - before * (before + 1)) // 2
     return StepWork(tokens, logits, len(requests), pairs, context, int(tokens - drafts > len(requests)))
 
 
@@ -168,13 +181,12 @@ class StepTimeModel:
         tp, dtype = placement.tp, placement.weight_dtype
         compute_dtype = "bfloat16" if dtype in WIDENED else dtype
         peak = hardware.peak_flops(compute_dtype) * tp
-        weight_bytes = model.read_params * DTYPE_BYTES[dtype]
         activation_bytes = DTYPE_BYTES["float32" if dtype == "float32" else "bfloat16"]
         attention_peak = hardware.peak_flops("float32" if dtype == "float32" else "bfloat16") * tp
         self.constants = constants
         self.token_s = 2 * model.layer_params / (peak * constants.mfu)
         self.logit_s = 2 * model.head_params / (peak * constants.mfu)
-        self.weights_s = weight_bytes / (tp * hardware.bandwidth * constants.bandwidth)
+        self.weights_s = model.read_bytes(dtype) / (tp * hardware.bandwidth * constants.bandwidth)
         self.pair_s = 4 * model.layers * model.query_size / (attention_peak * constants.attention_mfu)
         self.context_s = placement.kv_bytes_per_token(model) / (hardware.bandwidth * constants.kv_bandwidth)
         widened = model.layer_params + model.head_params if dtype in WIDENED else 0

@@ -28,16 +28,21 @@ SHARED_MEMORY = 227 * 1024
 def attention_kernels(dtype: str, head_dim: int) -> Iterator[tuple[str, Any, dict[str, Any], dict[str, Any]]]:
     """(what it is for, kernel, types or constants of its arguments, options)."""
     pointers = dict.fromkeys(["query", "kv_cache", "output"], f"*{dtype}")
+    pointers |= {"kv_scales": "*bf16"}
     pointers |= dict.fromkeys(["block_tables", "query_starts", "context_lens"], "*i32")
     pointers |= dict.fromkeys(["partial_output", "partial_softmax"], "*fp32")
     group = 4
     constants = dict(HEAD_DIM=head_dim, PADDED_DIM=head_dim)
     phases = [("decode", group, 8, 0), ("prefill", 4096, 1, 0)]
     if dtype == "bf16":
+        phases += [("decode int8", group, 8, 0), ("prefill int8", 4096, 1, 0)]
+    if dtype == "bf16":
         phases += [("verify", 5 * group, 8, 0), ("prefill window", 4096, 1, 1024)]
     for phase, rows, splits, window in phases:
         tile = tile_for(rows, head_dim, 4 if dtype == "fp32" else 2, SHARED_MEMORY)
-        arguments = pointers | constants | dict(
+        quantized = {"kv_cache": "*i8"} if "int8" in phase else {}
+        arguments = pointers | quantized | constants | dict(
+            QUANTIZED=bool(quantized),
             scale="fp32", GROUP=group, BLOCK_SIZE=16, WINDOW=window, SPLITS=splits,
             ONE_TOKEN=rows == group, TILE_ROWS=tile.rows, TILE_KEYS=tile.keys,
         )  # fmt: skip

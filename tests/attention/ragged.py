@@ -7,20 +7,23 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from minillm.attention.base import AttentionBackend, AttentionMetadata, blocks_for, write_kv
+from minillm.attention.base import AttentionBackend, AttentionMetadata, blocks_for
+from minillm.attention.cache import QuantizedKV, quantize_kv, write_kv
 
 Span = tuple[int, int]
 """One sequence: (new tokens, context after them)."""
 
 
-def slow_attention(query: Tensor, keys: Tensor, values: Tensor, scale: float, window: int | None = None) -> Tensor:
+def slow_attention(
+    query: Tensor, keys: Tensor, values: Tensor, scale: float, window: int | None = None, sinks: int = 0
+) -> Tensor:
     """Token by token, head by head, in float64. query [n, H, d]; keys, values [context, K, d]."""
     n, num_heads, _ = query.shape
     context_len, num_kv_heads, _ = keys.shape
     output = torch.empty_like(query, dtype=torch.float64)
     for i in range(n):
         end = context_len - n + i + 1
-        visible = slice(0 if window is None else max(0, end - window), end)
+        visible = [p for p in range(end) if window is None or p >= end - window or p < sinks]
         for head in range(num_heads):
             kv_head = head // (num_heads // num_kv_heads)
             scores = keys[visible, kv_head].double() @ query[i, head].double() * scale
@@ -43,7 +46,10 @@ class Ragged:
     dtype: torch.dtype = torch.float32
     """Of the cache."""
     query_dtype: torch.dtype = torch.float32
+    kv_dtype: torch.dtype | None = None
+    """Of a quantized cache."""
     window: int | None = None
+    sinks: int = 0
     poison: float = float("nan")
     spare_columns: int = 2
     """Width of the block table beyond what the longest sequence needs."""
@@ -59,6 +65,9 @@ class Ragged:
         *free, null_block = torch.randperm(num_blocks).tolist()
         shape = (num_blocks, self.block_size, 2, num_kv_heads, self.head_dim)
         self.kv_cache = torch.full(shape, self.poison, dtype=self.dtype)
+        if self.kv_dtype is not None:
+            scales = torch.full(shape[:-1], self.poison, dtype=torch.bfloat16)
+            self.kv_cache = QuantizedKV(torch.ones(shape).to(self.kv_dtype), scales)
         self.query = torch.randn(sum(n for n, _ in self.spans), num_heads, self.head_dim).to(self.query_dtype)
         columns = max(blocks_for(context, self.block_size) for context in contexts) + self.spare_columns
         tables = torch.full((len(self.spans), columns), null_block, dtype=torch.int32)
@@ -69,9 +78,9 @@ class Ragged:
             kv = torch.randn(context, 2, num_kv_heads, self.head_dim).to(self.dtype)
             starts.append(starts[-1] + n)
             query = self.query[starts[b] : starts[b + 1]]
-            expected.append(slow_attention(query, *kv.unbind(1), self.scale, self.window))
+            expected.append(slow_attention(query, *self.kept(kv).unbind(1), self.scale, self.window, self.sinks))
             if self.window is not None:
-                kv[: max(0, context - n + 1 - self.window)] = self.poison
+                kv[self.sinks : max(self.sinks, context - n + 1 - self.window)] = self.poison
             positions = torch.arange(context)
             own = blocks[positions // self.block_size] * self.block_size + positions % self.block_size
             write_kv(kv, self.kv_cache, own)
@@ -87,7 +96,15 @@ class Ragged:
             num_decodes=sum(n == 1 for n, _ in self.spans),
             block_size=self.block_size,
             window=self.window,
+            sinks=self.sinks,
         )
+
+    def kept(self, kv: Tensor) -> Tensor:
+        """What the cache makes of keys and values."""
+        if self.kv_dtype is None:
+            return kv
+        numbers, scales = quantize_kv(kv, self.kv_dtype)
+        return numbers.float() * scales.float()[..., None]
 
     def error(self, backend: type[AttentionBackend]) -> float:
         """The largest difference from slow attention."""

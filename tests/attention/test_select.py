@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from minillm.attention import native, triton_paged
-from minillm.attention.select import BACKENDS, select_backend, survey
+from minillm.attention.select import BACKENDS, Demands, select_backend, survey
 from minillm.errors import ConfigError
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
@@ -28,10 +28,10 @@ def hopper(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_auto_on_a_cpu_is_our_own_cpp_and_sdpa_where_that_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native, "native_kernels", lambda: object())
-    assert select_backend("auto", CPU, dtype=torch.bfloat16) is BACKENDS["native"]
-    assert select_backend("auto", CPU, dtype=torch.float32) is BACKENDS["sdpa"]
+    assert select_backend("auto", CPU, Demands(dtype=torch.bfloat16)) is BACKENDS["native"]
+    assert select_backend("auto", CPU, Demands(dtype=torch.float32)) is BACKENDS["sdpa"]
     monkeypatch.setattr(native, "native_kernels", lambda: None)
-    assert select_backend("auto", CPU, dtype=torch.bfloat16) is BACKENDS["sdpa"]
+    assert select_backend("auto", CPU, Demands(dtype=torch.bfloat16)) is BACKENDS["sdpa"]
     with pytest.raises(ConfigError, match="apt install g"):
         select_backend("native", CPU)
 
@@ -51,17 +51,17 @@ def test_auto_on_a_gpu_is_the_fastest_that_is_there(hopper: None, installed: set
 
 def test_auto_passes_over_what_lacks_the_dtype(hopper: None, installed: set[str]) -> None:
     installed.add("flash_attn_interface")
-    assert select_backend("auto", CUDA, dtype=torch.bfloat16) is BACKENDS["fa3"]
-    assert select_backend("auto", CUDA, dtype=torch.float32) is BACKENDS["sdpa"]
+    assert select_backend("auto", CUDA, Demands(dtype=torch.bfloat16)) is BACKENDS["fa3"]
+    assert select_backend("auto", CUDA, Demands(dtype=torch.float32)) is BACKENDS["sdpa"]
     with pytest.raises(ConfigError, match=r"no kernels for torch.float32"):
-        select_backend("fa3", CUDA, dtype=torch.float32)
+        select_backend("fa3", CUDA, Demands(dtype=torch.float32))
 
 
 def test_a_block_size_it_cannot_use(hopper: None, installed: set[str]) -> None:
     installed.add("flash_attn")
-    assert select_backend("fa2", CUDA) is select_backend("fa2", CUDA, 512) is BACKENDS["fa2"]
+    assert select_backend("fa2", CUDA) is select_backend("fa2", CUDA, Demands(512)) is BACKENDS["fa2"]
     with pytest.raises(ConfigError, match="block_size is 16 and it needs a multiple of 256: leave"):
-        select_backend("fa2", CUDA, 16)
+        select_backend("fa2", CUDA, Demands(16))
 
 
 @pytest.mark.parametrize("name", BACKENDS)

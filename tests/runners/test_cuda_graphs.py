@@ -10,6 +10,7 @@ from fake_graph import FakeGraph, HostLengthAttention, TensorLengthAttention
 from minillm import Engine, EngineConfig, SamplingParams
 from minillm.attention import select
 from minillm.attention.base import AttentionBackend
+from minillm.attention.native import NativeAttention
 from minillm.attention.triton_paged import TritonAttention
 from minillm.clock import WallClock
 from minillm.models.loader import LoadedModel, load_model
@@ -148,3 +149,21 @@ def test_our_kernels_can_be_replayed_at_any_length(model: LoadedModel, monkeypat
     engine = make_engine(model, graphs, async_scheduling=True, **fields)
     assert serve(engine, short) == expected
     assert sum(graph.num_replays for graph in graphs) > 20
+
+
+class NativeLengths(NativeAttention):
+    """Our C++ reads lengths from tensors, as a kernel on a GPU does."""
+
+    capturable = True
+    dtypes = None
+
+
+@pytest.mark.skipif(NativeAttention.missing(torch.device("cpu")) is not None, reason="no C++ compiler here")
+def test_a_quantized_cache_and_a_window_in_a_graph(model: LoadedModel, use_backend: Any) -> None:
+    use_backend(NativeLengths)
+    fields = {"kv_cache_dtype": "int8", "sliding_window": 12, "attention_sinks": 3, "max_num_batched_tokens": 16}
+    graphs: list[FakeGraph] = []
+    expected = serve(make_engine(model, None, **fields))
+    engine = make_engine(model, graphs, **fields)
+    assert serve(engine) == expected and len(engine.runner.fast_decode.recordings) == len(graphs) > 0
+    assert serve(make_engine(model, None)) != expected, "the window must matter"

@@ -10,14 +10,17 @@ from torch.utils.flop_counter import FlopCounterMode
 from minillm.config import EngineConfig
 from minillm.engine import Engine
 from minillm.errors import DoesNotFitError, PricingError, UnknownModelError
+from minillm.kv_cache.window import Window
 from minillm.models.checkpoints import SHAPES, load_config
 from minillm.models.config import ModelConfig
 from minillm.models.decoder import Decoder
 from minillm.models.loader import load_model
-from minillm.request import SamplingParams
+from minillm.request import Request, SamplingParams
+from minillm.scheduling.batch import ScheduledRequest
 from minillm.simulate.costs import ModelCost, Placement, find_model, kv_blocks_that_fit
 from minillm.simulate.hardware import find_hardware
 from minillm.simulate.roofline import work_of
+from minillm.timeline import Timeline
 
 META = torch.device("meta")
 
@@ -105,7 +108,25 @@ def test_kv_bytes_by_sharing_of_heads() -> None:
     # One KV head cannot be cut in four: each accelerator keeps it whole.
     assert Placement(tp=4).kv_bytes_per_token(mqa) == placement.kv_bytes_per_token(mqa)
     assert Placement(tp=4).kv_bytes_per_token(mha) == placement.kv_bytes_per_token(mha) / 4
-    assert Placement(kv_dtype="fp8").kv_bytes_per_token(mha) == placement.kv_bytes_per_token(mha) / 2
+    fp8 = Placement(kv_dtype="fp8").kv_bytes_per_token(mha)
+    assert fp8 == placement.kv_bytes_per_token(mha) / 2 * (128 + 2) / 128, "a scale beside every 128 numbers"
+
+
+def brute_force_work(start: int, new: int, window: Window) -> tuple[int, int]:
+    """Pairs and keys, counted one by one."""
+    seen = [
+        {key for key in range(p + 1) if window.size is None or p - key < window.size or key < window.sinks}
+        for p in range(start, start + new)
+    ]
+    return sum(map(len, seen)), len(set().union(*seen))
+
+
+@pytest.mark.parametrize("window", [Window(), Window(1), Window(8), Window(8, 3), Window(100, 2)], ids=str)
+def test_work_in_a_window(window: Window) -> None:
+    for start, new in ((0, 1), (0, 30), (5, 4), (7, 1), (8, 1), (11, 1), (12, 9), (40, 1), (200, 3)):
+        request = Request("a", list(range(start + new)), SamplingParams(), Timeline(0.0))
+        work = work_of((ScheduledRequest(request, start, new, [], True),), window)
+        assert (work.pairs, work.context) == brute_force_work(start, new, window)
 
 
 def test_names_are_forgiving_and_errors_say_what_to_do() -> None:
@@ -116,8 +137,10 @@ def test_names_are_forgiving_and_errors_say_what_to_do() -> None:
         find_model("llama-3-70b", kv_heads=7)
     with pytest.raises(PricingError, match="at least 1"):
         Placement(tp=0)
-    with pytest.raises(PricingError, match="bfloat16"):
+    with pytest.raises(PricingError, match="'int3' of the weights: choose from float32, bfloat16"):
         Placement(weight_dtype="int3")
+    with pytest.raises(PricingError, match="'int4' of the KV cache"):
+        Placement(kv_dtype="int4")
 
 
 def test_what_fits_the_memory() -> None:

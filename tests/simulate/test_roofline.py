@@ -107,7 +107,7 @@ def test_narrow_weights_are_faster_to_read_and_cost_to_widen() -> None:
         return StepTimeModel(LLAMA_70B, H100, Placement(4, dtype), ROOFLINE).price(work).linear
 
     small, large = decode(1, 100), prompt(4096)
-    assert linear("fp8", small) == pytest.approx(linear("bfloat16", small) / 2)
+    assert linear("fp8", small) == pytest.approx(linear("bfloat16", small) / 2, rel=1e-3), "norms stay as they are"
     assert linear("int4", small) < linear("int8", small) < linear("bfloat16", small)
     assert linear("fp8", large) == pytest.approx(linear("bfloat16", large) / 2, rel=0.01), "fp8 multiplies faster"
     assert linear("int4", large) > linear("bfloat16", large), "int4 multiplies in bfloat16, after widening"

@@ -10,17 +10,20 @@ import ctypes
 import functools
 import logging
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from minillm.models.native.compiling import build
+from minillm.quantization import dequantize_int4, pack_int4
 
 logger = logging.getLogger(__name__)
 
 OPERATIONS = torch.library.Library("minillm", "FRAGMENT")
 OPERATIONS.define("native_linear(Tensor x, Tensor weight) -> Tensor")
+OPERATIONS.define("native_linear_quantized(Tensor x, Tensor numbers, Tensor scales) -> Tensor")
 
 
 @torch.library.impl(OPERATIONS, "native_linear", "CPU")
@@ -28,8 +31,14 @@ def _(x: Tensor, weight: Tensor) -> Tensor:
     return native_kernels().linear(x, weight)
 
 
+@torch.library.impl(OPERATIONS, "native_linear_quantized", "CPU")
+def _(x: Tensor, numbers: Tensor, scales: Tensor) -> Tensor:
+    return native_kernels().linear_quantized(x, numbers, scales)
+
+
 @torch.library.register_fake("minillm::native_linear", lib=OPERATIONS)
-def _(x: Tensor, weight: Tensor) -> Tensor:
+@torch.library.register_fake("minillm::native_linear_quantized", lib=OPERATIONS)
+def _(x: Tensor, weight: Tensor, *_: Tensor) -> Tensor:
     return x.new_empty(x.shape[0], weight.shape[0])
 
 
@@ -40,10 +49,18 @@ class NativeKernels:
         functions = ctypes.CDLL(str(library))
         pointer, number, real = ctypes.c_void_p, ctypes.c_long, ctypes.c_float
         self._linear = declare(functions.linear, [pointer] * 3 + [number] * 3)
+        self._linear_int8 = declare(functions.linear_int8, [pointer] * 4 + [number] * 3)
+        self._linear_int4 = declare(functions.linear_int4, [pointer] * 4 + [number] * 4)
+        self._unpack_int8 = declare(functions.unpack_int8, [pointer] * 3 + [number] * 2)
+        self._unpack_int4 = declare(functions.unpack_int4, [pointer] * 3 + [number] * 3)
         self.add_rms_norm = declare(functions.add_rms_norm, [pointer] * 5 + [number] * 2 + [real])
         self.silu_mul = declare(functions.silu_mul, [pointer] * 2 + [number] * 2)
-        self.rotate_and_write = declare(functions.rotate_and_write_bf16, [pointer] * 7 + [number] * 4 + [real])
-        self.attend_decodes = declare(functions.attend_decodes, [pointer] * 5 + [number] * 8 + [real])
+        self.rotate_and_write, self.attend_decodes = {}, {}
+        """By the dtype of the cache."""
+        for dtype, name in ((torch.bfloat16, "bf16"), (torch.int8, "int8")):
+            write, attend = (getattr(functions, f"{what}_{name}") for what in ("rotate_and_write", "attend_decodes"))
+            self.rotate_and_write[dtype] = declare(write, [pointer] * 8 + [number] * 4 + [real])
+            self.attend_decodes[dtype] = declare(attend, [pointer] * 6 + [number] * 9 + [real])
 
     def linear(self, x: Tensor, weight: Tensor) -> Tensor:
         """x W^T, [rows, out] float32, in one pass over W.
@@ -58,6 +75,36 @@ class NativeKernels:
         y = torch.empty(rows, out, dtype=torch.float32)
         self._linear(x.data_ptr(), weight.data_ptr(), y.data_ptr(), rows, x.shape[1], out)
         return y
+
+    def linear_quantized(self, x: Tensor, numbers: Tensor, scales: Tensor) -> Tensor:
+        """As `linear`, with weights in fewer bits.
+
+        Args:
+            numbers, scales: int8 [out, in] with float32 [out], or int4 [out, in / 2] as uint8 with
+                bfloat16 [out, groups, 2]: see minillm/quantization.py.
+        """
+        if torch.compiler.is_compiling():
+            return torch.ops.minillm.native_linear_quantized(x, numbers, scales)
+        (rows, size), out = x.shape, numbers.shape[0]
+        y = torch.empty(rows, out, dtype=torch.float32)
+        addresses = (tensor.data_ptr() for tensor in (x, numbers, scales, y))
+        if numbers.dtype == torch.int8:
+            self._linear_int8(*addresses, rows, size, out)
+        else:
+            self._linear_int4(*addresses, rows, size, out, size // scales.shape[1])
+        return y
+
+    def unpack(self, numbers: Tensor, scales: Tensor) -> Tensor:
+        """Such weights as float32 [out, in]."""
+        out = numbers.shape[0]
+        size = numbers.shape[1] * (1 if numbers.dtype == torch.int8 else 2)
+        weight = torch.empty(out, size, dtype=torch.float32)
+        addresses = (tensor.data_ptr() for tensor in (numbers, scales, weight))
+        if numbers.dtype == torch.int8:
+            self._unpack_int8(*addresses, size, out)
+        else:
+            self._unpack_int4(*addresses, size, out, size // scales.shape[1])
+        return weight
 
 
 def declare(function: ctypes._CFuncPtr, argtypes: list[type]) -> ctypes._CFuncPtr:
@@ -88,6 +135,12 @@ def is_right(kernels: NativeKernels) -> bool:
         if not torch.allclose(kernels.linear(x, weight), x @ weight.float().T, rtol=1e-4, atol=1e-4):
             logger.warning("the native kernels compute wrongly on this machine: using PyTorch's")
             return False
+        for numbers, scales, plain in made_up_weights(out, generator):
+            x = torch.randn(rows, plain.shape[1], generator=generator)
+            multiplied = torch.allclose(kernels.linear_quantized(x, numbers, scales), x @ plain.T, rtol=1e-4, atol=1e-3)
+            if not multiplied or not torch.equal(kernels.unpack(numbers, scales), plain):
+                logger.warning("the native kernels compute wrongly on this machine: using PyTorch's")
+                return False
     gate_up = torch.randn(2, 64, generator=generator)
     found, expected = torch.empty(2, 32), torch.nn.functional.silu(gate_up[:, :32]) * gate_up[:, 32:]
     kernels.silu_mul(gate_up.data_ptr(), found.data_ptr(), 2, 32)
@@ -95,3 +148,13 @@ def is_right(kernels: NativeKernels) -> bool:
         logger.warning("the native kernels compute wrongly on this machine: using PyTorch's")
         return False
     return True
+
+
+def made_up_weights(out: int, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Numbers and scales as `linear_quantized` wants them, in int8 and in int4, and the weights they stand for."""
+    numbers = torch.randint(-127, 128, (out, 50), generator=generator, dtype=torch.int8)
+    scales = torch.rand(out, generator=generator) / 100
+    yield numbers, scales, numbers.float() * scales[:, None]
+    levels = torch.randint(0, 16, (out, 64), generator=generator, dtype=torch.uint8)
+    scales = torch.rand(out, 2, 2, generator=generator).bfloat16()
+    yield pack_int4(levels), scales, dequantize_int4(levels, scales)

@@ -44,13 +44,36 @@ extern "C" void silu_mul(const float* gate_up, float* out, long rows, long inner
     }
 }
 
-template <typename Cached>
-static inline void write(Cached* to, const float* from, long size) {
-    for (long i = 0; i < size; ++i) {
-        if constexpr (sizeof(Cached) == 2) to[i] = narrow(from[i]);
-        else to[i] = from[i];
+// Where keys and values [slots, 2, kv_heads, d] are kept.
+
+struct BFloat16Cache {
+    uint16_t* numbers;
+
+    void write(long vector, const float* from, long d) const {
+        uint16_t* to = numbers + vector * d;
+        for (long i = 0; i < d; ++i) to[i] = narrow(from[i]);
     }
-}
+};
+
+struct Int8Cache {  // as minillm/attention/cache.py rounds
+    int8_t* numbers;
+    uint16_t* scales;  // [slots, 2, kv_heads] bfloat16
+
+    void write(long vector, const float* from, long d) const {
+        float most = 0;
+        for (long i = 0; i < d; ++i) {
+            float size = std::fabs(from[i]);
+            most = size > most || std::isnan(size) ? size : most;  // NaN stays
+        }
+        scales[vector] = narrow(most < 127e-12f ? 1e-12f : most / 127);
+        float scale = widen(scales[vector]);
+        int8_t* to = numbers + vector * d;
+        for (long i = 0; i < d; ++i) {
+            float steps = std::nearbyint(from[i] / scale);
+            to[i] = int8_t(steps > 127 ? 127 : steps >= -127 ? steps : -127);
+        }
+    }
+};
 
 // Norm (if there is a weight), then rotation by the token's angles, of one head, in place.
 static inline void rotate(float* head, const float* weight, const float* cos, const float* sin, long d, float eps) {
@@ -63,10 +86,10 @@ static inline void rotate(float* head, const float* weight, const float* cos, co
     }
 }
 
-template <typename Cached>
+template <typename Cache>
 static void rotate_and_write(
     float* qkv, const float* query_weight, const float* key_weight, const float* cos, const float* sin,
-    const int64_t* slots, Cached* cache, long rows, long heads, long kv_heads, long d, float eps
+    const int64_t* slots, const Cache& cache, long rows, long heads, long kv_heads, long d, float eps
 ) {
     #pragma omp parallel for schedule(static) if (rows >= MANY)
     for (long row = 0; row < rows; ++row) {
@@ -74,14 +97,24 @@ static void rotate_and_write(
         for (long head = 0; head < heads + kv_heads; ++head)
             rotate(at + head * d, head < heads ? query_weight : key_weight, cos + row * d, sin + row * d, d, eps);
         // Keys and values lie in the cache as they lie here: [2, kv_heads, d].
-        write(cache + slots[row] * 2 * kv_heads * d, at + heads * d, 2 * kv_heads * d);
+        for (long vector = 0; vector < 2 * kv_heads; ++vector)
+            cache.write(slots[row] * 2 * kv_heads + vector, at + (heads + vector) * d, d);
     }
 }
 
-// qkv [rows, heads + 2 * kv_heads, d], cos and sin [rows, d], cache [slots, 2, kv_heads, d]; weights may be null.
+// qkv [rows, heads + 2 * kv_heads, d], cos and sin [rows, d]; weights may be null.
 extern "C" void rotate_and_write_bf16(
     float* qkv, const float* query_weight, const float* key_weight, const float* cos, const float* sin,
-    const int64_t* slots, uint16_t* cache, long rows, long heads, long kv_heads, long d, float eps
+    const int64_t* slots, uint16_t* numbers, uint16_t*, long rows, long heads, long kv_heads, long d, float eps
 ) {
+    BFloat16Cache cache{numbers};
+    rotate_and_write(qkv, query_weight, key_weight, cos, sin, slots, cache, rows, heads, kv_heads, d, eps);
+}
+
+extern "C" void rotate_and_write_int8(
+    float* qkv, const float* query_weight, const float* key_weight, const float* cos, const float* sin,
+    const int64_t* slots, int8_t* numbers, uint16_t* scales, long rows, long heads, long kv_heads, long d, float eps
+) {
+    Int8Cache cache{numbers, scales};
     rotate_and_write(qkv, query_weight, key_weight, cos, sin, slots, cache, rows, heads, kv_heads, d, eps);
 }

@@ -1,0 +1,87 @@
+"""`minillm bench kv-bill`: what a model's keys and values take, by arithmetic, beside what a KV pool allocates."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from minillm.attention.cache import QUANTIZED_DTYPES, tensors_of
+from minillm.errors import UnsupportedArchitectureError
+from minillm.kv_cache.bill import NUMBER_BYTES, KVBill
+from minillm.kv_cache.window import Window
+from minillm.models.checkpoints import SHAPES, read_config, resolve
+from minillm.models.config import ModelConfig
+from minillm.runners.kv_pool import KVPool
+
+GB = 10**9
+
+
+@dataclass(slots=True)
+class Row:
+    """Of one dtype. Bytes."""
+
+    dtype: str
+    token: int
+    allocated: int | None
+    """For a token, by a pool made for this model; None if minillm has no decoder for it."""
+    blocks_per_gb: int
+    request: int
+    windowed: int
+    """The same request with the sliding window."""
+
+
+def run_kv_bill(model: str, tokens: int, block_size: int, window: Window) -> dict[str, Any]:
+    """The bill of a packaged shape, a config.json, a model folder or a Hub id.
+
+    Raises:
+        UnknownModelError: there is no such model.
+        ConfigError: its config.json does not describe attention.
+    """
+    path = SHAPES.get(model) or (Path(model) if model.endswith(".json") else resolve(model))
+    hf = read_config(path)
+    bill = KVBill.of_config(hf)
+    try:
+        config = ModelConfig.from_hf(hf)
+    except UnsupportedArchitectureError:
+        config = None
+    rows = []
+    for dtype in NUMBER_BYTES:
+        token = bill.bytes_per_token(dtype)
+        rows.append(
+            Row(
+                dtype,
+                token,
+                None if config is None else allocated_bytes(config, dtype, block_size),
+                GB // (token * block_size),
+                bill.bytes_of(tokens, dtype, block_size),
+                bill.bytes_of(tokens, dtype, block_size, window),
+            )
+        )
+    return {"model": model, "tokens": tokens, "block_size": block_size, "window": window, "bill": bill, "results": rows}
+
+
+def allocated_bytes(config: ModelConfig, dtype: str, block_size: int) -> int:
+    """What a pool takes for each token: its tensors are made, without memory, and counted."""
+    torch_dtype = QUANTIZED_DTYPES.get(dtype) or getattr(torch, dtype)
+    pool = KVPool(config, 1, 0, block_size, torch_dtype, torch.device("meta"))
+    num_bytes = sum(part.nbytes for layer in pool.layers for part in tensors_of(layer))
+    return num_bytes // (2 * block_size)  # one block, and the null block
+
+
+def format_table(report: dict[str, Any]) -> str:
+    bill, window = report["bill"], report["window"]
+    lines = [
+        f"{report['model']}: {bill.kind}, {bill.layers} layers, {bill.vectors} x {bill.vector_size} numbers of a token "
+        f"in each; blocks of {report['block_size']} tokens",
+        "",
+        f"{'':10}{'bytes/token':>12}{'allocated':>12}{'blocks/GB':>12}{report['tokens']:>12,} tokens"
+        + (f"{f'window {window.size} + {window.sinks}':>20}" if window.size else ""),
+    ]
+    for row in report["results"]:
+        allocated = "no decoder" if row.allocated is None else f"{row.allocated:,}"
+        lines.append(
+            f"{row.dtype:10}{row.token:>12,}{allocated:>12}{row.blocks_per_gb:>12,}{row.request / 1e6:>16,.2f} MB"
+            + (f"{row.windowed / 1e6:>17,.2f} MB" if window.size else "")
+        )
+    return "\n".join(lines)

@@ -1,0 +1,309 @@
+"""`minillm bench quality`: what a lossy setting costs in quality, beside what it gains in speed and memory.
+
+A reference and a candidate configuration run the same texts. The candidate is called better only if it is faster or
+smaller, pays for that with neither speed nor memory, and keeps every stated floor. The texts are small: they find a
+setting that breaks a model, and measure the perplexity of one that does not; they do not replace an evaluation on
+your own work.
+"""
+
+import statistics
+from dataclasses import dataclass, field
+from typing import Any
+
+from tqdm import tqdm
+
+from minillm.attention.cache import dtype_name
+from minillm.bench.report import describe_engine, describe_machine, format_machine, make_report
+from minillm.bench.scoring import CHUNK, TextScore, choose, held_text, load_items, score_text
+from minillm.bench.steady import SteadyDecode
+from minillm.bench.target import Costs, Target
+from minillm.config import EngineConfig
+from minillm.engine import Engine
+from minillm.errors import ConfigError
+from minillm.kv_cache.window import Window
+from minillm.models import checkpoints
+from minillm.prompt_pruning import prune_context
+from minillm.quantization import share_on_int4_grid
+from minillm.request import SamplingParams
+
+GREEDY_TOKENS = 32
+SPEED_CONTEXT, SPEED_STEPS, SPEED_ROUNDS = 128, 24, 3
+POOL_TOKENS = 4096
+REQUEST_TOKENS = 2048
+"""Of the request whose share of the KV cache is told: longer than a window."""
+FASTER = 1.02
+"""Less is noise."""
+QUICK_TOKENS, QUICK_ITEMS = 96, 2
+
+
+@dataclass(frozen=True, slots=True)
+class Floors:
+    """The worst that a candidate may do. Stated before, printed beside the numbers."""
+
+    perplexity_rise: float = 0.01
+    """Share of the reference's."""
+    kl: float = 0.05
+    """Mean per token, nats."""
+    agreement: float = 0.9
+    """Share of positions with the same likeliest token."""
+    tasks_lost: int = 1
+    """Fewer items right than the reference, of choices and of reading each."""
+
+
+@dataclass(slots=True)
+class Quality:
+    """Of one configuration, against the reference."""
+
+    perplexity: float
+    kl: float
+    agreement: float
+    same_greedy_tokens: float
+    """Share of the reference's greedy tokens before the first difference, over prompts of several kinds."""
+    choices_right: int
+    reading_right: int
+    reading_prompt_tokens: int
+
+
+@dataclass(slots=True)
+class Cost:
+    weight_bytes: int
+    """Read in every step."""
+    kv_bytes_per_token: int
+    kv_bytes_of_2048_tokens: int
+    """What a request that long holds: less, with a sliding window."""
+    tokens_per_s: float
+    """Of one sequence that decodes."""
+
+
+@dataclass(slots=True)
+class Verdict:
+    better: bool
+    broken: list[str] = field(default_factory=list)
+    """Floors that were not kept."""
+    gains: list[str] = field(default_factory=list)
+    losses: list[str] = field(default_factory=list)
+    """Of speed or memory: what it gains may be worth them, but that is for the reader to say."""
+
+
+def run_quality(
+    reference: Target, candidate: Target, floors: Floors, prune: float | None, quick: bool
+) -> dict[str, Any]:
+    """Measure both, and return the report.
+
+    Args:
+        prune: share of each reading text that the candidate gets; None = all.
+    Raises:
+        ConfigError, ModelError: see Engine. ConfigError also if the model has no tokenizer, or the candidate a window
+            that the texts fit into.
+    """
+    machine = describe_machine()
+    window = candidate.config().sliding_window
+    if window is not None and window >= CHUNK:
+        raise ConfigError(
+            f"sliding_window is {window}, and the texts are read {CHUNK} tokens at a time: what it loses would not be "
+            f"seen. Measure a smaller one; a larger one loses less"
+        )
+    engines = [Engine(engine_config(target)) for target in (reference, candidate)]
+    if engines[0].tokenizer is None:
+        raise ConfigError("quality is measured on texts, and this model has no tokenizer")
+    score = score_text(*engines, held_text(), QUICK_TOKENS if quick else None)
+    qualities = measure_tasks(engines, score, prune, quick)
+    costs = measure_costs(engines, quick)
+    return make_report(
+        machine,
+        model=reference.model,
+        dtype=str(engines[0].model.dtype).removeprefix("torch."),
+        device=engines[0].model.device,
+        settings={
+            "reference": describe_engine(engines[0]),
+            "candidate": describe_engine(engines[1]),
+            "changed": changed_fields(reference, candidate),
+            "prune": prune,
+            "quick": quick,
+            "scored_tokens": score.positions,
+        },
+        floors=floors,
+        notes=notes(engines[1], reference.model),
+        quality={"reference": qualities[0], "candidate": qualities[1]},
+        cost={"reference": costs[0], "candidate": costs[1]},
+        results=judge(qualities, costs, floors),
+    )
+
+
+def engine_config(target: Target) -> EngineConfig:
+    return target.config(kv_tokens=POOL_TOKENS, max_num_seqs=8)
+
+
+def changed_fields(reference: Target, candidate: Target) -> dict[str, Any]:
+    """What the candidate has otherwise."""
+    ours, theirs = candidate.config().model_dump(), reference.config().model_dump()
+    return {name: value for name, value in ours.items() if value != theirs[name]}
+
+
+def measure_tasks(engines: list[Engine], score: TextScore, prune: float | None, quick: bool) -> list[Quality]:
+    greedy = [greedy_tokens(engine, quick) for engine in engines]
+    perplexities = [score.reference_perplexity, score.candidate_perplexity]
+    results = []
+    for i, engine in enumerate(engines):
+        right, num_tokens = count_reading(engine, prune if i else None, quick)
+        results.append(
+            Quality(
+                perplexity=perplexities[i],
+                kl=score.kl / score.positions if i else 0.0,
+                agreement=score.agreed / score.positions if i else 1.0,
+                same_greedy_tokens=shared_start(greedy[0], greedy[i]),
+                choices_right=count_choices(engine, quick),
+                reading_right=right,
+                reading_prompt_tokens=num_tokens,
+            )
+        )
+    return results
+
+
+def greedy_tokens(engine: Engine, quick: bool) -> list[list[int]]:
+    """Answers to the prompts, which run together."""
+    prompts = load_items("choices")["prompts"][: QUICK_ITEMS if quick else None]
+    params = SamplingParams(temperature=0, max_tokens=4 if quick else GREEDY_TOKENS, ignore_eos=True)
+    for i, prompt in enumerate(prompts):
+        engine.add_request(prompt, params, request_id=f"greedy-{i}", stream=False)
+    outputs = {}
+    while engine.has_unfinished:
+        outputs |= {output.request_id: output.token_ids for output in engine.step()}
+    return [outputs[f"greedy-{i}"] for i in range(len(prompts))]
+
+
+def shared_start(reference: list[list[int]], candidate: list[list[int]]) -> float:
+    """Share of the reference's tokens that come before the first difference, over all prompts."""
+    same = 0
+    for ours, theirs in zip(candidate, reference):
+        same += next((i for i, (a, b) in enumerate(zip(ours, theirs)) if a != b), min(len(ours), len(theirs)))
+    return same / sum(map(len, reference))
+
+
+def count_choices(engine: Engine, quick: bool) -> int:
+    """Beginnings whose right end the model prefers; it comes first in the file."""
+    items = load_items("choices")["items"][: QUICK_ITEMS if quick else None]
+    return sum(choose(engine, beginning, endings) == 0 for beginning, endings in items)
+
+
+def count_reading(engine: Engine, prune: float | None, quick: bool) -> tuple[int, int]:
+    """Questions about a text that are answered right, and tokens of all prompts."""
+    right = num_tokens = 0
+    for item in load_items("reading")["items"][: 1 if quick else None]:
+        for question, answers in item["questions"][: QUICK_ITEMS if quick else None]:
+            text = item["text"]
+            if prune is not None:
+                text = prune_context(text, question, prune, lambda part: len(engine.tokenizer.encode(part))).text
+            prompt = f"{text}\n\nQuestion: {question}\nAnswer:"
+            num_tokens += len(engine.tokenizer.encode(prompt))
+            right += choose(engine, prompt, answers) == 0
+    return right, num_tokens
+
+
+def measure_costs(engines: list[Engine], quick: bool) -> list[Cost]:
+    """In turns, so that a slow spell of the machine hits both."""
+    seconds: list[list[float]] = [[], []]
+    context, steps = (8, 2) if quick else (SPEED_CONTEXT, SPEED_STEPS)
+    for _ in tqdm(range(1 if quick else SPEED_ROUNDS), unit="round", desc="speed", leave=False):
+        for engine, mine in zip(engines, seconds):
+            decode = SteadyDecode(engine, 1, context, steps)
+            mine += [step.seconds for step in decode.run(steps).steps]
+            decode.stop()
+    results = []
+    for engine, mine in zip(engines, seconds):
+        costs = Costs.of(engine).bytes
+        results.append(Cost(costs.weights, costs.kv_per_token, request_bytes(engine), 1 / statistics.median(mine)))
+    return results
+
+
+def request_bytes(engine: Engine) -> int:
+    """KV cache that a request of REQUEST_TOKENS holds."""
+    config, runner = engine.config, engine.runner
+    window = Window(config.sliding_window, config.attention_sinks)
+    bill = engine.model.model_config.kv_bill
+    return bill.bytes_of(REQUEST_TOKENS, dtype_name(runner.kv_dtype), runner.block_size, window)
+
+
+def judge(qualities: list[Quality], costs: list[Cost], floors: Floors) -> Verdict:
+    """Whether the candidate, the second of each, is better than the reference."""
+    (before, after), (dear, cheap) = qualities, costs
+    rise = after.perplexity / before.perplexity - 1
+    broken = []
+    if rise > floors.perplexity_rise:
+        broken.append(f"perplexity rises by {rise:.2%}, more than {floors.perplexity_rise:.2%}")
+    if after.kl > floors.kl:
+        broken.append(f"KL is {after.kl:.4f} nats a token, more than {floors.kl}")
+    if after.agreement < floors.agreement:
+        broken.append(f"the likeliest token is the same in {after.agreement:.1%}, less than {floors.agreement:.1%}")
+    for name in ("choices", "reading"):
+        lost = getattr(before, f"{name}_right") - getattr(after, f"{name}_right")
+        if lost > floors.tasks_lost:
+            broken.append(f"{lost} {name} items fewer are right, more than {floors.tasks_lost}")
+    gains, losses = compare_costs(dear, cheap)
+    if after.reading_prompt_tokens < before.reading_prompt_tokens:
+        gains.append(f"{after.reading_prompt_tokens / before.reading_prompt_tokens:.0%} of the reading prompts' tokens")
+    return Verdict(bool(gains) and not broken and not losses, broken, gains, losses)
+
+
+def compare_costs(before: Cost, after: Cost) -> tuple[list[str], list[str]]:
+    """What is cheaper, and what is dearer."""
+    gains, losses = [], []
+    speedup = after.tokens_per_s / before.tokens_per_s
+    if not 1 / FASTER <= speedup <= FASTER:
+        (gains if speedup > 1 else losses).append(f"{speedup:.2f}x the decode speed")
+    for name, what in (("weight_bytes", "weights"), ("kv_bytes_of_2048_tokens", "KV bytes of a request")):
+        share = getattr(after, name) / getattr(before, name)
+        if share != 1:
+            (gains if share < 1 else losses).append(f"{share:.0%} of the {what}")
+    return gains, losses
+
+
+def notes(engine: Engine, model: str) -> list[str]:
+    """What a reader has to know to believe the numbers."""
+    config, found = engine.config, []
+    if config.quantization == "int4" and config.load_format != "dummy":
+        for name, tensor in checkpoints.iter_weights(checkpoints.resolve(model)):
+            if name.endswith("down_proj.weight") and tensor.shape[1] % 32 == 0:
+                if (share := share_on_int4_grid(tensor)) > 0.9:
+                    found.append(
+                        f"this checkpoint was made of 4-bit weights in groups of 32 ({share:.0%} of {name} lie on such "
+                        "a grid): int4 with groups of 32 loses next to nothing here, and more on other models. "
+                        "int4_group_size=64 shows what rounding to 4 bits costs"
+                    )
+                break
+    return found
+
+
+def format_table(report: dict[str, Any]) -> str:
+    quality, cost, verdict = report["quality"], report["cost"], report["results"]
+    settings = report["settings"]
+    changed = ", ".join(f"{name}={value}" for name, value in settings["changed"].items()) or "nothing changed"
+    if settings["prune"] is not None:
+        changed += f", reading texts pruned to {settings['prune']:.0%}"
+    lines = [
+        format_machine(report["machine"]),
+        f"{report['model']}: reference, against candidate ({changed}); {settings['scored_tokens']} tokens scored"
+        + (" (quick: means nothing)" if settings["quick"] else ""),
+        "",
+        f"{'':34}{'reference':>12}{'candidate':>12}",
+    ]
+    rows = [
+        (name, getattr(quality["reference"], name), getattr(quality["candidate"], name)) for name in Quality.__slots__
+    ]
+    rows += [(name, getattr(cost["reference"], name), getattr(cost["candidate"], name)) for name in Cost.__slots__]
+    for name, before, after in rows:
+        lines.append(f"{name.replace('_', ' '):34}{number(before):>12}{number(after):>12}")
+    lines += ["", *(f"note: {note}" for note in report["notes"])]
+    lines += [f"floor broken: {reason}" for reason in verdict.broken]
+    gains, losses = "; ".join(verdict.gains) or "nothing gained", "; ".join(verdict.losses)
+    if verdict.broken:
+        lines.append(f"not better, whatever it gains ({gains})")
+    elif verdict.losses:
+        lines.append(f"not better, but a trade: {gains}, for {losses}; no floor is broken")
+    else:
+        lines.append(f"{'better' if verdict.better else 'not better'}: {gains}, and no floor is broken")
+    return "\n".join(lines)
+
+
+def number(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4f}" if value < 10 else f"{value:.2f}"

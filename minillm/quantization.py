@@ -1,0 +1,93 @@
+"""Numbers in fewer bits: what is rounded, to what, and how far that is from what it was. All of it is lossy.
+
+Weights are rounded once, when they are loaded, to the nearest step of a grid (no calibration data):
+
+- int8: one scale for each output, w = scale x q, q in -127 .. 127.
+- int4: one scale and one offset for each group of 32 or 64 inputs of an output, w = low + scale x q, q in 0 .. 15.
+  Small groups are what makes 4 bits usable: one large weight coarsens the grid of its group only.
+- fp8: one scale for each output, q in e4m3 (4 bits of exponent, 3 of mantissa).
+
+Keys and values (`kv_cache_dtype`) are rounded as they are written, one scale for each token and head.
+"""
+
+from collections.abc import Callable
+from functools import wraps
+
+import torch
+from torch import Tensor
+
+INT8_MAX = 127
+FP8 = torch.float8_e4m3fn
+FP8_MAX = 448.0
+INT4_LEVELS = 15
+SMALLEST_SCALE = 1e-12
+"""Of a row of zeros: anything but 0, which would make 0 / 0."""
+SLICE = 1 << 22
+"""Weights that are rounded at once: 16 MB as float32. A whole output head would take gigabytes."""
+
+
+def sliced(quantize: Callable[..., tuple[Tensor, Tensor]]) -> Callable[..., tuple[Tensor, Tensor]]:
+    """The same, a slice of rows at a time: no row knows of another."""
+
+    @wraps(quantize)
+    def in_slices(weight: Tensor, *options: int) -> tuple[Tensor, Tensor]:
+        slices = weight.split(max(1, SLICE // weight.shape[1]))
+        numbers, scales = zip(*(quantize(rows, *options) for rows in slices))
+        return torch.cat([part.view(torch.uint8) for part in numbers]).view(numbers[0].dtype), torch.cat(scales)
+
+    return in_slices
+
+
+@sliced
+def quantize_int8(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """[out, in] to int8 [out, in] and float32 scales [out]."""
+    scales = (weight.float().abs().amax(1) / INT8_MAX).clamp_(min=SMALLEST_SCALE)
+    return (weight.float() / scales[:, None]).round_().to(torch.int8), scales
+
+
+@sliced
+def quantize_int4(weight: Tensor, group: int) -> tuple[Tensor, Tensor]:
+    """[out, in] to uint8 [out, in] in 0 .. 15, and bfloat16 (scale, low) [out, in / group, 2].
+
+    Scale and offset are rounded first, and weights to the grid that they really span.
+    """
+    groups = weight.float().unflatten(1, (-1, group))
+    low, high = groups.aminmax(dim=2)
+    low = low.bfloat16()
+    scale = ((high - low.float()) / INT4_LEVELS).clamp_(min=SMALLEST_SCALE).bfloat16()
+    numbers = (groups - low.float()[..., None]) / scale.float()[..., None]
+    return numbers.round_().clamp_(0, INT4_LEVELS).to(torch.uint8).flatten(1), torch.stack((scale, low), dim=2)
+
+
+def dequantize_int4(numbers: Tensor, scales: Tensor) -> Tensor:
+    """Back to float32 [out, in]; arguments as `quantize_int4` returns them."""
+    groups = numbers.float().unflatten(1, (scales.shape[1], -1))
+    return (groups * scales[..., :1].float() + scales[..., 1:].float()).flatten(1)
+
+
+def pack_int4(numbers: Tensor) -> Tensor:
+    """[out, in] in 0 .. 15 to [out, in / 2] bytes. Of every 32 inputs, the first 16 are the low halves of 16 bytes."""
+    low, high = numbers.unflatten(1, (-1, 2, 16)).unbind(2)
+    return (low | high << 4).flatten(1)
+
+
+def unpack_int4(packed: Tensor) -> Tensor:
+    """The opposite of `pack_int4`."""
+    halves = packed.unflatten(1, (-1, 16))
+    return torch.stack((halves & 15, halves >> 4), dim=2).flatten(1)
+
+
+@sliced
+def quantize_fp8(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """[out, in] to float8_e4m3fn [out, in] and float32 scales [out]."""
+    scales = (weight.float().abs().amax(1) / FP8_MAX).clamp_(min=SMALLEST_SCALE)
+    return (weight.float() / scales[:, None]).clamp_(-FP8_MAX, FP8_MAX).to(FP8), scales
+
+
+def share_on_int4_grid(weight: Tensor, group: int = 32) -> float:
+    """Share of weights that int4 leaves as they are, to a twentieth of a step: 1 where a checkpoint was made of 4-bit
+    weights (as GGUF's Q4_1 is), so that rounding to 4 bits again says nothing about what 4 bits cost."""
+    groups = weight.float().unflatten(1, (-1, group))
+    low, high = groups.aminmax(dim=2, keepdim=True)
+    steps = (groups - low) / ((high - low) / INT4_LEVELS).clamp_(min=SMALLEST_SCALE)
+    return ((steps - steps.round()).abs() < 0.05).float().mean().item()
