@@ -34,6 +34,7 @@ for command in (
     commands.idle,
     commands.attention,
     commands.quality,
+    commands.speculation,
     commands.kv_bill,
 ):
     bench_app.command()(command)

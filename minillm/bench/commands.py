@@ -268,6 +268,35 @@ def quality(
     raise typer.Exit(1 if report["results"].broken else 0)
 
 
+def speculation(
+    model: Model = DEFAULT_MODEL,
+    load_format: LoadFormat = LoadFormatName.AUTO,
+    dtype: Dtype = DtypeName.AUTO,
+    device: Device = DeviceName.AUTO,
+    engine_fields: Set = None,
+    method: Annotated[
+        list[str] | None, typer.Option(help="Way of drafting; may be repeated. Default: ngram, draft_head.")
+    ] = None,
+    job: Annotated[
+        list[str] | None, typer.Option(help="Only this one (chat, copy, short, crowd, hot); may be repeated.")
+    ] = None,
+    repeats: Repeats = 3,
+    quick: Quick = False,
+    out: Out = None,
+    as_json: Json = False,
+) -> None:
+    """Speculative decoding against none: where it pays (chat, copying), and where it does not.
+
+    Short answers, a crowd and a high temperature are there to lose on: the gates should switch drafting off.
+    """
+    from minillm.bench.speculation import format_table, run_speculation
+
+    check_writable(out)
+    target = make_target(model, load_format, dtype, device, engine_fields)
+    report = run_speculation(target, method or ["ngram", "draft_head"], job, repeats, quick)
+    show(report, format_table(report), out, as_json)
+
+
 def kv_bill(
     model: Annotated[
         str, typer.Option(help="Packaged shape (llama-3-70b), config.json, short name, folder or Hub id.")

@@ -1,0 +1,184 @@
+"""`minillm bench speculation`: what speculative decoding gains, and where it gains nothing or loses.
+
+The same prompts are answered with and without it. One request at a time is where it is at home; short answers,
+a crowd, and sampling at a high temperature are where it is not, and its gates should notice.
+"""
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+
+from tqdm import tqdm
+
+from minillm.bench.compare import Spread
+from minillm.bench.report import describe_engine, describe_machine, format_machine, make_report
+from minillm.bench.target import Target
+from minillm.engine import Engine
+from minillm.models.loader import load_model
+from minillm.observe.speculation import SpeculationSummary
+from minillm.request import RequestOutput, SamplingParams
+
+OFF = "off"
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Prompts, and how they are served."""
+
+    name: str
+    title: str
+    prompts: Sequence[str]
+    max_tokens: int
+    at_once: int = 1
+    temperature: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One job, served once."""
+
+    seconds: float
+    decode_s: float
+    """Seconds from first to last token, summed over the requests."""
+    num_tokens: int
+    speculation: SpeculationSummary
+
+    @property
+    def tokens_per_s(self) -> float:
+        return self.num_tokens / self.seconds
+
+    @property
+    def tpot(self) -> float:
+        """Decode seconds per token after the first."""
+        return self.decode_s / self.num_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One way of drafting on one job. Ratios are taken within each repeat."""
+
+    job: str
+    method: str
+    tokens_per_s: Spread
+    speedup: Spread
+    """Tokens per second, prompts included, over those without drafts."""
+    decode_speedup: Spread
+    """The same of decoding alone."""
+    emitted_per_verify: float | None
+    acceptance_at: list[float]
+
+
+def make_jobs(quick: bool) -> list[Job]:
+    """The jobs at home, then those that are not."""
+    files = resources.files("minillm.bench")
+    chat = (files / "chat_prompts.txt").read_text().splitlines()
+    copy = json.loads((files / "texts" / "copy_prompts.json").read_text())
+    if quick:
+        return [Job("chat", "everyday questions", chat[:2], 8), Job("copy", "copying", copy[:1], 8)]
+    return [
+        Job("chat", "everyday questions, one at a time", chat[:10], 96),
+        Job("copy", "copying, quoting, editing, one at a time", copy, 128),
+        Job("short", "answers of 6 tokens, one at a time", chat[:10], 6),
+        Job("crowd", "16 questions at once", chat, 64, at_once=16),
+        Job("hot", "everyday questions at temperature 1.5", chat[:6], 64, temperature=1.5),
+    ]
+
+
+def run_speculation(
+    target: Target, methods: Sequence[str], jobs: Sequence[str] | None, repeats: int, quick: bool
+) -> dict[str, Any]:
+    """Measure, and return the report. The methods take turns within every repeat.
+
+    Args:
+        methods: of `SpeculativeConfig.method`, each with its defaults, or as `target`'s fields say.
+        jobs: names of those to run; None = all.
+    Raises:
+        ConfigError, ModelError: see Engine.
+    """
+    machine, repeats = describe_machine(), 1 if quick else repeats
+    config = target.config()
+    loaded = load_model(config)
+    given = config.speculative.model_dump(exclude_unset=True) if config.speculative else {}
+    engines = {OFF: Engine(config.replace(speculative=None), loaded)}
+    for method in methods:
+        engines[method] = Engine(config.replace(speculative={**given, "method": method}), loaded)
+    chosen = [job for job in make_jobs(quick) if jobs is None or job.name in jobs]
+    results = []
+    with tqdm(total=len(chosen) * len(engines) * (repeats + 1), unit="run", disable=None) as bar:
+        for job in chosen:
+            runs: dict[str, list[Run]] = {name: [] for name in engines}
+            for repeat in range(repeats + 1):  # the first is there to warm up
+                for name, engine in engines.items():
+                    run = serve(engine, job)
+                    runs[name] += [run] if repeat else []
+                    bar.update()
+            results += [summarize(job, name, taken, runs[OFF]) for name, taken in runs.items()]
+    return make_report(
+        machine,
+        model=target.model,
+        dtype=str(loaded.dtype).removeprefix("torch."),
+        device=loaded.device,
+        settings={"repeats": repeats, "quick": quick, "engine": describe_engine(engines[OFF])},
+        results=results,
+        jobs={job.name: f"{job.title}; {len(job.prompts)} of {job.max_tokens} tokens" for job in chosen},
+        speculative={name: engine.config.speculative.model_dump() for name, engine in engines.items() if name != OFF},
+    )
+
+
+def serve(engine: Engine, job: Job) -> Run:
+    """Answer the prompts, so many at once, with a cold prefix cache."""
+    engine.reset_prefix_cache()
+    params = SamplingParams(temperature=job.temperature, max_tokens=job.max_tokens, ignore_eos=True, seed=0)
+    waiting = [[{"role": "user", "content": prompt}] for prompt in job.prompts]
+    done: list[RequestOutput] = []
+    begin, in_flight = time.perf_counter(), 0
+    while waiting or in_flight:
+        while waiting and in_flight < job.at_once:
+            engine.add_request(waiting.pop(0), params, stream=False)
+            in_flight += 1
+        ended = engine.step()
+        done += ended
+        in_flight -= len(ended)
+    seconds = time.perf_counter() - begin
+    timelines = [output.timeline for output in done]
+    decode_s = sum(t.phases()["decode"] for t in timelines)
+    return Run(seconds, decode_s, sum(t.num_tokens for t in timelines), SpeculationSummary.of_requests(done))
+
+
+def summarize(job: Job, method: str, runs: Sequence[Run], off: Sequence[Run]) -> Result:
+    """Figures of one method on one job; `off` are the runs of the same repeats without drafts."""
+    last = runs[-1].speculation
+    return Result(
+        job=job.name,
+        method=method,
+        tokens_per_s=Spread.of([run.tokens_per_s for run in runs]),
+        speedup=Spread.of([run.tokens_per_s / base.tokens_per_s for run, base in zip(runs, off)]),
+        decode_speedup=Spread.of([base.tpot / run.tpot for run, base in zip(runs, off)]),
+        emitted_per_verify=last.emitted_per_verify,
+        acceptance_at=last.acceptance_at,
+    )
+
+
+def format_table(report: dict[str, Any]) -> str:
+    lines = [format_machine(report["machine"]), f"{report['model']} in {report['dtype']}"]
+    lines[-1] += " (quick: means nothing)" if report["settings"]["quick"] else ""
+    for name, title in report["jobs"].items():
+        lines += ["", f"{name}: {title}"]
+        lines.append(
+            f"  {'':12} {'tokens/s':>9} {'speedup':>16} {'decode alone':>16} {'per verify':>11}  accepted by place"
+        )
+        for result in (r for r in report["results"] if r.job == name):
+            emitted = "" if result.emitted_per_verify is None else f"{result.emitted_per_verify:.2f}"
+            places = " ".join(f"{share:.0%}" for share in result.acceptance_at)
+            lines.append(
+                f"  {result.method:12} {result.tokens_per_s.median:9.1f} {spread(result.speedup):>16} "
+                f"{spread(result.decode_speedup):>16} {emitted:>11}  {places}"
+            )
+    return "\n".join(lines)
+
+
+def spread(ratio: Spread) -> str:
+    return f"{ratio.median:.2f} ({ratio.low:.2f}-{ratio.high:.2f})"

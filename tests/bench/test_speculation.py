@@ -1,0 +1,50 @@
+"""What `minillm bench speculation` counts, and that it can be run."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from minillm import cli
+from minillm.bench.speculation import Job, Run, make_jobs, summarize
+from minillm.observe.speculation import SpeculationSummary
+
+
+def run(seconds: float, decode_s: float, accepted: list[int]) -> Run:
+    drafted = [10] * len(accepted)
+    return Run(seconds, decode_s, 100, SpeculationSummary(drafted, accepted, 0.1, 1.0, 10, 10))
+
+
+def test_ratios_are_taken_within_each_repeat() -> None:
+    job = Job("chat", "", ["a"], 8)
+    off = [run(10.0, 8.0, []), run(20.0, 16.0, [])]  # the machine was slow the second time
+    fast = [run(5.0, 2.0, [10, 5]), run(10.0, 4.0, [10, 5])]
+    result = summarize(job, "ngram", fast, off)
+    assert (result.speedup.low, result.speedup.high) == (2.0, 2.0)
+    assert result.decode_speedup.median == 4.0
+    assert result.emitted_per_verify == 2.5 and result.acceptance_at == [1.0, 0.5]
+    assert summarize(job, "off", off, off).speedup.median == 1.0
+
+
+def test_there_are_jobs_to_win_and_jobs_to_lose() -> None:
+    jobs = {job.name: job for job in make_jobs(quick=False)}
+    assert list(jobs) == ["chat", "copy", "short", "crowd", "hot"]
+    assert jobs["crowd"].at_once == 16 and jobs["short"].max_tokens < 8 and jobs["hot"].temperature > 1
+    assert all(prompt.strip() for job in jobs.values() for prompt in job.prompts)
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_the_command(tiny_llama_path: Path, as_json: bool) -> None:
+    arguments = ["bench", "speculation", "--model", str(tiny_llama_path), "--method", "ngram", "--quick"]
+    arguments += ["--set", "speculative.k=3", "--set", "speculative.method=ngram"]
+    result = CliRunner().invoke(cli.app, [*arguments, *(["--json"] if as_json else [])], catch_exceptions=False)
+    assert result.exit_code == 0
+    if as_json:
+        report = json.loads(result.stdout)
+        assert {(row["job"], row["method"]) for row in report["results"]} == {
+            (job, method) for job in ("chat", "copy") for method in ("off", "ngram")
+        }
+        assert report["speculative"]["ngram"]["k"] == 3
+    else:
+        assert "everyday questions" in result.stdout and "ngram" in result.stdout
