@@ -26,7 +26,7 @@ LAYERS = [
     ["runners", "speculation"],
     ["admission", "step_log", "engine"],
     ["observe"],
-    ["llm", "async_engine"],
+    ["llm", "inbox", "async_engine"],
     ["simulate", "serve", "bench"],
     ["doctor", "cli", "__main__"],
     ["course"],
