@@ -204,6 +204,11 @@ class EngineThread:
         """The last published look at the engine. Costs nothing, never waits."""
         return self._snapshot
 
+    def check_alive(self) -> None:
+        """Raise EngineDeadError if the thread has stopped."""
+        if self._closed:
+            raise self._dead_error()
+
     def stop(self) -> None:
         """Abort everything and end the thread, within one step."""
         if self._thread.is_alive():

@@ -99,7 +99,9 @@ class AnswerShape:
     def _choice(self, index: int, completion: Completion) -> dict[str, Any]:
         logprobs = None if completion.logprobs is None else self._logprobs(index, completion, 0)
         text = completion.text
-        content = {"message": {"role": "assistant", "content": text, "refusal": None}} if self.is_chat else {"text": text}
+        content = (
+            {"message": {"role": "assistant", "content": text, "refusal": None}} if self.is_chat else {"text": text}
+        )
         return {"index": index, **content, "logprobs": logprobs, "finish_reason": completion.finish_reason}
 
 

@@ -116,9 +116,7 @@ class GenerationEndpoint:
     # ---------------------------------------------------------------- answers
 
     def _shape(self, call: Call) -> AnswerShape:
-        return AnswerShape(
-            call.body, call.request_id, int(call.unix_time), self.service.model_name, self.service.texts
-        )
+        return AnswerShape(call.body, call.request_id, int(call.unix_time), self.service.model_name, self.service.texts)
 
     async def _send_whole(
         self, call: Call, generation: Generation, shape: AnswerShape, scope: Scope, send: Send
@@ -141,7 +139,8 @@ class GenerationEndpoint:
         receive: Receive,
         send: Send,
     ) -> None:
-        events = self._events(call, generation, first, shape)
+        closing: list[Completion] = []
+        events = self._events(call, generation, first, shape, closing)
         response = EventSourceResponse(
             events,
             headers={**self._headers(call), "content-type": "text/event-stream; charset=utf-8"},
@@ -154,19 +153,17 @@ class GenerationEndpoint:
             await response(scope, receive, send)
         except SendTimeoutError:
             self._cut_off(call, scope)
-        if generation.finished:
-            self.service.accepted([choice for choice in generation.choices if choice.timeline.finished is not None])
-        else:
-            call.gone = call.error_code is None
+        self.service.accepted(closing)
+        call.gone = not generation.finished and call.error_code is None
 
     async def _events(
-        self, call: Call, generation: Generation, news: News, shape: AnswerShape
+        self, call: Call, generation: Generation, news: News, shape: AnswerShape, closing: list[Completion]
     ) -> AsyncIterator[bytes]:
-        """The stream's events, those of one engine step in one write."""
+        """The stream's events, those of one engine step in one write. `closing` gets what the last one ends."""
         try:
             while not generation.finished:
                 yield b"".join([shape.chunk(index, completion) for index, completion in news])
-                # Those of n that end early. The last one waits until the transport has taken everything.
+                # Some of n end early. The last to end waits until the transport has taken everything.
                 self.service.accepted([completion for _, completion in news if completion.finish_reason is not None])
                 news = await generation.news()
         except Exception as error:
@@ -174,6 +171,7 @@ class GenerationEndpoint:
             call.error_code = problem.code
             yield error_event(problem)
             return
+        closing.extend(completion for _, completion in news)
         events = [shape.chunk(index, completion) for index, completion in news]
         if call.body.include_usage:
             events.append(shape.usage_chunk(generation.outputs))
