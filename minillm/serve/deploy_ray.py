@@ -2,7 +2,10 @@
 
 Nothing of that is home-made. Each replica is the same application as `minillm serve` on one machine, in a
 process of its own. Ray's proxy takes the connections and holds the queue: a replica gets as many requests
-as it has seats, the rest wait in the router, and beyond --max-queue clients get 503.
+as it has seats, the rest wait in the router, and beyond --max-queue clients get 503. When a replica dies,
+requests that wait for its answer get 500 and may be sent again; a stream that has begun breaks off without
+its [DONE], since its status was sent long ago. `/metrics` shows whichever replica answers: to see all of
+them, scrape Ray's own metrics, or send spans to a collector.
 
 On a cluster, start Ray there and run this on its head node (or set RAY_ADDRESS).
 """
@@ -90,17 +93,21 @@ def run_replicas(engine: EngineConfig, serve: ServeConfig, on_ready: Callable[[s
     sock = bind(serve.host, serve.port)  # Ray's proxy opens it again: taken ports should show here and now
     port = sock.getsockname()[1]
     sock.close()
+    url = f"http://[{serve.host}]:{port}" if ":" in serve.host else f"http://{serve.host}:{port}"
     stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
     logging.getLogger("ray").setLevel(logging.ERROR)
-    ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR, ignore_reinit_error=True)
+    try:
+        ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+    except Exception as error:  # Ray raises just that: on a busy machine its processes may be too slow to start
+        raise ConfigError(f"Ray did not start: {error}") from error
+    for number in (signal.SIGTERM, signal.SIGINT):  # after Ray has put its own in place, which end it at once
+        signal.signal(number, lambda *_: stop.set())
     try:
         ray_serve.start(http_options={"host": serve.host, "port": port})
         quiet = {"log_level": "ERROR", "enable_access_log": False}
         app = application(engine, serve.replace(port=port))
         ray_serve.run(app, name=APPLICATION, route_prefix="/", logging_config=quiet)
-        on_ready(f"http://{serve.host}:{port}")
+        on_ready(url)
         stop.wait()
     except RuntimeError as error:
         raise ConfigError(f"the replicas did not start: {error}") from error

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import httpx
@@ -32,10 +33,19 @@ class Running:
     """Asks it to drain; returns at once."""
     join: Callable[[], None]
 
-    def http(self, **options: Any) -> httpx.Client:
-        return httpx.Client(base_url=self.url, timeout=60, **options)
+    @cached_property
+    def http(self) -> httpx.Client:
+        return httpx.Client(base_url=self.url, timeout=60)
 
     def client(self, **options: Any) -> openai.OpenAI:
+        """The official client. Without options always the same one: making it costs tens of milliseconds."""
+        return self._make_client(**options) if options else self._client
+
+    @cached_property
+    def _client(self) -> openai.OpenAI:
+        return self._make_client()
+
+    def _make_client(self, **options: Any) -> openai.OpenAI:
         return openai.OpenAI(**{"base_url": f"{self.url}/v1", "api_key": "none", "max_retries": 0, **options})
 
     def async_client(self, **options: Any) -> openai.AsyncOpenAI:
@@ -73,7 +83,7 @@ class Running:
     def metric(self, name: str, **labels: str) -> float:
         """The sum over all series of a metric that have these labels."""
         total = 0.0
-        for line in self.http().get("/metrics").text.splitlines():
+        for line in self.http.get("/metrics").text.splitlines():
             series, _, value = line.rpartition(" ")
             full, _, rest = series.partition("{")
             if full == f"minillm:{name}" and all(f'{key}="{wanted}"' in rest for key, wanted in labels.items()):

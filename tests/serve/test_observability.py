@@ -59,7 +59,7 @@ def test_counters_and_histograms_add_up(serve: Serve):
 
 
 def test_a_queue_of_a_millisecond_can_be_seen(server: Running):
-    borders = buckets(server.http().get("/metrics").text, "request_queue_time_seconds")
+    borders = buckets(server.http.get("/metrics").text, "request_queue_time_seconds")
     assert len([border for border in borders if border <= 0.005]) >= 4
 
 
