@@ -32,6 +32,9 @@ APPLICATION = "minillm"
 HEALTH_CHECK_S = 2
 """A replica is asked so often whether it is well; one whose process died is missed at once."""
 
+START_ATTEMPTS = 3
+"""Ray gives its own processes 30 seconds to start. On a busy machine the first try may take longer."""
+
 
 class Replica:
     """One engine behind the HTTP application. Ray builds it in a process of its own."""
@@ -82,6 +85,23 @@ def application(engine: EngineConfig, serve: ServeConfig) -> "ray_serve.Applicat
     return deployment.bind(engine, serve)
 
 
+def start_ray() -> None:
+    """Join the cluster of RAY_ADDRESS, or start one on this machine.
+
+    Raises:
+        ConfigError: it does not start.
+    """
+    logging.getLogger("ray").setLevel(logging.ERROR)
+    for attempt in range(START_ATTEMPTS):
+        try:
+            ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+            return
+        except Exception as error:  # Ray raises just that
+            ray.shutdown()
+            if attempt + 1 == START_ATTEMPTS:
+                raise ConfigError(f"Ray did not start: {error}") from error
+
+
 def run_replicas(engine: EngineConfig, serve: ServeConfig, on_ready: Callable[[str], Any]) -> None:
     """Serve until SIGTERM or Ctrl-C.
 
@@ -95,11 +115,7 @@ def run_replicas(engine: EngineConfig, serve: ServeConfig, on_ready: Callable[[s
     sock.close()
     url = f"http://[{serve.host}]:{port}" if ":" in serve.host else f"http://{serve.host}:{port}"
     stop = threading.Event()
-    logging.getLogger("ray").setLevel(logging.ERROR)
-    try:
-        ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
-    except Exception as error:  # Ray raises just that: on a busy machine its processes may be too slow to start
-        raise ConfigError(f"Ray did not start: {error}") from error
+    start_ray()
     for number in (signal.SIGTERM, signal.SIGINT):  # after Ray has put its own in place, which end it at once
         signal.signal(number, lambda *_: stop.set())
     try:
