@@ -90,7 +90,7 @@ class GenerationEndpoint:
         body, service = call.body, self.service
         async with AsyncExitStack() as stack:
 
-            async def begin() -> tuple[Generation, News]:
+            async def begin() -> tuple[Generation, News | None]:
                 prompts, params = await service.prepare(call)
                 generation = Generation(
                     service.engine,

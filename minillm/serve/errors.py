@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import orjson
 
-from minillm.errors import EngineDeadError, MinillmError, PromptTooLongError, QueueFullError, RequestError
+from minillm.errors import EngineDeadError, MinillmError, PromptTooLongError, RequestError
 from minillm.request import Completion, FinishReason
 
 SERVER_BUSY = "server_busy"
@@ -57,10 +57,8 @@ def as_api_error(error: Exception) -> ApiError:
     match error:
         case ApiError():
             return error
-        case QueueFullError():
-            return ApiError(429, str(error), SERVER_BUSY, retry_after_s=1)
         case PromptTooLongError():
-            return ApiError(400, str(error), "context_length_exceeded", "messages")
+            return ApiError(400, str(error), "context_length_exceeded")
         case RequestError():
             return ApiError(400, str(error))
         case EngineDeadError():
