@@ -36,14 +36,19 @@ class Admission:
             PromptTooLongError: its prompt can never be served.
             QueueFullError: the queue has no room for its sequences.
         """
-        self._check_length(num_prompt_tokens)
+        self.check_length(num_prompt_tokens)
         limit = self.config.max_queue_len
         if limit is not None and num_sequences > limit:
             raise QueueFullError(f"n={num_sequences} can never fit max_queue_len={limit}: lower n or raise the limit")
         if limit is not None and num_waiting + num_sequences > limit:
             raise QueueFullError(f"{num_waiting} requests wait and max_queue_len is {limit}: try later")
 
-    def _check_length(self, num_tokens: int) -> None:
+    def check_length(self, num_tokens: int) -> None:
+        """Refuse a prompt of so many tokens that it can never be served.
+
+        Raises:
+            PromptTooLongError: it is longer than max_prompt_tokens, the window, or the KV pool.
+        """
         limit = self.config.max_prompt_tokens
         if limit is not None and num_tokens > limit:
             raise PromptTooLongError(f"the prompt has {num_tokens} tokens and max_prompt_tokens is {limit}: shorten it")

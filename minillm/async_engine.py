@@ -11,12 +11,13 @@ import queue
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, TypedDict, TypeVar, Unpack
 
 from minillm.clock import Clock, WallClock
 from minillm.config import EngineConfig
 from minillm.engine import Engine
 from minillm.errors import EngineDeadError
+from minillm.inbox import Courier, Inbox
 from minillm.models.loader import LoadedModel, load_model
 from minillm.observe.snapshot import EngineSnapshot, RequestView, take_snapshot
 from minillm.prompts import Prompt
@@ -32,6 +33,19 @@ WEIGHT_FIELDS = ("model", "dtype", "device", "load_format")
 
 Sink = Callable[[RequestOutput | Exception], None]
 """Where a request's outputs go; an exception ends the stream."""
+
+T = TypeVar("T")
+
+
+class OfferOptions(TypedDict, total=False):
+    """See Engine.add_request."""
+
+    priority: int
+    request_id: str | None
+    arrival: float | None
+    """Clock seconds; None = the call of `offer`."""
+    stream: bool
+    """False: only the final output is wanted."""
 
 
 class RequestStream:
@@ -144,18 +158,17 @@ class EngineThread:
         prompt: Prompt,
         params: SamplingParams | None,
         sink: Sink,
-        *,
-        priority: int = 0,
-        request_id: str | None = None,
+        **options: Unpack[OfferOptions],
     ) -> "Future[str]":
         """Like :meth:`subscribe`, but never waits: the future gives the id, or raises the refusal.
 
         An open-loop client needs this: one that waits for a busy engine sends late, and measures too little.
         """
-        arrival = self.clock.now()
+        if options.get("arrival") is None:
+            options["arrival"] = self.clock.now()
 
         def add() -> str:
-            added = self._engine.add_request(prompt, params, request_id=request_id, priority=priority, arrival=arrival)
+            added = self._engine.add_request(prompt, params, **options)
             self._sinks[added] = sink
             return added
 
@@ -164,6 +177,10 @@ class EngineThread:
     def abort(self, request_id: str) -> None:
         """End a request within one step. Unknown ids are fine: it may just have finished."""
         self._send(lambda: self._dispatch([self._engine.abort(request_id)]))
+
+    def ask(self, question: Callable[[Engine], T]) -> "Future[T]":
+        """Have the engine thread look at the engine, between two steps. The question must not change it."""
+        return self._send(lambda: question(self._engine))
 
     def abort_all(self) -> None:
         """End every request within one step, and wait until that is done."""
@@ -186,6 +203,11 @@ class EngineThread:
     def snapshot(self) -> EngineSnapshot:
         """The last published look at the engine. Costs nothing, never waits."""
         return self._snapshot
+
+    def check_alive(self) -> None:
+        """Raise EngineDeadError if the thread has stopped."""
+        if self._closed:
+            raise self._dead_error()
 
     def stop(self) -> None:
         """Abort everything and end the thread, within one step."""
@@ -296,34 +318,43 @@ class AsyncEngine:
 
     def __init__(self, thread: EngineThread) -> None:
         self.thread = thread
+        self._courier: Courier | None = None
 
     async def generate(
         self, prompt: Prompt, params: SamplingParams | None = None, *, priority: int = 0, request_id: str | None = None
     ) -> AsyncIterator[RequestOutput]:
         """Yield outputs as they come. Leaving the loop early, or being cancelled, aborts the request."""
-        loop = asyncio.get_running_loop()
-        outputs: asyncio.Queue[RequestOutput | Exception] = asyncio.Queue()
-
-        def deliver(item: RequestOutput | Exception) -> None:
-            loop.call_soon_threadsafe(outputs.put_nowait, item)
-
-        submitted = self.thread.offer(prompt, params, deliver, priority=priority, request_id=request_id)
-        try:
-            request_id = await asyncio.shield(asyncio.wrap_future(submitted))
-        except asyncio.CancelledError:  # the request may reach the engine after we have left
-            submitted.add_done_callback(lambda done: done.exception() or self.thread.abort(done.result()))
-            raise
+        inbox = Inbox()
+        request_id = await self.submit(prompt, params, inbox, priority=priority, request_id=request_id)
         finished = False
         try:
             while not finished:
-                item = await outputs.get()
-                if isinstance(item, Exception):
-                    raise item
-                finished = item.finished
-                if finished:
-                    for completion in item.completions:
-                        completion.timeline.accept(self.thread.clock.now())
-                yield item
+                for output in await inbox.get():
+                    finished = output.finished
+                    if finished:
+                        for completion in output.completions:
+                            completion.timeline.accept(self.thread.clock.now())
+                    yield output
         finally:
             if not finished:
                 self.thread.abort(request_id)
+
+    async def submit(
+        self, prompt: Prompt, params: SamplingParams | None, inbox: Inbox, **options: Unpack[OfferOptions]
+    ) -> str:
+        """Queue a request whose outputs go to `inbox`. Returns its id; the caller aborts it if nobody reads on.
+
+        Raises:
+            RequestError: it cannot be served.
+            EngineDeadError: the engine thread has stopped.
+        """
+        loop = asyncio.get_running_loop()
+        if self._courier is None or self._courier.loop is not loop:
+            self._courier = Courier(loop)
+        post = self._courier.post
+        submitted = self.thread.offer(prompt, params, lambda item: post(inbox, item), **options)
+        try:
+            return await asyncio.shield(asyncio.wrap_future(submitted))
+        except asyncio.CancelledError:  # the request may reach the engine after we have left
+            submitted.add_done_callback(lambda done: done.exception() or self.thread.abort(done.result()))
+            raise

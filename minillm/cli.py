@@ -9,6 +9,7 @@ import typer
 
 from minillm.bench.cli import bench_app
 from minillm.errors import MinillmError, RequestError, UnknownModelError
+from minillm.serve.cli import serve
 from minillm.simulate.cli_calibrate import calibrate
 from minillm.simulate.cli_simulate import simulate
 
@@ -25,6 +26,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(bench_app, name="bench")
+app.command()(serve)
 app.command()(simulate)
 app.command()(calibrate)
 

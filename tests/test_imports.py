@@ -26,7 +26,7 @@ LAYERS = [
     ["runners", "speculation"],
     ["admission", "request_group", "step_log", "engine"],
     ["observe"],
-    ["llm", "async_engine"],
+    ["llm", "inbox", "async_engine"],
     ["simulate", "serve", "bench"],
     ["doctor", "cli", "__main__"],
     ["course"],
@@ -112,9 +112,11 @@ def test_third_party_imports_are_declared_and_pinned() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
     # Triton comes with torch for CUDA. Without a GPU only tests use it, so it is in their extra.
-    declared = {normal(name) for name in project["dependencies"] + extras["lab"] + extras["bench"]} | {"triton"}
-    # The extra `bench` may be absent; its module and its package have different names.
-    providers = {"llama_cpp": ["llama-cpp-python"], **importlib.metadata.packages_distributions()}
+    optional = [name for extra in ("lab", "bench", "otel", "ray") for name in extras[extra]]
+    declared = {normal(name) for name in project["dependencies"] + optional} | {"triton"}
+    # Optional packages may be absent; module and package have different names.
+    absent = {"llama_cpp": ["llama-cpp-python"], "opentelemetry": ["opentelemetry-sdk"]}
+    providers = {**absent, **importlib.metadata.packages_distributions()}
     not_third_party = {"minillm", "course", *sys.stdlib_module_names, *BUILT_BY_THE_USER}
     for file in source_files():
         for module in {name.split(".")[0] for name in imports_of(file)} - not_third_party:
@@ -126,5 +128,5 @@ def test_third_party_imports_are_declared_and_pinned() -> None:
 
 
 def normal(name: str) -> str:
-    """A package's name as the index knows it (PEP 503), without its environment marker."""
-    return re.sub(r"[-_.]+", "-", name.partition(";")[0]).lower()
+    """A package's name as the index knows it (PEP 503), without extras and environment marker."""
+    return re.sub(r"[-_.]+", "-", name.partition(";")[0].partition("[")[0]).lower()

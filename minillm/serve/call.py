@@ -1,0 +1,51 @@
+"""What is known of one API request when it is over: for the log, the metrics and the spans. None of its text."""
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from minillm.request import RequestOutput
+from minillm.serve.protocol import GenerationBody
+
+
+@dataclass(eq=False)
+class Call:
+    """Filled in as things happen."""
+
+    request_id: str
+    path: str
+    is_chat: bool
+    arrival: float
+    """Seconds of the engine's clock."""
+    unix_time: float
+    """At arrival."""
+    trace_parent: dict[str, str] = field(default_factory=dict)
+    """W3C trace context headers of the request."""
+    caller: str | None = None
+    body: GenerationBody | None = None
+    """Once it could be parsed. It holds the prompt: do not write it anywhere."""
+    max_tokens: int | None = None
+    """What the engine was asked for."""
+    degraded: str | None = None
+    """The answer was made smaller, or is an apology."""
+    status: int | None = None
+    error_code: str | None = None
+    """Also of errors inside a stream, which has status 200."""
+    gone: bool = False
+    """The client left, or was cut off, before the end."""
+    outputs: list[RequestOutput] = field(default_factory=list)
+    """As far as they came; whole if nothing went wrong."""
+    finished: float | None = None
+    """Last byte accepted by the transport, or the moment it was given up; seconds of the engine's clock."""
+
+    @property
+    def outcome(self) -> str:
+        """`ok`, `disconnected`, or the error's code."""
+        if self.gone:
+            return "disconnected"
+        return self.error_code or "ok"
+
+
+class CallObserver(Protocol):
+    def observe(self, call: Call) -> None:
+        """Called in the event loop when a call is over. Must not wait, nor raise."""
+        ...

@@ -1,0 +1,119 @@
+"""ASGI, as far as timing and trouble need it: bodies with limits, clients that leave, bytes that are accepted."""
+
+import asyncio
+import socket
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from starlette.types import Message, Receive, Scope, Send
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from minillm.serve.errors import ApiError
+
+T = TypeVar("T")
+
+CONNECTION = "minillm.connection"
+"""ASGI extension: the asyncio transport, to cut a connection that has stalled."""
+SOCKET_SEND_BUFFER = 64 * 1024
+"""Bytes the operating system keeps for a reader that lags. Its own choice grows to megabytes."""
+
+
+class ClientGone(Exception):
+    """The client has closed the connection: nobody waits for an answer."""
+
+
+class AcceptingProtocol(HttpToolsProtocol):
+    """HTTP/1.1 without a user-space send buffer: a send is over when the operating system has the bytes before it.
+
+    So the stream phase can end when the last byte is accepted, and a slow reader holds up 64 KiB and no more.
+    """
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        transport.set_write_buffer_limits(high=0)
+        sock = transport.get_extra_info("socket")
+        if sock is not None:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_SEND_BUFFER)
+        super().connection_made(transport)
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self.scope["extensions"] = {CONNECTION: self.transport}
+
+
+def cut(scope: Scope) -> None:
+    """Close the connection at once, dropping what was not sent."""
+    transport = scope.get("extensions", {}).get(CONNECTION)
+    if transport is not None:
+        transport.abort()
+
+
+async def read_body(receive: Receive, announced: int | None, max_bytes: int, timeout_s: float) -> bytes:
+    """The request's body.
+
+    Args:
+        announced: its Content-Length, if there is one: an oversized body is refused before it is sent.
+    Raises:
+        ApiError: 413: too large; 408: too slow.
+        ClientGone: the client left.
+    """
+    too_large = ApiError(413, f"the body is larger than {max_bytes} bytes: shorten it", "body_too_large", close=True)
+    if announced is not None and announced > max_bytes:
+        raise too_large
+    body = bytearray()
+    try:
+        async with asyncio.timeout(timeout_s):
+            more = True
+            while more:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise ClientGone
+                body += message.get("body", b"")
+                more = message.get("more_body", False)
+                if len(body) > max_bytes:
+                    raise too_large
+    except TimeoutError:
+        raise ApiError(408, f"the body did not come within {timeout_s:g} s", "body_timeout", close=True) from None
+    return bytes(body)
+
+
+async def unless_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
+    """Do some work, and give it up if the client leaves meanwhile.
+
+    Raises:
+        ClientGone: the client left.
+    """
+    task, watch = asyncio.ensure_future(work), asyncio.ensure_future(_disconnected(receive))
+    try:
+        await asyncio.wait({task, watch}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise ClientGone
+        return task.result()
+    finally:
+        task.cancel()
+        watch.cancel()
+        await asyncio.gather(task, watch, return_exceptions=True)
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def send_whole(
+    send: Send, status: int, headers: dict[str, str], body: bytes, timeout_s: float | None = None
+) -> None:
+    """Send a response, and wait until the transport has accepted it.
+
+    Raises:
+        TimeoutError: nobody took it for `timeout_s`.
+    """
+    raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
+    raw.append((b"content-length", str(len(body)).encode()))
+    messages: list[Message] = [
+        {"type": "http.response.start", "status": status, "headers": raw},
+        {"type": "http.response.body", "body": body, "more_body": True},
+        {"type": "http.response.body", "body": b"", "more_body": False},  # waits for the bytes before it
+    ]
+    async with asyncio.timeout(timeout_s):
+        for message in messages:
+            await send(message)

@@ -1,0 +1,118 @@
+"""A real server on a real port, in a thread of the test process, and what tests want of it."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import httpx
+import openai
+
+from minillm.config import EngineConfig
+from minillm.engine import Engine
+from minillm.models.loader import LoadedModel
+from minillm.serve.config import ServeConfig
+from minillm.serve.server import bind, make_server, make_service
+from minillm.serve.service import Service
+
+MODEL = "tiny"
+CHAT = [{"role": "user", "content": "Tell me about the weather in five words."}]
+GREEDY = {"temperature": 0, "max_tokens": 12, "extra_body": {"ignore_eos": True}}
+LONG = {"temperature": 0, "max_tokens": 400, "extra_body": {"ignore_eos": True}}
+
+
+@dataclass
+class Running:
+    """A server, and what tests want of it."""
+
+    url: str
+    service: Service
+    stop: Callable[[], None]
+    """Asks it to drain; returns at once."""
+    join: Callable[[], None]
+
+    @cached_property
+    def http(self) -> httpx.Client:
+        return httpx.Client(base_url=self.url, timeout=60)
+
+    def client(self, **options: Any) -> openai.OpenAI:
+        """The official client. Without options always the same one: making it costs tens of milliseconds."""
+        return self._make_client(**options) if options else self._client
+
+    @cached_property
+    def _client(self) -> openai.OpenAI:
+        return self._make_client()
+
+    def _make_client(self, **options: Any) -> openai.OpenAI:
+        return openai.OpenAI(**{"base_url": f"{self.url}/v1", "api_key": "none", "max_retries": 0, **options})
+
+    def async_client(self, **options: Any) -> openai.AsyncOpenAI:
+        return openai.AsyncOpenAI(**{"base_url": f"{self.url}/v1", "api_key": "none", "max_retries": 0, **options})
+
+    def engine(self, question: Callable[[Engine], Any]) -> Any:
+        """Ask the engine, between two steps."""
+        return self.service.thread.ask(question).result(timeout=60)
+
+    def wait_until(self, condition: Callable[[Engine], bool]) -> None:
+        """Returns as soon as the engine is in some state; fails if it never is."""
+        for _ in range(10_000):
+            if self.engine(condition):
+                return
+            threading.Event().wait(0.002)
+        raise AssertionError("the engine never came into the state that was waited for")
+
+    def wait_until_idle(self) -> None:
+        """Nothing is in flight, and no KV block is held."""
+        self.wait_until(lambda engine: not engine.has_unfinished)
+        self.engine(lambda engine: engine.check_integrity())
+        assert self.engine(lambda engine: engine.scheduler.kv.pool.num_used) == 0
+
+    @contextmanager
+    def halted(self) -> Iterator[None]:
+        """No step is taken meanwhile. Requests reach the engine afterwards."""
+        go = threading.Event()
+        held = self.service.thread.ask(lambda _: go.wait(60))
+        try:
+            yield
+        finally:
+            go.set()
+            held.result(timeout=60)
+
+    def metric(self, name: str, **labels: str) -> float:
+        """The sum over all series of a metric that have these labels."""
+        total = 0.0
+        for line in self.http.get("/metrics").text.splitlines():
+            series, _, value = line.rpartition(" ")
+            full, _, rest = series.partition("{")
+            if full == f"minillm:{name}" and all(f'{key}="{wanted}"' in rest for key, wanted in labels.items()):
+                total += float(value)
+        return total
+
+
+Serve = Callable[..., Running]
+
+
+@contextmanager
+def running(engine: EngineConfig, serve: ServeConfig, model: LoadedModel) -> Iterator[Running]:
+    sock = bind(serve.host, serve.port)
+    service, metrics = make_service(engine, serve, model)
+    ready = threading.Event()
+    server = make_server(service, metrics, ready.set)
+    thread = threading.Thread(target=server.run, args=([sock],), name="server")
+    thread.start()
+    assert ready.wait(60)
+
+    def stop() -> None:
+        server.should_exit = True
+
+    def join() -> None:
+        thread.join(60)
+        assert not thread.is_alive(), "the server does not stop"
+
+    try:
+        yield Running(f"http://127.0.0.1:{sock.getsockname()[1]}", service, stop, join)
+    finally:
+        stop()
+        join()

@@ -1,0 +1,118 @@
+"""Metrics, the access log, and spans."""
+
+import itertools
+import json
+import logging
+
+import openai
+import pytest
+from serve.running import CHAT, GREEDY, LONG, MODEL, Running, Serve
+
+from minillm.serve import access_log
+from minillm.serve.call import Call
+from minillm.timeline import PHASES
+
+
+def buckets(text: str, name: str) -> list[float]:
+    lines = [line for line in text.splitlines() if line.startswith(f"minillm:{name}_bucket")]
+    return [float(line.split('le="')[1].split('"')[0]) for line in lines]
+
+
+def test_gauges_show_what_is_in_flight_and_return_to_zero(serve: Serve):
+    server = serve(engine={"max_num_seqs": 1, "enable_prefix_caching": False})
+    gauges = ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc")
+    assert [server.metric(name) for name in gauges] == [0, 0, 0]
+    client = server.client()
+    streams = [client.chat.completions.create(model=MODEL, messages=CHAT, **LONG, stream=True)]
+    next(streams[0])
+    asked = {"model": MODEL, "messages": CHAT, **LONG}
+    with pytest.raises(openai.APITimeoutError):
+        server.client(timeout=0.2).chat.completions.create(**asked)  # waits behind the first, then leaves
+    assert server.metric("num_requests_running") == 1 and server.metric("kv_cache_usage_perc") > 0
+    streams[0].close()
+    server.wait_until_idle()
+    assert [server.metric(name) for name in gauges] == [0, 0, 0]
+    assert server.metric("http_requests_total", outcome="disconnected") == 2
+
+
+def test_counters_and_histograms_add_up(serve: Serve):
+    server = serve()
+    client = server.client()
+    for _ in range(3):
+        client.chat.completions.create(model=MODEL, messages=CHAT, **GREEDY)
+    list(client.chat.completions.create(model=MODEL, messages=CHAT, **GREEDY, n=2, stream=True))
+    with pytest.raises(openai.BadRequestError):
+        client.chat.completions.create(model=MODEL, messages=CHAT, temperature=9)
+    prompt_tokens = client.chat.completions.create(model=MODEL, messages=CHAT, **GREEDY).usage.prompt_tokens
+    assert server.metric("request_success_total", finished_reason="length") == 6
+    assert server.metric("generation_tokens_total") == 6 * 12
+    assert server.metric("prompt_tokens_total") == 5 * prompt_tokens
+    assert server.metric("inter_token_latency_seconds_count") == 6 * 11
+    assert server.metric("http_requests_total", status="400", outcome="invalid_value") == 1
+    for phase in PHASES:
+        assert server.metric(f"request_{phase}_time_seconds_count") == 6
+    total = sum(server.metric(f"request_{phase}_time_seconds_sum") for phase in PHASES)
+    assert total == pytest.approx(server.metric("e2e_request_latency_seconds_sum"))
+    computed = server.metric("iteration_tokens_total_sum")
+    assert server.metric("iteration_tokens_total_count") == server.metric("step_time_seconds_count") > 0
+    assert computed == server.metric("iteration_tokens_total_sum"), "a step is counted once, however often one looks"
+
+
+def test_a_queue_of_a_millisecond_can_be_seen(server: Running):
+    borders = buckets(server.http.get("/metrics").text, "request_queue_time_seconds")
+    assert len([border for border in borders if border <= 0.005]) >= 4
+
+
+def test_the_access_log_says_everything_but_what_was_said(serve: Serve, caplog: pytest.LogCaptureFixture):
+    server = serve(access_log=True)
+    caplog.set_level(logging.INFO, logger=access_log.logger.name)
+    access_log.logger.propagate = True
+    secret = "xyzzy plugh"
+    answer = server.client().chat.completions.create(
+        model=MODEL, messages=[{"role": "user", "content": secret}], **GREEDY
+    )
+    with pytest.raises(openai.BadRequestError):
+        server.client().chat.completions.create(model=MODEL, messages=[{"role": secret, "content": secret}])
+    server.stop(), server.join()
+    served, refused = [json.loads(record.message) for record in caplog.records if record.name == "minillm.access"]
+    assert served["request_id"] == answer.id and served["outcome"] == "ok" and served["output_tokens"] == 12
+    assert sum(served["phases_ms"].values()) == pytest.approx(served["e2e_ms"], abs=1)
+    assert refused["status"] == 400 and refused["outcome"] == "invalid_value"
+    assert "xyzzy" not in caplog.text and answer.choices[0].message.content not in caplog.text
+
+
+def test_one_span_a_phase_by_the_genai_conventions(serve: Serve):
+    pytest.importorskip("opentelemetry.sdk")
+    from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+    from minillm.serve.tracing import Tracing
+
+    server = serve()
+    spans, tracers, reader = InMemorySpanExporter(), TracerProvider(), InMemoryMetricReader()
+    tracers.add_span_processor(SimpleSpanProcessor(spans))
+    tracing = Tracing(tracers, MeterProvider(metric_readers=[reader]), MODEL, server.service.clock, ("127.0.0.1", 1))
+    calls: list[Call] = []
+    watch = type("Watch", (), {"observe": lambda self, call: calls.append(call)})()
+    server.service.observers = (tracing, watch)
+    trace_id = "0af7651916cd43dd8448eb211c80319c"
+    headers = {"traceparent": f"00-{trace_id}-b7ad6b7169203331-01"}
+    answer = server.client().chat.completions.create(model=MODEL, messages=CHAT, **GREEDY, extra_headers=headers)
+    with pytest.raises(openai.BadRequestError):
+        server.client().chat.completions.create(model=MODEL, messages=[])
+    server.stop(), server.join()
+
+    *phases, root, failed = spans.get_finished_spans()
+    assert root.name == failed.name == f"chat {MODEL}" and format(root.context.trace_id, "032x") == trace_id
+    assert root.attributes["gen_ai.usage.output_tokens"] == 12 and root.attributes["gen_ai.response.id"] == answer.id
+    assert failed.attributes["error.type"] == "invalid_value" and not failed.status.is_ok
+    assert [span.name for span in phases] == list(PHASES)
+    assert {span.parent.span_id for span in phases} == {root.context.span_id}
+    assert all(a.end_time == b.start_time for a, b in itertools.pairwise(phases)), "phases tile the request"
+    for span, seconds in zip(phases, calls[0].outputs[0].timeline.phases().values()):
+        assert span.end_time - span.start_time == pytest.approx(1e9 * seconds, abs=1e4)
+    names = {m.name for r in reader.get_metrics_data().resource_metrics for s in r.scope_metrics for m in s.metrics}
+    assert {"gen_ai.server.request.duration", "gen_ai.server.time_to_first_token"} <= names

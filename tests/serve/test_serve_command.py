@@ -1,0 +1,73 @@
+"""`minillm serve` as a process, on the real model: one line, then service, then a drain."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import openai
+import pytest
+from typer.testing import CliRunner
+
+from minillm.cli import app
+from minillm.config import EngineConfig
+from minillm.errors import ConfigError
+from minillm.serve.config import ServeConfig
+from minillm.serve.flags import flags_of, given
+from minillm.serve.server import bind
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_one_line_when_ready_and_a_clean_end_after_sigterm(smollm_path: Path):
+    command = [sys.executable, "-m", "minillm", "serve", "--port", "0", "--json", "--num-kv-blocks", "64"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen([*command, "--max-queue", "9"], env=environment, **pipes) as process:
+        try:
+            ready = json.loads(process.stdout.readline())
+            client = openai.OpenAI(base_url=ready["url"], api_key="none", max_retries=0)
+            assert [model.id for model in client.models.list()] == [ready["model"]] == ["smollm2-135m"]
+            asked = {"model": ready["model"], "messages": [{"role": "user", "content": "Hello"}], "temperature": 0}
+            whole = client.chat.completions.create(**asked, max_tokens=24)
+            stream = client.chat.completions.create(**asked, max_tokens=24, stream=True)
+            text = next(stream).choices[0].delta.content
+            process.send_signal(signal.SIGTERM)  # while the answer is on its way
+            text += "".join(chunk.choices[0].delta.content for chunk in stream)
+            assert text == whole.choices[0].message.content
+            out, err = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert (process.returncode, out) == (0, "")
+    assert [json.loads(line)["outcome"] for line in err.splitlines() if line.startswith("{")] == ["ok", "ok"]
+
+
+def test_every_field_is_a_flag_and_an_unknown_one_is_refused():
+    shown = CliRunner().invoke(app, ["serve", "--help"], env={"COLUMNS": "400"}).output
+    for model in (EngineConfig, ServeConfig):
+        for name in model.model_fields:
+            assert f"--{name.replace('_', '-')}" in shown
+    assert CliRunner().invoke(app, ["serve", "--no-such-field", "1"]).exit_code == 2
+
+
+def test_flags_become_fields():
+    names = [parameter.name for parameter in flags_of(EngineConfig, "Engine")]
+    absent = dict.fromkeys(names)
+    assert given(EngineConfig, absent) == {}
+    values = {**absent, "compile": "max", "enable_prefix_caching": False, "max_num_seqs": 3}
+    assert given(EngineConfig, values) == {"compile": "max", "enable_prefix_caching": False, "max_num_seqs": 3}
+    assert given(EngineConfig, {**absent, "compile": "true"}) == {"compile": True}
+
+
+def test_a_port_that_is_taken_shows_before_the_model_is_loaded():
+    with bind("127.0.0.1", 0) as taken:
+        taken.listen()
+        with pytest.raises(ConfigError, match="cannot listen"):
+            bind("127.0.0.1", taken.getsockname()[1])
+
+
+def test_replicas_are_checked():
+    with pytest.raises(ConfigError, match="max_replicas needs replicas"):
+        ServeConfig(max_replicas=3)
