@@ -10,16 +10,17 @@ from dataclasses import dataclass
 
 from minillm.simulate.workload import Piece, Workload, token_ids
 
-WORDS = tuple(
-    "time year people way day man thing woman life child world school state family student group country problem "
-    "hand part place case week company system program question work government number night point home water room "
-    "mother area money story fact month lot right study book eye job word business issue side kind head house "
-    "service friend father power hour game line end member law car city community name president team minute idea "
-    "body information back parent face others level office door health person art war history party result change "
-    "morning reason research girl guy moment air teacher force education foot boy age policy music market sense "
-    "nation plan college interest death course someone experience behind reach local six seven eight black white "
-    "least season quality pressure answer tax director position model figure".split()
-)
+COMMON = """
+time year people way day man thing woman life child world school state family student group country problem hand
+part place case week company system program question work government number night point home water room mother
+area money story fact month lot right study book eye job word business issue side kind head house service friend
+father power hour game line end member law car city community name president team minute idea body information
+back parent face others level office door health person art war history party result change morning reason
+research girl guy moment air teacher force education foot boy age policy music market sense nation plan college
+interest death course someone experience behind reach local six seven eight black white least season quality
+pressure answer tax director position model figure
+"""
+WORDS = tuple(COMMON.split())
 
 
 @dataclass(frozen=True, slots=True)
