@@ -68,6 +68,7 @@ class Play:
                 self._tasks = [group.create_task(self._begin(p)) for p in self.played if p.ask.due is not None]
         except asyncio.CancelledError:
             self.was_cut_off = True
+            asyncio.current_task().uncancel()  # what is there so far will still be reported
 
     def stop(self) -> None:
         """Cut off what is open, and send nothing more. Call it in the event loop's thread."""
