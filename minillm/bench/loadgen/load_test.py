@@ -47,6 +47,8 @@ class LoadTest:
     before: Scrape | None
     after: Scrape | None
     was_cut_off: bool
+    start: float
+    """When it began, on the client's clock: observations count from here."""
 
     @property
     def server(self) -> dict[str, Histogram]:
@@ -92,7 +94,7 @@ async def run_load_test(
         if before is not None:
             await asyncio.sleep(SETTLE_S)
         after = await scrape(client) if before is not None else None
-        return LoadTest(client.endpoint, observe(play, count_tokens), load, before, after, play.was_cut_off)
+        return LoadTest(client.endpoint, observe(play, count_tokens), load, before, after, play.was_cut_off, play.start)
 
 
 def _shown_on(bar: tqdm):

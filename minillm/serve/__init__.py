@@ -1,0 +1,1 @@
+"""The engine behind HTTP: the fifth phase, on a real wire."""
