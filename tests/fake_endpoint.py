@@ -79,10 +79,6 @@ class FakeEndpoint:
             ]
         )
 
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.servers[0].sockets[0].getsockname()[1]}"
-
     def __enter__(self) -> "FakeEndpoint":
         config = uvicorn.Config(self.app, port=0, log_level="error", lifespan="off", timeout_graceful_shutdown=1)
         self._server = uvicorn.Server(config)
@@ -90,6 +86,7 @@ class FakeEndpoint:
         self._thread.start()
         while not self._server.started:
             time.sleep(0.002)
+        self.url = f"http://127.0.0.1:{self._server.servers[0].sockets[0].getsockname()[1]}"
         return self
 
     def __exit__(self, *_: object) -> None:

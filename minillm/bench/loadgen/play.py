@@ -94,7 +94,8 @@ class Play:
         async with self._seats:
             for attempt in range(self._max_attempts):
                 if attempt:
-                    await asyncio.sleep(played.exchange.retry_after_s or BACKOFF_S * 2 ** (attempt - 1))
+                    told = played.exchange.retry_after_s
+                    await asyncio.sleep(BACKOFF_S * 2 ** (attempt - 1) if told is None else told)
                 played.exchange, played.attempts = Exchange(), attempt + 1
                 played.first_sent = played.first_sent or now()
                 await self._client.stream(body, played.exchange)
