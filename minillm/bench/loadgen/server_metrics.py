@@ -17,11 +17,14 @@ HISTOGRAMS = {
     "queue_time_seconds": "queue",
     "request_prefill_time_seconds": "prefill",
     "time_to_first_token_seconds": "ttft",
+    "request_first_token_time_seconds": "first_token",
     "request_decode_time_seconds": "decode",
+    "request_stream_time_seconds": "stream",
     "inter_token_latency_seconds": "itl",
     "e2e_request_latency_seconds": "e2e",
 }
-"""Name after the prefix, and what it measures. vLLM and minillm say request_queue..., SGLang queue_time_seconds."""
+"""Name after the prefix, and what it measures. vLLM and minillm say request_queue..., SGLang queue_time_seconds.
+First token and stream are told by minillm only."""
 GAUGES = {
     "num_requests_running": "running",
     "num_running_reqs": "running",
