@@ -218,7 +218,7 @@ class RemoteSession:
 
     def _row(self, o: Observation, split: Split, moment: float, start: float) -> Row:
         failed = not o.completed and o.outcome not in (CUT_OFF, NEVER_SENT)
-        refused = f"{o.outcome}: {o.message}"[:120] if failed and not o.deliveries else None
+        refused = (o.message or o.outcome)[:120] if failed and not o.deliveries else None
         return Row(
             index=o.index,
             request_id=f"{self.workload.name}-{o.index}",

@@ -166,9 +166,17 @@ async def _refused(response: aiohttp.ClientResponse, exchange: Exchange) -> None
         exchange.fail(Failure.BAD_STREAM, f"not a stream of events but {response.content_type}: {text[:200]}")
         return
     failure = Failure.SERVER_ERROR if response.status >= 500 else Failure.REFUSED
-    exchange.fail(Failure.RATE_LIMITED if response.status == 429 else failure, f"{response.status}: {text}")
+    exchange.fail(Failure.RATE_LIMITED if response.status == 429 else failure, f"{response.status}: {reason_in(text)}")
     wait = response.headers.get("Retry-After", "")
     exchange.retry_after_s = float(wait) if wait.isdigit() else None
+
+
+def reason_in(text: str) -> str:
+    """The message of an error in OpenAI's shape; of any other, all of it."""
+    try:
+        return str(json.loads(text)["error"]["message"])
+    except (ValueError, LookupError, TypeError):
+        return text
 
 
 def _connection_trace() -> aiohttp.TraceConfig:
