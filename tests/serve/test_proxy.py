@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -131,3 +133,13 @@ def test_no_server_behind_it_is_a_502_in_the_apis_shape() -> None:
         response = httpx.get(f"{url}/v1/models")
     assert response.status_code == 502
     assert "127.0.0.1:9" in json.loads(response.text)["error"]["message"]
+
+
+def test_the_command_says_where_it_listens_and_stops_when_told() -> None:
+    with FakeEndpoint() as fake:
+        command = [sys.executable, "-m", "minillm", "proxy", "--upstream", f"{fake.url}/v1", "--port", "0", "--json"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as proxy:
+            said = json.loads(proxy.stdout.readline())
+            assert httpx.get(f"{said['url']}/v1/models").json()["data"][0]["id"] == "fake-model"
+            proxy.terminate()
+            proxy.wait(20)

@@ -12,7 +12,7 @@ from typing import Any
 import aiohttp
 
 from minillm import __version__
-from minillm.bench.loadgen.cautions import Caution, find_cautions, near_zero_share, tokens_per_delivery
+from minillm.bench.loadgen.cautions import find_cautions, near_zero_share, tokens_per_delivery
 from minillm.bench.loadgen.load_test import LoadTest
 from minillm.bench.loadgen.observation import Observation, on_even_schedule
 from minillm.bench.loadgen.server_metrics import Histogram
@@ -158,7 +158,7 @@ def format_report(report: dict[str, Any]) -> str:
         lines.append(f"goodput       {rates['goodput_per_s']:.2f} requests/s with {limits}; {rates['attainment']:.1%}")
     lines += _detail_lines(report)
     for caution in report["cautions"]:
-        lines += ["", *_wrapped(caution)]
+        lines += ["", *_wrapped(f"! {caution.kind}: {caution.message}", "  ")]
     return "\n".join(lines)
 
 
@@ -194,7 +194,8 @@ def _detail_lines(report: dict[str, Any]) -> list[str]:
         lines.append("server        no /metrics that we know: queue and prefill cannot be told apart")
     else:
         parts = [f"{name} {_ms(h['mean'])}" for name, h in server["histograms"].items() if h["mean"] is not None]
-        lines.append(f"server        {server['name']} says, mean ms: {', '.join(parts) or 'nothing about requests'}")
+        says = f"server        {server['name']} says, mean ms: {', '.join(parts) or 'nothing about requests'}"
+        lines += _wrapped(says, " " * 14)
     opened, connect = report["connections"]["opened"], report["connections"]["connect_s"]
     lines.append(f"connections   {opened} opened" + (f", {_ms(connect.p50)} ms each (p50)" if opened else ""))
     lines.append(
@@ -204,5 +205,5 @@ def _detail_lines(report: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _wrapped(caution: Caution) -> list[str]:
-    return textwrap.wrap(f"! {caution.kind}: {caution.message}", 100, subsequent_indent="  ", break_long_words=False)
+def _wrapped(text: str, indent: str) -> list[str]:
+    return textwrap.wrap(text, 100, subsequent_indent=indent, break_long_words=False)

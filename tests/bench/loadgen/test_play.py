@@ -219,3 +219,13 @@ def test_shared_pieces_are_shared_words_and_about_as_long_as_planned() -> None:
     assert first[50:] != second[50:]
     alone = make_workload(Independent(prompt=Fixed(tokens=30), output=Fixed(tokens=5)), Poisson(rate=1), num_requests=1)
     assert len(asks_of(alone)[0].prompt.split()) == 30
+
+
+def test_progress_shows_how_many_and_how_many_failed(capsys: pytest.CaptureFixture[str]) -> None:
+    replies = {2: Reply(status=500)}
+    with FakeEndpoint(lambda number, body: replies.get(number, Reply())) as fake:
+        endpoint = Endpoint(fake.url, Api.COMPLETIONS, "m")
+        asyncio.run(run_load_test(endpoint, at_once(3), LoadSettings(max_in_flight=1), show_progress=True))
+    printed = capsys.readouterr()
+    assert "3/3" in printed.err and "1 failed" in printed.err
+    assert printed.out == ""
