@@ -139,7 +139,7 @@ class Client:
                 else:
                     await _refused(response, exchange)
         except TimeoutError:
-            exchange.fail(Failure.TIMEOUT, f"no whole answer within {self._timeout.total:g} s")
+            exchange.fail(Failure.TIMEOUT, f"no whole answer within {self._timeout.total} s")
         except aiohttp.ClientConnectorError as error:
             exchange.fail(Failure.NO_CONNECTION, error)
         except (aiohttp.ClientError, OSError) as error:

@@ -150,7 +150,10 @@ async def _watched(play: Play) -> ClientLoad:
 
     watcher = asyncio.create_task(look())
     wall, cpu = time.perf_counter(), time.process_time()
-    await play.run()
+    try:
+        await play.run()
+    except asyncio.CancelledError:  # Ctrl-C: what is there so far will be reported
+        asyncio.current_task().uncancel()
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     watcher.cancel()
     reads = sum(len(played.exchange.reads) for played in play.played)

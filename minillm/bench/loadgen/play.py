@@ -61,14 +61,14 @@ class Play:
         self._tasks: list[asyncio.Task] = []
 
     async def run(self) -> None:
-        """Play to the end, or until cancelled (Ctrl-C): then what is open is cut off, and stays so in the record."""
+        """Play to the end. When cancelled, what is open is cut off, and stays so in the record."""
         self.start = now()
         try:
             async with asyncio.TaskGroup() as group:
                 self._tasks = [group.create_task(self._begin(p)) for p in self.played if p.ask.due is not None]
         except asyncio.CancelledError:
             self.was_cut_off = True
-            asyncio.current_task().uncancel()  # what is there so far will still be reported
+            raise
 
     def stop(self) -> None:
         """Cut off what is open, and send nothing more. Call it in the event loop's thread."""
@@ -106,7 +106,7 @@ class Play:
         return played.exchange.failure is None
 
     def _messages(self, played: Played) -> list[dict[str, str]]:
-        """The conversation up to this turn, with the answers that really came."""
+        """The conversation up to this turn, with the answers that really came: read while others still stream."""
         messages = [{"role": "user", "content": played.ask.prompt}]
         while played.ask.after is not None:
             played = self.played[played.ask.after]

@@ -9,10 +9,9 @@ import pytest
 from fake_endpoint import FakeEndpoint, Reply
 
 from minillm.bench.loadgen.asks import Ask, asks_of
-from minillm.bench.loadgen.client import Api, Client, Endpoint, Failure
+from minillm.bench.loadgen.client import Api, Endpoint, Failure
 from minillm.bench.loadgen.load_test import LoadSettings, LoadTest, run_load_test
-from minillm.bench.loadgen.observation import COMPLETED, CUT_OFF, NEVER_SENT, TokenSource, observe
-from minillm.bench.loadgen.play import Play
+from minillm.bench.loadgen.observation import COMPLETED, CUT_OFF, NEVER_SENT, TokenSource
 from minillm.errors import EndpointError
 from minillm.simulate.arrivals import AllAtOnce, Poisson
 from minillm.simulate.lengths import Fixed
@@ -175,25 +174,37 @@ def test_after_a_failed_turn_the_rest_is_never_sent() -> None:
 
 def test_cut_off_keeps_what_is_there() -> None:
     """As Ctrl-C does: one answer is over, one is open, one is not due yet."""
-    gate = threading.Event()
-    replies = [Reply(), Reply(gate=gate)]
+    replies = [Reply(), Reply(), Reply(gate=threading.Event())]
 
-    async def cut_off(fake: FakeEndpoint) -> Play:
-        async with Client(Endpoint(fake.url, Api.COMPLETIONS, "m")) as client:
-            asks = [Ask(0, "a", 4), Ask(1, "b", 4, due=0.2), Ask(2, "c", 4, due=60.0)]
-            play = Play(asks, client)
-            running = asyncio.create_task(play.run())
-            while len(fake.bodies) < 2 or not play.played[0].ended:
-                await asyncio.sleep(0.005)
-            running.cancel()
-            await running
-            return play
+    async def cut_off(fake: FakeEndpoint) -> LoadTest:
+        asks = [Ask(0, "a", 4), Ask(1, "b", 4, due=0.2), Ask(2, "c", 4, due=60.0)]
+        endpoint = Endpoint(fake.url, Api.COMPLETIONS, "m")
+        running = asyncio.create_task(run_load_test(endpoint, asks, LoadSettings()))
+        while len(fake.bodies) < WARM + 2 or fake.in_flight != 1:
+            await asyncio.sleep(0.005)
+        running.cancel()
+        return await running
 
     with FakeEndpoint(lambda number, body: replies[number]) as fake:
-        play = asyncio.run(cut_off(fake))
+        test = asyncio.run(cut_off(fake))
         assert fake.disconnected.wait(10), "the server hears of it"
-    assert play.was_cut_off
-    assert [o.outcome for o in observe(play)] == [COMPLETED, CUT_OFF, NEVER_SENT]
+    assert test.was_cut_off
+    assert [o.outcome for o in test.observations] == [COMPLETED, CUT_OFF, NEVER_SENT]
+
+
+def test_cut_off_while_warming_up_begins_no_test() -> None:
+    async def cut_off(fake: FakeEndpoint) -> None:
+        running = asyncio.create_task(run_load_test(Endpoint(fake.url, Api.CHAT, "m"), at_once(3), LoadSettings()))
+        while not fake.bodies:
+            await asyncio.sleep(0.005)
+        running.cancel()
+        await running
+
+    with FakeEndpoint(lambda n, body: Reply(gate=threading.Event())) as fake:
+        with pytest.raises(asyncio.CancelledError):
+            asyncio.run(cut_off(fake))
+        assert fake.disconnected.wait(10)
+    assert len(fake.bodies) == 1
 
 
 @pytest.mark.parametrize("keep_alive", [True, False])
