@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from minillm.bench.loadgen.observation import Observation, TokenSource
+from minillm.bench.loadgen.observation import COMPLETED, CUT_OFF, NEVER_SENT, Observation, TokenSource
 from minillm.bench.loadgen.server_metrics import Histogram
 
 LATE_S, LATE_SHARE = 0.005, 0.05
@@ -61,7 +61,7 @@ def find_cautions(
 
 
 def _failures(observations: Sequence[Observation]) -> Caution | None:
-    failed = [o for o in observations if not o.completed]
+    failed = [o for o in observations if o.outcome not in (COMPLETED, CUT_OFF, NEVER_SENT)]
     if not failed:
         return None
     first = next((f" First: {o.outcome}: {o.message[:160]}" for o in failed if o.message), "")

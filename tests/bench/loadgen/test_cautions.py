@@ -5,7 +5,7 @@ from made import observation
 
 from minillm.bench.loadgen.cautions import ClientLoad, find_cautions
 from minillm.bench.loadgen.client import Failure
-from minillm.bench.loadgen.observation import NEVER_SENT, Observation, TokenSource, on_even_schedule
+from minillm.bench.loadgen.observation import CUT_OFF, NEVER_SENT, Observation, TokenSource, on_even_schedule
 from minillm.bench.loadgen.server_metrics import Histogram
 from minillm.observe.summary import summarize
 
@@ -27,6 +27,11 @@ def test_failures_come_first_and_quote_the_first_message() -> None:
     found = kinds([*HEALTHY, failed])
     assert next(iter(found)) == "failures"
     assert "1 of 101" in found["failures"] and "boom" in found["failures"]
+
+
+def test_what_the_user_cut_off_is_no_failure() -> None:
+    cut = [observation(100, outcome=CUT_OFF, ended=None), observation(101, sent=None, due=None, outcome=NEVER_SENT)]
+    assert kinds([*HEALTHY, *cut]) == {}
 
 
 def test_a_closed_loop_is_coordinated() -> None:
