@@ -10,6 +10,7 @@ import typer
 from minillm.bench.cli import bench_app
 from minillm.errors import MinillmError, RequestError, UnknownModelError
 from minillm.serve.cli import serve
+from minillm.serve.cli_proxy import proxy
 from minillm.simulate.cli_calibrate import calibrate
 from minillm.simulate.cli_simulate import simulate
 
@@ -29,6 +30,7 @@ app.add_typer(bench_app, name="bench")
 app.command()(serve)
 app.command()(simulate)
 app.command()(calibrate)
+app.command()(proxy)
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
 Model = Annotated[str, typer.Option(help="Short name, local folder, GGUF file or Hub id.")]

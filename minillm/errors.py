@@ -81,6 +81,10 @@ class EngineDeadError(MinillmError):
     """The engine thread has stopped; the error that stopped it is this one's cause."""
 
 
+class EndpointError(MinillmError):
+    """An endpoint cannot be load-tested: nobody answers there, or not as OpenAI's API says."""
+
+
 class RecordingError(MinillmError, ValueError):
     """A JSON Lines file of recorded requests and steps cannot be read."""
 

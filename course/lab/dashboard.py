@@ -18,7 +18,6 @@ from course.lab.pictures.distribution import draw_distributions
 from course.lab.pictures.steps import draw_steps
 from course.lab.pictures.timeline import draw_timeline
 from course.lab.run import Run
-from course.lab.session import Session
 from course.lab.style import ALARM
 from course.lab.summary import headline, phase_table
 from course.lab.workloads import MAKERS, Workload
@@ -48,12 +47,20 @@ def render(run: Run, ghost: Run | None, status: str) -> str:
     )
 
 
+class Playing(Protocol):
+    """What a dashboard needs of a run in progress; :class:`course.lab.session.Session` is one."""
+
+    def stop(self) -> None: ...
+    def wait(self, timeout: float | None = None) -> bool: ...
+    def run(self) -> Run: ...
+
+
 class Bench(Protocol):
     """What a dashboard needs of a :class:`course.lab.Lab`."""
 
     def config(self, **fields: Any) -> EngineConfig: ...
     def workload(self, name: str | Workload, seed: int = 0) -> Workload: ...
-    def start(self, traffic: Workload, config: EngineConfig) -> Session: ...
+    def start(self, traffic: Workload, config: EngineConfig) -> Playing: ...
 
 
 class Dashboard(LivePanel):
@@ -73,7 +80,7 @@ class Dashboard(LivePanel):
         self.previous: Run | None = None
         """The run before it, drawn as a ghost."""
         self._own = name if isinstance(name, Workload) else None
-        self._session: Session | None = None
+        self._session: Playing | None = None
         self._worker: threading.Thread | None = None
         self._stop_requested = threading.Event()
         self._reset_requested = threading.Event()
@@ -104,6 +111,10 @@ class Dashboard(LivePanel):
             [widgets.Box(bar, layout=widgets.Layout(flex_flow="row wrap")), self.controls.panel(), self.view],
             layout=widgets.Layout(width="100%"),
         )
+
+    def render(self, run: Run, ghost: Run | None, status: str) -> str:
+        """One frame, as HTML."""
+        return render(run, ghost, status)
 
     # ---------------------------------------------------------------- what the buttons do
 
@@ -149,7 +160,7 @@ class Dashboard(LivePanel):
         run = self.run
         if run is None:
             return "<p><em>A live dashboard: run this cell, then press Run in it.</em></p>"
-        return render(run, self.previous, "The last run before this page was saved.")
+        return self.render(run, self.previous, "The last run before this page was saved.")
 
     # ---------------------------------------------------------------- the publisher's thread
 
@@ -177,7 +188,7 @@ class Dashboard(LivePanel):
     def _alert(self, words: str) -> None:
         self.view.value = f'<div role="alert" style="color:{ALARM};padding:12px 0">{words}</div>'
 
-    def _publish_until_done(self, session: Session, traffic: Workload) -> None:
+    def _publish_until_done(self, session: Playing, traffic: Workload) -> None:
         about = f"{escape(traffic.name)}: {escape(traffic.about)}"
         done = False
         while not done:
@@ -185,7 +196,7 @@ class Dashboard(LivePanel):
             done = session.wait(0)
             self.run = session.run()
             state = "stopped" if self.run.stopped else "done" if done else "running"
-            self.view.value = render(self.run, self.previous, f"<b>{state}</b> · {about}")
+            self.view.value = self.render(self.run, self.previous, f"<b>{state}</b> · {about}")
             if not done:
                 session.wait(max(FRAME_S - (time.perf_counter() - started), 0.02))
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from minillm import EngineConfig, RequestOutput
+from minillm import EngineConfig
+from minillm.observe.records import Recordable
 from minillm.observe.snapshot import CACHED, FREE, EngineSnapshot, RequestView
 from minillm.timeline import PHASES, StepRecord
 
@@ -52,6 +53,20 @@ class Row:
 
 
 @dataclass(frozen=True)
+class Remote:
+    """What is different about a run on somebody else's server: it is seen from outside."""
+
+    server: str
+    """Which one: minillm, vllm, sglang, or unknown."""
+    inferred: frozenset[str]
+    """Phases whose borders nobody saw; they are drawn hatched."""
+    how: str
+    """In one sentence, how they were inferred, or who told them."""
+    gauges: dict[str, float]
+    """running, waiting, kv_usage: the server's own, now, where it shows them."""
+
+
+@dataclass(frozen=True)
 class Run:
     """One workload played to one engine configuration."""
 
@@ -62,13 +77,15 @@ class Run:
     snapshot: EngineSnapshot
     fullest: EngineSnapshot
     """The snapshot in which requests held the most KV blocks."""
-    outputs: tuple[RequestOutput, ...]
+    outputs: tuple[Recordable, ...]
     """What the client received, of every request that has ended; for minillm.observe."""
     start: float
     """The engine's clock when the run began; `due` and `sent` count from here."""
     done: bool
     stopped: bool = False
     """Somebody pressed Stop."""
+    remote: Remote | None = None
+    """None: on our own engine, which stamps every border. Otherwise there are no steps and no KV blocks to see."""
 
     @property
     def views(self) -> list[RequestView]:

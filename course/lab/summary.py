@@ -3,7 +3,7 @@
 from html import escape
 
 from course.lab.display import Html, table
-from course.lab.run import Run, percentile
+from course.lab.run import Remote, Run, percentile
 from course.lab.style import ALARM, PHASE_COLOURS, PHASE_LABELS, change, number, seconds
 from minillm.timeline import PHASES
 
@@ -38,18 +38,8 @@ def _figure(name: str, value: str, was: str, changed: str) -> str:
 def _counts(run: Run) -> str:
     """One line of what else happened; nothing that did not happen is mentioned."""
     snapshot = run.snapshot
-    parts = [
-        f"{len(run.finished)} of {len(run.rows)} requests finished",
-        f"{run.output_tokens} tokens out",
-        f"{snapshot.num_steps} steps",
-    ]
-    if snapshot.prefix_queries and snapshot.prefix_hits:
-        share = 100 * snapshot.prefix_hits / snapshot.prefix_queries
-        parts.append(
-            f"prefix cache: {snapshot.prefix_hits} of {snapshot.prefix_queries} prompt tokens found ({share:.0f}%)"
-        )
-    peak = max((step.kv_blocks_used for step in run.steps), default=0)
-    parts.append(f"KV peak {peak} of {len(snapshot.block_owners)} blocks")
+    parts = [f"{len(run.finished)} of {len(run.rows)} requests finished", f"{run.output_tokens} tokens out"]
+    parts += _server_says(run.remote) if run.remote else _engine_says(run)
     line = escape(" · ".join(parts))
     bad = []
     if snapshot.num_preemptions:
@@ -65,6 +55,26 @@ def _counts(run: Run) -> str:
     return f'<div style="font-size:12px">{line}{alarm}</div>'
 
 
+def _engine_says(run: Run) -> list[str]:
+    snapshot = run.snapshot
+    parts = [f"{snapshot.num_steps} steps"]
+    if snapshot.prefix_queries and snapshot.prefix_hits:
+        share = 100 * snapshot.prefix_hits / snapshot.prefix_queries
+        parts.append(
+            f"prefix cache: {snapshot.prefix_hits} of {snapshot.prefix_queries} prompt tokens found ({share:.0f}%)"
+        )
+    peak = max((step.kv_blocks_used for step in run.steps), default=0)
+    return [*parts, f"KV peak {peak} of {len(snapshot.block_owners)} blocks"]
+
+
+def _server_says(remote: Remote) -> list[str]:
+    """What is known of a server that is seen from outside, and how."""
+    gauges = remote.gauges
+    parts = [f"{gauges[name]:.0f} {name}" for name in ("running", "waiting") if name in gauges]
+    parts += [f"KV cache {gauges['kv_usage']:.0%} full"] if "kv_usage" in gauges else []
+    return [*parts, remote.how]
+
+
 def phase_rows(run: Run, before: Run | None = None) -> list[tuple[str, ...]]:
     """Mean seconds per request in each phase, now and before; the last row is their sum, the mean E2E."""
     now, was = run.mean_phases(), before.mean_phases() if run.same_workload(before) else None
@@ -72,7 +82,7 @@ def phase_rows(run: Run, before: Run | None = None) -> list[tuple[str, ...]]:
     rows = []
     for phase in PHASES:
         share = f"{100 * now[phase] / total:.0f}%" if total else "–"
-        row = (PHASE_LABELS[phase], seconds(now[phase]), share)
+        row = (_name(phase, run), seconds(now[phase]), share)
         if was:
             matters = abs(now[phase] - was[phase]) > NEGLIGIBLE * total
             row = (*row, seconds(was[phase]), change(was[phase], now[phase]) if matters else "≈")
@@ -80,6 +90,12 @@ def phase_rows(run: Run, before: Run | None = None) -> list[tuple[str, ...]]:
     row = ("E2E, their sum", seconds(total), "100%")
     rows.append((*row, seconds(sum(was.values())), change(sum(was.values()), total)) if was else row)
     return rows
+
+
+def _name(phase: str, run: Run) -> str:
+    """Its label, and whether it was seen."""
+    inferred = run.remote is not None and phase in run.remote.inferred
+    return f"{PHASE_LABELS[phase]} (inferred)" if inferred else PHASE_LABELS[phase]
 
 
 def phase_table(run: Run, before: Run | None = None) -> Html:
@@ -97,5 +113,6 @@ def _coloured(html: str) -> str:
     for phase in PHASES:
         look = f"display:inline-block;width:10px;height:10px;margin-right:6px;background:{PHASE_COLOURS[phase]}"
         swatch = f'<span style="{look}"></span>'
-        html = html.replace(f">{PHASE_LABELS[phase]}</th>", f">{swatch}{PHASE_LABELS[phase]}</th>")
+        for end in ("</th>", " (inferred)</th>"):
+            html = html.replace(f">{PHASE_LABELS[phase]}{end}", f">{swatch}{PHASE_LABELS[phase]}{end}")
     return html

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from minillm.bench import commands
+from minillm.bench.loadgen.command import serve
 from minillm.bench.options import Against, Json, Out, Quick, check_writable, show
 from minillm.errors import ConfigError
 
@@ -36,6 +37,7 @@ for command in (
     commands.quality,
     commands.speculation,
     commands.kv_bill,
+    serve,
 ):
     bench_app.command()(command)
 

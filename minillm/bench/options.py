@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from minillm.bench.writing import as_json
 from minillm.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -79,8 +80,6 @@ def check_writable(*files: Path | None) -> None:
 
 def show(report: dict[str, Any], table: str, out: Path | None, json_wanted: bool) -> None:
     """The report as JSON, or as a table for people; and as JSON to a file."""
-    from minillm.bench.report import as_json
-
     if out is not None:
         out.write_text(as_json(report) + "\n")
     print(as_json(report) if json_wanted else table)

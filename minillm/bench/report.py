@@ -4,19 +4,17 @@ A report names no folder of the machine it was made on: it is meant to be publis
 """
 
 import datetime
-import json
 import os
 import platform
-import shlex
 import subprocess
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from minillm import __version__
+from minillm.bench.writing import describe_command, without_folder
 from minillm.engine import Engine
 from minillm.runners.compiled import CompiledDecode
 from minillm.runners.cuda_graphs import GraphedDecode
@@ -58,24 +56,6 @@ def make_report(
         **extra,
         "results": results,
     }
-
-
-def as_json(report: dict[str, Any]) -> str:
-    """One JSON object; dataclasses become objects."""
-    return json.dumps(report, indent=2, default=asdict, allow_nan=False)
-
-
-def describe_command(arguments: list[str]) -> str:
-    """The command line as one would type it elsewhere: `minillm`, and no absolute path in any argument."""
-    return shlex.join(["minillm", *map(without_folder, arguments[1:])])
-
-
-def without_folder(argument: str) -> str:
-    """`/home/me/llama` to `llama`, also behind a `=`; all else as it is."""
-    if os.path.isabs(argument):
-        return Path(argument).name
-    name, equals, value = argument.partition("=")
-    return f"{name}{equals}{Path(value).name if os.path.isabs(value) else value}"
 
 
 def describe_engine(engine: Engine) -> dict[str, Any]:

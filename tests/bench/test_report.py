@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from minillm.bench import report
-from minillm.bench.report import describe_command, driver_version, without_folder
+from minillm.bench.report import driver_version
+from minillm.bench.writing import describe_command, without_folder
 
 
 def test_command_has_no_absolute_path() -> None:

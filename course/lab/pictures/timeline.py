@@ -1,5 +1,6 @@
 """Where did each request's time go? A row a request, five phases left to right on one time axis."""
 
+from course.lab.pictures.outside import draw_bar_from_outside, first_token_flag
 from course.lab.run import Row, Run, phases_of
 from course.lab.style import ALARM, PHASE_COLOURS, WIDTH, seconds
 from course.lab.svg import (
@@ -14,8 +15,6 @@ from course.lab.svg import (
     nice,
     phase_fill,
     rect,
-    short,
-    tag,
     text,
     time_axis,
 )
@@ -54,6 +53,8 @@ def draw_timeline(
         body += text(WIDTH - 4, 14, "thin outline: previous run", size=11, fill=SOFT, text_anchor="end")
     if any(map(is_held_back, run.rows)):
         body += text(WIDTH - 4, 14, "dotted: held back by the client", size=11, fill=ALARM, text_anchor="end")
+    if run.remote and run.remote.inferred:
+        body += text(WIDTH - 4, TOP - 8, "dashed: inferred, not seen", size=11, fill=ALARM, text_anchor="end")
     for row in run.rows:
         y = TOP + pitch * row.index
         body += _row(run, row, scale, y, pitch, with_ghost=ghost is not None)
@@ -100,6 +101,8 @@ def _label(row: Row) -> str:
 def _bar(run: Run, view: RequestView, scale: Scale, y: float, height: float) -> str:
     """The phases as tinted spans; inside them, solid, the steps that really worked for this request."""
     borders = [scale(border - run.start) for border in view.borders]
+    if run.remote is not None:
+        return draw_bar_from_outside(view, borders, run.remote.inferred, y, height)
     body = rect(borders[0], y + height * 0.3, borders[1] - borders[0], height * 0.4, fill=phase_fill("queue"))
     for i, phase in ((1, "prefill"), (3, "decode")):
         body += rect(borders[i], y, borders[i + 1] - borders[i], height, fill=PHASE_COLOURS[phase], fill_opacity=0.22)
@@ -107,11 +110,7 @@ def _bar(run: Run, view: RequestView, scale: Scale, y: float, height: float) -> 
     for i, phase in ((2, "first_token"), (4, "stream")):  # milliseconds at most: drawn at least 2 units wide
         if borders[-1] > borders[i] and (phase == "first_token" or view.finish_reason):
             body += rect(borders[i], y, max(borders[i + 1] - borders[i], 2), height, fill=PHASE_COLOURS[phase])
-    if view.deliveries:
-        x = scale(view.deliveries[0] - run.start)
-        flag = f"M{short(x - 4)} {short(y - 3)}h8l-4 6z"
-        body += tag("path", d=flag, fill=PHASE_COLOURS["first_token"], stroke=INK, stroke_width=0.6)
-    return body
+    return body + (first_token_flag(scale(view.deliveries[0] - run.start), y) if view.deliveries else "")
 
 
 def _steps(run: Run, view: RequestView, scale: Scale, y: float, height: float) -> str:

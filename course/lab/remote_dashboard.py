@@ -1,0 +1,41 @@
+"""The dashboard, pointed at somebody else's server: the same pictures, without what cannot be seen from outside."""
+
+from html import escape
+
+import ipywidgets as widgets
+
+from course.lab.dashboard import Dashboard
+from course.lab.pictures.distribution import draw_distributions
+from course.lab.pictures.timeline import draw_timeline
+from course.lab.remote import RemoteLab
+from course.lab.run import Run
+from course.lab.summary import headline, phase_table
+from course.lab.workloads import Workload
+
+
+class RemoteDashboard(Dashboard):
+    """Plays traffic to a server and watches. Its techniques are set where it runs, so there are no controls.
+
+    Args:
+        lab: which server.
+        name: the workload to start with, by name, or a Workload of your own.
+    """
+
+    def __init__(self, lab: RemoteLab, name: str | Workload = "chat") -> None:
+        super().__init__(lab, name)
+        where = f"<b>{escape(lab.endpoint.url)}</b>, seen from outside: no steps, no KV blocks, no controls."
+        bar, _controls, view = self.widget.children
+        self.widget.children = (bar, widgets.HTML(where), view)
+
+    def render(self, run: Run, ghost: Run | None, status: str) -> str:
+        """One frame: the timeline, then how the two numbers are spread, and the phases as a table."""
+        columns = (
+            draw_timeline(run, ghost).svg(),
+            f"{draw_distributions(run, ghost).svg()}{phase_table(run, ghost).html}",
+        )
+        return (
+            f'<div style="font-size:13px">{status}</div>{headline(run, ghost)}'
+            '<div style="display:flex;flex-wrap:wrap;gap:8px 28px">'
+            + "".join(f'<div style="flex:1 1 560px;min-width:0">{column}</div>' for column in columns)
+            + "</div>"
+        )

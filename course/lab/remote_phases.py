@@ -1,0 +1,79 @@
+"""Five phases of a request on somebody else's server, from what can be known outside.
+
+Seen by the client: the time to the first token as a whole, decode, stream. What the time to the first token is
+made of must come from the server, best first: told for this request in its answer; inferred from the means of
+the server's histograms at /metrics; or not at all, and then it is drawn as one.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from minillm.bench.loadgen.observation import Observation
+from minillm.bench.loadgen.server_metrics import Histogram
+from minillm.serve.server_times import read_server_times
+
+BEFORE_FIRST = ("queue", "prefill", "first_token")
+TOLD = "queue and prefill: told by the server, for each request; first token: the rest, with the wire"
+FROM_METRICS = "queue, prefill and first token: inferred, each TTFT split as the means at /metrics are"
+UNKNOWN = "queue, prefill and first token cannot be told apart: all of it is drawn as prefill"
+
+
+@dataclass(frozen=True)
+class Split:
+    """How a time to first token is divided when only means are known."""
+
+    shares: dict[str, float]
+    """Of BEFORE_FIRST; they sum to 1. The first token's includes the wire, out and back."""
+    how: str
+
+
+ALL_PREFILL = Split({"queue": 0.0, "prefill": 1.0, "first_token": 0.0}, UNKNOWN)
+
+
+def split_from_metrics(server: Mapping[str, Histogram], ttfts: Sequence[float]) -> Split:
+    """The shares, from the server's histograms of the time of the run.
+
+    SGLang has no prefill time; there it is what its own TTFT has beside the queue.
+
+    Args:
+        ttfts: that the client saw, seconds.
+    """
+    means = {name: histogram.mean for name, histogram in server.items() if histogram.mean is not None}
+    if not ttfts or "queue" not in means or not ("prefill" in means or "ttft" in means):
+        return ALL_PREFILL
+    seen = sum(ttfts) / len(ttfts)
+    queue = means["queue"]
+    prefill = means["prefill"] if "prefill" in means else max(means["ttft"] - queue, 0.0)
+    whole = max(seen, queue + prefill)  # other traffic in the histograms can have waited longer than ours
+    shares = {"queue": queue / whole, "prefill": prefill / whole}
+    return Split({**shares, "first_token": 1 - shares["queue"] - shares["prefill"]}, FROM_METRICS)
+
+
+def borders_of(observation: Observation, split: Split, now: float) -> tuple[float, ...]:
+    """The six borders of the five phases, seconds after the start; what has not happened yet is put at `now`.
+
+    A request that has no first token yet is in its first phases, nobody knows which: it is drawn as waiting.
+    """
+    sent = observation.sent
+    end = now if observation.ended is None else observation.ended
+    if not observation.deliveries:
+        return (sent, *(end,) * 5)
+    first, last = observation.deliveries[0], observation.deliveries[-1]
+    told = told_phases(observation)
+    if told is None:
+        told = {phase: share * (first - sent) for phase, share in split.shares.items()}
+    scheduled = min(sent + told["queue"], first)
+    prefill_end = min(scheduled + told["prefill"], first)
+    return (sent, scheduled, prefill_end, first, last if observation.ended is not None else end, end)
+
+
+def told_phases(observation: Observation) -> dict[str, float] | None:
+    """Queue and prefill of this request as its answer says, seconds; None if it does not say both."""
+    times = read_server_times(observation.server_times)
+    return times.phases if times is not None and {"queue", "prefill"} <= times.phases.keys() else None
+
+
+def inferred_phases(observations: Sequence[Observation]) -> frozenset[str]:
+    """What nobody told of at least one answer that is over: its first phases."""
+    over = [o for o in observations if o.completed]
+    return frozenset() if over and all(told_phases(o) for o in over) else frozenset(BEFORE_FIRST)

@@ -1,0 +1,161 @@
+"""One load test from beginning to end: look at the endpoint, warm it up, play, and gather what was seen."""
+
+import asyncio
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from tqdm import tqdm
+
+from minillm.bench.loadgen.asks import Ask
+from minillm.bench.loadgen.cautions import ClientLoad
+from minillm.bench.loadgen.client import Client, Endpoint, Failure
+from minillm.bench.loadgen.observation import CountTokens, Observation, observe
+from minillm.bench.loadgen.play import Play, Played
+from minillm.bench.loadgen.server_metrics import Histogram, Scrape, scrape
+from minillm.errors import EndpointError
+
+TICK_S = 0.01
+"""How often the event loop's lateness is looked at."""
+SETTLE_S = 0.3
+"""A server counts a request as finished a moment after its last byte: wait before reading /metrics again."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadSettings:
+    """How a test is run."""
+
+    max_in_flight: int | None = None
+    """None = open loop."""
+    max_attempts: int = 1
+    timeout_s: float | None = 600.0
+    """For a whole answer, seconds."""
+    keep_alive: bool = True
+    warm_up: int = 1
+    """Requests before the test, of which nothing is kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadTest:
+    """What came of it."""
+
+    endpoint: Endpoint
+    observations: list[Observation]
+    client: ClientLoad
+    before: Scrape | None
+    after: Scrape | None
+    was_cut_off: bool
+    start: float
+    """When it began, on the client's clock: observations count from here."""
+
+    @property
+    def server(self) -> dict[str, Histogram]:
+        """The server's own histograms of the time of the test, by what they measure; empty if it shows none."""
+        return self.after.since(self.before) if self.before and self.after else {}
+
+
+async def find_model(client: Client) -> str:
+    """The first model that the endpoint serves.
+
+    Raises:
+        EndpointError: it lists none.
+    """
+    status, text = await client.get("/v1/models")
+    try:
+        return json.loads(text)["data"][0]["id"]
+    except (ValueError, LookupError, TypeError):
+        raise EndpointError(
+            f"{client.endpoint.url}/v1/models ({status}) lists no model: say which with --model. It says {text[:200]!r}"
+        ) from None
+
+
+async def run_load_test(
+    endpoint: Endpoint,
+    asks: Sequence[Ask],
+    settings: LoadSettings,
+    count_tokens: CountTokens | None = None,
+    show_progress: bool = False,
+) -> LoadTest:
+    """Play `asks` to the endpoint. With an empty model name, the first that it serves.
+
+    Raises:
+        EndpointError: it cannot answer even one request.
+    """
+    async with Client(endpoint, settings.timeout_s, settings.keep_alive) as client:
+        if not endpoint.model:
+            client.endpoint = replace(endpoint, model=await find_model(client))
+        await _warm_up(client, asks, settings.warm_up)
+        before = await scrape(client)
+        with tqdm(total=len(asks), unit="req", disable=not show_progress) as bar:
+            play = Play(asks, client, settings.max_in_flight, settings.max_attempts, on_end=_shown_on(bar))
+            load = await _watched(play)
+        if before is not None:
+            await asyncio.sleep(SETTLE_S)
+        after = await scrape(client) if before is not None else None
+        return LoadTest(client.endpoint, observe(play, count_tokens), load, before, after, play.was_cut_off, play.start)
+
+
+def _shown_on(bar: tqdm):
+    failed = 0
+
+    def show(played: Played) -> None:
+        nonlocal failed
+        failed += played.exchange.failure is not None
+        if failed:
+            bar.set_postfix_str(f"{failed} failed", refresh=False)
+        bar.update()
+
+    return show
+
+
+async def _warm_up(client: Client, asks: Sequence[Ask], count: int) -> None:
+    """Send a few requests first: the cold start is none of the test's business, and a wrong URL shows at once.
+
+    Raises:
+        EndpointError: the first one is not answered.
+    """
+    first = next((ask for ask in asks if ask.due is not None), None)
+    if first is None or not count:
+        return
+    warm = [Ask(i, f"Warm-up number {i}.{first.prompt}", first.max_tokens) for i in range(count)]
+    played = await _one(client, warm[0])
+    if played.exchange.failure is Failure.REFUSED and "stream_options" in played.exchange.message:
+        client.endpoint = replace(client.endpoint, include_usage=False)  # it does not know how to count
+        played = await _one(client, warm[0])
+    if played.exchange.failure is not None:
+        raise EndpointError(
+            f"{client.endpoint.url} does not answer a request for model {client.endpoint.model!r}: "
+            f"{played.exchange.failure}: {played.exchange.message}"
+        )
+    await Play(warm[1:], client).run()
+
+
+async def _one(client: Client, ask: Ask) -> Played:
+    play = Play([ask], client)
+    await play.run()
+    return play.played[0]
+
+
+async def _watched(play: Play) -> ClientLoad:
+    """Play, and watch how busy this process is with it."""
+    lags: list[float] = []
+
+    async def look() -> None:
+        while True:
+            due = time.perf_counter() + TICK_S
+            await asyncio.sleep(TICK_S)
+            lags.append(max(time.perf_counter() - due, 0.0))
+
+    watcher = asyncio.create_task(look())
+    wall, cpu = time.perf_counter(), time.process_time()
+    try:
+        await play.run()
+    except asyncio.CancelledError:  # Ctrl-C: what is there so far will be reported
+        asyncio.current_task().uncancel()
+    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    watcher.cancel()
+    reads = sum(len(played.exchange.reads) for played in play.played)
+    p50, p99 = np.percentile(lags or [0.0], (50, 99)).tolist()
+    return ClientLoad(cpu / wall if wall else 0.0, p50, p99, cpu / reads if reads else None)

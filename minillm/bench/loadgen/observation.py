@@ -1,0 +1,193 @@
+"""What a client saw of one request: moments, sizes, and why it failed if it did."""
+
+import enum
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal
+
+from minillm.bench.loadgen.client import Failure
+from minillm.bench.loadgen.play import Play, Played
+from minillm.bench.loadgen.stream import Answer, read_answer
+from minillm.observe.records import RequestRecord
+from minillm.request import FinishReason
+from minillm.timeline import Timeline
+
+COMPLETED = "completed"
+CUT_OFF = "cut off"
+"""The test was stopped while it was open."""
+NEVER_SENT = "never sent"
+"""The test was stopped before, or the turn it answers to has failed."""
+
+Since = Literal["sent", "due"]
+"""Where latency begins: when the request really left, or when it should have."""
+
+CountTokens = Callable[[str], int]
+
+
+class TokenSource(enum.StrEnum):
+    """Where a number of output tokens comes from, best first."""
+
+    USAGE = "usage"
+    TOKENIZER = "tokenizer"
+    EVENTS = "events"
+    """Nobody said: one token an event is assumed, which is wrong where a server puts several into one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """Moments in seconds after the test began; None = it never happened."""
+
+    index: int
+    outcome: str
+    """COMPLETED, CUT_OFF, NEVER_SENT, or a Failure."""
+    message: str
+    status: int | None
+    due: float | None
+    sent: float | None
+    """When the first attempt left."""
+    ended: float | None
+    """When the last byte had been read. Of a failure: when that was known."""
+    attempts: int
+    connect_s: float | None
+    """Seconds it took to open a connection; None when an open one was used."""
+    deliveries: tuple[float, ...]
+    """When each event with text had been read."""
+    num_bundled: int
+    """Deliveries that were read together with the one before."""
+    num_tokens: int
+    token_source: TokenSource
+    max_tokens: int
+    prompt_tokens: int | None
+    """By the server's usage."""
+    cached_tokens: int | None
+    finish_reason: str | None
+    server_times: dict[str, Any] = field(default_factory=dict)
+    """The server's own word; see server_times.py."""
+
+    @property
+    def completed(self) -> bool:
+        return self.outcome == COMPLETED
+
+    @property
+    def late_s(self) -> float:
+        """How much later than due it was sent."""
+        return 0.0 if self.sent is None or self.due is None else max(self.sent - self.due, 0.0)
+
+    def as_request_record(self, since: Since = "sent") -> RequestRecord | None:
+        """The row that minillm.observe works with; None if it was never sent.
+
+        A client cannot see queue and prefill apart: here everything before the first token is "prefill".
+        """
+        if self.sent is None:
+            return None
+        start = self.sent if since == "sent" or self.due is None else min(self.due, self.sent)
+        timeline = Timeline(start, scheduled=start, finished=self.ended)
+        if self.deliveries:
+            timeline.prefill_end = timeline.first_token = self.deliveries[0]
+            timeline.last_token, timeline.deliveries = self.deliveries[-1], list(self.deliveries)
+            timeline.num_tokens = self.num_tokens
+        return RequestRecord(
+            request_id=str(self.index),
+            num_prompt_tokens=self.prompt_tokens or 0,
+            num_cached_tokens=self.cached_tokens or 0,
+            finish_reason=self._finish_reason(),
+            timeline=timeline,
+        )
+
+    def _finish_reason(self) -> FinishReason:
+        if self.completed:
+            return FinishReason.LENGTH if self.finish_reason == "length" else FinishReason.STOP
+        if self.outcome == CUT_OFF:
+            return FinishReason.ABORT
+        return FinishReason.TIMEOUT if self.outcome == Failure.TIMEOUT else FinishReason.ERROR
+
+    def row(self) -> dict[str, Any]:
+        """A JSON-able dict."""
+        return asdict(self)
+
+
+def observe(play: Play, count_tokens: CountTokens | None = None) -> list[Observation]:
+    """Every request of a test, in order.
+
+    Args:
+        count_tokens: of a text, by the model's tokenizer; asked where the server sends no usage.
+    """
+    return [observe_one(played, play.start, count_tokens) for played in play.played]
+
+
+def observe_one(played: Played, start: float, count_tokens: CountTokens | None = None) -> Observation:
+    """One request, as far as it has got.
+
+    Args:
+        start: of the test, on the client's clock.
+    """
+    exchange = played.exchange
+    answer = read_answer(exchange.reads)
+    outcome, message = _outcome(played, answer)
+    tokens, source = _count(answer, count_tokens)
+    last_read = exchange.reads[-1][0] if exchange.reads else None
+
+    def after(moment: float | None) -> float | None:
+        return None if moment is None else moment - start
+
+    return Observation(
+        index=played.ask.index,
+        outcome=outcome,
+        message=message,
+        status=exchange.status,
+        due=after(played.due),
+        sent=after(played.first_sent),
+        ended=after(last_read if outcome == COMPLETED else exchange.ended),
+        attempts=played.attempts,
+        connect_s=exchange.connect_s,
+        deliveries=tuple(stamp - start for stamp in answer.deliveries),
+        num_bundled=answer.num_bundled,
+        num_tokens=tokens,
+        token_source=source,
+        max_tokens=played.ask.max_tokens,
+        prompt_tokens=answer.usage.get("prompt_tokens"),
+        cached_tokens=(answer.usage.get("prompt_tokens_details") or {}).get("cached_tokens"),
+        finish_reason=answer.finish_reason,
+        server_times=answer.server_times,
+    )
+
+
+def _outcome(played: Played, answer: Answer) -> tuple[str, str]:
+    if played.first_sent is None:
+        return NEVER_SENT, ""
+    if not played.ended:
+        return CUT_OFF, ""
+    exchange = played.exchange
+    if exchange.failure is not None:
+        return exchange.failure, exchange.message
+    if answer.error is not None:
+        return Failure.BAD_STREAM, answer.error
+    if not answer.is_whole:
+        return Failure.BAD_STREAM, "it ended without a finish reason and without [DONE]"
+    if not answer.deliveries:
+        return Failure.BAD_STREAM, "an answer without any text"
+    return COMPLETED, ""
+
+
+def _count(answer: Answer, count_tokens: CountTokens | None) -> tuple[int, TokenSource]:
+    if isinstance(answer.usage.get("completion_tokens"), int):
+        return answer.usage["completion_tokens"], TokenSource.USAGE
+    if count_tokens is not None:
+        return count_tokens(answer.text), TokenSource.TOKENIZER
+    return len(answer.deliveries), TokenSource.EVENTS
+
+
+def on_even_schedule(observations: Sequence[Observation]) -> list[Observation]:
+    """The requests of a closed loop, as if each had been due at its place in an even stream of the same rate.
+
+    A closed loop has no schedule: while the server stalls, it asks nothing, so the stall is in few samples.
+    Users do not coordinate like that. Those who would have come meanwhile would have waited; counting from
+    these moments shows it. It is the least that coordination hides: the same requests, in the same time.
+    """
+    moments = sorted(o.sent for o in observations if o.sent is not None)
+    if len(moments) < 2:
+        return list(observations)
+    step = (moments[-1] - moments[0]) / (len(moments) - 1)
+    order = sorted((o for o in observations if o.sent is not None), key=lambda o: o.sent)
+    due = {o.index: moments[0] + step * place for place, o in enumerate(order)}
+    return [replace(o, due=due.get(o.index, o.due)) for o in observations]

@@ -1,0 +1,115 @@
+"""Sends requests when they are due, and keeps everything that comes back.
+
+Open loop: each request goes out at its moment, whatever the server does. With `max_in_flight` the client holds
+requests back while so many are open; when all are due at the start, that is a closed loop.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from minillm.bench.loadgen.asks import Ask
+from minillm.bench.loadgen.client import CAN_RETRY, Client, Exchange, now
+from minillm.bench.loadgen.stream import read_answer
+
+BACKOFF_S = 0.5
+"""Before the first retry when the server does not say how long; each further pause is twice as long."""
+
+
+@dataclass(slots=True, eq=False)
+class Played:
+    """One request, and what became of it so far. Moments on the client's clock; None = not yet, or never."""
+
+    ask: Ask
+    due: float | None = None
+    """When it should have been sent."""
+    first_sent: float | None = None
+    exchange: Exchange = field(default_factory=Exchange)
+    """The last attempt."""
+    attempts: int = 0
+    ended: bool = False
+    """It is over, well or badly; never true of a request that was cut off or skipped."""
+
+
+class Play:
+    """One load test in progress.
+
+    Args:
+        asks: requests by index; a later turn stands after the turn it answers to.
+        max_in_flight: most requests open at once, retries' pauses included; None = open loop.
+        max_attempts: tries at one request; 1 = no retries.
+        on_end: called for each request that has ended.
+    """
+
+    def __init__(
+        self,
+        asks: Sequence[Ask],
+        client: Client,
+        max_in_flight: int | None = None,
+        max_attempts: int = 1,
+        on_end: Callable[[Played], None] = lambda played: None,
+    ) -> None:
+        self.played = [Played(ask) for ask in asks]
+        self.start = now()
+        """When the play began; `Ask.due` counts from here."""
+        self.was_cut_off = False
+        self._client = client
+        self._max_attempts = max_attempts
+        self._on_end = on_end
+        self._seats = asyncio.Semaphore(max_in_flight or max(len(asks), 1))
+        self._next = {ask.after: self.played[ask.index] for ask in asks if ask.after is not None}
+        self._tasks: list[asyncio.Task] = []
+
+    async def run(self) -> None:
+        """Play to the end. When cancelled, what is open is cut off, and stays so in the record."""
+        self.start = now()
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._tasks = [group.create_task(self._begin(p)) for p in self.played if p.ask.due is not None]
+        except asyncio.CancelledError:
+            self.was_cut_off = True
+            raise
+
+    def stop(self) -> None:
+        """Cut off what is open, and send nothing more. Call it in the event loop's thread."""
+        self.was_cut_off = True
+        for task in self._tasks:
+            task.cancel()
+
+    async def _begin(self, played: Played) -> None:
+        """A conversation from its first turn on."""
+        played.due = self.start + played.ask.due
+        await asyncio.sleep(played.due - now())
+        while await self._ask(played):
+            following = self._next.get(played.ask.index)
+            if following is None:
+                return
+            played = following
+            played.due = now() + played.ask.think_s
+            await asyncio.sleep(played.ask.think_s)
+
+    async def _ask(self, played: Played) -> bool:
+        """Send one request, again if it may be. Whether it was answered."""
+        body = self._client.endpoint.body(self._messages(played), played.ask.max_tokens)
+        async with self._seats:
+            for attempt in range(self._max_attempts):
+                if attempt:
+                    told = played.exchange.retry_after_s
+                    await asyncio.sleep(BACKOFF_S * 2 ** (attempt - 1) if told is None else told)
+                played.exchange, played.attempts = Exchange(), attempt + 1
+                played.first_sent = played.first_sent or now()
+                await self._client.stream(body, played.exchange)
+                if played.exchange.failure not in CAN_RETRY:
+                    break
+        played.ended = True
+        self._on_end(played)
+        return played.exchange.failure is None
+
+    def _messages(self, played: Played) -> list[dict[str, str]]:
+        """The conversation up to this turn, with the answers that really came: read while others still stream."""
+        messages = [{"role": "user", "content": played.ask.prompt}]
+        while played.ask.after is not None:
+            played = self.played[played.ask.after]
+            messages.insert(0, {"role": "assistant", "content": read_answer(played.exchange.reads).text})
+            messages.insert(0, {"role": "user", "content": played.ask.prompt})
+        return messages

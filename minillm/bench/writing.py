@@ -1,0 +1,26 @@
+"""How a report is written: as JSON, and without the folders of the machine it was made on. Imports no torch."""
+
+import json
+import os
+import shlex
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+
+def as_json(report: dict[str, Any]) -> str:
+    """One JSON object; dataclasses become objects."""
+    return json.dumps(report, indent=2, default=asdict, allow_nan=False)
+
+
+def describe_command(arguments: list[str]) -> str:
+    """The command line as one would type it elsewhere: `minillm`, and no absolute path in any argument."""
+    return shlex.join(["minillm", *map(without_folder, arguments[1:])])
+
+
+def without_folder(argument: str) -> str:
+    """`/home/me/llama` to `llama`, also behind a `=`; all else as it is."""
+    if os.path.isabs(argument):
+        return Path(argument).name
+    name, equals, value = argument.partition("=")
+    return f"{name}{equals}{Path(value).name if os.path.isabs(value) else value}"

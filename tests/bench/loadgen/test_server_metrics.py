@@ -1,0 +1,60 @@
+"""Before and after, subtracted: what the server's histograms gained."""
+
+import pytest
+from prometheus_client import CollectorRegistry, Gauge, Histogram, generate_latest
+
+from minillm.bench.loadgen.server_metrics import read_metrics
+
+BUCKETS = (0.01, 0.1, 1.0)
+
+
+def page(registry: CollectorRegistry) -> str:
+    return generate_latest(registry).decode()
+
+
+def test_only_what_came_in_between_counts_and_engines_are_summed() -> None:
+    registry = CollectorRegistry()
+    queue = Histogram("vllm:request_queue_time_seconds", "", ["engine"], registry=registry, buckets=BUCKETS)
+    queue.labels("0").observe(5.0)
+    before = read_metrics(page(registry))
+    for engine, seconds in (("0", 0.05), ("1", 0.06), ("1", 0.5)):
+        queue.labels(engine).observe(seconds)
+    gained = read_metrics(page(registry)).since(before)["queue"]
+    assert gained.count == 3
+    assert gained.mean == pytest.approx(0.61 / 3)
+    assert gained.bucket(0.5) == (0.01, 0.1)
+    assert gained.bucket(0.99) == (0.1, 1.0)
+
+
+def test_a_quantile_beyond_the_last_bound_has_no_upper_one() -> None:
+    registry = CollectorRegistry()
+    Histogram("minillm:time_to_first_token_seconds", "", registry=registry, buckets=BUCKETS).observe(9.0)
+    assert read_metrics(page(registry)).histograms["ttft"].bucket(0.5) == (1.0, float("inf"))
+
+
+@pytest.mark.parametrize(
+    ("name", "server", "measures"),
+    [
+        ("vllm:request_queue_time_seconds", "vllm", "queue"),
+        ("sglang:queue_time_seconds", "sglang", "queue"),
+        ("minillm:request_prefill_time_seconds", "minillm", "prefill"),
+        ("sglang:e2e_request_latency_seconds", "sglang", "e2e"),
+    ],
+)
+def test_names_of_three_servers(name: str, server: str, measures: str) -> None:
+    registry = CollectorRegistry()
+    Histogram(name, "", registry=registry, buckets=BUCKETS).observe(0.05)
+    scrape = read_metrics(page(registry))
+    assert scrape.server == server
+    assert scrape.histograms[measures].count == 1
+
+
+def test_gauges() -> None:
+    registry = CollectorRegistry()
+    Gauge("sglang:num_queue_reqs", "", registry=registry).set(3)
+    Gauge("sglang:token_usage", "", registry=registry).set(0.25)
+    assert read_metrics(page(registry)).gauges == {"waiting": 3.0, "kv_usage": 0.25}
+
+
+def test_a_page_of_something_else_is_none() -> None:
+    assert read_metrics("# TYPE python_gc_total counter\npython_gc_total 3\n") is None
