@@ -8,6 +8,7 @@ from minillm.request import Completion, RequestOutput
 from minillm.serve.errors import ApiError
 from minillm.serve.logprobs import TokenTexts, chat_logprobs, completion_logprobs
 from minillm.serve.protocol import GenerationBody
+from minillm.serve.server_times import FIELD, server_times
 
 DONE = b"data: [DONE]\n\n"
 
@@ -70,7 +71,8 @@ class AnswerShape:
 
     def usage_chunk(self, outputs: list[RequestOutput]) -> bytes:
         """The last event but [DONE], with `stream_options.include_usage`."""
-        return b"data: " + orjson.dumps({**self.head, "choices": [], "usage": usage(outputs)}) + b"\n\n"
+        told = {**self.head, "choices": [], "usage": usage(outputs), **times(outputs)}
+        return b"data: " + orjson.dumps(told) + b"\n\n"
 
     def _new_logprobs(self, index: int, news: Completion) -> dict[str, Any]:
         return self._logprobs(index, news, len(news.token_ids) - news.num_new_tokens)
@@ -93,6 +95,7 @@ class AnswerShape:
                 **self.head,
                 "choices": [self._choice(index, completion) for index, completion in enumerate(choices)],
                 "usage": usage(outputs),
+                **times(outputs),
             }
         )
 
@@ -115,6 +118,12 @@ def usage(outputs: list[RequestOutput]) -> dict[str, Any]:
         "total_tokens": prompt_tokens + output_tokens,
         "prompt_tokens_details": {"cached_tokens": sum(output.num_cached_tokens for output in outputs)},
     }
+
+
+def times(outputs: list[RequestOutput]) -> dict[str, Any]:
+    """The server's own stamps, for a client that lays them beside its own; only where there is one text."""
+    alone = len(outputs) == 1 and len(outputs[0].completions) == 1
+    return {FIELD: server_times(outputs[0].timeline)} if alone else {}
 
 
 def error_event(error: ApiError) -> bytes:

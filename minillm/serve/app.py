@@ -51,7 +51,7 @@ def make_app(service: Service, metrics: Metrics, started: int) -> Starlette:
         if service.draining:
             raise ApiError(503, "this server is stopping", "stopping")
         service.thread.check_alive()
-        return _json({"status": "ok"})
+        return _json({"status": "ok", "clock": service.clock.now()})
 
     async def show_metrics(_: Request) -> Response:
         try:
