@@ -4,6 +4,7 @@ A parameter is either honoured or refused. Some that we do not have are accepted
 nothing (`tools: []`); the list is NEUTRAL. A JSON null is as good as absent, as in OpenAI's API.
 """
 
+import math
 from typing import Annotated, Any, ClassVar, Literal
 
 import orjson
@@ -18,7 +19,7 @@ from minillm.serve.errors import ApiError
 MAX_PROMPTS = 64
 """Prompts in one /v1/completions request."""
 COMPLETION_TOKENS = 16
-"""max_tokens of a completion that names none, as in OpenAI's API. A chat answer goes on to the window's end."""
+"""max_tokens of a completion that names none, as in OpenAI's API."""
 
 MAX_MESSAGE = 1000
 """Characters of an error message: it quotes what it got, which may be long."""
@@ -84,6 +85,8 @@ class GenerationBody(StrictJson):
     """The parameters that both endpoints share."""
 
     is_chat: ClassVar[bool]
+    default_tokens: ClassVar[float]
+    """Output tokens of a request that names no limit, if the window has room for them."""
 
     model: str
     stream: bool = False
@@ -164,9 +167,10 @@ class CompletionBody(GenerationBody):
     """/v1/completions."""
 
     is_chat: ClassVar[bool] = False
+    default_tokens: ClassVar[float] = COMPLETION_TOKENS
 
     prompt: str | list[int] | list[str] | list[list[int]]
-    max_tokens: int = Field(COMPLETION_TOKENS, ge=1)
+    max_tokens: int | None = Field(None, ge=1)
     logprobs: int | None = Field(None, ge=0, le=20)
 
     @property
@@ -190,6 +194,7 @@ class ChatBody(GenerationBody):
     """/v1/chat/completions."""
 
     is_chat: ClassVar[bool] = True
+    default_tokens: ClassVar[float] = math.inf
 
     messages: list[Message] = Field(min_length=1)
     max_tokens: int | None = Field(None, ge=1)

@@ -110,6 +110,8 @@ def test_max_completion_tokens_and_the_window(server: Running):
     to_the_end = client.chat.completions.create(**asked)
     assert to_the_end.usage.total_tokens == server.service.context_limit
     assert to_the_end.choices[0].finish_reason == "length"
+    nearly_full = client.completions.create(model=MODEL, prompt=[5] * 505, extra_body={"ignore_eos": True})
+    assert nearly_full.usage.completion_tokens == server.service.context_limit - 505 < 16
     with pytest.raises(openai.BadRequestError, match="ask for fewer") as refused:
         client.chat.completions.create(**asked, max_completion_tokens=512)
     assert refused.value.code == "context_length_exceeded" and refused.value.param == "max_completion_tokens"
