@@ -1,0 +1,142 @@
+"""What a draft head learns from: talks that the model has with itself. No data set is needed.
+
+A chat model that is given its template up to where the user's turn begins writes what a user might say (Xu et al.
+2024, "Magpie"); given that turn, it writes the answer. The answers are what a head has to guess, so most are greedy,
+as they will be when it is used, and some are drawn, so that it has seen more than the beaten track.
+"""
+
+import os
+import random
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from tqdm.auto import tqdm
+
+from minillm.engine import Engine
+from minillm.errors import TrainingError
+from minillm.request import SamplingParams
+
+SHARD_SIZE = 128
+"""Talks in a file. Small, so that training may begin while more are sampled."""
+MAX_USER_TOKENS, MAX_ANSWER_TOKENS = 160, 256
+GREEDY_SHARE = 0.7
+"""Of the answers; the others are drawn at temperatures between 0.7 and 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChatFrame:
+    """What the chat template puts around the user's words, as token ids."""
+
+    before: list[int]
+    between: list[int]
+    """From the end of the user's turn to the beginning of the answer."""
+
+    @classmethod
+    def of(cls, tokenizer: Any) -> "ChatFrame":
+        """Read it off the tokenizer's template.
+
+        Raises:
+            TrainingError: there is no tokenizer, no template, or the template does not show the user's words.
+        """
+        marker = "\x01the user's words\x01"
+        if tokenizer is None or not tokenizer.chat_template:
+            raise TrainingError("the model has no chat template, so it cannot make its own training talks")
+        messages = [{"role": "user", "content": marker}]
+        text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        before, found, between = text.partition(marker)
+        if not found:
+            raise TrainingError("the model's chat template changes what the user says: give talks of your own")
+        return cls(*(tokenizer(part, add_special_tokens=False)["input_ids"] for part in (before, between)))
+
+
+@dataclass(frozen=True, slots=True)
+class Talk:
+    """One prompt and its answer."""
+
+    token_ids: list[int]
+    answer_start: int
+
+
+def sample_talks(engine: Engine, folder: Path, shards: Iterable[int], *, progress: bool = True) -> list[Path]:
+    """Have the model talk until the folder holds the files with these numbers, SHARD_SIZE talks each. Returns them.
+
+    A file's talks depend on its number alone, so it does not matter how often this was interrupted: finished files
+    are kept, and missing ones are made.
+
+    Raises:
+        TrainingError: the model has no chat template.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    files = {i: folder / f"talks-{i:05d}.safetensors" for i in shards}
+    missing = [i for i, file in files.items() if not file.exists()]
+    frame = ChatFrame.of(engine.tokenizer)
+    growing: dict[int, dict[int, Talk]] = {}
+    with tqdm(total=len(missing) * SHARD_SIZE, desc="talks", unit="talk", disable=not progress) as bar:
+        num_tokens = 0
+        for shard, place, talk in talks(engine, frame, missing):
+            growing.setdefault(shard, {})[place] = talk
+            num_tokens += len(talk.token_ids)
+            bar.update()
+            bar.set_postfix_str(f"{num_tokens} tokens", refresh=False)
+            if len(growing[shard]) == SHARD_SIZE:
+                done = growing.pop(shard)
+                save_talks(files[shard], [done[i] for i in range(SHARD_SIZE)])
+    return list(files.values())
+
+
+def talks(engine: Engine, frame: ChatFrame, shards: list[int]) -> Iterator[tuple[int, int, Talk]]:
+    """The talks of these shards, as they end: shard, place in it, talk. The engine's seats are kept taken."""
+    todo = ((shard, place) for shard in shards for place in range(SHARD_SIZE))
+    asking: dict[str, tuple[int, int, random.Random]] = {}
+    answering: dict[str, tuple[int, int, int]] = {}
+    while True:
+        while len(asking) + len(answering) < engine.config.max_num_seqs and (task := next(todo, None)):
+            draws = random.Random(f"talk {task}")
+            ask = SamplingParams(
+                max_tokens=MAX_USER_TOKENS, seed=draws.getrandbits(40), stop_token_ids=(frame.between[0],)
+            )
+            asking[engine.add_request(frame.before, ask, stream=False)] = (*task, draws)
+        if not engine.has_unfinished:
+            return
+        for output in engine.step():
+            if output.request_id in asking:
+                shard, place, draws = asking.pop(output.request_id)
+                # If it was cut off, it ends there: users send half sentences, too.
+                prompt = output.prompt_token_ids + without_end(output.token_ids, frame, engine) + frame.between
+                temperature = 0.0 if draws.random() < GREEDY_SHARE else draws.uniform(0.7, 1)
+                params = SamplingParams(
+                    max_tokens=MAX_ANSWER_TOKENS, temperature=temperature, seed=draws.getrandbits(40)
+                )
+                answering[engine.add_request(prompt, params, stream=False)] = (shard, place, len(prompt))
+            else:
+                shard, place, start = answering.pop(output.request_id)
+                yield shard, place, Talk(output.prompt_token_ids + output.token_ids, start)
+
+
+def without_end(token_ids: list[int], frame: ChatFrame, engine: Engine) -> list[int]:
+    """A user's turn without the token that ended it."""
+    ends = {frame.between[0], *engine.eos_token_ids}
+    return token_ids[:-1] if token_ids and token_ids[-1] in ends else token_ids
+
+
+def save_talks(file: Path, talks: list[Talk]) -> None:
+    """All tokens in a row, with each talk's length and where its answer begins. The file appears whole or not."""
+    tensors = {
+        "token_ids": torch.tensor([token for talk in talks for token in talk.token_ids], dtype=torch.int32),
+        "lengths": torch.tensor([len(talk.token_ids) for talk in talks], dtype=torch.int32),
+        "answer_starts": torch.tensor([talk.answer_start for talk in talks], dtype=torch.int32),
+    }
+    partial = file.with_suffix(".partial")
+    save_file(tensors, partial)
+    os.replace(partial, file)
+
+
+def load_talks(file: Path) -> list[Talk]:
+    tensors: dict[str, Tensor] = load_file(file)
+    parts = tensors["token_ids"].split(tensors["lengths"].tolist())
+    return [Talk(ids.tolist(), start) for ids, start in zip(parts, tensors["answer_starts"].tolist(), strict=True)]
