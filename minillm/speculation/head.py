@@ -13,7 +13,6 @@ would otherwise cost several times what the layer costs.
 """
 
 import dataclasses
-from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
@@ -21,8 +20,8 @@ from torch import Tensor, nn
 
 from minillm.attention.base import AttentionBackend
 from minillm.models.config import ModelConfig
-from minillm.models.decoder import Decoder, Layer, Pass, RMSNorm
-from minillm.models.linear import Linear, pack_linears
+from minillm.models.decoder import Layer, Pass, RMSNorm
+from minillm.models.linear import Linear
 from minillm.models.ops import Ops, Rotation
 from minillm.models.rope import RotaryEmbedding
 
@@ -57,11 +56,17 @@ class DraftHead(nn.Module):
 
     def attach(self, embed_tokens: Tensor, lm_head: Tensor) -> None:
         """Take embedding and output rows, both [V, h], from the model."""
-        self.embed_tokens = embed_tokens
+        self.embed_tokens = embed_tokens.detach()
         self.output.weight.data.copy_(lm_head[self.token_ids])
 
     def forward(
-        self, hidden: Tensor, token_ids: Tensor, positions: Tensor, kv_cache: Tensor, attention: AttentionBackend, ops: Ops
+        self,
+        hidden: Tensor,
+        token_ids: Tensor,
+        positions: Tensor,
+        kv_cache: Tensor,
+        attention: AttentionBackend,
+        ops: Ops,
     ) -> Tensor:
         """[T, h]: the hidden states that come next.
 
