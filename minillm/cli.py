@@ -10,6 +10,7 @@ import typer
 from minillm.bench.cli import bench_app
 from minillm.errors import MinillmError, RequestError, UnknownModelError
 from minillm.simulate.cli import calibrate, simulate
+from minillm.speculation.training.cli import train_draft
 
 # Torch and transformers take seconds to import, so each command imports what it needs.
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ app = typer.Typer(
 app.add_typer(bench_app, name="bench")
 app.command()(simulate)
 app.command()(calibrate)
+app.command()(train_draft)
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
 Model = Annotated[str, typer.Option(help="Short name, local folder, GGUF file or Hub id.")]

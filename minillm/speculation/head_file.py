@@ -41,13 +41,15 @@ def new_head(model: LoadedModel, token_ids: Tensor, seed: int, device: torch.dev
     return head
 
 
-def save_head(head: DraftHead, folder: Path, facts: dict[str, Any]) -> None:
-    """Write it, with what is to be known about it. Embedding and output head are the model's and left out."""
+def save_head(head: DraftHead, folder: Path, facts: dict[str, Any]) -> dict[str, Any]:
+    """Write it, with what is to be known about it, and return that with the model's shape. Embedding and output head
+    are the model's and left out."""
     folder.mkdir(parents=True, exist_ok=True)
     weights = {name: tensor.half().cpu().contiguous() for name, tensor in own_weights(head).items()}
     save_file({**weights, "token_ids": head.token_ids.int().cpu()}, folder / WEIGHTS)
-    shape = {name: getattr(head.config, name) for name in SHAPE}
-    (folder / FACTS).write_text(json.dumps({"shape": shape, **facts}, indent=2) + "\n", encoding="utf-8")
+    facts = {"shape": {name: getattr(head.config, name) for name in SHAPE}, **facts}
+    (folder / FACTS).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+    return facts
 
 
 def load_head(name: str, model: LoadedModel) -> DraftHead:

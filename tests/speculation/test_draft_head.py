@@ -240,7 +240,7 @@ def test_a_failing_head_is_no_longer_shown_anything(tiny: LoadedModel, folder: P
 def test_heads_that_do_not_fit(tiny: LoadedModel, folder: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"no draft head for 'nowhere'.*train-draft"):
         load_head("nowhere", tiny)
-    with pytest.raises(ConfigError, match="with `minillm train-draft`"):
+    with pytest.raises(ConfigError, match="train one with `minillm train-draft"):
         make_engine(tiny, tmp_path)
     (tmp_path / "head.safetensors").write_bytes((folder / "head.safetensors").read_bytes()[:1000])
     facts = (folder / "head.json").read_text()

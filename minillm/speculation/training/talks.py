@@ -13,7 +13,7 @@ import random
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -83,15 +83,14 @@ class Recorder:
             if each.start == 0 and self._opening is None:
                 self._opening = rows.clone()
 
-    def take(self, request_ids: Sequence[str], num_tokens: int) -> Tensor:
-        """[num_tokens, h] what was noted of the first tokens, by requests that each continue the one before."""
-        pieces = [(0, self._opening)] + [piece for each in request_ids for piece in self._pieces.pop(each)]
+    def take(self, request_ids: Sequence[str], num_tokens: int) -> Tensor | None:
+        """[num_tokens, h] what was noted of the first tokens, by requests that each continue the one before; None if
+        some were found in the prefix cache, because another talk began with the same question."""
+        pieces = [(0, self._opening)] + [piece for each in request_ids for piece in self._pieces.pop(each, [])]
         states = pieces[0][1].new_full((num_tokens, pieces[0][1].shape[1]), torch.nan)
         for start, rows in pieces:
             states[start : start + len(rows)] = rows[: max(num_tokens - start, 0)]
-        if states.isnan().any():
-            raise TrainingError("hidden states are missing or not finite: raise num_kv_blocks, or check the checkpoint")
-        return states
+        return None if states.isnan().any() else states
 
 
 def sample_talks(engine: Engine, folder: Path, shards: Iterable[int], *, progress: bool = True) -> list[Path]:
@@ -121,13 +120,23 @@ def sample_talks(engine: Engine, folder: Path, shards: Iterable[int], *, progres
     return list(files.values())
 
 
+class Answering(NamedTuple):
+    """An answer on its way."""
+
+    shard: int
+    place: int
+    asked: str
+    """The request that made the question"""
+    prompt: list[int]
+    params: SamplingParams
+
+
 def talks(engine: Engine, frame: ChatFrame, shards: list[int]) -> Iterator[tuple[int, int, Talk]]:
     """The talks of these shards, as they end: shard, place in it, talk. The engine's seats are kept taken."""
     todo = ((shard, place) for shard in shards for place in range(SHARD_SIZE))
     asking: dict[str, tuple[int, int, random.Random]] = {}
-    answering: dict[str, tuple[int, int, str]] = {}
+    answering: dict[str, Answering] = {}
     recorder = engine.runner.hidden_state_reader = Recorder()
-    prompts: set[tuple[int, ...]] = set()
     while True:
         while len(asking) + len(answering) < engine.config.max_num_seqs and (task := next(todo, None)):
             draws = random.Random(f"talk {task}")
@@ -138,24 +147,26 @@ def talks(engine: Engine, frame: ChatFrame, shards: list[int]) -> Iterator[tuple
         if not engine.has_unfinished:
             return
         for output in engine.step():
+            if output.completions[0].error is not None:
+                raise TrainingError(f"the model fails: {output.completions[0].error}")
             if output.request_id in asking:
                 shard, place, draws = asking.pop(output.request_id)
                 # If it was cut off, it ends there: users send half sentences, too.
                 prompt = output.prompt_token_ids + without_end(output.token_ids, frame, engine) + frame.between
-                if tuple(prompt) in prompts:
-                    # All of it might be found cached, and the recorder would not see its hidden states.
-                    engine.reset_prefix_cache()
-                prompts.add(tuple(prompt))
                 temperature = 0.0 if draws.random() < GREEDY_SHARE else draws.uniform(0.7, 1)
                 params = SamplingParams(
                     max_tokens=MAX_ANSWER_TOKENS, temperature=temperature, seed=draws.getrandbits(40)
                 )
-                answering[engine.add_request(prompt, params, stream=False)] = (shard, place, output.request_id)
+                each = Answering(shard, place, output.request_id, prompt, params)
             else:
-                shard, place, asked = answering.pop(output.request_id)
+                each = answering.pop(output.request_id)
                 token_ids = torch.tensor(output.prompt_token_ids + output.token_ids, dtype=torch.int32)
-                hidden = recorder.take([asked, output.request_id], len(token_ids) - 1)
-                yield shard, place, Talk(token_ids, len(output.prompt_token_ids), hidden)
+                hidden = recorder.take([each.asked, output.request_id], len(token_ids) - 1)
+                if hidden is not None:
+                    yield each.shard, each.place, Talk(token_ids, len(each.prompt), hidden)
+                    continue
+                engine.reset_prefix_cache()  # the same once more, and all of it computed
+            answering[engine.add_request(each.prompt, each.params, stream=False)] = each
 
 
 def without_end(token_ids: list[int], frame: ChatFrame, engine: Engine) -> list[int]:

@@ -2,6 +2,7 @@
 
 import math
 import os
+import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from minillm.speculation.training.unrolled import TalkBatch
 
 WARM_UP = 0.03
 """Share of the steps in which the learning rate rises."""
+FEW_HELD_OUT = 32
+"""Talks by which it is judged now and then."""
 KEEP_WHOLE = 0.5
 """Share of talks seen from their first token on. The others begin somewhere in the prompt, as after a hit in the prefix
 cache, where the model computes no hidden states."""
@@ -80,9 +83,11 @@ class Training:
                 smooth = loss if smooth is None else 0.98 * smooth + 0.02 * loss
                 bar.update()
                 bar.set_postfix_str(f"loss {smooth:.3f}", refresh=False)
-                if self.step % save_every == 0 or self.step == self.num_steps:
+                if self.step % save_every == 0:
                     self._save()
-                    bar.write(f"step {self.step}: loss {smooth:.3f}, held out {describe(self.judge(32))}")
+                    if progress:
+                        held_out = describe(self.judge(FEW_HELD_OUT))
+                        bar.write(f"step {self.step}: loss {smooth:.3f}, held out {held_out}", file=sys.stderr)
         self._save()
 
     def judge(self, most: int | None = None) -> Agreement:
@@ -131,7 +136,7 @@ class Training:
             return
         state = {
             "step": self.step,
-            "run": self._run(),
+            "run": self.describe_run(),
             "head": [parameter.detach() for parameter in self.parameters],
             "optimizer": self.optimizer.state_dict(),
         }
@@ -142,9 +147,10 @@ class Training:
 
     def _resume(self, checkpoint: Path) -> None:
         state = torch.load(checkpoint, map_location=self.device, weights_only=True)
-        if state["run"] != self._run():
+        if state["run"] != self.describe_run():
             raise TrainingError(
-                f"{checkpoint} is of another run ({state['run']}, this is {self._run()}): delete it to start over"
+                f"{checkpoint} is of another run ({state['run']}, this is {self.describe_run()}): delete it, or choose "
+                "another folder"
             )
         with torch.no_grad():
             for parameter, saved in zip(self.parameters, state["head"], strict=True):
@@ -152,7 +158,7 @@ class Training:
         self.optimizer.load_state_dict(state["optimizer"])
         self.step = state["step"]
 
-    def _run(self) -> dict[str, float]:
+    def describe_run(self) -> dict[str, float]:
         """What has to be the same for a run to go on."""
         return {**asdict(self.settings), "talks": len(self.talks), "tokens": self.head.output.weight.shape[0]}
 
