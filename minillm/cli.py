@@ -10,7 +10,7 @@ import typer
 from minillm.bench.cli import bench_app
 from minillm.errors import MinillmError, RequestError, UnknownModelError
 from minillm.simulate.cli import calibrate, simulate
-from minillm.speculation.training.cli import train_draft
+from minillm.training.cli import train_draft
 
 # Torch and transformers take seconds to import, so each command imports what it needs.
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from minillm.speculation import draft_head
 from minillm.speculation.draft_head import DraftHeadProposer, Seat
 from minillm.speculation.head import DraftHead
 from minillm.speculation.head_file import load_head, new_head, output_rows, save_head
-from minillm.speculation.training import unrolled
-from minillm.speculation.training.unrolled import TalkBatch, unroll
+from minillm.training import unrolled
+from minillm.training.unrolled import TalkBatch, unroll
 
 ALWAYS = {"acceptance_floor": 0, "adaptive_k": False, "min_output_tokens": 1, "max_batch": 64, "k": 3}
 PROMPTS = [list(range(10, 10 + length)) for length in (3, 17, 30, 9, 1)] + [list(range(10, 41))]

@@ -15,12 +15,12 @@ from minillm.errors import TrainingError
 from minillm.models.loader import LoadedModel, load_model
 from minillm.scheduling.batch import ScheduledRequest
 from minillm.speculation.head_file import load_head, new_head
-from minillm.speculation.training import make
-from minillm.speculation.training import talks as making_talks
-from minillm.speculation.training.loss import Agreement, count_agreement, training_loss
-from minillm.speculation.training.talks import ChatFrame, Talk, load_talks, sample_talks
-from minillm.speculation.training.train import Training, TrainingSettings
-from minillm.speculation.training.unrolled import TalkBatch
+from minillm.training import make
+from minillm.training import talks as making_talks
+from minillm.training.loss import Agreement, count_agreement, training_loss
+from minillm.training.talks import ChatFrame, Talk, load_talks, sample_talks
+from minillm.training.train import Training, TrainingSettings
+from minillm.training.unrolled import TalkBatch
 
 SHARD = 8
 SETTINGS = TrainingSettings(passes=8, draft_len=2, talks_per_step=3, learning_rate=5e-3)
@@ -179,7 +179,7 @@ def test_agreement_counts_what_a_draft_would_pass(tiny: LoadedModel, talks: list
 
 @torch.no_grad()
 def last_guess(head: torch.nn.Module, batch: TalkBatch, row: int, num_passes: int) -> int:
-    from minillm.speculation.training.unrolled import unroll
+    from minillm.training.unrolled import unroll
 
     *_, (hidden, _) = unroll(head, batch, num_passes)
     return int(head.token_ids[head.output(hidden[0, row]).argmax()])

@@ -11,9 +11,9 @@ from tqdm.auto import tqdm
 
 from minillm.errors import TrainingError
 from minillm.speculation.head import DraftHead
-from minillm.speculation.training.loss import Agreement, count_agreement, training_loss
-from minillm.speculation.training.talks import Talk
-from minillm.speculation.training.unrolled import TalkBatch
+from minillm.training.loss import Agreement, count_agreement, training_loss
+from minillm.training.talks import Talk
+from minillm.training.unrolled import TalkBatch
 
 WARM_UP = 0.03
 """Share of the steps in which the learning rate rises."""

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from minillm.speculation.head import DraftHead
-from minillm.speculation.training.unrolled import TalkBatch, shifted, unroll
+from minillm.training.unrolled import TalkBatch, shifted, unroll
 
 STATE_WEIGHT = 0.5
 """Of the distance between hidden states, beside the cross-entropy."""

@@ -24,8 +24,8 @@ def train_draft(
 ) -> None:
     """Train a draft head for a model, on talks that the model has with itself. Interrupted, it goes on where it was."""
     from minillm.config import EngineConfig
-    from minillm.speculation.training.make import make_head
-    from minillm.speculation.training.train import TrainingSettings
+    from minillm.training.make import make_head
+    from minillm.training.train import TrainingSettings
 
     settings = TrainingSettings(passes=passes, draft_len=draft_len, learning_rate=learning_rate, seed=seed)
     config = EngineConfig(model=model, device=device)

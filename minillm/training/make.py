@@ -18,8 +18,8 @@ from minillm.errors import TrainingError
 from minillm.models.loader import LoadedModel, load_model
 from minillm.speculation.head import DraftHead
 from minillm.speculation.head_file import new_head, save_head
-from minillm.speculation.training.talks import SHARD_SIZE, Talk, load_talks, sample_talks
-from minillm.speculation.training.train import Training, TrainingSettings
+from minillm.training.talks import SHARD_SIZE, Talk, load_talks, sample_talks
+from minillm.training.train import Training, TrainingSettings
 
 SEATS = 64
 """Talks sampled at once: throughput is what counts here."""
