@@ -16,7 +16,7 @@ def train_draft(
     conversations: Annotated[int, typer.Option(min=16, help="Talks that the model samples to learn from.")] = 512,
     passes: Annotated[int, typer.Option(min=1, help="Times that every talk is seen.")] = 8,
     draft_len: Annotated[int, typer.Option(min=1, help="Tokens of a draft that it is trained for.")] = 3,
-    vocabulary: Annotated[int, typer.Option(min=1, help="Most frequent tokens that the head can name.")] = 4096,
+    vocabulary: Annotated[int, typer.Option(min=1, help="Most frequent tokens that the head can name.")] = 8192,
     learning_rate: Annotated[float, typer.Option(help="At its peak.")] = 1e-3,
     device: Annotated[str, typer.Option(help="Where to sample and train: auto, cpu or cuda.")] = "auto",
     seed: Annotated[int, typer.Option(help="Of the first weights and the order of the talks.")] = 0,

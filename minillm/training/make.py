@@ -72,7 +72,7 @@ def train_head(
     held_out, seen = talks[:num_held_out], talks[num_held_out:]
     if not held_out:
         raise TrainingError(f"{len(talks)} talks are too few: it takes ten, to have one to judge by")
-    token_ids, coverage = most_frequent(seen, num_tokens)
+    token_ids, coverage = most_frequent(seen, num_tokens, model.model_config.vocab_size)
     head = new_head(model, token_ids, settings.seed, model.device)
     greedy = [talk for talk in held_out if is_greedy(head, talk)]
     training = Training(head, list(seen), greedy, settings, out / "training.pt")
@@ -102,13 +102,16 @@ def hours_since(start: float) -> float:
     return round((time.monotonic() - start) / 3600, 2)
 
 
-def most_frequent(talks: Sequence[Talk], num_tokens: int) -> tuple[Tensor, float]:
-    """The most frequent tokens [N] of the answers, the most frequent first, and the share of the answers they make."""
+def most_frequent(talks: Sequence[Talk], num_tokens: int, vocab_size: int) -> tuple[Tensor, float]:
+    """The most frequent tokens [N] of the talks, the most frequent first, and the share of the answers they make.
+
+    Of tokens seen equally often, or never, those with the lower ids are taken: the vocabulary was built by merging what
+    is most frequent, so low ids are frequent ones.
+    """
+    counts = torch.bincount(torch.cat([talk.token_ids for talk in talks]), minlength=vocab_size)
+    chosen = counts.argsort(descending=True, stable=True)[:num_tokens]
     answers = torch.cat([talk.token_ids[talk.answer_start :] for talk in talks])
-    counts = torch.bincount(answers)
-    order = counts.argsort(descending=True, stable=True)[:num_tokens]
-    chosen = order[counts[order] > 0]
-    return chosen, counts[chosen].sum().item() / len(answers)
+    return chosen, torch.isin(answers, chosen).float().mean().item()
 
 
 @torch.no_grad()
