@@ -1,7 +1,9 @@
 """What a draft head learns from: talks that the model has with itself. No data set is needed.
 
 A chat model that is given its template up to where the user's turn begins writes what a user might say (Xu et al.
-2024, "Magpie"); given that turn, it writes the answer. The answers are what a head has to guess, so most are greedy,
+2024, "Magpie"); given that turn, it writes the answer. A small model rambles if it is left alone with an empty turn,
+and its answers to that are unlike those to real questions; so most turns are begun for it, with words that questions
+often begin with. The answers are what a head has to guess, so most are greedy,
 as they will be when it is used, and some are drawn, so that it has seen more than the beaten track.
 
 The hidden states, which the head builds on, are noted while the model talks: computing them again would take a third
@@ -28,6 +30,16 @@ from minillm.scheduling.batch import ScheduledRequest
 SHARD_SIZE = 128
 """Talks in a file. Small, so that training may begin while more are sampled."""
 MAX_USER_TOKENS, MAX_ANSWER_TOKENS = 160, 256
+OPENED_SHARE = 0.8
+"""Of the user's turns: how many begin with one of the openers."""
+OPENERS = """\
+What is|What are|What does|What should I|What was|How do I|How do|How does|How can I|How many|Why is|Why do
+Who is|Who was|When did|Where is|Which|Is it|Are there|Can I|Can you|Could you|Should I|Do you|Explain
+Describe|Define|Compare|Write a|Write an|Write a short|Write me|Give me|Tell me|Tell me about|List|Name three
+Suggest|Recommend|Summarize|Translate|Rewrite|Create a|Make a|Plan a|Help me|Show me|Teach me|I want to|I need
+I have|I am|My|In simple terms,|Please""".replace("\n", "|").split("|")
+TOP_P = 0.9
+"""Of the user's turns, which are drawn at temperature 1: without it, one in three is gibberish."""
 GREEDY_SHARE = 0.7
 """Of the answers; the others are drawn at temperatures between 0.7 and 1."""
 
@@ -70,9 +82,14 @@ class Talk:
 
 
 class Recorder:
-    """Notes every request's hidden states; a :class:`minillm.speculation.base.HiddenStateReader`."""
+    """Notes every request's hidden states; a :class:`minillm.speculation.base.HiddenStateReader`.
 
-    def __init__(self) -> None:
+    Args:
+        num_shared: how many tokens all talks have in common at their beginning.
+    """
+
+    def __init__(self, num_shared: int) -> None:
+        self.num_shared = num_shared
         self._pieces: dict[str, list[tuple[int, Tensor]]] = {}
         self._opening: Tensor | None = None
         """Of the tokens that all talks begin with: only the first one computes them, the others find them cached"""
@@ -81,7 +98,7 @@ class Recorder:
         for each, rows in zip(scheduled, hidden.bfloat16().cpu().split([s.num_tokens for s in scheduled])):
             self._pieces.setdefault(each.request.request_id, []).append((each.start, rows))
             if each.start == 0 and self._opening is None:
-                self._opening = rows.clone()
+                self._opening = rows[: self.num_shared].clone()
 
     def take(self, request_ids: Sequence[str], num_tokens: int) -> Tensor | None:
         """[num_tokens, h] what was noted of the first tokens, by requests that each continue the one before; None if
@@ -136,14 +153,19 @@ def talks(engine: Engine, frame: ChatFrame, shards: list[int]) -> Iterator[tuple
     todo = ((shard, place) for shard in shards for place in range(SHARD_SIZE))
     asking: dict[str, tuple[int, int, random.Random]] = {}
     answering: dict[str, Answering] = {}
-    recorder = engine.runner.hidden_state_reader = Recorder()
+    recorder = engine.runner.hidden_state_reader = Recorder(len(frame.before))
     while True:
         while len(asking) + len(answering) < engine.config.max_num_seqs and (task := next(todo, None)):
             draws = random.Random(f"talk {task}")
             ask = SamplingParams(
-                max_tokens=MAX_USER_TOKENS, seed=draws.getrandbits(40), stop_token_ids=(frame.between[0],)
+                max_tokens=MAX_USER_TOKENS,
+                top_p=TOP_P,
+                seed=draws.getrandbits(40),
+                stop_token_ids=(frame.between[0],),
             )
-            asking[engine.add_request(frame.before, ask, stream=False)] = (*task, draws)
+            opener = draws.choice(OPENERS) if draws.random() < OPENED_SHARE else ""
+            begun = frame.before + engine.tokenizer(opener, add_special_tokens=False)["input_ids"]
+            asking[engine.add_request(begun, ask, stream=False)] = (*task, draws)
         if not engine.has_unfinished:
             return
         for output in engine.step():

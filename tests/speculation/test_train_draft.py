@@ -105,6 +105,8 @@ def test_equal_questions_do_not_hide_their_states_from_each_other(
     """The second one would find the whole prompt in the prefix cache."""
     monkeypatch.setattr(making_talks, "MAX_USER_TOKENS", 1)
     monkeypatch.setattr(making_talks, "without_end", lambda *_: [])
+    monkeypatch.setattr(making_talks, "OPENERS", ["What is"])
+    monkeypatch.setattr(making_talks, "OPENED_SHARE", 1.0)
     engine = make_engine(tiny, max_num_seqs=2, block_size=1)
     [file] = sample_talks(engine, tmp_path, range(1), progress=False)
     assert len({tuple(talk.token_ids[: talk.answer_start].tolist()) for talk in load_talks(file)}) == 1
