@@ -113,7 +113,7 @@ class Recorder:
 def sample_talks(engine: Engine, folder: Path, shards: Iterable[int], *, progress: bool = True) -> list[Path]:
     """Have the model talk until the folder holds the files with these numbers, SHARD_SIZE talks each. Returns them.
 
-    A file's talks depend on its number alone, so it does not matter how often this was interrupted: finished files
+    But for rounding, a file's talks depend on its number alone, so it does not matter how often this was interrupted: finished files
     are kept, and missing ones are made.
 
     Raises:
