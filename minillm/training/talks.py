@@ -113,8 +113,8 @@ class Recorder:
 def sample_talks(engine: Engine, folder: Path, shards: Iterable[int], *, progress: bool = True) -> list[Path]:
     """Have the model talk until the folder holds the files with these numbers, SHARD_SIZE talks each. Returns them.
 
-    But for rounding, a file's talks depend on its number alone, so it does not matter how often this was interrupted: finished files
-    are kept, and missing ones are made.
+    But for rounding, a file's talks depend on its number alone, so it does not matter how often this was interrupted:
+    finished files are kept, and missing ones are made.
 
     Raises:
         TrainingError: the model has no chat template.
