@@ -17,7 +17,7 @@ def train_draft(
     passes: Annotated[int, typer.Option(min=1, help="Times that every talk is seen.")] = 8,
     draft_len: Annotated[int, typer.Option(min=1, help="Tokens of a draft that it is trained for.")] = 3,
     vocabulary: Annotated[int, typer.Option(min=1, help="Most frequent tokens that the head can name.")] = 8192,
-    learning_rate: Annotated[float, typer.Option(help="At its peak.")] = 1e-3,
+    learning_rate: Annotated[float, typer.Option(help="At its peak.")] = 1.5e-3,
     device: Annotated[str, typer.Option(help="Where to sample and train: auto, cpu or cuda.")] = "auto",
     seed: Annotated[int, typer.Option(help="Of the first weights and the order of the talks.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,

@@ -32,8 +32,8 @@ class TrainingSettings:
     """Times that every talk is seen."""
     draft_len: int = 3
     """Tokens of a draft that it is trained for; the first third of the steps trains the first one only."""
-    talks_per_step: int = 8
-    learning_rate: float = 1e-3
+    talks_per_step: int = 4
+    learning_rate: float = 1.5e-3
     weight_decay: float = 0.01
     seed: int = 0
 
