@@ -11,6 +11,7 @@ from minillm.bench.cli import bench_app
 from minillm.errors import MinillmError, RequestError, UnknownModelError
 from minillm.simulate.cli_calibrate import calibrate
 from minillm.simulate.cli_simulate import simulate
+from minillm.training.cli import train_draft
 
 # Torch and transformers take seconds to import, so each command imports what it needs.
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ app = typer.Typer(
 app.add_typer(bench_app, name="bench")
 app.command()(simulate)
 app.command()(calibrate)
+app.command()(train_draft)
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
 Model = Annotated[str, typer.Option(help="Short name, local folder, GGUF file or Hub id.")]
