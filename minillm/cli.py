@@ -13,6 +13,7 @@ from minillm.serve.cli import serve
 from minillm.serve.cli_proxy import proxy
 from minillm.simulate.cli_calibrate import calibrate
 from minillm.simulate.cli_simulate import simulate
+from minillm.training.cli import train_draft
 
 # Torch and transformers take seconds to import, so each command imports what it needs.
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ app.command()(serve)
 app.command()(simulate)
 app.command()(calibrate)
 app.command()(proxy)
+app.command()(train_draft)
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
 Model = Annotated[str, typer.Option(help="Short name, local folder, GGUF file or Hub id.")]

@@ -88,7 +88,11 @@ class SpeculativeConfig(StrictModel):
     k: int = Field(
         7, ge=1, le=32, description="most draft tokens per request and step: 7 and its own are 8 rows, cheap on a CPU"
     )
-    model: str | None = Field(None, description="draft_model: short name, local folder, GGUF file or Hub id")
+    model: str | None = Field(
+        None,
+        description="draft_model: short name, local folder, GGUF file or Hub id; draft_head: a folder that `minillm "
+        "train-draft` wrote, None = the head that comes with minillm for this model",
+    )
     ngram_min: int = Field(2, ge=1, description="ngram: tokens that must agree with an earlier place")
     ngram_max: int = Field(8, ge=1, description="ngram: of several places, the one that agrees longest, up to this")
     acceptance_rate: float = Field(

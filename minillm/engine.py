@@ -25,7 +25,7 @@ from minillm.runners.base import Runner, StepOutput
 from minillm.runners.torch_runner import TorchRunner
 from minillm.scheduling.batch import ScheduledBatch
 from minillm.scheduling.scheduler import Scheduler
-from minillm.speculation.base import HiddenStateReader, Proposer
+from minillm.speculation.base import Proposer
 from minillm.speculation.make import make_proposer
 from minillm.speculation.speculator import Speculator
 from minillm.step_log import StepInFlight, StepLog, StepStart, close_preemption
@@ -81,9 +81,7 @@ class Engine:
         self.recent_requests: deque[Request] = deque(maxlen=REQUEST_HISTORY)
         self._in_flight: deque[StepInFlight] = deque()
         proposer = proposer or make_proposer(self.config, model, runner, self.clock)
-        if isinstance(proposer, HiddenStateReader):
-            runner.hidden_state_reader = proposer
-        self.speculator = Speculator(config.speculative, proposer, self.clock.now)
+        self.speculator = Speculator(config.speculative, proposer, self.clock.now, runner)
         ahead = runner.runs_beside_python if config.async_scheduling is None else config.async_scheduling
         # A draft follows known tokens: the step before must have been waited for.
         self._lookahead = int(ahead and config.speculative is None)

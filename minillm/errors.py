@@ -37,6 +37,10 @@ class StorageError(ModelError):
     """The cache folder cannot be written: the disk is full or rights are missing."""
 
 
+class TrainingError(MinillmError, ValueError):
+    """A draft head cannot be trained like this: no talks to learn from, or settings that make no sense."""
+
+
 class RequestError(MinillmError, ValueError):
     """One request was refused at the door. Nothing else is affected."""
 

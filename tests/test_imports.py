@@ -27,7 +27,7 @@ LAYERS = [
     ["admission", "request_group", "step_log", "engine"],
     ["observe"],
     ["llm", "inbox", "async_engine"],
-    ["simulate", "serve", "bench"],
+    ["simulate", "serve", "bench", "training"],
     ["doctor", "cli", "__main__"],
     ["course"],
 ]

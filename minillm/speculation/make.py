@@ -7,7 +7,9 @@ from minillm.models.loader import LoadedModel, load_model
 from minillm.runners.base import Runner
 from minillm.runners.torch_runner import TorchRunner
 from minillm.speculation.base import NoProposer, Proposer
+from minillm.speculation.draft_head import DraftHeadProposer
 from minillm.speculation.draft_model import DraftModelProposer
+from minillm.speculation.head_file import load_head
 from minillm.speculation.ngram import NgramProposer
 from minillm.speculation.synthetic import SyntheticProposer
 
@@ -19,7 +21,7 @@ def make_proposer(config: EngineConfig, model: LoadedModel | None, runner: Runne
         model: whose output is to be drafted; None where there is none, or it is simulated.
     Raises:
         ConfigError: the method needs a model, or another one, or more memory.
-        ModelError: the draft model cannot be loaded.
+        ModelError: the draft model or the draft head cannot be loaded.
     """
     wanted = config.speculative
     if wanted is None:
@@ -42,7 +44,7 @@ def make_proposer(config: EngineConfig, model: LoadedModel | None, runner: Runne
         small = load_model(own)
         check_vocabulary(small, model)
         return DraftModelProposer(TorchRunner(small, own, clock), **options)
-    raise ConfigError("speculative.method='draft_head' needs a trained head, and there is none: use another method")
+    return DraftHeadProposer(load_head(wanted.model or config.model, model), runner, config.max_num_seqs)
 
 
 def check_vocabulary(small: LoadedModel, model: LoadedModel) -> None:

@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 
 from minillm.config import SpeculativeConfig
 from minillm.request import Draft, Request
-from minillm.runners.base import StepOutput
+from minillm.runners.base import Runner, StepOutput
 from minillm.scheduling.batch import ScheduledBatch
-from minillm.speculation.base import NoProposer, Proposer, Wanted
+from minillm.speculation.base import HiddenStateReader, NoProposer, Proposer, Wanted
 from minillm.speculation.gates import Gates
 
 logger = logging.getLogger(__name__)
@@ -19,12 +19,18 @@ class Speculator:
     Args:
         config: None = off; then nothing is ever drafted.
         now: the clock.
+        runner: shows its hidden states to a proposer that reads them.
     """
 
-    def __init__(self, config: SpeculativeConfig | None, proposer: Proposer, now: Callable[[], float]) -> None:
+    def __init__(
+        self, config: SpeculativeConfig | None, proposer: Proposer, now: Callable[[], float], runner: Runner
+    ) -> None:
         self.gates = None if config is None else Gates(config)
         self.proposer = proposer
         self.now = now
+        self.runner = runner
+        if isinstance(proposer, HiddenStateReader):
+            runner.hidden_state_reader = proposer
 
     def propose(self, running: Sequence[Request]) -> float:
         """Give every running request its draft for the step to come. Returns the seconds it took, 0 when off."""
@@ -44,7 +50,7 @@ class Speculator:
         except Exception:
             logger.exception("the proposer failed: speculation is off from here on")
             self.proposer.reset()
-            self.proposer, self.gates = NoProposer(), None
+            self.proposer, self.gates, self.runner.hidden_state_reader = NoProposer(), None, None
         except BaseException:
             self.proposer.reset()
             raise

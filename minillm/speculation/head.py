@@ -1,0 +1,90 @@
+"""The draft head: one decoder layer on the model's own hidden states (Li et al. 2024, EAGLE).
+
+A hidden state h[t] is what the model puts into its output head after token t. From it and the token x[t+1] that was
+chosen there, the head foretells h[t+1], and from that x[t+2]:
+
+    [norm(h[t]); norm(embedding of x[t+1])] -> fuse -> decoder layer -> norm -> ~h[t+1] -> output head
+
+Fed its own ~h[t+1] and x[t+2], it goes on. The model's states say far more about what comes next than the tokens do:
+one layer is enough where a draft model needs many.
+
+Embedding and output head are the model's. Of the output head only the rows of the most frequent tokens are used: it
+would otherwise cost several times what the layer costs.
+"""
+
+import dataclasses
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from minillm.attention.base import AttentionBackend
+from minillm.models.config import ModelConfig
+from minillm.models.decoder import Layer, Pass, RMSNorm
+from minillm.models.linear import Linear
+from minillm.models.ops import Ops, Rotation
+from minillm.models.rope import RotaryEmbedding
+
+
+class DraftHead(nn.Module):
+    """Weights are uninitialised until they are filled or trained.
+
+    Args:
+        config: of the model it drafts for; the layer has the shape of one of its layers, without biases.
+        num_tokens: N, how many tokens it can name.
+        dtype: of weights and of activations (but see `optimise_for_cpu`).
+    """
+
+    def __init__(self, config: ModelConfig, num_tokens: int, dtype: torch.dtype, device: torch.device) -> None:
+        super().__init__()
+        self.config = dataclasses.replace(
+            config, num_layers=1, qkv_bias=False, o_bias=False, mlp_bias=False, qk_norm=False
+        )
+        self.activation_dtype = dtype
+        size, eps = config.hidden_size, config.rms_norm_eps
+        self.hidden_norm = RMSNorm(size, eps, dtype, device)
+        self.embedding_norm = RMSNorm(size, eps, dtype, device)
+        self.fuse = Linear(2 * size, size, False, dtype, device)
+        self.layer = Layer(self.config, dtype, device)
+        self.norm = RMSNorm(size, eps, dtype, device)
+        self.rope = RotaryEmbedding(config.rope, config.head_dim, device)
+        # The model's own, not saved with the head.
+        self.embed_tokens = torch.empty(0)
+        self.output = Linear(size, num_tokens, False, dtype, device)
+        self.register_buffer("token_ids", torch.zeros(num_tokens, dtype=torch.int64, device=device))
+        """[N] the token that each row of the output head stands for"""
+
+    def attach(self, embed_tokens: Tensor, lm_head: Tensor) -> None:
+        """Take embedding and output rows, both [V, h], from the model."""
+        self.embed_tokens = embed_tokens.detach()
+        self.output.weight.data.copy_(lm_head[self.token_ids])
+
+    def forward(
+        self,
+        hidden: Tensor,
+        token_ids: Tensor,
+        positions: Tensor,
+        kv_cache: Tensor,
+        attention: AttentionBackend,
+        ops: Ops,
+    ) -> Tensor:
+        """[T, h]: the hidden states that come next.
+
+        Args:
+            hidden: [T, h] the model's hidden states, or those foretold.
+            token_ids: [T] the tokens chosen there, of which the head is to see the consequences.
+            positions: [T] of the hidden states.
+            kv_cache: [num_blocks, block_size, 2, n_kv_heads, d].
+        """
+        rotation = Rotation(*self.rope.angles(positions, self.activation_dtype), attention.metadata.slot_mapping)
+        return self.run(hidden, token_ids, kv_cache, Pass(rotation, attention, ops))
+
+    def run(self, hidden: Tensor, token_ids: Tensor, kv_cache: Tensor, step: Pass) -> Tensor:
+        embedded = F.embedding(token_ids, self.embed_tokens).to(self.activation_dtype)
+        nothing = torch.zeros_like(embedded)
+        ops = step.ops
+        _, hidden = ops.add_rms_norm(hidden, nothing, self.hidden_norm.weight, self.hidden_norm.eps)
+        _, embedded = ops.add_rms_norm(embedded, nothing, self.embedding_norm.weight, self.embedding_norm.eps)
+        x = self.fuse(torch.cat((hidden, embedded), dim=-1))
+        x, delta = self.layer(x, nothing, kv_cache, step)
+        return ops.add_rms_norm(x, delta, self.norm.weight, self.norm.eps)[1]

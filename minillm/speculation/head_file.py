@@ -1,0 +1,122 @@
+"""Draft heads on disk: a folder with head.safetensors (float16) and head.json, which says how it was made."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from minillm.errors import ConfigError, CorruptCheckpointError
+from minillm.models.decoder import Decoder, RMSNorm
+from minillm.models.linear import pack_linears
+from minillm.models.loader import LoadedModel
+from minillm.speculation.head import DraftHead
+
+WEIGHTS, FACTS = "head.safetensors", "head.json"
+HEADS = Path(__file__).parent / "heads"
+"""Those that come with minillm: a folder for each model's short name."""
+SHAPE = ("vocab_size", "hidden_size", "intermediate_size", "num_heads", "num_kv_heads", "head_dim")
+"""Fields of a model's configuration that must be those of the model the head was trained for."""
+ROWS_AT_ONCE = 64
+
+
+def new_head(model: LoadedModel, token_ids: Tensor, seed: int, device: torch.device) -> DraftHead:
+    """An untrained head in float32, that can name these tokens [N]."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        head = DraftHead(model.model_config, len(token_ids), torch.float32, device)
+        for module in head.modules():
+            if isinstance(module, RMSNorm):
+                torch.nn.init.ones_(module.weight)
+        for name, parameter in head.named_parameters():
+            if not name.endswith("norm.weight"):
+                torch.nn.init.normal_(parameter, std=parameter.shape[1] ** -0.5)
+        # What it foretells is to be of the size of the model's own states.
+        head.norm.weight.data.copy_(model.decoder.norm.weight)
+    head.token_ids.copy_(token_ids)
+    head.attach(model.decoder.embed_tokens.to(device), output_rows(model.decoder).to(device))
+    return head
+
+
+def save_head(head: DraftHead, folder: Path, facts: dict[str, Any]) -> dict[str, Any]:
+    """Write it, with what is to be known about it, and return that with the model's shape. Embedding and output head
+    are the model's and left out."""
+    folder.mkdir(parents=True, exist_ok=True)
+    weights = {name: tensor.half().cpu().contiguous() for name, tensor in own_weights(head).items()}
+    save_file({**weights, "token_ids": head.token_ids.int().cpu()}, folder / WEIGHTS)
+    facts = {"shape": {name: getattr(head.config, name) for name in SHAPE}, **facts}
+    (folder / FACTS).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+    return facts
+
+
+def load_head(name: str, model: LoadedModel) -> DraftHead:
+    """A head ready to draft for the model, in the model's dtype and on its device.
+
+    Args:
+        name: short name of a model whose head comes with minillm, or a folder that `minillm train-draft` wrote.
+    Raises:
+        ConfigError: there is no such head, or it was trained for a model of another shape.
+        CorruptCheckpointError: its files cannot be read.
+    """
+    folder = HEADS / name if (HEADS / name).is_dir() else Path(name).expanduser()
+    if not (folder / FACTS).is_file():
+        known = ", ".join(sorted(path.parent.name for path in HEADS.glob(f"*/{FACTS}"))) or "none"
+        raise ConfigError(
+            f"there is no draft head for {name!r} (with minillm come: {known}): train one with `minillm train-draft "
+            "--model MODEL --out FOLDER`, and set speculative.model to the folder"
+        )
+    try:
+        facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
+        tensors = load_file(folder / WEIGHTS)
+        trained_for, token_ids = facts["shape"], tensors.pop("token_ids").long()
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
+        raise CorruptCheckpointError(f"the draft head in {folder} cannot be read ({error}): train it again") from error
+    for field in SHAPE:
+        wanted = getattr(model.model_config, field)
+        if trained_for.get(field) != wanted:
+            raise ConfigError(
+                f"the draft head in {folder} is for a model with {field}={trained_for.get(field)}, and {model.name!r} "
+                f"has {wanted}: train one for it with `minillm train-draft`"
+            )
+    head = DraftHead(model.model_config, len(token_ids), model.dtype, model.device)
+    fill_head(head, tensors, folder)
+    head.token_ids.copy_(token_ids)
+    head.attach(model.decoder.embed_tokens, output_rows(model.decoder))
+    if model.device.type == "cpu" and pack_linears(head):
+        head.activation_dtype = torch.float32
+        for module in head.modules():
+            if isinstance(module, RMSNorm):
+                module.weight.data = module.weight.data.float()
+    return head.eval()
+
+
+def own_weights(head: DraftHead) -> dict[str, Tensor]:
+    """What is trained: all but the rows of the model's output head."""
+    return {name: each.detach() for name, each in head.named_parameters() if not name.startswith("output.")}
+
+
+@torch.no_grad()
+def fill_head(head: DraftHead, tensors: dict[str, Tensor], source: Path) -> None:
+    """Copy weights into the head.
+
+    Raises:
+        CorruptCheckpointError: tensors are missing, left over, or of another shape.
+    """
+    slots = own_weights(head)
+    if {name: slot.shape for name, slot in slots.items()} != {name: each.shape for name, each in tensors.items()}:
+        raise CorruptCheckpointError(f"{source} does not hold the weights of a draft head: train it again")
+    for name, slot in slots.items():
+        slot.copy_(tensors[name])
+
+
+@torch.inference_mode()
+def output_rows(decoder: Decoder) -> Tensor:
+    """[V, h] the weights of the model's output head, in whatever way they are packed."""
+    if decoder.config.tie_word_embeddings:
+        return decoder.embed_tokens
+    # The i-th unit vector's logits are the i-th column.
+    units = torch.eye(decoder.config.hidden_size, dtype=decoder.activation_dtype, device=decoder.embed_tokens.device)
+    return torch.cat([decoder.lm_head(part).to(decoder.embed_tokens.dtype) for part in units.split(ROWS_AT_ONCE)]).T

@@ -1,0 +1,125 @@
+"""From a model to a draft head in a folder: sample talks, train, judge, save."""
+
+import datetime
+import shlex
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import minillm
+from minillm.config import EngineConfig
+from minillm.engine import Engine
+from minillm.errors import TrainingError
+from minillm.models.loader import LoadedModel, load_model
+from minillm.speculation.head import DraftHead
+from minillm.speculation.head_file import new_head, save_head
+from minillm.training.talks import SHARD_SIZE, Talk, load_talks, sample_talks
+from minillm.training.train import Training, TrainingSettings
+
+SEATS = 64
+"""Talks sampled at once: throughput is what counts here."""
+MOST_HELD_OUT = 128
+GREEDY = 0.9
+"""An answer is taken for a greedy one if such a share of its tokens are the model's likeliest, as far as the head can
+name them."""
+
+
+def make_head(
+    config: EngineConfig,
+    out: Path,
+    num_talks: int,
+    num_tokens: int,
+    settings: TrainingSettings,
+    *,
+    progress: bool = True,
+) -> dict[str, Any]:
+    """Write a draft head for `config.model` to `out`. Returns what its head.json says of it.
+
+    The talks and the training's state are kept in the folder, so that calling it again goes on where it stopped.
+
+    Args:
+        num_talks: talks to learn from and judge by; one in ten is held out.
+        num_tokens: most tokens that the head can name: the most frequent ones of the answers.
+    Raises:
+        ModelError: the model cannot be loaded.
+        TrainingError: it has no chat template, or the folder is of a run with other settings.
+    """
+    model = load_model(config)
+    engine = Engine(config.replace(max_num_seqs=SEATS), model)
+    shards = range(-(-num_talks // SHARD_SIZE))
+    files = sample_talks(engine, out / "talks", shards, progress=progress)
+    talks = [talk for file in files for talk in load_talks(file)][:num_talks]
+    return train_head(model, talks, num_tokens, settings, out, progress=progress)
+
+
+def train_head(
+    model: LoadedModel,
+    talks: Sequence[Talk],
+    num_tokens: int,
+    settings: TrainingSettings,
+    out: Path,
+    *,
+    progress: bool = True,
+) -> dict[str, Any]:
+    """Train on these talks, but for the first tenth, which judges. See `make_head`."""
+    start = time.monotonic()
+    num_held_out = min(len(talks) // 10, MOST_HELD_OUT)
+    held_out, seen = talks[:num_held_out], talks[num_held_out:]
+    if not held_out:
+        raise TrainingError(f"{len(talks)} talks are too few: it takes ten, to have one to judge by")
+    token_ids, coverage = most_frequent(seen, num_tokens, model.model_config.vocab_size)
+    head = new_head(model, token_ids, settings.seed, model.device)
+    greedy = [talk for talk in held_out if is_greedy(head, talk)]
+    training = Training(head, list(seen), greedy, settings, out / "training.pt")
+    training.run(progress=progress)
+    agreement = training.judge()
+    facts = {
+        "model": model.name,
+        "command": shlex.join(["minillm", *sys.argv[1:]]),
+        "date": datetime.date.today().isoformat(),
+        "versions": {"minillm": minillm.__version__, "torch": torch.__version__},
+        "talks": len(seen),
+        "tokens": sum(len(talk.token_ids) for talk in seen),
+        "answer_tokens": sum(len(talk.token_ids) - talk.answer_start for talk in seen),
+        "vocabulary": {"tokens": len(token_ids), "share_of_answers": round(coverage, 4)},
+        "training": {**training.describe_run(), "steps": training.num_steps, "hours": hours_since(start)},
+        "held_out": {
+            "greedy_talks": len(greedy),
+            "rows": agreement.rows,
+            "acceptance_by_position": [round(share, 4) for share in agreement.by_position],
+            "emitted_per_verify": [round(emitted, 3) for emitted in agreement.emitted_per_verify],
+        },
+    }
+    return save_head(head, out, facts)
+
+
+def hours_since(start: float) -> float:
+    return round((time.monotonic() - start) / 3600, 2)
+
+
+def most_frequent(talks: Sequence[Talk], num_tokens: int, vocab_size: int) -> tuple[Tensor, float]:
+    """The most frequent tokens [N] of the talks, the most frequent first, and the share of the answers they make.
+
+    Of tokens seen equally often, or never, those with the lower ids are taken: the vocabulary was built by merging what
+    is most frequent, so low ids are frequent ones.
+    """
+    counts = torch.bincount(torch.cat([talk.token_ids for talk in talks]), minlength=vocab_size)
+    chosen = counts.argsort(descending=True, stable=True)[:num_tokens]
+    answers = torch.cat([talk.token_ids[talk.answer_start :] for talk in talks])
+    return chosen, torch.isin(answers, chosen).float().mean().item()
+
+
+@torch.no_grad()
+def is_greedy(head: DraftHead, talk: Talk) -> bool:
+    """Whether the answer is what the model finds likeliest, token by token."""
+    device = head.token_ids.device
+    before = talk.hidden[talk.answer_start - 1 :].to(device).float()
+    likeliest = head.token_ids[head.output(before).argmax(dim=-1)]
+    said = talk.token_ids[talk.answer_start :].to(device)
+    nameable = torch.isin(said, head.token_ids)
+    return bool((likeliest == said).sum() >= GREEDY * nameable.sum())

@@ -1,0 +1,217 @@
+"""What a draft head learns from: talks that the model has with itself. No data set is needed.
+
+A chat model that is given its template up to where the user's turn begins writes what a user might say (Xu et al.
+2024, "Magpie"); given that turn, it writes the answer. A small model rambles if it is left alone with an empty turn,
+and its answers to that are unlike those to real questions; so most turns are begun for it, with words that questions
+often begin with. The answers are what a head has to guess, so most are greedy,
+as they will be when it is used, and some are drawn, so that it has seen more than the beaten track.
+
+The hidden states, which the head builds on, are noted while the model talks: computing them again would take a third
+of the time once more.
+"""
+
+import os
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from tqdm.auto import tqdm
+
+from minillm.engine import Engine
+from minillm.errors import TrainingError
+from minillm.request import SamplingParams
+from minillm.scheduling.batch import ScheduledRequest
+
+SHARD_SIZE = 128
+"""Talks in a file. Small, so that training may begin while more are sampled."""
+MAX_USER_TOKENS, MAX_ANSWER_TOKENS = 160, 256
+OPENED_SHARE = 0.8
+"""Of the user's turns: how many begin with one of the openers."""
+OPENERS = """\
+What is|What are|What does|What should I|What was|How do I|How do|How does|How can I|How many|Why is|Why do
+Who is|Who was|When did|Where is|Which|Is it|Are there|Can I|Can you|Could you|Should I|Do you|Explain
+Describe|Define|Compare|Write a|Write an|Write a short|Write me|Give me|Tell me|Tell me about|List|Name three
+Suggest|Recommend|Summarize|Translate|Rewrite|Create a|Make a|Plan a|Help me|Show me|Teach me|I want to|I need
+I have|I am|My|In simple terms,|Please""".replace("\n", "|").split("|")
+TOP_P = 0.9
+"""Of the user's turns, which are drawn at temperature 1: without it, one in three is gibberish."""
+GREEDY_SHARE = 0.7
+"""Of the answers; the others are drawn at temperatures between 0.7 and 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChatFrame:
+    """What the chat template puts around the user's words, as token ids."""
+
+    before: list[int]
+    between: list[int]
+    """From the end of the user's turn to the beginning of the answer."""
+
+    @classmethod
+    def of(cls, tokenizer: Any) -> "ChatFrame":
+        """Read it off the tokenizer's template.
+
+        Raises:
+            TrainingError: there is no tokenizer, no template, or the template does not show the user's words.
+        """
+        marker = "\x01the user's words\x01"
+        if tokenizer is None or not tokenizer.chat_template:
+            raise TrainingError("the model has no chat template, so it cannot make its own training talks")
+        messages = [{"role": "user", "content": marker}]
+        text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        before, found, between = text.partition(marker)
+        if not found:
+            raise TrainingError("the model's chat template changes what the user says: give talks of your own")
+        return cls(*(tokenizer(part, add_special_tokens=False)["input_ids"] for part in (before, between)))
+
+
+@dataclass(frozen=True, slots=True)
+class Talk:
+    """One prompt of n - m tokens and its answer of m."""
+
+    token_ids: Tensor
+    """[n] int32"""
+    answer_start: int
+    hidden: Tensor
+    """[n - 1, h] bfloat16: what went into the output head after each token but the last"""
+
+
+class Recorder:
+    """Notes every request's hidden states; a :class:`minillm.speculation.base.HiddenStateReader`.
+
+    Args:
+        num_shared: how many tokens all talks have in common at their beginning.
+    """
+
+    def __init__(self, num_shared: int) -> None:
+        self.num_shared = num_shared
+        self._pieces: dict[str, list[tuple[int, Tensor]]] = {}
+        self._opening: Tensor | None = None
+        """Of the tokens that all talks begin with: only the first one computes them, the others find them cached"""
+
+    def read_hidden_states(self, scheduled: Sequence[ScheduledRequest], hidden: Tensor) -> None:
+        for each, rows in zip(scheduled, hidden.bfloat16().cpu().split([s.num_tokens for s in scheduled])):
+            self._pieces.setdefault(each.request.request_id, []).append((each.start, rows))
+            if each.start == 0 and self._opening is None:
+                self._opening = rows[: self.num_shared].clone()
+
+    def take(self, request_ids: Sequence[str], num_tokens: int) -> Tensor | None:
+        """[num_tokens, h] what was noted of the first tokens, by requests that each continue the one before; None if
+        some were found in the prefix cache, because another talk began with the same question."""
+        pieces = [(0, self._opening)] + [piece for each in request_ids for piece in self._pieces.pop(each, [])]
+        states = pieces[0][1].new_full((num_tokens, pieces[0][1].shape[1]), torch.nan)
+        for start, rows in pieces:
+            states[start : start + len(rows)] = rows[: max(num_tokens - start, 0)]
+        return None if states.isnan().any() else states
+
+
+def sample_talks(engine: Engine, folder: Path, shards: Iterable[int], *, progress: bool = True) -> list[Path]:
+    """Have the model talk until the folder holds the files with these numbers, SHARD_SIZE talks each. Returns them.
+
+    But for rounding, a file's talks depend on its number alone, so it does not matter how often this was interrupted:
+    finished files are kept, and missing ones are made.
+
+    Raises:
+        TrainingError: the model has no chat template.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    files = {i: folder / f"talks-{i:05d}.safetensors" for i in shards}
+    missing = [i for i, file in files.items() if not file.exists()]
+    frame = ChatFrame.of(engine.tokenizer)
+    growing: dict[int, dict[int, Talk]] = {}
+    with tqdm(total=len(missing) * SHARD_SIZE, desc="talks", unit="talk", disable=not progress) as bar:
+        num_tokens = 0
+        for shard, place, talk in talks(engine, frame, missing):
+            growing.setdefault(shard, {})[place] = talk
+            num_tokens += len(talk.token_ids)
+            bar.update()
+            bar.set_postfix_str(f"{num_tokens} tokens", refresh=False)
+            if len(growing[shard]) == SHARD_SIZE:
+                done = growing.pop(shard)
+                save_talks(files[shard], [done[i] for i in range(SHARD_SIZE)])
+    return list(files.values())
+
+
+class Answering(NamedTuple):
+    """An answer on its way."""
+
+    shard: int
+    place: int
+    asked: str
+    """The request that made the question"""
+    prompt: list[int]
+    params: SamplingParams
+
+
+def talks(engine: Engine, frame: ChatFrame, shards: list[int]) -> Iterator[tuple[int, int, Talk]]:
+    """The talks of these shards, as they end: shard, place in it, talk. The engine's seats are kept taken."""
+    todo = ((shard, place) for shard in shards for place in range(SHARD_SIZE))
+    asking: dict[str, tuple[int, int, random.Random]] = {}
+    answering: dict[str, Answering] = {}
+    recorder = engine.runner.hidden_state_reader = Recorder(len(frame.before))
+    while True:
+        while len(asking) + len(answering) < engine.config.max_num_seqs and (task := next(todo, None)):
+            draws = random.Random(f"talk {task}")
+            ask = SamplingParams(
+                max_tokens=MAX_USER_TOKENS,
+                top_p=TOP_P,
+                seed=draws.getrandbits(40),
+                stop_token_ids=(frame.between[0],),
+            )
+            opener = draws.choice(OPENERS) if draws.random() < OPENED_SHARE else ""
+            begun = frame.before + engine.tokenizer(opener, add_special_tokens=False)["input_ids"]
+            asking[engine.add_request(begun, ask, stream=False)] = (*task, draws)
+        if not engine.has_unfinished:
+            return
+        for output in engine.step():
+            if output.completions[0].error is not None:
+                raise TrainingError(f"the model fails: {output.completions[0].error}")
+            if output.request_id in asking:
+                shard, place, draws = asking.pop(output.request_id)
+                # If it was cut off, it ends there: users send half sentences, too.
+                prompt = output.prompt_token_ids + without_end(output.token_ids, frame, engine) + frame.between
+                temperature = 0.0 if draws.random() < GREEDY_SHARE else draws.uniform(0.7, 1)
+                params = SamplingParams(
+                    max_tokens=MAX_ANSWER_TOKENS, temperature=temperature, seed=draws.getrandbits(40)
+                )
+                each = Answering(shard, place, output.request_id, prompt, params)
+            else:
+                each = answering.pop(output.request_id)
+                token_ids = torch.tensor(output.prompt_token_ids + output.token_ids, dtype=torch.int32)
+                hidden = recorder.take([each.asked, output.request_id], len(token_ids) - 1)
+                if hidden is not None:
+                    yield each.shard, each.place, Talk(token_ids, len(each.prompt), hidden)
+                    continue
+                engine.reset_prefix_cache()  # the same once more, and all of it computed
+            answering[engine.add_request(each.prompt, each.params, stream=False)] = each
+
+
+def without_end(token_ids: list[int], frame: ChatFrame, engine: Engine) -> list[int]:
+    """A user's turn without the token that ended it."""
+    ends = {frame.between[0], *engine.eos_token_ids}
+    return token_ids[:-1] if token_ids and token_ids[-1] in ends else token_ids
+
+
+def save_talks(file: Path, talks: list[Talk]) -> None:
+    """All talks in a row, with each one's length and where its answer begins. The file appears whole or not at all."""
+    tensors = {
+        "token_ids": torch.cat([talk.token_ids for talk in talks]),
+        "hidden": torch.cat([talk.hidden for talk in talks]),
+        "lengths": torch.tensor([len(talk.token_ids) for talk in talks], dtype=torch.int32),
+        "answer_starts": torch.tensor([talk.answer_start for talk in talks], dtype=torch.int32),
+    }
+    partial = file.with_suffix(".partial")
+    save_file(tensors, partial)
+    os.replace(partial, file)
+
+
+def load_talks(file: Path) -> list[Talk]:
+    tensors = load_file(file)
+    lengths = tensors["lengths"].tolist()
+    token_ids, hidden = tensors["token_ids"].split(lengths), tensors["hidden"].split([n - 1 for n in lengths])
+    return [Talk(*parts) for parts in zip(token_ids, tensors["answer_starts"].tolist(), hidden, strict=True)]

@@ -1,0 +1,170 @@
+"""Training a draft head on recorded talks: AdamW, warm-up and cosine, checkpoints to go on from."""
+
+import math
+import os
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from tqdm.auto import tqdm
+
+from minillm.errors import TrainingError
+from minillm.speculation.head import DraftHead
+from minillm.training.loss import Agreement, count_agreement, training_loss
+from minillm.training.talks import Talk
+from minillm.training.unrolled import TalkBatch
+
+WARM_UP = 0.03
+"""Share of the steps in which the learning rate rises."""
+FEW_HELD_OUT = 32
+"""Talks by which it is judged now and then."""
+KEEP_WHOLE = 0.5
+"""Share of talks seen from their first token on. The others begin somewhere in the prompt, as after a hit in the prefix
+cache, where the model computes no hidden states."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingSettings:
+    """What a training run depends on, besides its talks."""
+
+    passes: int = 6
+    """Times that every talk is seen."""
+    draft_len: int = 3
+    """Tokens of a draft that it is trained for; the first third of the steps trains the first one only."""
+    talks_per_step: int = 4
+    learning_rate: float = 1.5e-3
+    weight_decay: float = 0.01
+    seed: int = 0
+
+
+class Training:
+    """A head, the talks it learns from, and how far it has got.
+
+    Args:
+        held_out: talks to judge by; never trained on.
+        checkpoint: where to keep the state, to go on from after an interruption; None = nowhere.
+    Raises:
+        TrainingError: there are no talks, or the checkpoint is of another run.
+    """
+
+    def __init__(
+        self,
+        head: DraftHead,
+        talks: list[Talk],
+        held_out: list[Talk],
+        settings: TrainingSettings,
+        checkpoint: Path | None = None,
+    ) -> None:
+        if not talks or not held_out:
+            raise TrainingError("there are no talks to train on, or none to judge by: sample more of them")
+        self.head, self.talks, self.held_out = head, talks, held_out
+        self.settings, self.checkpoint = settings, checkpoint
+        self.device = head.norm.weight.device
+        self.steps_per_pass = math.ceil(len(talks) / settings.talks_per_step)
+        self.num_steps = settings.passes * self.steps_per_pass
+        self.parameters = [p for name, p in head.named_parameters() if not name.startswith("output.")]
+        for parameter in self.parameters:
+            parameter.requires_grad_(True)
+        self.optimizer = torch.optim.AdamW(
+            self.parameters, settings.learning_rate, betas=(0.9, 0.95), weight_decay=settings.weight_decay
+        )
+        self.step = 0
+        if checkpoint is not None and checkpoint.exists():
+            self._resume(checkpoint)
+
+    def run(self, *, save_every: int = 100, progress: bool = True, until: int | None = None) -> None:
+        """Train to the end, or up to the step `until`."""
+        smooth = None
+        with tqdm(total=self.num_steps, initial=self.step, desc="training", unit="step", disable=not progress) as bar:
+            while self.step < min(self.num_steps, until or self.num_steps):
+                loss = self._train(self._batch(self.step))
+                self.step += 1
+                smooth = loss if smooth is None else 0.98 * smooth + 0.02 * loss
+                bar.update()
+                bar.set_postfix_str(f"loss {smooth:.3f}", refresh=False)
+                if self.step % save_every == 0:
+                    self._save()
+                    if progress:
+                        held_out = describe(self.judge(FEW_HELD_OUT))
+                        bar.write(f"step {self.step}: loss {smooth:.3f}, held out {held_out}", file=sys.stderr)
+        self._save()
+
+    def judge(self, most: int | None = None) -> Agreement:
+        """How the head does on the held-out talks, or the first `most` of them."""
+        agreement = Agreement([0] * max(self.settings.draft_len, 4))
+        for talk in self.held_out[:most]:
+            batch = TalkBatch.of([talk.token_ids], [talk.hidden], [0]).to(self.device)
+            count_agreement(self.head, batch, torch.tensor([talk.answer_start], device=self.device), agreement)
+        return agreement
+
+    def _train(self, batch: TalkBatch) -> float:
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.settings.learning_rate * self._rate()
+        draft_len = self.settings.draft_len if self.step >= self.num_steps / 3 else 1
+        loss = training_loss(self.head, batch, draft_len)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.parameters, 1.0)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return loss.item()
+
+    def _rate(self) -> float:
+        """The learning rate, relative to its peak: up in a line, down in a cosine."""
+        done = (self.step + 1) / self.num_steps
+        if done < WARM_UP:
+            return done / WARM_UP
+        return 0.5 + 0.5 * math.cos(math.pi * (done - WARM_UP) / (1 - WARM_UP))
+
+    def _batch(self, step: int) -> TalkBatch:
+        """The talks of a step. It depends on the settings and the step alone, so a resumed run sees the same."""
+        number, place = divmod(step, self.steps_per_pass)
+        shuffle = torch.Generator().manual_seed(self.settings.seed * 1_000_003 + number)
+        order = torch.randperm(len(self.talks), generator=shuffle)
+        starts = torch.rand(2, len(self.talks), generator=shuffle)
+        chosen = order[place * self.settings.talks_per_step :][: self.settings.talks_per_step].tolist()
+        talks = [self.talks[i] for i in chosen]
+        first = [
+            0 if starts[0, i] < KEEP_WHOLE else int(starts[1, i] * (talk.answer_start - 1))
+            for i, talk in zip(chosen, talks)
+        ]
+        parts = [(talk.token_ids[start:], talk.hidden[start:]) for talk, start in zip(talks, first)]
+        return TalkBatch.of(*zip(*parts), first).to(self.device)
+
+    def _save(self) -> None:
+        if self.checkpoint is None:
+            return
+        state = {
+            "step": self.step,
+            "run": self.describe_run(),
+            "head": [parameter.detach() for parameter in self.parameters],
+            "optimizer": self.optimizer.state_dict(),
+        }
+        self.checkpoint.parent.mkdir(parents=True, exist_ok=True)
+        partial = self.checkpoint.with_suffix(".partial")
+        torch.save(state, partial)
+        os.replace(partial, self.checkpoint)
+
+    def _resume(self, checkpoint: Path) -> None:
+        state = torch.load(checkpoint, map_location=self.device, weights_only=True)
+        if state["run"] != self.describe_run():
+            raise TrainingError(
+                f"{checkpoint} is of another run ({state['run']}, this is {self.describe_run()}): delete it, or choose "
+                "another folder"
+            )
+        with torch.no_grad():
+            for parameter, saved in zip(self.parameters, state["head"], strict=True):
+                parameter.copy_(saved)
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.step = state["step"]
+
+    def describe_run(self) -> dict[str, float]:
+        """What has to be the same for a run to go on."""
+        return {**asdict(self.settings), "talks": len(self.talks), "tokens": self.head.output.weight.shape[0]}
+
+
+def describe(agreement: Agreement) -> str:
+    """`0.66 0.60 0.55, 2.35 emitted per verify at k=3`."""
+    shares = " ".join(f"{share:.3f}" for share in agreement.by_position)
+    k = min(3, len(agreement.passed))
+    return f"{shares}, {agreement.emitted_per_verify[k - 1]:.2f} emitted per verify at k={k}"

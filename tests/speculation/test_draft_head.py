@@ -1,0 +1,258 @@
+"""The draft head in the engine: same tokens, and a cache that holds what the model's states make it, come what may."""
+
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from minillm import Engine, EngineConfig, SamplingParams
+from minillm.errors import ConfigError, CorruptCheckpointError
+from minillm.models.loader import LoadedModel, load_model
+from minillm.observe.speculation import SpeculationSummary
+from minillm.request import Request, RequestOutput
+from minillm.scheduling.batch import ScheduledRequest
+from minillm.speculation import draft_head
+from minillm.speculation.draft_head import DraftHeadProposer, Seat
+from minillm.speculation.head import DraftHead
+from minillm.speculation.head_file import load_head, new_head, output_rows, save_head
+from minillm.training import unrolled
+from minillm.training.unrolled import TalkBatch, unroll
+
+ALWAYS = {"acceptance_floor": 0, "adaptive_k": False, "min_output_tokens": 1, "max_batch": 64, "k": 3}
+PROMPTS = [list(range(10, 10 + length)) for length in (3, 17, 30, 9, 1)] + [list(range(10, 41))]
+GREEDY = SamplingParams(temperature=0, max_tokens=40, ignore_eos=True)
+
+
+@pytest.fixture(scope="module")
+def tiny(tiny_llama_path: Path) -> LoadedModel:
+    return load_model(EngineConfig(model=str(tiny_llama_path), dtype="float32", device="cpu"))
+
+
+@pytest.fixture(scope="module")
+def folder(tiny: LoadedModel, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An untrained head that can name a fifth of the tokens."""
+    path = tmp_path_factory.mktemp("head")
+    save_head(new_head(tiny, torch.arange(0, 49152, 5), 0, torch.device("cpu")), path, {"note": "untrained"})
+    return path
+
+
+@pytest.fixture(scope="module")
+def without(tiny: LoadedModel) -> list[RequestOutput]:
+    """What is written without speculation, greedily."""
+    return serve(make_engine(tiny, None))
+
+
+class Hinted(DraftHeadProposer):
+    """Runs the head, but says what it was told, and misreads a word in four; notes all states that it was shown."""
+
+    def __init__(self, texts: list[list[int]], *args: Any) -> None:
+        super().__init__(*args)
+        self.texts = texts
+        self.states: dict[str, dict[int, Tensor]] = {}
+        self.foretold: dict[str, Tensor] = {}
+        self.moved = 0
+
+    def read_hidden_states(self, scheduled: Sequence[ScheduledRequest], hidden: Tensor) -> None:
+        super().read_hidden_states(scheduled, hidden)
+        for each, states in zip(scheduled, hidden.split([s.num_tokens for s in scheduled])):
+            noted = self.states.setdefault(each.request.request_id, {})
+            noted.update(zip(range(each.start, each.end), states))
+
+    def _guess(self, hidden: Tensor, requests: Sequence[Request], probs: dict[str, list[Tensor]]) -> None:
+        for request, row in zip(requests, hidden):
+            if not request.draft.token_ids:
+                self.foretold[request.request_id] = row
+            text, place = self.texts[int(request.request_id)], request.num_output_tokens + len(request.draft)
+            wrong = zlib.crc32(f"{request.request_id} {place}".encode()) % 4 == 0
+            request.draft.token_ids.append(text[min(place, len(text) - 1)] + wrong)
+
+    def _make_room(self, seat: Seat, k: int) -> None:
+        before = seat.origin
+        super()._make_room(seat, k)
+        self.moved += seat.origin != before
+
+
+def make_engine(tiny: LoadedModel, head: Path | None, texts: list[list[int]] | None = None, **fields: Any) -> Engine:
+    shape = dict(num_kv_blocks=64, block_size=4, max_num_seqs=6, max_model_len=96)
+    wanted = None if head is None else {"method": "draft_head", "model": str(head), **ALWAYS}
+    config = EngineConfig(model=tiny.name, dtype="float32", device="cpu", speculative=wanted, **{**shape, **fields})
+    engine = Engine(config, tiny)
+    if texts is not None:
+        plain = engine.speculator.proposer
+        hinted = Hinted(texts, plain.head, engine.runner, config.max_num_seqs)
+        engine.speculator.proposer = engine.runner.hidden_state_reader = hinted
+    return engine
+
+
+def serve(engine: Engine, params: SamplingParams = GREEDY) -> list[RequestOutput]:
+    """Everyone's output; a new request arrives every third step, the last one after all others have ended."""
+    waiting, outputs, step = list(enumerate(PROMPTS)), {}, 0
+    while waiting or engine.has_unfinished:
+        if waiting and step % 3 == 0 and (len(waiting) > 1 or not engine.has_unfinished):
+            number, prompt = waiting.pop(0)
+            engine.add_request(prompt, params, request_id=str(number), stream=False)
+        outputs |= {output.request_id: output for output in engine.step()}
+        engine.check_integrity()
+        if isinstance(engine.speculator.proposer, Hinted):
+            check_cache(engine)
+        step += 1
+    proposer = engine.speculator.proposer
+    if isinstance(proposer, DraftHeadProposer):
+        assert not proposer._seats and sorted(proposer._free) == list(range(6)), "seats leaked"
+    return [outputs[str(number)] for number in range(len(PROMPTS))]
+
+
+def check_cache(engine: Engine) -> None:
+    """Every row of every seat, and what the last one foretells, is what the code for training makes in one go of the
+    model's states and the known tokens."""
+    proposer = engine.speculator.proposer
+    for request in engine.scheduler.running:
+        seat = proposer._seats.get(request.request_id)
+        if seat is None or seat.num_rows == 0:
+            continue
+        noted, end = proposer.states[request.request_id], seat.origin + seat.num_rows
+        states = torch.stack([noted[t] for t in range(seat.origin, end)])
+        batch = TalkBatch.of([torch.tensor(request.token_ids(seat.origin, end + 1))], [states], [seat.origin])
+        (foretold, _), kept = first_pass(proposer.head, batch)
+        expected = torch.stack([each[0].transpose(0, 1) for each in kept], dim=1)
+        rows = proposer._blocks(seat.number).flatten(0, 1)[: seat.num_rows]
+        torch.testing.assert_close(rows, expected, atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(proposer.foretold[request.request_id], foretold[0, -1], atol=1e-4, rtol=1e-3)
+
+
+@torch.no_grad()
+def first_pass(head: DraftHead, batch: TalkBatch) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    """What pass 1 of `unroll` gives, and its keys and values, each [1, n_kv_heads, L, d]."""
+    dense = unrolled.DenseAttention(1)
+    return next(unroll(head, batch, 1, dense)), dense.kept[0]
+
+
+WAYS = {
+    "roomy": {},
+    "no prefix cache": {"enable_prefix_caching": False},
+    "small steps": {"max_num_batched_tokens": 7},
+    "whole prompts": {"enable_chunked_prefill": False, "max_num_batched_tokens": 8},
+    "tight": {"num_kv_blocks": 24},
+    "tight, swapped": {"num_kv_blocks": 24, "preemption": "swap", "swap_space_gb": 0.002},
+    "static": {"batching": "static"},
+    "large blocks": {"block_size": 32, "num_kv_blocks": 12},
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_same_tokens_and_a_right_cache(tiny: LoadedModel, folder: Path, without: list[RequestOutput], way: str) -> None:
+    texts = [output.token_ids for output in without]
+    engine = make_engine(tiny, folder, texts, **WAYS[way])
+    outputs = serve(engine)
+    assert [output.token_ids for output in outputs] == texts
+    assert (engine.num_preemptions > 0) == way.startswith("tight")
+    if way not in ("no prefix cache", "large blocks"):
+        assert outputs[-1].num_cached_tokens > 0, "the last prompt continues one that has ended"
+    summary = SpeculationSummary.of_steps(engine.steps)
+    assert summary.num_rejected > 30 and sum(summary.accepted_at) > 30
+
+
+def test_a_full_seat_goes_on_with_its_newer_half(
+    tiny: LoadedModel, folder: Path, without: list[RequestOutput], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(draft_head, "CONTEXT", 20)
+    engine = make_engine(tiny, folder, [output.token_ids for output in without])
+    assert [output.token_ids for output in serve(engine)] == engine.speculator.proposer.texts
+    proposer = engine.speculator.proposer
+    assert proposer.moved > 10 and proposer.blocks_per_seat == 5
+
+
+def test_states_of_who_is_never_drafted_for_do_not_pile_up(
+    tiny: LoadedModel, folder: Path, without: list[RequestOutput], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(draft_head, "CONTEXT", 20)
+    engine = make_engine(tiny, folder, [output.token_ids for output in without])
+    monkeypatch.setattr(engine.speculator.gates, "num_drafts", lambda request, num_running: 0)
+    engine.add_request(PROMPTS[2], GREEDY, request_id="2", stream=False)
+    while engine.has_unfinished:
+        engine.step()
+        for seat in engine.speculator.proposer._seats.values():
+            assert seat.num_states == sum(map(len, seat.states)) <= 20
+
+
+def test_its_own_guesses_are_those_of_the_unrolled_head(tiny: LoadedModel, folder: Path) -> None:
+    """What is trained is what is used: the chain of guesses is the same, for several requests in one pass."""
+    engine = make_engine(tiny, folder, enable_prefix_caching=False)
+    proposer, runner = engine.speculator.proposer, engine.runner
+    noted: dict[str, Tensor] = {}
+    show = proposer.read_hidden_states
+
+    def note(scheduled: Sequence[ScheduledRequest], hidden: Tensor) -> None:
+        show(scheduled, hidden)
+        parts = hidden.split([s.num_tokens for s in scheduled])
+        noted.update({s.request.request_id: part.clone() for s, part in zip(scheduled, parts)})
+
+    runner.hidden_state_reader.read_hidden_states = note
+    for number, prompt in enumerate(PROMPTS):
+        engine.add_request(prompt, GREEDY, request_id=str(number))
+    engine.step()
+    engine.speculator.propose(engine.scheduler.running)
+    for request in engine.scheduler.running:
+        states = noted[request.request_id]
+        assert len(request.draft) == 3 and len(states) == request.num_prompt_tokens
+        tokens = request.token_ids(0, request.num_known_tokens + 3)
+        padded = torch.cat((states, states.new_zeros(3, states.shape[1])))
+        batch = TalkBatch.of([torch.tensor([*tokens, 0])], [padded], [0])
+        with torch.no_grad():
+            foretold = [hidden[0, len(states) - 1] for hidden, _ in unroll(proposer.head, batch, 3)]
+            guesses = [int(proposer.head.token_ids[proposer.head.output(row).argmax()]) for row in foretold]
+        assert request.draft.token_ids == guesses and all(token % 5 == 0 for token in guesses)
+
+
+@pytest.mark.parametrize("params", [{}, {"top_p": 0.9, "repetition_penalty": 1.2}])
+def test_drawn_drafts_come_with_the_distributions_they_were_drawn_from(
+    tiny: LoadedModel, folder: Path, params: dict[str, float]
+) -> None:
+    engine = make_engine(tiny, folder)
+    engine.add_request(PROMPTS[1], SamplingParams(temperature=1.0, max_tokens=12, ignore_eos=True, **params))
+    engine.step()
+    engine.speculator.propose(engine.scheduler.running)
+    [request] = engine.scheduler.running
+    draft = request.draft
+    assert draft.probs.shape == (3, 49152)
+    torch.testing.assert_close(draft.probs.sum(dim=-1), torch.ones(3))
+    assert all(draft.probs[i, token] > 0 for i, token in enumerate(draft.token_ids))
+    assert draft.probs.reshape(3, -1)[:, 1::5].sum() == 0, "tokens that the head cannot name"
+    while engine.has_unfinished:
+        outputs = engine.step()
+    assert len(outputs[0].token_ids) == 12
+
+
+def test_a_failing_head_is_no_longer_shown_anything(tiny: LoadedModel, folder: Path) -> None:
+    engine = make_engine(tiny, folder)
+    engine.speculator.proposer._run = None
+    engine.add_request(PROMPTS[1], GREEDY, stream=False)
+    outputs = []
+    while engine.has_unfinished:
+        outputs += engine.step()
+    assert len(outputs[0].token_ids) == 40 and engine.runner.hidden_state_reader is None
+
+
+def test_heads_that_do_not_fit(tiny: LoadedModel, folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"no draft head for 'nowhere'.*train-draft"):
+        load_head("nowhere", tiny)
+    with pytest.raises(ConfigError, match="train one with `minillm train-draft"):
+        make_engine(tiny, tmp_path)
+    (tmp_path / "head.safetensors").write_bytes((folder / "head.safetensors").read_bytes()[:1000])
+    facts = (folder / "head.json").read_text()
+    (tmp_path / "head.json").write_text(facts)
+    with pytest.raises(CorruptCheckpointError, match="cannot be read"):
+        load_head(str(tmp_path), tiny)
+    (tmp_path / "head.json").write_text(facts.replace('"hidden_size": 64', '"hidden_size": 65'))
+    (tmp_path / "head.safetensors").write_bytes((folder / "head.safetensors").read_bytes())
+    with pytest.raises(ConfigError, match=r"hidden_size=65.*has 64"):
+        load_head(str(tmp_path), tiny)
+
+
+def test_rows_of_a_packed_output_head(tiny: LoadedModel, tiny_llama_path: Path) -> None:
+    packed = load_model(EngineConfig(model=str(tiny_llama_path), dtype="bfloat16", device="cpu"))
+    torch.testing.assert_close(output_rows(packed.decoder), output_rows(tiny.decoder).bfloat16())

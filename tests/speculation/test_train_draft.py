@@ -1,0 +1,206 @@
+"""Training a draft head, on a tiny model of random weights: its talks, its loss, and going on after an interruption."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+from typer.testing import CliRunner
+
+from minillm import Engine, EngineConfig, SamplingParams
+from minillm.cli import app
+from minillm.errors import TrainingError
+from minillm.models.loader import LoadedModel, load_model
+from minillm.scheduling.batch import ScheduledRequest
+from minillm.speculation.head_file import load_head, new_head
+from minillm.training import make
+from minillm.training import talks as making_talks
+from minillm.training.loss import Agreement, count_agreement, training_loss
+from minillm.training.talks import ChatFrame, Talk, load_talks, sample_talks
+from minillm.training.train import Training, TrainingSettings
+from minillm.training.unrolled import TalkBatch
+
+SHARD = 8
+SETTINGS = TrainingSettings(passes=8, draft_len=2, talks_per_step=3, learning_rate=5e-3)
+
+
+@pytest.fixture(autouse=True)
+def small_scale(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(making_talks, "SHARD_SIZE", SHARD)
+    monkeypatch.setattr(making_talks, "MAX_USER_TOKENS", 10)
+    monkeypatch.setattr(making_talks, "MAX_ANSWER_TOKENS", 12)
+    # A nucleus of a model that finds all tokens about equally likely is a matter of rounding.
+    monkeypatch.setattr(making_talks, "TOP_P", 1.0)
+    monkeypatch.setattr(make, "SHARD_SIZE", SHARD)
+    monkeypatch.setattr(make, "SEATS", 5)
+    monkeypatch.setattr(make, "GREEDY", 0.0)
+
+
+@pytest.fixture(scope="module")
+def tiny(tiny_llama_path: Path) -> LoadedModel:
+    return load_model(EngineConfig(model=str(tiny_llama_path), dtype="float32", device="cpu"))
+
+
+def make_engine(model: LoadedModel, **fields: object) -> Engine:
+    return Engine(EngineConfig(model=model.name, dtype="float32", device="cpu", num_kv_blocks=256, **fields), model)
+
+
+@pytest.fixture(scope="module")
+def talks(tiny: LoadedModel) -> list[Talk]:
+    """Of random tokens, among 50 of them."""
+    generator = torch.Generator().manual_seed(0)
+    made = []
+    for length in (20, 31, 9, 24, 17, 12, 28, 15, 22, 30, 11, 26):
+        token_ids = torch.randint(100, 150, (length,), generator=generator, dtype=torch.int32)
+        [hidden] = hidden_states(tiny, [token_ids.tolist()])
+        made.append(Talk(token_ids, length // 2, hidden[:-1].bfloat16()))
+    return made
+
+
+def hidden_states(model: LoadedModel, prompts: Sequence[list[int]]) -> list[Tensor]:
+    """[n, h] of each prompt."""
+    engine, shown = make_engine(model, enable_prefix_caching=False), []
+
+    class Reader:
+        def read_hidden_states(self, scheduled: Sequence[ScheduledRequest], hidden: Tensor) -> None:
+            shown.append(hidden)
+
+    engine.runner.hidden_state_reader = Reader()
+    for prompt in prompts:
+        engine.add_request(prompt, SamplingParams(max_tokens=1))
+        engine.step()
+    return shown
+
+
+# -------------------------------------------------------------------- talks
+
+
+def test_talks_have_the_frame_of_a_chat_and_the_states_of_the_model(tiny: LoadedModel, tmp_path: Path) -> None:
+    files = sample_talks(make_engine(tiny, max_num_seqs=5), tmp_path, range(2), progress=False)
+    found = [talk for file in files for talk in load_talks(file)]
+    frame = ChatFrame.of(tiny.tokenizer)
+    assert len(found) == 2 * SHARD
+    for talk, states in zip(found, hidden_states(tiny, [talk.token_ids.tolist() for talk in found])):
+        prompt = talk.token_ids[: talk.answer_start].tolist()
+        assert prompt[: len(frame.before)] == frame.before and prompt[-len(frame.between) :] == frame.between
+        assert 0 < len(talk.token_ids) - talk.answer_start <= 12 and len(talk.hidden) == len(talk.token_ids) - 1
+        torch.testing.assert_close(talk.hidden, states[:-1].bfloat16(), atol=2e-2, rtol=2e-2)
+    words = tiny.tokenizer.decode(found[0].token_ids)
+    assert words.startswith("<|im_start|>system\nYou are") and "<|im_start|>assistant\n" in words
+
+
+def test_sampling_goes_on_with_the_missing_file_and_makes_the_same(tiny: LoadedModel, tmp_path: Path) -> None:
+    files = sample_talks(make_engine(tiny, max_num_seqs=5), tmp_path, range(3), progress=False)
+    before = [[talk.token_ids.tolist() for talk in load_talks(file)] for file in files]
+    times = [file.stat().st_mtime_ns for file in files]
+    files[1].unlink()
+    sample_talks(make_engine(tiny, max_num_seqs=2), tmp_path, range(3), progress=False)
+    assert [[talk.token_ids.tolist() for talk in load_talks(file)] for file in files] == before
+    assert [file.stat().st_mtime_ns for file in (files[0], files[2])] == [times[0], times[2]]
+
+
+def test_equal_questions_do_not_hide_their_states_from_each_other(
+    tiny: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second one would find the whole prompt in the prefix cache."""
+    monkeypatch.setattr(making_talks, "MAX_USER_TOKENS", 1)
+    monkeypatch.setattr(making_talks, "without_end", lambda *_: [])
+    monkeypatch.setattr(making_talks, "OPENERS", ["What is"])
+    monkeypatch.setattr(making_talks, "OPENED_SHARE", 1.0)
+    engine = make_engine(tiny, max_num_seqs=2, block_size=1)
+    [file] = sample_talks(engine, tmp_path, range(1), progress=False)
+    assert len({tuple(talk.token_ids[: talk.answer_start].tolist()) for talk in load_talks(file)}) == 1
+
+
+def test_a_model_without_a_chat_template(tiny: LoadedModel) -> None:
+    with pytest.raises(TrainingError, match="no chat template"):
+        ChatFrame.of(None)
+
+
+# -------------------------------------------------------------------- training
+
+
+def test_training_lowers_the_loss_and_resumes_to_the_same_weights(
+    tiny: LoadedModel, talks: list[Talk], tmp_path: Path
+) -> None:
+    def start(checkpoint: Path | None) -> Training:
+        head = new_head(tiny, torch.arange(100, 150), 0, torch.device("cpu"))
+        return Training(head, talks[2:], talks[:2], SETTINGS, checkpoint)
+
+    whole = start(None)
+    batch = TalkBatch.of([t.token_ids for t in talks[2:]], [t.hidden for t in talks[2:]], [0] * 10)
+    with torch.no_grad():
+        before = training_loss(whole.head, batch, 2).item()
+    whole.run(progress=False)
+    with torch.no_grad():
+        # It cannot fall below 7.0: the model's tokens are not certain themselves.
+        assert training_loss(whole.head, batch, 2).item() < before - 0.3
+    assert whole.step == whole.num_steps == 32
+
+    interrupted = start(tmp_path / "state.pt")
+    interrupted.run(until=7, progress=False)
+    resumed = start(tmp_path / "state.pt")
+    assert resumed.step == 7
+    resumed.run(progress=False)
+    for one, other in zip(whole.parameters, resumed.parameters, strict=True):
+        torch.testing.assert_close(one, other, atol=0, rtol=0)
+    with pytest.raises(TrainingError, match="of another run"):
+        Training(resumed.head, talks[3:], talks[:2], SETTINGS, tmp_path / "state.pt")
+
+
+def test_embedding_and_output_head_stay_the_models(tiny: LoadedModel, talks: list[Talk]) -> None:
+    head = new_head(tiny, torch.arange(100, 150), 0, torch.device("cpu"))
+    Training(head, talks[2:], talks[:2], SETTINGS).run(until=2, progress=False)
+    torch.testing.assert_close(head.output.weight, tiny.decoder.lm_head.weight[100:150], atol=0, rtol=0)
+    assert head.embed_tokens.data_ptr() == tiny.decoder.embed_tokens.data_ptr()
+
+
+def test_agreement_counts_what_a_draft_would_pass(tiny: LoadedModel, talks: list[Talk]) -> None:
+    """By hand: for each place of an answer, a draft is made token by token from the states before it alone."""
+    head = new_head(tiny, torch.arange(100, 150), 0, torch.device("cpu"))
+    # A head that can name three tokens is right now and then.
+    talk = Talk(torch.randint(100, 103, (200,), generator=torch.Generator().manual_seed(1)), 5, talks[0].hidden)
+    [hidden] = hidden_states(tiny, [talk.token_ids.tolist()])
+    head = new_head(tiny, torch.arange(100, 103), 0, torch.device("cpu"))
+    agreement = Agreement([0, 0, 0])
+    count_agreement(head, TalkBatch.of([talk.token_ids], [hidden[:-1]], [0]), torch.tensor([5]), agreement)
+    passed = [0, 0, 0]
+    for t in range(4, 196):
+        # The tokens after t + 1 are the draft's own; those of the talk show if they pass.
+        for j in range(1, 4):
+            tokens = torch.cat((talk.token_ids[: t + j + 1], torch.zeros(1, dtype=torch.int64)))
+            states = torch.cat((hidden[: t + 1], hidden.new_zeros(j, hidden.shape[1])))
+            guess = last_guess(head, TalkBatch.of([tokens], [states], [0]), t, j)
+            if guess != talk.token_ids[t + j + 1]:
+                break
+            passed[j - 1] += 1
+    assert agreement.rows == 192 and agreement.passed == passed and passed[1] > 5
+    assert agreement.emitted_per_verify[1] == pytest.approx(1 + (passed[0] + passed[1]) / 192)
+    assert agreement.by_position[1] == pytest.approx(passed[1] / passed[0])
+
+
+@torch.no_grad()
+def last_guess(head: torch.nn.Module, batch: TalkBatch, row: int, num_passes: int) -> int:
+    from minillm.training.unrolled import unroll
+
+    *_, (hidden, _) = unroll(head, batch, num_passes)
+    return int(head.token_ids[head.output(hidden[0, row]).argmax()])
+
+
+def test_from_the_command_line_to_a_head_that_drafts(tiny: LoadedModel, tmp_path: Path) -> None:
+    arguments = f"train-draft --model {tiny.name} --out {tmp_path} --conversations 20 --passes 1 --device cpu --json"
+    result = CliRunner().invoke(app, arguments.split())
+    assert result.exit_code == 0, result.output
+    facts = json.loads(result.stdout)
+    assert facts["talks"] == 18 and facts["held_out"]["rows"] > 0 and facts["shape"]["hidden_size"] == 64
+    assert json.loads((tmp_path / "head.json").read_text()) == facts
+    assert load_head(str(tmp_path), tiny).output.weight.shape[0] == facts["vocabulary"]["tokens"]
+    again = CliRunner().invoke(app, arguments.split())
+    assert json.loads(again.stdout)["held_out"] == facts["held_out"], "there was nothing left to do"
+
+
+def test_too_few_talks(tiny: LoadedModel, talks: list[Talk], tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match="too few"):
+        make.train_head(tiny, talks[:9], 50, SETTINGS, tmp_path)
