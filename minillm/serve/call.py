@@ -23,6 +23,8 @@ class Call:
     caller: str | None = None
     body: GenerationBody | None = None
     """Once it could be parsed. It holds the prompt: do not write it anywhere."""
+    waits: bool = False
+    """All seats were taken when it came."""
     max_tokens: int | None = None
     """What the engine was asked for."""
     degraded: str | None = None

@@ -114,7 +114,7 @@ class Door:
 
     @property
     def has_queue(self) -> bool:
-        """Whether a newcomer would have to wait for a seat."""
+        """Whether somebody has to wait for a seat: the last one to come in, if so."""
         return self.num_sequences > self.seats
 
     def served(self, seconds: float) -> None:

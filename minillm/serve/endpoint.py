@@ -75,6 +75,7 @@ class GenerationEndpoint:
                 raise ApiError(503, "this server is stopping: send it to another", "stopping", retry_after_s=1)
             try:
                 with service.door.places(len(call.body.prompts()) * call.body.n):
+                    call.waits = service.door.has_queue
                     await self._answer(call, scope, receive, send)
             except ApiError as error:
                 if call.status is not None or not overload.wants_apology(limits, error):

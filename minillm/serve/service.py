@@ -85,7 +85,7 @@ class Service:
                 "max_completion_tokens" if call.is_chat else "max_tokens",
             )
         limit = int(min(room, call.body.default_tokens)) if wanted is None else wanted
-        if self.serve.overload_answer == "shorter" and self.door.has_queue and limit > self.serve.overload_max_tokens:
+        if self.serve.overload_answer == "shorter" and call.waits and limit > self.serve.overload_max_tokens:
             call.degraded = "shorter"
             limit = self.serve.overload_max_tokens
         return limit
