@@ -196,3 +196,15 @@ def test_a_cancelled_offer_harms_nobody(thread: EngineThread, expected: list[int
     thread.offer("Never", ENDLESS, lambda _: None).cancel()
     assert busy.result(timeout=60).token_ids == expected
     assert thread.submit("Hello there", GREEDY).result(timeout=60).token_ids == expected
+
+
+def test_the_memo_of_finished_requests_is_bounded_by_the_history(
+    config: EngineConfig, model: LoadedModel, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("minillm.engine.REQUEST_HISTORY", 3)
+    with EngineThread(config, model) as thread:
+        for _ in range(8):
+            thread.submit("Hello there", SamplingParams(max_tokens=1)).result(timeout=60)
+            thread.abort_all()
+    assert [view.arrival_index for view in thread.snapshot().requests] == [5, 6, 7]
+    assert thread._views.keys() == {5, 6, 7}

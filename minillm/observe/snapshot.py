@@ -69,7 +69,8 @@ def take_snapshot(engine: Engine, finished_views: dict[int, RequestView]) -> Eng
     """Look at the engine. Call it from the thread that steps it.
 
     Args:
-        finished_views: a memo that the caller keeps between calls: a finished request is looked at once.
+        finished_views: a memo that the caller keeps between calls: a finished request is looked at once, and forgotten
+            when it leaves the engine's history.
     """
     now = engine.clock.now()
     views = []
@@ -80,6 +81,8 @@ def take_snapshot(engine: Engine, finished_views: dict[int, RequestView]) -> Eng
             if request.finish_reason is not None:
                 finished_views[request.arrival_index] = view
         views.append(view)
+    for gone in finished_views.keys() - {view.arrival_index for view in views}:
+        del finished_views[gone]  # out of the engine's history, so out of the memo
     scheduler = engine.scheduler
     return EngineSnapshot(
         now=now,
