@@ -180,6 +180,7 @@ class GenerationEndpoint:
 
     async def _apologise(self, call: Call, send: Send) -> None:
         call.status, call.degraded = 200, "apology"
+        call.outputs.clear()  # of a request that timed out in the queue: no part of what is said
         body, content_type = overload.apology(self._shape(call), call.body, self.service.serve.overload_apology)
         await send_whole(send, 200, {**self._headers(call), "content-type": content_type}, body)
 

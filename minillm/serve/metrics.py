@@ -144,6 +144,8 @@ class Metrics:
         timeline = completion.timeline
         self._success.labels(self.model_name, completion.finish_reason.value).inc()
         self._request_output.observe(len(completion.token_ids))
+        if timeline.first_token is None:
+            return
         self._ttft.observe(timeline.ttft)
         self._e2e.observe(timeline.e2e)
         self._inference.observe(timeline.last_token - timeline.scheduled)

@@ -1,6 +1,7 @@
 """What all requests to one engine share, and how a request is made ready for it."""
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -15,6 +16,8 @@ from minillm.serve.door import ApiKeys, Door
 from minillm.serve.errors import ApiError
 from minillm.serve.logprobs import TokenTexts
 from minillm.timeline import Timeline
+
+logger = logging.getLogger(__name__)
 
 TOKENIZING_THREADS = 2
 """A long prompt takes a while to tokenize: neither the event loop nor the engine nor its neighbour waits for it."""
@@ -99,10 +102,13 @@ class Service:
         """A call is over."""
         call.finished = self.clock.now()
         if call.outcome == "ok":
-            for output in call.outputs:
+            for output in filter(lambda output: output.finished, call.outputs):
                 self.door.served(max(_service_time(completion.timeline) for completion in output.completions))
         for observer in self.observers:
-            observer.observe(call)
+            try:
+                observer.observe(call)
+            except Exception:  # a bug in one must not hide the call from the others, nor end the connection
+                logger.exception("%s could not take note of a call", type(observer).__name__)
 
     def stop(self) -> None:
         self._tokenizing.shutdown(wait=False, cancel_futures=True)

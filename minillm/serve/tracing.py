@@ -95,7 +95,8 @@ class Tracing:
         if call.outcome != "ok":
             return
         for completion in completions_of(call):
-            self._first_token.record(completion.timeline.ttft, common)
+            if completion.timeline.ttft is not None:
+                self._first_token.record(completion.timeline.ttft, common)
             if completion.timeline.tpot is not None:
                 self._per_token.record(completion.timeline.tpot, common)
 

@@ -228,6 +228,31 @@ def test_an_apology_in_place_of_an_error(serve: Serve, stream: bool):
         assert one.result().choices[0].message.content != "Sorry!"
 
 
+@pytest.mark.parametrize("stream", [True, False])
+def test_an_apology_after_a_wait_in_the_queue(serve: Serve, stream: bool, caplog: pytest.LogCaptureFixture):
+    server = serve(engine={"max_num_seqs": 1, "queue_timeout_s": 0.05}, overload_answer="apology")
+    with raw_request(server, {"max_tokens": 400, "ignore_eos": True}):
+        server.wait_until(lambda engine: len(engine.scheduler.running) == 1)
+        client = server.client()
+        answer = client.chat.completions.with_raw_response.create(model=MODEL, messages=CHAT, stream=stream)
+        answer.parse() if not stream else list(answer.parse())
+    assert answer.headers["x-minillm-degraded"] == "apology"
+    server.wait_until_idle()
+    assert server.metric("requests_degraded_total", how="apology") == 1
+    assert server.metric("request_success_total") == 0, "an apology is no answer of the engine"
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+def test_an_observer_that_fails_harms_nobody(serve: Serve, caplog: pytest.LogCaptureFixture):
+    server = serve()
+    bad = type("Bad", (), {"observe": lambda self, call: 1 / 0})()
+    server.service.observers = (bad, *server.service.observers)
+    chat(server).result()
+    server.wait_until_idle()
+    server.stop(), server.join()
+    assert "Bad could not take note" in caplog.text
+
+
 # -------------------------------------------------------------------- the engine fails, the server stops
 
 
