@@ -1,5 +1,6 @@
 """POST /v1/completions and /v1/chat/completions, from the first byte in to the last byte out."""
 
+import asyncio
 import logging
 import time
 import uuid
@@ -54,6 +55,9 @@ class GenerationEndpoint:
             await self._admit(call, scope, receive, send)
         except ClientGone:
             call.gone = True
+        except asyncio.CancelledError:
+            call.gone = True
+            raise
         except Exception as error:
             await self._refuse(call, error, send)
         finally:

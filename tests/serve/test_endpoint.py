@@ -1,0 +1,58 @@
+"""One call of the ASGI application, without a network: what the server's side of the connection may do to it."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+
+import pytest
+from serve.running import CHAT, MODEL, Running, Serve
+
+from minillm.serve.call import Call
+from minillm.serve.endpoint import GenerationEndpoint
+from minillm.serve.protocol import ChatBody
+
+SCOPE = {"type": "http", "method": "POST", "path": "/v1/chat/completions", "headers": [], "client": ("10.0.0.1", 1)}
+BODY = {"model": MODEL, "messages": CHAT, "max_tokens": 3, "ignore_eos": True}
+
+
+def watched(server: Running) -> list[Call]:
+    """Calls that are over, from now on."""
+    calls: list[Call] = []
+    watch = type("Watch", (), {"observe": lambda self, call: calls.append(call)})()
+    server.service.observers = (*server.service.observers, watch)
+    return calls
+
+
+def call(server: Running, body: dict, send: Callable[[dict], Awaitable[None]]) -> Awaitable[None]:
+    """A call of a client that sends its body and then stays."""
+    messages = [{"type": "http.request", "body": json.dumps(body).encode(), "more_body": False}]
+
+    async def receive() -> dict:
+        return messages.pop() if messages else await asyncio.Event().wait()
+
+    return GenerationEndpoint(server.service, ChatBody)(SCOPE, receive, send)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_call_that_is_cancelled_was_not_answered(serve: Serve, stream: bool):
+    server = serve()
+    calls = watched(server)
+
+    async def main() -> None:
+        sending = asyncio.Event()
+
+        async def send(message: dict) -> None:
+            if message["type"] == "http.response.body":
+                sending.set()
+                await asyncio.Event().wait()
+
+        task = asyncio.ensure_future(call(server, {**BODY, "stream": stream}, send))
+        await sending.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+    assert [call.outcome for call in calls] == ["disconnected"]
+    server.wait_until_idle()
+    assert server.service.door.num_sequences == 0
