@@ -7,7 +7,7 @@ import uuid
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 
-from sse_starlette.sse import EventSourceResponse, SendTimeoutError
+from sse_starlette.sse import EventSourceResponse
 from starlette.datastructures import Headers
 from starlette.types import Receive, Scope, Send
 
@@ -19,7 +19,7 @@ from minillm.serve.errors import ApiError, as_api_error
 from minillm.serve.generation import Generation
 from minillm.serve.protocol import GenerationBody, parse
 from minillm.serve.service import Service
-from minillm.serve.wire import ClientGone, cut, read_body, send_whole, unless_gone
+from minillm.serve.wire import ClientGone, SlowReader, cut, read_body, send_whole, taken_within, unless_gone
 
 logger = logging.getLogger(__name__)
 
@@ -52,16 +52,25 @@ class GenerationEndpoint:
             trace_parent={name: headers[name] for name in TRACE_HEADERS if name in headers},
         )
         try:
-            await self._admit(call, scope, receive, send)
+            await self._serve(call, scope, receive, taken_within(self.service.serve.reader_timeout_s, send))
         except ClientGone:
             call.gone = True
+        except SlowReader:  # what it holds up is freed
+            call.error_code = "slow_reader"
+            cut(scope)
         except asyncio.CancelledError:
             call.gone = True
             raise
-        except Exception as error:
-            await self._refuse(call, error, send)
         finally:
             self.service.close(call)
+
+    async def _serve(self, call: Call, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self._admit(call, scope, receive, send)
+        except (ClientGone, SlowReader):
+            raise
+        except Exception as error:
+            await self._refuse(call, error, send)
 
     async def _admit(self, call: Call, scope: Scope, receive: Receive, send: Send) -> None:
         """Past the checks that cost little, in the order of what they cost."""
@@ -116,23 +125,20 @@ class GenerationEndpoint:
             if body.stream:
                 await self._stream(call, generation, first, shape, scope, receive, send)
             else:
-                await self._send_whole(call, generation, shape, scope, send)
+                await self._send_whole(call, generation, shape, send)
 
     # ---------------------------------------------------------------- answers
 
     def _shape(self, call: Call) -> AnswerShape:
         return AnswerShape(call.body, call.request_id, int(call.unix_time), self.service.model_name, self.service.texts)
 
-    async def _send_whole(
-        self, call: Call, generation: Generation, shape: AnswerShape, scope: Scope, send: Send
-    ) -> None:
+    async def _send_whole(self, call: Call, generation: Generation, shape: AnswerShape, send: Send) -> None:
         body = shape.whole(generation.choices, generation.outputs)
         call.status = 200
         try:
-            await send_whole(send, 200, self._headers(call), body, self.service.serve.reader_timeout_s)
-        except TimeoutError:
-            self._cut_off(call, scope)
-        self.service.accepted(generation.choices)
+            await send_whole(send, 200, self._headers(call), body)
+        finally:
+            self.service.accepted(generation.choices)
 
     async def _stream(
         self,
@@ -151,14 +157,12 @@ class GenerationEndpoint:
             headers={**self._headers(call), "content-type": "text/event-stream; charset=utf-8"},
             ping=PING_INTERVAL_S,
             sep="\n",
-            send_timeout=self.service.serve.reader_timeout_s,
         )
         call.status = 200
         try:
             await response(scope, receive, send)
-        except SendTimeoutError:
-            self._cut_off(call, scope)
-        self.service.accepted(closing)
+        finally:
+            self.service.accepted(closing)
         call.gone = not generation.finished and call.error_code is None
 
     async def _events(
@@ -189,11 +193,6 @@ class GenerationEndpoint:
         await send_whole(send, 200, {**self._headers(call), "content-type": content_type}, body)
 
     # ---------------------------------------------------------------- trouble
-
-    def _cut_off(self, call: Call, scope: Scope) -> None:
-        """The reader takes nothing: what it holds up is freed."""
-        call.error_code = "slow_reader"
-        cut(scope)
 
     async def _refuse(self, call: Call, error: Exception, send: Send) -> None:
         problem = self._problem(error)

@@ -22,6 +22,10 @@ class ClientGone(Exception):
     """The client has closed the connection: nobody waits for an answer."""
 
 
+class SlowReader(Exception):
+    """The client is there, but takes nothing of the answer."""
+
+
 class AcceptingProtocol(HttpToolsProtocol):
     """HTTP/1.1 without a user-space send buffer: a send is over when the operating system has the bytes before it.
 
@@ -99,14 +103,21 @@ async def _disconnected(receive: Receive) -> None:
         pass
 
 
-async def send_whole(
-    send: Send, status: int, headers: dict[str, str], body: bytes, timeout_s: float | None = None
-) -> None:
-    """Send a response, and wait until the transport has accepted it.
+def taken_within(timeout_s: float, send: Send) -> Send:
+    """A `send` that raises SlowReader if the transport does not take a message in time."""
 
-    Raises:
-        TimeoutError: nobody took it for `timeout_s`.
-    """
+    async def send_in_time(message: Message) -> None:
+        try:
+            async with asyncio.timeout(timeout_s):
+                await send(message)
+        except TimeoutError:
+            raise SlowReader from None
+
+    return send_in_time
+
+
+async def send_whole(send: Send, status: int, headers: dict[str, str], body: bytes) -> None:
+    """Send a response, and wait until the transport has accepted it."""
     raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
     raw.append((b"content-length", str(len(body)).encode()))
     messages: list[Message] = [
@@ -114,6 +125,5 @@ async def send_whole(
         {"type": "http.response.body", "body": body, "more_body": True},
         {"type": "http.response.body", "body": b"", "more_body": False},  # waits for the bytes before it
     ]
-    async with asyncio.timeout(timeout_s):
-        for message in messages:
-            await send(message)
+    for message in messages:
+        await send(message)
