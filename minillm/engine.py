@@ -81,7 +81,7 @@ class Engine:
         self.recent_requests: deque[Request] = deque(maxlen=REQUEST_HISTORY)
         self._in_flight: deque[StepInFlight] = deque()
         proposer = proposer or make_proposer(self.config, model, runner, self.clock)
-        self.speculator = Speculator(config.speculative, proposer, self.clock.now, runner)
+        self.speculator = Speculator(config.speculative, proposer, self.clock.now, runner, self.context_limit)
         ahead = runner.runs_beside_python if config.async_scheduling is None else config.async_scheduling
         # A draft follows known tokens: the step before must have been waited for.
         self._lookahead = int(ahead and config.speculative is None)

@@ -13,6 +13,8 @@ from minillm.models.loader import LoadedModel, load_model
 WINDOW = 24
 PROMPTS = [list(range(100 + 7 * i, 100 + 7 * i + length)) for i, length in enumerate((70, 5, 40, 70, 130, 25))]
 PROMPTS[3] = PROMPTS[0][:60] + [5, 6, 7]  # a shared prefix
+DRAFTING = {"acceptance_floor": 0, "min_output_tokens": 1, "max_batch": 64, "k": 3}
+LOOKUP = {"method": "ngram", "ngram_min": 1, **DRAFTING}
 TOGGLES: dict[str, dict[str, Any]] = {
     "plain": {},
     "eager": {"attention_backend": "eager"},
@@ -25,6 +27,10 @@ TOGGLES: dict[str, dict[str, Any]] = {
                        "preemption": "swap", "swap_space_gb": 0.01},
     "static": {"batching": "static"},
     "reserved": {"kv_reservation": "max_len", "max_model_len": 200},
+    "drafts": {"speculative": LOOKUP},
+    "drafts and swap": {"speculative": LOOKUP, "num_kv_blocks": 56, "max_num_batched_tokens": 32,
+                        "preemption": "swap", "swap_space_gb": 0.01},
+    "drafts that mostly pass": {"speculative": {"method": "synthetic", "acceptance_rate": 0.8, **DRAFTING}},
     "whole prompts": {"enable_chunked_prefill": False, "max_num_batched_tokens": 32},
 }  # fmt: skip
 
@@ -102,6 +108,17 @@ def test_no_toggle_changes_a_token(
     model: LoadedModel, expected: dict[str, list[list[int]]], lossy: str, toggle: str
 ) -> None:
     assert serve(make_engine(model, **LOSSY[lossy], **TOGGLES[toggle])) == expected[lossy]
+
+
+@pytest.mark.parametrize("lossy", LOSSY)
+def test_drafts_of_the_model_itself_always_pass(model: LoadedModel, lossy: str) -> None:
+    """The drafting side sees through the same window, in the same cache: were its blocks others, guesses would fail."""
+    speculative = {"method": "synthetic", "acceptance_rate": 1.0, **DRAFTING}
+    engine = make_engine(model, speculative=speculative, **LOSSY[lossy])
+    serve(engine)
+    shares = [share for step in engine.steps for share in step.shares]
+    assert sum(share.num_drafts for share in shares) > 50
+    assert sum(share.num_accepted for share in shares) >= 0.98 * sum(share.num_drafts for share in shares)
 
 
 def test_a_request_longer_than_the_pool(model: LoadedModel) -> None:

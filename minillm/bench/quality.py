@@ -229,11 +229,11 @@ def judge(qualities: list[Quality], costs: list[Cost], floors: Floors) -> Verdic
     (before, after), (dear, cheap) = qualities, costs
     rise = after.perplexity / before.perplexity - 1
     broken = []
-    if rise > floors.perplexity_rise:
+    if not rise <= floors.perplexity_rise:  # so written, NaN breaks every floor
         broken.append(f"perplexity rises by {rise:.2%}, more than {floors.perplexity_rise:.2%}")
-    if after.kl > floors.kl:
+    if not after.kl <= floors.kl:
         broken.append(f"KL is {after.kl:.4f} nats a token, more than {floors.kl}")
-    if after.agreement < floors.agreement:
+    if not after.agreement >= floors.agreement:
         broken.append(f"the likeliest token is the same in {after.agreement:.1%}, less than {floors.agreement:.1%}")
     for name in ("choices", "reading"):
         lost = getattr(before, f"{name}_right") - getattr(after, f"{name}_right")

@@ -102,10 +102,12 @@ def score_text(reference: Engine, candidate: Engine, text: str, most_tokens: int
 
 
 def choose(engine: Engine, beginning: str, endings: list[str]) -> int:
-    """The ending that the model finds likeliest, per token: its index."""
+    """The ending that the model finds likeliest, per token: its index; -1 if a likelihood is no number."""
     prompt, scores = engine.tokenizer.encode(beginning), []
     for ending in endings:
         ids = engine.tokenizer.encode(ending)
         logprobs = text_logits(engine, prompt + ids)[len(prompt) - 1 : -1].float().log_softmax(-1)
         scores.append(logprobs[torch.arange(len(ids)), torch.tensor(ids, device=logprobs.device)].mean().item())
+    if not all(map(math.isfinite, scores)):
+        return -1
     return max(range(len(endings)), key=scores.__getitem__)

@@ -123,6 +123,8 @@ class KVCacheManager:
     def _holes(self, request: Request, num_prefix_blocks: int) -> int:
         """On admission: how many blocks after the sinks it need not have. It starts behind a prefix that was found,
         or was swapped out with what it then held."""
+        if self.window.size is None:  # also of a draft model: `window_begin` is not about its blocks
+            return 0
         if request.num_computed_tokens == 0:
             request.window_begin = self.window.first_block(num_prefix_blocks * self.block_size, self.block_size)
         return max(request.window_begin - self.num_sinks, 0)

@@ -48,6 +48,8 @@ class NativeOps(Ops):
         num_heads = num_all - 2 * num_kv_heads
         query_weight, key_weight, eps = norms or (None, None, 0.0)
         numbers, scales = (kv_cache, None) if isinstance(kv_cache, Tensor) else kv_cache
+        if numbers.dtype not in self.kernels.rotate_and_write:  # a draft head's own cache beside a quantized one
+            return super().rotate_and_write(qkv, num_kv_heads, norms, rotation, kv_cache)
         self.kernels.rotate_and_write[numbers.dtype](
             qkv.data_ptr(),
             None if query_weight is None else query_weight.data_ptr(),

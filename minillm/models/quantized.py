@@ -89,7 +89,8 @@ def make_recipe(config: EngineConfig, device: torch.device, dtype: torch.dtype) 
     if device.type == "cuda":
         from minillm.models import quantized_cuda
 
-        return Recipe(*quantized_cuda.makers(config, device, dtype), group=config.int4_group_size)
+        group = config.int4_group_size if config.quantization == "int4" else None
+        return Recipe(*quantized_cuda.makers(config, device, dtype), group=group)
     if config.quantization == "fp8":
         raise ConfigError('quantization="fp8" needs a GPU that multiplies fp8: on a CPU, choose "int8" or "int4"')
     if config.quantization == "int8":

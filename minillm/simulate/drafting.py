@@ -29,7 +29,7 @@ def simulated_drafting(
         return NO_DRAFTING
     if config.method == "ngram":
         share, step_time = 0.0, step_time_of(model)
-    elif config.model is not None:
+    elif config.method == "draft_model":
         share, step_time = 1.0, step_time_of(find_model(config.model))
     else:
         share, step_time = config.draft_cost, step_time_of(model)

@@ -37,7 +37,7 @@ def new_head(model: LoadedModel, token_ids: Tensor, seed: int, device: torch.dev
         # What it foretells is to be of the size of the model's own states.
         head.norm.weight.data.copy_(model.decoder.norm.weight)
     head.token_ids.copy_(token_ids)
-    head.attach(model.decoder.embed_tokens.to(device), output_rows(model.decoder).to(device))
+    head.attach(embedding_table(model.decoder).to(device), output_rows(model.decoder).to(device))
     return head
 
 
@@ -84,7 +84,7 @@ def load_head(name: str, model: LoadedModel) -> DraftHead:
     head = DraftHead(model.model_config, len(token_ids), model.dtype, model.device)
     fill_head(head, tensors, folder)
     head.token_ids.copy_(token_ids)
-    head.attach(model.decoder.embed_tokens, output_rows(model.decoder))
+    head.attach(embedding_table(model.decoder), output_rows(model.decoder))
     if model.device.type == "cpu" and pack_linears(head):
         head.activation_dtype = torch.float32
         for module in head.modules():
@@ -113,10 +113,19 @@ def fill_head(head: DraftHead, tensors: dict[str, Tensor], source: Path) -> None
 
 
 @torch.inference_mode()
+def embedding_table(decoder: Decoder) -> Tensor:
+    """[V, h]; where it is the quantized output head's rows, they are widened into one of its own."""
+    if decoder.embed_tokens is not None:
+        return decoder.embed_tokens
+    ids = torch.arange(decoder.config.vocab_size, device=decoder.lm_head.numbers.device)
+    return torch.cat([decoder.lm_head.rows(part).bfloat16() for part in ids.split(ROWS_AT_ONCE)])
+
+
+@torch.inference_mode()
 def output_rows(decoder: Decoder) -> Tensor:
     """[V, h] the weights of the model's output head, in whatever way they are packed."""
     if decoder.config.tie_word_embeddings:
-        return decoder.embed_tokens
+        return embedding_table(decoder)
     # The i-th unit vector's logits are the i-th column.
     units = torch.eye(decoder.config.hidden_size, dtype=decoder.activation_dtype, device=decoder.embed_tokens.device)
     return torch.cat([decoder.lm_head(part).to(decoder.embed_tokens.dtype) for part in units.split(ROWS_AT_ONCE)]).T

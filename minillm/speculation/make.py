@@ -32,6 +32,7 @@ def make_proposer(config: EngineConfig, model: LoadedModel | None, runner: Runne
         raise ConfigError(f"speculative.method={wanted.method!r} needs a model: use ngram, or pass a proposer")
     # As many blocks as the model has, each of them smaller if the drafting model is.
     fields = {"num_kv_blocks": runner.num_kv_blocks, "kv_cache_memory_gb": None, "preemption": "recompute"}
+    fields["compile"] = False  # programs of a second model would push out the first one's
     own = config.replace(speculative=None, **fields)
     options = {
         "enable_prefix_caching": config.enable_prefix_caching,

@@ -19,15 +19,22 @@ class Speculator:
     Args:
         config: None = off; then nothing is ever drafted.
         now: the clock.
+        context_limit: most tokens of a request: nothing is drafted beyond.
         runner: shows its hidden states to a proposer that reads them.
     """
 
     def __init__(
-        self, config: SpeculativeConfig | None, proposer: Proposer, now: Callable[[], float], runner: Runner
+        self,
+        config: SpeculativeConfig | None,
+        proposer: Proposer,
+        now: Callable[[], float],
+        runner: Runner,
+        context_limit: int,
     ) -> None:
         self.gates = None if config is None else Gates(config)
         self.proposer = proposer
         self.now = now
+        self.context_limit = context_limit
         self.runner = runner
         if isinstance(proposer, HiddenStateReader):
             runner.hidden_state_reader = proposer
@@ -42,16 +49,19 @@ class Speculator:
             request.draft = Draft()
             # Who is more than one token behind computes known tokens; guessing goes on where those end.
             if request.num_tokens - request.num_computed_tokens == 1:
-                k = self.gates.num_drafts(request, len(running))
-                wanted += [Wanted(request, k)] if k else []
+                room = self.context_limit - request.num_tokens - 1  # the step itself yields one more
+                k = min(self.gates.num_drafts(request, len(running)), room)
+                wanted += [Wanted(request, k)] if k > 0 else []
         try:
             for (request, _), draft in zip(wanted, self.proposer.propose(wanted)):
                 request.draft = draft
         except Exception:
             logger.exception("the proposer failed: speculation is off from here on")
+            drop_drafts(running)
             self.proposer.reset()
             self.proposer, self.gates, self.runner.hidden_state_reader = NoProposer(), None, None
         except BaseException:
+            drop_drafts(running)
             self.proposer.reset()
             raise
         return self.now() - start
@@ -67,3 +77,9 @@ class Speculator:
         self.proposer.forget(request)
         if self.gates is not None:
             self.gates.forget(request)
+
+
+def drop_drafts(running: Sequence[Request]) -> None:
+    """Drafts that were left half made."""
+    for request in running:
+        request.draft = Draft()

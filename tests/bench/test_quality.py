@@ -58,6 +58,12 @@ def test_no_speed_makes_up_for_a_broken_floor(fields: dict, reason: str) -> None
     assert len(verdict.broken) == 1 and reason in verdict.broken[0]
 
 
+@pytest.mark.parametrize("field", ["perplexity", "kl", "agreement"])
+def test_what_is_no_number_breaks_its_floor(field: str) -> None:
+    verdict = judge([GOOD, changed(**{field: float("nan")})], [DEAR, Cost(1, 1, 1, 1e6)], Floors())
+    assert not verdict.better and len(verdict.broken) == 1
+
+
 def test_as_good_and_no_cheaper_is_not_better() -> None:
     assert not judge([GOOD, GOOD], [DEAR, DEAR], Floors()).better
     assert not judge([GOOD, GOOD], [DEAR, Cost(200, 20, 4000, 50.5)], Floors()).better, "one percent is noise"

@@ -144,3 +144,14 @@ def test_no_block_is_lost(size: int, sinks: int, block_size: int, caching: bool,
 def test_sinks_without_a_window_are_refused() -> None:
     with pytest.raises(ConfigError, match="set that, too"):
         EngineConfig(attention_sinks=4)
+
+
+@pytest.mark.parametrize("sinks", [0, 4])
+def test_a_draft_models_blocks_have_no_holes_where_the_models_have(sinks: int) -> None:
+    """Two managers know the same request: what has left one's window has not left the other's cache."""
+    windowed, whole = make(Window(size=8, sinks=sinks)), make(Window())
+    request = make_request("a", 60)
+    assert compute(windowed, request, 40) and compute(windowed, request, 41)
+    assert windowed.null_block in windowed.block_ids(request)
+    assert whole.allocate(request, 41)
+    assert len(whole.held_blocks(request)) == len(whole.block_ids(request)) == 11

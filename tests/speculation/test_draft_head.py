@@ -18,7 +18,7 @@ from minillm.scheduling.batch import ScheduledRequest
 from minillm.speculation import draft_head
 from minillm.speculation.draft_head import DraftHeadProposer, Seat
 from minillm.speculation.head import DraftHead
-from minillm.speculation.head_file import load_head, new_head, output_rows, save_head
+from minillm.speculation.head_file import embedding_table, load_head, new_head, output_rows, save_head
 from minillm.training import unrolled
 from minillm.training.unrolled import TalkBatch, unroll
 
@@ -256,3 +256,29 @@ def test_heads_that_do_not_fit(tiny: LoadedModel, folder: Path, tmp_path: Path) 
 def test_rows_of_a_packed_output_head(tiny: LoadedModel, tiny_llama_path: Path) -> None:
     packed = load_model(EngineConfig(model=str(tiny_llama_path), dtype="bfloat16", device="cpu"))
     torch.testing.assert_close(output_rows(packed.decoder), output_rows(tiny.decoder).bfloat16())
+
+
+def test_a_head_beside_quantized_weights(smollm_path: Path, tmp_path: Path) -> None:
+    """Then the embedding table is the rows of the output head, in 8 bits, and has to be widened for the draft head."""
+    plain = EngineConfig(model=str(smollm_path), num_kv_blocks=32, quantization="int8", kv_cache_dtype="int8")
+    model = load_model(plain)
+    table, ids = embedding_table(model.decoder), torch.tensor([0, 5, 49_000])
+    torch.testing.assert_close(table[ids].float(), model.decoder.embed(ids).float(), rtol=1e-2, atol=1e-3)
+    save_head(new_head(model, torch.arange(0, 49152, 50), 0, torch.device("cpu")), tmp_path, {"note": "untrained"})
+    params = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)
+    drafting = plain.replace(speculative={"method": "draft_head", "model": str(tmp_path), **ALWAYS})
+    texts = []
+    for config in (plain, drafting):
+        engine = Engine(config, model)
+        engine.add_request(list(range(100, 120)), params, stream=False)
+        texts += [serve_all(engine)]
+        assert config is plain or sum(share.num_drafts for step in engine.steps for share in step.shares) > 0
+        assert config is plain or engine.speculator.gates is not None, "the proposer failed"
+    assert texts[0] == texts[1]
+
+
+def serve_all(engine: Engine) -> list[list[int]]:
+    done = []
+    while engine.has_unfinished:
+        done += [output.token_ids for output in engine.step()]
+    return done

@@ -90,6 +90,20 @@ def test_limits_on_the_length_are_kept_to_the_token() -> None:
     assert max(scheduled.end for batch in engine.runner.batches for scheduled in batch.requests) == 9
 
 
+def test_no_proposer_is_asked_for_more_than_the_window_holds() -> None:
+    engine = make_engine(rate=1.0, max_model_len=10)
+    asked = []
+    propose = engine.speculator.proposer.propose
+    engine.speculator.proposer.propose = lambda wanted: asked.extend(wanted) or propose(wanted)
+    engine.add_request([1, 2, 3], greedy(100))
+    while engine.has_unfinished:
+        before = len(asked)
+        known = next(iter(engine.scheduler.running)).num_known_tokens if engine.scheduler.running else 3
+        engine.step()
+        assert all(known + k < 10 for _, k in asked[before:])
+    assert asked
+
+
 def test_drafts_count_against_the_budget_and_nobody_goes_without_for_them() -> None:
     engine = make_engine(rate=1.0, max_num_seqs=6, max_num_batched_tokens=8)
     for i in range(6):
