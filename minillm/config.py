@@ -6,11 +6,20 @@ that takes the whole window. Unknown fields are errors, never ignored.
 
 import difflib
 import json
+import reprlib
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from minillm.errors import ConfigError
+
+MAX_PROBLEMS = 3
+"""Bad fields that one error message explains. A client of the server could send a hundred thousand."""
+MAX_NAME = 100
+"""Characters of a field's name that are quoted."""
+SHORT = reprlib.Repr()
+SHORT.maxstring = SHORT.maxother = 200
+"""Quotes what was given, but not a megabyte of it."""
 
 
 class StrictModel(BaseModel):
@@ -35,17 +44,19 @@ class StrictModel(BaseModel):
 
 
 def explain(model: type[BaseModel], error: ValidationError) -> str:
-    """One line per bad field: its name, what is wrong, and the field that was probably meant."""
+    """A line for each of the first bad fields: its name, what is wrong, and the field that was probably meant."""
     lines = []
-    for problem in error.errors():
-        name = ".".join(str(part) for part in problem["loc"]) or model.__name__
+    for problem in error.errors(include_url=False, include_context=False)[:MAX_PROBLEMS]:
+        name = ".".join(str(part)[:MAX_NAME] for part in problem["loc"]) or model.__name__
         if problem["type"] == "extra_forbidden":
             close = difflib.get_close_matches(name, model.model_fields, n=1)
             hint = f"did you mean {close[0]!r}?" if close else f"fields: {', '.join(model.model_fields)}"
             lines.append(f"{model.__name__} has no field {name!r}: {hint}")
         else:
             message = problem["msg"].removeprefix("Value error, ")
-            lines.append(f"{name}: {message} (got {problem.get('input')!r})" if problem["loc"] else message)
+            lines.append(f"{name}: {message} (got {SHORT.repr(problem.get('input'))})" if problem["loc"] else message)
+    if error.error_count() > MAX_PROBLEMS:
+        lines.append(f"and {error.error_count() - MAX_PROBLEMS} more")
     return "\n".join(lines)
 
 

@@ -5,12 +5,12 @@ nothing (`tools: []`); the list is NEUTRAL. A JSON null is as good as absent, as
 """
 
 import math
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from minillm.config import explain
+from minillm.config import MAX_NAME, explain
 from minillm.errors import InvalidSamplingParamsError
 from minillm.prompts import Prompt
 from minillm.request import SamplingParams
@@ -48,8 +48,11 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
 }
 """Parameters of other servers, and the values for which doing nothing is the right thing to do."""
 
+T = TypeVar("T")
+List = Annotated[list[T], Field(fail_fast=True)]
+"""The first bad item is enough: a body has room for half a million, and the event loop waits meanwhile."""
 Seed = Annotated[int, Field(ge=-(2**63), lt=2**63)]
-Stop = Annotated[list[Annotated[str, Field(min_length=1)]], Field(max_length=16)]
+Stop = Annotated[List[Annotated[str, Field(min_length=1)]], Field(max_length=16)]
 
 
 class StrictJson(BaseModel):
@@ -58,7 +61,12 @@ class StrictJson(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _null_is_absent(cls, fields: Any) -> Any:
-        return {k: v for k, v in fields.items() if v is not None} if isinstance(fields, dict) else fields
+        """Of unknown fields only the first stays, to be refused: one is enough, and there may be very many."""
+        if not isinstance(fields, dict):
+            return fields
+        given = {name: value for name, value in fields.items() if value is not None}
+        unknown = next((name for name in given if name not in cls.model_fields), None)
+        return {name: value for name, value in given.items() if name in cls.model_fields or name == unknown}
 
 
 class StreamOptions(StrictJson):
@@ -73,7 +81,7 @@ class TextPart(StrictJson):
 
 class Message(StrictJson):
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | list[TextPart]
+    content: str | List[TextPart]
 
     def as_template_message(self) -> dict[str, str]:
         """For the model's chat template. OpenAI renamed `system` to `developer`; templates know the old name."""
@@ -103,7 +111,7 @@ class GenerationBody(StrictJson):
     top_k: int = Field(0, ge=-1, description="0 and -1 = all")
     min_p: float = Field(0.0, ge=0, le=1)
     repetition_penalty: float = Field(1.0, gt=0, le=100)
-    stop_token_ids: list[int] = Field(default_factory=list, max_length=64)
+    stop_token_ids: List[int] = Field(default_factory=list, max_length=64)
     ignore_eos: bool = False
     priority: int = Field(0, ge=-(2**31), lt=2**31, description="lower is earlier, with scheduling_order=priority")
 
@@ -169,7 +177,7 @@ class CompletionBody(GenerationBody):
     is_chat: ClassVar[bool] = False
     default_tokens: ClassVar[float] = COMPLETION_TOKENS
 
-    prompt: str | list[int] | list[str] | list[list[int]]
+    prompt: str | List[int] | List[str] | List[List[int]]
     max_tokens: int | None = Field(None, ge=1)
     logprobs: int | None = Field(None, ge=0, le=20)
 
@@ -196,7 +204,7 @@ class ChatBody(GenerationBody):
     is_chat: ClassVar[bool] = True
     default_tokens: ClassVar[float] = math.inf
 
-    messages: list[Message] = Field(min_length=1)
+    messages: List[Message] = Field(min_length=1)
     max_tokens: int | None = Field(None, ge=1)
     max_completion_tokens: int | None = Field(None, ge=1)
     logprobs: bool = False
@@ -243,8 +251,9 @@ def parse(body: bytes, kind: type[GenerationBody]) -> GenerationBody:
     except RecursionError:
         raise ApiError(400, "the body is nested too deeply", "invalid_value") from None
     except ValidationError as error:
-        param = ".".join(str(part) for part in error.errors()[0]["loc"]) or None
-        code = "unknown_parameter" if error.errors()[0]["type"] == "extra_forbidden" else "invalid_value"
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        param = ".".join(str(part)[:MAX_NAME] for part in first["loc"]) or None
+        code = "unknown_parameter" if first["type"] == "extra_forbidden" else "invalid_value"
         raise ApiError(400, _explain(kind, error), code, param) from None
 
 

@@ -1,14 +1,17 @@
 """Small parts on their own: the door's arithmetic, tokens as bytes."""
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from minillm.config import EngineConfig
 from minillm.serve.config import ServeConfig
 from minillm.serve.door import LONGEST_RETRY_AFTER_S, ApiKeys, Door
 from minillm.serve.errors import ApiError
 from minillm.serve.logprobs import gpt2_letters, piece_bytes
+from minillm.serve.protocol import ChatBody, CompletionBody, parse
 
 
 def test_retry_after_follows_the_pace():
@@ -51,3 +54,28 @@ def test_gpt2_letters_stand_for_all_bytes(raw: bytes):
 def test_bytes_of_sentencepiece():
     assert piece_bytes("<0xE2>") == b"\xe2"
     assert piece_bytes("a b") is None  # a plain space is no letter of that alphabet
+
+
+MANY = 100_000
+HUGE: dict[str, dict] = {
+    "unknown fields": {f"field_{i}": i for i in range(MANY)},
+    "a long name": {"x" * 1_000_000: 1},
+    "unknown fields in a message": {"messages": [{"role": "user", "content": "", **{f"f{i}": 1 for i in range(MANY)}}]},
+    "bad messages": {"messages": [{}] * MANY},
+    "bad parts": {"messages": [{"role": "user", "content": [{}] * MANY}]},
+    "nulls for a prompt": {"prompt": [None] * MANY},
+    "lists for a prompt": {"prompt": [[None]] * MANY},
+    "a dictionary for a prompt": {"prompt": {str(i): i for i in range(MANY)}},
+    "stops": {"stop": [0] * MANY},
+    "stop tokens": {"stop_token_ids": ["a"] * MANY},
+}
+
+
+@pytest.mark.parametrize("fields", HUGE.values(), ids=HUGE)
+def test_of_a_hundred_thousand_mistakes_few_are_explained(fields: dict):
+    kind = ChatBody if "messages" in fields else CompletionBody
+    with pytest.raises(ApiError) as refused:
+        parse(orjson.dumps({"model": "tiny", **({} if "messages" in fields else {"prompt": ""}), **fields}), kind)
+    assert refused.value.status == 400 and len(refused.value.body) < 2000
+    assert isinstance(refused.value.__context__, ValidationError)
+    assert refused.value.__context__.error_count() <= 8, "each mistake costs time, explained or not"
