@@ -301,16 +301,19 @@ class EngineThread:
     def _close(self) -> None:
         """Nobody is left waiting: end the streams, refuse the commands that came too late."""
         error = self._dead_error()
+        with self._closing:
+            self._closed = True  # from here on no command comes in
+        while not self._commands.empty():
+            reply = self._commands.get()[1]
+            if reply.set_running_or_notify_cancel():
+                reply.set_exception(error)
         for sink in self._sinks.values():
             self._hand_over(sink, error)
         self._sinks.clear()
-        self._publish()
-        with self._closing:
-            self._closed = True
-            while not self._commands.empty():
-                reply = self._commands.get()[1]
-                if reply.set_running_or_notify_cancel():
-                    reply.set_exception(error)
+        try:
+            self._publish()
+        except Exception:  # of an engine that failed halfway: the last good look stays
+            logger.exception("no snapshot of the engine's end")
 
 
 class AsyncEngine:

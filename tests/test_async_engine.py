@@ -1,6 +1,7 @@
 """The engine thread and the async front, on a tiny real model."""
 
 import asyncio
+import queue
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -208,3 +209,18 @@ def test_the_memo_of_finished_requests_is_bounded_by_the_history(
             thread.abort_all()
     assert [view.arrival_index for view in thread.snapshot().requests] == [5, 6, 7]
     assert thread._views.keys() == {5, 6, 7}
+
+
+def test_when_no_snapshot_can_be_taken_nobody_waits_for_ever(config: EngineConfig, model: LoadedModel, monkeypatch):
+    thread = EngineThread(config, model)
+    release = threading.Event()
+    held = thread.ask(lambda _: release.wait(60))  # what follows is in the queue when the engine dies
+    monkeypatch.setattr(thread, "_publish", lambda: 1 / 0)
+    monkeypatch.setattr(thread._engine, "step", lambda: 1 / 0)
+    stream = thread.offer("Hello there", ENDLESS, (outputs := queue.SimpleQueue()).put)
+    release.set()
+    assert held.result(60) and stream.result(60)
+    assert isinstance(outputs.get(timeout=60), EngineDeadError)
+    with pytest.raises(EngineDeadError):
+        thread.ask(lambda engine: engine).result(timeout=60)
+    thread.stop()
