@@ -61,8 +61,11 @@ class Service:
         """The prompts' token ids, and how to continue them.
 
         Raises:
-            ApiError, RequestError: 400: the prompt is too long, or cannot be tokenized.
+            ApiError, RequestError: 400: the prompt is too long, or cannot be tokenized; there are no priorities here.
         """
+        if call.body.priority != 0 and self.thread.config.scheduling_order != "priority":
+            message = "this server serves in another order than by priority: leave it out"
+            raise ApiError(400, message, "unsupported_parameter", "priority")
         prompts = call.body.prompts()
         token_ids = await asyncio.get_running_loop().run_in_executor(self._tokenizing, self._encode, prompts)
         call.max_tokens = self._output_limit(call, max(map(len, token_ids)))

@@ -208,3 +208,12 @@ def test_the_stream_phase_ends_when_the_transport_has_the_last_byte(server: Runn
         phases = timeline.phases()
         assert phases["stream"] > 0 and sum(phases.values()) == pytest.approx(timeline.e2e)
         assert timeline.arrival == call.arrival and timeline.finished <= call.finished
+
+
+def test_a_priority_is_honoured_or_refused(server: Running, serve: Serve):
+    asked = {"model": MODEL, "messages": CHAT, "max_tokens": 1}
+    refused = server.http.post("/v1/chat/completions", json={**asked, "priority": 1})
+    assert refused.status_code == 400 and refused.json()["error"]["param"] == "priority"
+    assert server.http.post("/v1/chat/completions", json={**asked, "priority": 0}).status_code == 200
+    sorting = serve(engine={"scheduling_order": "priority"})
+    assert sorting.http.post("/v1/chat/completions", json={**asked, "priority": 1}).status_code == 200
