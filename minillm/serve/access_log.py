@@ -34,6 +34,7 @@ def entry(call: Call) -> dict[str, object]:
         "path": call.path,
         "status": call.status,
         "outcome": call.outcome,
+        "upload_ms": _ms(call.upload_s),
         "e2e_ms": _ms(call.finished - call.arrival),
     }
     if call.body is not None:

@@ -15,9 +15,12 @@ class Call:
     path: str
     is_chat: bool
     arrival: float
-    """Seconds of the engine's clock."""
+    """When its body was in; until then, when its head came. Seconds of the engine's clock. Phases, deadlines and
+    the wait in the queue count from here: how long a client sends is not the server's doing."""
     unix_time: float
     """At arrival."""
+    upload_s: float = 0.0
+    """From its head to its whole body: before the arrival."""
     trace_parent: dict[str, str] = field(default_factory=dict)
     """W3C trace context headers of the request."""
     caller: str | None = None
@@ -38,6 +41,12 @@ class Call:
     """As far as they came; whole if nothing went wrong."""
     finished: float | None = None
     """Last byte accepted by the transport, or the moment it was given up; seconds of the engine's clock."""
+
+    def arrive(self, now: float) -> None:
+        """Its body is in."""
+        self.upload_s = now - self.arrival
+        self.unix_time += self.upload_s
+        self.arrival = now
 
     @property
     def outcome(self) -> str:

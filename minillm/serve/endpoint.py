@@ -82,6 +82,7 @@ class GenerationEndpoint:
             length = headers.get("content-length")
             announced = int(length) if length is not None else None
             body = await read_body(receive, announced, limits.max_body_bytes, limits.body_timeout_s)
+            call.arrive(service.clock.now())
             call.body = parse(body, self.kind)
             self._check_model(call.body.model)
             if service.draining:

@@ -15,7 +15,7 @@ class Generation:
     Args:
         prompts: token ids of each.
         params: the same for all.
-        arrival: when the API request came, in seconds of the engine's clock.
+        arrival: when the API request was there with its whole body, in seconds of the engine's clock.
         deadline_s: seconds from arrival on; None = none.
         stream: False: only finished outputs are wanted.
     """

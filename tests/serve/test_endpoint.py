@@ -72,3 +72,25 @@ def test_every_end_of_an_answer_has_a_time_limit(serve: Serve, body: dict):
         asyncio.run(asyncio.wait_for(call(server, {**BODY, **body}, send), 60))
     assert [call.outcome for call in calls] == ["slow_reader"]
     server.wait_until_idle()
+
+
+def test_the_wait_in_the_queue_begins_when_the_body_is_in(serve: Serve):
+    # Regression: with a queue timeout, an idle server refused whoever sent a body slowly.
+    server = serve()
+    calls, clock = watched(server), server.service.clock
+    half_sent: list[float] = []
+
+    async def receive() -> dict:
+        if len(half_sent) == 2:
+            return await asyncio.Event().wait()
+        half_sent.append(clock.now())
+        whole = json.dumps(BODY).encode()
+        half = whole[:9] if len(half_sent) == 1 else whole[9:]
+        return {"type": "http.request", "body": half, "more_body": len(half_sent) == 1}
+
+    async def send(message: dict) -> None:
+        pass
+
+    asyncio.run(GenerationEndpoint(server.service, ChatBody)(SCOPE, receive, send))
+    assert calls[0].outputs[0].timeline.arrival == calls[0].arrival > half_sent[1]
+    assert calls[0].upload_s >= half_sent[1] - half_sent[0] and calls[0].outcome == "ok"
