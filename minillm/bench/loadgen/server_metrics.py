@@ -5,6 +5,7 @@ count since the server started, so they are read before and after, and subtracte
 """
 
 from dataclasses import dataclass, field
+from statistics import fmean
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -34,7 +35,8 @@ GAUGES = {
     "gpu_cache_usage_perc": "kv_usage",
     "token_usage": "kv_usage",
 }
-"""Requests running and waiting, and the share of the KV cache in use; now."""
+"""Requests running and waiting, and the share of the KV cache in use; now. A server may say the same under an old name
+too: the first one here counts."""
 
 
 @dataclass(slots=True)
@@ -69,7 +71,7 @@ class Histogram:
 
 @dataclass(slots=True)
 class Scrape:
-    """One reading of /metrics, summed over engines and models."""
+    """One reading of /metrics, summed over engines and models; of kv_usage, a share, the mean."""
 
     server: str
     """A prefix: which server it is."""
@@ -87,18 +89,29 @@ class Scrape:
 def read_metrics(text: str) -> Scrape | None:
     """What a /metrics page says about requests; None if it is not one of a server we know."""
     scrape = None
+    gauges: dict[str, list[float]] = {}
     for family in text_string_to_metric_families(text):
         prefix, _, name = family.name.partition(":")
         if prefix not in PREFIXES or (name not in HISTOGRAMS and name not in GAUGES):
             continue
         scrape = scrape or Scrape(prefix)
+        if name in GAUGES:
+            gauges[name] = [sample.value for sample in family.samples]
+            continue
         for sample in family.samples:
-            if name in GAUGES:
-                gauge = GAUGES[name]
-                scrape.gauges[gauge] = scrape.gauges.get(gauge, 0.0) + sample.value
-            else:
-                _add(scrape.histograms.setdefault(HISTOGRAMS[name], Histogram()), sample)
+            _add(scrape.histograms.setdefault(HISTOGRAMS[name], Histogram()), sample)
+    if scrape is not None:
+        scrape.gauges = _combined(gauges)
     return scrape
+
+
+def _combined(gauges: dict[str, list[float]]) -> dict[str, float]:
+    """One number for each thing measured, out of its samples by the gauge's name."""
+    combined: dict[str, float] = {}
+    for name, measures in GAUGES.items():
+        if gauges.get(name) and measures not in combined:
+            combined[measures] = fmean(gauges[name]) if measures == "kv_usage" else sum(gauges[name])
+    return combined
 
 
 def _add(histogram: Histogram, sample: object) -> None:

@@ -56,5 +56,16 @@ def test_gauges() -> None:
     assert read_metrics(page(registry)).gauges == {"waiting": 3.0, "kv_usage": 0.25}
 
 
+def test_a_share_of_several_engines_is_their_mean_and_its_old_name_adds_nothing() -> None:
+    registry = CollectorRegistry()
+    running = Gauge("vllm:num_requests_running", "", ["engine"], registry=registry)
+    for name in ("vllm:gpu_cache_usage_perc", "vllm:kv_cache_usage_perc"):
+        usage = Gauge(name, "", ["engine"], registry=registry)
+        for engine, share in (("0", 0.5), ("1", 1.0)):
+            usage.labels(engine).set(share)
+            running.labels(engine).set(4)
+    assert read_metrics(page(registry)).gauges == {"running": 8.0, "kv_usage": 0.75}
+
+
 def test_a_page_of_something_else_is_none() -> None:
     assert read_metrics("# TYPE python_gc_total counter\npython_gc_total 3\n") is None
