@@ -1,5 +1,6 @@
 """Two replicas on Ray Serve; one is killed under load. Takes minutes: Ray starts a dozen processes."""
 
+import contextlib
 import json
 import os
 import signal
@@ -20,10 +21,14 @@ ROOT = Path(__file__).parents[2]
 CLIENTS = 6
 
 
-def replicas(driver: int) -> list[psutil.Process]:
-    """The engine processes that this driver's Ray runs."""
-    children = psutil.Process(driver).children(recursive=True)
-    return [child for child in children if "ServeReplica:minillm" in " ".join(child.cmdline())]
+def replicas(driver: int) -> list[int]:
+    """Ids of the engine processes that this driver's Ray runs."""
+    found = []
+    for child in psutil.Process(driver).children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):  # it ended just now
+            if "ServeReplica:minillm" in " ".join(child.cmdline()):
+                found.append(child.pid)
+    return found
 
 
 def ask(url: str, model: str, stream: bool) -> str:
@@ -60,14 +65,17 @@ def test_a_replica_is_killed_under_load_and_replaced(tiny_llama_path: Path):
 
             with ThreadPoolExecutor(CLIENTS) as pool:
                 clients = [pool.submit(client, number) for number in range(CLIENTS)]
-                while outcomes["ok"] < 40:
-                    threading.Event().wait(0.05)
-                before[0].kill()
-                for _ in range(1200):
-                    if len(replicas(process.pid)) == 2 and before[0] not in replicas(process.pid):
-                        break
-                    threading.Event().wait(0.1)
-                enough.set()
+                try:
+                    while outcomes["ok"] < 40 and not any(one.done() for one in clients):
+                        threading.Event().wait(0.05)
+                    os.kill(before[0], signal.SIGKILL)
+                    for _ in range(1200):
+                        now = replicas(process.pid)
+                        if len(now) == 2 and before[0] not in now:
+                            break
+                        threading.Event().wait(0.1)
+                finally:
+                    enough.set()
                 for one in clients:
                     one.result()
             assert set(outcomes) <= {"ok", "500", "503", "broken stream"}, outcomes
