@@ -9,9 +9,11 @@ import random
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from minillm.clock import VirtualClock
-from minillm.request import Draft, Request
+from minillm.engine import Engine
+from minillm.request import Draft, Request, RequestOutput, SamplingParams
 from minillm.runners.base import StepOutput
 from minillm.scheduling.batch import ScheduledBatch
 from minillm.speculation.base import NoProposer, Wanted
@@ -111,3 +113,17 @@ class GuessingProposer(NoProposer):
             right = next_token(context)
             context = [*context, right if self.rng.random() < self.rate else right + 1]
         return context[-k:]
+
+
+def greedy(max_tokens: int = 4, **fields: Any) -> SamplingParams:
+    return SamplingParams(temperature=0, max_tokens=max_tokens, **fields)
+
+
+def drain(engine: Engine) -> dict[str, RequestOutput]:
+    """Step until nobody is left, and return the last output of each; the books are checked after every step."""
+    outputs = {}
+    while engine.has_unfinished:
+        outputs |= {output.request_id: output for output in engine.step()}
+        engine.check_integrity()
+    assert engine.scheduler.kv.pool.num_used == 0
+    return outputs

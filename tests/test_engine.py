@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from fake_runner import FakeRunner, expected_output
+from fake_runner import FakeRunner, drain, expected_output, greedy
 
 from minillm.clock import VirtualClock
 from minillm.config import EngineConfig
@@ -17,7 +17,7 @@ from minillm.errors import (
     PromptTooLongError,
     QueueFullError,
 )
-from minillm.request import FinishReason, RequestOutput, SamplingParams
+from minillm.request import FinishReason, SamplingParams
 
 BLOCK = 4
 
@@ -26,19 +26,6 @@ def make_engine(num_kv_blocks: int = 64, num_host_blocks: int = 0, **fields) -> 
     fields = {"max_num_seqs": 4, "max_num_batched_tokens": 16, "max_model_len": 128, "block_size": BLOCK, **fields}
     clock = VirtualClock()
     return Engine(EngineConfig(**fields), runner=FakeRunner(num_kv_blocks, BLOCK, clock, num_host_blocks), clock=clock)
-
-
-def greedy(max_tokens: int = 4, **fields) -> SamplingParams:
-    return SamplingParams(temperature=0, max_tokens=max_tokens, **fields)
-
-
-def drain(engine: Engine) -> dict[str, RequestOutput]:
-    outputs = {}
-    while engine.has_unfinished:
-        outputs |= {output.request_id: output for output in engine.step()}
-        engine.check_integrity()
-    assert engine.scheduler.kv.pool.num_used == 0
-    return outputs
 
 
 # ------------------------------------------------------------------------ bad input, at the door

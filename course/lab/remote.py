@@ -5,6 +5,7 @@ RemoteDashboard(lab, "chat")                # remote_dashboard.py
 """
 
 import asyncio
+import contextlib
 import os
 import threading
 from dataclasses import replace
@@ -128,12 +129,16 @@ class RemoteSession:
     def stop(self) -> None:
         """Send nothing more, and hang up on what is open."""
         self._stopped = True
-        if self._play is not None and not self._done.is_set():
-            self._loop.call_soon_threadsafe(self._play.stop)
+        if self._play is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: the run has just ended
+                self._loop.call_soon_threadsafe(self._play.stop)
 
     def wait(self, timeout: float | None = None) -> bool:
-        """True when the run has ended within `timeout` seconds."""
-        return self._done.wait(timeout)
+        """True when the run has ended within `timeout` seconds. Raises what ended it before its time."""
+        ended = self._done.wait(timeout)
+        if self._error is not None:
+            raise self._error
+        return ended
 
     def run(self) -> Run:
         """What has happened so far."""

@@ -18,6 +18,7 @@ from minillm.bench.options import (
     Quick,
     Roofline,
     Set,
+    check_can_draw,
     check_writable,
     make_target,
     show,
@@ -56,11 +57,11 @@ def decode(
     bandwidth that this machine was measured to have are the floor; MBU is the floor over the step.
     """
     from minillm.bench.decode import format_table, run_decode
-    from minillm.bench.roofline import DECODE_COLOUR, Point, check_can_draw, draw_roofline
+    from minillm.bench.roofline import DECODE_COLOUR, Point, draw_roofline
 
     check_writable(out, roofline)
     if roofline is not None:
-        check_can_draw(roofline)
+        check_can_draw(roofline, "--roofline")
     target = make_target(model, load_format, dtype, device, engine_fields)
     report = run_decode(target, batch, context, steps, quick)
     if roofline is not None:
@@ -89,11 +90,11 @@ def prefill(
     those of a large matrix product, measured in the dtype that the linear layers compute in.
     """
     from minillm.bench.prefill import format_table, run_prefill
-    from minillm.bench.roofline import PREFILL_COLOUR, Point, check_can_draw, draw_roofline
+    from minillm.bench.roofline import PREFILL_COLOUR, Point, draw_roofline
 
     check_writable(out, roofline)
     if roofline is not None:
-        check_can_draw(roofline)
+        check_can_draw(roofline, "--roofline")
     target = make_target(model, load_format, dtype, device, engine_fields)
     report = run_prefill(target, tokens, repeats, quick)
     if roofline is not None:

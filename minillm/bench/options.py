@@ -1,13 +1,14 @@
 """Options that the subcommands of `minillm bench` share, and what is done with them. Imports no torch."""
 
 import enum
+import importlib.util
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from minillm.bench.writing import as_json
-from minillm.errors import ConfigError
+from minillm.errors import ConfigError, MissingPackageError
 
 if TYPE_CHECKING:
     from minillm.bench.target import Target
@@ -76,6 +77,26 @@ def check_writable(*files: Path | None) -> None:
     for file in files:
         if file is not None and not file.parent.is_dir():
             raise ConfigError(f"there is no folder {str(file.parent)!r} to write {file.name} to: make it first")
+
+
+PICTURE_SUFFIXES = (".png", ".svg")
+
+
+def check_can_draw(file: Path, option: str) -> None:
+    """Say so before an hour of measuring, not after.
+
+    Args:
+        option: that asks for the picture, as it is typed.
+    Raises:
+        ConfigError: the file's name does not end in .png or .svg.
+        MissingPackageError: matplotlib is not installed.
+    """
+    if file.suffix.lower() not in PICTURE_SUFFIXES:
+        raise ConfigError(f"{option} draws .png or .svg, not {file.name!r}")
+    if importlib.util.find_spec("matplotlib") is None:
+        raise MissingPackageError(
+            f'{option} draws with matplotlib, which is not installed: pip install -c constraints.txt -e ".[lab]"'
+        )
 
 
 def show(report: dict[str, Any], table: str, out: Path | None, json_wanted: bool) -> None:

@@ -10,12 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from minillm.errors import ConfigError, MissingPackageError
-
 if TYPE_CHECKING:
     from minillm.bench.roof import Roof
 
-SUFFIXES = (".png", ".svg")
 ROOF_COLOUR, TEXT_COLOUR = "#999999", "#333333"
 DECODE_COLOUR, PREFILL_COLOUR = "#009E73", "#0072B2"
 """Okabe and Ito's colours, as everywhere: decode green, prefill blue."""
@@ -29,23 +26,6 @@ class Point:
     intensity: float
     """FLOP per byte."""
     flops_per_s: float
-
-
-def check_can_draw(file: Path) -> None:
-    """Say so before an hour of measuring, not after.
-
-    Raises:
-        ConfigError: the file's name does not end in .png or .svg.
-        MissingPackageError: matplotlib is not installed.
-    """
-    if file.suffix.lower() not in SUFFIXES:
-        raise ConfigError(f"--roofline draws .png or .svg, not {file.name!r}")
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError as error:
-        raise MissingPackageError(
-            '--roofline draws with matplotlib, which is not installed: pip install -c constraints.txt -e ".[lab]"'
-        ) from error
 
 
 def with_unit(value: float, unit: str) -> str:

@@ -22,6 +22,8 @@ from minillm.speculation.head_file import embedding_table, load_head, new_head, 
 from minillm.training import unrolled
 from minillm.training.unrolled import TalkBatch, unroll
 
+from .ways import WAYS
+
 ALWAYS = {"acceptance_floor": 0, "adaptive_k": False, "min_output_tokens": 1, "max_batch": 64, "k": 3}
 PROMPTS = [list(range(10, 10 + length)) for length in (3, 17, 30, 9, 1)] + [list(range(10, 41))]
 GREEDY = SamplingParams(temperature=0, max_tokens=40, ignore_eos=True)
@@ -129,18 +131,6 @@ def first_pass(head: DraftHead, batch: TalkBatch) -> tuple[tuple[Tensor, Tensor]
     """What pass 1 of `unroll` gives, and its keys and values, each [1, n_kv_heads, L, d]."""
     dense = unrolled.DenseAttention(1)
     return next(unroll(head, batch, 1, dense)), dense.kept[0]
-
-
-WAYS = {
-    "roomy": {},
-    "no prefix cache": {"enable_prefix_caching": False},
-    "small steps": {"max_num_batched_tokens": 7},
-    "whole prompts": {"enable_chunked_prefill": False, "max_num_batched_tokens": 8},
-    "tight": {"num_kv_blocks": 24},
-    "tight, swapped": {"num_kv_blocks": 24, "preemption": "swap", "swap_space_gb": 0.002},
-    "static": {"batching": "static"},
-    "large blocks": {"block_size": 32, "num_kv_blocks": 12},
-}
 
 
 @pytest.mark.parametrize("way", WAYS)

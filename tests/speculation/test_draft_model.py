@@ -22,6 +22,8 @@ from minillm.scheduling.batch import ScheduledRequest
 from minillm.speculation import make
 from minillm.speculation.base import NoProposer, Proposer, Wanted
 
+from .ways import WAYS
+
 ALWAYS = {"k": 4, "acceptance_floor": 0, "adaptive_k": False, "min_output_tokens": 1, "max_batch": 64}
 SYNTHETIC = {"method": "synthetic", "acceptance_rate": 0.7, **ALWAYS}
 MODEL = {"method": "draft_model", "model": "stranger", **ALWAYS}
@@ -100,18 +102,6 @@ def check_drafting(engine: Engine) -> None:
 
 def tokens_of(outputs: list[RequestOutput]) -> list[list[int]]:
     return [output.token_ids for output in outputs]
-
-
-WAYS = {
-    "roomy": {},
-    "no prefix cache": {"enable_prefix_caching": False},
-    "small steps": {"max_num_batched_tokens": 7},
-    "whole prompts": {"enable_chunked_prefill": False, "max_num_batched_tokens": 8},
-    "tight": {"num_kv_blocks": 24},
-    "tight, swapped": {"num_kv_blocks": 24, "preemption": "swap", "swap_space_gb": 0.002},
-    "static": {"batching": "static"},
-    "large blocks": {"block_size": 32, "num_kv_blocks": 12},
-}
 
 
 @pytest.fixture(scope="module")

@@ -5,14 +5,14 @@ import random
 from typing import Any
 
 import pytest
-from fake_runner import FakeRunner, GuessingProposer, expected_output
+from fake_runner import FakeRunner, GuessingProposer, drain, expected_output, greedy
 
-from minillm import Engine, EngineConfig, SamplingParams
+from minillm import Engine, EngineConfig
 from minillm.clock import VirtualClock
 from minillm.errors import ConfigError
 from minillm.kv_cache.prefix import ROOT, block_hashes
 from minillm.observe.speculation import SpeculationSummary
-from minillm.request import FinishReason, Request, RequestOutput
+from minillm.request import FinishReason, Request
 from minillm.speculation.base import NoProposer
 
 BLOCK = 4
@@ -24,19 +24,6 @@ def make_engine(rate: float = 0.7, num_kv_blocks: int = 64, num_host_blocks: int
     clock = VirtualClock()
     runner = FakeRunner(num_kv_blocks, BLOCK, clock, num_host_blocks)
     return Engine(EngineConfig(**{**shape, **fields}), runner=runner, clock=clock, proposer=GuessingProposer(rate))
-
-
-def greedy(max_tokens: int = 4, **fields: Any) -> SamplingParams:
-    return SamplingParams(temperature=0, max_tokens=max_tokens, **fields)
-
-
-def drain(engine: Engine) -> dict[str, RequestOutput]:
-    outputs = {}
-    while engine.has_unfinished:
-        outputs |= {output.request_id: output for output in engine.step()}
-        engine.check_integrity()
-    assert engine.scheduler.kv.pool.num_used == 0
-    return outputs
 
 
 def test_a_step_yields_what_passed_and_one_more_in_one_delivery() -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from minillm.bench.options import Json, Out, check_writable, show
+from minillm.bench.options import Json, Out, check_can_draw, check_writable, show
 from minillm.errors import ConfigError, WorkloadError
 
 if TYPE_CHECKING:
@@ -82,14 +82,13 @@ def serve(
     from minillm.bench.loadgen.asks import asks_of
     from minillm.bench.loadgen.client import Api, Endpoint
     from minillm.bench.loadgen.load_test import LoadSettings, run_load_test
-    from minillm.bench.loadgen.picture import check_can_draw
     from minillm.bench.loadgen.report import format_report, make_report
     from minillm.config import parse_fields
     from minillm.simulate.cli_simulate import rare_collections
 
     check_writable(out, picture)
     if picture is not None:
-        check_can_draw(picture)
+        check_can_draw(picture, "--picture")
     slo = stated_limits(ttft=slo_ttft, itl=slo_itl, tpot=slo_tpot, e2e=slo_e2e)
     workload = plan_workload(
         rate, concurrency, arrival.value, cv, trace, speed, traffic, prompt_tokens, output_tokens, num_requests, seed

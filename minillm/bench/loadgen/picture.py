@@ -7,35 +7,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from minillm.bench.loadgen.observation import Observation
-from minillm.errors import ConfigError, MissingPackageError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-SUFFIXES = (".png", ".svg")
 INK, FAINT, ALARM = "#333333", "#EEEEEE", "#D55E00"
 WAIT, FIRST, DECODE = "#0072B2", "#E69F00", "#009E73"
 """Okabe and Ito's colours, as everywhere: before the first token blue, the first token orange, decode green."""
 WIDTH_INCHES, HEIGHT_INCHES, DPI = 8, 8, 100
 MOST_ROWS = 400
 """Of more requests, every n-th is drawn: a row needs a pixel."""
-
-
-def check_can_draw(file: Path) -> None:
-    """Say so before a long test, not after.
-
-    Raises:
-        ConfigError: the file's name does not end in .png or .svg.
-        MissingPackageError: matplotlib is not installed.
-    """
-    if file.suffix.lower() not in SUFFIXES:
-        raise ConfigError(f"--picture draws .png or .svg, not {file.name!r}")
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError as error:
-        raise MissingPackageError(
-            '--picture draws with matplotlib, which is not installed: pip install -c constraints.txt -e ".[lab]"'
-        ) from error
 
 
 def draw_load_test(
