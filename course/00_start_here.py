@@ -12,7 +12,8 @@
 # - **Deep dive** shows the arithmetic, and the code that keeps the time.
 
 # %%
-from course.lab import Dashboard, Lab, Replay, claims, phase_table, services
+from course.lab import Dashboard, Lab, Replay, phase_table, services
+from course.lab.claims.lesson_00 import a1
 from course.lab.grading import lesson_00
 from course.lab.pictures.compare import draw_phase_bars
 from course.lab.pictures.steps import draw_steps
@@ -185,7 +186,7 @@ draw_steps(eight)
 # keeps a ledger.
 
 # %%
-claims.a1([one, eight, with_cache, without])
+a1([one, eight, with_cache, without])
 
 # %% [markdown]
 # ## Say it in an interview

@@ -12,7 +12,8 @@
 # - **Deep dive**: the formulas, the code, the claims.
 
 # %%
-from course.lab import Lab, Ruler, claims, services, slo, tables
+from course.lab import Lab, Ruler, services, slo, tables
+from course.lab.claims.lesson_01 import a6, b1, e5, f3
 from course.lab.grading import lesson_01
 from course.lab.pictures.compare import draw_one_number, draw_phase_bars, draw_two_numbers
 from course.lab.pictures.timeline import draw_timeline
@@ -177,16 +178,16 @@ print(inspect.getsource(definitions.whole_average))
 # **The claims, measured.**
 
 # %%
-claims.a6(before)
+a6(before)
 
 # %%
-claims.b1(before["A"])
+b1(before["A"])
 
 # %%
-claims.e5(services.ttft_by_length(many))
+e5(services.ttft_by_length(many))
 
 # %%
-claims.f3(slo.attainments(before))
+f3(slo.attainments(before))
 
 # %% [markdown]
 # ## Say it in an interview

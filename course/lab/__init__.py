@@ -4,7 +4,7 @@ lab.py         Lab: one model, one engine at a time, runs to compare
 session.py     the client of an experiment     run.py    what happened in one run
 dashboard.py   the live app                    controls.py, workloads.py   what it can change
 pictures/      one picture a module            svg.py, style.py   how they are drawn
-predict.py     locked predictions              grading/   checks      claims.py   the ledger's rows
+predict.py     locked predictions              grading/   checks      claims/   the ledger's rows
 build.py       lessons from .py to executed .ipynb
 """
 

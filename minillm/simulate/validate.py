@@ -101,7 +101,11 @@ def validate(engine: Engine, profile: Profile, served: Sequence[RealRun]) -> Val
         engine: the one that served.
         profile: fitted to this machine.
     """
-    deployment = deployment_of(engine, profile)
+    return compare(deployment_of(engine, profile), served)
+
+
+def compare(deployment: Deployment, served: Sequence[RealRun]) -> Validation:
+    """Simulate on the deployment what was served, and compare."""
     outputs: dict[float | None, list[tuple[list[RequestOutput], list[RequestOutput]]]] = {}
     for real_run in served:
         simulated = simulate_run(deployment, real_run.arrivals)

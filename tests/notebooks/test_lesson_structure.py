@@ -1,5 +1,6 @@
 """What every lesson promises: three depths, a locked prediction, a place where the technique fails, and honesty."""
 
+import importlib
 import re
 
 import pytest
@@ -21,7 +22,10 @@ def test_a_lesson_has_all_its_parts(path) -> None:
     assert "## Sources" in prose
     for key in re.findall(r"(\w+) = lab\.predict\(", code):
         assert code.index(f"{key} = lab.predict(") < code.index(f"{key}.score("), "predict first, score after the run"
-    assert set(re.findall(r"claims\.(\w+)\(", code)) == {claim.lower() for claim in CLAIMS[path.stem[:2]]}
+    module = importlib.import_module(f"course.lab.claims.lesson_{path.stem[:2]}")
+    assert module.MEASURE.keys() == CLAIMS[path.stem[:2]]
+    shown = set(re.findall(r"^([a-f]\d+)\(", code, re.M))
+    assert shown == {claim.lower() for claim in module.MEASURE}, "a lesson shows each of its claims, measured"
 
 
 @pytest.mark.parametrize("path", sources(), ids=lambda path: path.stem)

@@ -1,12 +1,17 @@
 """The real engine beside its simulated twin: what is served, and how the error is counted."""
 
+import dataclasses
 from pathlib import Path
 
 import pytest
 
+from minillm.config import EngineConfig
 from minillm.simulate import validate as module
+from minillm.simulate.costs import Placement, find_model
+from minillm.simulate.deployment import Deployment
 from minillm.simulate.hardware import find_hardware
-from minillm.simulate.profile import typical_profile
+from minillm.simulate.profile import roofline_profile, typical_profile
+from minillm.simulate.replay import Arrival
 from minillm.simulate.validate import num_runs, serve_traffic, simulate_run, validate
 
 from .test_measure import tiny_engine
@@ -32,8 +37,9 @@ def test_the_same_requests_are_served_for_real_and_simulated(tiny_llama_path: Pa
         assert {o.request_id: len(o.token_ids) for o in simulate_run(twin, run.arrivals)} == lengths
     found = validate(engine, profile, served)
     assert set(found.error_percent) == {0.5, 0.9}
-    assert found.simulated_capacity > found.real_capacity  # an RTX 4090's constants, and a model for tests
-    assert found.capacity_error_percent > 0 and found.error_percent[0.5]["tpot_s"]["p50"] < 0
+    assert found.real_capacity > 0 and found.simulated_capacity > 0
+    for errors in found.error_percent.values():
+        assert errors.keys() == {"ttft_s", "tpot_s", "e2e_s", "queue_s"}
 
 
 @pytest.mark.usefixtures("short_runs")
@@ -48,3 +54,27 @@ def test_an_engine_that_is_its_own_twin_has_no_error(tiny_llama_path: Path) -> N
     found = validate(engine, profile, served)
     assert found.capacity_error_percent == pytest.approx(0)
     assert all(error in (None, 0) for error in found.error_percent[0.5]["e2e_s"].values())
+
+
+def test_errors_are_of_the_real_number_and_negative_where_the_simulator_is_too_fast() -> None:
+    """The real engine's part is played by a simulated one at half the speed. Requests come one at a time."""
+    cost = find_model("smollm2-135m")
+    chip = find_hardware("rtx-4090")
+    flops = {dtype: peak / 2 for dtype, peak in chip.flops.items()}
+    half = dataclasses.replace(chip, flops=flops, bandwidth=chip.bandwidth / 2)
+    fast, slow = (
+        Deployment(
+            cost, roofline_profile(hardware), Placement(1, "float32", "float32"), EngineConfig(max_model_len=512)
+        )
+        for hardware in (chip, half)
+    )
+    seconds_apart = [Arrival(f"r{i}", float(i), [5] * 40, 6) for i in range(3)]
+    at_once = [dataclasses.replace(arrival, moment=0.0) for arrival in seconds_apart]
+    served = [
+        module.RealRun(load, arrivals, simulate_run(slow, arrivals))
+        for load, arrivals in ((None, at_once), (0.5, seconds_apart))
+    ]
+    found = module.compare(fast, served)
+    assert found.capacity_error_percent == pytest.approx(100, abs=0.1)
+    assert found.error_percent[0.5]["tpot_s"]["p50"] == pytest.approx(-50, abs=0.1)
+    assert found.error_percent[0.5]["e2e_s"]["p99"] == pytest.approx(-50, abs=0.1)

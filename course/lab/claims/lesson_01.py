@@ -1,69 +1,12 @@
-"""Claims that public articles make about latency, each with what was measured here and a verdict."""
+"""The claims of lesson 01."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from html import escape
+from collections.abc import Callable, Mapping, Sequence
 
-from course.lab.run import Run, percentile, phases_of
+from course.lab import services, slo
+from course.lab.claims import ANATOMY, DECOMPOSING, LAYERS, SYSTEMS, Claim
+from course.lab.lab import Lab
+from course.lab.run import Run, percentile
 from course.lab.style import seconds
-
-ROUNDING_S = 1e-6
-
-
-@dataclass(frozen=True)
-class Claim:
-    """One row of the claims ledger."""
-
-    id: str
-    claim: str
-    """The claim, in our own words."""
-    source: str
-    measured: str
-    """What the runs of this lesson show."""
-    verdict: str
-    """holds / holds only when ... / does not hold here, and the right statement."""
-
-    def __str__(self) -> str:
-        return f"{self.id}. Claim: {self.claim} ({self.source}) Measured: {self.measured} Verdict: {self.verdict}"
-
-    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        rows = (("Claim", f"{self.claim} ({self.source})"), ("Measured here", self.measured), ("Verdict", self.verdict))
-        body = "".join(f"<div><b>{name}.</b> {escape(words)}</div>" for name, words in rows)
-        look = "border:1px solid var(--jp-border-color2,#d0d7de);border-radius:6px;padding:6px 12px;margin:6px 0"
-        return {"text/html": f'<div style="{look}"><b>{self.id}</b>{body}</div>', "text/plain": str(self)}
-
-
-ANATOMY = "'Serving LLMs: The Latency Anatomy Framework'"
-DECOMPOSING = "'Decomposing LLM Inference Latency for Better Serving Performance'"
-SYSTEMS = "'Latency Optimization in LLM Inference Systems'"
-LAYERS = "an article on LLM latency in three layers: surface, guided, deep dive"
-
-
-def a1(runs: Sequence[Run]) -> Claim:
-    """Phases sum to E2E; TTFT is the first three."""
-    views = [view for run in runs for view in run.finished]
-    gap = max(abs(sum(phases_of(v).values()) - (v.borders[-1] - v.borders[0])) for v in views)
-    first_three = [sum(list(phases_of(v).values())[:3]) for v in views]
-    ttft_gap = max(abs(t - (v.deliveries[0] - v.borders[0])) for t, v in zip(first_three, views))
-    extra = sum(_decode_steps_before_first_token(run) for run in runs)
-    holds = gap < ROUNDING_S and ttft_gap < ROUNDING_S and extra == 0
-    return Claim(
-        "A1",
-        "A request passes through five phases; TTFT is the sum of the first three, E2E of all five.",
-        ANATOMY,
-        f"{len(views)} requests: the five phases miss E2E by at most {seconds(gap)}, the first three miss TTFT by at "
-        f"most {seconds(ttft_gap)}. Decode steps spent before a first token: {extra}.",
-        "holds, when each phase is defined to start where the one before it ends. One detail differs: the article "
-        "counts a first decode step into TTFT. Here the pass over the last prompt token already yields the first token."
-        if holds
-        else "does not hold here: a border between two phases is stamped wrongly.",
-    )
-
-
-def _decode_steps_before_first_token(run: Run) -> int:
-    first = {view.request_id: view.deliveries[0] for view in run.finished}
-    shares = [(step, share) for step in run.steps for share in step.shares]
-    return sum(not share.is_prefill and step.end < first.get(share.request_id, 0.0) for step, share in shares)
 
 
 def a6(runs: Mapping[str, Run]) -> Claim:
@@ -116,7 +59,7 @@ def e5(groups: Mapping[str, Sequence[float]]) -> Claim:
         f"holds: the tail is {p99 / mean:.1f} times the mean. Mind the count, though: p99 of {len(values)} is made "
         "of the slowest two, and a bucket of ten has no p99 worth the name."
         if p99 > 1.5 * mean
-        else "not visible in this run: the tail is short here.",
+        else "not shown by this run: the tail is short here.",
     )
 
 
@@ -132,5 +75,13 @@ def f3(shares: Mapping[str, Mapping[str, float]]) -> Claim:
         f"holds as a habit: at one E2E p99, {len(split)} of {len(shares)} use cases tell A from B: {', '.join(split)}. "
         "The limits themselves are opinions; MLPerf's differ by up to a factor of four. Write down your own."
         if split
-        else "these limits do not tell A from B on this machine: both miss, or both meet, nearly all of them.",
+        else "not shown: these limits do not tell A from B on this machine; both miss, or both meet, nearly all.",
     )
+
+
+MEASURE: dict[str, Callable[[Lab], Claim]] = {
+    "A6": lambda lab: a6(services.two_ill_services(lab)),
+    "B1": lambda lab: b1(lab.run(services.few_seats(lab), max_num_seqs=1)),
+    "E5": lambda lab: e5(services.ttft_by_length(lab.run(services.sample(lab), enable_prefix_caching=False))),
+    "F3": lambda lab: f3(slo.attainments(services.two_ill_services(lab))),
+}
