@@ -3,6 +3,7 @@
 lab.py         Lab: one model, one engine at a time, runs to compare
 session.py     the client of an experiment     run.py    what happened in one run
 dashboard.py   the live app                    controls.py, workloads.py   what it can change
+explorer.py    a picture with handles       big.py        the same questions at 70B, simulated
 pictures/      one picture a module            svg.py, style.py   how they are drawn
 predict.py     locked predictions              grading/   checks      claims/   the ledger's rows
 build.py       lessons from .py to executed .ipynb
@@ -16,10 +17,11 @@ import os
 os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 from course.lab.dashboard import Dashboard
+from course.lab.explorer import Explorer
 from course.lab.lab import Lab
 from course.lab.predict import Prediction
 from course.lab.replay import Replay
 from course.lab.ruler import Ruler
 from course.lab.summary import phase_table
 
-__all__ = ["Dashboard", "Lab", "Prediction", "Replay", "Ruler", "phase_table"]
+__all__ = ["Dashboard", "Explorer", "Lab", "Prediction", "Replay", "Ruler", "phase_table"]

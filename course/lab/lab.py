@@ -34,7 +34,8 @@ class Lab:
     Args:
         short: play small workloads, as the tests do; None = the environment variable MINILLM_SHORT is 1.
         make_engine: builds the engine thread from a config; None = minillm's EngineThread.
-        defaults: config fields that differ from EngineConfig's own.
+        defaults: config fields that differ from EngineConfig's own. The environment variable MINILLM_LAB_MODEL names
+            the model of every lesson, for a machine that has room for a larger one.
     """
 
     def __init__(
@@ -45,7 +46,8 @@ class Lab:
         **defaults: Any,
     ) -> None:
         self.scale = SHORT if (os.environ.get("MINILLM_SHORT") == "1" if short is None else short) else 1.0
-        self.defaults = {**LAB_DEFAULTS, **defaults}
+        model = os.environ.get("MINILLM_LAB_MODEL")
+        self.defaults = {**LAB_DEFAULTS, **({"model": model} if model else {}), **defaults}
         self._make_engine = make_engine
         self._engine: Any = None
         self._session: Session | None = None

@@ -1,0 +1,132 @@
+"""A picture with handles: move one, and it is drawn anew.
+
+Explorer(draw, k=slider("draft length k", 0, 8, 4), rate=slider("acceptance", 0, 1, 0.6))
+
+What takes longer than a blink is drawn by a button, in a thread of its own; it may yield pictures as it goes.
+"""
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from html import escape
+from typing import Any, Protocol
+
+import ipywidgets as widgets
+
+from course.lab.display import LivePanel
+from course.lab.style import ALARM
+
+WIDE = widgets.Layout(width="100%", max_width="620px")
+STYLE = {"description_width": "190px"}
+
+
+class Shown(Protocol):
+    """What a notebook can show: a Picture, an Html."""
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]: ...
+
+
+def slider(label: str, low: float, high: float, value: float, step: float | None = None) -> widgets.ValueWidget:
+    """A number between two ends; whole numbers if all of them are."""
+    whole = all(isinstance(each, int) for each in (low, high, value, step or 1))
+    kind = widgets.IntSlider if whole else widgets.FloatSlider
+    step = step or (1 if whole else (high - low) / 100)
+    return kind(value=value, min=low, max=high, step=step, description=label, style=STYLE, layout=WIDE)
+
+
+def choices(label: str, options: Sequence[Any], value: Any = None) -> widgets.ValueWidget:
+    """One of a few values, in order; the first, if none is named."""
+    value = options[0] if value is None else value
+    return widgets.SelectionSlider(options=list(options), value=value, description=label, style=STYLE, layout=WIDE)
+
+
+def buttons(label: str, options: Sequence[str], value: str | None = None) -> widgets.ValueWidget:
+    """One of a few names, all in sight."""
+    return widgets.ToggleButtons(
+        options=list(options), value=value or options[0], description=label, style={**STYLE, "button_width": "auto"}
+    )
+
+
+def switch(label: str, value: bool = False) -> widgets.ValueWidget:
+    """On or off."""
+    return widgets.Checkbox(value=value, description=label, indent=False)
+
+
+class Explorer(LivePanel):
+    """Controls over one picture.
+
+    Args:
+        draw: from the controls' values, by name, to what is shown: a Picture or Html. With a `button` it may be a
+            generator of several, each shown until the next one comes. A ValueError's words are shown in its place.
+        button: what is written on the button that draws; None = every move of a handle draws.
+        controls: by the names under which `draw` takes them.
+    """
+
+    def __init__(
+        self,
+        draw: Callable[..., Shown | Iterator[Shown]],
+        *,
+        button: str | None = None,
+        **controls: widgets.ValueWidget,
+    ) -> None:
+        self.draw, self.controls = draw, controls
+        self.shown: Shown | None = None
+        """What is in sight, or None before the button was pressed."""
+        self.error: str | None = None
+        self._thread: threading.Thread | None = None
+        self.view = widgets.HTML(layout=widgets.Layout(width="100%"))
+        self.busy = widgets.HTML("")
+        parts: list[widgets.Widget] = list(controls.values())
+        if button is None:
+            for control in controls.values():
+                control.observe(lambda _: self._draw(), names="value")
+            self._draw()
+        else:
+            self.button = widgets.Button(description=button, icon="play", button_style="primary")
+            self.button.layout.width = "auto"
+            self.button.on_click(lambda _: self.press())
+            parts.append(widgets.HBox([self.button, self.busy]))
+        self.widget = widgets.VBox([*parts, self.view], layout=widgets.Layout(width="100%"))
+
+    @property
+    def values(self) -> dict[str, Any]:
+        return {name: control.value for name, control in self.controls.items()}
+
+    def set(self, **values: Any) -> "Explorer":
+        """Move handles, as a hand would."""
+        for name, value in values.items():
+            self.controls[name].value = value
+        return self
+
+    def press(self) -> None:
+        """Press the button: draws in the background, unless that is going on."""
+        if self._thread is None or not self._thread.is_alive():
+            self.button.disabled, self.busy.value = True, "running …"
+            self._thread = threading.Thread(target=self._work, daemon=True)
+            self._thread.start()
+
+    def wait(self) -> "Explorer":
+        """Until what the button started is done."""
+        if self._thread is not None:
+            self._thread.join()
+        return self
+
+    def _work(self) -> None:
+        try:
+            self._draw()
+        finally:
+            self.button.disabled, self.busy.value = False, ""
+
+    def _draw(self) -> None:
+        self.error = None
+        try:
+            drawn = self.draw(**self.values)
+            for shown in drawn if isinstance(drawn, Iterator) else (drawn,):
+                self.shown = shown
+                self.view.value = shown._repr_mimebundle_()["text/html"]
+        except ValueError as error:
+            self.error = str(error)
+            self.view.value = f'<p style="border-left:6px solid {ALARM};padding:4px 12px">{escape(self.error)}</p>'
+
+    def static_html(self) -> str:
+        settings = ", ".join(f"{c.description}: {c.value}" for c in self.controls.values())
+        return f"<p><em>{escape(settings)}</em></p>{self.view.value}"

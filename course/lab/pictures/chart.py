@@ -1,0 +1,179 @@
+"""Curves and points between two axes. matplotlib draws; the look is the course's.
+
+A curve has a colour, a marker and a dash of its own, so that colour is never the only signal. Ink follows the
+notebook's theme, light or dark.
+"""
+
+import io
+import re
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+from course.lab.style import ALARM, WIDTH, number
+from course.lab.svg import FAINT, INK, SOFT, Picture
+
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9")
+MARKERS = ("o", "s", "^", "D", "v", "P")
+DASHES: dict[str, str] = {"line": "-", "dashes": "--", "points": ""}
+INKS = {"#010101": INK, "#020202": SOFT, "#030303": FAINT}
+"""Stand-ins that matplotlib understands for colours that only the theme knows."""
+LOOK = {
+    "font.size": 11,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "minillm",
+    "text.color": "#010101",
+    "axes.labelcolor": "#020202",
+    "axes.edgecolor": "#030303",
+    "xtick.color": "#020202",
+    "ytick.color": "#020202",
+    "grid.color": "#030303",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+}
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One named series of points (x, y), in the order in which they are joined."""
+
+    name: str
+    xs: Sequence[float]
+    ys: Sequence[float]
+    style: Literal["line", "dashes", "points"] = "line"
+    """Measured points with a `line`; a formula with `dashes` and no markers; a cloud of `points`."""
+    colour: str | None = None
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One axis. The label says the unit."""
+
+    label: str
+    log: bool = False
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A labelled limit: a vertical line at x, or a horizontal one at y. With both, a ringed point."""
+
+    label: str
+    x: float | None = None
+    y: float | None = None
+
+
+def draw_chart(
+    title: str,
+    curves: Sequence[Curve],
+    x: Axis,
+    y: Axis,
+    marks: Sequence[Mark] = (),
+    *,
+    height: float = 280,
+    description: str = "",
+) -> Picture:
+    """One chart that answers one question.
+
+    Args:
+        description: what is to be seen, in words and numbers; None given, each curve's ends are told.
+    """
+    with rc_context(LOOK):
+        figure = Figure(figsize=(WIDTH / 72, height / 72), dpi=72, layout="constrained")
+        figure.patch.set_visible(False)
+        axes = figure.add_subplot()
+        _dress(axes, x, y)
+        for i, curve in enumerate(curves):
+            axes.plot(
+                curve.xs,
+                curve.ys,
+                color=curve.colour or COLOURS[i % len(COLOURS)],
+                linestyle=DASHES[curve.style],
+                marker="" if curve.style == "dashes" else MARKERS[i % len(MARKERS)],
+                markersize=5,
+                label=curve.name,
+            )
+        axes.set_xlim(x.low, x.high)
+        axes.set_ylim(y.low, y.high)
+        for mark in marks:
+            _draw_mark(axes, mark)
+        if len(curves) > 1:
+            axes.legend(frameon=False, loc="best")
+        body = _inside(figure)
+    found = [_told(curve, x, y) for curve in curves] + [f"marked: {mark.label}" for mark in marks]
+    return Picture(title, body, height, description=description or "; ".join(found))
+
+
+def _dress(axes: Axes, x: Axis, y: Axis) -> None:
+    for axis, scale, ruler in ((x, axes.set_xscale, axes.xaxis), (y, axes.set_yscale, axes.yaxis)):
+        if axis.log:
+            scale("log")
+            ruler.set_major_locator(LogLocator(base=10, subs=(1.0, 2.0, 5.0)))
+            ruler.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+            ruler.set_minor_formatter(NullFormatter())
+    axes.set(xlabel=x.label, ylabel=y.label)
+    axes.grid(True, linewidth=0.7)
+    axes.set_axisbelow(True)
+    axes.patch.set_visible(False)
+
+
+def _draw_mark(axes: Axes, mark: Mark) -> None:
+    look = {"color": ALARM, "fontsize": 10.5, "annotation_clip": True}
+    if mark.x is not None and mark.y is not None:
+        axes.plot([mark.x], [mark.y], marker="o", markersize=13, markerfacecolor="none", color=ALARM)
+        axes.annotate(mark.label, (mark.x, mark.y), xytext=(9, 7), textcoords="offset points", **look)
+    elif mark.x is not None:
+        axes.axvline(mark.x, color=ALARM, linestyle=":")
+        place = (mark.x, 1.0)
+        axes.annotate(
+            mark.label, place, xycoords=("data", "axes fraction"), xytext=(4, -11), textcoords="offset points", **look
+        )
+    elif mark.y is not None:
+        axes.axhline(mark.y, color=ALARM, linestyle=":")
+        place = (1.0, mark.y)
+        axes.annotate(
+            mark.label, place, xycoords=("axes fraction", "data"), xytext=(-4, 4), textcoords="offset points",
+            ha="right", **look,
+        )  # fmt: skip
+
+
+def _inside(figure: Figure) -> str:
+    """The drawing without its outermost element, which Picture has, in the theme's ink."""
+    written = io.StringIO()
+    FigureCanvasSVG(figure).print_svg(written, metadata={"Date": None})
+    body = written.getvalue()
+    body = body[body.index("<defs>") : body.rindex("</svg>")]
+    body = body[body.index("<g ") :] if "<style" in body[: body.index("<g ")] else body
+    body = re.sub(r"font(-family)?: [^;\"]*'[^;\"]*", _sized, body).replace("xlink:href", "href")
+    for stand_in, ink in INKS.items():
+        body = body.replace(stand_in, ink)
+    return _with_own_ids(body)
+
+
+def _with_own_ids(body: str) -> str:
+    """Ids that follow from the drawing alone: a page may hold many, and the same drawing is the same text."""
+    for i, identity in enumerate(dict.fromkeys(re.findall(r'\bid="([^"]+)"', body))):
+        body = re.sub(rf'(\bid="|#){re.escape(identity)}(?=[")])', rf"\1@{i}", body)
+    prefix = f"c{zlib.crc32(body.encode()):08x}-"
+    return re.sub(r'(\bid="|#)@', rf"\1{prefix}", body)
+
+
+def _sized(found: re.Match[str]) -> str:
+    """A font without its family: the page has one."""
+    size = re.search(r"[\d.]+px", found.group())
+    return f"font-size: {size.group()}" if size else ""
+
+
+def _told(curve: Curve, x: Axis, y: Axis) -> str:
+    if not len(curve.xs):
+        return f"{curve.name}: nothing"
+    ends = [f"{number(curve.ys[i])} at {number(curve.xs[i])}" for i in ((0, -1) if len(curve.xs) > 1 else (0,))]
+    return f"{curve.name} ({y.label} against {x.label}): {', '.join(ends)}"
