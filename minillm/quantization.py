@@ -65,18 +65,6 @@ def dequantize_int4(numbers: Tensor, scales: Tensor) -> Tensor:
     return (groups * scales[..., :1].float() + scales[..., 1:].float()).flatten(1)
 
 
-def pack_int4(numbers: Tensor) -> Tensor:
-    """[out, in] in 0 .. 15 to [out, in / 2] bytes. Of every 32 inputs, the first 16 are the low halves of 16 bytes."""
-    low, high = numbers.unflatten(1, (-1, 2, 16)).unbind(2)
-    return (low | high << 4).flatten(1)
-
-
-def unpack_int4(packed: Tensor) -> Tensor:
-    """The opposite of `pack_int4`."""
-    halves = packed.unflatten(1, (-1, 16))
-    return torch.stack((halves & 15, halves >> 4), dim=2).flatten(1)
-
-
 @sliced
 def quantize_fp8(weight: Tensor) -> tuple[Tensor, Tensor]:
     """[out, in] to float8_e4m3fn [out, in] and float32 scales [out]."""

@@ -1,13 +1,12 @@
 """Linear layers: the plain one, and one that computes 16-bit weights at full speed on a CPU.
 
 A decode step multiplies every weight with only a handful of rows, so it should run at the speed of
-reading the weights from memory. On CPUs PyTorch's 16-bit `F.linear` does not. So on a CPU a layer has two
-ways, and the number of rows decides:
+reading the weights from memory. On CPUs PyTorch's 16-bit `F.linear` does not. So on a CPU weights are packed in the
+order in which a kernel reads them:
 
-- few rows (a decode step): our own loop over the weights, native/linear.cpp;
-- many rows (a prefill): a kernel of PyTorch's that wants the weights packed in the order it reads them.
-  oneDNN's where the CPU multiplies bfloat16; elsewhere FBGEMM's (Khudia et al. 2021), which widens
-  16-bit weights to float32 in registers.
+- our own, native/linear.cpp, which widens bfloat16 to float32 in registers;
+- oneDNN's for many rows (a prefill), where the CPU multiplies bfloat16 itself;
+- FBGEMM's (Khudia et al. 2021), with weights as float16, where there is no C++ compiler.
 """
 
 import logging
@@ -17,13 +16,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from minillm.models.native import NativeKernels, native_kernels
+from minillm.models.bands import band_bfloat16
+from minillm.models.native import native_kernels
 
 logger = logging.getLogger(__name__)
 
 FLOAT16_MAX = 65504.0
 FEW_ROWS = 8
-"""Up to here the loop over the weights is at least as fast as a blocked matrix product."""
+"""Up to here reading the weights takes the time, and instructions that multiply bfloat16 do not help."""
 
 
 class Linear(nn.Module):
@@ -41,7 +41,7 @@ class Linear(nn.Module):
 
 
 class Packed(Protocol):
-    """x W^T + b of float32 rows, with W packed for a kernel that is good at many rows."""
+    """x W^T + b of float32 rows, with W packed for a kernel."""
 
     computes: torch.dtype
     """What it multiplies in."""
@@ -49,6 +49,22 @@ class Packed(Protocol):
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None: ...
 
     def __call__(self, x: Tensor) -> Tensor: ...
+
+
+class PackedInBands:
+    """Weights as bfloat16 for our own kernel, in the order of bands.py."""
+
+    computes = torch.float32
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        self.out = weight.shape[0]
+        self.banded = band_bfloat16(weight)
+        self.bias = None if bias is None else bias.float()
+        self.kernels = native_kernels()
+
+    def __call__(self, x: Tensor) -> Tensor:
+        y = self.kernels.linear(x.contiguous(), self.banded, self.out)
+        return y if self.bias is None else y + self.bias
 
 
 class PackedForFBGEMM:
@@ -82,33 +98,34 @@ class PackedForOneDNN:
 class CPULinear(nn.Module):
     """A linear layer of float32 rows with 16-bit weights, made from a plain one.
 
-    The weights are kept twice: as they are for few rows, and packed for many.
+    Args:
+        few, many: kernels for up to FEW_ROWS rows, and for more. Weights are kept once if they are the same.
     """
 
-    def __init__(self, linear: Linear, packing: type[Packed], few: NativeKernels | None) -> None:
+    def __init__(self, linear: Linear, few: type[Packed], many: type[Packed]) -> None:
         super().__init__()
-        self.weight = linear.weight if few is not None and linear.weight.dtype == torch.bfloat16 else None
-        self.bias = None if linear.bias is None else nn.Parameter(linear.bias.float(), False)
-        self.few = few
-        self.many = packing(linear.weight, linear.bias)
+        self.few = few(linear.weight, linear.bias)
+        self.many = self.few if many is few else many(linear.weight, linear.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.weight is None or x.shape[0] > FEW_ROWS:
-            return self.many(x)
-        y = self.few.linear(x.contiguous(), self.weight)
-        return y if self.bias is None else y + self.bias
+        return self.few(x) if x.shape[0] <= FEW_ROWS else self.many(x)
 
 
-def choose_packing(linears: list[Linear]) -> type[Packed] | None:
-    """The kernel that multiplies these layers best with many rows, and correctly: tried, not assumed."""
+def choose_packings(linears: list[Linear]) -> tuple[type[Packed], type[Packed]] | None:
+    """The kernels that multiply these layers best, with few rows and with many, and correctly: tried, not assumed."""
     if any(linear.weight.device.type != "cpu" or linear.weight.dtype.itemsize != 2 for linear in linears):
         return None
-    bfloat16 = all(linear.weight.dtype == torch.bfloat16 for linear in linears) and computes_bfloat16()
-    candidates: list[type[Packed]] = [PackedForOneDNN] if bfloat16 else []
+    candidates: list[type[Packed]] = []
+    if all(linear.weight.dtype == torch.bfloat16 for linear in linears):
+        candidates += [PackedInBands] if native_kernels() is not None else []
+        candidates += [PackedForOneDNN] if computes_bfloat16() else []
     if max(linear.weight.abs().max().item() for linear in linears) <= FLOAT16_MAX:
         candidates.append(PackedForFBGEMM)
     smallest = min(linears, key=lambda linear: linear.weight.numel())
-    return next((packing for packing in candidates if tried(packing, smallest)), None)
+    right = [packing for packing in candidates if tried(packing, smallest)]
+    if not right:
+        return None
+    return right[0], PackedForOneDNN if PackedForOneDNN in right else right[0]
 
 
 def tried(packing: type[Packed], linear: Linear) -> bool:
@@ -130,28 +147,38 @@ def computes_bfloat16() -> bool:
 
 def pack_linears(module: nn.Module) -> bool:
     """Replace every Linear inside `module` by a CPULinear, one by one. False, and nothing done, if none works."""
-    packing = choose_packing([child for child in module.modules() if isinstance(child, Linear)])
-    if packing is None:
+    packings = choose_packings([child for child in module.modules() if isinstance(child, Linear)])
+    if packings is None:
         return False
-    few = native_kernels()
-    packed = []
+    arena = Arena()
     for parent in list(module.modules()):
         for name, child in list(parent.named_children()):
             if isinstance(child, Linear):
-                packed.append(CPULinear(child, packing, few))
-                setattr(parent, name, packed[-1])
-    shared = [id(parameter) for parameter in module.parameters(recurse=False)]  # a tied head's
-    lay_side_by_side([layer for layer in packed if layer.weight is not None and id(layer.weight) not in shared])
+                packed = CPULinear(child, *packings)
+                if isinstance(packed.few, PackedInBands):
+                    packed.few.banded = arena.keep(packed.few.banded)
+                setattr(parent, name, packed)
     return True
 
 
-def lay_side_by_side(layers: list[CPULinear]) -> None:
-    """Move the plain weights into one piece of memory, in the order in which a step reads them.
+class Arena:
+    """A few large pieces of memory for many tensors, side by side in the order in which a step reads them.
 
     A piece this large gets huge pages from the operating system (see minillm/__init__.py), which saves looking
     up the address of every 4 KB of it: measured, 7 to 15% of a decode step at batch 1.
     """
-    arena = torch.empty(sum(layer.weight.numel() for layer in layers), dtype=torch.bfloat16)
-    parts = arena.split([layer.weight.numel() for layer in layers])
-    for layer, part in zip(layers, parts):
-        layer.weight = nn.Parameter(part.view(layer.weight.shape).copy_(layer.weight), False)
+
+    CHUNK = 1 << 26
+    """Bytes. What is not written to is not taken from the operating system."""
+    ALIGNMENT = 64
+
+    def __init__(self) -> None:
+        self.rest = torch.empty(0, dtype=torch.uint8)
+
+    def keep(self, tensor: Tensor) -> Tensor:
+        """A copy in here."""
+        size = tensor.nbytes + -tensor.nbytes % self.ALIGNMENT
+        if size > len(self.rest):
+            self.rest = torch.empty(max(size, self.CHUNK), dtype=torch.uint8)
+        part, self.rest = self.rest[: tensor.nbytes], self.rest[size:]
+        return part.view(tensor.dtype).view(tensor.shape).copy_(tensor)

@@ -16,56 +16,57 @@ from torch import Tensor, nn
 
 from minillm.config import EngineConfig
 from minillm.errors import ConfigError
+from minillm.models.bands import LANES, band_int4, band_int8, in_bands, numbers_of
 from minillm.models.decoder import Decoder
-from minillm.models.linear import Linear
+from minillm.models.linear import Arena, Linear
 from minillm.models.native import native_kernels
-from minillm.quantization import dequantize_int4, pack_int4, quantize_int4, quantize_int8, unpack_int4
+from minillm.quantization import dequantize_int4, quantize_int4, quantize_int8
 
-FEW_ROWS = 32
-"""Up to here the weights are widened in registers; beyond, a block of them at a time is, for a blocked product."""
 BLOCK = 1 << 20
-"""Weights of a block: 4 MB as float32."""
+"""Weights that are widened at once where there is no C++ compiler: 4 MB as float32."""
 
 
 class QuantizedLinear(nn.Module):
-    """x W^T + b on a CPU, of float32 rows, with W in int8 or int4; see NativeKernels.linear_quantized."""
+    """x W^T + b on a CPU, of float32 rows, with W in int8 or int4.
 
-    def __init__(self, numbers: Tensor, scales: Tensor, bias: Tensor | None) -> None:
+    Args:
+        numbers, scales: see NativeKernels.linear_quantized.
+    """
+
+    def __init__(self, numbers: Tensor, scales: Tensor, out: int, bias: Tensor | None) -> None:
         super().__init__()
         self.numbers = nn.Parameter(numbers, False)
         self.scales = nn.Parameter(scales, False)
+        self.out = out
         self.bias = None if bias is None else nn.Parameter(bias.float(), False)
         self.kernels = native_kernels()
 
     def forward(self, x: Tensor) -> Tensor:
-        if x.shape[0] <= FEW_ROWS and self.kernels is not None:
-            y = self.kernels.linear_quantized(x.contiguous(), self.numbers, self.scales)
+        if self.kernels is not None:
+            y = self.kernels.linear_quantized(x.contiguous(), self.numbers, self.scales, self.out)
         else:
             step = max(1, BLOCK // x.shape[1])
-            blocks = zip(self.numbers.split(step), self.scales.split(step))
-            y = torch.cat([x @ self.widen(numbers, scales).T for numbers, scales in blocks], dim=1)
+            ids = torch.arange(self.out).split(step)
+            y = torch.cat([x @ self.rows(some).T for some in ids], dim=1)
         return y if self.bias is None else y + self.bias
 
     def rows(self, ids: Tensor) -> Tensor:
         """Rows of W, float32: what an embedding table is asked for."""
-        return self.widen(self.numbers[ids], self.scales[ids])
-
-    def widen(self, numbers: Tensor, scales: Tensor) -> Tensor:
-        """Some rows of W as float32."""
-        if self.kernels is not None and not torch.compiler.is_compiling():
-            return self.kernels.unpack(numbers, scales)
-        if numbers.dtype == torch.int8:
-            return numbers.float() * scales[:, None]
-        return dequantize_int4(unpack_int4(numbers), scales)
+        numbers = numbers_of(self.numbers, ids)
+        if self.numbers.dtype == torch.int8:
+            return numbers.float() * self.scales[ids // LANES, ids % LANES, None]
+        return dequantize_int4(numbers, self.scales[ids // LANES, :, :, ids % LANES])
 
 
 def make_int8(linear: Linear) -> nn.Module:
-    return QuantizedLinear(*quantize_int8(linear.weight), linear.bias)
+    numbers, scales = quantize_int8(linear.weight)
+    return QuantizedLinear(band_int8(numbers), in_bands(scales), len(numbers), linear.bias)
 
 
 def make_int4(linear: Linear, group: int) -> nn.Module:
     numbers, scales = quantize_int4(linear.weight, group)
-    return QuantizedLinear(pack_int4(numbers), scales, linear.bias)
+    banded = in_bands(scales).permute(0, 2, 3, 1).contiguous()
+    return QuantizedLinear(band_int4(numbers), banded, len(numbers), linear.bias)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,25 +98,6 @@ def make_recipe(config: EngineConfig, device: torch.device, dtype: torch.dtype) 
         return Recipe(make_int8, make_int8)
     group = config.int4_group_size
     return Recipe(lambda linear: make_int4(linear, group), make_int8, group)
-
-
-class Arena:
-    """A few large pieces of memory for many tensors: large ones get huge pages, see linear.lay_side_by_side."""
-
-    CHUNK = 1 << 26
-    """Bytes. What is not written to is not taken from the operating system."""
-    ALIGNMENT = 64
-
-    def __init__(self) -> None:
-        self.rest = torch.empty(0, dtype=torch.uint8)
-
-    def keep(self, tensor: Tensor) -> Tensor:
-        """A copy in here."""
-        size = tensor.nbytes + -tensor.nbytes % self.ALIGNMENT
-        if size > len(self.rest):
-            self.rest = torch.empty(max(size, self.CHUNK), dtype=torch.uint8)
-        part, self.rest = self.rest[: tensor.nbytes], self.rest[size:]
-        return part.view(tensor.dtype).view(tensor.shape).copy_(tensor)
 
 
 class Quantizer:

@@ -99,7 +99,7 @@ def test_float32_computes_as_hugging_face_does(kernels: NativeKernels) -> None:
 def test_where_no_layer_can_be_packed_activations_stay_16_bits_and_pytorch_handles_them(
     tiny_llama_path: Path, kernels: NativeKernels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(linear, "choose_packing", lambda linears: None)
+    monkeypatch.setattr(linear, "choose_packings", lambda linears: None)
     config = EngineConfig(model=str(tiny_llama_path), device="cpu", dtype="bfloat16", num_kv_blocks=64)
     engine = Engine(config, load_model(config))
     assert engine.model.decoder.activation_dtype == torch.bfloat16

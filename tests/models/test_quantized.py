@@ -15,18 +15,16 @@ from minillm.engine import Engine
 from minillm.errors import ConfigError
 from minillm.models import quantized
 from minillm.models.decoder import Decoder
-from minillm.models.linear import Linear
+from minillm.models.linear import Arena, Linear
 from minillm.models.loader import LoadedModel, load_model
 from minillm.models.native import native_kernels
-from minillm.models.quantized import FEW_ROWS, Arena, QuantizedLinear, make_int4, make_int8, make_recipe
+from minillm.models.quantized import QuantizedLinear, make_int4, make_int8, make_recipe
 from minillm.quantization import (
     dequantize_int4,
-    pack_int4,
     quantize_fp8,
     quantize_int4,
     quantize_int8,
     share_on_int4_grid,
-    unpack_int4,
 )
 
 pytestmark = pytest.mark.usefixtures("two_threads")
@@ -61,7 +59,6 @@ def test_int4_is_the_nearest_step_of_each_group(group: int) -> None:
     # bfloat16 keeps 8 bits of a scale and an offset: beyond half a step, the ends may be off by that much.
     assert (error <= 0.5 * step + weight.abs().max() / 128).all()
     assert error[1].max() < 0.01, "a constant group stays"
-    assert (unpack_int4(pack_int4(numbers)) == numbers).all()
 
 
 def test_a_finer_group_is_nearer() -> None:
@@ -92,7 +89,7 @@ def test_weights_that_were_of_four_bits_are_recognised() -> None:
     assert share_on_int4_grid(dequantize_int4(numbers, scales).bfloat16()) > 0.9
 
 
-@pytest.mark.parametrize("rows", [1, 2, 3, 4, 7, 8, 9, FEW_ROWS, FEW_ROWS + 1, 70])
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 6, 7, 8, 9, 33, 70])
 @pytest.mark.parametrize(("size", "out"), [(64, 33), (32, 1), (576, 130)], ids=str)
 @pytest.mark.parametrize("bias", [False, True], ids=["plain", "bias"])
 @pytest.mark.parametrize("kind", ["int8", "int4"])
@@ -109,7 +106,7 @@ def test_a_layer_multiplies_by_the_weights_it_stands_for(kind: str, bias: bool, 
 def test_int8_of_any_width(size: int) -> None:
     layer, x = plain(size, 7), torch.randn(3, size)
     made = make_int8(layer)
-    assert (made(x) - x @ (made.numbers.float() * made.scales[:, None]).T).abs().max() < 1e-4
+    assert (made(x) - x @ made.rows(torch.arange(7)).T).abs().max() < 1e-4
 
 
 @pytest.mark.parametrize("kind", ["int8", "int4"])
@@ -168,7 +165,7 @@ def test_no_16_bit_matrix_is_left(smollm_path: Path, fields: dict, bits: float) 
     matrices = sum(p.numel() for p in Decoder(config, torch.bfloat16, torch.device("meta")).parameters()) - head
     scales = 4 * config.vocab_size
     if bits == 8:
-        scales += 4 * sum(len(m.scales) for m in decoder.layers.modules() if isinstance(m, QuantizedLinear))
+        scales += 4 * sum(m.scales.numel() for m in decoder.layers.modules() if isinstance(m, QuantizedLinear))
     norms = (2 * config.num_layers + 1) * config.hidden_size
     assert model_bytes(model) == (matrices - norms) * bits / 8 + head + scales + 4 * norms
     assert decoder.embed_tokens is None, "the table is the head's rows"
@@ -227,7 +224,7 @@ def test_an_embedding_table_of_its_own_stays_as_it_is(tiny_llama_path: Path) -> 
 
 def test_random_weights_are_quantized_too(tiny_llama_path: Path) -> None:
     model = load(tiny_llama_path, quantization="int4", load_format="dummy")
-    assert model.decoder.layers[0].mlp.down_proj.numbers.dtype == torch.uint8
+    assert model.decoder.layers[0].mlp.down_proj.numbers.dtype == torch.int32
     assert model.decoder.lm_head.numbers.dtype == torch.int8, "int4 leaves the head 8 bits"
 
 

@@ -1,6 +1,6 @@
 """The C++ in minillm: what a decode step does on a CPU, compiled for this machine on first use, and kept.
 
-linear.cpp: matrix products of a few rows   ops.cpp: the small operations   attention.cpp: paged attention
+linear.cpp: matrix products   ops.cpp: the small operations   attention.cpp: paged attention
 
 Without a compiler, or on a platform where this was not tried, there is none of it, and minillm runs on
 PyTorch's own kernels.
@@ -10,36 +10,39 @@ import ctypes
 import functools
 import logging
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from minillm.models.bands import band_bfloat16
 from minillm.models.native.compiling import build
-from minillm.quantization import dequantize_int4, pack_int4
 
 logger = logging.getLogger(__name__)
 
 OPERATIONS = torch.library.Library("minillm", "FRAGMENT")
-OPERATIONS.define("native_linear(Tensor x, Tensor weight) -> Tensor")
-OPERATIONS.define("native_linear_quantized(Tensor x, Tensor numbers, Tensor scales) -> Tensor")
+OPERATIONS.define("native_linear(Tensor x, Tensor weight, int out) -> Tensor")
+OPERATIONS.define("native_linear_quantized(Tensor x, Tensor numbers, Tensor scales, int out) -> Tensor")
 
 
 @torch.library.impl(OPERATIONS, "native_linear", "CPU")
-def _(x: Tensor, weight: Tensor) -> Tensor:
-    return native_kernels().linear(x, weight)
+def _(x: Tensor, weight: Tensor, out: int) -> Tensor:
+    return native_kernels().linear(x, weight, out)
 
 
 @torch.library.impl(OPERATIONS, "native_linear_quantized", "CPU")
-def _(x: Tensor, numbers: Tensor, scales: Tensor) -> Tensor:
-    return native_kernels().linear_quantized(x, numbers, scales)
+def _(x: Tensor, numbers: Tensor, scales: Tensor, out: int) -> Tensor:
+    return native_kernels().linear_quantized(x, numbers, scales, out)
 
 
 @torch.library.register_fake("minillm::native_linear", lib=OPERATIONS)
+def _(x: Tensor, weight: Tensor, out: int) -> Tensor:
+    return x.new_empty(x.shape[0], out)
+
+
 @torch.library.register_fake("minillm::native_linear_quantized", lib=OPERATIONS)
-def _(x: Tensor, weight: Tensor, *_: Tensor) -> Tensor:
-    return x.new_empty(x.shape[0], weight.shape[0])
+def _(x: Tensor, numbers: Tensor, scales: Tensor, out: int) -> Tensor:
+    return x.new_empty(x.shape[0], out)
 
 
 class NativeKernels:
@@ -51,8 +54,6 @@ class NativeKernels:
         self._linear = declare(functions.linear, [pointer] * 3 + [number] * 3)
         self._linear_int8 = declare(functions.linear_int8, [pointer] * 4 + [number] * 3)
         self._linear_int4 = declare(functions.linear_int4, [pointer] * 4 + [number] * 4)
-        self._unpack_int8 = declare(functions.unpack_int8, [pointer] * 3 + [number] * 2)
-        self._unpack_int4 = declare(functions.unpack_int4, [pointer] * 3 + [number] * 3)
         self.add_rms_norm = declare(functions.add_rms_norm, [pointer] * 5 + [number] * 2 + [real])
         self.silu_mul = declare(functions.silu_mul, [pointer] * 2 + [number] * 2)
         self.rotate_and_write, self.attend_decodes = {}, {}
@@ -62,49 +63,35 @@ class NativeKernels:
             self.rotate_and_write[dtype] = declare(write, [pointer] * 8 + [number] * 4 + [real])
             self.attend_decodes[dtype] = declare(attend, [pointer] * 6 + [number] * 9 + [real])
 
-    def linear(self, x: Tensor, weight: Tensor) -> Tensor:
-        """x W^T, [rows, out] float32, in one pass over W.
+    def linear(self, x: Tensor, weight: Tensor, out: int) -> Tensor:
+        """x W^T, [rows, out] float32; up to 8 rows in one pass over W.
 
         Args:
             x: [rows, in] float32.
-            weight: [out, in] bfloat16.
+            weight: of `bands.band_bfloat16`.
         """
         if torch.compiler.is_compiling():  # as one operation that the compiler does not look into
-            return torch.ops.minillm.native_linear(x, weight)
-        rows, out = x.shape[0], weight.shape[0]
-        y = torch.empty(rows, out, dtype=torch.float32)
-        self._linear(x.data_ptr(), weight.data_ptr(), y.data_ptr(), rows, x.shape[1], out)
+            return torch.ops.minillm.native_linear(x, weight, out)
+        y = torch.empty(x.shape[0], out, dtype=torch.float32)
+        self._linear(x.data_ptr(), weight.data_ptr(), y.data_ptr(), *x.shape, out)
         return y
 
-    def linear_quantized(self, x: Tensor, numbers: Tensor, scales: Tensor) -> Tensor:
+    def linear_quantized(self, x: Tensor, numbers: Tensor, scales: Tensor, out: int) -> Tensor:
         """As `linear`, with weights in fewer bits.
 
         Args:
-            numbers, scales: int8 [out, in] with float32 [out], or int4 [out, in / 2] as uint8 with
-                bfloat16 [out, groups, 2]: see minillm/quantization.py.
+            numbers, scales: of `bands.band_int8`, with float32 [bands, 16]; or of `band_int4`, with bfloat16
+                [bands, groups, 2, 16].
         """
         if torch.compiler.is_compiling():
-            return torch.ops.minillm.native_linear_quantized(x, numbers, scales)
-        (rows, size), out = x.shape, numbers.shape[0]
-        y = torch.empty(rows, out, dtype=torch.float32)
+            return torch.ops.minillm.native_linear_quantized(x, numbers, scales, out)
+        y = torch.empty(x.shape[0], out, dtype=torch.float32)
         addresses = (tensor.data_ptr() for tensor in (x, numbers, scales, y))
         if numbers.dtype == torch.int8:
-            self._linear_int8(*addresses, rows, size, out)
+            self._linear_int8(*addresses, *x.shape, out)
         else:
-            self._linear_int4(*addresses, rows, size, out, size // scales.shape[1])
+            self._linear_int4(*addresses, *x.shape, out, x.shape[1] // scales.shape[1])
         return y
-
-    def unpack(self, numbers: Tensor, scales: Tensor) -> Tensor:
-        """Such weights as float32 [out, in]."""
-        out = numbers.shape[0]
-        size = numbers.shape[1] * (1 if numbers.dtype == torch.int8 else 2)
-        weight = torch.empty(out, size, dtype=torch.float32)
-        addresses = (tensor.data_ptr() for tensor in (numbers, scales, weight))
-        if numbers.dtype == torch.int8:
-            self._unpack_int8(*addresses, size, out)
-        else:
-            self._unpack_int4(*addresses, size, out, size // scales.shape[1])
-        return weight
 
 
 def declare(function: ctypes._CFuncPtr, argtypes: list[type]) -> ctypes._CFuncPtr:
@@ -130,17 +117,12 @@ def native_kernels() -> NativeKernels | None:
 def is_right(kernels: NativeKernels) -> bool:
     """Whether it multiplies correctly: tried, not assumed."""
     generator = torch.Generator().manual_seed(0)
-    for rows, size, out in ((1, 64, 96), (3, 50, 7), (8, 33, 66)):
+    for rows, size, out in ((1, 64, 192), (3, 50, 7), (8, 33, 66), (13, 128, 80)):
         x, weight = torch.randn(rows, size, generator=generator), torch.randn(out, size, generator=generator).bfloat16()
-        if not torch.allclose(kernels.linear(x, weight), x @ weight.float().T, rtol=1e-4, atol=1e-4):
+        found = kernels.linear(x, band_bfloat16(weight), out)
+        if not torch.allclose(found, x @ weight.float().T, rtol=1e-4, atol=1e-4):
             logger.warning("the native kernels compute wrongly on this machine: using PyTorch's")
             return False
-        for numbers, scales, plain in made_up_weights(out, generator):
-            x = torch.randn(rows, plain.shape[1], generator=generator)
-            multiplied = torch.allclose(kernels.linear_quantized(x, numbers, scales), x @ plain.T, rtol=1e-4, atol=1e-3)
-            if not multiplied or not torch.equal(kernels.unpack(numbers, scales), plain):
-                logger.warning("the native kernels compute wrongly on this machine: using PyTorch's")
-                return False
     gate_up = torch.randn(2, 64, generator=generator)
     found, expected = torch.empty(2, 32), torch.nn.functional.silu(gate_up[:, :32]) * gate_up[:, 32:]
     kernels.silu_mul(gate_up.data_ptr(), found.data_ptr(), 2, 32)
@@ -148,13 +130,3 @@ def is_right(kernels: NativeKernels) -> bool:
         logger.warning("the native kernels compute wrongly on this machine: using PyTorch's")
         return False
     return True
-
-
-def made_up_weights(out: int, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Numbers and scales as `linear_quantized` wants them, in int8 and in int4, and the weights they stand for."""
-    numbers = torch.randint(-127, 128, (out, 50), generator=generator, dtype=torch.int8)
-    scales = torch.rand(out, generator=generator) / 100
-    yield numbers, scales, numbers.float() * scales[:, None]
-    levels = torch.randint(0, 16, (out, 64), generator=generator, dtype=torch.uint8)
-    scales = torch.rand(out, 2, 2, generator=generator).bfloat16()
-    yield pack_int4(levels), scales, dequantize_int4(levels, scales)

@@ -15,7 +15,6 @@
 
 constexpr int LANES = 16;
 typedef int8_t SignedBytes __attribute__((vector_size(LANES)));
-typedef uint8_t Bytes __attribute__((vector_size(LANES)));
 typedef int16_t Shorts __attribute__((vector_size(2 * LANES)));
 typedef uint16_t Halves __attribute__((vector_size(2 * LANES)));
 typedef uint32_t Words __attribute__((vector_size(4 * LANES)));
@@ -28,13 +27,16 @@ static inline Floats load(const float* from) {
     return floats;
 }
 
+static inline Floats as_floats(Words bits) {
+    Floats floats;
+    std::memcpy(&floats, &bits, sizeof floats);
+    return floats;
+}
+
 static inline Floats load(const uint16_t* from) {  // bfloat16
     Halves halves;
     std::memcpy(&halves, from, sizeof halves);
-    Words words = __builtin_convertvector(halves, Words) << 16;
-    Floats floats;
-    std::memcpy(&floats, &words, sizeof floats);
-    return floats;
+    return as_floats(__builtin_convertvector(halves, Words) << 16);
 }
 
 // GCC makes sixteen scalar instructions of a conversion from 8 to 32 bits, and several of one in two steps. AVX-512
@@ -46,16 +48,6 @@ static inline Floats load(const int8_t* from) {
     return __builtin_convertvector((Ints)_mm512_cvtepi8_epi32((__m128i)bytes), Floats);
 #else
     return __builtin_convertvector(__builtin_convertvector(__builtin_convertvector(bytes, Shorts), Ints), Floats);
-#endif
-}
-
-static inline Ints widen_bytes(const uint8_t* from) {
-    Bytes bytes;
-    std::memcpy(&bytes, from, sizeof bytes);
-#ifdef __AVX512F__
-    return (Ints)_mm512_cvtepu8_epi32((__m128i)bytes);
-#else
-    return __builtin_convertvector(__builtin_convertvector(bytes, Halves), Ints);
 #endif
 }
 
