@@ -6,6 +6,9 @@
 
 #include "vectors.h"
 
+#include <algorithm>
+#include <type_traits>
+
 constexpr int TILE = 64;  // keys: their scores and the sums of a group fit the first-level cache
 constexpr int MAX_GROUP = 16, MAX_DIM = 256;
 
@@ -22,20 +25,80 @@ struct Cache {
     }
     long value(long key) const { return key + kv_heads; }
     const Number* vector(long index) const { return numbers + index * d; }
+    // One vector's neighbour belongs to another head: the hardware does not see what will be wanted next.
+    void fetch(long index) const {
+        const char* from = (const char*)vector(index);
+        for (long byte = 0; byte < d * long(sizeof(Number)); byte += 64) __builtin_prefetch(from + byte);
+    }
     float scale(long index) const {
         if constexpr (sizeof(Number) == 1) return widen(scales[index]);
         else return 1.0f;
     }
 };
 
+// What a group of query heads has seen so far.
 struct Group {
     int heads;
-    float sums[MAX_GROUP][MAX_DIM] = {}, largest[MAX_GROUP], total[MAX_GROUP] = {};
+    float sums[MAX_GROUP][MAX_DIM], largest[MAX_GROUP], total[MAX_GROUP] = {};
 
-    explicit Group(int heads) : heads(heads) {
-        for (int g = 0; g < heads; ++g) largest[g] = -INFINITY;
+    Group(int heads, long d) : heads(heads) {
+        for (int g = 0; g < heads; ++g) {
+            largest[g] = -INFINITY;
+            std::memset(sums[g], 0, d * sizeof(float));
+        }
     }
 };
+
+// Up to HEADS heads at once: a key or value that is loaded and widened serves them all.
+constexpr int HEADS = 4;
+constexpr int AHEAD = 8;  // keys that are fetched ahead
+
+// scores[h][t] = scale * query[h] . key[t]
+template <int NUM, typename Number>
+static inline void score(
+    const float* query, const Cache<Number>& cache, const long* keys, int count, float scale, float (*scores)[TILE]
+) {
+    for (int t = 0; t < count; ++t) {
+        const Number* key = cache.vector(keys[t]);
+        if (t + AHEAD < count) cache.fetch(keys[t + AHEAD]);
+        Floats products[NUM] = {};
+        for (long i = 0; i < cache.d; i += LANES) {
+            Floats part = load(key + i);
+            for (int h = 0; h < NUM; ++h) products[h] += load(query + h * cache.d + i) * part;
+        }
+        cache.fetch(cache.value(keys[t]));
+        for (int h = 0; h < NUM; ++h) scores[h][t] = sum(products[h]) * scale * cache.scale(keys[t]);
+    }
+}
+
+// sums[h] += weights[h][t] * value[t]
+template <int NUM, typename Number>
+static inline void add_values(
+    float (*sums)[MAX_DIM], const Cache<Number>& cache, const long* keys, int count, const float (*weights)[TILE]
+) {
+    for (long i = 0; i < cache.d; i += LANES) {
+        Floats parts[NUM];
+        for (int h = 0; h < NUM; ++h) parts[h] = load(sums[h] + i);
+        for (int t = 0; t < count; ++t) {
+            long index = cache.value(keys[t]);
+            Floats value = load(cache.vector(index) + i) * cache.scale(index);
+            for (int h = 0; h < NUM; ++h) parts[h] += weights[h][t] * value;
+        }
+        for (int h = 0; h < NUM; ++h) store(sums[h] + i, parts[h]);
+    }
+}
+
+// Calls `with` with a constant for the number of heads from `first` on, at most HEADS.
+template <typename Call>
+static inline void for_heads(int heads, Call with) {
+    int first = 0;
+    for (; first + HEADS <= heads; first += HEADS) with(first, std::integral_constant<int, HEADS>());
+    switch (heads - first) {
+        case 1: return with(first, std::integral_constant<int, 1>());
+        case 2: return with(first, std::integral_constant<int, 2>());
+        case 3: return with(first, std::integral_constant<int, 3>());
+    }
+}
 
 // Let a group see the keys at positions begin to end.
 template <typename Number>
@@ -43,20 +106,17 @@ static void attend_range(
     Group& group, const float* query, const Cache<Number>& cache, const int32_t* table, long kv_head, long begin,
     long end, float scale
 ) {
-    const long d = cache.d;
     float scores[MAX_GROUP][TILE];
+    long keys[TILE];
     for (long start = begin; start < end; start += TILE) {
-        int count = int(end - start < TILE ? end - start : TILE);
+        const int count = int(std::min<long>(TILE, end - start));
         for (int t = 0; t < count; ++t) {
-            long index = cache.key(table, start + t, kv_head);
-            const Number* key = cache.vector(index);
-            float key_scale = scale * cache.scale(index);
-            for (int g = 0; g < group.heads; ++g) {
-                Floats products = {};
-                for (long i = 0; i < d; i += LANES) products += load(query + g * d + i) * load(key + i);
-                scores[g][t] = sum(products) * key_scale;
-            }
+            keys[t] = cache.key(table, start + t, kv_head);
+            if (t < AHEAD) cache.fetch(keys[t]);
         }
+        for_heads(group.heads, [&](int h, auto num) {
+            score<num.value>(query + h * cache.d, cache, keys, count, scale, scores + h);
+        });
         for (int g = 0; g < group.heads; ++g) {
             for (int t = count; t < TILE; ++t) scores[g][t] = -INFINITY;
             float highest = group.largest[g];
@@ -70,18 +130,11 @@ static void attend_range(
             }
             group.total[g] = group.total[g] * shrink + sum(added);
             group.largest[g] = highest;
-            for (long i = 0; i < d; ++i) group.sums[g][i] *= shrink;
+            for (long i = 0; i < cache.d; ++i) group.sums[g][i] *= shrink;
         }
-        for (int t = 0; t < count; ++t) {
-            long index = cache.value(cache.key(table, start + t, kv_head));
-            const Number* value = cache.vector(index);
-            float value_scale = cache.scale(index);
-            for (int g = 0; g < group.heads; ++g) {
-                float weight = scores[g][t] * value_scale;
-                for (long i = 0; i < d; i += LANES)
-                    store(group.sums[g] + i, load(group.sums[g] + i) + weight * load(value + i));
-            }
-        }
+        for_heads(group.heads, [&](int h, auto num) {
+            add_values<num.value>(group.sums + h, cache, keys, count, scores + h);
+        });
     }
 }
 
@@ -99,7 +152,7 @@ static void attend_decodes(
         const float* q = query + b * query_stride + head * d;
         const int32_t* table = tables + b * table_width;
         long begin = window && lens[b] > window ? lens[b] - window : 0;
-        Group group{int(size)};
+        Group group(int(size), d);
         attend_range(group, q, cache, table, kv_head, 0, sinks < begin ? sinks : begin, scale);
         attend_range(group, q, cache, table, kv_head, begin, lens[b], scale);
         float* to = output + (b * heads + head) * d;

@@ -68,11 +68,15 @@ static inline uint16_t narrow(float number) {  // to the nearest, ties to even, 
 }
 
 static inline float sum(Floats floats) {  // in halves: one after the other, each addition would wait for the last
+#ifdef __AVX512F__
+    return _mm512_reduce_add_ps((__m512)floats);
+#else
     float parts[LANES];
     std::memcpy(parts, &floats, sizeof parts);
     for (int half = LANES / 2; half > 0; half /= 2)
         for (int lane = 0; lane < half; ++lane) parts[lane] += parts[lane + half];
     return parts[0];
+#endif
 }
 
 // e^x for x <= 0, to 2e-7 of it: 2^whole times a polynomial of the rest. Below -87 it is 0.
