@@ -29,7 +29,7 @@ class NativeAttention(AttentionBackend):
         self.prefills = [Prefill(metadata, b) for b in range(metadata.num_decodes, len(metadata.context_lens))]
 
     def attend(self, query: Tensor, kv_cache: KVCache, scale: float) -> Tensor:
-        if not suits(query, kv_cache):
+        if not suits(query.dtype, *query.shape[1:], kv_cache):
             return SDPAAttention(self.metadata).attend(query, kv_cache, scale)
         n = self.metadata.num_decodes
         output = torch.empty(query.shape, dtype=torch.float32)
@@ -46,11 +46,11 @@ class NativeAttention(AttentionBackend):
         return None if native_kernels() else "it needs Linux and a C++ compiler: apt install g++"
 
 
-def suits(query: Tensor, kv_cache: KVCache) -> bool:
-    """Whether the C++ handles these heads and dtypes."""
-    head_dim, group = query.shape[2], query.shape[1] // kv_cache.shape[3]
+def suits(dtype: torch.dtype, num_heads: int, head_dim: int, kv_cache: KVCache) -> bool:
+    """Whether the C++ handles queries of this dtype and these heads, and this cache."""
+    group = num_heads // kv_cache.shape[3]
     numbers = kv_cache if isinstance(kv_cache, Tensor) else kv_cache.numbers
-    dtypes = query.dtype == torch.float32 and numbers.dtype in (torch.bfloat16, torch.int8)
+    dtypes = dtype == torch.float32 and numbers.dtype in (torch.bfloat16, torch.int8)
     return (
         native_kernels() is not None and dtypes and head_dim % LANES == 0 and head_dim <= MAX_DIM and group <= MAX_GROUP
     )

@@ -157,8 +157,7 @@ class Decoder(nn.Module):
         step = Pass(rotation, attention, ops)
         x = self.embed(token_ids)
         delta = torch.zeros_like(x)  # nothing to add yet
-        for layer, kv_cache in zip(self.layers, kv_caches, strict=True):
-            x, delta = layer(x, delta, kv_cache, step)
+        x, delta = ops.run_layers(self.layers, x, delta, kv_caches, step)
         if rows is not None:
             x, delta = x[rows], delta[rows]
         return ops.add_rms_norm(x, delta, self.norm.weight, self.norm.eps)[1]

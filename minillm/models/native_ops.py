@@ -1,14 +1,18 @@
 """The small operations of a decoder on a CPU, each as one call of our own C++ (native/ops.cpp).
 
 In a decode step each of them handles a few kilobytes. PyTorch makes some forty calls a layer of them, of
-several microseconds each; these are four.
+several microseconds each; these are four. Of a step in which everybody decodes, all layers are one call.
 """
+
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from minillm.attention.cache import KVCache
+from minillm.models.decoder import Layer, Pass
 from minillm.models.native import NativeKernels
+from minillm.models.native_layers import NativeLayers
 from minillm.models.ops import Ops, Rotation
 
 LANES = 16
@@ -20,6 +24,15 @@ class NativeOps(Ops):
 
     def __init__(self, kernels: NativeKernels) -> None:
         self.kernels = kernels
+        self._layers: NativeLayers | None = None
+
+    def run_layers(
+        self, layers: Sequence[Layer], x: Tensor, delta: Tensor, kv_caches: Sequence[KVCache], step: Pass
+    ) -> tuple[Tensor, Tensor]:
+        if self._layers is None or self._layers.layers is not layers:
+            self._layers = NativeLayers(layers, self.kernels)
+        done = self._layers.run(x, delta, kv_caches, step)
+        return super().run_layers(layers, x, delta, kv_caches, step) if done is None else done
 
     def add_rms_norm(self, x: Tensor, delta: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
         x, delta = x.contiguous(), delta.contiguous()

@@ -5,7 +5,9 @@ their trips through memory, so `minillm.models.triton_ops` fuses each of these m
 The versions here are PyTorch's own, for every device, and the reference the fused ones are tested against.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
@@ -13,6 +15,9 @@ from torch import Tensor
 
 from minillm.attention.cache import KVCache, write_kv
 from minillm.models.rope import rotate_
+
+if TYPE_CHECKING:
+    from minillm.models.decoder import Layer, Pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +33,15 @@ class Rotation:
 
 
 class Ops:
-    """The operations, one PyTorch call after the other. Stateless."""
+    """The operations, one PyTorch call after the other."""
+
+    def run_layers(
+        self, layers: "Sequence[Layer]", x: Tensor, delta: Tensor, kv_caches: Sequence[KVCache], step: "Pass"
+    ) -> tuple[Tensor, Tensor]:
+        """A decoder's layers. Returns the residual stream and what the last one adds to it, both [T, hidden]."""
+        for layer, kv_cache in zip(layers, kv_caches, strict=True):
+            x, delta = layer(x, delta, kv_cache, step)
+        return x, delta
 
     def add_rms_norm(self, x: Tensor, delta: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
         """The residual stream x + delta [T, hidden], and its RMS norm: what enters the next block."""

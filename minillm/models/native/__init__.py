@@ -1,6 +1,7 @@
 """The C++ in minillm: what a decode step does on a CPU, compiled for this machine on first use, and kept.
 
 linear.cpp: matrix products   ops.cpp: the small operations   attention.cpp: paged attention
+layers.cpp: all layers of a decode step, made of these
 
 Without a compiler, or on a platform where this was not tried, there is none of it, and minillm runs on
 PyTorch's own kernels.
@@ -62,6 +63,7 @@ class NativeKernels:
             write, attend = (getattr(functions, f"{what}_{name}") for what in ("rotate_and_write", "attend_decodes"))
             self.rotate_and_write[dtype] = declare(write, [pointer] * 8 + [number] * 4 + [real])
             self.attend_decodes[dtype] = declare(attend, [pointer] * 6 + [number] * 9 + [real])
+        self.decode_layers = declare(functions.decode_layers, [pointer, pointer, number, pointer, pointer, pointer])
 
     def linear(self, x: Tensor, weight: Tensor, out: int) -> Tensor:
         """x W^T, [rows, out] float32; up to 8 rows in one pass over W.

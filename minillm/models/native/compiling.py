@@ -14,7 +14,7 @@ import torch
 from minillm.models.storage import cache_home
 
 FOLDER = Path(__file__).parent
-SOURCES = ("linear.cpp", "ops.cpp", "attention.cpp")
+SOURCES = ("linear.cpp", "ops.cpp", "attention.cpp", "layers.cpp")
 FLAGS = ("-std=c++17", "-O3", "-march=native", "-fPIC", "-fopenmp")
 
 
