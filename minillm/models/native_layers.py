@@ -69,7 +69,7 @@ def address(tensor: Tensor | None) -> int | None:
 
 
 class NativeLayers:
-    """Some layers of a decoder, as the C++ sees them. It keeps addresses: the layers must not change any more.
+    """Some layers of a decoder, as the C++ sees them. It keeps them, and addresses: they must not change any more.
 
     Args:
         layers: all of one shape.

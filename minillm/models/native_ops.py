@@ -24,14 +24,15 @@ class NativeOps(Ops):
 
     def __init__(self, kernels: NativeKernels) -> None:
         self.kernels = kernels
-        self._layers: NativeLayers | None = None
+        self._layers: dict[int, NativeLayers] = {}
+        """By the id of their list: a draft head has layers of its own"""
 
     def run_layers(
         self, layers: Sequence[Layer], x: Tensor, delta: Tensor, kv_caches: Sequence[KVCache], step: Pass
     ) -> tuple[Tensor, Tensor]:
-        if self._layers is None or self._layers.layers is not layers:
-            self._layers = NativeLayers(layers, self.kernels)
-        done = self._layers.run(x, delta, kv_caches, step)
+        if id(layers) not in self._layers:
+            self._layers[id(layers)] = NativeLayers(layers, self.kernels)
+        done = self._layers[id(layers)].run(x, delta, kv_caches, step)
         return super().run_layers(layers, x, delta, kv_caches, step) if done is None else done
 
     def add_rms_norm(self, x: Tensor, delta: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:

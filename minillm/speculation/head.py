@@ -45,7 +45,8 @@ class DraftHead(nn.Module):
         self.hidden_norm = RMSNorm(size, eps, dtype, device)
         self.embedding_norm = RMSNorm(size, eps, dtype, device)
         self.fuse = Linear(2 * size, size, False, dtype, device)
-        self.layer = Layer(self.config, dtype, device)
+        self.layers = nn.ModuleList([Layer(self.config, dtype, device)])
+        """One; a list, as everybody who runs layers wants it"""
         self.norm = RMSNorm(size, eps, dtype, device)
         self.rope = RotaryEmbedding(config.rope, config.head_dim, device)
         # The model's own, not saved with the head.
@@ -86,5 +87,5 @@ class DraftHead(nn.Module):
         _, hidden = ops.add_rms_norm(hidden, nothing, self.hidden_norm.weight, self.hidden_norm.eps)
         _, embedded = ops.add_rms_norm(embedded, nothing, self.embedding_norm.weight, self.embedding_norm.eps)
         x = self.fuse(torch.cat((hidden, embedded), dim=-1))
-        x, delta = self.layer(x, nothing, kv_cache, step)
+        x, delta = ops.run_layers(self.layers, x, nothing, [kv_cache], step)
         return ops.add_rms_norm(x, delta, self.norm.weight, self.norm.eps)[1]
