@@ -11,7 +11,7 @@ from minillm.request import Request
 @dataclass(slots=True)
 class BlockTable:
     """The blocks of one request: position p is in block_ids[p // block_size]. Append-only, but that the null block
-    takes the place of one that has left the sliding window."""
+    takes the place of one that has left the sliding window, and that drafts which did not pass give theirs back."""
 
     block_ids: list[int] = field(default_factory=list)
     num_registered: int = 0
@@ -98,6 +98,15 @@ class KVCacheManager:
         table = self.tables.pop(request.request_id, None)
         if table is not None:
             self.pool.release(self._held(table))
+
+    def cut(self, request: Request, end: int) -> None:
+        """Take back the blocks behind its tokens [0, end): what was put there are drafts that did not pass. Such blocks
+        were never findable."""
+        table = self.tables[request.request_id]
+        num_kept = self.blocks_for(max(end, self.reserve_tokens))
+        if blocks := table.block_ids[num_kept:]:
+            self.pool.release(blocks)
+            del table.block_ids[num_kept:]
 
     def disown(self, request: Request) -> None:
         """What was computed for the request is not to be trusted: nobody may find its blocks."""
