@@ -93,6 +93,20 @@ class KVCacheManager:
         self._register_full_blocks(request, table, end)
         return True
 
+    def could_hold(self, end: int, prefix: list[int], chunk: int) -> bool:
+        """Whether blocks are free for a newcomer's tokens [0, end), as many as it will hold at once.
+
+        Args:
+            prefix: blocks from :meth:`find_prefix` that it would share.
+            chunk: most tokens of it that a step computes; with a window it holds little more.
+        """
+        num_blocks = self.blocks_for(max(end, self.reserve_tokens))
+        most = self.window.most_blocks(chunk + 1, self.block_size)
+        if most is not None:
+            num_blocks = min(num_blocks, most)
+        num_held_by_others = sum(self.pool.ref_counts[block_id] > 0 for block_id in prefix)
+        return num_blocks - num_held_by_others <= self.pool.num_free
+
     def free(self, request: Request) -> None:
         """Take back everything the request holds. Its full blocks stay findable until they are reused."""
         table = self.tables.pop(request.request_id, None)

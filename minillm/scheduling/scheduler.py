@@ -162,7 +162,8 @@ class Scheduler:
             start = request.num_computed_tokens if swapped else len(prefix) * self.config.block_size
             num_tokens = self._tokens_for(request, start, step)
             # The first one that does not fit ends admission: nobody overtakes it.
-            if num_tokens == 0 or not self.kv.allocate(request, start + num_tokens, prefix):
+            fits = num_tokens > 0 and self._may_begin(request, prefix)
+            if not fits or not self.kv.allocate(request, start + num_tokens, prefix):
                 return
             self.waiting.pop()
             self._places -= 1
@@ -186,6 +187,13 @@ class Scheduler:
             return min(missing, self._chunk, step.budget)
         # Without chunking it is all or nothing; a prompt over the whole budget gets a step to itself.
         return missing if missing <= step.budget or step.num_prefills == 0 else 0
+
+    def _may_begin(self, request: Request, prefix: list[int]) -> bool:
+        """Whether to admit a request of which one step's tokens fit. In the middle of a long prompt it may run out of
+        blocks, and preempt others or itself; vLLM looks ahead, though it reserves nothing."""
+        if not self.config.scheduler_reserve_full_isl:
+            return True
+        return self.kv.could_hold(request.num_tokens, prefix, self._chunk)
 
     def _drafts_for(self, request: Request, step: Step) -> int:
         """How many tokens of its draft may be checked after its own, if blocks are left for them."""
