@@ -277,6 +277,8 @@ def notes(engine: Engine, model: str) -> list[str]:
             "what the window loses is seen in perplexity, KL and agreement, whose texts are longer; other prompts may "
             "fit it"
         )
+    if config.speculative is not None:
+        found.append("weights and KV bytes are without those of what drafts")
     if config.quantization == "int4" and config.load_format != "dummy":
         for name, tensor in checkpoints.iter_weights(checkpoints.resolve(model)):
             if name.endswith("down_proj.weight") and tensor.shape[1] % 32 == 0:
