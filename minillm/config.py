@@ -42,6 +42,15 @@ class StrictModel(BaseModel):
         """A validated copy with some fields changed."""
         return type(self)(**{**self.model_dump(exclude_unset=True), **changes})
 
+    def _only_with(self, switch: bool, needs: str, name: str) -> None:
+        """For validators: without the switch nothing reads the field, so a value but the default is refused."""
+        if not switch and getattr(self, name) != default_of(type(self), name):
+            raise ValueError(f"{name} is read only with {needs}: set that, too, or leave {name} out")
+
+
+def default_of(model: type[BaseModel], name: str) -> Any:
+    return model.model_fields[name].default
+
 
 def explain(model: type[BaseModel], error: ValidationError) -> str:
     """A line for each of the first bad fields: its name, what is wrong, and the field that was probably meant."""
@@ -87,6 +96,19 @@ def parse_fields(assignments: list[str] | None, option: str) -> dict[str, Any]:
     return fields
 
 
+READ_BY: dict[str, tuple[str, ...]] = {
+    "model": ("draft_model", "draft_head"),
+    "ngram_min": ("ngram",),
+    "ngram_max": ("ngram",),
+    "acceptance_rate": ("synthetic",),
+    "seed": ("synthetic",),
+    "draft_cost": (),
+}
+"""Fields of a SpeculativeConfig that not every method reads, and those that do."""
+FOR_SIMULATOR = ("acceptance_rate", "seed", "draft_cost")
+"""Of these, what the simulator reads with other methods, too."""
+
+
 class SpeculativeConfig(StrictModel):
     """Speculative decoding: something cheap drafts tokens, and the model checks them all in one step."""
 
@@ -130,6 +152,9 @@ class SpeculativeConfig(StrictModel):
     def _complete(self) -> "SpeculativeConfig":
         if self.method == "draft_model" and self.model is None:
             raise ValueError("draft_model wants a model: one that is smaller and has the same vocabulary")
+        for name, methods in READ_BY.items():
+            if name not in FOR_SIMULATOR:
+                self._only_with(self.method in methods, f"method={' or '.join(methods)}", name)
         if self.ngram_min > self.ngram_max:
             raise ValueError(f"ngram_min ({self.ngram_min}) is larger than ngram_max ({self.ngram_max})")
         return self
@@ -160,13 +185,18 @@ class EngineConfig(StrictModel):
     batching: Literal["continuous", "static", "none"] = Field(
         "continuous", description="static = a batch is admitted whole and closed until its last member ends"
     )
-    max_num_seqs: int = Field(32, ge=1, description="seats: requests that run at once")
+    max_num_seqs: int = Field(32, ge=1, description="seats: requests that run at once; one with batching=none")
     max_num_batched_tokens: int = Field(1024, ge=1, description="token budget of one step")
     enable_chunked_prefill: bool = Field(
         True, description="a long prompt may take several steps; off = whole in one, even one over the budget"
     )
     long_prefill_token_threshold: int | None = Field(
         None, ge=1, description="most prompt tokens one request gets per step; None = the budget"
+    )
+    scheduler_reserve_full_isl: bool = Field(
+        False,
+        description="a request is admitted when blocks are free for all its tokens, not only for its first chunk; "
+        "vLLM's name, and on there",
     )
     scheduling_order: Literal["fcfs", "shortest_prompt", "priority", "two_lane"] = Field(
         "fcfs", description="who is admitted first among the waiting"
@@ -184,7 +214,8 @@ class EngineConfig(StrictModel):
     kv_cache_memory_gb: float | None = Field(
         None,
         gt=0,
-        description="KV pool size in GB (1e9 bytes); the default is 1 GB on a CPU, 85% of free memory on a GPU",
+        description="KV pool size in GB (1e9 bytes); the default is 1 GB on a CPU, 85% of free memory on a GPU, "
+        "less what a draft model's pool takes, which has as many blocks and comes on top",
     )
     kv_cache_dtype: Literal["auto", "int8", "fp8"] = Field(
         "auto", description="auto = dtype; the others are LOSSY: half the bytes, a scale for each token and head"
@@ -231,8 +262,13 @@ class EngineConfig(StrictModel):
             raise ValueError("num_kv_blocks and kv_cache_memory_gb both set the size of the KV pool: give one")
         if self.speculative is not None and self.async_scheduling:
             raise ValueError("async_scheduling=True cannot be had with speculative: a draft follows known tokens")
-        if self.attention_sinks and self.sliding_window is None:
-            raise ValueError("attention_sinks are what stays in sight beside a sliding_window: set that, too")
+        if self.speculative is not None and self.speculative.method == "draft_head" and self.compile:
+            raise ValueError("compile cannot be had with a draft_head: compiled steps show it no hidden states")
+        self._only_with(self.sliding_window is not None, "a sliding_window", "attention_sinks")
+        self._only_with(self.quantization == "int4", "quantization=int4", "int4_group_size")
+        self._only_with(self.preemption == "swap", "preemption=swap", "swap_space_gb")
+        self._only_with(self.scheduling_order == "two_lane", "scheduling_order=two_lane", "two_lane_threshold")
+        self._only_with(self.enable_chunked_prefill, "enable_chunked_prefill", "long_prefill_token_threshold")
         return self
 
     @property

@@ -99,6 +99,24 @@ def _compute() -> Iterator[Check]:
     yield from _attention(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
     yield _native()
     yield _quantization()
+    yield from _draft_heads()
+
+
+def _draft_heads() -> Iterator[Check]:
+    """For which models a trained head comes with minillm, for speculative.method=draft_head."""
+    from minillm.speculation import head_file
+
+    heads = head_file.packaged_heads()
+    for name in heads:
+        if (head_file.HEADS / name / head_file.WEIGHTS).is_file():
+            yield Check(f"draft head {name}", "ok", f"speculative.method=draft_head works with model={name}")
+        else:
+            folder = head_file.HEADS / name
+            yield Check(f"draft head {name}", "absent", f"{folder} has no {head_file.WEIGHTS}", "install minillm again")
+    missing = [name for name in EMBEDDED_MODELS if name not in heads]
+    if missing:
+        fix = f"minillm train-draft --model {missing[0]} --out FOLDER, then speculative.model=FOLDER"
+        yield Check("draft heads", "absent", f"none comes with minillm for {', '.join(missing)}", fix)
 
 
 def _quantization() -> Check:

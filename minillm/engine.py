@@ -26,7 +26,7 @@ from minillm.runners.torch_runner import TorchRunner
 from minillm.scheduling.batch import ScheduledBatch
 from minillm.scheduling.scheduler import Scheduler
 from minillm.speculation.base import Proposer
-from minillm.speculation.make import make_proposer
+from minillm.speculation.make import load_drafter, make_proposer, memory_claim
 from minillm.speculation.speculator import Speculator
 from minillm.step_log import StepInFlight, StepLog, StepStart, close_preemption
 from minillm.timeline import StepRecord, Timeline
@@ -67,7 +67,10 @@ class Engine:
         self.clock = clock or WallClock()
         if runner is None:
             model = model or load_model(config)
-            runner = TorchRunner(model, config, self.clock)
+        # Before the KV pool takes the memory that is left.
+        drafter = load_drafter(config, model) if proposer is None else None
+        if runner is None:
+            runner = TorchRunner(model, config, self.clock, claim=memory_claim(config, drafter, model))
         self.config = config.replace(block_size=runner.block_size)
         self.model = model
         self.runner = runner
@@ -80,7 +83,7 @@ class Engine:
         self.log = StepLog(runner.num_kv_blocks)
         self.recent_requests: deque[Request] = deque(maxlen=REQUEST_HISTORY)
         self._in_flight: deque[StepInFlight] = deque()
-        proposer = proposer or make_proposer(self.config, model, runner, self.clock)
+        proposer = proposer or make_proposer(self.config, drafter, runner, self.clock)
         self.speculator = Speculator(config.speculative, proposer, self.clock.now, runner, self.context_limit)
         ahead = runner.runs_beside_python if config.async_scheduling is None else config.async_scheduling
         # A draft follows known tokens: the step before must have been waited for.

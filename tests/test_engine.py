@@ -115,6 +115,11 @@ def test_bad_sampling_params(fields: dict, says: str):
         ({"queue_timeout_s": math.nan}, "queue_timeout_s"),
         ({"max_num_seqs": 64, "max_num_batched_tokens": 32}, "at least max_num_seqs"),
         ({"num_kv_blocks": 4, "kv_cache_memory_gb": 1.0}, "give one"),
+        ({"int4_group_size": 64, "quantization": "int8"}, "only with quantization=int4"),
+        ({"swap_space_gb": 2.0}, "only with preemption=swap"),
+        ({"two_lane_threshold": 64}, "only with scheduling_order=two_lane"),
+        ({"long_prefill_token_threshold": 64, "enable_chunked_prefill": False}, "only with enable_chunked_prefill"),
+        ({"compile": True, "speculative": {"method": "draft_head"}}, "compile cannot be had with a draft_head"),
     ],
 )
 def test_bad_config(fields: dict, says: str):
@@ -129,6 +134,12 @@ def test_config_is_frozen_and_replace_validates():
     assert config.replace(block_size=8).max_num_seqs == 4
     with pytest.raises(ConfigError):
         config.replace(block_size=0)
+
+
+def test_a_config_can_be_built_from_all_its_fields_again():
+    """What is refused is a value that nothing reads, not the mention of a default."""
+    config = EngineConfig(speculative={"method": "ngram"})
+    assert EngineConfig(**config.model_dump()) == config
 
 
 # ------------------------------------------------------------------------ endings

@@ -1,11 +1,12 @@
 """`minillm bench quality`: what a lossy setting costs in quality, beside what it gains in speed and memory.
 
-A reference and a candidate configuration run the same texts. The candidate is called better only if it is faster or
-smaller, pays for that with neither speed nor memory, and keeps every stated floor. The texts are small: they find a
-setting that breaks a model, and measure the perplexity of one that does not; they do not replace an evaluation on
-your own work.
+A reference and a candidate configuration decode the same texts, token by token (scoring.py says how), answer the same
+questions, and write on at the same places. The candidate is called better only if it is faster or smaller, pays for
+that with neither speed nor memory, and keeps every stated floor. The texts are small: they find a setting that breaks a
+model, and measure the perplexity of one that does not; they do not replace an evaluation on your own work.
 """
 
+import math
 import statistics
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,9 +14,9 @@ from typing import Any
 from tqdm import tqdm
 
 from minillm.attention.cache import dtype_name
+from minillm.bench.peers import BenchmarkError
 from minillm.bench.report import describe_engine, describe_machine, format_machine, make_report
-from minillm.bench.scoring import CHUNK, TextScore, choose, held_text, load_items, score_text
-from minillm.bench.steady import SteadyDecode
+from minillm.bench.scoring import TextScore, choose, held_text, load_items, score_text
 from minillm.bench.target import Costs, Target
 from minillm.config import EngineConfig
 from minillm.engine import Engine
@@ -27,7 +28,9 @@ from minillm.quantization import share_on_int4_grid
 from minillm.request import SamplingParams
 
 GREEDY_TOKENS = 32
-SPEED_CONTEXT, SPEED_STEPS, SPEED_ROUNDS = 128, 24, 3
+SPEED_CONTEXT, SPEED_TOKENS = 128, 48
+SPEED_PLACES, SPEED_ROUNDS = 3, 2
+"""Places in the held text where a model writes on, and how often at each."""
 POOL_TOKENS = 4096
 REQUEST_TOKENS = 2048
 """Of the request whose share of the KV cache is told: longer than a window."""
@@ -72,7 +75,7 @@ class Cost:
     kv_bytes_of_2048_tokens: int
     """What a request that long holds: less, with a sliding window."""
     tokens_per_s: float
-    """Of one sequence that decodes."""
+    """Of one sequence that decodes, after its first; more than one a step, if its drafts pass."""
 
 
 @dataclass(slots=True)
@@ -93,16 +96,10 @@ def run_quality(
     Args:
         prune: share of each reading text that the candidate gets; None = all.
     Raises:
-        ConfigError, ModelError: see Engine. ConfigError also if the model has no tokenizer, or the candidate a window
-            that the texts fit into.
+        ConfigError, ModelError: see Engine. ConfigError also if the model has no tokenizer, or a window is so large
+            that the texts would not show what it loses.
     """
     machine = describe_machine()
-    window = candidate.config().sliding_window
-    if window is not None and window >= CHUNK:
-        raise ConfigError(
-            f"sliding_window is {window}, and the texts are read {CHUNK} tokens at a time: what it loses would not be "
-            f"seen. Measure a smaller one; a larger one loses less"
-        )
     engines = [Engine(engine_config(target)) for target in (reference, candidate)]
     if engines[0].tokenizer is None:
         raise ConfigError("quality is measured on texts, and this model has no tokenizer")
@@ -202,18 +199,32 @@ def count_reading(engine: Engine, prune: float | None, quick: bool) -> tuple[int
 
 def measure_costs(engines: list[Engine], quick: bool) -> list[Cost]:
     """In turns, so that a slow spell of the machine hits both."""
-    seconds: list[list[float]] = [[], []]
-    context, steps = (8, 2) if quick else (SPEED_CONTEXT, SPEED_STEPS)
+    token_ids = engines[0].tokenizer.encode(held_text())
+    context, num_tokens = (8, 8) if quick else (SPEED_CONTEXT, SPEED_TOKENS)
+    places = range(0, len(token_ids) - context, len(token_ids) // SPEED_PLACES)[: 1 if quick else SPEED_PLACES]
+    fastest = [dict.fromkeys(places, math.inf) for _ in engines]
     for _ in tqdm(range(1 if quick else SPEED_ROUNDS), unit="round", desc="speed", leave=False):
-        for engine, mine in zip(engines, seconds):
-            decode = SteadyDecode(engine, 1, context, steps)
-            mine += [step.seconds for step in decode.run(steps).steps]
-            decode.stop()
+        for place in places:
+            for engine, mine in zip(engines, fastest):
+                mine[place] = min(mine[place], token_seconds(engine, token_ids[place : place + context], num_tokens))
     results = []
-    for engine, mine in zip(engines, seconds):
+    for engine, mine in zip(engines, fastest):
         costs = Costs.of(engine).bytes
-        results.append(Cost(costs.weights, costs.kv_per_token, request_bytes(engine), 1 / statistics.median(mine)))
+        speed = 1 / statistics.mean(mine.values())
+        results.append(Cost(costs.weights, costs.kv_per_token, request_bytes(engine), speed))
     return results
+
+
+def token_seconds(engine: Engine, prompt: list[int], num_tokens: int) -> float:
+    """Seconds a token, of those after the first, when the model writes on after the prompt."""
+    engine.reset_prefix_cache()
+    engine.add_request(prompt, SamplingParams(temperature=0, max_tokens=num_tokens, ignore_eos=True), stream=False)
+    outputs = []
+    while engine.has_unfinished:
+        outputs += engine.step()
+    if outputs[0].timeline.tpot is None or outputs[0].completions[0].error:
+        raise BenchmarkError(f"the request failed: {outputs[0].completions[0].error}")
+    return outputs[0].timeline.tpot
 
 
 def request_bytes(engine: Engine) -> int:
@@ -261,6 +272,13 @@ def compare_costs(before: Cost, after: Cost) -> tuple[list[str], list[str]]:
 def notes(engine: Engine, model: str) -> list[str]:
     """What a reader has to know to believe the numbers."""
     config, found = engine.config, []
+    if config.sliding_window is not None:
+        found.append(
+            "what the window loses is seen in perplexity, KL and agreement, whose texts are longer; other prompts may "
+            "fit it"
+        )
+    if config.speculative is not None:
+        found.append("weights and KV bytes are without those of what drafts")
     if config.quantization == "int4" and config.load_format != "dummy":
         for name, tensor in checkpoints.iter_weights(checkpoints.resolve(model)):
             if name.endswith("down_proj.weight") and tensor.shape[1] % 32 == 0:
@@ -282,8 +300,8 @@ def format_table(report: dict[str, Any]) -> str:
         changed += f", reading texts pruned to {settings['prune']:.0%}"
     lines = [
         format_machine(report["machine"]),
-        f"{report['model']}: reference, against candidate ({changed}); {settings['scored_tokens']} tokens scored"
-        + (" (quick: means nothing)" if settings["quick"] else ""),
+        f"{report['model']}: reference, against candidate ({changed}); {settings['scored_tokens']} tokens scored, each "
+        "decoded by itself" + (" (quick: means nothing)" if settings["quick"] else ""),
         "",
         f"{'':34}{'reference':>12}{'candidate':>12}",
     ]

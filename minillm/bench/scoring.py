@@ -1,29 +1,37 @@
-"""What a configuration makes of a text: the logits after each of its tokens, through the engine's own parts.
+"""What a configuration makes of a text: the logits after its tokens, through the engine's own parts.
 
-The text is computed as one prompt, in the configured KV cache and by the configured backend: attention reads keys and
-values as they are kept, so whatever they lose is seen here.
+A text's beginning is computed as a prompt, and every other token by itself, as a step of decode: by the kernels that
+answers are written with, compiled or recorded where the configuration says so, over keys and values as they are kept.
+Each token is the one that really came, whatever the model would have said. What is scored is what those steps say.
 """
 
+import itertools
 import json
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from tqdm import tqdm
 
 from minillm.attention.base import blocks_for
 from minillm.engine import Engine
 from minillm.errors import ConfigError
+from minillm.kv_cache.window import Window
 from minillm.request import Request, SamplingParams
-from minillm.runners.batch_tensors import lay_out, upload
 from minillm.scheduling.batch import ScheduledRequest
 from minillm.timeline import Timeline
 
 TEXTS = Path(__file__).parent / "texts"
 CHUNK = 512
-"""Tokens of the held text that are scored with each other as context."""
+"""The held text is cut into pieces of this many tokens or some more."""
+GIVEN = 4
+"""The first of so many parts of a piece is a prompt, and not scored."""
+WINDOWS = 4
+"""A piece is at least as long as so many windows: then all that is scored lies beyond the first window."""
 ROWS = 64
 """Positions whose logits are turned into probabilities at once: the vocabulary is wide."""
 
@@ -37,24 +45,65 @@ def load_items(name: str) -> dict[str, Any]:
     return json.loads((TEXTS / f"{name}.json").read_text(encoding="utf-8"))
 
 
-@torch.inference_mode()
-def text_logits(engine: Engine, token_ids: list[int]) -> Tensor:
-    """Logits [T, V] after each token. The engine is idle; what its KV pool held is overwritten.
+class Decoded(NamedTuple):
+    """One step over the texts that still go on."""
 
+    texts: list[int]
+    """Which, n of them"""
+    next_ids: Tensor
+    """[n] the token that really comes next in each"""
+    logits: Tensor
+    """[n, V] what the model says comes next"""
+
+
+@torch.inference_mode()
+def decode_texts(engine: Engine, texts: Sequence[list[int]], num_given: Sequence[int]) -> Iterator[Decoded]:
+    """Decode texts side by side, each told what really came. The first step is that of the prompts' last tokens.
+
+    The engine is idle; what its KV pool held is overwritten.
+
+    Args:
+        texts: token ids.
+        num_given: how many of each are its prompt, at least 1, and not all.
     Raises:
-        ConfigError: the tokens do not fit the pool.
+        ConfigError: the texts do not fit the pool.
     """
     runner = engine.runner
-    num_blocks = blocks_for(len(token_ids), runner.block_size)
-    if num_blocks > runner.num_kv_blocks:
-        raise ConfigError(f"a text of {len(token_ids)} tokens does not fit the KV pool: raise num_kv_blocks")
     engine.reset_prefix_cache()
-    request = Request("text", token_ids, SamplingParams(), Timeline(0.0))
-    scheduled = ScheduledRequest(request, 0, len(token_ids), list(range(num_blocks)), True)
-    tensors = upload(lay_out([scheduled], runner.block_size, runner.kv_pool.null_block, {}), runner.device, None)
-    attention = runner.attention(tensors.metadata)
-    decoder, layers = runner.model.decoder, runner.kv_pool.layers
-    return decoder(tensors.token_ids, tensors.positions, layers, attention, runner.ops)
+    tables = block_tables([len(text) for text in texts], runner.block_size, runner.num_kv_blocks)
+    requests = [Request(f"text-{i}", text, SamplingParams(), Timeline(0.0)) for i, text in enumerate(texts)]
+
+    def step(i: int, start: int, num_tokens: int) -> ScheduledRequest:
+        return ScheduledRequest(requests[i], start, num_tokens, tables[i], samples=True)
+
+    def logits_of(batch: list[ScheduledRequest]) -> Tensor:
+        laid_out = runner.lay_out(batch)
+        return runner.forward(laid_out)[[laid_out.requests.index(scheduled.request) for scheduled in batch]]
+
+    going, done = list(range(len(texts))), 0
+    logits = torch.cat([logits_of([step(i, 0, num_given[i])]) for i in going])
+    while True:
+        truth = torch.tensor([texts[i][num_given[i] + done] for i in going], device=logits.device)
+        yield Decoded(going, truth, logits)
+        done += 1
+        going = [i for i in going if num_given[i] + done < len(texts[i])]
+        if not going:
+            break
+        logits = logits_of([step(i, num_given[i] + done - 1, 1) for i in going])
+    for request in requests:
+        engine.speculator.forget(request)
+
+
+def block_tables(lengths: Sequence[int], block_size: int, num_blocks: int) -> list[list[int]]:
+    """Blocks of its own for each of some texts. Raises ConfigError if there are too few."""
+    tables: list[list[int]] = []
+    first = 0
+    for length in lengths:
+        tables.append(list(range(first, first + blocks_for(length, block_size))))
+        first += len(tables[-1])
+    if first > num_blocks:
+        raise ConfigError(f"texts of {sum(lengths)} tokens do not fit the KV pool: raise num_kv_blocks")
+    return tables
 
 
 @dataclass(slots=True)
@@ -90,24 +139,54 @@ class TextScore:
 
 
 def score_text(reference: Engine, candidate: Engine, text: str, most_tokens: int | None = None) -> TextScore:
-    """Both engines on one text, a chunk at a time."""
+    """Both engines on one text, cut into pieces that are decoded side by side.
+
+    Raises:
+        ConfigError: the text is too short for the larger of their windows, or does not fit a KV pool.
+    """
     token_ids, score = reference.tokenizer.encode(text)[:most_tokens], TextScore()
-    for start in range(0, len(token_ids) - 1, CHUNK):
-        chunk = token_ids[start : start + CHUNK]
-        if len(chunk) < 2:
-            break
-        both = [text_logits(engine, chunk)[:-1] for engine in (reference, candidate)]
-        score.add(*both, torch.tensor(chunk[1:], device=both[0].device))
+    configs = [engine.config for engine in (reference, candidate)]
+    seen = max(window_tokens(Window(config.sliding_window, config.attention_sinks)) for config in configs)
+    pieces = cut(token_ids, seen)
+    num_given = [max(len(piece) // GIVEN, 1) for piece in pieces]
+    both = zip(*(decode_texts(engine, pieces, num_given) for engine in (reference, candidate)))
+    for theirs, ours in tqdm(both, total=max(map(len, pieces)) * (GIVEN - 1) // GIVEN, desc="text", leave=False):
+        score.add(theirs.logits, ours.logits, ours.next_ids)
     return score
+
+
+def window_tokens(window: Window) -> int:
+    """Most tokens in sight; 0 = all of them, whatever their number."""
+    return 0 if window.size is None else window.size + window.sinks
+
+
+def cut(token_ids: list[int], seen: int) -> list[list[int]]:
+    """Pieces of about the same length, CHUNK or more.
+
+    Args:
+        seen: tokens that are in sight at most; 0 = all.
+    Raises:
+        ConfigError: the text has fewer than twice as many: what goes out of sight would hardly be missed.
+    """
+    if 2 * seen > len(token_ids):
+        raise ConfigError(
+            f"a token sees {seen} tokens (sliding_window and attention_sinks), and the text has {len(token_ids)}: what "
+            "the window loses would not be seen. Measure a smaller one, without --quick; a larger one loses less"
+        )
+    num_pieces = max(len(token_ids) // max(CHUNK, WINDOWS * seen), 1)
+    ends = [len(token_ids) * i // num_pieces for i in range(num_pieces + 1)]
+    return [token_ids[start:end] for start, end in itertools.pairwise(ends)]
 
 
 def choose(engine: Engine, beginning: str, endings: list[str]) -> int:
     """The ending that the model finds likeliest, per token: its index; -1 if a likelihood is no number."""
-    prompt, scores = engine.tokenizer.encode(beginning), []
-    for ending in endings:
-        ids = engine.tokenizer.encode(ending)
-        logprobs = text_logits(engine, prompt + ids)[len(prompt) - 1 : -1].float().log_softmax(-1)
-        scores.append(logprobs[torch.arange(len(ids)), torch.tensor(ids, device=logprobs.device)].mean().item())
-    if not all(map(math.isfinite, scores)):
+    prompt = engine.tokenizer.encode(beginning)
+    tails = [engine.tokenizer.encode(ending) for ending in endings]
+    sums = [0.0] * len(endings)
+    for step in decode_texts(engine, [prompt + tail for tail in tails], [len(prompt)] * len(tails)):
+        logprobs = step.logits.float().log_softmax(-1).gather(1, step.next_ids[:, None])[:, 0]
+        for i, logprob in zip(step.texts, logprobs.tolist()):
+            sums[i] += logprob
+    if not all(map(math.isfinite, sums)):
         return -1
-    return max(range(len(endings)), key=scores.__getitem__)
+    return max(range(len(endings)), key=lambda i: sums[i] / len(tails[i]))

@@ -16,7 +16,9 @@ from tqdm import tqdm
 from minillm.bench.compare import Spread
 from minillm.bench.report import describe_engine, describe_machine, format_machine, make_report
 from minillm.bench.target import Target
+from minillm.config import READ_BY, SpeculativeConfig
 from minillm.engine import Engine
+from minillm.errors import ConfigError
 from minillm.models.loader import load_model
 from minillm.observe.speculation import SpeculationSummary
 from minillm.request import RequestOutput, SamplingParams
@@ -96,15 +98,17 @@ def run_speculation(
         methods: of `SpeculativeConfig.method`, each with its defaults, or as `target`'s fields say.
         jobs: names of those to run; None = all.
     Raises:
-        ConfigError, ModelError: see Engine.
+        ConfigError, ModelError: see Engine. ConfigError also if the fields are of a method that is not measured.
     """
     machine, repeats = describe_machine(), 1 if quick else repeats
     config = target.config()
+    configs = {method: speculative_fields(config.speculative, method) for method in methods}
+    if config.speculative is not None and config.speculative.method not in methods:
+        raise ConfigError(f"--set says speculative.method={config.speculative.method}: give it as a --method, too")
     loaded = load_model(config)
-    given = config.speculative.model_dump(exclude_unset=True) if config.speculative else {}
     engines = {OFF: Engine(config.replace(speculative=None), loaded)}
-    for method in methods:
-        engines[method] = Engine(config.replace(speculative={**given, "method": method}), loaded)
+    for method, fields in configs.items():
+        engines[method] = Engine(config.replace(speculative=fields), loaded)
     chosen = [job for job in make_jobs(quick) if jobs is None or job.name in jobs]
     results = []
     with tqdm(total=len(chosen) * len(engines) * (repeats + 1), unit="run", disable=None) as bar:
@@ -126,6 +130,13 @@ def run_speculation(
         jobs={job.name: f"{job.title}; {len(job.prompts)} of {job.max_tokens} tokens" for job in chosen},
         speculative={name: engine.config.speculative.model_dump() for name, engine in engines.items() if name != OFF},
     )
+
+
+def speculative_fields(given: SpeculativeConfig | None, method: str) -> dict[str, Any]:
+    """What was given, without what another method alone reads."""
+    fields = given.model_dump(exclude_unset=True) if given else {}
+    fields["method"] = method
+    return {name: value for name, value in fields.items() if method in READ_BY.get(name, (method,))}
 
 
 def serve(engine: Engine, job: Job) -> Run:

@@ -11,7 +11,7 @@ from minillm.request import Request
 @dataclass(slots=True)
 class BlockTable:
     """The blocks of one request: position p is in block_ids[p // block_size]. Append-only, but that the null block
-    takes the place of one that has left the sliding window."""
+    takes the place of one that has left the sliding window, and that drafts which did not pass give theirs back."""
 
     block_ids: list[int] = field(default_factory=list)
     num_registered: int = 0
@@ -93,11 +93,34 @@ class KVCacheManager:
         self._register_full_blocks(request, table, end)
         return True
 
+    def could_hold(self, end: int, prefix: list[int], chunk: int) -> bool:
+        """Whether blocks are free for a newcomer's tokens [0, end), as many as it will hold at once.
+
+        Args:
+            prefix: blocks from :meth:`find_prefix` that it would share.
+            chunk: most tokens of it that a step computes; with a window it holds little more.
+        """
+        num_blocks = self.blocks_for(max(end, self.reserve_tokens))
+        most = self.window.most_blocks(chunk + 1, self.block_size)
+        if most is not None:
+            num_blocks = min(num_blocks, most)
+        num_held_by_others = sum(self.pool.ref_counts[block_id] > 0 for block_id in prefix)
+        return num_blocks - num_held_by_others <= self.pool.num_free
+
     def free(self, request: Request) -> None:
         """Take back everything the request holds. Its full blocks stay findable until they are reused."""
         table = self.tables.pop(request.request_id, None)
         if table is not None:
             self.pool.release(self._held(table))
+
+    def cut(self, request: Request, end: int) -> None:
+        """Take back the blocks behind its tokens [0, end): what was put there are drafts that did not pass. Such blocks
+        were never findable."""
+        table = self.tables[request.request_id]
+        num_kept = self.blocks_for(max(end, self.reserve_tokens))
+        if blocks := table.block_ids[num_kept:]:
+            self.pool.release(blocks)
+            del table.block_ids[num_kept:]
 
     def disown(self, request: Request) -> None:
         """What was computed for the request is not to be trusted: nobody may find its blocks."""

@@ -1,6 +1,7 @@
 """The memory behind the block ids: the KV pool on the device, and the swap pool on the host."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import psutil
@@ -18,6 +19,19 @@ from minillm.quantization import FP8
 DEFAULT_CPU_BYTES = 1e9
 FREE_FRACTION = 0.85
 """Most of the memory that is free once the weights are loaded; the rest is for activations."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryClaim:
+    """What others will take of the device's memory when the KV pool is there. Weights that are loaded already are not
+    in it: they are not free any more."""
+
+    num_bytes: int = 0
+    bytes_per_token: int = 0
+    """For every token that the KV pool holds: that of a draft model, which has as many blocks."""
+
+
+NO_CLAIM = MemoryClaim()
 
 
 class KVPool:
@@ -97,31 +111,40 @@ def zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> T
 
 
 def size_kv_pool(
-    config: EngineConfig, model_config: ModelConfig, block_size: int, dtype: torch.dtype, device: torch.device
+    config: EngineConfig,
+    model_config: ModelConfig,
+    block_size: int,
+    dtype: torch.dtype,
+    device: torch.device,
+    claim: MemoryClaim,
 ) -> int:
-    """Blocks in the KV pool: as configured, else a default that fits the machine.
+    """Blocks in the KV pool: as configured, else a default that fits the machine, beside what others claim.
 
     Raises:
         ConfigError: it does not fit the memory, or holds no block.
     """
     block_bytes = model_config.kv_bill.bytes_per_token(dtype_name(dtype)) * block_size
+    bytes_with_claim = block_bytes + claim.bytes_per_token * block_size
     free_bytes = _free_bytes(device)
     if config.num_kv_blocks is not None:
         num_blocks = config.num_kv_blocks
     elif config.kv_cache_memory_gb is not None:
         num_blocks = int(config.kv_cache_memory_gb * 1e9 // block_bytes)
     else:
-        share = FREE_FRACTION * free_bytes
-        budget = min(DEFAULT_CPU_BYTES, share) if device.type == "cpu" else share
+        num_blocks = int((FREE_FRACTION * free_bytes - claim.num_bytes) // bytes_with_claim)
+        if device.type == "cpu":
+            num_blocks = min(int(DEFAULT_CPU_BYTES // block_bytes), num_blocks)
         longest = config.max_model_len or model_config.max_position_embeddings
         # More than every seat at full length could never be used.
-        num_blocks = min(int(budget // block_bytes), config.max_num_seqs * blocks_for(longest, block_size))
+        num_blocks = min(num_blocks, config.max_num_seqs * blocks_for(longest, block_size))
     if num_blocks < 1:
         raise ConfigError(
             f"the KV pool has no room for one block of {block_bytes / 1e6:.1f} MB: raise kv_cache_memory_gb, "
             "or lower block_size"
         )
-    _check_fits("the KV pool", "num_kv_blocks or kv_cache_memory_gb", num_blocks * block_bytes, free_bytes)
+    what = "the KV pool" if claim == NO_CLAIM else "the KV pool, with what drafts,"
+    num_bytes = num_blocks * bytes_with_claim + claim.num_bytes
+    _check_fits(what, "num_kv_blocks or kv_cache_memory_gb", num_bytes, free_bytes)
     return num_blocks
 
 

@@ -19,7 +19,7 @@ from minillm.runners.base import StepOutput
 from minillm.runners.batch_tensors import HostBatch, lay_out, upload
 from minillm.runners.compiled import CompiledDecode
 from minillm.runners.cuda_graphs import CudaGraph, Graph, GraphedDecode
-from minillm.runners.kv_pool import KVPool, size_kv_pool, size_swap_pool
+from minillm.runners.kv_pool import NO_CLAIM, KVPool, MemoryClaim, size_kv_pool, size_swap_pool
 from minillm.sampling import Row, SampleInFlight
 from minillm.scheduling.batch import ScheduledBatch, ScheduledRequest
 from minillm.speculation.base import HiddenStateReader
@@ -34,6 +34,7 @@ class TorchRunner:
         config: reads the fields on KV memory, swap space, attention backend, kernels, graphs and compilation.
         clock: the engine's.
         make_graph: how decode steps are recorded and replayed; None = by CUDA graphs, where there is CUDA.
+        claim: memory that the KV pool leaves free.
     Raises:
         ConfigError: the KV pool or the swap space does not fit the memory, the attention backend cannot
             run here, the weights are quantized in another way, or compile=True on a GPU.
@@ -42,7 +43,12 @@ class TorchRunner:
     """
 
     def __init__(
-        self, model: LoadedModel, config: EngineConfig, clock: Clock, make_graph: Callable[[], Graph] | None = None
+        self,
+        model: LoadedModel,
+        config: EngineConfig,
+        clock: Clock,
+        make_graph: Callable[[], Graph] | None = None,
+        claim: MemoryClaim = NO_CLAIM,
     ) -> None:
         if config.quantization != model.quantization:
             raise ConfigError(
@@ -59,7 +65,7 @@ class TorchRunner:
         self.ops = select_ops(config.fused_kernels, model.device, self.kv_dtype, model.decoder.activation_dtype)
         self.block_size = config.block_size or self.attention.block_size
         shape = (model.model_config, self.block_size, self.kv_dtype)
-        self.num_kv_blocks = size_kv_pool(config, *shape, model.device)
+        self.num_kv_blocks = size_kv_pool(config, *shape, model.device, claim)
         self.num_host_blocks = size_swap_pool(config, *shape)
         self.kv_pool = KVPool(
             model.model_config, self.num_kv_blocks, self.num_host_blocks, self.block_size, self.kv_dtype, model.device

@@ -1,7 +1,7 @@
 """The contract between the scheduler and a runner: what to compute in one step."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from minillm.kv_cache.swap import BlockCopy
 from minillm.request import Request
@@ -29,6 +29,9 @@ class ScheduledRequest:
     def end(self) -> int:
         """Context length after the step, tokens."""
         return self.start + self.num_tokens
+
+    def without_drafts(self) -> "ScheduledRequest":
+        return replace(self, num_tokens=self.num_tokens - self.num_drafts, num_drafts=0)
 
     @property
     def is_prefill(self) -> bool:

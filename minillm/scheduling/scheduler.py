@@ -90,6 +90,7 @@ class Scheduler:
         # Whoever lost its blocks just now must get them back before a newcomer takes them.
         if not step.preempted:
             self._admit_waiting(step)
+        self._place_drafts(step)
         batch = ScheduledBatch(
             step_id=self.num_steps,
             requests=tuple(step.requests),
@@ -104,13 +105,14 @@ class Scheduler:
     def settle(self, scheduled: ScheduledRequest, num_accepted: int) -> None:
         """A step's outcome is known, and so many of the request's draft tokens passed: the others are taken back.
 
-        Their blocks stay the request's: the tokens that come instead will need them.
+        So are their blocks: the next step's own tokens, anybody's, come before drafts.
         """
         request = scheduled.request
         request.num_pending_tokens -= scheduled.samples
         if scheduled.num_drafts:
             request.num_computed_tokens -= scheduled.num_drafts - num_accepted
             request.draft = Draft()
+            self.kv.cut(request, request.num_computed_tokens)
 
     def finish(self, request: Request, reason: FinishReason) -> None:
         """End a request at any moment between two steps, and free all it holds."""
@@ -141,14 +143,13 @@ class Scheduler:
             num_tokens = self._tokens_for(request, request.num_computed_tokens, step)
             if num_tokens == 0:
                 continue
-            num_drafts = self._drafts_for(request, request.num_computed_tokens + num_tokens, step)
             while not self.kv.allocate(request, request.num_computed_tokens + num_tokens):
                 victim = self._victim(step)
                 self._preempt(victim, step, now)
                 if victim is request:
                     break
             else:
-                self._schedule(request, num_tokens, step, num_drafts)
+                self._schedule(request, num_tokens, step, self._drafts_for(request, step))
 
     def _admit_waiting(self, step: Step) -> None:
         if self.config.batching == "static" and not self.running:
@@ -161,7 +162,8 @@ class Scheduler:
             start = request.num_computed_tokens if swapped else len(prefix) * self.config.block_size
             num_tokens = self._tokens_for(request, start, step)
             # The first one that does not fit ends admission: nobody overtakes it.
-            if num_tokens == 0 or not self.kv.allocate(request, start + num_tokens, prefix):
+            fits = num_tokens > 0 and self._may_begin(request, prefix)
+            if not fits or not self.kv.allocate(request, start + num_tokens, prefix):
                 return
             self.waiting.pop()
             self._places -= 1
@@ -186,15 +188,30 @@ class Scheduler:
         # Without chunking it is all or nothing; a prompt over the whole budget gets a step to itself.
         return missing if missing <= step.budget or step.num_prefills == 0 else 0
 
-    def _drafts_for(self, request: Request, end: int, step: Step) -> int:
-        """How many tokens of its draft are checked after its own, which end at `end`. They have their blocks then."""
+    def _may_begin(self, request: Request, prefix: list[int]) -> bool:
+        """Whether to admit a request of which one step's tokens fit. In the middle of a long prompt it may run out of
+        blocks, and preempt others or itself; vLLM looks ahead, though it reserves nothing."""
+        if not self.config.scheduler_reserve_full_isl:
+            return True
+        return self.kv.could_hold(request.num_tokens, prefix, self._chunk)
+
+    def _drafts_for(self, request: Request, step: Step) -> int:
+        """How many tokens of its draft may be checked after its own, if blocks are left for them."""
         room = min(
             len(request.draft),
             step.draft_budget,
             self.context_limit - request.num_tokens - 1,  # the step yields one token more than pass
         )
-        # Nobody loses a block to a guess.
-        return room if room > 0 and self.kv.allocate(request, end + room) else 0
+        return max(room, 0)
+
+    def _place_drafts(self, step: Step) -> None:
+        """Give drafts their blocks, of those that are left when everybody's own tokens have theirs: nobody is preempted
+        or kept waiting for a guess. A draft that gets none is not checked."""
+        for i, scheduled in enumerate(step.requests):
+            if scheduled.num_drafts and not self.kv.allocate(scheduled.request, scheduled.end):
+                step.requests[i] = scheduled.without_drafts()
+                step.budget += scheduled.num_drafts
+                scheduled.request.num_computed_tokens -= scheduled.num_drafts
 
     def _must_wait(self, request: Request) -> bool:
         """Whether a request's pending token has to be seen before anything is computed after it."""

@@ -22,6 +22,7 @@ from minillm.simulate.cluster import ClusterConfig, simulate
 from minillm.simulate.cluster_replica import EngineFactory
 from minillm.simulate.cluster_run import FleetRun
 from minillm.simulate.replay import DIGITS
+from minillm.simulate.traces import replayed
 from minillm.simulate.workload import Traffic, Workload, make_workload, mean_turns
 
 TOLERANCE = 0.03
@@ -126,13 +127,14 @@ class Worksheet:
     """Simulated runs of one kind of traffic on one kind of replica.
 
     Args:
-        traffic: what is asked. Rates below are of requests, also where an arrival brings several.
+        traffic: what is asked: made up, or a recording, which is replayed in its own rhythm (`traces.replayed`). Rates
+            below are of requests, also where an arrival brings several.
         make_engine: makes one replica's engine.
         make_recording_engine: makes the same with step records, for the bill and for what binds; None = make_engine
             makes such engines.
         slo: at least one limit.
         target: share of requests that must meet it; 0.99 states the limits as p99.
-        arrivals: the arrival process at a given rate.
+        arrivals: the arrival process of made-up traffic at a given rate; None = Poisson.
         num_requests: requests in a run, per replica; more where that would be over too soon.
         config: of the fleet; its number of replicas is replaced.
         explain: what a step's seconds are spent on; None = unknown.
@@ -144,13 +146,13 @@ class Worksheet:
 
     def __init__(
         self,
-        traffic: Traffic,
+        traffic: Traffic | Workload,
         make_engine: EngineFactory,
         slo: SLO,
         *,
         make_recording_engine: EngineFactory | None = None,
         target: float = 0.99,
-        arrivals: Callable[[float], Arrivals] = lambda rate: Poisson(rate=rate),
+        arrivals: Callable[[float], Arrivals] | None = None,
         num_requests: int = 1000,
         seed: int = 0,
         config: ClusterConfig | None = None,
@@ -166,6 +168,9 @@ class Worksheet:
             raise WorkloadError(f"target is a share of requests above 0 and at most 1, not {target}")
         if num_requests < 1:
             raise WorkloadError(f"num_requests must be at least 1, not {num_requests}")
+        recorded = isinstance(traffic, Workload)
+        if recorded and arrivals is not None:
+            raise WorkloadError("a recording has a rhythm of its own: leave arrivals out")
         config = config or ClusterConfig()
         if config.autoscaling or config.model_routing or config.disaggregation:
             raise WorkloadError(
@@ -173,10 +178,11 @@ class Worksheet:
             )
         self.traffic, self.make_engine, self.slo, self.target = traffic, make_engine, slo, target
         self.make_recording_engine = make_recording_engine or make_engine
-        self.arrivals, self.num_requests, self.seed = arrivals, num_requests, seed
+        self.arrivals = arrivals or (lambda rate: Poisson(rate=rate))
+        self.num_requests, self.seed = num_requests, seed
         self.config = config.replace(sample_every_s=None)
         self.explain, self.announce = explain, announce
-        self.turns = mean_turns(traffic, seed)
+        self.turns = 1.0 if recorded else mean_turns(traffic, seed)
         self.points: dict[float, Point] = {}
         self._stay_s = 0.0
         """How long an arrival stays with an idle replica: to the end of its last answer, mean, seconds."""
@@ -198,6 +204,8 @@ class Worksheet:
 
     def workload(self, rate: float, num_requests: int) -> Workload:
         """The traffic at this rate: the first so many requests, or a few more, to the end of a conversation."""
+        if isinstance(self.traffic, Workload):
+            return replayed(self.traffic, rate, num_requests)
         arrivals = self.arrivals(rate / self.turns)
         num = math.ceil(num_requests / self.turns)
         return make_workload(self.traffic, arrivals, num_requests=num, seed=self.seed)

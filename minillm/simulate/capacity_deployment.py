@@ -17,7 +17,7 @@ from minillm.simulate.cluster import ClusterConfig
 from minillm.simulate.deployment import Deployment
 from minillm.simulate.fleet_report import engines_for
 from minillm.simulate.roofline import StepTimeModel, work_of
-from minillm.simulate.workload import Traffic
+from minillm.simulate.workload import Traffic, Workload
 
 IMMEDIATE = 1e30
 """Bytes per second of a memory that takes no time."""
@@ -25,7 +25,7 @@ IMMEDIATE = 1e30
 
 def worksheet_for(
     deployment: Deployment,
-    traffic: Traffic,
+    traffic: Traffic | Workload,
     slo: SLO,
     *,
     config: ClusterConfig | None = None,

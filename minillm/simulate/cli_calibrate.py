@@ -17,6 +17,8 @@ from minillm.simulate.cli_options import (
     HardwareName,
     Json,
     KVBlocks,
+    NullBlock,
+    ReserveFullISL,
     Seats,
     Shape,
     TensorParallel,
@@ -42,6 +44,8 @@ def calibrate(
     max_num_seqs: Seats = None,
     max_num_batched_tokens: Budget = None,
     max_model_len: Window = None,
+    reserve_full_isl: ReserveFullISL = None,
+    null_block: NullBlock = None,
     weight_dtype: Dtype = "bfloat16",
     kv_dtype: Annotated[str | None, typer.Option(help="Of the KV cache; default: as the weights.")] = None,
     quick: Annotated[
@@ -62,7 +66,9 @@ def calibrate(
         raise PricingError("give one of --from-requests and --from-steps")
     if (quick or validate) and (from_requests or from_steps or link_from):
         raise PricingError("--quick and --validate are for this machine: leave --from-... and --link-from out")
-    sizes = (kv_blocks, block_size, max_num_seqs, max_num_batched_tokens, max_model_len)
+    sizes = (
+        kv_blocks, block_size, max_num_seqs, max_num_batched_tokens, max_model_len, reserve_full_isl, null_block,
+    )  # fmt: skip
     if from_steps is not None:
         from minillm.simulate.calibrate import calibrate_from_steps
 
@@ -101,7 +107,7 @@ def fit_logs(
     profile: str | None,
     hardware: str | None,
     tp: int,
-    sizes: tuple[int | None, ...],
+    sizes: tuple[int | bool | None, ...],
     weight_dtype: str,
     kv_dtype: str | None,
     out: Path | None,

@@ -14,6 +14,14 @@ BlockSize = Annotated[int | None, typer.Option(min=1, help="Tokens per KV block;
 Seats = Annotated[int | None, typer.Option(min=1, help="Requests that run at once; default 256.")]
 Budget = Annotated[int | None, typer.Option(min=1, help="Token budget of a step; default 2048.")]
 Window = Annotated[int | None, typer.Option(min=2, help="Longest prompt and output together; default: the model's.")]
+ReserveFullISL = Annotated[
+    bool | None,
+    typer.Option(help="Admit a prompt only if all of it has free blocks, as vLLM; default: as the log says, or no."),
+]
+NullBlock = Annotated[
+    bool | None,
+    typer.Option(help="One of the KV blocks is nobody's, as in vLLM's own count; default: as the log says, or no."),
+]
 Dtype = Annotated[str, typer.Option(help="bfloat16, float16, float32, fp8, int8 or int4.")]
 Speculative = Annotated[
     list[str] | None,
@@ -35,8 +43,11 @@ def engine_fields(
     max_num_seqs: int | None,
     max_num_batched_tokens: int | None,
     max_model_len: int | None,
-) -> dict[str, int]:
-    """The fields of EngineConfig that were given, or that the log's meta.json states."""
+    reserve_full_isl: bool | None,
+    null_block: bool | None,
+) -> dict[str, int | bool]:
+    """The sizes and habits of a server, as `Deployment.of` takes them, that were given, or that the log's meta.json
+    states."""
     from minillm.simulate.requests_log import longest_request, read_server_facts
 
     given = {
@@ -45,6 +56,8 @@ def engine_fields(
         "max_num_seqs": max_num_seqs,
         "max_num_batched_tokens": max_num_batched_tokens,
         "max_model_len": max_model_len,
+        "scheduler_reserve_full_isl": reserve_full_isl,
+        "null_block": null_block,
     }
     if log is not None:
         facts = asdict(read_server_facts(log))

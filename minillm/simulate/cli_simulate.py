@@ -21,6 +21,8 @@ from minillm.simulate.cli_options import (
     HardwareName,
     Json,
     KVBlocks,
+    NullBlock,
+    ReserveFullISL,
     Seats,
     Shape,
     Speculative,
@@ -81,6 +83,14 @@ def simulate(
     max_num_seqs: Seats = None,
     max_num_batched_tokens: Budget = None,
     max_model_len: Window = None,
+    reserve_full_isl: ReserveFullISL = None,
+    null_block: NullBlock = None,
+    sliding_window: Annotated[
+        int | None, typer.Option(min=1, help="A token sees so many, itself included; blocks behind them are freed.")
+    ] = None,
+    attention_sinks: Annotated[
+        int, typer.Option(min=0, help="--sliding-window: so many of the first tokens stay in sight.")
+    ] = 0,
     prefix_caching: Annotated[bool, typer.Option(help="Reuse KV blocks of an equal prefix.")] = True,
     speculative: Speculative = None,
     weight_dtype: Dtype = "bfloat16",
@@ -102,7 +112,13 @@ def simulate(
         int | None, typer.Option(min=1, help="How many; default 1000, or all of a trace. With --plan: of each run.")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Same seed, same result.")] = 0,
-    trace: Annotated[Path | None, typer.Option(help="Play a recorded trace, in place of --qps.")] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            help="Play a recorded trace, in place of --qps. With --plan and --qps: the trace's own requests at its own "
+            "moments, all gaps made longer or shorter alike, so that --qps come on average; again when it ends."
+        ),
+    ] = None,
     trace_format: Annotated[TraceFormat | None, typer.Option(help="Default: .csv is azure, .jsonl mooncake.")] = None,
     replicas: Annotated[int, typer.Option(min=1, help="Engines behind a router.")] = 1,
     router: Annotated[Router, typer.Option(help="Which replica gets a request.")] = Router.LEAST_OUTSTANDING,
@@ -124,7 +140,8 @@ def simulate(
 ) -> None:
     """Serve a log, a trace or made-up traffic on hardware that need not be here; or plan its capacity.
 
-    --requests plays a log, --trace a trace, --qps made-up traffic; --plan finds the replicas for --qps.
+    --requests plays a log, --trace a trace, --qps made-up traffic; --plan finds the replicas for --qps, made up or
+    like a --trace.
     """
     from minillm.config import parse_fields
     from minillm.simulate.fleet_report import simulate_workload
@@ -134,7 +151,7 @@ def simulate(
     from minillm.simulate.report_text import as_text, describe, latency_text
     from minillm.simulate.traffic import find_arrivals, find_traffic, load_trace, made_up_workload
 
-    only_one_source(requests, trace, qps)
+    only_one_source(requests, trace, None if plan and trace else qps)
     slo = limits(slo_ttft, slo_tpot, slo_e2e)
     if plan and (qps is None or replicas != 1):
         raise WorkloadError("--plan finds the number of replicas for a rate: give it --qps, and no --replicas")
@@ -143,17 +160,21 @@ def simulate(
     if requests is not None and (slo is not None or fleet or replicas != 1):
         raise WorkloadError("a log is played to one replica as it is: --slo-..., --fleet and --replicas go with --qps")
     made_up = (arrival, cv, traffic, prompt_tokens, output_tokens)
-    if qps is None and made_up != (Arrival.POISSON, None, TrafficName.FIXED, None, None):
+    if (qps is None or trace is not None) and made_up != (Arrival.POISSON, None, TrafficName.FIXED, None, None):
         raise WorkloadError(
             "a recording says what was asked, and when: --arrival, --cv, --traffic, --...-tokens go with --qps"
         )
     if plan and per_request:
         raise WorkloadError("--plan plays many runs: --per-request goes without it")
     speculation = parse_fields(speculative, "--speculative") or None
-    sizes = engine_fields(requests, kv_blocks, block_size, max_num_seqs, max_num_batched_tokens, max_model_len)
+    sizes = engine_fields(
+        requests, kv_blocks, block_size, max_num_seqs, max_num_batched_tokens, max_model_len, reserve_full_isl,
+        null_block,
+    )  # fmt: skip
     deployment = deploy(
         model, profile or hardware, roofline, typical, tp=tp, weight_dtype=weight_dtype, kv_dtype=kv_dtype,
-        kv_heads=kv_heads, enable_prefix_caching=prefix_caching, speculative=speculation, **sizes,
+        kv_heads=kv_heads, enable_prefix_caching=prefix_caching, speculative=speculation,
+        sliding_window=sliding_window, attention_sinks=attention_sinks, **sizes,
     )  # fmt: skip
     start = time.perf_counter()
     with Progress() as progress, rare_collections():
@@ -163,8 +184,9 @@ def simulate(
             config = cluster_config(fleet, replicas, router, seed)
             kind = find_traffic(traffic.value, prompt_tokens, output_tokens)
             if plan:
+                made_up_arrivals = None if trace else lambda rate: find_arrivals(arrival.value, rate, cv)
                 result, body = simulate_plan(
-                    deployment, kind, slo, lambda rate: find_arrivals(arrival.value, rate, cv), demand=qps,
+                    deployment, load_trace(trace, trace_format) if trace else kind, slo, made_up_arrivals, demand=qps,
                     target=target, headroom=headroom, price_per_hour=price_per_hour, config=config, seed=seed,
                     num_requests=num_requests or DEFAULT_REQUESTS, progress=progress,
                 )  # fmt: skip

@@ -34,6 +34,9 @@ class Deployment:
     profile: Profile
     placement: Placement = field(default_factory=Placement)
     config: EngineConfig = field(default_factory=lambda: EngineConfig(**VLLM_DEFAULTS))
+    null_block: bool = False
+    """One block of the pool is never given to a request. vLLM's null block is one of those that it reports; the one of
+    our own engine comes on top."""
 
     def __post_init__(self) -> None:
         config, placement = self.config, self.placement
@@ -56,6 +59,7 @@ class Deployment:
         weight_dtype: str | None = None,
         kv_dtype: str | None = None,
         kv_heads: int | None = None,
+        null_block: bool = False,
         **engine_fields: object,
     ) -> "Deployment":
         """By names: `Deployment.of("llama-3-70b", "h100-sxm", tp=4, max_num_seqs=128)`.
@@ -65,6 +69,7 @@ class Deployment:
             profile: a profile, its file, or the name of a hardware.
             weight_dtype: None = as `quantization` says, else bfloat16.
             kv_dtype: None = as `kv_cache_dtype` says, else as the weights, or bfloat16 where those are quantized.
+            null_block: see the field.
             engine_fields: fields of EngineConfig.
         Raises:
             PricingError: a dtype is unknown, or said twice and not the same.
@@ -77,7 +82,7 @@ class Deployment:
             profile = find_profile(profile)
         cost, placement = find_model(model, kv_heads), Placement(tp, weight_dtype, kv_dtype)
         placement.check(cost)
-        return cls(cost, profile, placement, config)
+        return cls(cost, profile, placement, config, null_block)
 
     def with_constants(self, constants: Constants) -> "Deployment":
         return replace(self, profile=replace(self.profile, constants=constants))
@@ -98,12 +103,18 @@ class Deployment:
 
     @property
     def num_kv_blocks(self) -> int:
-        """As configured, else what the memory holds.
+        """That requests can have: as configured, else what the memory holds.
 
         Raises:
             DoesNotFitError: the weights alone, or with one block, are too large.
-            PricingError: kv_cache_memory_gb holds no block.
+            PricingError: the pool holds no block.
         """
+        blocks = self._pool_blocks() - self.null_block
+        if blocks < 1:
+            raise PricingError("the KV pool has no block beside the null block: raise num_kv_blocks")
+        return blocks
+
+    def _pool_blocks(self) -> int:
         hardware = self.profile.hardware
         if self.config.kv_cache_memory_gb is not None:
             blocks = int(self.config.kv_cache_memory_gb * 1e9 // self.block_bytes)
@@ -130,7 +141,7 @@ class Deployment:
 
     def drafting(self) -> SimulatedDrafting:
         """What speculation is like here: prices, and a new random number generator."""
-        return simulated_drafting(self.config.speculative, self.model, self.step_time_of)
+        return simulated_drafting(self.config.speculative, self.model, self.step_time_of, self.window)
 
     def engine(self, clock: VirtualClock, watch: StepWatch | None = None) -> Engine:
         """The unchanged engine, on a runner that only prices steps.

@@ -3,18 +3,24 @@
 The draft model's prefill is not priced, nor are its weights and KV cache taken off the memory.
 """
 
+import math
 import random
 from collections.abc import Callable
 
 from minillm.config import SpeculativeConfig
+from minillm.errors import PricingError
+from minillm.kv_cache.window import Window
 from minillm.runners.simulated import NO_DRAFTING, SimulatedDrafting
 from minillm.scheduling.batch import ScheduledBatch
 from minillm.simulate.costs import ModelCost, find_model
-from minillm.simulate.roofline import StepTimeModel, StepWork
+from minillm.simulate.roofline import EVERYTHING, StepTimeModel, StepWork
 
 
 def simulated_drafting(
-    config: SpeculativeConfig | None, model: ModelCost, step_time_of: Callable[[ModelCost], StepTimeModel]
+    config: SpeculativeConfig | None,
+    model: ModelCost,
+    step_time_of: Callable[[ModelCost], StepTimeModel],
+    window: Window = EVERYTHING,
 ) -> SimulatedDrafting:
     """Drafts as configured: looked up for nothing, by a draft model at the price of its shape, by anything else at
     `draft_cost` of the model's own.
@@ -22,11 +28,16 @@ def simulated_drafting(
     Args:
         model: the one whose output is drafted.
         step_time_of: prices of any model on this deployment.
+        window: what a token sees, in the draft model as in the other.
     Raises:
         UnknownModelError: there is no such draft model.
+        PricingError: there is a `draft_cost`, and nothing that it could be the cost of.
     """
     if config is None:
         return NO_DRAFTING
+    if "draft_cost" in config.model_fields_set and config.method in ("ngram", "draft_model"):
+        price = "nothing" if config.method == "ngram" else "what its shape does"
+        raise PricingError(f"with method={config.method} a draft costs {price}: leave draft_cost out")
     if config.method == "ngram":
         share, step_time = 0.0, step_time_of(model)
     elif config.method == "draft_model":
@@ -36,12 +47,13 @@ def simulated_drafting(
 
     def seconds(batch: ScheduledBatch) -> float:
         longest = max(scheduled.num_drafts for scheduled in batch.requests)
-        return share * sum(step_time.price(draft_work(batch, place)).total for place in range(longest))
+        return share * sum(step_time.price(draft_work(batch, place, window)).total for place in range(longest))
 
     return SimulatedDrafting(seconds, config.acceptance_rate, random.Random(config.seed))
 
 
-def draft_work(batch: ScheduledBatch, place: int) -> StepWork:
+def draft_work(batch: ScheduledBatch, place: int, window: Window = EVERYTHING) -> StepWork:
     """Drafting the token at a place (from 0) of every draft that is so long."""
-    contexts = [s.start + 1 + place for s in batch.requests if s.num_drafts > place]
+    most = math.inf if window.size is None else window.size + window.sinks
+    contexts = [min(s.start + 1 + place, most) for s in batch.requests if s.num_drafts > place]
     return StepWork(len(contexts), len(contexts), len(contexts), sum(contexts), sum(contexts), 0)

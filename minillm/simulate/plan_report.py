@@ -11,14 +11,14 @@ from minillm.simulate.capacity_deployment import price_of_replica, worksheet_for
 from minillm.simulate.cluster import ClusterConfig
 from minillm.simulate.deployment import Deployment
 from minillm.simulate.progress import Progress
-from minillm.simulate.workload import Traffic
+from minillm.simulate.workload import Traffic, Workload
 
 
 def simulate_plan(
     deployment: Deployment,
-    traffic: Traffic,
+    traffic: Traffic | Workload,
     slo: SLO | None,
-    arrivals: Callable[[float], Arrivals],
+    arrivals: Callable[[float], Arrivals] | None,
     *,
     demand: float,
     target: float,
@@ -32,6 +32,8 @@ def simulate_plan(
     """The worksheet, as JSON-able data (`plan`, `price_per_hour`, `price_source`) and as text.
 
     Args:
+        traffic: made up, or a recording.
+        arrivals: of made-up traffic, at a given rate.
         demand: requests per second.
         price_per_hour: of one replica; None = the catalogue's price of its accelerators.
         num_requests: in each run, per replica.

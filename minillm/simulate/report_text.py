@@ -8,7 +8,14 @@ from minillm.simulate.deployment import Deployment
 
 def describe(model: str, deployment: Deployment) -> dict[str, Any]:
     """What was simulated, and on whose word."""
-    profile, speculative = deployment.profile, deployment.config.speculative
+    profile, config = deployment.profile, deployment.config
+    optional = {
+        "speculative": config.speculative and config.speculative.model_dump(),
+        "sliding_window": config.sliding_window,
+        "attention_sinks": config.attention_sinks,
+        "scheduler_reserve_full_isl": config.scheduler_reserve_full_isl,
+        "null_block": deployment.null_block,
+    }
     return {
         "model": model,
         "hardware": profile.hardware.name,
@@ -16,9 +23,9 @@ def describe(model: str, deployment: Deployment) -> dict[str, Any]:
         "weight_dtype": deployment.placement.weight_dtype,
         "kv_dtype": deployment.placement.kv_dtype,
         "kv_blocks": deployment.num_kv_blocks,
-        "max_num_seqs": deployment.config.max_num_seqs,
-        "max_num_batched_tokens": deployment.config.max_num_batched_tokens,
-        **({} if speculative is None else {"speculative": speculative.model_dump()}),
+        "max_num_seqs": config.max_num_seqs,
+        "max_num_batched_tokens": config.max_num_batched_tokens,
+        **{name: value for name, value in optional.items() if value},
         "constants": asdict(profile.constants),
         "provenance": profile.provenance,
     }

@@ -115,6 +115,8 @@ class ServerFacts:
     max_model_len: int | None = None
     num_kv_blocks: int | None = None
     block_size: int | None = None
+    scheduler_reserve_full_isl: bool | None = None
+    null_block: bool | None = None
 
 
 def read_server_facts(log: Path) -> ServerFacts:
@@ -123,6 +125,7 @@ def read_server_facts(log: Path) -> ServerFacts:
     try:
         meta = json.loads(path.read_text(encoding="utf-8"))
         server, cache = dict(meta.get("engine_kwargs") or {}), dict(meta.get("kv_cache") or {})
+        resolved = dict((meta.get("resolved_config") or {}).get("scheduler_config") or {})
     except (OSError, ValueError, AttributeError, TypeError):
         return ServerFacts()
 
@@ -135,6 +138,8 @@ def read_server_facts(log: Path) -> ServerFacts:
         max_model_len=whole(server.get("max_model_len")),
         num_kv_blocks=whole(cache.get("num_gpu_blocks")),
         block_size=whole(cache.get("block_size")),
+        scheduler_reserve_full_isl=resolved.get("scheduler_reserve_full_isl") is True or None,
+        null_block="vllm_version" in meta or None,
     )
 
 

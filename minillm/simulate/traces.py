@@ -8,11 +8,12 @@
 import csv
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from minillm.errors import TraceError
+from minillm.errors import TraceError, WorkloadError
 from minillm.simulate.workload import Piece, Workload, WorkloadRequest
 
 MOONCAKE_BLOCK = 512
@@ -99,6 +100,33 @@ def _assemble(name: str, moments: Sequence[float], requests: Sequence[tuple[tupl
             for index, row in enumerate(order)
         ),
     )
+
+
+def replayed(trace: Workload, rate: float, num_requests: int) -> Workload:
+    """The first requests of a recording, every gap between them stretched or squeezed alike, so that they come at this
+    mean rate. When it ends it begins again, with prompts that share nothing with those of the round before.
+
+    Args:
+        rate: requests per second.
+    Raises:
+        WorkloadError: they all come at once, and no factor makes a rate of that.
+    """
+    length = len(trace)
+    # From the last request to the first of the next round as long as from one to the next on average.
+    period = trace.last_arrival * length / max(length - 1, 1)
+    requests = []
+    for index in range(num_requests):
+        lap, place = divmod(index, length)
+        request, mark = trace.requests[place], f"~{lap}" if lap else ""
+        pieces = tuple(Piece(piece.name + mark, piece.num_tokens) for piece in request.pieces)
+        moment, session = request.arrival + lap * period, request.session + mark
+        requests.append(replace(request, index=index, pieces=pieces, arrival=moment, session=session))
+    workload = Workload(trace.name, tuple(requests))
+    if num_requests < 2:
+        return workload
+    if not workload.last_arrival:
+        raise WorkloadError(f"the first {num_requests} requests of the trace all come at once: plan with more of them")
+    return workload.faster(rate * workload.last_arrival / (num_requests - 1))
 
 
 def whole_number(value: Any, field: str, where: str) -> int:

@@ -123,8 +123,9 @@ class DraftModelProposer:
         return num_computed
 
 
-def draw_from(probs: Tensor, rows: Sequence[AfterDraft]) -> list[int]:
-    """One token from each distribution [R, V]. These draws have nothing to do with those that check them."""
+def draw_from(probs: Tensor, rows: Sequence[AfterDraft], purpose: str = "draft") -> list[int]:
+    """One token from each distribution [R, V]. These draws have nothing to do with those that check them, or with those
+    for another purpose."""
     cumulative = probs.cumsum(dim=-1)
-    uniforms = [uniform(row.seed, row.draw_position, "draft") for row in rows]
+    uniforms = [uniform(row.seed, row.draw_position, purpose) for row in rows]
     return pick(cumulative, cumulative[:, -1], on_device(uniforms, probs.device)).tolist()

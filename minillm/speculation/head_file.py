@@ -52,6 +52,11 @@ def save_head(head: DraftHead, folder: Path, facts: dict[str, Any]) -> dict[str,
     return facts
 
 
+def packaged_heads() -> list[str]:
+    """Names of the models for which a head comes with minillm."""
+    return sorted(path.parent.name for path in HEADS.glob(f"*/{FACTS}"))
+
+
 def load_head(name: str, model: LoadedModel) -> DraftHead:
     """A head ready to draft for the model, in the model's dtype and on its device.
 
@@ -63,7 +68,7 @@ def load_head(name: str, model: LoadedModel) -> DraftHead:
     """
     folder = HEADS / name if (HEADS / name).is_dir() else Path(name).expanduser()
     if not (folder / FACTS).is_file():
-        known = ", ".join(sorted(path.parent.name for path in HEADS.glob(f"*/{FACTS}"))) or "none"
+        known = ", ".join(packaged_heads()) or "none"
         raise ConfigError(
             f"there is no draft head for {name!r} (with minillm come: {known}): train one with `minillm train-draft "
             "--model MODEL --out FOLDER`, and set speculative.model to the folder"

@@ -1,51 +1,98 @@
 """The proposer that a configuration asks for."""
 
+from minillm.attention.cache import cache_dtype, dtype_name
 from minillm.clock import Clock
-from minillm.config import EngineConfig
+from minillm.config import FOR_SIMULATOR, READ_BY, EngineConfig, SpeculativeConfig, default_of
 from minillm.errors import ConfigError
 from minillm.models.loader import LoadedModel, load_model
 from minillm.runners.base import Runner
+from minillm.runners.kv_pool import NO_CLAIM, MemoryClaim
 from minillm.runners.torch_runner import TorchRunner
 from minillm.speculation.base import NoProposer, Proposer
-from minillm.speculation.draft_head import DraftHeadProposer
+from minillm.speculation.draft_head import CONTEXT, DraftHeadProposer
 from minillm.speculation.draft_model import DraftModelProposer
+from minillm.speculation.head import DraftHead
 from minillm.speculation.head_file import load_head
 from minillm.speculation.ngram import NgramProposer
 from minillm.speculation.synthetic import SyntheticProposer
 
+Drafter = LoadedModel | DraftHead | None
+"""The weights that draft; None where none are needed."""
 
-def make_proposer(config: EngineConfig, model: LoadedModel | None, runner: Runner, clock: Clock) -> Proposer:
-    """For `config.speculative`; one that proposes nothing if there is none.
+
+def load_drafter(config: EngineConfig, model: LoadedModel | None) -> Drafter:
+    """What `config.speculative` drafts with. To be loaded before a KV pool takes the memory that is left.
 
     Args:
         model: whose output is to be drafted; None where there is none, or it is simulated.
     Raises:
-        ConfigError: the method needs a model, or another one, or more memory.
+        ConfigError: the method needs a model, or another one, or a field means nothing to it.
         ModelError: the draft model or the draft head cannot be loaded.
+    """
+    wanted = config.speculative
+    if wanted is None:
+        return None
+    check_all_is_read(wanted)
+    if wanted.method == "ngram":
+        return None
+    if model is None:
+        raise ConfigError(f"speculative.method={wanted.method!r} needs a model: use ngram, or pass a proposer")
+    if wanted.method == "synthetic":
+        return model
+    if wanted.method == "draft_model":
+        small = load_model(config.replace(model=wanted.model, speculative=None))
+        check_vocabulary(small, model)
+        return small
+    return load_head(wanted.model or config.model, model)
+
+
+def memory_claim(config: EngineConfig, drafter: Drafter, model: LoadedModel | None) -> MemoryClaim:
+    """What a drafter's own KV cache will take of the device's memory."""
+    if isinstance(drafter, LoadedModel):
+        dtype = cache_dtype(config.kv_cache_dtype, drafter.dtype)
+        return MemoryClaim(bytes_per_token=drafter.model_config.kv_bill.bytes_per_token(dtype_name(dtype)))
+    if isinstance(drafter, DraftHead):
+        row_bytes = 2 * drafter.config.num_kv_heads * drafter.config.head_dim * model.dtype.itemsize
+        return MemoryClaim(num_bytes=config.max_num_seqs * CONTEXT * row_bytes)
+    return NO_CLAIM
+
+
+def make_proposer(config: EngineConfig, drafter: Drafter, runner: Runner, clock: Clock) -> Proposer:
+    """The proposer for `config.speculative`; one that proposes nothing if there is none.
+
+    Args:
+        drafter: from `load_drafter`.
+        runner: of the model whose output is drafted.
+    Raises:
+        ConfigError: it needs more memory.
     """
     wanted = config.speculative
     if wanted is None:
         return NoProposer()
     if wanted.method == "ngram":
         return NgramProposer(wanted.ngram_min, wanted.ngram_max)
-    if model is None:
-        raise ConfigError(f"speculative.method={wanted.method!r} needs a model: use ngram, or pass a proposer")
+    if isinstance(drafter, DraftHead):
+        return DraftHeadProposer(drafter, runner, config.max_num_seqs)
     # As many blocks as the model has, each of them smaller if the drafting model is.
     fields = {"num_kv_blocks": runner.num_kv_blocks, "kv_cache_memory_gb": None, "preemption": "recompute"}
+    fields["swap_space_gb"] = default_of(EngineConfig, "swap_space_gb")
     fields["compile"] = False  # programs of a second model would push out the first one's
-    own = config.replace(speculative=None, **fields)
+    own = TorchRunner(drafter, config.replace(speculative=None, **fields), clock)
     options = {
         "enable_prefix_caching": config.enable_prefix_caching,
         "max_num_tokens": config.max_num_batched_tokens,
     }
     if wanted.method == "synthetic":
-        return SyntheticProposer(TorchRunner(model, own, clock), wanted.acceptance_rate, **options)
-    if wanted.method == "draft_model":
-        own = own.replace(model=wanted.model)
-        small = load_model(own)
-        check_vocabulary(small, model)
-        return DraftModelProposer(TorchRunner(small, own, clock), **options)
-    return DraftHeadProposer(load_head(wanted.model or config.model, model), runner, config.max_num_seqs)
+        return SyntheticProposer(own, wanted.acceptance_rate, wanted.seed, **options)
+    return DraftModelProposer(own, **options)
+
+
+def check_all_is_read(wanted: SpeculativeConfig) -> None:
+    """Raise ConfigError for a field that means something to the simulator, but not to this method."""
+    for name in FOR_SIMULATOR:
+        if wanted.method not in READ_BY[name] and getattr(wanted, name) != default_of(SpeculativeConfig, name):
+            readers = " and ".join((*(f"method={method}" for method in READ_BY[name]), "the simulator"))
+            raise ConfigError(f"speculative.{name} is read by {readers} only: leave it out")
 
 
 def check_vocabulary(small: LoadedModel, model: LoadedModel) -> None:

@@ -25,14 +25,16 @@ class SyntheticProposer(DraftModelProposer):
 
     Args:
         runner: of the very model whose output is drafted.
+        seed: another one errs in other places.
     """
 
-    def __init__(self, runner: TorchRunner, acceptance_rate: float, **options: Any) -> None:
+    def __init__(self, runner: TorchRunner, acceptance_rate: float, seed: int, **options: Any) -> None:
         super().__init__(runner, **options)
         self.acceptance_rate = acceptance_rate
+        self.purpose = f"draft {seed}"
 
     def draw(self, logits: Tensor, rows: Sequence[AfterDraft]) -> tuple[list[int], Tensor | None]:
         probs = probabilities(logits.float(), rows)
         wrong = probs.argmin(dim=-1, keepdim=True)
         probs.mul_(self.acceptance_rate).scatter_add_(1, wrong, probs.new_full(wrong.shape, 1 - self.acceptance_rate))
-        return draw_from(probs, rows), probs
+        return draw_from(probs, rows, self.purpose), probs

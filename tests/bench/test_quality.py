@@ -19,14 +19,15 @@ from minillm.bench.quality import (
     judge,
     notes,
     request_bytes,
-    run_quality,
     shared_start,
+    token_seconds,
 )
-from minillm.bench.scoring import CHUNK, TextScore, choose, held_text, load_items, score_text, text_logits
+from minillm.bench.scoring import GIVEN, TextScore, choose, cut, decode_texts, held_text, load_items, score_text
 from minillm.bench.target import Costs, Target
 from minillm.engine import Engine
 from minillm.errors import ConfigError
 from minillm.models.loader import load_model
+from minillm.request import SamplingParams
 
 GOOD = Quality(10.0, 0.001, 0.99, 0.9, 20, 12, 1000)
 DEAR, CHEAP = Cost(200, 20, 4000, 50.0), Cost(100, 20, 4000, 80.0)
@@ -96,6 +97,10 @@ def test_greedy_tokens_count_up_to_the_first_difference() -> None:
 
 # ---------------------------------------------------------------- the real model
 
+PIECES, PIECE = 4, 128
+WINDOW = 32
+"""The piece is four times as long, as in the command."""
+
 
 @pytest.fixture(scope="module")
 def engines(smollm_path: Path) -> dict[str, Engine]:
@@ -106,8 +111,8 @@ def engines(smollm_path: Path) -> dict[str, Engine]:
         "int4 of 64": {"quantization": "int4", "int4_group_size": 64},
         "kv int8": {"kv_cache_dtype": "int8"},
         "kv fp8": {"kv_cache_dtype": "fp8"},
-        "window": {"sliding_window": 128},
-        "sinks": {"sliding_window": 128, "attention_sinks": 4},
+        "window": {"sliding_window": WINDOW},
+        "sinks": {"sliding_window": WINDOW, "attention_sinks": 4},
     }
     models, found = {}, {}
     for name, fields in settings.items():
@@ -120,12 +125,15 @@ def engines(smollm_path: Path) -> dict[str, Engine]:
 
 @pytest.fixture(scope="module")
 def scores(engines: dict[str, Engine]) -> dict[str, TextScore]:
-    """Of the first chunk of the text; the reference is computed once for all."""
-    chunk = engines["bf16"].tokenizer.encode(held_text())[:CHUNK]
+    """Of some pieces of the text; the reference is computed once for all."""
+    ids = engines["bf16"].tokenizer.encode(held_text())
+    pieces = [ids[PIECE * i : PIECE * (i + 1)] for i in range(PIECES)]
     found = {name: TextScore() for name in engines}
-    reference, truth = text_logits(engines["bf16"], chunk)[:-1], torch.tensor(chunk[1:])
-    for name, engine in engines.items():
-        found[name].add(reference, text_logits(engine, chunk)[:-1], truth)
+    steps = {name: decode_texts(engine, pieces, [PIECE // GIVEN] * PIECES) for name, engine in engines.items()}
+    for reference in steps.pop("bf16"):
+        found["bf16"].add(reference.logits, reference.logits, reference.next_ids)
+        for name, candidate in steps.items():
+            found[name].add(reference.logits, next(candidate).logits, reference.next_ids)
     return found
 
 
@@ -135,7 +143,7 @@ def rise(score: TextScore) -> float:
 
 def test_the_reference_against_itself(scores: dict[str, TextScore]) -> None:
     score = scores["bf16"]
-    assert score.positions == CHUNK - 1 and 8 < score.reference_perplexity < 40
+    assert score.positions == PIECES * (PIECE - PIECE // GIVEN) and 8 < score.reference_perplexity < 40
     assert rise(score) == 0 and score.kl == 0 and score.agreed == score.positions
 
 
@@ -155,7 +163,7 @@ def test_what_rounding_costs(scores: dict[str, TextScore], name: str, most: floa
 
 
 def test_sinks_save_a_window(scores: dict[str, TextScore]) -> None:
-    """128 of up to 512 tokens in sight: without the first four, 73% more perplexity; with them, 5%."""
+    """32 of up to 128 tokens in sight: without the first four MORE% more perplexity; with them, LESS%."""
     assert rise(scores["window"]) > 0.3 and abs(rise(scores["sinks"])) < 0.1
     assert scores["sinks"].kl / scores["sinks"].positions > 0.01, "lossy all the same"
 
@@ -170,7 +178,7 @@ def test_memory_of_each(engines: dict[str, Engine]) -> None:
     assert sizes["bf16"] == sizes["kv int8"], "as many tokens were asked for"
     held = {name: request_bytes(engine) for name, engine in engines.items()}
     assert held["kv int8"] / held["bf16"] == 66 / 128
-    assert held["sinks"] / held["bf16"] == (1 + 128 / 16) / (2048 / 16)
+    assert held["sinks"] / held["bf16"] == (1 + WINDOW / 16) / (2048 / 16)
 
 
 def test_blocks_of_the_same_memory(smollm_path: Path, engines: dict[str, Engine]) -> None:
@@ -189,11 +197,38 @@ def test_tasks_are_neither_trivial_nor_hopeless(engines: dict[str, Engine]) -> N
     assert all(len(set(endings)) == 4 for _, endings in items)
 
 
-def test_a_text_is_scored_in_chunks(engines: dict[str, Engine], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_text_is_cut_into_pieces_of_about_the_same_length(
+    engines: dict[str, Engine], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(scoring, "CHUNK", 32)
     score = score_text(engines["bf16"], engines["int8"], held_text(), most_tokens=97)
-    assert score.positions == 3 * 31, "the last token is alone in its chunk"
+    assert score.positions == (32 - 8) + (32 - 8) + (33 - 8), "a quarter of each is a prompt"
     assert 0 < score.kl / score.positions < 0.01
+
+
+def test_every_scored_token_is_decoded_by_itself(engines: dict[str, Engine], monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a prefill makes of it is not judged: its kernels, and what it keeps unrounded, are not those of decode."""
+    engine, batches = engines["kv int8"], []
+    forward = engine.runner.forward
+    monkeypatch.setattr(engine.runner, "forward", lambda batch: batches.append(batch) or forward(batch))
+    texts = [[5, 6, 7, 8, 9, 10], [11, 12, 13], [14, 15]]
+    steps = list(decode_texts(engine, texts, [2, 1, 1]))
+    assert [step.texts for step in steps] == [[0, 1, 2], [0, 1], [0], [0]]
+    assert [step.next_ids.tolist() for step in steps] == [[7, 12, 15], [8, 13], [9], [10]]
+    assert [[s.num_tokens for s in batch.scheduled] for batch in batches] == [[2], [1], [1], [1, 1], [1], [1]]
+    assert all(batch.num_decodes == len(batch.scheduled) for batch in batches[1:])
+
+
+def test_the_engine_decodes_what_was_scored(engines: dict[str, Engine]) -> None:
+    """Told its own greedy answer, it finds each token of it the likeliest."""
+    prompt = engines["sinks"].tokenizer.encode(held_text())[:60]
+    params = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
+    engines["sinks"].add_request(prompt, params, stream=False)
+    while engines["sinks"].has_unfinished:
+        outputs = engines["sinks"].step()
+    answer = outputs[0].token_ids
+    for step in decode_texts(engines["sinks"], [prompt + answer], [len(prompt)]):
+        assert step.logits.argmax(-1).tolist() == step.next_ids.tolist()
 
 
 def test_scoring_agrees_with_hugging_face(smollm_path: Path, engines: dict[str, Engine]) -> None:
@@ -202,10 +237,23 @@ def test_scoring_agrees_with_hugging_face(smollm_path: Path, engines: dict[str, 
     ids = engines["bf16"].tokenizer.encode(held_text())[:80]
     hf = AutoModelForCausalLM.from_pretrained(smollm_path, dtype=torch.float32)
     with torch.inference_mode():
-        expected = hf(torch.tensor([ids])).logits[0]
-    found = text_logits(engines["bf16"], ids)
-    loss = [torch.nn.functional.cross_entropy(x[:-1].float(), torch.tensor(ids[1:])).item() for x in (expected, found)]
+        expected = hf(torch.tensor([ids])).logits[0, 19:-1]
+    found = torch.cat([step.logits for step in decode_texts(engines["bf16"], [ids], [20])])
+    loss = [torch.nn.functional.cross_entropy(x.float(), torch.tensor(ids[20:])).item() for x in (expected, found)]
     assert loss[1] == pytest.approx(loss[0], rel=0.01), "bfloat16 keys against float32"
+
+
+def test_a_step_of_several_tokens_counts_them_all(engines: dict[str, Engine]) -> None:
+    """Drafts that all pass: two thirds of the passes are saved, and the speed says so."""
+    model = engines["bf16"].model
+    speculative = {"method": "synthetic", "acceptance_rate": 1, "k": 3, "acceptance_floor": 0, "adaptive_k": False}
+    config = engine_config(Target(model.name, fields={"speculative": speculative}))
+    engine, clock = Engine(config, model), engines["bf16"].clock
+    prompt = engine.tokenizer.encode(held_text())[:8]
+    before, start = engine.scheduler.num_steps, clock.now()
+    seconds = token_seconds(engine, prompt, 9)
+    assert engine.scheduler.num_steps - before == 3, "the prompt, and twice three drafts and one more"
+    assert 0 < 8 * seconds <= clock.now() - start
 
 
 def test_a_checkpoint_that_was_of_four_bits_is_named(smollm_path: Path, engines: dict[str, Engine]) -> None:
@@ -236,6 +284,16 @@ def test_exit_status(verdict: Verdict, status: int, monkeypatch: pytest.MonkeyPa
     assert CliRunner().invoke(bench_app, ["quality"]).exit_code == status
 
 
-def test_a_window_that_the_texts_fit_into_is_refused() -> None:
-    with pytest.raises(ConfigError, match="what it loses would not be seen"):
-        run_quality(Target(), Target(fields={"sliding_window": CHUNK}), Floors(), None, True)
+@pytest.mark.parametrize("seen", [0, 20, 50])
+def test_pieces_are_long_against_the_window(seen: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scoring, "CHUNK", 32)
+    pieces = cut(list(range(101)), seen)
+    assert [token for piece in pieces for token in piece] == list(range(101))
+    assert [len(piece) for piece in pieces] == {0: [33, 34, 34], 20: [101], 50: [101]}[seen]
+
+
+def test_a_window_that_the_texts_hardly_outgrow_is_refused(engines: dict[str, Engine]) -> None:
+    with pytest.raises(ConfigError, match="what the window loses would not be seen"):
+        cut(list(range(101)), 51)
+    with pytest.raises(ConfigError, match=r"a token sees 36 tokens .* the text has 71"):
+        score_text(engines["bf16"], engines["sinks"], held_text(), most_tokens=71)

@@ -7,7 +7,10 @@ import pytest
 from typer.testing import CliRunner
 
 from minillm import cli
-from minillm.bench.speculation import Job, Run, make_jobs, summarize
+from minillm.bench.speculation import Job, Run, make_jobs, run_speculation, speculative_fields, summarize
+from minillm.bench.target import Target
+from minillm.config import SpeculativeConfig
+from minillm.errors import ConfigError
 from minillm.observe.speculation import SpeculationSummary
 
 
@@ -32,6 +35,19 @@ def test_there_are_jobs_to_win_and_jobs_to_lose() -> None:
     assert list(jobs) == ["chat", "copy", "short", "crowd", "hot"]
     assert jobs["crowd"].at_once == 16 and jobs["short"].max_tokens < 8 and jobs["hot"].temperature > 1
     assert all(prompt.strip() for job in jobs.values() for prompt in job.prompts)
+
+
+def test_methods_share_the_fields_that_each_reads_and_no_other() -> None:
+    given = SpeculativeConfig(method="draft_head", model="folder", k=3)
+    assert speculative_fields(given, "draft_head") == {"method": "draft_head", "model": "folder", "k": 3}
+    assert speculative_fields(given, "ngram") == {"method": "ngram", "k": 3}
+    assert speculative_fields(None, "ngram") == {"method": "ngram"}
+
+
+def test_fields_of_a_method_that_is_not_measured_are_refused(tiny_llama_path: Path) -> None:
+    target = Target(str(tiny_llama_path), fields={"speculative": {"method": "draft_head", "model": "folder"}})
+    with pytest.raises(ConfigError, match="give it as a --method, too"):
+        run_speculation(target, ["ngram"], None, 1, quick=True)
 
 
 @pytest.mark.parametrize("as_json", [True, False])

@@ -57,9 +57,11 @@ def texts_by_hugging_face(
     return texts
 
 
-@pytest.mark.parametrize("method", ["synthetic", "ngram"])
-def test_what_is_drawn_after_drafts_is_hugging_faces_distribution(four_layers: Any, method: str) -> None:
-    check_drawn_texts(four_layers, {"method": method, "acceptance_rate": 0.6, "ngram_min": 1})
+@pytest.mark.parametrize(
+    "speculative", [{"method": "synthetic", "acceptance_rate": 0.6}, {"method": "ngram", "ngram_min": 1}]
+)
+def test_what_is_drawn_after_drafts_is_hugging_faces_distribution(four_layers: Any, speculative: dict) -> None:
+    check_drawn_texts(four_layers, speculative)
 
 
 @pytest.mark.slow

@@ -182,7 +182,7 @@ def test_default_pool_leaves_room_on_a_small_machine(model: LoadedModel, monkeyp
     monkeypatch.setattr(kv_pool, "_free_bytes", lambda device: 3_000_000)
     large = replace(model.model_config, max_position_embeddings=100_000)
     config = EngineConfig(model="any", block_size=4)
-    num_blocks = kv_pool.size_kv_pool(config, large, 4, torch.float32, torch.device("cpu"))
+    num_blocks = kv_pool.size_kv_pool(config, large, 4, torch.float32, torch.device("cpu"), kv_pool.NO_CLAIM)
     assert 0 < num_blocks * 2048 < 3_000_000
 
 

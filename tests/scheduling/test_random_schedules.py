@@ -21,6 +21,7 @@ configs = st.fixed_dictionaries(
         "max_num_batched_tokens": st.integers(5, 24),
         "enable_chunked_prefill": st.booleans(),
         "long_prefill_token_threshold": st.none() | st.integers(1, 8),
+        "scheduler_reserve_full_isl": st.booleans(),
         "enable_prefix_caching": st.booleans(),
         "kv_reservation": st.sampled_from(["on_demand", "max_len"]),
         "preemption": st.sampled_from(["recompute", "swap"]),
@@ -37,7 +38,11 @@ events = st.lists(st.one_of(requests, st.just("step"), st.integers(0, 20)), min_
 @given(fields=configs, num_kv_blocks=st.integers(3, 20), num_host_blocks=st.integers(0, 12), events=events)
 def test_everything_holds_under_random_traffic(fields, num_kv_blocks, num_host_blocks, events):
     clock = VirtualClock()
-    config = EngineConfig(**fields, two_lane_threshold=8, block_size=BLOCK, max_model_len=40)
+    if fields["scheduling_order"] == "two_lane":
+        fields["two_lane_threshold"] = 8
+    if not fields["enable_chunked_prefill"]:
+        fields["long_prefill_token_threshold"] = None
+    config = EngineConfig(**fields, block_size=BLOCK, max_model_len=40)
     runner = FakeRunner(num_kv_blocks, BLOCK, clock, num_host_blocks)
     engine = Engine(config, runner=runner, clock=clock, proposer=GuessingProposer())
     asked: dict[str, tuple[list[int], int]] = {}

@@ -187,6 +187,28 @@ def test_a_lone_request_that_outgrows_the_pool_ends_with_length():
     assert output.token_ids == expected_output(prompt(10), 6)  # 4 blocks of 4 = 16 tokens
 
 
+@pytest.mark.parametrize("looks_ahead", [False, True])
+def test_looking_ahead_admits_no_prompt_that_would_run_out_of_blocks(looks_ahead: bool):
+    """Of 10 blocks the first one leaves 6: the first chunk of the second one's prompt, 4 blocks, fits; all 8 do not."""
+    engine = make_engine(num_kv_blocks=10, scheduler_reserve_full_isl=looks_ahead, enable_prefix_caching=False)
+    engine.add_request(prompt(13), params(3), request_id="first")
+    engine.add_request(prompt(30, 50), params(2), request_id="second")
+    outputs = run(engine)
+    seated_with_first = [step.keys() == {"first", "second"} for step in scheduled(engine)]
+    assert any(seated_with_first) is not looks_ahead
+    assert outputs["second"].token_ids == expected_output(prompt(30, 50), 2)
+
+
+def test_looking_ahead_counts_what_a_cached_prefix_saves():
+    engine = make_engine(num_kv_blocks=10, scheduler_reserve_full_isl=True)
+    engine.add_request(prompt(25), params(3), request_id="first")
+    engine.step()
+    engine.step()
+    engine.add_request(prompt(25), params(3), request_id="second")
+    run(engine)
+    assert any(step.keys() == {"first", "second"} for step in scheduled(engine)), "7 blocks, of which it shares 6"
+
+
 def test_reserving_the_whole_window_seats_fewer():
     seats = {}
     for reservation in ("on_demand", "max_len"):

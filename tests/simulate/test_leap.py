@@ -72,11 +72,11 @@ def both(arrivals: list[Arrival], beside: bool = True, **fields) -> tuple[Engine
     order=st.sampled_from(["fcfs", "shortest_prompt", "two_lane"]),
     shared=st.sampled_from([0, 100]),
     beside=st.booleans(),
+    chunks=st.sampled_from([{}, {"enable_chunked_prefill": False}, {"long_prefill_token_threshold": 64}]),
     others=st.fixed_dictionaries(
         {},
         optional={
-            "enable_chunked_prefill": st.just(False),
-            "long_prefill_token_threshold": st.just(64),
+            "scheduler_reserve_full_isl": st.just(True),
             "kv_reservation": st.just("max_len"),
             "batching": st.just("static"),
             "queue_timeout_s": st.just(0.5),
@@ -85,12 +85,12 @@ def both(arrivals: list[Arrival], beside: bool = True, **fields) -> tuple[Engine
 )
 def test_leaping_changes_nothing(
     seed: int, gap: float, blocks: int, seats: int, budget: int, caching: bool, preemption: str, order: str,
-    shared: int, beside: bool, others: dict,
+    shared: int, beside: bool, chunks: dict, others: dict,
 ) -> None:  # fmt: skip
     both(
         list(traffic(seed, 25, gap, shared)), beside, num_kv_blocks=blocks, max_num_seqs=seats,
         max_num_batched_tokens=budget, enable_prefix_caching=caching, preemption=preemption, scheduling_order=order,
-        max_model_len=1000, **others,
+        max_model_len=1000, **chunks, **others,
     )  # fmt: skip
 
 

@@ -52,3 +52,20 @@ def test_a_window_bounds_blocks_and_prices(fast: bool) -> None:
     assert blocks[False] == -(-3399 // 16)
     assert blocks[True] <= 1 + 1 + (256 + 512) // 16 + 1, "sinks, window, a chunk"
     assert price[True] == pytest.approx(price[False] * 260 / 3399, rel=1e-3)
+
+
+def test_with_a_window_a_prompt_longer_than_the_pool_is_admitted_whole() -> None:
+    """Looking ahead asks for what it will hold at once, and that is little."""
+    fields = dict(num_kv_blocks=60, max_num_batched_tokens=512, scheduler_reserve_full_isl=True)
+    engine = Deployment.of(*LLAMA, sliding_window=256, **fields).engine(VirtualClock())
+    engine.add_request(list(range(3000)), SamplingParams(max_tokens=3, ignore_eos=True), stream=False)
+    while engine.has_unfinished:
+        outputs = engine.step()
+    assert len(outputs[0].token_ids) == 3
+
+
+def test_a_null_block_is_nobodys() -> None:
+    assert Deployment.of(*LLAMA, num_kv_blocks=100, null_block=True).num_kv_blocks == 99
+    assert Deployment.of(*LLAMA, null_block=True).num_kv_blocks == Deployment.of(*LLAMA).num_kv_blocks - 1
+    with pytest.raises(PricingError, match="no block beside the null block"):
+        Deployment.of(*LLAMA, num_kv_blocks=1, null_block=True).num_kv_blocks  # noqa: B018

@@ -67,5 +67,9 @@ def test_facts_beside_a_log(tmp_path: Path) -> None:
     (tmp_path / "meta.json").write_text(json.dumps(meta))
     facts = read_server_facts(log)
     assert (facts.max_num_seqs, facts.max_model_len, facts.num_kv_blocks, facts.block_size) == (128, 4096, 99, None)
+    assert (facts.scheduler_reserve_full_isl, facts.null_block) == (None, None)
+    meta = {"vllm_version": "0.19.0", "resolved_config": {"scheduler_config": {"scheduler_reserve_full_isl": True}}}
+    (tmp_path / "meta.json").write_text(json.dumps(meta))
+    assert (read_server_facts(log).scheduler_reserve_full_isl, read_server_facts(log).null_block) == (True, True)
     (tmp_path / "meta.json").write_text("[]")
     assert read_server_facts(log).max_num_seqs is None

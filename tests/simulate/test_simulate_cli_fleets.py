@@ -104,6 +104,33 @@ def test_a_plan_says_how_many_and_what_it_costs() -> None:
     assert "RunPod" in report["price_source"] and again["price_source"] == "as given"
 
 
+def test_a_plan_for_a_trace_has_its_lengths_and_its_rhythm(tmp_path: Path) -> None:
+    """The same requests in bursts of five meet a limit at a lower rate than evenly spread ones."""
+    knees = {}
+    for burst in (1, 5):
+        path = tmp_path / f"{burst}.csv"
+        rows = [f"2023-11-16 18:17:{burst * (i // burst):02},3000,5" for i in range(40)]
+        path.write_text("\n".join(["TIMESTAMP,ContextTokens,GeneratedTokens", *rows]))
+        arguments = ("simulate", "--plan", "--qps", 30, "--num-requests", 40, "--slo-ttft", 1, "--trace", path, *SMALL)
+        knees[burst] = call(*arguments, "--json")["plan"]["knee"]
+    assert knees[5] < 0.9 * knees[1]
+
+
+def test_a_window_frees_blocks() -> None:
+    long = ("simulate", *SMALL, "--qps", 5, "--num-requests", 20, "--prompt-tokens", 2000, "--kv-blocks", 300)
+    whole = call(*long, "--json")
+    window = call(*long, "--sliding-window", 128, "--attention-sinks", 4, "--json")
+    assert (window["sliding_window"], window["attention_sinks"]) == (128, 4) and "sliding_window" not in whole
+    assert window["summary"]["queue_s"]["mean"] < 0.5 * whole["summary"]["queue_s"]["mean"], "more of them run at once"
+
+
+def test_vllms_habits() -> None:
+    habits = call(*QUICK, "--kv-blocks", 300, "--reserve-full-isl", "--null-block", "--json")
+    assert habits["kv_blocks"] == 299 and habits["scheduler_reserve_full_isl"] and habits["null_block"]
+    plain = call(*QUICK, "--kv-blocks", 300, "--json")
+    assert plain["kv_blocks"] == 300 and "null_block" not in plain and "scheduler_reserve_full_isl" not in plain
+
+
 def test_text_for_people() -> None:
     plan = text(*PLAN, "--slo-e2e", 3)
     for words in (
@@ -143,6 +170,9 @@ def test_requests_that_cannot_be_served_are_counted_and_explained() -> None:
         (("--qps", 1, "--speculative", "method=draft_model", "--speculative", "model=x"), "'x'"),
         (("--qps", 1, "--plan"), "--plan needs a limit"),
         (("--trace", "t.csv", "--plan", "--slo-ttft", 1), "give it --qps"),
+        (("--qps", 1, "--trace", "t.csv", "--plan", "--cv", 2, "--slo-ttft", 1), "a recording says what was asked"),
+        (("--qps", 1, "--attention-sinks", 4), "attention_sinks is read only with a sliding_window"),
+        (("--qps", 1, "--kv-blocks", 1, "--null-block"), "no block beside the null block"),
         (("--qps", 1, "--plan", "--replicas", 2, "--slo-ttft", 1), "no --replicas"),
         (("--qps", 1, "--plan", "--slo-ttft", 1, "--target", 2), "target is a share"),
         (("--qps", 1, "--plan", "--slo-ttft", 1e-5, "--num-requests", 5), "an idle replica meets the SLO for 0.0%"),

@@ -4,7 +4,7 @@ import pytest
 
 from minillm.clock import VirtualClock
 from minillm.engine import Engine
-from minillm.errors import ConfigError
+from minillm.errors import ConfigError, PricingError
 from minillm.observe.speculation import SpeculationSummary
 from minillm.request import RequestOutput
 from minillm.scheduling.batch import ScheduledBatch, ScheduledRequest
@@ -67,6 +67,13 @@ def test_a_draft_model_costs_what_its_shape_does() -> None:
     assert record.stages["draft"] == pytest.approx(sum(steps))
 
 
+@pytest.mark.parametrize("method", [{"method": "ngram"}, {"method": "draft_model", "model": "llama-3.2-1b"}])
+def test_a_cost_of_drafts_that_have_their_own_is_refused(method: dict[str, str]) -> None:
+    deployment = Deployment.of("llama-3-70b", GPU, tp=4, speculative={**method, "draft_cost": 0.1})
+    with pytest.raises(PricingError, match="leave draft_cost out"):
+        deployment.drafting()
+
+
 def test_what_steps_are_spent_on_has_drafting_in_it() -> None:
     deployment = Deployment.of("llama-3-70b", GPU, tp=4, speculative={**DRAFTS, "draft_cost": 0.5})
     request = serve(None, output=5)[0].recent_requests[0]
@@ -75,6 +82,18 @@ def test_what_steps_are_spent_on_has_drafting_in_it() -> None:
     step = deployment.step_time().price(StepWork(1, 1, 1, 101, 101, 0)).total
     assert causes["drafting"] == pytest.approx(4 * 0.5 * step, rel=0.01)
     assert "drafting" not in step_causes(Deployment.of("llama-3-70b", GPU, tp=4))(batch)
+
+
+@pytest.mark.parametrize("fields", [{"sliding_window": 20}, {"sliding_window": 16, "attention_sinks": 4}])
+def test_drafts_see_the_window(fields: dict[str, int]) -> None:
+    """So one after a long context costs what one after a short context does."""
+    costs = []
+    for context in (19, 4000):
+        deployment = Deployment.of("llama-3-70b", GPU, tp=4, speculative={**DRAFTS, "k": 1}, **fields)
+        request = serve(None, output=5)[0].recent_requests[0]
+        batch = ScheduledBatch(0, (ScheduledRequest(request, context, 2, [], True, num_drafts=1),))
+        costs.append(deployment.drafting().seconds(batch))
+    assert costs[0] == costs[1] > 0
 
 
 def test_equal_seeds_equal_runs() -> None:

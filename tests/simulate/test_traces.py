@@ -1,13 +1,14 @@
 """Loaders for public traces: the real ones where they are, small ones everywhere, broken ones with a line number."""
 
+import itertools
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from minillm.errors import TraceError
-from minillm.simulate.traces import from_lengths, load_azure, load_mooncake
+from minillm.errors import TraceError, WorkloadError
+from minillm.simulate.traces import from_lengths, load_azure, load_mooncake, replayed
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 HEADER = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
@@ -102,3 +103,27 @@ def test_from_lengths_starts_at_zero() -> None:
     workload = from_lengths([(100.5, 10, 2), (100.0, 20, 3)])
     assert [(r.index, r.arrival, r.num_prompt_tokens) for r in workload] == [(0, 0.0, 20), (1, 0.5, 10)]
     assert len(from_lengths([])) == 0
+
+
+def test_a_recording_is_replayed_in_its_own_rhythm() -> None:
+    trace = from_lengths([(0.0, 10, 1), (1.0, 20, 2), (5.0, 30, 3)], name="t")
+    again = replayed(trace, rate=2.0, num_requests=3)
+    assert [r.arrival for r in again] == [0.0, 0.2, 1.0], "gaps of 1 and 4 as 0.2 and 0.8; two gaps in a second"
+    assert [(r.num_prompt_tokens, r.output_tokens) for r in again] == [(10, 1), (20, 2), (30, 3)]
+
+
+def test_a_recording_that_is_too_short_begins_again_and_shares_nothing_with_itself() -> None:
+    trace = from_lengths([(0.0, 10, 1), (1.0, 20, 2), (5.0, 30, 3)], name="t")
+    again = replayed(trace, rate=1.0, num_requests=8)
+    gaps = [b.arrival - a.arrival for a, b in itertools.pairwise(again)]
+    assert gaps == pytest.approx([gap * 7 / sum((1, 4, 2.5, 1, 4, 2.5, 1)) for gap in (1, 4, 2.5, 1, 4, 2.5, 1)])
+    assert [r.num_prompt_tokens for r in again] == [10, 20, 30, 10, 20, 30, 10, 20]
+    assert again.shares_nothing and len({r.session for r in again}) == 8
+    assert [r.index for r in again] == list(range(8))
+
+
+def test_a_recording_without_a_rhythm_has_no_rate() -> None:
+    trace = from_lengths([(3.0, 10, 1), (3.0, 20, 2)])
+    assert replayed(trace, rate=1.0, num_requests=1).requests[0].arrival == 0
+    with pytest.raises(WorkloadError, match="all come at once"):
+        replayed(trace, rate=1.0, num_requests=2)

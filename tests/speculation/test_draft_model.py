@@ -224,6 +224,15 @@ def test_logprobs_are_those_of_the_tokens_that_were_kept(tiny: LoadedModel) -> N
             assert [lp.logprob for lp in other.logprobs] == pytest.approx([lp.logprob for lp in one.logprobs], abs=1e-4)
 
 
+def test_the_seed_decides_where_synthetic_drafts_err(tiny: LoadedModel) -> None:
+    def accepted(seed: int) -> list[list[int]]:
+        engine = make_engine(tiny, {**SYNTHETIC, "seed": seed})
+        serve(engine)
+        return [[share.num_drafts for share in record.shares] for record in engine.steps]
+
+    assert accepted(0) == accepted(0) != accepted(1)
+
+
 def test_sampled_pairs_of_tokens_follow_the_model(tiny: LoadedModel) -> None:
     """Total variation from the exact distribution of the first three tokens, as little as that many draws have."""
     params, num_draws = SamplingParams(max_tokens=3, ignore_eos=True, temperature=1.0, top_k=3, seed=1, n=50), 600

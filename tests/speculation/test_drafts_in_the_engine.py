@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 from fake_runner import FakeRunner, GuessingProposer, drain, expected_output, greedy
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from minillm import Engine, EngineConfig
 from minillm.clock import VirtualClock
@@ -39,15 +41,16 @@ def test_a_step_yields_what_passed_and_one_more_in_one_delivery() -> None:
     assert [batch.num_tokens for batch in engine.runner.batches] == [3, 5, 5, 1]
 
 
-def test_what_did_not_pass_is_taken_back_and_its_blocks_are_kept() -> None:
+def test_what_did_not_pass_is_taken_back_and_so_are_its_blocks() -> None:
     engine = make_engine(rate=0.0)
     engine.add_request([1, 2, 3], greedy(6), request_id="r")
     engine.step()
     [request] = engine.scheduler.running
     for step in range(4):
         engine.step()
-        assert request.num_computed_tokens == 4 + step == request.num_tokens - 1
-        assert len(engine.scheduler.kv.block_ids(request)) == 2, "all 8 places that drafts were ever put in"
+        computed = 4 + step
+        assert request.num_computed_tokens == computed == request.num_tokens - 1
+        assert len(engine.scheduler.kv.block_ids(request)) == -(-computed // BLOCK)
     assert drain(engine)["r"].token_ids == expected_output([1, 2, 3], 6)
 
 
@@ -105,15 +108,34 @@ def test_drafts_count_against_the_budget_and_nobody_goes_without_for_them() -> N
 
 
 def test_nobody_is_preempted_for_a_guess() -> None:
-    """Two requests of 16 tokens each fit 8 blocks exactly; a draft beyond would take the other's."""
-    outputs = {}
-    for rate in (0.0, 1.0):
-        engine = make_engine(rate, num_kv_blocks=8, enable_prefix_caching=False)
-        for i in range(2):
-            engine.add_request([i, 1, 2, 3], greedy(12), request_id=str(i))
-        outputs = drain(engine)
-        assert engine.num_preemptions == 0
-        assert all(outputs[str(i)].token_ids == expected_output([i, 1, 2, 3], 12) for i in range(2))
+    """In the first step with drafts one block is left, which one's draft and the other's own token want. The own tokens
+    of both fit the 5 blocks to the end."""
+    engine = make_engine(rate=0.0, num_kv_blocks=5, enable_prefix_caching=False)
+    requests = {"drafts": ([1, 2, 3, 4], 6), "wants its own": ([5, 6, 7, 8, 9, 10, 11, 12], 3)}
+    for name, (prompt, max_tokens) in requests.items():
+        engine.add_request(prompt, greedy(max_tokens), request_id=name)
+    outputs = drain(engine)
+    assert engine.num_preemptions == 0
+    assert all(outputs[name].token_ids == expected_output(*request) for name, request in requests.items())
+
+
+tight_requests = st.lists(st.tuples(st.integers(1, 12), st.integers(2, 12)), min_size=2, max_size=6)
+
+
+@settings(max_examples=100, deadline=None)
+@given(sizes=tight_requests, num_kv_blocks=st.integers(6, 14))
+def test_drafts_that_never_pass_change_no_step_of_anybody(sizes: list[tuple[int, int]], num_kv_blocks: int) -> None:
+    """Who is admitted, preempted, and computed is as without drafts, however few blocks there are."""
+    runs = []
+    for speculative in (ALWAYS, None):
+        fields = dict(speculative=speculative, max_num_batched_tokens=200, enable_prefix_caching=False)
+        engine = make_engine(0.0, num_kv_blocks, **fields)
+        for i, (prompt_length, max_tokens) in enumerate(sizes):
+            engine.add_request([i] * prompt_length, greedy(max_tokens), request_id=str(i))
+        drain(engine)
+        steps = [{s.request.request_id: s.end - s.num_drafts for s in b.requests} for b in engine.runner.batches]
+        runs.append((steps, engine.num_preemptions))
+    assert runs[0] == runs[1]
 
 
 @pytest.mark.parametrize("num_host_blocks", [0, 32])
@@ -263,3 +285,11 @@ def test_without_a_model_only_lookups_can_draft() -> None:
     engine = Engine(config, runner=FakeRunner(16, BLOCK, clock), clock=clock)
     engine.add_request([1, 2, 3, 1, 2], greedy(10))
     assert drain(engine).popitem()[1].token_ids == expected_output([1, 2, 3, 1, 2], 10)
+
+
+@pytest.mark.parametrize("fields", [{"acceptance_rate": 0.9}, {"seed": 3}, {"draft_cost": 0.5}])
+def test_what_only_others_read_is_refused(fields: dict[str, float]) -> None:
+    clock = VirtualClock()
+    config = EngineConfig(max_model_len=64, block_size=BLOCK, speculative={"method": "ngram", **fields})
+    with pytest.raises(ConfigError, match="leave it out"):
+        Engine(config, runner=FakeRunner(16, BLOCK, clock), clock=clock)

@@ -126,6 +126,10 @@ def test_forgotten_requests_leave_nothing_behind() -> None:
     [
         ({"method": "draft_model"}, "wants a model"),
         ({"method": "ngram", "ngram_min": 5, "ngram_max": 4}, "larger than ngram_max"),
+        ({"method": "ngram", "model": "smollm2-135m"}, "model is read only with method=draft_model or draft_head"),
+        ({"method": "synthetic", "model": "smollm2-135m"}, "model is read only"),
+        ({"method": "draft_head", "ngram_max": 5}, "ngram_max is read only with method=ngram"),
+        ({"method": "synthetic", "ngram_min": 1}, "ngram_min is read only"),
         ({"method": "ngram", "kk": 3}, "did you mean 'k'"),
         ({"method": "ngram", "k": 0}, "greater than or equal to 1"),
     ],

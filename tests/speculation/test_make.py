@@ -1,0 +1,78 @@
+"""The KV pool leaves room for what drafts: its weights, and its own KV cache."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from minillm import Engine, EngineConfig
+from minillm.errors import ConfigError
+from minillm.models.loader import LoadedModel, load_model
+from minillm.runners import kv_pool
+from minillm.runners.kv_pool import FREE_FRACTION
+from minillm.speculation import make
+from minillm.speculation.head_file import new_head, save_head
+
+FREE = 4_000_000
+WEIGHTS = 1_500_000
+"""Of a draft model, as far as the fake reading goes."""
+TOKEN = 512
+"""Bytes of keys and values of a token: 2 layers x (key, value) x 2 heads x 16 dims x 4."""
+BLOCK = 4
+DRAFT_MODEL = {"method": "draft_model", "model": "small"}
+
+
+@pytest.fixture(scope="module")
+def model(tiny_llama_path: Path) -> LoadedModel:
+    return load_model(EngineConfig(model=str(tiny_llama_path), dtype="float32", device="cpu"))
+
+
+@pytest.fixture
+def engine(model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Engine]:
+    """Makes engines on a machine with FREE bytes, until a draft model is loaded."""
+
+    def make_engine(speculative: dict[str, Any] | None, **fields: Any) -> Engine:
+        taken = []
+        monkeypatch.setattr(make, "load_model", lambda config: taken.append(WEIGHTS) or model)
+        monkeypatch.setattr(kv_pool, "_free_bytes", lambda device: FREE - sum(taken))
+        shape = dict(block_size=BLOCK, max_num_seqs=64, max_model_len=128)
+        config = EngineConfig(model=model.name, dtype="float32", device="cpu", speculative=speculative, **shape)
+        return Engine(config.replace(**fields), model)
+
+    return make_engine
+
+
+def test_the_pool_takes_what_is_free_without_drafts(engine: Callable[..., Engine]) -> None:
+    for speculative in (None, {"method": "ngram"}):
+        assert engine(speculative).runner.num_kv_blocks == int(FREE_FRACTION * FREE // (BLOCK * TOKEN))
+
+
+def test_a_draft_models_weights_and_blocks_are_left_room_for(engine: Callable[..., Engine]) -> None:
+    """Its pool has as many blocks, here of the same size."""
+    found = engine(DRAFT_MODEL)
+    num_blocks = found.runner.num_kv_blocks
+    assert num_blocks == int(FREE_FRACTION * (FREE - WEIGHTS) // (2 * BLOCK * TOKEN))
+    assert found.speculator.proposer.runner.num_kv_blocks == num_blocks
+
+
+def test_a_model_that_drafts_for_itself_has_a_second_pool(engine: Callable[..., Engine]) -> None:
+    assert engine({"method": "synthetic"}).runner.num_kv_blocks == int(FREE_FRACTION * FREE // (2 * BLOCK * TOKEN))
+
+
+def test_a_draft_heads_cache_is_left_room_for(
+    engine: Callable[..., Engine], model: LoadedModel, tmp_path: Path
+) -> None:
+    save_head(new_head(model, torch.arange(0, 49152, 5), 0, torch.device("cpu")), tmp_path, {})
+    found = engine({"method": "draft_head", "model": str(tmp_path)}, max_num_seqs=20)
+    cache = found.speculator.proposer.cache
+    left = FREE_FRACTION * FREE - cache.numel() * cache.element_size()
+    assert found.runner.num_kv_blocks == int(left // (BLOCK * TOKEN)) < 20 * 128 // BLOCK
+
+
+def test_a_pool_that_leaves_no_room_for_drafts_is_refused(engine: Callable[..., Engine]) -> None:
+    num_blocks = int(0.8 * FREE // (BLOCK * TOKEN))
+    assert engine(None, num_kv_blocks=num_blocks).runner.num_kv_blocks == num_blocks
+    with pytest.raises(ConfigError, match="the KV pool, with what drafts, would take"):
+        engine({"method": "synthetic"}, num_kv_blocks=num_blocks)
