@@ -46,7 +46,7 @@ def make_service(engine: EngineConfig, serve: ServeConfig, model: LoadedModel | 
     observers: list[CallObserver] = [metrics]
     if serve.access_log:
         observers.append(access_log.AccessLog())
-    thread = EngineThread(engine.replace(max_queue_len=None), model)
+    thread = EngineThread(engine.replace(max_queue_len=None), model, on_step=metrics.on_step)
     try:
         if serve.otlp_endpoint is not None:
             where = (serve.host, serve.port)

@@ -3,14 +3,29 @@
 import itertools
 import json
 import logging
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
+import httpx
 import openai
 import pytest
+from fake_runner import FakeRunner
 from serve.running import CHAT, GREEDY, LONG, MODEL, Running, Serve
 
+from minillm.clock import VirtualClock
+from minillm.config import EngineConfig
+from minillm.engine import Engine
+from minillm.request import SamplingParams
 from minillm.serve import access_log
 from minillm.serve.call import Call
+from minillm.serve.metrics import Metrics
 from minillm.timeline import PHASES
+
+
+def read(text: str, name: str) -> float:
+    """The one series of a metric."""
+    (line,) = [line for line in text.splitlines() if line.startswith(f"minillm:{name}{{")]
+    return float(line.rpartition(" ")[2])
 
 
 def buckets(text: str, name: str) -> list[float]:
@@ -56,6 +71,68 @@ def test_counters_and_histograms_add_up(serve: Serve):
     computed = server.metric("iteration_tokens_total_sum")
     assert server.metric("iteration_tokens_total_count") == server.metric("step_time_seconds_count") > 0
     assert computed == server.metric("iteration_tokens_total_sum"), "a step is counted once, however often one looks"
+
+
+def step_totals(server: Running) -> tuple[float, float, float]:
+    metric = server.metric
+    names = ("iteration_tokens_total_count", "step_time_seconds_count", "iteration_tokens_total_sum")
+    return tuple(metric(name) for name in names)
+
+
+def recorded_totals(server: Running) -> tuple[float, float, float]:
+    """The same from the engine's own records, of which it keeps thousands."""
+    steps = server.engine(lambda engine: list(engine.steps))
+    return len(steps), len(steps), sum(step.num_tokens for step in steps)
+
+
+@pytest.mark.parametrize("async_scheduling", [False, True])
+def test_steps_are_counted_once_whoever_scrapes_and_when(serve: Serve, async_scheduling: bool):
+    server = serve(engine={"async_scheduling": async_scheduling})
+    asked = {"model": MODEL, "messages": CHAT, "max_tokens": 30, "extra_body": {"ignore_eos": True}}
+
+    def scrape_until(over: threading.Event) -> list[str]:
+        """One of several scrapers; with steps in flight, it gets its answer in the middle of things."""
+        with httpx.Client(base_url=server.url, timeout=60) as client:
+            seen = []
+            while not over.wait(0.02):  # without a pause, three threads fight with the engine for Python's lock
+                seen.append(client.get("/metrics").text)
+            return seen
+
+    over = threading.Event()
+    with ThreadPoolExecutor(2) as pool:
+        scrapers = [pool.submit(scrape_until, over) for _ in range(2)]
+        try:
+            for _ in range(2):
+                server.client().chat.completions.create(**asked)
+        finally:
+            over.set()
+        seen = [text for scraper in scrapers for text in scraper.result()]
+    assert step_totals(server) == recorded_totals(server) == step_totals(server)
+    for text in seen:  # and in each scrape the numbers fit together
+        assert read(text, "iteration_tokens_total_count") == read(text, "step_time_seconds_count")
+
+
+def test_steps_are_counted_however_long_nobody_looks(serve: Serve, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("minillm.step_log.STEP_HISTORY", 4)
+    server = serve(engine={"enable_prefix_caching": False, "async_scheduling": False})
+    asked = {"model": MODEL, "messages": CHAT, **GREEDY}
+    prompts = sum(server.client().chat.completions.create(**asked).usage.prompt_tokens for _ in range(3))
+    assert len(server.engine(lambda engine: engine.steps)) == 4
+    assert step_totals(server) == (36, 36, prompts + 3 * 11)  # the last token of each is not computed again
+
+
+def test_ten_thousand_steps_without_a_scrape():
+    clock, metrics = VirtualClock(), Metrics(MODEL)
+    config = EngineConfig(max_model_len=64, max_num_seqs=1, enable_prefix_caching=False)
+    engine = Engine(config, runner=FakeRunner(8, 16, clock), clock=clock)
+    engine.log.listeners.append(metrics.on_step)
+    for _ in range(200):
+        engine.add_request([1, 2, 3], SamplingParams(max_tokens=50), stream=False)
+    while engine.has_unfinished:
+        engine.step()
+    text = metrics.render(metrics.look(engine)).decode()
+    assert read(text, "iteration_tokens_total_count") == read(text, "step_time_seconds_count") == 10_000
+    assert read(text, "iteration_tokens_total_sum") == 200 * (3 + 49)
 
 
 def test_a_queue_of_a_millisecond_can_be_seen(server: Running):
