@@ -23,11 +23,7 @@ def chat(server: Running, **options: object) -> Future:
 
 def raw_request(server: Running, body: dict, receive_buffer: int | None = None) -> socket.socket:
     """Send a chat request, and leave reading to the caller."""
-    host, port = server.url.removeprefix("http://").split(":")
-    sock = socket.socket()
-    if receive_buffer is not None:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-    sock.connect((host, int(port)))
+    sock = server.connect(receive_buffer)
     payload = json.dumps({"model": MODEL, "messages": CHAT, **body}).encode()
     head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {len(payload)}\r\n\r\n"
     sock.sendall(head.encode() + payload)
@@ -64,7 +60,7 @@ def test_a_client_that_leaves_while_it_waits_frees_its_place(serve: Serve):
 
 def test_a_slow_reader_is_bounded_and_hurts_nobody(serve: Serve, expected: Callable[..., str], monkeypatch):
     # Its answer does not fit into what the sockets hold: 64 tokens of many bytes each, logprobs and all.
-    monkeypatch.setattr("minillm.serve.wire.SOCKET_SEND_BUFFER", 4096)
+    monkeypatch.setattr("minillm.serve.connection.SOCKET_SEND_BUFFER", 4096)
     server = serve(reader_timeout_s=0.5)
     slow = raw_request(
         server,
@@ -178,10 +174,7 @@ def test_large_bodies_are_refused_before_they_are_read(serve: Serve):
 
 def test_a_body_that_never_comes(serve: Serve):
     server = serve(body_timeout_s=0.1)
-    host, port = server.url.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port)), timeout=60) as sock:
-        sock.sendall(b'POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{"model": ')
-        answer = b"".join(iter(lambda: sock.recv(4096), b""))  # until the server closes the connection
+    answer = server.raw(b'POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{"model": ')
     assert answer.startswith(b"HTTP/1.1 408") and b"body_timeout" in answer
 
 
