@@ -1,5 +1,6 @@
 """A real server on a real port, in a thread of the test process, and what tests want of it."""
 
+import asyncio
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -32,6 +33,7 @@ class Running:
     url: str
     service: Service
     server: uvicorn.Server
+    loop: asyncio.AbstractEventLoop
     stop: Callable[[], None]
     """Asks it to drain; returns at once."""
     join: Callable[[], None]
@@ -75,6 +77,15 @@ class Running:
                     sock.sendall(then)
                     after = None
             return answer
+
+    def tasks(self) -> list[str]:
+        """What runs in the server's event loop, by name of the coroutine."""
+
+        async def look() -> list[str]:
+            others = asyncio.all_tasks() - {asyncio.current_task()}
+            return sorted(task.get_coro().__qualname__ for task in others)
+
+        return asyncio.run_coroutine_threadsafe(look(), self.loop).result(timeout=60)
 
     def num_connections(self) -> int:
         return len(self.server.server_state.connections)
@@ -126,8 +137,13 @@ Serve = Callable[..., Running]
 def running(engine: EngineConfig, serve: ServeConfig, model: LoadedModel) -> Iterator[Running]:
     sock = bind(serve.host, serve.port)
     service, metrics = make_service(engine, serve, model)
-    ready = threading.Event()
-    server = make_server(service, metrics, ready.set)
+    ready, loops = threading.Event(), []
+
+    def on_ready() -> None:
+        loops.append(asyncio.get_running_loop())
+        ready.set()
+
+    server = make_server(service, metrics, on_ready)
     thread = threading.Thread(target=server.run, args=([sock],), name="server")
     thread.start()
     assert ready.wait(60)
@@ -140,7 +156,7 @@ def running(engine: EngineConfig, serve: ServeConfig, model: LoadedModel) -> Ite
         assert not thread.is_alive(), "the server does not stop"
 
     try:
-        yield Running(f"http://127.0.0.1:{sock.getsockname()[1]}", service, server, stop, join)
+        yield Running(f"http://127.0.0.1:{sock.getsockname()[1]}", service, server, loops[0], stop, join)
     finally:
         stop()
         join()

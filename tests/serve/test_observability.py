@@ -3,7 +3,9 @@
 import itertools
 import json
 import logging
+import sys
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
@@ -156,6 +158,37 @@ def test_the_access_log_says_everything_but_what_was_said(serve: Serve, caplog: 
     assert sum(served["phases_ms"].values()) == pytest.approx(served["e2e_ms"], abs=1)
     assert refused["status"] == 400 and refused["outcome"] == "invalid_value"
     assert "xyzzy" not in caplog.text and answer.choices[0].message.content not in caplog.text
+
+
+def test_a_log_that_nobody_reads_holds_nobody_up(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(access_log, "MAX_LINES", 3)
+    for name in ("handlers", "level", "propagate"):  # put back afterwards
+        monkeypatch.setattr(access_log.logger, name, getattr(access_log.logger, name))
+    stopping: list[Callable[[], None]] = []
+    monkeypatch.setattr(access_log.atexit, "register", stopping.append)
+    pipe_is_full, taken, written = threading.Event(), threading.Event(), []
+
+    class FullPipe:
+        def write(self, text: str) -> None:
+            taken.set()
+            assert pipe_is_full.wait(60)
+            written.append(text.strip())
+
+        def flush(self) -> None:
+            pass
+
+    monkeypatch.setattr(sys, "stderr", FullPipe())
+    access_log.log_to_stderr()
+    access_log.logger.info("0")
+    assert taken.wait(60)
+    for i in range(1, 10):
+        access_log.logger.info("%d", i)  # returns, whatever the pipe does
+    pipe_is_full.set()
+    while access_log.logger.handlers[0].queue.qsize():
+        threading.Event().wait(0.002)
+    access_log.logger.info("last")
+    stopping[0]()
+    assert [line for line in written if line] == ["0", "1", "2", "3", '{"lost_lines": 6}', "last"]
 
 
 def test_one_span_a_phase_by_the_genai_conventions(serve: Serve):

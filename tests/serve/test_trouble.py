@@ -118,15 +118,30 @@ def test_queue_timeout(serve: Serve):
         server.wait_until_idle()
 
 
-def test_deadline_while_nothing_was_sent(serve: Serve):
+@pytest.mark.parametrize("stream", [False, True])
+def test_deadline_while_nothing_was_sent(serve: Serve, stream: bool):
     server = serve(request_timeout_s=0.1)
-    with server.halted():
-        late = chat(server, **LONG)
-        while server.service.door.num_sequences < 1:
-            threading.Event().wait(0.002)
-        threading.Event().wait(0.2)
-    with pytest.raises(openai.InternalServerError) as refused:
-        late.result()
+    with server.halted(), pytest.raises(openai.InternalServerError) as refused:
+        chat(server, **LONG, stream=stream).result(timeout=30)  # although the engine does not even know of it
+    assert refused.value.status_code == 504 and refused.value.code == "deadline_exceeded"
+    server.wait_until_idle()
+    assert server.service.door.num_sequences == 0
+
+
+def test_the_deadline_counts_while_a_prompt_is_tokenized(serve: Serve, monkeypatch: pytest.MonkeyPatch):
+    server = serve(request_timeout_s=0.1)
+    tokenized, encode = threading.Event(), server.service._encode
+
+    def slow(prompts: object) -> list[list[int]]:
+        assert tokenized.wait(60)
+        return encode(prompts)
+
+    monkeypatch.setattr(server.service, "_encode", slow)
+    try:
+        with pytest.raises(openai.InternalServerError) as refused:
+            chat(server, **LONG).result(timeout=30)
+    finally:
+        tokenized.set()
     assert refused.value.status_code == 504 and refused.value.code == "deadline_exceeded"
     server.wait_until_idle()
 
