@@ -22,7 +22,6 @@ from minillm.models.loader import LoadedModel, load_model
 from minillm.observe.snapshot import EngineSnapshot, RequestView, take_snapshot
 from minillm.prompts import Prompt
 from minillm.request import RequestOutput, SamplingParams
-from minillm.timeline import StepRecord
 
 logger = logging.getLogger(__name__)
 
@@ -101,21 +100,12 @@ class EngineThread:
         config: the engine's configuration.
         model: weights in memory; None loads `config.model` here, in the calling thread.
         clock: the one source of time; None = the wall clock.
-        on_step: called with each step's record, in the engine thread. It must not wait, nor raise.
     """
 
-    def __init__(
-        self,
-        config: EngineConfig,
-        model: LoadedModel | None = None,
-        *,
-        clock: Clock | None = None,
-        on_step: Callable[[StepRecord], None] | None = None,
-    ) -> None:
+    def __init__(self, config: EngineConfig, model: LoadedModel | None = None, *, clock: Clock | None = None) -> None:
         self.clock = clock or WallClock()
         self.model = model or load_model(config)
-        self._step_listeners = [] if on_step is None else [on_step]
-        self._engine = self._make_engine(config, self.model)
+        self._engine = Engine(config, self.model, clock=self.clock)
         self._commands: queue.SimpleQueue[tuple[Callable[[], Any], Future]] = queue.SimpleQueue()
         self._sinks: dict[str, Sink] = {}
         self._views: dict[int, RequestView] = {}
@@ -294,13 +284,8 @@ class EngineThread:
             return False
         return True
 
-    def _make_engine(self, config: EngineConfig, model: LoadedModel) -> Engine:
-        engine = Engine(config, model, clock=self.clock)
-        engine.log.listeners += self._step_listeners
-        return engine
-
     def _replace_engine(self, config: EngineConfig, model: LoadedModel) -> None:
-        engine = self._make_engine(config, model)
+        engine = Engine(config, model, clock=self.clock)
         self._dispatch(self._engine.abort_all())
         self._engine, self.model = engine, model
         self._views.clear()

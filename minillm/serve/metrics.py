@@ -21,7 +21,6 @@ from minillm.engine import Engine
 from minillm.request import Completion
 from minillm.serve.call import Call
 from minillm.serve.engine_metrics import LABELS, SECONDS, TOKENS, EngineStats, StepTally, Tally
-from minillm.timeline import StepRecord
 
 disable_created_metrics()  # a time of birth beside each counter: twice the lines, and nobody reads them
 
@@ -67,9 +66,9 @@ class Metrics:
 
     # ---------------------------------------------------------------- the engine
 
-    def on_step(self, record: StepRecord) -> None:
-        """Called in the engine thread, once for each step."""
-        self._steps.add(record)
+    def attach(self, engine: Engine) -> None:
+        """Count the engine's steps from now on. To be called once, in the engine thread."""
+        engine.log.listeners.append(self._steps.add)
 
     def look(self, engine: Engine) -> EngineStats:
         """To be asked in the engine thread; the answer goes to `render`."""

@@ -127,7 +127,7 @@ def test_ten_thousand_steps_without_a_scrape():
     clock, metrics = VirtualClock(), Metrics(MODEL)
     config = EngineConfig(max_model_len=64, max_num_seqs=1, enable_prefix_caching=False)
     engine = Engine(config, runner=FakeRunner(8, 16, clock), clock=clock)
-    engine.log.listeners.append(metrics.on_step)
+    metrics.attach(engine)
     for _ in range(200):
         engine.add_request([1, 2, 3], SamplingParams(max_tokens=50), stream=False)
     while engine.has_unfinished:

@@ -264,7 +264,10 @@ def test_an_observer_that_fails_harms_nobody(serve: Serve, caplog: pytest.LogCap
 # -------------------------------------------------------------------- the engine fails, the server stops
 
 
-def test_a_step_that_fails_is_a_500_and_the_next_request_is_served(serve: Serve, expected: Callable[..., str]):
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_step_that_fails_is_a_500_and_the_next_request_is_served(
+    serve: Serve, expected: Callable[..., str], stream: bool
+):
     server = serve()
     runner = server.engine(lambda engine: engine.runner)
     launch, failures = runner.launch, iter([RuntimeError("no more memory")])
@@ -275,8 +278,9 @@ def test_a_step_that_fails_is_a_500_and_the_next_request_is_served(serve: Serve,
         return launch(batch)
 
     server.engine(lambda _: setattr(runner, "launch", fail_once))
-    with pytest.raises(openai.InternalServerError, match="no more memory"):
-        chat(server).result()
+    with pytest.raises(openai.InternalServerError, match="no more memory") as refused:
+        chat(server, stream=stream).result()
+    assert refused.value.status_code == 500 and refused.value.code == "step_failed", "a bug would be internal_error"
     assert chat(server).result().choices[0].message.content == expected()
 
 
@@ -288,8 +292,9 @@ def test_an_engine_that_dies_is_a_503_and_shows_in_health(serve: Serve):
     assert refused.value.status_code == 503 and refused.value.code == "engine_stopped"
     assert httpx.get(f"{server.url}/health").status_code == 503
     assert httpx.get(f"{server.url}/metrics").status_code == 200
-    with pytest.raises(openai.InternalServerError):
+    with pytest.raises(openai.InternalServerError) as refused:
         chat(server).result()
+    assert refused.value.status_code == 503 and refused.value.code == "engine_stopped"
 
 
 def test_draining_finishes_what_is_in_flight_and_lets_nobody_in(serve: Serve, expected: Callable[..., str]):
