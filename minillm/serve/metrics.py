@@ -69,6 +69,7 @@ class Metrics:
     def attach(self, engine: Engine) -> None:
         """Count the engine's steps from now on. To be called once, in the engine thread."""
         engine.log.listeners.append(self._steps.add)
+        self.look(engine)
 
     def look(self, engine: Engine) -> EngineStats:
         """To be asked in the engine thread; the answer goes to `render`."""
