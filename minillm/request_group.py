@@ -46,7 +46,14 @@ class RequestGroup:
         return all(sequence.request.finish_reason is not None for sequence in self.sequences)
 
     def output(self) -> RequestOutput:
-        """What the caller gets now. What is new in it will not be new the next time."""
+        """What the caller gets now. What is new in it will not be new the next time.
+
+        With the last output log-probabilities leave the engine: its history of requests would keep them, and they can
+        be a hundred times as large as the text.
+        """
         completions = [sequence.completion() for sequence in self.sequences]
         first = self.sequences[0].request
+        if self.finished:
+            for sequence in self.sequences:
+                sequence.request.logprobs = []
         return RequestOutput(self.request_id, self.prompt, first.prompt_token_ids, completions, first.num_cached_tokens)

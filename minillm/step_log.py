@@ -2,6 +2,7 @@
 
 import itertools
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from minillm.request import Request
@@ -57,6 +58,8 @@ class StepLog:
         self.num_kv_blocks = num_kv_blocks
         self.records: deque[StepRecord] = deque(maxlen=STEP_HISTORY)
         self.num_recomputed_tokens = 0
+        self.listeners: list[Callable[[StepRecord], None]] = []
+        """Called with each record when it is written, by the thread that steps. They must not wait, nor raise."""
 
     def write(
         self,
@@ -89,6 +92,8 @@ class StepLog:
             stages={**clip_stages(seconds, begun.start, start), "detokenize": end - executed},
         )
         self.records.append(record)
+        for listener in self.listeners:
+            listener(record)
         stalled = (end - start) * record.num_prefill_tokens / record.num_tokens
         for scheduled, share, preemptions, lives in zip(batch.requests, record.shares, begun.num_preemptions, alive):
             request = scheduled.request

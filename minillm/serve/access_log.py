@@ -1,8 +1,11 @@
 """One JSON line for each request: who, how much, how long, how it ended. Never what was said."""
 
+import atexit
 import logging
+import queue
 import sys
 from datetime import UTC, datetime
+from logging.handlers import QueueHandler, QueueListener
 
 import orjson
 
@@ -10,11 +13,41 @@ from minillm.serve.call import Call
 
 logger = logging.getLogger("minillm.access")
 
+MAX_LINES = 10_000
+"""That wait to be written, at most: a few megabytes."""
+
+
+class LossyQueueHandler(QueueHandler):
+    """Puts lines in a queue that a thread empties. When nobody reads them, requests go on and lines are lost: the
+    next one that finds room says how many."""
+
+    def __init__(self, lines: "queue.Queue[logging.LogRecord]") -> None:
+        super().__init__(lines)
+        self.num_lost = 0
+
+    def enqueue(self, record: logging.LogRecord) -> None:
+        try:
+            if self.num_lost:
+                self.queue.put_nowait(plain_record(f'{{"lost_lines": {self.num_lost}}}'))
+                self.num_lost = 0
+            self.queue.put_nowait(record)
+        except queue.Full:
+            self.num_lost += 1
+
+
+def plain_record(line: str) -> logging.LogRecord:
+    return logging.LogRecord(logger.name, logging.INFO, __file__, 0, line, None, None)
+
 
 def log_to_stderr() -> None:
-    """Write the lines to standard error, and nowhere else."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(message)s"))
+    """Write the lines to standard error, and nowhere else, from a thread: a pipe that nobody empties holds up whoever
+    writes to it, and that must not be the event loop. What is left is written when the process ends."""
+    writer = logging.StreamHandler(sys.stderr)
+    writer.setFormatter(logging.Formatter("%(message)s"))
+    handler = LossyQueueHandler(queue.Queue(MAX_LINES))
+    listener = QueueListener(handler.queue, writer)
+    listener.start()
+    atexit.register(listener.stop)
     logger.handlers = [handler]
     logger.setLevel(logging.INFO)
     logger.propagate = False

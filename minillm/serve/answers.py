@@ -1,5 +1,6 @@
 """Answers in OpenAI's shapes. A stream's chunks differ in a few bytes only: the rest is built once a request."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import orjson
@@ -69,6 +70,10 @@ class AnswerShape:
             )
         )
 
+    def chunks(self, news: Iterable[tuple[int, Completion]]) -> bytes:
+        """An event for each choice that has something new."""
+        return b"".join([self.chunk(index, completion) for index, completion in news])
+
     def usage_chunk(self, outputs: list[RequestOutput]) -> bytes:
         """The last event but [DONE], with `stream_options.include_usage`."""
         told = {**self.head, "choices": [], "usage": usage(outputs), **times(outputs)}
@@ -106,6 +111,11 @@ class AnswerShape:
             {"message": {"role": "assistant", "content": text, "refusal": None}} if self.is_chat else {"text": text}
         )
         return {"index": index, **content, "logprobs": logprobs, "finish_reason": completion.finish_reason}
+
+
+def num_new_logprobs(news: Completion) -> int:
+    """Log-probabilities that a chunk would show: those of its new tokens, and of the likeliest ones beside them."""
+    return news.num_new_tokens * (1 + len(news.logprobs[-1].top)) if news.logprobs else 0
 
 
 def usage(outputs: list[RequestOutput]) -> dict[str, Any]:

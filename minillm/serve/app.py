@@ -55,7 +55,7 @@ def make_app(service: Service, metrics: Metrics, started: int) -> Starlette:
 
     async def show_metrics(_: Request) -> Response:
         try:
-            stats = await asyncio.wrap_future(service.thread.ask(metrics.question))
+            stats = await asyncio.wrap_future(service.thread.ask(metrics.look))
         except EngineDeadError:
             stats = None
         return Response(metrics.render(stats), media_type=METRICS_TYPE)
@@ -65,7 +65,7 @@ def make_app(service: Service, metrics: Metrics, started: int) -> Starlette:
         yield
         await asyncio.get_running_loop().run_in_executor(None, service.stop)
 
-    return Starlette(
+    app = Starlette(
         routes=[
             Route("/v1/chat/completions", GenerationEndpoint(service, ChatBody), methods=["POST"]),
             Route("/v1/completions", GenerationEndpoint(service, CompletionBody), methods=["POST"]),
@@ -77,6 +77,8 @@ def make_app(service: Service, metrics: Metrics, started: int) -> Starlette:
         exception_handlers={HTTPException: _http_error, MinillmError: _any_error, Exception: _any_error},
         lifespan=lifespan,
     )
+    app.router.redirect_slashes = False  # a redirect quotes the query, which may be no text: that would be a 500
+    return app
 
 
 def _check_key(service: Service, request: Request) -> None:
@@ -94,7 +96,8 @@ def _respond(error: ApiError, headers: dict[str, str] | None = None) -> Response
 async def _http_error(request: Request, error: Exception) -> Response:
     """No such route, or not with this method."""
     assert isinstance(error, HTTPException)
-    message = f"{request.method} {request.url.path[:100]}: {error.detail}"
+    # The path alone: the URL as a whole may be no text.
+    message = f"{request.method} {request.scope['path'][:100]}: {error.detail}"
     return _respond(ApiError(error.status_code, message), dict(error.headers or {}))
 
 

@@ -4,8 +4,9 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
+from typing import Any
 
 from sse_starlette.sse import EventSourceResponse
 from starlette.datastructures import Headers
@@ -13,10 +14,10 @@ from starlette.types import Receive, Scope, Send
 
 from minillm.request import Completion
 from minillm.serve import overload
-from minillm.serve.answers import DONE, AnswerShape, error_event
+from minillm.serve.answers import DONE, AnswerShape, error_event, num_new_logprobs
 from minillm.serve.call import Call
 from minillm.serve.errors import ApiError, as_api_error
-from minillm.serve.generation import Generation
+from minillm.serve.generation import Generation, until_deadline
 from minillm.serve.protocol import GenerationBody, parse
 from minillm.serve.service import Service
 from minillm.serve.wire import ClientGone, SlowReader, cut, read_body, send_whole, taken_within, unless_gone
@@ -25,6 +26,8 @@ logger = logging.getLogger(__name__)
 
 PING_INTERVAL_S = 15
 """A stream that has nothing to say sends a comment so often: proxies close silent connections."""
+MANY_LOGPROBS = 1000
+"""So many are shaped in a thread: they take some milliseconds."""
 TRACE_HEADERS = ("traceparent", "tracestate")
 
 News = list[tuple[int, Completion]]
@@ -103,6 +106,7 @@ class GenerationEndpoint:
 
     async def _answer(self, call: Call, scope: Scope, receive: Receive, send: Send) -> None:
         body, service = call.body, self.service
+        limit = service.serve.request_timeout_s
         async with AsyncExitStack() as stack:
 
             async def begin() -> tuple[Generation, News | None]:
@@ -114,14 +118,15 @@ class GenerationEndpoint:
                     params,
                     priority=body.priority,
                     arrival=call.arrival,
-                    deadline_s=service.serve.request_timeout_s,
+                    deadline_s=limit,
                     stream=body.stream,
                 )
                 stack.callback(lambda: call.outputs.extend(generation.outputs))
                 await stack.enter_async_context(generation)
                 return generation, await (generation.news() if body.stream else generation.result())
 
-            generation, first = await unless_gone(receive, begin())
+            async with until_deadline(limit, service.clock.now() - call.arrival):
+                generation, first = await unless_gone(receive, begin())
             shape = self._shape(call)
             if body.stream:
                 await self._stream(call, generation, first, shape, scope, receive, send)
@@ -134,7 +139,7 @@ class GenerationEndpoint:
         return AnswerShape(call.body, call.request_id, int(call.unix_time), self.service.model_name, self.service.texts)
 
     async def _send_whole(self, call: Call, generation: Generation, shape: AnswerShape, send: Send) -> None:
-        body = shape.whole(generation.choices, generation.outputs)
+        body = await self._shaped(generation.choices, shape.whole, generation.choices, generation.outputs)
         call.status = 200
         try:
             await send_whole(send, 200, self._headers(call), body)
@@ -172,20 +177,28 @@ class GenerationEndpoint:
         """The stream's events, those of one engine step in one write. `closing` gets what the last one ends."""
         try:
             while not generation.finished:
-                yield b"".join([shape.chunk(index, completion) for index, completion in news])
+                yield await self._chunks(shape, news)
                 # Some of n end early. The last to end waits until the transport has taken everything.
                 self.service.accepted([completion for _, completion in news if completion.finish_reason is not None])
                 news = await generation.news()
+            last = await self._chunks(shape, news)
         except Exception as error:
             problem = self._problem(error)
             call.error_code = problem.code
             yield error_event(problem)
             return
         closing.extend(completion for _, completion in news)
-        events = [shape.chunk(index, completion) for index, completion in news]
-        if call.body.include_usage:
-            events.append(shape.usage_chunk(generation.outputs))
-        yield b"".join([*events, DONE])
+        usage = shape.usage_chunk(generation.outputs) if call.body.include_usage else b""
+        yield last + usage + DONE
+
+    async def _chunks(self, shape: AnswerShape, news: News) -> bytes:
+        return await self._shaped([completion for _, completion in news], shape.chunks, news)
+
+    async def _shaped(self, completions: list[Completion], shape: Callable[..., bytes], *args: Any) -> bytes:
+        """Shape here what is small: handing it to a thread would take longer. What is large would hold up everybody."""
+        if sum(map(num_new_logprobs, completions)) < MANY_LOGPROBS:
+            return shape(*args)
+        return await self.service.in_thread(shape, *args)
 
     async def _apologise(self, call: Call, send: Send) -> None:
         call.status, call.degraded = 200, "apology"

@@ -1,7 +1,8 @@
 """One API request in the engine: one engine request for each prompt, read through one inbox."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 
 from minillm.async_engine import AsyncEngine
 from minillm.inbox import Inbox
@@ -16,7 +17,7 @@ class Generation:
         prompts: token ids of each.
         params: the same for all.
         arrival: when the API request was there with its whole body, in seconds of the engine's clock.
-        deadline_s: seconds from arrival on; None = none.
+        deadline_s: seconds from arrival on, after which `news` raises; None = none.
         stream: False: only finished outputs are wanted.
     """
 
@@ -110,6 +111,20 @@ class Generation:
             output = self._latest.get(engine_id)
             if output is None or not output.finished:
                 self._engine.thread.abort(engine_id)
+
+
+@asynccontextmanager
+async def until_deadline(seconds: float | None, passed: float) -> AsyncIterator[None]:
+    """What is done inside ends with the deadline, `seconds` after the request came, `passed` of which are over.
+
+    Raises:
+        ApiError: 504.
+    """
+    try:
+        async with asyncio.timeout(None if seconds is None else seconds - passed):
+            yield
+    except TimeoutError:
+        raise deadline_error(seconds) from None
 
 
 def deadline_error(seconds: float) -> ApiError:

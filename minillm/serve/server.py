@@ -1,7 +1,9 @@
 """The server process: bind, load, listen, say so, serve, drain."""
 
 import asyncio
+import functools
 import logging
+import resource
 import signal
 import socket
 import time
@@ -19,15 +21,17 @@ from minillm.serve import access_log, tracing
 from minillm.serve.app import make_app
 from minillm.serve.call import CallObserver
 from minillm.serve.config import ServeConfig
+from minillm.serve.connection import BoundedProtocol
 from minillm.serve.door import Door
 from minillm.serve.metrics import Metrics
 from minillm.serve.service import Service
-from minillm.serve.wire import AcceptingProtocol
 
 logger = logging.getLogger(__name__)
 
 KEEP_ALIVE_S = 75
 """An idle connection is kept so long: longer than clients keep theirs, so that no request meets a closing one."""
+OTHER_FILES = 128
+"""Open files that are no connections, at most."""
 AFTER_DRAIN_S = 5
 """Past the drain timeout: time to tell everybody that it is over."""
 
@@ -48,6 +52,7 @@ def make_service(engine: EngineConfig, serve: ServeConfig, model: LoadedModel | 
         observers.append(access_log.AccessLog())
     thread = EngineThread(engine.replace(max_queue_len=None), model)
     try:
+        thread.ask(metrics.attach).result()
         if serve.otlp_endpoint is not None:
             where = (serve.host, serve.port)
             observers.append(tracing.to_collector(serve.otlp_endpoint, metrics.model_name, thread.clock, where))
@@ -71,6 +76,24 @@ def bind(host: str, port: int) -> socket.socket:
         sock.close()
         raise ConfigError(f"cannot listen on {host} port {port}: {error.strerror}; choose another --port") from error
     return sock
+
+
+def make_room(num_connections: int) -> None:
+    """Let this process open so many connections, where the limit on open files is lower than they need.
+
+    Raises:
+        ConfigError: that is not allowed.
+    """
+    needed = num_connections + OTHER_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        raise ConfigError(
+            f"{num_connections} connections need {needed} open files, and this process may have {hard}: "
+            "lower --max-connections, or raise the limit (ulimit -Hn)"
+        )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 
 class DrainingServer(uvicorn.Server):
@@ -107,7 +130,7 @@ class DrainingServer(uvicorn.Server):
 def make_server(service: Service, metrics: Metrics, on_ready: Callable[[], Any]) -> DrainingServer:
     config = uvicorn.Config(
         make_app(service, metrics, int(time.time())),
-        http=AcceptingProtocol,
+        http=functools.partial(BoundedProtocol, service),  # type: ignore[arg-type]
         ws="none",
         lifespan="on",
         log_config=None,
@@ -124,8 +147,9 @@ def run(engine: EngineConfig, serve: ServeConfig, on_ready: Callable[[str], Any]
     """Serve until SIGTERM or Ctrl-C. `on_ready` gets the base URL once clients can connect.
 
     Raises:
-        ConfigError, ModelError: as make_service and bind.
+        ConfigError, ModelError: as make_room, bind and make_service.
     """
+    make_room(serve.max_connections)
     sock = bind(serve.host, serve.port)
     host, port = sock.getsockname()[:2]
     if serve.access_log:

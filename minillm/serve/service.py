@@ -2,8 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 
 from minillm.admission import Admission
 from minillm.async_engine import AsyncEngine, EngineThread
@@ -19,8 +20,11 @@ from minillm.timeline import Timeline
 
 logger = logging.getLogger(__name__)
 
-TOKENIZING_THREADS = 2
-"""A long prompt takes a while to tokenize: neither the event loop nor the engine nor its neighbour waits for it."""
+HELPER_THREADS = 2
+"""A long prompt takes a while to tokenize, and so do thousands of log-probabilities to write: neither the event loop
+nor the engine nor a neighbour waits for them."""
+
+T = TypeVar("T")
 
 
 class Service:
@@ -46,7 +50,7 @@ class Service:
         self.draining = False
         """Set when the server has been told to stop: who is here is served, nobody else comes in."""
         self._admission: Admission = thread.ask(lambda engine: engine.admission).result()
-        self._tokenizing = ThreadPoolExecutor(TOKENIZING_THREADS, thread_name_prefix="minillm-tokenize")
+        self._helpers = ThreadPoolExecutor(HELPER_THREADS, thread_name_prefix="minillm-helper")
 
     @property
     def clock(self) -> Clock:
@@ -56,6 +60,10 @@ class Service:
     def context_limit(self) -> int:
         """Most tokens, prompt and output, that one request may have."""
         return self._admission.context_limit
+
+    async def in_thread(self, work: Callable[..., T], *args: Any) -> T:
+        """Do what takes long beside the event loop."""
+        return await asyncio.get_running_loop().run_in_executor(self._helpers, work, *args)
 
     async def prepare(self, call: Call) -> tuple[list[list[int]], SamplingParams]:
         """The prompts' token ids, and how to continue them.
@@ -67,7 +75,7 @@ class Service:
             message = "this server serves in another order than by priority: leave it out"
             raise ApiError(400, message, "unsupported_parameter", "priority")
         prompts = call.body.prompts()
-        token_ids = await asyncio.get_running_loop().run_in_executor(self._tokenizing, self._encode, prompts)
+        token_ids = await self.in_thread(self._encode, prompts)
         call.max_tokens = self._output_limit(call, max(map(len, token_ids)))
         return token_ids, call.body.sampling(call.max_tokens)
 
@@ -114,7 +122,7 @@ class Service:
                 logger.exception("%s could not take note of a call", type(observer).__name__)
 
     def stop(self) -> None:
-        self._tokenizing.shutdown(wait=False, cancel_futures=True)
+        self._helpers.shutdown(wait=False, cancel_futures=True)
         self.thread.stop()
 
 

@@ -1,12 +1,10 @@
 """ASGI, as far as timing and trouble need it: bodies with limits, clients that leave, bytes that are accepted."""
 
 import asyncio
-import socket
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from starlette.types import Message, Receive, Scope, Send
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from minillm.serve.errors import ApiError
 
@@ -14,8 +12,6 @@ T = TypeVar("T")
 
 CONNECTION = "minillm.connection"
 """ASGI extension: the asyncio transport, to cut a connection that has stalled."""
-SOCKET_SEND_BUFFER = 64 * 1024
-"""Bytes the operating system keeps for a reader that lags. Its own choice grows to megabytes."""
 
 
 class ClientGone(Exception):
@@ -24,24 +20,6 @@ class ClientGone(Exception):
 
 class SlowReader(Exception):
     """The client is there, but takes nothing of the answer."""
-
-
-class AcceptingProtocol(HttpToolsProtocol):
-    """HTTP/1.1 without a user-space send buffer: a send is over when the operating system has the bytes before it.
-
-    So the stream phase can end when the last byte is accepted, and a slow reader holds up 64 KiB and no more.
-    """
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        transport.set_write_buffer_limits(high=0)
-        sock = transport.get_extra_info("socket")
-        if sock is not None:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_SEND_BUFFER)
-        super().connection_made(transport)
-
-    def on_message_begin(self) -> None:
-        super().on_message_begin()
-        self.scope["extensions"] = {CONNECTION: self.transport}
 
 
 def cut(scope: Scope) -> None:

@@ -1,5 +1,7 @@
 """A real server on a real port, in a thread of the test process, and what tests want of it."""
 
+import asyncio
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,6 +11,7 @@ from typing import Any
 
 import httpx
 import openai
+import uvicorn
 
 from minillm.config import EngineConfig
 from minillm.engine import Engine
@@ -29,6 +32,8 @@ class Running:
 
     url: str
     service: Service
+    server: uvicorn.Server
+    loop: asyncio.AbstractEventLoop
     stop: Callable[[], None]
     """Asks it to drain; returns at once."""
     join: Callable[[], None]
@@ -50,6 +55,40 @@ class Running:
 
     def async_client(self, **options: Any) -> openai.AsyncOpenAI:
         return openai.AsyncOpenAI(**{"base_url": f"{self.url}/v1", "api_key": "none", "max_retries": 0, **options})
+
+    def connect(self, receive_buffer: int | None = None) -> socket.socket:
+        """A connection, to send what no client would."""
+        host, port = self.url.removeprefix("http://").split(":")
+        sock = socket.socket()
+        if receive_buffer is not None:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        sock.settimeout(60)
+        sock.connect((host, int(port)))
+        return sock
+
+    def raw(self, payload: bytes, *, after: bytes | None = None, then: bytes = b"") -> bytes:
+        """Send bytes, and read until the server closes. With `after`, send more once that has come."""
+        with self.connect() as sock:
+            sock.sendall(payload)
+            answer = b""
+            while piece := sock.recv(65_536):
+                answer += piece
+                if after is not None and after in answer:
+                    sock.sendall(then)
+                    after = None
+            return answer
+
+    def tasks(self) -> list[str]:
+        """What runs in the server's event loop, by name of the coroutine."""
+
+        async def look() -> list[str]:
+            others = asyncio.all_tasks() - {asyncio.current_task()}
+            return sorted(task.get_coro().__qualname__ for task in others)
+
+        return asyncio.run_coroutine_threadsafe(look(), self.loop).result(timeout=60)
+
+    def num_connections(self) -> int:
+        return len(self.server.server_state.connections)
 
     def engine(self, question: Callable[[Engine], Any]) -> Any:
         """Ask the engine, between two steps."""
@@ -98,8 +137,13 @@ Serve = Callable[..., Running]
 def running(engine: EngineConfig, serve: ServeConfig, model: LoadedModel) -> Iterator[Running]:
     sock = bind(serve.host, serve.port)
     service, metrics = make_service(engine, serve, model)
-    ready = threading.Event()
-    server = make_server(service, metrics, ready.set)
+    ready, loops = threading.Event(), []
+
+    def on_ready() -> None:
+        loops.append(asyncio.get_running_loop())
+        ready.set()
+
+    server = make_server(service, metrics, on_ready)
     thread = threading.Thread(target=server.run, args=([sock],), name="server")
     thread.start()
     assert ready.wait(60)
@@ -112,7 +156,7 @@ def running(engine: EngineConfig, serve: ServeConfig, model: LoadedModel) -> Ite
         assert not thread.is_alive(), "the server does not stop"
 
     try:
-        yield Running(f"http://127.0.0.1:{sock.getsockname()[1]}", service, stop, join)
+        yield Running(f"http://127.0.0.1:{sock.getsockname()[1]}", service, server, loops[0], stop, join)
     finally:
         stop()
         join()

@@ -1,6 +1,7 @@
 """The API as the official client sees it."""
 
 import asyncio
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,6 +9,8 @@ import httpx
 import openai
 import pytest
 from serve.running import CHAT, GREEDY, LONG, MODEL, Running, Serve
+
+from minillm.serve.answers import AnswerShape
 
 
 def text_of(stream: openai.Stream) -> str:
@@ -36,6 +39,7 @@ def test_streamed_equals_whole_byte_for_byte(server: Running, sampling: dict):
     logprobs = [entry for chunk in chunks for entry in chunk.choices[0].logprobs.content]
     assert logprobs == whole.choices[0].logprobs.content and len(logprobs) == 60
     assert [len(entry.top_logprobs) for entry in logprobs] == [2] * 60
+    assert not any(server.engine(lambda engine: [request.logprobs for request in engine.recent_requests]))
     written = [bytes(entry.bytes) for entry in logprobs if not entry.token.startswith("<")]  # but special tokens
     assert b"".join(written).decode(errors="replace") == content
 
@@ -48,6 +52,26 @@ def test_usage_comes_at_the_end_of_a_stream(server: Running):
     assert 1 < len(chunks) <= 12  # one for each delivery; what a lagging reader has not taken yet is merged
     assert all(chunk.usage is None for chunk in chunks)
     assert last.choices == [] and last.usage.completion_tokens == 12
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_many_logprobs_are_shaped_beside_the_event_loop(server: Running, monkeypatch: pytest.MonkeyPatch, stream: bool):
+    threads: list[str] = []
+
+    class Watched(AnswerShape):
+        def _logprobs(self, *args: object) -> dict:
+            threads.append(threading.current_thread().name)
+            return super()._logprobs(*args)
+
+    monkeypatch.setattr("minillm.serve.endpoint.AnswerShape", Watched)
+    monkeypatch.setattr("minillm.serve.endpoint.MANY_LOGPROBS", 100)
+    asked = {"model": MODEL, "messages": CHAT, **GREEDY, "logprobs": True, "stream": stream}
+    few = server.client().chat.completions.create(**asked)
+    assert len(list(few)) > 0 and set(threads) == {"server"}
+    threads.clear()
+    many = server.client().chat.completions.create(**asked, n=8, top_logprobs=20)
+    assert len(list(many)) > 0 and any(name.startswith("minillm-helper") for name in threads)
+    assert stream or "server" not in threads
 
 
 def test_completions_of_many_prompts_and_n(server: Running, expected: Callable[..., str]):

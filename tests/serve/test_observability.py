@@ -3,14 +3,31 @@
 import itertools
 import json
 import logging
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
+import httpx
 import openai
 import pytest
+from fake_runner import FakeRunner
 from serve.running import CHAT, GREEDY, LONG, MODEL, Running, Serve
 
+from minillm.clock import VirtualClock
+from minillm.config import EngineConfig
+from minillm.engine import Engine
+from minillm.request import SamplingParams
 from minillm.serve import access_log
 from minillm.serve.call import Call
+from minillm.serve.metrics import Metrics
 from minillm.timeline import PHASES
+
+
+def read(text: str, name: str) -> float:
+    """The one series of a metric."""
+    (line,) = [line for line in text.splitlines() if line.startswith(f"minillm:{name}{{")]
+    return float(line.rpartition(" ")[2])
 
 
 def buckets(text: str, name: str) -> list[float]:
@@ -58,6 +75,68 @@ def test_counters_and_histograms_add_up(serve: Serve):
     assert computed == server.metric("iteration_tokens_total_sum"), "a step is counted once, however often one looks"
 
 
+def step_totals(server: Running) -> tuple[float, float, float]:
+    metric = server.metric
+    names = ("iteration_tokens_total_count", "step_time_seconds_count", "iteration_tokens_total_sum")
+    return tuple(metric(name) for name in names)
+
+
+def recorded_totals(server: Running) -> tuple[float, float, float]:
+    """The same from the engine's own records, of which it keeps thousands."""
+    steps = server.engine(lambda engine: list(engine.steps))
+    return len(steps), len(steps), sum(step.num_tokens for step in steps)
+
+
+@pytest.mark.parametrize("async_scheduling", [False, True])
+def test_steps_are_counted_once_whoever_scrapes_and_when(serve: Serve, async_scheduling: bool):
+    server = serve(engine={"async_scheduling": async_scheduling})
+    asked = {"model": MODEL, "messages": CHAT, "max_tokens": 30, "extra_body": {"ignore_eos": True}}
+
+    def scrape_until(over: threading.Event) -> list[str]:
+        """One of several scrapers; with steps in flight, it gets its answer in the middle of things."""
+        with httpx.Client(base_url=server.url, timeout=60) as client:
+            seen = []
+            while not over.wait(0.02):  # without a pause, three threads fight with the engine for Python's lock
+                seen.append(client.get("/metrics").text)
+            return seen
+
+    over = threading.Event()
+    with ThreadPoolExecutor(2) as pool:
+        scrapers = [pool.submit(scrape_until, over) for _ in range(2)]
+        try:
+            for _ in range(2):
+                server.client().chat.completions.create(**asked)
+        finally:
+            over.set()
+        seen = [text for scraper in scrapers for text in scraper.result()]
+    assert step_totals(server) == recorded_totals(server) == step_totals(server)
+    for text in seen:  # and in each scrape the numbers fit together
+        assert read(text, "iteration_tokens_total_count") == read(text, "step_time_seconds_count")
+
+
+def test_steps_are_counted_however_long_nobody_looks(serve: Serve, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("minillm.step_log.STEP_HISTORY", 4)
+    server = serve(engine={"enable_prefix_caching": False, "async_scheduling": False})
+    asked = {"model": MODEL, "messages": CHAT, **GREEDY}
+    prompts = sum(server.client().chat.completions.create(**asked).usage.prompt_tokens for _ in range(3))
+    assert len(server.engine(lambda engine: engine.steps)) == 4
+    assert step_totals(server) == (36, 36, prompts + 3 * 11)  # the last token of each is not computed again
+
+
+def test_ten_thousand_steps_without_a_scrape():
+    clock, metrics = VirtualClock(), Metrics(MODEL)
+    config = EngineConfig(max_model_len=64, max_num_seqs=1, enable_prefix_caching=False)
+    engine = Engine(config, runner=FakeRunner(8, 16, clock), clock=clock)
+    metrics.attach(engine)
+    for _ in range(200):
+        engine.add_request([1, 2, 3], SamplingParams(max_tokens=50), stream=False)
+    while engine.has_unfinished:
+        engine.step()
+    text = metrics.render(metrics.look(engine)).decode()
+    assert read(text, "iteration_tokens_total_count") == read(text, "step_time_seconds_count") == 10_000
+    assert read(text, "iteration_tokens_total_sum") == 200 * (3 + 49)
+
+
 def test_a_queue_of_a_millisecond_can_be_seen(server: Running):
     borders = buckets(server.http.get("/metrics").text, "request_queue_time_seconds")
     assert len([border for border in borders if border <= 0.005]) >= 4
@@ -79,6 +158,37 @@ def test_the_access_log_says_everything_but_what_was_said(serve: Serve, caplog: 
     assert sum(served["phases_ms"].values()) == pytest.approx(served["e2e_ms"], abs=1)
     assert refused["status"] == 400 and refused["outcome"] == "invalid_value"
     assert "xyzzy" not in caplog.text and answer.choices[0].message.content not in caplog.text
+
+
+def test_a_log_that_nobody_reads_holds_nobody_up(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(access_log, "MAX_LINES", 3)
+    for name in ("handlers", "level", "propagate"):  # put back afterwards
+        monkeypatch.setattr(access_log.logger, name, getattr(access_log.logger, name))
+    stopping: list[Callable[[], None]] = []
+    monkeypatch.setattr(access_log.atexit, "register", stopping.append)
+    pipe_is_full, taken, written = threading.Event(), threading.Event(), []
+
+    class FullPipe:
+        def write(self, text: str) -> None:
+            taken.set()
+            assert pipe_is_full.wait(60)
+            written.append(text.strip())
+
+        def flush(self) -> None:
+            pass
+
+    monkeypatch.setattr(sys, "stderr", FullPipe())
+    access_log.log_to_stderr()
+    access_log.logger.info("0")
+    assert taken.wait(60)
+    for i in range(1, 10):
+        access_log.logger.info("%d", i)  # returns, whatever the pipe does
+    pipe_is_full.set()
+    while access_log.logger.handlers[0].queue.qsize():
+        threading.Event().wait(0.002)
+    access_log.logger.info("last")
+    stopping[0]()
+    assert [line for line in written if line] == ["0", "1", "2", "3", '{"lost_lines": 6}', "last"]
 
 
 def test_one_span_a_phase_by_the_genai_conventions(serve: Serve):

@@ -6,6 +6,7 @@ import json
 import random
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import httpx
 import psutil
@@ -91,26 +92,65 @@ class Soak:
         assert 400 <= answer.status_code < 500, answer.text
 
 
-def check_nothing_is_left(server: Running, num_threads: int) -> None:
+@dataclass(frozen=True)
+class Footprint:
+    """What a server holds while nobody asks anything."""
+
+    threads: int
+    tasks: tuple[str, ...]
+    """Of the event loop, by name."""
+    connections: int
+    files: int
+    """Open files and sockets of the whole process: the client's too."""
+
+    @classmethod
+    def of(cls, server: Running) -> "Footprint":
+        files = psutil.Process().num_fds()
+        return cls(threading.active_count(), tuple(server.tasks()), server.num_connections(), files)
+
+
+def footprint_at_rest(server: Running) -> Footprint:
+    """Once all is over: the server hears a moment later that its clients have left, and its tasks end after that."""
     server.wait_until_idle()
+    server.http.close()
+    gc.collect()  # closes sockets of clients that were cancelled in mid-air
+    rest = None
     for _ in range(500):
-        if not server.service.door.num_sequences:
-            break
-        threading.Event().wait(0.01)
-    assert server.service.door.num_sequences == 0 and not server.service.door._per_caller
-    assert server.metric("num_requests_running") == server.metric("kv_cache_usage_perc") == 0
+        before, rest = rest, Footprint.of(server)
+        if before == rest and not rest.connections and not server.service.door.num_sequences:
+            return rest
+        threading.Event().wait(0.02)
+    raise AssertionError(f"the server does not come to rest: {rest}")
+
+
+def check_nothing_is_left(server: Running, before: Footprint) -> None:
+    assert footprint_at_rest(server) == before
+    assert not server.service.door._per_caller
     assert server.engine(lambda _: len(server.service.thread._sinks)) == 0
-    assert threading.active_count() <= num_threads
+    del server.http  # closed above
+    assert server.metric("num_requests_running") == server.metric("kv_cache_usage_perc") == 0
 
 
 def test_a_short_soak(serve: Serve, expected: Callable[..., str]):
     server = serve()
     Soak(server, expected, seed=1).run(20)  # starts every thread there will be
-    num_threads = threading.active_count()
+    before = footprint_at_rest(server)
     soak = Soak(server, expected, seed=2)
     soak.run(60)
     assert set(soak.outcomes) == {"good", "leaver", "malformed"} and len(soak.outcomes) == 60
-    check_nothing_is_left(server, num_threads)
+    check_nothing_is_left(server, before)
+
+
+def test_what_is_left_behind_is_seen(serve: Serve):
+    server = serve()
+    before = footprint_at_rest(server)
+    with server.connect():
+        while not server.num_connections():
+            threading.Event().wait(0.002)
+        seen = Footprint.of(server)
+        assert seen.files == before.files + 2, "both ends are in this process"
+    asyncio.run_coroutine_threadsafe(asyncio.sleep(60), server.loop)
+    assert footprint_at_rest(server).tasks == (*before.tasks, "sleep")
 
 
 @pytest.mark.slow
@@ -118,11 +158,9 @@ def test_a_soak_of_2000_leaves_memory_flat(serve: Serve, expected: Callable[...,
     server = serve()
     soak = Soak(server, expected, seed=3)
     soak.run(500)
-    num_threads, process = threading.active_count(), psutil.Process()
-    gc.collect()
+    before, process = footprint_at_rest(server), psutil.Process()
     warm = process.memory_info().rss
     soak.run(2000)
-    check_nothing_is_left(server, num_threads)
-    gc.collect()
+    check_nothing_is_left(server, before)
     grown = process.memory_info().rss - warm
     assert grown < 20e6, f"{grown / 1e6:.1f} MB more after 2000 requests: something is kept"

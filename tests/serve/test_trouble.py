@@ -23,11 +23,7 @@ def chat(server: Running, **options: object) -> Future:
 
 def raw_request(server: Running, body: dict, receive_buffer: int | None = None) -> socket.socket:
     """Send a chat request, and leave reading to the caller."""
-    host, port = server.url.removeprefix("http://").split(":")
-    sock = socket.socket()
-    if receive_buffer is not None:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-    sock.connect((host, int(port)))
+    sock = server.connect(receive_buffer)
     payload = json.dumps({"model": MODEL, "messages": CHAT, **body}).encode()
     head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {len(payload)}\r\n\r\n"
     sock.sendall(head.encode() + payload)
@@ -64,7 +60,7 @@ def test_a_client_that_leaves_while_it_waits_frees_its_place(serve: Serve):
 
 def test_a_slow_reader_is_bounded_and_hurts_nobody(serve: Serve, expected: Callable[..., str], monkeypatch):
     # Its answer does not fit into what the sockets hold: 64 tokens of many bytes each, logprobs and all.
-    monkeypatch.setattr("minillm.serve.wire.SOCKET_SEND_BUFFER", 4096)
+    monkeypatch.setattr("minillm.serve.connection.SOCKET_SEND_BUFFER", 4096)
     server = serve(reader_timeout_s=0.5)
     slow = raw_request(
         server,
@@ -122,15 +118,30 @@ def test_queue_timeout(serve: Serve):
         server.wait_until_idle()
 
 
-def test_deadline_while_nothing_was_sent(serve: Serve):
+@pytest.mark.parametrize("stream", [False, True])
+def test_deadline_while_nothing_was_sent(serve: Serve, stream: bool):
     server = serve(request_timeout_s=0.1)
-    with server.halted():
-        late = chat(server, **LONG)
-        while server.service.door.num_sequences < 1:
-            threading.Event().wait(0.002)
-        threading.Event().wait(0.2)
-    with pytest.raises(openai.InternalServerError) as refused:
-        late.result()
+    with server.halted(), pytest.raises(openai.InternalServerError) as refused:
+        chat(server, **LONG, stream=stream).result(timeout=30)  # although the engine does not even know of it
+    assert refused.value.status_code == 504 and refused.value.code == "deadline_exceeded"
+    server.wait_until_idle()
+    assert server.service.door.num_sequences == 0
+
+
+def test_the_deadline_counts_while_a_prompt_is_tokenized(serve: Serve, monkeypatch: pytest.MonkeyPatch):
+    server = serve(request_timeout_s=0.1)
+    tokenized, encode = threading.Event(), server.service._encode
+
+    def slow(prompts: object) -> list[list[int]]:
+        assert tokenized.wait(60)
+        return encode(prompts)
+
+    monkeypatch.setattr(server.service, "_encode", slow)
+    try:
+        with pytest.raises(openai.InternalServerError) as refused:
+            chat(server, **LONG).result(timeout=30)
+    finally:
+        tokenized.set()
     assert refused.value.status_code == 504 and refused.value.code == "deadline_exceeded"
     server.wait_until_idle()
 
@@ -178,10 +189,7 @@ def test_large_bodies_are_refused_before_they_are_read(serve: Serve):
 
 def test_a_body_that_never_comes(serve: Serve):
     server = serve(body_timeout_s=0.1)
-    host, port = server.url.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port)), timeout=60) as sock:
-        sock.sendall(b'POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{"model": ')
-        answer = b"".join(iter(lambda: sock.recv(4096), b""))  # until the server closes the connection
+    answer = server.raw(b'POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{"model": ')
     assert answer.startswith(b"HTTP/1.1 408") and b"body_timeout" in answer
 
 
@@ -256,7 +264,10 @@ def test_an_observer_that_fails_harms_nobody(serve: Serve, caplog: pytest.LogCap
 # -------------------------------------------------------------------- the engine fails, the server stops
 
 
-def test_a_step_that_fails_is_a_500_and_the_next_request_is_served(serve: Serve, expected: Callable[..., str]):
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_step_that_fails_is_a_500_and_the_next_request_is_served(
+    serve: Serve, expected: Callable[..., str], stream: bool
+):
     server = serve()
     runner = server.engine(lambda engine: engine.runner)
     launch, failures = runner.launch, iter([RuntimeError("no more memory")])
@@ -267,8 +278,9 @@ def test_a_step_that_fails_is_a_500_and_the_next_request_is_served(serve: Serve,
         return launch(batch)
 
     server.engine(lambda _: setattr(runner, "launch", fail_once))
-    with pytest.raises(openai.InternalServerError, match="no more memory"):
-        chat(server).result()
+    with pytest.raises(openai.InternalServerError, match="no more memory") as refused:
+        chat(server, stream=stream).result()
+    assert refused.value.status_code == 500 and refused.value.code == "step_failed", "a bug would be internal_error"
     assert chat(server).result().choices[0].message.content == expected()
 
 
@@ -279,9 +291,10 @@ def test_an_engine_that_dies_is_a_503_and_shows_in_health(serve: Serve):
         chat(server).result()
     assert refused.value.status_code == 503 and refused.value.code == "engine_stopped"
     assert httpx.get(f"{server.url}/health").status_code == 503
-    assert httpx.get(f"{server.url}/metrics").status_code == 200
-    with pytest.raises(openai.InternalServerError):
+    assert "minillm:step_time_seconds_count" in httpx.get(f"{server.url}/metrics").text
+    with pytest.raises(openai.InternalServerError) as refused:
         chat(server).result()
+    assert refused.value.status_code == 503 and refused.value.code == "engine_stopped"
 
 
 def test_draining_finishes_what_is_in_flight_and_lets_nobody_in(serve: Serve, expected: Callable[..., str]):
