@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import openai
 import pytest
@@ -14,8 +15,9 @@ from typer.testing import CliRunner
 from minillm.cli import app
 from minillm.config import EngineConfig
 from minillm.errors import ConfigError
+from minillm.serve.cli import DEFAULT_MAX_QUEUE
 from minillm.serve.config import ServeConfig
-from minillm.serve.flags import flags_of, given
+from minillm.serve.flags import as_flags, flags_of, given
 from minillm.serve.server import bind
 
 ROOT = Path(__file__).parents[2]
@@ -59,6 +61,24 @@ def test_flags_become_fields():
     values = {**absent, "compile": "max", "enable_prefix_caching": False, "max_num_seqs": 3}
     assert given(EngineConfig, values) == {"compile": "max", "enable_prefix_caching": False, "max_num_seqs": 3}
     assert given(EngineConfig, {**absent, "compile": "true"}) == {"compile": True}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"enable_prefix_caching": False, "max_num_seqs": 3, "dtype": "float32", "max_queue_len": 9},
+        {"compile": True, "kv_cache_memory_gb": 0.125, "num_kv_blocks": None},
+        {"compile": "max", "speculative": {"method": "ngram", "k": 4}, "max_prompt_tokens": 7},
+    ],
+    ids=str,
+)
+def test_a_config_becomes_the_flags_that_make_it(fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch):
+    made: list[EngineConfig] = []
+    monkeypatch.setattr("minillm.serve.server.run", lambda engine, config, ready: made.append(engine))
+    config = EngineConfig(model="smollm2-135m", **{"max_queue_len": DEFAULT_MAX_QUEUE, **fields})
+    CliRunner().invoke(app, ["serve", *as_flags(config)], catch_exceptions=False)
+    assert made == [config]
 
 
 def test_a_port_that_is_taken_shows_before_the_model_is_loaded():
