@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 
 from minillm.cli import app
 from minillm.config import EngineConfig
-from minillm.errors import ConfigError
+from minillm.errors import ConfigError, ModelError
 from minillm.serve.cli import DEFAULT_MAX_QUEUE
-from minillm.serve.config import ServeConfig
+from minillm.serve.config import UNKEPT_BY_REPLICAS, ServeConfig
 from minillm.serve.flags import as_flags, flags_of, given
 from minillm.serve.server import bind
 
@@ -91,3 +91,14 @@ def test_a_port_that_is_taken_shows_before_the_model_is_loaded():
 def test_replicas_are_checked():
     with pytest.raises(ConfigError, match="max_replicas needs replicas"):
         ServeConfig(max_replicas=3)
+
+
+@pytest.mark.parametrize("name", UNKEPT_BY_REPLICAS)
+def test_what_replicas_cannot_keep_is_refused_before_ray_starts(name: str):
+    values = {"max_requests_per_key": "3", "overload_answer": "shorter", "overload_max_tokens": "3"}
+    flag = "--" + name.removesuffix("_s").replace("_", "-")
+    command = ["serve", "--model", "no-such-model", flag, values.get(name, "7")]
+    with pytest.raises(ConfigError, match=f"{flag} cannot be kept with --replicas"):
+        CliRunner().invoke(app, [*command, "--replicas", "2"], catch_exceptions=False)
+    with pytest.raises(ModelError, match="no-such-model"):  # without replicas it is fine
+        CliRunner().invoke(app, [*command, "--port", "0"], catch_exceptions=False)
