@@ -126,7 +126,8 @@ def test_load_brings_another_replica_and_sigterm_lets_streams_end(tiny_llama_pat
 
         def stream() -> str:
             body = {"model": model, "prompt": "Hello", "max_tokens": 450, "ignore_eos": True, "stream": True}
-            with httpx.stream("POST", f"{url}/completions", json=body, timeout=120) as answer:
+            whole = {**body, "stream_options": {"include_usage": True}}
+            with httpx.stream("POST", f"{url}/completions", json=whole, timeout=120) as answer:
                 assert answer.status_code == 200
                 parts = answer.iter_text()
                 text = next(parts)
@@ -141,6 +142,7 @@ def test_load_brings_another_replica_and_sigterm_lets_streams_end(tiny_llama_pat
         for one in streams:
             text = one.result()
             assert text.endswith("data: [DONE]\n\n")
-            assert text.count("data: {") == 450
-        assert {one.result() for one in queued} <= {"ok", "404", "500", "503", "no connection"}
+            assert '"completion_tokens":450,' in text
+        # What still waits in Ray's router gets no answer, and none that looks like one.
+        assert {one.result() for one in queued} <= {"ok", "404", "500", "503", "no connection", "broken answer"}
         assert process.wait(120) == 0
