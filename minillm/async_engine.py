@@ -96,26 +96,33 @@ class RequestStream:
 class EngineThread:
     """A daemon thread that steps an engine while there is work, and sleeps while there is none.
 
+    It also loads and builds there: OpenMP keeps a team of workers for each thread that ever computed, and once all
+    teams together outnumber the cores, it puts its workers to sleep between any two operations. On 2 cores that
+    made each decode step a third longer (bench/serve_overhead.py).
+
     Args:
         config: the engine's configuration.
-        model: weights in memory; None loads `config.model` here, in the calling thread.
+        model: weights in memory; None loads `config.model`.
         clock: the one source of time; None = the wall clock.
+    Raises:
+        ConfigError, ModelError: the engine cannot be built.
     """
 
     def __init__(self, config: EngineConfig, model: LoadedModel | None = None, *, clock: Clock | None = None) -> None:
         self.clock = clock or WallClock()
-        self.model = model or load_model(config)
-        self._engine = Engine(config, self.model, clock=self.clock)
         self._commands: queue.SimpleQueue[tuple[Callable[[], Any], Future]] = queue.SimpleQueue()
         self._sinks: dict[str, Sink] = {}
         self._views: dict[int, RequestView] = {}
-        self._snapshot = take_snapshot(self._engine, self._views)
         self._stopping = False
         self._closed = False
         self._closing = threading.Lock()
         self._death: Exception | None = None
-        self._thread = threading.Thread(target=self._run, name="minillm-engine", daemon=True)
+        built: Future[None] = Future()
+        self._thread = threading.Thread(
+            target=self._build_and_run, args=(config, model, built), name="minillm-engine", daemon=True
+        )
         self._thread.start()
+        built.result()
 
     # ---------------------------------------------------------------- from any thread
 
@@ -193,8 +200,7 @@ class EngineThread:
             ConfigError, ModelError: the new configuration cannot be built; the old engine stays.
         """
         same_weights = all(getattr(config, name) == getattr(self.config, name) for name in WEIGHT_FIELDS)
-        model = self.model if same_weights else load_model(config)
-        self._call(lambda: self._replace_engine(config, model))
+        self._call(lambda: self._replace_engine(config, self.model if same_weights else load_model(config)))
 
     def reset(self) -> None:
         """Abort everything and start over with an empty cache and an empty history."""
@@ -239,6 +245,17 @@ class EngineThread:
         return error
 
     # ---------------------------------------------------------------- in the engine thread
+
+    def _build_and_run(self, config: EngineConfig, model: LoadedModel | None, built: "Future[None]") -> None:
+        try:
+            self.model = model or load_model(config)
+            self._engine = Engine(config, self.model, clock=self.clock)
+            self._publish()
+        except Exception as error:
+            built.set_exception(error)
+            return
+        built.set_result(None)
+        self._run()
 
     def _run(self) -> None:
         published = self.clock.now()

@@ -3,14 +3,15 @@
 import asyncio
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from minillm.async_engine import AsyncEngine, EngineThread
 from minillm.config import EngineConfig
-from minillm.errors import ConfigError, DuplicateRequestError, EngineDeadError, PromptTooLongError
+from minillm.engine import Engine
+from minillm.errors import ConfigError, DuplicateRequestError, EngineDeadError, ModelError, PromptTooLongError
 from minillm.llm import LLM
 from minillm.models.loader import LoadedModel, load_model
 from minillm.observe.snapshot import CACHED, FREE, SHARED
@@ -118,6 +119,31 @@ def test_reconfigure_keeps_the_weights_and_refuses_nonsense(thread: EngineThread
     with pytest.raises(ConfigError, match="positions end at"):
         thread.reconfigure(thread.config.replace(max_model_len=100_000))
     assert thread.submit("Hello there", GREEDY).result(timeout=60).token_ids == expected
+
+
+def test_the_engine_is_loaded_and_built_where_it_runs(config: EngineConfig, monkeypatch: pytest.MonkeyPatch):
+    """Two threads that both compute have two teams of OpenMP workers, too many for a small machine's cores."""
+    where: list[tuple[str, str]] = []
+
+    def noting(make: Callable) -> Callable:
+        def noted(*arguments, **named):
+            where.append((make.__name__, threading.current_thread().name))
+            return make(*arguments, **named)
+
+        return noted
+
+    monkeypatch.setattr("minillm.async_engine.load_model", noting(load_model))
+    monkeypatch.setattr("minillm.async_engine.Engine", noting(Engine))
+    with EngineThread(config) as thread:
+        thread.reconfigure(config.replace(dtype="bfloat16"))
+    assert where == [("load_model", "minillm-engine"), ("Engine", "minillm-engine")] * 2
+
+
+def test_what_keeps_the_engine_from_being_built_reaches_the_caller(config: EngineConfig, model: LoadedModel):
+    with pytest.raises(ModelError, match="no-such-model"):
+        EngineThread(config.replace(model="no-such-model"))
+    with pytest.raises(ConfigError, match="memory"):
+        EngineThread(config.replace(num_kv_blocks=10**12), model)
 
 
 def test_snapshots_show_requests_blocks_and_steps(thread: EngineThread):

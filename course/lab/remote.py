@@ -28,9 +28,12 @@ from minillm.bench.loadgen.load_test import find_model
 from minillm.bench.loadgen.observation import CUT_OFF, NEVER_SENT, Observation, observe_one
 from minillm.bench.loadgen.play import Play
 from minillm.bench.loadgen.server_metrics import Scrape, scrape
+from minillm.bench.loadgen.stream import GrowingAnswer
 from minillm.errors import ConfigError
 from minillm.observe.snapshot import EngineSnapshot, RequestView
 
+TIMEOUT_S = 600.0
+"""For a whole answer."""
 LOOK_S = 0.5
 """Between two readings of the server's /metrics."""
 SETTLE_S = 0.3
@@ -45,6 +48,7 @@ class RemoteLab:
         model: None = the first that it lists.
         extra: fields of every request's body; None = ignore_eos, which vLLM, SGLang and minillm know.
         api_key_env: the environment variable with the key, where one is needed.
+        timeout_s: for a whole answer; a request that takes longer has failed.
     """
 
     def __init__(
@@ -56,7 +60,9 @@ class RemoteLab:
         extra: dict[str, Any] | None = None,
         short: bool = False,
         api_key_env: str = "OPENAI_API_KEY",
+        timeout_s: float = TIMEOUT_S,
     ) -> None:
+        self.timeout_s = timeout_s
         self.scale = SHORT if short else 1.0
         extra = {"ignore_eos": True} if extra is None else extra
         base = url.rstrip("/").removesuffix("/v1")
@@ -96,7 +102,7 @@ class RemoteLab:
         Raises:
             EndpointError: nobody answers there.
         """
-        session = RemoteSession(self.endpoint, config, traffic)
+        session = RemoteSession(self.endpoint, config, traffic, self.timeout_s)
         session.start()
         return session
 
@@ -104,8 +110,9 @@ class RemoteLab:
 class RemoteSession:
     """One run in progress: an event loop in a thread of its own. stop(), wait() and run() from any thread."""
 
-    def __init__(self, endpoint: Endpoint, config: EngineConfig, workload: Workload) -> None:
+    def __init__(self, endpoint: Endpoint, config: EngineConfig, workload: Workload, timeout_s: float) -> None:
         self.workload = workload
+        self._timeout_s = timeout_s
         self._endpoint = endpoint
         self._config = config
         self._play: Play | None = None
@@ -114,6 +121,9 @@ class RemoteSession:
         self._after: Scrape | None = None
         self._over: dict[int, Observation] = {}
         """Requests that have ended are looked at once."""
+        self._open: dict[int, GrowingAnswer] = {}
+        """Of those that have not, only what is new is read at each look."""
+        self._looking = threading.Lock()
         self._stopped = False
         self._error: BaseException | None = None
         self._begun, self._done = threading.Event(), threading.Event()
@@ -144,7 +154,8 @@ class RemoteSession:
         """What has happened so far."""
         done = self._done.is_set()
         play, moment = self._play, now()
-        observations = [self._observe(index, play.start) for index in range(len(play.played))]
+        with self._looking:
+            observations = [self._observe(index, play.start) for index in range(len(play.played))]
         told = not inferred_phases(observations)
         split = self._split(observations)
         rows = tuple(self._row(o, split, moment - play.start, play.start) for o in observations)
@@ -182,7 +193,7 @@ class RemoteSession:
 
     async def _main(self) -> None:
         self._loop = asyncio.get_running_loop()
-        async with Client(self._endpoint) as client:
+        async with Client(self._endpoint, self._timeout_s) as client:
             if not self._endpoint.model:
                 client.endpoint = replace(self._endpoint, model=await find_model(client))
             self._before = await scrape(client)
@@ -209,10 +220,13 @@ class RemoteSession:
     def _observe(self, index: int, start: float) -> Observation:
         if index not in self._over:
             played = self._play.played[index]
-            observation = observe_one(played, start)
             if not played.ended:
-                return observation
-            self._over[index] = observation
+                growing = self._open.setdefault(index, GrowingAnswer())
+                seen = observe_one(played, start, answer=growing.read(played.exchange.reads))
+                if not played.ended:  # nor has it meanwhile, in the client's thread
+                    return seen
+            self._open.pop(index, None)
+            self._over[index] = observe_one(played, start)
         return self._over[index]
 
     def _split(self, observations: list[Observation]) -> Split:

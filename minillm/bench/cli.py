@@ -33,6 +33,7 @@ for command in (
     commands.throughput,
     commands.step_breakdown,
     commands.idle,
+    commands.serve_overhead,
     commands.attention,
     commands.quality,
     commands.speculation,

@@ -192,6 +192,35 @@ def idle(
     show(report, format_table(report), out, as_json)
 
 
+def serve_overhead(
+    model: Model = DEFAULT_MODEL,
+    load_format: LoadFormat = LoadFormatName.AUTO,
+    dtype: Dtype = DtypeName.AUTO,
+    device: Device = DeviceName.AUTO,
+    engine_fields: Set = None,
+    streams: Annotated[list[int] | None, typer.Option(min=1, help="At once; may be repeated. Default: 8, 64.")] = None,
+    prompt_tokens: Annotated[int, typer.Option(min=1, help="Words of each prompt.")] = 32,
+    output_tokens: Annotated[
+        int | None, typer.Option(min=2, help="Of each answer; default: what suits the device.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of the prompts.")] = 0,
+    repeats: Repeats = 5,
+    quick: Quick = False,
+    out: Out = None,
+    as_json: Json = False,
+) -> None:
+    """What `minillm serve` adds to the engine: ITL and throughput of SSE streams over loopback, and without a server.
+
+    Both do the same requests, in turns. The ratios are served over alone, each within one round.
+    """
+    from minillm.bench.serve_overhead import format_table, run_serve_overhead
+
+    check_writable(out)
+    target = make_target(model, load_format, dtype, device, engine_fields)
+    report = run_serve_overhead(target, streams, prompt_tokens, output_tokens, repeats, seed, quick)
+    show(report, format_table(report), out, as_json)
+
+
 def attention(
     model: Model = DEFAULT_MODEL,
     load_format: LoadFormat = LoadFormatName.AUTO,

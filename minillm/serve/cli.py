@@ -22,6 +22,7 @@ def serve(as_json: bool, **values: Any) -> None:
     """Serve the model over HTTP, with OpenAI's API. Prints one line when ready; SIGTERM or Ctrl-C drains it."""
     engine = EngineConfig(**{"max_queue_len": DEFAULT_MAX_QUEUE, **given(EngineConfig, values)})
     config = ServeConfig(**given(ServeConfig, values))
+    config.check_replicas(engine)
 
     def ready(url: str) -> None:
         name = config.served_model_name or engine.model

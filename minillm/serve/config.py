@@ -4,10 +4,22 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from minillm.config import StrictModel
+from minillm.config import EngineConfig, StrictModel
 from minillm.errors import ConfigError
 
 OverloadAnswer = Literal["refuse", "shorter", "apology"]
+
+
+UNKEPT_BY_REPLICAS = {
+    "queue_timeout_s": "the queue is Ray's router",
+    "request_timeout_s": "a replica does not see how long a request waited in Ray's router",
+    "max_requests_per_key": "each replica would count by itself",
+    "reader_timeout_s": "Ray's proxy reads for the client",
+    "overload_answer": "the queue is Ray's router, which answers by itself",
+    "overload_max_tokens": "the queue is Ray's router, which answers by itself",
+    "overload_apology": "the queue is Ray's router, which answers by itself",
+}
+"""Fields of both configs that would promise something with `replicas` and not keep it, and why."""
 
 
 class ServeConfig(StrictModel):
@@ -56,3 +68,15 @@ class ServeConfig(StrictModel):
         if self.max_replicas is not None and (self.replicas is None or self.max_replicas < self.replicas):
             raise ValueError("max_replicas needs replicas, and must be at least as many")
         return self
+
+    def check_replicas(self, engine: EngineConfig) -> None:
+        """Refuse what would have no effect, or another one, with `replicas`.
+
+        Raises:
+            ConfigError: such a field was set.
+        """
+        given = {**engine.model_dump(exclude_unset=True), **self.model_dump(exclude_unset=True)}
+        for name, why in UNKEPT_BY_REPLICAS.items():
+            if self.replicas is not None and given.get(name) is not None:
+                flag = "--" + name.removesuffix("_s").replace("_", "-")
+                raise ConfigError(f"{flag} cannot be kept with --replicas ({why}): leave one of them out")

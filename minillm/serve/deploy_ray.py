@@ -29,8 +29,12 @@ except ImportError as error:
     raise MissingPackageError(f"--replicas needs Ray Serve: pip install 'minillm[ray]' ({error})") from error
 
 APPLICATION = "minillm"
+POLL_S = 0.2
 HEALTH_CHECK_S = 2
 """A replica is asked so often whether it is well; one whose process died is missed at once."""
+
+AFTER_DRAIN_S = 10
+"""Past the drain timeout: time for Ray to end what is left."""
 
 START_ATTEMPTS = 3
 """Ray gives its own processes 30 seconds to start. On a busy machine the first try may take longer."""
@@ -102,6 +106,17 @@ def start_ray() -> None:
                 raise ConfigError(f"Ray did not start: {error}") from error
 
 
+def drain(timeout_s: float) -> None:
+    """Take the application away, and wait for the requests in its replicas: a shutdown alone ends the proxy at once,
+    and every stream that goes through it. Whoever comes meanwhile gets 404 from Ray; what still waits in the router
+    is cut off by the shutdown.
+    """
+    ray_serve.delete(APPLICATION, _blocking=False)  # the blocking one gives up after a minute
+    deadline = time.monotonic() + timeout_s + AFTER_DRAIN_S
+    while APPLICATION in ray_serve.status().applications and time.monotonic() < deadline:
+        time.sleep(POLL_S)
+
+
 def run_replicas(engine: EngineConfig, serve: ServeConfig, on_ready: Callable[[str], Any]) -> None:
     """Serve until SIGTERM or Ctrl-C.
 
@@ -125,6 +140,7 @@ def run_replicas(engine: EngineConfig, serve: ServeConfig, on_ready: Callable[[s
         ray_serve.run(app, name=APPLICATION, route_prefix="/", logging_config=quiet)
         on_ready(url)
         stop.wait()
+        drain(serve.drain_timeout_s)
     except RuntimeError as error:
         raise ConfigError(f"the replicas did not start: {error}") from error
     finally:

@@ -13,8 +13,10 @@ from course.lab.remote_phases import ALL_PREFILL, FROM_METRICS, UNKNOWN, borders
 from course.lab.run import phases_of
 from course.lab.slo import attainment
 from course.lab.workloads import Arrival, Workload
+from minillm.bench.loadgen import observation
 from minillm.bench.loadgen.observation import COMPLETED, Observation, TokenSource
 from minillm.bench.loadgen.server_metrics import Histogram
+from minillm.bench.loadgen.stream import read_answer
 from minillm.errors import ConfigError, EndpointError
 from minillm.observe.summary import SLO
 
@@ -167,6 +169,28 @@ def test_refusals_are_shown_with_their_reason() -> None:
     assert len(refused) == 1
     assert refused[0].refused == "429: as told"
     assert "1 refused" in dash.view.value
+
+
+def test_an_answer_that_never_ends_is_given_up() -> None:
+    with FakeEndpoint(answer(gate=threading.Event())) as fake:
+        run = RemoteLab(fake.url, timeout_s=0.2).run(together())
+        assert fake.disconnected.wait(10), "the server hears of it"
+    assert [row.refused for row in run.rows] == ["no whole answer within 0.2 s"] * 3
+
+
+def test_looking_reads_only_what_is_new(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+    monkeypatch.setattr(observation, "read_answer", lambda reads: read.append(len(reads)) or read_answer(reads))
+    with FakeEndpoint(answer(gap_s=0.01)) as fake:
+        lab = RemoteLab(fake.url)
+        session = lab.start(together(count=2, tokens=30), lab.config())
+        looks, most = 0, 0
+        while not session.wait(0.005):
+            run, looks = session.run(), looks + 1
+            most = max(most, *(len(view.deliveries) for view in run.views), 0)
+        assert [view.num_output_tokens for view in session.run().views] == [30, 30]
+    assert looks > 2 and most > 0, "it was looked at while it came"
+    assert len(read) == 2, "from its beginning, each answer is read once: when it is over"
 
 
 def test_nobody_there_is_said_and_the_button_comes_back() -> None:

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import openai
 import pytest
@@ -13,9 +14,10 @@ from typer.testing import CliRunner
 
 from minillm.cli import app
 from minillm.config import EngineConfig
-from minillm.errors import ConfigError
-from minillm.serve.config import ServeConfig
-from minillm.serve.flags import flags_of, given
+from minillm.errors import ConfigError, ModelError
+from minillm.serve.cli import DEFAULT_MAX_QUEUE
+from minillm.serve.config import UNKEPT_BY_REPLICAS, ServeConfig
+from minillm.serve.flags import as_flags, flags_of, given
 from minillm.serve.server import bind
 
 ROOT = Path(__file__).parents[2]
@@ -61,6 +63,24 @@ def test_flags_become_fields():
     assert given(EngineConfig, {**absent, "compile": "true"}) == {"compile": True}
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"enable_prefix_caching": False, "max_num_seqs": 3, "dtype": "float32", "max_queue_len": 9},
+        {"compile": True, "kv_cache_memory_gb": 0.125, "num_kv_blocks": None},
+        {"compile": "max", "speculative": {"method": "ngram", "k": 4}, "max_prompt_tokens": 7},
+    ],
+    ids=str,
+)
+def test_a_config_becomes_the_flags_that_make_it(fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch):
+    made: list[EngineConfig] = []
+    monkeypatch.setattr("minillm.serve.server.run", lambda engine, config, ready: made.append(engine))
+    config = EngineConfig(model="smollm2-135m", **{"max_queue_len": DEFAULT_MAX_QUEUE, **fields})
+    CliRunner().invoke(app, ["serve", *as_flags(config)], catch_exceptions=False)
+    assert made == [config]
+
+
 def test_a_port_that_is_taken_shows_before_the_model_is_loaded():
     with bind("127.0.0.1", 0) as taken:
         taken.listen()
@@ -71,3 +91,14 @@ def test_a_port_that_is_taken_shows_before_the_model_is_loaded():
 def test_replicas_are_checked():
     with pytest.raises(ConfigError, match="max_replicas needs replicas"):
         ServeConfig(max_replicas=3)
+
+
+@pytest.mark.parametrize("name", UNKEPT_BY_REPLICAS)
+def test_what_replicas_cannot_keep_is_refused_before_ray_starts(name: str):
+    values = {"max_requests_per_key": "3", "overload_answer": "shorter", "overload_max_tokens": "3"}
+    flag = "--" + name.removesuffix("_s").replace("_", "-")
+    command = ["serve", "--model", "no-such-model", flag, values.get(name, "7")]
+    with pytest.raises(ConfigError, match=f"{flag} cannot be kept with --replicas"):
+        CliRunner().invoke(app, [*command, "--replicas", "2"], catch_exceptions=False)
+    with pytest.raises(ModelError, match="no-such-model"):  # without replicas it is fine
+        CliRunner().invoke(app, [*command, "--port", "0"], catch_exceptions=False)

@@ -17,6 +17,9 @@ import aiohttp
 from minillm.bench.loadgen.stream import Read
 from minillm.errors import EndpointError
 
+PAGE_TIMEOUT_S = 30.0
+"""For a small page: a busy server answers between two steps."""
+
 now = time.perf_counter
 """The client's clock: seconds, monotonic."""
 
@@ -39,11 +42,17 @@ class Failure(enum.StrEnum):
     RATE_LIMITED = "429 too many requests"
     REFUSED = "4xx refused"
     SERVER_ERROR = "5xx server error"
+    OTHER_STATUS = "neither 200 nor an error"
+    """A redirection, say: it is not followed, for what then answers is another server."""
     NO_CONNECTION = "no connection"
     DISCONNECTED = "disconnected"
     TIMEOUT = "timeout"
+    NOT_A_STREAM = "not a stream"
+    """Status 200, and anything but events."""
     BAD_STREAM = "bad stream"
-    """Answered, but the stream broke off, reports an error, or is not what the API says."""
+    """Answered, but the stream ends too soon, reports an error, or is not what the API says."""
+    CLIENT_BUG = "error in this client"
+    """Nobody foresaw it. It costs this request, not the test."""
 
 
 CAN_RETRY = {Failure.RATE_LIMITED, Failure.SERVER_ERROR, Failure.NO_CONNECTION}
@@ -130,8 +139,9 @@ class Client:
         exchange.sent = now()
         try:
             async with self._session.post(
-                endpoint.url + PATHS[endpoint.api], data=body, headers=endpoint.headers, trace_request_ctx=exchange
-            ) as response:
+                endpoint.url + PATHS[endpoint.api], data=body, headers=endpoint.headers, trace_request_ctx=exchange,
+                allow_redirects=False,
+            ) as response:  # fmt: skip
                 exchange.headers, exchange.status = now(), response.status
                 if response.status == 200 and response.content_type == "text/event-stream":
                     async for data in response.content.iter_any():
@@ -152,30 +162,38 @@ class Client:
         Raises:
             EndpointError: nobody answers there.
         """
+        url, timeout = self.endpoint.url + path, aiohttp.ClientTimeout(total=PAGE_TIMEOUT_S)
         try:
-            async with self._session.get(self.endpoint.url + path, headers=self.endpoint.headers) as response:
-                return response.status, await response.text()
-        except (aiohttp.ClientError, OSError, UnicodeDecodeError) as error:
-            raise EndpointError(f"{self.endpoint.url}{path} does not answer: {error or type(error).__name__}") from None
+            async with self._session.get(url, headers=self.endpoint.headers, timeout=timeout) as response:
+                return response.status, await response.text(errors="replace")
+        except (aiohttp.ClientError, OSError) as error:
+            raise EndpointError(f"{url} does not answer: {str(error) or type(error).__name__}") from None
 
 
 async def _refused(response: aiohttp.ClientResponse, exchange: Exchange) -> None:
     """Anything but a stream."""
-    text = await response.text(errors="replace")
+    text = (await response.read()).decode(errors="replace")  # whatever charset it claims
     if response.status == 200:
-        exchange.fail(Failure.BAD_STREAM, f"not a stream of events but {response.content_type}: {text[:200]}")
+        exchange.fail(Failure.NOT_A_STREAM, f"not a stream of events but {response.content_type}: {text[:200]}")
         return
-    failure = Failure.SERVER_ERROR if response.status >= 500 else Failure.REFUSED
-    exchange.fail(Failure.RATE_LIMITED if response.status == 429 else failure, f"{response.status}: {reason_in(text)}")
+    exchange.fail(_kind_of(response.status), f"{response.status}: {reason_in(text)}")
     wait = response.headers.get("Retry-After", "")
-    exchange.retry_after_s = float(wait) if wait.isdigit() else None
+    exchange.retry_after_s = float(wait) if wait.isdecimal() else None
+
+
+def _kind_of(status: int) -> Failure:
+    if status == 429:
+        return Failure.RATE_LIMITED
+    if status >= 500:
+        return Failure.SERVER_ERROR
+    return Failure.REFUSED if status >= 400 else Failure.OTHER_STATUS
 
 
 def reason_in(text: str) -> str:
     """The message of an error in OpenAI's shape; of any other, all of it."""
     try:
         return str(json.loads(text)["error"]["message"])
-    except (ValueError, LookupError, TypeError):
+    except (ValueError, LookupError, TypeError, RecursionError):
         return text
 
 

@@ -115,14 +115,17 @@ def observe(play: Play, count_tokens: CountTokens | None = None) -> list[Observa
     return [observe_one(played, play.start, count_tokens) for played in play.played]
 
 
-def observe_one(played: Played, start: float, count_tokens: CountTokens | None = None) -> Observation:
+def observe_one(
+    played: Played, start: float, count_tokens: CountTokens | None = None, answer: Answer | None = None
+) -> Observation:
     """One request, as far as it has got.
 
     Args:
         start: of the test, on the client's clock.
+        answer: what its stream has said, where somebody has read it already.
     """
     exchange = played.exchange
-    answer = read_answer(exchange.reads)
+    answer = answer or read_answer(exchange.reads)
     outcome, message = _outcome(played, answer)
     tokens, source = _count(answer, count_tokens)
     last_read = exchange.reads[-1][0] if exchange.reads else None
@@ -145,18 +148,16 @@ def observe_one(played: Played, start: float, count_tokens: CountTokens | None =
         num_tokens=tokens,
         token_source=source,
         max_tokens=played.ask.max_tokens,
-        prompt_tokens=answer.usage.get("prompt_tokens"),
-        cached_tokens=(answer.usage.get("prompt_tokens_details") or {}).get("cached_tokens"),
+        prompt_tokens=_number(answer.usage.get("prompt_tokens")),
+        cached_tokens=_cached_tokens(answer.usage),
         finish_reason=answer.finish_reason,
         server_times=answer.server_times,
     )
 
 
 def _outcome(played: Played, answer: Answer) -> tuple[str, str]:
-    if played.first_sent is None:
-        return NEVER_SENT, ""
     if not played.ended:
-        return CUT_OFF, ""
+        return NEVER_SENT if played.first_sent is None else CUT_OFF, ""
     exchange = played.exchange
     if exchange.failure is not None:
         return exchange.failure, exchange.message
@@ -169,9 +170,20 @@ def _outcome(played: Played, answer: Answer) -> tuple[str, str]:
     return COMPLETED, ""
 
 
+def _number(value: Any) -> int | None:
+    """What a server calls a number of tokens, if it is one."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def _cached_tokens(usage: dict[str, Any]) -> int | None:
+    details = usage.get("prompt_tokens_details")
+    return _number(details.get("cached_tokens")) if isinstance(details, dict) else None
+
+
 def _count(answer: Answer, count_tokens: CountTokens | None) -> tuple[int, TokenSource]:
-    if isinstance(answer.usage.get("completion_tokens"), int):
-        return answer.usage["completion_tokens"], TokenSource.USAGE
+    told = _number(answer.usage.get("completion_tokens"))
+    if told is not None:
+        return told, TokenSource.USAGE
     if count_tokens is not None:
         return count_tokens(answer.text), TokenSource.TOKENIZER
     return len(answer.deliveries), TokenSource.EVENTS

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from minillm.bench.loadgen.asks import Ask
-from minillm.bench.loadgen.client import CAN_RETRY, Client, Exchange, now
+from minillm.bench.loadgen.client import CAN_RETRY, Client, Exchange, Failure, now
 from minillm.bench.loadgen.stream import read_answer
 
 BACKOFF_S = 0.5
@@ -90,20 +90,27 @@ class Play:
 
     async def _ask(self, played: Played) -> bool:
         """Send one request, again if it may be. Whether it was answered."""
-        body = self._client.endpoint.body(self._messages(played), played.ask.max_tokens)
-        async with self._seats:
-            for attempt in range(self._max_attempts):
-                if attempt:
-                    told = played.exchange.retry_after_s
-                    await asyncio.sleep(BACKOFF_S * 2 ** (attempt - 1) if told is None else told)
-                played.exchange, played.attempts = Exchange(), attempt + 1
-                played.first_sent = played.first_sent or now()
-                await self._client.stream(body, played.exchange)
-                if played.exchange.failure not in CAN_RETRY:
-                    break
+        try:
+            async with self._seats:
+                await self._try(played)
+        except Exception as error:  # nobody foresaw it: this request has failed, and the others go on
+            played.exchange.fail(Failure.CLIENT_BUG, f"{type(error).__name__}: {error}")
+            played.exchange.ended = now()
         played.ended = True
         self._on_end(played)
         return played.exchange.failure is None
+
+    async def _try(self, played: Played) -> None:
+        body = self._client.endpoint.body(self._messages(played), played.ask.max_tokens)
+        for attempt in range(self._max_attempts):
+            if attempt:
+                told = played.exchange.retry_after_s
+                await asyncio.sleep(BACKOFF_S * 2 ** (attempt - 1) if told is None else told)
+            played.exchange, played.attempts = Exchange(), attempt + 1
+            played.first_sent = played.first_sent or now()
+            await self._client.stream(body, played.exchange)
+            if played.exchange.failure not in CAN_RETRY:
+                return
 
     def _messages(self, played: Played) -> list[dict[str, str]]:
         """The conversation up to this turn, with the answers that really came: read while others still stream."""

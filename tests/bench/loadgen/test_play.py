@@ -9,7 +9,7 @@ import pytest
 from fake_endpoint import FakeEndpoint, Reply
 
 from minillm.bench.loadgen.asks import Ask, asks_of
-from minillm.bench.loadgen.client import Api, Endpoint, Failure
+from minillm.bench.loadgen.client import Api, Client, Endpoint, Exchange, Failure
 from minillm.bench.loadgen.load_test import LoadSettings, LoadTest, run_load_test
 from minillm.bench.loadgen.observation import COMPLETED, CUT_OFF, NEVER_SENT, TokenSource
 from minillm.errors import EndpointError
@@ -66,7 +66,11 @@ def test_answers_are_whole_counted_and_in_order_of_events(api: Api) -> None:
         (Reply(ending="silent"), Failure.BAD_STREAM),
         (Reply(ending="error"), Failure.BAD_STREAM),
         (Reply(ending="garbage"), Failure.BAD_STREAM),
-        (Reply(content_type="application/json"), Failure.BAD_STREAM),
+        (Reply(content_type="application/json"), Failure.NOT_A_STREAM),
+        (Reply(content_type="text/plain; charset=klingon"), Failure.NOT_A_STREAM),
+        (Reply(status=204), Failure.OTHER_STATUS),
+        (Reply(status=307, headers={"Location": "/v1/models"}), Failure.OTHER_STATUS),
+        (Reply(status=429, headers={"Retry-After": "\u00b2"}), Failure.RATE_LIMITED),
         (Reply(num_tokens=0), Failure.BAD_STREAM),
     ],
 )  # fmt: skip
@@ -77,6 +81,35 @@ def test_every_kind_of_failure_is_counted_as_itself(reply: Reply, failure: Failu
     assert o.message
     assert o.attempts == 1, "nothing is tried again unless told"
     assert not o.as_request_record().completed
+
+
+@pytest.mark.parametrize("where", ["stream", "endpoint.body"])
+def test_what_nobody_foresaw_costs_one_request_and_is_shown(
+    where: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Bug(Exception):
+        pass
+
+    real_stream, real_body = Client.stream, Endpoint.body
+
+    async def stream(self: Client, body: bytes, exchange: Exchange) -> None:
+        if where == "stream" and b"prompt 1" in body:
+            raise Bug("of the client")
+        await real_stream(self, body, exchange)
+
+    def body(self: Endpoint, messages: list[dict[str, str]], max_tokens: int) -> bytes:
+        if where == "endpoint.body" and messages[0]["content"] == "prompt 1":
+            raise Bug("of the client")
+        return real_body(self, messages, max_tokens)
+
+    monkeypatch.setattr(Client, "stream", stream)
+    monkeypatch.setattr(Endpoint, "body", body)
+    with FakeEndpoint() as fake:
+        endpoint = Endpoint(fake.url, Api.COMPLETIONS, "m")
+        test = asyncio.run(run_load_test(endpoint, at_once(4), LoadSettings(max_in_flight=1), show_progress=True))
+    assert [o.outcome for o in test.observations] == [COMPLETED, Failure.CLIENT_BUG, COMPLETED, COMPLETED]
+    assert test.observations[1].message == "Bug: of the client"
+    assert "1 failed" in capsys.readouterr().err
 
 
 def test_a_timeout_is_a_failure_and_ends_the_request_at_the_server() -> None:
