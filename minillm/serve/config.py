@@ -18,6 +18,10 @@ UNKEPT_BY_REPLICAS = {
     "overload_answer": "the queue is Ray's router, which answers by itself",
     "overload_max_tokens": "the queue is Ray's router, which answers by itself",
     "overload_apology": "the queue is Ray's router, which answers by itself",
+    "max_connections": "connections are to Ray's proxy",
+    "max_url_bytes": "Ray's proxy reads the head of a request",
+    "max_head_bytes": "Ray's proxy reads the head of a request",
+    "head_timeout_s": "Ray's proxy reads the head of a request",
 }
 """Fields of both configs that would promise something with `replicas` and not keep it, and why."""
 
