@@ -19,8 +19,6 @@ SHORT_LONG_PROMPT = {"cpu": 192, "cuda": 1024}
 """The long prompt among chats."""
 PARAGRAPH_TOKENS = 60
 """A paragraph of the handbook has a few more than this."""
-ONE_STEP = {"enable_prefix_caching": False, "long_prefill_token_threshold": None}
-"""What the runs of this lesson have in common: nothing is found in a cache, and no chunks unless asked for."""
 
 
 def device(lab: Lab) -> str:
@@ -40,9 +38,16 @@ def lengths(lab: Lab) -> tuple[int, ...]:
 
 
 def fields(lab: Lab, longest: int) -> dict[str, object]:
-    """EngineConfig fields under which a prompt of `longest` tokens, with a few others, is one step."""
+    """EngineConfig fields that the runs of this lesson have in common: a prompt of `longest` tokens, with a few
+    others, is one step, and nothing is found in a cache.
+
+    In float32 on a CPU: many have no instructions for 16 bits, and then PyTorch's fused kernel is slow for a reason that
+    has nothing to do with attention.
+    """
     room = min(longest + 512, window(lab))
-    return {**ONE_STEP, "max_model_len": room, "max_num_batched_tokens": room, "num_kv_blocks": 2 * room // 16 + 64}
+    exact = {"dtype": "float32"} if device(lab) == "cpu" else {}
+    sizes = {"max_model_len": room, "max_num_batched_tokens": room, "num_kv_blocks": 2 * room // 16 + 64}
+    return {"enable_prefix_caching": False, **exact, **sizes}
 
 
 @functools.lru_cache(maxsize=4)
