@@ -26,21 +26,26 @@ def a3(ladder: Ladder, points: Sequence[Point], shape: ModelConfig) -> Claim:
     seventy_b = costs.shape_of(costs.BIG)
     counted = ", ".join(f"{costs.exponent(seventy_b, n):.2f} at {n // 1024}k" for n in (FOUR_K, LONG, 4 * LONG))
     if alone < NEAR_TWO:
-        verdict = "not shown by this run: attention alone did not grow with the square here; lengths are short, or the machine busy."
+        verdict = (
+            "not shown by this run: attention alone did not grow with the square; short prompts, or a busy machine."
+        )
     elif whole >= NEAR_TWO:
         verdict = "holds here: at these lengths attention is most of the TTFT."
     else:
         verdict = (
-            f"holds only when the prompt is longer than the crossover, {costs.crossover(shape):,.0f} tokens for this model "
-            f"and {costs.crossover(seventy_b):,.0f} for a 70B. The first half is right: attention is quadratic. But TTFT "
-            "grows with the power 1 + attention's share of the work, which stays near 1 at the lengths most services see."
+            f"holds only when the prompt is longer than the crossover, {costs.crossover(shape):,.0f} tokens for this "
+            f"model and {costs.crossover(seventy_b):,.0f} for a 70B. The first half is right: attention is "
+            "quadratic. But "
+            "TTFT grows with the power 1 + attention's share of the work, and at the lengths that most "
+            "services see that "
+            "is near 1."
         )
     return Claim(
         "A3",
         "Prefill attention is O(n²), and TTFT grows roughly with the square of the prompt at long context.",
         ANATOMY,
-        f"textbook attention alone grows with the power {alone:.2f} from {first.tokens} to {last.tokens} tokens; TTFT with "
-        f"{whole:.2f} from {shorter} to {longer}. Counted for a 70B: {counted} tokens.",
+        f"textbook attention alone grows with the power {alone:.2f} from {first.tokens} to {last.tokens} tokens; TTFT "
+        f"with {whole:.2f} from {shorter} to {longer}. Counted for a 70B: {counted} tokens.",
         verdict,
     )
 
@@ -62,8 +67,10 @@ def d7(halved: Mapping[str, float], scores: Mapping[str, reading.Score]) -> Clai
         verdict = "not shown: this model answers too few of the questions even with the whole text."
     elif passing and broken:
         verdict = (
-            f"holds only when the cut is validated: {', '.join(passing)} keeps the floor, {', '.join(broken)} does not, and "
-            "all save about the same time. The milliseconds belong to the hardware; what carries over is that prefill "
+            f"holds only when the cut is validated. Keeps the floor: {', '.join(passing)}; does not: "
+            f"{', '.join(broken)}; "
+            "and all save about the same time. The milliseconds belong to the hardware; what carries over is "
+            "that prefill "
             "shrinks by a little more than the prompt does."
         )
     elif passing:
@@ -90,8 +97,9 @@ def d11(ladder: Ladder) -> Claim:
     shape = costs.shape_of(costs.BIG)
     if 3.5 <= usual <= 4.7 and far > 4.7:
         verdict = (
-            "holds only when the prompt is long enough that a step's fixed costs vanish, and well short of the crossover. "
-            "From 1k to 4k on a 70B both are so; beyond that attention makes it dearer, and very short prompts cheaper."
+            "holds only when the prompt is long enough that a step's fixed costs vanish, and well short of the "
+            "crossover. From 1k to 4k on a 70B both are so; beyond that attention makes it dearer, and very short "
+            "prompts cheaper."
         )
     else:
         verdict = "holds here." if 3.5 <= usual <= 4.7 else "wrong, here: attention or fixed costs weigh too much."
@@ -99,8 +107,9 @@ def d11(ladder: Ladder) -> Claim:
         "D11",
         "A 4k prompt takes four times as long as a 1k prompt.",
         TECHNIQUES,
-        f"here {here:.1f} times from {shorter} to {longer} tokens. A 70B on four H100s, priced: {usual:.2f} times from 1k to "
-        f"4k ({costs.flops_ratio(shape, 1024, FOUR_K):.2f} in FLOPs), {far:.2f} from {LONG // 2048}k to {LONG // 512}k.",
+        f"here {here:.1f} times from {shorter} to {longer} tokens. A 70B on four H100s, priced: {usual:.2f} "
+        "times from 1k "
+        f"to 4k ({costs.flops_ratio(shape, 1024, FOUR_K):.2f} in FLOPs), {far:.2f} from 16k to 64k.",
         verdict,
     )
 
@@ -113,7 +122,8 @@ def d17(points: Sequence[Point], ladders: Mapping[str, Ladder]) -> Claim:
     exact = max(point.difference for point in points)
     found = (
         f"one layer, {first.tokens} to {last.tokens} tokens: {first.speedup:.1f} to {last.speedup:.1f} times as fast, "
-        f"{first.memory:.0%} to {last.memory:.0%} of the memory, outputs within {100 * exact:.2g}% of the largest. The whole "
+        f"{first.memory:.0%} to {last.memory:.0%} of the memory, outputs within {100 * exact:.2g}% of the "
+        "largest. The whole "
         f"TTFT at {longest} tokens: {ttft:.1f} times as fast."
     )
     if exact > 0.02:
@@ -122,9 +132,11 @@ def d17(points: Sequence[Point], ladders: Mapping[str, Ladder]) -> Claim:
         verdict = "not shown at these lengths: the memory hardly differs."
     else:
         verdict = (
-            "holds only when one says of what. No loss: right, to rounding. Memory: of attention's own working memory, and "
-            "the share is no constant, since one grows with the square and the other does not; weights and KV cache stay. "
-            "Speed: of attention, and more the longer the prompt; of a request's time only attention's share of it."
+            "holds only when one says of what. No loss: right, to rounding. Memory: of attention's own working "
+            "memory, and "
+            "the share is no constant, since one grows with the square and the other does not; weights and "
+            "KV cache stay "
+            "as they are. Speed: of attention; a request's time gains as much as attention's share of it allows."
         )
     return Claim("D17", "FlashAttention: 2.3 times as fast, 70% less memory, no loss.", TECHNIQUES, found, verdict)
 
@@ -145,11 +157,12 @@ def d18(points: Sequence[Point], ladder: Ladder, shape: ModelConfig, name: str) 
         "D18",
         "Attention takes 60 to 70% of a transformer's compute.",
         TECHNIQUES,
-        f"share of the FLOPs at 4k tokens: {', '.join(f'{n} {value:.1%}' for n, value in counted.items())}.{timed} 60% is "
-        f"reached at {', '.join(f'{value:,.0f} tokens for {n}' for n, value in sixty.items())}.",
-        "wrong at the lengths it is said about: the matrices take most of it, and attention's share is a matter of the "
-        "prompt's length. Counting attention's own four matrices as attention adds "
-        f"{costs.projection_share(big_shape):.0%} of the rest on a 70B, still far from 60%. At 128k tokens it would be right."
+        f"share of the FLOPs at 4k tokens: {', '.join(f'{n} {value:.1%}' for n, value in counted.items())}.{timed} 60% "
+        f"is reached at {', '.join(f'{value:,.0f} tokens for {n}' for n, value in sixty.items())}.",
+        "wrong at the length it is said of, 4k: there the matrices take most of it. Attention's share is a "
+        "matter of the "
+        "prompt's length, and grows. Counting attention's own four matrices as attention, too, adds "
+        f"{costs.projection_share(big_shape):.0%} of the rest on a 70B: still far from 60%."
         if wrong
         else "holds only when the prompt is this long.",
     )
@@ -172,8 +185,9 @@ def f4(ladders: Mapping[str, Ladder], big_savings: Mapping[int, float]) -> Claim
         LAYERS,
         f"saved of the TTFT here: {', '.join(f'{value:.0%} at {tokens} tokens' for tokens, value in here.items())}. "
         f"A 70B on four H100s, counted from the bytes of the score matrix: {counted} tokens.",
-        "holds in shape: the saving grows with the prompt. Where “long” begins is set by the model and the machine: the "
-        "narrower the matrices beside the heads, and the slower the memory, the sooner."
+        "holds in shape: the saving grows with the prompt. Where “long” begins is set by the model and the "
+        "machine: the "
+        "smaller the matrices, and the slower the memory, the sooner."
         if grows and modest
         else "not shown by this run: the saving did not grow with the prompt here; noise, or prompts too short.",
     )

@@ -1,6 +1,6 @@
-"""One long prompt among chats, read in chunks of several sizes: its own TTFT, and the longest gap that the chats see."""
+"""One long prompt among chats, in chunks of several sizes: its own TTFT, and the longest gap that the chats see."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from course.lab.lab import Lab
@@ -37,11 +37,17 @@ class Trade:
         return self.chunk >= self.tokens
 
 
-def run(lab: Lab, chunk: int, **fields: object) -> Run:
-    """The chats and the long prompt, at most `chunk` of its tokens a step."""
+def sizes(lab: Lab) -> list[int]:
+    """Those of the sweep that are a part of the long prompt, smallest first; then the prompt whole."""
     longest = traffic.long_prompt(lab)
-    chunked = {**traffic.fields(lab, longest), "long_prefill_token_threshold": min(chunk, longest)}
-    return lab.run(traffic.long_among_chats(lab), **{**chunked, "max_num_seqs": 8, **fields})
+    return [*(chunk for chunk in SWEEP if chunk < longest), longest]
+
+
+def fields(lab: Lab, chunk: int) -> dict[str, object]:
+    """EngineConfig fields: at most `chunk` tokens of a prompt a step."""
+    longest = traffic.long_prompt(lab)
+    chunked = {"long_prefill_token_threshold": min(chunk, longest), "max_num_seqs": 8}
+    return {**traffic.fields(lab, longest), **chunked}
 
 
 def trade(run: Run) -> Trade:
@@ -64,18 +70,6 @@ def gaps_while(view: RequestView, start: float, end: float) -> list[float]:
     """A request's gaps between tokens that lie at least partly between two moments, seconds."""
     pairs = zip(view.deliveries, view.deliveries[1:])
     return [later - earlier for earlier, later in pairs if later > start and earlier < end]
-
-
-def runs(lab: Lab, chunks: Sequence[int] = SWEEP) -> Iterator[Run]:
-    """A run for each size that is a part of the prompt, smallest first; then the prompt whole."""
-    longest = traffic.long_prompt(lab)
-    for chunk in (*(chunk for chunk in chunks if chunk < longest), longest):
-        yield run(lab, chunk)
-
-
-def sweep(lab: Lab, chunks: Sequence[int] = SWEEP) -> dict[int, Run]:
-    """All runs, by chunk size."""
-    return {trade(each).chunk: each for each in runs(lab, chunks)}
 
 
 def own_ttft(swept: Mapping[int, Run], chunk: int) -> Outcome:

@@ -88,7 +88,7 @@ def chunk_explorer(lab: Lab, swept: Mapping[int, Run]) -> Explorer:
     offered = [*(chunk for chunk in chunks.CHUNKS if chunk < longest), longest]
 
     def draw(chunk: int) -> Html:
-        kept[chunk] = chunks.run(lab, chunk)
+        kept[chunk] = lab.run(traffic.long_among_chats(lab), **chunks.fields(lab, chunk))
         return picture(chunk)
 
     def picture(chunk: int) -> Html:

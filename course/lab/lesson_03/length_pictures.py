@@ -6,7 +6,7 @@ from course.lab.lesson_03.attention import FUSED, TEXTBOOK, Point
 from course.lab.lesson_03.costs import attention_share, crossover
 from course.lab.lesson_03.measured import Ladder
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
-from course.lab.style import PHASE_COLOURS, WIDTH, number, seconds
+from course.lab.style import PHASE_COLOURS, number, seconds
 from course.lab.svg import INK, SOFT, Picture, line, phase_fill, rect, text
 from minillm.bench.costs import ModelFlops
 from minillm.models.config import ModelConfig

@@ -3,7 +3,7 @@
 The texts and questions are minillm's own reading test (minillm/bench/texts/reading.json).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from course.lab.display import Html, as_table
@@ -18,10 +18,11 @@ from minillm.prompt_pruning import Pruned, prune_context, split_sentences
 
 FLOOR = Floors().tasks_lost
 """The gate, stated before anything is measured: at most so many answers fewer than with the whole text."""
-ANSWER_TOKENS = 10
+ANSWER_TOKENS = 16
 LONGEST_PROMPT = 320
 """Tokens, with room to spare."""
-MOST_QUESTIONS, SHORT_QUESTIONS = 18, 6
+EVERY, SHORT_EVERY = (0, 2, 3, 5), (0,)
+"""Which questions of each text are asked."""
 WHOLE = "whole text"
 
 
@@ -73,22 +74,47 @@ def _first(sentences: list[str], keep: float) -> list[str]:
 
 
 def questions(lab: Lab) -> list[Question]:
-    """All of them; in the short form, one of each three, of every text."""
-    items = load_items("reading")["items"]
-    found = [
-        Question(item["text"], question, answers[0].strip())
-        for item in items
-        for question, answers in item["questions"]
-    ]
-    return found if lab.scale == 1 else found[:: MOST_QUESTIONS // SHORT_QUESTIONS]
+    """Some of every text; in the short form, fewer."""
+    chosen = EVERY if lab.scale == 1 else SHORT_EVERY
+    return [question for item in load_items("reading")["items"] for question in _of(item, chosen)]
+
+
+def _of(item: dict, chosen: Sequence[int]) -> list[Question]:
+    pairs = [item["questions"][i] for i in chosen]
+    return [Question(item["text"], question, answers[0].strip()) for question, answers in pairs]
 
 
 def workload(lab: Lab, cut: str | None = None, keep: float = 1.0) -> Workload:
     """Every question with its text, cut or whole, one at a time."""
-    left = (lambda q: q.text) if cut is None else (lambda q: CUTS[cut](q.text, q.question, keep))
-    prompts = [f"{left(q)}\n\nQuestion: {q.question}\nAnswer:" for q in questions(lab)]
-    arrivals = tuple(Arrival(0.0, prompt, ANSWER_TOKENS) for prompt in prompts)
+    arrivals = tuple(Arrival(0.0, prompt(q, cut, keep), ANSWER_TOKENS) for q in questions(lab))
     return Workload(f"reading, {cut or WHOLE}", "Questions about a text, one at a time.", arrivals, max_in_flight=1)
+
+
+def prompt(question: Question, cut: str | None, keep: float) -> list[dict[str, str]]:
+    """One chat message: the text, or what is left of it, then the question."""
+    left = question.text if cut is None else CUTS[cut](question.text, question.question, keep)
+    return [{"role": "user", "content": f"{left}\n\n{question.question}"}]
+
+
+def one_text(cut: str | None, keep: float = 1.0) -> Workload:
+    """All questions about the same text, one after the other, one token each: what a prefix cache is made for."""
+    asked = _of(load_items("reading")["items"][0], range(6))
+    arrivals = tuple(Arrival(0.0, prompt(question, cut, keep), 1) for question in asked)
+    return Workload(f"one text, {cut or WHOLE}", "Questions about the same text.", arrivals, max_in_flight=1)
+
+
+def shared(lab: Lab, cut: str | None = None, keep: float = 1.0) -> Run:
+    """Those questions, on an engine with its prefix cache on."""
+    return lab.run(one_text(cut, keep), **{**traffic.fields(lab, LONGEST_PROMPT), "enable_prefix_caching": True})
+
+
+def cache_table(runs: Mapping[str, Run]) -> Html:
+    """A row a run: tokens that were sent, found in the cache, and left to compute."""
+    rows = []
+    for name, run in runs.items():
+        sent, found = (sum(getattr(view, f"num_{kind}_tokens") for view in run.views) for kind in ("prompt", "cached"))
+        rows.append((name, str(sent), str(found), str(sent - found)))
+    return as_table(("what the model gets", "prompt tokens sent", "found in the cache", "left to compute"), rows)
 
 
 def read(lab: Lab, cut: str | None = None, keep: float = 1.0) -> Run:

@@ -41,8 +41,8 @@ def fields(lab: Lab, longest: int) -> dict[str, object]:
     """EngineConfig fields that the runs of this lesson have in common: a prompt of `longest` tokens, with a few
     others, is one step, and nothing is found in a cache.
 
-    In float32 on a CPU: many have no instructions for 16 bits, and then PyTorch's fused kernel is slow for a reason that
-    has nothing to do with attention.
+    In float32 on a CPU: many have no instructions for 16 bits, and then PyTorch's fused kernel is slow for a reason
+    that has nothing to do with attention.
     """
     room = min(longest + 512, window(lab))
     exact = {"dtype": "float32"} if device(lab) == "cpu" else {}

@@ -98,7 +98,7 @@ def draw_weights(found: Weights) -> Picture:
     body += "".join(text(beside, top + 14 + 17 * i, words, size=12, fill=SOFT) for i, words in enumerate(notes))
     first = float(found.weights[:, 0].mean())
     told = (
-        f"Attention weights of layer {found.layer}, head {found.head}, over {n} tokens: a lower triangle of {pairs} cells. "
-        f"On average a token gives {first:.0%} of its attention to the first one."
+        f"Attention weights of layer {found.layer}, head {found.head}, over {n} tokens: a lower triangle of {pairs} "
+        f"cells. On average a token gives {first:.0%} of its attention to the first one."
     )
     return Picture("Who looks at whom while a prompt is read?", body, top + cell * n + 8, WIDTH, told)
