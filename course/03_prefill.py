@@ -102,8 +102,8 @@ instrument.flops_explorer(lab)
 #
 # ### The square, built or not
 #
-# Textbook attention computes the scores of all pairs, keeps them, and then takes the softmax (which turns each row into shares
-# that sum to 1). **Fused** attention, known as FlashAttention, walks over the same pairs in small tiles, adds each tile's
+# Textbook attention computes the **scores** of all pairs (how well does this token suit that one?), keeps them, and then takes the
+# softmax, which turns each row into shares that sum to 1. **Fused** attention, known as FlashAttention, walks over the same pairs in small tiles, adds each tile's
 # part to the result, and forgets the tile. Same result, same useful work; but the square is never in memory.
 #
 # Move the length and watch both. Then compute fewer **rows a step**: the prompt in chunks.
@@ -203,10 +203,7 @@ instrument.cut_explorer(lab)
 # small, and answers some questions wrongly with the whole text, too. What counts is the difference.)
 
 # %%
-asked = {
-    name: (None, 1.0) if name == reading.WHOLE else (name, 0.5) for name in (reading.WHOLE, *list(reading.CUTS)[:2])
-}
-scores = {name: reading.score(lab, reading.read(lab, cut, keep)) for name, (cut, keep) in asked.items()}
+scores = reading.compare(lab, keep=0.5)
 instrument.gate_explorer(lab, scores)
 
 # %% [markdown]

@@ -213,21 +213,13 @@ def big_savings(lengths: Sequence[int] = (1024, FOUR_K, LONG)) -> dict[int, floa
     return found
 
 
-def reading_scores(lab: Lab, keep: float = 0.5) -> dict[str, reading.Score]:
-    """The whole text, then each way of cutting it to a share."""
-    whole = {reading.WHOLE: reading.score(lab, reading.read(lab))}
-    return whole | {
-        f"{cut}, {keep:.0%}": reading.score(lab, reading.read(lab, cut, keep)) for cut in list(reading.CUTS)[:2]
-    }
-
-
 def _d18(lab: Lab) -> Claim:
     return d18(compare(lab), Ladder.of(ladder_run(lab, 1)), costs.lab_shape(lab), costs.short_name(lab))
 
 
 MEASURE: dict[str, Callable[[Lab], Claim]] = {
     "A3": lambda lab: a3(Ladder.of(ladder_run(lab, 1)), compare(lab), costs.lab_shape(lab)),
-    "D7": lambda lab: d7(halved_4k(), reading_scores(lab)),
+    "D7": lambda lab: d7(halved_4k(), reading.compare(lab)),
     "D11": lambda lab: d11(Ladder.of(ladder_run(lab, 1))),
     "D17": lambda lab: d17(compare(lab), both_ways(lab, 1)),
     "D18": _d18,

@@ -139,7 +139,7 @@ def gate_explorer(lab: Lab, scores: Mapping[str, reading.Score]) -> Explorer:
     kept = dict(scores)
 
     def draw(cut: str, keep: float) -> Html:
-        kept[f"{cut}, {keep:.0%}"] = reading.score(lab, reading.read(lab, cut, keep))
+        kept[f"{cut}, {keep:.0%}"] = reading.read(lab, cut, keep)
         return reading.gate_table(kept)
 
     explorer = Explorer(

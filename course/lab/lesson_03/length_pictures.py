@@ -14,6 +14,8 @@ from minillm.models.config import ModelConfig
 TOKENS = Axis("prompt length, tokens", log=True)
 LONGEST = 1 << 18
 """End of the charts that are counted."""
+SKY = "#56B4E9"
+"""Okabe-Ito sky blue: attention, the lighter part of prefill."""
 BAR_LEFT, BAR_WIDTH, BAR_HEIGHT = 150.0, 430.0, 30.0
 
 
@@ -84,7 +86,7 @@ def draw_split(shapes: Mapping[str, ModelConfig], tokens: int) -> Picture:
         linear = BAR_WIDTH * (1 - share)
         body += text(BAR_LEFT - 10, y + 20, name, size=13, text_anchor="end", font_weight="bold")
         body += rect(BAR_LEFT, y, linear, BAR_HEIGHT, fill=PHASE_COLOURS["prefill"])
-        body += rect(BAR_LEFT + linear, y, BAR_WIDTH - linear, BAR_HEIGHT, fill=phase_fill("first_token"), stroke=INK)
+        body += rect(BAR_LEFT + linear, y, BAR_WIDTH - linear, BAR_HEIGHT, fill=SKY, stroke=INK)
         body += text(BAR_LEFT, y - 5, "matrices", size=11, fill=SOFT)
         body += text(BAR_LEFT + BAR_WIDTH, y - 5, "attention", size=11, fill=SOFT, text_anchor="end")
         body += text(BAR_LEFT + BAR_WIDTH + 8, y + 20, f"{share:.1%} attention", size=12)

@@ -1,4 +1,4 @@
-"""Shorter prompts: cut a text to a share of its tokens, ask the engine about it, count the answers that survive.
+"""Shorter prompts: cut a text to a share of its words, ask the engine about it, count the answers that survive.
 
 The texts and questions are minillm's own reading test (minillm/bench/texts/reading.json).
 """
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from course.lab.display import Html, as_table
 from course.lab.lab import Lab
 from course.lab.lesson_03 import traffic
+from course.lab.lesson_03.choosing import choose
 from course.lab.run import Run, percentile
 from course.lab.style import change, seconds
 from course.lab.workloads import Arrival, Workload
@@ -18,10 +19,9 @@ from minillm.prompt_pruning import Pruned, prune_context, split_sentences
 
 FLOOR = Floors().tasks_lost
 """The gate, stated before anything is measured: at most so many answers fewer than with the whole text."""
-ANSWER_TOKENS = 16
 LONGEST_PROMPT = 320
 """Tokens, with room to spare."""
-EVERY, SHORT_EVERY = (0, 2, 3, 5), (0,)
+EVERY, SHORT_EVERY = tuple(range(6)), (3,)
 """Which questions of each text are asked."""
 WHOLE = "whole text"
 
@@ -32,7 +32,12 @@ class Question:
 
     text: str
     question: str
-    answer: str
+    endings: tuple[str, ...]
+    """Answers to choose from; the first is right."""
+
+    @property
+    def answer(self) -> str:
+        return self.endings[0].strip()
 
 
 Cut = Callable[[str, str, float], str]
@@ -81,50 +86,19 @@ def questions(lab: Lab) -> list[Question]:
 
 def _of(item: dict, chosen: Sequence[int]) -> list[Question]:
     pairs = [item["questions"][i] for i in chosen]
-    return [Question(item["text"], question, answers[0].strip()) for question, answers in pairs]
+    return [Question(item["text"], question, tuple(answers)) for question, answers in pairs]
 
 
-def workload(lab: Lab, cut: str | None = None, keep: float = 1.0) -> Workload:
-    """Every question with its text, cut or whole, one at a time."""
-    arrivals = tuple(Arrival(0.0, prompt(q, cut, keep), ANSWER_TOKENS) for q in questions(lab))
-    return Workload(f"reading, {cut or WHOLE}", "Questions about a text, one at a time.", arrivals, max_in_flight=1)
-
-
-def prompt(question: Question, cut: str | None, keep: float) -> list[dict[str, str]]:
-    """One chat message: the text, or what is left of it, then the question."""
+def prompt(question: Question, cut: str | None = None, keep: float = 1.0) -> str:
+    """The text, or what is left of it, then the question."""
     left = question.text if cut is None else CUTS[cut](question.text, question.question, keep)
-    return [{"role": "user", "content": f"{left}\n\n{question.question}"}]
+    return f"{left}\n\nQuestion: {question.question}\nAnswer:"
 
 
-def one_text(cut: str | None, keep: float = 1.0) -> Workload:
-    """All questions about the same text, one after the other, one token each: what a prefix cache is made for."""
-    asked = _of(load_items("reading")["items"][0], range(6))
-    arrivals = tuple(Arrival(0.0, prompt(question, cut, keep), 1) for question in asked)
-    return Workload(f"one text, {cut or WHOLE}", "Questions about the same text.", arrivals, max_in_flight=1)
-
-
-def shared(lab: Lab, cut: str | None = None, keep: float = 1.0) -> Run:
-    """Those questions, on an engine with its prefix cache on."""
-    return lab.run(one_text(cut, keep), **{**traffic.fields(lab, LONGEST_PROMPT), "enable_prefix_caching": True})
-
-
-def cache_table(runs: Mapping[str, Run]) -> Html:
-    """A row a run: tokens that were sent, found in the cache, and left to compute."""
-    rows = []
-    for name, run in runs.items():
-        sent, found = (sum(getattr(view, f"num_{kind}_tokens") for view in run.views) for kind in ("prompt", "cached"))
-        rows.append((name, str(sent), str(found), str(sent - found)))
-    return as_table(("what the model gets", "prompt tokens sent", "found in the cache", "left to compute"), rows)
-
-
-def read(lab: Lab, cut: str | None = None, keep: float = 1.0) -> Run:
-    """Ask every question. Nothing is found in the prefix cache: each prompt is computed."""
-    return lab.run(workload(lab, cut, keep), **traffic.fields(lab, LONGEST_PROMPT))
-
-
-def is_right(question: Question, written: str) -> bool:
-    """The answer stands in what the model wrote."""
-    return question.answer.lower() in written.lower()
+def one_by_one(name: str, prompts: Sequence[str]) -> Workload:
+    """These prompts, one at a time, one token each: what counts is the time to it."""
+    arrivals = tuple(Arrival(0.0, each, 1) for each in prompts)
+    return Workload(name, "Questions about a text, one at a time.", arrivals, max_in_flight=1)
 
 
 @dataclass(frozen=True)
@@ -142,26 +116,52 @@ class Score:
         return whole.right - self.right <= FLOOR
 
 
-def score(lab: Lab, run: Run) -> Score:
-    """Count what a run of `read` got right."""
+def read(lab: Lab, cut: str | None = None, keep: float = 1.0) -> Score:
+    """Ask every question twice: once for the time to its first token, once for which answer the model finds likeliest.
+
+    Nothing is found in the prefix cache: each prompt is computed.
+    """
     asked = questions(lab)
-    right = sum(is_right(q, "".join(row.texts)) for q, row in zip(asked, run.rows))
+    prompts = [prompt(question, cut, keep) for question in asked]
+    fields = traffic.fields(lab, LONGEST_PROMPT)
+    run = lab.run(one_by_one(f"reading, {cut or WHOLE}", prompts), **fields)
+    engine = lab.engine(**fields)
+    right = sum(choose(engine, each, question.endings) == 0 for each, question in zip(prompts, asked))
     tokens = sum(view.num_prompt_tokens for view in run.views)
     return Score(right, len(asked), tokens, percentile(run.ttft, 50))
 
 
+def compare(lab: Lab, keep: float = 0.5, cuts: Sequence[str] = ("by relevance", "first part")) -> dict[str, Score]:
+    """The whole text, then each way of cutting it to a share."""
+    return {WHOLE: read(lab)} | {f"{cut}, {keep:.0%}": read(lab, cut, keep) for cut in cuts}
+
+
 def gate_table(scores: Mapping[str, Score]) -> Html:
     """A row a way of cutting. The first is the whole text, against which the others are held."""
-    whole = next(iter(scores.values()))
-    rows = []
+    whole, rows = next(iter(scores.values())), []
     for name, each in scores.items():
-        gate = "–" if each is whole else "passes" if each.passes(whole) else "broken"
-        tokens = (
-            f"{each.prompt_tokens} ({change(whole.prompt_tokens, each.prompt_tokens)})"
-            if each is not whole
-            else str(each.prompt_tokens)
-        )
-        ttft = f"{seconds(each.ttft)} ({change(whole.ttft, each.ttft)})" if each is not whole else seconds(each.ttft)
+        tokens, ttft, gate = str(each.prompt_tokens), seconds(each.ttft), "–"
+        if each is not whole:
+            tokens += f" ({change(whole.prompt_tokens, each.prompt_tokens)})"
+            ttft += f" ({change(whole.ttft, each.ttft)})"
+            gate = "passes" if each.passes(whole) else "broken"
         rows.append((name, tokens, ttft, f"{each.right} of {each.asked}", gate))
-    header = ("what the model gets", "prompt tokens", "median TTFT", "answers right", f"gate: at most {FLOOR} lost")
-    return as_table(header, rows)
+    return as_table(
+        ("what the model gets", "prompt tokens", "median TTFT", "right", f"gate: at most {FLOOR} lost"), rows
+    )
+
+
+def shared(lab: Lab, cut: str | None = None, keep: float = 1.0) -> Run:
+    """All questions about the same text, one after the other, with the prefix cache on: what it is made for."""
+    asked = _of(load_items("reading")["items"][0], range(6))
+    traffic_of_one = one_by_one(f"one text, {cut or WHOLE}", [prompt(question, cut, keep) for question in asked])
+    return lab.run(traffic_of_one, **{**traffic.fields(lab, LONGEST_PROMPT), "enable_prefix_caching": True})
+
+
+def cache_table(runs: Mapping[str, Run]) -> Html:
+    """A row a run: tokens that were sent, found in the cache, and left to compute."""
+    rows = []
+    for name, run in runs.items():
+        sent, found = (sum(getattr(view, f"num_{kind}_tokens") for view in run.views) for kind in ("prompt", "cached"))
+        rows.append((name, str(sent), str(found), str(sent - found)))
+    return as_table(("what the model gets", "prompt tokens sent", "found in the cache", "left to compute"), rows)

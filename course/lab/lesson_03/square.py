@@ -2,7 +2,7 @@
 
 from course.lab.lesson_03.costs import chunk_sizes, score_bytes, tile_bytes
 from course.lab.style import ALARM, PHASE_COLOURS, WIDTH, number
-from course.lab.svg import INK, PAPER, SOFT, Picture, boxes, line, phase_fill, rect, tag, text
+from course.lab.svg import FAINT, INK, PAPER, SOFT, Picture, boxes, line, phase_fill, rect, tag, text
 from minillm.models.config import ModelConfig
 
 TILE = 128
@@ -19,7 +19,7 @@ def draw_square(config: ModelConfig, tokens: int, chunk: int, largest: int) -> P
         chunk: rows that are computed in one step.
         largest: the prompt length that fills the picture: area is comparable between pictures.
     """
-    side = SIDE * (tokens / largest) ** 1.0
+    side = SIDE * tokens / largest
     chunk = min(chunk, tokens)
     steps = chunk_sizes(tokens, chunk)
     left, right = LEFT, LEFT + SIDE + GAP
@@ -30,7 +30,8 @@ def draw_square(config: ModelConfig, tokens: int, chunk: int, largest: int) -> P
     rows = max(steps)
     built, tile = score_bytes(config, rows, tokens), tile_bytes(config, rows, tokens, TILE)
     base = TOP + SIDE
-    body += text(left, base + 40, f"builds {size(built)} of scores a layer", size=13, font_weight="bold")
+    words = "" if len(steps) == 1 else ", in the last step"
+    body += text(left, base + 40, f"builds {size(built)} of scores a layer{words}", size=13, font_weight="bold")
     body += text(
         left, base + 57, f"{config.num_heads} heads × {rows} × {tokens} numbers of 4 bytes", size=11, fill=SOFT
     )
@@ -52,12 +53,17 @@ def _heading(x: float, words: str) -> str:
 
 
 def _textbook(x: float, side: float, tokens: int, steps: list[int]) -> str:
-    """The whole square; the half above the diagonal is computed and masked away."""
-    body = rect(x, TOP, side, side, fill=ALARM, fill_opacity=0.16, stroke=ALARM, stroke_dasharray="3 2")
-    body += _triangle(x, side) + _bands(x, side, tokens, steps, whole_rows=True)
-    if side > 90:
+    """What each step builds: its rows, as long as all tokens so far. Above the diagonal it is masked away."""
+    body, done = _frame(x), 0
+    for rows in steps:
+        y, done = TOP + side * done / tokens, done + rows
+        width, height = side * done / tokens, side * rows / tokens
+        body += rect(x, y, width, height, fill=ALARM, fill_opacity=0.16, stroke=ALARM, stroke_dasharray="3 2")
+    body += _triangle(x, side) + _bands(x, side, tokens, steps)
+    if side > 90 and len(steps) == 1:
         body += text(x + side * 0.56, TOP + side * 0.26, "in the future:", size=11, fill=INK)
         body += text(x + side * 0.56, TOP + side * 0.26 + 14, "built, masked", size=11, fill=INK)
+    if side > 90:
         body += _inside(x + side * 0.08, TOP + side * 0.8, "needed")
     return body + _ends(x, side, tokens)
 
@@ -66,7 +72,7 @@ def _fused(x: float, side: float, tokens: int, steps: list[int]) -> str:
     """The triangle in tiles; one of them is at work."""
     pitch = side * min(TILE / tokens, 1.0)
     count = max(1, round(side / pitch))
-    body = _triangle(x, side, 0.35) + _bands(x, side, tokens, steps, whole_rows=False)
+    body = _frame(x) + _triangle(x, side, 0.35) + _bands(x, side, tokens, steps)
     tiles = [(x + pitch * c, TOP + pitch * r, pitch, pitch) for r in range(count) for c in range(r + 1)]
     body += boxes(tiles, fill="none", stroke=PHASE_COLOURS["prefill"], stroke_width=0.6)
     row = count - 1
@@ -82,7 +88,12 @@ def _triangle(x: float, side: float, opacity: float = 0.8) -> str:
     return tag("polygon", points=points, fill=PHASE_COLOURS["prefill"], fill_opacity=opacity)
 
 
-def _bands(x: float, side: float, tokens: int, steps: list[int], whole_rows: bool) -> str:
+def _frame(x: float) -> str:
+    """The largest square there is, for scale."""
+    return rect(x, TOP, SIDE, SIDE, fill="none", stroke=FAINT)
+
+
+def _bands(x: float, side: float, tokens: int, steps: list[int]) -> str:
     """A line under each step's rows, when there are few enough to see."""
     if len(steps) == 1 or side / len(steps) < 2.5:
         return ""
@@ -90,8 +101,7 @@ def _bands(x: float, side: float, tokens: int, steps: list[int], whole_rows: boo
     for rows in steps[:-1]:
         done += rows
         y = TOP + side * done / tokens
-        end = x + (side if whole_rows else side * done / tokens)
-        body += line(x, y, end, y, stroke=PAPER, stroke_width=1.6)
+        body += line(x, y, x + side * done / tokens, y, stroke=PAPER, stroke_width=1.6)
     return body
 
 

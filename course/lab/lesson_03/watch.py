@@ -70,7 +70,7 @@ def _watch(metadata: object, seen: list[Tensor]) -> Watched:
 def draw_weights(found: Weights) -> Picture:
     """A row a token: whom it looks at, the darker the more. Nobody looks ahead."""
     n = len(found.words)
-    cell, left, top = min(15.0, 400 / n), 250.0, 8.0
+    cell, left, top = min(15.0, 360 / n), 110.0, 8.0
     shades: dict[int, list[tuple[float, float, float, float]]] = {}
     for row in range(n):
         for column in range(row + 1):
