@@ -199,15 +199,17 @@ instrument.cut_explorer(lab)
 
 # %% [markdown]
 # A picture is no proof. So we ask the model, with a **quality gate**: a floor that is stated before anything is measured, and that
-# every way of cutting has to keep. Ours is minillm's own: at most one right answer fewer than with the whole text. (This model is very
-# small, and answers some questions wrongly with the whole text, too. What counts is the difference.)
+# every way of cutting has to keep. Ours is minillm's own: at most one right answer fewer than with the whole text. (A small
+# model answers many questions wrongly with the whole text, too. What counts is the difference. To be right, it has to find the right answer
+# likelier than three wrong ones.)
 
 # %%
 scores = reading.compare(lab, keep=0.5)
 instrument.gate_explorer(lab, scores)
 
 # %% [markdown]
-# Ways of cutting that save the same time need not lose the same answers: compare the rows. Any of them may break at a smaller share. Try.
+# Ways of cutting that save the same time need not lose the same answers: compare the rows. Cutting blindly throws away what is asked
+# for. Cutting by relevance may even *gain* answers, with a model that is easily distracted. Any of them may break at another share: try.
 #
 # **Where it hurts: a context that was cached.** Several questions about the same text, with prefix caching on (the engine keeps
 # what it computed for a beginning that it has seen; lesson 04). Cut by relevance, each question leaves *another* text, and no two

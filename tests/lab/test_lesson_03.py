@@ -3,6 +3,7 @@
 
 import xml.etree.ElementTree as ET
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from course.lab.lesson_03.choosing import choose
 from course.lab.lesson_03.measured import Ladder, four_times, ladder_run, side_by_side
 from course.lab.lesson_03.square import draw_square
 from course.lab.lesson_03.text_pictures import show_cut
+from course.lab.run import Run
 from minillm.bench import scoring
 
 SMALL, BIG = costs.shape_of("smollm2-135m"), costs.shape_of(costs.BIG)
@@ -84,11 +86,13 @@ def test_bytes_are_counted_while_they_live() -> None:
 # ---------------------------------------------------------------- on the engine
 
 
-@pytest.fixture
-def swept(tiny_lab: Lab) -> dict:
-    traffic_of = traffic.long_among_chats(tiny_lab, answer=120, after=0.02)
-    sizes = (16, 64, traffic.long_prompt(tiny_lab))
-    return {size: tiny_lab.run(traffic_of, **chunks.fields(tiny_lab, size)) for size in sizes}
+@pytest.fixture(scope="module")
+def swept(tiny_llama_path: Path) -> dict[int, Run]:
+    lab = Lab(short=True, model=str(tiny_llama_path), dtype="float32")
+    traffic_of = traffic.long_among_chats(lab, answer=60, after=0.02)
+    found = {size: lab.run(traffic_of, **chunks.fields(lab, size)) for size in (16, 64, traffic.long_prompt(lab))}
+    lab.close()
+    return found
 
 
 def test_prompts_have_exactly_the_length_that_is_asked_for(tiny_lab: Lab) -> None:
@@ -105,18 +109,19 @@ def test_prompts_have_exactly_the_length_that_is_asked_for(tiny_lab: Lab) -> Non
 
 
 def test_both_kinds_of_attention_read_the_same_prompts(tiny_lab: Lab) -> None:
-    table = side_by_side({name: STRAIGHT for name in (TEXTBOOK, FUSED)})
+    table = side_by_side(dict.fromkeys((TEXTBOOK, FUSED), STRAIGHT))
     assert table[256] == {TEXTBOOK: 0.4, FUSED: 0.4}
     both = claims.both_ways(tiny_lab, 1)
     assert both[TEXTBOOK].medians.keys() == both[FUSED].medians.keys()
 
 
-def test_a_chunk_bounds_what_a_step_reads(tiny_lab: Lab, swept: dict) -> None:
+def test_a_chunk_bounds_what_a_step_reads(tiny_lab: Lab, swept: dict[int, Run]) -> None:
     longest = traffic.long_prompt(tiny_lab)
     for size, run in swept.items():
         found = chunks.trade(run)
         assert (found.chunk, found.tokens, found.steps) == (size, longest, len(costs.chunk_sizes(longest, size)))
-        assert max(step.num_prefill_tokens for step in run.steps if len(step.shares) > 3) <= size
+        name = run.rows[-1].request_id
+        assert max(s.num_tokens for step in run.steps for s in step.shares if s.request_id == name) == size
         assert found.ttft > 0 and found.whole == (size == longest)
     explorer = instrument.chunk_explorer(tiny_lab, swept)
     before = explorer.view.value
@@ -269,14 +274,14 @@ def test_four_times_takes_the_nearest_answer() -> None:
     assert four_times(Ladder({64: 0.1, 256: 0.15})).answer == "about 2 times"
 
 
-def test_own_ttft_says_what_chunks_did(swept: dict) -> None:
+def test_own_ttft_says_what_chunks_did(swept: dict[int, Run]) -> None:
     outcome = chunks.own_ttft(swept, 16)
     assert outcome.answer in (chunks.LONGER, chunks.SAME, chunks.SHORTER) and "12 chunks" in outcome.evidence
     same = {16: swept[16], 17: swept[16]}
     assert chunks.own_ttft(same, 16).answer == chunks.SAME
 
 
-def test_the_check_rewards_right_answers_and_explains_wrong_ones(swept: dict) -> None:
+def test_the_check_rewards_right_answers_and_explains_wrong_ones(swept: dict[int, Run]) -> None:
     check = grading.checks(SMALL, swept)
     assert check("q1", 6144).score == 1 and "future" in str(check("q1", 3072))
     assert check("q2", 151).score == 1
