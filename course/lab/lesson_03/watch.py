@@ -68,7 +68,7 @@ def _watch(metadata: object, seen: list[Tensor]) -> Watched:
 
 
 def draw_weights(found: Weights) -> Picture:
-    """A row a token: whom it looks at, the darker the more. Nobody looks ahead."""
+    """A row a token: whom it looks at, the stronger the more. Nobody looks ahead."""
     n = len(found.words)
     cell, left, top = min(15.0, 360 / n), 110.0, 8.0
     shades: dict[int, list[tuple[float, float, float, float]]] = {}
@@ -89,8 +89,8 @@ def draw_weights(found: Weights) -> Picture:
         f"{n} tokens: {pairs} pairs,",
         "in each head of each layer.",
         "",
-        "A row: one token. Dark cells are",
-        "the tokens it takes most from.",
+        "A row: one token. The stronger a",
+        "cell, the more it takes from there.",
         "Above the diagonal: the future,",
         "which nobody may look at.",
     )
