@@ -42,7 +42,7 @@ def draw_square(config: ModelConfig, tokens: int, chunk: int, largest: int) -> P
     needed = tokens * (tokens + 1) // 2
     found = (
         f"{tokens} tokens: {needed} pairs are needed, {tokens * tokens} are in the square. Textbook attention builds "
-        f"{size(built)} of scores a layer in its largest step, each worker of fused attention holds {size(tile)} of them. "
+        f"{size(built)} of scores a layer in its largest step, a fused worker holds {size(tile)} of them. "
         f"The prompt is computed in {len(steps)} step{'s' * (len(steps) != 1)} of at most {rows} rows."
     )
     return Picture("How many pairs of tokens does a prompt make?", body, base + 66, description=found)
