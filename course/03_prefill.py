@@ -66,9 +66,9 @@ draw_ladder(ladder)
 
 # %% [markdown]
 # Both axes are logarithmic: equal distances are equal factors, so straight growth and growth with the square are both
-# straight lines, one steeper. See which of them the measured one follows, and where it leaves it:
+# straight lines, one steeper. Three stretches to look for (how wide each is depends on the machine):
 #
-# - On the **left** it is flatter than both. A step has fixed costs, for one token as for thirty: all weights are read once,
+# - On the **left** the measured curve is flatter than both. A step has fixed costs, for one token as for thirty: all weights are read once,
 #   hundreds of small operations are started.
 # - In the **middle** the matrices rule, and twice the prompt takes about twice the time.
 # - On the **right** it begins to bend upwards. That is the square, and on most models it comes late.
@@ -122,7 +122,8 @@ instrument.attention_explorer(lab, measured)
 # %% [markdown]
 # Memory first: on these axes textbook attention climbs twice as steeply as fused. That is the square against the straight line,
 # and it is what makes long prompts possible at all. The time follows from it: what is not built need not be written to memory and
-# read back, eight times over in our textbook version. At the short end there is no square to speak of, and nothing to gain.
+# read back, in eight passes over the whole square in our textbook version. At the short end there is hardly a square, and whatever is
+# gained is gained on very little.
 #
 # ### Where it does nothing: fused attention on short prompts
 #
@@ -133,7 +134,7 @@ both = both_ways(lab)
 draw_saving(side_by_side(both))
 
 # %% [markdown]
-# At the short end the two bars differ by the noise of the machine. No technique can save more of a request than the part it
+# At the short end the two bars differ by little more than the noise of the machine. No technique can save more of a request than the part it
 # touches (**Amdahl's law**): attention is a few percent there. Down the picture its share grows, and so does the gain.
 #
 # ### One long prompt, and everybody else
@@ -163,8 +164,8 @@ chunk_bet.score(chunks.own_ttft(swept, sizes[0]))
 instrument.chunk_explorer(lab, swept)
 
 # %% [markdown]
-# Read the two curves against each other. To the left, the others hardly notice the long prompt, and it pays for their peace. To the
-# right it is done soonest, and everybody waits for it once. Chunking is a gift to the *others*. There is no chunk size that
+# Read the two curves against each other. The further left, the less the others notice of the long prompt, and the more it pays for
+# their peace. The further right, the sooner it is done, and the longer everybody waits for it once. Chunking is a gift to the *others*. There is no chunk size that
 # is best for both: there is one that meets both limits you promised.
 #
 # **Where it hurts: chunks too small.** Each chunk is a step, and each step reads all weights again and pays its fixed costs
@@ -184,9 +185,10 @@ big.error_band(seventy.deployment())
 
 # %% [markdown]
 # From the right: halving the chunk halves the others' longest gap and costs the long prompt next to nothing. That is the
-# bargain people mean. Then it ends. The others' gap reaches a floor (an ordinary decode step), while the long prompt's TTFT
-# doubles with each further halving. A chunk left of that bend buys nothing and is paid in full. Where the bend lies depends on the
-# hardware and the model; find it on your own before you copy anybody's number.
+# bargain people mean. Then it ends. The others' gap reaches a floor, what a step costs however little of the prompt is in it, while the
+# long prompt's TTFT doubles with each further halving. A chunk left of that bend buys nothing and is paid in full. Where the
+# bend lies depends on model, hardware and software (this profile is of a stack without CUDA graphs, whose steps begin with a long launch;
+# with them the floor is lower). Find your own before you copy anybody's number.
 #
 # ### A shorter prompt
 #
@@ -279,7 +281,7 @@ d7(halved_4k(), scores)
 # ## Say it in an interview
 #
 # > "Prefill is one big matrix job whose cost is proportional to the prompt, plus attention, which grows with its square but is
-# > the smaller part until tens of thousands of tokens on a large model. So a prompt four times as long takes a little more than four
+# > the smaller part until about a hundred thousand tokens on a 70B. So a prompt four times as long takes a little more than four
 # > times as long. Fused attention makes long contexts possible, above all in memory; on short ones it changes little. Chunked prefill
 # > does not make the long prompt faster: it protects the others, and I would tune the chunk to the ITL I promised. Before
 # > any of that I would ask which tokens need to be in the prompt at all."
@@ -313,7 +315,7 @@ check("q5", ...)  # a 70B, 4096 tokens: if attention were free, the prefill's FL
 # - **How fast a real FlashAttention is.** Here "fused" is PyTorch's own kernel, in float32 on a CPU. The square that it avoids is the
 #   same everywhere; what that is worth depends on how fast memory is beside arithmetic. The saving at 70B is arithmetic on
 #   bytes, not a run.
-# - **Whether a compressed prompt is good enough.** A dozen questions and a tiny model show that cuts differ. They say nothing about your
+# - **Whether a compressed prompt is good enough.** A few questions and a small model show that cuts differ. They say nothing about your
 #   documents: build a gate from your own questions.
 # - **Other ways to long prompts.** Several machines can share one prompt (sequence parallelism), prefill can live on machines of its own
 #   (disaggregation), attention can skip most pairs (sparse attention, a sliding window; lesson 07). None is in this lesson.
