@@ -101,7 +101,7 @@ def test_prompts_have_exactly_the_length_that_is_asked_for(tiny_lab: Lab) -> Non
     assert all(sum(share.is_prefill for share in step.shares) == 1 for step in run.steps), "each in a step of its own"
     assert len(run.steps) == len(run.views) and not any(view.num_cached_tokens for view in run.views)
     ladder = Ladder.of(run, ladder_run(tiny_lab, 1))
-    assert list(ladder.medians) == list(traffic.lengths(tiny_lab)) and ladder.four_apart == (64, 256)
+    assert list(ladder.best) == list(traffic.lengths(tiny_lab)) and ladder.four_apart == (64, 256)
     explorer = instrument.length_explorer(tiny_lab, ladder)
     assert "yours" not in explorer.shown.alternative
     explorer.set(tokens=96).press()
@@ -112,7 +112,7 @@ def test_both_kinds_of_attention_read_the_same_prompts(tiny_lab: Lab) -> None:
     table = side_by_side(dict.fromkeys((TEXTBOOK, FUSED), STRAIGHT))
     assert table[256] == {TEXTBOOK: 0.4, FUSED: 0.4}
     both = claims.both_ways(tiny_lab, 1)
-    assert both[TEXTBOOK].medians.keys() == both[FUSED].medians.keys()
+    assert both[TEXTBOOK].best.keys() == both[FUSED].best.keys()
 
 
 def test_a_chunk_bounds_what_a_step_reads(tiny_lab: Lab, swept: dict[int, Run]) -> None:
@@ -240,7 +240,7 @@ def test_d11_prices_a_70b() -> None:
 
 
 def test_d17_looks_at_results_memory_and_time() -> None:
-    ladders = {TEXTBOOK: STRAIGHT, FUSED: Ladder({n: 0.8 * t for n, t in STRAIGHT.medians.items()})}
+    ladders = {TEXTBOOK: STRAIGHT, FUSED: Ladder({n: 0.8 * t for n, t in STRAIGHT.best.items()})}
     good = [point(128, memory=0.5), point(1024, memory=0.1)]
     assert claims.d17(good, ladders).kind == "holds only when"
     assert "1.2 times as fast" in claims.d17(good, ladders).measured

@@ -19,7 +19,7 @@ NEAR_TWO = 1.6
 
 def a3(ladder: Ladder, points: Sequence[Point], shape: ModelConfig) -> Claim:
     """Attention is quadratic; TTFT is not, until attention is most of it."""
-    first, last = points[0], points[-1]
+    first, last = points[max(0, len(points) - 3)], points[-1]
     alone = slope((first.tokens, first.seconds[TEXTBOOK]), (last.tokens, last.seconds[TEXTBOOK]))
     shorter, longer = ladder.four_apart
     whole = ladder.exponent(shorter, longer)
@@ -122,7 +122,7 @@ def d17(points: Sequence[Point], ladders: Mapping[str, Ladder]) -> Claim:
     exact = max(point.difference for point in points)
     found = (
         f"one layer, {first.tokens} to {last.tokens} tokens: {first.speedup:.1f} to {last.speedup:.1f} times as fast, "
-        f"{first.memory:.0%} to {last.memory:.0%} of the memory, outputs within {100 * exact:.2g}% of the "
+        f"{first.memory:.0%} to {last.memory:.0%} of the memory, outputs alike to {exact:.0e} of the "
         "largest. The whole "
         f"TTFT at {longest} tokens: {ttft:.1f} times as fast."
     )
@@ -145,11 +145,11 @@ def d18(points: Sequence[Point], ladder: Ladder, shape: ModelConfig, name: str) 
     """Attention's share of the compute, counted and timed."""
     big_shape = costs.shape_of(costs.BIG)
     counted = {name: costs.attention_share(shape, FOUR_K), costs.BIG: costs.attention_share(big_shape, FOUR_K)}
-    common = [point for point in points if point.tokens in ladder.medians]
+    common = [point for point in points if point.tokens in ladder.best]
     timed = ""
     if common:
         point = common[-1]
-        share = point.seconds[FUSED] * shape.num_layers / ladder.medians[point.tokens]
+        share = point.seconds[FUSED] * shape.num_layers / ladder.best[point.tokens]
         timed = f" Timed on the engine at {point.tokens} tokens: {share:.0%} of the TTFT."
     sixty = {n: costs.length_with_share(s, 0.6) for n, s in ((name, shape), (costs.BIG, big_shape))}
     wrong = counted[costs.BIG] < 0.3
@@ -174,7 +174,7 @@ def f4(ladders: Mapping[str, Ladder], big_savings: Mapping[int, float]) -> Claim
     Args:
         big_savings: tokens -> share of the TTFT of a 70B, counted.
     """
-    lengths = list(next(iter(ladders.values())).medians)
+    lengths = list(next(iter(ladders.values())).best)
     here = {tokens: saving(ladders, tokens) for tokens in (lengths[0], lengths[-1])}
     grows = here[lengths[-1]] > here[lengths[0]] + 0.1 and here[lengths[-1]] > 0.1
     counted = ", ".join(f"{value:.0%} at {tokens // 1024}k" for tokens, value in big_savings.items())

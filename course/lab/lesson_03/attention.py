@@ -1,6 +1,5 @@
 """One layer's attention over a whole prompt, textbook and fused, as the engine calls it: seconds and peak memory."""
 
-import statistics
 import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ TEXTBOOK, FUSED = "textbook", "fused"
 BACKEND_OF = {TEXTBOOK: "eager", FUSED: "sdpa"}
 """As EngineConfig.attention_backend calls them. sdpa is PyTorch's own fused kernel: there is one on every device."""
 BLOCK_SIZE = 16
-ROUNDS = 3
+ROUNDS = 5
 MAX_SCORE_BYTES = 8e9
 """Textbook attention with larger score matrices is not tried."""
 
@@ -34,7 +33,7 @@ class Point:
 
     tokens: int
     seconds: dict[str, float]
-    """Median of a call."""
+    """Of the fastest call: whatever disturbs a machine can only slow it down."""
     peak: dict[str, int]
     """Most bytes of tensors that existed at once inside the call, over what was there before."""
     difference: float
@@ -103,7 +102,7 @@ def measure(config: ModelConfig, tokens: int, device: torch.device, rounds: int 
     for _ in range(rounds):
         for name, way in ways.items():
             seconds[name].append(seconds_per_call(lambda way=way: way(cache), device))
-    return Point(tokens, {name: statistics.median(taken) for name, taken in seconds.items()}, peak, difference)
+    return Point(tokens, {name: min(taken) for name, taken in seconds.items()}, peak, difference)
 
 
 def points(lab: Lab, lengths: Sequence[int] | None = None) -> Iterator[Point]:

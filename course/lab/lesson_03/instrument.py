@@ -37,7 +37,7 @@ def length_explorer(lab: Lab, ladder: Ladder) -> Explorer:
         own.extend((view.num_prompt_tokens, view.deliveries[0] - view.borders[0]) for view in run.views)
         return draw_ladder(ladder, own)
 
-    steps = sorted({round(length * factor) for length in ladder.medians for factor in (0.75, 1, 1.5)})
+    steps = sorted({round(length * factor) for length in ladder.best for factor in (0.75, 1, 1.5)})
     offered = [tokens for tokens in steps if tokens < traffic.window(lab)]
     explorer = Explorer(
         draw, button="Send it", tokens=choices("prompt length, tokens", offered, offered[len(offered) // 2])

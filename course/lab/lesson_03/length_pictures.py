@@ -25,7 +25,7 @@ def draw_ladder(ladder: Ladder, own: Sequence[tuple[int, float]] = ()) -> Pictur
     Args:
         own: further measured points (tokens, seconds), of whoever holds the handle.
     """
-    xs, ys = list(ladder.medians), [1e3 * value for value in ladder.medians.values()]
+    xs, ys = list(ladder.best), [1e3 * value for value in ladder.best.values()]
     middle = len(xs) // 2
     proportional = [ys[middle] * x / xs[middle] for x in xs]
     square = [ys[middle] * (x / xs[middle]) ** 2 for x in xs]

@@ -1,7 +1,6 @@
 """What runs of prompts of several lengths come to."""
 
 import math
-import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -21,8 +20,8 @@ FOUR = 4
 class Ladder:
     """TTFT by prompt length."""
 
-    medians: dict[int, float]
-    """Tokens -> seconds; ascending."""
+    best: dict[int, float]
+    """Tokens -> seconds, of the fastest round: whatever disturbs a machine can only slow it down. Ascending."""
 
     @classmethod
     def of(cls, *runs: Run) -> "Ladder":
@@ -30,23 +29,23 @@ class Ladder:
         taken: dict[int, list[float]] = {}
         for view in (view for run in runs for view in run.finished):
             taken.setdefault(view.num_prompt_tokens, []).append(view.deliveries[0] - view.borders[0])
-        return cls({tokens: statistics.median(taken[tokens]) for tokens in sorted(taken)})
+        return cls({tokens: min(taken[tokens]) for tokens in sorted(taken)})
 
     @property
     def longest(self) -> int:
-        return max(self.medians)
+        return max(self.best)
 
     @property
     def four_apart(self) -> tuple[int, int]:
         """The longest two lengths of which one is four times the other."""
-        return next((n // FOUR, n) for n in sorted(self.medians, reverse=True) if n // FOUR in self.medians)
+        return next((n // FOUR, n) for n in sorted(self.best, reverse=True) if n // FOUR in self.best)
 
     def ratio(self, shorter: int, longer: int) -> float:
-        return self.medians[longer] / self.medians[shorter]
+        return self.best[longer] / self.best[shorter]
 
     def exponent(self, shorter: int, longer: int) -> float:
         """The p in TTFT ~ length^p between two lengths."""
-        return slope((shorter, self.medians[shorter]), (longer, self.medians[longer]))
+        return slope((shorter, self.best[shorter]), (longer, self.best[longer]))
 
 
 def slope(first: tuple[float, float], second: tuple[float, float]) -> float:
@@ -59,11 +58,11 @@ def four_times(ladder: Ladder) -> Outcome:
     shorter, longer = ladder.four_apart
     ratio = ladder.ratio(shorter, longer)
     answer = min(FACTORS, key=lambda name: abs(math.log(ratio / FACTORS[name])))
-    times = f"{seconds(ladder.medians[shorter])} to {seconds(ladder.medians[longer])}"
+    times = f"{seconds(ladder.best[shorter])} to {seconds(ladder.best[longer])}"
     return Outcome(answer, f"{shorter} to {longer} tokens: TTFT {times}, {ratio:.1f} times")
 
 
-def both_ways(lab: Lab, rounds: int = 2) -> dict[str, Ladder]:
+def both_ways(lab: Lab, rounds: int = traffic.ROUNDS) -> dict[str, Ladder]:
     """The ladder on the real engine with each kind of attention. They take turns, in the same number format."""
     runs: dict[str, list[Run]] = {name: [] for name in BACKEND_OF}
     for _ in range(rounds):
@@ -80,10 +79,10 @@ def ladder_run(lab: Lab, rounds: int = traffic.ROUNDS, **fields: object) -> Run:
 def side_by_side(ladders: Mapping[str, Ladder]) -> dict[int, dict[str, float]]:
     """Tokens -> way -> TTFT in seconds."""
     first = next(iter(ladders.values()))
-    return {tokens: {name: ladder.medians[tokens] for name, ladder in ladders.items()} for tokens in first.medians}
+    return {tokens: {name: ladder.best[tokens] for name, ladder in ladders.items()} for tokens in first.best}
 
 
 def saving(ladders: Mapping[str, Ladder], tokens: int) -> float:
     """The share of the TTFT that fused attention takes off, at this length."""
-    before, after = (ladders[name].medians[tokens] for name in BACKEND_OF)
+    before, after = (ladders[name].best[tokens] for name in BACKEND_OF)
     return 1 - after / before
