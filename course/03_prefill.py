@@ -165,8 +165,8 @@ chunk_bet.score(chunks.own_ttft(swept, sizes[0]))
 
 # %% [markdown]
 # Each point is a run on the real engine. Move the handle to another chunk size and press **Run**: its points join the
-# curves, and under them stands its timeline. The long prompt is the last row; the chats' stalls are the pale
-# stretches in the rows above.
+# curves, and under them stands its timeline. The long prompt is the last row; a green block above it is a step in
+# which a chat got one token. The wide ones are steps that also read a part of the long prompt.
 
 # %%
 instrument.chunk_explorer(lab, swept)
