@@ -34,11 +34,9 @@ def a3(ladder: Ladder, points: Sequence[Point], shape: ModelConfig) -> Claim:
     else:
         verdict = (
             f"holds only when the prompt is longer than the crossover, {costs.crossover(shape):,.0f} tokens for this "
-            f"model and {costs.crossover(seventy_b):,.0f} for a 70B. The first half is right: attention is "
-            "quadratic. But "
-            "TTFT grows with the power 1 + attention's share of the work, and at the lengths that most "
-            "services see that "
-            "is near 1."
+            f"model and {costs.crossover(seventy_b):,.0f} for a 70B. The first half is right: attention is quadratic. "
+            "But TTFT grows with the power 1 + attention's share of the work, and at the lengths that most services "
+            "see that is near 1."
         )
     return Claim(
         "A3",
@@ -68,10 +66,8 @@ def d7(halved: Mapping[str, float], scores: Mapping[str, reading.Score]) -> Clai
     elif passing and broken:
         verdict = (
             f"holds only when the cut is validated. Keeps the floor: {', '.join(passing)}; does not: "
-            f"{', '.join(broken)}; "
-            "and all save about the same time. The milliseconds belong to the hardware; what carries over is "
-            "that prefill "
-            "shrinks by a little more than the prompt does."
+            f"{', '.join(broken)}; and all save about the same time. The milliseconds belong to the hardware; what "
+            "carries over is that prefill shrinks by a little more than the prompt does."
         )
     elif passing:
         verdict = (
@@ -107,9 +103,8 @@ def d11(ladder: Ladder) -> Claim:
         "D11",
         "A 4k prompt takes four times as long as a 1k prompt.",
         TECHNIQUES,
-        f"here {here:.1f} times from {shorter} to {longer} tokens. A 70B on four H100s, priced: {usual:.2f} "
-        "times from 1k "
-        f"to 4k ({costs.flops_ratio(shape, 1024, FOUR_K):.2f} in FLOPs), {far:.2f} from 16k to 64k.",
+        f"here {here:.1f} times from {shorter} to {longer} tokens. A 70B on four H100s, priced: {usual:.2f} times "
+        f"from 1k to 4k ({costs.flops_ratio(shape, 1024, FOUR_K):.2f} in FLOPs), {far:.2f} from 16k to 64k.",
         verdict,
     )
 
@@ -122,9 +117,8 @@ def d17(points: Sequence[Point], ladders: Mapping[str, Ladder]) -> Claim:
     exact = max(point.difference for point in points)
     found = (
         f"one layer, {first.tokens} to {last.tokens} tokens: {first.speedup:.1f} to {last.speedup:.1f} times as fast, "
-        f"{first.memory:.0%} to {last.memory:.0%} of the memory, outputs alike to {exact:.0e} of the "
-        "largest. The whole "
-        f"TTFT at {longest} tokens: {ttft:.1f} times as fast."
+        f"{first.memory:.0%} to {last.memory:.0%} of the memory, outputs alike to {exact:.0e} of the largest. The "
+        f"whole TTFT at {longest} tokens: {ttft:.1f} times as fast."
     )
     if exact > 0.02:
         verdict = "wrong, here: the outputs differ by more than rounding."
@@ -133,10 +127,9 @@ def d17(points: Sequence[Point], ladders: Mapping[str, Ladder]) -> Claim:
     else:
         verdict = (
             "holds only when one says of what. No loss: right, to rounding. Memory: of attention's own working "
-            "memory, and "
-            "the share is no constant, since one grows with the square and the other does not; weights and "
-            "KV cache stay "
-            "as they are. Speed: of attention; a request's time gains as much as attention's share of it allows."
+            "memory, and the share is no constant, since one grows with the square and the other does not; weights "
+            "and KV cache stay as they are. Speed: of attention; a request's time gains as much as attention's share "
+            "of it allows."
         )
     return Claim("D17", "FlashAttention: 2.3 times as fast, 70% less memory, no loss.", TECHNIQUES, found, verdict)
 
@@ -157,11 +150,10 @@ def d18(points: Sequence[Point], ladder: Ladder, shape: ModelConfig, name: str) 
         "D18",
         "Attention takes 60 to 70% of a transformer's compute.",
         TECHNIQUES,
-        f"share of the FLOPs at 4k tokens: {', '.join(f'{n} {value:.1%}' for n, value in counted.items())}.{timed} 60% "
-        f"is reached at {', '.join(f'{value:,.0f} tokens for {n}' for n, value in sixty.items())}.",
-        "wrong at the length it is said of, 4k: there the matrices take most of it. Attention's share is a "
-        "matter of the "
-        "prompt's length, and grows. Counting attention's own four matrices as attention, too, adds "
+        f"share of the FLOPs at 4k tokens: {', '.join(f'{n} {value:.1%}' for n, value in counted.items())}.{timed} "
+        f"60% is reached at {', '.join(f'{value:,.0f} tokens for {n}' for n, value in sixty.items())}.",
+        "wrong at the length it is said of, 4k: there the matrices take most of it. Attention's share is a matter of "
+        "the prompt's length, and grows. Counting attention's own four matrices as attention, too, adds "
         f"{costs.projection_share(big_shape):.0%} of the rest on a 70B: still far from 60%."
         if wrong
         else "holds only when the prompt is this long.",
@@ -183,11 +175,10 @@ def f4(ladders: Mapping[str, Ladder], big_savings: Mapping[int, float]) -> Claim
         "F4",
         "FlashAttention helps modestly under 4k tokens, and takes 50% or more off the TTFT at long context.",
         LAYERS,
-        f"saved of the TTFT here: {', '.join(f'{value:.0%} at {tokens} tokens' for tokens, value in here.items())}. "
-        f"A 70B on four H100s, counted from the bytes of the score matrix: {counted} tokens.",
-        "holds in shape: the saving grows with the prompt. Where “long” begins is set by the model and the "
-        "machine: the "
-        "smaller the matrices, and the slower the memory, the sooner."
+        f"saved of the TTFT here: {', '.join(f'{value:.0%} at {tokens} tokens' for tokens, value in here.items())}. A "
+        f"70B on four H100s, counted from the bytes of the score matrix: {counted} tokens.",
+        "holds in shape: the saving grows with the prompt. Where “long” begins is set by the model and the machine: "
+        "the smaller the matrices, and the slower the memory, the sooner."
         if grows and modest
         else "not shown by this run: the saving did not grow with the prompt here; noise, or prompts too short.",
     )
