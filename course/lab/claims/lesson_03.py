@@ -67,7 +67,7 @@ def d7(halved: Mapping[str, float], scores: Mapping[str, reading.Score]) -> Clai
         verdict = (
             f"holds only when the cut is validated. Keeps the floor: {', '.join(passing)}; does not: "
             f"{', '.join(broken)}; and all save about the same time. The milliseconds belong to the hardware; what "
-            "carries over is that prefill shrinks by a little more than the prompt does."
+            "carries over is that a long prompt's prefill shrinks by a little more than the prompt."
         )
     elif passing:
         verdict = (
