@@ -14,7 +14,7 @@ from course.lab.predict import Prediction
 from course.lab.run import Run
 from course.lab.session import Session
 from course.lab.workloads import SHORT, Arrival, Workload, workload
-from minillm import EngineConfig
+from minillm import Engine, EngineConfig
 from minillm.errors import EngineDeadError
 
 LAB_DEFAULTS: dict[str, Any] = {
@@ -99,6 +99,20 @@ class Lab:
         if key not in self._predictions:
             self._predictions[key] = Prediction(question, options, unit)
         return self._predictions[key]
+
+    def engine(self, **fields: Any) -> Engine:
+        """An engine of your own on the lab's weights, for experiments without traffic: you step it, nobody else.
+
+        Args:
+            fields: EngineConfig fields that differ from the lab's defaults.
+        Raises:
+            ConfigError: the engine cannot be built so.
+        """
+        config = self.config(**fields)
+        with self._turn:
+            if self._session is not None:
+                self._session.wait()
+            return Engine(config, self._prepare(config).model)
 
     def close(self) -> None:
         """Stop the engine and let go of the model."""

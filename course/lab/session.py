@@ -19,6 +19,7 @@ from course.lab.workloads import Workload
 from minillm import EngineConfig, RequestOutput, SamplingParams
 from minillm.errors import EngineDeadError
 from minillm.observe.snapshot import EngineSnapshot, RequestView
+from minillm.prompts import Prompt
 
 Event = tuple[int, RequestOutput | Exception]
 """Row of the request, and what the engine said about it."""
@@ -29,7 +30,7 @@ class EngineLike(Protocol):
 
     clock: Any
 
-    def offer(self, prompt: str, params: SamplingParams, sink: Callable, *, request_id: str) -> Future: ...
+    def offer(self, prompt: Prompt, params: SamplingParams, sink: Callable, *, request_id: str) -> Future: ...
     def abort_all(self) -> None: ...
     def snapshot(self) -> EngineSnapshot: ...
 

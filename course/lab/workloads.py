@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from course.lab.texts import CHAT_QUESTIONS, MANUAL, MANUAL_QUESTIONS
 from minillm import SamplingParams
+from minillm.prompts import Prompt
 
 
 @dataclass(frozen=True)
@@ -17,7 +18,8 @@ class Arrival:
 
     offset: float
     """Seconds after the run begins."""
-    prompt: str
+    prompt: Prompt
+    """Text, mostly; token ids where its exact length matters."""
     max_tokens: int
 
     @property

@@ -1,0 +1,158 @@
+"""The pictures of lesson 03 with handles."""
+
+from collections.abc import Iterator, Mapping
+
+from course.lab.display import Html
+from course.lab.explorer import Explorer, buttons, choices
+from course.lab.lab import Lab
+from course.lab.lesson_03 import chunks, reading, seventy, traffic
+from course.lab.lesson_03.attention import Point, points
+from course.lab.lesson_03.chunk_pictures import draw_trade
+from course.lab.lesson_03.costs import BIG, lab_shape, shape_of, short_name
+from course.lab.lesson_03.length_pictures import draw_ladder, draw_shares, draw_split, draw_time_and_memory
+from course.lab.lesson_03.measured import Ladder
+from course.lab.lesson_03.square import draw_square
+from course.lab.lesson_03.text_pictures import show_cut
+from course.lab.pictures.timeline import draw_timeline
+from course.lab.run import Run
+from course.lab.svg import Picture
+
+SQUARE_LENGTHS = (64, 128, 256, 512, 1024, 2048)
+COUNTED_LENGTHS = tuple(2**i for i in range(7, 18))
+WHOLE = "whole"
+
+
+def stack(*pictures: Picture | Html) -> Html:
+    """Pictures under each other, as one thing to show."""
+    shown = [picture._repr_mimebundle_() for picture in pictures]
+    return Html("".join(each["text/html"] for each in shown), "\n".join(each["text/plain"] for each in shown))
+
+
+def length_explorer(lab: Lab, ladder: Ladder) -> Explorer:
+    """Send a prompt of the handle's length to the real engine: its TTFT becomes a point among the measured ones."""
+    own: list[tuple[int, float]] = []
+
+    def draw(tokens: int) -> Picture:
+        run = lab.run(traffic.one(lab, tokens), **traffic.fields(lab, tokens))
+        own.extend((view.num_prompt_tokens, view.deliveries[0] - view.borders[0]) for view in run.views)
+        return draw_ladder(ladder, own)
+
+    steps = sorted({round(length * factor) for length in ladder.best for factor in (0.75, 1, 1.5)})
+    offered = [tokens for tokens in steps if tokens < traffic.window(lab)]
+    explorer = Explorer(
+        draw, button="Send it", tokens=choices("prompt length, tokens", offered, offered[len(offered) // 2])
+    )
+    return _with_first(explorer, draw_ladder(ladder))
+
+
+def square_explorer(lab: Lab) -> Explorer:
+    """The square of pairs: length and rows a step."""
+    config = lab_shape(lab)
+
+    def draw(tokens: int, chunk: int | str) -> Picture:
+        return draw_square(config, tokens, tokens if chunk == WHOLE else chunk, SQUARE_LENGTHS[-1])
+
+    return Explorer(
+        draw,
+        tokens=choices("prompt length, tokens", SQUARE_LENGTHS, 512),
+        chunk=choices("computed a step, rows", (128, 256, 512, WHOLE), WHOLE),
+    )
+
+
+def flops_explorer(lab: Lab) -> Explorer:
+    """Where the FLOPs of a prompt go, in the lab's model and in a 70B; counted from their shapes."""
+    shapes = {short_name(lab): lab_shape(lab), BIG: shape_of(BIG)}
+
+    def draw(tokens: int) -> Html:
+        return stack(draw_split(shapes, tokens), draw_shares(shapes, tokens))
+
+    return Explorer(draw, tokens=choices("prompt length, tokens", COUNTED_LENGTHS, 4096))
+
+
+def attention_explorer(lab: Lab, measured: list[Point]) -> Explorer:
+    """One layer's attention both ways; the button measures it again, a length at a time."""
+
+    def draw() -> Iterator[Html]:
+        again: list[Point] = []
+        for point in points(lab):
+            again.append(point)
+            yield stack(*draw_time_and_memory(again))
+
+    return _with_first(Explorer(draw, button="Measure again"), stack(*draw_time_and_memory(measured)))
+
+
+def chunk_explorer(lab: Lab, swept: Mapping[int, Run]) -> Explorer:
+    """The long prompt among chats, on the real engine, in chunks of the handle's size. Each run adds its points."""
+    kept = dict(swept)
+    longest = max(kept)
+    offered = [*(chunk for chunk in chunks.CHUNKS if chunk < longest), longest]
+
+    def draw(chunk: int) -> Html:
+        kept[chunk] = lab.run(traffic.long_among_chats(lab), **chunks.fields(lab, chunk))
+        return picture(chunk)
+
+    def picture(chunk: int) -> Html:
+        trades = [chunks.trade(kept[each]) for each in sorted(kept)]
+        name = "whole" if chunk == longest else f"in chunks of {chunk}"
+        return stack(
+            draw_trade(trades, chunk), draw_timeline(kept[chunk], title=f"The long prompt, {name}: the last row")
+        )
+
+    start = sorted(kept)[len(kept) // 2]
+    explorer = Explorer(draw, button="Run", chunk=choices("chunk, prompt tokens a step", offered, start))
+    return _with_first(explorer, picture(start))
+
+
+def seventy_explorer() -> Explorer:
+    """The same trade for a 70B on four H100s, simulated for every chunk size at once."""
+
+    def draw(tokens: int, chunk: int) -> Picture:
+        trades = seventy.trades(tokens)
+        on = seventy.deployment()
+        floor = [seventy.weight_floor(on, each.steps) for each in trades]
+        return draw_trade(trades, min(chunk, tokens), floor, "70B on four H100s: ")
+
+    return Explorer(
+        draw,
+        tokens=choices("prompt length, tokens", (4096, 8192, 16384, 32768), 32768),
+        chunk=choices("chunk, prompt tokens a step", seventy.CHUNKS, 512),
+    )
+
+
+def cut_explorer(lab: Lab) -> Explorer:
+    """A text, cut: what is left, and whether the answer is."""
+    asked = {question.question: question for question in reading.questions(lab)}
+
+    def draw(question: str, cut: str, keep: float) -> Html:
+        return show_cut(asked[question], cut, keep)
+
+    return Explorer(
+        draw,
+        question=choices("question", list(asked)),
+        cut=buttons("how to cut", list(reading.CUTS)),
+        keep=choices("share of the words kept", (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 1.0), 0.5),
+    )
+
+
+def gate_explorer(lab: Lab, scores: Mapping[str, reading.Score]) -> Explorer:
+    """Ask all questions of the real engine with the text cut as the handles say: one more row in the table."""
+    kept = dict(scores)
+
+    def draw(cut: str, keep: float) -> Html:
+        kept[f"{cut}, {keep:.0%}"] = reading.read(lab, cut, keep)
+        return reading.gate_table(kept)
+
+    explorer = Explorer(
+        draw,
+        button="Ask all questions",
+        cut=buttons("how to cut", list(reading.CUTS)),
+        keep=choices("share of the words kept", (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8), 0.3),
+    )
+    return _with_first(explorer, reading.gate_table(kept))
+
+
+def _with_first(explorer: Explorer, shown: Picture | Html) -> Explorer:
+    """Something in sight before the button is pressed for the first time."""
+    explorer.shown = shown
+    explorer.view.value = shown._repr_mimebundle_()["text/html"]
+    return explorer

@@ -1,0 +1,303 @@
+"""Lesson 03, headless: every handle moves its picture the right way, verdicts follow from runs, graders "
+"find mistakes."""
+
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from course.lab.claims import lesson_03 as claims
+from course.lab.grading import lesson_03 as grading
+from course.lab.lab import Lab
+from course.lab.lesson_03 import attention, chunks, costs, instrument, reading, seventy, traffic, watch
+from course.lab.lesson_03.attention import FUSED, TEXTBOOK, Point
+from course.lab.lesson_03.choosing import choose
+from course.lab.lesson_03.measured import Ladder, four_times, ladder_run, side_by_side
+from course.lab.lesson_03.square import draw_square
+from course.lab.lesson_03.text_pictures import show_cut
+from course.lab.run import Run
+from minillm.bench import scoring
+
+SMALL, BIG = costs.shape_of("smollm2-135m"), costs.shape_of(costs.BIG)
+STRAIGHT = Ladder({64: 0.1, 256: 0.4, 1024: 1.6})
+SQUARE = Ladder({64: 0.1, 256: 1.6, 1024: 25.6})
+
+
+def point(
+    tokens: int, speedup: float = 2.0, memory: float = 0.1, power: float = 2.0, difference: float = 1e-6
+) -> Point:
+    seconds = 1e-3 * (tokens / 128) ** power
+    peak = 36 * tokens * tokens
+    return Point(
+        tokens,
+        {TEXTBOOK: seconds, FUSED: seconds / speedup},
+        {TEXTBOOK: peak, FUSED: int(peak * memory)},
+        difference,
+    )
+
+
+def score(right: int) -> reading.Score:
+    return reading.Score(right, 18, 4000, 0.5)
+
+
+# ---------------------------------------------------------------- counted
+
+
+def test_the_crossover_is_where_both_parts_are_equal() -> None:
+    for shape in (SMALL, BIG):
+        assert costs.attention_share(shape, costs.crossover(shape)) == pytest.approx(0.5)
+        assert costs.attention_share(shape, costs.length_with_share(shape, 0.6)) == pytest.approx(0.6)
+    assert costs.crossover(BIG) > 10 * costs.crossover(SMALL), "a larger model feels its square later"
+    assert costs.flops_ratio(BIG, 1024, 4096) == pytest.approx(4.12, abs=0.01)
+    assert costs.exponent(BIG, 1e9) == pytest.approx(2, abs=0.01)
+
+
+def test_chunks_cover_the_prompt_and_build_less_at_once() -> None:
+    assert costs.chunk_sizes(100, 48) == [48, 48, 4] and costs.chunk_sizes(10, 64) == [10]
+    whole, chunked = (draw_square(SMALL, 2048, rows, 2048) for rows in (2048, 256))
+    ET.fromstring(whole.svg())
+    assert "151 MB" in whole.alternative and "1 step " in whole.alternative
+    assert "18.9 MB" in chunked.alternative and "8 steps" in chunked.alternative
+
+
+# ---------------------------------------------------------------- one layer's attention
+
+
+def test_fused_attention_computes_the_same_and_its_memory_grows_more_slowly() -> None:
+    short, long = (attention.measure(SMALL, tokens, torch.device("cpu"), rounds=1) for tokens in (64, 256))
+    assert max(short.difference, long.difference) < 1e-4
+    assert long.peak[TEXTBOOK] > 2 * costs.score_bytes(SMALL, 256, 256), "scores, masked scores and shares"
+    assert long.peak[TEXTBOOK] / short.peak[TEXTBOOK] > 2 * long.peak[FUSED] / short.peak[FUSED]
+    assert long.memory < short.memory < 1
+
+
+def test_bytes_are_counted_while_they_live() -> None:
+    before = torch.ones(1000)
+    with attention.PeakBytes() as counted:
+        for _ in range(3):
+            (before + 1).sum()
+        kept = [before[10:20], before + 1]
+    assert counted.peak == 2 * 4000 or counted.peak == 4000 + 4
+    assert counted.now == 4000 and len(kept) == 2
+
+
+# ---------------------------------------------------------------- on the engine
+
+
+@pytest.fixture(scope="module")
+def swept(tiny_llama_path: Path) -> dict[int, Run]:
+    lab = Lab(short=True, model=str(tiny_llama_path), dtype="float32")
+    traffic_of = traffic.long_among_chats(lab, answer=60, after=0.02)
+    found = {size: lab.run(traffic_of, **chunks.fields(lab, size)) for size in (16, 64, traffic.long_prompt(lab))}
+    lab.close()
+    return found
+
+
+def test_prompts_have_exactly_the_length_that_is_asked_for(tiny_lab: Lab) -> None:
+    run = ladder_run(tiny_lab, 1)
+    assert [view.num_prompt_tokens for view in run.views] == list(traffic.lengths(tiny_lab))
+    assert all(sum(share.is_prefill for share in step.shares) == 1 for step in run.steps), "each in a step of its own"
+    assert len(run.steps) == len(run.views) and not any(view.num_cached_tokens for view in run.views)
+    ladder = Ladder.of(run, ladder_run(tiny_lab, 1))
+    assert list(ladder.best) == list(traffic.lengths(tiny_lab)) and ladder.four_apart == (64, 256)
+    explorer = instrument.length_explorer(tiny_lab, ladder)
+    assert "yours" not in explorer.shown.alternative
+    explorer.set(tokens=96).press()
+    assert "yours: 96 tokens" in explorer.wait().shown.alternative
+
+
+def test_both_kinds_of_attention_read_the_same_prompts(tiny_lab: Lab) -> None:
+    table = side_by_side(dict.fromkeys((TEXTBOOK, FUSED), STRAIGHT))
+    assert table[256] == {TEXTBOOK: 0.4, FUSED: 0.4}
+    both = claims.both_ways(tiny_lab, 1)
+    assert both[TEXTBOOK].best.keys() == both[FUSED].best.keys()
+
+
+def test_a_chunk_bounds_what_a_step_reads(tiny_lab: Lab, swept: dict[int, Run]) -> None:
+    longest = traffic.long_prompt(tiny_lab)
+    for size, run in swept.items():
+        found = chunks.trade(run)
+        assert (found.chunk, found.tokens, found.steps) == (size, longest, len(costs.chunk_sizes(longest, size)))
+        name = run.rows[-1].request_id
+        assert max(s.num_tokens for step in run.steps for s in step.shares if s.request_id == name) == size
+        assert found.ttft > 0 and found.whole == (size == longest)
+    explorer = instrument.chunk_explorer(tiny_lab, swept)
+    before = explorer.view.value
+    explorer.set(chunk=32).press()
+    assert "chunks of 32 (6 steps)" in explorer.wait().shown.text and explorer.view.value != before
+
+
+def test_gaps_are_those_that_overlap() -> None:
+    class View:
+        deliveries = (1.0, 2.0, 4.0, 5.0)
+
+    assert chunks.gaps_while(View, 2.5, 3.0) == [2.0]
+    assert chunks.gaps_while(View, 1.5, 3.0) == [1.0, 2.0]
+    assert chunks.gaps_while(View, 6.0, 7.0) == []
+
+
+def test_the_weights_are_shares_and_nobody_looks_ahead(tiny_lab: Lab) -> None:
+    found = watch.look(tiny_lab, "One two three.")
+    assert torch.allclose(found.weights.sum(-1), torch.ones(len(found.words)), atol=1e-4)
+    assert found.weights.triu(1).abs().max() == 0
+    picture = watch.draw_weights(found)
+    ET.fromstring(picture.svg())
+    assert f"over {len(found.words)} tokens" in picture.alternative
+
+
+# ---------------------------------------------------------------- shorter prompts
+
+
+def test_choosing_with_a_shared_prompt_agrees_with_choosing_one_by_one(tiny_lab: Lab) -> None:
+    engine = tiny_lab.engine(**traffic.fields(tiny_lab, 200))
+    for beginning, endings in scoring.load_items("choices")["items"][:3]:
+        assert choose(engine, beginning, tuple(endings)) == scoring.choose(engine, beginning, endings)
+
+
+def test_cutting_moves_text_answer_and_gate(tiny_lab: Lab) -> None:
+    explorer = instrument.cut_explorer(tiny_lab)
+    question = next(q for q in reading.questions(tiny_lab) if q.answer == "yellow")
+    explorer.set(question=question.question, cut="by relevance", keep=0.5)
+    assert "is still there" in explorer.shown.text
+    explorer.set(cut="first part")
+    assert "is gone" in explorer.shown.text and "<s " in explorer.view.value
+    assert "<s " not in show_cut(question, "last part", 1.0).html
+    for cut in reading.CUTS.values():
+        words = len(cut(question.text, question.question, 0.5).split())
+        assert 0.3 < words / len(question.text.split()) <= 0.5
+
+
+def test_the_gate_is_held_against_the_whole_text(tiny_lab: Lab) -> None:
+    assert score(14).passes(score(15)) and not score(13).passes(score(15))
+    table = reading.gate_table({"whole text": score(15), "a": score(15), "b": score(9)})
+    assert "passes" in table.text and "broken" in table.text
+    explorer = instrument.gate_explorer(tiny_lab, {"whole text": score(15)})
+    explorer.set(keep=0.3).press()
+    assert "by relevance, 30%" in explorer.wait().shown.text
+
+
+def test_pruning_breaks_a_shared_beginning(tiny_lab: Lab) -> None:
+    whole, cut = reading.shared(tiny_lab), reading.shared(tiny_lab, "by relevance", 0.5)
+    computed = [sum(view.num_prompt_tokens - view.num_cached_tokens for view in run.views) for run in (whole, cut)]
+    assert computed[1] > computed[0], "half of the text, and more to compute"
+    assert str(computed[0]) in reading.cache_table({"whole": whole}).text
+
+
+# ---------------------------------------------------------------- 70B, simulated
+
+
+def test_seventy_billion_trade_and_find_the_bend() -> None:
+    trades = {trade.chunk: trade for trade in seventy.trades(8192)}
+    whole, middle, small = trades[8192], trades[1024], trades[64]
+    assert middle.worst_gap < whole.worst_gap / 4 and middle.ttft < 1.3 * whole.ttft, "the bargain"
+    assert small.ttft > 4 * middle.ttft and small.worst_gap > 0.3 * middle.worst_gap, "and its end"
+    assert small.ttft > seventy.weight_floor(seventy.deployment(), small.steps)
+    explorer = instrument.seventy_explorer()
+    explorer.set(tokens=8192, chunk=64)
+    assert "64: 7.50 s" in explorer.view.value or "chunks of 64 (128 steps)" in explorer.shown.alternative
+
+
+def test_counted_lengths_move_both_models() -> None:
+    lab = Lab(model="smollm2-135m")
+    explorer = instrument.flops_explorer(lab)
+    assert "3.8% attention" in explorer.shown.text
+    assert "55.7% attention" in explorer.set(tokens=131072).shown.text
+    square = instrument.square_explorer(lab).set(tokens=1024)
+    assert "37.7 MB" in square.shown.alternative
+    assert "4.72 MB" in square.set(chunk=128).shown.alternative
+
+
+# ---------------------------------------------------------------- claims
+
+
+def test_a3_follows_from_both_powers() -> None:
+    straight, square = [point(128), point(1024)], [point(128, power=1), point(1024, power=1)]
+    assert claims.a3(STRAIGHT, straight, SMALL).kind == "holds only when"
+    assert claims.a3(SQUARE, straight, SMALL).kind == "holds"
+    assert claims.a3(STRAIGHT, square, SMALL).kind == "not shown"
+
+
+def test_d7_follows_from_the_gate() -> None:
+    def kind(whole: int, *cuts: int) -> str:
+        names = {f"cut {i}": score(right) for i, right in enumerate(cuts)}
+        return claims.d7({"somewhere": 0.8}, {"whole text": score(whole), **names}).kind
+
+    assert (kind(15, 15, 9), kind(15, 15), kind(15, 9), kind(4, 4)) == (
+        "holds only when",
+        "holds",
+        "wrong",
+        "not shown",
+    )
+    saved = claims.halved_4k()
+    assert 0.1 < saved["four H100s"] < saved["two A100s"] < 1
+
+
+def test_d11_prices_a_70b() -> None:
+    claim = claims.d11(STRAIGHT)
+    assert claim.kind == "holds only when" and "here 4.0 times" in claim.measured and "4.12" in claim.measured
+
+
+def test_d17_looks_at_results_memory_and_time() -> None:
+    ladders = {TEXTBOOK: STRAIGHT, FUSED: Ladder({n: 0.8 * t for n, t in STRAIGHT.best.items()})}
+    good = [point(128, memory=0.5), point(1024, memory=0.1)]
+    assert claims.d17(good, ladders).kind == "holds only when"
+    assert "1.2 times as fast" in claims.d17(good, ladders).measured
+    assert claims.d17([point(128), point(1024, difference=0.5)], ladders).kind == "wrong"
+    assert claims.d17([point(128), point(1024, memory=0.9)], ladders).kind == "not shown"
+
+
+def test_d18_counts_by_shape() -> None:
+    claim = claims.d18([point(256)], STRAIGHT, SMALL, "small")
+    assert claim.kind == "wrong" and "small 40.0%" in claim.measured and "at 256 tokens" in claim.measured
+
+
+def test_f4_wants_a_saving_that_grows() -> None:
+    growing = Ladder({64: 0.1, 256: 0.36, 1024: 0.8})
+    savings = claims.big_savings()
+    assert savings[1024] < savings[4096] < 0.5 < savings[32768]
+    assert claims.f4({TEXTBOOK: STRAIGHT, FUSED: growing}, savings).kind == "holds"
+    assert claims.f4({TEXTBOOK: STRAIGHT, FUSED: STRAIGHT}, savings).kind == "not shown"
+
+
+def test_the_ledger_measures_every_claim(tiny_lab: Lab) -> None:
+    for name, measure in claims.MEASURE.items():
+        assert measure(tiny_lab).id == name
+
+
+# ---------------------------------------------------------------- predictions and checks
+
+
+def test_four_times_takes_the_nearest_answer() -> None:
+    assert four_times(STRAIGHT).answer == "about 4 times" and four_times(SQUARE).answer == "about 16 times"
+    assert four_times(Ladder({64: 0.1, 256: 0.15})).answer == "about 2 times"
+
+
+def test_own_ttft_says_what_chunks_did(swept: dict[int, Run]) -> None:
+    outcome = chunks.own_ttft(swept, 16)
+    assert outcome.answer in (chunks.LONGER, chunks.SAME, chunks.SHORTER) and "12 chunks" in outcome.evidence
+    same = {16: swept[16], 17: swept[16]}
+    assert chunks.own_ttft(same, 16).answer == chunks.SAME
+
+
+def test_the_check_rewards_right_answers_and_explains_wrong_ones(swept: dict[int, Run]) -> None:
+    check = grading.checks(SMALL, swept)
+    assert check("q1", 6144).score == 1 and "future" in str(check("q1", 3072))
+    assert check("q2", 151).score == 1
+    assert (
+        "one head" in str(check("q2", 16.8))
+        and "all layers" in str(check("q2", 4530))
+        and "mask" in str(check("q2", 75.5))
+    )
+    small, whole = chunks.trade(swept[16]), chunks.trade(swept[max(swept)])
+    key = "the others" if small.worst_gap < whole.worst_gap else "the long prompt"
+    assert check("q3", key).score == 1 and check("q3", "everybody").score == 0
+    assert check("q4", 12).score == 1 and "12 steps" in str(check("q4", 1))
+    assert check("q5", 3.8).score == 1 and "popular" in str(check("q5", 65)) and "percent" in str(check("q5", 0.038))
+
+
+def test_an_engine_of_ones_own_shares_the_weights(tiny_lab: Lab) -> None:
+    first = tiny_lab.engine()
+    assert tiny_lab.engine(max_num_seqs=2).model is first.model
+    assert replace(chunks.Trade(1, 2, 0.1, 0.1, 2), chunk=2).whole
