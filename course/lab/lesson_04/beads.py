@@ -118,10 +118,14 @@ def draw_chains(first: Chain, second: Chain, block_size: int) -> Picture:
                     other = (second if chain is first else first).blocks[i : i + 1]
                     same = bool(other) and other[0].text == chain.blocks[i].text
                     lit = chain is second and i < found
-                    body += _named_bead(chain.blocks[i].text, chain.blocks[i].name, 52 + column * CELL, y + dy, lit, same)
+                    body += _named_bead(
+                        chain.blocks[i].text, chain.blocks[i].name, 52 + column * CELL, y + dy, lit, same
+                    )
     body += text(52, 40 + HIGH * rows, _verdict(first, second, found, block_size), size=12)
     title = "How far does the second prompt find what the first one left?"
-    return Picture(title, body, 52 + HIGH * rows, width=52 + COLUMNS * CELL, description=_verdict(first, second, found, block_size))
+    return Picture(
+        title, body, 52 + HIGH * rows, width=52 + COLUMNS * CELL, description=_verdict(first, second, found, block_size)
+    )
 
 
 def _named_bead(words: str, name: bytes, x: float, y: float, lit: bool, same_text: bool) -> str:

@@ -14,7 +14,9 @@ from course.lab.display import Html, as_table
 
 LOOKS: dict[str, re.Pattern[str]] = {
     "time": re.compile(r"\b\d{4}-\d{2}-\d{2}\b|\b\d{1,2}:\d{2}(:\d{2})?\b|\b1[67]\d{8}\b"),
-    "id": re.compile(r"\b(session|request|trace|conversation)\b.{0,12}\b\w*\d\w*|\b[0-9a-f]{8}(-[0-9a-f]{4}){0,3}", re.I),
+    "id": re.compile(
+        r"\b(session|request|trace|conversation)\b.{0,12}\b\w*\d\w*|\b[0-9a-f]{8}(-[0-9a-f]{4}){0,3}", re.I
+    ),
     "user": re.compile(r"^\W*(user|customer|name|account)\b", re.I),
 }
 ADVICE = {
@@ -38,7 +40,7 @@ class Finding:
     differs: float | None
     """Share of the other prompts in which it is not the same; None = there was nothing to compare with."""
     stranded: int
-    """Shared tokens that stand behind it and are lost by it."""
+    """Shared tokens that it keeps from being found: those behind it, and of tools in another order their own."""
 
     @property
     def advice(self) -> str:
@@ -55,7 +57,7 @@ def lint(prompts: Sequence[str], count_tokens: Callable[[str], int] = lambda tex
     lines = prompts[0].splitlines()
     kinds = [kind_of(each) for each in lines]
     if len(prompts) == 1:
-        differs = [None if kind == "text" else 1.0 for kind in kinds]
+        differs = [float(kind != "text") for kind in kinds]
         broken = [kind != "text" for kind in kinds]
     else:
         differs = _differences(lines, [prompt.splitlines() for prompt in prompts[1:]])
@@ -63,11 +65,19 @@ def lint(prompts: Sequence[str], count_tokens: Callable[[str], int] = lambda tex
     tokens = [count_tokens(each) for each in lines]
     findings: list[Finding] = []
     for i, line in enumerate(lines):
-        stranded = sum(n for n, is_broken in zip(tokens[i + 1 :], broken[i + 1 :]) if not is_broken)
         goes_on = i > 0 and broken[i - 1] and kinds[i - 1] == kinds[i] == "text"
-        if broken[i] and line.strip() and stranded and not goes_on:
-            findings.append(Finding(i + 1, kinds[i], line.strip()[:60], None if len(prompts) == 1 else differs[i], stranded))
+        if broken[i] and line.strip() and not goes_on:
+            stranded = _stranded(tokens, differs, i) + (tokens[i] if kinds[i] == "tools" else 0)
+            share = None if len(prompts) == 1 else differs[i]
+            if stranded:
+                findings.append(Finding(i + 1, kinds[i], line.strip()[:60], share, stranded))
     return findings
+
+
+def _stranded(tokens: Sequence[int], differs: Sequence[float], line: int) -> int:
+    """Tokens behind a line that change less often than it does, as far as other prompts have them."""
+    behind = zip(tokens[line + 1 :], differs[line + 1 :])
+    return round(sum(count * (1 - share) for count, share in behind if share < differs[line]))
 
 
 def kind_of(line: str) -> str:
@@ -122,4 +132,4 @@ def findings_table(findings: Sequence[Finding]) -> Html:
         first = "◀ decides" if rank == 0 else ""
         lost = f"{found.stranded} tokens {first}".strip()
         rows.append((f"line {found.line}: {found.kind}", found.excerpt[:34], differs, lost, found.advice))
-    return as_table(("what", "it reads", "other prompts", "shared text behind it", "what to do"), rows)
+    return as_table(("what", "it reads", "other prompts", "keeps from being found", "what to do"), rows)

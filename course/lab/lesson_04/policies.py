@@ -121,7 +121,11 @@ def by_gap(gaps_s: Sequence[float], limit_s: float = LIMIT_S, users: int = 10) -
         room = working_set(trace)
         rates = {name: hit_rate(trace, room, policy) for name, policy in policies(limit_s).items()}
         tight = max(room // 4, smallest(trace))
-        found[gap] = {**rates, "LRU, a quarter of the room": hit_rate(trace, tight), "ceiling": hit_rate(trace, UNLIMITED)}
+        found[gap] = {
+            **rates,
+            "LRU, a quarter of the room": hit_rate(trace, tight),
+            "ceiling": hit_rate(trace, UNLIMITED),
+        }
     return found
 
 

@@ -11,7 +11,7 @@ from course.lab.texts import MANUAL, MANUAL_QUESTIONS
 from course.lab.workloads import Workload
 
 AS_FOUND = """\
-The time is {time}.
+It is {time}.
 Session: {session}
 User: {user}
 Tools: {tools}
@@ -39,8 +39,8 @@ def fields(number: int, sort_tools: bool = False, pages: int = 3) -> dict[str, s
     tools: object = _shuffled(list(TOOLS), rng)
     documents = MANUAL[:pages] if number % 3 != 1 else MANUAL[-pages:]
     return {
-        "time": f"2026-03-14 09:{14 + number // 8:02}:{(2 + 7 * number) % 60:02}",
-        "date": "2026-03-14",
+        "time": f"09:{14 + number // 8:02}:{(2 + 7 * number) % 60:02} on 14 March 2026",
+        "date": "14 March 2026",
         "session": f"{rng.getrandbits(64):016x}",
         "user": USERS[number % len(USERS)],
         "tools": json.dumps(in_order(tools) if sort_tools else tools),

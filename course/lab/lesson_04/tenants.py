@@ -116,7 +116,7 @@ def draw_cold_and_warm(found: Mapping[int, tuple[float, float]]) -> Picture:
     )
 
 
-def session_cuts(on: Deployment, count: int = 40) -> dict[int, float]:
+def session_cuts(on: Deployment, count: int = 24) -> dict[int, float]:
     """Turn of a conversation -> share of mean TTFT that prefix caching saves. Light load; answers are remembered."""
     if os.environ.get("MINILLM_SHORT") == "1":
         count *= 2  # big.serve takes a quarter
@@ -129,7 +129,9 @@ def session_cuts(on: Deployment, count: int = 40) -> dict[int, float]:
             if record.completed:
                 by_turn.setdefault(_turn_of(run, record.request.index), []).append(record.ttft())
         times.append(by_turn)
-    return {turn: 1 - (sum(on_) / len(on_)) / (sum(times[1][turn]) / len(times[1][turn])) for turn, on_ in times[0].items()}
+    return {
+        turn: 1 - (sum(on_) / len(on_)) / (sum(times[1][turn]) / len(times[1][turn])) for turn, on_ in times[0].items()
+    }
 
 
 def _turn_of(run: FleetRun, index: int) -> int:

@@ -23,7 +23,7 @@ def handbook(lab: Lab, paragraphs: int | None = None) -> str:
 
 def stamp(number: int) -> str:
     """The time at which request `number` was sent, to the second."""
-    return f"The time is 2026-03-14 09:{14 + number // 8:02}:{(2 + 7 * number) % 60:02}."
+    return f"It is 09:{14 + number // 8:02}:{(2 + 7 * number) % 60:02}, on 14 March 2026."
 
 
 def stamped(lab: Lab, place: str, count: int = 4) -> Workload:
@@ -107,7 +107,9 @@ def hit_rate(run: Run) -> float:
 
 def ttfts(run: Run) -> list[float | None]:
     """TTFT of each request by its row, seconds; None while it has none."""
-    return [row.view.deliveries[0] - row.view.borders[0] if row.view and row.view.deliveries else None for row in run.rows]
+    return [
+        row.view.deliveries[0] - row.view.borders[0] if row.view and row.view.deliveries else None for row in run.rows
+    ]
 
 
 def later_ttft(run: Run) -> float:
