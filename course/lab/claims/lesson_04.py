@@ -26,8 +26,8 @@ def f1(first: Run, last: Run) -> Claim:
         "A timestamp or a session id at the start of the system prompt makes every request a cache miss.",
         LAYERS,
         f"in the first line: {hits} of {of} later requests found anything, TTFT {seconds(traffic.later_ttft(first))}; "
-        f"in the last line: {later:.0%} of all prompt tokens found, TTFT {seconds(traffic.later_ttft(last))}. A clock in "
-        f"the first line that moves on, a request every 7 s: {clocks} found.",
+        f"in the last line: {later:.0%} of all prompt tokens found, TTFT {seconds(traffic.later_ttft(last))}. A clock "
+        f"in the first line that moves on, a request every 7 s: {clocks} found.",
         "holds only when the value changes from request to request and stands in front of what is shared. The clock's "
         "resolution decides as much as its place. A value in the middle costs what stands behind it; what stands "
         "before it is still found, block by block."
@@ -47,8 +47,8 @@ def f5(found: Mapping[int, tuple[float, float]], here: Mapping[str, Run]) -> Cla
     local = f"{seconds(_first(last))} and {seconds(traffic.later_ttft(last))}"
     measured = (
         f"70B on four H100s, simulated, nobody else there: {seconds(cold)} cold, {seconds(warm)} warm "
-        f"({left:.0%} is left); with a prefix of {small}: {seconds(found[small][0])} and {seconds(found[small][1])}. Here, a prompt of "
-        f"{last.views[0].num_prompt_tokens} tokens: {local}."
+        f"({left:.0%} is left); with a prefix of {small}: {seconds(found[small][0])} and {seconds(found[small][1])}. "
+        f"Here, a prompt of {last.views[0].num_prompt_tokens} tokens: {local}."
     )
     said = "Prefix caching nearly removes TTFT when 2000 tokens of prompt are shared."
     if left <= 0.1:
@@ -94,8 +94,8 @@ def d9(cached: Run, plain: Run, large: Mapping[int, float]) -> Claim:
         f"TTFT saved by turn, here: {_by_turn(here)}; of their prompts, {', '.join(f'{share:.0%}' for share in found)} "
         f"was found. At 70B, simulated, short messages: {_by_turn(large)} saved.",
         f"holds only when the history outweighs the new message. The first turn finds nothing; turn {turn} here saves "
-        f"{here[turn]:.0%}, turn {last} of short chats at 70B {large[last]:.0%}. 60% is one point on a curve: the share "
-        "of the prompt that is found, times the share of TTFT that is prefill."
+        f"{here[turn]:.0%}, turn {last} of short chats at 70B {large[last]:.0%}. 60% is one point on a curve: the "
+        "share of the prompt that is found, times the share of TTFT that is prefill."
         if grows
         else "not shown by this run: the saving does not grow from turn to turn as it should.",
     )
@@ -119,7 +119,8 @@ def d13(by_gap: Mapping[float, Mapping[str, float]], agree: tuple[int, int]) -> 
         f"engine found in {agree[0]} of {agree[1]} requests.",
         f"holds only when users come back later than the limit, and memory holds them until then. LRU wins by "
         f"{100 * lost[short]:.0f} points at {short:g} s and by {100 * lost[long]:.0f} at {long:g} s. A session with a "
-        "new key is a miss under every policy. And 60% is no law: alert on the distance to what an unlimited cache would find."
+        "new key is a miss under every policy. And 60% is no law: alert on the distance to what an "
+        "unlimited cache would find."
         if lost[long] > lost[short] + 0.1 and agree[0] == agree[1]
         else "not shown: the model does not agree with the engine, so it cannot speak for it."
         if agree[0] != agree[1]

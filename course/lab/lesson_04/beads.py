@@ -99,45 +99,52 @@ def _describe(runs: Mapping[str, Run]) -> str:
 
 # ---------------------------------------------------------------- two chains, block by block
 
-COLUMNS, CELL, HIGH = 8, 88, 112
+COLUMNS, CELL, HIGH, NAMES = 8, 84, 112, 54
+"""Blocks a row; a block's width; a row's height; room for the names on the left."""
 
 
 def draw_chains(first: Chain, second: Chain, block_size: int) -> Picture:
     """Two prompts, block over block. The second one's beads light up as far as the first has been there."""
     found = second.found_after(first)
-    rows = -(-max(len(first.blocks), len(second.blocks)) // COLUMNS) or 1
+    count = max(len(first.blocks), len(second.blocks))
     body = legend(14, block_size)
-    for row in range(rows):
-        y = 46.0 + HIGH * row
-        for chain, dy in ((first, 0), (second, 50)):
-            name = "first" if chain is first else "second"
-            body += text(0, y + dy + 4, name if row == 0 else "", size=11, fill=SOFT)
-            for column in range(COLUMNS):
-                i = row * COLUMNS + column
-                if i < len(chain.blocks):
-                    other = (second if chain is first else first).blocks[i : i + 1]
-                    same = bool(other) and other[0].text == chain.blocks[i].text
-                    lit = chain is second and i < found
-                    body += _named_bead(
-                        chain.blocks[i].text, chain.blocks[i].name, 52 + column * CELL, y + dy, lit, same
-                    )
-    body += text(52, 40 + HIGH * rows, _verdict(first, second, found, block_size), size=12)
+    for i in range(count):
+        x, y = NAMES + i % COLUMNS * CELL, 46.0 + HIGH * (i // COLUMNS)
+        if i % COLUMNS == 0:
+            body += text(0, y + 4, "first", fill=SOFT) + text(0, y + 54, "second", fill=SOFT)
+        if i == found:
+            body += line(x + 1, y - 16, x + 1, y + 76, stroke=ALARM, stroke_width=2, stroke_dasharray="4 3")
+            body += text(x + 5, y - 14, "the chain breaks here", size=11, fill=ALARM)
+        pair = (first.blocks[i : i + 1], second.blocks[i : i + 1])
+        differs = _first_difference(*(block[0].text if block else "" for block in pair))
+        for block, dy, lit in zip(pair, (0, 50), (False, i < found)):
+            if block:
+                body += _named_bead(block[0].text, block[0].name, x, y + dy, lit, differs)
+    height = 46 + HIGH * -(-max(count, 1) // COLUMNS)
+    words = _verdict(first, second, found, block_size)
+    body += text(0, height, words, size=12)
     title = "How far does the second prompt find what the first one left?"
-    return Picture(
-        title, body, 52 + HIGH * rows, width=52 + COLUMNS * CELL, description=_verdict(first, second, found, block_size)
-    )
+    return Picture(title, body, height + 10, width=NAMES + COLUMNS * CELL, description=words)
 
 
-def _named_bead(words: str, name: bytes, x: float, y: float, lit: bool, same_text: bool) -> str:
-    """A bead with the first digits of its hash beside it, and the beginning of its text below."""
-    excerpt = words.strip().replace("\n", " ")[:13]
-    ink = SOFT if same_text else ALARM
+def _first_difference(a: str, b: str) -> int | None:
+    """Where two texts differ; None = they are the same."""
+    if a == b:
+        return None
+    return next((i for i, (x, y) in enumerate(zip(a, b)) if x != y), min(len(a), len(b)))
+
+
+def _named_bead(words: str, name: bytes, x: float, y: float, lit: bool, differs: int | None) -> str:
+    """A bead with the first digits of its hash beside it, and some of its text below: where it differs, that part."""
+    start = 0 if differs is None else max(differs - 5, 0)
+    excerpt = words.replace("\n", " ")[start : start + 12].strip()
     return (
-        line(x - 44, y, x + 44, y)
-        + bead(x - 30, y, 9, "found" if lit else "computed")
-        + text(x - 18, y + 4, name.hex()[:4], size=12, fill=INK, stroke=PAPER, stroke_width=4, paint_order="stroke",
+        line(x + 4, y, x + CELL, y)
+        + bead(x + 16, y, 9, "found" if lit else "computed")
+        + text(x + 29, y + 4, name.hex()[:4], size=12, fill=INK, stroke=PAPER, stroke_width=4, paint_order="stroke",
                font_family="monospace", font_weight="bold" if lit else None)
-        + text(x - 40, y + 23, excerpt if same_text else f"≠ {excerpt[:11]}", size=10.5, fill=ink)
+        + text(x + 6, y + 24, excerpt if differs is None else f"≠ {excerpt[:11]}", size=10.5,
+               fill=SOFT if differs is None else ALARM)
     )  # fmt: skip
 
 
