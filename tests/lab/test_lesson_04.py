@@ -59,21 +59,23 @@ def test_the_models_lru_finds_what_the_engine_finds_also_when_room_is_short(tiny
     assert rates["roomy cache, in turns"] == rates["roomy cache, grouped"] == rates["small cache, grouped"]
     assert rates["small cache, in turns"] < rates["small cache, grouped"] - 0.3
     assert claims.f6(rates).verdict.startswith("holds only when")
-    assert claims.f6({name: 0.5 for name in rates}).verdict.startswith("not shown")
+    assert claims.f6(dict.fromkeys(rates, 0.5)).verdict.startswith("not shown")
     always = {name: 0.9 if "grouped" in name else 0.2 for name in rates}
     assert claims.f6(always).kind == "holds"
-    roomy = orders["roomy cache, grouped"]
-    too_small = replace(roomy, snapshot=replace(roomy.snapshot, block_owners=roomy.snapshot.block_owners[:17]))
+    roomy = orders["roomy cache, in turns"]
+    too_small = replace(roomy, snapshot=replace(roomy.snapshot, block_owners=roomy.snapshot.block_owners[:36]))
     assert policies.agreement(too_small)[0] < 9, "another cache would be noticed"
     assert "roomy cache, grouped" in str(tables.runs_table(orders))
 
 
-@settings(max_examples=30, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 40), st.integers(1, 9)), min_size=1, max_size=12))
+SMALL = Deployment.of("llama-3-8b", "h100-sxm", block_size=4, num_kv_blocks=14, async_scheduling=False)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 40), st.integers(1, 9)), min_size=1, max_size=8))
 def test_the_models_lru_is_the_engines(requests: list[tuple[int, int, int]]) -> None:
     """Prompts of a few kinds and any length, answers of any length, one after the other in a small pool."""
-    on = Deployment.of("llama-3-8b", "h100-sxm", block_size=4, num_kv_blocks=14, max_num_batched_tokens=256)
-    engine = on.engine(VirtualClock())
+    engine = SMALL.engine(VirtualClock())
     cache = PrefixCache(14)
     for number, (kind, length, answer) in enumerate(requests):
         prompt = [100 * kind + i for i in range(length)]
@@ -191,7 +193,7 @@ def test_what_policies_are_made_of() -> None:
     again = replace(a, when=1.5)
     assert replay([a, b, again, c, replace(a, when=4.0)], 6, LRU) == [0, 0, 2, 0, 2], "a hit renews"
     # Room for two of three: the third drops what was computed first, however often it was used.
-    assert replay([a, b, again, c, replace(a, when=4.0)], 7, FIFO)[-1] < 2
+    assert replay([a, b, again, c, replace(a, when=4.0)], 6, FIFO)[-1] < 2
     assert replay([a, replace(a, when=9.0)], 9, Policy(True, 10.0)) == [0, 2]
     assert replay([a, replace(a, when=11.0)], 9, Policy(True, 10.0)) == [0, 0]
     used = [a, replace(a, when=9.0), replace(a, when=12.0)]
