@@ -46,7 +46,7 @@ draw_finds({"one handbook, four questions": plain})
 #
 # ### Predict
 #
-# Now the prompt also says what time it is, to the second: one line of a dozen tokens or so. In one run it is the **first**
+# Now the prompt also says what time it is, to the second: one short line. In one run it is the **first**
 # line, in the other the **last** before the question. The prompts are as long in both.
 
 # %%
@@ -85,6 +85,12 @@ instruments.bead_explorer(lab)
 # %% [markdown]
 # Behind the break the words are the same again, and the hashes are not. That is no weakness of the cache: the notes on those
 # words really are different, because the model read them after another time of day.
+#
+# Must the time be there to the second? Here is a clock in the first line that moves on more or less often, with a request
+# every 7 s; counted, not timed.
+
+# %%
+tables.clock_table()
 #
 # ### A prompt, as services really send it
 #
@@ -317,8 +323,8 @@ d13(policies.by_gap(claims.GAPS_S), agree)
 
 # %% [markdown]
 # On D13: the article's limit was five minutes, and its users came back after three. A limit that counts from the last use
-# forgets few of those. Two other causes fit the numbers better: a limit that counts from the moment of computing, or a
-# cache whose key is the session, so that each new session is a miss by construction.
+# forgets few of those, so something else must have kept their hit rate low. A cache whose key is the session would do it: then
+# each new session is a miss by construction, under any policy.
 #
 # ## Say it in an interview
 #
@@ -353,7 +359,7 @@ check("q4", ...)  # a cache too small for all tenants: which order finds more, "
 # - **Your chat template.** Here prompts are plain text. A template puts system text and tools where it likes, and some add the
 #   date by themselves. Lint what is really sent, after the template.
 # - **Other people's caches.** Hosted services have rules of their own: a least length, marks that you set, a time limit, a price. Some
-#   engines match tokens in a tree (SGLang) instead of blocks; then there is no granularity to lose.
+#   engines match token by token in a tree (SGLang), so that a short beginning is found, too.
 # - **Who else is in the cache.** A hit is faster than a miss, so a shared cache tells one tenant what another has sent. Engines let
 #   you add a salt per tenant to the hash; it costs the sharing.
 # - **Your ratios.** On this CPU prefill is dear, so a hit saves more than on a GPU. The simulator's constants come from an older
@@ -366,5 +372,4 @@ check("q4", ...)  # a cache too small for all tenants: which order finds more, "
 # - The chain of block hashes, LRU over free blocks, freeing from the end: vLLM's automatic prefix caching
 #   (`vllm/v1/core/block_pool.py`, `kv_cache_utils.py`). Paging: Kwon et al., *PagedAttention*, 2023. A tree instead of blocks, and
 #   the router's rule: Zheng et al., *SGLang*, 2024.
-# - The cliff of LRU under cyclic access is old: Denning, *The working set model for program behavior*, 1968, and the
-#   paging literature after it.
+# - The working set: Denning, *The working set model for program behavior*, 1968.
