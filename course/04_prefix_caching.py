@@ -52,7 +52,7 @@ draw_finds({"one handbook, four questions": plain})
 # %%
 bet = lab.predict(
     "stamp",
-    "The time moves from the first line to the last. How does TTFT fall, from the second request on?",
+    "The time moves from the first line to the last. What becomes of TTFT, from the second request on?",
     tables.FALLS,
 )
 bet
@@ -91,7 +91,8 @@ instruments.bead_explorer(lab)
 
 # %%
 tables.clock_table()
-#
+
+# %% [markdown]
 # ### A prompt, as services really send it
 #
 # This is a template. For every request the engine's client fills in the `{fields}`. The **linter** compares six such requests
@@ -159,7 +160,7 @@ instruments.policy_explorer()
 
 # %%
 orders = claims.order_runs(lab)
-tables.runs_table(orders)
+tables.orders_table(orders)
 
 # %%
 draw_finds({name: run for name, run in orders.items() if "small" in name})
@@ -170,8 +171,9 @@ print(f"the model's LRU found exactly what the engine found: {agree[0]} of {agre
 
 # %% [markdown]
 # With room for all, order changes nothing that is found. With room for two, asking in turns is the worst that can happen to LRU:
-# whoever comes next is the one that was just dropped. Grouping (**coalescing**) repairs it, and its price is in the last column:
-# the last group waits for all the others. So it is for work whose order nobody minds.
+# whoever comes next is the one that was just dropped. (A bead may survive in what is left of the room.) Grouping
+# (**coalescing**) repairs it, and its price is in the table's last column: the last group waits for all the others. So it is
+# for work whose order nobody minds.
 #
 # Requests that arrive in the same moment need no grouping: in this engine, a block can be found from the step on in which it
 # is scheduled to be computed.

@@ -65,7 +65,8 @@ def test_the_models_lru_finds_what_the_engine_finds_also_when_room_is_short(tiny
     roomy = orders["roomy cache, in turns"]
     too_small = replace(roomy, snapshot=replace(roomy.snapshot, block_owners=roomy.snapshot.block_owners[:36]))
     assert policies.agreement(too_small)[0] < 9, "another cache would be noticed"
-    assert "roomy cache, grouped" in str(tables.runs_table(orders))
+    assert "6 requests" in str(tables.orders_table(orders)).splitlines()[-1]
+    assert tables.before_last_tenant(orders["small cache, in turns"]) == 2
 
 
 SMALL = Deployment.of("llama-3-8b", "h100-sxm", block_size=4, num_kv_blocks=14, async_scheduling=False)

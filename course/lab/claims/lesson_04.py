@@ -93,7 +93,8 @@ def d9(cached: Run, plain: Run, large: Mapping[int, float]) -> Claim:
         TECHNIQUES,
         f"TTFT saved by turn, here: {_by_turn(here)}; of their prompts, {', '.join(f'{share:.0%}' for share in found)} "
         f"was found. At 70B, simulated, short messages: {_by_turn(large)} saved.",
-        f"holds only when the history outweighs the new message. The first turn finds nothing; turn {turn} here saves "
+        f"holds only when the history outweighs the new message. A first turn finds only what all share, here nothing; "
+        f"turn {turn} here saves "
         f"{here[turn]:.0%}, turn {last} of short chats at 70B {large[last]:.0%}. 60% is one point on a curve: the "
         "share of the prompt that is found, times the share of TTFT that is prefill."
         if grows

@@ -12,7 +12,7 @@ from minillm.observe.snapshot import RequestView
 FOUND = "#F0E442"
 """Okabe-Ito yellow: a block that need not be computed."""
 COMPUTED = PHASE_COLOURS["prefill"]
-LEFT, BEADS, TIMES = 96, 380, 500
+LEFT, BEADS, TIMES = 110, 370, 500
 """Where labels end, how wide a string is, where the times begin."""
 PITCH = 21
 
@@ -48,7 +48,9 @@ def draw_finds(runs: Mapping[str, Run], title: str = "What did each request find
     body = legend(14, size) + text(TIMES, 14, "TTFT", size=11, fill=SOFT)
     y = 40.0
     for name, run in runs.items():
-        body += text(4, y, name, size=13, font_weight="bold") + text(TIMES, y, _headline(run), size=12)
+        body += text(4, y, name, size=13, font_weight="bold") + text(
+            WIDTH - 4, y, _headline(run), size=12, text_anchor="end"
+        )
         y += 20
         for row, ttft in zip(run.rows, ttfts(run)):
             body += text(LEFT - 14, y + 4, _label(row.view, row.index), size=11, fill=SOFT, text_anchor="end")

@@ -14,7 +14,8 @@ from course.lab.run import Run
 from course.lab.style import change, seconds
 from minillm.kv_cache.prefix import ROOT, block_hashes
 
-HARDLY, LESS, HALF, MORE = "hardly: as many tokens as before", "by up to half", "to less than half", "it rises"
+HARDLY, LESS = "hardly changes: there are as many tokens as before", "falls, but by less than half"
+HALF, MORE = "falls to less than half", "rises"
 FALLS = (HARDLY, LESS, HALF, MORE)
 NOTHING, SOME, MOST = "next to nothing, as before", "about a third", "more than half"
 SHARES = (NOTHING, SOME, MOST)
@@ -64,19 +65,27 @@ def clock_table() -> Html:
 
 def runs_table(runs: Mapping[str, Run]) -> Html:
     """Hit rate, tokens computed, and TTFT of each run."""
-    rows = []
-    for name, run in runs.items():
-        computed = sum(view.num_prompt_tokens - view.num_cached_tokens for view in run.views)
-        waits = sum(view.deliveries[0] - run.start for view in run.views if view.deliveries) / max(len(run.views), 1)
-        rows.append((name, f"{hit_rate(run):.0%}", str(computed), seconds(later_ttft(run)), seconds(waits)))
-    header = (
-        "run",
-        "found",
-        "prompt tokens computed",
-        "median TTFT after the first",
-        "mean time to a first token, from the start",
+    header = ("run", "found", "prompt tokens computed", "median TTFT after the first")
+    return as_table(header, [_figures(name, run) for name, run in runs.items()])
+
+
+def orders_table(runs: Mapping[str, Run]) -> Html:
+    """The same of tenants' runs, and how many requests the last tenant's first one had to let pass."""
+    header = ("run", "found", "tokens computed", "TTFT, later ones", "before tenant C's first")
+    return as_table(
+        header, [(*_figures(name, run), f"{before_last_tenant(run)} requests") for name, run in runs.items()]
     )
-    return as_table(header, rows)
+
+
+def before_last_tenant(run: Run) -> int:
+    """Requests that were sent before the first one of the tenant who comes last."""
+    names = [output.prompt.split(".")[0] for output in run.outputs]
+    return max(names.index(name) for name in names)
+
+
+def _figures(name: str, run: Run) -> tuple[str, ...]:
+    computed = sum(view.num_prompt_tokens - view.num_cached_tokens for view in run.views)
+    return (name, f"{hit_rate(run):.0%}", str(computed), seconds(later_ttft(run)))
 
 
 def block_runs(lab: Lab, share: float = 6.5, sizes: tuple[int, ...] = (1, 4, 16)) -> dict[int, Run]:
