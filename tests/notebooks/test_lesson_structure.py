@@ -7,7 +7,15 @@ import pytest
 
 from course.lab.build import read_source, sources
 
-CLAIMS = {"00": {"A1"}, "01": {"A6", "B1", "E5", "F3"}, "03": {"A3", "D7", "D11", "D17", "D18", "F4"}}
+CLAIMS = {
+    "00": {"A1"},
+    "01": {"A6", "B1", "E5", "F3"},
+    "02": {"A2", "A9", "A13", "A19", "D1", "D2", "D3", "E4"},
+    "03": {"A3", "D7", "D11", "D17", "D18", "F4"},
+    "04": {"D9", "D13", "F1", "F5", "F6"},
+    "05": {"B3", "D19", "D21"},
+    "06": {"A4"},
+}
 SECTIONS = ("## Surface", "## Guided", "## Deep dive", "## Say it in an interview", "## Check yourself")
 
 

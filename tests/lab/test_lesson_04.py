@@ -1,0 +1,303 @@
+"""Lesson 04: pictures and numbers move the right way, verdicts follow from runs, graders explain."""
+
+import math
+import re
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from course.lab import big
+from course.lab.claims import lesson_04 as claims
+from course.lab.grading import lesson_04 as grading
+from course.lab.lab import Lab
+from course.lab.lesson_04 import cache_model, instruments, linter, policies, tables, template, tenants, traces, traffic
+from course.lab.lesson_04.beads import FOUND, draw_chains, draw_finds
+from course.lab.lesson_04.cache_model import FIFO, LRU, Policy, PrefixCache, replay
+from course.lab.lesson_04.chain import chain_of
+from course.lab.lesson_04.editor import PromptEditor, lint_prompts
+from course.lab.run import Run
+from minillm.clock import VirtualClock
+from minillm.request import SamplingParams
+from minillm.simulate.deployment import Deployment
+
+
+def lit(svg: str) -> int:
+    """Yellow beads in a picture, the legend's one apart."""
+    return svg.count(f'fill="{FOUND}"') - 1
+
+
+@pytest.fixture
+def stamps(tiny_lab: Lab) -> dict[str, Run]:
+    return {place: tiny_lab.run(traffic.stamped(tiny_lab, place, 3)) for place in ("first line", "last line")}
+
+
+# ---------------------------------------------------------------- what the engine finds
+
+
+def test_the_time_in_front_keeps_everything_from_being_found(tiny_lab: Lab, stamps: dict[str, Run]) -> None:
+    first, last = stamps["first line"], stamps["last line"]
+    assert traffic.hit_rate(first) == 0 and traffic.hit_rate(last) > 0.4
+    assert lit(draw_finds({"x": first}).svg()) == 0
+    assert lit(draw_finds({"x": last}).svg()) == sum(view.num_cached_tokens for view in last.views) // 16
+    lengths = [[view.num_prompt_tokens for view in run.views] for run in (first, last)]
+    assert all(abs(a - b) <= 3 for a, b in zip(*lengths)), "the prompts are as long in both"
+    verdict = claims.f1(first, last)
+    assert verdict.verdict.startswith("holds only when") and "0 of 2 later requests" in verdict.measured
+    assert claims.f1(last, last).verdict.startswith("not shown")
+    assert claims.f1(first, first).verdict.startswith("not shown")
+    assert tables.shared(first).answer == tables.NOTHING and tables.shared(last).answer != tables.NOTHING
+
+
+def test_the_models_lru_finds_what_the_engine_finds_also_when_room_is_short(tiny_lab: Lab) -> None:
+    orders = claims.order_runs(tiny_lab)
+    for run in orders.values():
+        assert policies.agreement(run) == (9, 9)
+    rates = policies.rates_of(orders)
+    assert rates["roomy cache, in turns"] == rates["roomy cache, grouped"] == rates["small cache, grouped"]
+    assert rates["small cache, in turns"] < rates["small cache, grouped"] - 0.3
+    assert claims.f6(rates).verdict.startswith("holds only when")
+    assert claims.f6(dict.fromkeys(rates, 0.5)).verdict.startswith("not shown")
+    always = {name: 0.9 if "grouped" in name else 0.2 for name in rates}
+    assert claims.f6(always).kind == "holds"
+    roomy = orders["roomy cache, in turns"]
+    too_small = replace(roomy, snapshot=replace(roomy.snapshot, block_owners=roomy.snapshot.block_owners[:36]))
+    assert policies.agreement(too_small)[0] < 9, "another cache would be noticed"
+    assert "6 requests" in str(tables.orders_table(orders)).splitlines()[-1]
+    assert tables.before_last_tenant(orders["small cache, in turns"]) == 2
+
+
+SMALL = Deployment.of("llama-3-8b", "h100-sxm", block_size=4, num_kv_blocks=14, async_scheduling=False)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 40), st.integers(1, 9)), min_size=1, max_size=8))
+def test_the_models_lru_is_the_engines(requests: list[tuple[int, int, int]]) -> None:
+    """Prompts of a few kinds and any length, answers of any length, one after the other in a small pool."""
+    engine = SMALL.engine(VirtualClock())
+    cache = PrefixCache(14)
+    for number, (kind, length, answer) in enumerate(requests):
+        prompt = [100 * kind + i for i in range(length)]
+        engine.add_request(prompt, SamplingParams(temperature=0, max_tokens=answer, ignore_eos=True))
+        output = None
+        while engine.has_unfinished:
+            output = (engine.step() or [output])[-1]
+        asked = traces.visit(float(number), "x", prompt, output.token_ids, 4)
+        assert cache.serve(asked) * 4 == output.num_cached_tokens
+
+
+def test_a_beginning_shorter_than_a_block_is_never_found(tiny_lab: Lab) -> None:
+    runs = tables.block_runs(tiny_lab)
+    found = [max(view.num_cached_tokens for view in run.views) for run in runs.values()]
+    assert found[0] > found[1] > found[2] == 0
+    assert all(0 <= tables.shared_tokens(run) - hit < size for (size, run), hit in zip(runs.items(), found))
+    assert "256 tokens" in str(tables.blocks_table(runs))
+
+
+def test_unique_prompts_find_nothing_and_looking_is_cheap(tiny_lab: Lab) -> None:
+    on = tiny_lab.run(traffic.unique(tiny_lab))
+    off = tiny_lab.run(traffic.unique(tiny_lab), enable_prefix_caching=False)
+    assert traffic.hit_rate(on) == traffic.hit_rate(off) == 0
+    assert "hashing" in str(tables.price_of_hashing(on, repeats=3))
+
+
+def test_a_conversation_finds_more_with_every_turn(tiny_lab: Lab) -> None:
+    talk = traffic.conversation(tiny_lab)
+    cached, plain = tiny_lab.run(talk), tiny_lab.run(talk, enable_prefix_caching=False)
+    shares = [view.num_cached_tokens / view.num_prompt_tokens for view in cached.views]
+    assert shares[0] == 0 and shares == sorted(shares) and shares[-1] > 0.4
+    assert traffic.hit_rate(plain) == 0
+    assert "turn 3" in str(tables.turns_table(cached, plain))
+    slower = replace(plain, rows=tuple(replace(r, view=_later(r.view, 5.0)) for r in plain.rows))
+    growing = {1: 0.0, 2: 0.2, 3: 0.4}
+    assert claims.d9(cached, slower, growing).verdict.startswith("holds only when")
+    assert claims.d9(plain, slower, growing).verdict.startswith("not shown")
+    assert claims.d9(cached, slower, {1: 0.3, 2: 0.3}).verdict.startswith("not shown")
+
+
+def _later(view, seconds: float):
+    return replace(view, deliveries=tuple(stamp + seconds for stamp in view.deliveries))
+
+
+# ---------------------------------------------------------------- chains, linter, editor
+
+
+def test_dragging_the_time_lights_beads_up_to_it(tiny_lab: Lab) -> None:
+    explorer = instruments.bead_explorer(tiny_lab).set(place=0)
+    counts = []
+    for place in (0, 3, len(instruments.SENTENCES)):
+        explorer.set(place=place)
+        counts.append(lit(explorer.view.value))
+        ET.fromstring(explorer.shown.svg())
+    assert counts[0] == 0 < counts[1] < counts[2]
+    before = counts[2]
+    assert lit(explorer.set(block=64).view.value) < before
+    same = chain_of(tiny_lab, "the very same words " * 30, 16)
+    assert same.found_after(same) == len(same.blocks) and "breaks" not in draw_chains(same, same, 16).body
+
+
+def test_the_linter_names_what_breaks_and_calms_down_when_it_is_moved() -> None:
+    found = linter.lint(template.prompts(template.AS_FOUND, False))
+    assert [each.kind for each in found[:4]] == ["time", "id", "user", "tools"]
+    assert found[0].line == 1 and found[0].differs == 1.0 and found[2].differs < 1.0
+    assert "decides" in str(linter.findings_table(found)).splitlines()[1]
+    good = template.by_stability(template.AS_FOUND, True)
+    assert good.splitlines()[0].startswith("Tools") or good.splitlines()[0].startswith("You are")
+    assert good.splitlines()[-1].startswith("Question")
+    assert linter.lint(template.prompts(good, True)) == []
+    assert "nothing found" in str(linter.findings_table([]))
+
+
+def test_the_linter_guesses_from_one_prompt() -> None:
+    prompt = 'Request id: 7f3a91c2\nTools: [{"name": "b"}, {"name": "a"}]\nYou are a helpful assistant.\nBe kind.'
+    found = linter.lint([prompt])
+    assert [(each.kind, each.differs) for each in found] == [("id", None), ("tools", None)]
+    assert not linter.has_loose_order('Tools: [{"name": "a"}, {"name": "b"}]')
+    assert linter.kind_of("It is 9:05 now") == "time" and linter.kind_of("Be kind.") == "text"
+
+
+def test_a_ladder_of_fixes_pays_at_its_last_rung(tiny_lab: Lab) -> None:
+    rates = list(tables.ladder(tiny_lab).values())
+    assert rates[0] == 0 and rates[-1] > rates[-2] + 0.3
+    assert "+0 points" in str(tables.ladder_table(tables.ladder(tiny_lab)))
+
+
+def test_the_editor_lints_reorders_and_plays_to_the_engine(tiny_lab: Lab) -> None:
+    editor = PromptEditor(tiny_lab)
+    assert editor.expected == 0 and editor.findings[0].kind == "time"
+    editor.press()
+    editor.wait()
+    editor.sort_tools.value = True
+    editor.reorder()
+    assert editor.expected > 0.5 and not editor.findings
+    editor.press()
+    editor.wait()
+    before, after = (traffic.hit_rate(run) for run in editor.runs)
+    assert before == 0 and after > 0.4
+    assert "before this" in editor.view.value and lit(editor.view.value) > 0
+    editor.text.value = "It is {clock}."
+    assert "no field {clock}" in editor.error and editor.run_button.disabled
+    editor.press()
+    assert len(editor.runs) == 2, "what cannot be rendered is not played"
+    assert editor.as_found().error is None and not editor.run_button.disabled
+    assert "Session: {session}" in editor.static_html()
+    assert "id" in str(lint_prompts(tiny_lab, "Session 12ab34cd\nYou are kind."))
+
+
+# ---------------------------------------------------------------- policies
+
+
+def test_what_policies_are_made_of() -> None:
+    a, b, c = (traces.visit(float(i), name, [i] * 40 + [7], (), 16) for i, name in enumerate("abc"))
+    again = replace(a, when=1.5)
+    assert replay([a, b, again, c, replace(a, when=4.0)], 6, LRU) == [0, 0, 2, 0, 2], "a hit renews"
+    # Room for two of three: the third drops what was computed first, however often it was used.
+    assert replay([a, b, again, c, replace(a, when=4.0)], 6, FIFO)[-1] < 2
+    assert replay([a, replace(a, when=9.0)], 9, Policy(True, 10.0)) == [0, 2]
+    assert replay([a, replace(a, when=11.0)], 9, Policy(True, 10.0)) == [0, 0]
+    used = [a, replace(a, when=9.0), replace(a, when=12.0)]
+    assert replay(used, 9, Policy(True, 10.0)) == [0, 2, 2] and replay(used, 9, Policy(False, 10.0)) == [0, 2, 0]
+    with pytest.raises(ValueError, match="smaller than one request"):
+        replay([a], 2)
+
+
+def test_no_policy_beats_a_cache_that_never_forgets() -> None:
+    trace = traces.users(5, 4, 300.0)
+    ceiling = cache_model.hit_rate(trace)
+    for policy in policies.policies().values():
+        for size in (80, 160, 400):
+            assert cache_model.hit_rate(trace, size, policy) <= ceiling
+    assert math.isclose(cache_model.hit_rate(trace, policies.working_set(trace)), ceiling)
+
+
+def test_longer_gaps_hurt_a_time_limit_only_and_memory_hurts_all() -> None:
+    explorer = instruments.policy_explorer().set(users=4, turns=4, size=1000)
+    found = {}
+    for gap in (30.0, 1800.0):
+        explorer.set(gap_s=gap)
+        ET.fromstring(explorer.shown.svg())
+        found[gap] = [int(n) for n in re.findall(r"(\d+)%", explorer.shown.description)]
+    lru, _, limit = 0, 1, 2
+    assert found[30.0][lru] == found[1800.0][lru] and found[1800.0][limit] < found[30.0][limit] - 10
+    explorer.set(gap_s=30.0, size=100)
+    assert int(re.findall(r"LRU (\d+)%", explorer.shown.description)[0]) < found[30.0][lru]
+    explorer.set(size=100, turns=8, users=2)
+    assert explorer.error is None or "smaller" in explorer.error
+
+
+def test_d13_follows_from_gaps_and_from_the_models_agreement() -> None:
+    gaps = policies.by_gap((60, 1800), users=4)
+    assert claims.d13(gaps, (6, 6)).verdict.startswith("holds only when")
+    assert claims.d13(gaps, (5, 6)).verdict.startswith("not shown: the model does not agree")
+    assert claims.d13({60: gaps[60], 61: gaps[60]}, (6, 6)).verdict.startswith("not shown by these traces")
+
+
+def test_charts_of_sizes_and_of_the_cliff() -> None:
+    picture = policies.draw_cliff(most=4, room=3)
+    assert "79.5 at 1, 0 at 4" in picture.description
+    sizes = instruments.size_explorer().set(users=2, gap_s=600.0)
+    assert "all users' blocks" in sizes.view.value
+    assert [round(cache_model.hit_rate(traces.clocked(c)), 2) for c in (1, 86400)] == [0.0, 0.94]
+    assert "once a day" in str(tables.clock_table())
+
+
+# ---------------------------------------------------------------- 70B
+
+
+def test_a_prefix_aware_router_finds_more_and_piles_up_what_all_share() -> None:
+    on = big.deployment()
+    runs = tenants.routers(on, ("round robin", "prefix-aware"), tenants=12, count=60)
+    assert runs["prefix-aware"].prefix_hit_rate > runs["round robin"].prefix_hit_rate + 0.2
+    picture = tenants.draw_routers(runs)
+    ET.fromstring(picture.svg())
+    assert "prefix-aware: found" in picture.description
+    hot = tenants.routers(on, ("round robin", "prefix-aware"), tenants=1, qps=20, count=60)
+    busiest = {name: max(map(sum, tenants.loads(run).values())) for name, run in hot.items()}
+    assert busiest["prefix-aware"] > 1.5 * busiest["round robin"]
+    assert sum(sum(each) for each in tenants.loads(hot["round robin"]).values()) == sum(
+        record.request.num_prompt_tokens for record in hot["round robin"].records
+    )
+
+
+def test_the_router_explorer_shows_one_fleet_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MINILLM_SHORT", "1")
+    explorer = instruments.router_explorer(big.deployment()).set(tenants_=5)
+    explorer.press()
+    assert explorer.wait().error is None and "prefix-aware" in explorer.view.value
+
+
+def test_f5_at_70b_follows_from_the_two_times(stamps: dict[str, Run]) -> None:
+    found = tenants.cold_and_warm(big.deployment(), (250, 2000))
+    cold, warm = found[2000]
+    assert cold > 3 * warm > 0
+    assert claims.f5(found, stamps).verdict.startswith("holds only when")
+    assert claims.f5({**found, 2000: (1.0, 0.05)}, stamps).verdict.startswith("holds:")
+    assert claims.f5({**found, 2000: (1.0, 1.0)}, stamps).verdict.startswith("wrong")
+    assert "cold" in tenants.draw_cold_and_warm(found).description
+
+
+def test_a_sessions_saving_grows_with_its_turns_at_70b() -> None:
+    saved = tenants.session_cuts(big.deployment(), count=8)
+    assert list(saved) == [1, 2, 3, 4, 5] and saved[5] > saved[1] + 0.1
+
+
+# ---------------------------------------------------------------- the check
+
+
+def test_the_check_rewards_right_answers_and_explains_wrong_ones(tiny_lab: Lab, stamps: dict[str, Run]) -> None:
+    last = stamps["last line"]
+    roomy = {"in turns": stamps["first line"], "grouped": last}
+    check = grading.checks(last, tables.ladder(tiny_lab), roomy)
+    view = last.row_of(1)
+    assert check("q1", view.num_cached_tokens).score == 1
+    assert check("q1", view.num_cached_tokens // 16).score == 0.5
+    assert "whole prompt" in str(check("q1", view.num_prompt_tokens)) and check("q1", 1).score == 0
+    alike = tables.shared_tokens(last)
+    assert alike % 16 == 0 or "only whole blocks" in str(check("q1", alike))
+    assert check("q2", traffic.hit_rate(last)).score == 1 and check("q2", 100 * traffic.hit_rate(last)).score == 1
+    assert "share of requests" in str(check("q2", 2 / 3))
+    assert check("q3", "tools").score == 1 and "+0 points" in str(check("q3", "time"))
+    assert check("q4", "grouped").score == 1 and check("q4", "in turns").score == 0
+    assert check("q1", ...).score == 0 and check("q4", "random").score == 0
