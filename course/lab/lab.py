@@ -100,6 +100,11 @@ class Lab:
             self._predictions[key] = Prediction(question, options, unit)
         return self._predictions[key]
 
+    @property
+    def model(self) -> Any:
+        """The weights in memory, as minillm loads them; another engine may share them."""
+        return self._prepare(self.config()).model
+
     def close(self) -> None:
         """Stop the engine and let go of the model."""
         if self._engine is not None:
