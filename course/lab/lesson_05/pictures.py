@@ -1,6 +1,7 @@
 """A TTFT by cause: one request as a waterfall, several as bars; and the rhythm in which a writer's tokens come."""
 
 from collections.abc import Mapping
+from itertools import pairwise
 
 from course.lab.lesson_05 import traffic
 from course.lab.lesson_05.causes import CAUSES, Breakdown
@@ -23,7 +24,9 @@ def fill_of(cause: str) -> str:
 
 
 def draw_waterfall(
-    now: Breakdown, ghost: Breakdown | None = None, title: str = "What is this first token waiting for?",
+    now: Breakdown,
+    ghost: Breakdown | None = None,
+    title: str = "What is this first token waiting for?",
     ghost_name: str = "alone",
 ) -> Picture:
     """A row a cause; each bar begins where the one above it ended, and the last one ends at the TTFT.
@@ -84,10 +87,12 @@ def draw_policies(
 ) -> Picture:
     """A row a policy: on the left TTFT by cause, on the right what others paid.
 
+    A TTFT that dwarfs all others is broken off, and marked so.
+
     Args:
         paid: by policy, seconds.
     """
-    left = Scale(0, 1.3 * max(max(sum(b.values()) for b in ttfts.values()), 1e-9), 112, MIDDLE - 20)
+    left = Scale(0, 1.3 * _end_of_axis([sum(b.values()) for b in ttfts.values()]), 112, MIDDLE - 20)
     right = Scale(0, 1.55 * max(max(paid.values()), 1e-9), MIDDLE, WIDTH - 8)
     used = [cause for cause in CAUSES if any(_visible(b, cause, left) for b in ttfts.values())]
     pitch, top = 34, 22
@@ -97,18 +102,27 @@ def draw_policies(
     for i, (name, causes) in enumerate(ttfts.items()):
         y, edge = top + 4 + pitch * i, 0.0
         body += text(102, y + 15, name, size=12, text_anchor="end")
+        limit = left.high / 1.3
         for cause in CAUSES:
-            value = causes.get(cause, 0.0)
+            value = min(causes.get(cause, 0.0), limit - edge)
             if value > 0:
                 width = max(left(edge + value) - left(edge) - 0.6, 0.4)
                 body += rect(left(edge), y, width, 21, fill=fill_of(cause))
-            edge += value
-        body += text(left(edge) + 5, y + 15, seconds(edge), size=12)
+                edge += value
+        whole = sum(causes.values())
+        broken = whole > edge * 1.001
+        body += text(left(edge) + 5, y + 15, f"{'⫽ ' if broken else ''}{seconds(whole)}", size=12)
         body += rect(MIDDLE, y, max(right(paid[name]) - MIDDLE, 1), 21, fill=phase_fill("decode"))
         body += text(right(paid[name]) + 5, y + 15, seconds(paid[name]), size=12)
     body += _legend(used, bottom + 52)
     found = " ".join(f"{name}: {told(b)} {payer} {seconds(paid[name])}." for name, b in ttfts.items())
     return Picture(title, body, bottom + 62 + 18 * ((len(used) - 1) // 6), description=found)
+
+
+def _end_of_axis(values: list[float]) -> float:
+    """The longest bar; or, if it would dwarf all others, an end at which it is broken off."""
+    longest, second = [*sorted(values, reverse=True), 0.0][:2]
+    return max(min(longest, 2 * second) if longest > 5 * second > 0 else longest, 1e-9)
 
 
 def _visible(causes: Breakdown, cause: str, scale: Scale) -> bool:
@@ -171,7 +185,7 @@ def _ticks(run: Run, scale: Scale, top: float) -> tuple[str, float]:
     """The first writer's tokens, its longest pause marked under them; and how long that is."""
     stamps = [stamp - run.start for stamp in traffic.writers(run)[0].deliveries]
     body = boxes([(scale(stamp) - 0.8, top, 1.6, 14.0) for stamp in stamps], fill=PHASE_COLOURS["decode"])
-    start, end = max(zip(stamps, stamps[1:]), key=lambda pair: pair[1] - pair[0])
+    start, end = max(pairwise(stamps), key=lambda pair: pair[1] - pair[0])
     body += rect(scale(start), top + 16, scale(end) - scale(start), 3, fill=ALARM)
     # Right of the mark where there is room, else left of it.
     fits = scale(end) < WIDTH - 90

@@ -1,5 +1,6 @@
 """The same policies on Llama-3 70B, simulated, and one more: prefill and decode on machines of their own."""
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -67,9 +68,8 @@ def record(engine: Engine, batch: ScheduledBatch, price: StepPrice, end: float) 
     if unseen := num_running - len(engine.scheduler.running):
         shares.append(StepShare(OTHERS, unseen, False))
     stages = {"forward": price.forward, "sample": price.total - price.forward}
-    return StepRecord(
-        batch.step_id, end - price.total, end, tuple(shares), len(engine.scheduler.waiting), num_running, 0, 1, (), stages
-    )  # fmt: skip
+    waiting = len(engine.scheduler.waiting)
+    return StepRecord(batch.step_id, end - price.total, end, tuple(shares), waiting, num_running, 0, 1, (), stages)
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ def serve(
     handshakes: int = 0,
     **fields: object,
 ) -> Fleet:
-    """Play TRAFFIC to a fleet under one policy.
+    """Play TRAFFIC to a fleet under one policy. In the lab's short form, a quarter of the requests.
 
     Args:
         policy: a name in POLICIES, or APART.
@@ -118,6 +118,8 @@ def serve(
         rtt_s, handshakes: the network's round trip, and round trips before each request.
         fields: EngineConfig fields on top of the policy's.
     """
+    if os.environ.get("MINILLM_SHORT") == "1":
+        num_requests = max(12, round(num_requests * big.SHORT_SHARE))
     apart = policy == APART
     own = {"max_num_batched_tokens": 8192} if apart else POLICIES[policy]
     on = big.deployment(**{"max_num_seqs": SEATS, **own, **fields})
