@@ -5,6 +5,7 @@ from itertools import pairwise
 
 from course.lab.lesson_05 import traffic
 from course.lab.lesson_05.causes import CAUSES, Breakdown
+from course.lab.pictures.chart import Axis, Curve, draw_chart
 from course.lab.run import Run
 from course.lab.style import ALARM, PHASE_COLOURS, WIDTH, seconds
 from course.lab.svg import INK, SOFT, Picture, Scale, boxes, line, phase_fill, rect, text, time_axis
@@ -191,3 +192,18 @@ def _ticks(run: Run, scale: Scale, top: float) -> tuple[str, float]:
     fits = scale(end) < WIDTH - 90
     x, anchor = (scale(end) + 4, "start") if fits else (scale(start) - 4, "end")
     return body + text(x, top + 24, seconds(end - start), size=11, fill=ALARM, text_anchor=anchor), end - start
+
+
+def draw_sweep(sweep: Mapping[int, tuple[float, float]], where: str) -> Picture:
+    """TTFT and ITL against the token budget: two curves that cross the page in opposite directions, while they do."""
+    budgets = sorted(sweep)
+    curves = [
+        Curve("TTFT, p50", budgets, [1000 * sweep[b][0] for b in budgets], colour=PHASE_COLOURS["prefill"]),
+        Curve("ITL, p99", budgets, [1000 * sweep[b][1] for b in budgets], colour=PHASE_COLOURS["decode"]),
+    ]
+    return draw_chart(
+        f"{where}: what does a larger chunk buy, and who pays?",
+        curves,
+        Axis("token budget of a step", log=True),
+        Axis("milliseconds", log=True),
+    )
