@@ -35,14 +35,15 @@ lab = Lab(max_num_seqs=traffic.SEATS)  # more seats than people: nobody here eve
 # house rules; the server may keep what it computed of those in its **prefix cache**, if it has seen them before.
 
 # %%
+pace = traffic.pace(lab)  # how long one newcomer takes here, alone: sets the rhythm of arrivals in this lesson
 alone = over_http(lab, traffic.with_rules(lab, 3))
-met = over_http(lab, traffic.with_rules(lab, 3, pace=alone.ttft[-1]))
+met = over_http(lab, traffic.with_rules(lab, 3, pace))
 draw_waterfall(met.causes[-1], alone.causes[-1], "The last one to come: what is its first token waiting for?")
 
 # %% [markdown]
 # Each bar is one cause, and begins where the one above it ended; the last one ends at the TTFT. (They are added up by
 # cause. In truth other people's tokens and your own take turns, step by step.) The thin outline is the same person,
-# alone.
+# alone. A cause that took no time in either case has no row.
 #
 # | cause | whose time is it? |
 # |---|---|
@@ -54,8 +55,8 @@ draw_waterfall(met.causes[-1], alone.causes[-1], "The last one to come: what is 
 # | bookkeeping, sampling, detokenizing | choosing who runs, picking a token id, turning it into text |
 # | way out | from the engine's hand to the client's eye |
 #
-# Compare the blue bar with its outline: reading the prompt is work that stays whoever is there. What company adds stands in the
-# grey, red and green rows. **A TTFT is mostly a statement about the neighbours.**
+# Compare the blue bar with its outline: reading the prompt is work that stays whoever is there. What company adds stands in
+# three rows: the queue, others' prompts, others' answers. **A TTFT is mostly a statement about the neighbours.**
 #
 # ### Predict
 #
@@ -71,7 +72,6 @@ bet = lab.predict("policy", "Which policy gives newcomers the lowest median TTFT
 bet
 
 # %%
-pace = traffic.pace(lab)  # how long one newcomer takes here, alone: sets the rhythm of arrivals
 runs = {name: lab.run(traffic.company(lab, pace), **fields) for name, fields in traffic.POLICIES.items()}
 bet.score(traffic.winner(runs))
 
@@ -83,7 +83,8 @@ draw_rhythm(runs)
 # whenever somebody arrives. Under *mixed* they come a little slower, but they come. Under *decode first* nothing disturbs them,
 # and the newcomers stand outside, grey, until the last answer is done.
 #
-# The same runs in numbers: on the left what the newcomers waited for, on the right the longest pause in any writer's answer.
+# The same runs in numbers: on the left what the newcomers waited for, on the right the gaps between two tokens of a
+# writer: one in a hundred is longer than this.
 
 # %%
 instrument.draw_runs(runs)
@@ -110,9 +111,9 @@ instrument.pick(runs)
 #
 # | try | watch |
 # |---|---|
-# | rush, prefill first | the right column: how long is one pause when prompts keep coming? |
+# | rush, prefill first | the right side: what becomes of the gaps when prompts keep coming? |
 # | rush, mixed | newcomers queue up for chunks. Who has it better now? |
-# | busy, mixed, token budget 16, then 256 | where does the red part go, where the pause? |
+# | busy, mixed, token budget 16, then 256 | what happens to the TTFT, and what to the gaps? |
 # | calm, all three | what is left to decide? |
 
 # %%
@@ -170,7 +171,7 @@ fleet
 big.error_band(big.deployment())
 
 # %% [markdown]
-# Things to look for. A bar that would dwarf all others is broken off, at ⫽.
+# Things to look for. A bar that would dwarf all others is broken off, at //.
 #
 # - Does a chunk of 512 cost much TTFT here? And what does it do to the gaps?
 # - Move the load to its lowest. How much of the difference is left?

@@ -41,9 +41,9 @@ def pick(runs: Mapping[str, Run], alone: Breakdown | None = None) -> Explorer:
 
 
 def draw_runs(runs: Mapping[str, Run], title: str = "") -> Picture:
-    """Policies side by side: newcomers' TTFT by cause, and the longest pause of anybody who writes."""
+    """Policies side by side: newcomers' TTFT by cause, and the gaps of those who write."""
     found = {name: mean(newcomers_causes(run)) for name, run in runs.items()}
-    paid = {name: max(traffic.pauses(run)) for name, run in runs.items()}
+    paid = {name: traffic.pause(run) for name, run in runs.items()}
     return draw_policies(found, paid, **({"title": title} if title else {}))
 
 
@@ -51,11 +51,11 @@ class PolicyBench:
     """Runs policies on the real engine, and keeps every run of a traffic beside the others.
 
     Args:
-        pace: seconds that a newcomer takes alone.
+        pace: of this machine.
         runs: busy traffic, already played.
     """
 
-    def __init__(self, lab: Lab, pace: float, runs: Mapping[str, Run] | None = None) -> None:
+    def __init__(self, lab: Lab, pace: traffic.Pace, runs: Mapping[str, Run] | None = None) -> None:
         self.lab, self.pace = lab, pace
         self.runs: dict[str, dict[str, Run]] = {name: {} for name in traffic.PACES}
         self.runs["busy"].update(runs or {})
@@ -110,10 +110,7 @@ def fleets(
     """Every policy at 70B on four replicas; yields what is there so far."""
     done: dict[str, seventy.Fleet] = {}
     for policy in (*seventy.POLICIES, seventy.APART):
-        extra = {"prefill_replicas": prefill_replicas} if policy == seventy.APART else {}
-        done[policy] = seventy.cached(
-            policy, qps, rtt_s=rtt_ms / 1000, handshakes=2 * new_connection, num_requests=200, **extra
-        )
+        done[policy] = seventy.standard(policy, qps, prefill_replicas, rtt_ms, new_connection)
         yield dict(done)
 
 

@@ -83,7 +83,7 @@ def draw_policies(
     ttfts: Mapping[str, Breakdown],
     paid: Mapping[str, float],
     who: str = "newcomers' TTFT, mean, by cause",
-    payer: str = "writers' longest pause",
+    payer: str = "writers' gaps, p99",
     title: str = "Which policy serves the newcomers, and what do the others pay?",
 ) -> Picture:
     """A row a policy: on the left TTFT by cause, on the right what others paid.
@@ -99,7 +99,7 @@ def draw_policies(
     pitch, top = 34, 22
     bottom = top + pitch * len(ttfts)
     body = text(112, 12, who, size=12, font_weight="bold") + text(MIDDLE, 12, payer, size=12, font_weight="bold")
-    body += time_axis(left, top - 4, bottom, "TTFT") + time_axis(_few(right), top - 4, bottom, "pause")
+    body += time_axis(left, top - 4, bottom, "TTFT") + time_axis(_few(right), top - 4, bottom, "between two tokens")
     for i, (name, causes) in enumerate(ttfts.items()):
         y, edge = top + 4 + pitch * i, 0.0
         body += text(102, y + 15, name, size=12, text_anchor="end")
@@ -112,7 +112,7 @@ def draw_policies(
                 edge += value
         whole = sum(causes.values())
         broken = whole > edge * 1.001
-        body += text(left(edge) + 5, y + 15, f"{'⫽ ' if broken else ''}{seconds(whole)}", size=12)
+        body += text(left(edge) + 5, y + 15, f"{'// ' if broken else ''}{seconds(whole)}", size=12)
         body += rect(MIDDLE, y, max(right(paid[name]) - MIDDLE, 1), 21, fill=phase_fill("decode"))
         body += text(right(paid[name]) + 5, y + 15, seconds(paid[name]), size=12)
     body += _legend(used, bottom + 52)
@@ -157,10 +157,10 @@ def draw_rhythm(runs: Mapping[str, Run]) -> Picture:
     tall = 7 * count + 34
     bottom = 26 + tall * len(runs)
     body = rect(112, 4, 13, 8, fill=phase_fill("queue")) + text(129, 12, "newcomer waits", size=11, fill=SOFT)
-    body += rect(222, 4, 13, 8, fill=phase_fill("prefill")) + text(239, 12, "its prompt is read", size=11, fill=SOFT)
-    body += rect(352, 2, 2.5, 12, fill=PHASE_COLOURS["decode"])
-    body += text(360, 12, "a token of the writer", size=11, fill=SOFT)
-    body += rect(486, 6, 30, 4, fill=ALARM) + text(520, 12, "the writer's longest pause", size=11, fill=SOFT)
+    body += rect(228, 4, 13, 8, fill=phase_fill("prefill")) + text(245, 12, "its prompt is read", size=11, fill=SOFT)
+    body += rect(360, 2, 2.5, 12, fill=PHASE_COLOURS["decode"])
+    body += text(368, 12, "a token of the writer", size=11, fill=SOFT)
+    body += rect(496, 6, 26, 4, fill=ALARM) + text(527, 12, "the writer's longest pause", size=11, fill=SOFT)
     body += time_axis(scale, 22, bottom)
     found = []
     for i, (name, run) in enumerate(runs.items()):

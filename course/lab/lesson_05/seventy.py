@@ -139,6 +139,20 @@ def serve(
     return Fleet(run, tuple(causes_of(r, f"{r.request.index}.1.{pool}", find) for r in run.records if r.completed))
 
 
+def standard(
+    policy: str,
+    qps: float,
+    prefill_replicas: int = 2,
+    rtt_ms: int = 0,
+    new_connection: bool = False,
+    num_requests: int = 200,
+) -> Fleet:
+    """`cached`, with what the explorer and the claims vary: they share their simulations."""
+    apart = {"prefill_replicas": prefill_replicas} if policy == APART else {}
+    wire = {"rtt_s": rtt_ms / 1000, "handshakes": 2 * new_connection}
+    return cached(policy, qps, num_requests=num_requests, **wire, **apart)
+
+
 @lru_cache(maxsize=64)
 def cached(policy: str, qps: float, **fields: object) -> Fleet:
     """`serve`, remembered: simulations of one seed are all alike."""

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from course.lab.lab import Lab
 from course.lab.predict import Outcome
@@ -26,9 +27,11 @@ POLICIES: dict[str, dict[str, object]] = {
 """Each is a few fields of EngineConfig."""
 BRIEF = 4
 """Output tokens of a newcomer; writers want more."""
+SHORTEST, LONGEST = 24, 200
+"""Output tokens of a writer, at least and at most."""
 NOBODY = "none: they take the very same steps"
 PAYERS = ("the writers pay with pauses", "nobody pays")
-PACES = {"calm": 6.0, "busy": 1.6, "rush": 0.5}
+PACES = {"calm": 4.0, "busy": 1.6, "rush": 0.5}
 """Seconds between newcomers, in prefill times of one of them: the same crowd on any machine."""
 
 
@@ -44,21 +47,34 @@ def one_by_one(lab: Lab) -> Workload:
     return Workload("one by one", "Newcomers that never meet.", arrivals, max_in_flight=1)
 
 
-def pace(lab: Lab) -> float:
-    """Seconds that a newcomer's first token takes here when nobody else is there: a median."""
-    return percentile(lab.run(one_by_one(lab), max_num_batched_tokens=2048).ttft[1:], 50)
+class Pace(NamedTuple):
+    """How fast this machine is with one newcomer who is alone. Seconds. Arrivals keep to it."""
+
+    prefill_s: float
+    """To the first token."""
+    token_s: float
+    """Between two tokens."""
 
 
-def company(lab: Lab, pace: float, gap: float = PACES["busy"]) -> Workload:
-    """Writers from the start, and a newcomer every `gap` paces.
+def pace(lab: Lab) -> Pace:
+    """Measure it: medians."""
+    run = lab.run(one_by_one(lab), max_num_batched_tokens=2048)
+    return Pace(percentile(run.ttft[1:], 50), percentile(run.itl, 50))
 
-    Args:
-        pace: seconds that one newcomer's prefill takes here.
-    """
-    num_writers, answer, num_newcomers = (4, 96, 5) if lab.scale == 1 else (2, 32, 3)
-    writers = [Arrival(0.0, f"({i}) {CHAT_QUESTIONS[i]}", answer) for i in range(num_writers)]
-    newcomers = [Arrival((1 + gap * i) * pace, page(i, lab), BRIEF) for i in range(num_newcomers)]
-    return Workload(f"company, gap {gap:g}", "People who write, and people who arrive.", (*writers, *newcomers))
+
+def company(lab: Lab, pace: Pace, gap: float = PACES["busy"]) -> Workload:
+    """Writers, who have enough to write until the last newcomer is there; one comes every `gap` paces."""
+    num_newcomers = 5 if lab.scale == 1 else 3
+    newcomers = [Arrival((1 + gap * i) * pace.prefill_s, page(i, lab), BRIEF) for i in range(num_newcomers)]
+    about = "People who write, and people who arrive."
+    return Workload(f"company, gap {gap:g}", about, (*_writers(lab, pace, 2 + gap * (num_newcomers - 1)), *newcomers))
+
+
+def _writers(lab: Lab, pace: Pace, paces: float) -> list[Arrival]:
+    """Short questions with answers that take so many paces to write, undisturbed."""
+    count = 4 if lab.scale == 1 else 2
+    tokens = min(max(round(1.1 * paces * pace.prefill_s / pace.token_s), SHORTEST), LONGEST)
+    return [Arrival(0.0, f"({i}) {CHAT_QUESTIONS[i]}", tokens) for i in range(count)]
 
 
 def calm(lab: Lab) -> Workload:
@@ -68,17 +84,16 @@ def calm(lab: Lab) -> Workload:
     return Workload("calm", "Short questions, one at a time.", arrivals, max_in_flight=1)
 
 
-def with_rules(lab: Lab, num_newcomers: int, pace: float = 0.0) -> Workload:
-    """Newcomers whose prompts all begin with the same house rules; with a pace, while writers write."""
+def with_rules(lab: Lab, num_newcomers: int, pace: Pace | None = None) -> Workload:
+    """Newcomers whose prompts all begin with the same house rules: one at a time, or at a pace while writers write."""
     rules = f"The rules of this house: {MANUAL[0]}"
     prompts = [f"{rules}\n\n{page(i, lab)}" for i in range(num_newcomers)]
-    if not pace:
+    if pace is None:
         about = "Newcomers with the same rules, one at a time."
         return Workload("alone", about, tuple(Arrival(0.0, p, BRIEF) for p in prompts), max_in_flight=1)
-    base = company(lab, pace).arrivals
-    writers = [arrival for arrival in base if arrival.max_tokens > BRIEF]
-    newcomers = [Arrival((1 + 0.4 * i) * pace, prompt, BRIEF) for i, prompt in enumerate(prompts)]
-    return Workload("in company", "Newcomers close together, while others write.", (*writers, *newcomers))
+    newcomers = [Arrival((1 + 0.4 * i) * pace.prefill_s, prompt, BRIEF) for i, prompt in enumerate(prompts)]
+    about = "Newcomers close together, while others write."
+    return Workload("in company", about, (*_writers(lab, pace, 2 + 0.4 * num_newcomers), *newcomers))
 
 
 def shrinking(lab: Lab) -> Workload:
@@ -106,13 +121,18 @@ def pauses(run: Run) -> list[float]:
     return [gap for view in writers(run) for gap in itl_of(view)]
 
 
+def pause(run: Run) -> float:
+    """What a writer has to expect: the 99th percentile of all gaps, seconds. One hiccup of the machine is not in it."""
+    return percentile(pauses(run), 99)
+
+
 def winner(runs: Mapping[str, Run], apart: float = 3.0) -> Outcome:
-    """The policy with the lowest median TTFT, and whether writers pay: with a longest pause `apart` times the least."""
+    """The policy with the lowest median TTFT, and whether writers pay: with pauses `apart` times the least."""
     ttft = {name: percentile(ttft_of(newcomers(run)), 50) for name, run in runs.items()}
-    pause = {name: max(pauses(run)) for name, run in runs.items()}
+    paid = {name: pause(run) for name, run in runs.items()}
     best = min(ttft, key=ttft.get)
-    payer = PAYERS[0] if pause[best] > apart * min(pause.values()) else PAYERS[1]
-    told = (f"{name}: TTFT {seconds(ttft[name])}, longest pause {seconds(pause[name])}" for name in runs)
+    payer = PAYERS[0] if paid[best] > apart * min(paid.values()) else PAYERS[1]
+    told = (f"{name}: TTFT {seconds(ttft[name])}, writers' p99 gap {seconds(paid[name])}" for name in runs)
     return Outcome(f"{best}, and {payer}", "; ".join(told))
 
 
