@@ -68,7 +68,8 @@ draw_waterfall(met.causes[-1], alone.causes[-1], "The last one to come: what is 
 # - **decode first**: no prompt is read while any answer is being written. Newcomers come in when all have finished.
 
 # %%
-bet = lab.predict("policy", "Which policy gives newcomers the lowest median TTFT, and who pays?", traffic.answers())
+question = "Which policy gives newcomers the lowest median TTFT, and who pays?"
+bet = lab.predict("policy", question, traffic.answers())
 bet
 
 # %%
@@ -159,7 +160,7 @@ draw_rhythm({name: lab.run(rush, **fields) for name, fields in traffic.POLICIES.
 #
 # The same scheduler with Llama-3 70B, on four **replicas** (copies of the engine) of four H100 each, simulated. Two sizes of chunk; and
 # one more way: **disaggregated**. Two replicas only read prompts, two only write answers, and the KV cache (the model's notes on each
-# token it has read) travels from one to the other over a network card. Then prefill and decode cannot be in each other's way at all.
+# token it has read) travels from one to the other over a network card. Then prefill and decode are hardly in each other's way.
 #
 # The sliders also set the network between client and server. That part is the simulator's model: so many round trips, no more.
 
@@ -227,7 +228,7 @@ print(inspect.getsource(Scheduler._schedule_running).split("num_drafts = ")[0])
 draw_sweep(seventy.sweep((256, 512, 1024, 2048, 8192), 3.0, num_requests=100), "70B, 3 requests/s")
 
 # %%
-b3(moves_here(runs) + b3_at_70b())
+b3(moves_here(runs) + b3_at_70b(), traffic.noise(runs.values()))
 
 # %% [markdown]
 # **What one token costs.** A prompt's tokens are known, so they go through the model side by side, and the weights are read once for all of
@@ -257,7 +258,7 @@ d21(pairs((0.5, 2.0, 8.0)))
 #
 # > "TTFT is queue, plus my prompt's prefill, plus whatever shared my steps, plus the way in and out. So first I ask how much of it is mine.
 # > If it is other people's prompts, I look at the token budget: whole prompts win TTFT and make everybody else's stream stutter; chunks give
-# > some of that TTFT back for smooth gaps. If it is queue, no chunk size will help. And at low load I leave the scheduler alone and look at
+# > some of that TTFT back for smooth gaps. If it is queue, I ask what for: a seat, memory, or a step that runs. And at low load I leave the scheduler alone and look at
 # > the cache and the prompt. Splitting prefill and decode onto machines of their own gives both, as long as the split matches the traffic."
 #
 # ## Check yourself
@@ -270,7 +271,7 @@ check = lesson_05.checks(met.causes[-1], runs)
 check("q1", ...)  # the largest cause in the first picture: "queue", "own prefill", "others' prompts", ...
 
 # %%
-check("q2", ...)  # seconds: what is left of that TTFT without other people? met.causes[-1] is a dict of seconds
+check("q2", ...)  # what is left of that TTFT without other people, seconds? See met.causes[-1]
 
 # %%
 check("q3", ...)  # the policies by newcomers' median TTFT, fastest first: ["...", "...", "..."]

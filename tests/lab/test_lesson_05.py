@@ -203,6 +203,11 @@ def test_b3_counts_opposite_moves() -> None:
     assert mixed.kind == "holds only when" and "1 of 3" in mixed.verdict
     assert claims.b3([move(2, 2)]).kind == "wrong"
     assert claims.b3([move(1.01, 1.0)]).kind == "not shown"
+    here = claims.Move("a to b, here", (1.0, 2.0), (1.0, 2.0))
+    assert claims.b3([here, move(2, 0.5)], noise=1.2).kind == "holds only when"
+    assert claims.b3([here, move(2, 0.5)], noise=9.0).kind == "holds"
+    assert claims.b3([here], noise=9.0).kind == "not shown"
+    assert traffic.noise([MADE]) < 1.5
     assert claims.b3(claims.b3_at_70b(20)).kind == "holds only when"
 
 

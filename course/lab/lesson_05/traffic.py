@@ -1,7 +1,7 @@
 """Two kinds of people: writers, whose long answers are being written, and newcomers, who bring a long prompt."""
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from course.lab.lab import Lab
@@ -37,7 +37,7 @@ PACES = {"calm": 4.0, "busy": 1.6, "rush": 0.5}
 
 def page(number: int, lab: Lab) -> str:
     """A newcomer's prompt: a page that nobody else has, and a question."""
-    paragraphs = 4 if lab.scale == 1 else 2
+    paragraphs = 4 if lab.scale == 1 else 1
     return f"Page {number}.\n\n{document(random.Random(number), paragraphs)}\n\n{MANUAL_QUESTIONS[number % 10]}"
 
 
@@ -79,7 +79,7 @@ def _writers(lab: Lab, pace: Pace, paces: float) -> list[Arrival]:
 
 def calm(lab: Lab) -> Workload:
     """Short questions, one at a time: nobody ever meets anybody."""
-    count = 6 if lab.scale == 1 else 3
+    count = 6 if lab.scale == 1 else 2
     arrivals = tuple(Arrival(0.0, f"({i}) {CHAT_QUESTIONS[i]}", 8) for i in range(count))
     return Workload("calm", "Short questions, one at a time.", arrivals, max_in_flight=1)
 
@@ -124,6 +124,17 @@ def pauses(run: Run) -> list[float]:
 def pause(run: Run) -> float:
     """What a writer has to expect: the 99th percentile of all gaps, seconds. One hiccup of the machine is not in it."""
     return percentile(pauses(run), 99)
+
+
+def noise(runs: Iterable[Run]) -> float:
+    """How unsteady this machine was: equal steps (only decoding, equally many), their p90 over their p10."""
+    equal: dict[int, list[float]] = {}
+    for run in runs:
+        for step in run.steps:
+            if not step.num_prefill_tokens:
+                equal.setdefault(step.num_tokens, []).append(step.end - step.start)
+    most = max(equal.values(), key=len, default=[])
+    return percentile(most, 90) / percentile(most, 10) if most else 1.0
 
 
 def winner(runs: Mapping[str, Run], apart: float = 3.0) -> Outcome:
