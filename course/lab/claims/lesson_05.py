@@ -87,8 +87,8 @@ def b3(moves: Sequence[Move], noise: float = 1.0) -> Claim:
     elif opposite:
         verdict = (
             f"holds only when prompts and answers meet in a step and a chunk is shorter than the prompts: "
-            f"{len(opposite)} of {len(judged)} changes went opposite ways. In the others one of the two stood still, or "
-            f"both went the same way: {', '.join(move.name for move in others)}."
+            f"{len(opposite)} of {len(judged)} changes went opposite ways. In the others one of the two stood "
+            f"still, or both went the same way: {', '.join(move.name for move in others)}."
         )
     else:
         verdict = f"wrong, here: none of {len(judged)} changes went opposite ways."
