@@ -176,20 +176,19 @@ def d21(found: Sequence[Pair]) -> Claim:
     """How much TTFT falls, by baseline."""
     equal = [pair for pair in found if pair.is_equal]
     inside = [pair for pair in equal if 0.4 <= pair.cut <= 0.6]
-    cuts = [100 * pair.cut for pair in equal]
+    most, least = (choose(equal, key=lambda pair: pair.cut, default=None) for choose in (max, min))
     if not equal:
         verdict = "not shown: no pair of runs had equal throughput."
     elif len(inside) == len(equal):
         verdict = "holds: every change at equal throughput cut TTFT by 40 to 60%."
-    elif max(cuts) >= 40:
+    elif most.cut >= 0.4:
         verdict = (
-            f"holds only when the scheduler before it made newcomers wait: at equal throughput the cut was "
-            f"{min(cuts):.0f}% to {max(cuts):.0f}%, and {len(inside)} of {len(equal)} changes lie between 40 and 60%. "
-            "A percentage without its baseline and its load says nothing; what phase-aware scheduling reliably buys is "
-            "shorter gaps."
+            f"holds only when the scheduler before it made newcomers wait: at equal throughput the changes of TTFT went "
+            f"from {change(*most.ttft)} ({most.name}) to {change(*least.ttft)} ({least.name}), and {len(inside)} of "
+            f"{len(equal)} lie between 40 and 60%. A cut without its baseline and its load says nothing."
         )
     else:
-        verdict = f"wrong, here: the largest cut at equal throughput was {max(cuts):.0f}%."
+        verdict = f"wrong, here: the largest cut at equal throughput was {100 * most.cut:.0f}%."
     return Claim(
         "D21",
         "Scheduling that knows of the two phases cuts TTFT by 40 to 60% at equal throughput.",
