@@ -16,6 +16,7 @@ from course.lab.session import Session
 from course.lab.workloads import SHORT, Arrival, Workload, workload
 from minillm import Engine, EngineConfig
 from minillm.errors import EngineDeadError
+from minillm.models.loader import LoadedModel
 
 LAB_DEFAULTS: dict[str, Any] = {
     "max_model_len": 2048,
@@ -100,6 +101,11 @@ class Lab:
             self._predictions[key] = Prediction(question, options, unit)
         return self._predictions[key]
 
+    @property
+    def model(self) -> LoadedModel:
+        """The weights in memory; other engines may share them. Waits for a run that is going on."""
+        return self._model_of(self.config())
+
     def engine(self, **fields: Any) -> Engine:
         """An engine of your own on the lab's weights, for experiments without traffic: you step it, nobody else.
 
@@ -109,10 +115,13 @@ class Lab:
             ConfigError: the engine cannot be built so.
         """
         config = self.config(**fields)
+        return Engine(config, self._model_of(config))
+
+    def _model_of(self, config: EngineConfig) -> LoadedModel:
         with self._turn:
             if self._session is not None:
                 self._session.wait()
-            return Engine(config, self._prepare(config).model)
+            return self._prepare(config).model
 
     def close(self) -> None:
         """Stop the engine and let go of the model."""

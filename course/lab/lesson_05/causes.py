@@ -1,0 +1,131 @@
+"""One time to first token, cut by cause. The pieces tile it, so they sum to it exactly.
+
+Inside the engine the cut follows the step records: a step that the request is in is shared out by tokens, as
+minillm's own `stalled_by_prefill` is. What happens outside the engine is stamped by outside.py, or is the simulator's
+network (seventy.py).
+"""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from course.lab.run import Run
+from course.lab.style import ALARM
+from minillm.timeline import StepRecord
+
+
+@dataclass(frozen=True)
+class Cause:
+    """One reason why a first token is not there yet."""
+
+    help: str
+    fill: str
+    """A phase, whose colour and pattern it shares; or a colour of its own."""
+
+
+CAUSES: dict[str, Cause] = {
+    "way in": Cause("client to server: connection, network, HTTP, until the whole body is there", "stream"),
+    "parsing": Cause("reading the JSON, checks at the door", "stream"),
+    "tokenizing": Cause("text to token ids, and waiting for a thread that does it", "stream"),
+    "queue": Cause("no step has included the request yet", "queue"),
+    "others' prompts": Cause("in its steps: the share that computed other people's prompts", ALARM),
+    "others' answers": Cause("in its steps: the share that wrote other people's tokens", "decode"),
+    "cold cache": Cause("its own tokens that begin somebody else's prompt too, and were not cached", "#56B4E9"),
+    "own prefill": Cause("its own other tokens", "prefill"),
+    "bookkeeping": Cause("around its forward passes: scheduling, laying out the batch, Python", "#F0E442"),
+    "sampling": Cause("from logits to a token id, for the whole batch", "first_token"),
+    "detokenizing": Cause("token id to text: its neighbours' that come before it, then its own", "first_token"),
+    "way out": Cause("handed over, until the client has read it: event loop, HTTP, network", "stream"),
+}
+"""In the order in which they first happen."""
+
+Breakdown = Mapping[str, float]
+"""Seconds by cause; their sum is the TTFT."""
+
+
+@dataclass(frozen=True)
+class Stay:
+    """What the engine's share of a TTFT depends on. Clock seconds."""
+
+    request_id: str
+    arrival: float
+    prefill_end: float
+    first_token: float
+    cold_tokens: int = 0
+    """The first so many tokens that it computed could have been in the cache."""
+
+
+def inside(stay: Stay, steps: Sequence[StepRecord]) -> dict[str, float]:
+    """Cut the engine's part of a TTFT, from arrival to the first token.
+
+    Args:
+        steps: in order, not overlapping; all that touch the stay.
+    """
+    spent = dict.fromkeys(CAUSES, 0.0)
+    now, begun, cold, last = stay.arrival, False, stay.cold_tokens, None
+    for step in steps:
+        until = min(step.end, stay.prefill_end)
+        if until <= now or step.start >= stay.prefill_end:
+            continue
+        own = sum(share.num_tokens for share in step.shares if share.request_id == stay.request_id)
+        if step.start > now:
+            spent["bookkeeping" if begun else "queue"] += step.start - now
+            now = step.start
+        begun = begun or own > 0
+        if begun:
+            share_out(spent, step, until - now, own, min(cold, own))
+            cold -= min(cold, own)
+            last = step
+        else:
+            spent["queue"] += until - now
+        now = until
+    spent["bookkeeping" if begun else "queue"] += stay.prefill_end - now
+    rest = stay.first_token - stay.prefill_end
+    spent["sampling"] = min(rest, last.stages.get("sample", rest)) if last else rest
+    spent["detokenizing"] = rest - spent["sampling"]
+    return spent
+
+
+def share_out(spent: dict[str, float], step: StepRecord, seconds: float, own: int, cold: int) -> None:
+    """Book `seconds` of a step: the forward pass by tokens, what is around it as bookkeeping."""
+    forward = min(seconds, step.stages.get("forward", seconds))
+    spent["bookkeeping"] += seconds - forward
+    each = forward / step.num_tokens
+    prompts = sum(share.num_tokens for share in step.shares if share.is_prefill) - own
+    spent["cold cache"] += each * cold
+    spent["own prefill"] += each * (own - cold)
+    spent["others' prompts"] += each * prompts
+    spent["others' answers"] += each * (step.num_tokens - own - prompts)
+
+
+def shared_tokens(prompts: Sequence[Sequence[int]], block_size: int) -> list[int]:
+    """Of each prompt, the leading tokens in whole blocks that another prompt begins with, too."""
+    order = sorted(range(len(prompts)), key=lambda i: list(prompts[i]))
+    longest = [0] * len(prompts)
+    for i, j in itertools.pairwise(order):  # the longest common beginning is with a neighbour in the alphabet
+        same = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(prompts[i], prompts[j])))
+        longest[i], longest[j] = max(longest[i], same), max(longest[j], same)
+    # A cache never holds the last token: somebody has to yield the first logits.
+    return [min(n, len(prompt) - 1) // block_size * block_size for n, prompt in zip(longest, prompts)]
+
+
+def of_run(run: Run) -> dict[int, dict[str, float]]:
+    """Every TTFT of a finished run by cause, by row. Tokenizing is part of the queue here: there is no server."""
+    # Rows and outputs agree in order: both are the workload's.
+    rows = [row for row in run.rows if row.view is not None and row.view.deliveries]
+    prompts = [output.prompt_token_ids for output in run.outputs]
+    shared = shared_tokens(prompts, run.snapshot.block_size) if len(prompts) == len(rows) else [0] * len(rows)
+    found = {}
+    for row, common in zip(rows, shared):
+        view = row.view
+        stay = Stay(
+            view.request_id, view.borders[0], view.borders[2], view.deliveries[0],
+            max(common - view.num_cached_tokens, 0),
+        )  # fmt: skip
+        found[row.index] = inside(stay, run.steps)
+    return found
+
+
+def mean(breakdowns: Sequence[Breakdown]) -> dict[str, float]:
+    """Seconds by cause, averaged. Means add up: their sum is the mean TTFT."""
+    return {cause: sum(b.get(cause, 0.0) for b in breakdowns) / max(len(breakdowns), 1) for cause in CAUSES}

@@ -1,0 +1,134 @@
+"""Handles: pick a newcomer and a policy; run a policy live; simulate a fleet at 70B."""
+
+from collections.abc import Iterator, Mapping
+
+from course.lab.explorer import Explorer, Shown, buttons, choices, slider, switch
+from course.lab.lab import Lab
+from course.lab.lesson_05 import seventy, traffic
+from course.lab.lesson_05.causes import Breakdown, mean, of_run
+from course.lab.lesson_05.pictures import draw_policies, draw_waterfall
+from course.lab.pictures.timeline import draw_timeline
+from course.lab.run import Run
+from course.lab.svg import Picture
+
+FRAME_S = 0.4
+"""Between two pictures of a run in progress."""
+BUDGETS = (16, 32, 64, 128, 256)
+
+
+def newcomers_causes(run: Run) -> list[dict[str, float]]:
+    """Of each newcomer's TTFT, in order of arrival."""
+    names = {view.request_id for view in traffic.newcomers(run)}
+    found = of_run(run)
+    return [found[row.index] for row in run.rows if row.request_id in names and row.index in found]
+
+
+def pick(runs: Mapping[str, Run], alone: Breakdown | None = None) -> Explorer:
+    """One newcomer's waterfall under one policy.
+
+    Args:
+        alone: a TTFT to compare with, as thin outlines.
+    """
+    found = {name: newcomers_causes(run) for name, run in runs.items()}
+    count = min(len(each) for each in found.values())
+
+    def draw(policy: str, newcomer: int) -> Picture:
+        causes = found[policy][newcomer]
+        title = f"{policy}: what does newcomer {newcomer} wait for?"
+        return draw_waterfall(causes, alone, title)
+
+    return Explorer(draw, policy=buttons("policy", list(found)), newcomer=slider("newcomer", 0, count - 1, count - 1))
+
+
+def draw_runs(runs: Mapping[str, Run], title: str = "") -> Picture:
+    """Policies side by side: newcomers' TTFT by cause, and the gaps of those who write."""
+    found = {name: mean(newcomers_causes(run)) for name, run in runs.items()}
+    paid = {name: traffic.pause(run) for name, run in runs.items()}
+    return draw_policies(found, paid, **({"title": title} if title else {}))
+
+
+class PolicyBench:
+    """Runs policies on the real engine, and keeps every run of a traffic beside the others.
+
+    Args:
+        pace: of this machine.
+        runs: busy traffic, already played.
+    """
+
+    def __init__(self, lab: Lab, pace: traffic.Pace, runs: Mapping[str, Run] | None = None) -> None:
+        self.lab, self.pace = lab, pace
+        self.runs: dict[str, dict[str, Run]] = {name: {} for name in traffic.PACES}
+        self.runs["busy"].update(runs or {})
+
+    def explorer(self) -> Explorer:
+        """The bench with its handles."""
+        panel = Explorer(
+            self.draw,
+            button="Run it",
+            arrivals=buttons("arrivals", list(traffic.PACES), "busy"),
+            policy=buttons("policy", list(traffic.POLICIES)),
+            budget=choices("token budget of 'mixed'", BUDGETS, 32),
+        )
+        if self.runs["busy"]:
+            show(panel, draw_runs(self.runs["busy"]))
+        return panel
+
+    def draw(self, arrivals: str, policy: str, budget: int) -> Iterator[Shown]:
+        """Play it, live; then show it beside what was played before."""
+        fields = traffic.POLICIES[policy]
+        if policy == "mixed":
+            fields = {**fields, "max_num_batched_tokens": budget}
+        name = f"mixed, {budget}" if policy == "mixed" and budget != 32 else policy
+        crowd = traffic.company(self.lab, self.pace, traffic.PACES[arrivals])
+        session = self.lab.start(crowd, self.lab.config(**fields))
+        while not session.wait(FRAME_S):
+            yield draw_timeline(session.run(), title=f"{name}, {arrivals}: running …")
+        self.runs[arrivals][name] = session.run()
+        yield draw_runs(self.runs[arrivals], f"{arrivals}: who waits, and who pays?")
+
+
+def show(panel: Explorer, shown: Shown) -> None:
+    """Put something in sight before anybody has pressed the button."""
+    panel.shown = shown
+    panel.view.value = shown._repr_mimebundle_()["text/html"]
+
+
+def draw_fleets(fleets: Mapping[str, seventy.Fleet], title: str) -> Picture:
+    """Policies at 70B: mean TTFT by cause, and the 99th percentile of the gaps."""
+    return draw_policies(
+        {name: fleet.mean_causes for name, fleet in fleets.items()},
+        {name: fleet.itl(99) for name, fleet in fleets.items()},
+        who="TTFT at the client, mean, by cause",
+        payer="ITL, p99",
+        title=title,
+    )
+
+
+def fleets(
+    qps: float, prefill_replicas: int = 2, rtt_ms: int = 0, new_connection: bool = False
+) -> Iterator[dict[str, seventy.Fleet]]:
+    """Every policy at 70B on four replicas; yields what is there so far."""
+    done: dict[str, seventy.Fleet] = {}
+    for policy in (*seventy.POLICIES, seventy.APART):
+        done[policy] = seventy.standard(policy, qps, prefill_replicas, rtt_ms, new_connection)
+        yield dict(done)
+
+
+def at_70b(qps: float = 8.0) -> Explorer:
+    """The fleet with its handles, pressed once."""
+
+    def draw(qps: float, prefill_replicas: int, rtt_ms: int, new_connection: bool) -> Iterator[Shown]:
+        title = f"70B, {seventy.REPLICAS} replicas, {qps:g} requests/s: who waits, and who pays?"
+        for done in fleets(qps, prefill_replicas, rtt_ms, new_connection):
+            yield draw_fleets(done, title)
+
+    panel = Explorer(
+        draw,
+        button="Simulate",
+        qps=choices("requests per second", (0.5, 2, 4, 8, 12, 16), qps),
+        prefill_replicas=choices("'disaggregated': replicas that read", (1, 2, 3), 2),
+        rtt_ms=choices("round trip to the client, ms", (0, 20, 80, 200), 20),
+        new_connection=switch("a new TLS connection for each request: two more round trips"),
+    )
+    panel.press()
+    return panel.wait()

@@ -1,0 +1,273 @@
+"""Lesson 05: causes that tile a TTFT, policies whose effects follow from the schedule, verdicts from the runs."""
+
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from made_run import made_config, made_run
+
+from course.lab.claims import lesson_05 as claims
+from course.lab.grading import lesson_05 as grading
+from course.lab.lab import Lab
+from course.lab.lesson_05 import causes, instrument, outside, per_token, pictures, seventy, traffic
+from course.lab.lesson_05.causes import CAUSES, Stay, inside
+from course.lab.run import Run
+from minillm.timeline import StepRecord, StepShare
+
+ME, OTHER, WRITER = "me", "other", "writer"
+
+
+def step(start: float, end: float, *shares: tuple[str, int, bool], forward: float | None = None) -> StepRecord:
+    stages = {"forward": end - start if forward is None else forward, "sample": 0.1}
+    made = tuple(StepShare(*share) for share in shares)
+    return StepRecord(0, start, end, made, 0, len(made), 0, 1, (), stages)
+
+
+def test_the_cut_of_a_ttft_by_hand() -> None:
+    steps = [
+        step(-1, 1, (WRITER, 1, False)),  # it came in the middle of this one
+        step(1, 3, (ME, 6, True), (OTHER, 2, True), (WRITER, 2, False), forward=1.0),
+        step(3, 5, (OTHER, 3, True), (WRITER, 1, False)),  # it got nothing
+        step(5.5, 7.5, (ME, 4, True)),
+    ]
+    found = inside(Stay(ME, 0.0, 7.5, 7.7, cold_tokens=7), steps)
+    assert found == pytest.approx(
+        {
+            **dict.fromkeys(CAUSES, 0.0),
+            "queue": 1.0,
+            "cold cache": 0.6 + 0.5,  # six of its first tokens, one of the others
+            "own prefill": 1.5,
+            "others' prompts": 0.2 + 1.5,
+            "others' answers": 0.2 + 0.5,
+            "bookkeeping": 1.0 + 0.5,
+            "sampling": 0.1,
+            "detokenizing": 0.1,
+        }
+    )
+    assert sum(found.values()) == pytest.approx(7.7)
+
+
+def test_shared_tokens_are_whole_blocks_of_a_beginning_that_somebody_else_has() -> None:
+    prompts = [[1, 2, 3, 4, 5, 6], [1, 2, 3, 4, 9], [7, 8], [1, 2, 3, 4]]
+    assert causes.shared_tokens(prompts, 2) == [4, 4, 0, 2]  # the last one has to compute its last token
+
+
+def as_company(run: Run, num_writers: int) -> Run:
+    """The first rows are writers, the others newcomers."""
+    rows = tuple(
+        replace(row, view=replace(row.view, max_tokens=50 if row.index < num_writers else traffic.BRIEF))
+        for row in run.rows
+    )
+    return replace(run, rows=rows)
+
+
+MADE = as_company(made_run(num_requests=6, apart=0.15, config=made_config(max_num_seqs=8)), 2)
+
+
+def test_writers_write_until_the_last_newcomer_is_there(tiny_lab: Lab) -> None:
+    for speed in (0.1, 1.0, 10.0):
+        for gap in (traffic.PACES["busy"], traffic.PACES["rush"]):
+            crowd = traffic.company(tiny_lab, traffic.Pace(speed * 0.3, speed * 0.03), gap).arrivals
+            last = max(arrival.offset for arrival in crowd)
+            assert min(a.max_tokens for a in crowd if a.max_tokens > traffic.BRIEF) * speed * 0.03 > last
+
+
+def test_causes_sum_to_ttft_on_made_runs() -> None:
+    found = causes.of_run(MADE)
+    for row, each in found.items():
+        assert sum(each.values()) == pytest.approx(traffic.ttft_of([MADE.row_of(row)])[0])
+    assert found[5]["others' prompts"] > 0 == found[0]["others' answers"]
+
+
+@pytest.fixture
+def runs(tiny_lab: Lab) -> dict[str, Run]:
+    """All there from the start but for the pages, which come at once: what happens follows from the schedule alone."""
+    crowd = traffic.company(tiny_lab, traffic.Pace(0.0, 0.001))
+    return {name: tiny_lab.run(crowd, **fields) for name, fields in traffic.POLICIES.items()}
+
+
+def test_policies_on_a_real_engine(runs: dict[str, Run]) -> None:
+    chunks = {name: max(step.num_prefill_tokens for step in run.steps) for name, run in runs.items()}
+    assert chunks["mixed"] <= 32 < chunks["prefill first"]
+    for run in runs.values():
+        for row, found in causes.of_run(run).items():
+            assert sum(found.values()) == pytest.approx(traffic.ttft_of([run.row_of(row)])[0])
+    assert "pays" in instrument.draw_runs(runs).title or "pay" in instrument.draw_runs(runs).title
+
+
+def test_decode_first_reads_no_prompt_while_anybody_writes(tiny_lab: Lab) -> None:
+    crowd = traffic.company(tiny_lab, traffic.Pace(0.002, 0.001))
+    steps = tiny_lab.run(crowd, **traffic.POLICIES["decode first"]).steps
+    assert not any(0 < step.num_prefill_tokens < step.num_tokens for step in steps)
+
+
+def test_calm_traffic_takes_the_same_steps_under_every_policy(tiny_lab: Lab) -> None:
+    calm = {name: tiny_lab.run(traffic.calm(tiny_lab), **fields) for name, fields in traffic.POLICIES.items()}
+    assert traffic.wins_when_calm(calm).answer == traffic.NOBODY
+    long = tiny_lab.run(traffic.one_by_one(tiny_lab), **traffic.POLICIES["mixed"])
+    assert traffic.wins_when_calm({**calm, "mixed": long}).answer in traffic.POLICIES
+
+
+def test_over_http_every_border_is_a_stamp(tiny_lab: Lab) -> None:
+    found = outside.over_http(tiny_lab, traffic.with_rules(tiny_lab, 2), max_num_seqs=4)
+    first, second = found.causes
+    for name in ("way in", "parsing", "tokenizing", "own prefill", "way out"):
+        assert first[name] > 0 and second[name] > 0
+    assert all(value >= 0 for value in first.values())
+    assert first["cold cache"] > 0 == second["cold cache"]  # the first one filled it
+    picture = pictures.draw_waterfall(second, first)
+    ET.fromstring(picture.svg())
+    assert "alone" in picture.description and "cold cache" in picture.body
+
+
+def test_the_bench_runs_a_policy_and_keeps_it_beside_the_others(tiny_lab: Lab) -> None:
+    bench = instrument.PolicyBench(tiny_lab, traffic.Pace(0.001, 0.001))
+    panel = bench.explorer()
+    panel.set(arrivals="rush", policy="mixed", budget=64).press()
+    panel.wait()
+    assert panel.error is None and "mixed, 64" in panel.view.value
+    panel.set(policy="decode first").press()
+    panel.wait()
+    assert set(bench.runs["rush"]) == {"mixed, 64", "decode first"} and "mixed, 64" in panel.view.value
+    crowded = bench.runs["rush"]["mixed, 64"]
+    assert max(step.num_tokens for step in crowded.steps) <= 64
+
+
+def test_another_newcomer_is_another_waterfall() -> None:
+    panel = instrument.pick({"one": MADE, "two": MADE})
+    before = panel.view.value
+    assert before != panel.set(newcomer=0).view.value
+    assert "two" in panel.set(policy="two").view.value
+
+
+def test_the_rhythm_marks_the_longest_pause() -> None:
+    picture = pictures.draw_rhythm({"made": MADE})
+    ET.fromstring(picture.svg())
+    stamps = traffic.writers(MADE)[0].deliveries
+    longest = max(b - a for a, b in pairwise(stamps))
+    assert f"longest pause {longest * 1000:.0f} ms" in picture.description
+
+
+def test_a_bar_that_would_dwarf_the_others_is_broken_off() -> None:
+    long = pictures.draw_policies({"a": {"queue": 1.0}, "b": {"queue": 20.0}}, {"a": 1.0, "b": 1.0})
+    short = pictures.draw_policies({"a": {"queue": 1.0}, "b": {"queue": 4.0}}, {"a": 1.0, "b": 1.0})
+    assert "// 20 s" in long.body and "//" not in short.body
+
+
+# ---------------------------------------------------------------- at 70B
+
+
+def small(policy: str, qps: float = 4.0, **fields: object) -> seventy.Fleet:
+    return seventy.cached(policy, qps, num_requests=40, **fields)
+
+
+@pytest.mark.parametrize("policy", [*seventy.POLICIES, seventy.APART])
+def test_at_70b_the_causes_sum_to_what_the_client_sees(policy: str) -> None:
+    fleet = small(policy, rtt_s=0.05)
+    for found, record in zip(fleet.causes, fleet.run.records):
+        assert sum(found.values()) == pytest.approx(record.ttft())
+    assert fleet.mean_causes["way in"] == pytest.approx(0.025)
+
+
+def test_at_70b_each_policy_helps_one_side_and_hurts_the_other() -> None:
+    whole, chunks, last, apart = (small(p) for p in ("prefill first", "mixed, 512", "decode first", seventy.APART))
+    assert whole.ttft(50) < chunks.ttft(50) < last.ttft(50)
+    assert last.itl(99) < chunks.itl(99) < whole.itl(99)
+    assert apart.itl(99) < whole.itl(99)
+    assert small(seventy.APART, 12.0, prefill_replicas=1).ttft(50) > 3 * small(seventy.APART, 12.0).ttft(50)
+
+
+def test_a_new_connection_over_a_distance_is_paid_on_the_way_in() -> None:
+    near, far = small("mixed, 512", rtt_s=0.02), small("mixed, 512", rtt_s=0.02, handshakes=2)
+    assert far.mean_causes["way in"] == pytest.approx(near.mean_causes["way in"] + 0.04)
+
+
+def test_the_fleet_explorer_draws_all_policies(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MINILLM_SHORT", "1")
+    panel = instrument.at_70b(4.0)
+    assert panel.error is None and all(name in panel.view.value for name in (*seventy.POLICIES, seventy.APART))
+    assert panel.shown.description.startswith("prefill first: TTFT") and "way in 10.00 ms" in panel.shown.description
+
+
+# ---------------------------------------------------------------- claims
+
+
+def move(ttft: float, gap: float) -> claims.Move:
+    return claims.Move("a to b", (1.0, ttft), (1.0, gap))
+
+
+def test_b3_counts_opposite_moves() -> None:
+    assert claims.b3([move(2, 0.5), move(0.5, 2)]).kind == "holds"
+    mixed = claims.b3([move(2, 0.5), move(2, 1.01), move(0.5, 0.5)])
+    assert mixed.kind == "holds only when" and "1 of 3" in mixed.verdict
+    assert claims.b3([move(2, 2)]).kind == "wrong"
+    assert claims.b3([move(1.01, 1.0)]).kind == "not shown"
+    here = claims.Move("a to b, here", (1.0, 2.0), (1.0, 2.0))
+    assert claims.b3([here, move(2, 0.5)], noise=1.2).kind == "holds only when"
+    assert claims.b3([here, move(2, 0.5)], noise=9.0).kind == "holds"
+    assert claims.b3([here], noise=9.0).kind == "not shown"
+    assert traffic.noise([MADE]) < 1.5
+    assert claims.b3(claims.b3_at_70b(20)).kind == "holds only when"
+
+
+def test_d19_depends_on_the_batch() -> None:
+    cost = per_token.PerToken("x", 0.001, {1: 0.02, 8: 0.004})
+    assert claims.d19([cost]).kind == "holds"
+    assert claims.d19([replace(cost, decode={1: 0.02, 64: 0.001})]).kind == "holds only when"
+    assert claims.d19([replace(cost, decode={1: 0.001})]).kind == "wrong"
+    big = per_token.simulated()
+    assert big.ratio(1) > 50 > 10 > big.ratio(256)
+    ET.fromstring(per_token.draw_per_token([cost, big]).svg())
+
+
+def test_per_token_costs_come_from_steps_of_one_kind(tiny_lab: Lab) -> None:
+    found = per_token.measured([tiny_lab.run(traffic.shrinking(tiny_lab), max_num_seqs=8)])
+    assert set(found.decode) == {1, 2, 3, 4} and found.prefill > 0
+    with pytest.raises(ValueError, match="only"):
+        per_token.measured([replace(MADE, steps=())])
+
+
+def pair(cut: float, tokens: float = 1.0) -> claims.Pair:
+    return claims.Pair("a to b", (1.0, 1 - cut), (1.0, tokens))
+
+
+def test_d21_needs_a_baseline_and_equal_throughput() -> None:
+    assert claims.d21([pair(0.5), pair(0.45)]).kind == "holds"
+    assert claims.d21([pair(0.9), pair(-0.1)]).kind == "holds only when"
+    assert claims.d21([pair(0.1)]).kind == "wrong"
+    assert claims.d21([pair(0.5, tokens=2.0)]).kind == "not shown"
+
+
+def test_a_move_says_how_far() -> None:
+    assert str(move(2, 0.5)) == "a to b: TTFT +100%, gap −50%"
+
+
+# ---------------------------------------------------------------- check
+
+
+def test_the_check_rewards_right_answers_and_names_the_mistake() -> None:
+    whole = as_company(made_run(num_requests=4, apart=0.3, config=made_config(max_num_batched_tokens=256)), 2)
+    slow = as_company(made_run(num_requests=4, apart=0.3, config=made_config(max_num_seqs=1)), 2)
+    three = {"prefill first": whole, "mixed": MADE, "decode first": slow}
+    newcomer = {"queue": 5.0, "own prefill": 2.0, "others' prompts": 1.0, "way in": 0.5}
+    check = grading.checks(newcomer, three)
+    assert check("q1", "queue").score == 1 and "% of this TTFT" in str(check("q1", "own prefill"))
+    assert check("q2", 2.5).score == 1
+    for wrong, hint in ((8.5, "whole TTFT"), (6.0, "subtract"), (2.0, "own prefill only")):
+        assert hint in str(check("q2", wrong)) and check("q2", wrong).score == 0
+    ttft = {n: sorted(traffic.ttft_of(traffic.newcomers(r)))[len(traffic.newcomers(r)) // 2] for n, r in three.items()}
+    order = sorted(ttft, key=ttft.get)
+    assert check("q3", order).score == 1 and "upside down" in str(check("q3", order[::-1]))
+    assert 0 < check("q3", [order[0], order[2], order[1]]).score < 1
+    pauses = sorted(traffic.pauses(whole))
+    assert check("q4", pauses[-1] / pauses[len(pauses) // 2]).score == 1
+    assert "divide" in str(check("q4", pauses[-1]))
+
+
+def test_the_winner_and_who_pays() -> None:
+    fast = as_company(made_run(num_requests=3, prompt=20, config=made_config(max_num_batched_tokens=512)), 1)
+    slow = as_company(made_run(num_requests=3, prompt=200, config=made_config(max_num_seqs=1)), 1)
+    found = traffic.winner({"prefill first": fast, "decode first": slow})
+    assert found.answer in traffic.answers() and found.answer.startswith("prefill first")
+    assert traffic.PAYERS[1] in found.answer
