@@ -1,4 +1,4 @@
-"""Lesson 06: two clocks, the roof, weights or KV. The arithmetic by hand, the rest on a tiny model and the simulator."""
+"""Lesson 06: two clocks, the roof, weights or KV. Arithmetic by hand; the rest on a tiny model and the simulator."""
 
 import xml.etree.ElementTree as ET
 from dataclasses import replace
@@ -15,21 +15,15 @@ from course.lab.lesson_06.roofs import Roof, on_paper, roofs_table, this_machine
 from course.lab.lesson_06.shapes import LLAMA_13B, LLAMA_70B, Shape, three
 from course.lab.lesson_06.steps import Dot
 from course.lab.svg import Picture
-from minillm.errors import PricingError
 
 ROOF = Roof("made", bandwidth=10e9, flops=100e9, source="by hand")
-SMALL = Shape("made", LLAMA_70B.cost)
 
 
 def dot(batch: int = 1, itl: float = 0.02, context: float = 20, shape: Shape = LLAMA_13B) -> Dot:
     return Dot(shape, batch, context, (itl, itl * 1.01, itl * 0.99))
 
 
-def memory_bound(batch: int) -> Dot:
-    return dot(batch, itl=0.02)
-
-
-SWEEP = [dot(1, 0.020), dot(2, 0.021), dot(4, 0.024), dot(8, 0.040), dot(16, 0.079)]
+SWEEP = [dot(1, 0.020), dot(2, 0.021), dot(4, 0.024), dot(8, 0.030), dot(16, 0.058)]
 
 
 def shows(picture: Picture, *words: str) -> None:
@@ -57,7 +51,6 @@ def test_at_the_crossover_kv_is_as_much_as_the_weights(shape: Shape) -> None:
 
 
 def test_the_lab_model_is_read_from_its_config(tiny_lab: Lab) -> None:
-    shape = three(tiny_lab).popitem  # the order is the lab's first
     shape = next(iter(three(tiny_lab).values()))
     assert shape.weight_dtype == "float32" and shape.cost.layers == 2 and shape.room_tokens() is None
     assert len(three(tiny_lab)) == 3
@@ -124,7 +117,9 @@ def test_longest_contexts_respect_window_and_crossover(tiny_lab: Lab) -> None:
 def test_each_bet_has_its_answer() -> None:
     free_then_dear = bets.doublings([dot(1, 0.02), dot(2, 0.022), dot(64, 0.2), dot(128, 0.38)])
     assert free_then_dear.answer == bets.DOUBLINGS[True, False]
-    assert bets.doublings([dot(1, 0.02), dot(2, 0.04), dot(64, 0.2), dot(128, 0.22)]).answer == bets.DOUBLINGS[False, True]
+    assert (
+        bets.doublings([dot(1, 0.02), dot(2, 0.04), dot(64, 0.2), dot(128, 0.22)]).answer == bets.DOUBLINGS[False, True]
+    )
     for ratio, answer in zip((1.1, 1.6, 3.0), bets.GROWTH):
         assert bets.growth([dot(8, 0.02), dot(8, 0.02 * ratio, context=2000)]).answer == answer
 
@@ -150,11 +145,11 @@ def test_a4_measures_itself(tiny_lab: Lab) -> None:
 def test_the_check_rewards_what_is_right() -> None:
     check = lesson_06.checks(SWEEP, ROOF)
     floor = 1e3 * LLAMA_70B.weight_bytes / (4 * 3.35e12)
-    right = (("q1", floor), ("q2", LLAMA_13B.crossover_tokens), ("q3", "Reading"), ("q4", 8), ("q5", "Never"))
+    right = (("q1", floor), ("q2", LLAMA_13B.crossover_tokens), ("q3", "Multiplying"), ("q4", 8), ("q5", "Never"))
     for question, answer in right:
         assert check(question, answer).score == 1, question
-    fast_reader = replace(ROOF, bandwidth=1e15)
-    assert lesson_06.checks(SWEEP, fast_reader)("q3", "multiplying").score == 1
+    slow_reader = replace(ROOF, bandwidth=1e6)
+    assert lesson_06.checks(SWEEP, slow_reader)("q3", "reading").score == 1
 
 
 def test_the_check_explains_what_is_wrong() -> None:
@@ -164,7 +159,7 @@ def test_the_check_explains_what_is_wrong() -> None:
     assert "milliseconds" in str(check("q1", floor / 1000))
     assert "a key and a value" in str(check("q2", 2 * LLAMA_13B.crossover_tokens))
     assert "Llama-3-70B" in str(check("q2", LLAMA_70B.crossover_tokens))
-    assert "at least" in str(check("q3", "multiplying"))
+    assert "at least" in str(check("q3", "reading"))
     late = check("q4", 16)
     assert late.score == 0.5 and "batch 8 has" in str(late)
     assert check("q4", 1).score == 0 and "choose one of" in str(check("q4", 3))
@@ -193,7 +188,7 @@ def test_pictures_say_what_they_show() -> None:
 
 def test_tables_of_steps() -> None:
     table = str(steps.doublings_table(SWEEP))
-    assert "1 → 2  ×1.05" in table and "8 → 16  ×1.98" in table
+    assert "1 → 2  ×1.05" in table and "8 → 16  ×1.93" in table
     assert table.count("brings more") == 3 and table.count("costs more") == 1
     assert f"{SWEEP[0].mbu(ROOF):.0%}" in str(steps.dots_table(SWEEP, ROOF))
 
@@ -213,7 +208,7 @@ def test_a_larger_batch_moves_the_map_from_weights_to_kv() -> None:
     assert share > 0.5 and f">KV {share:.0%}<" in explorer.view.value and "no room for this" in explorer.view.value
     explorer.set(model="B")
     assert f">KV {LLAMA_70B.kv_bytes(32, 2048) / LLAMA_70B.bytes(32, 2048):.0%}<" in explorer.view.value
-    assert "426,1" in bytes_map.draw_map(LLAMA_70B, 1, 1024).description or "tokens in all" in explorer.view.value
+    assert f"{LLAMA_70B.crossover_tokens:,.0f} tokens in all" in explorer.view.value
     before = explorer.view.value
     explorer.set(weights="4 bits")
     assert explorer.view.value != before and "trained for" not in explorer.view.value
@@ -247,7 +242,9 @@ def test_seventy_billion_step_by_step() -> None:
     measured, sheet = seventy.stack("measured, no CUDA graphs"), seventy.stack("the data sheet")
     one, two = (seventy.price(measured, batch, 1024) for batch in (1, 2))
     assert two.itl < 1.1 * one.itl and sum(one.parts) == pytest.approx(one.itl)
-    assert seventy.price(sheet, 1, 1024).itl == pytest.approx(on_paper(gpus=4).reading(LLAMA_70B.bytes(1, 1024)), rel=0.02)
+    assert seventy.price(sheet, 1, 1024).itl == pytest.approx(
+        on_paper(gpus=4).reading(LLAMA_70B.bytes(1, 1024)), rel=0.02
+    )
     assert seventy.price(sheet, 128, 8192).time.attention > 8 * seventy.price(sheet, 128, 1024).time.attention * 0.99
     assert seventy.seats_that_fit(measured, 8192) < 64 < seventy.seats_that_fit(measured, 1024)
 
@@ -269,8 +266,3 @@ def test_handles_of_the_large_model() -> None:
     assert "no batch gets past here" in trail.view.value
     trail.set(context=128)
     assert "no batch gets past here" not in trail.view.value
-
-
-def test_a_stack_that_does_not_fit_is_refused() -> None:
-    with pytest.raises(PricingError):
-        LLAMA_70B.stored_as(kv_dtype="int3").kv_bytes(1, 1) or replace(LLAMA_70B, gpus=3).room_tokens()

@@ -7,7 +7,7 @@ import pytest
 
 from course.lab.build import read_source, sources
 
-CLAIMS = {"00": {"A1"}, "01": {"A6", "B1", "E5", "F3"}}
+CLAIMS = {"00": {"A1"}, "01": {"A6", "B1", "E5", "F3"}, "06": {"A4"}}
 SECTIONS = ("## Surface", "## Guided", "## Deep dive", "## Say it in an interview", "## Check yourself")
 
 

@@ -1,5 +1,6 @@
 """A plane between two logarithmic axes, for pictures in which a thing is a place: lines, dots, and names on them."""
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -44,6 +45,8 @@ class Plane:
     bottom: float = 44
     names: list[tuple[float, float, float, float]] = field(default_factory=list, compare=False)
     """Boxes that names already fill: the next one keeps out of them."""
+    inked: list[tuple[float, float]] = field(default_factory=list, compare=False)
+    """Places on lines that were drawn: a name keeps off them, if it can."""
 
     def at(self, x: float, y: float) -> tuple[float, float]:
         """Where a point is, in the picture's units."""
@@ -68,13 +71,16 @@ class Plane:
         return drawn + text(16, middle, self.y.label, fill=SOFT, **turned)
 
     def path(self, points: Sequence[tuple[float, float]], **attributes: object) -> str:
-        """Straight lines through points, cut where they leave the plane by far."""
-        places = [self.at(x, y) for x, y in points if x > 0 and y > 0]
+        """Straight lines through points."""
+        places = [self.at(x, y) for x, y in points]
+        for (x0, y0), (x1, y1) in itertools.pairwise(places):
+            self.inked.extend((x0 + (x1 - x0) * i / 60, y0 + (y1 - y0) * i / 60) for i in range(61))
         drawn = "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in places)
         return tag("path", d=drawn, **{"fill": "none", "stroke": SOFT, "stroke_width": 2, **attributes})
 
     def area(self, points: Sequence[tuple[float, float]], **attributes: object) -> str:
-        return self.path(points, **{"stroke": "none", "fill": SOFT, "fill_opacity": 0.1, **attributes})
+        drawn = "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in (self.at(*point) for point in points)) + "z"
+        return tag("path", d=drawn, **attributes)
 
     def dot(self, x: float, y: float, colour: str, *, radius: float = 5, hollow: bool = False) -> str:
         across, down = self.at(x, y)
@@ -87,11 +93,17 @@ class Plane:
         wide, tall = 0.56 * size * len(words), size + 2
         for dx, dy in ((8, 4), (8, 16), (8, -9), (-8 - wide, 4), (-8 - wide, -9), (-wide / 2, -12), (-wide / 2, 21)):
             box = (across + dx, down + dy - size, wide, tall)
-            if box[0] + wide <= WIDTH and box[0] >= 0 and not any(_overlap(box, other) for other in self.names):
+            if self._is_free(box):
                 break
         self.names.append(box)
         halo = {"stroke": PAPER, "stroke_width": 3, "paint_order": "stroke"}
         return text(box[0], down + dy, words, size=size, fill=fill, **{**halo, **attributes})
+
+    def _is_free(self, box: tuple[float, float, float, float]) -> bool:
+        x, y, wide, tall = box
+        inside = x >= 0 and x + wide <= WIDTH
+        on_a_line = any(x < a < x + wide and y < b < y + tall for a, b in self.inked)
+        return inside and not on_a_line and not any(_overlap(box, other) for other in self.names)
 
     def angle(self, one: tuple[float, float], other: tuple[float, float]) -> float:
         """Degrees by which words are turned to run along a line."""

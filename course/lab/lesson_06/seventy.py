@@ -171,7 +171,7 @@ def draw_trail(roof: Roof, context: int, batch: int) -> Picture:
     body += plane.name(here, roof.at(here) / 1.6, f"batch {batch}: {number(here)} FLOP per byte", size=12)
     told = (
         f"Context {context}, batch {batch}: {number(here)} FLOP per byte; the roof bends at {number(roof.ridge)}. "
-        f"However large the batch, it stays below {number(limit)}. There is room for {room} such requests on four H100s."
+        f"However large the batch, it is below {number(limit)}. There is room for {room} such requests on four H100s."
     )
     return Picture("70B under an H100's roof: how far to the right can a batch get?", body, 330, description=told)
 
