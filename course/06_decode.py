@@ -49,7 +49,8 @@ pictures.draw_two_clocks([alone], roof)
 
 # %% [markdown]
 # Sky blue is what reading takes at least, and it is nearly all weights. Yellow is what multiplying takes at least. Green is
-# what the step took: always longer than either, since no program reaches the machine's limits.
+# what the step took: longer than either, since no program reaches the machine's limits. (If it is not, something else
+# was running while the limits were measured: run that cell again.)
 #
 # Whoever waits for memory with the multipliers idle is at the **memory wall**. The way out: let more requests share one
 # reading. The **batch** is the number of requests that are in a step together; each brings its own multiplications, and
@@ -63,7 +64,7 @@ pictures.draw_two_clocks([alone], roof)
 # %%
 bet = lab.predict(
     "doubling",
-    "The batch doubles from 1 to 2, then from 64 to 128 (short contexts, this machine). What happens to ITL?",
+    "The batch doubles from 1 to 2, then from 64 to 128 (short contexts). What happens to ITL?",
     list(bets.DOUBLINGS.values()),
 )
 bet
@@ -100,19 +101,21 @@ sweep = steps.sweep(lab)
 pictures.draw_price(sweep)
 
 # %% [markdown]
-# The curve starts out nearly flat: throughput for almost nothing. It ends steep: waiting for almost nothing. In between is the **knee**. Good
-# operating points are at the knee or just before it; which one depends on the ITL that you have promised.
+# Where the curve is flat, a larger batch brings throughput for almost nothing. Where it is steep, it brings waiting for almost
+# nothing. In between is the **knee**. On a CPU all three are in this picture; a large GPU may still be on the flat part at its
+# right end. Good operating points are at the knee or just before it; which one depends on the ITL that you have promised.
 #
 # ### Where it hurts: batching past the knee
 #
-# The same steps, as factors. A batch that grows by some factor should bring all readers together nearly that factor.
+# The same steps, as factors. A batch that grows by some factor should bring all readers together nearly that factor, and cost
+# each of them nearly nothing. The last column says which of the two factors is the larger one.
 
 # %%
 steps.doublings_table(sweep)
 
 # %% [markdown]
-# Read the last rows: the machine gives hardly more than before, and each reader waits for all of it. Nothing in the server's
-# throughput chart tells you that you have gone too far; it is as high as ever. Only ITL tells.
+# Look for the rows that cost more than they bring: the machine gives hardly more than before, and each reader waits for all of
+# it. Nothing in a throughput chart tells that a server has gone too far; it is as high as ever. Only ITL tells.
 #
 # ### How much of the machine is used?
 #
@@ -127,8 +130,7 @@ pictures.draw_use(sweep, roof)
 
 # %% [markdown]
 # MBU is the honest figure at small batches, MFU at large ones. A dashboard's "GPU utilisation" is neither: it says that some kernel was
-# running, and it reads 100% for a lone request with the multipliers idle. (Should a share exceed 100%, the machine was busier while
-# the roof was measured than afterwards: run that cell again.)
+# running, and it reads 100% for a lone request with the multipliers idle.
 #
 # ### The roofline
 #
@@ -191,7 +193,7 @@ bytes_map.weights_or_kv(three, "Llama-3-70B")
 # %%
 growth = lab.predict(
     "contexts",
-    "One batch on this machine, the contexts grow from a few words to the longest it has patience for. ITL grows by:",
+    "One batch, and contexts grow from a few words to the longest of the run. ITL grows by:",
     list(bets.GROWTH),
 )
 growth
@@ -202,7 +204,7 @@ grown = steps.dots(lab, longer)
 growth.score(bets.growth(grown))
 
 # %%
-pictures.draw_growth(grown, roof)
+pictures.draw_growth(grown)
 
 # %% [markdown]
 # Compare the two columns. Bytes of KV are not always as dear as bytes of weights: attention reads many small pieces from all over
@@ -212,8 +214,8 @@ pictures.draw_growth(grown, roof)
 #
 # Llama-3 70B on four H100s, simulated: each bar is one decode step, cut by what it waits for. First under a stack that was
 # really measured, one that launched each small program of the GPU by itself. Then under one with **CUDA graphs** (a recorded
-# step, launched as a whole), with typical constants that nobody has checked for this machine. Last, what the data sheet alone
-# would promise.
+# step, launched as a whole), with typical constants that no measurement has confirmed. Last, what the data sheet alone would
+# promise; the table below says by how much that misses.
 
 # %%
 seventy.step_parts()
@@ -255,7 +257,7 @@ seventy.on_the_roof()
 #   it is $B \approx \frac{b}{16} F/M$, if it still multiplies in 16 bits: quantized weights bring the knee nearer.
 # - **Never compute-bound** when the limit on the right is below $F/M$.
 # - With **tensor parallelism** (each GPU holds a slice of every matrix) over $n$ GPUs, $F$ and $M$ both grow $n$-fold: the floor
-#   sinks, the knee stays where it is.
+#   sinks, and the knee stays where it is.
 #
 # The envelope version: *bytes of weights over bytes per second is the shortest ITL there is.*
 #
@@ -303,21 +305,25 @@ a4(grown, list(three.values()))
 # %%
 check = lesson_06.checks(sweep, roof)
 
-check("q1", ...)  # Llama-3-70B in bf16 on four H100s, one request: how many ms does a step take at least? (data sheet)
+# Llama-3-70B in bf16 on four H100s, one request, no context yet: by the data sheet,
+# how many milliseconds does a step take at least?
+check("q1", ...)
 
 # %%
-check("q2", ...)  # at how many tokens of context is Llama-2-13B's KV (bf16) as many bytes as its weights?
+# at how many tokens of context, in all, is Llama-2-13B's KV as many bytes as its weights? (both bf16)
+check("q2", ...)
 
 # %%
-check(
-    "q3", ...
-)  # at the largest batch of the sweep on this machine, which clock is longer: "reading" or "multiplying"?
+check("q3", ...)  # at the largest batch of the sweep, which clock runs longer here: "reading" or "multiplying"?
 
 # %%
-check("q4", ...)  # the smallest batch of the sweep with at least 80% of its best throughput
+# the smallest batch of the sweep with at least 80% of its best throughput
+check("q4", ...)
 
 # %%
-check("q5", ...)  # 70B, contexts of 8192 tokens, H100s: from which batch on does it wait for arithmetic? or "never"
+# Llama-3-70B on H100s, contexts of 8192 tokens: from which batch on does a step wait for
+# arithmetic? or "never"
+check("q5", ...)
 
 # %% [markdown]
 # ## What this lab cannot tell you

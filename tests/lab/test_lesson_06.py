@@ -181,7 +181,7 @@ def test_pictures_say_what_they_show() -> None:
     shows(pictures.draw_roofline(ROOF, SWEEP), "bends at 10", "FLOP/byte")
     shows(pictures.draw_price(SWEEP), "batch 1", "batch 16", "ITL, ms")
     shows(pictures.draw_use(SWEEP, ROOF), "MBU", "MFU", "batch, requests")
-    shows(pictures.draw_growth([dot(8), dot(8, 0.03, 900)], ROOF), "KV", "context 900")
+    shows(pictures.draw_growth([dot(8), dot(8, 0.03, 900)]), "KV", "context 900")
     shows(pictures.draw_two_roofs([ROOF, on_paper()]), "made", "H100", "bends at 295")
     assert pictures.draw_price(SWEEP).body != pictures.draw_price(SWEEP[:3]).body
 

@@ -24,6 +24,7 @@ def doublings(dots: list[Dot]) -> Outcome:
     found = (
         f"ITL from batch 1 to 2: {seconds(itl[1])} to {seconds(itl[2])} (×{early:.2f}); "
         f"from 64 to 128: {seconds(itl[64])} to {seconds(itl[128])} (×{late:.2f}); the border is ×{BORDER:.2f}"
+        + _noise(dots)
     )
     return Outcome(DOUBLINGS[early < BORDER, late < BORDER], found)
 
@@ -35,6 +36,11 @@ def growth(dots: list[Dot]) -> Outcome:
     answer = GROWTH[0] if ratio < 1.25 else GROWTH[1] if ratio <= 2 else GROWTH[2]
     found = (
         f"context {short.context:.0f}: {seconds(short.itl)}; context {long.context:.0f}: {seconds(long.itl)} "
-        f"(×{ratio:.2f}), while the bytes read grew ×{long.bytes / short.bytes:.2f}"
+        f"(×{ratio:.2f}), while the bytes read grew ×{long.bytes / short.bytes:.2f}" + _noise([short, long])
     )
     return Outcome(answer, found)
+
+
+def _noise(dots: list[Dot]) -> str:
+    restless = [str(dot.batch) for dot in dots if dot.is_restless]
+    return f". The machine was restless (batch {', '.join(restless)}): run it again to be sure" if restless else ""

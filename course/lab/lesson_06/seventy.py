@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from course.lab import big
 from course.lab.display import Html, as_table
 from course.lab.explorer import Explorer, buttons, choices
-from course.lab.lesson_06.pictures import KV_FILL, MULTIPLY, READ, STRIPES
+from course.lab.lesson_06.pictures import HALO, KV_FILL, MULTIPLY, READ, STRIPES
 from course.lab.lesson_06.plane import LogAxis, Plane
 from course.lab.lesson_06.roofs import Roof, on_paper
 from course.lab.lesson_06.shapes import LLAMA_70B
@@ -35,7 +35,7 @@ CAUSES = {
     "KV: read": KV_FILL,
     "GPUs talk": "#0072B2",
     "host, launches": "#999999",
-    "per request": MULTIPLY,
+    "per step and request": MULTIPLY,
 }
 
 
@@ -115,7 +115,7 @@ def draw_parts(on: Deployment, context: int) -> Picture:
             wide = scale(edge + part) - scale(edge)
             body += rect(scale(edge), y, wide, 19, fill=fill, stroke=SOFT, stroke_width=0.4)
             edge += part
-        body += text(scale(edge) + 5, y + 14, f"{seconds(edge)}, {number(step.tokens_per_s)} tok/s", size=11)
+        body += text(scale(edge) + 5, y + 14, f"{seconds(edge)}, {number(step.tokens_per_s)} tok/s", **HALO)
     body += text(LEFT - 8, 20, "batch", size=11, fill=SOFT, text_anchor="end") + line(
         LEFT, 24, LEFT, bottom, stroke=FAINT
     )
