@@ -48,7 +48,8 @@ def draw_map(shape: Shape, batch: int, context: int) -> Picture:
         height=HEIGHT, top=MAP_TOP, left=LEFT, right=RIGHT,
     )  # fmt: skip
     body = tag("defs", STRIPES + HATCH) + _bar(shape, batch, context) + plane.frame()
-    body += _borders(plane, shape)
+    right = plane.at(context, batch)[0] > (LEFT + WIDTH - RIGHT) / 2
+    body += _borders(plane, shape, 0.28 if right else 0.72)
     body += plane.dot(context, batch, ALARM, radius=7) + plane.name(context, batch, _share(shape, batch, context))
     return Picture(
         f"{shape.name}: which is read more, weights or KV?", body, HEIGHT, description=_told(shape, batch, context)
@@ -59,6 +60,7 @@ def _bar(shape: Shape, batch: int, context: int) -> str:
     total, whole = shape.bytes(batch, context), WIDTH - LEFT - RIGHT
     split = whole * shape.weight_bytes / total
     body = text(LEFT, 14, f"one step reads {_size(total)}: {_parts(shape, batch, context)}", size=12)
+    body += text(LEFT, BAR_TOP + 44, _but(shape, batch, context), size=12, fill=ALARM)
     body += rect(LEFT, BAR_TOP, split, 26, fill=READ) + rect(LEFT + split, BAR_TOP, whole - split, 26, fill=KV_FILL)
     dark = {"fill": "#1f2328", "stroke": "#ffffff", "stroke_width": 2, "paint_order": "stroke"}
     if split > 60:
@@ -68,17 +70,21 @@ def _bar(shape: Shape, batch: int, context: int) -> str:
     return body
 
 
-def _borders(plane: Plane, shape: Shape) -> str:
-    """The line on which KV is as large as the weights; and, hatched, what has no room on the GPUs."""
+def _borders(plane: Plane, shape: Shape, share: float) -> str:
+    """The line on which KV is as large as the weights; and, hatched, what has no room on the GPUs.
+
+    Args:
+        share: of the way along the lines, where their names stand.
+    """
     body = ""
     if (room := _room(shape)) is not None:
         body += _beyond(plane, room, fill="url(#no-room)", fill_opacity=0.7)
-        body += _name_line(plane, room, f"no room for this on {_gpus(shape)}", above=True)
+        body += _name_line(plane, room, f"no room for this on {_gpus(shape)}", share, above=True)
     line = _cut(plane, shape.crossover_tokens)
     if len(line) > 1:
         body += plane.path(line, stroke=INK, stroke_width=2.5)
         words = f"KV = weights: {shape.crossover_tokens:,.0f} tokens in all"
-        body += _name_line(plane, shape.crossover_tokens, words, above=False)
+        body += _name_line(plane, shape.crossover_tokens, words, share, above=False)
     return body
 
 
@@ -99,11 +105,10 @@ def _beyond(plane: Plane, tokens: float, **look: object) -> str:
     return plane.area([(x0, y0), (x1, y1), *corner], **look)
 
 
-def _name_line(plane: Plane, tokens: float, words: str, above: bool) -> str:
+def _name_line(plane: Plane, tokens: float, words: str, share: float, above: bool) -> str:
     ends = _cut(plane, tokens)
     if not ends:
         return ""
-    share = 0.5
     (x0, y0), (x1, y1) = (plane.at(*end) for end in ends)
     if ((x1 - x0) ** 2 + (y1 - y0) ** 2) ** 0.5 < 6.2 * len(words):
         return plane.name(*ends[0], words) if not above else ""
@@ -125,18 +130,23 @@ def _share(shape: Shape, batch: int, context: int) -> str:
 
 
 def _parts(shape: Shape, batch: int, context: int) -> str:
-    words = f"weights {_size(shape.weight_bytes)}, KV {_size(shape.kv_bytes(batch, context))}"
+    return f"weights {_size(shape.weight_bytes)}, KV {_size(shape.kv_bytes(batch, context))}"
+
+
+def _but(shape: Shape, batch: int, context: int) -> str:
+    """Why such a step will not happen; empty if it may."""
+    words = []
     if not shape.fits(batch, context):
-        words += f"; no room for this on {_gpus(shape)}"
+        words.append(f"no room for this on {_gpus(shape)}")
     if context > shape.cost.max_context:
-        words += f"; trained for {shape.cost.max_context:,} tokens only"
-    return words
+        words.append(f"trained for {shape.cost.max_context:,} tokens only")
+    return "; ".join(words)
 
 
 def _told(shape: Shape, batch: int, context: int) -> str:
     return (
         f"Batch {batch}, context {context}: {_parts(shape, batch, context)}; "
-        f"{_share(shape, batch, context)} of the bytes. "
+        f"{_share(shape, batch, context)} of the bytes. {_but(shape, batch, context)} "
         f"KV is as much as the weights at {shape.crossover_tokens:,.0f} tokens in all."
     )
 
@@ -146,7 +156,8 @@ def _gpus(shape: Shape) -> str:
 
 
 def _size(count: float) -> str:
-    return f"{number(count / 1e9)} GB" if count >= 1e9 else f"{number(count / 1e6)} MB"
+    scale, unit = next(((s, u) for s, u in ((1e12, "TB"), (1e9, "GB")) if count >= s), (1e6, "MB"))
+    return f"{number(count / scale)} {unit}"
 
 
 def crossover_table(shapes: Sequence[Shape]) -> Html:

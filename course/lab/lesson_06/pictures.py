@@ -8,6 +8,7 @@ from course.lab.lesson_06.steps import Dot
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
 from course.lab.style import ALARM, PHASE_COLOURS, WIDTH, number, seconds
 from course.lab.svg import FAINT, INK, PAPER, SOFT, Picture, Scale, line, phase_fill, rect, tag, text, time_axis
+from minillm.bench.roofline import with_unit
 
 READ = "#56B4E9"
 MULTIPLY = "#F0E442"
@@ -68,7 +69,7 @@ def draw_roofline(roof: Roof, dots: Sequence[Dot], before: Sequence[Dot] = (), t
         LogAxis("operations per second (FLOP/s)", low, roof.flops * 2.5),
         height=330,
     )
-    body = plane.frame() + _roof(plane, roof, left, right)
+    body = plane.frame() + draw_roof(plane, roof, left, right)
     for dot in before:
         body += plane.dot(dot.intensity, dot.flops / dot.itl, PHASE_COLOURS["decode"], hollow=True)
     for dot in dots:
@@ -85,13 +86,13 @@ def draw_roofline(roof: Roof, dots: Sequence[Dot], before: Sequence[Dot] = (), t
     return Picture(title or "How far below the roof is each step?", body, 330, description=told)
 
 
-def _roof(plane: Plane, roof: Roof, left: float, right: float, name: str = "") -> str:
+def draw_roof(plane: Plane, roof: Roof, left: float, right: float, name: str = "") -> str:
     """The sloping part (memory), the flat part (arithmetic), and where they meet."""
     start, ridge, end = (left, roof.at(left)), (roof.ridge, roof.flops), (right, roof.flops)
     body = plane.path([start, ridge, end], stroke=INK)
     prefix = f"{name}: " if name else ""
-    body += plane.along(start, ridge, f"{prefix}as fast as memory is read")
-    body += plane.along(ridge, end, f"{prefix}as fast as it multiplies")
+    body += plane.along(start, ridge, f"{prefix}reads {with_unit(roof.bandwidth, 'B/s')}")
+    body += plane.along(ridge, end, f"{prefix}multiplies {with_unit(roof.flops, 'FLOP/s')}")
     x, y = plane.at(*ridge)
     body += line(x, y, x, plane.height - plane.bottom, stroke=ALARM, stroke_dasharray="2 3")
     body += text(x + 4, plane.height - plane.bottom - 6, f"bends at {number(roof.ridge)}", size=11, fill=ALARM)
@@ -170,6 +171,6 @@ def draw_two_roofs(roofs: Sequence[Roof]) -> Picture:
         LogAxis("operations per second (FLOP/s)", min(lows) / 3, 4 * max(highs)),
         height=330,
     )
-    body = plane.frame() + "".join(_roof(plane, roof, left, right, roof.name) for roof in roofs)
+    body = plane.frame() + "".join(draw_roof(plane, roof, left, right, roof.name) for roof in roofs)
     found = "; ".join(f"{roof.name} at {number(roof.ridge)} FLOP per byte" for roof in roofs)
     return Picture("Where does the roof bend?", body, 330, description=f"The roof bends: {found}.")

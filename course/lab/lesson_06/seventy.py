@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from course.lab import big
 from course.lab.display import Html, as_table
 from course.lab.explorer import Explorer, buttons, choices
-from course.lab.lesson_06.pictures import HALO, KV_FILL, MULTIPLY, READ, STRIPES
+from course.lab.lesson_06.pictures import HALO, KV_FILL, MULTIPLY, READ, STRIPES, draw_roof
 from course.lab.lesson_06.plane import LogAxis, Plane
 from course.lab.lesson_06.roofs import Roof, on_paper
 from course.lab.lesson_06.shapes import LLAMA_70B
 from course.lab.style import ALARM, PHASE_COLOURS, WIDTH, number, seconds
-from course.lab.svg import FAINT, INK, SOFT, Picture, Scale, line, rect, tag, text, time_axis
+from course.lab.svg import FAINT, SOFT, Picture, Scale, line, rect, tag, text, time_axis
 from minillm.simulate.arrivals import AllAtOnce
 from minillm.simulate.deployment import Deployment
 from minillm.simulate.hardware import find_hardware
@@ -108,7 +108,8 @@ def draw_parts(on: Deployment, context: int) -> Picture:
         y = 30 + 24 * i
         body += text(LEFT - 8, y + 14, str(batch), size=12, text_anchor="end")
         if batch > room:
-            body += text(LEFT + 4, y + 14, f"no room: KV for {room} at most", size=11, fill=ALARM)
+            words = f"no room: KV for {room} at most" if i == len(steps) else "no room"
+            body += text(LEFT + 4, y + 14, words, size=11, fill=ALARM)
             continue
         step, edge = steps[i], 0.0
         for part, fill in zip(step.parts, CAUSES.values()):
@@ -153,10 +154,7 @@ def draw_trail(roof: Roof, context: int, batch: int) -> Picture:
         LogAxis("operations per second of one H100 (FLOP/s)", roof.at(left) / 2, roof.flops * 2.5),
         height=330,
     )
-    ends = [(left, roof.at(left)), (roof.ridge, roof.flops), (right, roof.flops)]
-    body = plane.frame() + plane.path(ends, stroke=INK)
-    body += plane.along(ends[0], ends[1], "as fast as memory is read", 0.35)
-    body += plane.along(ends[1], ends[2], "as fast as it multiplies", 0.6)
+    body = plane.frame() + draw_roof(plane, roof, left, right)
     room = seats_that_fit(stack("the data sheet"), context)
     for each in BATCHES:
         place = (shape.intensity(each, context), roof.at(shape.intensity(each, context)))
@@ -168,7 +166,7 @@ def draw_trail(roof: Roof, context: int, batch: int) -> Picture:
         body += text(x - 5, low - 8, "no batch gets past here", size=11, fill=ALARM, text_anchor="end")
     here = shape.intensity(batch, context)
     body += plane.dot(here, roof.at(here), ALARM, radius=7)
-    body += plane.name(here, roof.at(here) / 1.6, f"batch {batch}: {number(here)} FLOP per byte", size=12)
+    body += plane.name(here, roof.at(here), f"batch {batch}: {number(here)} FLOP per byte", size=12)
     told = (
         f"Context {context}, batch {batch}: {number(here)} FLOP per byte; the roof bends at {number(roof.ridge)}. "
         f"However large the batch, it is below {number(limit)}. There is room for {room} such requests on four H100s."
