@@ -1,5 +1,6 @@
 """Weights or KV: which of them is read more? A map of batches and contexts, with a border on it."""
 
+import math
 from collections.abc import Mapping, Sequence
 
 from course.lab.display import Html, as_table
@@ -8,7 +9,7 @@ from course.lab.lesson_06.pictures import KV_FILL, READ, STRIPES
 from course.lab.lesson_06.plane import LogAxis, Plane
 from course.lab.lesson_06.shapes import Shape
 from course.lab.style import ALARM, WIDTH, number
-from course.lab.svg import INK, PAPER, SOFT, Picture, rect, tag, text
+from course.lab.svg import INK, SOFT, Picture, rect, tag, text
 from minillm.errors import DoesNotFitError
 
 CONTEXTS = (128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
@@ -48,8 +49,7 @@ def draw_map(shape: Shape, batch: int, context: int) -> Picture:
         height=HEIGHT, top=MAP_TOP, left=LEFT, right=RIGHT,
     )  # fmt: skip
     body = tag("defs", STRIPES + HATCH) + _bar(shape, batch, context) + plane.frame()
-    right = plane.at(context, batch)[0] > (LEFT + WIDTH - RIGHT) / 2
-    body += _borders(plane, shape, 0.28 if right else 0.72)
+    body += _borders(plane, shape, (context, batch))
     body += plane.dot(context, batch, ALARM, radius=7) + plane.name(context, batch, _share(shape, batch, context))
     return Picture(
         f"{shape.name}: which is read more, weights or KV?", body, HEIGHT, description=_told(shape, batch, context)
@@ -70,21 +70,21 @@ def _bar(shape: Shape, batch: int, context: int) -> str:
     return body
 
 
-def _borders(plane: Plane, shape: Shape, share: float) -> str:
+def _borders(plane: Plane, shape: Shape, dot: tuple[float, float]) -> str:
     """The line on which KV is as large as the weights; and, hatched, what has no room on the GPUs.
 
     Args:
-        share: of the way along the lines, where their names stand.
+        dot: the names of the lines keep away from it.
     """
     body = ""
     if (room := _room(shape)) is not None:
         body += _beyond(plane, room, fill="url(#no-room)", fill_opacity=0.7)
-        body += _name_line(plane, room, f"no room for this on {_gpus(shape)}", share, above=True)
+        body += _name_line(plane, room, f"no room for this on {_gpus(shape)}", dot, above=True)
     line = _cut(plane, shape.crossover_tokens)
     if len(line) > 1:
         body += plane.path(line, stroke=INK, stroke_width=2.5)
         words = f"KV = weights: {shape.crossover_tokens:,.0f} tokens in all"
-        body += _name_line(plane, shape.crossover_tokens, words, share, above=False)
+        body += _name_line(plane, shape.crossover_tokens, words, dot, above=False)
     return body
 
 
@@ -105,17 +105,20 @@ def _beyond(plane: Plane, tokens: float, **look: object) -> str:
     return plane.area([(x0, y0), (x1, y1), *corner], **look)
 
 
-def _name_line(plane: Plane, tokens: float, words: str, share: float, above: bool) -> str:
+def _name_line(plane: Plane, tokens: float, words: str, away_from: tuple[float, float], above: bool) -> str:
+    """Words along the line  batch x context = tokens, where they are far from a point."""
     ends = _cut(plane, tokens)
     if not ends:
         return ""
     (x0, y0), (x1, y1) = (plane.at(*end) for end in ends)
-    if ((x1 - x0) ** 2 + (y1 - y0) ** 2) ** 0.5 < 6.2 * len(words):
-        return plane.name(*ends[0], words) if not above else ""
-    x, y = x0 + share * (x1 - x0), y0 + share * (y1 - y0)
-    turned = f"translate({x:.1f} {y:.1f}) rotate({plane.angle(*ends):.1f})"
-    halo = {"stroke": PAPER, "stroke_width": 4, "paint_order": "stroke", "text_anchor": "middle"}
-    return tag("g", text(0, -7 if above else 16, words, size=11.5, fill=INK, **halo), transform=turned)
+    half = 3.4 * len(words) / max(math.hypot(x1 - x0, y1 - y0), 1)
+    low = half + 0.06
+    if low > 0.5:
+        return "" if above else plane.name(*ends[0], words)
+    places = [low + (1 - 2 * low) * i / 4 for i in range(5)]
+    x, y = plane.at(*away_from)  # its own name stands to its right
+    far = max(places, key=lambda p: math.dist((x0 + p * (x1 - x0), y0 + p * (y1 - y0)), (x + 45, y)))
+    return plane.along(*ends, words, far, -7 if above else 16)
 
 
 def _room(shape: Shape) -> float | None:

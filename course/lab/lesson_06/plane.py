@@ -91,13 +91,13 @@ class Plane:
         """Words beside a point: right of it, or wherever nothing stands yet."""
         across, down = self.at(x, y)
         wide, tall = 0.56 * size * len(words), size + 2
-        for dx, dy in ((8, 4), (8, 16), (8, -9), (-8 - wide, 4), (-8 - wide, -9), (-wide / 2, -12), (-wide / 2, 21)):
-            box = (across + dx, down + dy - size, wide, tall)
-            if self._is_free(box):
-                break
+        left, middle = -8 - wide, -wide / 2
+        places = ((8, 4), (8, 16), (8, -9), (left, 4), (left, -9), (middle, -12), (middle, 21), (middle, 46))
+        boxes = [(across + dx, down + dy - size, wide, tall) for dx, dy in places]
+        box = next(filter(self._is_free, boxes), boxes[1])
         self.names.append(box)
         halo = {"stroke": PAPER, "stroke_width": 3, "paint_order": "stroke"}
-        return text(box[0], down + dy, words, size=size, fill=fill, **{**halo, **attributes})
+        return text(box[0], box[1] + size, words, size=size, fill=fill, **{**halo, **attributes})
 
     def _is_free(self, box: tuple[float, float, float, float]) -> bool:
         x, y, wide, tall = box
@@ -110,13 +110,18 @@ class Plane:
         (x0, y0), (x1, y1) = self.at(*one), self.at(*other)
         return math.degrees(math.atan2(y1 - y0, x1 - x0))
 
-    def along(self, one: tuple[float, float], other: tuple[float, float], words: str, share: float = 0.5) -> str:
-        """Words that run along a line, just above it."""
+    def along(
+        self, one: tuple[float, float], other: tuple[float, float], words: str, share: float = 0.5, drop: float = -7
+    ) -> str:
+        """Words that run along a line: just above it, or below it with a positive `drop`."""
         (x0, y0), (x1, y1) = self.at(*one), self.at(*other)
         x, y = x0 + share * (x1 - x0), y0 + share * (y1 - y0)
-        turned = f"translate({x:.1f} {y:.1f}) rotate({self.angle(one, other):.1f})"
+        angle, wide = self.angle(one, other), 6.4 * len(words)
+        if abs(angle) < 5:
+            self.names.append((x - wide / 2, y + drop - 11, wide, 14))
         halo = {"stroke": PAPER, "stroke_width": 3, "paint_order": "stroke", "text_anchor": "middle"}
-        return tag("g", text(0, -7, words, size=11.5, fill=INK, **halo), transform=turned)
+        turned = f"translate({x:.1f} {y:.1f}) rotate({angle:.1f})"
+        return tag("g", text(0, drop, words, size=11.5, fill=INK, **halo), transform=turned)
 
 
 def written(value: float) -> str:
