@@ -83,7 +83,7 @@ pictures.draw_two_clocks(doubled[2:], roof)
 # %% [markdown]
 # Two clocks run in every step. Reading hardly changes with the batch: the weights are the same. Multiplying doubles whenever the
 # batch does. Compare the two pictures: as long as blue is the longer bar, another reader is nearly free. Once yellow is the
-# longer one, every reader pays for each newcomer, and nobody gains.
+# longer one, every reader pays for each newcomer, and all of them together gain next to nothing.
 #
 # That is the surface: *batching is free until the multipliers catch up with the memory, and where that happens is a property
 # of the machine.*
