@@ -190,6 +190,9 @@ def test_tables_of_steps() -> None:
     table = str(steps.doublings_table(SWEEP))
     assert "1 → 2  ×1.05" in table and "8 → 16  ×1.93" in table
     assert table.count("brings more") == 3 and table.count("costs more") == 1
+    noisy = Dot(LLAMA_13B, 32, 20, (0.05, 0.06, 0.4))
+    assert "16 → 32" in str(steps.doublings_table([SWEEP[-1], noisy]))
+    assert "not shown" in str(steps.doublings_table([SWEEP[-1], noisy]))
     assert f"{SWEEP[0].mbu(ROOF):.0%}" in str(steps.dots_table(SWEEP, ROOF))
 
 

@@ -11,7 +11,7 @@ SEATS = 128
 TOKEN_CHARACTERS = 2
 """At least so many characters make a token, in any of our texts: KV blocks are set aside by that."""
 PARAGRAPH_TOKENS = 75
-CHARACTERS_PER_TOKEN = 4.4
+CHARACTERS_PER_TOKEN = 4.75
 BLOCK = 16
 BUDGET = 2048
 """Tokens of one step: all of the prompts, where they are short."""
