@@ -1,0 +1,90 @@
+"""The check of lesson 06. Keys come from the steps that are passed in, from shapes, and from data sheets."""
+
+from collections.abc import Sequence
+
+from course.lab.grading import Checks, Criterion, choice, close_to
+from course.lab.lesson_06.roofs import Roof, on_paper
+from course.lab.lesson_06.shapes import LLAMA_13B, LLAMA_70B
+from course.lab.lesson_06.steps import Dot
+from course.lab.style import number, seconds
+
+ENOUGH = 0.8
+"""Of the best throughput."""
+LONG_CONTEXT = 8192
+NEVER = "never"
+
+
+def checks(sweep: Sequence[Dot], roof: Roof) -> Checks:
+    """Questions about the floor of a step, the crossover, and the knee.
+
+    q1: milliseconds that a decode step of Llama-3-70B (bf16, four H100s, one request, no context) takes at least.
+    q2: tokens of context at which Llama-2-13B's KV is as many bytes as its weights.
+    q3: what a step of the largest batch of the sweep takes longer for here: "reading" or "multiplying".
+    q4: the smallest batch of the sweep that reaches 80% of its best throughput.
+    q5: the batch from which Llama-3-70B with contexts of 8192 tokens waits for arithmetic on H100s, or "never".
+    """
+
+    def q1(answer: object) -> tuple[Criterion, ...]:
+        floor = 1e3 * on_paper(gpus=4).reading(LLAMA_70B.weight_bytes)
+        slips = {
+            4 * floor: "that is for one H100: four read their quarters at the same time",
+            floor / 2: "that is for one byte a weight: bf16 has two",
+            2 * floor: "that is for four bytes a weight: bf16 has two",
+        }
+        return (_near(answer, floor, "floor, ms", slips),)
+
+    def q2(answer: object) -> tuple[Criterion, ...]:
+        key = LLAMA_13B.crossover_tokens
+        slips = {
+            2 * key: "a factor of two off: each token leaves a key and a value",
+            key / 2: "a factor of two off: both weights and KV have two bytes a number",
+            LLAMA_70B.crossover_tokens: "that is Llama-3-70B's, whose eight query heads share one key and value",
+        }
+        return (_near(answer, key, "crossover, tokens", slips),)
+
+    def q3(answer: object) -> tuple[Criterion, ...]:
+        last = sweep[-1]
+        times = {"reading": roof.reading(last.bytes), "multiplying": roof.multiplying(last.flops)}
+        told = {name: f"at batch {last.batch}, {name} takes at least {seconds(s)} here" for name, s in times.items()}
+        return choice(answer, max(times, key=times.get), told)
+
+    def q4(answer: object) -> tuple[Criterion, ...]:
+        batches = [dot.batch for dot in sweep]
+        best = max(dot.tokens_per_s for dot in sweep)
+        key = next(i for i, dot in enumerate(sweep) if dot.tokens_per_s >= ENOUGH * best)
+        if int(answer) not in batches:
+            raise ValueError(f"choose one of the sweep: {', '.join(map(str, batches))}")
+        place = batches.index(int(answer))
+        dot = sweep[place]
+        earned = {0: 1.0, 1: 0.5}.get(abs(place - key), 0.0)
+        words = (
+            f"batch {dot.batch}: {dot.tokens_per_s / best:.0%} of the best throughput, at an ITL of {seconds(dot.itl)}"
+        )
+        if place > key:
+            words += f"; batch {batches[key]} has {sweep[key].tokens_per_s / best:.0%} at {seconds(sweep[key].itl)}"
+        return (Criterion("operating point", earned, 1, words),)
+
+    def q5(answer: object) -> tuple[Criterion, ...]:
+        sheet = on_paper()
+        knee, limit = sheet.knee(LLAMA_70B, LONG_CONTEXT), LLAMA_70B.highest_intensity(LONG_CONTEXT)
+        ends = f"{number(limit)} FLOP per byte; the roof bends at {number(sheet.ridge)}"
+        told = f"no batch of such contexts gets beyond {ends}"
+        if knee is not None:
+            return (close_to(answer, knee, "batch"),)
+        said = str(answer).strip().lower()
+        if said != NEVER:
+            float(said)  # a batch, or nothing that can be read
+            told += ". Batching helps with the weights, which all requests share; nobody shares the KV"
+        return (Criterion("batch", float(said == NEVER), 1, told),)
+
+    return Checks({"q1": q1, "q2": q2, "q3": q3, "q4": q4, "q5": q5})
+
+
+def _near(answer: object, key: float, what: str, slips: dict[float, str]) -> Criterion:
+    """A number; where it is off by a known slip, the slip is named."""
+    graded = close_to(answer, key, what, tolerance=0.08)
+    if graded.earned < 1:
+        for slip, words in slips.items():
+            if abs(float(answer) / slip - 1) < 0.08:
+                return Criterion(what, 0.0, 1, f"{words}. {graded.feedback}")
+    return graded

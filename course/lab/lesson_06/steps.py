@@ -1,0 +1,180 @@
+"""Real steps of the engine, and what each had to read and to multiply."""
+
+import itertools
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from course.lab.display import Html, as_table
+from course.lab.lab import Lab
+from course.lab.lesson_06 import traffic
+from course.lab.lesson_06.roofs import Roof
+from course.lab.lesson_06.shapes import Shape
+from course.lab.run import Run, percentile
+from course.lab.style import number, seconds
+from course.lab.workloads import Workload
+from minillm.timeline import StepRecord
+
+BATCHES, SHORT_BATCHES = (1, 2, 4, 8, 16, 32, 64, 128), (1, 4, 16, 64)
+RESTLESS = 1.6
+"""A machine whose slow steps (p90) take this many times its quick ones (p10) is busy with something else, too."""
+
+
+@dataclass(frozen=True)
+class Dot:
+    """Decode steps of one kind: `batch` requests, and nothing else in the step."""
+
+    shape: Shape
+    batch: int
+    context: float
+    """Tokens of one request, the new one included; the mean over requests and steps."""
+    gaps: tuple[float, ...]
+    """Seconds from the end of a step to the end of the next: what each reader waited, their ITL."""
+
+    @classmethod
+    def of(cls, shape: Shape, run: Run) -> "Dot":
+        """From a run of `side_by_side` traffic.
+
+        Raises:
+            LookupError: it was stopped, or never had all of its requests decode at once.
+        """
+        batch = len(run.rows)
+        done = {view.request_id: view.num_cached_tokens for view in run.views}
+        gaps, contexts = [], []
+        for before, step in itertools.pairwise((None, *run.steps)):
+            for share in step.shares:
+                done[share.request_id] += share.num_tokens
+            if before is not None and _is_steady(before, batch) and _is_steady(step, batch):
+                gaps.append(step.end - before.end)
+                contexts.append(statistics.fmean(done[share.request_id] for share in step.shares))
+        if not gaps:
+            raise LookupError(f"no two steps in a row decoded all {batch} requests: was the run stopped?")
+        return cls(shape, batch, statistics.fmean(contexts), tuple(gaps))
+
+    @property
+    def itl(self) -> float:
+        """Median, seconds."""
+        return statistics.median(self.gaps)
+
+    @property
+    def tokens_per_s(self) -> float:
+        return self.batch / self.itl
+
+    @property
+    def kv_bytes(self) -> float:
+        return self.shape.kv_bytes(self.batch, self.context)
+
+    @property
+    def bytes(self) -> float:
+        return self.shape.bytes(self.batch, self.context)
+
+    @property
+    def flops(self) -> float:
+        return self.shape.flops(self.batch, self.context)
+
+    @property
+    def intensity(self) -> float:
+        """FLOP for each byte."""
+        return self.flops / self.bytes
+
+    @property
+    def is_restless(self) -> bool:
+        """Something else was running, too: do not trust a small difference."""
+        return len(self.gaps) > 2 and percentile(self.gaps, 90) > RESTLESS * percentile(self.gaps, 10)
+
+    def mbu(self, roof: Roof) -> float:
+        """Model bandwidth utilisation: the seconds that reading takes at least, over the seconds that the step took."""
+        return roof.reading(self.bytes) / self.itl
+
+    def mfu(self, roof: Roof) -> float:
+        """Model FLOPs utilisation: the same for multiplying."""
+        return roof.multiplying(self.flops) / self.itl
+
+    @property
+    def called(self) -> str:
+        return f"batch {self.batch}, context {self.context:.0f}"
+
+
+def _is_steady(step: StepRecord, batch: int) -> bool:
+    return len(step.shares) == batch and step.num_prefill_tokens == 0
+
+
+def dots(lab: Lab, runs: Sequence[Run]) -> list[Dot]:
+    """One dot for each workload, by batch, then context; runs of the same one are pooled."""
+    shape = Shape.of_lab(lab)
+    kinds: dict[str, list[Dot]] = {}
+    for run in runs:
+        kinds.setdefault(run.workload, []).append(Dot.of(shape, run))
+    return sorted((_pooled(same) for same in kinds.values()), key=lambda dot: (dot.batch, dot.context))
+
+
+def _pooled(same: Sequence[Dot]) -> Dot:
+    gaps = tuple(gap for dot in same for gap in dot.gaps)
+    return Dot(same[0].shape, same[0].batch, statistics.fmean(dot.context for dot in same), gaps)
+
+
+def measure(lab: Lab, batch: int, context: int = 0) -> Dot:
+    """One dot: a run of the real engine. `context`: about so many tokens in each prompt; 0 = a few words."""
+    workload = traffic.side_by_side(batch, context, num_steps(lab, batch))
+    return dots(lab, [lab.run(workload, **traffic.room(workload))])[0]
+
+
+def sweep(lab: Lab) -> list[Dot]:
+    """Short contexts, batch by batch, round after round: a disturbance hits all batches alike."""
+    batches = BATCHES if lab.scale == 1 else SHORT_BATCHES
+    workloads = [traffic.side_by_side(batch, 0, num_steps(lab, batch)) for batch in batches] * rounds(lab)
+    return dots(lab, [lab.run(each, **traffic.room(each)) for each in workloads])
+
+
+def longer_and_longer(lab: Lab) -> list[Workload]:
+    """The same batch over longer and longer contexts: the weights stay, the KV grows.
+
+    The last context makes the KV as many bytes as the weights, as far as the window and patience reach.
+    """
+    batch, longest = (8, 1500) if lab.scale == 1 else (4, 480)
+    window = lab.config().max_model_len * 3 // 4
+    longest = min(longest, round(Shape.of_lab(lab).crossover_tokens / batch), window)
+    wanted = (0, longest // 2, longest) if lab.scale == 1 else (0, longest)
+    return [traffic.side_by_side(batch, context, num_steps(lab, batch)) for context in wanted]
+
+
+def rounds(lab: Lab) -> int:
+    """How often each kind of step is measured."""
+    return 2 if lab.scale == 1 else 1
+
+
+def num_steps(lab: Lab, batch: int) -> int:
+    """Tokens that each request writes: many where a step is short."""
+    return (24 if batch <= 8 else 8) if lab.scale == 1 else 7
+
+
+def dots_table(dots: Sequence[Dot], roof: Roof) -> Html:
+    """Bytes, operations, and how much of the machine each step used."""
+    rows = [
+        (
+            str(dot.batch),
+            number(dot.context),
+            f"{dot.shape.weight_bytes / 1e6:.0f} MB",
+            f"{number(dot.kv_bytes / 1e6)} MB",
+            number(dot.intensity),
+            seconds(dot.itl),
+            number(dot.tokens_per_s),
+            f"{dot.mbu(roof):.0%}",
+            f"{dot.mfu(roof):.0%}",
+        )
+        for dot in dots
+    ]
+    header = ("batch", "context", "weights", "KV", "FLOP per byte", "ITL", "tokens/s", "MBU", "MFU")
+    return as_table(header, rows)
+
+
+def doublings_table(dots: Sequence[Dot]) -> Html:
+    """From each batch to the next: how much longer each reader waits, and how much more they get together."""
+    rows = []
+    for few, many in itertools.pairwise(dots):
+        cost, gain = many.itl / few.itl, many.tokens_per_s / few.tokens_per_s
+        verdict = "costs more than it brings" if cost > gain else "brings more than it costs"
+        if few.is_restless or many.is_restless:
+            verdict = "not shown: the machine was restless"
+        rows.append((f"{few.batch} → {many.batch}", f"×{cost:.2f}", f"×{gain:.2f}", verdict))
+    return as_table(("batch", "each waits (ITL)", "all get (tokens/s)", "so it"), rows)

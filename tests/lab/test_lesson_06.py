@@ -1,0 +1,271 @@
+"""Lesson 06: two clocks, the roof, weights or KV. Arithmetic by hand; the rest on a tiny model and the simulator."""
+
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+
+import pytest
+
+from course.lab.claims.lesson_06 import MEASURE, a4
+from course.lab.grading import lesson_06
+from course.lab.lab import Lab
+from course.lab.lesson_06 import bets, bytes_map, pictures, seventy, steps, traffic
+from course.lab.lesson_06.instrument import RooflineLab
+from course.lab.lesson_06.plane import LogAxis, Plane
+from course.lab.lesson_06.roofs import Roof, on_paper, roofs_table, this_machine
+from course.lab.lesson_06.shapes import LLAMA_13B, LLAMA_70B, Shape, three
+from course.lab.lesson_06.steps import Dot
+from course.lab.svg import Picture
+
+ROOF = Roof("made", bandwidth=10e9, flops=100e9, source="by hand")
+
+
+def dot(batch: int = 1, itl: float = 0.02, context: float = 20, shape: Shape = LLAMA_13B) -> Dot:
+    return Dot(shape, batch, context, (itl, itl * 1.01, itl * 0.99))
+
+
+SWEEP = [dot(1, 0.020), dot(2, 0.021), dot(4, 0.024), dot(8, 0.030), dot(16, 0.058)]
+
+
+def shows(picture: Picture, *words: str) -> None:
+    ET.fromstring(picture.svg())
+    for each in words:
+        assert each in picture.svg() or each in picture.alternative
+
+
+# ---------------------------------------------------------------- shapes and roofs
+
+
+def test_bytes_and_operations_of_known_models() -> None:
+    assert LLAMA_70B.kv_bytes_per_token == 2 * 80 * 8 * 128 * 2
+    assert LLAMA_13B.kind == "MHA" and LLAMA_70B.kind == "GQA"
+    assert 138e9 < LLAMA_70B.weight_bytes < 141e9
+    assert LLAMA_70B.flops(3, 100) == pytest.approx(3 * LLAMA_70B.flops_per_token(100))
+    assert LLAMA_70B.bytes(2, 10) - LLAMA_70B.bytes(1, 10) == 10 * LLAMA_70B.kv_bytes_per_token
+
+
+@pytest.mark.parametrize("shape", [LLAMA_13B, LLAMA_70B])
+def test_at_the_crossover_kv_is_as_much_as_the_weights(shape: Shape) -> None:
+    assert shape.kv_bytes(8, shape.crossover_tokens / 8) == pytest.approx(shape.weight_bytes)
+    assert shape.stored_as(weight_dtype="int4").crossover_tokens < shape.crossover_tokens / 3
+    assert shape.stored_as(kv_dtype="int8").crossover_tokens > 1.9 * shape.crossover_tokens
+
+
+def test_the_lab_model_is_read_from_its_config(tiny_lab: Lab) -> None:
+    shape = next(iter(three(tiny_lab).values()))
+    assert shape.weight_dtype == "float32" and shape.cost.layers == 2 and shape.room_tokens() is None
+    assert len(three(tiny_lab)) == 3
+
+
+def test_both_clocks_agree_at_the_knee_and_long_contexts_have_none() -> None:
+    sheet = on_paper()
+    knee = sheet.knee(LLAMA_70B, 100)
+    assert sheet.reading(LLAMA_70B.bytes(knee, 100)) == pytest.approx(sheet.multiplying(LLAMA_70B.flops(knee, 100)))
+    assert LLAMA_70B.intensity(knee, 100) == pytest.approx(sheet.ridge)
+    assert sheet.knee(LLAMA_70B, 8192) is None and LLAMA_70B.highest_intensity(8192) < sheet.ridge
+    assert on_paper(gpus=4).ridge == pytest.approx(sheet.ridge)
+    assert sheet.at(sheet.ridge / 2) == pytest.approx(sheet.flops / 2) and sheet.at(10 * sheet.ridge) == sheet.flops
+
+
+def test_this_machine_has_a_roof(tiny_lab: Lab) -> None:
+    roof = this_machine(tiny_lab)
+    assert roof.bandwidth > 0 and roof.flops > 0 and roof.ridge == roof.flops / roof.bandwidth
+    assert "H100" in str(roofs_table([roof, on_paper()]))
+
+
+# ---------------------------------------------------------------- steps of the engine
+
+
+def test_dots_are_steps_in_which_everybody_decodes(tiny_lab: Lab) -> None:
+    work = [traffic.side_by_side(batch) for batch in (1, 6)] * 2
+    found = steps.dots(tiny_lab, [tiny_lab.run(each, **traffic.room(each)) for each in work])
+    assert [each.batch for each in found] == [1, 6]
+    prompt = len(work[0].arrivals[0].prompt)
+    for each in found:
+        assert 8 <= len(each.gaps) <= 14  # two rounds of eight tokens, less the first and the pairs' beginnings
+        assert 4 < each.context < prompt + 8
+        assert each.tokens_per_s == pytest.approx(each.batch / each.itl)
+        assert each.mbu(ROOF) == pytest.approx(ROOF.reading(each.bytes) / each.itl)
+    assert found[1].shape.weight_bytes == found[0].shape.weight_bytes and found[1].flops > 5 * found[0].flops
+
+
+def test_longer_contexts_are_more_kv(tiny_lab: Lab) -> None:
+    short, long = (
+        steps.dots(tiny_lab, [tiny_lab.run(each, **traffic.room(each))])[0]
+        for each in (traffic.side_by_side(3), traffic.side_by_side(3, context=200))
+    )
+    assert 120 < long.context < 300 and long.kv_bytes > 4 * short.kv_bytes
+    assert long.intensity != short.intensity
+
+
+def test_a_run_that_never_decoded_together_is_refused(tiny_lab: Lab) -> None:
+    work = traffic.side_by_side(4)
+    run = tiny_lab.run(work, **{**traffic.room(work), "max_num_seqs": 2})
+    with pytest.raises(LookupError, match="all 4 requests"):
+        Dot.of(Shape.of_lab(tiny_lab), run)
+
+
+def test_longest_contexts_respect_window_and_crossover(tiny_lab: Lab) -> None:
+    work = steps.longer_and_longer(tiny_lab)
+    assert len(work) == 2
+    run = tiny_lab.run(work[-1], **traffic.room(work[-1]))
+    assert len(run.finished) == len(work[-1].arrivals)
+
+
+# ---------------------------------------------------------------- bets, claim, check
+
+
+def test_each_bet_has_its_answer() -> None:
+    free_then_dear = bets.doublings([dot(1, 0.02), dot(2, 0.022), dot(64, 0.2), dot(128, 0.38)])
+    assert free_then_dear.answer == bets.DOUBLINGS[True, False]
+    assert (
+        bets.doublings([dot(1, 0.02), dot(2, 0.04), dot(64, 0.2), dot(128, 0.22)]).answer == bets.DOUBLINGS[False, True]
+    )
+    for ratio, answer in zip((1.1, 1.6, 3.0), bets.GROWTH):
+        assert bets.growth([dot(8, 0.02), dot(8, 0.02 * ratio, context=2000)]).answer == answer
+
+
+def test_a4_depends_on_what_was_measured() -> None:
+    shapes = [LLAMA_13B, LLAMA_70B]
+    few, many = LLAMA_13B.crossover_tokens / 100, LLAMA_13B.crossover_tokens * 2
+    mixed = a4([dot(1, 0.02, few), dot(1, 0.05, many)], shapes)
+    assert mixed.kind == "holds only when" and f"{LLAMA_13B.crossover_tokens:,.0f}" in mixed.measured
+    assert a4([dot(1, 0.02, many), dot(1, 0.05, 2 * many)], shapes).kind == "holds"
+    assert a4([dot(1, 0.02, few), dot(1, 0.02, many)], shapes).kind == "not shown"
+    cramped = replace(LLAMA_70B, gpus=2)
+    assert cramped.room_tokens() < cramped.crossover_tokens
+    assert a4([dot(1, 0.02, few), dot(1, 0.03, 2 * few)], [cramped]).kind == "wrong"
+    restless = Dot(LLAMA_13B, 1, many, (0.02, 0.05, 0.2))
+    assert a4([dot(1, 0.02, few), restless], shapes).kind == "not shown"
+
+
+def test_a4_measures_itself(tiny_lab: Lab) -> None:
+    assert MEASURE.keys() == {"A4"} and MEASURE["A4"](tiny_lab).id == "A4"
+
+
+def test_the_check_rewards_what_is_right() -> None:
+    check = lesson_06.checks(SWEEP, ROOF)
+    floor = 1e3 * LLAMA_70B.weight_bytes / (4 * 3.35e12)
+    right = (("q1", floor), ("q2", LLAMA_13B.crossover_tokens), ("q3", "Multiplying"), ("q4", 8), ("q5", "Never"))
+    for question, answer in right:
+        assert check(question, answer).score == 1, question
+    slow_reader = replace(ROOF, bandwidth=1e6)
+    assert lesson_06.checks(SWEEP, slow_reader)("q3", "reading").score == 1
+
+
+def test_the_check_explains_what_is_wrong() -> None:
+    check = lesson_06.checks(SWEEP, ROOF)
+    floor = 1e3 * LLAMA_70B.weight_bytes / (4 * 3.35e12)
+    assert "one H100" in str(check("q1", 4 * floor)) and check("q1", 4 * floor).score == 0
+    assert "milliseconds" in str(check("q1", floor / 1000))
+    assert "a key and a value" in str(check("q2", 2 * LLAMA_13B.crossover_tokens))
+    assert "Llama-3-70B" in str(check("q2", LLAMA_70B.crossover_tokens))
+    assert "at least" in str(check("q3", "reading"))
+    late = check("q4", 16)
+    assert late.score == 0.5 and "batch 8 has" in str(late)
+    assert check("q4", 1).score == 0 and "choose one of" in str(check("q4", 3))
+    assert check("q5", 300).score == 0 and "FLOP per byte" in str(check("q5", 300))
+
+
+@pytest.mark.parametrize("answer", [..., None, "tea", [], object(), float("nan"), -1, 0])
+def test_no_answer_raises(answer: object) -> None:
+    check = lesson_06.checks(SWEEP, ROOF)
+    for question in ("q1", "q2", "q3", "q4", "q5"):
+        assert check(question, answer).score < check(question, answer).max_score
+
+
+# ---------------------------------------------------------------- pictures and instruments
+
+
+def test_pictures_say_what_they_show() -> None:
+    shows(pictures.draw_two_clocks(SWEEP[:2], ROOF), "read at least", "multiply at least", "took")
+    shows(pictures.draw_roofline(ROOF, SWEEP), "bends at 10", "FLOP/byte")
+    shows(pictures.draw_price(SWEEP), "batch 1", "batch 16", "ITL, ms")
+    shows(pictures.draw_use(SWEEP, ROOF), "MBU", "MFU", "batch, requests")
+    shows(pictures.draw_growth([dot(8), dot(8, 0.03, 900)]), "KV", "context 900")
+    shows(pictures.draw_two_roofs([ROOF, on_paper()]), "made", "H100", "bends at 295")
+    assert pictures.draw_price(SWEEP).body != pictures.draw_price(SWEEP[:3]).body
+
+
+def test_tables_of_steps() -> None:
+    table = str(steps.doublings_table(SWEEP))
+    assert "1 → 2  ×1.05" in table and "8 → 16  ×1.93" in table
+    assert table.count("brings more") == 3 and table.count("costs more") == 1
+    noisy = Dot(LLAMA_13B, 32, 20, (0.05, 0.06, 0.4))
+    assert "16 → 32" in str(steps.doublings_table([SWEEP[-1], noisy]))
+    assert "not shown" in str(steps.doublings_table([SWEEP[-1], noisy]))
+    assert f"{SWEEP[0].mbu(ROOF):.0%}" in str(steps.dots_table(SWEEP, ROOF))
+
+
+def test_names_keep_out_of_each_other() -> None:
+    plane = Plane(LogAxis("x", 1, 100), LogAxis("y", 1, 100))
+    places = {plane.name(10, 10, "batch 8") for _ in range(4)}
+    assert len(places) == 4
+
+
+def test_a_larger_batch_moves_the_map_from_weights_to_kv() -> None:
+    explorer = bytes_map.weights_or_kv({"A": LLAMA_13B, "B": LLAMA_70B}, "A")
+    explorer.set(batch=1, context=1024)
+    assert ">KV 3%<" in explorer.view.value
+    explorer.set(batch=32, context=2048)
+    share = LLAMA_13B.kv_bytes(32, 2048) / LLAMA_13B.bytes(32, 2048)
+    assert share > 0.5 and f">KV {share:.0%}<" in explorer.view.value and "no room for this" in explorer.view.value
+    explorer.set(model="B")
+    assert f">KV {LLAMA_70B.kv_bytes(32, 2048) / LLAMA_70B.bytes(32, 2048):.0%}<" in explorer.view.value
+    assert f"{LLAMA_70B.crossover_tokens:,.0f} tokens in all" in explorer.view.value
+    before = explorer.view.value
+    explorer.set(weights="4 bits")
+    assert explorer.view.value != before and "trained for" not in explorer.view.value
+    explorer.set(context=32768)
+    assert "trained for 8,192 tokens only" in explorer.view.value
+
+
+def test_every_map_can_be_drawn(tiny_lab: Lab) -> None:
+    for shape in three(tiny_lab).values():
+        for batch in bytes_map.BATCHES[::3]:
+            for context in bytes_map.CONTEXTS[::3]:
+                ET.fromstring(bytes_map.draw_map(shape, batch, context).svg())
+    assert "GQA" in str(bytes_map.crossover_table(list(three(tiny_lab).values())))
+
+
+def test_the_roofline_lab_adds_a_dot_a_press(tiny_lab: Lab) -> None:
+    live = RooflineLab(tiny_lab, ROOF, [dot(1, shape=Shape.of_lab(tiny_lab))])
+    assert "<svg" in live.static_html()
+    live.set(batch=8).press()
+    live.wait()
+    assert live.error is None and live.dots[-1].batch == 8 and "batch 8, context" in live.view.value
+    live.set(batch=1, context="about 250 tokens").press()
+    live.wait()
+    assert len(live.dots) == 3 and live.dots[-1].context > 10 * live.dots[0].context / 2
+    assert live.dots[-1].intensity < live.dots[1].intensity
+    live.set(batch=64, context="about 1000").press()
+    assert "keep batch" in live.wait().error and len(live.dots) == 3
+
+
+def test_seventy_billion_step_by_step() -> None:
+    measured, sheet = seventy.stack("measured, no CUDA graphs"), seventy.stack("the data sheet")
+    one, two = (seventy.price(measured, batch, 1024) for batch in (1, 2))
+    assert two.itl < 1.1 * one.itl and sum(one.parts) == pytest.approx(one.itl)
+    assert seventy.price(sheet, 1, 1024).itl == pytest.approx(
+        on_paper(gpus=4).reading(LLAMA_70B.bytes(1, 1024)), rel=0.02
+    )
+    assert seventy.price(sheet, 128, 8192).time.attention > 8 * seventy.price(sheet, 128, 1024).time.attention * 0.99
+    assert seventy.seats_that_fit(measured, 8192) < 64 < seventy.seats_that_fit(measured, 1024)
+
+
+def test_the_price_of_a_step_is_the_itl_of_a_run() -> None:
+    on = seventy.stack("measured, no CUDA graphs")
+    assert seventy.served(on, 8, 1024) == pytest.approx(seventy.price(on, 8, 1024).itl, rel=0.03)
+
+
+def test_handles_of_the_large_model() -> None:
+    parts = seventy.step_parts()
+    before = parts.view.value
+    parts.set(context=8192)
+    assert "no room: KV for" in parts.view.value and parts.view.value != before
+    parts.set(under="the data sheet")
+    assert "ITL 0 s" not in parts.view.value
+    trail = seventy.on_the_roof()
+    trail.set(context=8192, batch=8)
+    assert "no batch gets past here" in trail.view.value
+    trail.set(context=128)
+    assert "no batch gets past here" not in trail.view.value
