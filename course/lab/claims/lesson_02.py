@@ -42,9 +42,10 @@ def a2(runs: Mapping[str, Run], quantized: Mapping[str, Mapping[str, float]]) ->
         ANATOMY,
         f"This machine, one seat: {', '.join(f'{seconds(w)} at {x:.0%}' for w, x in zip(waited, loads))}. "
         f"70B, simulated, mean wait a little over capacity. {told}.",
-        f"holds only when time in the seat is not what is short. {first} But a line is made of other people's service time. "
-        f"Here fewer bits cut the wait by more than half in {len(cured)} of {len(helped)} cases ({'; '.join(cured)}): most of all "
-        "where smaller weights leave memory for more seats. "
+        f"holds only when time in the seat is not what is short. {first} But a line is made of other people's "
+        f"service time. "
+        f"Here fewer bits cut the wait by more than half in {len(cured)} of {len(helped)} cases "
+        f"({'; '.join(cured)}), most of all where {min(helped, key=helped.get)}. "
         + (
             f"And they can lengthen it: {', '.join(harmed)}, where widening the weights costs more than it saves."
             if harmed
@@ -74,30 +75,39 @@ def a9(calm: Mapping[str, FleetRun], busy: Mapping[str, FleetRun], saturated: Ma
     )
     return Claim(
         "A9",
-        "Static batching is worst in all but simplicity; continuous is the default; chunked prefill on top is best for TTFT, "
+        "Static batching is worst in all but simplicity; continuous is the default; chunked prefill on top is best "
+        "for TTFT, "
         "for the long prompt as for the others, at equal or slightly lower throughput.",
         ANATOMY,
-        f"TTFT of short prompts at high load, p99: {', '.join(f'{n} {seconds(v["short_p99"])}' for n, v in full.items())}. "
-        f"Longest gap in a text: {', '.join(f'{n} {seconds(v["gap_max"])}' for n, v in quiet.items())}. Long prompt's TTFT: "
-        f"{', '.join(f'{n} {seconds(v["long_p50"])}' for n, v in quiet.items())}. Saturated, requests/s: "
+        f"TTFT of short prompts at high load, p99: {_told(full, 'short_p99')}. "
+        f"Longest gap in a text: {_told(quiet, 'gap_max')}. Long prompt's TTFT: "
+        f"{_told(quiet, 'long_p50')}. Saturated, requests/s: "
         f"{', '.join(f'{n} {number(v)}' for n, v in saturated.items())}.",
-        f"holds only when it is read as advice on everybody else's latency. Static came last, as said, and chunks cut the longest gap by "
-        f"a factor of {gap:.1f}. But {surprise}(its chunks share their steps), and throughput with chunks was × {speed:.2f}: "
+        f"holds only when it is read as advice on everybody else's latency. Static came last, as said, and chunks "
+        f"cut the longest gap by "
+        f"a factor of {gap:.1f}. But {surprise}(its chunks share their steps), and throughput with chunks was × "
+        f"{speed:.2f}: "
         "below 1 when chunks are too small, above 1 where whole prompts fill steps badly."
         if order and gap > 1.2
         else "not shown: in these runs the three ways did not come out in the article's order. Try a higher load.",
     )
 
 
+def _told(ways: Mapping[str, Mapping[str, float]], what: str) -> str:
+    return ", ".join(f"{name} {seconds(found[what])}" for name, found in ways.items())
+
+
 def a13(by_tp: Mapping[int, Mapping[str, float]]) -> Claim:
-    """Tenfold? By number of GPUs: output tokens a second, static first, then continuous, then with memory as needed."""
+    """Tenfold? By number of GPUs: output tokens a second, static first, then continuous, then with memory as "
+    "needed."""
     parts, total = [], []
     for tp, speeds in by_tp.items():
         static, same_seats, paged = speeds.values()
         total.append(paged / static)
         parts.append(
             f"{tp} GPUs: {', '.join(f'{name} {number(value)}' for name, value in speeds.items())} tokens/s "
-            f"(scheduling × {same_seats / static:.1f}, memory × {paged / same_seats:.1f}, both × {paged / static:.1f})"
+            f"(scheduling × {same_seats / static:.1f}, memory × {paged / same_seats:.1f}, both × "
+            f"{paged / static:.1f})"
         )
     told = f"{min(total):.1f} to {max(total):.1f}"
     return Claim(
@@ -106,9 +116,12 @@ def a13(by_tp: Mapping[int, Mapping[str, float]]) -> Claim:
         ANATOMY,
         f"Chats with Azure's lengths, all at once, 70B. {'; '.join(parts)}.",
         "holds here." if min(total) >= 8
-        else "holds only when the baseline is poor. On equal seats the gain is at most the longest answer over the mean answer of a "
-        f"batch; the rest is memory: seats that a reservation of the whole window had locked. Here both came to × {told}. The "
-        "measurement behind the claim (Anyscale, 2023: OPT-13B on one A100 of 40 GB) found 8 against a naive static server, and 23 "
+        else "holds only when the baseline is poor. On equal seats the gain is at most the longest answer over the "
+        "mean answer of a "
+        f"batch; the rest is memory: seats that a reservation of the whole window had locked. Here both came to × "
+        f"{told}. The "
+        "measurement behind the claim (Anyscale, 2023: OPT-13B on one A100 of 40 GB) found 8 against a naive "
+        "static server, and 23 "
         "with paged memory on top."
         if max(total) > 1.2
         else "not shown: here static and continuous are about equal.",
@@ -127,14 +140,16 @@ def a19(by_load: Mapping[float, Mapping[str, FleetRun]]) -> Claim:
         told.append(
             f"load {load:.0%}: " + ", ".join(f"{n} {seconds(v)}" for n, v in p99.items()) + f", {away:.0%} refused"
         )
-    low, high = list(cuts.values())[0], list(cuts.values())[-1]
+    low, *_, high = cuts.values()
     return Claim(
         "A19",
         "Admission control with chunked prefill cuts TTFT by 50 to 70%.",
         ANATOMY,
         f"70B, one prompt of 6000 tokens among ten, p99 of TTFT of those answered. {'; '.join(told)}.",
-        f"holds only when the server is asked for more than it can do. Below capacity the two together changed p99 by {-low:+.0%}; "
-        f"above it by {-high:+.0%}, nearly all from the limit, and people were refused for it. Above capacity the line grows for as long as you "
+        f"holds only when the server is asked for more than it can do. Below capacity the two together changed p99 "
+        f"by {-low:+.0%}; "
+        f"above it by {-high:+.0%}, nearly all from the limit, and people were refused for it. Above capacity the "
+        f"line grows for as long as you "
         "look, so any percentage can be had: quote it with the share refused, or not at all."
         if high > 0.3 and low < 0.3
         else f"holds, at each of these loads: {low:.0%} and {high:.0%}. Mind the share refused."
@@ -153,11 +168,14 @@ def d1(gains: Mapping[str, Mapping[int, tuple[float, float]]]) -> Claim:
         "Dynamic batching, which groups whoever waits into a batch, gives 40% more throughput.",
         TECHNIQUES,
         f"70B, everybody at once, over one request at a time. {told}.",
-        f"holds only when the batch is about that small and that uneven: here a closed batch gave × {min(closed):.1f} to × {max(closed):.1f}. "
-        "The gain is near the number of seats if all answers are equally long, and shrinks with the spread of lengths. A figure "
+        f"holds only when the batch is about that small and that uneven: here a closed batch gave × "
+        f"{min(closed):.1f} to × {max(closed):.1f}. "
+        "The gain is near the number of seats if all answers are equally long, and shrinks with the spread of "
+        "lengths. A figure "
         "without batch size and lengths says nothing. (Some use 'dynamic' for continuous batching. Ask.)"
         if max(closed) / min(closed) > 1.3
-        else f"holds about: × {min(closed):.1f} to × {max(closed):.1f}." if min(closed) < 1.7 else "wrong, here: far more.",
+        else f"holds about: × {min(closed):.1f} to × {max(closed):.1f}." if min(closed) < 1.7 else "wrong, here: "
+        "far more.",
     )  # fmt: skip
 
 
@@ -171,11 +189,15 @@ def d2(runs: Mapping[str, Run]) -> Claim:
         "D2",
         "A batch costs as if every member were as long as its longest: seven short requests pay for one long.",
         TECHNIQUES,
-        f"prompt tokens computed: alone {tokens[0]}, with the long one {tokens[1]}, padded {tokens[2]}. The short ones' TTFT: "
+        f"prompt tokens computed: alone {tokens[0]}, with the long one {tokens[1]}, padded {tokens[2]}. The short "
+        f"ones' TTFT: "
         f"{', '.join(seconds(t) for t in ttft)}.",
-        f"holds only when the batch is one rectangle, padded: that computes {waste:.1f} times the tokens. Serving engines lay "
-        "prompts end to end, without padding. The seven then wait for one long prompt instead of eight, and with chunks for a "
-        "chunk at a time. The article's '100 times' compares lengths: 10000 tokens with 100, not a batch with a batch."
+        f"holds only when the batch is one rectangle, padded: that computes {waste:.1f} times the tokens. Serving "
+        f"engines lay "
+        "prompts end to end, without padding. The seven then wait for one long prompt instead of eight, and with "
+        "chunks for a "
+        "chunk at a time. The article's '100 times' compares lengths: 10000 tokens with 100, not a batch with a "
+        "batch."
         if waste > 1.3
         else "not shown: the long prompt is not much longer than the others here.",
     )
@@ -195,7 +217,8 @@ def d3(orders: Mapping[str, tuple[Visit, ...]]) -> Claim:
         TECHNIQUES,
         f"70B over its capacity, one long prompt in ten, mean wait. {told}.",
         f"holds only when somebody else may pay. Sorting: short × {short[sorted_] / short[base]:.2f}, long × "
-        f"{long[sorted_] / long[base]:.1f}: in a line that never ends, the long are passed for ever. A lane is a share of the turns: the slow one "
+        f"{long[sorted_] / long[base]:.1f}: in a line that never ends, the long are passed for ever. A lane is a "
+        f"share of the turns: the slow one "
         f"here gets every fourth, and the long prompts waited × {long[lanes] / long[base]:.2f}"
         + (", because that is more than they are of the traffic. " if long[lanes] < long[base] else ". ")
         + "A limit works at once: it is a refusal, and the long ones go elsewhere."
@@ -221,10 +244,13 @@ def e4(over: Mapping[str, Mapping[str, int]], under: Mapping[str, Mapping[str, i
         "E4",
         "Shed load early and say so, instead of letting clients time out.",
         SYSTEMS,
-        f"70B, share answered within {seconds(simulated.IN_TIME_S)}; clients leave after {seconds(simulated.PATIENCE_S)}. {told}.",
+        f"70B, share answered within {seconds(simulated.IN_TIME_S)}; clients leave after "
+        f"{seconds(simulated.PATIENCE_S)}. {told}.",
         "holds only when more is asked than can be served: there the limit let "
-        f"{gain:.0%} more of all requests be answered in time, and told the rest at once. Under capacity, when they come in clumps, the "
-        f"same limit cost {loss:.0%}: it refused people who would have been served in time. Set the limit from the wait you can promise: "
+        f"{gain:.0%} more of all requests be answered in time, and told the rest at once. Under capacity, when "
+        f"they come in clumps, the "
+        f"same limit cost {loss:.0%}: it refused people who would have been served in time. Set the limit from the "
+        f"wait you can promise: "
         "seats × promise / mean service time."
         if gain > 0.1 and loss > 0.01
         else "holds, and cost nothing here under capacity."
@@ -251,13 +277,8 @@ def doors(load: float, cv: float = 1.0) -> dict[str, dict[str, int]]:
     }
 
 
-def few_loads(lab: Lab) -> dict[str, Run]:
-    """The real engine at LOADS, after its capacity was measured."""
-    return traffic.at_loads(lab, traffic.capacity(traffic.measure_capacity(lab)))
-
-
 MEASURE: dict[str, Callable[[Lab], Claim]] = {
-    "A2": lambda lab: a2(few_loads(lab), simulated.quantized_waits()),
+    "A2": lambda lab: a2(traffic.at_loads(lab), simulated.quantized_waits()),
     "A9": lambda lab: a9(simulated.three_ways(0.7), simulated.three_ways(1.0), simulated.saturated_ways()),
     "A13": lambda lab: a13({tp: simulated.tenfold(tp) for tp in (2, 4)}),
     "A19": lambda lab: a19({load: simulated.chunks_and_door(load) for load in (0.7, 1.3)}),

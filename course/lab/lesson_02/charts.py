@@ -46,7 +46,8 @@ def draw_many_seats(curves: Mapping[int, Sequence[tuple[float, float]]]) -> Pict
         f"{n} seats: " + ", ".join(f"{number(y)} s at {x:.0%}" for x, y in points) for n, points in curves.items()
     )
     return draw_chart(
-        "And with many seats?", drawn, Axis("load, % of the capacity of so many seats"), Axis("p99 of the wait, s", low=0),
+        "And with many seats?", drawn, Axis("load, % of the capacity of so many seats"), Axis("p99 of the wait, "
+        "s", low=0),
         [Mark("capacity", x=100)], description=f"{found}.",
     )  # fmt: skip
 
@@ -58,7 +59,8 @@ def draw_order(visits: Sequence[Visit], title: str) -> Picture:
         "long prompts": [v for v in visits if v.prompt > simulated.LONG],
     }
     curves = [
-        Curve(f"{name}, mean {number(sum(v.wait for v in seated) / len(seated))} s" if seated else f"{name}: turned away",
+        Curve(f"{name}, mean {number(sum(v.wait for v in seated) / len(seated))} s" if seated else f"{name}: "
+        f"turned away",
               [v.arrival for v in seated], [v.wait for v in seated], "points")
         for name, group in kinds.items() for seated in [[v for v in group if v.wait is not None]]
     ]  # fmt: skip

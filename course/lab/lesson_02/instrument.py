@@ -1,6 +1,5 @@
 """Pictures with handles: the waiting room on the real engine, and four questions at 70B."""
 
-import time
 from collections.abc import Iterator, Mapping
 
 from course.lab import big
@@ -14,6 +13,7 @@ from course.lab.lesson_02.visits import Visit, end_of, longest_line, mean, visit
 from course.lab.run import Run
 from course.lab.style import number, seconds
 from course.lab.svg import Picture
+from minillm.simulate.cluster_run import FleetRun
 from minillm.simulate.deployment import Deployment
 
 FRAME_S = 0.25
@@ -116,15 +116,20 @@ def big_order() -> Explorer:
     )
 
 
-def draw_big_door(load: str, arrivals: str) -> Picture:
-    """A bar for each queue limit."""
+def door_runs(load: str, arrivals: str = "one by one") -> dict[str, FleetRun]:
+    """A run for each queue limit."""
     cv = 4.0 if arrivals == "in clumps" else 1.0
-    fates = {
-        "everybody may wait" if limit is None else f"at most {limit} in line": simulated.outcomes(
-            simulated.at_the_door(BIG_LOADS[load], limit, cv)
+    return {
+        "everybody may wait" if limit is None else f"at most {limit} in line": simulated.at_the_door(
+            BIG_LOADS[load], limit, cv
         )
         for limit in LIMITS
     }
+
+
+def draw_big_door(load: str, arrivals: str) -> Picture:
+    """A bar for each queue limit."""
+    fates = {name: simulated.outcomes(run) for name, run in door_runs(load, arrivals).items()}
     return draw_fates(fates, f"Load {load}, arriving {arrivals}: what became of everybody?")
 
 

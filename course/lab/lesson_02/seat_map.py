@@ -1,5 +1,6 @@
 """Who sits where? Seats as rows, time left to right: what static batching leaves empty is there to be seen."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 
 from course.lab.lesson_02.visits import Visit, empty_seat_share, end_of, line_length
@@ -12,7 +13,8 @@ LABEL = 20
 
 
 def seat_rows(visits: Sequence[Visit], seats: int) -> list[list[Visit]]:
-    """Each visit in a seat that is free when it sits down; a seat has no number in the engine, so the lowest is taken."""
+    """Each visit in a seat that is free when it sits down; a seat has no number in the engine, so the lowest is "
+    "taken."""
     rows: list[list[Visit]] = [[] for _ in range(seats)]
     for visit in sorted((v for v in visits if v.seated is not None), key=lambda v: (v.seated, v.index)):
         free = [row for row in rows if not row or (row[-1].left or 0.0) <= visit.seated + 1e-9]
@@ -76,7 +78,7 @@ def _empty(row: Sequence[Visit], visits: Sequence[Visit]) -> list[tuple[float, f
     """Stretches in which nobody sits here and somebody waits; a hundredth of the whole is too short to be seen."""
     borders = sorted({m for v in visits for m in (v.arrival, v.seated, v.left) if m is not None})
     found: list[tuple[float, float]] = []
-    for start, end in zip(borders, borders[1:]):
+    for start, end in itertools.pairwise(borders):
         middle = (start + end) / 2
         if line_length(visits, middle) and not any(visit.on_seat(middle) for visit in row):
             if found and found[-1][1] == start:

@@ -174,7 +174,7 @@ def outcomes(run: FleetRun) -> dict[str, int]:
 
 
 CASES = {
-    "seats are short (4 H100s, chat)": (CHAT, {"tp": 4, "max_num_seqs": 32}),
+    "seats are short (4 H100s, 32 seats, chat)": (CHAT, {"tp": 4, "max_num_seqs": 32}),
     "arithmetic is short (4 H100s, 4000-token prompts)": (LONG_PROMPTS, {"tp": 4, "max_num_seqs": 32}),
     "memory is short (2 H100s, chat)": (CHAT, {"tp": 2, "max_num_seqs": 256}),
 }
@@ -182,7 +182,8 @@ CASES = {
 
 
 def quantized_waits() -> dict[str, dict[str, float]]:
-    """By case: the mean wait in seconds with weights in bf16, int8 (widened before they are multiplied) and fp8, on the
+    """By case: the mean wait in seconds with weights in bf16, int8 (widened before they are multiplied) and fp8, "
+    "on the
     same arrivals, which are 1.15 times what bf16 can serve.
     """
     found = {}
@@ -242,7 +243,8 @@ def tenfold(tp: int) -> dict[str, float]:
 
 
 def chunks_and_door(load: float) -> dict[str, FleetRun]:
-    """Chats and one prompt of 6000 tokens among ten, with whole prompts or chunks, and with or without a limit of 8."""
+    """Chats and one prompt of 6000 tokens among ten, with whole prompts or chunks, and with or without a limit of "
+    "8."""
     rate = load * _mixed_capacity(enough(300))
     found = {}
     for name, chunked, limit in (

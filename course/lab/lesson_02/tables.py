@@ -1,11 +1,13 @@
-"""Tables of lesson 02: capacity, Little's law, three ways to batch, what a padded batch costs, seats against memory."""
+"""Tables of lesson 02: capacity, Little's law, three ways to batch, what a padded batch costs, seats against "
+"memory."""
 
 import inspect
+import itertools
 from collections.abc import Mapping, Sequence
 
 from course.lab.display import Html, as_table
 from course.lab.lesson_02 import simulated
-from course.lab.lesson_02.traffic import capacity, expected_wait, load_of, mean_wait, service_of
+from course.lab.lesson_02.traffic import capacity, expected_wait, load_of, mean_wait
 from course.lab.lesson_02.visits import Visit, empty_seat_share, end_of, line_length, mean, visits_of, waits
 from course.lab.run import Run, itl_of, percentile
 from course.lab.style import number, seconds
@@ -52,7 +54,8 @@ def little_table(runs: Mapping[str, Run]) -> Html:
                 f"{expected_wait(run):.2f}",
             )
         )
-    header = ("asked for", "arrivals/s (λ)", "mean wait (W)", "λ·W", "heads counted", "load it was", "wait, service times",
+    header = ("asked for", "arrivals/s (λ)", "mean wait (W)", "λ·W", "heads counted", "load it was", "wait, "
+    "service times",
               "expected of these arrivals")  # fmt: skip
     return as_table(header, rows)
 
@@ -76,7 +79,8 @@ def ways_table(runs: Mapping[str, Run]) -> Html:
                 seconds(run.duration),
             )
         )
-    header = ("batching", "seats empty while somebody waits", "TTFT, median", "TTFT, slowest", "longest gap in a text",
+    header = ("batching", "seats empty while somebody waits", "TTFT, median", "TTFT, slowest", "longest gap in a "
+    "text",
               "the document's TTFT", "all done")  # fmt: skip
     return as_table(header, rows)
 
@@ -130,7 +134,7 @@ def seats_table(runs: Mapping[str, Run | FleetRun]) -> Html:
 
 
 def gaps_of(deliveries: Sequence[float]) -> list[float]:
-    return [later - earlier for earlier, later in zip(deliveries, deliveries[1:])]
+    return [later - earlier for earlier, later in itertools.pairwise(deliveries)]
 
 
 def order_table(load: float) -> Html:

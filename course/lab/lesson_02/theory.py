@@ -18,7 +18,7 @@ def mg1_wait(load: float, variation: float) -> float:
         load: arrival rate x mean service time, from 0 to below 1.
         variation: standard deviation of the service time over its mean; 0 = all equal, 1 = exponential.
     """
-    if not 0 <= load:
+    if load < 0:
         raise ValueError(f"a load is 0 or more, not {load}")
     return float("inf") if load >= 1 else (1 + variation**2) / 2 * load / (1 - load)
 

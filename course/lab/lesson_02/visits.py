@@ -3,6 +3,7 @@
 Runs of the real engine and of the simulator become the same list of visits, so that every picture draws both.
 """
 
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -124,7 +125,7 @@ def empty_seat_share(visits: Sequence[Visit], seats: int) -> float:
     """Of all seat time while somebody stood in line, the share in which the seat was empty."""
     borders = sorted({m for v in visits for m in (v.arrival, v.seated, v.left) if m is not None})
     empty = total = 0.0
-    for start, end in zip(borders, borders[1:]):
+    for start, end in itertools.pairwise(borders):
         middle = (start + end) / 2
         if line_length(visits, middle):
             total += seats * (end - start)
