@@ -85,8 +85,8 @@ def draw_room(
     body += line(scale(now), 80, scale(now), base, stroke=INK, stroke_width=1.2, stroke_dasharray="2 2")
     body += text(LEFT - 10, base - 8, "line over time", size=11, fill=SOFT, text_anchor="end")
     body += text(WIDTH - RIGHT, base + 28, _key(each), size=11, fill=SOFT, text_anchor="end")
-    found = f"At {seconds(now)}: {len(seated)} of {seats} seats taken, {len(waiting)} in line. In all, "
-    f"{told(visits)}."
+    here = f"At {seconds(now)}: {len(seated)} of {seats} seats taken, {len(waiting)} in line."
+    found = f"{here} In all, {told(visits)}."
     return Picture(title, body, base + 36, description=found)
 
 

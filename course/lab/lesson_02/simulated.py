@@ -43,6 +43,11 @@ def enough(count: int) -> int:
     return max(20, round(count * big.SHORT_SHARE)) if os.environ.get("MINILLM_SHORT") == "1" else count
 
 
+def enough_for_a_line(count: int) -> int:
+    """The same, but never so few that no line has time to grow."""
+    return max(enough(count), 160)
+
+
 def play(on: Deployment, traffic: Workload, **fleet: Any) -> FleetRun:
     """Serve a workload whose prompts share nothing; no prefix is looked up, nothing is sampled over time."""
     config = ClusterConfig(sample_every_s=None, **fleet)
@@ -122,7 +127,7 @@ ORDER_SEATS = 16
 @functools.lru_cache(maxsize=64)
 def ordered(order: str, load: float, count: int = 300) -> tuple[Visit, ...]:
     """One long prompt among ten, at a share of what first come first served can do, under one of ORDERS."""
-    count = enough(count)
+    count = enough_for_a_line(count)
     rate = load * _mixed_capacity(count)
     on = big.deployment(max_num_seqs=ORDER_SEATS, **ORDERS[order])
     return tuple(visits_of(play(on, _short_and_long(Poisson(rate=rate * 0.9), Poisson(rate=rate * 0.1), count))))
@@ -136,8 +141,8 @@ def _short_and_long(short: Arrivals, long: Arrivals, count: int) -> Workload:
 
 @functools.lru_cache(maxsize=4)
 def _mixed_capacity(count: int) -> float:
-    rng_order = _short_and_long(Poisson(rate=900.0), Poisson(rate=100.0), count)
-    ends = sorted(v.left for v in visits_of(play(big.deployment(max_num_seqs=ORDER_SEATS), rng_order)))
+    everybody = _short_and_long(Poisson(rate=900.0), Poisson(rate=100.0), count)
+    ends = sorted(v.left for v in visits_of(play(big.deployment(max_num_seqs=ORDER_SEATS), everybody)))
     first, last = len(ends) // 5, 4 * len(ends) // 5
     return (last - first) / (ends[last] - ends[first])
 
@@ -245,7 +250,8 @@ def tenfold(tp: int) -> dict[str, float]:
 def chunks_and_door(load: float) -> dict[str, FleetRun]:
     """Chats and one prompt of 6000 tokens among ten, with whole prompts or chunks, and with or without a limit of "
     "8."""
-    rate = load * _mixed_capacity(enough(300))
+    count = enough_for_a_line(300)
+    rate = load * _mixed_capacity(count)
     found = {}
     for name, chunked, limit in (
         ("neither", False, None),
@@ -255,7 +261,7 @@ def chunks_and_door(load: float) -> dict[str, FleetRun]:
     ):
         fields = {"max_num_seqs": ORDER_SEATS, "enable_chunked_prefill": chunked, "max_num_batched_tokens": 2048}
         on = big.deployment(**fields, **({"max_queue_len": limit} if limit else {}))
-        found[name] = play(on, _short_and_long(Poisson(rate=rate * 0.9), Poisson(rate=rate * 0.1), enough(300)))
+        found[name] = play(on, _short_and_long(Poisson(rate=rate * 0.9), Poisson(rate=rate * 0.1), count))
     return found
 
 
@@ -268,7 +274,8 @@ BIG_WAYS = {
 
 def three_ways(load: float = 0.7) -> dict[str, FleetRun]:
     """The very same arrivals, short and long, under each of BIG_WAYS. The load is a share of what chunking can do."""
-    rate, count = load * _mixed_capacity(enough(300)), enough(300)
+    count = enough_for_a_line(300)
+    rate = load * _mixed_capacity(count)
     traffic = _short_and_long(Poisson(rate=rate * 0.9), Poisson(rate=rate * 0.1), count)
     return {name: play(big.deployment(max_num_seqs=ORDER_SEATS, **f), traffic) for name, f in BIG_WAYS.items()}
 

@@ -3,6 +3,7 @@
 
 import random
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 from course.lab.lab import Lab
 from course.lab.lesson_02.theory import waits_of_these
@@ -76,14 +77,18 @@ def at_loads(lab: Lab) -> dict[str, Run]:
 
 
 def load_of(run: Run) -> float:
-    """The load that was really offered: arrivals a second x the mean time in the seat."""
+    """The load that was really offered: arrivals a second x the mean time of service."""
     visits = visits_of(run)
     return service_of(run) * (len(visits) - 1) / (visits[-1].arrival - visits[0].arrival)
 
 
 def service_of(run: Run) -> float:
-    """Mean seconds in the seat."""
-    return mean([visit.left - visit.seated for visit in visits_of(run) if visit.ending == "answered"])
+    """Mean seconds that one visit keeps the only seat busy: from one departure to the next while somebody waits, so that
+    what the engine does between two steps counts. Nobody waited: the mean time in the seat.
+    """
+    visits = [visit for visit in visits_of(run) if visit.ending == "answered"]
+    busy = [b.left - a.left for a, b in pairwise(visits) if b.arrival < a.left]
+    return mean(busy or [visit.left - visit.seated for visit in visits])
 
 
 def mean_wait(run: Run) -> float:
