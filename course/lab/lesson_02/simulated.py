@@ -93,11 +93,11 @@ def one_seat_curve(loads: Sequence[float] = (0.3, 0.5, 0.7, 0.8, 0.9, 0.95)) -> 
 
 
 def many_seats_curves(
-    seats: Sequence[int] = (8, 32), loads: Sequence[float] = (0.5, 0.8, 0.95, 1.05)
+    seats: Sequence[int] = (8, 32), loads: Sequence[float] = (0.5, 0.7, 0.85, 0.95, 1.1, 1.25)
 ) -> dict[int, list[tuple[float, float]]]:
     """By seats: (load, p99 of the wait in seconds) of chats."""
     return {
-        n: [(load, percentile(waits(visits_of(at_load(CHAT, load, 200, max_num_seqs=n))), 99)) for load in loads]
+        n: [(load, percentile(waits(visits_of(at_load(CHAT, load, 300, max_num_seqs=n))), 99)) for load in loads]
         for n in seats
     }
 
@@ -150,6 +150,8 @@ def _mixed_capacity(count: int) -> float:
 # ---------------------------------------------------------------- the door
 
 DOOR_SEATS = 16
+CLUMPS = 3.0
+"""Coefficient of variation of the gaps, for arrivals in clumps; 1 = independent people."""
 
 
 @functools.lru_cache(maxsize=128)
@@ -160,7 +162,7 @@ def at_the_door(load: float, limit: int | None, cv: float = 1.0, patience: float
         limit: max_queue_len; None = everybody may wait.
         patience: seconds until a client that has seen no token gives up; None = never.
     """
-    count, rate = enough(400), load * capacity(CHAT, max_num_seqs=DOOR_SEATS)
+    count, rate = enough_for_a_line(400), load * capacity(CHAT, max_num_seqs=DOOR_SEATS)
     arrivals = Poisson(rate=rate) if cv == 1 else Gamma(rate=rate, cv=cv)
     on = big.deployment(max_num_seqs=DOOR_SEATS, **({"max_queue_len": limit} if limit else {}))
     clients = ClientConfig(first_byte_timeout_s=patience)
@@ -180,10 +182,11 @@ def outcomes(run: FleetRun) -> dict[str, int]:
 
 CASES = {
     "seats are short (4 H100s, 32 seats, chat)": (CHAT, {"tp": 4, "max_num_seqs": 32}),
+    "bytes are short (4 H200s, 8 seats, chat)": (CHAT, {"profile": "h200", "tp": 4, "max_num_seqs": 8}),
     "arithmetic is short (4 H100s, 4000-token prompts)": (LONG_PROMPTS, {"tp": 4, "max_num_seqs": 32}),
     "memory is short (2 H100s, chat)": (CHAT, {"tp": 2, "max_num_seqs": 256}),
 }
-"""What capacity is made of, in three servers whose queue is about to grow without end."""
+"""What capacity is short of, in four servers whose queue is about to grow without end."""
 
 
 def quantized_waits() -> dict[str, dict[str, float]]:

@@ -83,8 +83,8 @@ def load_of(run: Run) -> float:
 
 
 def service_of(run: Run) -> float:
-    """Mean seconds that one visit keeps the only seat busy: from one departure to the next while somebody waits, so that
-    what the engine does between two steps counts. Nobody waited: the mean time in the seat.
+    """Mean seconds that one visit keeps the only seat busy: from one departure to the next while somebody waits, so
+    that what the engine does between two steps counts. Nobody waited: the mean time in the seat.
     """
     visits = [visit for visit in visits_of(run) if visit.ending == "answered"]
     busy = [b.left - a.left for a, b in pairwise(visits) if b.arrival < a.left]
