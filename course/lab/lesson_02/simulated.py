@@ -38,14 +38,13 @@ IN_TIME_S = 2.0
 """The promise: a first token within two seconds."""
 
 
-def enough(count: int) -> int:
-    """So many requests; in the lab's short form a quarter of them."""
-    return max(20, round(count * big.SHORT_SHARE)) if os.environ.get("MINILLM_SHORT") == "1" else count
+A_LINE = 160
+"""Requests without which no line has time to grow."""
 
 
-def enough_for_a_line(count: int) -> int:
-    """The same, but never so few that no line has time to grow."""
-    return max(enough(count), 160)
+def enough(count: int, least: int = 20) -> int:
+    """So many requests; in the lab's short form a quarter of them, but not less than `least`."""
+    return max(least, round(count * big.SHORT_SHARE)) if os.environ.get("MINILLM_SHORT") == "1" else count
 
 
 def play(on: Deployment, traffic: Workload, **fleet: Any) -> FleetRun:
@@ -59,13 +58,16 @@ def _served(traffic: TrafficModel, arrivals: Arrivals, count: int, seed: int, fi
     return play(big.deployment(**dict(fields)), make_workload(traffic, arrivals, num_requests=count, seed=seed))
 
 
-def serve(traffic: TrafficModel, arrivals: Arrivals, count: int = 300, seed: int = 0, **fields: Any) -> FleetRun:
+def serve(
+    traffic: TrafficModel, arrivals: Arrivals, count: int = 300, seed: int = 0, least: int = 20, **fields: Any
+) -> FleetRun:
     """One replica of Llama-3 70B under this traffic.
 
     Args:
+        least: requests, even in the short form.
         fields: as of `big.deployment`.
     """
-    return _served(traffic, arrivals, enough(count), seed, tuple(sorted(fields.items())))
+    return _served(traffic, arrivals, enough(count, least), seed, tuple(sorted(fields.items())))
 
 
 @functools.lru_cache(maxsize=256)
@@ -127,7 +129,7 @@ ORDER_SEATS = 16
 @functools.lru_cache(maxsize=64)
 def ordered(order: str, load: float, count: int = 300) -> tuple[Visit, ...]:
     """One long prompt among ten, at a share of what first come first served can do, under one of ORDERS."""
-    count = enough_for_a_line(count)
+    count = enough(count, A_LINE)
     rate = load * _mixed_capacity(count)
     on = big.deployment(max_num_seqs=ORDER_SEATS, **ORDERS[order])
     return tuple(visits_of(play(on, _short_and_long(Poisson(rate=rate * 0.9), Poisson(rate=rate * 0.1), count))))
@@ -162,7 +164,7 @@ def at_the_door(load: float, limit: int | None, cv: float = 1.0, patience: float
         limit: max_queue_len; None = everybody may wait.
         patience: seconds until a client that has seen no token gives up; None = never.
     """
-    count, rate = enough_for_a_line(400), load * capacity(CHAT, max_num_seqs=DOOR_SEATS)
+    count, rate = enough(400, A_LINE), load * capacity(CHAT, max_num_seqs=DOOR_SEATS)
     arrivals = Poisson(rate=rate) if cv == 1 else Gamma(rate=rate, cv=cv)
     on = big.deployment(max_num_seqs=DOOR_SEATS, **({"max_queue_len": limit} if limit else {}))
     clients = ClientConfig(first_byte_timeout_s=patience)
@@ -198,7 +200,7 @@ def quantized_waits() -> dict[str, dict[str, float]]:
     for name, (traffic, fields) in CASES.items():
         rate = 1.15 * capacity(traffic, **fields)
         found[name] = {
-            weights: mean(waits(visits_of(serve(traffic, Poisson(rate=rate), 240, **fields, **changed))))
+            weights: mean(waits(visits_of(serve(traffic, Poisson(rate=rate), 240, least=A_LINE, **fields, **changed))))
             for weights, changed in {
                 "bf16": {}, "int8": {"quantization": "int8"}, "fp8": {"quantization": "fp8"},
             }.items()
@@ -253,7 +255,7 @@ def tenfold(tp: int) -> dict[str, float]:
 def chunks_and_door(load: float) -> dict[str, FleetRun]:
     """Chats and one prompt of 6000 tokens among ten, with whole prompts or chunks, and with or without a limit of "
     "8."""
-    count = enough_for_a_line(300)
+    count = enough(300, A_LINE)
     rate = load * _mixed_capacity(count)
     found = {}
     for name, chunked, limit in (
@@ -277,7 +279,7 @@ BIG_WAYS = {
 
 def three_ways(load: float = 0.7) -> dict[str, FleetRun]:
     """The very same arrivals, short and long, under each of BIG_WAYS. The load is a share of what chunking can do."""
-    count = enough_for_a_line(300)
+    count = enough(300, A_LINE)
     rate = load * _mixed_capacity(count)
     traffic = _short_and_long(Poisson(rate=rate * 0.9), Poisson(rate=rate * 0.1), count)
     return {name: play(big.deployment(max_num_seqs=ORDER_SEATS, **f), traffic) for name, f in BIG_WAYS.items()}
