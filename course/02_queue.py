@@ -69,9 +69,9 @@ instrument.lines(loads)
 # ### The waiting room
 #
 # The same door, live. Choose a load, press the button. The boxes are seats: blue while a prompt is read, green while
-# text is written (not here: one token is all they want), grey figures stand in line. Go **through** capacity: at 110% nothing breaks; the line just grows
-# for as long as you send. Then give the room a second seat: two
-# seats are not two servers, they share one engine. What does the wait say?
+# text is written (not here: one token is all they want), grey figures stand in line. Go **through** capacity: at 110%
+# nothing breaks; the line just grows for as long as you send. Then give the room a second seat: two seats are not two
+# servers, they share one engine. What does the wait say?
 
 # %%
 room = instrument.WaitingRoom(lab, per_second, loads["80%"])
