@@ -1,0 +1,374 @@
+# %% [markdown]
+# # 02 · Queue: who waits, and for whom?
+#
+# A server is busy four fifths of the time. Is that good use of money, or trouble? In this lesson you stand at the
+# door of a real engine and watch its line. By the end you can say how long a line gets before it happens, who in it
+# pays for whom, what batching has to do with it, and when to send people away.
+#
+# Three words first. A **seat** is a place in the running batch: a request without one waits. **Capacity** is how many
+# requests a second the server can serve when nobody is ever missing. **Load** is how many arrive, as a share of that.
+#
+# - **Surface**: the same questions at three loads.
+# - **Guided**: a waiting room with controls, three ways to fill the seats, who is next, whom to refuse; here and at
+#   70B.
+# - **Deep dive**: the formulas, the scheduler's code, eight claims.
+
+# %%
+from course.lab import Lab, big
+from course.lab.claims.lesson_02 import a2, a9, a13, a19, d1, d2, d3, doors, e4, orders
+from course.lab.grading import lesson_02
+from course.lab.lesson_02 import charts, instrument, simulated, tables, traffic
+
+lab = Lab()
+
+# %% [markdown]
+# ## Surface
+#
+# Start with the simplest server there is: **one seat**. Every question is equally long and wants one token, so each
+# takes the same time in the seat. First, how many a second can this machine serve?
+
+# %%
+all_at_once = traffic.measure_capacity(lab)
+per_second = traffic.capacity(all_at_once)
+tables.capacity_note(all_at_once)
+
+# %% [markdown]
+# Now people arrive one by one, at random, as users do: none of them knows of the others. Once so fast that the server
+# is busy half of the time (a load of 50%), once at 80%, once at 95%. It is never asked for more than it can do.
+#
+# ### Predict
+#
+# From 50% to 95% the load not quite doubles. What happens to the time that people wait in line?
+
+# %%
+bet = lab.predict(
+    "growth",
+    "From a load of 50% to 95%: by how much does the mean wait in line grow?",
+    list(traffic.GROWTH),
+)
+bet
+
+# %%
+loads = traffic.at_loads(lab)
+bet.score(traffic.growth(loads))
+
+# %%
+instrument.lines(loads)
+
+# %% [markdown]
+# Each column is the line at one moment, one figure a request. The rhythm of arrivals is the same in the three runs,
+# only faster. At 50% somebody is unlucky now and then. At 95% a small clump of arrivals leaves a line that the server
+# has hardly any spare time to work off: 5% of it. The next clump comes before the line is gone.
+#
+# That is the surface: *a line is not made by too much work, but by too little spare time. The wait grows with one
+# over what is spare.*
+
+# %% [markdown]
+# ## Guided
+#
+# ### The waiting room
+#
+# The same door, live. Choose a load, press the button. The boxes are seats: blue while a prompt is read, green while
+# text is written (not here: one token is all they want), grey figures stand in line. Go **through** capacity: at 110%
+# nothing breaks; the line just grows for as long as you send. Then give the room a second seat: two seats are not two
+# servers, they share one engine. What does the wait say?
+
+# %%
+room = instrument.WaitingRoom(lab, per_second, loads["80%"])
+room
+
+# %% [markdown]
+# ### The curve
+#
+# Theory has a name for this server: **M/D/1**. Arrivals at random moments (M, for memoryless), a deterministic time
+# of service (D), one seat. Its mean wait is known exactly. Beside it: your three runs, and this course's simulator,
+# which drives the unchanged scheduler through many more requests. (Simulated here: a 70B model with one seat.)
+
+# %%
+charts.draw_wait_curve(loads, simulated.one_seat_curve())
+
+# %% [markdown]
+# The points scatter the more the closer they come to capacity. That is no fault of the measurement. Near capacity
+# luck decides, and even a long run has only a few bad hours in it. Do not plan with a number from there.
+#
+# **Little's law** needs no assumptions at all: *mean length of the line = arrivals per second × mean wait*. Check it.
+# One side is made with stopwatches, the other by counting heads on photographs.
+
+# %%
+tables.little_table(loads)
+
+# %% [markdown]
+# The last column is what theory expects of these very arrivals, given this machine's time of service. A short run
+# waits less than an endless one, since it begins with an empty room.
+#
+# ### The same at 70B, with many seats
+#
+# Llama-3 70B on four H100s, simulated; chats of many lengths. Drag the load through capacity, then the moment.
+
+# %%
+instrument.big_line()
+
+# %%
+charts.draw_many_seats(simulated.many_seats_curves())
+
+# %% [markdown]
+# With more seats the curve stays flat for longer: somebody is always about to leave. Then it turns up just the same.
+# A flat queue metric is no sign of room to spare. How far to trust the simulator:
+
+# %%
+big.error_band(instrument.deployment())
+
+# %% [markdown]
+# ### Who sits where?
+#
+# A batch can be filled in more than one way.
+#
+# - **Static**: whoever waits now sits down together, and nobody else until the *last* of them has left.
+# - **Continuous**: a seat that becomes free is taken in the next step.
+# - **Chunked**, on top: a long prompt is read in pieces, so that a step stays short for the others.
+#
+# Eight questions at once, four seats. Question #0 wants an answer eight times as long as everybody else's.
+
+# %%
+payer = lab.predict(
+    "payer",
+    "Static instead of continuous: who loses the most time, end to end? (Answers are streamed.)",
+    list(traffic.PAYERS),
+)
+payer
+
+# %%
+straggler = {
+    "static": lab.run(traffic.straggler(lab), batching="static"),
+    "continuous": lab.run(traffic.straggler(lab)),
+}
+payer.score(traffic.who_pays(**straggler))
+
+# %%
+instrument.seats_of(straggler, "One long answer: who sits where?")
+
+# %% [markdown]
+# Under static batching the three that sit beside #0 leave on time, with their answers. Their seats stay empty,
+# dashed, while four people look at them. Such a slow member is called a **straggler**. (A server that does not
+# stream, and hands the whole batch back at once, makes the three pay as well.) How much it costs depends on how
+# uneven the answers are. At 70B, with handles:
+
+# %%
+instrument.big_seats()
+
+# %% [markdown]
+# Pull the first handle to 1: with equal answers the two are the same. Continuous batching is a cure for *unevenness*.
+#
+# Now all three ways on the very same arrivals. Answers of all lengths, and request #5 is a long document.
+
+# %%
+ways = traffic.three_ways(lab, traffic.mixed_crowd(lab))
+instrument.seats_of(ways, "The same arrivals, three ways: who sits where?")
+
+# %%
+tables.ways_table(ways)
+
+# %% [markdown]
+# Look at three columns. *Seats empty*: what static wastes. *Longest gap*: with whole prompts, everybody who is
+# writing stands still while the document is read; with chunks, for one chunk at a time. *The document's TTFT*: chunks
+# do not make the document faster. It shares its steps now. (A short run on a busy machine is noisy; the table in the
+# deep dive has the same at 70B, without noise.)
+#
+# ### Who is next?
+#
+# If there must be a line, who goes first? At 70B, one prompt in ten is long (6000 tokens against 200). Blue: short.
+# Orange: long.
+
+# %%
+instrument.big_order()
+
+# %% [markdown]
+# At 110%, compare *first come* with *shortest first*. The short ones hardly wait any more. The long ones wait and
+# wait: there is always somebody shorter. That is **starvation**, and no mean over all requests will show it. **Two
+# lanes** give the long their turn, every fourth here. But a lane is a share: a lane for a tenth of the traffic with a
+# quarter of the turns makes the *short* wait longer. All orders, side by side:
+
+# %%
+tables.order_table(1.1)
+
+# %% [markdown]
+# Nobody made the server faster; the wait was only handed to somebody else. And below capacity there is no line to
+# sort. Set the load to 50%: do the orders differ at all?
+#
+# ### Whom to refuse?
+#
+# **Shedding** refuses a request at the door when so many wait already (`max_queue_len`; a client gets HTTP 429). The
+# others are allowed in (**admission**). Here a promise is kept when the first token comes within two seconds; a
+# client gives up after ten.
+
+# %%
+instrument.big_door()
+
+# %% [markdown]
+# At 130% the server has room for ten in thirteen, whoever they are. Without a limit it lets everybody wait until
+# hardly anybody is pleased. With a tight one, most of those it takes are in time, and the rest learn at once that
+# they should go elsewhere.
+#
+# ### Where it hurts
+#
+# **Shedding at low load.** Set the load to 30%, then let people arrive *in clumps*: the tight limits refuse people
+# whom an empty server would have served a second later. The right limit follows from the promise: seats × promise ÷
+# mean time in the seat.
+#
+# **More seats when memory is short.** Every seat needs KV cache (the model's notes on each token it has read). Twelve
+# questions with long answers, and a pool that holds about four. More seats let more people in; then they grow.
+
+# %%
+more_seats = traffic.more_seats(lab)
+tables.seats_table(more_seats)
+
+# %%
+tables.seats_table(simulated.seats_and_memory())  # the same at 70B, on two H100s: little room beside the weights
+
+# %% [markdown]
+# A **preemption** takes the blocks of somebody who is running; later its tokens are computed again. Read each table
+# downwards: past what the memory holds, further seats buy tokens that are computed twice and gaps in somebody's text,
+# and hardly any speed.
+
+# %% [markdown]
+# ## Deep dive
+#
+# **The formulas.** With $\lambda$ arrivals a second, mean time of service $S$, its standard deviation $\sigma$, load
+# $\rho = \lambda S$:
+#
+# $$L = \lambda W \qquad\text{(Little)}, \qquad\qquad W = \frac{\rho}{1-\rho}\cdot\frac{1 + (\sigma/S)^2}{2}\cdot S
+# \qquad\text{(Pollaczek and Khinchine, one seat)}$$
+#
+# With $\sigma = 0$ this is M/D/1. Two things make a line: little spare time, $1-\rho$, and **unevenness**, $\sigma$.
+# So splitting off the long ones can help even when not a second of work is saved. Here is what the lesson used, and
+# the recursion for given arrivals:
+
+# %%
+import inspect
+
+from course.lab.lesson_02 import theory
+from minillm.scheduling.ordering import TwoLaneQueue
+from minillm.scheduling.scheduler import Scheduler
+
+print(inspect.getsource(theory.mg1_wait))
+print(inspect.getsource(theory.waits_of_these))
+
+# %% [markdown]
+# **The code.** All of admission is one method. Static batching is a counter of places in it; everything else is the
+# same. The first in line that does not fit ends admission, so nobody overtakes by being small. Below it, the whole of
+# two lanes.
+
+# %%
+print(inspect.getsource(Scheduler._admit_waiting))
+print(inspect.getsource(TwoLaneQueue._next_lane))
+
+# %% [markdown]
+# **The claims, measured.** Public articles say these things about queues and batches. Each row has the claim, what
+# was found, and a verdict that follows from the numbers.
+#
+# *A2*: four servers that are asked for a little more than they can serve, each short of something else; with fewer
+# bits a weight. The others stand on the H100 constants above, whose decode steps have a floor of launch time that no
+# format shrinks. The H200's constants are assumptions for a stack with CUDA graphs, which has no such floor; nobody
+# has measured their error.
+
+# %%
+a2(loads, simulated.quantized_waits())
+
+# %% [markdown]
+# *A9*: the article compares the three ways on six dimensions. Here they are as numbers.
+
+# %%
+calm, busy = simulated.three_ways(0.7), simulated.three_ways(1.0)
+saturated = simulated.saturated_ways()
+tables.six_dimensions(calm, busy, saturated)
+
+# %%
+a9(calm, busy, saturated)
+
+# %% [markdown]
+# *A13*: "an order of magnitude". Two factors are in it: scheduling, and the memory that a static server sets aside
+# for the longest answer there could be.
+
+# %%
+a13({gpus: simulated.tenfold(gpus) for gpus in (2, 4)})
+
+# %%
+a19({load: simulated.chunks_and_door(load) for load in (0.7, 1.3)})
+
+# %%
+d1(simulated.dynamic_gains())
+
+# %% [markdown]
+# *D2* is about another kind of straggler: a long *prompt*. One batch of eight on the real engine: seven short alone,
+# with a long one, and with all made as long as the longest, as a batch that must be a rectangle makes them.
+
+# %%
+one_batch = traffic.one_batch(lab)
+tables.batch_table(one_batch)
+
+# %%
+d2(one_batch)
+
+# %%
+d3(orders())
+
+# %%
+e4(over=doors(1.3), under=doors(0.3, simulated.CLUMPS))
+
+# %% [markdown]
+# ## Say it in an interview
+#
+# > "How busy is it, and how uneven is the traffic? Below 80% load I would look for clumps and long requests; above,
+# > no trick with the order will help for long. I would fill seats every step, read long prompts in chunks, and set
+# > the queue limit from the TTFT we promise, so that overload becomes refusals and not time-outs. Then I ask what
+# > capacity is short of: seats, memory, or arithmetic. That decides whether a config change, smaller weights or a
+# > replica shortens the line."
+#
+# ## Check yourself
+#
+# Replace the dots. Keys come from the runs above.
+
+# %%
+bars = {name: simulated.outcomes(run) for name, run in instrument.door_runs("130%").items()}
+check = lesson_02.checks(loads, ways, orders(), bars)
+
+check(
+    "q1", ...
+)  # in the run at 80%: the mean number of people in line, from Little's law and the table's first columns
+
+# %%
+check("q2", ...)  # which way left the most seat time empty while somebody waited? "static", "continuous", ...
+
+# %%
+check("q3", ...)  # at 110%, who is next so that the long prompts wait longest? The name on the button
+
+# %%
+check("q4", ...)  # at 130%, which limit serves the most in time? The name beside its bar
+
+# %%
+check("q5", ...)  # M/D/1 at a load of 90%: the mean wait, in service times
+
+# %% [markdown]
+# ## What this lab cannot tell you
+#
+# - **Your arrivals.** Random means *independent* here. Real traffic has mornings, retries, and agents that send
+#   twenty requests at once; every one of these makes lines longer than the formula says.
+# - **Your capacity.** It depends on the mix of lengths. When prompts grow, the load rises though nobody new has come.
+# - **The front of the line.** Connections wait in operating systems, proxies and client pools before the engine sees
+#   them; its stamps begin at its own door. Lesson 10 goes outside.
+# - **What the refused do next.** Here they go away. If they try again at once, refusals become load; lesson 11 has
+#   retries.
+# - **Absolute times at 70B.** They are as good as the error band. Orders and ratios rest on the scheduler, which is
+#   the real one.
+#
+# ## Sources
+#
+# - A2, A9, A13, A19: *Serving LLMs: The Latency Anatomy Framework*. D1, D2, D3: an article on techniques for lower
+#   LLM latency. E4: *Latency Optimization in LLM Inference Systems*.
+# - Little, *A Proof for the Queuing Formula L = λW*, 1961. Kendall, *Stochastic Processes Occurring in the Theory of
+#   Queues*, 1953 (the notation M/D/1). Lindley, *The Theory of Queues with a Single Server*, 1952.
+# - Iteration-level scheduling: Yu et al., *Orca*, 2022. Chunked prefill: Agrawal et al., *Sarathi-Serve*, 2024. Paged
+#   KV cache: Kwon et al., 2023.
+# - Daniel et al., *How continuous batching enables 23x throughput in LLM inference while reducing p50 latency*,
+#   Anyscale, 2023.
+# - Lengths of chats: Azure's public trace, with *Splitwise* (Patel et al., 2024).

@@ -1,0 +1,164 @@
+"""Pictures with handles: the waiting room on the real engine, and four questions at 70B."""
+
+from collections.abc import Iterator, Mapping
+
+from course.lab import big
+from course.lab.explorer import Explorer, buttons, choices, slider
+from course.lab.lab import Lab
+from course.lab.lesson_02 import simulated, traffic
+from course.lab.lesson_02.charts import draw_fates, draw_order
+from course.lab.lesson_02.line import draw_lines, draw_room
+from course.lab.lesson_02.seat_map import draw_seat_maps
+from course.lab.lesson_02.visits import Visit, end_of, longest_line, mean, visits_of, waits
+from course.lab.run import Run
+from course.lab.style import number, seconds
+from course.lab.svg import Picture
+from minillm.simulate.cluster_run import FleetRun
+from minillm.simulate.deployment import Deployment
+
+FRAME_S = 0.25
+REAL_LOADS = {"50%": 0.5, "80%": 0.8, "95%": 0.95, "110%": 1.1, "150%": 1.5}
+BIG_LOADS = {f"{load}%": load / 100 for load in (30, 50, 70, 80, 90, 95, 100, 110, 130)}
+ROOM_SEATS = (1, 2, 4)
+LIMITS = (None, 1, 4, 16, 64)
+
+
+class WaitingRoom(Explorer):
+    """The real engine under a load of your choice, watched as it goes.
+
+    Args:
+        per_second: what one seat can serve.
+        first: shown before the first run: a run at 80%.
+    """
+
+    def __init__(self, lab: Lab, per_second: float, first: Run) -> None:
+        self.lab, self.per_second = lab, per_second
+        self.run: Run | None = None
+        """The last run, when it is over."""
+        super().__init__(
+            self._play,
+            button="Open the doors",
+            load=choices("load on one seat", list(REAL_LOADS), "80%"),
+            seats=choices("seats", ROOM_SEATS),
+        )
+        self._show(_at_its_longest(visits_of(first), 1, "80%"))
+
+    def _show(self, picture: Picture) -> None:
+        self.shown = picture
+        self.view.value = picture.svg()
+
+    def _play(self, load: str, seats: int) -> Iterator[Picture]:
+        arrivals = traffic.at_load(self.lab, self.per_second, REAL_LOADS[load])
+        session = self.lab.start(arrivals, self.lab.config(max_num_seqs=seats))
+        span = max(arrivals.arrivals[-1].offset, len(arrivals.arrivals) / self.per_second) * 1.1
+        while not session.wait(FRAME_S):
+            run = session.run()
+            now = max(run.snapshot.now - run.start, 0.0)
+            yield draw_room(visits_of(run), now, seats, max(span, now), f"Who waits? {load}, live")
+        self.run = session.run()
+        yield _at_its_longest(visits_of(self.run), seats, load)
+
+
+def _at_its_longest(visits: list[Visit], seats: int, load: str) -> Picture:
+    """A run that is over: the room at the moment its line was longest, the line over all of it."""
+    moment = max((v.arrival for v in visits), key=lambda t: sum(v.in_line(t) for v in visits))
+    title = (
+        f"{load}, {seats} seat{'s' * (seats > 1)}: mean wait {seconds(mean(waits(visits)))}; here the line is longest"
+    )
+    return draw_room(visits, moment, seats, end_of(visits) * 1.02, title, whole=True)
+
+
+def draw_big_line(load: str, seats: int, moment: int) -> Picture:
+    """The line of a simulated 70B at a moment of the run, in percent of it."""
+    visits = visits_of(simulated.at_load(simulated.CHAT, BIG_LOADS[load], 200, max_num_seqs=seats))
+    span = end_of(visits)
+    title = f"70B, load {load}: mean wait {seconds(mean(waits(visits)))}, longest line {longest_line(visits)}"
+    return draw_room(visits, span * moment / 100, seats, span, title, whole=True)
+
+
+def big_line() -> Explorer:
+    """The arrival rate as a slider, through capacity."""
+    return Explorer(
+        draw_big_line,
+        load=choices("load", list(BIG_LOADS), "95%"),
+        seats=choices("seats", [4, 8, 16, 32], 8),
+        moment=slider("moment, % of the run", 0, 100, 60),
+    )
+
+
+def draw_big_seats(times: int, seats: int) -> Picture:
+    """Static over continuous on a simulated 70B."""
+    runs = {way: simulated.straggler(times, seats, way) for way in ("static", "continuous")}
+    done = {way: mean([visit.left for visit in visits]) for way, visits in runs.items()}
+    ratio = number(done["static"] / done["continuous"])
+    title = (
+        f"70B, one answer {times} times as long: under static, people wait {ratio} times as long for their last word"
+    )
+    return draw_seat_maps(runs, seats, title)
+
+
+def big_seats() -> Explorer:
+    """The straggler as a slider."""
+    return Explorer(
+        draw_big_seats, times=slider("longest answer, x the others", 1, 16, 8), seats=choices("seats", [2, 4, 6, 8], 4)
+    )
+
+
+def draw_big_order(order: str, load: str) -> Picture:
+    return draw_order(
+        simulated.ordered(order, BIG_LOADS[load]), f"{order}, load {load}: who stands in line, and how long?"
+    )
+
+
+def big_order() -> Explorer:
+    """Who is next?"""
+    return Explorer(
+        draw_big_order,
+        order=buttons("who is next", list(simulated.ORDERS)),
+        load=choices("load", list(BIG_LOADS), "110%"),
+    )
+
+
+def door_runs(load: str, arrivals: str = "one by one") -> dict[str, FleetRun]:
+    """A run for each queue limit."""
+    cv = simulated.CLUMPS if arrivals == "in clumps" else 1.0
+    return {
+        "everybody may wait" if limit is None else f"at most {limit} in line": simulated.at_the_door(
+            BIG_LOADS[load], limit, cv
+        )
+        for limit in LIMITS
+    }
+
+
+def draw_big_door(load: str, arrivals: str) -> Picture:
+    """A bar for each queue limit."""
+    fates = {name: simulated.outcomes(run) for name, run in door_runs(load, arrivals).items()}
+    return draw_fates(fates, f"Load {load}, arriving {arrivals}: what became of everybody?")
+
+
+def big_door() -> Explorer:
+    """The queue limit under any load."""
+    return Explorer(
+        draw_big_door,
+        load=choices("load", list(BIG_LOADS), "130%"),
+        arrivals=buttons("they arrive", ["one by one", "in clumps"]),
+    )
+
+
+def lines(runs: Mapping[str, Run]) -> Picture:
+    """The same people at several loads."""
+    return draw_lines(
+        {f"load {name}": visits_of(run) for name, run in runs.items()},
+        f"{len(next(iter(runs.values())).rows)} questions, one seat: how long is the line?",
+    )
+
+
+def seats_of(runs: Mapping[str, Run], title: str = "Who sits where?") -> Picture:
+    """Seat maps of real runs."""
+    seats = next(iter(runs.values())).config.max_num_seqs
+    return draw_seat_maps({name: visits_of(run) for name, run in runs.items()}, seats, title)
+
+
+def deployment() -> Deployment:
+    """What the 70B pictures stand on; for `big.error_band`."""
+    return big.deployment()

@@ -1,0 +1,190 @@
+"""Tables of lesson 02: capacity, Little's law, three ways to batch, what a padded batch costs, seats against "
+"memory."""
+
+import inspect
+import itertools
+from collections.abc import Mapping, Sequence
+
+from course.lab.display import Html, as_table
+from course.lab.lesson_02 import simulated
+from course.lab.lesson_02.traffic import capacity, expected_wait, load_of, mean_wait
+from course.lab.lesson_02.visits import Visit, empty_seat_share, end_of, line_length, mean, visits_of, waits
+from course.lab.run import Run, itl_of, percentile
+from course.lab.style import number, seconds
+from minillm.scheduling.scheduler import Scheduler
+from minillm.simulate.cluster_run import FleetRun
+
+CAMERA_SHOTS = 400
+
+
+def capacity_note(run: Run) -> Html:
+    """What one seat can do here."""
+    words = (
+        f"One question takes {seconds(1 / capacity(run))} in the seat. So one seat can serve "
+        f"{number(capacity(run))} questions a second: that is its capacity, a load of 100%."
+    )
+    return Html(f"<p>{words}</p>", words)
+
+
+def heads(visits: Sequence[Visit]) -> float:
+    """Mean length of the line, by counting heads on photographs at equal intervals: no stopwatch is used."""
+    span = end_of(visits)
+    return mean([line_length(visits, (i + 0.5) / CAMERA_SHOTS * span) for i in range(CAMERA_SHOTS)])
+
+
+def little(visits: Sequence[Visit]) -> float:
+    """The same from Little's law: arrivals a second x mean wait. Nobody's head is counted."""
+    return len(visits) / end_of(visits) * mean(waits(visits))
+
+
+def little_table(runs: Mapping[str, Run]) -> Html:
+    """Two ways to the length of the line, and theory's wait for these very arrivals."""
+    rows = []
+    for name, run in runs.items():
+        visits = visits_of(run)
+        rows.append(
+            (
+                name,
+                f"{len(visits) / end_of(visits):.2f}",
+                seconds(mean(waits(visits))),
+                f"{little(visits):.2f}",
+                f"{heads(visits):.2f}",
+                f"{load_of(run):.0%}",
+                f"{mean_wait(run):.2f}",
+                f"{expected_wait(run):.2f}",
+            )
+        )
+    header = ("asked for", "arrivals/s (λ)", "mean wait (W)", "λ·W", "heads counted", "load it was", "wait, "
+    "service times",
+              "expected of these arrivals")  # fmt: skip
+    return as_table(header, rows)
+
+
+def ways_table(runs: Mapping[str, Run]) -> Html:
+    """Three ways to fill the seats, on the very same arrivals."""
+    rows = []
+    for name, run in runs.items():
+        document = max(run.finished, key=lambda view: view.num_prompt_tokens)
+        others = [view for view in run.finished if view is not document]
+        ttft = [view.deliveries[0] - view.borders[0] for view in others]
+        gaps = [gap for view in others for gap in itl_of(view)]
+        rows.append(
+            (
+                name,
+                f"{empty_seat_share(visits_of(run), run.config.max_num_seqs):.0%}",
+                seconds(percentile(ttft, 50)),
+                seconds(max(ttft)),
+                seconds(max(gaps)),
+                seconds(document.deliveries[0] - document.borders[0]),
+                seconds(run.duration),
+            )
+        )
+    header = ("batching", "seats empty while somebody waits", "TTFT, median", "TTFT, slowest", "longest gap in a "
+    "text",
+              "the document's TTFT", "all done")  # fmt: skip
+    return as_table(header, rows)
+
+
+def short_ttft(run: Run) -> float:
+    """Median TTFT of the seven short prompts."""
+    return percentile([view.deliveries[0] - view.borders[0] for view in run.views[:7]], 50)
+
+
+def prompt_tokens(run: Run) -> int:
+    """Prompt tokens that were computed."""
+    return sum(step.num_prefill_tokens for step in run.steps)
+
+
+def batch_table(runs: Mapping[str, Run]) -> Html:
+    """What the seven short ones pay."""
+    alone = next(iter(runs.values()))
+    rows = [
+        (
+            name,
+            str(prompt_tokens(run)),
+            f"×{prompt_tokens(run) / prompt_tokens(alone):.1f}",
+            seconds(short_ttft(run)),
+            f"×{short_ttft(run) / short_ttft(alone):.1f}",
+        )
+        for name, run in runs.items()
+    ]
+    return as_table(
+        ("one batch", "prompt tokens computed", "of the seven alone", "their TTFT, median", "of alone"), rows
+    )
+
+
+def seats_table(runs: Mapping[str, Run | FleetRun]) -> Html:
+    """More seats on the same memory."""
+    rows = []
+    for name, run in runs.items():
+        if isinstance(run, FleetRun):
+            report, gaps = run.reports[0], [g for r in run.records for g in gaps_of(r.deliveries)]
+            lost, again = report.num_preemptions, report.num_recomputed_tokens
+            speed = sum(record.num_tokens for record in run.records) / run.duration
+        else:
+            lost, again, gaps, speed = (
+                run.snapshot.num_preemptions,
+                run.snapshot.num_recomputed_tokens,
+                run.itl,
+                run.throughput,
+            )
+        rows.append((str(name), str(lost), str(again), number(speed), seconds(max(gaps))))
+    header = ("seats", "preemptions", "tokens computed again", "output tokens/s", "longest gap in a text")
+    return as_table(header, rows)
+
+
+def gaps_of(deliveries: Sequence[float]) -> list[float]:
+    return [later - earlier for earlier, later in itertools.pairwise(deliveries)]
+
+
+def order_table(load: float) -> Html:
+    """Mean and slowest wait of short and long prompts under each order, 70B."""
+    rows = []
+    for order in simulated.ORDERS:
+        visits = simulated.ordered(order, load)
+        short = waits(v for v in visits if v.prompt <= simulated.LONG)
+        long = waits(v for v in visits if v.prompt > simulated.LONG)
+        told = (seconds(mean(long)), seconds(max(long))) if long else ("turned away", "–")
+        rows.append((order, seconds(mean(short)), seconds(max(short)), *told))
+    return as_table(("who is next", "short: mean wait", "slowest", "long: mean wait", "slowest"), rows)
+
+
+def way_numbers(run: FleetRun) -> dict[str, float]:
+    """What a way of batching does to short prompts, long prompts, and texts being written; seconds."""
+    visits = visits_of(run)
+    short = [v.ttft for v in visits if v.prompt <= simulated.LONG and v.ttft is not None]
+    long = [v.ttft for v in visits if v.prompt > simulated.LONG and v.ttft is not None]
+    gaps = [gap for record in run.records for gap in gaps_of(record.deliveries)]
+    return {
+        "short_p50": percentile(short, 50),
+        "short_p99": percentile(short, 99),
+        "long_p50": percentile(long, 50),
+        "gap_p99": percentile(gaps, 99),
+        "gap_max": max(gaps),
+    }
+
+
+def mentions(*words: str) -> int:
+    """Lines of minillm's scheduler that know of a way of batching."""
+    return sum(any(word in row for word in words) for row in inspect.getsource(Scheduler).splitlines())
+
+
+LINES = {
+    "static": lambda: mentions("static", "_places"),
+    "continuous": lambda: 0,
+    "continuous, chunked": lambda: mentions("chunk"),
+}
+
+
+def six_dimensions(calm: Mapping[str, FleetRun], busy: Mapping[str, FleetRun], saturated: Mapping[str, float]) -> Html:
+    """The article's comparison, measured at 70B: a row a dimension, a column a way."""
+    quiet, full = ({name: way_numbers(run) for name, run in runs.items()} for runs in (calm, busy))
+    rows = [
+        ("TTFT, short prompts, low load, median", *(seconds(quiet[n]["short_p50"]) for n in saturated)),
+        ("TTFT, short prompts, high load, p99", *(seconds(full[n]["short_p99"]) for n in saturated)),
+        ("requests/s when saturated", *(number(value) for value in saturated.values())),
+        ("longest gap in anybody's text", *(seconds(quiet[n]["gap_max"]) for n in saturated)),
+        ("TTFT of a long prompt, low load, median", *(seconds(quiet[n]["long_p50"]) for n in saturated)),
+        ("lines of minillm's scheduler that know of it", *(str(LINES[n]()) for n in saturated)),
+    ]
+    return as_table(("70B, one long prompt in ten", *saturated), rows)
