@@ -183,8 +183,8 @@ def d21(found: Sequence[Pair]) -> Claim:
         verdict = "holds: every change at equal throughput cut TTFT by 40 to 60%."
     elif most.cut >= 0.4:
         verdict = (
-            f"holds only when the scheduler before it made newcomers wait: at equal throughput the changes of TTFT went "
-            f"from {change(*most.ttft)} ({most.name}) to {change(*least.ttft)} ({least.name}), and {len(inside)} of "
+            f"holds only when the scheduler before it made newcomers wait: at equal throughput TTFT changed by "
+            f"{change(*most.ttft)} ({most.name}) to {change(*least.ttft)} ({least.name}), and {len(inside)} of "
             f"{len(equal)} lie between 40 and 60%. A cut without its baseline and its load says nothing."
         )
     else:
