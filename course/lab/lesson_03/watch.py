@@ -9,9 +9,9 @@ from course.lab.lab import Lab
 from course.lab.lesson_03 import traffic
 from course.lab.style import PHASE_COLOURS, WIDTH
 from course.lab.svg import FAINT, SOFT, Picture, boxes, text
+from minillm import SamplingParams
 from minillm.attention.cache import KVCache
 from minillm.attention.eager import EagerAttention, visible_keys
-from minillm.bench import scoring
 
 SENTENCE = "The crane lifts four tonnes at most, and two tonnes when the wind is strong."
 MOST_TOKENS = 32
@@ -55,7 +55,9 @@ def look(lab: Lab, sentence: str = SENTENCE, layer: int | None = None, head: int
     ids = engine.tokenizer.encode(sentence)[:MOST_TOKENS]
     seen: list[Tensor] = []
     engine.runner.attention = lambda metadata: _watch(metadata, seen)
-    scoring.text_logits(engine, ids)
+    engine.add_request(ids, SamplingParams(max_tokens=1), stream=False)
+    while engine.has_unfinished:
+        engine.step()
     layer = len(seen) // 2 if layer is None else layer
     words = tuple(engine.tokenizer.decode([token]) for token in ids)
     return Weights(words, layer, head, seen[layer][head])
