@@ -5,8 +5,9 @@
 # door of a real engine and watch its line. By the end you can say how long a line gets before it happens, who in it
 # pays for whom, what batching has to do with it, and when to send people away.
 #
-# Three words first. A **seat** is a place in the running batch: a request without one waits. **Capacity** is how many
-# requests a second the server can serve when nobody is ever missing. **Load** is how many arrive, as a share of that.
+# Three words first. A **seat** is a place in the running batch: a request without one waits. **Capacity** is how
+# many requests a second the server can serve when somebody is always waiting. **Load** is how many arrive, as a
+# share of that.
 #
 # - **Surface**: the same questions at three loads.
 # - **Guided**: a waiting room with controls, three ways to fill the seats, who is next, whom to refuse; here and at
@@ -91,15 +92,19 @@ charts.draw_wait_curve(loads, simulated.one_seat_curve())
 # The points scatter the more the closer they come to capacity. That is no fault of the measurement. Near capacity
 # luck decides, and even a long run has only a few bad hours in it. Do not plan with a number from there.
 #
-# **Little's law** needs no assumptions at all: *mean length of the line = arrivals per second × mean wait*. Check it.
-# One side is made with stopwatches, the other by counting heads on photographs.
+# **Little's law** does not ask how people arrive, how long they take, or who is next; only that the room is empty
+# when the count begins and ends (or that it runs long enough at less than capacity): *mean length of the line =
+# arrivals per second × mean wait*. Both sides here come from the same stamps, so they must agree, and that is the
+# proof: whoever waits three seconds is one head in the line for three seconds.
 
 # %%
 tables.little_table(loads)
 
 # %% [markdown]
-# The last column is what theory expects of these very arrivals, given this machine's time of service. A short run
-# waits less than an endless one, since it begins with an empty room.
+# The last column is what theory expects of these very arrivals, given this machine's time of service. That is the
+# fair comparison. So few arrivals can come out far above or below the curve by luck; to keep the picture readable
+# we picked a sequence that comes out near it. The evidence for the curve is the simulator's points, whose arrivals
+# were not picked.
 #
 # ### The same at 70B, with many seats
 #
@@ -157,7 +162,8 @@ instrument.seats_of(straggler, "One long answer: who sits where?")
 instrument.big_seats()
 
 # %% [markdown]
-# Pull the first handle to 1: with equal answers the two are the same. Continuous batching is a cure for *unevenness*.
+# Pull the first handle to 1: with equal answers the two are the same, because here all come at once. Continuous
+# batching is a cure for *unevenness*: of the answers' lengths, and of the moments at which people come.
 #
 # Now all three ways on the very same arrivals. Answers of all lengths, and request #5 is a long document.
 
@@ -183,16 +189,18 @@ tables.ways_table(ways)
 instrument.big_order()
 
 # %% [markdown]
-# At 110%, compare *first come* with *shortest first*. The short ones hardly wait any more. The long ones wait and
-# wait: there is always somebody shorter. That is **starvation**, and no mean over all requests will show it. **Two
-# lanes** give the long their turn, every fourth here. But a lane is a share: a lane for a tenth of the traffic with a
-# quarter of the turns makes the *short* wait longer. All orders, side by side:
+# At 110%, compare *first come* with *shortest first*. The short ones hardly wait any more; the long ones get only
+# what is left. If the short ones alone filled the server, they would never be served. That is **starvation**, and
+# no mean over all requests will show it. (Here *priority to short* is the same order: there are only two lengths.)
+# **Two lanes** give the long their turn, every fourth here. But a lane is a share: a lane for a tenth of the
+# traffic with a quarter of the turns makes the *short* wait longer. All orders, side by side:
 
 # %%
 tables.order_table(1.1)
 
 # %% [markdown]
-# Nobody made the server faster; the wait was only handed to somebody else. And below capacity there is no line to
+# Nobody made the server faster. The mean over all may fall, because a short one ahead of a long one delays it less
+# than the other way round; but what the many gain, a few pay. And well below capacity there is hardly a line to
 # sort. Set the load to 50%: do the orders differ at all?
 #
 # ### Whom to refuse?
@@ -226,9 +234,9 @@ tables.seats_table(more_seats)
 tables.seats_table(simulated.seats_and_memory())  # the same at 70B, on two H100s: little room beside the weights
 
 # %% [markdown]
-# A **preemption** takes the blocks of somebody who is running; later its tokens are computed again. Read each table
-# downwards: past what the memory holds, further seats buy tokens that are computed twice and gaps in somebody's text,
-# and hardly any speed.
+# A **preemption** takes the KV cache of somebody who is running (it is handed out in small **blocks**); later its
+# tokens are computed again. Read each table downwards: past what the memory holds, further seats buy tokens that
+# are computed twice and gaps in somebody's text, and hardly any speed.
 
 # %% [markdown]
 # ## Deep dive
@@ -239,9 +247,10 @@ tables.seats_table(simulated.seats_and_memory())  # the same at 70B, on two H100
 # $$L = \lambda W \qquad\text{(Little)}, \qquad\qquad W = \frac{\rho}{1-\rho}\cdot\frac{1 + (\sigma/S)^2}{2}\cdot S
 # \qquad\text{(Pollaczek and Khinchine, one seat)}$$
 #
-# With $\sigma = 0$ this is M/D/1. Two things make a line: little spare time, $1-\rho$, and **unevenness**, $\sigma$.
-# So splitting off the long ones can help even when not a second of work is saved. Here is what the lesson used, and
-# the recursion for given arrivals:
+# With $\sigma = 0$ this is M/D/1. Three things make a line: little spare time, $1-\rho$; uneven service, $\sigma$;
+# and uneven arrivals, which are the 1 beside $(\sigma/S)^2$ (arrivals like a clock make it 0, clumps make it
+# larger). So splitting off the long ones can help even when not a second of work is saved. Here is what the lesson
+# used, and the recursion for given arrivals:
 
 # %%
 import inspect
@@ -266,21 +275,24 @@ print(inspect.getsource(TwoLaneQueue._next_lane))
 # **The claims, measured.** Public articles say these things about queues and batches. Each row has the claim, what
 # was found, and a verdict that follows from the numbers.
 #
-# *A2*: four servers that are asked for a little more than they can serve, each short of something else; with fewer
-# bits a weight. The others stand on the H100 constants above, whose decode steps have a floor of launch time that no
-# format shrinks. The H200's constants are assumptions for a stack with CUDA graphs, which has no such floor; nobody
-# has measured their error.
+# *A2*: four servers that are asked for a little more than they can serve, each short of something else, with
+# weights in 16 bits (bf16) and in 8 (int8, fp8): **quantization**. On the H100s above, a step takes a least time
+# just to start its many small programs on the GPU, which fewer bits do not shrink. The H200's constants assume
+# **CUDA graphs** (the whole step recorded once and started at one go), without that floor; nobody has measured
+# their error.
 
 # %%
 a2(loads, simulated.quantized_waits())
 
 # %% [markdown]
-# *A9*: the article compares the three ways on six dimensions. Here they are as numbers.
+# *A9*: the article compares the three ways on six dimensions. Here are five of them as numbers. The sixth,
+# simplicity, cannot be read off this engine: it is built for continuous batching, and static is an extra rule in
+# it.
 
 # %%
 calm, busy = simulated.three_ways(0.7), simulated.three_ways(1.0)
 saturated = simulated.saturated_ways()
-tables.six_dimensions(calm, busy, saturated)
+tables.five_dimensions(calm, busy, saturated)
 
 # %%
 a9(calm, busy, saturated)
@@ -318,11 +330,11 @@ e4(over=doors(1.3), under=doors(0.3, simulated.CLUMPS))
 # %% [markdown]
 # ## Say it in an interview
 #
-# > "How busy is it, and how uneven is the traffic? Below 80% load I would look for clumps and long requests; above,
-# > no trick with the order will help for long. I would fill seats every step, read long prompts in chunks, and set
-# > the queue limit from the TTFT we promise, so that overload becomes refusals and not time-outs. Then I ask what
-# > capacity is short of: seats, memory, or arithmetic. That decides whether a config change, smaller weights or a
-# > replica shortens the line."
+# > "How busy is it, and how uneven is the traffic? Below capacity I would look for clumps and long requests, and
+# > the order of the line can help; above it, no order helps for long. I would fill seats every step, read long
+# > prompts in chunks, and set the queue limit from the TTFT we promise, so that overload becomes refusals and not
+# > time-outs. Then I ask what capacity is short of: seats, memory, or arithmetic. That decides whether a config
+# > change, smaller weights or a replica shortens the line."
 #
 # ## Check yourself
 #

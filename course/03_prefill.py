@@ -126,9 +126,10 @@ instrument.attention_explorer(lab, measured)
 
 # %% [markdown]
 # Memory first: on these axes textbook attention climbs twice as steeply as fused. That is the square against the
-# straight line, and it is what makes long prompts possible at all. The time follows from it: what is not built need
-# not be written to memory and read back, in eight passes over the whole square in our textbook version. At the short
-# end there is hardly a square, and whatever is gained is gained on very little.
+# straight line, and it is what makes long prompts possible at all. The time has two reasons. What is not built need
+# not be written to memory and read back, once for each of the passes that our textbook version makes over the whole
+# square. And tiles that lie in the future are skipped; the textbook computes them and masks them. At the short end
+# there is hardly a square, and whatever is gained is gained on very little.
 #
 # ### Where it does nothing: fused attention on short prompts
 #
@@ -297,10 +298,10 @@ d7(halved_4k(), scores)
 #
 # > "Prefill is one big matrix job whose cost is proportional to the prompt, plus attention, which grows with its
 # > square but is the smaller part until about a hundred thousand tokens on a 70B. So a prompt four times as long
-# > takes a little more than four times as long. Fused attention makes long contexts possible, above all in memory; on
-# > short ones it changes little. Chunked prefill does not make the long prompt faster: it protects the others, and I
-# > would tune the chunk to the ITL I promised. Before any of that I would ask which tokens need to be in the prompt
-# > at all."
+# > takes about four times as long: less when it is short, more when it is very long. Fused attention makes long
+# > contexts possible, above all in memory; on short ones it changes little. Chunked prefill does not make the long
+# > prompt faster: it protects the others, and I would tune the chunk to the ITL I promised. Before any of that I
+# > would ask which tokens need to be in the prompt at all."
 #
 # ## Check yourself
 #

@@ -30,9 +30,10 @@ lab = Lab()
 # that *begin* alike have the same notes as far as they are alike. A **prefix cache** keeps them, and the next prompt
 # that begins so starts where they end.
 #
-# Notes are kept in **blocks** of some tokens (often 16). A block that is found is a **hit**. The **hit rate** is prompt tokens
-# found, divided by prompt tokens looked up. What prefix caching shortens is prefill, and so **TTFT**, the time to the first
-# token. It does nothing for the tokens after that.
+# Notes are kept in **blocks** of some tokens (often 16). A block that is found is a **hit**. The **hit rate** is
+# prompt tokens found, divided by prompt tokens looked up. What prefix caching shortens is prefill, and so **TTFT**,
+# the time to the first token. Of this one request it does not speed up the tokens after that. Under load others
+# gain, too: less prefill in front of them and between their tokens, and shared blocks are held once.
 #
 # Four questions on one handbook, one after the other. A bead is a block.
 
@@ -41,8 +42,9 @@ plain = lab.run(traffic.stamped(lab, "nowhere"))
 draw_finds({"one handbook, four questions": plain})
 
 # %% [markdown]
-# The first request pays for everybody. The others find the handbook, large yellow beads, and compute little more than their
-# own question. The bead that is not full at the end can never be found: only whole blocks are kept.
+# The first request pays for everybody. The others find the handbook, large yellow beads, and compute little more
+# than their own question. The bead that is not full at the end cannot be found while it is not full: only whole
+# blocks are kept.
 #
 # ### Predict
 #
@@ -107,8 +109,9 @@ editor
 # Try one fix at a time and run: the time to the end, then the session id, then the user name, then the tools. Which one
 # do you expect to pay?
 #
-# `{tools}` stands for a list that a program keeps in a set: another order each time, of tools and of their keys. It reads the
-# same to a person, and it is another text.
+# `{tools}` stands for a list whose order changes from request to request, of tools and of their keys, as when
+# several services are asked at once and whoever answers first comes first. It reads the same to a person, and it is
+# another text.
 
 # %%
 one_fix = lab.predict(
@@ -150,7 +153,7 @@ lint_prompts(lab, "Request id: 7f3a91c2\nYou are a helpful assistant.\nUser: 41\
 instruments.policy_explorer()
 
 # %% [markdown]
-# These policies run in a model of sixty lines (`course/lab/lesson_04/cache_model.py`), because the engine has only LRU. May
+# These policies run in a small model (`course/lab/lesson_04/cache_model.py`), because the engine has only LRU. May
 # one believe it? In the next section the model's LRU is held against the engine, request by request.
 #
 # ### Together, or in turns
@@ -170,10 +173,11 @@ agree = policies.agreement(orders["small cache, in turns"])
 print(f"the model's LRU found exactly what the engine found: {agree[0]} of {agree[1]} requests")
 
 # %% [markdown]
-# With room for all, order changes nothing that is found. With room for two, asking in turns is the worst that can happen to LRU:
-# whoever comes next is the one that was just dropped. (A bead may survive in what is left of the room.) Grouping
-# (**coalescing**) repairs it, and its price is in the table's last column: the last group waits for all the others. So it is
-# for work whose order nobody minds.
+# With room for all, order changes nothing that is found. With room for two, asking in turns is the worst that can
+# happen to LRU: whoever comes next is the one that was just dropped. (A bead may survive in what is left of the
+# room.) Grouping (the article says *coalescing*; SGLang can sort its waiting line so, `--schedule-policy lpm`)
+# repairs it, and its price is in the table's last column: the last group waits for all the others. So it is for
+# work whose order nobody minds.
 #
 # Requests that arrive in the same moment need no grouping: in this engine, a block can be found from the step on in which it
 # is scheduled to be computed.
@@ -324,16 +328,18 @@ d9(cached, uncached, tenants.session_cuts(seventy))
 d13(policies.by_gap(claims.GAPS_S), agree)
 
 # %% [markdown]
-# On D13: the article's limit was five minutes, and its users came back after three. A limit that counts from the last use
-# forgets few of those, so something else must have kept their hit rate low. A cache whose key is the session would do it: then
-# each new session is a miss by construction, under any policy.
+# On D13: in the article a new session began every three minutes and the limit was five. A limit that counts from
+# the last use forgets only some of that (first figures above). If it counted from birth it forgets more. If the
+# cache's key was the session, every new session is a miss under any policy, and then LRU alone cannot have lifted
+# the rate. The article does not say which; ask before you copy the figure.
 #
 # ## Say it in an interview
 #
-# > "A prefix cache matches from the first token, in whole blocks, and stops at the first difference. So I sort the prompt by
-# > how often each part changes: instructions, tools in a fixed order, documents, then user, time and question. Before I
-# > tune the policy I compare the hit rate with what an unlimited cache would find: if that is low too, the prompts are the
-# > problem; if it is high, memory or routing is. And it only ever shortens prefill."
+# > "A prefix cache matches from the first token, in whole blocks, and stops at the first difference. So I sort the
+# > prompt by how often each part changes: instructions, tools in a fixed order, documents, then user, time and
+# > question. Before I tune the policy I compare the hit rate with what an unlimited cache would find: if that is
+# > low too, the prompts are the problem; if it is high, memory or routing is. And for a request it only shortens
+# > prefill; what the server gains is shorter queues and room."
 #
 # ## Check yourself
 #

@@ -98,8 +98,9 @@ instrument.draw_runs(runs)
 #
 # ### Any newcomer, any policy
 #
-# The runs from above, one newcomer at a time. The first one to come meets only writers; the last may also meet other newcomers.
-# (Here there is no server in front, so the way in and out is missing, and tokenizing is a part of the queue.)
+# The runs from above, one newcomer at a time. Under *prefill first* the first one to come meets only writers, and
+# the last may also meet other newcomers. Under *decode first* newcomers meet only each other. (Here there is no
+# server in front, so the way in and out is missing, and tokenizing is a part of the queue.)
 
 # %%
 instrument.pick(runs)
@@ -145,8 +146,8 @@ quiet.score(traffic.wins_when_calm(calm))
 #
 # ### Where each policy hurts
 #
-# Prompts that keep coming, faster than they can be read: *prefill first* never gets back to the writers, and *decode first* never gets
-# to the newcomers.
+# Prompts that keep coming, faster than they can be read: *prefill first* gives writers one token out of each long
+# step and nothing in between; *decode first* lets nobody in until the last answer is done, however many wait.
 
 # %%
 rush = traffic.company(lab, pace, gap=traffic.PACES["rush"])
@@ -246,7 +247,8 @@ per_token.draw_per_token(costs)
 d19(costs)
 
 # %% [markdown]
-# This is why a step with a whole prompt in it does so much harm to writers, and why a GPU that only writes, for few people, stands mostly idle.
+# A prompt's tokens are cheap one by one, but hundreds of them come in one step: that is why such a step makes
+# writers wait so long. And a GPU that only writes, for few people, has its multipliers mostly idle.
 #
 # **Being aware of phases.** The last claim needs a baseline: better than what?
 
@@ -271,7 +273,7 @@ check = lesson_05.checks(met.causes[-1], runs)
 check("q1", ...)  # the largest cause in the first picture: "queue", "own prefill", "others' prompts", ...
 
 # %%
-check("q2", ...)  # what is left of that TTFT without other people, seconds? See met.causes[-1]
+check("q2", ...)  # that TTFT less the queue and other people's shares, seconds; met.causes[-1] has the cut
 
 # %%
 check("q3", ...)  # the policies by newcomers' median TTFT, fastest first: ["...", "...", "..."]

@@ -81,9 +81,10 @@ pictures.draw_two_clocks(doubled[:2], roof)
 pictures.draw_two_clocks(doubled[2:], roof)
 
 # %% [markdown]
-# Two clocks run in every step. Reading hardly changes with the batch: the weights are the same. Multiplying doubles whenever the
-# batch does. Compare the two pictures: as long as blue is the longer bar, another reader is nearly free. Once yellow is the
-# longer one, every reader pays for each newcomer, and all of them together gain next to nothing.
+# Two clocks run in every step. Reading hardly changes with the batch: the weights are the same. Multiplying doubles
+# whenever the batch does. Compare the two pictures: as long as blue is *much* the longer bar, another reader is
+# nearly free. Once yellow is the longer one, every reader pays for each newcomer, and all of them together gain
+# next to nothing.
 #
 # That is the surface: *batching is free until the multipliers catch up with the memory, and where that happens is a property
 # of the machine.*
@@ -101,9 +102,10 @@ sweep = steps.sweep(lab)
 pictures.draw_price(sweep)
 
 # %% [markdown]
-# Where the curve is flat, a larger batch brings throughput for almost nothing. Where it is steep, it brings waiting for almost
-# nothing. In between is the **knee**. On a CPU all three are in this picture; a large GPU may still be on the flat part at its
-# right end. Good operating points are at the knee or just before it; which one depends on the ITL that you have promised.
+# Where the curve is flat, a larger batch brings throughput for almost nothing. Where it is steep, it brings waiting
+# for almost nothing. In between is the **knee**. On most CPUs all three are in this picture; a large GPU may still
+# be on the flat part at its right end. Good operating points are at the knee or just before it; which one depends
+# on the ITL that you have promised.
 #
 # ### Where it hurts: batching past the knee
 #
@@ -114,8 +116,9 @@ pictures.draw_price(sweep)
 steps.doublings_table(sweep)
 
 # %% [markdown]
-# Look for the rows that cost more than they bring: the machine gives hardly more than before, and each reader waits for all of
-# it. Nothing in a throughput chart tells that a server has gone too far; it is as high as ever. Only ITL tells.
+# Look for the rows that cost more than they bring: each of them makes readers wait longer by a larger factor than
+# it adds text; where the gain is near ×1, the machine gives hardly more than before. Nothing in a throughput chart
+# tells that a server has gone too far; it is as high as ever. Only ITL tells.
 #
 # ### How much of the machine is used?
 #
@@ -153,9 +156,10 @@ instrument.RooflineLab(lab, roof, sweep)
 #
 # ### Why a CPU gets there so early
 #
-# With short contexts and 16-bit weights, intensity is about the batch itself: two operations for each weight and request, two
-# bytes for each weight. So the roof bends, roughly, at a batch of *FLOP/s divided by bytes/s*. That ratio is small
-# for a CPU and large for a GPU, whose multipliers grew much faster than its memory.
+# With short contexts and 16-bit weights, intensity is about the batch itself: two operations for each weight and
+# request, two bytes for each weight. So the roof bends, roughly, at a batch of *FLOP/s divided by bytes/s*. That
+# ratio is small for most CPUs (not for those with matrix units, such as Intel's AMX) and large for a GPU, whose
+# multipliers grew much faster than its memory.
 
 # %%
 pictures.draw_two_roofs([roof, on_paper()])
@@ -237,9 +241,10 @@ big.error_band(seventy.stack("measured, no CUDA graphs"))
 seventy.on_the_roof()
 
 # %% [markdown]
-# Two things stop it. Hollow dots have no room for their KV on four H100s. And with long contexts there is a border (dashed) that no
-# batch crosses: in the limit a step reads nothing but KV, and KV gets no cheaper by sharing. Decoding long contexts waits
-# for memory at *every* batch. That is why GQA, KV in 8 bits and latent attention exist.
+# With short contexts a large batch can. Otherwise two things stop it. Hollow dots have no room for their KV on four
+# H100s. And with long contexts there is a border (dashed) that no batch crosses: in the limit a step reads nothing
+# but KV, and KV gets no cheaper by sharing. Decoding long contexts waits for memory at *every* batch. That is why
+# GQA, KV in 8 bits and latent attention exist.
 
 # %% [markdown]
 # ## Deep dive

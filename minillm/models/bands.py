@@ -35,9 +35,11 @@ def band_int8(numbers: Tensor) -> Tensor:
 
 def band_int4(numbers: Tensor) -> Tensor:
     """uint8 [out, in] in 0 .. 15 to int32 [bands, in / 8, 16]: eight inputs in a word, the first one lowest."""
-    eight = in_bands(numbers).unflatten(2, (-1, INT4_IN_WORD)).transpose(1, 2).long()
-    words = (eight << 4 * torch.arange(INT4_IN_WORD)).sum(3)
-    return (words - (words >> 31 << 32)).int()  # the same 32 bits, as a signed number
+    eight = in_bands(numbers).unflatten(2, (-1, INT4_IN_WORD)).transpose(1, 2)
+    words = torch.zeros(eight.shape[:3], dtype=torch.int32)
+    for place in range(INT4_IN_WORD):
+        words |= eight[..., place].int() << 4 * place  # the last one reaches into the sign
+    return words
 
 
 def numbers_of(banded: Tensor, ids: Tensor) -> Tensor:

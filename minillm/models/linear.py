@@ -151,13 +151,18 @@ def pack_linears(module: nn.Module) -> bool:
     if packings is None:
         return False
     arena = Arena()
-    for parent in list(module.modules()):
-        for name, child in list(parent.named_children()):
-            if isinstance(child, Linear):
-                packed = CPULinear(child, *packings)
-                if isinstance(packed.few, PackedInBands):
-                    packed.few.banded = arena.keep(packed.few.banded)
-                setattr(parent, name, packed)
+    # Parents and names only: a list of the layers themselves would keep all their weights to the end.
+    places = [
+        (parent, name)
+        for parent in module.modules()
+        for name, child in parent.named_children()
+        if isinstance(child, Linear)
+    ]
+    for parent, name in places:
+        packed = CPULinear(getattr(parent, name), *packings)
+        if isinstance(packed.few, PackedInBands):
+            packed.few.banded = arena.keep(packed.few.banded)
+        setattr(parent, name, packed)
     return True
 
 

@@ -8,13 +8,11 @@ from torch import Tensor, nn
 
 from minillm.attention.cache import KVCache
 from minillm.attention.native import NativeAttention, suits
+from minillm.models.bands import LANES
 from minillm.models.decoder import Layer, Pass
 from minillm.models.linear import FEW_ROWS, CPULinear, PackedInBands
 from minillm.models.native import NativeKernels
 from minillm.models.quantized import QuantizedLinear
-
-LANES = 16
-"""Numbers in a vector of native/vectors.h."""
 
 
 class NativeMatrix(Structure):

@@ -10,13 +10,11 @@ import torch
 from torch import Tensor
 
 from minillm.attention.cache import KVCache
+from minillm.models.bands import LANES
 from minillm.models.decoder import Layer, Pass
 from minillm.models.native import NativeKernels
 from minillm.models.native_layers import NativeLayers
 from minillm.models.ops import Ops, Rotation
-
-LANES = 16
-"""Numbers in a vector of native/vectors.h."""
 
 
 class NativeOps(Ops):

@@ -258,7 +258,7 @@ def test_a9_wants_the_articles_order() -> None:
     assert claims.a9(calm, busy, saturated).kind == "holds only when"
     same = dict.fromkeys(calm, calm["continuous"])
     assert claims.a9(same, same, saturated).kind == "not shown"
-    assert "longest gap" in str(tables.six_dimensions(calm, busy, saturated))
+    assert "longest gap" in str(tables.five_dimensions(calm, busy, saturated))
     assert tables.mentions("static", "_places") > 0 < tables.mentions("chunk")
 
 

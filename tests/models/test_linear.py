@@ -1,5 +1,6 @@
 """Linear layers on a CPU: every way of computing one against float64, and what happens where a way is missing."""
 
+import weakref
 from pathlib import Path
 
 import pytest
@@ -143,3 +144,18 @@ def test_a_tied_head_leaves_the_embedding_table_as_it_is(function: NativeKernels
     assert model.table is table and torch.equal(table, plain(64, 100).weight)
     x = torch.randn(1, 64)
     assert (model.layer(x) - exact(plain(64, 100), x)).abs().max() < 1e-3, "moved beside the others, but the same"
+
+
+def test_weights_are_dropped_as_they_are_packed(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = torch.nn.Sequential(*(plain(64, 32) for _ in range(4)))
+    alive = [weakref.ref(layer) for layer in model]
+    left: list[int] = []
+
+    class Watched(CPULinear):
+        def __init__(self, *arguments: object) -> None:
+            left.append(sum(layer() is not None for layer in alive))
+            super().__init__(*arguments)
+
+    monkeypatch.setattr(linear_module, "CPULinear", Watched)
+    assert pack_linears(model)
+    assert left == [4, 3, 2, 1]

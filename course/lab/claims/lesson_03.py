@@ -67,7 +67,8 @@ def d7(halved: Mapping[str, float], scores: Mapping[str, reading.Score]) -> Clai
         verdict = (
             f"holds only when the cut is validated. Keeps the floor: {', '.join(passing)}; does not: "
             f"{', '.join(broken)}; and all save about the same time. The milliseconds belong to the hardware; what "
-            "carries over is that a long prompt's prefill shrinks by a little more than the prompt."
+            "carries over is that a long prompt's prefill shrinks about as the prompt does: a little more where "
+            "attention weighs, a little less where a step's fixed costs do."
         )
     elif passing:
         verdict = (

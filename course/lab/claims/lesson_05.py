@@ -86,9 +86,9 @@ def b3(moves: Sequence[Move], noise: float = 1.0) -> Claim:
         verdict = f"holds: in all {len(judged)} changes one fell as the other rose."
     elif opposite:
         verdict = (
-            f"holds only when prompts and answers meet in a step and a chunk is shorter than the prompts: "
-            f"{len(opposite)} of {len(judged)} changes went opposite ways. In the others one of the two stood "
-            f"still, or both went the same way: {', '.join(move.name for move in others)}."
+            f"holds only when prompts and answers meet in a step and the server keeps up: {len(opposite)} of "
+            f"{len(judged)} changes went opposite ways. In the others one of the two stood still, or both went the "
+            f"same way: {', '.join(move.name for move in others)}."
         )
     else:
         verdict = f"wrong, here: none of {len(judged)} changes went opposite ways."
@@ -99,6 +99,10 @@ def b3(moves: Sequence[Move], noise: float = 1.0) -> Claim:
         f"newcomers' median TTFT against other people's p99 gap. {told}.",
         verdict,
     )
+
+
+CLAIMED = 4.5
+"""D19's factor."""
 
 
 def d19(costs: Sequence[PerToken]) -> Claim:
@@ -114,10 +118,12 @@ def d19(costs: Sequence[PerToken]) -> Claim:
         "It says how much of the machine one answer leaves idle, and more answers at once close the gap: quote it with "
         "a batch size, or not at all."
     )
-    if low >= 2:
-        verdict = f"holds, and no single factor does it justice: {low:.1f} to {high:.0f} times here. {sense}"
-    elif high >= 2:
-        verdict = f"holds only when few answers are written at once: {low:.1f} to {high:.0f} times here. {sense}"
+    if low > CLAIMED:
+        verdict = f"holds in direction, and says too little by far: {low:.1f} to {high:.0f} times here. {sense}"
+    elif high >= CLAIMED:
+        verdict = f"holds only at some numbers of answers written at once: {low:.1f} to {high:.0f} times here. {sense}"
+    elif high > 1.2:
+        verdict = f"holds in direction, and says too much for this machine: {low:.1f} to {high:.1f} times. {sense}"
     else:
         verdict = f"wrong, here: at most {high:.1f} times."
     return Claim("D19", "Prefill is 4.5 times as fast per token as decode.", TECHNIQUES, f"{told}.", verdict)

@@ -44,11 +44,11 @@ def _verdict(dots: Sequence[Dot], shapes: Sequence[Shape], shares: Sequence[floa
     with_room = [shape for shape in shapes if (shape.room_tokens() or 0) > shape.crossover_tokens]
     if max(shares) < 0.5 and not with_room:
         return "wrong for these models: there is no room for contexts that are more bytes than the weights."
+    above = "Runs on both sides of it are above." if max(shares) >= 0.5 else "By their shapes: no run here got there."
     return (
-        "holds only when the contexts of all running requests together are longer than weights / KV per token. Below "
-        "that, as for a lone short chat, a step reads mostly weights, and batching is what helps. The article is right "
-        "that decoding waits for memory. Sharing keys and values among heads (GQA) has moved the border far out, and a "
-        "large batch of short contexts can end up waiting for arithmetic instead."
+        "holds only when the contexts of all running requests together are longer than weights / KV per token. "
+        f"{above} Below that, as for a lone short chat, a step reads mostly weights, and batching is what helps. "
+        "Sharing keys and values among heads (GQA) moves the border far out."
     )
 
 

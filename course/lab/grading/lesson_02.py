@@ -58,7 +58,10 @@ def checks(
         told = {
             name: f"{name}: {counts['in time']} of {sum(counts.values())} in time" for name, counts in doors.items()
         }
-        return choice(answer, max(doors, key=lambda name: doors[name]["in time"]), told)
+        best = max(counts["in time"] for counts in doors.values())
+        named = str(answer).strip().lower()
+        is_best = named in doors and doors[named]["in time"] == best  # of equals, any
+        return choice(answer, named if is_best else max(doors, key=lambda name: doors[name]["in time"]), told)
 
     def q5(answer: object) -> tuple[Criterion, ...]:
         graded = close_to(answer, md1_wait(0.9), "mean wait, service times", tolerance=0.03)

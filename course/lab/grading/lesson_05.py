@@ -15,7 +15,7 @@ def checks(newcomer: Breakdown, runs: Mapping[str, Run]) -> Checks:
     """Questions about one newcomer's TTFT, and about the policies.
 
     q1: its largest cause.
-    q2: what would be left of it, in seconds, without other people: no queue, no share of theirs in its steps.
+    q2: by this cut, what stays of it, in seconds, when the queue and other people's shares are taken off.
     q3: the policies by newcomers' median TTFT, fastest first.
     q4: with prefill first, a writer's longest pause in median gaps.
     """
@@ -29,7 +29,7 @@ def checks(newcomer: Breakdown, runs: Mapping[str, Run]) -> Checks:
         return choice(answer, max(newcomer, key=newcomer.get), shares)
 
     def q2(answer: object) -> tuple[Criterion, ...]:
-        graded = close_to(answer, total - others, "TTFT without other people, seconds", tolerance=0.05)
+        graded = close_to(answer, total - others, "TTFT less queue and others' shares, seconds", tolerance=0.05)
         if graded.earned < 1:
             mistakes = {
                 "that is the whole TTFT": total,

@@ -1,7 +1,6 @@
 """Tables of lesson 02: capacity, Little's law, three ways to batch, what a padded batch costs, seats against "
 "memory."""
 
-import inspect
 import itertools
 from collections.abc import Mapping, Sequence
 
@@ -11,7 +10,6 @@ from course.lab.lesson_02.traffic import capacity, expected_wait, load_of, mean_
 from course.lab.lesson_02.visits import Visit, empty_seat_share, end_of, line_length, mean, visits_of, waits
 from course.lab.run import Run, itl_of, percentile
 from course.lab.style import number, seconds
-from minillm.scheduling.scheduler import Scheduler
 from minillm.simulate.cluster_run import FleetRun
 
 CAMERA_SHOTS = 400
@@ -27,7 +25,7 @@ def capacity_note(run: Run) -> Html:
 
 
 def heads(visits: Sequence[Visit]) -> float:
-    """Mean length of the line, by counting heads on photographs at equal intervals: no stopwatch is used."""
+    """Mean length of the line, by counting heads on photographs at equal intervals."""
     span = end_of(visits)
     return mean([line_length(visits, (i + 0.5) / CAMERA_SHOTS * span) for i in range(CAMERA_SHOTS)])
 
@@ -164,20 +162,8 @@ def way_numbers(run: FleetRun) -> dict[str, float]:
     }
 
 
-def mentions(*words: str) -> int:
-    """Lines of minillm's scheduler that know of a way of batching."""
-    return sum(any(word in row for word in words) for row in inspect.getsource(Scheduler).splitlines())
-
-
-LINES = {
-    "static": lambda: mentions("static", "_places"),
-    "continuous": lambda: 0,
-    "continuous, chunked": lambda: mentions("chunk"),
-}
-
-
-def six_dimensions(calm: Mapping[str, FleetRun], busy: Mapping[str, FleetRun], saturated: Mapping[str, float]) -> Html:
-    """The article's comparison, measured at 70B: a row a dimension, a column a way."""
+def five_dimensions(calm: Mapping[str, FleetRun], busy: Mapping[str, FleetRun], saturated: Mapping[str, float]) -> Html:
+    """Five of the article's six dimensions, at 70B: a row a dimension, a column a way. The sixth is simplicity."""
     quiet, full = ({name: way_numbers(run) for name, run in runs.items()} for runs in (calm, busy))
     rows = [
         ("TTFT, short prompts, low load, median", *(seconds(quiet[n]["short_p50"]) for n in saturated)),
@@ -185,6 +171,5 @@ def six_dimensions(calm: Mapping[str, FleetRun], busy: Mapping[str, FleetRun], s
         ("requests/s when saturated", *(number(value) for value in saturated.values())),
         ("longest gap in anybody's text", *(seconds(quiet[n]["gap_max"]) for n in saturated)),
         ("TTFT of a long prompt, low load, median", *(seconds(quiet[n]["long_p50"]) for n in saturated)),
-        ("lines of minillm's scheduler that know of it", *(str(LINES[n]()) for n in saturated)),
     ]
     return as_table(("70B, one long prompt in ten", *saturated), rows)

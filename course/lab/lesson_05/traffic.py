@@ -144,7 +144,8 @@ def winner(runs: Mapping[str, Run], apart: float = 3.0) -> Outcome:
     best = min(ttft, key=ttft.get)
     payer = PAYERS[0] if paid[best] > apart * min(paid.values()) else PAYERS[1]
     told = (f"{name}: TTFT {seconds(ttft[name])}, writers' p99 gap {seconds(paid[name])}" for name in runs)
-    return Outcome(f"{best}, and {payer}", "; ".join(told))
+    border = f"writers count as paying from {apart:g} times the least gap on"
+    return Outcome(f"{best}, and {payer}", "; ".join((*told, border)))
 
 
 def answers() -> list[str]:

@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from minillm.models.bands import band_bfloat16
+from minillm.models.bands import band_bfloat16, band_int4, band_int8
 from minillm.models.native.compiling import build
 
 logger = logging.getLogger(__name__)
@@ -123,6 +123,14 @@ def is_right(kernels: NativeKernels) -> bool:
         x, weight = torch.randn(rows, size, generator=generator), torch.randn(out, size, generator=generator).bfloat16()
         found = kernels.linear(x, band_bfloat16(weight), out)
         if not torch.allclose(found, x @ weight.float().T, rtol=1e-4, atol=1e-4):
+            logger.warning("the native kernels compute wrongly on this machine: using PyTorch's")
+            return False
+    x, levels = torch.randn(3, 64, generator=generator), torch.randint(0, 16, (40, 64), generator=generator)
+    ones = torch.ones(3, 2, 2, 16, dtype=torch.bfloat16)  # w = 1 + 1 q, in groups of 32
+    int4 = kernels.linear_quantized(x, band_int4(levels.to(torch.uint8)), ones, 40)
+    int8 = kernels.linear_quantized(x, band_int8((levels - 8).to(torch.int8)), torch.ones(3, 16), 40)
+    for found, weight in ((int4, 1.0 + levels), (int8, levels - 8.0)):
+        if not torch.allclose(found, x @ weight.T, rtol=1e-4, atol=1e-3):
             logger.warning("the native kernels compute wrongly on this machine: using PyTorch's")
             return False
     gate_up = torch.randn(2, 64, generator=generator)

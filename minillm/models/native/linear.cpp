@@ -124,7 +124,7 @@ static void share(const float* x, const Matrix& w, float* y, long rows, long out
     for (; band + BANDS <= end; band += BANDS)
         for (long row = 0; row < rows; row += MOST)
             few_rows<BANDS>(x + row * w.in, w, band, y + row * out, std::min(MOST, rows - row), out);
-    if constexpr (BANDS > 1) share<1>(x, w, y, rows, out, band, end);
+    if constexpr (BANDS > 1) share<(BANDS > Matrix::BANDS ? Matrix::BANDS : 1)>(x, w, y, rows, out, band, end);
 }
 
 // Threads share the bands. Few rows leave registers for more bands: more of memory is under way at once.

@@ -79,7 +79,8 @@ static inline float sum(Floats floats) {  // in halves: one after the other, eac
 #endif
 }
 
-// e^x for x <= 0, to 2e-7 of it: 2^whole times a polynomial of the rest. Below -87 it is 0.
+// e^x for x <= 0, to 2e-7 of it near 0 and 4e-6 near -87, where it is next to nothing: 2^whole times a polynomial of the
+// rest. Below -87 it is 0.
 static inline Floats exp_of_negative(Floats x) {
     const Floats floor = Floats{} - 87.0f;
     Floats scaled = (x > floor ? x : floor) * 1.44269504f;
