@@ -106,9 +106,9 @@ def test_a_run_that_never_decoded_together_is_refused(tiny_lab: Lab) -> None:
 
 def test_longest_contexts_respect_window_and_crossover(tiny_lab: Lab) -> None:
     work = steps.longer_and_longer(tiny_lab)
-    assert len(work) == 2
-    run = tiny_lab.run(work[-1], **traffic.room(work[-1]))
-    assert len(run.finished) == len(work[-1].arrivals)
+    assert len(work) == 3 and work[0] == work[2]
+    run = tiny_lab.run(work[1], **traffic.room(work[1]))
+    assert len(run.finished) == len(work[1].arrivals)
 
 
 # ---------------------------------------------------------------- bets, claim, check

@@ -129,12 +129,13 @@ def sweep(lab: Lab) -> list[Dot]:
 def longer_and_longer(lab: Lab) -> list[Workload]:
     """The same batch over longer and longer contexts: the weights stay, the KV grows.
 
-    The last context makes the KV as many bytes as the weights, as far as the window and patience reach.
+    The longest makes the KV as many bytes as the weights, as far as the window and patience reach. The shortest comes
+    first and last: if the machine has become slower or faster in between, its pooled steps show it.
     """
-    batch, longest = (8, 1500) if lab.scale == 1 else (4, 480)
+    batch, longest = (8, 1500) if lab.scale == 1 else (4, 320)
     window = lab.config().max_model_len * 3 // 4
     longest = min(longest, round(Shape.of_lab(lab).crossover_tokens / batch), window)
-    wanted = (0, longest // 2, longest) if lab.scale == 1 else (0, longest)
+    wanted = (0, longest // 2, longest, 0) if lab.scale == 1 else (0, longest, 0)
     return [traffic.side_by_side(batch, context, num_steps(lab, batch)) for context in wanted]
 
 
