@@ -54,7 +54,7 @@ def test_the_time_in_front_keeps_everything_from_being_found(tiny_lab: Lab, stam
 def test_the_models_lru_finds_what_the_engine_finds_also_when_room_is_short(tiny_lab: Lab) -> None:
     orders = claims.order_runs(tiny_lab)
     for run in orders.values():
-        assert policies.agreement(run) == (9, 9)
+        assert policies.agreement(run) == (6, 6)
     rates = policies.rates_of(orders)
     assert rates["roomy cache, in turns"] == rates["roomy cache, grouped"] == rates["small cache, grouped"]
     assert rates["small cache, in turns"] < rates["small cache, grouped"] - 0.3
@@ -64,8 +64,8 @@ def test_the_models_lru_finds_what_the_engine_finds_also_when_room_is_short(tiny
     assert claims.f6(always).kind == "holds"
     roomy = orders["roomy cache, in turns"]
     too_small = replace(roomy, snapshot=replace(roomy.snapshot, block_owners=roomy.snapshot.block_owners[:36]))
-    assert policies.agreement(too_small)[0] < 9, "another cache would be noticed"
-    assert "6 requests" in str(tables.orders_table(orders)).splitlines()[-1]
+    assert policies.agreement(too_small)[0] < 6, "another cache would be noticed"
+    assert "4 requests" in str(tables.orders_table(orders)).splitlines()[-1]
     assert tables.before_last_tenant(orders["small cache, in turns"]) == 2
 
 

@@ -169,7 +169,7 @@ def _d9(lab: Lab) -> Claim:
 
 
 def _d13(lab: Lab) -> Claim:
-    run = lab.run(traffic.tenants(lab, grouped=False, visits=2), **PLAIN)
+    run = lab.run(traffic.tenants(lab, grouped=False), **PLAIN)
     return d13(policies.by_gap(GAPS_S), policies.agreement(run))
 
 

@@ -92,7 +92,7 @@ def step(name: str) -> tuple[str, bool]:
 
 def workload(lab: Lab, template: str, sort_tools: bool, name: str = "template") -> Workload:
     """The sample as traffic, one request at a time; shorter in the lab's short form."""
-    count, pages = (SAMPLE, 3) if lab.scale == 1 else (4, 1)
+    count, pages = (SAMPLE, 3) if lab.scale == 1 else (3, 1)
     return one_by_one(name, "One service's requests.", prompts(template, sort_tools, count, pages))
 
 

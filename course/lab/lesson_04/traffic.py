@@ -37,8 +37,9 @@ def stamped(lab: Lab, place: str, count: int = 4) -> Workload:
     return one_by_one(f"the time: {place}", "One handbook, different questions.", prompts)
 
 
-def unique(lab: Lab, count: int = 4) -> Workload:
+def unique(lab: Lab) -> Workload:
     """Prompts as long as the others, of which no two begin alike."""
+    count = 4 if lab.scale == 1 else 2
     rng = random.Random("unique")
     pages = list(MANUAL[: 8 if lab.scale == 1 else 3])
     prompts = []
@@ -50,7 +51,7 @@ def unique(lab: Lab, count: int = 4) -> Workload:
 
 def tenants(lab: Lab, grouped: bool, count: int = 3, visits: int | None = None) -> Workload:
     """Each tenant has a long handbook of its own; they ask in turns (A B C A B C), or grouped (A A B B C C)."""
-    visits = visits or (4 if lab.scale == 1 else 3)
+    visits = visits or (4 if lab.scale == 1 else 2)
     order = [(tenant, visit) for visit in range(visits) for tenant in range(count)]
     prompts = [_tenant_prompt(lab, *each) for each in (sorted(order) if grouped else order)]
     how = "grouped" if grouped else "in turns"
