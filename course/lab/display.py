@@ -39,7 +39,9 @@ def table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
 
 def _cell(content: str, is_text: bool, names: str) -> str:
     """One cell; `names` says whether it is the name of its "row" or "col", or neither."""
-    align = "text-align:left" if is_text else "text-align:right;white-space:nowrap"
+    align = "text-align:left" if is_text else "text-align:right"
+    if not is_text and names != "col":  # a long heading may break, a number may not
+        align += ";white-space:nowrap"
     look = f"{align};padding:2px 16px 2px 0;line-height:1.35;font-weight:{'bold' if names == 'col' else 'normal'}"
     content = escape(content)
     return f'<th scope="{names}" style="{look}">{content}</th>' if names else f'<td style="{look}">{content}</td>'
