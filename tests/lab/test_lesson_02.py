@@ -259,7 +259,6 @@ def test_a9_wants_the_articles_order() -> None:
     same = dict.fromkeys(calm, calm["continuous"])
     assert claims.a9(same, same, saturated).kind == "not shown"
     assert "longest gap" in str(tables.five_dimensions(calm, busy, saturated))
-    assert tables.mentions("static", "_places") > 0 < tables.mentions("chunk")
 
 
 def test_a13_separates_scheduling_from_memory() -> None:
@@ -277,7 +276,7 @@ def test_a19_is_a_question_of_load() -> None:
 
 
 def test_d1_depends_on_seats_and_spread() -> None:
-    assert claims.d1({"even": {2: (2.0, 2.0), 8: (7.0, 7.0)}}).kind == "holds only when"
+    assert claims.d1({"even": {2: (1.5, 2.0), 8: (7.0, 7.0)}}).kind == "holds only when"
     assert claims.d1({"even": {2: (1.4, 2.0)}}).kind == "holds"
     assert claims.d1({"even": {2: (7.0, 7.0)}}).kind == "wrong"
     gains = simulated.dynamic_gains(seats=(4,))

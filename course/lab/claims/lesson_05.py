@@ -121,7 +121,7 @@ def d19(costs: Sequence[PerToken]) -> Claim:
     if low > CLAIMED:
         verdict = f"holds in direction, and says too little by far: {low:.1f} to {high:.0f} times here. {sense}"
     elif high >= CLAIMED:
-        verdict = f"holds only at some numbers of answers written at once: {low:.1f} to {high:.0f} times here. {sense}"
+        verdict = f"holds only when so many answers are written at once: {low:.1f} to {high:.0f} times here. {sense}"
     elif high > 1.2:
         verdict = f"holds in direction, and says too much for this machine: {low:.1f} to {high:.1f} times. {sense}"
     else:
