@@ -10,6 +10,7 @@ from torch import Tensor
 from minillm.attention.base import AttentionBackend, AttentionMetadata
 from minillm.attention.cache import KVCache, computing_dtype
 from minillm.attention.sdpa import Prefill, SDPAAttention
+from minillm.models.linear import has_matrix_units
 from minillm.models.native import native_kernels
 
 LANES, MAX_GROUP, MAX_DIM = 16, 16, 256
@@ -36,7 +37,7 @@ class NativeAttention(AttentionBackend):
         if n:
             attend_decodes(query[:n], kv_cache, self.metadata, scale, output)
         for part in self.prefills:
-            output[part.rows] = part(query[part.rows].to(computing_dtype(kv_cache, query)), kv_cache, scale)
+            output[part.rows] = part(query[part.rows].to(prefill_dtype(kv_cache, query)), kv_cache, scale)
         return output
 
     @classmethod
@@ -54,6 +55,12 @@ def suits(dtype: torch.dtype, num_heads: int, head_dim: int, kv_cache: KVCache) 
     return (
         native_kernels() is not None and dtypes and head_dim % LANES == 0 and head_dim <= MAX_DIM and group <= MAX_GROUP
     )
+
+
+def prefill_dtype(kv_cache: KVCache, query: Tensor) -> torch.dtype:
+    """What to attend in with many queries: their float32, for which the cache is widened once. But the cache's dtype
+    where the CPU has matrix units for it. Without them bfloat16 was measured to take 1.1 to 1.6 times as long."""
+    return computing_dtype(kv_cache, query) if has_matrix_units() else query.dtype
 
 
 def attend_decodes(query: Tensor, kv_cache: KVCache, metadata: AttentionMetadata, scale: float, output: Tensor) -> None:

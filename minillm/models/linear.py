@@ -5,7 +5,7 @@ reading the weights from memory. On CPUs PyTorch's 16-bit `F.linear` does not. S
 order in which a kernel reads them:
 
 - our own, native/linear.cpp, which widens bfloat16 to float32 in registers;
-- oneDNN's for many rows (a prefill), where the CPU multiplies bfloat16 itself;
+- oneDNN's for many rows (a prefill), where the CPU has units for products of bfloat16 matrices (AMX);
 - FBGEMM's (Khudia et al. 2021), with weights as float16, where there is no C++ compiler.
 """
 
@@ -22,8 +22,8 @@ from minillm.models.native import native_kernels
 logger = logging.getLogger(__name__)
 
 FLOAT16_MAX = 65504.0
-FEW_ROWS = 8
-"""Up to here reading the weights takes the time, and instructions that multiply bfloat16 do not help."""
+FEW_ROWS = 32
+"""Up to here reading and widening the weights takes most of the time, which matrix units do not help with."""
 
 
 class Linear(nn.Module):
@@ -118,7 +118,7 @@ def choose_packings(linears: list[Linear]) -> tuple[type[Packed], type[Packed]] 
     candidates: list[type[Packed]] = []
     if all(linear.weight.dtype == torch.bfloat16 for linear in linears):
         candidates += [PackedInBands] if native_kernels() is not None else []
-        candidates += [PackedForOneDNN] if computes_bfloat16() else []
+        candidates += [PackedForOneDNN] if has_matrix_units() else []
     if max(linear.weight.abs().max().item() for linear in linears) <= FLOAT16_MAX:
         candidates.append(PackedForFBGEMM)
     smallest = min(linears, key=lambda linear: linear.weight.numel())
@@ -140,9 +140,13 @@ def tried(packing: type[Packed], linear: Linear) -> bool:
     return error <= 1e-2 * (expected.abs().max().item() + 1e-6)
 
 
-def computes_bfloat16() -> bool:
-    """Whether this CPU multiplies bfloat16 itself. Elsewhere it is emulated, and float32 is faster."""
-    return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+def has_matrix_units() -> bool:
+    """Whether this CPU multiplies tiles of bfloat16 (AMX).
+
+    Vector instructions for bfloat16 (AVX512_BF16) are not enough: with 8 to 256 rows, oneDNN's kernel was measured to
+    take 1.5 to 2 times as long with them as ours in float32.
+    """
+    return torch.cpu._is_amx_tile_supported()
 
 
 def pack_linears(module: nn.Module) -> bool:

@@ -123,11 +123,11 @@ def test_a_packed_layer_is_the_plain_one(packing: type, bias: bool, rows: int) -
 def test_the_kernel_follows_from_the_processor_and_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     layers = [plain(64, 32), plain(32, 64)]
     choose = linear_module.choose_packings
-    monkeypatch.setattr(linear_module, "computes_bfloat16", lambda: True)
+    monkeypatch.setattr(linear_module, "has_matrix_units", lambda: True)
     assert choose(layers) == (PackedInBands, PackedForOneDNN)
     monkeypatch.setattr(PackedForOneDNN, "__call__", lambda self, x: torch.zeros(len(x), 64))
     assert choose(layers) == (PackedInBands, PackedInBands), "a kernel that computes wrongly is not used"
-    monkeypatch.setattr(linear_module, "computes_bfloat16", lambda: False)
+    monkeypatch.setattr(linear_module, "has_matrix_units", lambda: False)
     assert choose(layers) == (PackedInBands, PackedInBands)
     monkeypatch.setattr(linear_module, "native_kernels", lambda: None)
     assert choose(layers) == (PackedForFBGEMM, PackedForFBGEMM)

@@ -13,6 +13,7 @@ from minillm.attention.sdpa import SDPAAttention
 from minillm.models import linear as linear_module
 from minillm.models.config import ModelConfig
 from minillm.models.decoder import Decoder, Pass
+from minillm.models.linear import FEW_ROWS
 from minillm.models.native import NativeKernels, native_kernels
 from minillm.models.native_ops import NativeOps
 from minillm.models.ops import Ops, Rotation
@@ -63,7 +64,7 @@ def made_cache(dtype: torch.dtype, decoder: Decoder) -> list[KVCache]:
 
 
 def made_metadata(rows: int, **changes: object) -> AttentionMetadata:
-    lens = [3 + 2 * row for row in range(rows)]
+    lens = [3 + 2 * (row % 14) for row in range(rows)]
     tables = torch.arange(rows * 8).view(rows, 8).remainder(BLOCKS).int()
     last = [divmod(n - 1, BLOCK_SIZE) for n in lens]
     slots = [int(tables[row, block]) * BLOCK_SIZE + place for row, (block, place) in enumerate(last)]
@@ -149,11 +150,11 @@ def test_steps_that_are_not_for_it_go_one_by_one(kernels: NativeKernels, monkeyp
     with monkeypatch.context() as patch:
         patch.setattr("minillm.models.native_layers.NativeAttention", SDPAAttention)
         assert separate(decoder, made_metadata(3)) == 6, "another kernel attends"
-    monkeypatch.setattr(linear_module, "computes_bfloat16", lambda: True)
+    monkeypatch.setattr(linear_module, "has_matrix_units", lambda: True)
     two_kernels = made_decoder()
     assert two_kernels.layers[0].mlp.down_proj.few is not two_kernels.layers[0].mlp.down_proj.many
     assert separate(two_kernels, made_metadata(3)) == 0
-    assert separate(two_kernels, made_metadata(9)) == 6, "oneDNN's kernel is the better one"
+    assert separate(two_kernels, made_metadata(FEW_ROWS + 1)) == 6, "oneDNN's kernel is the better one"
 
 
 def test_layers_of_another_model_are_not_mistaken_for_the_last_ones(kernels: NativeKernels) -> None:
