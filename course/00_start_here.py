@@ -12,7 +12,7 @@
 # - **Deep dive** shows the arithmetic, and the code that keeps the time.
 
 # %%
-from course.lab import Dashboard, Lab, Replay, phase_table, services
+from course.lab import Dashboard, Lab, Replay, big, big_services, phase_table, services
 from course.lab.claims.lesson_00 import a1
 from course.lab.grading import lesson_00
 from course.lab.pictures.compare import draw_phase_bars
@@ -150,6 +150,25 @@ draw_phase_bars({"cache on": chat_on, "cache off": chat_off}, "Prefix caching, c
 # On rag traffic a prefill that is skipped frees the engine for the others, so phases move that the technique does not
 # touch. On chat there is nothing to reuse; what difference you see is noise between two runs. Remember its size: a
 # "gain" smaller than that is no gain.
+
+# %% [markdown]
+# ### The same at 70 billion weights
+#
+# Nobody reads this on four H100s. But the scheduler that just served you can be told that its model is Llama-3 70B: a
+# **simulator** prices each step instead of computing it, and a virtual clock moves on by that price. One prompt alone, then
+# eight at once, four seats, prompts and answers as long as above.
+
+# %%
+seventy = {"one alone": big_services.together(1), "eight together": big_services.together(8)}
+big_services.phases_table(seventy)
+
+# %% [markdown]
+# Compare with the table of your own machine. The times are others, and so are their shares: a GPU reads a
+# whole prompt in the time of a token or two. Which phases grew is the same, and for the same reasons. How far to believe such
+# numbers is part of them:
+
+# %%
+big.error_band(big.deployment())
 
 # %% [markdown]
 # ## Deep dive

@@ -12,7 +12,7 @@
 # - **Deep dive**: the formulas, the code, the claims.
 
 # %%
-from course.lab import Lab, Ruler, services, slo, tables
+from course.lab import Lab, Ruler, big, big_services, services, slo, tables
 from course.lab.claims.lesson_01 import a6, b1, e5, f3
 from course.lab.grading import lesson_01
 from course.lab.pictures.compare import draw_one_number, draw_phase_bars, draw_two_numbers
@@ -152,6 +152,24 @@ draw_timeline(capped, title="The closed-loop client: where did the queue go?")
 
 # %%
 slo.slo_table(before)
+
+# %% [markdown]
+# ### The same at 70 billion weights
+#
+# Llama-3 70B on four H100s, simulated. A has four seats and a line; B lets everybody in, and writes long answers. Again B's
+# answers are as long as makes the two p99s of E2E agree.
+
+# %%
+big_services.two_ill_services()
+
+# %% [markdown]
+# First compare the two services as they are: one E2E, two illnesses. Then the medicines. Halving the bytes changes next to
+# nothing here, for either: in the serving stack that these step times were measured on, small steps wait for the host to
+# launch programs on the GPU, not for the weights. (Lesson 06 takes such a step apart.) Nobody could have told from the model,
+# the GPU or the price. *Ask which phase is large, then what that phase waits for.*
+
+# %%
+big.error_band(big.deployment())
 
 # %% [markdown]
 # ## Deep dive

@@ -41,6 +41,7 @@ def serve(
     qps: float = 1.0,
     arrivals: Arrivals | None = None,
     num_requests: int = 400,
+    least: int = 20,
     seed: int = 0,
     **fleet: Any,
 ) -> FleetRun:
@@ -48,10 +49,11 @@ def serve(
 
     Args:
         qps: requests per second, Poisson, unless `arrivals` says otherwise.
+        least: requests, even in the short form.
         fleet: fields of ClusterConfig, such as replicas=2.
     """
     if os.environ.get("MINILLM_SHORT") == "1":
-        num_requests = max(20, round(num_requests * SHORT_SHARE))
+        num_requests = max(least, round(num_requests * SHORT_SHARE))
     workload = make_workload(traffic, arrivals or Poisson(rate=qps), num_requests=num_requests, seed=seed)
     config = ClusterConfig(**fleet)
     return simulate(workload, config, engines_for(on, config))
