@@ -1,0 +1,56 @@
+"""The claim of lesson 14: a factor for each technique."""
+
+from collections.abc import Callable, Sequence
+
+from course.lab.claims import TECHNIQUES, Claim
+from course.lab.lab import Lab
+from course.lab.ledger import techniques
+from course.lab.ledger.techniques import CLAIMED, Cell, by_technique
+
+DEPENDS = 1.5
+"""A factor that differs by more than this between two workloads depends on the workload."""
+AGREES = 1.25
+"""A factor within this of the claimed one agrees with it."""
+NOISY = 1.5
+"""Repeats that lie further apart say nothing about workloads."""
+
+
+def d22(cells: Sequence[Cell]) -> Claim:
+    """The table, filled in for several workloads."""
+    groups = by_technique(cells)
+    told = "; ".join(
+        f"{name} (claimed {CLAIMED[name]:g}) " + ", ".join(f"{cell.factor:.2f} {cell.workload}" for cell in group)
+        for name, group in groups.items()
+    )
+    return Claim(
+        "D22",
+        "A technique has a factor: static batching 1.5, continuous 3, streaming 2 (of TTFT), speculation 2.3, "
+        "compression 1.5.",
+        TECHNIQUES,
+        f"times as fast, on this engine. {told}.",
+        _verdict(cells),
+    )
+
+
+def _verdict(cells: Sequence[Cell]) -> str:
+    groups = by_technique(cells)
+    if (apart := techniques.noise(cells)) > NOISY:
+        return (
+            f"not shown: the same experiment differed by a factor of {apart:.1f} from repeat to repeat. Run it again."
+        )
+    depends = [name for name, group in groups.items() if techniques.spread(group) > DEPENDS]
+    agree = [cell for cell in cells if 1 / AGREES < cell.factor / CLAIMED[cell.technique] < AGREES]
+    if len(agree) == len(cells):
+        return "holds here, on each of these workloads."
+    if not depends:
+        return f"wrong as figures: {len(agree)} of {len(cells)} are near the table's, whatever the workload."
+    idle = [f"{cell.technique} with {cell.workload}" for cell in cells if cell.factor < 1.05]
+    return (
+        f"holds only when a workload stands beside each figure: for {', '.join(depends)} the factor more than "
+        f"changes by half from one workload to another. Near the table's are {len(agree)} of {len(cells)}. No gain, "
+        f"or a loss: {'; '.join(idle) or 'in no cell here'}. The column also mixes quantities: one row is about TTFT, "
+        "another about p99, the others do not say; and factors of techniques that share one bottleneck do not multiply."
+    )
+
+
+MEASURE: dict[str, Callable[[Lab], Claim]] = {"D22": lambda lab: d22(techniques.measure(lab))}
