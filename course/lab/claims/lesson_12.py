@@ -180,16 +180,16 @@ def _tail_verdict(tails: Mapping[str, Tail]) -> str:
     static, chunks = tails[STATIC], tails[CHUNKS]
     others = "; ".join(f"{way} × {tail.on_others:.1f}" for way, tail in tails.items())
     lesson = (
-        f"Look by bucket of prompt length: one in {MEMBERS} is more than one in a hundred, so p99 of everybody would be "
-        f"a long request's own time even if it disturbed nobody. p99 of the short ones: {others}."
+        f"Look by bucket of prompt length: one in {MEMBERS} is more than one in a hundred, so p99 of everybody would "
+        f"be a long request's own time even if it disturbed nobody. p99 of the short ones: {others}."
     )
     if static.on_others < TWICE and chunks.on_others < TWICE:
         return f"not shown here: in no way of batching do the short ones wait twice as long. {lesson}"
     if chunks.on_others >= TWICE:
         return (
-            f"holds in direction, × {static.overall:.1f} in static batches, and not only there: however a prompt is cut, "
-            "it is the same work before the others' on the same machine. A limit takes it away, by refusing it; so does "
-            f"a machine of its own. {lesson}"
+            f"holds in direction, × {static.overall:.1f} in static batches, and not only there: however a prompt is "
+            "cut, it is the same work before the others' on the same machine. A limit takes it away, by refusing; so "
+            f"does a machine of its own. {lesson}"
         )
     size = "about as much as it says" if static.overall >= CLAIMED * 2 / 3 else "less than it says"
     return (

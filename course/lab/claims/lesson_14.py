@@ -11,6 +11,8 @@ DEPENDS = 1.5
 """A factor that differs by more than this between two workloads depends on the workload."""
 AGREES = 1.25
 """A factor within this of the claimed one agrees with it."""
+GAIN = 1.05
+"""A smaller factor is no gain; a factor below its inverse is a loss."""
 NOISY = 1.5
 """Repeats that lie further apart say nothing about workloads."""
 
@@ -44,12 +46,13 @@ def _verdict(cells: Sequence[Cell]) -> str:
         return "holds here, on each of these workloads."
     if not depends:
         return f"wrong as figures: {len(agree)} of {len(cells)} are near the table's, whatever the workload."
-    idle = [f"{cell.technique} with {cell.workload}" for cell in cells if cell.factor < 1.05]
+    idle = sum(cell.factor < GAIN for cell in cells)
+    slower = [f"{cell.technique} with {cell.workload} × {cell.factor:.2f}" for cell in cells if cell.factor < 1 / GAIN]
     return (
-        f"holds only when a workload stands beside each figure: for {', '.join(depends)} the factor more than "
-        f"changes by half from one workload to another. Near the table's are {len(agree)} of {len(cells)}. No gain, "
-        f"or a loss: {'; '.join(idle) or 'in no cell here'}. The column also mixes quantities: one row is about TTFT, "
-        "another about p99, the others do not say; and factors of techniques that share one bottleneck do not multiply."
+        f"holds only when a workload stands beside each figure: for {', '.join(depends)} the best workload's factor is "
+        f"more than {DEPENDS:g} times the worst one's. {len(agree)} of {len(cells)} are near the table's, {idle} bring no "
+        f"gain{', or a loss: ' + '; '.join(slower) if slower else ''}. The column also mixes quantities: one row is about "
+        "TTFT, another about p99, the others do not say; and techniques that work on the same bottleneck do not multiply."
     )
 
 

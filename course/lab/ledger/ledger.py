@@ -134,10 +134,12 @@ class Ledger:
         """Write all rows to a file, as CSV, JSON or Markdown, as its name ends. A bare name lies beside the book.
 
         Raises:
-            ValueError: the name has another ending.
+            ValueError: the name has another ending, or is the book's own.
         """
         path = Path(name).expanduser()
         path = path if path.parent != Path() else self.book.path.parent / path
+        if path.resolve() == self.book.path.resolve():
+            raise ValueError(f"{path.name} is the ledger itself: choose another name")
         rows = self.rows()
         text = export.as_text(rows, path.suffix)
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -62,15 +62,16 @@ def workloads(lab: Lab) -> dict[str, tuple[Workload, Workload | None]]:
     """By name: the requests, and the same with compressed contexts, where there is a context."""
     whole = lab.scale == 1
     rng = random.Random(22)
-    answers = [rng.randint(8, 48) if whole else rng.randint(4, 16) for _ in range(2 * COUNT)]
+    answers = [rng.randint(8, 48) if whole else rng.randint(3, 12) for _ in range(2 * COUNT if whole else COUNT)]
     crowd = [Arrival(0.0, question, answer) for question, answer in zip(CHAT_QUESTIONS, answers)]
-    lonely = [Arrival(0.0, question, 32 if whole else 10) for question in CHAT_QUESTIONS[-COUNT // 2 :]]
+    lonely = [Arrival(0.0, question, 32 if whole else 8) for question in CHAT_QUESTIONS[: 2 if whole else 1]]
     page = " ".join(MANUAL[: 6 if whole else 2])
+    few = 4 if whole else 2
     asked = MANUAL_QUESTIONS[: COUNT if whole else 2]
-    pages = [Arrival(0.0, _about(page, question), 4) for question in asked]
-    halves = [Arrival(0.0, _about(prune_context(page, question, KEEP).text, question), 4) for question in asked]
+    pages = [Arrival(0.0, _about(page, question), few) for question in asked]
+    halves = [Arrival(0.0, _about(prune_context(page, question, KEEP).text, question), few) for question in asked]
     text = MANUAL[3] if whole else MANUAL[3][:100]
-    copies = [Arrival(0.0, f"{text}\n\n{text}\n\n{text[:40]}", 48 if whole else 16)] * 2
+    copies = [Arrival(0.0, f"{text}\n\n{text}\n\n{text[:40]}", 48 if whole else 12)] * (2 if whole else 1)
     return {
         CROWD: (_together(CROWD, crowd), None),
         LONELY: (_together(LONELY, lonely, 1), None),
@@ -134,7 +135,7 @@ def spread(cells: Sequence[Cell]) -> float:
 
 
 def noise(cells: Sequence[Cell]) -> float:
-    """How far repeats of the same cell lie apart, as a factor; the median over the cells. 1 where nothing is repeated."""
+    """How far repeats of the same cell lie apart, as a factor, median over the cells; 1 where nothing is repeated."""
     return median(max(cell.factors) / min(cell.factors) for cell in cells)
 
 
