@@ -96,9 +96,7 @@ LedgerPanel(ledger)
 # context that has least to do with the question.
 
 # %%
-fickle = lab.predict(
-    "fickle", "Whose factor depends most on the workload (best over worst)?", list(techniques.CLAIMED)
-)
+fickle = lab.predict("fickle", "Whose factor depends most on the workload (best over worst)?", list(techniques.CLAIMED))
 fickle
 
 # %%

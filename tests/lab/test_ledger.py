@@ -208,7 +208,7 @@ def test_an_export_does_not_overwrite_the_book(ledger: Ledger) -> None:
 
 
 def test_an_unknown_format_is_refused(ledger: Ledger, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="not as .xls"):
+    with pytest.raises(ValueError, match=r"not as \.xls"):
         ledger.export(tmp_path / "all.xls")
 
 

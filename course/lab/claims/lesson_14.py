@@ -48,11 +48,12 @@ def _verdict(cells: Sequence[Cell]) -> str:
         return f"wrong as figures: {len(agree)} of {len(cells)} are near the table's, whatever the workload."
     idle = sum(cell.factor < GAIN for cell in cells)
     slower = [f"{cell.technique} with {cell.workload} × {cell.factor:.2f}" for cell in cells if cell.factor < 1 / GAIN]
+    losses = f", or a loss: {'; '.join(slower)}" if slower else ""
     return (
         f"holds only when a workload stands beside each figure: for {', '.join(depends)} the best workload's factor is "
-        f"more than {DEPENDS:g} times the worst one's. {len(agree)} of {len(cells)} are near the table's, {idle} bring no "
-        f"gain{', or a loss: ' + '; '.join(slower) if slower else ''}. The column also mixes quantities: one row is about "
-        "TTFT, another about p99, the others do not say; and techniques that work on the same bottleneck do not multiply."
+        f"more than {DEPENDS:g} times the worst one's. {len(agree)} of {len(cells)} are near the table's, {idle} bring "
+        f"no gain{losses}. The column also mixes quantities: one row is about TTFT, another about p99, the others do "
+        "not say; and techniques that work on the same bottleneck do not multiply."
     )
 
 
