@@ -43,15 +43,19 @@ ledger.measure("D18")
 #
 # ### Predict
 #
-# Five articles, written by people who run such systems, read by thousands. How many of their claims hold as they stand,
-# without a condition that the article left out?
+# Five articles with advice on latency, most of it given as figures. How many of their claims hold as they stand, without a
+# condition that the article left out?
 
 # %%
-bet = lab.predict("as they stand", "Of the claims that can be judged here, how many hold as they stand?", bets.HOLDING)
+bet = lab.predict(
+    "as they stand",
+    "Of the claims that can be judged here, how many hold as they stand?",
+    bets.HOLDING,
+)
 bet
 
 # %%
-measured = ledger.measure_all()
+ledger.measure_all()
 bet.score(bets.as_they_stand(ledger.rows()))
 
 # %% [markdown]
@@ -63,7 +67,7 @@ draw_map(ledger.rows())
 
 # %% [markdown]
 # A full tile holds, one with a foot holds under a condition, a crossed one is wrong, a hollow one could not be told; a dashed one
-# waits for you. Look how the tiles of one article differ from those of another, and how few articles are all of one kind.
+# waits for you. Compare the articles: which tiles do they have most of?
 #
 # That is the surface: *most claims about latency are not false. They are figures without their workload.*
 
@@ -96,7 +100,11 @@ LedgerPanel(ledger)
 # context that has least to do with the question.
 
 # %%
-fickle = lab.predict("fickle", "Whose factor depends most on the workload (best over worst)?", list(techniques.CLAIMED))
+fickle = lab.predict(
+    "fickle",
+    "Whose factor depends most on the workload (best over worst)?",
+    list(techniques.CLAIMED),
+)
 fickle
 
 # %%
@@ -112,7 +120,8 @@ techniques_table(cells)
 # %% [markdown]
 # Read it line by line.
 #
-# - **Batching** answers a line of people. Whoever comes alone has nobody to share a step with.
+# - **Batching** answers a line of people. Whoever comes alone has nobody to share a step with: the work is the very same, and
+#   these factors are 1 but for noise. So they tell how far to trust the others; the shaded band is as wide as they are off.
 # - **Streaming** makes no token faster. Its factor is E2E over TTFT, so it is the length of the answer in disguise: large for long
 #   answers, next to nothing where the prompt is long and the answer short.
 # - **Speculation** needs text that can be guessed. Compare the text that repeats its prompt with the chats.
@@ -121,7 +130,7 @@ techniques_table(cells)
 #
 # ### Where it hurts
 #
-# Look for marks to the left of ×1: drafts that are checked and thrown away while the processor is busy with others, or a
+# Look for marks to the left of the band: drafts that are checked and thrown away while the processor is busy with others, or a
 # closed batch that one long answer keeps closed. A factor below one is the figure that no table prints. The claim about
 # the table:
 

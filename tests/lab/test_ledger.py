@@ -338,14 +338,24 @@ def cells(**changes: tuple[float, ...]) -> list[Cell]:
     return found
 
 
+ALONE = {"static_batching": (1.5, 1.0, 1.5, 1.0), "continuous_batching": (3.0, 1.0, 3.0, 1.0)}
+"""Nobody to share a batch with on the second and the fourth."""
+
+
 def test_d22_wants_a_workload_beside_each_figure() -> None:
-    assert d22(cells()).verdict.startswith("holds here")
-    varied = d22(cells(speculation=(0.8, 1.0, 1.0, 2.3)))
-    assert varied.verdict.startswith("holds only when") and "for speculation the" in varied.verdict
-    assert "speculation with a crowd" in varied.verdict
-    assert d22(cells(speculation=(5.0,) * 4)).verdict.startswith("wrong as figures")
-    noisy = [replace(cell, factors=(1.0, 2.0)) for cell in cells()]
-    assert d22(noisy).verdict.startswith("not shown")
+    varied = d22(cells(**ALONE, speculation=(0.8, 1.0, 1.0, 2.3)))
+    assert (
+        varied.verdict.startswith("holds only when") and "continuous batching, speculation the best" in varied.verdict
+    )
+    assert "speculation with a crowd × 0.80" in varied.verdict and "static batching with" not in varied.verdict
+    steady = {"static_batching": (1.2, 1.0, 1.2, 1.0), "continuous_batching": (1.4, 1.0, 1.4, 1.0)}
+    assert d22(cells(**steady)).verdict.startswith("wrong as figures")
+
+
+def test_equal_work_that_takes_unequal_time_says_that_nothing_is_shown() -> None:
+    noisy = cells(**{**ALONE, "static_batching": (1.5, 0.7, 1.5, 1.0)})
+    assert techniques.noise(noisy) == pytest.approx(1 / 0.7)
+    assert d22(noisy).verdict.startswith("not shown") and "factor of 1.4" in d22(noisy).verdict
 
 
 def test_every_verdict_begins_as_it_must() -> None:
@@ -419,3 +429,7 @@ def test_a_progress_bar_counts_and_ends_in_a_sentence(monkeypatch: pytest.Monkey
     ledger.measure_all(["A1", "B1"])
     assert any("0 of 2 measured. A1" in words for words in shown)
     assert shown[-1].startswith("2 measured in") and "1 of them failed" in shown[-1]
+
+
+def test_the_kinds_are_the_verdicts_and_two_more() -> None:
+    assert set(KINDS) == {*VERDICTS, FAILED, UNMEASURED}

@@ -13,7 +13,8 @@ GROUPS: dict[str, Callable[[Row], Sequence[str]]] = {
     "lesson": lambda row: (f"lesson {row.entry.lesson}",),
 }
 """What a line of tiles has in common. A claim about two phases is in both lines."""
-LEFT, TILE, STEP = 92, 25, 28
+LEFT, TILE, STEP = 92, 24, 27
+FOOT = 8
 PER_LINE = (WIDTH - LEFT) // STEP
 
 
@@ -39,23 +40,25 @@ def draw_map(rows: Sequence[Row], group: str = "source", lit: Sequence[str] | No
     return Picture(title, body, y + 2, description=told + ".")
 
 
-def tile(x: float, y: float, row: Row) -> str:
-    """One claim: full = it holds, half = with a condition, crossed = wrong, hollow = not shown, dashed = open."""
+def tile(x: float, y: float, row: Row, named: bool = True) -> str:
+    """One claim: full = it holds, a foot = under a condition, a cross = wrong, hollow = not shown, dashed = open."""
     fill = INK if row.kind == "holds" else PAPER
     dash = "3 3" if row.kind == UNMEASURED else None
     edge = ALARM if row.kind in ("wrong", FAILED) else SOFT if row.kind == UNMEASURED else INK
     drawn = rect(x, y, TILE, TILE, rx=4, fill=fill, stroke=edge, stroke_width=1.4, stroke_dasharray=dash)
     if row.kind == "holds only when":
-        drawn += rect(x, y + TILE - 8, TILE, 8, fill=INK, rx=3)
+        drawn += rect(x, y + TILE - FOOT, TILE, FOOT, fill=INK, rx=3)
     if row.kind == "wrong":
-        low, high = y + 3, y + TILE - 3
-        drawn += line(x + 3, low, x + TILE - 3, high, stroke=ALARM, stroke_width=1.2, opacity=0.55)
-        drawn += line(x + 3, high, x + TILE - 3, low, stroke=ALARM, stroke_width=1.2, opacity=0.55)
+        left, low, high = x + TILE / 2 - 3.5, y + TILE - FOOT - 1, y + TILE - 2
+        drawn += line(left, low, left + 7, high, stroke=ALARM, stroke_width=1.8)
+        drawn += line(left, high, left + 7, low, stroke=ALARM, stroke_width=1.8)
     if row.kind == FAILED:
         drawn += text(x + TILE - 6, y + 10, "!", size=10, fill=ALARM, font_weight="bold")
-    up = 4 if row.kind == "holds only when" else 0
+    up = 4 if row.kind in ("holds only when", "wrong") else 0
     ink = PAPER if row.kind == "holds" else SOFT if row.kind == UNMEASURED else INK
-    return drawn + text(x + TILE / 2, y + 16.5 - up, row.entry.id, size=10, fill=ink, text_anchor="middle")
+    if not named:
+        return drawn
+    return drawn + text(x + TILE / 2, y + 16 - up, row.entry.id, size=10, fill=ink, text_anchor="middle")
 
 
 def _legend(rows: Sequence[Row]) -> str:
@@ -65,7 +68,7 @@ def _legend(rows: Sequence[Row]) -> str:
         count = sum(row.kind == kind for row in rows)
         if count:
             sample = next(row for row in rows if row.kind == kind)
-            mark = tag("g", tile(0, 0, sample), transform=f"translate({x:.0f} 2) scale(0.68)")
+            mark = tag("g", tile(0, 0, sample, named=False), transform=f"translate({x:.0f} 2) scale(0.68)")
             body += mark + text(x + 22, 14, f"{kind}: {count}", size=11, fill=SOFT)
             x += 40 + 6.0 * len(f"{kind}: {count}")
     return body

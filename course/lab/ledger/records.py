@@ -14,7 +14,7 @@ from minillm.models.storage import cache_home
 
 VERSION = 1
 FAILED, UNMEASURED = "failed", "not measured yet"
-KINDS = (*VERDICTS, FAILED, UNMEASURED)
+KINDS = ("holds", "holds only when", "wrong", "not shown", FAILED, UNMEASURED)
 """What may have become of a claim."""
 
 

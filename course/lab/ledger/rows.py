@@ -44,7 +44,7 @@ class Row:
     def finding(self) -> str:
         """What became of the claim, in a sentence that follows its sign and kind."""
         if self.record is None:
-            return "" if self.has_experiment else f"lesson {self.entry.lesson} has no experiment yet"
+            return "press its button" if self.has_experiment else f"lesson {self.entry.lesson} has no experiment yet"
         if self.record.error is not None:
             return self.record.error
         return SENTENCE.split(self.record.verdict.removeprefix(self.kind).lstrip(" ,.:;"))[0]
@@ -59,8 +59,7 @@ class Row:
         return told + ("; its experiment has changed since: measure it again" if self.is_old else "")
 
     def __str__(self) -> str:
-        told = f"{self.entry.id} {self.kind}: {self.finding}" if self.record else f"{self.entry.id} {self.kind}"
-        return f"{told} (claim: {self.entry.claim})"
+        return f"{self.entry.id} {self.kind}: {self.finding} (claim: {self.entry.claim})"
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         return {"text/html": table_of([row_html(self, is_open=True)]), "text/plain": str(self)}
@@ -76,7 +75,8 @@ def row_html(row: Row, is_open: bool = False) -> str:
     where = f"{entry.source_name} · lesson {entry.lesson} · {_phases(entry)}"
     claim = f'{escape(entry.claim)}<div style="{SOFT}">{where}</div>'
     colour = f"color:{ALARM};" if row.kind in ("wrong", FAILED) else ""
-    verdict = f'<b style="{colour}">{SIGNS[row.kind]} {row.kind}</b> {escape(row.finding)}'
+    separator = ": " if row.record is None else " "
+    verdict = f'<b style="{colour}">{SIGNS[row.kind]} {row.kind}</b>{separator}{escape(row.finding)}'
     if row.record is not None:
         verdict += _details(row, is_open)
     return (

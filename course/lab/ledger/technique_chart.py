@@ -4,9 +4,9 @@ import math
 from collections.abc import Sequence
 
 from course.lab.display import Html, as_table
-from course.lab.ledger.techniques import CLAIMED, COPIES, CROWD, LONELY, PAGES, RATIOS, Cell, by_technique
+from course.lab.ledger.techniques import CLAIMED, COPIES, CROWD, LONELY, PAGES, RATIOS, Cell, by_technique, noise
 from course.lab.style import ALARM, WIDTH
-from course.lab.svg import FAINT, INK, PAPER, SOFT, Picture, line, tag, text
+from course.lab.svg import FAINT, INK, PAPER, SOFT, Picture, line, rect, tag, text
 
 LEFT, RIGHT, TOP, ROW = 142, 24, 50, 62
 LOOK = {
@@ -29,14 +29,16 @@ def draw_techniques(cells: Sequence[Cell]) -> Picture:
 
     groups = by_technique(cells)
     bottom = TOP + ROW * len(groups)
-    body = _legend()
+    blur = min(noise(cells), high, 1 / low)
+    band = rect(place(1 / blur), TOP - 8, place(blur) - place(1 / blur), bottom - TOP + 8, fill=FAINT, opacity=0.45)
+    body = _legend() + band
     for tick in TICKS:
         if low <= tick <= high:
             one = tick == 1
             body += line(place(tick), TOP - 8, place(tick), bottom, stroke=SOFT if one else FAINT, stroke_width=1)
             body += text(place(tick), bottom + 14, f"×{tick:g}", size=11, fill=SOFT, text_anchor="middle")
     body += text(place(1) - 6, bottom + 30, "← slower", size=11, fill=SOFT, text_anchor="end")
-    body += text(place(1) + 6, bottom + 30, "times as fast →", size=11, fill=SOFT)
+    body += text(place(1) + 6, bottom + 30, "times as fast → (shaded: this run's noise)", size=11, fill=SOFT)
     for i, (technique, group) in enumerate(groups.items()):
         y = TOP + ROW * i + 26
         body += text(4, y + 4, technique, size=12)

@@ -43,6 +43,9 @@ WAYS: dict[str, dict[str, object]] = {
     "speculation": {**BASE, "speculative": {"method": "ngram"}},
 }
 
+CONTROLS = {(way, alone) for way in ("static batching", "continuous batching") for alone in (LONELY, COPIES)}
+"""Nobody is there to share a batch with, so every way of batching does the very same work."""
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -135,8 +138,9 @@ def spread(cells: Sequence[Cell]) -> float:
 
 
 def noise(cells: Sequence[Cell]) -> float:
-    """How far repeats of the same cell lie apart, as a factor, median over the cells; 1 where nothing is repeated."""
-    return median(max(cell.factors) / min(cell.factors) for cell in cells)
+    """How far the largest of CONTROLS is from 1, as a factor: those would be 1 on a machine that is never disturbed."""
+    controls = [cell.factor for cell in cells if (cell.technique, cell.workload) in CONTROLS]
+    return max(max(factor, 1 / factor) for factor in controls)
 
 
 def most_fickle(cells: Sequence[Cell]) -> Outcome:
