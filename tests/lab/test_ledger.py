@@ -104,7 +104,7 @@ def test_a_failure_is_told_in_its_row_and_the_others_go_on(ledger: Ledger) -> No
     assert ledger.row("B1").kind == FAILED and not ledger.row("B1").is_done
     assert "no memory &lt;left&gt;" in shown.html
     assert ledger.row("A1").is_done
-    assert [row.entry.id for row in ledger.failures()] == ["B1"]
+    assert [row.entry.id for row in ledger.rows(verdict=FAILED)] == ["B1"]
 
 
 def test_measuring_all_goes_on_where_it_was(ledger: Ledger) -> None:
@@ -182,7 +182,7 @@ def test_filters_by_source_phase_verdict_and_lesson(ledger: Ledger) -> None:
     assert "A2" in {row.entry.id for row in ledger.rows(lesson="09")}
     assert ledger.rows(source="F", verdict="wrong") == []
     assert "No claim" in str(ledger.table(source="F", verdict="wrong"))
-    assert ledger.counts() == {**dict.fromkeys(KINDS, 0), **ledger.counts()}
+    assert ledger.counts()["wrong"] == 1 and ledger.counts()[FAILED] == 1
     assert sum(ledger.counts().values()) == len(REGISTRY)
 
 

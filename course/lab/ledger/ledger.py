@@ -3,7 +3,7 @@
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from course.lab.lab import Lab
 from course.lab.ledger import export
 from course.lab.ledger.measuring import Experiment, find_experiments
 from course.lab.ledger.progress import Progress
-from course.lab.ledger.records import FAILED, KINDS, Book, Record
+from course.lab.ledger.records import KINDS, Book, Record
 from course.lab.ledger.registry import REGISTRY, Entry
 from course.lab.ledger.rows import Row, rows_table
 from minillm.bench.report import describe_machine, describe_versions
@@ -125,10 +125,10 @@ class Ledger:
         """The rows that pass the filters of `rows`."""
         return rows_table(self.rows(**filters))
 
-    def counts(self, rows: Iterable[Row] | None = None) -> Counter[str]:
+    def counts(self) -> dict[str, int]:
         """How many rows there are of each kind."""
-        found = Counter(row.kind for row in (self.rows() if rows is None else rows))
-        return Counter({kind: found[kind] for kind in KINDS})
+        found = Counter(row.kind for row in self.rows())
+        return {kind: found[kind] for kind in KINDS}
 
     def export(self, name: str | Path = "ledger.md") -> Html:
         """Write all rows to a file, as CSV, JSON or Markdown, as its name ends. A bare name lies beside the book.
@@ -173,10 +173,6 @@ class Ledger:
         when = datetime.now(UTC).isoformat(timespec="seconds")
         versions = describe_versions()
         return Record(claim, verdict, measured, took, when, self.device, versions, experiment.code, error)
-
-    def failures(self) -> list[Row]:
-        """Rows whose experiment ended in an error."""
-        return self.rows(verdict=FAILED)
 
 
 def device_name(lab: Lab) -> str:

@@ -95,7 +95,6 @@ class LedgerPanel(LivePanel):
         self.map.value = draw_map(self.ledger.rows(), self.group.value, in_sight).svg()
         for claim, view in self.views.items():
             view.widget.layout.display = None if claim in in_sight else "none"
-        self.message.value = self.message.value or f"{len(in_sight)} claims in sight."
         if not self._queued:
             self.message.value = f"{len(in_sight)} claims in sight."
 
