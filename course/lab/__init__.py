@@ -6,6 +6,7 @@ dashboard.py   the live app                    controls.py, workloads.py   what 
 explorer.py    a picture with handles       big.py        the same questions at 70B, simulated
 pictures/      one picture a module            svg.py, style.py   how they are drawn
 predict.py     locked predictions              grading/   checks      claims/   the ledger's rows
+ledger/        every claim that the course tests, what became of it, and a button to measure it again
 build.py       lessons from .py to executed .ipynb
 """
 

@@ -63,7 +63,8 @@ def test_the_models_lru_finds_what_the_engine_finds_also_when_room_is_short(tiny
     always = {name: 0.9 if "grouped" in name else 0.2 for name in rates}
     assert claims.f6(always).kind == "holds"
     roomy = orders["roomy cache, in turns"]
-    too_small = replace(roomy, snapshot=replace(roomy.snapshot, block_owners=roomy.snapshot.block_owners[:36]))
+    room = traffic.room_for(roomy, 2)
+    too_small = replace(roomy, snapshot=replace(roomy.snapshot, block_owners=roomy.snapshot.block_owners[:room]))
     assert policies.agreement(too_small)[0] < 6, "another cache would be noticed"
     assert "4 requests" in str(tables.orders_table(orders)).splitlines()[-1]
     assert tables.before_last_tenant(orders["small cache, in turns"]) == 2

@@ -284,7 +284,7 @@ def doors(load: float, cv: float = 1.0) -> dict[str, dict[str, int]]:
 
 
 MEASURE: dict[str, Callable[[Lab], Claim]] = {
-    "A2": lambda lab: a2(traffic.at_loads(lab), simulated.quantized_waits()),
+    "A2": lambda lab: a2(traffic.at_loads(lab, (traffic.LOADS[0], traffic.LOADS[-1])), simulated.quantized_waits()),
     "A9": lambda lab: a9(simulated.three_ways(0.7), simulated.three_ways(1.0), simulated.saturated_ways()),
     "A13": lambda lab: a13({tp: simulated.tenfold(tp) for tp in (2, 4)}),
     "A19": lambda lab: a19({load: simulated.chunks_and_door(load) for load in (0.7, 1.3)}),

@@ -62,12 +62,12 @@ def at_load(lab: Lab, per_second: float, load: float, count: int | None = None) 
     return one_word(lab, moments(load * per_second, count), f"load {load:.0%}")
 
 
-def at_loads(lab: Lab) -> dict[str, Run]:
-    """One run for each of LOADS, one seat. The capacity is measured again before each; a run whose load came out wrong,
-    because this machine had something else to do, is repeated once.
+def at_loads(lab: Lab, loads: Sequence[float] = LOADS) -> dict[str, Run]:
+    """One run for each of `loads`, one seat. The capacity is measured again before each; a run whose load came out
+    wrong, because this machine had something else to do, is repeated once.
     """
     runs = {}
-    for load in LOADS:
+    for load in loads:
         for _ in range(2):
             run = lab.run(at_load(lab, capacity(measure_capacity(lab)), load), max_num_seqs=1)
             if abs(load_of(run) - load) < OFF:

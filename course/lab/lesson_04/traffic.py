@@ -59,7 +59,7 @@ def tenants(lab: Lab, grouped: bool, count: int = 3, visits: int | None = None) 
 
 
 def _tenant_prompt(lab: Lab, tenant: int, visit: int) -> str:
-    pages = list(MANUAL[: 4 if lab.scale == 1 else 3])
+    pages = list(MANUAL[: 4 if lab.scale == 1 else 2])
     random.Random(tenant).shuffle(pages)
     name = "ABCDEFGHIJ"[tenant]
     question = MANUAL_QUESTIONS[(3 * tenant + visit) % len(MANUAL_QUESTIONS)]

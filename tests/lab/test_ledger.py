@@ -1,0 +1,435 @@
+"""The ledger: every claim has a row and an experiment; results are kept, shown, filtered and exported."""
+
+import csv
+import importlib
+import io
+import json
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from made_run import made_run
+
+from course.lab.claims import VERDICTS, Claim
+from course.lab.claims.lesson_12 import CHUNKS, LIMITED, STATIC, Line, Tail, a18, d23, tail_of
+from course.lab.claims.lesson_13 import OUTPUT, Fit, a17
+from course.lab.claims.lesson_13 import measure as measure_a17
+from course.lab.claims.lesson_14 import d22
+from course.lab.grading import lesson_14
+from course.lab.lab import Lab
+from course.lab.ledger import Ledger, LedgerPanel, bets, techniques
+from course.lab.ledger.claim_map import GROUPS, draw_map
+from course.lab.ledger.measuring import Experiment, find_experiments
+from course.lab.ledger.records import FAILED, KINDS, UNMEASURED, Book, Record
+from course.lab.ledger.registry import EVERY, REGISTRY, SOURCES
+from course.lab.ledger.technique_chart import draw_techniques, techniques_table
+from course.lab.ledger.techniques import CLAIMED, COPIES, CROWD, LONELY, PAGES, Cell
+
+PENDING_LESSONS = {"07", "08", "09", "10", "11"}
+"""Lessons that are not there yet: their claims have a row, and no experiment. Take a lesson out when it comes."""
+LESSONS = {entry.lesson for entry in REGISTRY.values()}
+
+
+def has_claims(lesson: str) -> bool:
+    return importlib.util.find_spec(f"course.lab.claims.lesson_{lesson}") is not None
+
+
+# ---------------------------------------------------------------- the registry
+
+
+def test_a_pending_lesson_is_taken_off_the_list_when_it_comes() -> None:
+    assert {lesson for lesson in LESSONS if not has_claims(lesson)} == PENDING_LESSONS
+
+
+@pytest.mark.parametrize("lesson", sorted(LESSONS))
+def test_every_registered_claim_has_an_experiment(lesson: str) -> None:
+    if not has_claims(lesson):
+        assert lesson in PENDING_LESSONS
+        return
+    module = importlib.import_module(f"course.lab.claims.lesson_{lesson}")
+    registered = {entry.id for entry in REGISTRY.values() if entry.lesson == lesson}
+    assert module.MEASURE.keys() == registered
+
+
+def test_no_experiment_is_without_a_row() -> None:
+    assert find_experiments().keys() <= REGISTRY.keys()
+    assert {found.lesson for found in find_experiments().values()} == LESSONS - PENDING_LESSONS
+
+
+def test_ids_run_without_a_gap_in_every_source() -> None:
+    for letter in SOURCES:
+        numbers = [int(claim[1:]) for claim in REGISTRY if claim[0] == letter]
+        assert numbers == list(range(1, len(numbers) + 1))
+    assert all(entry.phases and set(entry.phases) <= set(EVERY) for entry in REGISTRY.values())
+
+
+# ---------------------------------------------------------------- a ledger of made experiments
+
+VERDICT_OF = {"A1": "holds. Really.", "A2": "holds only when it rains. Then it does.", "D18": "wrong: it is less."}
+
+
+def finding(claim: str, verdict: str) -> Callable[[Lab], Claim]:
+    return lambda lab: Claim(claim, "said so", "somebody", "1 < 2 of | them", verdict)
+
+
+def failing(lab: Lab) -> Claim:
+    raise ValueError("no memory <left>")
+
+
+def experiments() -> dict[str, Experiment]:
+    found = {claim: Experiment("00", finding(claim, verdict), "v1") for claim, verdict in VERDICT_OF.items()}
+    return {**found, "B1": Experiment("01", failing, "v1")}
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    return Ledger(Lab(short=False), book=Book(tmp_path / "home" / "ledger.json"), experiments=experiments())
+
+
+def test_a_result_is_kept_and_found_again_by_another_ledger(ledger: Ledger) -> None:
+    assert ledger.row("A1").kind == UNMEASURED
+    row = ledger.measure("A1")
+    assert row.kind == "holds" and row.is_done
+    assert row.record.device == ledger.device and row.record.versions["minillm"] and row.record.when
+    again = Ledger(ledger.lab, book=Book(ledger.book.path), experiments=experiments())
+    assert again.row("A1").record == row.record
+
+
+def test_a_failure_is_told_in_its_row_and_the_others_go_on(ledger: Ledger) -> None:
+    shown = ledger.measure_all(["B1", "A1"])
+    assert ledger.row("B1").kind == FAILED and not ledger.row("B1").is_done
+    assert "no memory &lt;left&gt;" in shown.html
+    assert ledger.row("A1").is_done
+    assert [row.entry.id for row in ledger.rows(verdict=FAILED)] == ["B1"]
+
+
+def test_measuring_all_goes_on_where_it_was(ledger: Ledger) -> None:
+    calls: list[str] = []
+
+    def counted(lab: Lab) -> Claim:
+        calls.append("A1")
+        return finding("A1", "holds")(lab)
+
+    ledger.experiments["A1"] = Experiment("00", counted, "v1")
+    ledger.measure_all()
+    ledger.measure_all()
+    assert calls == ["A1"]
+    ledger.measure_all(["A1"], again=True)
+    assert calls == ["A1", "A1"]
+    ledger.experiments["A1"] = Experiment("00", counted, "v2")
+    assert ledger.row("A1").is_old and "has changed" in ledger.row("A1").circumstances
+    ledger.measure_all()
+    assert calls == ["A1"] * 3
+
+
+def test_an_interruption_keeps_what_was_measured(ledger: Ledger, capsys: pytest.CaptureFixture) -> None:
+    def interrupted(lab: Lab) -> Claim:
+        raise KeyboardInterrupt
+
+    ledger.experiments["A2"] = Experiment("02", interrupted, "v1")
+    with pytest.raises(KeyboardInterrupt):
+        ledger.measure_all(["A1", "A2", "D18"])
+    assert ledger.row("A1").is_done and ledger.row("D18").kind == UNMEASURED
+
+
+def test_an_unknown_claim_and_a_missing_experiment_are_named(ledger: Ledger) -> None:
+    with pytest.raises(LookupError, match="no claim 'Z9'"):
+        ledger.measure("Z9")
+    with pytest.raises(LookupError, match="lesson 12 has no experiment"):
+        ledger.measure("A18")
+    ledger.experiments["A3"] = Experiment("03", finding("A1", "holds"), "v1")
+    assert "is about A1" in ledger.measure("A3").finding
+
+
+def test_results_of_two_machines_stand_side_by_side(ledger: Ledger) -> None:
+    ledger.measure("A1")
+    mine = ledger.row("A1").record
+    ledger.book.put(replace(mine, device="NVIDIA H100 80GB HBM3", verdict="wrong: no", when="2999-01-01T00:00:00"))
+    row = ledger.row("A1")
+    assert row.record == mine and row.others[0].device.startswith("NVIDIA")
+    assert "On NVIDIA H100 80GB HBM3: wrong." in row._repr_mimebundle_()["text/html"]
+    elsewhere = Ledger(ledger.lab, book=ledger.book, experiments=experiments())
+    elsewhere.device = "a third machine"
+    assert not elsewhere.row("A1").is_done and "NVIDIA H100" in elsewhere.row("A1").circumstances
+
+
+def test_a_book_that_cannot_be_read_is_set_aside(tmp_path: Path) -> None:
+    for content in ("{", '{"version": 99, "records": []}', "[]", '{"version": 1, "records": [{"id": "A1"}]}'):
+        book = Book(tmp_path / "ledger.json")
+        book.path.write_text(content)
+        assert book.records() == []
+        assert book.path.with_suffix(".unreadable").read_text() == content
+    book.put(Record("A1", "holds", "", 1.0, "2026-01-01", "here"))
+    assert [record.id for record in book.records()] == ["A1"]
+
+
+def test_the_short_form_is_kept_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MINILLM_HOME", str(tmp_path))
+    short, whole = (Ledger(Lab(short=short), experiments=experiments()) for short in (True, False))
+    assert short.book.path != whole.book.path and whole.book.path.is_relative_to(tmp_path)
+    assert set(short.chosen) == {"A1", "D18", "B1"} & set(short.chosen) and set(whole.chosen) == set(experiments())
+
+
+def test_filters_by_source_phase_verdict_and_lesson(ledger: Ledger) -> None:
+    ledger.measure_all()
+    assert {row.entry.id[0] for row in ledger.rows(source="systems")} == {"E"}
+    assert all("stream" in row.entry.phases for row in ledger.rows(phase="stream"))
+    assert [row.entry.id for row in ledger.rows(verdict="wrong")] == ["D18"]
+    assert "A2" in {row.entry.id for row in ledger.rows(lesson="09")}
+    assert ledger.rows(source="F", verdict="wrong") == []
+    assert "No claim" in str(ledger.table(source="F", verdict="wrong"))
+    assert ledger.counts()["wrong"] == 1 and ledger.counts()[FAILED] == 1
+    assert sum(ledger.counts().values()) == len(REGISTRY)
+
+
+def test_exports_hold_every_row(ledger: Ledger, tmp_path: Path) -> None:
+    ledger.measure_all()
+    for name in ("all.csv", "all.json", "all.md"):
+        assert f"{len(REGISTRY)} rows, {len(experiments())} of them" in str(ledger.export(tmp_path / name))
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "all.csv").read_text())))
+    assert [row["id"] for row in rows] == list(REGISTRY)
+    assert json.loads((tmp_path / "all.json").read_text())[0]["kind"] == "holds"
+    markdown = (tmp_path / "all.md").read_text().splitlines()
+    assert len(markdown) == len(REGISTRY) + 2
+    assert all(len(re.findall(r"(?<!\\)\|", line)) == 5 for line in markdown)
+    ledger.export("mine.json")
+    assert (ledger.book.path.parent / "mine.json").is_file()
+
+
+def test_an_export_does_not_overwrite_the_book(ledger: Ledger) -> None:
+    ledger.measure("A1")
+    with pytest.raises(ValueError, match="the ledger itself"):
+        ledger.export(ledger.book.path.name)
+    assert ledger.row("A1").is_done
+
+
+def test_an_unknown_format_is_refused(ledger: Ledger, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"not as \.xls"):
+        ledger.export(tmp_path / "all.xls")
+
+
+def test_on_a_gpu_the_row_carries_its_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    machine = {"cpu": "a CPU", "cores": 8, "gpu": {"name": "NVIDIA L4"}}
+    monkeypatch.setattr("course.lab.ledger.ledger.describe_machine", lambda: machine)
+    found = [Ledger(Lab(device=device), book=Book(tmp_path / "b"), experiments={}).device for device in ("auto", "cpu")]
+    assert found == ["NVIDIA L4", "a CPU, 8 cores"]
+
+
+# ---------------------------------------------------------------- pictures and panel
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_the_map_has_a_tile_for_every_claim(ledger: Ledger, group: str) -> None:
+    ledger.measure_all()
+    picture = draw_map(ledger.rows(), group, lit=["A1"])
+    root = ET.fromstring(picture.svg())
+    words = [element.text for element in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert set(REGISTRY) <= set(words)
+    assert "D18 wrong" in picture.alternative
+    right = max(float(e.get("x")) for e in root.iter("{http://www.w3.org/2000/svg}text"))
+    assert right < picture.width
+
+
+def test_the_panel_filters_and_measures(ledger: Ledger) -> None:
+    panel = LedgerPanel(ledger)
+    assert len(panel.in_sight) == len(REGISTRY)
+    panel.filters["source"].value = "systems"
+    assert panel.views["A1"].widget.layout.display == "none" and panel.views["E1"].widget.layout.display is None
+    panel.filters["source"].value = "all"
+    before = panel.map.value
+    panel.views["A1"].button.click()
+    panel.wait()
+    assert ledger.row("A1").kind == "holds" and "● holds" in panel.views["A1"].view.value
+    assert panel.views["A1"].button.description == "again" and panel.map.value != before
+    assert panel.views["A18"].button.disabled
+    panel.filters["verdict"].value = UNMEASURED
+    panel.missing.click()
+    panel.wait()
+    assert ledger.row("D18").kind == "wrong" and ledger.row("B1").kind == FAILED
+    panel.filters["verdict"].value = "wrong"
+    assert panel.in_sight == ["D18"]
+    assert "D18" in panel.static_html() and "A18</b>" not in panel.static_html()
+
+
+def test_stop_lets_nobody_else_begin(ledger: Ledger) -> None:
+    panel = LedgerPanel(ledger)
+
+    def stopping(lab: Lab) -> Claim:
+        panel.stop()
+        return finding("A1", "holds")(lab)
+
+    ledger.experiments["A1"] = Experiment("00", stopping, "v1")
+    panel.measure_missing()
+    panel.wait()
+    assert ledger.row("A1").is_done and ledger.row("D18").kind == UNMEASURED
+    assert panel.views["D18"].button.description == "measure" and not panel.views["D18"].button.disabled
+
+
+def test_the_bet_about_the_whole_ledger(ledger: Ledger) -> None:
+    assert bets.as_they_stand(ledger.rows()) is None
+    ledger.measure_all()
+    outcome = bets.as_they_stand(ledger.rows())
+    assert outcome.answer == bets.HOLDING[1] and "of 3 claims" in outcome.evidence
+
+
+# ---------------------------------------------------------------- A17, A18, D23: post-mortems on the simulator
+
+
+def line(wait: float) -> Line:
+    return Line(wait, prefill=0.5)
+
+
+def test_a18_separates_the_diagnosis_from_the_cure() -> None:
+    def claim(seats_48: float, after: float = 10.0) -> Claim:
+        return a18(line(0.1), {"pool": line(after)}, {"pool": {48: line(seats_48)}}, line(0.2))
+
+    assert claim(4.0).verdict.startswith("holds here") and "48 seats with pool" in claim(4.0).verdict
+    assert claim(20.0).verdict.startswith("holds only when")
+    assert claim(0.5, after=0.5).verdict.startswith("not shown")
+
+
+def tails(static: float, chunks: float) -> dict[str, Tail]:
+    return {STATIC: Tail(1.0, static, 2 * static), CHUNKS: Tail(1.0, chunks, chunks)}
+
+
+def test_d23_looks_at_the_short_ones() -> None:
+    assert d23(tails(1.5, 1.2)).verdict.startswith("not shown")
+    assert d23(tails(4.0, 3.0)).verdict.startswith("holds in direction")
+    assert d23(tails(4.0, 1.2)).verdict.startswith("holds only when")
+    assert "about as much as it says" in d23(tails(4.0, 1.2)).verdict
+    assert "less than it says" in d23({**tails(4.0, 1.2), STATIC: Tail(1.0, 3.0, 3.0)}).verdict
+
+
+def test_a_limit_on_prompts_takes_the_straggler_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MINILLM_SHORT", "1")
+    limited, static = tail_of(LIMITED), tail_of(STATIC)
+    assert limited.on_others == pytest.approx(1.0) and static.on_others > 1.5
+
+
+def test_a17_arithmetic_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MINILLM_SHORT", "1")
+    verdict = measure_a17(Lab(short=True))
+    layers = 40 * (4 * 5120 * 5120 + 3 * 5120 * 13824)
+    asked = 60 * 2200 * 2 * layers / (2 * 312e12)
+    assert f"ask for {asked:.2f} times" in verdict.measured
+    assert verdict.verdict.startswith("wrong for one server")
+
+
+def test_a17_verdicts() -> None:
+    fit = Fit(5.0, 16.0, 4.0, 1.0, 20.0, 0.15, 0.15 * (OUTPUT - 1), 8.0, 12.0)
+    assert "15 times what it can do" in a17(fit).verdict and "nobody's waiting time" in a17(fit).verdict
+    enough = replace(fit, capacity=70.0, decode_p99=fit.product)
+    assert a17(enough).verdict.startswith("holds") and "about right" in a17(enough).verdict
+
+
+# ---------------------------------------------------------------- D22: the table of techniques
+
+
+def cells(**changes: tuple[float, ...]) -> list[Cell]:
+    """All as claimed, on every workload; a keyword is a technique's factors on the four workloads."""
+    found = []
+    for technique, claimed in CLAIMED.items():
+        factors = changes.get(technique.replace(" ", "_"), (claimed,) * 4)
+        found += [Cell(technique, name, (f,)) for name, f in zip((CROWD, LONELY, PAGES, COPIES), factors)]
+    return found
+
+
+ALONE = {"static_batching": (1.5, 1.0, 1.5, 1.0), "continuous_batching": (3.0, 1.0, 3.0, 1.0)}
+"""Nobody to share a batch with on the second and the fourth."""
+
+
+def test_d22_wants_a_workload_beside_each_figure() -> None:
+    varied = d22(cells(**ALONE, speculation=(0.8, 1.0, 1.0, 2.3)))
+    assert (
+        varied.verdict.startswith("holds only when") and "continuous batching, speculation the best" in varied.verdict
+    )
+    assert "speculation with a crowd × 0.80" in varied.verdict and "static batching with" not in varied.verdict
+    steady = {"static_batching": (1.2, 1.0, 1.2, 1.0), "continuous_batching": (1.4, 1.0, 1.4, 1.0)}
+    assert d22(cells(**steady)).verdict.startswith("wrong as figures")
+
+
+def test_equal_work_that_takes_unequal_time_says_that_nothing_is_shown() -> None:
+    noisy = cells(**{**ALONE, "static_batching": (1.5, 0.7, 1.5, 1.0)})
+    assert techniques.noise(noisy) == pytest.approx(1 / 0.7)
+    assert d22(noisy).verdict.startswith("not shown") and "factor of 1.4" in d22(noisy).verdict
+
+
+def test_every_verdict_begins_as_it_must() -> None:
+    assert all(d22(found).verdict.startswith(VERDICTS) for found in (cells(), cells(streaming=(1.0, 9.0, 2.0, 2.0))))
+
+
+def test_factors_are_ratios_of_means() -> None:
+    one, many = made_run(num_requests=4, apart=0.0), made_run(num_requests=1)
+    runs = {"none": one, "static batching": one, "continuous batching": many, "speculation": many}
+    found = techniques.factors_of(runs, None)
+    assert found["static batching"] == 1.0 and found["compression"] == 1.0 and found["speculation"] == 1.0
+    assert found["continuous batching"] == pytest.approx((sum(one.e2e) / 4) / many.e2e[0])
+    assert found["streaming"] == pytest.approx(many.e2e[0] / many.ttft[0])
+    assert techniques.factors_of(runs, one)["compression"] == pytest.approx(many.e2e[0] / (sum(one.e2e) / 4))
+
+
+def test_the_table_is_measured_on_a_real_engine(tiny_lab: Lab) -> None:
+    found = techniques.measure(tiny_lab, rounds=1)
+    assert {(cell.technique, cell.workload) for cell in found} == {
+        (technique, name) for technique in CLAIMED for name in (CROWD, LONELY, PAGES, COPIES)
+    }
+    assert all(cell.factor > 0 for cell in found)
+    assert techniques.most_fickle(found).answer in CLAIMED
+
+
+def test_compression_halves_contexts_and_leaves_chats_alone(tiny_lab: Lab) -> None:
+    found = techniques.workloads(tiny_lab)
+    whole, halved = found[PAGES]
+    lengths = [sum(len(arrival.prompt) for arrival in each.arrivals) for each in (whole, halved)]
+    assert lengths[1] < 0.75 * lengths[0]
+    assert found[CROWD][1] is None and found[LONELY][0].max_in_flight == 1
+
+
+def test_the_chart_shows_claimed_and_found() -> None:
+    found = cells(speculation=(0.8, 1.0, 1.1, 2.3), streaming=(1.1, 5.0, 12.0, 30.0))
+    picture = draw_techniques(found)
+    ET.fromstring(picture.svg())
+    assert "speculation: claimed 2.3, here 0.80 with a crowd" in picture.alternative
+    assert "30.00" in str(techniques_table(found))
+
+
+# ---------------------------------------------------------------- the check
+
+
+def test_the_check_rewards_right_answers_and_names_the_mistake(ledger: Ledger) -> None:
+    ledger.measure_all()
+    found = cells(speculation=(0.5, 1.0, 1.0, 5.0), static_batching=(1.2, 1.0, 1.0, 1.0))
+    check = lesson_14.checks(ledger, found)
+    assert check("q1", 1).score == 1 and "under a condition" in str(check("q1", 2))
+    assert check("q2", "d18").score == 1 and "A1: holds" in str(check("q2", "A1"))
+    assert check("q3", "speculation").score == 1 and check("q3", "streaming").score == 0
+    assert check("q4", CLAIMED["continuous batching"]).score == 1
+    assert "static batching's" in str(check("q4", 1.2))
+    other = lesson_14.checks(ledger, cells(continuous_batching=(2.0, 1.0, 1.0, 1.0)))
+    assert "the article's figure" in str(other("q4", 3.0))
+    assert check("q5", ["A2", "B1"]).score == 1 and "two different" in str(check("q5", ["A2"]))
+    assert "not about the queue" in str(check("q5", ["D18", "A2"]))
+
+
+@pytest.mark.parametrize("answer", [..., None, "nonsense", -1, [], [1, 2], {}, float("nan"), object()])
+def test_garbage_never_raises(ledger: Ledger, answer: object) -> None:
+    check = lesson_14.checks(ledger, cells())
+    for question in ("q1", "q2", "q3", "q4", "q5", "q9"):
+        assert check(question, answer).score == 0
+
+
+def test_a_progress_bar_counts_and_ends_in_a_sentence(monkeypatch: pytest.MonkeyPatch, ledger: Ledger) -> None:
+    shown: list[str] = []
+    handle = SimpleNamespace(update=lambda content: shown.append(str(content)))
+    monkeypatch.setattr("course.lab.ledger.progress.display", lambda *content, **_: handle)
+    ledger.measure_all(["A1", "B1"])
+    assert any("0 of 2 measured. A1" in words for words in shown)
+    assert shown[-1].startswith("2 measured in") and "1 of them failed" in shown[-1]
+
+
+def test_the_kinds_are_the_verdicts_and_two_more() -> None:
+    assert set(KINDS) == {*VERDICTS, FAILED, UNMEASURED}
