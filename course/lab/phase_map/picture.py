@@ -13,7 +13,7 @@ from course.lab.start.contents import Lesson, lessons
 from course.lab.style import ALARM, PHASE_LABELS, WIDTH
 from course.lab.svg import FAINT, INK, SOFT, Picture, line, phase_fill, rect, text
 
-COLUMNS = {**PHASE_LABELS, "e2e": "E2E", "worst_gap": "ITL p99", "answered": "answered"}
+COLUMNS = {**PHASE_LABELS, "e2e": "E2E", "worst_gap": "ITL p99", "in_time": "in time"}
 HELPS, HURTS = "#56B4E9", ALARM
 NAME_WIDTH, CELL_WIDTH, ROW_HEIGHT, HEAD = 172.0, 68.0, 27.0, 46.0
 HALF = CELL_WIDTH / 2 - 2
@@ -26,7 +26,7 @@ def label(pair: Measured, what: str) -> str:
     if pair.effect(what) == "nothing":
         return "·"
     was, now = pair.seconds(what)
-    if what == "answered":
+    if what == "in_time":
         return f"{100 * (now - was):+.0f}%".replace("-", "−")
     if now <= 0:
         return "→ 0"
@@ -83,7 +83,7 @@ def _half(x: float, y: float, pair: Measured, what: str) -> str:
 
 def _legend(y: float) -> str:
     drawn = rect(4, y - 11, 30, 14, fill=HELPS, rx=3) + text(19, y, "÷2.0", size=10, fill="#111", text_anchor="middle")
-    drawn += text(40, y, "helps: shorter, or more answered", size=11.5, fill=SOFT)
+    drawn += text(40, y, "helps: shorter, or more in time", size=11.5, fill=SOFT)
     drawn += rect(232, y - 11, 30, 14, fill="none", stroke=HURTS, stroke_width=2, rx=3)
     drawn += text(247, y, "×2.0", size=10, text_anchor="middle") + text(268, y, "hurts", size=11.5, fill=SOFT)
     drawn += text(310, y, "·  nothing", size=11.5, fill=SOFT)
