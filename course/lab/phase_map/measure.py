@@ -39,8 +39,8 @@ FEWER_IN_TIME = 0.02
 PROMISE_S = 2.0
 """To the first token."""
 OF_TTFT = PHASES[:3]
-ROUNDS = 3
-"""Of a pair on the real engine, taking turns; the fastest counts."""
+ROUNDS = 5
+"""Of a pair on the real engine, taking turns; of each phase the fastest counts."""
 
 
 @dataclass(frozen=True)
@@ -167,11 +167,11 @@ def on_the_engine(lab: Lab, pair: EnginePair) -> Measured:
 
 
 def _fastest(runs: Sequence[Run]) -> Side:
-    """The fastest run: whatever else a machine does can only slow one down."""
-    run = min(runs, key=lambda run: sum(run.e2e))
-    in_time = sum(ttft <= PROMISE_S for ttft in run.ttft) / len(run.rows)
-    phases = {phase: round(length, 6) for phase, length in run.mean_phases().items()}
-    return Side(phases, in_time, round(percentile(run.itl, 99) or 0.0, 6))
+    """The fastest of each phase: whatever else a machine does can only slow it down."""
+    phases = [run.mean_phases() for run in runs]
+    in_time = max(sum(ttft <= PROMISE_S for ttft in run.ttft) / len(run.rows) for run in runs)
+    gap = min(percentile(run.itl, 99) or 0.0 for run in runs)
+    return Side({phase: round(min(each[phase] for each in phases), 6) for phase in PHASES}, in_time, round(gap, 6))
 
 
 def measure(row: Technique, lab: Lab) -> Row:

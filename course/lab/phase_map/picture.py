@@ -11,7 +11,7 @@ from course.lab.phase_map.measure import Measured, PhaseMap, Row, measure, prove
 from course.lab.phase_map.rows import ROWS
 from course.lab.start.contents import Lesson, lessons
 from course.lab.style import ALARM, PHASE_LABELS, WIDTH
-from course.lab.svg import FAINT, INK, SOFT, Picture, line, phase_fill, rect, text
+from course.lab.svg import INK, SOFT, Picture, line, phase_fill, rect, text
 
 COLUMNS = {**PHASE_LABELS, "e2e": "E2E", "worst_gap": "ITL p99", "in_time": "in time"}
 HELPS, HURTS = "#56B4E9", ALARM
@@ -73,20 +73,20 @@ def _half(x: float, y: float, pair: Measured, what: str) -> str:
     effect, written = pair.effect(what), label(pair, what)
     middle = x + HALF / 2
     if effect == "nothing":
-        return text(middle, y + 14, written, size=12, fill=FAINT, text_anchor="middle")
+        return text(middle, y + 14, written, size=12, fill=SOFT, text_anchor="middle")
     if effect == "helps":
         box = rect(x, y, HALF, ROW_HEIGHT - 6, fill=HELPS, rx=3)
-        return box + text(middle, y + 14.5, written, size=10.5, fill="#111", text_anchor="middle")
+        return box + text(middle, y + 14.5, written, size=9.8, fill="#111", text_anchor="middle")
     box = rect(x + 1, y + 1, HALF - 2, ROW_HEIGHT - 8, fill="none", stroke=HURTS, stroke_width=2, rx=3)
-    return box + text(middle, y + 14.5, written, size=10.5, fill=INK, text_anchor="middle")
+    return box + text(middle, y + 14.5, written, size=9.8, fill=INK, text_anchor="middle")
 
 
 def _legend(y: float) -> str:
     drawn = rect(4, y - 11, 30, 14, fill=HELPS, rx=3) + text(19, y, "÷2.0", size=10, fill="#111", text_anchor="middle")
     drawn += text(40, y, "helps: shorter, or more in time", size=11.5, fill=SOFT)
-    drawn += rect(232, y - 11, 30, 14, fill="none", stroke=HURTS, stroke_width=2, rx=3)
-    drawn += text(247, y, "×2.0", size=10, text_anchor="middle") + text(268, y, "hurts", size=11.5, fill=SOFT)
-    drawn += text(310, y, "·  nothing", size=11.5, fill=SOFT)
+    drawn += rect(240, y - 11, 30, 14, fill="none", stroke=HURTS, stroke_width=2, rx=3)
+    drawn += text(255, y, "×2.0", size=10, text_anchor="middle") + text(276, y, "hurts", size=11.5, fill=SOFT)
+    drawn += text(318, y, "·  nothing", size=11.5, fill=SOFT)
     return drawn + text(WIDTH - 4, y, "A: where it should help   B: where it should not", size=11.5, fill=SOFT,
                         text_anchor="end")  # fmt: skip
 

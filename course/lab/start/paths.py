@@ -9,7 +9,7 @@ ALL: tuple[str, ...] = ()
 """Every section."""
 QUICK = (SURFACE, SAY, CHECK)
 HANDS_ON = (SURFACE, GUIDED, SAY, CHECK)
-SHOW = (SURFACE, DEEP)
+SHORT = {SURFACE: "surface", GUIDED: "guided", DEEP: "deep dive", SAY: "interview", CHECK: "check"}
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Stop:
 
     @property
     def which(self) -> str:
-        return ", ".join(self.sections) if self.sections else "all of it"
+        return ", ".join(SHORT[section] for section in self.sections) if self.sections else "all of it"
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ INTERVIEW = Path(
 )  # fmt: skip
 SERVER = Path(
     "I run a server",
-    "Something is slow, or will be. Each stage begins with what you see; the guides below are the short form.",
+    "Something is slow, or will be. Each stage begins with what you see; the guides at the top are the short form.",
     (
         Stage("First: see it", (
             Stop("01", "two numbers, by prompt length, and is the load test honest?"),

@@ -16,6 +16,8 @@ from course.lab.start.paths import Path, Stop, minutes
 NOT_YET, BEGUN, DONE = "○", "◐", "●"
 WORDS = {NOT_YET: "not opened", BEGUN: "begun", DONE: "done"}
 CELL = "padding:3px 14px 3px 0;text-align:left;vertical-align:top"
+WIDTHS = ("width:14px", "width:250px", "width:270px", "", "")
+"""Of a path's columns: the same under each stage."""
 
 
 @dataclass(frozen=True)
@@ -78,13 +80,14 @@ def show_path(path: Path) -> Html:
     known, done = lessons(), progress.FILE.read()
     parts, told = [f"<p>{escape(path.for_whom)}</p>"], [f"{path.name}. {path.for_whom}"]
     for stage in path.stages:
-        time = written(minutes(stage, known))
+        length = minutes(stage, known)
+        time = f" · about {written(length)}" if length else ""
         rows = [_row(stop, known, done) for stop in stage.stops]
-        parts.append(f"<p style='margin:10px 0 2px'><b>{escape(stage.name)}</b> · about {time}</p>")
+        parts.append(f"<p style='margin:10px 0 2px'><b>{escape(stage.name)}</b>{time}</p>")
         parts.append(
             f'<table style="border-collapse:collapse;font-size:13px">{"".join(row for row, _ in rows)}</table>'
         )
-        told += [f"{stage.name}, about {time}", *(text for _, text in rows)]
+        told += [f"{stage.name}{time}", *(text for _, text in rows)]
     legend = ", ".join(f"{sign} {words}" for sign, words in WORDS.items())
     parts.append(f"<p><small>{legend}. {escape(HOW_ESTIMATED)}</small></p>")
     return Html("".join(parts), "\n".join(told))
@@ -103,7 +106,8 @@ def _row(stop: Stop, known: Mapping[str, Lesson], done: Progress) -> tuple[str, 
         cells = (f'<span title="{WORDS[sign]}">{sign}</span>', name, escape(stop.why), f"{stop.which}, {time}",
                  _scores(lesson, record))  # fmt: skip
         text = f"  {sign} {stop.number} {lesson.title}: {stop.why} ({stop.which}, {time}) {_scores(lesson, record)}"
-    return "<tr>" + "".join(f'<td style="{CELL}">{cell}</td>' for cell in cells) + "</tr>", text
+    drawn = "".join(f'<td style="{CELL};{width}">{cell}</td>' for cell, width in zip(cells, WIDTHS))
+    return f"<tr>{drawn}</tr>", text
 
 
 def _scores(lesson: Lesson, record: LessonRecord | None) -> str:
