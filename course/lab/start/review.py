@@ -46,7 +46,7 @@ class Review(LivePanel):
         """Turn the card over."""
         if self.waiting:
             card = self.waiting[0]
-            link = f' <a href="{escape(card.link)}" target="_blank">lesson {card.lesson}</a>' if card.link else ""
+            link = f'<br><a href="{escape(card.link)}" target="_blank">→ lesson {card.lesson}</a>' if card.link else ""
             self._say(f"<b>{escape(card.question)}</b><hr>{escape(card.answer_text)}{link}")
             self._offer(*self.ratings.values(), focus=self.ratings["Good"])
 
