@@ -7,6 +7,7 @@ the lesson goes on.
 
 import os
 import re
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,11 +31,8 @@ def notebook() -> str | None:
     """
     if named := os.environ.get("JPY_SESSION_NAME"):
         return named
-    try:
-        from IPython import get_ipython
-    except ImportError:
-        return None
-    shell = get_ipython()
+    ipython = sys.modules.get("IPython")  # in a kernel it is there
+    shell = ipython.get_ipython() if ipython is not None else None
     return shell.user_ns.get("__vsc_ipynb_file__") if shell is not None else None
 
 

@@ -39,8 +39,8 @@ def pair(without: Side, with_it: Side) -> Measured:
         (side(decode=1.0, stream=0.01), side(decode=1.0, stream=0.03), "stream", "nothing", "·"),  # of E2E
         (side(queue=1.0, decode=1.0), side(decode=1.0), "e2e", "helps", "÷2.0"),
         (side(decode=1.0, gap=0.5), side(decode=1.0, gap=0.02), "worst_gap", "helps", "÷25"),
-        (side(1.0), side(0.6), "in_time", "hurts", "−40%"),
-        (side(0.5), side(0.9), "in_time", "helps", "+40%"),
+        (side(1.0), side(0.6), "in_time", "hurts", "−40"),
+        (side(0.5), side(0.9), "in_time", "helps", "+40"),
         (side(1.0), side(0.99), "in_time", "nothing", "·"),
     ],
 )  # fmt: skip

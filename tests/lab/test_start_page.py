@@ -3,8 +3,10 @@
 import csv
 import io
 import json
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -59,6 +61,13 @@ def test_nothing_is_kept_outside_of_notebooks(home: Path, monkeypatch: pytest.Mo
     progress.note_check("q1", 1, 1)
     assert not home.exists()
     assert progress.FILE.read() == Progress()
+
+
+def test_vs_code_names_its_notebook_in_a_variable(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("JPY_SESSION_NAME")
+    shell = SimpleNamespace(user_ns={"__vsc_ipynb_file__": "C:\\course\\06_decode.ipynb"})
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+    assert kept.lesson_here() == "06"
 
 
 @pytest.mark.parametrize("session", ["course/start.ipynb", "elsewhere/notes.ipynb"])

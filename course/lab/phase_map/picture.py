@@ -22,12 +22,12 @@ SIDES = {"helps": "where it should help", "hurts": "where it should not"}
 
 
 def label(pair: Measured, what: str) -> str:
-    """What became of a phase, in a few characters: "÷8", "×3", "−13%", "·" for nothing."""
+    """What became of a phase, in a few characters: "÷8", "×3", "−13%", "·" for nothing; percentage points in time."""
     if pair.effect(what) == "nothing":
         return "·"
     was, now = pair.seconds(what)
     if what == "in_time":
-        return f"{100 * (now - was):+.0f}%".replace("-", "−")
+        return f"{100 * (now - was):+.0f}".replace("-", "−")
     if now <= 0:
         return "→ 0"
     if was <= 0:
