@@ -17,6 +17,10 @@ CPU_INDEX := https://download.pytorch.org/whl/cpu/
 TORCH_INDEX ?= $(shell test $$(uname) = Linux && ! command -v nvidia-smi >/dev/null && \
 	curl -fsIL -m 5 $(CPU_INDEX) >/dev/null 2>&1 && echo --extra-index-url $(CPU_INDEX))
 
+# Where `make lab` opens: lesson 00, or the start page for whoever has begun the course (course/lab/progress.py).
+PROGRESS = $(or $(MINILLM_HOME),$(HOME)/.cache/minillm)/progress.json
+LANDING = $(if $(wildcard $(PROGRESS)),start,00_start_here)
+
 # Options for JupyterLab, such as LAB_ARGS="--no-browser --port 8899 --allow-root"
 LAB_ARGS ?=
 
@@ -58,7 +62,7 @@ model: setup ## fetch the default model
 
 lab: model ## open the course in JupyterLab (LAB_ARGS="--no-browser --port 8899")
 	@$(BIN)/jupyter trust course/*.ipynb >/dev/null  # ours: their pictures may be shown before they are run
-	$(BIN)/jupyter lab --ServerApp.root_dir="$(CURDIR)" --LabApp.default_url=/lab/tree/course/00_start_here.ipynb $(LAB_ARGS)
+	$(BIN)/jupyter lab --ServerApp.root_dir="$(CURDIR)" --LabApp.default_url=/lab/tree/course/$(LANDING).ipynb $(LAB_ARGS)
 
 test: model ## run every check: style, notebook drift, tests, notebooks
 	@failed=; \

@@ -10,6 +10,8 @@
 # - **Surface** takes five minutes. Run the cells from the top with Shift+Enter.
 # - **Guided** hands you the controls.
 # - **Deep dive** shows the arithmetic, and the code that keeps the time.
+#
+# Coming back, or looking for one thing? The [start page](start.ipynb) has the map, three paths, and where you stopped.
 
 # %%
 from course.lab import Dashboard, Lab, Replay, big, big_services, phase_table, services

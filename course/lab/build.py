@@ -25,9 +25,19 @@ CELL_TIMEOUT_S = 600
 SVG = re.compile(r"<svg\b.*?</svg>", re.S)
 
 
+PAGES = ("start.py",)
+"""Notebooks that are not lessons."""
+
+
 def sources(prefix: str = "", folder: Path = COURSE) -> list[Path]:
+    """The sources of all notebooks: lessons in reading order, then the other pages."""
+    pages = [folder / name for name in PAGES if (folder / name).exists()]
+    return [path for path in (*lesson_sources(folder), *pages) if path.name.startswith(prefix)]
+
+
+def lesson_sources(folder: Path = COURSE) -> list[Path]:
     """The lessons' sources, in reading order."""
-    return sorted(path for path in folder.glob("[0-9][0-9]_*.py") if path.name.startswith(prefix))
+    return sorted(folder.glob("[0-9][0-9]_*.py"))
 
 
 def read_source(path: Path) -> NotebookNode:

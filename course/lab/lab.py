@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from course.lab import progress
 from course.lab.predict import Prediction
 from course.lab.run import Run
 from course.lab.session import Session
@@ -54,6 +55,7 @@ class Lab:
         self._session: Session | None = None
         self._turn = threading.Lock()
         self._predictions: dict[str, Prediction] = {}
+        progress.note_opened()
 
     def config(self, **fields: Any) -> EngineConfig:
         """The lab's configuration with some fields changed.
@@ -98,7 +100,7 @@ class Lab:
     def predict(self, key: str, question: str, options: Sequence[str] | None = None, unit: str = "") -> Prediction:
         """A prediction to lock; running the cell again shows the same one, so that a lock stays a lock."""
         if key not in self._predictions:
-            self._predictions[key] = Prediction(question, options, unit)
+            self._predictions[key] = Prediction(question, options, unit, key)
         return self._predictions[key]
 
     @property

@@ -6,6 +6,7 @@ from html import escape
 
 import ipywidgets as widgets
 
+from course.lab import progress
 from course.lab.display import Html, LivePanel
 from course.lab.run import Run, percentile
 from course.lab.style import PHASE_COLOURS, PHASE_LABELS, change, seconds
@@ -34,11 +35,12 @@ class Prediction(LivePanel):
         question: what will happen?
         options: answers to choose from; None = a number is asked for.
         unit: of the number.
+        key: its name in the learner's progress; none, and it is not kept.
     """
 
-    def __init__(self, question: str, options: Sequence[str] | None = None, unit: str = "") -> None:
+    def __init__(self, question: str, options: Sequence[str] | None = None, unit: str = "", key: str = "") -> None:
         self.question = question
-        self.unit = unit
+        self.unit, self.key = unit, key
         self.locked = False
         self.picker: widgets.ValueWidget = (
             widgets.RadioButtons(options=list(options), value=None, layout=widgets.Layout(width="auto"))
@@ -76,6 +78,7 @@ class Prediction(LivePanel):
         if self.choice is None:
             raise ValueError("choose an answer first, then lock it")
         self.locked = True
+        progress.note_prediction(self.key, None)
         self.picker.disabled = self.lock_button.disabled = True
         self.message.value = f"Locked: <b>{escape(self._written(self.choice))}</b>. Now run."
         return self
@@ -96,6 +99,7 @@ class Prediction(LivePanel):
         if outcome is None:
             return _note("Not scored yet: there is no run to compare with. Press Run, then run this cell again.")
         points = self._points(outcome.answer)
+        progress.note_prediction(self.key, points)
         verdict = {1.0: "Right", 0.5: "Close", 0.0: "Not this time"}[points]
         said = f"You said {self._written(self.choice)}. Measured: {outcome.evidence}."
         colour = PHASE_COLOURS["decode" if points == 1 else "first_token" if points else "stream"]

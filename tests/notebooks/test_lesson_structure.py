@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from course.lab.build import read_source, sources
+from course.lab.build import lesson_sources, read_source, sources
 
 CLAIMS = {
     "00": {"A1"},
@@ -20,7 +20,7 @@ CLAIMS = {
 SECTIONS = ("## Surface", "## Guided", "## Deep dive", "## Say it in an interview", "## Check yourself")
 
 
-@pytest.mark.parametrize("path", sources(), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", lesson_sources(), ids=lambda path: path.stem)
 def test_a_lesson_has_all_its_parts(path) -> None:
     cells = read_source(path).cells
     prose = "\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
@@ -37,7 +37,7 @@ def test_a_lesson_has_all_its_parts(path) -> None:
     assert shown == {claim.lower() for claim in module.MEASURE}, "a lesson shows each of its claims, measured"
 
 
-@pytest.mark.parametrize("path", sources(), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", lesson_sources(), ids=lambda path: path.stem)
 def test_a_prediction_stands_before_the_run_that_decides_it(path) -> None:
     code = [cell.source for cell in read_source(path).cells if cell.cell_type == "code"]
     for number, source in enumerate(code):

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
+from course.lab import progress
+
 
 @dataclass(frozen=True)
 class Criterion:
@@ -75,6 +77,8 @@ class Checks:
     def __call__(self, question: str, answer: Any, strict: bool = False) -> Result:
         """Grade an answer. Never raises for a learner; with `strict` raises WrongAnswerError unless all is right."""
         result = Result(question, self._criteria(question, answer))
+        if question in self._graders and not (answer is None or answer is ...):
+            progress.note_check(question, result.score, result.max_score)
         if strict and result.score < result.max_score:
             raise WrongAnswerError(str(result))
         return result

@@ -1,0 +1,116 @@
+"""Small things that are kept for a learner between sessions: one JSON file each, in minillm's home folder.
+
+They stay on this machine. Nothing is kept outside a notebook that somebody works in, so neither tests nor builds of
+the lessons leave traces. And nothing here ever breaks a lesson: without a folder to write to, it says so once, and
+the lesson goes on.
+"""
+
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from filelock import FileLock, Timeout
+from pydantic import BaseModel, ValidationError
+
+from minillm.models.storage import cache_home
+
+Content = TypeVar("Content", bound=BaseModel)
+PATIENCE_S = 2.0
+"""For another notebook that is writing the same file."""
+LESSON = re.compile(r"(\d\d)_[^/\\]*\.ipynb$")
+
+
+def notebook() -> str | None:
+    """The path of the notebook that this process is the kernel of; None = it is not one that somebody works in.
+
+    JupyterLab's server says it in an environment variable, VS Code in a variable of the notebook.
+    """
+    if named := os.environ.get("JPY_SESSION_NAME"):
+        return named
+    ipython = sys.modules.get("IPython")  # in a kernel it is there
+    shell = ipython.get_ipython() if ipython is not None else None
+    return shell.user_ns.get("__vsc_ipynb_file__") if shell is not None else None
+
+
+def lesson_here() -> str | None:
+    """The number of the lesson that this notebook is, such as "06"; None = it is none."""
+    found = LESSON.search(notebook() or "")
+    return found.group(1) if found else None
+
+
+class Kept(Generic[Content]):
+    """One file of one kind of content.
+
+    Args:
+        name: of the file, in minillm's home folder.
+        kind: the pydantic model of its content; without arguments it is the empty content.
+    """
+
+    def __init__(self, name: str, kind: type[Content], say: Callable[[str], None] = print) -> None:
+        self.name, self.kind = name, kind
+        self._say = say
+        self._said = False
+
+    @property
+    def path(self) -> Path:
+        return cache_home() / self.name
+
+    def read(self) -> Content:
+        """What is kept; empty if nothing is, or if this is no notebook that somebody works in."""
+        try:
+            return self._read() if notebook() else self.kind()
+        except OSError as error:
+            self._mention(error)
+            return self.kind()
+
+    def change(self, how: Callable[[Content], None]) -> None:
+        """Read, change in place, write; one notebook at a time. Outside of notebooks nothing happens."""
+        if not notebook():
+            return
+        try:
+            with self._alone():
+                content = self._read()
+                how(content)
+                self._write(content)
+        except (OSError, Timeout) as error:
+            self._mention(error)
+
+    def erase(self) -> None:
+        """As if nothing had ever been kept."""
+        try:
+            self.path.unlink(missing_ok=True)
+        except OSError as error:
+            self._mention(error)
+
+    def _read(self) -> Content:
+        try:
+            return self.kind.model_validate_json(self.path.read_bytes())
+        except FileNotFoundError:
+            return self.kind()
+        except ValidationError:  # cut off, or edited by hand: put it aside, begin anew
+            os.replace(self.path, self.path.with_suffix(".broken"))
+            return self.kind()
+
+    def _write(self, content: Content) -> None:
+        """Whole or not at all: beside the file, then in its place."""
+        partial = self.path.with_suffix(f".{os.getpid()}.partial")
+        try:
+            partial.write_text(content.model_dump_json(indent=1), encoding="utf-8")
+            os.replace(partial, self.path)
+        finally:
+            partial.unlink(missing_ok=True)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(self.path.parent / f".{self.name}.lock", timeout=PATIENCE_S):
+            yield
+
+    def _mention(self, error: Exception) -> None:
+        if not self._said:
+            self._said = True
+            self._say(f"(Not kept for later: {self.path}: {error}. The lesson works all the same.)")

@@ -1,0 +1,230 @@
+"""Runs the map's pairs, says what each did to each phase, and stores it.
+
+python -m course.lab.phase_map.measure                     every row, stored in course/data/measured/
+python -m course.lab.phase_map.measure "prefix caching"    one row, stored among the others
+"""
+
+import argparse
+import json
+import platform
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from course.lab import big
+from course.lab.build import COURSE
+from course.lab.lab import Lab
+from course.lab.phase_map.rows import ROWS
+from course.lab.phase_map.techniques import EnginePair, Pair, Setting, Technique
+from course.lab.run import Run, percentile
+from course.lab.style import number
+from course.lab.workloads import Arrival, Workload
+from minillm.observe.summary import summarize
+from minillm.simulate.cluster import ClusterConfig, simulate
+from minillm.simulate.fleet_report import engines_for
+from minillm.timeline import PHASES
+
+STORED = COURSE / "data" / "measured" / "map_phases_and_techniques.json"
+COMMAND = "python -m course.lab.phase_map.measure"
+OF_ITSELF, OF_WHOLE = 0.1, 0.05
+"""A phase has moved if it changed by a tenth of itself, and by a twentieth of what it is a part of: of TTFT for queue,
+prefill and first token, of the end-to-end time for decode and stream. Less is nothing."""
+FEWER_IN_TIME = 0.02
+"""Of those who came."""
+PROMISE_S = 2.0
+"""To the first token."""
+OF_TTFT = PHASES[:3]
+ROUNDS = 5
+"""Of a pair on the real engine, taking turns; of each phase the fastest counts."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """One run of a pair."""
+
+    phases: dict[str, float]
+    """Mean seconds a request, of those that got their whole answer."""
+    in_time: float
+    """Of those who came, the share that had a first token within PROMISE_S."""
+    worst_gap: float
+    """p99 of the gaps between tokens, all requests pooled, seconds."""
+
+    @property
+    def e2e(self) -> float:
+        return sum(self.phases.values())
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A pair: the same traffic without and with a technique."""
+
+    words: str
+    where: str
+    """On what it ran."""
+    without: Side
+    with_it: Side
+
+    def effect(self, phase: str) -> str:
+        """ "helps" if the technique shortened it, "hurts" if it made it longer, "nothing" if neither was much.
+
+        Args:
+            phase: one of PHASES; "e2e" for their sum; "worst_gap"; "in_time" for the share served in time.
+        """
+        if phase == "in_time":
+            gained = self.with_it.in_time - self.without.in_time
+            return "nothing" if abs(gained) < FEWER_IN_TIME else "helps" if gained > 0 else "hurts"
+        was, now = self.seconds(phase)
+        if abs(now - was) <= max(OF_ITSELF * was, OF_WHOLE * self._whole(phase)):
+            return "nothing"
+        return "helps" if now < was else "hurts"
+
+    def seconds(self, phase: str) -> tuple[float, float]:
+        """Without, and with it."""
+        sides = (self.without, self.with_it)
+        return tuple(side.phases[phase] if phase in PHASES else getattr(side, phase) for side in sides)
+
+    def _whole(self, phase: str) -> float:
+        """What a phase is a part of, without the technique, seconds."""
+        if phase == "worst_gap":
+            return self.without.worst_gap
+        return sum(self.without.phases[p] for p in OF_TTFT) if phase in OF_TTFT else self.without.e2e
+
+
+@dataclass(frozen=True)
+class Row:
+    """A technique's line on the map."""
+
+    name: str
+    knob: str
+    lesson: str
+    heading: str
+    helps: Measured
+    hurts: Measured
+
+
+@dataclass(frozen=True)
+class PhaseMap:
+    rows: tuple[Row, ...]
+    provenance: dict[str, Any]
+    """device, versions, date, command, and what the simulated hardware's constants rest on."""
+
+    @classmethod
+    def stored(cls, path: Path = STORED) -> "PhaseMap":
+        """The map as it was measured last."""
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        rows = [Row(**{**row, **{side: _measured(row[side]) for side in ("helps", "hurts")}}) for row in kept["rows"]]
+        return cls(tuple(rows), kept["provenance"])
+
+    def store(self, path: Path = STORED) -> None:
+        text = json.dumps({"provenance": self.provenance, "rows": [asdict(row) for row in self.rows]}, indent=1)
+        path.write_text(text + "\n", encoding="utf-8")
+
+
+def _measured(kept: dict[str, Any]) -> Measured:
+    return Measured(**{**kept, "without": Side(**kept["without"]), "with_it": Side(**kept["with_it"])})
+
+
+def simulated(pair: Pair) -> Measured:
+    """A pair on the simulator. The same every time."""
+    where = f"{big.MODEL} on simulated {big.HARDWARE}"
+    if profile := pair.without.fields.get("profile"):
+        where = where.replace(big.HARDWARE, profile)
+    return Measured(pair.words, where, _played(pair, pair.without), _played(pair, pair.with_it))
+
+
+def _played(pair: Pair, setting: Setting) -> Side:
+    on, config = big.deployment(**setting.fields), ClusterConfig(sample_every_s=None, **setting.fleet)
+    traffic = (setting.traffic or pair.traffic)()
+    if traffic.shares_nothing and config.disaggregation is None:
+        traffic, on = traffic.anonymous(), on.without_prefix_lookups()
+    records = [record for record in simulate(traffic, config, engines_for(on, config)).records if pair.judged(record)]
+    done = [record.as_request_record() for record in records if record.completed]
+    phases = summarize(done).phases
+    gaps = [gap for record in done for gap in record.timeline.itl]
+    return Side(
+        {phase: round(phases[phase].mean or 0.0, 6) for phase in PHASES},
+        round(sum(record.timeline.ttft <= PROMISE_S for record in done) / len(records), 4),
+        round(percentile(gaps, 99) or 0.0, 6),
+    )
+
+
+def on_the_engine(lab: Lab, pair: EnginePair) -> Measured:
+    """A pair on the real engine: both sides in turns, so that a machine that drifts drifts under both."""
+    prompt = [2 + (7 * i) % 9973 for i in range(pair.prompt_tokens)]  # any tokens: what is said costs nothing
+    one = Workload("one prompt", "", (Arrival(0.0, prompt, 8),))
+    common = {"enable_prefix_caching": False, "max_num_batched_tokens": 2048, "num_kv_blocks": 160, "dtype": "float32"}
+    taken: dict[str, list[Run]] = {"without": [], "with_it": []}
+    for _ in range(ROUNDS):
+        for side, fields in (("without", pair.without), ("with_it", pair.with_it)):
+            taken[side].append(lab.run(one, **common, **fields))
+    sides = {side: _fastest(runs) for side, runs in taken.items()}
+    return Measured(pair.words, f"{lab.config().model} on a real engine", **sides)
+
+
+def _fastest(runs: Sequence[Run]) -> Side:
+    """The fastest of each phase: whatever else a machine does can only slow it down."""
+    phases = [run.mean_phases() for run in runs]
+    in_time = max(sum(ttft <= PROMISE_S for ttft in run.ttft) / len(run.rows) for run in runs)
+    gap = min(percentile(run.itl, 99) or 0.0 for run in runs)
+    return Side({phase: round(min(each[phase] for each in phases), 6) for phase in PHASES}, in_time, round(gap, 6))
+
+
+def measure(row: Technique, lab: Lab) -> Row:
+    """Both pairs of a technique."""
+
+    def run(pair: Pair | EnginePair) -> Measured:
+        return simulated(pair) if isinstance(pair, Pair) else on_the_engine(lab, pair)
+
+    return Row(row.name, row.knob, row.lesson, row.heading, run(row.helps), run(row.hurts))
+
+
+def measure_all(lab: Lab, rows: Sequence[Technique] = ROWS, say: Callable[[str], None] = lambda _: None) -> PhaseMap:
+    """Every row, anew. Takes about a minute."""
+    found = []
+    for row in rows:
+        say(row.name)
+        found.append(measure(row, lab))
+    return PhaseMap(tuple(found), provenance())
+
+
+def provenance() -> dict[str, Any]:
+    """Where and when, and what the simulated hardware rests on."""
+    return {
+        "device": f"{platform.machine()}, {psutil.cpu_count(logical=False)} cores, {platform.system()}",
+        "versions": {"python": platform.python_version(), **{n: version(n) for n in ("minillm", "torch", "numpy")}},
+        "date": datetime.now(UTC).date().isoformat(),
+        "command": COMMAND,
+        "simulated": {name: dict(big.deployment(profile=name).profile.provenance).get("source", "typical constants, "
+                      "which nobody has measured") for name in (big.HARDWARE, "h200")},
+    }  # fmt: skip
+
+
+def _told(pair: Measured, what: str) -> str:
+    was, now = pair.seconds(what)
+    return f"{what} {pair.effect(what)} {number(was)} to {number(now)}"
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog=COMMAND, description="Measure the map of phases and techniques.")
+    parser.add_argument("name", nargs="?", default="", help="only techniques whose name holds this")
+    name = parser.parse_args(arguments).name
+    found = measure_all(Lab(), [row for row in ROWS if name in row.name], say=lambda words: print(words, flush=True))
+    for row in found.rows:
+        for kind in ("helps", "hurts"):
+            pair: Measured = getattr(row, kind)
+            told = ", ".join(_told(pair, phase) for phase in (*PHASES, "e2e", "worst_gap", "in_time"))
+            print(f"{row.name} | {pair.words} | {told}")
+    if name:
+        new = {row.name: row for row in found.rows}
+        found = replace(found, rows=tuple(new.get(row.name, row) for row in PhaseMap.stored().rows))
+    found.store()
+    print(f"stored in {STORED.relative_to(COURSE.parent)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,145 @@
+"""The map as a picture, the runs behind it as a table, and a button that measures it again."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from html import escape
+
+from course.lab.display import Html
+from course.lab.explorer import Explorer, choices
+from course.lab.lab import Lab
+from course.lab.phase_map.measure import Measured, PhaseMap, Row, measure, provenance
+from course.lab.phase_map.rows import ROWS
+from course.lab.start.contents import Lesson, lessons
+from course.lab.style import ALARM, PHASE_LABELS, WIDTH
+from course.lab.svg import INK, SOFT, Picture, line, phase_fill, rect, text
+
+COLUMNS = {**PHASE_LABELS, "e2e": "E2E", "worst_gap": "ITL p99", "in_time": "in time"}
+HELPS, HURTS = "#56B4E9", ALARM
+NAME_WIDTH, CELL_WIDTH, ROW_HEIGHT, HEAD = 172.0, 68.0, 27.0, 46.0
+HALF = CELL_WIDTH / 2 - 2
+EVERYTHING = "everything"
+SIDES = {"helps": "where it should help", "hurts": "where it should not"}
+
+
+def label(pair: Measured, what: str) -> str:
+    """What became of a phase, in a few characters: "÷8", "×3", "−13%", "·" for nothing; percentage points in time."""
+    if pair.effect(what) == "nothing":
+        return "·"
+    was, now = pair.seconds(what)
+    if what == "in_time":
+        return f"{100 * (now - was):+.0f}".replace("-", "−")
+    if now <= 0:
+        return "→ 0"
+    if was <= 0:
+        return "new"
+    factor = max(was / now, now / was)
+    if factor >= 1.95:
+        return ("÷" if now < was else "×") + (f"{factor:.0f}" if factor >= 9.5 else f"{factor:.1f}")
+    return f"{100 * (now / was - 1):+.0f}%".replace("-", "−")
+
+
+def draw_map(found: PhaseMap) -> Picture:
+    """Techniques down, phases across; each cell has two halves, one for each pair of runs."""
+    height = HEAD + ROW_HEIGHT * len(found.rows) + 30
+    body, told = _heads(height - 30), []
+    for i, row in enumerate(found.rows):
+        top = HEAD + ROW_HEIGHT * i
+        body += text(4, top + 17, row.name, size=12.5)
+        body += line(4, top + ROW_HEIGHT, WIDTH - 4, top + ROW_HEIGHT, stroke_width=0.6)
+        for j, what in enumerate(COLUMNS):
+            for k, pair in enumerate((row.helps, row.hurts)):
+                body += _half(NAME_WIDTH + CELL_WIDTH * j + k * (HALF + 2), top + 3, pair, what)
+        told.append(f"{row.name}: {_moved(row.helps)} where it should help; {_moved(row.hurts)} where it should not")
+    body += _legend(height - 10)
+    return Picture("What helps where, and where it hurts?", body, height, description=". ".join(told))
+
+
+def _heads(bottom: float) -> str:
+    drawn = ""
+    for j, (what, name) in enumerate(COLUMNS.items()):
+        x = NAME_WIDTH + CELL_WIDTH * j
+        if what in PHASE_LABELS:
+            drawn += rect(x, 2, 2 * HALF + 2, 6, fill=phase_fill(what), rx=2)
+        drawn += text(x + HALF + 1, 24, name, size=12, text_anchor="middle", font_weight="bold")
+        drawn += text(x + HALF / 2, 39, "A", size=10, fill=SOFT, text_anchor="middle")
+        drawn += text(x + HALF * 1.5 + 2, 39, "B", size=10, fill=SOFT, text_anchor="middle")
+        if what == "e2e":
+            drawn += line(x - 2, 2, x - 2, bottom, stroke=SOFT, stroke_width=1)
+    return drawn
+
+
+def _half(x: float, y: float, pair: Measured, what: str) -> str:
+    """A filled box helps, an empty one with a thick border hurts, a dot is nothing."""
+    effect, written = pair.effect(what), label(pair, what)
+    middle = x + HALF / 2
+    if effect == "nothing":
+        return text(middle, y + 14, written, size=12, fill=SOFT, text_anchor="middle")
+    if effect == "helps":
+        box = rect(x, y, HALF, ROW_HEIGHT - 6, fill=HELPS, rx=3)
+        return box + text(middle, y + 14.5, written, size=9.8, fill="#111", text_anchor="middle")
+    box = rect(x + 1, y + 1, HALF - 2, ROW_HEIGHT - 8, fill="none", stroke=HURTS, stroke_width=2, rx=3)
+    return box + text(middle, y + 14.5, written, size=9.8, fill=INK, text_anchor="middle")
+
+
+def _legend(y: float) -> str:
+    drawn = rect(4, y - 11, 30, 14, fill=HELPS, rx=3) + text(19, y, "÷2.0", size=10, fill="#111", text_anchor="middle")
+    drawn += text(40, y, "helps: shorter, or more in time", size=11.5, fill=SOFT)
+    drawn += rect(240, y - 11, 30, 14, fill="none", stroke=HURTS, stroke_width=2, rx=3)
+    drawn += text(255, y, "×2.0", size=10, text_anchor="middle") + text(276, y, "hurts", size=11.5, fill=SOFT)
+    drawn += text(318, y, "·  nothing", size=11.5, fill=SOFT)
+    return drawn + text(WIDTH - 4, y, "A: where it should help   B: where it should not", size=11.5, fill=SOFT,
+                        text_anchor="end")  # fmt: skip
+
+
+def _moved(pair: Measured) -> str:
+    moved = [f"{name} {label(pair, what)}" for what, name in COLUMNS.items() if pair.effect(what) != "nothing"]
+    return ", ".join(moved) or "nothing moves"
+
+
+def runs_table(found: PhaseMap) -> Html:
+    """For each technique: the lesson that shows it, its field, and the two kinds of traffic."""
+    known = lessons()
+    head = "".join(f'<th scope="col" style="{LOOK}">{name}</th>' for name in ("technique", "field", "A", "B", "lesson"))
+    rows = "".join(_table_row(row, known) for row in found.rows)
+    table = f'<table style="border-collapse:collapse;font-size:13px"><thead><tr>{head}</tr></thead>{rows}</table>'
+    told = [f"{r.name} ({r.knob}): A {r.helps.words}; B {r.hurts.words}; lesson {r.lesson}" for r in found.rows]
+    return Html(table, "\n".join(told))
+
+
+LOOK = "text-align:left;padding:3px 14px 3px 0;vertical-align:top"
+
+
+def _table_row(row: Row, known: dict[str, Lesson]) -> str:
+    lesson = known.get(row.lesson)
+    link = row.lesson
+    if lesson is not None:
+        link = f'<a href="{escape(lesson.link(row.heading))}">{row.lesson}: {escape(row.heading)}</a>'
+    cells = (f"<code>{escape(row.knob)}</code>", escape(row.helps.words), escape(row.hurts.words), link)
+    body = "".join(f'<td style="{LOOK}">{cell}</td>' for cell in cells)
+    return f'<tr><th scope="row" style="{LOOK};font-weight:normal">{escape(row.name)}</th>{body}</tr>'
+
+
+def provenance_note(found: PhaseMap) -> Html:
+    """Where and when the map was measured, and what the simulated hardware rests on."""
+    kept = found.provenance
+    on = ", ".join(f"{name} {number}" for name, number in kept["versions"].items())
+    said = [f"Measured {kept['date']} on {kept['device']} ({on}) by {kept['command']}."]
+    said += [f"{name}: {words}" for name, words in kept["simulated"].items()]
+    return Html("".join(f"<p><small>{escape(each)}</small></p>" for each in said), "\n".join(said))
+
+
+def remeasure(lab: Lab | None = None, found: PhaseMap | None = None) -> Explorer:
+    """Choose a technique, or everything, and measure it again, here and now. What was stored stays as it is."""
+    state = {"map": found or PhaseMap.stored(), "lab": lab}
+
+    def draw(technique: str) -> Iterator[Picture]:
+        state["lab"] = state["lab"] or Lab()
+        for i, row in enumerate(ROWS):
+            if technique in (row.name, EVERYTHING):
+                rows = list(state["map"].rows)
+                rows[i] = measure(row, state["lab"])
+                state["map"] = replace(state["map"], rows=tuple(rows), provenance=provenance())
+                yield draw_map(state["map"])
+
+    names = [EVERYTHING, *(row.name for row in ROWS)]
+    return Explorer(draw, button="Measure again", technique=choices("technique", names, "prefix caching"))

@@ -1,0 +1,77 @@
+"""How far a learner has come: lessons opened, predictions locked and scored, checks answered.
+
+Lessons report it by themselves (lab.py, predict.py, grading/); the start page reads it. It is one small JSON file on
+this machine (kept.py): nobody else sees it, it can be exported, and it can be reset.
+"""
+
+from datetime import UTC, datetime
+
+from pydantic import BaseModel, Field
+
+from course.lab.kept import Kept, lesson_here
+
+
+class Answered(BaseModel):
+    """The best answer so far to one question of a check."""
+
+    score: float
+    possible: float
+
+
+class LessonRecord(BaseModel):
+    opened: str
+    """When it was first opened; ISO 8601, UTC, as all moments here."""
+    last: str
+    """When anything last happened in it."""
+    predictions: dict[str, float | None] = Field(default_factory=dict)
+    """By key: the points that a run gave it, 0 to 1; None = locked, and no run has scored it yet."""
+    checks: dict[str, Answered] = Field(default_factory=dict)
+
+
+class Progress(BaseModel):
+    lessons: dict[str, LessonRecord] = Field(default_factory=dict)
+    """By number, such as "06"."""
+
+    def lesson(self, number: str) -> LessonRecord:
+        """The record of a lesson, which is opened now if it has never been."""
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        record = self.lessons.setdefault(number, LessonRecord(opened=now, last=now))
+        record.last = now
+        return record
+
+    @property
+    def latest(self) -> str | None:
+        """The number of the lesson in which something happened last; None = nothing has happened yet."""
+        return max(self.lessons, key=lambda number: self.lessons[number].last, default=None)
+
+
+FILE = Kept("progress.json", Progress)
+
+
+def note_opened() -> None:
+    """This notebook's lesson has been opened."""
+    if number := lesson_here():
+        FILE.change(lambda progress: progress.lesson(number))
+
+
+def note_prediction(key: str, points: float | None) -> None:
+    """A prediction has been locked (None), or scored. A score stays when it is locked anew in another session."""
+
+    def write(progress: Progress) -> None:
+        predictions = progress.lesson(number).predictions
+        predictions[key] = predictions.get(key) if points is None else points
+
+    if key and (number := lesson_here()):
+        FILE.change(write)
+
+
+def note_check(question: str, score: float, possible: float) -> None:
+    """A question of the check has been answered. The best answer counts."""
+
+    def write(progress: Progress) -> None:
+        checks = progress.lesson(number).checks
+        if question not in checks or score > checks[question].score:
+            checks[question] = Answered(score=score, possible=possible)
+
+    if number := lesson_here():
+        FILE.change(write)

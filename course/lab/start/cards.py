@@ -1,0 +1,129 @@
+"""Review cards, and when each is due: the FSRS schedule (`fsrs`, the one that Anki uses), kept on this machine."""
+
+import csv
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import fsrs
+from pydantic import BaseModel, Field
+
+from course.lab.kept import Kept
+from course.lab.start.contents import anchor, lessons
+
+RATINGS = {
+    "Again": fsrs.Rating.Again,
+    "Hard": fsrs.Rating.Hard,
+    "Good": fsrs.Rating.Good,
+    "Easy": fsrs.Rating.Easy,
+}
+
+
+@dataclass(frozen=True)
+class Card:
+    """One fact to remember."""
+
+    key: str
+    """Stays the same when its words change, so that a schedule survives a new edition."""
+    lesson: str
+    """Number of the lesson that shows it."""
+    heading: str
+    """Where in it."""
+    question: str
+    answer: str | Callable[[], str]
+    """A number is computed when it is asked for, never written down."""
+
+    @property
+    def answer_text(self) -> str:
+        return self.answer if isinstance(self.answer, str) else self.answer()
+
+    @property
+    def link(self) -> str:
+        """To the lesson; the lesson's number alone if it is not in this copy of the course."""
+        lesson = lessons().get(self.lesson)
+        return f"{lesson.file}#{anchor(self.heading)}" if lesson else ""
+
+
+class Schedule(BaseModel):
+    """What is kept of the reviews."""
+
+    opted_in: bool = False
+    cards: dict[str, str] = Field(default_factory=dict)
+    """By key: FSRS's own JSON of a card that was reviewed."""
+
+
+FILE = Kept("cards.json", Schedule)
+
+
+class Deck:
+    """The cards and their schedule.
+
+    Args:
+        cards: in the order in which new ones are shown.
+        new_a_day: of cards never seen, at most so many at a sitting: reviews should stay short.
+    """
+
+    def __init__(self, cards: Sequence[Card], kept: Kept[Schedule] = FILE, new_a_day: int = 10) -> None:
+        self.cards = {card.key: card for card in cards}
+        self.new_a_day = new_a_day
+        self._kept = kept
+        self._scheduler = fsrs.Scheduler(enable_fuzzing=False)
+        self._schedule = kept.read()
+
+    @property
+    def opted_in(self) -> bool:
+        return self._schedule.opted_in
+
+    def opt_in(self) -> None:
+        """From now on reviews are kept."""
+        self._change(lambda schedule: setattr(schedule, "opted_in", True))
+
+    def forget(self) -> None:
+        """As if no card had ever been seen."""
+        self._kept.erase()
+        self._schedule = Schedule()
+
+    def due(self, now: datetime | None = None, lesson: str | None = None) -> list[Card]:
+        """What to review now: what has been seen and is due, longest overdue first, then some that are new.
+
+        Args:
+            now: with a time zone; None = this moment.
+            lesson: only its cards.
+        """
+        now = now or datetime.now(UTC)
+        seen = {key: self._seen(key) for key in self.cards if key in self._schedule.cards}
+        ready = sorted((state.due, key) for key, state in seen.items() if state is not None and state.due <= now)
+        new = [key for key in self.cards if seen.get(key) is None][: self.new_a_day]
+        found = [self.cards[key] for key in (*(key for _, key in ready), *new)]
+        return [card for card in found if lesson in (None, card.lesson)]
+
+    def review(self, key: str, rating: str, now: datetime | None = None) -> datetime:
+        """Take down how well it was remembered, one of RATINGS.
+
+        Returns:
+            When it is due again.
+        """
+        state = self._seen(key) or fsrs.Card(card_id=list(self.cards).index(key))
+        state, _ = self._scheduler.review_card(state, RATINGS[rating], now or datetime.now(UTC))
+        self._change(lambda schedule: schedule.cards.__setitem__(key, state.to_json()))
+        return state.due
+
+    def as_csv(self) -> str:
+        """For Anki (File, Import): question, answer, lesson. Fields are separated by commas, as the first line says."""
+        out = io.StringIO()
+        out.write("#separator:Comma\n#columns:Front,Back,Tags\n")
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerows((c.question, c.answer_text, f"minillm::lesson-{c.lesson}") for c in self.cards.values())
+        return out.getvalue()
+
+    def _seen(self, key: str) -> fsrs.Card | None:
+        """Its state; None if it was never seen, or what was kept cannot be read."""
+        try:
+            return fsrs.Card.from_json(self._schedule.cards[key])
+        except (KeyError, ValueError, TypeError):
+            return None
+
+    def _change(self, how: Callable[[Schedule], None]) -> None:
+        how(self._schedule)
+        self._kept.change(how)

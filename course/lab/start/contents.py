@@ -1,0 +1,112 @@
+"""What lessons there are, read off their sources, and how long they take."""
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from course.lab.build import COURSE, lesson_sources, read_source
+
+WORDS_A_MINUTE = 180
+"""Adults read 240 words of plain English a minute (Brysbaert, 2019); technical text, with pictures, goes slower."""
+MINUTES_A_CELL = 0.5
+"""To run a cell and look at what it shows."""
+MINUTES_A_BET = 1.0
+"""To think before a prediction is locked."""
+MINUTES_A_QUESTION = 2.0
+"""Of a check."""
+SECTION = re.compile(r"^## (.+)$", re.M)
+HEADING = re.compile(r"^(#{1,6}) (.+?)\s*$", re.M)
+SURFACE, GUIDED, DEEP = "Surface", "Guided", "Deep dive"
+SAY, CHECK = "Say it in an interview", "Check yourself"
+HOW_ESTIMATED = (
+    f"Estimated from the lesson's own text: {WORDS_A_MINUTE} words a minute, half a minute for each cell that you "
+    f"run, {MINUTES_A_BET:g} for each prediction, {MINUTES_A_QUESTION:g} for each question of a check. Playing with "
+    "the instruments comes on top."
+)
+
+
+def plain(heading: str) -> str:
+    """A heading as it is shown, without its Markdown."""
+    return re.sub(r"[*`]|\\(?=.)", "", re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)).strip()
+
+
+def anchor(heading: str) -> str:
+    """The part of a link behind `#` that leads to a heading of a notebook: JupyterLab's way, and nbviewer's."""
+    return plain(heading).replace(" ", "-")
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """One lesson, as its source has it."""
+
+    source: Path
+
+    @property
+    def number(self) -> str:
+        return self.source.stem[:2]
+
+    @property
+    def file(self) -> str:
+        return f"{self.source.stem}.ipynb"
+
+    @cached_property
+    def cells(self) -> list[tuple[str, str]]:
+        """(kind, source) of each cell, in order: cell i has the id "cell-i" in the notebook."""
+        return [(cell.cell_type, cell.source) for cell in read_source(self.source).cells]
+
+    @cached_property
+    def title(self) -> str:
+        """Without its number."""
+        return plain(self.headings[0]).partition("·")[2].strip()
+
+    @cached_property
+    def headings(self) -> list[str]:
+        return [found for kind, text in self.cells if kind == "markdown" for _, found in HEADING.findall(text)]
+
+    @cached_property
+    def bets(self) -> dict[str, int]:
+        """Each prediction's key, and the index of its cell."""
+        found = re.compile(r"lab\.predict\(\s*\"(\w+)\"")
+        return {key: i for i, (kind, text) in enumerate(self.cells) if kind == "code" for key in found.findall(text)}
+
+    @cached_property
+    def questions(self) -> dict[str, int]:
+        """Each question of its check, and the index of its cell."""
+        found = re.compile(r"\bcheck\(\s*\"(\w+)\"")
+        return {key: i for i, (kind, text) in enumerate(self.cells) if kind == "code" for key in found.findall(text)}
+
+    def minutes(self, *sections: str) -> float:
+        """Estimated time for these sections (## headings), or for all; what stands above the first always counts."""
+        total, section = 0.0, ""
+        for kind, text in self.cells:
+            pieces = SECTION.split(text) if kind == "markdown" else [text]
+            for place, piece in enumerate(pieces):
+                if kind == "markdown" and place % 2:
+                    section = plain(piece)
+                elif not sections or not section or section in sections:
+                    total += _minutes(kind, piece)
+        return total
+
+    def link(self, heading: str = "") -> str:
+        return self.file + (f"#{anchor(heading)}" if heading else "")
+
+
+def _minutes(kind: str, text: str) -> float:
+    if kind == "markdown":
+        return len(re.findall(r"[^\W_][\w'’-]*", text)) / WORDS_A_MINUTE
+    bets, questions = len(re.findall(r"lab\.predict\(", text)), len(re.findall(r"\bcheck\(", text))
+    return MINUTES_A_CELL + MINUTES_A_BET * bets + MINUTES_A_QUESTION * questions
+
+
+def lessons(folder: Path = COURSE) -> dict[str, Lesson]:
+    """By number, in order; only those that are there."""
+    found = (Lesson(path) for path in lesson_sources(folder))
+    return {lesson.number: lesson for lesson in found}
+
+
+def written(minutes: float) -> str:
+    """In steps of five minutes: "25 min", "1 h 10 min"."""
+    whole = max(5, 5 * round(minutes / 5))
+    hours, rest = divmod(whole, 60)
+    return " ".join(part for part in (f"{hours} h" if hours else "", f"{rest} min" if rest else "") if part)

@@ -1,0 +1,154 @@
+"""What is done, what comes next, and the start page's HTML for both."""
+
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+
+import ipywidgets as widgets
+
+from course.lab import progress
+from course.lab.display import Html, LivePanel
+from course.lab.progress import LessonRecord, Progress
+from course.lab.start.contents import HOW_ESTIMATED, Lesson, lessons, written
+from course.lab.start.paths import Path, Stop, minutes
+
+NOT_YET, BEGUN, DONE = "○", "◐", "●"
+WORDS = {NOT_YET: "not opened", BEGUN: "begun", DONE: "done"}
+CELL = "padding:3px 14px 3px 0;text-align:left;vertical-align:top"
+WIDTHS = ("width:14px", "width:250px", "width:270px", "", "")
+"""Of a path's columns: the same under each stage."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where to go on."""
+
+    words: str
+    link: str
+
+
+def state(lesson: Lesson, record: LessonRecord | None) -> str:
+    """DONE when each prediction was scored and each question of the check answered."""
+    if record is None:
+        return NOT_YET
+    return BEGUN if _open_cell(lesson, record) else DONE
+
+
+def _open_cell(lesson: Lesson, record: LessonRecord) -> tuple[int, str] | None:
+    """The first cell in which something is left to do, and what; None = nothing is."""
+    left = [(i, "a prediction to lock") for key, i in lesson.bets.items() if key not in record.predictions]
+    left += [(i, "a prediction to score") for key, i in lesson.bets.items() if record.predictions.get(key, 0) is None]
+    left += [(i, f"question {key} of the check") for key, i in lesson.questions.items() if key not in record.checks]
+    return min(left, default=None)
+
+
+def next_place(known: Mapping[str, Lesson], done: Progress, order: Sequence[str] = ()) -> Place | None:
+    """The next thing to do: in the lesson that was open last, else in the first one of the order that is not done.
+
+    Args:
+        order: the lessons' numbers; none given, as they are numbered.
+    Returns:
+        None when all is done.
+    """
+    latest = done.latest
+    if latest in known and (found := _open_cell(known[latest], done.lessons[latest])):
+        cell, what = found
+        return Place(f"Lesson {latest}, {known[latest].title}: {what}", f"{known[latest].file}#cell-id=cell-{cell:02d}")
+    for number in order or known:
+        if number in known and state(known[number], done.lessons.get(number)) != DONE:
+            return Place(f"Lesson {number}: {known[number].title}", known[number].link())
+    return None
+
+
+def where_next() -> Html:
+    """A sentence and a link: the next thing to do."""
+    known, done = lessons(), progress.FILE.read()
+    place = next_place(known, done)
+    if place is None:
+        return Html("<p><b>Everything is done.</b> The cards below keep it that way.</p>", "Everything is done.")
+    lead = "Go on" if done.lessons else "Begin here"
+    many = sum(state(lesson, done.lessons.get(number)) == DONE for number, lesson in known.items())
+    look = "border-left:6px solid #009E73;padding:6px 14px;font-size:15px"
+    link = f'<a href="{escape(place.link)}">{escape(place.words)}</a>'
+    html = f'<div style="{look}"><b>{lead}:</b> {link}<br><small>{many} of {len(known)} lessons done</small></div>'
+    return Html(html, f"{lead}: {place.words} ({place.link}). {many} of {len(known)} lessons done")
+
+
+def show_path(path: Path) -> Html:
+    """A path as a table a stage: lesson, why, which parts, how long, how far."""
+    known, done = lessons(), progress.FILE.read()
+    parts, told = [f"<p>{escape(path.for_whom)}</p>"], [f"{path.name}. {path.for_whom}"]
+    for stage in path.stages:
+        length = minutes(stage, known)
+        time = f" · about {written(length)}" if length else ""
+        rows = [_row(stop, known, done) for stop in stage.stops]
+        parts.append(f"<p style='margin:10px 0 2px'><b>{escape(stage.name)}</b>{time}</p>")
+        parts.append(
+            f'<table style="border-collapse:collapse;font-size:13px">{"".join(row for row, _ in rows)}</table>'
+        )
+        told += [f"{stage.name}{time}", *(text for _, text in rows)]
+    legend = ", ".join(f"{sign} {words}" for sign, words in WORDS.items())
+    parts.append(f"<p><small>{legend}. {escape(HOW_ESTIMATED)}</small></p>")
+    return Html("".join(parts), "\n".join(told))
+
+
+def _row(stop: Stop, known: Mapping[str, Lesson], done: Progress) -> tuple[str, str]:
+    """HTML and text of one stop. A lesson that is not there yet is named without a link."""
+    lesson = known.get(stop.number)
+    if lesson is None:
+        cells = ("", f"{stop.number}", escape(stop.why), "not in this copy of the course", "")
+        text = f"  {stop.number} {stop.why} (not in this copy of the course)"
+    else:
+        sign, record = state(lesson, done.lessons.get(stop.number)), done.lessons.get(stop.number)
+        time = written(lesson.minutes(*stop.sections))
+        name = f'<a href="{escape(lesson.link())}">{stop.number} {escape(lesson.title)}</a>'
+        cells = (f'<span title="{WORDS[sign]}">{sign}</span>', name, escape(stop.why), f"{stop.which}, {time}",
+                 _scores(lesson, record))  # fmt: skip
+        text = f"  {sign} {stop.number} {lesson.title}: {stop.why} ({stop.which}, {time}) {_scores(lesson, record)}"
+    drawn = "".join(f'<td style="{CELL};{width}">{cell}</td>' for cell, width in zip(cells, WIDTHS))
+    return f"<tr>{drawn}</tr>", text
+
+
+def _scores(lesson: Lesson, record: LessonRecord | None) -> str:
+    if record is None:
+        return ""
+    checks = record.checks.values()
+    earned, possible = sum(check.score for check in checks), sum(check.possible for check in checks)
+    points = f"{earned:g} of {possible:g} points" if checks else "no check yet"
+    return f"{len(record.predictions)} of {len(lesson.bets)} predictions, {points}"
+
+
+class Keeping(LivePanel):
+    """What is kept, where, to take along or to erase. Erasing asks once more."""
+
+    def __init__(self) -> None:
+        self.view = widgets.HTML()
+        self.reset = widgets.Button(description="Reset my progress", icon="trash", layout=widgets.Layout(width="auto"))
+        self.reset.on_click(lambda _: self.press())
+        self._sure = False
+        self.widget = widgets.VBox([self.view, self.reset])
+        self._draw()
+
+    def press(self) -> None:
+        """The first time it asks, the second time it erases."""
+        if self._sure:
+            progress.FILE.erase()
+        self._sure = not self._sure
+        self.reset.description = "Really? Press again to erase" if self._sure else "Reset my progress"
+        self._draw()
+
+    def _draw(self) -> None:
+        kept = progress.FILE.read()
+        data = b64encode(kept.model_dump_json(indent=1).encode()).decode()
+        link = f'<a download="minillm-progress.json" href="data:application/json;base64,{data}">Save a copy</a>'
+        many = f"{len(kept.lessons)} lessons opened" if kept.lessons else "Nothing is kept yet"
+        self.view.value = f"<p>{many}. {link}</p>"
+
+    def static_html(self) -> str:
+        return "<p>Run this cell to save a copy of it, or to erase it.</p>"
+
+
+def keep_or_reset() -> Keeping:
+    """A link that saves the progress, and a button that erases it."""
+    return Keeping()

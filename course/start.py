@@ -1,0 +1,93 @@
+# %% [markdown]
+# # minillm: start page
+#
+# A course on the latency of serving language models, run on a real engine. **New here?** Open
+# [lesson 00](00_start_here.ipynb); in five minutes you have seen where the time goes. Come back for the map.
+#
+# Run this page from the top (*Run, Run All Cells*). Then it knows how far you have come.
+
+# %%
+from course.lab.phase_map.measure import PhaseMap
+from course.lab.phase_map.picture import draw_map, provenance_note, remeasure, runs_table
+from course.lab.start.paths import INTERVIEW, SERVER, TEACHER
+from course.lab.start.resume import keep_or_reset, show_path, where_next
+from course.lab.start.review import Review, export
+
+where_next()
+
+# %% [markdown]
+# In a hurry? Two guides without code: [It is 2 a.m.](guide_2am.md) (a symptom, the two numbers to ask for, what to
+# turn) and [Debugging a slow server](guide_debugging.md) (the same with look-alikes, evidence, and what each fix costs).
+#
+# ## The map
+#
+# Every request passes through five phases, and a technique that shortens one may lengthen another. Each line below is a
+# technique. Each cell holds **two pairs of runs**, without and with it: half A on traffic where it should help, half B
+# where it should do nothing or hurt. **÷2.0** means that the phase became half as long, **×2.0** twice as long. A dot
+# is no change worth naming. The last columns: the whole (E2E), the long gaps between tokens (ITL p99), and the share of
+# people who had their first token within two seconds
+# (in percentage points: **+40** is 40 more of each hundred).
+
+# %%
+found = PhaseMap.stored()
+draw_map(found)
+
+# %% [markdown]
+# Three ways to read it. *Down a column*: the phase that is too long in your service, and what could shorten it. *Along a
+# line*: what you pay. *Half B*: how each technique fails. Few techniques touch the **first token** or the **stream**: those
+# two are short until something outside the engine holds text back (lesson 10).
+#
+# What ran in each line, and the lesson that shows it:
+
+# %%
+runs_table(found)
+
+# %%
+provenance_note(found)
+
+# %% [markdown]
+# Nothing in the map was typed in. Measure any line again, here. (Fused attention runs on this machine's engine and takes
+# longest; the others are simulated, and come out the same everywhere.)
+
+# %%
+remeasure(found=found)
+
+# %% [markdown]
+# ## Interview in two days
+
+# %%
+show_path(INTERVIEW)
+
+# %% [markdown]
+# ## I run a server
+
+# %%
+show_path(SERVER)
+
+# %% [markdown]
+# ## I teach
+
+# %%
+show_path(TEACHER)
+
+# %% [markdown]
+# ## Review cards
+#
+# What you look at once, you forget. A card that comes back just before you would forget it stays. **Start** keeps a
+# schedule on this machine (FSRS, the one that Anki uses). Enter shows the answer, Enter again says *Good*; Tab reaches the
+# other buttons.
+
+# %%
+Review()
+
+# %%
+export()
+
+# %% [markdown]
+# ## What is kept about you
+#
+# Which lessons you have opened, which predictions you have locked, how your checks went, and the schedule of your cards:
+# two small files on this machine, in minillm's home folder. Nothing leaves it.
+
+# %%
+keep_or_reset()

@@ -1,0 +1,139 @@
+"""The map is what was measured: how a change is judged, the stored runs, the picture, and measuring again."""
+
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from course.lab.lab import Lab
+from course.lab.phase_map.measure import STORED, Measured, PhaseMap, Row, Side, measure, on_the_engine, simulated
+from course.lab.phase_map.picture import COLUMNS, draw_map, label, provenance_note, remeasure, runs_table
+from course.lab.phase_map.rows import ROWS
+from course.lab.phase_map.techniques import CHAT, EnginePair, Pair, Technique, at, many
+from course.lab.start.contents import anchor, lessons
+from minillm.config import EngineConfig
+from minillm.simulate.cluster import ClusterConfig
+from minillm.timeline import PHASES
+
+
+def side(in_time: float = 1.0, gap: float = 0.05, **phases: float) -> Side:
+    return Side({**dict.fromkeys(PHASES, 0.0), **phases}, in_time, gap)
+
+
+def pair(without: Side, with_it: Side) -> Measured:
+    return Measured("some traffic", "made up", without, with_it)
+
+
+@pytest.mark.parametrize(
+    ("without", "with_it", "phase", "effect", "written"),
+    [
+        (side(queue=1.0), side(queue=0.25), "queue", "helps", "÷4.0"),
+        (side(queue=1.0), side(queue=2.0), "queue", "hurts", "×2.0"),
+        (side(queue=1.0), side(queue=0.95), "queue", "nothing", "·"),  # less than a tenth of itself
+        (side(queue=0.04, prefill=1.0), side(queue=0.0, prefill=1.0), "queue", "nothing", "·"),  # a 26th of TTFT
+        (side(queue=0.06, prefill=1.0), side(queue=0.0, prefill=1.0), "queue", "helps", "→ 0"),
+        (side(prefill=1.0), side(prefill=1.0, queue=0.5), "queue", "hurts", "new"),
+        (side(decode=1.0), side(decode=0.8), "decode", "helps", "−20%"),
+        (side(prefill=0.1, decode=9.9), side(prefill=0.3, decode=9.9), "prefill", "hurts", "×3.0"),  # of TTFT, not E2E
+        (side(decode=1.0, stream=0.01), side(decode=1.0, stream=0.03), "stream", "nothing", "·"),  # of E2E
+        (side(queue=1.0, decode=1.0), side(decode=1.0), "e2e", "helps", "÷2.0"),
+        (side(decode=1.0, gap=0.5), side(decode=1.0, gap=0.02), "worst_gap", "helps", "÷25"),
+        (side(1.0), side(0.6), "in_time", "hurts", "−40"),
+        (side(0.5), side(0.9), "in_time", "helps", "+40"),
+        (side(1.0), side(0.99), "in_time", "nothing", "·"),
+    ],
+)  # fmt: skip
+def test_a_change_is_judged_against_itself_and_the_whole(without, with_it, phase, effect, written) -> None:
+    found = pair(without, with_it)
+    assert found.effect(phase) == effect
+    assert label(found, phase) == written
+
+
+def test_the_stored_map_has_every_row_and_says_where_it_comes_from() -> None:
+    found = PhaseMap.stored()
+    assert [(row.name, row.knob, row.lesson, row.heading) for row in found.rows] == [
+        (row.name, row.knob, row.lesson, row.heading) for row in ROWS
+    ]
+    for row, source in zip(found.rows, ROWS, strict=True):
+        assert (row.helps.words, row.hurts.words) == (source.helps.words, source.hurts.words)
+        assert any(row.helps.effect(what) == "helps" for what in COLUMNS), row.name
+        assert any(row.hurts.effect(what) != "helps" for what in COLUMNS), row.name
+    assert {"device", "versions", "date", "command", "simulated"} <= found.provenance.keys()
+    assert found.provenance["date"] in str(provenance_note(found))
+
+
+def test_a_stored_map_is_read_back_as_it_was(tmp_path: Path) -> None:
+    found = PhaseMap.stored()
+    found.store(tmp_path / "map.json")
+    assert PhaseMap.stored(tmp_path / "map.json") == found
+    assert (tmp_path / "map.json").read_text() == STORED.read_text()
+
+
+@pytest.mark.parametrize("name", ["continuous batching", "chunked prefill", "speculation"])
+def test_a_simulated_row_comes_out_as_it_was_stored(name: str) -> None:
+    """Nothing is typed in: the stored figures are those of the code as it is now."""
+    row = next(row for row in ROWS if row.name == name)
+    stored = next(row for row in PhaseMap.stored().rows if row.name == name)
+    again = simulated(row.hurts)
+    for phase in PHASES:
+        assert again.with_it.phases[phase] == pytest.approx(stored.hurts.with_it.phases[phase], rel=1e-3, abs=1e-5)
+
+
+def test_knobs_are_fields_and_headings_exist() -> None:
+    known = lessons()
+    elsewhere = {"--replicas", "prompt_pruning.py", "a property of the model", "no buffering proxy"}
+    for row in ROWS:
+        assert row.knob in {*EngineConfig.model_fields, *ClusterConfig.model_fields, *elsewhere}
+        if row.lesson in known:
+            assert row.heading in known[row.lesson].headings, row.name
+
+
+def test_the_picture_tells_every_cell_by_shape_and_words() -> None:
+    helping, hurting = pair(side(queue=1.0), side(queue=0.25)), pair(side(decode=1.0), side(decode=3.0))
+    picture = draw_map(PhaseMap((Row("a technique", "field", "02", "Surface", helping, hurting),), {}))
+    root = ET.fromstring(picture.svg())
+    assert "÷4.0" in picture.svg() and "×3.0" in picture.svg()
+    assert "a technique: queue ÷4.0, E2E ÷4.0 where it should help; decode ×3.0, E2E ×3.0" in picture.description
+    filled = [e for e in root.iter("{http://www.w3.org/2000/svg}rect") if e.get("fill") == "#56B4E9"]
+    framed = [e for e in root.iter("{http://www.w3.org/2000/svg}rect") if e.get("fill") == "none"]
+    assert (len(filled), len(framed)) == (2 + 1, 2 + 1)  # and one each in the legend
+
+
+def test_the_table_links_to_lessons_that_are_there() -> None:
+    html = runs_table(PhaseMap.stored()).html
+    assert f'href="02_queue.ipynb#{anchor("Who sits where?")}"' in html
+    assert "<code>max_num_seqs</code>" in html
+
+
+SMALL = Technique(
+    "more seats", "max_num_seqs", "02", "Surface",
+    Pair("a", lambda: many(CHAT, 4.0, 20), at(max_num_seqs=1), at(max_num_seqs=16)),
+    Pair("b", lambda: many(CHAT, 0.01, 3), at(max_num_seqs=1), at(max_num_seqs=16)),
+)  # fmt: skip
+
+
+def test_a_row_is_measured_by_running_both_pairs() -> None:
+    found = measure(SMALL, lab=None)
+    assert found.helps.effect("queue") == "helps"
+    assert found.hurts.effect("queue") == "nothing"
+
+
+def test_an_engine_pair_runs_on_the_real_engine(tiny_lab: Lab) -> None:
+    found = on_the_engine(
+        tiny_lab, EnginePair("short", 40, {"attention_backend": "eager"}, {"attention_backend": "sdpa"})
+    )
+    assert found.without.phases["prefill"] > 0 and found.with_it.phases["decode"] > 0
+    assert found.without.worst_gap > 0
+
+
+def test_the_button_measures_one_line_and_keeps_the_others(monkeypatch: pytest.MonkeyPatch, tiny_lab: Lab) -> None:
+    kept = Row("prefix caching", "x", "04", "Surface", *[pair(side(queue=1.0), side(queue=1.0))] * 2)
+    monkeypatch.setattr("course.lab.phase_map.picture.ROWS", (replace(SMALL, name="prefix caching"), SMALL))
+    before = PhaseMap((kept, replace(kept, name="more seats")), {})
+    explorer = remeasure(tiny_lab, before)
+    explorer.press()
+    explorer.wait()
+    assert explorer.error is None
+    assert "prefix caching: queue" in explorer.shown.description
+    assert "more seats: nothing moves" in explorer.shown.description

@@ -1,0 +1,97 @@
+"""The guides: every line leads somewhere, and every field and metric that they name exists."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from course.lab.build import COURSE, read_source
+from course.lab.start.contents import GUIDED, HEADING, anchor
+from minillm.config import EngineConfig, SpeculativeConfig
+from minillm.serve.engine_metrics import EngineStats
+from minillm.serve.metrics import Metrics
+from minillm.simulate.cluster import ClusterConfig
+
+GUIDES = (COURSE / "guide_2am.md", COURSE / "guide_debugging.md")
+TO_COME = {"07_kv_cache", "08_speculation", "09_quantization", "10_stream", "11_capacity"}
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+PARTS = ("See", "Two numbers", "Look at", "Rule out", "Field", "Costs", "Shows")
+
+
+def links(path: Path) -> list[str]:
+    text = path.read_text() if path.suffix == ".md" else "\n".join(cell.source for cell in read_source(path).cells)
+    return [link for link in LINK.findall(text) if not link.startswith("http")]
+
+
+def headings(target: Path) -> set[str]:
+    text = target.read_text()
+    if target.suffix == ".ipynb":
+        cells = read_source(target.with_suffix(".py")).cells
+        text = "\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
+    return {anchor(heading) for _, heading in HEADING.findall(text)}
+
+
+@pytest.mark.parametrize("page", [*GUIDES, COURSE / "start.py"], ids=lambda page: page.name)
+def test_every_link_leads_to_a_heading_that_exists(page: Path) -> None:
+    found = links(page)
+    assert found
+    for link in found:
+        file, _, wanted = link.partition("#")
+        target = COURSE / file
+        if target.stem in TO_COME and not target.exists():
+            assert wanted in ("", GUIDED), f"{link}: a lesson to come has only the standard headings"
+            continue
+        assert target.exists(), link
+        assert not wanted or wanted in headings(target), link
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.name)
+def test_every_entry_leads_to_a_cell_that_shows_it(page: Path) -> None:
+    entries = [part for part in re.split(r"^#{2,3} ", page.read_text(), flags=re.M)[1:] if "**Two numbers**" in part]
+    assert len(entries) >= 6
+    for entry in entries:
+        assert ".ipynb#" in entry or "Go to" in entry, entry.splitlines()[0]
+
+
+def test_each_suspect_has_every_part() -> None:
+    suspects = re.split(r"^### ", GUIDES[1].read_text(), flags=re.M)[1:]
+    assert len(suspects) >= 20
+    for suspect in suspects:
+        assert re.findall(r"^- \*\*(.+?)\*\*", suspect, re.M) == list(PARTS), suspect.splitlines()[0]
+
+
+def known_field(name: str) -> bool:
+    """`max_num_seqs`, `speculative.k`, `fleet.clients.backoff_s`."""
+    model = EngineConfig
+    for part in name.split("."):
+        if part == "fleet" and model is EngineConfig:
+            model = ClusterConfig
+        elif model is not None and part in model.model_fields:
+            kind = model.model_fields[part].annotation
+            inner = [k for k in (kind, *getattr(kind, "__args__", ())) if hasattr(k, "model_fields")]
+            model = inner[0] if inner else None
+        else:
+            return False
+    return True
+
+
+def test_fields_are_looked_up_rightly() -> None:
+    assert known_field("max_num_seqs") and known_field("speculative.k") and known_field("fleet.clients.backoff_s")
+    assert not known_field("max_seqs") and not known_field("speculative.K") and not known_field("fleet.clients.seats")
+    assert "k" in SpeculativeConfig.model_fields
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.name)
+def test_every_name_in_code_type_is_one_of_ours(page: Path) -> None:
+    metrics = metric_names()
+    other = {"EngineConfig", "max_tokens", "fleet.", "vllm:", "minillm:", "minillm bench kv-bill"}
+    for name in set(re.findall(r"`([^`\n]+)`", page.read_text())) - other:
+        assert (name in metrics) if name.startswith("minillm:") else known_field(name), name
+
+
+def metric_names() -> set[str]:
+    """As /metrics writes them, without the endings of histograms."""
+    metrics = Metrics("m")
+    stats = EngineStats(0, 0, 0.0, 0, 0, 0, metrics._steps.tokens, metrics._steps.seconds)
+    text = metrics.render(stats).decode()
+    return set(re.findall(r"^# TYPE (minillm:\w+) ", text, re.M)) | set(re.findall(r"^(minillm:\w+)[ {]", text, re.M))
