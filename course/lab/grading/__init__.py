@@ -60,7 +60,10 @@ class Result:
         )
         notes = "".join(f'<div style="white-space:pre-wrap;opacity:.75">{escape(note)}</div>' for note in self.notes)
         head = f"<b>{escape(self.question)}: {self.score:g} of {self.max_score:g}</b>"
-        return {"text/html": f'<div>{head}<ul style="list-style:none">{items}</ul>{notes}</div>', "text/plain": str(self)}
+        return {
+            "text/html": f'<div>{head}<ul style="list-style:none">{items}</ul>{notes}</div>',
+            "text/plain": str(self),
+        }
 
 
 def _mark(criterion: Criterion) -> str:

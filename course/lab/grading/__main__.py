@@ -8,7 +8,6 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from course.lab.grading import Result
 from course.lab.grading.attempt import fresh_seed, graded, next_hint
 from course.lab.grading.exercise import Exercise
 from course.lab.grading.exercises import UnknownExerciseError, catalogue, find

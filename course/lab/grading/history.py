@@ -8,7 +8,7 @@ import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +80,7 @@ class History:
         return (event for event in self.events() if event["exercise"] == exercise.id)
 
     def _add(self, event: str, exercise: Exercise, **fields: Any) -> str | None:
-        at = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        at = datetime.now(UTC).isoformat(timespec="seconds")
         line = json.dumps({"at": at, "exercise": exercise.id, "event": event, **fields}) + "\n"
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)

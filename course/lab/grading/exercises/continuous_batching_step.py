@@ -3,7 +3,6 @@
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from course.lab.grading.blame import shown
 from course.lab.grading.exercise import Answer, Exercise, Hint, Mistake, Part
@@ -116,7 +115,7 @@ SLIPS: dict[str, Callable[[list[Seat], list[Seat], int, int], Plan]] = {
 
 def asked(answer: Answer, case: Case) -> Plan:
     """The answer's plan, read and held to the rules that any plan obeys."""
-    running, waiting, budget, seats = case
+    running, waiting, *_ = case
     found = table(call(answer.plan_step, *case), "plan_step(...)")
     plan = {name: whole(tokens, f"the tokens of {shown(name)}") for name, tokens in found.items()}
     known = {seat.request_id: seat for seat in [*running, *waiting]}
@@ -140,7 +139,9 @@ def judge_cases(answer: Answer, cases: list[Case], praise: str) -> str:
         if plan != wanted:
             slip = next((words for words, wrong in SLIPS.items() if all(wrong(*c) == p for c, p in found)), None)
             slip = slip or general(case, plan)
-            raise Mistake(f"{told(case)}: your plan is {plan}, expected {wanted}. {slip[:1].upper()}{slip[1:]}".rstrip())
+            raise Mistake(
+                f"{told(case)}: your plan is {plan}, expected {wanted}. {slip[:1].upper()}{slip[1:]}".rstrip()
+            )
     return praise
 
 
@@ -192,7 +193,12 @@ def tight(answer: Answer, rng: random.Random) -> str:
     new = [newcomer(rng, f"w{i}") for i in range(3)]
     exact = sum(seat.missing for seat in [*decodes, new[0]])
     cases: list[Case] = [(decodes, new, 3, 8), (decodes, new, 5, 8), (long_one, new, 5, 8), (long_one, new, 64, 8)]
-    cases += [(decodes, new, exact, 8), (decodes, new, exact + 1, 8), (decodes, new, exact - 1, 8), (decodes, new, 0, 8)]
+    cases += [
+        (decodes, new, exact, 8),
+        (decodes, new, exact + 1, 8),
+        (decodes, new, exact - 1, 8),
+        (decodes, new, 0, 8),
+    ]
     return judge_cases(answer, cases, "never a token more than the budget, never one unused while it could be")
 
 

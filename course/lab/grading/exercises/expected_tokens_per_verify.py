@@ -54,11 +54,11 @@ SPEEDUP_SLIPS = {
 BEST_SLIPS = {
     "that is the k that yields the most tokens, whatever they cost: compare speedups": lambda a, c, n: n,
     "k = 0 is never tried: where drafts cost more than they bring, the best is to draft nothing": lambda a, c, n: max(
-        range(1, n + 1), key=lambda k: right_speedup(a, k, c)
+        range(1, n + 1), key=lambda k: right_speedup(a, k, c), default=0
     ),
-    "the largest k is never tried: `range(largest)` ends before it": lambda a, c, n: right_best(a, c, n - 1),
+    "the largest k is never tried: `range(largest)` ends before it": lambda a, c, n: right_best(a, c, max(n - 1, 0)),
     "that is the position in a list that begins at k = 1: one too small": lambda a, c, n: (
-        max(range(1, n + 1), key=lambda k: right_speedup(a, k, c)) - 1
+        max(range(1, n + 1), key=lambda k: right_speedup(a, k, c), default=1) - 1
     ),
 }  # fmt: skip
 
@@ -137,7 +137,7 @@ def best(answer: Answer, rng: random.Random) -> str:
 
 
 def tied(arguments: tuple[float, float, int], found: int) -> bool:
-    alpha, cost, largest = arguments
+    alpha, cost, _ = arguments
     wanted = right_best(*arguments)
     ratio = right_speedup(alpha, found, cost) / right_speedup(alpha, wanted, cost)
     return found != wanted and abs(ratio - 1) < 1e-12
@@ -159,6 +159,8 @@ EXERCISE = Exercise(
     ),
     hints=(
         Hint("The token after i passed drafts comes out with probability alpha^i, for i from 0 to k.", 0.1),
-        Hint("One round costs k * draft_cost + 1, in steps of the big model; without speculation a token costs 1.", 0.1),
+        Hint(
+            "One round costs k * draft_cost + 1, in steps of the big model; without speculation a token costs 1.", 0.1
+        ),
     ),
 )
