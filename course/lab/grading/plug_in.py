@@ -28,8 +28,8 @@ from minillm.scheduling.batch import ScheduledBatch
 from minillm.scheduling.scheduler import Scheduler, Step
 from minillm.speculation.base import NoProposer, Wanted
 
-USUAL_DRAFT = SpeculativeConfig(method="ngram", k=4)
-"""With a proposer of the learner's, and no word about speculation: only its k is read."""
+USUAL_DRAFT = SpeculativeConfig(method="ngram", k=4, min_output_tokens=1, acceptance_floor=0)
+"""With a proposer of the learner's, and no word about speculation: every request drafts, worth it or not."""
 
 
 @dataclass(frozen=True)

@@ -203,11 +203,11 @@ EXERCISE = Exercise(
     minutes=30,
     entry_points=("BlockPool",),
     parts=(
+        Part("pools are independent", 1, on_their_own),
         Part("hands out blocks", 2, hands_out),
         Part("counts holders", 3, counts_holders),
         Part("too few are free", 2, refuses_too_many),
         Part("nobody holds it", 2, refuses_nonsense),
-        Part("pools are independent", 1, on_their_own),
         Part("work per operation", 2, stays_quick),
     ),
     hints=(
