@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from course.lab.grading.exercise import Exercise
 from course.lab.grading.exercises import find
 from course.lab.grading.runner import KEPT_OUTPUT, Graded, Submission, Worker
 from course.lab.grading.source import answer_file
@@ -15,9 +16,9 @@ SOLUTION = answer_file(SHORT, "solution")
 HALF = SOLUTION.partition("def two_numbers")[0]
 
 
-def graded(text: str) -> Graded:
+def graded(text: str, exercise: Exercise = SHORT) -> Graded:
     with Worker() as worker:
-        return worker.grade(SHORT, Submission.of_text(text, "answer.py"), seed=0)
+        return worker.grade(exercise, Submission.of_text(text, "answer.py"), seed=0)
 
 
 def test_an_endless_loop_is_stopped_and_found_and_what_was_earned_before_stays() -> None:
@@ -53,7 +54,8 @@ def test_what_ends_a_process_becomes_feedback(text: str, words: str) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nobody can say how much memory is used")
 def test_memory_has_a_limit() -> None:
-    found = graded("kept = []\ndef percentile(samples, q):\n    while True:\n        kept.append(bytearray(10**8))\n")
+    text = "kept = []\ndef percentile(samples, q):\n    while True:\n        kept.append(bytearray(10**8))\n"
+    found = graded(text, replace(SHORT, limit_s=60.0))  # it takes a while to fill a gigabyte
     assert "out of memory" in found.criteria[0].feedback
 
 

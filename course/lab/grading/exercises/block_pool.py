@@ -215,5 +215,4 @@ EXERCISE = Exercise(
         Hint("Check first, change afterwards: then a refusal leaves everything as it was.", 0.1),
         Hint("A list gives and takes at its end in constant time: pop() and append().", 0.1),
     ),
-    limit_s=4.0,
 )

@@ -216,5 +216,4 @@ EXERCISE = Exercise(
         Hint("After the first rejection draw one token from max(p - q, 0), normalised, and stop.", 0.15),
         Hint("If all passed, draw the bonus from target[k].", 0.05),
     ),
-    limit_s=4.0,
 )
