@@ -133,6 +133,9 @@ def best(answer: Answer, rng: random.Random) -> str:
             raise Mistake(f"best_k({alpha}, {cost}, {largest}) gave {k}, which is not from 0 to {largest}")
     # Of ks that are equally good but for rounding any would do; the statement asks for the smallest.
     compare("best_k", [case for case in cases if not tied(*case)], right_best, BEST_SLIPS)
+    for args in ((1.0, 1.0, rng.randint(3, 9)), (0.0, 0.0, rng.randint(3, 9))):  # exactly equal, in any arithmetic
+        if whole(call(answer.best_k, *args), f"best_k{args}") != 0:
+            raise Mistake(f"best_k{args}: every k has the same speedup here; of equal ones take the smallest, 0", 0.5)
     return "right, also where drafting does not pay"
 
 

@@ -53,6 +53,10 @@ PERCENTILE_SLIPS = {
         lambda n, q: n * q / 100
     ),
     "that is the sample above the rank, always one of the samples": one_of(lambda n, q: math.ceil((n - 1) * q / 100)),
+    "that is the neighbour above, always one of the samples: go only part of the way up to it": one_of(
+        lambda n, q: int((n - 1) * q / 100) + 1
+    ),
+    "equal samples are counted once there: each counts": lambda s, q: right_percentile(list(set(s)), q),
     "that is the sample at the rounded rank: interpolate instead of rounding": one_of(
         lambda n, q: round((n - 1) * q / 100)
     ),
@@ -149,6 +153,7 @@ def right_itl(requests: Sequence[Request], q: float) -> float | None:
 
 
 TTFT_SLIPS = {
+    "that is ITL: the pair begins with TTFT": right_itl,
     "that is E2E: TTFT ends at the first delivery, not at the last": lambda rs, q: right_percentile(
         [d[-1] - a for a, d in rs if d], q
     ),
@@ -166,6 +171,7 @@ TTFT_SLIPS = {
     ),
 }  # fmt: skip
 ITL_SLIPS = {
+    "that is TTFT: the pair ends with ITL": right_ttft,
     "that is a percentile of each request's average gap (its TPOT): pool the raw gaps instead, or one stall "
     "disappears in an average": lambda rs, q: right_percentile([mean(gaps(d)) for _, d in rs if len(d) > 1], q),
     "that is an average of percentiles, which is the percentile of nothing: pool the raw gaps, then rank once":

@@ -23,6 +23,20 @@ def distribution(rng: random.Random, size: int, zeros: int = 0) -> Probs:
     return weights / weights.sum()
 
 
+def far_apart(rng: random.Random, zeros: int = 0) -> tuple[Probs, Probs]:
+    """A target p and a proposal q [6]: p has more of three tokens, so that a replacement is a real draw."""
+    p = distribution(rng, 6)
+    up, down = [0, 1, 2], [3, 4, 5]
+    p[down[:zeros]] = 0
+    p /= p.sum()
+    q = p.copy()
+    q[up] *= [rng.uniform(0.2, 0.5) for _ in up]
+    weights = np.array([rng.uniform(0.5, 1) for _ in down])
+    q[down] = (1 - q[up].sum()) * (0.3 * weights / weights.sum() + 0.7 * p[down] / p[down].sum())
+    order = rng.sample(range(6), 6)
+    return p[order], q[order] / q.sum()
+
+
 def emitted(answer: Answer, target: Sequence[Probs], proposal: Sequence[Probs], drafts: list[int], rng) -> list[int]:
     """One call of the answer, its result read and held to what is possible."""
     found = listed(answer.verify(np.array(target), np.array(proposal), list(drafts), rng), "verify(...)")
@@ -83,22 +97,22 @@ FIRST_SLIPS: dict[str, Callable[[Probs, Probs], Probs]] = {
 }  # fmt: skip
 
 
-def agrees(counts: Probs, expected: Probs, floor: float) -> bool:
-    """Whether counts may be draws from a distribution."""
+def plausibility(counts: Probs, expected: Probs) -> float:
+    """The p-value (chi-square) of counts as draws from a distribution."""
     possible = expected > 0
     if counts[~possible].sum() > 0:
-        return False
-    if possible.sum() < 2:
-        return True
+        return 0.0
     wanted = expected[possible] / expected[possible].sum() * counts.sum()
     statistic = ((counts[possible] - wanted) ** 2 / wanted).sum()
-    return chdtrc(possible.sum() - 1, statistic) > floor
+    return float(chdtrc(possible.sum() - 1, statistic)) if possible.sum() > 1 else 1.0
 
 
 def judge_counts(counts: Probs, wanted: Probs, what: str, slips: dict[str, Probs]) -> None:
-    if agrees(counts, wanted, IMPOSSIBLE):
+    if plausibility(counts, wanted) > IMPOSSIBLE:
         return
-    slip = next((words for words, mistaken in slips.items() if agrees(counts, mistaken, PLAUSIBLE)), None)
+    found = {words: plausibility(counts, mistaken) for words, mistaken in slips.items()}
+    slip = max(found, key=found.get)
+    slip = slip if found[slip] > PLAUSIBLE else None
     shares = counts / counts.sum()
     worst = int(np.abs(shares - wanted).argmax())
     told = (
@@ -109,10 +123,10 @@ def judge_counts(counts: Probs, wanted: Probs, what: str, slips: dict[str, Probs
 
 def first_token(answer: Answer, rng: random.Random) -> str:
     for zeros in (0, 1):
-        p, q = distribution(rng, 4, zeros), distribution(rng, 4)
+        p, q = far_apart(rng, zeros)
         draws = np.random.default_rng(rng.getrandbits(48))
-        drafts = draws.choice(4, size=ROUNDS, p=q)
-        counts = np.zeros(4)
+        drafts = draws.choice(6, size=ROUNDS, p=q)
+        counts = np.zeros(6)
         for draft in drafts.tolist():
             counts[emitted(answer, [p, p], [q], [draft], draws)[0]] += 1
         judge_counts(counts, p, "the first token", {words: slip(p, q) for words, slip in FIRST_SLIPS.items()})

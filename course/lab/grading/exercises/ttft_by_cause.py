@@ -81,6 +81,12 @@ SLIPS = {
         with_changes(queue_to_any_step),
     "the queue runs to the end of your first step there, and that step is counted again: it ends where the step begins":
         with_changes(lambda cut, facts: {**cut, "queue": facts["mine"][0]["end"] - facts["arrival"]}),
+    "the queue runs to the end of your first step there: it ends where the step begins":
+        with_changes(lambda cut, facts: {**cut, "queue": cut["queue"] + seconds(facts["mine"][:1]),
+                                         "between steps": cut["between steps"] - seconds(facts["mine"][:1])}),
+    "only your first step is shared out there: all steps up to your first token are yours": lambda me, a, f, steps:
+        right_cut(me, a, f, [s for s in steps if me not in s["tokens"]]
+                  + [next(s for s in steps if me in s["tokens"])]),
     "the queue is a moment there, not a duration: subtract the arrival":
         with_changes(lambda cut, facts: {**cut, "queue": facts["mine"][0]["start"]}),
     "steps after the first token are counted too: TTFT is over by then": all_steps,
