@@ -10,6 +10,8 @@ from course.lab.grading.exercise import Answer, Exercise, Hint, Mistake, Part
 from course.lab.grading.tools import listed, whole
 
 ROUNDS = 2500
+CANDIDATES = 150
+"""Pairs of distributions that are looked at, to find one that tells mistakes apart."""
 IMPOSSIBLE = 1e-7
 """A correct answer falls below this once in ten million checks."""
 PLAUSIBLE = 1e-3
@@ -21,20 +23,6 @@ def distribution(rng: random.Random, size: int, zeros: int = 0) -> Probs:
     weights = np.array([rng.uniform(0.15, 1) for _ in range(size)])
     weights[rng.sample(range(size), zeros)] = 0
     return weights / weights.sum()
-
-
-def far_apart(rng: random.Random, zeros: int = 0) -> tuple[Probs, Probs]:
-    """A target p and a proposal q [6]: p has more of three tokens, so that a replacement is a real draw."""
-    p = distribution(rng, 6)
-    up, down = [0, 1, 2], [3, 4, 5]
-    p[down[:zeros]] = 0
-    p /= p.sum()
-    q = p.copy()
-    q[up] *= [rng.uniform(0.2, 0.5) for _ in up]
-    weights = np.array([rng.uniform(0.5, 1) for _ in down])
-    q[down] = (1 - q[up].sum()) * (0.3 * weights / weights.sum() + 0.7 * p[down] / p[down].sum())
-    order = rng.sample(range(6), 6)
-    return p[order], q[order] / q.sum()
 
 
 def emitted(answer: Answer, target: Sequence[Probs], proposal: Sequence[Probs], drafts: list[int], rng) -> list[int]:
@@ -97,6 +85,23 @@ FIRST_SLIPS: dict[str, Callable[[Probs, Probs], Probs]] = {
 }  # fmt: skip
 
 
+def telling_pair(rng: random.Random, zeros: int) -> tuple[Probs, Probs]:
+    """A target and a proposal [6] under which the usual mistakes differ most, from each other and from the rule.
+
+    Args:
+        zeros: tokens that the target rules out.
+    """
+    pairs = [(distribution(rng, 6, zeros), distribution(rng, 6)) for _ in range(CANDIDATES)]
+    return max(pairs, key=lambda pair: least_difference([pair[0], *(slip(*pair) for slip in FIRST_SLIPS.values())]))
+
+
+def least_difference(distributions: list[Probs]) -> float:
+    """How far apart the two most alike of these are (their chi-square distance)."""
+    a, b = np.array(distributions)[:, None], np.array(distributions)[None]
+    distances = ((a - b) ** 2 / np.maximum(a + b, 1e-12)).sum(axis=2)
+    return float(distances[np.triu_indices(len(distributions), k=1)].min())
+
+
 def plausibility(counts: Probs, expected: Probs) -> float:
     """The p-value (chi-square) of counts as draws from a distribution."""
     possible = expected > 0
@@ -123,12 +128,13 @@ def judge_counts(counts: Probs, wanted: Probs, what: str, slips: dict[str, Probs
 
 def first_token(answer: Answer, rng: random.Random) -> str:
     for zeros in (0, 1):
-        p, q = far_apart(rng, zeros)
+        p, q = telling_pair(rng, zeros)
         draws = np.random.default_rng(rng.getrandbits(48))
         drafts = draws.choice(6, size=ROUNDS, p=q)
-        counts = np.zeros(6)
-        for draft in drafts.tolist():
-            counts[emitted(answer, [p, p], [q], [draft], draws)[0]] += 1
+        first = np.array([emitted(answer, [p, p], [q], [draft], draws)[0] for draft in drafts.tolist()])
+        if (first == drafts).all():
+            raise Mistake(f"{ROUNDS} drafts, and every draft passes, so the first token is distributed as q, not as p")
+        counts = np.bincount(first, minlength=6).astype(float)
         judge_counts(counts, p, "the first token", {words: slip(p, q) for words, slip in FIRST_SLIPS.items()})
     return f"distributed as p, over {2 * ROUNDS} rounds"
 
