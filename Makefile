@@ -61,7 +61,7 @@ model: setup ## fetch the default model
 	$(BIN)/minillm pull
 
 lab: model ## open the course in JupyterLab (LAB_ARGS="--no-browser --port 8899")
-	@$(BIN)/jupyter trust course/*.ipynb >/dev/null  # ours: their pictures may be shown before they are run
+	@$(BIN)/jupyter trust course/*.ipynb solutions/*.ipynb >/dev/null  # ours: their pictures may be shown before they are run
 	$(BIN)/jupyter lab --ServerApp.root_dir="$(CURDIR)" --LabApp.default_url=/lab/tree/course/$(LANDING).ipynb $(LAB_ARGS)
 
 test: model ## run every check: style, notebook drift, tests, notebooks
@@ -70,7 +70,7 @@ test: model ## run every check: style, notebook drift, tests, notebooks
 	$(BIN)/python -m course.lab.build --check || failed="$$failed notebook-drift"; \
 	OMP_NUM_THREADS=1 $(BIN)/pytest tests -m "not slow" -n $(TEST_WORKERS) --dist loadfile || failed="$$failed tests"; \
 	if [ -n "$(NOTEBOOKS)" ]; then \
-		MINILLM_SHORT=1 OMP_NUM_THREADS=1 $(BIN)/pytest --nbval-lax --nbval-current-env --nbval-cell-timeout=120 \
+		MINILLM_SHORT=1 MINILLM_STRICT=1 OMP_NUM_THREADS=1 $(BIN)/pytest --nbval-lax --nbval-current-env --nbval-cell-timeout=120 \
 			-n $(TEST_WORKERS) --dist loadfile $(NOTEBOOKS) || failed="$$failed notebooks"; \
 	fi; \
 	if [ -n "$$failed" ]; then echo "FAILED:$$failed" >&2; exit 1; fi; \

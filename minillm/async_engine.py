@@ -104,12 +104,21 @@ class EngineThread:
         config: the engine's configuration.
         model: weights in memory; None loads `config.model`.
         clock: the one source of time; None = the wall clock.
+        build: makes each engine; an engine with parts of your own, say.
     Raises:
         ConfigError, ModelError: the engine cannot be built.
     """
 
-    def __init__(self, config: EngineConfig, model: LoadedModel | None = None, *, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        config: EngineConfig,
+        model: LoadedModel | None = None,
+        *,
+        clock: Clock | None = None,
+        build: Callable[..., Engine] = Engine,
+    ) -> None:
         self.clock = clock or WallClock()
+        self._build = build
         self._commands: queue.SimpleQueue[tuple[Callable[[], Any], Future]] = queue.SimpleQueue()
         self._sinks: dict[str, Sink] = {}
         self._views: dict[int, RequestView] = {}
@@ -249,7 +258,7 @@ class EngineThread:
     def _build_and_run(self, config: EngineConfig, model: LoadedModel | None, built: "Future[None]") -> None:
         try:
             self.model = model or load_model(config)
-            self._engine = Engine(config, self.model, clock=self.clock)
+            self._engine = self._build(config, self.model, clock=self.clock)
             self._publish()
         except Exception as error:
             built.set_exception(error)
@@ -302,7 +311,7 @@ class EngineThread:
         return True
 
     def _replace_engine(self, config: EngineConfig, model: LoadedModel) -> None:
-        engine = Engine(config, model, clock=self.clock)
+        engine = self._build(config, model, clock=self.clock)
         self._dispatch(self._engine.abort_all())
         self._engine, self.model = engine, model
         self._views.clear()

@@ -5,24 +5,47 @@ session.py     the client of an experiment     run.py    what happened in one ru
 dashboard.py   the live app                    controls.py, workloads.py   what it can change
 explorer.py    a picture with handles       big.py        the same questions at 70B, simulated
 pictures/      one picture a module            svg.py, style.py   how they are drawn
-predict.py     locked predictions              grading/   checks      claims/   the ledger's rows
+predict.py     locked predictions              grading/   checks, exercises      claims/   the ledger's rows
 ledger/        every claim that the course tests, what became of it, and a button to measure it again
-build.py       lessons from .py to executed .ipynb
+build.py       lessons and exercises from .py to .ipynb
 """
 
+import importlib
 import os
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from course.lab.dashboard import Dashboard
+    from course.lab.explorer import Explorer
+    from course.lab.grading.notebook import check, hint
+    from course.lab.lab import Lab
+    from course.lab.predict import Prediction
+    from course.lab.replay import Replay
+    from course.lab.ruler import Ruler
+    from course.lab.summary import phase_table
 
 # A browser draws beside the engine. Threads of the engine that wait for each other by spinning would keep both
 # from running: measured beside one busy process on 2 cores, a decode step takes 52 ms with this short spin and
 # 164 ms with minillm's own longer one (alone: 50 and 40). Before anything imports torch.
 os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
-from course.lab.dashboard import Dashboard
-from course.lab.explorer import Explorer
-from course.lab.lab import Lab
-from course.lab.predict import Prediction
-from course.lab.replay import Replay
-from course.lab.ruler import Ruler
-from course.lab.summary import phase_table
+__all__ = ["Dashboard", "Explorer", "Lab", "Prediction", "Replay", "Ruler", "check", "hint", "phase_table"]
 
-__all__ = ["Dashboard", "Explorer", "Lab", "Prediction", "Replay", "Ruler", "phase_table"]
+_HOMES = {
+    "Dashboard": "course.lab.dashboard",
+    "Explorer": "course.lab.explorer",
+    "Lab": "course.lab.lab",
+    "Prediction": "course.lab.predict",
+    "Replay": "course.lab.replay",
+    "Ruler": "course.lab.ruler",
+    "check": "course.lab.grading.notebook",
+    "hint": "course.lab.grading.notebook",
+    "phase_table": "course.lab.summary",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import on first use (PEP 562): an exercise's check does not wait for torch and widgets."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'course.lab' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)

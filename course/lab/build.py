@@ -1,7 +1,11 @@
-"""Builds the lessons: course/NN_topic.py (jupytext, percent format) into course/NN_topic.ipynb, executed.
+"""Builds the notebooks from their sources (jupytext, percent format).
 
-python -m course.lab.build                  build and execute every lesson
+course/NN_topic.py becomes course/NN_topic.ipynb, executed. solutions/NN_topic.py becomes two: solutions/NN_topic.ipynb,
+executed, and exercises/NN_topic.ipynb, with stubs and not executed; see grading/source.py.
+
+python -m course.lab.build                  build and execute everything
 python -m course.lab.build 01               only lessons whose name begins so
+python -m course.lab.build --exercises      only exercises and solutions
 python -m course.lab.build --short          with small workloads
 python -m course.lab.build --check          fail if a notebook is missing, stale, unexecuted or has errors
 """
@@ -18,10 +22,14 @@ import nbformat
 from nbclient import NotebookClient
 from nbformat import NotebookNode
 
+from course.lab.grading import source
+from course.lab.grading.attempt import STRICT
+
 COURSE = Path(__file__).resolve().parents[1]
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
 CELL_TIMEOUT_S = 600
+EXERCISES = COURSE.parent / "exercises"
 SVG = re.compile(r"<svg\b.*?</svg>", re.S)
 
 
@@ -42,7 +50,18 @@ def lesson_sources(folder: Path = COURSE) -> list[Path]:
 
 def read_source(path: Path) -> NotebookNode:
     """The notebook that a source describes, not executed, the same every time."""
-    notebook = jupytext.read(path, fmt="py:percent")
+    return notebook_of(path.read_text(encoding="utf-8"))
+
+
+def read_exercises(path: Path, variant: source.Variant) -> NotebookNode:
+    """One of the two notebooks that a source in solutions/ describes, not executed."""
+    notebook = notebook_of(source.resolve(path.read_text(encoding="utf-8"), variant))
+    notebook.cells = [cell for cell in notebook.cells if cell.source.strip()]
+    return notebook
+
+
+def notebook_of(text: str) -> NotebookNode:
+    notebook = jupytext.reads(text, fmt="py:percent")
     notebook.metadata = NotebookNode(kernelspec=KERNEL, language_info={"name": "python"})
     notebook.nbformat, notebook.nbformat_minor = 4, 5
     for i, cell in enumerate(notebook.cells):
@@ -57,20 +76,42 @@ def build(path: Path) -> Path:
     Raises:
         nbclient.exceptions.CellExecutionError: a cell failed; nothing is written.
     """
-    notebook = read_source(path)
+    return execute(read_source(path), path.with_suffix(".ipynb"))
+
+
+def build_exercises(path: Path) -> list[Path]:
+    """Write both notebooks of a source in solutions/.
+
+    Raises:
+        nbclient.exceptions.CellExecutionError: a cell of the solution failed, or a check was not passed.
+    """
+    os.environ[STRICT] = "1"
+    solution = execute(read_exercises(path, "solution"), path.with_suffix(".ipynb"))
+    target = stubs_of(path)
+    target.parent.mkdir(exist_ok=True)
+    nbformat.write(read_exercises(path, "stub"), target)
+    return [solution, target]
+
+
+def stubs_of(path: Path) -> Path:
+    """Where the stubs of a source go."""
+    return path.parent.parent / EXERCISES.name / path.with_suffix(".ipynb").name
+
+
+def execute(notebook: NotebookNode, target: Path) -> Path:
+    """Execute a notebook where it will lie, and write it."""
     NotebookClient(
         notebook,
         timeout=CELL_TIMEOUT_S,
         kernel_name=KERNEL["name"],
         record_timing=False,
         store_widget_state=False,
-        resources={"metadata": {"path": str(path.parent)}},
+        resources={"metadata": {"path": str(target.parent)}},
     ).execute()
     notebook.metadata = NotebookNode(kernelspec=KERNEL, language_info={"name": "python"})
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.outputs = [freeze(output) for output in cell.outputs]
-    target = path.with_suffix(".ipynb")
     nbformat.write(notebook, target)
     return target
 
@@ -104,12 +145,30 @@ def as_image(svg: str) -> str:
 def problems(path: Path) -> list[str]:
     """What is wrong with the notebook of a source; empty when it is up to date and was executed without errors."""
     target = path.with_suffix(".ipynb")
+    return drift(target, read_source(path), path) or unexecuted(target)
+
+
+def exercise_problems(path: Path) -> list[str]:
+    """The same for a source in solutions/ and its two notebooks; the stubs must hold no outputs."""
+    target, stubs = path.with_suffix(".ipynb"), stubs_of(path)
+    found = drift(target, read_exercises(path, "solution"), path) or unexecuted(target)
+    found += drift(stubs, read_exercises(path, "stub"), path)
+    if stubs.exists() and any(cell.get("outputs") for cell in nbformat.read(stubs, as_version=4).cells):
+        found.append(f"exercises/{stubs.name} has outputs")
+    return found
+
+
+def drift(target: Path, wanted: NotebookNode, path: Path) -> list[str]:
     if not target.exists():
         return [f"{target.name} is missing"]
-    notebook, wanted = nbformat.read(target, as_version=4), read_source(path)
-    if _text(notebook) != _text(wanted):
+    if _text(nbformat.read(target, as_version=4)) != _text(wanted):
         return [f"{target.name} differs from {path.name}"]
+    return []
+
+
+def unexecuted(target: Path) -> list[str]:
     found = []
+    notebook = nbformat.read(target, as_version=4)
     for cell in notebook.cells:
         if cell.cell_type == "code" and cell.execution_count is None:
             found.append(f"{target.name}: {cell.id} was not executed")
@@ -126,18 +185,25 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m course.lab.build", description="Build the lessons' notebooks.")
     parser.add_argument("prefix", nargs="?", default="", help="only lessons whose file name begins so")
     parser.add_argument("--check", action="store_true", help="build nothing; fail if a notebook is not up to date")
+    parser.add_argument("--exercises", action="store_true", help="only exercises and solutions")
     parser.add_argument("--short", action="store_true", help="small workloads")
     chosen = parser.parse_args(arguments)
+    lessons = [] if chosen.exercises else sources(chosen.prefix)
     if chosen.check:
-        found = [problem for path in sources(chosen.prefix) for problem in problems(path)]
+        found = [problem for path in lessons for problem in problems(path)]
+        found += [problem for path in source.sources(chosen.prefix) for problem in exercise_problems(path)]
         for problem in found:
             print(f"{problem}: run `make notebooks`", file=sys.stderr)
         return bool(found)
     if chosen.short:
         os.environ["MINILLM_SHORT"] = "1"
-    for path in sources(chosen.prefix):
+    for path in lessons:
         print(f"executing {path.name} ...", flush=True)
         print(f"wrote {build(path).name}", flush=True)
+    for path in source.sources(chosen.prefix):
+        print(f"executing solutions/{path.name} ...", flush=True)
+        for target in build_exercises(path):
+            print(f"wrote {target.parent.name}/{target.name}", flush=True)
     return 0
 
 

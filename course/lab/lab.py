@@ -145,9 +145,7 @@ class Lab:
     def _build(self, config: EngineConfig) -> Any:
         if self._make_engine is not None:
             return self._make_engine(config)
-        from minillm.async_engine import EngineThread
-
-        engine = EngineThread(config)
+        engine = self._engine_thread(config)
         try:
             warm_up = Session(engine, config, WARM_UP)
             warm_up.start()
@@ -157,3 +155,8 @@ class Lab:
             engine.stop()
             raise
         return engine
+
+    def _engine_thread(self, config: EngineConfig) -> Any:
+        from minillm.async_engine import EngineThread
+
+        return EngineThread(config)

@@ -1,4 +1,7 @@
-"""Short checks at the end of a lesson: partial credit, and feedback on the mistake that was made.
+"""Checks and graded exercises: partial credit, and feedback on the mistake that was made.
+
+Here: the words of both, and the short checks at the end of a lesson (lesson_NN.py). Exercises are in exercise.py,
+exercises/ and runner.py; AUTHORS.md says how to write one.
 
 Keys are computed from runs of the engine, never written down. The checks ship with the course, so they
 cannot be tamper-proof: they are for you, not against you.
@@ -29,6 +32,8 @@ class Result:
 
     question: str
     criteria: tuple[Criterion, ...]
+    notes: tuple[str, ...] = ()
+    """What else there is to say, such as how to repeat the check."""
 
     @property
     def score(self) -> float:
@@ -41,15 +46,26 @@ class Result:
     def __str__(self) -> str:
         lines = [f"{self.question}: {self.score:g} of {self.max_score:g}"]
         lines += [f"  {_mark(c)} {c.name} ({c.earned:g}/{c.possible:g}): {c.feedback}" for c in self.criteria]
-        return "\n".join(lines)
+        return "\n".join([*lines, *self.notes])
+
+    def as_dict(self) -> dict[str, Any]:
+        """What `python -m course.lab.grading check --json` prints."""
+        criteria = [
+            {"name": c.name, "score": c.earned, "max_score": c.possible, "feedback": c.feedback} for c in self.criteria
+        ]
+        return {"score": self.score, "max_score": self.max_score, "criteria": criteria}
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         items = "".join(
             f"<li>{_mark(c)} <b>{escape(c.name)}</b> ({c.earned:g}/{c.possible:g}): {escape(c.feedback)}</li>"
             for c in self.criteria
         )
+        notes = "".join(f'<div style="white-space:pre-wrap;opacity:.75">{escape(note)}</div>' for note in self.notes)
         head = f"<b>{escape(self.question)}: {self.score:g} of {self.max_score:g}</b>"
-        return {"text/html": f'<div>{head}<ul style="list-style:none">{items}</ul></div>', "text/plain": str(self)}
+        return {
+            "text/html": f'<div>{head}<ul style="list-style:none">{items}</ul>{notes}</div>',
+            "text/plain": str(self),
+        }
 
 
 def _mark(criterion: Criterion) -> str:

@@ -1,0 +1,73 @@
+"""Turns an exception inside an answer into words: what happened, and in which line of the learner's."""
+
+import linecache
+import reprlib
+import traceback
+from typing import Any
+
+LONGEST_MESSAGE = 300
+MOST_ITEMS, LONGEST_STRING = 12, 120
+
+
+class Short(reprlib.Repr):
+    """Shows the beginning of what is long; floats with the digits that matter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxlist = self.maxtuple = self.maxdict = self.maxset = MOST_ITEMS
+        self.maxstring = self.maxother = LONGEST_STRING
+
+    def repr_float(self, value: float, level: int) -> str:
+        return f"{value:.6g}"
+
+
+def shown(value: Any) -> str:
+    """A short repr of anything, even of what has a broken one."""
+    try:
+        return " ".join(Short().repr(value).split())
+    except BaseException as error:
+        return f"<{type(value).__name__} whose repr raises {type(error).__name__}>"
+
+
+def explain(error: BaseException, files: frozenset[str]) -> str:
+    """One sentence or two about an exception.
+
+    Args:
+        files: names of the learner's files.
+    """
+    place = place_of(error, files)
+    what = f"{type(error).__name__}: {message_of(error)}".rstrip(": ")
+    if place is None:
+        return f"the checker could not use what your code gave back ({what})"
+    line, function, code = place
+    where = f"line {line}, `{code}`" if code else f"line {line}"
+    if isinstance(error, NotImplementedError):
+        said = message_of(error)
+        return f"`{function}` is not written yet (line {line}){f': {said}' if said else ''}"
+    if isinstance(error, SystemExit):
+        return f"your code asked Python to exit, in {where}: return a value instead"
+    if isinstance(error, MemoryError):
+        return f"your code ran out of memory, in {where}: does something grow without end?"
+    if isinstance(error, RecursionError):
+        return f"`{function}` calls itself without end ({where})"
+    return f"your code raised {what}, in {where}"
+
+
+def place_of(error: BaseException, files: frozenset[str]) -> tuple[int, str, str] | None:
+    """The innermost line of the learner's: its number, its function, its code. None = it was not in their files."""
+    if isinstance(error, SyntaxError) and error.filename in files:
+        return error.lineno or 0, "", (error.text or "").strip()
+    found = None
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        if frame.f_code.co_filename in files:
+            code = linecache.getline(frame.f_code.co_filename, line).strip()
+            found = line, frame.f_code.co_name, code[:100]
+    return found
+
+
+def message_of(error: BaseException) -> str:
+    try:
+        said = " ".join(str(error).split())
+    except BaseException:  # an answer may bring exceptions of its own
+        return "(its message cannot be printed)"
+    return said if len(said) <= LONGEST_MESSAGE else said[:LONGEST_MESSAGE] + " ..."

@@ -1,0 +1,169 @@
+"""How many tokens a verify yields, what that is worth, and how many to draft."""
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from course.lab.grading.exercise import Answer, Exercise, Hint, Mistake, Part
+from course.lab.grading.tools import call, close, compare, number, whole
+
+
+def right_tokens(alpha: float, k: int) -> float:
+    """By adding up: the token after i passed drafts comes out with probability alpha^i."""
+    return sum(alpha**i for i in range(k + 1))
+
+
+def right_speedup(alpha: float, k: int, cost: float) -> float:
+    return right_tokens(alpha, k) / (k * cost + 1)
+
+
+def right_best(alpha: float, cost: float, largest: int) -> int:
+    return max(range(largest + 1), key=lambda k: (round(right_speedup(alpha, k, cost), 12), -k))
+
+
+TOKENS_SLIPS = {
+    "the bonus is forgotten: when all k drafts pass, the verify still yields one more, so the sum runs to alpha^k":
+        lambda a, k: right_tokens(a, k - 1) if k else 0.0,
+    "those are the drafts that pass: every verify yields one token more, the one that replaces or follows them":
+        lambda a, k: right_tokens(a, k) - 1,
+    "that is alpha * k + 1, as if each draft passed on its own: one that fails takes all after it with it":
+        lambda a, k: a * k + 1,
+    "that is alpha * (k + 1): drafts do not pass on their own, and the last token always comes":
+        lambda a, k: a * (k + 1),
+    "that is the limit of endless drafts, 1 / (1 - alpha): k is not in it": lambda a, k: 1 / (1 - a),
+    "one power too many: with k drafts the sum ends at alpha^k": lambda a, k: right_tokens(a, k + 1),
+    "that is k + 1 times alpha^k: the case that all pass only": lambda a, k: (k + 1) * a**k,
+    "that is 1 + k * alpha^k: partial success counts too": lambda a, k: 1 + k * a**k,
+}  # fmt: skip
+SPEEDUP_SLIPS = {
+    "the verify itself is not paid for: a round costs k drafts and one step": lambda a, k, c: (
+        right_tokens(a, k) / (k * c)
+    ),
+    "the drafts are not paid for: each costs draft_cost": lambda a, k, c: right_tokens(a, k),
+    "one draft is paid for instead of k": lambda a, k, c: right_tokens(a, k) / (c + 1),
+    "k + 1 drafts are paid for: there are k": lambda a, k, c: right_tokens(a, k) / ((k + 1) * c + 1),
+    "the verify is counted as k + 1 steps: it is one, which is the whole point": lambda a, k, c: (
+        right_tokens(a, k) / (k * c + k + 1)
+    ),
+    "that is the cost over the tokens: turn it round": lambda a, k, c: (k * c + 1) / right_tokens(a, k),
+    "the cost is taken off the speedup: divide by it": lambda a, k, c: right_tokens(a, k) - k * c,
+    "only the drafts that pass are counted, without the token that always comes": lambda a, k, c: (
+        (right_tokens(a, k) - 1) / (k * c + 1)
+    ),
+}  # fmt: skip
+BEST_SLIPS = {
+    "that is the k that yields the most tokens, whatever they cost: compare speedups": lambda a, c, n: n,
+    "k = 0 is never tried: where drafts cost more than they bring, the best is to draft nothing": lambda a, c, n: max(
+        range(1, n + 1), key=lambda k: right_speedup(a, k, c), default=0
+    ),
+    "the largest k is never tried: `range(largest)` ends before it": lambda a, c, n: right_best(a, c, max(n - 1, 0)),
+    "that is the position in a list that begins at k = 1: one too small": lambda a, c, n: (
+        max(range(1, n + 1), key=lambda k: right_speedup(a, k, c), default=1) - 1
+    ),
+}  # fmt: skip
+
+
+def judge(name: str, right: Callable[..., Any], slips: dict[str, Any], questions: Callable) -> Callable:
+    def judging(answer: Answer, rng: random.Random) -> str:
+        function = getattr(answer, name)
+        cases = [(args, number(call(function, *args), f"{name}{args}")) for args in questions(rng)]
+        compare(name, cases, right, slips)
+        return "right"
+
+    return judging
+
+
+def usual(rng: random.Random) -> list[tuple[float, int]]:
+    return [(round(rng.uniform(0.1, 0.95), 3), k) for k in (1, 2, 3, 4, 5, 8)]
+
+
+def with_cost(rng: random.Random) -> list[tuple[float, int, float]]:
+    return [(alpha, k, round(rng.uniform(0.02, 0.6), 3)) for alpha, k in usual(rng)]
+
+
+def edges(answer: Answer, rng: random.Random) -> str:
+    k = rng.randint(2, 9)
+    near_one = [(1.0, k), (1, k), (0.999999, k)]
+    at_zero = [(0.0, k), (0, k), (round(rng.random(), 3), 0), (0.0, 0), (1.0, 0)]
+    for args in near_one:
+        try:
+            found = number(call(answer.expected_tokens, *args), f"expected_tokens{args}")
+        except ZeroDivisionError:
+            raise Mistake(f"expected_tokens{args} divides by zero: with alpha = 1 the sum is k + 1") from None
+        if not close(found, right_tokens(*args), 1e-5):
+            raise Mistake(f"expected_tokens{args} gave {found:.6g}; when all drafts pass it is k + 1 = {k + 1}", 0.5)
+    for args in at_zero:
+        found = number(call(answer.expected_tokens, *args), f"expected_tokens{args}")
+        if not close(found, right_tokens(*args)):
+            raise Mistake(f"expected_tokens{args} gave {found:.6g}; expected {right_tokens(*args):.6g}: every verify "
+                          "yields the model's own token, drafts or none", 0.5)  # fmt: skip
+    found = number(call(answer.speedup, 0.5, 0, 0.3), "speedup(0.5, 0, 0.3)")
+    if not close(found, 1.0):
+        raise Mistake(f"speedup(0.5, 0, 0.3) gave {found:.6g}: without drafts nothing changes, so 1", 0.5)
+    return "alpha of 0 and 1, and no drafts at all: right"
+
+
+def simulated(answer: Answer, rng: random.Random) -> str:
+    alpha, k, rounds = round(rng.uniform(0.3, 0.9), 2), rng.randint(3, 7), 20_000
+    total = 0
+    for _ in range(rounds):
+        passed = 0
+        while passed < k and rng.random() < alpha:
+            passed += 1
+        total += passed + 1
+    found = number(call(answer.expected_tokens, alpha, k), f"expected_tokens({alpha}, {k})")
+    # A round yields 1 to k + 1 tokens: the mean of so many rounds is off by more than this once in 10^15.
+    if abs(found - total / rounds) > 8 * (k / 2) / rounds**0.5:
+        raise Mistake(
+            f"{rounds} simulated rounds with alpha={alpha}, k={k} yielded {total / rounds:.3f} tokens each; "
+            f"expected_tokens says {found:.3f}"
+        )
+    return f"agrees with {rounds} simulated rounds"
+
+
+def best(answer: Answer, rng: random.Random) -> str:
+    questions: Sequence[tuple[float, float, int]] = [
+        (round(rng.uniform(0.5, 0.95), 2), round(rng.uniform(0.02, 0.2), 3), rng.randint(6, 12)) for _ in range(6)
+    ]
+    costly = [(0.2, 0.5, 5), (0.0, 0.1, 4), (0.9, 1.5, 6)]
+    cheap = [(0.95, 0.001, 4), (1.0, 0.01, 7), (0.8, 0.1, 0)]
+    cases = [(args, whole(call(answer.best_k, *args), f"best_k{args}")) for args in [*questions, *costly, *cheap]]
+    for (alpha, cost, largest), k in cases:
+        if not 0 <= k <= largest:
+            raise Mistake(f"best_k({alpha}, {cost}, {largest}) gave {k}, which is not from 0 to {largest}")
+    # Of ks that are equally good but for rounding any would do; the statement asks for the smallest.
+    compare("best_k", [case for case in cases if not tied(*case)], right_best, BEST_SLIPS)
+    for args in ((1.0, 1.0, rng.randint(3, 9)), (0.0, 0.0, rng.randint(3, 9))):  # exactly equal, in any arithmetic
+        if whole(call(answer.best_k, *args), f"best_k{args}") != 0:
+            raise Mistake(f"best_k{args}: every k has the same speedup here; of equal ones take the smallest, 0", 0.5)
+    return "right, also where drafting does not pay"
+
+
+def tied(arguments: tuple[float, float, int], found: int) -> bool:
+    alpha, cost, _ = arguments
+    wanted = right_best(*arguments)
+    ratio = right_speedup(alpha, found, cost) / right_speedup(alpha, wanted, cost)
+    return found != wanted and abs(ratio - 1) < 1e-12
+
+
+EXERCISE = Exercise(
+    id="expected-tokens-per-verify",
+    title="How many tokens a verify yields, and how many to draft",
+    lesson=8,
+    difficulty=1,
+    minutes=20,
+    entry_points=("expected_tokens", "speedup", "best_k"),
+    parts=(
+        Part("expected tokens", 3, judge("expected_tokens", right_tokens, TOKENS_SLIPS, usual)),
+        Part("against a simulation", 1, simulated),
+        Part("edges", 2, edges),
+        Part("speedup", 3, judge("speedup", right_speedup, SPEEDUP_SLIPS, with_cost)),
+        Part("best k", 2, best),
+    ),
+    hints=(
+        Hint("The token after i passed drafts comes out with probability alpha^i, for i from 0 to k.", 0.1),
+        Hint(
+            "One round costs k * draft_cost + 1, in steps of the big model; without speculation a token costs 1.", 0.1
+        ),
+    ),
+)

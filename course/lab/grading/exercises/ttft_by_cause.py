@@ -1,0 +1,205 @@
+"""One TTFT cut by cause, from step records: whose tokens did it wait for?"""
+
+import copy
+import random
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from course.lab.grading.exercise import Answer, Exercise, Hint, Mistake, Part
+from course.lab.grading.tools import close, left_alone, number, slip_of, table
+
+CAUSES = ("queue", "own prefill", "others' prompts", "others' answers", "between steps")
+Step = dict[str, Any]
+"""start, end (seconds), tokens (request id -> tokens in the step), reading (ids that read their prompt in it)."""
+Cut = dict[str, float]
+
+
+def right_cut(
+    me: str,
+    arrival: float,
+    first_token: float,
+    steps: list[Step],
+    weigh: Callable[[Step, str], float] = lambda step, who: step["tokens"][who],
+    reads: Callable[[Step, str], bool] = lambda step, who: who in step["reading"],
+) -> Cut:
+    """The model's cut; `weigh` and `reads` are where the usual mistakes differ."""
+    spent = dict.fromkeys(CAUSES, 0.0)
+    mine = [step for step in steps if step["tokens"].get(me) and step["end"] <= first_token]
+    spent["queue"] = mine[0]["start"] - arrival
+    for step in mine:
+        total = sum(weigh(step, who) for who in step["tokens"])
+        for who in step["tokens"]:
+            cause = "own prefill" if who == me else "others' prompts" if reads(step, who) else "others' answers"
+            spent[cause] += (step["end"] - step["start"]) * weigh(step, who) / total
+    spent["between steps"] = first_token - arrival - sum(spent.values())
+    return spent
+
+
+def with_changes(change: Callable[[Cut, dict[str, Any]], Cut]) -> Callable[..., Cut]:
+    def mistaken(me: str, arrival: float, first_token: float, steps: list[Step]) -> Cut:
+        cut = right_cut(me, arrival, first_token, steps)
+        mine = [step for step in steps if step["tokens"].get(me) and step["end"] <= first_token]
+        facts = {"me": me, "mine": mine, "steps": steps, "arrival": arrival, "first": first_token}
+        return change(cut, facts)
+
+    return mistaken
+
+
+def seconds(steps: list[Step]) -> float:
+    return sum(step["end"] - step["start"] for step in steps)
+
+
+def queue_to_any_step(cut: Cut, facts: dict[str, Any]) -> Cut:
+    begin = next(step["start"] for step in facts["steps"] if step["start"] >= facts["arrival"])
+    return {**cut, "queue": begin - facts["arrival"], "between steps": cut["between steps"] + cut["queue"] - begin
+            + facts["arrival"]}  # fmt: skip
+
+
+def all_steps(me: str, arrival: float, first_token: float, steps: list[Step]) -> Cut:
+    cut = right_cut(me, arrival, float("inf"), steps)
+    return {**cut, "between steps": first_token - arrival - sum(cut[cause] for cause in CAUSES[:4])}
+
+
+def all_own(cut: Cut, facts: dict[str, Any]) -> Cut:
+    return {**cut, "own prefill": seconds(facts["mine"]), "others' prompts": 0.0, "others' answers": 0.0}
+
+
+SLIPS = {
+    "the step is shared equally among its members there: share it by tokens, since a prompt of 200 tokens and one "
+    "token of an answer are not the same work": lambda *a: right_cut(*a, weigh=lambda step, who: 1.0),
+    "every second of the steps is your own prefill there: the others' tokens were computed in the same step":
+        with_changes(all_own),
+    "your own tokens are among the others' prompts there as well: everybody who reads a prompt, but not you":
+        with_changes(lambda cut, facts: {**cut, "others' prompts": cut["others' prompts"] + cut["own prefill"]}),
+    "others' prompts and others' answers are swapped":
+        lambda *a: right_cut(*a, reads=lambda step, who: who not in step["reading"]),
+    "others who read prompts are counted as others who write answers":
+        lambda *a: right_cut(*a, reads=lambda step, who: False),
+    "others who write answers are counted as others who read prompts":
+        lambda *a: right_cut(*a, reads=lambda step, who: True),
+    "the queue ends at the first step of anybody there: it ends at the first step that you are in":
+        with_changes(queue_to_any_step),
+    "the queue runs to the end of your first step there, and that step is counted again: it ends where the step begins":
+        with_changes(lambda cut, facts: {**cut, "queue": facts["mine"][0]["end"] - facts["arrival"]}),
+    "the queue runs to the end of your first step there: it ends where the step begins":
+        with_changes(lambda cut, facts: {**cut, "queue": cut["queue"] + seconds(facts["mine"][:1]),
+                                         "between steps": cut["between steps"] - seconds(facts["mine"][:1])}),
+    "only your first step is shared out there: all steps up to your first token are yours": lambda me, a, f, steps:
+        right_cut(me, a, f, [s for s in steps if me not in s["tokens"]]
+                  + [next(s for s in steps if me in s["tokens"])]),
+    "the queue is a moment there, not a duration: subtract the arrival":
+        with_changes(lambda cut, facts: {**cut, "queue": facts["mine"][0]["start"]}),
+    "steps after the first token are counted too: TTFT is over by then": all_steps,
+    "what lies between the steps is missing: the causes must sum to the TTFT":
+        with_changes(lambda cut, facts: {**cut, "between steps": 0.0}),
+    "between the steps there is only what follows the last one there: the pauses before it belong to it, too":
+        with_changes(lambda cut, facts: {**cut, "between steps": facts["first"] - facts["mine"][-1]["end"]}),
+    "steps that you sat out are lost there: they lie between your steps":
+        with_changes(lambda cut, facts: {**cut, "between steps": cut["between steps"] - seconds(
+            [s for s in facts["steps"] if facts["me"] not in s["tokens"] and s["start"] >= facts["mine"][0]["start"]
+             and s["end"] <= facts["first"]])}),
+}  # fmt: skip
+
+
+def a_case(rng: random.Random, *, company: bool = True, skips: bool = False, queued: bool = True) -> tuple[Any, ...]:
+    """A request's arrival, its first token, and all steps: before it, with it, after it."""
+    clock, steps = round(rng.uniform(10, 50), 3), []
+    arrival, me = None, f"r{rng.randint(1, 99)}"
+    chunks = rng.randint(2, 4)
+    plan = [*["before"] * rng.randint(1, 3), *["mine"] * chunks, *["after"] * 3]
+    if skips:
+        plan.insert(plan.index("mine") + 1, "skip")
+    for i, kind in enumerate(plan):
+        tokens = {"w1": 1, "w2": 1} if company else {}
+        reading = set()
+        if company and (rng.random() < 0.7 or i % 2):
+            tokens["p1"] = rng.randint(8, 200)
+            reading.add("p1")
+        if kind == "mine":
+            tokens[me] = rng.randint(8, 120)
+            reading.add(me)
+        elif kind == "after":
+            tokens[me] = 1
+        tokens = dict(rng.sample(list(tokens.items()), len(tokens))) or {"w9": 1}
+        length = 0.004 + 0.0007 * sum(tokens.values()) + rng.random() / 100
+        if kind == "before" and arrival is None:
+            arrival = clock + (length * rng.random() if queued else 0.0)
+        if kind == "mine" and not queued and plan[i - 1] == "before":
+            arrival = clock
+        steps.append({"start": clock, "end": clock + length, "tokens": tokens, "reading": reading})
+        clock += length + rng.uniform(0.0005, 0.004)
+    last = steps[max(i for i, kind in enumerate(plan) if kind == "mine")]
+    return me, arrival, last["end"] + 0.0004 * rng.random(), steps
+
+
+def asked(answer: Answer, case: tuple[Any, ...]) -> Cut:
+    found = table(answer.ttft_by_cause(*copy.deepcopy(case)), "ttft_by_cause(...)")
+    unknown = set(found) - set(CAUSES)
+    if unknown:
+        raise Mistake(f"there is no cause {next(iter(unknown))!r}: the keys are {', '.join(CAUSES)}")
+    return {cause: number(found.get(cause, 0.0), f"the seconds of {cause!r}") for cause in CAUSES}
+
+
+def check_cause(causes: tuple[str, ...], **kinds: bool) -> Callable[[Answer, random.Random], str]:
+    def judge(answer: Answer, rng: random.Random) -> str:
+        cases = [a_case(rng, **kinds) for _ in range(6)]
+        found = [(case, asked(answer, case)) for case in cases]
+        for case, cut in found:
+            wanted = right_cut(*case)
+            wrong = next((cause for cause in causes if not close(cut[cause], wanted[cause], 1e-5)), None)
+            if wrong:
+                slip = slip_of(SLIPS, found)
+                raise Mistake(
+                    f"{wrong!r} gave {cut[wrong]:.5f} s; expected {wanted[wrong]:.5f} s. "
+                    + (f"{slip[0].upper()}{slip[1:]}" if slip else totals(cut, case))
+                )
+        return "right"
+
+    return judge
+
+
+def totals(cut: Mapping[str, float], case: tuple[Any, ...]) -> str:
+    _, arrival, first_token, _ = case
+    return f"All causes sum to {sum(cut.values()):.5f} s, the TTFT is {first_token - arrival:.5f} s"
+
+
+def tiles(answer: Answer, rng: random.Random) -> str:
+    found = []
+    for skips in (False, True, True, False):
+        case = a_case(rng, skips=skips)
+        found.append((case, asked(answer, case)))
+    for case, cut in found:
+        if not close(sum(cut.values()), case[2] - case[1], 1e-6):
+            raise Mistake(f"{totals(cut, case)}: every second has one cause. {slip_of(SLIPS, found) or ''}".strip())
+        negative = next((cause for cause in CAUSES if cut[cause] < -1e-9), None)
+        if negative:
+            raise Mistake(f"{negative!r} is {cut[negative]:.5f} s: time cannot be negative")
+    return "nothing is lost, nothing is counted twice"
+
+
+def input_alone(answer: Answer, rng: random.Random) -> str:
+    left_alone(answer.ttft_by_cause, *a_case(rng))
+    return "the records stay as they were"
+
+
+EXERCISE = Exercise(
+    id="ttft-by-cause",
+    title="Whose tokens did the first token wait for?",
+    lesson=5,
+    difficulty=2,
+    minutes=30,
+    entry_points=("ttft_by_cause",),
+    parts=(
+        Part("queue", 2, check_cause(("queue",))),
+        Part("alone in its steps", 1, check_cause(CAUSES, company=False, queued=False)),
+        Part("shared by tokens", 3, check_cause(CAUSES[1:4])),
+        Part("steps it sat out", 2, check_cause(CAUSES, skips=True)),
+        Part("the causes sum to the TTFT", 2, tiles),
+        Part("inputs left alone", 1, input_alone),
+    ),
+    hints=(
+        Hint("First pick your steps: those that hold tokens of yours and end no later than your first token.", 0.1),
+        Hint("Each token in a step costs (end - start) / (tokens of everybody in it). Book it under its owner.", 0.1),
+        Hint("'between steps' is what is left: TTFT minus the other four.", 0.1),
+    ),
+)

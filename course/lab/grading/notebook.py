@@ -1,0 +1,53 @@
+"""check(...) and hint(...) in notebooks: `from course.lab import check, hint`."""
+
+from html import escape
+from typing import Any
+
+from course.lab.display import Html
+from course.lab.grading import Criterion, Result, WrongAnswerError
+from course.lab.grading.attempt import fresh_seed, graded, is_strict, next_hint
+from course.lab.grading.exercises import UnknownExerciseError, find
+from course.lab.grading.history import History
+from course.lab.grading.ship import CannotShipError, pack
+
+
+def check(exercise_id: str, *answers: Any, seed: int | None = None, strict: bool | None = None) -> Result:
+    """Grade an answer: `check("block-pool", BlockPool)`. Never raises, unless strict.
+
+    Args:
+        answers: the functions or classes that the exercise asks for.
+        seed: the same seed asks the same questions; None = a fresh one, which is shown.
+        strict: raise WrongAnswerError unless everything is right; None = as the environment says (attempt.py).
+    """
+    result = _result(exercise_id, answers, fresh_seed() if seed is None else seed)
+    if (is_strict() if strict is None else strict) and result.score < result.max_score:
+        raise WrongAnswerError(str(result))
+    return result
+
+
+def hint(exercise_id: str, number: int | None = None) -> Html:
+    """The next hint of an exercise. Each costs the points it names; reading one again costs nothing.
+
+    Args:
+        number: which one, from 1; None = the next one, or the last when all were read.
+    """
+    try:
+        words = next_hint(find(exercise_id), number, None if is_strict() else History())
+    except UnknownExerciseError as error:
+        words = str(error)
+    return Html(f'<p style="white-space:pre-wrap">{escape(words)}</p>', words)
+
+
+def _result(exercise_id: str, answers: tuple[Any, ...], seed: int) -> Result:
+    try:
+        exercise = find(exercise_id)
+    except UnknownExerciseError as error:
+        return Result(str(exercise_id), (Criterion("exercise", 0.0, 1.0, str(error)),))
+    if all(answer is None or answer is ... for answer in answers):
+        call = f"check({exercise.id!r}, {', '.join(exercise.entry_points)})"
+        return Result(exercise.id, exercise.ungraded(f"not answered yet: {call}"))
+    try:
+        submission = pack(exercise, answers)
+    except CannotShipError as error:
+        return Result(exercise.id, exercise.ungraded(str(error)))
+    return graded(exercise, submission, seed, None if is_strict() else History())

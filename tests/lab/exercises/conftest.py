@@ -1,0 +1,28 @@
+"""One warm process grades the answers of a test module: isolation is the subject of test_runner.py alone."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from course.lab.grading.exercise import Exercise
+from course.lab.grading.runner import Graded, Submission, Worker
+
+Grade = Callable[..., Graded]
+
+
+@pytest.fixture(scope="module")
+def grade() -> Iterator[Grade]:
+    """grade(exercise, source text, seed) -> Graded"""
+    with Worker() as worker:
+
+        def one(exercise: Exercise, text: str, seed: int = 0) -> Graded:
+            return worker.grade(exercise, Submission.of_text(text, "answer.py"), seed)
+
+        yield one
+
+
+@pytest.fixture(autouse=True)
+def own_home(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is written into the home folder of whoever runs the tests."""
+    monkeypatch.setenv("MINILLM_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("MINILLM_STRICT", raising=False)

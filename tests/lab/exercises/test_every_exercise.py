@@ -1,0 +1,117 @@
+"""What every exercise promises: stubs fail with a helpful word, right answers of any style earn everything, and each
+plausible wrong answer (wrong/ID/mistake.py) loses points and is told why (its line `# feedback: words`)."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from course.lab.grading.exercise import Exercise
+from course.lab.grading.exercises import catalogue, find
+from course.lab.grading.runner import Graded
+from course.lab.grading.source import answer_file, cells, path_of, resolve, statement
+
+HERE = Path(__file__).parent
+EXERCISES = catalogue()
+WRONG = sorted(HERE.glob("wrong/*/*.py"))
+RIGHT = sorted(HERE.glob("right/*/*.py"))
+SEEDS = (0, 1, 2, 3)
+
+GARBAGE = {
+    "None": "{name} = None",
+    "a string": "{name} = 'tea'",
+    "gives None": "def {name}(*args): return None",
+    "gives itself": "def {name}(*args): return {name}",
+    "gives nan": "def {name}(*args): return float('nan')",
+    "gives a string": "def {name}(*args): return 'tea'",
+    "gives nested lists": "def {name}(*args): return [[1], [2, [3]], None]",
+    "gives a huge number": "def {name}(*args): return 10 ** 400",
+    "gives a broken array": "import numpy as np\ndef {name}(*args): return np.ones((2, 3, 4))",
+    "gives a set": "def {name}(*args): return {{1, 2}}",
+    "gives endlessly": "import itertools\ndef {name}(*args): return itertools.count()",
+    "raises": "def {name}(*args): raise RuntimeError('no')",
+    "raises something odd": "class E(BaseException):\n    def __str__(self): 1 / 0\ndef {name}(*args): raise E",
+    "calls itself": "def {name}(*args): return {name}(*args)",
+    "exits": "import sys\ndef {name}(*args): sys.exit(1)",
+    "prints a lot": "def {name}(*args): print('tea' * 10_000)",
+    "takes nothing": "def {name}(): return 1",
+    "breaks comparison": "class C:\n    def __eq__(self, other): 1 / 0\n    __hash__ = None\n    __repr__ = __eq__\n"
+    "def {name}(*args): return C()",
+    "empties its inputs": "def {name}(*args):\n    for a in args:\n        getattr(a, 'clear', int)()\n    return 1",
+}
+
+
+def by_path(path: Path) -> str:
+    return f"{path.parent.name}/{path.stem}"
+
+
+def words_of(graded: Graded) -> str:
+    return "\n".join(criterion.feedback for criterion in graded.criteria if criterion.earned < criterion.possible)
+
+
+def earned(graded: Graded) -> float:
+    return sum(criterion.earned for criterion in graded.criteria)
+
+
+@pytest.mark.parametrize("exercise", EXERCISES, ids=lambda exercise: exercise.id)
+def test_the_stub_earns_nothing_and_says_what_to_do(exercise: Exercise, grade) -> None:
+    graded = grade(exercise, answer_file(exercise, "stub"))
+    assert earned(graded) == 0
+    assert "not written yet" in words_of(graded)
+
+
+@pytest.mark.parametrize("exercise", EXERCISES, ids=lambda exercise: exercise.id)
+def test_the_solution_earns_everything_whatever_the_seed(exercise: Exercise, grade) -> None:
+    for seed in SEEDS:
+        graded = grade(exercise, answer_file(exercise, "solution"), seed)
+        assert earned(graded) == exercise.max_score, words_of(graded)
+
+
+@pytest.mark.parametrize("path", RIGHT, ids=by_path)
+def test_another_style_earns_everything(path: Path, grade) -> None:
+    exercise = find(path.parent.name)
+    for seed in SEEDS:
+        graded = grade(exercise, path.read_text(), seed)
+        assert earned(graded) == exercise.max_score, words_of(graded)
+
+
+@pytest.mark.parametrize("path", WRONG, ids=by_path)
+def test_a_wrong_answer_is_told_its_mistake(path: Path, grade) -> None:
+    exercise, text = find(path.parent.name), path.read_text()
+    words = re.match(r"# feedback: (.+)", text).group(1)
+    for seed in SEEDS[:2]:
+        graded = grade(exercise, text, seed)
+        assert earned(graded) < exercise.max_score
+        assert words.lower() in words_of(graded).lower()
+
+
+@pytest.mark.parametrize("exercise", EXERCISES, ids=lambda exercise: exercise.id)
+def test_garbage_loses_points_and_never_raises(exercise: Exercise, grade) -> None:
+    for kind, template in GARBAGE.items():
+        text = "\n".join(template.format(name=name) for name in exercise.entry_points)
+        graded = grade(exercise, text)
+        assert earned(graded) < exercise.max_score / 2, kind
+        assert all(criterion.feedback for criterion in graded.criteria), kind
+    assert earned(grade(exercise, "")) == 0
+
+
+@pytest.mark.parametrize("exercise", EXERCISES, ids=lambda exercise: exercise.id)
+def test_it_is_complete(exercise: Exercise) -> None:
+    assert len([path for path in WRONG if path.parent.name == exercise.id]) >= 3
+    assert [path for path in RIGHT if path.parent.name == exercise.id]
+    assert 2 <= len(exercise.hints) <= 3
+    assert all(0 < hint.cost <= 0.2 for hint in exercise.hints)
+    assert exercise.difficulty in (1, 2, 3)
+    # The heading of the statement repeats the facts, so that they stand in the notebook.
+    facts = f"{exercise.id} · lesson {exercise.lesson:02d} · {exercise.level} · {exercise.minutes} minutes · "
+    assert f"{facts}{exercise.max_score:g} points" in statement(exercise)
+    for name in exercise.entry_points:
+        assert name in statement(exercise)
+    source = list(cells(resolve(path_of(exercise).read_text(encoding="utf-8"), "solution")))
+    own = next(i for i, cell in enumerate(source) if cell.role == "exercise" and cell.exercise_id == exercise.id)
+    assert any("worked example" in cell.body for cell in source[own:] if cell.is_text)
+
+
+def test_wrong_and_right_answers_belong_to_an_exercise() -> None:
+    for path in [*WRONG, *RIGHT]:
+        find(path.parent.name)

@@ -1,0 +1,117 @@
+"""The command line, the notebook's check and hint, and the history they share."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from course.lab.grading import WrongAnswerError
+from course.lab.grading.exercises import find, ids
+from course.lab.grading.history import History
+from course.lab.grading.notebook import check, hint
+from course.lab.grading.source import answer_file
+
+ROOT = Path(__file__).parents[3]
+
+
+def cli(*arguments: str) -> subprocess.CompletedProcess:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "course.lab.grading", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, check=False)
+
+
+def in_notebook(exercise_id: str, variant: str = "solution") -> dict:
+    names = {"__name__": "__main__"}
+    exec(compile(answer_file(find(exercise_id), variant), "<cell>", "exec"), names)
+    return names
+
+
+def test_from_the_list_to_full_marks(tmp_path: Path) -> None:
+    listed = json.loads(cli("list", "--json").stdout)
+    assert sorted(exercise["id"] for exercise in listed) == ids()
+    answer = tmp_path / "answer.py"
+    answer.write_text(cli("solution", "percentiles").stdout)
+    done = cli("check", "percentiles", str(answer), "--seed", "5", "--json")
+    report = json.loads(done.stdout)
+    assert done.returncode == 0
+    assert set(report) == {"score", "max_score", "criteria"}
+    assert report["score"] == report["max_score"] == sum(each["max_score"] for each in report["criteria"])
+    assert all(set(each) == {"name", "score", "max_score", "feedback"} for each in report["criteria"])
+    answer.write_text(cli("stub", "percentiles").stdout)
+    assert cli("check", "percentiles", str(answer), "--strict").returncode == 1
+    summary = json.loads(cli("summary", "--json").stdout)
+    standing = next(each for each in summary["exercises"] if each["id"] == "percentiles")
+    assert standing["attempts"] == 2
+    assert standing["best"] == standing["max_score"]
+
+
+def test_unknown_exercises_and_files_are_refused_with_a_tip() -> None:
+    unknown = cli("stub", "block_pol")
+    assert unknown.returncode == 2
+    assert "did you mean 'block-pool'" in unknown.stderr
+    assert "there is no file" in cli("check", "block-pool", "nowhere.py").stderr
+
+
+def test_functions_and_classes_of_a_notebook_are_graded() -> None:
+    names = in_notebook("percentiles")
+    for answers in ((names["percentile"], names["two_numbers"]), (names["two_numbers"], names["percentile"]), (names,)):
+        result = check("percentiles", *answers, seed=3, strict=True)
+        assert result.score == result.max_score
+        assert "seed=3" in str(result)
+        assert "seed=3" in result._repr_mimebundle_()["text/html"]
+    assert check("block-pool", in_notebook("block-pool")["BlockPool"]).score == find("block-pool").max_score
+
+
+def test_a_notebook_answer_never_raises_unless_strict() -> None:
+    lock = threading.Lock()
+    for answer in (None, ..., 3, "tea", lambda *_: lock, [lock]):
+        assert check("percentiles", answer).score == 0
+    assert "did you mean" in str(check("percentile", None))
+    assert "not answered yet" in str(check("percentiles"))
+    with pytest.raises(WrongAnswerError):
+        check("percentiles", in_notebook("percentiles", "stub"), strict=True)
+
+
+def test_hints_cost_points_once_and_only_for_later_attempts() -> None:
+    exercise, history = find("percentiles"), History()
+    history.add_attempt(exercise, 0, 6.0)
+    assert history.standing(exercise).best == 6.0
+    assert exercise.hints[0].text in str(hint("percentiles"))
+    assert exercise.hints[1].text in str(hint("percentiles"))
+    assert exercise.hints[0].text in str(hint("percentiles", 1))
+    assert history.standing(exercise).hints == 2
+    history.add_attempt(exercise, 0, exercise.max_score)
+    cost = sum(each.cost for each in exercise.hints[:2]) * exercise.max_score
+    assert history.standing(exercise).best == pytest.approx(exercise.max_score - cost)
+    assert "choose a number" in str(hint("percentiles", 9))
+    assert "did you mean" in str(hint("percentil"))
+
+
+def test_a_history_survives_corruption(tmp_path: Path) -> None:
+    exercise, history = find("percentiles"), History(tmp_path / "h.jsonl")
+    history.add_attempt(exercise, 0, 1.0)
+    for broken in (b"\xff\xfe", b"[1]\n", b'{"exercise": "percentiles", "event": "attempt"}\n', b'{"cut off": '):
+        with open(history.path, "ab") as file:
+            file.write(broken)
+        history.add_attempt(exercise, 0, 7.0)
+    assert history.standing(exercise).best == 7.0
+    assert sum(event.get("score") == 7.0 for event in history.events()) == 4
+
+
+def test_a_folder_without_rights_costs_the_note_only(tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("MINILLM_HOME", str(tmp_path / "file" / "below"))
+    assert "not saved" in str(check("percentiles", in_notebook("percentiles")))
+    assert "not saved" in str(hint("percentiles"))
+
+
+def test_builds_leave_no_history(monkeypatch) -> None:
+    monkeypatch.setenv("MINILLM_STRICT", "1")
+    hint("percentiles")
+    with pytest.raises(WrongAnswerError):
+        check("percentiles", None)
+    assert not History().path.exists()

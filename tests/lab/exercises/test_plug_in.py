@@ -1,0 +1,172 @@
+"""A learner's parts serve requests; one that breaks a rule is replaced, and the answers stay right."""
+
+import numpy as np
+import pytest
+import torch
+from fake_runner import FakeRunner, drain, expected_output, greedy, next_token
+
+from course.lab.grading.exercises import find
+from course.lab.grading.exercises.continuous_batching_step import Seat, right_plan
+from course.lab.grading.plug_in import CheckingSampler, OpenLab, Parts, Watch, build_engine
+from course.lab.grading.source import answer_file
+from minillm import EngineConfig, SamplingParams
+from minillm.clock import VirtualClock
+from minillm.request import AfterDraft, Draft, Request
+from minillm.scheduling.scheduler import Scheduler
+from minillm.speculation.verify import Verifier
+from minillm.timeline import Timeline
+
+PROMPTS = [list(range(10 * i, 10 * i + length)) for i, length in enumerate((30, 5, 17, 60, 9, 41))]
+
+
+def model_answer(exercise_id: str) -> dict:
+    names: dict = {}
+    exec(answer_file(find(exercise_id), "solution"), names)
+    return names
+
+
+PLAN_STEP = model_answer("continuous-batching-step")["plan_step"]
+BLOCK_POOL = model_answer("block-pool")["BlockPool"]
+
+
+class Leaking(BLOCK_POOL):
+    def release(self, block_ids) -> None:
+        super().release(block_ids[1:])
+
+
+def right_guess(tokens: list[int], k: int) -> list[int]:
+    drafted: list[int] = []
+    for _ in range(k):
+        drafted.append(next_token([*tokens, *drafted]))
+    return drafted
+
+
+def served(parts: Parts, num_kv_blocks: int = 64, **fields) -> tuple[list[str], list]:
+    """Serve PROMPTS on a runner that notices every wrong block; returns notes and the batches."""
+    clock, notes = VirtualClock(), []
+    runner = FakeRunner(num_kv_blocks, 4, clock)
+    config = EngineConfig(max_model_len=200, max_num_seqs=3, max_num_batched_tokens=32, block_size=4, **fields)
+    engine = build_engine(config, parts, notes, runner=runner, clock=clock)
+    for i, prompt in enumerate(PROMPTS):
+        engine.add_request(prompt, greedy(7), request_id=str(i))
+    outputs = drain(engine)
+    for i, prompt in enumerate(PROMPTS):
+        assert outputs[str(i)].token_ids == expected_output(prompt, 7)
+    return notes, runner.batches
+
+
+def steps_of(batches: list) -> list[dict[str, int]]:
+    return [{each.request.request_id: each.num_tokens for each in batch.requests} for batch in batches]
+
+
+def test_the_model_answers_plan_is_the_engines_own() -> None:
+    ours, theirs = served(Parts()), served(Parts(scheduler_step=PLAN_STEP))
+    assert theirs[0] == []
+    assert steps_of(theirs[1]) == steps_of(ours[1])
+
+
+def test_the_oracle_of_the_exercise_is_the_engines_rule() -> None:
+    def oracle(running, waiting, budget, seats):
+        seated = [
+            [Seat(s.request_id, s.num_tokens, s.num_computed_tokens) for s in each] for each in (running, waiting)
+        ]
+        return right_plan(*seated, budget, seats)
+
+    notes, batches = served(Parts(scheduler_step=oracle), num_kv_blocks=400)
+    assert notes == []
+    assert steps_of(batches) == steps_of(served(Parts(), num_kv_blocks=400)[1])
+
+
+@pytest.mark.parametrize(
+    ("plan_step", "words"),
+    [
+        (lambda running, waiting, budget, seats: {}, "gave nobody anything"),
+        (lambda running, waiting, budget, seats: {"stranger": 1}, "no request"),
+        (lambda running, waiting, budget, seats: {seat.request_id: budget for seat in waiting}, "the budget is"),
+        (lambda running, waiting, budget, seats: None, "TypeError"),
+    ],
+)
+def test_a_plan_that_breaks_a_rule_is_replaced(plan_step, words: str) -> None:
+    notes, _ = served(Parts(scheduler_step=plan_step))
+    assert len(notes) == 1
+    assert words in notes[0]
+
+
+def test_another_plan_is_really_followed() -> None:
+    def one_at_a_time(running, waiting, budget, seats):
+        first = (running or waiting)[0]
+        return {first.request_id: min(first.num_tokens - first.num_computed_tokens, budget)}
+
+    notes, batches = served(Parts(scheduler_step=one_at_a_time))
+    assert notes == []
+    assert all(len(batch.requests) == 1 for batch in batches)
+
+
+def test_the_model_answers_blocks_serve_also_when_they_run_out() -> None:
+    assert served(Parts(block_pool=BLOCK_POOL), num_kv_blocks=24)[0] == []
+
+
+def test_a_pool_that_leaks_is_replaced() -> None:
+    notes, _ = served(Parts(block_pool=Leaking))
+    assert "block pool" in notes[0]
+    assert "num_free" in notes[0]
+
+
+def test_drafts_of_a_proposer_save_steps() -> None:
+    plain = served(Parts())[1]
+    notes, batches = served(Parts(proposer=right_guess))
+    assert notes == []
+    assert len(batches) < len(plain)
+    assert "at most" in served(Parts(proposer=lambda tokens, k: [0] * (k + 1)))[0][0]
+
+
+def drafted_row() -> tuple[torch.Tensor, AfterDraft]:
+    params = SamplingParams(temperature=1.0)
+    request = Request("r", [1, 2], params, Timeline(0.0), draft=Draft([3], torch.full((1, 5), 0.2)))
+    return torch.tensor([[0.0, 1.0, 2.0, 0.5, 0.0]]), AfterDraft(request, 0)
+
+
+def test_a_learners_verify_decides_about_drafts() -> None:
+    logits, row = drafted_row()
+    seen, notes = [], []
+
+    def verify(target, proposal, drafts, rng):
+        seen.append((target.shape, proposal.shape, drafts))
+        return [2]
+
+    sampler = CheckingSampler(verify, Watch("sampler", notes), Verifier())
+    assert sampler(logits, [row]).token_ids == [2]
+    assert seen == [((2, 5), (1, 5), [3])]
+    broken = CheckingSampler(lambda *_: [99], Watch("sampler", notes), Verifier())
+    assert broken(logits, [row]).token_ids == Verifier()(logits, [row]).token_ids
+    assert "99" in notes[0]
+
+
+def test_the_model_answers_verify_is_distributed_as_the_model() -> None:
+    logits, row = drafted_row()
+    notes: list[str] = []
+    sampler = CheckingSampler(model_answer("rejection-sampler")["verify"], Watch("sampler", notes), Verifier())
+    rng = np.random.default_rng(0)
+    counts = np.zeros(5)
+    for _ in range(1000):
+        row.request.draft.token_ids[0] = int(rng.integers(5))
+        counts[sampler(logits, [row]).token_ids[0]] += 1
+    wanted = torch.softmax(logits[0], 0).numpy()
+    assert notes == []
+    assert np.abs(counts / 1000 - wanted).max() < 6 * np.sqrt(0.25 / 1000)
+
+
+def test_the_lab_shows_both(tiny_llama_path) -> None:
+    lab = OpenLab(short=True, model=str(tiny_llama_path), dtype="float32", max_model_len=512, num_kv_blocks=96)
+    try:
+        ours = lab.run("burst")
+        yours = lab.run_with("burst", scheduler_step=PLAN_STEP, block_pool=BLOCK_POOL)
+        engine = lab._engine
+        assert lab.notes == []
+        shown = lab.beside(ours, yours)
+        total = len(yours.outputs)
+        assert f"{total} of {total} answers" in shown.text
+        lab.run("burst")
+        assert type(engine._engine.scheduler) is Scheduler
+    finally:
+        lab.close()

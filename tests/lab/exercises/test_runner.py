@@ -1,0 +1,85 @@
+"""An answer may do what it likes: the check comes back, with the points that were earned before."""
+
+import os
+import sys
+from dataclasses import replace
+
+import pytest
+
+from course.lab.grading.exercise import Exercise
+from course.lab.grading.exercises import find
+from course.lab.grading.runner import KEPT_OUTPUT, Graded, Submission, Worker
+from course.lab.grading.source import answer_file
+
+SHORT = replace(find("percentiles"), limit_s=0.5)
+SOLUTION = answer_file(SHORT, "solution")
+HALF = SOLUTION.partition("def two_numbers")[0]
+
+
+def graded(text: str, exercise: Exercise = SHORT) -> Graded:
+    with Worker() as worker:
+        return worker.grade(exercise, Submission.of_text(text, "answer.py"), seed=0)
+
+
+def test_an_endless_loop_is_stopped_and_found_and_what_was_earned_before_stays() -> None:
+    found = graded(HALF + "def two_numbers(requests, q):\n    while True:\n        pass\n")
+    by_name = {criterion.name: criterion for criterion in found.criteria}
+    assert by_name["between two samples"].earned == by_name["between two samples"].possible
+    assert by_name["TTFT"].earned == 0
+    assert "stopped" in by_name["TTFT"].feedback
+    assert "`two_numbers`" in by_name["TTFT"].feedback
+    assert "not reached" in by_name["ITL"].feedback
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("import time\ntime.sleep(10_000)", "stopped"),
+        ("import os\nos._exit(0)", "ended the whole process"),
+        ("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)", "SIGSEGV"),
+        ("def f(:", "SyntaxError"),
+        ("import sys\nsys.exit()", "asked Python to exit"),
+        ("raise KeyboardInterrupt", "KeyboardInterrupt"),
+        ("input('?')", "nobody is there to answer"),
+        ("import os\nos.fork()", "switched off"),
+    ],
+)
+@pytest.mark.skipif(sys.platform == "win32", reason="these are signals")
+def test_what_ends_a_process_becomes_feedback(text: str, words: str) -> None:
+    found = graded(text)
+    assert words in found.criteria[0].feedback
+    assert sum(criterion.possible for criterion in found.criteria) == SHORT.max_score
+    assert not any(criterion.earned for criterion in found.criteria)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nobody can say how much memory is used")
+def test_memory_has_a_limit() -> None:
+    text = "kept = []\ndef percentile(samples, q):\n    while True:\n        kept.append(bytearray(10**8))\n"
+    found = graded(text, replace(SHORT, limit_s=60.0))  # it takes a while to fill a gigabyte
+    assert "out of memory" in found.criteria[0].feedback
+
+
+def test_output_is_kept_apart_and_cut_off() -> None:
+    found = graded("print('tea' * 10**6)\n" + SOLUTION)
+    assert all(criterion.earned == criterion.possible for criterion in found.criteria)
+    assert found.printed.startswith("tea")
+    assert len(found.printed) < KEPT_OUTPUT + 100
+
+
+def test_threads_that_never_end_do_not_hold_anybody_up() -> None:
+    text = "import threading\nthreading.Thread(target=threading.Event().wait).start()\n"
+    assert all(criterion.earned == criterion.possible for criterion in graded(text + SOLUTION).criteria)
+
+
+def test_a_worker_goes_on_after_an_answer_that_killed_its_process() -> None:
+    with Worker() as worker:
+        worker.grade(SHORT, Submission.of_text("import os\nos._exit(1)", "a.py"), 0)
+        found = worker.grade(SHORT, Submission.of_text(SOLUTION, "a.py"), 0)
+    assert all(criterion.earned == criterion.possible for criterion in found.criteria)
+
+
+def test_it_starts_in_a_folder_of_its_own_that_is_gone_afterwards() -> None:
+    here = sorted(os.listdir())
+    found = graded("open('left_behind.txt', 'w').write('x')\nimport os\nprint(os.getcwd())\n" + SOLUTION)
+    assert sorted(os.listdir()) == here
+    assert not os.path.exists(found.printed.strip())

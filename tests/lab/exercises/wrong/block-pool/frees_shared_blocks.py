@@ -1,0 +1,33 @@
+# feedback: counted as free while somebody holds it
+class BlockPool:
+    def __init__(self, num_blocks):
+        self.counts = [0] * num_blocks
+        self.free = list(range(num_blocks))
+
+    @property
+    def num_free(self):
+        return len(self.free)
+
+    def allocate(self, count):
+        if count > len(self.free):
+            raise IndexError("too few")
+        taken = [self.free.pop() for _ in range(count)]
+        for block in taken:
+            self.counts[block] = 1
+        return taken
+
+    def share(self, block_ids):
+        self.must_be_held(block_ids)
+        for block in block_ids:
+            self.counts[block] += 1
+
+    def release(self, block_ids):
+        self.must_be_held(block_ids)
+        for block in block_ids:
+            self.counts[block] -= 1
+            self.free.append(block)
+
+    def must_be_held(self, block_ids):
+        for block in block_ids:
+            if self.counts[block] == 0:
+                raise ValueError("nobody holds it")

@@ -1,0 +1,11 @@
+# feedback: drafts are not paid for
+def expected_tokens(alpha, k):
+    return sum(alpha**i for i in range(k + 1))
+
+
+def speedup(alpha, k, draft_cost):
+    return expected_tokens(alpha, k)
+
+
+def best_k(alpha, draft_cost, largest):
+    return max(range(largest + 1), key=lambda k: speedup(alpha, k, draft_cost))

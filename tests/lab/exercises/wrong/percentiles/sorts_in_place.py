@@ -1,0 +1,17 @@
+# feedback: changes what it is given
+def percentile(samples, q):
+    samples = samples if isinstance(samples, list) else list(samples)
+    samples.sort()
+    ranked = samples
+    if not ranked:
+        return None
+    rank = (len(ranked) - 1) * q / 100
+    low = int(rank)
+    high = min(low + 1, len(ranked) - 1)
+    return ranked[low] + (rank - low) * (ranked[high] - ranked[low])
+
+
+def two_numbers(requests, q):
+    ttfts = [deliveries[0] - arrival for arrival, deliveries in requests if deliveries]
+    gaps = [b - a for _, deliveries in requests for a, b in zip(deliveries, deliveries[1:])]
+    return percentile(ttfts, q), percentile(gaps, q)

@@ -1,0 +1,12 @@
+# feedback: second-to-last row
+import numpy as np
+
+
+def verify(target, proposal, drafts, rng):
+    tokens = []
+    for p, q, draft in zip(target, proposal, drafts):
+        if rng.random() * q[draft] >= p[draft]:
+            rest = np.maximum(p - q, 0)
+            return [*tokens, int(rng.choice(len(p), p=rest / rest.sum()))]
+        tokens.append(int(draft))
+    return [*tokens, int(rng.choice(len(target[-1]), p=target[max(len(drafts) - 1, 0)]))]
