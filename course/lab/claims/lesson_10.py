@@ -171,9 +171,7 @@ def e7(trips: Sequence[Trip]) -> Claim:
             "holds only when the round trips add up to more than the server's own part: a new connection with TLS 1.3 "
             "needs three, an open one needs one. So keep connections open first, then move closer. ITL does not care."
         )
-    return Claim(
-        "E7", "For far clients, connection set-up and distance dominate TTFT.", SYSTEMS, told + ".", verdict
-    )
+    return Claim("E7", "For far clients, connection set-up and distance dominate TTFT.", SYSTEMS, told + ".", verdict)
 
 
 # ---------------------------------------------------------------- small experiments, for the ledger

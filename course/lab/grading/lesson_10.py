@@ -13,9 +13,7 @@ STREAMS, TOKENS_PER_S = 400, 50
 RTT_S, SERVER_S = 0.15, 0.25
 
 
-def checks(
-    straight: Passed, forms: Mapping[str, Answer], costs: Sequence[Fed]
-) -> Checks:
+def checks(straight: Passed, forms: Mapping[str, Answer], costs: Sequence[Fed]) -> Checks:
     """Questions about the wire.
 
     q1: tokens that a proxy with a buffer of 4096 bytes holds back before the first one passes.
@@ -68,7 +66,7 @@ def checks(
         options = {
             "ttft": f"the server's TTFT {wrong}",
             "itl": f"the server's ITL {wrong}",
-            "stream": "the stream phase ends when the transport has the last byte, and the proxy is the transport's end",
+            "stream": "the stream phase ends when the transport has the last byte, and the proxy takes it at once",
             "none": "the proxy reads as fast as the server writes: only a client can tell",
         }
         return choice(answer, "none", options)

@@ -77,5 +77,3 @@ def _trip(rtt_s: float, connection: str, server_s: float, itl: float) -> Trip:
 def network_share(each: Trip) -> float:
     """Of a TTFT."""
     return min(each.network / each.ttft, 1.0) if each.ttft else 0.0
-
-

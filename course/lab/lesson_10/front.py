@@ -202,4 +202,8 @@ def cores_needed(costs: Sequence[Fed]) -> Explorer:
             height=260,
         )
 
-    return Explorer(draw, every=choices("tokens in a chunk", EVERY, 4), rate=choices("tokens/s a stream", (10, 25, 50, 100, 200), 50))
+    return Explorer(
+        draw,
+        every=choices("tokens in a chunk", EVERY, 4),
+        rate=choices("tokens/s a stream", (10, 25, 50, 100, 200), 50),
+    )

@@ -52,7 +52,8 @@ class Left:
     @property
     def kv_back(self) -> float:
         """Seconds from leaving to the end of the last step that held KV blocks for it."""
-        return max((step.end for step in self.steps if step.kv_blocks_used), default=self.heard.ended) - self.heard.ended
+        left = self.heard.ended
+        return max((step.end for step in self.steps if step.kv_blocks_used), default=left) - left
 
 
 def leave(server: LabServer, share: float = 0.5, reads_on: bool = False, tokens: int | None = None) -> Left:
@@ -113,8 +114,8 @@ def draw_leaving(found: Mapping[str, Left]) -> Picture:
     body += rect(WIDTH - 190, bottom + 21, 12, 9, fill=ALARM, fill_opacity=0.55)
     body += text(WIDTH - 172, bottom + 29, "held and computed for nobody", size=11, fill=SOFT)
     told = " ".join(
-        f"{name}: {each.written} of {each.heard.asked} tokens written, blocks back {seconds(max(each.kv_back, 0))} after "
-        f"the reader left, logged as {each.outcome}."
+        f"{name}: {each.written} of {each.heard.asked} tokens written, blocks back {seconds(max(each.kv_back, 0))} "
+        f"after the reader left, logged as {each.outcome}."
         for name, each in found.items()
     )
     return Picture("The reader leaves. Does the engine?", body, bottom + 36, description=told)
@@ -202,7 +203,15 @@ def crowds_table(found: Mapping[tuple[str, str], Crowd]) -> Html:
                 seconds(each.stayed_s),
             )
         )
-    header = ("server", "readers come", "tokens written", "tokens saved", "engine busy", "busy saved", "who stayed, mean")
+    header = (
+        "server",
+        "readers come",
+        "tokens written",
+        "tokens saved",
+        "engine busy",
+        "busy saved",
+        "who stayed, mean",
+    )
     return as_table(header, rows)
 
 

@@ -50,8 +50,9 @@ def draw_letters(letters: Sequence[Letter], come: int) -> Picture:
     for i, letter in enumerate(letters):
         x, y = 8 + (BOX + 3) * (i % COLUMNS), 4 + ROW * (i // COLUMNS)
         is_here, broken = i < come, REPLACEMENT in letter.alone
-        body += rect(x, y, BOX, ROW - 8, fill="none", stroke=(ALARM if broken else SOFT) if is_here else FAINT,
-                     stroke_width=2 if i == come - 1 else 1, stroke_dasharray=None if is_here else "3 2", rx=4)  # fmt: skip
+        stroke = FAINT if not is_here else ALARM if broken else SOFT
+        dash, wide = None if is_here else "3 2", 2 if i == come - 1 else 1
+        body += rect(x, y, BOX, ROW - 8, fill="none", stroke=stroke, stroke_width=wide, stroke_dasharray=dash, rx=4)
         if is_here:
             body += text(x + 6, y + 14, f"{letter.token_id}", size=10, fill=SOFT)
             body += text(x + 6, y + 31, _visible(letter.alone), size=14)
@@ -135,9 +136,13 @@ def draw_cost(found: Cost) -> Picture:
         "What does it cost to turn one token into text?",
         [
             Curve("the whole text again at each token", found.lengths, [1e6 * c for c in found.whole], colour=ALARM),
-            Curve("a short window (minillm)", found.lengths, [1e6 * c for c in found.incremental],
-                  colour=PHASE_COLOURS["decode"]),
-        ],  # fmt: skip
+            Curve(
+                "a short window (minillm)",
+                found.lengths,
+                [1e6 * c for c in found.incremental],
+                colour=PHASE_COLOURS["decode"],
+            ),
+        ],
         Axis("tokens in the answer", log=True),
         Axis("µs of CPU for a token, mean", log=True),
         description=f"The whole text again: ×{whole:.0f} from end to end of the chart. A short window: ×{ours:.1f}.",

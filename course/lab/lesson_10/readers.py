@@ -17,6 +17,7 @@ from course.lab.run import percentile
 from course.lab.style import PHASE_COLOURS, seconds
 from course.lab.svg import Picture
 from minillm.serve.call import Call
+from minillm.timeline import StepShare
 
 PATIENCE_S = 1.5
 """Of a server for a reader who takes nothing; far shorter than one would deploy, to see it happen."""
@@ -126,7 +127,8 @@ def stall(lab: Lab) -> Stalled:
         mine = [step for step in server.steps() if any(s.request_id.startswith(call.request_id) for s in step.shares)]
         return Stalled(
             outcome=call.outcome,
-            written=sum(len(c.token_ids) for output in call.outputs for c in output.completions),
+            # Each answer's first token comes from a step that reads the prompt.
+            written=STREAMS + sum(_is_writing(share, call) for step in mine for share in step.shares),
             engine_s=mine[-1].end - begun,
             cut_s=call.finished - begun,
             answer_bytes=sum(read.size for read in whole.reads),
@@ -135,6 +137,10 @@ def stall(lab: Lab) -> Stalled:
             alone=alone,
             blocks_after=server.kv_blocks_held(),
         )
+
+
+def _is_writing(share: StepShare, call: Call) -> bool:
+    return share.request_id.startswith(call.request_id) and not share.is_prefill
 
 
 ASKING = {"model": NAME, "prompt": traffic.PROMPT, "ignore_eos": True, "stream": True}
@@ -179,7 +185,7 @@ def stalled_table(found: Stalled) -> Html:
     """Who bore what."""
     alone, beside = ([percentile(heard.itl, q) for q in (50, 99)] for heard in (found.alone, found.neighbour))
     rows = [
-        ("the engine wrote for them", f"{found.written} tokens, done after {seconds(found.engine_s)}"),
+        ("the engine wrote for them", f"{found.written} tokens, the last after {seconds(found.engine_s)}"),
         ("the server gave up after", f"{seconds(found.cut_s)}, logged as {found.outcome}"),
         ("the whole answer", f"{found.answer_bytes / 1e3:.0f} kB"),
         ("of it, taken by the operating system", f"{found.kernel_bytes / 1e3:.0f} kB"),

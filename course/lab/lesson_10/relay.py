@@ -36,9 +36,16 @@ def relay(port: int, way: Way) -> Iterator[int]:
     ready: threading.Event = threading.Event()
     told: dict[str, object] = {}
 
+    carrying: set[asyncio.Task[None]] = set()  # asyncio itself forgets them once their client has left
+
+    async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.create_task(_carry(port, way, reader, writer))
+        carrying.add(task)
+        task.add_done_callback(carrying.discard)
+
     async def serve() -> None:
         told["stop"], told["loop"] = asyncio.Event(), asyncio.get_running_loop()
-        server = await asyncio.start_server(lambda r, w: _carry(port, way, r, w), "127.0.0.1", 0)
+        server = await asyncio.start_server(carry, "127.0.0.1", 0)
         told["port"] = server.sockets[0].getsockname()[1]
         ready.set()
         await told["stop"].wait()

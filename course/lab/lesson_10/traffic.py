@@ -49,11 +49,6 @@ class Passed:
     def server_itl(self) -> list[float]:
         return [b - a for a, b in pairwise(self.server)]
 
-    @property
-    def delays(self) -> list[float]:
-        """From handing over a token to its arrival."""
-        return [there - here for here, there in zip(self.server, self.heard.arrivals)]
-
 
 def num_tokens(lab: Lab) -> int:
     """Of an answer."""

@@ -61,7 +61,8 @@ def _try(server: LabServer, name: str, send: Callable[[LabServer], tuple[str, bo
     end = time.monotonic() + SETTLE_S
     while server.kv_blocks_held() and time.monotonic() < end:
         time.sleep(0.01)
-    whole = [len(each.arrivals) for each in heard] == [length] and heard[0].body.endswith(DONE)
+    written = [len(server.call(each.call_id).outputs[0].completions[0].token_ids) for each in heard]
+    whole = written == [length] and heard[0].body.endswith(DONE)
     return Trouble(name, answer, is_typed, whole, server.kv_blocks_held())
 
 
@@ -151,6 +152,7 @@ def _slow_tool(server: LabServer) -> tuple[str, bool]:
     fine = (first.status, second.status) == (200, 200) and held <= 1  # at most the neighbour's
     return f"{first.status} and {second.status}; held no seat in between", fine
 
+
 KINDS: dict[str, Callable[[LabServer], tuple[str, bool]]] = {
     "a prompt longer than the context": _too_long,
     "a body larger than allowed": _too_large,
@@ -174,4 +176,6 @@ def trouble_table(found: Sequence[Trouble]) -> Html:
         )
         for each in found
     ]
-    return as_table(("what is sent", "what its sender is told", "which is", "a neighbour's answer", "KV blocks left"), rows)
+    return as_table(
+        ("what is sent", "what its sender is told", "which is", "a neighbour's answer", "KV blocks left"), rows
+    )
