@@ -164,9 +164,10 @@ crowds = leaving.crowds(lab)
 leaving.crowds_table(crowds)
 
 # %% [markdown]
-# Compare the two columns of savings. A step reads all weights, whoever is in it; one member less makes it hardly
-# shorter. So with seats to spare, tokens are saved and little time. With a line, each freed seat is somebody's turn,
-# and *those who stayed* are served sooner. The arithmetic of the tokens, with handles:
+# Compare the two columns of savings. With a seat for each, the engine takes its steps for those who stay, whoever else
+# is in them: tokens are saved, and no steps. (A smaller step is a little shorter; on a GPU very little, since each
+# reads all weights anyway.) With a line, a freed seat is somebody's turn, and the whole crowd needs fewer steps. The
+# arithmetic of the tokens, with handles:
 
 # %%
 leaving.how_many_leave()
@@ -184,7 +185,8 @@ readers.stalled_table(stalled)
 # %% [markdown]
 # Every server needs an answer to four questions. This one's:
 #
-# - *Does the engine wait?* No. A batch that waited for one reader would hold up all of them. It writes on to the end.
+# - *Does the engine wait?* No. A batch that waited for one reader would hold up all of them. It writes on, until the answer
+#   is done or the server gives up.
 # - *Where does the text wait?* A bounded piece in the operating system (64 KiB asked for; Linux counts it double). The rest stays in
 #   the process, merged, so that it is never more than the answer itself, once. Nothing grows with the number of *steps*.
 # - *For how long?* `--reader-timeout-s`, here much shorter than the default. Then the connection is cut.
@@ -244,11 +246,11 @@ big.error_band(big.deployment())
 #
 # An event is some two hundred bytes around a word of five. All of them are shaped, framed and sent by one thread, the
 # **event loop**, on one core. Here is that thread alone: the server's own JSON, SSE and HTTP, fed with ready-made
-# words in place of an engine's.
+# words in place of an engine's. (Last row: a real answer, with parsing, limits and the hand-over from the engine.)
 
 # %%
 costs = front.by_size(lab)
-front.chunk_cost_table(costs)
+front.chunk_cost_table(costs, front.of_server(server))
 
 # %% [markdown]
 # A chunk costs nearly the same whatever is in it. So several tokens in a chunk divide the bill (vLLM's `--stream-interval`

@@ -63,7 +63,7 @@ def d15(crowds: Mapping[tuple[str, str], Crowd]) -> Claim:
     rooms = list(dict.fromkeys(room for room, _ in crowds))
     pairs = {room: (crowds[room, STRAIGHT], crowds[room, GATEWAY]) for room in rooms}
     told = "; ".join(
-        f"{room}: tokens saved {a.tokens_saved(b):.0%}, engine time saved {a.seconds_saved(b):.0%}"
+        f"{room}: tokens saved {a.tokens_saved(b):.0%}, steps saved {a.steps_saved(b):.0%}"
         for room, (a, b) in pairs.items()
     )
     saved = [a.tokens_saved(b) for a, b in pairs.values()]
@@ -72,9 +72,9 @@ def d15(crowds: Mapping[tuple[str, str], Crowd]) -> Claim:
     else:
         verdict = (
             "holds only when enough readers leave early enough: the saving is the share who leave, times what they "
-            "did not read, times the part of a request that is writing. 30% takes, say, all readers leaving with 30% "
-            "unread, or 60% leaving halfway. And tokens are not seconds: while others are in the step, a missing "
-            "member hardly shortens it; time is saved where somebody was waiting for the seat."
+            "did not read, times the part of a request that is writing. Even with prompts that cost nothing, 30% takes "
+            "60% of all readers leaving halfway. And tokens are not seconds: while others are writing, the engine "
+            "takes its steps anyway; steps are saved where somebody was waiting for the seat."
         )
     return Claim(
         "D15",

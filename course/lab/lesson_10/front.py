@@ -17,8 +17,9 @@ from starlette.routing import Route
 from course.lab.display import Html, as_table
 from course.lab.explorer import Explorer, choices
 from course.lab.lab import Lab
-from course.lab.lesson_10.client import NAME
-from course.lab.lesson_10.server import HOST, in_background
+from course.lab.lesson_10 import traffic
+from course.lab.lesson_10.client import NAME, ask
+from course.lab.lesson_10.server import HOST, LabServer, in_background
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
 from course.lab.run import percentile
 from course.lab.style import ALARM, PHASE_COLOURS, number, seconds
@@ -33,8 +34,8 @@ WORD = " word"
 EVERY = (1, 2, 4, 8, 16)
 """Tokens in a chunk."""
 STREAMS = (1, 10, 50, 100, 200, 500, 1000, 2000)
-RATE = 25.0
-"""Tokens a second of each stream: an ITL of 40 ms."""
+CALM = 160.0
+"""Chunks a second of each stream, when the front is to have time."""
 DRAIN_S = 0.05
 """Between two looks at the sockets: the reader must not take the server's time."""
 
@@ -63,7 +64,7 @@ class Fed:
         return self.cpu_s / self.wall_s
 
 
-def feed(lab: Lab, streams: int, every: int = 1, rate: float = RATE, tokens: int = 32) -> Fed:
+def feed(lab: Lab, streams: int, every: int = 1, rate: float = CALM, tokens: int = 32) -> Fed:
     """So many streams at once, a chunk of `every` tokens whenever these are due.
 
     Args:
@@ -128,22 +129,40 @@ def _read_all(port: int, streams: int) -> None:
 
 
 def by_size(lab: Lab) -> list[Fed]:
-    """As fast as the front can, with more and more tokens in a chunk."""
-    tokens = 128 if lab.scale == 1 else 32
+    """At a pace that leaves the front time, with more and more tokens in a chunk."""
     feed(lab, 4, 1, 0, 16)  # the first use of anything is slower
-    return [feed(lab, 16, every, 0, tokens) for every in EVERY]
+    return [chunks_alone(lab, every) for every in EVERY]
 
 
-def chunk_cost_table(costs: Sequence[Fed]) -> Html:
-    """CPU of the front, for a chunk and for a token."""
+def chunks_alone(lab: Lab, every: int) -> Fed:
+    """What many chunks cost more than few: so the price of opening streams is not in it."""
+    few, many = (32, 288) if lab.scale == 1 else (8, 72)
+    short, long = (feed(lab, 16, every, CALM * every, count * every) for count in (few, many))
+    spent, wall = max(long.cpu_s - short.cpu_s, 1e-9), long.wall_s - short.wall_s
+    return Fed(16, every, long.chunks - short.chunks, spent, wall, long.lateness)
+
+
+def of_server(server: LabServer) -> Fed:
+    """The event loop's part of one real answer, with everything that belongs to it."""
+    before, begun = server.loop_cpu_s(), time.perf_counter()
+    heard = ask(server.port, traffic.PROMPT, traffic.num_tokens(server.lab))
+    return Fed(1, 1, len(heard.arrivals), server.loop_cpu_s() - before, time.perf_counter() - begun, ())
+
+
+def chunk_cost_table(costs: Sequence[Fed], whole: Fed) -> Html:
+    """CPU of the front, for a chunk and for a token.
+
+    Args:
+        whole: of a real answer, to compare with.
+    """
     rows = [
         (
-            str(each.every),
+            f"{each.every}, the whole server" if each is whole else str(each.every),
             seconds(each.cpu_per_chunk),
             seconds(each.cpu_per_chunk / each.every),
             number(each.every / each.cpu_per_chunk),
         )
-        for each in costs
+        for each in (*costs, whole)
     ]
     return as_table(("tokens in a chunk", "CPU for a chunk", "CPU for a token", "tokens/s that fill a core"), rows)
 
