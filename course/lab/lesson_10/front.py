@@ -20,7 +20,7 @@ from course.lab.lab import Lab
 from course.lab.lesson_10 import traffic
 from course.lab.lesson_10.client import NAME, ask
 from course.lab.lesson_10.server import HOST, LabServer, in_background
-from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
+from course.lab.pictures.chart import Axis, Curve, draw_chart
 from course.lab.run import percentile
 from course.lab.style import ALARM, PHASE_COLOURS, number, seconds
 from course.lab.svg import Picture
@@ -211,13 +211,13 @@ def cores_needed(costs: Sequence[Fed]) -> Explorer:
             if k == 1 or every > 1:
                 curves.append(Curve(f"{k} tokens in a chunk" if k > 1 else "a chunk for each token", STREAMS, cores,
                                     colour=colour))  # fmt: skip
+        curves.append(Curve("one event loop: one core", (STREAMS[0], STREAMS[-1]), (1, 1), "dashes", "#999999"))
         gap = every / rate
         return draw_chart(
             f"Cores for streaming; the text comes every {seconds(gap)}",
             curves,
             Axis("streams at once", log=True),
             Axis("cores", log=True),
-            [Mark("one event loop: one core", y=1.0)],
             height=260,
         )
 

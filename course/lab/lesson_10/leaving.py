@@ -11,7 +11,7 @@ from course.lab.lesson_10 import traffic
 from course.lab.lesson_10.client import Heard, ask
 from course.lab.lesson_10.relay import Way, relay
 from course.lab.lesson_10.server import LabServer
-from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
+from course.lab.pictures.chart import Axis, Curve, draw_chart
 from course.lab.predict import Outcome
 from course.lab.style import ALARM, PHASE_COLOURS, WIDTH, seconds
 from course.lab.svg import SOFT, Picture, Scale, boxes, line, rect, text, time_axis
@@ -236,10 +236,12 @@ def how_many_leave() -> Explorer:
         words = f"30% needs {enough:.0%} to leave" if enough <= 1 else "30% cannot be reached"
         return draw_chart(
             f"What does noticing save? {words}",
-            [Curve("saved", [100 * each for each in leaving], saved, colour=PHASE_COLOURS["decode"], style="dashes")],
+            [
+                Curve("saved", [100 * each for each in leaving], saved, colour=PHASE_COLOURS["decode"], style="dashes"),
+                Curve("claimed", (0, 100), (100 * CLAIMED,) * 2, colour=ALARM),
+            ],
             Axis("readers who leave, %", low=0, high=100),
             Axis("compute saved, %", low=0, high=100),
-            [Mark("claimed: 30%", y=100 * CLAIMED)],
             height=240,
         )
 

@@ -13,6 +13,8 @@ from minillm.detokenizer import REPLACEMENT, Detokenizer
 from minillm.serve.logprobs import TokenTexts
 
 SAMPLE = "Café 🦜 says: 日本!"
+HALFWAY = 5
+"""Tokens of it that end inside a character."""
 COLUMNS, BOX, ROW = 9, 76, 62
 LENGTHS, SHORT_LENGTHS = (32, 64, 128, 256, 512, 1024, 2048), (32, 128, 512)
 
@@ -40,7 +42,8 @@ def step_through(tokenizer: Any, sample: str = SAMPLE) -> Explorer:
     """The sample with a handle: how many of its tokens have come."""
     letters = spell(tokenizer, sample)
     return Explorer(
-        lambda come: draw_letters(letters, come), come=slider("tokens that have come", 1, len(letters), len(letters))
+        lambda come: draw_letters(letters, come),
+        come=slider("tokens that have come", 1, len(letters), min(HALFWAY, len(letters))),
     )
 
 

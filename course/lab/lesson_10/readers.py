@@ -74,18 +74,29 @@ def reading(forms: dict[str, Answer]) -> Explorer:
 def draw_reading(forms: dict[str, Answer], words_per_minute: float) -> Picture:
     """Lines: text that has come. Dashes: text that has been read."""
     colours = {"streamed": PHASE_COLOURS["stream"], "whole": PHASE_COLOURS["prefill"]}
-    curves, told = [], []
+    curves, told, ends = [], [], []
     for name, answer in forms.items():
         per_token = answer.words / len(answer.arrivals)
         words = [per_token * (i + 1) for i in range(len(answer.arrivals))]
         done = answer.read(words_per_minute)
-        curves.append(Curve(f"{name}: there", (0.0, *answer.arrivals), (0.0, *words), colour=colours[name]))
+        there = (0.0, *answer.arrivals), (0.0, *words)
+        if answer.arrivals[0] == answer.arrivals[-1]:
+            there = (0.0, answer.arrivals[0], answer.arrivals[0]), (0.0, 0.0, words[-1])
+        curves.append(Curve(f"{name}: there", *there, colour=colours[name]))
         curves.append(Curve(f"{name}: read", (answer.arrivals[0], *done), (0.0, *words), "dashes", colours[name]))
+        ends.append((answer.arrivals[0], done[-1]))
         told.append(f"{name}: begins at {seconds(answer.arrivals[0])}, has read it at {seconds(done[-1])}")
     return draw_chart(
-        "; ".join(told), curves, Axis("seconds since asking", low=0), Axis("words", low=0), height=290,
+        _sooner(*ends), curves, Axis("seconds since asking", low=0), Axis("words", low=0), height=290,
         description=f"At {words_per_minute} words a minute. {'; '.join(told)}.",
     )  # fmt: skip
+
+
+def _sooner(streamed: tuple[float, float], whole: tuple[float, float]) -> str:
+    """Of each, when reading begins and when it is done."""
+    gains = [(name, b - a) for name, a, b in zip(("begins", "done"), streamed, whole)]
+    told = ", ".join(f"{name} {seconds(abs(gain))} {'sooner' if gain >= 0 else 'later'}" for name, gain in gains)
+    return f"Streamed, the reader {told.replace(', done', ', and is done')}"
 
 
 # ---------------------------------------------------------------- a reader who stops

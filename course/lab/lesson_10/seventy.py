@@ -9,7 +9,7 @@ from course.lab.display import Html, as_table
 from course.lab.explorer import Explorer, choices
 from course.lab.run import percentile
 from course.lab.style import PHASE_COLOURS, WIDTH, seconds
-from course.lab.svg import SOFT, Picture, Scale, boxes, rect, text, time_axis
+from course.lab.svg import SOFT, Picture, Scale, boxes, text, time_axis
 from minillm.simulate.cluster_network import Network
 from minillm.simulate.cluster_run import FleetRun
 from minillm.simulate.lengths import LogNormal
@@ -79,7 +79,7 @@ def draw_ends(ends: Ends, title: str = "70B: what leaves the engine, and what ar
         body += text(LEFT - 8, y + 12, name, size=12, fill=SOFT, text_anchor="end")
         body += boxes([(scale(moment) - 0.7, y, 1.4, 16) for moment in stamps], fill=PHASE_COLOURS[phase])
         words = f"TTFT p50 {seconds(ttft)}; ITL p50 {seconds(itl[0])}, p99 {seconds(itl[1])}"
-        body += rect(LEFT, y - 16, 380, 14, fill="none") + text(LEFT, y - 5, words, size=11)
+        body += text(LEFT, y - 5, words, size=11)
     told = (
         f"Engine: TTFT p50 {seconds(ends.ttft_engine)}, ITL p99 {seconds(ends.itl_engine[1])}. Client: TTFT p50 "
         f"{seconds(ends.ttft_client)}, ITL p50 {seconds(ends.itl_client[0])}, p99 {seconds(ends.itl_client[1])}."

@@ -13,6 +13,8 @@ from course.lab.style import ALARM, PHASE_COLOURS, WIDTH, seconds
 from course.lab.svg import FAINT, PAPER, SOFT, Picture, Scale, line, rect, tag, text, time_axis
 
 LEFT, RIGHT, PANEL = 74, 14, 124
+LABEL = 28
+"""Picture units that a number under a tick needs."""
 HALO = {"stroke": PAPER, "stroke_width": 3, "paint_order": "stroke"}
 
 
@@ -37,15 +39,19 @@ def _panel(stream: Passed, scale: Scale, top: float) -> str:
     body += text(LEFT - 8, lower + 11, "arrives", size=11, fill=SOFT, text_anchor="end")
     body += tag("path", d=threads, stroke=SOFT, stroke_width=0.5, stroke_opacity=0.6, fill="none")
     body += "".join(rect(x - 0.8, upper, 1.6, 14, fill=PHASE_COLOURS["decode"]) for x in left)
+    last_label = -LABEL
     for x, same in groupby(came, key=lambda x: round(x, 1)):
         count = len(list(same))
         body += rect(x - 1, lower, 2 if count < 3 else 4, 14, fill=PHASE_COLOURS["stream"])
-        if count >= 3:
-            body += text(x + 1, lower + 26, f"{count} at once", size=11, fill=ALARM, text_anchor="middle", **HALO)
+        if count >= 3 and x - last_label >= LABEL:
+            body += text(x + 1, lower + 26, f"×{count}", size=11, fill=ALARM, text_anchor="middle", **HALO)
+            last_label = x
     for q, y, ttft, gaps in ((0, upper - 5, stream.server_ttft, stream.server_itl),
                              (1, lower + 40, stream.heard.ttft, stream.heard.itl)):  # fmt: skip
         words = f"{'client' if q else 'server'}: TTFT {seconds(ttft)}, ITL {_itl(gaps)}"
         body += text(WIDTH - RIGHT, y, words, size=11, text_anchor="end", **HALO)
+    if last_label > 0:
+        body += text(LEFT, lower + 40, "×n: n tokens in one moment", size=11, fill=ALARM, **HALO)
     return body + line(LEFT, top + PANEL - 6, WIDTH - RIGHT, top + PANEL - 6, stroke=FAINT)
 
 
