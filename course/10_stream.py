@@ -214,7 +214,8 @@ distance.draw_trips(trips)
 # Blocks to the left of the question are pure set-up: no model, however fast, shortens them. And the gaps between tokens do not know
 # how far they have travelled: a stream is a pipe, and what enters it evenly leaves it evenly, only later. (Our distance is a relay on this machine that
 # holds bytes for half a round trip each way; a new connection's first bytes wait as long as its greetings would take. Real
-# distances also lose packets, and then gaps do appear.) By arithmetic, with handles; the server's own part is what you have just measured:
+# distances also lose packets, and then gaps do appear. And there are short cuts: resumed TLS sessions and QUIC greet in fewer
+# round trips.) By arithmetic, with handles; the server's own part is what you have just measured:
 
 # %%
 distance.on_paper(server_s=trips[0].ttft, itl=trips[0].itl)
@@ -246,7 +247,8 @@ big.error_band(big.deployment())
 #
 # An event is some two hundred bytes around a word of five. All of them are shaped, framed and sent by one thread, the
 # **event loop**, on one core. Here is that thread alone: the server's own JSON, SSE and HTTP, fed with ready-made
-# words in place of an engine's. (Last row: a real answer, with parsing, limits and the hand-over from the engine.)
+# words in place of an engine's. (Last row: a real answer, alone,
+# with parsing, limits, and the hand-over from the engine, whose wake-ups nobody shares with it.)
 
 # %%
 costs = front.by_size(lab)
@@ -254,7 +256,7 @@ front.chunk_cost_table(costs, front.of_server(server))
 
 # %% [markdown]
 # A chunk costs nearly the same whatever is in it. So several tokens in a chunk divide the bill (vLLM's `--stream-interval`
-# does this). With handles, for this machine:
+# does this). With handles, for this machine, and for the front alone; the whole of it is dearer:
 
 # %%
 front.cores_needed(costs)
@@ -267,8 +269,8 @@ busy = front.too_many(lab, costs)
 front.too_many_table(busy)
 
 # %% [markdown]
-# In the first row streaming is itself the illness: chunks are late, and the longer it lasts the later. The GPU is idle meanwhile, and
-# every engine metric is fine. Larger chunks cure it, at the price of a coarser rhythm: a token waits for those that share its
+# In the first row streaming is itself the illness: chunks are late, and the longer it lasts the later. No engine is
+# involved here at all, and in a real server every engine metric would be fine. Larger chunks cure it, at the price of a coarser rhythm: a token waits for those that share its
 # chunk. Other cures: more front processes, or a faster language. For a program that waits for the end anyway, stream nothing.
 # That is the other place where streaming does nothing: a consumer that needs the last byte before it can begin.
 
