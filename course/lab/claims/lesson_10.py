@@ -52,7 +52,7 @@ def a5(straight: Passed, held: Sequence[Passed], busy: Sequence[Fed]) -> Claim:
         "A buffering proxy, or a very busy stream, adds 20 to 100 ms that nobody sees.",
         ANATOMY,
         f"added between the engine's first token and the client's: {told}; an event has "
-        f"{straight.heard.event_bytes:.0f} bytes. The server's own TTFT {moved}. A front with more chunks than it could "
+        f"{straight.heard.event_bytes:.0f} bytes. The server's own TTFT {moved}. A front with more chunks than it can "
         f"send: half of them late by more than {seconds(late)}.",
         verdict,
     )
