@@ -60,7 +60,7 @@ bet
 
 # %%
 held = traffic.through(server, "through a proxy that holds 4096 bytes", buffer_bytes=traffic.HELD_BYTES)
-bet.score(traffic.rhythm(straight, held))
+bet.score(traffic.rhythm(held))
 
 # %%
 wire.draw_wire([straight, held])
@@ -218,12 +218,12 @@ distance.draw_trips(trips)
 # round trips.) By arithmetic, with handles; the server's own part is what you have just measured:
 
 # %%
-distance.on_paper(server_s=trips[0].ttft, itl=trips[0].itl)
+distance.on_paper(trips)
 
 # %% [markdown]
 # ### The same wire in front of 70B
 #
-# Llama-3 70B on four H100s, simulated, under light load: the same proxy, the same distances. 17 chunks are about
+# Llama-3 70B on four H100s, simulated, under light load: the same proxy, the same distances. 22 chunks are about
 # what 4096 bytes hold.
 
 # %%
@@ -239,7 +239,7 @@ big.error_band(big.deployment())
 # Things to find:
 #
 # - Let the proxy flush after a while. Which percentile comes back, and which does not quite?
-# - Hold 68 chunks: for a short answer, is that still a stream?
+# - Hold 88 chunks: for a short answer, is that still a stream?
 # - The engine's columns: do they move with *any* handle? What would an operator who sees only those conclude?
 # - The error band is of the *engine's* times. The network here is arithmetic: exact, and without packet loss.
 #

@@ -77,7 +77,7 @@ def test_tokens_of_one_read_arrive_together() -> None:
     ],
 )
 def test_what_became_of_the_rhythm(now: Passed, answer: tuple[str, str]) -> None:
-    assert traffic.rhythm(passed(), now).answer == traffic.RHYTHM[answer]
+    assert traffic.rhythm(now).answer == traffic.RHYTHM[answer]
 
 
 def test_the_wire_is_drawn_with_its_lumps() -> None:
@@ -272,7 +272,7 @@ def test_round_trips_by_hand() -> None:
 
 
 def test_distance_on_paper_follows_its_handles() -> None:
-    panel = distance.on_paper(0.05, 0.01)
+    panel = distance.on_paper(TRIPS)
     panel.set(rtt_ms=100, connection="new, TCP + TLS 1.2")
     assert "TTFT 450 ms" in panel.view.value
     panel.set(connection="kept open")
@@ -454,7 +454,7 @@ def test_the_network_at_70b_moves_clients_and_not_the_engine(monkeypatch: pytest
     panel = seventy.explore()
     panel.set(rtt_ms=0, hold_chunks=1)
     before = panel.view.value
-    panel.set(hold_chunks=17, hold_ms=50)
+    panel.set(hold_chunks=22, hold_ms=50)
     assert panel.view.value != before
     shows(seventy.draw_ends(held), "leaves", "arrives")
     assert "far, new TLS connection" in str(seventy.cases_table())

@@ -52,12 +52,10 @@ def _legend() -> str:
         LEFT + 126, 11, "the rest: mostly the server's part", size=11)  # fmt: skip
 
 
-def on_paper(server_s: float, itl: float) -> Explorer:
-    """The same by arithmetic, for any distance and any handshake.
-
-    Args:
-        server_s: the server's part of a TTFT, measured near by.
-    """
+def on_paper(found: Sequence[Trip]) -> Explorer:
+    """The same by arithmetic, for any distance and any handshake; the server's part is the shortest that was seen."""
+    server_s = min(max(each.ttft - each.network, 0.0) for each in found)
+    itl = min(each.itl for each in found)
 
     def draw(rtt_ms: int, connection: str) -> Picture:
         rows = [_trip(rtt_ms / 1e3, kind, server_s, itl) for kind in dict.fromkeys(("kept open", connection))]

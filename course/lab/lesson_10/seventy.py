@@ -95,15 +95,15 @@ def explore() -> Explorer:
         ),
         rtt_ms=choices("round trip, ms", (0, 20, 80, 150, 300), 20),
         handshakes=choices("handshakes", (0, 1, 2, 3), 0),
-        hold_chunks=choices("proxy holds, chunks", (1, 4, 17, 68), 17),
+        hold_chunks=choices("proxy holds, chunks", (1, 4, 22, 88), 22),
         hold_ms=choices("... but flushes after, ms", ("never", 50, 100, 250), "never"),
     )
 
 
 CASES: Mapping[str, dict[str, int | None]] = {
     "near, nothing held": {"rtt_ms": 0},
-    "17 chunks held": {"rtt_ms": 0, "hold_chunks": 17},
-    "17 held, flushed after 100 ms": {"rtt_ms": 0, "hold_chunks": 17, "hold_ms": 100},
+    "22 chunks held": {"rtt_ms": 0, "hold_chunks": 22},
+    "22 held, flushed after 100 ms": {"rtt_ms": 0, "hold_chunks": 22, "hold_ms": 100},
     "far, kept open": {"rtt_ms": 150},
     "far, new TLS connection": {"rtt_ms": 150, "handshakes": 2},
 }
