@@ -1,0 +1,91 @@
+"""The check of lesson 10. Keys come from the streams and runs that are passed in."""
+
+from collections.abc import Mapping, Sequence
+
+from course.lab.grading import Checks, Criterion, choice, close_to
+from course.lab.lesson_10.front import Fed
+from course.lab.lesson_10.leaving import saved_share
+from course.lab.lesson_10.readers import Answer
+from course.lab.lesson_10.traffic import HELD_BYTES, Passed
+
+LEAVING, READ, PROMPT = 0.4, 0.25, 0.2
+STREAMS, TOKENS_PER_S = 400, 50
+RTT_S, SERVER_S = 0.15, 0.25
+
+
+def checks(straight: Passed, forms: Mapping[str, Answer], costs: Sequence[Fed]) -> Checks:
+    """Questions about the wire.
+
+    q1: tokens that a proxy with a buffer of 4096 bytes holds back before the first one passes.
+    q2: TTFT in milliseconds: round trip 150 ms, a new connection (TCP and TLS 1.2), 250 ms at the server.
+    q3: the share of compute saved: 40% of readers leave with a quarter read; a fifth of a request is its prompt.
+    q4: event loops, a core each, for 400 streams of 50 tokens a second, a chunk for each token, on this machine.
+    q5: which figure at the server shows that a proxy buffers: "ttft", "itl", "stream" or "none".
+    q6: "streamed" or "whole": whose last token came first? Or "alike", within a tenth.
+    """
+
+    def q1(answer: object) -> tuple[Criterion, ...]:
+        key = HELD_BYTES / straight.heard.event_bytes
+        slips = {
+            HELD_BYTES: "these are bytes; how many has one event?",
+            straight.heard.event_bytes: "these are the bytes of one event; how many events fill the buffer?",
+            HELD_BYTES / len(" word"): "an event is not only its word: look at straight.heard.body[:300]",
+        }
+        return (_near(answer, key, "tokens held", slips, 0.15),)
+
+    def q2(answer: object) -> tuple[Criterion, ...]:
+        key = 1e3 * (4 * RTT_S + SERVER_S)
+        slips = {
+            1e3 * (3 * RTT_S + SERVER_S): "the set-up takes three round trips; the question itself takes one more",
+            1e3 * (RTT_S + SERVER_S): "that is a connection that was open already",
+            1e3 * (2 * RTT_S + SERVER_S): "TCP takes one, TLS 1.2 two, the question one",
+            1e3 * 4 * RTT_S: "and the server's own part?",
+        }
+        return (_near(answer, key, "TTFT, ms", slips),)
+
+    def q3(answer: object) -> tuple[Criterion, ...]:
+        key = saved_share(LEAVING, READ, PROMPT)
+        slips = {
+            100 * key: "a share, please: between 0 and 1",
+            LEAVING * READ * (1 - PROMPT): "that is what they did read",
+            LEAVING * (1 - READ): "the prompt was computed before they left: it cannot be saved",
+        }
+        return (_near(answer, key, "share saved", slips, 0.03),)
+
+    def q4(answer: object) -> tuple[Criterion, ...]:
+        key = STREAMS * TOKENS_PER_S * costs[0].cpu_per_chunk
+        slips = {
+            1 / key: "upside down: chunks a second, times seconds of CPU for each",
+            key * 1e3: "a factor of 1000: is the cost of a chunk in seconds?",
+            key * 1e6: "a factor of a million: is the cost of a chunk in seconds?",
+        }
+        return (_near(answer, key, "cores", slips, 0.15),)
+
+    def q5(answer: object) -> tuple[Criterion, ...]:
+        wrong = "counts until the server has handed over, which the proxy takes at once"
+        options = {
+            "ttft": f"the server's TTFT {wrong}",
+            "itl": f"the server's ITL {wrong}",
+            "stream": "the stream phase ends when the transport has the last byte, and the proxy takes it at once",
+            "none": "the proxy reads as fast as the server writes: only a client can tell",
+        }
+        return choice(answer, "none", options)
+
+    def q6(answer: object) -> tuple[Criterion, ...]:
+        last = {name: form.arrivals[-1] for name, form in forms.items()}
+        alike = abs(last["streamed"] / last["whole"] - 1) <= 0.1
+        told = ", ".join(f"{name} {value:.3g} s" for name, value in last.items())
+        key = "alike" if alike else min(last, key=last.get)
+        return choice(answer, key, dict.fromkeys(("streamed", "whole", "alike"), f"last tokens: {told}"))
+
+    return Checks({"q1": q1, "q2": q2, "q3": q3, "q4": q4, "q5": q5, "q6": q6})
+
+
+def _near(answer: object, key: float, what: str, slips: Mapping[float, str], tolerance: float = 0.05) -> Criterion:
+    """A number; where it is off by a known slip, the slip is named."""
+    graded = close_to(answer, key, what, tolerance)
+    if graded.earned < 1:
+        for slip, words in slips.items():
+            if abs(float(answer) / slip - 1) < min(tolerance, 0.05):
+                return Criterion(what, 0.0, 1, f"{words}. {graded.feedback}")
+    return graded

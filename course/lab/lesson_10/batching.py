@@ -1,0 +1,80 @@
+"""Streaming, batching, both, neither: which of them shortens what?"""
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from course.lab.display import Html, as_table
+from course.lab.lab import Lab
+from course.lab.lesson_10.client import Heard, ask
+from course.lab.lesson_10.server import LabServer
+from course.lab.run import percentile
+from course.lab.style import seconds
+from course.lab.texts import CHAT_QUESTIONS
+
+LOADS = {"all at once": False, "one after the other": True}
+"""And whether each waits for the one before."""
+
+
+@dataclass(frozen=True)
+class Served:
+    """The same questions, served in one way. Seconds."""
+
+    streamed: bool
+    batched: bool
+    load: str
+    first_words: tuple[float, ...]
+    """Until each client had something to read."""
+    e2e: tuple[float, ...]
+
+    @property
+    def p99(self) -> float:
+        return percentile(self.e2e, 99)
+
+
+def four_ways(lab: Lab) -> list[Served]:
+    """Each of the four ways under each load, on the real server."""
+    found = []
+    for batched in (False, True):
+        with LabServer(lab, batching="continuous" if batched else "none") as server:
+            for load in LOADS:
+                found += [_serve(server, streamed, batched, load) for streamed in (False, True)]
+    return found
+
+
+def _serve(server: LabServer, streamed: bool, batched: bool, load: str) -> Served:
+    count, tokens = (8, 24) if server.lab.scale == 1 else (4, 8)
+    heard: dict[int, Heard] = {}
+
+    def client(i: int) -> None:
+        heard[i] = ask(server.port, f"{i}. {CHAT_QUESTIONS[i]}", tokens, stream=streamed)
+
+    threads = [threading.Thread(target=client, args=(i,), daemon=True) for i in range(count)]
+    for thread in threads:
+        thread.start()
+        if LOADS[load]:
+            thread.join()
+    for thread in threads:
+        thread.join()
+    first = tuple((each.arrivals[0] if streamed else each.ended) - each.sent for each in heard.values())
+    return Served(streamed, batched, load, first, tuple(each.ended - each.sent for each in heard.values()))
+
+
+def by_way(found: list[Served]) -> Mapping[tuple[str, bool, bool], Served]:
+    """By load, whether it was batched, whether it was streamed."""
+    return {(each.load, each.batched, each.streamed): each for each in found}
+
+
+def four_ways_table(found: list[Served]) -> Html:
+    rows = [
+        (
+            each.load,
+            "yes" if each.batched else "no",
+            "yes" if each.streamed else "no",
+            seconds(percentile(each.first_words, 50)),
+            seconds(percentile(each.e2e, 50)),
+            seconds(each.p99),
+        )
+        for each in sorted(found, key=lambda each: (each.load, each.batched, each.streamed))
+    ]
+    return as_table(("questions come", "batched", "streamed", "first words, p50", "E2E p50", "E2E p99"), rows)

@@ -1,0 +1,228 @@
+"""What a chunk costs: the server's front alone, its own shapes, SSE and HTTP, fed from a clock and not by an engine."""
+
+import asyncio
+import selectors
+import socket
+import threading
+import time
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+
+from sse_starlette.sse import EventSourceResponse
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from course.lab.display import Html, as_table
+from course.lab.explorer import Explorer, choices
+from course.lab.lab import Lab
+from course.lab.lesson_10 import traffic
+from course.lab.lesson_10.client import NAME, ask
+from course.lab.lesson_10.server import HOST, LabServer, in_background
+from course.lab.pictures.chart import Axis, Curve, draw_chart
+from course.lab.run import percentile
+from course.lab.style import ALARM, PHASE_COLOURS, number, seconds
+from course.lab.svg import Picture
+from minillm.request import Completion
+from minillm.serve.answers import DONE, AnswerShape
+from minillm.serve.logprobs import TokenTexts
+from minillm.serve.protocol import CompletionBody
+from minillm.timeline import Timeline
+
+WORD = " word"
+EVERY = (1, 2, 4, 8, 16)
+"""Tokens in a chunk."""
+STREAMS = (1, 10, 50, 100, 200, 500, 1000, 2000)
+CALM = 160.0
+"""Chunks a second of each stream, when the front is to have time."""
+DRAIN_S = 0.05
+"""Between two looks at the sockets: the reader must not take the server's time."""
+
+
+@dataclass(frozen=True)
+class Fed:
+    """Streams that were fed by the clock. Seconds."""
+
+    streams: int
+    every: int
+    """Tokens in a chunk."""
+    chunks: int
+    cpu_s: float
+    """That the front used."""
+    wall_s: float
+    lateness: tuple[float, ...]
+    """Of each chunk: from the moment at which it was due to the one at which the front had got round to it."""
+
+    @property
+    def cpu_per_chunk(self) -> float:
+        return self.cpu_s / self.chunks
+
+    @property
+    def busy(self) -> float:
+        """Share of one core."""
+        return self.cpu_s / self.wall_s
+
+
+def feed(lab: Lab, streams: int, every: int = 1, rate: float = CALM, tokens: int = 32) -> Fed:
+    """So many streams at once, a chunk of `every` tokens whenever these are due.
+
+    Args:
+        rate: tokens a second, of each stream; 0 = as fast as the front can.
+        tokens: of each stream.
+    """
+    front = _Front(lab, streams, every, rate, tokens)
+    with in_background(front.app, timeout_keep_alive=5) as running:
+        before, begun = running.ask(time.thread_time), time.perf_counter()
+        _read_all(running.port, streams)
+        spent, wall = running.ask(time.thread_time) - before, time.perf_counter() - begun
+    return Fed(streams, every, len(front.lateness), spent, wall, tuple(front.lateness))
+
+
+class _Front:
+    """An application that streams one word again and again, shaped as the real server shapes it."""
+
+    def __init__(self, lab: Lab, streams: int, every: int, rate: float, tokens: int) -> None:
+        self.every, self.rate, self.chunks = every, rate, max(1, tokens // every)
+        self.streams = streams
+        self.begun: float | None = None
+        self.lateness: list[float] = []
+        self._body = CompletionBody(model=NAME, prompt="", stream=True)
+        self._texts = TokenTexts(lab.model.tokenizer)
+        self.app = Starlette(routes=[Route("/", self.answer)])
+
+    async def answer(self, request: Request) -> Response:
+        return EventSourceResponse(self.events(int(request.query_params["stream"])), sep="\n")
+
+    async def events(self, stream: int) -> AsyncIterator[bytes]:
+        shape = AnswerShape(self._body, f"cmpl-{stream:032d}", 0, NAME, self._texts)
+        news = Completion(WORD * self.every, [], None, None, Timeline(0.0), new_text=WORD * self.every)
+        if self.begun is None:
+            self.begun = time.perf_counter() + 0.2  # all streams are open by then
+        for i in range(self.chunks):
+            due = self._due(stream, i)
+            await asyncio.sleep(max(due - time.perf_counter(), 0))
+            yield shape.chunk(0, news)
+            self.lateness.append(max(time.perf_counter() - due, 0.0))
+        yield DONE
+
+    def _due(self, stream: int, chunk: int) -> float:
+        """Streams are spread evenly over the time of one chunk."""
+        if not self.rate:
+            return 0.0
+        return self.begun + (chunk + 1 + stream / self.streams) * self.every / self.rate
+
+
+def _read_all(port: int, streams: int) -> None:
+    """Read every stream to its end, seldom and much at a time."""
+    looking = selectors.DefaultSelector()
+    for i in range(streams):
+        sock = socket.create_connection((HOST, port))
+        sock.sendall(f"GET /?stream={i} HTTP/1.1\r\nHost: {HOST}\r\nConnection: close\r\n\r\n".encode())
+        looking.register(sock, selectors.EVENT_READ)
+    while looking.get_map():
+        for key, _ in looking.select(1.0):
+            if not key.fileobj.recv(1 << 20):
+                looking.unregister(key.fileobj)
+                key.fileobj.close()
+        threading.Event().wait(DRAIN_S)
+
+
+def by_size(lab: Lab) -> list[Fed]:
+    """At a pace that leaves the front time, with more and more tokens in a chunk."""
+    feed(lab, 4, 1, 0, 16)  # the first use of anything is slower
+    return [chunks_alone(lab, every) for every in EVERY]
+
+
+def chunks_alone(lab: Lab, every: int) -> Fed:
+    """What many chunks cost more than few: so the price of opening streams is not in it."""
+    few, many = (32, 288) if lab.scale == 1 else (8, 72)
+    short, long = (feed(lab, 16, every, CALM * every, count * every) for count in (few, many))
+    spent, wall = max(long.cpu_s - short.cpu_s, 1e-9), long.wall_s - short.wall_s
+    return Fed(16, every, long.chunks - short.chunks, spent, wall, long.lateness)
+
+
+def of_server(server: LabServer) -> Fed:
+    """The event loop's part of one real answer, with everything that belongs to it."""
+    before, begun = server.loop_cpu_s(), time.perf_counter()
+    heard = ask(server.port, traffic.PROMPT, traffic.num_tokens(server.lab))
+    return Fed(1, 1, len(heard.arrivals), server.loop_cpu_s() - before, time.perf_counter() - begun, ())
+
+
+def chunk_cost_table(costs: Sequence[Fed], whole: Fed) -> Html:
+    """CPU of the front, for a chunk and for a token.
+
+    Args:
+        whole: of a real answer, to compare with.
+    """
+    rows = [
+        (
+            f"{each.every}, the whole server" if each is whole else str(each.every),
+            seconds(each.cpu_per_chunk),
+            seconds(each.cpu_per_chunk / each.every),
+            number(each.every / each.cpu_per_chunk),
+        )
+        for each in (*costs, whole)
+    ]
+    return as_table(("tokens in a chunk", "CPU for a chunk", "CPU for a token", "tokens/s that fill a core"), rows)
+
+
+def too_many(lab: Lab, costs: Sequence[Fed]) -> list[Fed]:
+    """More streams than one core can feed with a chunk for each token; then the same with larger chunks.
+
+    Args:
+        costs: of `by_size`: says how many are too many on this machine.
+    """
+    single = costs[0].cpu_per_chunk
+    streams = min(max(8, round(OVERLOAD / (single * FAST))), MOST_STREAMS)
+    rate = OVERLOAD / (single * streams)
+    span = 3.0 if lab.scale == 1 else 0.8
+    return [feed(lab, streams, every, rate, round(span * rate)) for every in (1, 4, 16)]
+
+
+OVERLOAD, FAST, MOST_STREAMS = 1.6, 100.0, 128
+"""Times what one core can do; tokens a second of a fast stream; streams that are opened for a demonstration."""
+
+
+def too_many_table(found: Sequence[Fed]) -> Html:
+    rows = [
+        (
+            str(each.every),
+            str(each.streams),
+            number(each.chunks / each.wall_s),
+            f"{each.busy:.0%}",
+            seconds(percentile(each.lateness, 50)),
+            seconds(percentile(each.lateness, 99)),
+        )
+        for each in found
+    ]
+    header = ("tokens in a chunk", "streams", "chunks/s sent", "of one core", "chunks late by, p50", "p99")
+    return as_table(header, rows)
+
+
+def cores_needed(costs: Sequence[Fed]) -> Explorer:
+    """The bill with handles: cores for streaming, against what larger chunks cost the reader."""
+    by_every = {each.every: each for each in costs}
+
+    def draw(every: int, rate: int) -> Picture:
+        curves = []
+        for k, colour in ((1, ALARM), (every, PHASE_COLOURS["decode"])):
+            cores = [streams * rate / k * by_every[k].cpu_per_chunk for streams in STREAMS]
+            if k == 1 or every > 1:
+                curves.append(Curve(f"{k} tokens in a chunk" if k > 1 else "a chunk for each token", STREAMS, cores,
+                                    colour=colour))  # fmt: skip
+        curves.append(Curve("one event loop: one core", (STREAMS[0], STREAMS[-1]), (1, 1), "dashes", "#999999"))
+        gap = every / rate
+        return draw_chart(
+            f"Cores for streaming; the text comes every {seconds(gap)}",
+            curves,
+            Axis("streams at once", log=True),
+            Axis("cores", log=True),
+            height=260,
+        )
+
+    return Explorer(
+        draw,
+        every=choices("tokens in a chunk", EVERY, 4),
+        rate=choices("tokens/s a stream", (10, 25, 50, 100, 200), 50),
+    )

@@ -1,0 +1,256 @@
+"""A reader who leaves in the middle of an answer: when the server notices, and what that saves."""
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from course.lab.display import Html, as_table
+from course.lab.explorer import Explorer, slider
+from course.lab.lab import Lab
+from course.lab.lesson_10 import traffic
+from course.lab.lesson_10.client import Heard, ask
+from course.lab.lesson_10.relay import Way, relay
+from course.lab.lesson_10.server import LabServer
+from course.lab.pictures.chart import Axis, Curve, draw_chart
+from course.lab.predict import Outcome
+from course.lab.style import ALARM, PHASE_COLOURS, WIDTH, seconds
+from course.lab.svg import SOFT, Picture, Scale, boxes, line, rect, text, time_axis
+from course.lab.texts import CHAT_QUESTIONS
+from minillm.timeline import StepRecord
+
+STRAIGHT, GATEWAY = "straight to the server", "through a gateway that reads on"
+SAVES = {
+    (True, True): "straight: nearly the rest; gateway: nearly the rest",
+    (True, False): "straight: nearly the rest; gateway: nothing",
+    (False, False): "straight: nothing; gateway: nothing",
+}
+"""By whether most of the rest was saved, on either way."""
+MOST = 0.5
+LEFT, RIGHT = 64, 16
+PANEL = 118
+
+
+@dataclass(frozen=True)
+class Left:
+    """One answer whose reader hung up. Clock seconds."""
+
+    heard: Heard
+    steps: tuple[StepRecord, ...]
+    """From its arrival to its end."""
+    written: int
+    """Tokens that the engine wrote of it."""
+    ended: float
+    """When the server had done with it."""
+    outcome: str
+    """As the server's log says."""
+
+    @property
+    def saved(self) -> float:
+        """Of the tokens that the reader did not wait for, the share that nobody wrote."""
+        return (self.heard.asked - self.written) / (self.heard.asked - len(self.heard.arrivals))
+
+    @property
+    def kv_back(self) -> float:
+        """Seconds from leaving to the end of the last step that held KV blocks for it."""
+        left = self.heard.ended
+        return max((step.end for step in self.steps if step.kv_blocks_used), default=left) - left
+
+
+def leave(server: LabServer, share: float = 0.5, reads_on: bool = False, tokens: int | None = None) -> Left:
+    """Ask for an answer, alone on the server, and hang up after a share of it."""
+    tokens = tokens or traffic.num_tokens(server.lab)
+    with relay(server.port, Way(reads_on=reads_on)) as port:
+        heard = ask(port, traffic.PROMPT, tokens, leave_after=round(share * tokens))
+        call = server.call(heard.call_id)
+    steps = tuple(step for step in server.steps() if step.end > heard.sent)
+    return Left(heard, steps, _written(steps, heard.call_id), call.finished, call.outcome)
+
+
+def _written(steps: Sequence[StepRecord], call_id: str) -> int:
+    """Tokens that were written: the last step that reads its prompt writes one, and so does each after it."""
+    mine = [share for step in steps for share in step.shares if share.request_id.startswith(call_id)]
+    return sum(not share.is_prefill for share in mine) + any(share.is_prefill for share in mine)
+
+
+def both_ways(server: LabServer, share: float = 0.5) -> dict[str, Left]:
+    """The same reader, leaving after the same share, straight and through a gateway."""
+    return {STRAIGHT: leave(server, share), GATEWAY: leave(server, share, reads_on=True)}
+
+
+def saving(found: Mapping[str, Left]) -> Outcome:
+    """How much of what nobody read was not written either."""
+    straight, gateway = found[STRAIGHT], found[GATEWAY]
+    told = "; ".join(
+        f"{name}: {len(each.heard.arrivals)} tokens read, {each.written} of {each.heard.asked} written"
+        for name, each in found.items()
+    )
+    kind = straight.saved > MOST, gateway.saved > MOST
+    return Outcome(SAVES.get(kind, f"straight: {straight.saved:.0%} of the rest; gateway: {gateway.saved:.0%}"), told)
+
+
+def draw_leaving(found: Mapping[str, Left]) -> Picture:
+    """KV blocks held, step by step; the line is where the reader left, and what lies behind it is for nobody."""
+    span = max(each.ended - each.heard.sent for each in found.values())
+    most = max(step.kv_blocks_used for each in found.values() for step in each.steps)
+    scale = Scale(0, 1.05 * span, LEFT, WIDTH - RIGHT)
+    bottom = PANEL * len(found)
+    body = time_axis(scale, 0, bottom, "since the request was sent")
+    for i, (name, each) in enumerate(found.items()):
+        base = PANEL * i + PANEL - 14
+        bars = {True: [], False: []}
+        for step in each.steps:
+            tall = 66 * step.kv_blocks_used / most
+            start, end = (scale(moment - each.heard.sent) for moment in (step.start, step.end))
+            bars[step.start < each.heard.ended].append((start, base - tall, max(end - start - 0.4, 0.4), tall))
+        body += boxes(bars[True], fill=PHASE_COLOURS["decode"]) + boxes(bars[False], fill=ALARM, fill_opacity=0.55)
+        gone = scale(each.heard.ended - each.heard.sent)
+        body += line(gone, base - 76, gone, base, stroke=ALARM, stroke_width=2)
+        body += text(gone + 5, base - 70, f"the reader leaves after {len(each.heard.arrivals)} tokens", size=11,
+                     fill=ALARM)  # fmt: skip
+        body += text(LEFT, base - 84, f"{name}: {each.written} of {each.heard.asked} tokens written", size=13,
+                     font_weight="bold")  # fmt: skip
+        body += text(LEFT - 8, base - 30, "KV", size=11, fill=SOFT, text_anchor="end")
+        body += text(LEFT - 8, base - 17, "blocks", size=11, fill=SOFT, text_anchor="end")
+    body += rect(WIDTH - 190, bottom + 21, 12, 9, fill=ALARM, fill_opacity=0.55)
+    body += text(WIDTH - 172, bottom + 29, "held and computed for nobody", size=11, fill=SOFT)
+    told = " ".join(
+        f"{name}: {each.written} of {each.heard.asked} tokens written, blocks back {seconds(max(each.kv_back, 0))} "
+        f"after the reader left, logged as {each.outcome}."
+        for name, each in found.items()
+    )
+    return Picture("The reader leaves. Does the engine?", body, bottom + 36, description=told)
+
+
+# ---------------------------------------------------------------- many readers
+
+
+@dataclass(frozen=True)
+class Crowd:
+    """Many readers, some of whom leave; and what the engine did."""
+
+    name: str
+    asked: int
+    """Output tokens, of all together."""
+    written: int
+    prompt_tokens: int
+    steps: int
+    """That the engine took for all of them."""
+    busy_s: float
+    """Seconds in steps."""
+    stayed_s: float
+    """Mean seconds of those who stayed, to their last token."""
+
+    def tokens_saved(self, other: "Crowd") -> float:
+        """Share of the other's tokens, prompts too, that were not computed here."""
+        return 1 - (self.written + self.prompt_tokens) / (other.written + other.prompt_tokens)
+
+    def steps_saved(self, other: "Crowd") -> float:
+        """The engine's time, counted in steps: seconds of two runs differ by more than that on a busy machine."""
+        return 1 - self.steps / other.steps
+
+
+def crowd(server: LabServer, people: int, leaving: int, share: float, reads_on: bool) -> Crowd:
+    """Everybody asks at once; the first `leaving` hang up after a share of their answers."""
+    tokens = max(12, traffic.num_tokens(server.lab) // 2)
+    heard: dict[int, Heard] = {}
+    begun = max((step.end for step in server.steps()), default=0.0)
+
+    with relay(server.port, Way(reads_on=reads_on)) as port:
+
+        def read(i: int) -> None:
+            stop = round(share * tokens) if i < leaving else None
+            heard[i] = ask(port, f"{i}. {CHAT_QUESTIONS[i % len(CHAT_QUESTIONS)]}", tokens, leave_after=stop)
+
+        threads = [threading.Thread(target=read, args=(i,), daemon=True) for i in range(people)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for each in heard.values():
+            server.call(each.call_id)
+    steps = [step for step in server.steps() if step.start > begun]
+    return Crowd(
+        GATEWAY if reads_on else STRAIGHT,
+        asked=people * tokens,
+        written=sum(_written(steps, each.call_id) for each in heard.values()),
+        prompt_tokens=sum(step.num_prefill_tokens for step in steps),
+        steps=len(steps),
+        busy_s=sum(step.end - step.start for step in steps),
+        stayed_s=sum(heard[i].ended - heard[i].sent for i in range(leaving, people)) / max(people - leaving, 1),
+    )
+
+
+def crowds(lab: Lab, people: int = 8, share: float = 0.5) -> dict[tuple[str, str], Crowd]:
+    """Half of the readers leave halfway: few seats and many, with a server that notices and one that cannot."""
+    found = {}
+    for room, seats in (("a seat for each", people), ("a line before the seats", 2)):
+        with LabServer(lab, max_num_seqs=seats) as server:
+            for reads_on in (True, False):
+                each = crowd(server, people, people // 2, share, reads_on)
+                found[room, each.name] = each
+    return found
+
+
+def crowds_table(found: Mapping[tuple[str, str], Crowd]) -> Html:
+    """What noticing saves, in tokens and in seconds."""
+    rows = []
+    for (room, name), each in found.items():
+        base = found[room, GATEWAY]
+        rows.append(
+            (
+                room,
+                name,
+                f"{each.written} of {each.asked}",
+                f"{each.tokens_saved(base):.0%}" if each is not base else "–",
+                str(each.steps),
+                f"{each.steps_saved(base):.0%}" if each is not base else "–",
+                seconds(each.busy_s),
+                seconds(each.stayed_s),
+            )
+        )
+    header = (
+        "server",
+        "readers come",
+        "tokens written",
+        "tokens saved",
+        "steps",
+        "steps saved",
+        "engine busy",
+        "who stayed, mean",
+    )
+    return as_table(header, rows)
+
+
+def saved_share(leaving: float, read: float, prompt_share: float) -> float:
+    """Of all compute: the share of readers who leave x what they did not read x what of a request is writing."""
+    return leaving * (1 - read) * (1 - prompt_share)
+
+
+def how_many_leave() -> Explorer:
+    """The arithmetic, with handles: when is it 30 percent?"""
+
+    def draw(read: int, prompt: int) -> Picture:
+        leaving = [i / 50 for i in range(51)]
+        saved = [100 * saved_share(each, read / 100, prompt / 100) for each in leaving]
+        enough = CLAIMED / max(saved_share(1, read / 100, prompt / 100), 1e-9)
+        words = f"30% needs {enough:.0%} to leave" if enough <= 1 else "30% cannot be reached"
+        return draw_chart(
+            f"What does noticing save? {words}",
+            [
+                Curve("saved", [100 * each for each in leaving], saved, colour=PHASE_COLOURS["decode"], style="dashes"),
+                Curve("claimed", (0, 100), (100 * CLAIMED,) * 2, colour=ALARM),
+            ],
+            Axis("readers who leave, %", low=0, high=100),
+            Axis("compute saved, %", low=0, high=100),
+            height=240,
+        )
+
+    return Explorer(
+        draw,
+        read=slider("share read before leaving, %", 0, 100, 50, 5),
+        prompt=slider("share of a request that is prompt, %", 0, 90, 20, 5),
+    )
+
+
+CLAIMED = 0.3
+"""The saving that an article reports."""

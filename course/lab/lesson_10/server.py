@@ -1,0 +1,170 @@
+"""The real server, `minillm serve`, in this process: own threads, own port, the lab's weights. Proxies, too.
+
+Client, server and engine read one clock, so that both ends of the wire can be drawn on one axis.
+"""
+
+import asyncio
+import logging
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import uvicorn
+
+from course.lab.lab import Lab
+from course.lab.lesson_10.client import NAME
+from minillm.async_engine import EngineThread
+from minillm.bench.loadgen.server_metrics import Scrape, read_metrics
+from minillm.serve.call import Call
+from minillm.serve.config import ServeConfig
+from minillm.serve.door import Door
+from minillm.serve.metrics import Metrics
+from minillm.serve.proxy import Spoiling, make_proxy
+from minillm.serve.server import bind, make_server
+from minillm.serve.service import Service
+from minillm.timeline import StepRecord, Timeline
+
+SEATS = 8
+START_S, STOP_S = 60, 30
+HOST = "127.0.0.1"
+
+
+class Calls:
+    """Told of each request when it is over; keeps it."""
+
+    def __init__(self) -> None:
+        self.by_id: dict[str, Call] = {}
+
+    def observe(self, call: Call) -> None:
+        self.by_id[call.request_id] = call
+
+
+class LabServer:
+    """Listens as soon as it is made. A context manager; `close` may also be called.
+
+    Args:
+        serve: fields of ServeConfig that differ from its defaults.
+        fields: EngineConfig fields that differ from the lab's. Nothing is cached from one request to the next, so
+            that equal requests are equal work.
+    """
+
+    def __init__(self, lab: Lab, serve: dict[str, Any] | None = None, **fields: Any) -> None:
+        config = lab.config(**{"max_num_seqs": SEATS, "enable_prefix_caching": False, **fields})
+        settings = ServeConfig(**{"port": 0, "access_log": False, "drain_timeout_s": 1, **(serve or {})})
+        settings = settings.replace(served_model_name=NAME)
+        self.lab, self.calls = lab, Calls()
+        self._metrics = Metrics(NAME)
+        thread = EngineThread(config.replace(max_queue_len=None), lab.model)
+        thread.ask(self._metrics.attach).result()
+        self.service = Service(thread, settings, Door(settings, config), [self._metrics, self.calls])
+        self._server = _Background(make_server(self.service, self._metrics, lambda: None))
+        self.port = self._server.port
+
+    def __enter__(self) -> "LabServer":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._server.close()
+
+    @property
+    def url(self) -> str:
+        return f"http://{HOST}:{self.port}"
+
+    def steps(self) -> tuple[StepRecord, ...]:
+        """What the engine has done so far; clock seconds."""
+        return self.service.thread.ask(lambda engine: tuple(engine.steps)).result()
+
+    def kv_blocks_held(self) -> int:
+        return self.service.thread.ask(lambda engine: engine.scheduler.kv.pool.num_used).result()
+
+    def metrics(self) -> Scrape:
+        """What a dashboard would read."""
+        with urllib.request.urlopen(f"{self.url}/metrics") as answer:
+            return read_metrics(answer.read().decode())
+
+    def loop_cpu_s(self) -> float:
+        """CPU seconds that the server's own thread, the event loop, has used: everything but the engine."""
+        return self._server.ask(time.thread_time)
+
+    def call(self, call_id: str, patience_s: float = 30.0) -> Call:
+        """A request, once the server has closed it: a moment after its last byte.
+
+        Raises:
+            TimeoutError: it does not come to an end.
+        """
+        end = time.monotonic() + patience_s
+        while call_id not in self.calls.by_id:
+            if time.monotonic() > end:
+                raise TimeoutError(f"the server has not closed {call_id}")
+            time.sleep(0.002)
+        return self.calls.by_id[call_id]
+
+    def timeline(self, call_id: str) -> Timeline:
+        """The server's own stamps of a request that is over."""
+        return self.call(call_id).outputs[0].timeline
+
+
+class _Background:
+    """A uvicorn server in a thread."""
+
+    def __init__(self, server: uvicorn.Server) -> None:
+        self._server = server
+        self._loop: asyncio.AbstractEventLoop | None = None
+        logging.getLogger("uvicorn").setLevel(logging.CRITICAL)  # readers who are cut on purpose are no error
+        sock = bind(HOST, 0)
+        self.port: int = sock.getsockname()[1]
+        self._thread = threading.Thread(target=self._run, args=(sock,), name="lab-server", daemon=True)
+        self._thread.start()
+        end = time.monotonic() + START_S
+        while not server.started and self._thread.is_alive() and time.monotonic() < end:
+            time.sleep(0.005)
+
+    def _run(self, sock: object) -> None:
+        async def serve() -> None:
+            self._loop = asyncio.get_running_loop()
+            await self._server.serve([sock])
+
+        asyncio.run(serve())
+
+    def ask(self, question: Callable[[], float]) -> float:
+        """The answer to a question that is put in the server's thread."""
+
+        async def answer() -> float:
+            return question()
+
+        return asyncio.run_coroutine_threadsafe(answer(), self._loop).result(START_S)
+
+    def close(self) -> None:
+        self._server.should_exit = True
+        self._thread.join(STOP_S)
+
+
+@contextmanager
+def in_background(app: Any, **options: Any) -> Iterator[_Background]:
+    """Any ASGI application on a port of its own, for a while."""
+    config = uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=1, **options)
+    running = _Background(uvicorn.Server(config))
+    try:
+        yield running
+    finally:
+        running.close()
+
+
+@contextmanager
+def proxy(port: int, **spoiling: Any) -> Iterator[int]:
+    """minillm's teaching proxy before a server; its port.
+
+    Args:
+        spoiling: fields of Spoiling: hold_ms, buffer_bytes, coalesce. None at all: no proxy, the server's own port.
+    """
+    if Spoiling(**spoiling) == Spoiling():
+        yield port
+        return
+    with in_background(make_proxy(f"http://{HOST}:{port}", Spoiling(**spoiling))) as running:
+        yield running.port
