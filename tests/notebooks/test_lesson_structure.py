@@ -15,11 +15,8 @@ CLAIMS = {
     "04": {"D9", "D13", "F1", "F5", "F6"},
     "05": {"B3", "D19", "D21"},
     "06": {"A4"},
-<<<<<<< HEAD
-    "14": {"D22"},
-=======
     "10": {"A5", "D15", "D16", "E1", "E6", "E7"},
->>>>>>> l10
+    "14": {"D22"},
 }
 SECTIONS = ("## Surface", "## Guided", "## Deep dive", "## Say it in an interview", "## Check yourself")
 
