@@ -30,9 +30,7 @@ FORMATS = {
     PLAIN: Format("nothing: as it was published"),
     "int8": Format("weights; a scale for each output", {"quantization": "int8"}),
     "int4": Format("weights; a scale and an offset for 32 inputs", {"quantization": "int4"}),
-    "int4 g64": Format(
-        "weights; a scale and an offset for 64 inputs", {"quantization": "int4", "int4_group_size": 64}
-    ),
+    "int4 g64": Format("weights; a scale and an offset for 64 inputs", {"quantization": "int4", "int4_group_size": 64}),
     "KV int8": Format("keys and values; a scale for each token and head", kv={"kv_cache_dtype": "int8"}),
 }
 

@@ -1,12 +1,13 @@
-"""The quality gate: the same text in every format, floors to drag, and a verdict that looks at both quality and cost."""
+"""The quality gate: the same text in every format, floors to drag, and a verdict on both quality and cost."""
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from course.lab.explorer import Explorer, choices
 from course.lab.lesson_09 import steps
 from course.lab.lesson_09.formats import FORMATS, PLAIN, Shelf
-from course.lab.style import ALARM, PHASE_COLOURS, WIDTH
+from course.lab.style import ALARM, PHASE_COLOURS
 from course.lab.svg import FAINT, INK, SOFT, Picture, line, rect, tag, text
 from minillm.bench.quality import Cost, Floors, Quality, Verdict, judge, request_bytes
 from minillm.bench.scoring import TextScore, decode_texts, held_text
@@ -39,14 +40,15 @@ Scores = dict[str, Scored]
 """By format; the first is the 16-bit reference."""
 
 
-def measure(shelf: Shelf, found: steps.Sweep | None = None) -> Scores:
+def measure(shelf: Shelf, found: steps.Sweep | None = None, names: Sequence[str] = tuple(FORMATS)) -> Scores:
     """Every format decodes the same pieces of a text, token by token; what really came next is what scores.
 
     Args:
         found: decode steps of one reader, where they have been measured already.
+        names: formats, the 16-bit reference first.
     """
     speeds = {name: dots[0].tokens_per_s for name, dots in (found or {}).items()}
-    missing = [name for name in FORMATS if name not in speeds]
+    missing = [name for name in names if name not in speeds]
     if missing:
         again = steps.sweep(shelf, list(dict.fromkeys((PLAIN, *missing))), (1,))
         plain = speeds.get(PLAIN, again[PLAIN][0].tokens_per_s)
@@ -58,7 +60,7 @@ def measure(shelf: Shelf, found: steps.Sweep | None = None) -> Scores:
     given = [size // GIVEN] * count
     reference = list(decode_texts(shelf.engine(PLAIN), pieces, given))
     scores: Scores = {}
-    for name in FORMATS:
+    for name in names:
         engine, score = shelf.engine(name), TextScore()
         for theirs, ours in zip(reference, decode_texts(engine, pieces, given)):
             score.add(theirs.logits, ours.logits, ours.next_ids)
@@ -152,7 +154,7 @@ def _place(ladder: tuple[float, ...], value: float) -> float:
     rungs, value = ([-x for x in ladder], -value) if falling else (list(ladder), value)
     if value <= rungs[0]:
         return 0.0
-    for i, (low, high) in enumerate(zip(rungs, rungs[1:])):
+    for i, (low, high) in enumerate(itertools.pairwise(rungs)):
         if value <= high:
             return (i + (value - low) / (high - low)) / (len(rungs) - 1)
     return 1.0
@@ -186,4 +188,3 @@ def _mark(x: float, y: float, start: float, words: str, is_kept: bool) -> str:
 def sampling_error(share: float, items: int) -> float:
     """Standard error of a share of so many independent items: what an accuracy moves by luck alone."""
     return (share * (1 - share) / items) ** 0.5
-

@@ -5,7 +5,7 @@ from torch import Tensor
 from course.lab.display import Html, as_table
 from course.lab.explorer import Explorer, buttons, choices
 from course.lab.lesson_09.rounding import BITS, GROUPS, Matrix, bits_per_weight, error, grids, rounded
-from course.lab.style import ALARM, WIDTH, number
+from course.lab.style import WIDTH, number
 from course.lab.svg import FAINT, INK, PAPER, SOFT, Picture, Scale, boxes, line, rect, tag, text
 
 SHOWN = 128

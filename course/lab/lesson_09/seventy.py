@@ -36,7 +36,8 @@ LOADS = {"quiet: a tenth of capacity": 0.1, "busy: nine tenths of it": 0.9, "ove
 SEATS = 64
 COUNT, LEAST = 200, 60
 """Requests of a run; and of one in the short form, since a line needs time to form."""
-CRAMPED_GPUS = 2
+CRAMPED_GPUS, CRAMPED_SEATS, CRAMPED_LOAD, CRAMPED_COUNT = 2, 256, 1.3, 300
+"""In the short form, too: with fewer requests no line would form, whatever the format."""
 MEASURED = "measured, no CUDA graphs"
 
 
@@ -47,19 +48,25 @@ def deployment(stack: str, name: str, tp: int = 4, seats: int = SEATS) -> Deploy
 
 
 @functools.lru_cache(maxsize=64)
-def capacity(stack: str, traffic: str, tp: int = 4, seats: int = SEATS) -> float:
+def capacity(stack: str, traffic: str, tp: int = 4, seats: int = SEATS, count: int | None = None) -> float:
     """Requests a second that 16 bits can serve: over the middle of a run in which all come at once."""
-    work = make_workload(TRAFFIC[traffic], AllAtOnce(), num_requests=enough(COUNT, LEAST))
+    work = make_workload(TRAFFIC[traffic], AllAtOnce(), num_requests=count or enough(COUNT, LEAST))
     ends = sorted(record.ended for record in play(deployment(stack, PLAIN, tp, seats), work).records)
     first, last = len(ends) // 5, 4 * len(ends) // 5
     return (last - first) / (ends[last] - ends[first])
 
 
 @functools.lru_cache(maxsize=64)
-def served(stack: str, name: str, traffic: str, load: float, tp: int = 4, seats: int = SEATS) -> FleetRun:
-    """One format under a load: the same arrivals for all formats."""
-    rate = load * capacity(stack, traffic, tp, seats)
-    work = make_workload(TRAFFIC[traffic], Poisson(rate=rate), num_requests=enough(COUNT, LEAST))
+def served(
+    stack: str, name: str, traffic: str, load: float, tp: int = 4, seats: int = SEATS, count: int | None = None
+) -> FleetRun:
+    """One format under a load: the same arrivals for all formats.
+
+    Args:
+        count: requests; None = as many as the lab's form has.
+    """
+    rate = load * capacity(stack, traffic, tp, seats, count)
+    work = make_workload(TRAFFIC[traffic], Poisson(rate=rate), num_requests=count or enough(COUNT, LEAST))
     return play(deployment(stack, name, tp, seats), work)
 
 
@@ -91,7 +98,9 @@ def phases_lab() -> Explorer:
     )
 
 
-def throughput_gain(name: str = "int8", batches: tuple[int, ...] = (1, 32, 256), context: int = 512) -> dict[str, float]:
+def throughput_gain(
+    name: str = "int8", batches: tuple[int, ...] = (1, 32, 256), context: int = 512
+) -> dict[str, float]:
     """Decode speed over 16 bits, step by step, by batch and stack."""
     from course.lab.lesson_06.seventy import price
 
@@ -124,10 +133,10 @@ class Cramped:
 
 
 def cramped(names: tuple[str, ...] = tuple(STORED)) -> dict[str, Cramped]:
-    """Chats on two H100s, a little more than 16 bits can serve there: the same arrivals in every format."""
+    """Chats on two H100s, more than 16 bits can serve there: the same arrivals in every format."""
     found = {}
     for name in names:
-        on = deployment(MEASURED, name, CRAMPED_GPUS, 256)
+        on = deployment(MEASURED, name, CRAMPED_GPUS, CRAMPED_SEATS)
         found[name] = Cramped(
             name,
             on.model.stored_bytes(on.placement.weight_dtype) / CRAMPED_GPUS,
@@ -135,7 +144,7 @@ def cramped(names: tuple[str, ...] = tuple(STORED)) -> dict[str, Cramped]:
             on.num_kv_blocks * on.block_bytes,
             USABLE_MEMORY * on.profile.hardware.memory,
             on.num_kv_blocks * on.block_size,
-            served(MEASURED, name, "chat", 1.15, CRAMPED_GPUS, 256),
+            served(MEASURED, name, "chat", CRAMPED_LOAD, CRAMPED_GPUS, CRAMPED_SEATS, CRAMPED_COUNT),
         )
     return found
 

@@ -1,8 +1,10 @@
 """Zeros in a matrix: what a dense product makes of them, what a sparse one does, and what has to be kept."""
 
 import contextlib
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -54,8 +56,8 @@ def measure(lab: Lab, side: int | None = None, repeats: int = 7) -> list[Timed]:
             for kind, x in inputs.items():
                 columns = x.T.contiguous()
                 times = (
-                    best_seconds(lambda: F.linear(x, dense), repeats, device),
-                    best_seconds(lambda: sparse @ columns, repeats, device),
+                    best_seconds(partial(F.linear, x, dense), device, repeats),
+                    best_seconds(partial(torch.mm, sparse, columns), device, repeats),
                 )
                 found.append(Timed(kind, zeros, *times))
     return found
@@ -63,8 +65,6 @@ def measure(lab: Lab, side: int | None = None, repeats: int = 7) -> list[Timed]:
 
 def as_csr(dense: Tensor) -> Tensor:
     """Compressed sparse rows: the numbers that are not zero, and where they stood."""
-    import warnings
-
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # PyTorch calls the layout a beta feature
         return dense.to_sparse_csr()
@@ -182,7 +182,7 @@ def draw_pattern(pattern: str, zeros: float) -> Picture:
     told = "; ".join(f"{way}: {size:.2f} bytes a weight" for way, size in ways.items())
     notes = {
         "anywhere": f"Its column costs more than the number: it pays in bytes above {break_even_zeros():.0%} zeros.",
-        STRUCTURED: "Always half. Some GPUs have multipliers that skip the zeros of this pattern, and only of this one.",
+        STRUCTURED: "Always half. Some GPUs have multipliers that skip zeros in this pattern, and only in this one.",
         "whole columns": "No index is needed: it is a smaller model, on any hardware. It is also the coarsest cut.",
     }
     body += text(10, 6 + CELLS * CELL + 18, notes[pattern], size=12, font_weight="bold")
