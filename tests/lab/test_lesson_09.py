@@ -193,9 +193,11 @@ def test_speedups_and_where_they_end() -> None:
     shows(steps.draw_speedups(SWEEP), "×1.60 at batch 1", "as fast as bf16")
     table = str(steps.promises_table(SWEEP, ROOF))
     assert "×1.60" in table and f"×{SWEEP[PLAIN][0].bytes / SWEEP['int8'][0].bytes:.2f}" in table
-    assert not steps.spread(SWEEP)
+    assert not steps.is_restless(SWEEP)
     restless = Dot(LLAMA_70B, 1, 20, (0.02, 0.05, 0.2))
-    assert steps.spread({**SWEEP, "int8": [restless, *SWEEP["int8"]]})
+    assert steps.is_restless({**SWEEP, "int8": [restless, *SWEEP["int8"]]})
+    too_good = [SWEEP["int8"][0], made_dot(8, 0.010, "int8"), SWEEP["int8"][2]]
+    assert steps.is_restless({**SWEEP, "int8": too_good})
 
 
 def test_a_sweep_of_the_engine(shelf: Shelf) -> None:
@@ -352,6 +354,7 @@ def test_a7_follows_what_waits_for_reading() -> None:
     assert (
         "about as much" in verdict(fast, fast, slow).verdict and "queue got longer" in verdict(fast, fast, slow).verdict
     )
+    assert "Something else was running" in verdict(Pair("decode", (1.0,), (0.2,)), same, same).verdict
     assert verdict(same, same, same).kind == "not shown" and verdict(slow, same, same).kind == "wrong"
 
 

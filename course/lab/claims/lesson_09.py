@@ -13,6 +13,8 @@ from minillm.bench.quality import Floors
 
 FASTER = 1.1
 """A smaller gain is none that a noisy machine shows."""
+HALF = 0.5 / steps.PLAUSIBLE
+"""int8 halves the bytes: a phase that takes a smaller share of its time owes it to the machine's noise."""
 LITTLE = 0.5
 """Prefill gains little where its gain is less than half of decode's."""
 CLAIMED, ABOUT = 1.5, 0.1
@@ -46,6 +48,11 @@ def a7(decode: Mapping[str, Pair], prompt: Mapping[str, Pair], line: Mapping[str
 
 
 def _phases_verdict(decode: Pair, prefill: Pair, queue: Pair, tail: float) -> str:
+    if decode.ratio < HALF:
+        return (
+            "not shown: decode took less than half its time, which is more than half the bytes can explain. Something else "
+            "was running; run it again."
+        )
     if not decode.is_clear:
         return (
             "not shown: not even decode of a lone reader changed by more than this machine's noise. On a server with "
@@ -148,7 +155,7 @@ def d10(found: steps.Sweep, scores: gate.Scores, big: Mapping[str, float]) -> Cl
     here = {f"batch {dot.batch}": steps.speedup(found, "int8", i) for i, dot in enumerate(found["int8"])}
     gains = [*here.values(), *big.values()]
     by_luck = gate.sampling_error(ANSWERED, ITEMS)
-    restless = steps.spread({name: found[name] for name in (PLAIN, "int8")})
+    restless = steps.is_restless({name: found[name] for name in (PLAIN, "int8")})
     return Claim(
         "D10",
         "int8 weights: 1.5 times the throughput, for 2% of accuracy.",

@@ -73,7 +73,7 @@ class Shelf:
     @property
     def rounds(self) -> int:
         """How often each format has its turn."""
-        return 3 if self.lab.scale == 1 else 1
+        return 3 if self.lab.scale == 1 else 2
 
     def close(self) -> None:
         """Let go of the weights, but not of the lab that was given."""

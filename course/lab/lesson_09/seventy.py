@@ -131,6 +131,11 @@ class Cramped:
         """Mean seconds in line."""
         return means(self.run)["queue"]
 
+    @property
+    def decode(self) -> float:
+        """Mean seconds of writing an answer."""
+        return means(self.run)["decode"]
+
 
 def cramped(names: tuple[str, ...] = tuple(STORED)) -> dict[str, Cramped]:
     """Chats on two H100s, more than 16 bits can serve there: the same arrivals in every format."""
@@ -151,12 +156,12 @@ def cramped(names: tuple[str, ...] = tuple(STORED)) -> dict[str, Cramped]:
 
 def draw_cramped(found: Mapping[str, Cramped]) -> Picture:
     """Memory of one GPU, cut into weights and room for KV; beside it, the line that forms."""
-    left, middle, row = 84, 430, 34
+    left, middle, row = 84, 400, 34
     memory = Scale(0, max(each.memory for each in found.values()), left, middle)
     longest = max(each.wait for each in found.values())
-    wait = Scale(0, max(longest, 1e-9), middle + 30, WIDTH - 130)
+    wait = Scale(0, max(longest, 1e-9), middle + 30, WIDTH - 190)
     body = text(left, 12, "memory of one H100: weights, then room for KV", size=12, fill=SOFT)
-    body += text(wait.start, 12, "mean wait in line", size=12, fill=SOFT)
+    body += text(wait.start, 12, "mean wait in line; then decode", size=12, fill=SOFT)
     for i, each in enumerate(found.values()):
         y = 22 + row * i
         body += text(left - 8, y + 16, each.name, size=12, text_anchor="end", font_weight="bold")
@@ -171,11 +176,11 @@ def draw_cramped(found: Mapping[str, Cramped]) -> Picture:
                      text_anchor="start" if inside else "end")  # fmt: skip
         body += rect(wait.start, y + 2, max(wait(each.wait) - wait.start, 1), 20, fill=PHASE_COLOURS["queue"])
         worst = each.wait == longest
-        body += text(max(wait(each.wait), wait.start + 1) + 5, y + 16, seconds(each.wait), size=12,
+        body += text(max(wait(each.wait), wait.start + 1) + 5, y + 16, f"{seconds(each.wait)}; {seconds(each.decode)}", size=12,
                      **({"fill": ALARM, "font_weight": "bold"} if worst else {}))  # fmt: skip
     told = "; ".join(
         f"{e.name}: {e.weights / 1e9:.0f} GB of weights on each GPU, room for the KV of {e.room:,} tokens, "
-        f"mean wait {seconds(e.wait)}"
+        f"mean wait in line {seconds(e.wait)}, decode {seconds(e.decode)}"
         for e in found.values()
     )
     title = "70B on two H100s, chats: what do fewer bits do for the line?"

@@ -1,6 +1,5 @@
 """How long a decode step takes in each format, batch by batch: what was promised by the bytes, and what came."""
 
-import statistics
 from collections.abc import Mapping, Sequence
 
 from course.lab.display import Html, as_table
@@ -14,7 +13,9 @@ from course.lab.run import percentile
 from course.lab.style import seconds
 from course.lab.svg import Picture
 
-BATCHES, SHORT_BATCHES = (1, 2, 4, 8, 16, 32), (1, 4, 16)
+BATCHES, SHORT_BATCHES = (1, 4, 8, 16, 32), (1, 16)
+PLAUSIBLE = 1.25
+"""A speed-up over what the bytes allow by more than this is not the format's: something else was running."""
 WEIGHTS = (PLAIN, "int8", "int4")
 Sweep = dict[str, list[Dot]]
 """By format, decode steps of growing batches, short contexts."""
@@ -27,15 +28,14 @@ def shape_of(shelf: Shelf, name: str) -> Shape:
 
 
 def sweep(shelf: Shelf, names: Sequence[str] = WEIGHTS, batches: Sequence[int] | None = None) -> Sweep:
-    """Every batch in every format, by turns."""
+    """Every batch in every format, by turns. Of its runs the quietest counts: whatever else runs can only slow one down."""
     is_long = shelf.lab.scale == 1
     found: Sweep = {name: [] for name in names}
     for batch in batches or (BATCHES if is_long else SHORT_BATCHES):
-        work = side_by_side(batch, 0, (20 if batch <= 4 else 9) if is_long else 7)
+        work = side_by_side(batch, 0, (16 if batch <= 4 else 8) if is_long else 7)
         for name, runs in shelf.turns(work, names, **room(work)).items():
             each = [Dot.of(shape_of(shelf, name), run) for run in runs]
-            gaps = tuple(gap for dot in each for gap in dot.gaps)
-            found[name].append(Dot(each[0].shape, batch, statistics.fmean(dot.context for dot in each), gaps))
+            found[name].append(min(each, key=lambda dot: dot.itl))
     return found
 
 
@@ -98,6 +98,10 @@ def break_even(found: Sweep, name: str) -> int | None:
     return next((dot.batch for i, dot in enumerate(dots) if speedup(found, name, i) <= 1), None)
 
 
-def spread(found: Mapping[str, Sequence[Dot]]) -> bool:
-    """Whether anything else was running while the first or the last batch was measured."""
-    return any(dots[i].is_restless for dots in found.values() for i in (0, -1))
+def is_restless(found: Mapping[str, Sequence[Dot]]) -> bool:
+    """Whether something else was running, too: steps of one kind that differ, or more gain than the bytes allow."""
+    uneven = any(dots[i].is_restless for dots in found.values() for i in (0, -1))
+    allowed = {name: PLAUSIBLE * found[PLAIN][0].bytes / dots[0].bytes for name, dots in found.items()}
+    return uneven or any(
+        speedup(found, name, i) > allowed[name] for name, dots in found.items() for i in range(len(dots))
+    )
