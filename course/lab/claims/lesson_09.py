@@ -50,8 +50,8 @@ def a7(decode: Mapping[str, Pair], prompt: Mapping[str, Pair], line: Mapping[str
 def _phases_verdict(decode: Pair, prefill: Pair, queue: Pair, tail: float) -> str:
     if decode.ratio < HALF:
         return (
-            "not shown: decode took less than half its time, which is more than half the bytes can explain. Something else "
-            "was running; run it again."
+            "not shown: decode took less than half its time, which is more than half the bytes can explain. Something "
+            "else was running; run it again."
         )
     if not decode.is_clear:
         return (

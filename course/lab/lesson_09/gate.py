@@ -15,7 +15,7 @@ from minillm.bench.target import Costs
 
 GIVEN = 4
 """The first of so many parts of a piece is a prompt, and not scored."""
-PIECES, PIECE = (8, 96), (4, 24)
+PIECES, PIECE = (8, 96), (8, 32)
 """Pieces of the text, and tokens in each: usually, and in the short form."""
 NOISE = 1.05
 """Decode speeds closer than that are equal."""
@@ -166,9 +166,11 @@ def _forbidden(x: float, ladder: tuple[float, ...], floor: float, bottom: float,
     hatch = tag("path", d="M0 6L6 0", stroke=ALARM, stroke_width=1)
     pattern = tag("pattern", hatch, id="beyond", width=6, height=6, patternUnits="userSpaceOnUse")
     drawn = tag("defs", pattern) if ladder is RISES else ""
-    drawn += rect(edge, 22, x + TRACK + 8 - edge, bottom - 26, fill="url(#beyond)", fill_opacity=0.45)
-    drawn += line(edge, 18, edge, bottom - 4, stroke=ALARM, stroke_width=1.6)
-    return drawn + text(edge + 3, 26, name, size=10, fill=ALARM) + line(x, 22, x, bottom - 4, stroke=FAINT)
+    for top in range(30, round(bottom) - ROW + 1, ROW):
+        drawn += rect(edge, top, x + TRACK + 8 - edge, 22, fill="url(#beyond)", fill_opacity=0.45)
+        drawn += line(edge, top - 3, edge, top + 24, stroke=ALARM, stroke_width=1.6)
+        drawn += line(x, top, x, top + 22, stroke=FAINT)
+    return drawn + text(edge + 3, 26, name, size=10, fill=ALARM)
 
 
 def _mark(x: float, y: float, start: float, words: str, is_kept: bool) -> str:

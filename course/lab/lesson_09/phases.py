@@ -131,7 +131,7 @@ def draw_pairs(found: Mapping[str, Pair], scene: str, name: str) -> Picture:
         colour = ALARM if pair.is_slower and not small else INK if pair.is_faster and not small else SOFT
         verdict = "too short to matter" if small else pair.told
         weight = "bold" if pair.is_clear and not small else "normal"
-        body += text(end, y + 31, f"{seconds(pair.now)}  {verdict}", size=11, fill=colour, font_weight=weight)
+        body += text(end, y + 31, f"{seconds(pair.now)}, {verdict}", size=11, fill=colour, font_weight=weight)
     told = "; ".join(
         f"{PHASE_LABELS.get(p.phase, 'E2E')} {seconds(p.was)} to {seconds(p.now)} ({p.told})" for p in rows
     )

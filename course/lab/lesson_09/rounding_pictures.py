@@ -59,13 +59,11 @@ def draw_row(matrix: Matrix, bits: int, group: int | str, outlier: int = 1) -> P
     body += _errors(across, first, [place - value for value, place in zip(values, landed)])
     share, whole = error(row, bits, group), error(matrix.weights, bits, group)
     price = bits_per_weight(bits, group, len(row))
-    told = (
-        f"{bits} bits, {_named(group)}: {number(price)} bits a weight with its grid. Error: {share:.2%} of this row, "
-        f"{whole:.2%} of the whole matrix {list(matrix.weights.shape)}."
-    )
+    rule = f"{bits} bits, {_named(group)}: {number(price)} bits a weight with its grid."
+    found = f"Error: {share:.2%} of this row, {whole:.2%} of the whole matrix {list(matrix.weights.shape)}."
     bottom = TOP + TALL + GAP + ERRORS
-    body += text(LEFT, bottom + 34, told, size=12, font_weight="bold")
-    return Picture("Where does rounding move each weight?", body, bottom + 42, description=told)
+    body += text(LEFT, bottom + 34, rule, size=12) + text(LEFT, bottom + 51, found, size=12, font_weight="bold")
+    return Picture("Where does rounding move each weight?", body, bottom + 60, description=f"{rule} {found}")
 
 
 def _stretched(matrix: Matrix, outlier: int) -> tuple[Tensor, int, int]:
@@ -95,7 +93,9 @@ def _grid(across: Scale, upwards: Scale, grid: tuple[float, float, int], extent:
     if (bottom - top) / (2**bits - 1) < FINEST:
         words = f"{2**bits} lines: too close to draw"
         drawn += rect(left, top, right - left, bottom - top, fill=GRID, fill_opacity=0.13)
-        return drawn + text(left + 4, top + 12, words if right - left > 150 else f"{2**bits}", size=10, fill=GRID)
+        return drawn + text(
+            left + 4, max(top - 3, TOP + 11), words if right - left > 150 else f"{2**bits}", size=10, fill=GRID
+        )
     lines = [(left, upwards(low + k * step) - 0.3, right - left, 0.6) for k in range(2**bits)]
     return drawn + boxes(lines, fill=GRID, fill_opacity=0.75)
 

@@ -176,8 +176,8 @@ def draw_cramped(found: Mapping[str, Cramped]) -> Picture:
                      text_anchor="start" if inside else "end")  # fmt: skip
         body += rect(wait.start, y + 2, max(wait(each.wait) - wait.start, 1), 20, fill=PHASE_COLOURS["queue"])
         worst = each.wait == longest
-        body += text(max(wait(each.wait), wait.start + 1) + 5, y + 16, f"{seconds(each.wait)}; {seconds(each.decode)}", size=12,
-                     **({"fill": ALARM, "font_weight": "bold"} if worst else {}))  # fmt: skip
+        words, look = f"{seconds(each.wait)}; {seconds(each.decode)}", {"fill": ALARM, "font_weight": "bold"}
+        body += text(max(wait(each.wait), wait.start + 1) + 5, y + 16, words, size=12, **(look if worst else {}))
     told = "; ".join(
         f"{e.name}: {e.weights / 1e9:.0f} GB of weights on each GPU, room for the KV of {e.room:,} tokens, "
         f"mean wait in line {seconds(e.wait)}, decode {seconds(e.decode)}"

@@ -28,7 +28,7 @@ def shape_of(shelf: Shelf, name: str) -> Shape:
 
 
 def sweep(shelf: Shelf, names: Sequence[str] = WEIGHTS, batches: Sequence[int] | None = None) -> Sweep:
-    """Every batch in every format, by turns. Of its runs the quietest counts: whatever else runs can only slow one down."""
+    """Every batch in every format, by turns. The quietest run of each counts: a disturbance can only slow one down."""
     is_long = shelf.lab.scale == 1
     found: Sweep = {name: [] for name in names}
     for batch in batches or (BATCHES if is_long else SHORT_BATCHES):
