@@ -198,6 +198,7 @@ def test_speedups_and_where_they_end() -> None:
     assert steps.is_restless({**SWEEP, "int8": [restless, *SWEEP["int8"]]})
     too_good = [SWEEP["int8"][0], made_dot(8, 0.010, "int8"), SWEEP["int8"][2]]
     assert steps.is_restless({**SWEEP, "int8": too_good})
+    shows(steps.draw_speedups({**SWEEP, "int8": too_good}), "Not to be believed")
 
 
 def test_a_sweep_of_the_engine(shelf: Shelf) -> None:
@@ -230,6 +231,11 @@ def test_the_gate_looks_at_quality_first() -> None:
     assert not gate.verdict(SCORES, "KV int8", Floors()).better
     broken = {**SCORES, "int8": scored(float("nan"), float("nan"), 0.0, 500.0)}
     assert len(gate.verdict(broken, "int8", Floors()).broken) == 3
+
+
+def test_a_gain_beyond_the_bytes_is_not_believed() -> None:
+    assert gate.believed(1.6, 2.0) == 1.6 and gate.believed(0.5, 1.0) == 0.5
+    assert gate.believed(9.0, 2.0) == 1 and gate.believed(1.03, 2.0) == 1
 
 
 def test_floors_can_be_dragged() -> None:

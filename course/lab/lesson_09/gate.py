@@ -65,11 +65,18 @@ def measure(shelf: Shelf, found: steps.Sweep | None = None, names: Sequence[str]
         for theirs, ours in zip(reference, decode_texts(engine, pieces, given)):
             score.add(theirs.logits, ours.logits, ours.next_ids)
         costs = Costs.of(engine).bytes
-        speed = speeds[name] if not 1 / NOISE < speeds[name] / speeds[PLAIN] < NOISE else speeds[PLAIN]
+        plain_bytes = scores[PLAIN].cost.weight_bytes if scores else costs.weights
+        gain = believed(speeds[name] / speeds[PLAIN], plain_bytes / costs.weights)
+        speed = gain * speeds[PLAIN]
         scores[name] = Scored(
             _quality(score), Cost(costs.weights, costs.kv_per_token, request_bytes(engine), speed), score.positions
         )
     return scores
+
+
+def believed(gain: float, allowed: float) -> float:
+    """A speed-up, or 1 where it is noise: too small to be told from none, or more than the bytes allow."""
+    return 1.0 if 1 / NOISE < gain < NOISE or gain > steps.PLAUSIBLE * allowed else gain
 
 
 def _quality(score: TextScore) -> Quality:

@@ -17,6 +17,7 @@ BATCHES, SHORT_BATCHES = (1, 4, 8, 16, 32), (1, 16)
 PLAUSIBLE = 1.25
 """A speed-up over what the bytes allow by more than this is not the format's: something else was running."""
 WEIGHTS = (PLAIN, "int8", "int4")
+RESTLESS = "Not to be believed: the machine was busy with something else. Run the sweep again."
 Sweep = dict[str, list[Dot]]
 """By format, decode steps of growing batches, short contexts."""
 
@@ -83,7 +84,7 @@ def draw_speedups(found: Sweep) -> Picture:
     )
     top = max(1.1, *(1.1 * max(curve.ys) for curve in curves))
     return draw_chart(
-        "At which batch do fewer bits stop paying?",
+        RESTLESS if is_restless(found) else "At which batch do fewer bits stop paying?",
         curves,
         Axis("batch, requests", log=True),
         Axis(f"decode speed, {PLAIN} = 1", low=0, high=top),
