@@ -1,0 +1,101 @@
+"""The ways in which the model's numbers are kept, and a shelf that holds the model in each of them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from course.lab.display import Html, as_table
+from course.lab.lab import Lab
+from course.lab.run import Run
+from course.lab.style import number
+from course.lab.workloads import Workload
+from minillm import Engine
+from minillm.bench.target import Costs
+
+
+@dataclass(frozen=True)
+class Format:
+    """What is kept in how many bits."""
+
+    rounded: str
+    """What is rounded to which grid."""
+    weights: dict[str, Any] = field(default_factory=dict)
+    """Engine fields that decide the weights in memory."""
+    kv: dict[str, Any] = field(default_factory=dict)
+    """Engine fields that decide how keys and values are kept."""
+
+
+PLAIN = "bf16"
+FORMATS = {
+    PLAIN: Format("nothing: as it was published"),
+    "int8": Format("weights; a scale for each output", {"quantization": "int8"}),
+    "int4": Format("weights; a scale and an offset for 32 inputs", {"quantization": "int4"}),
+    "int4 g64": Format("weights; a scale and an offset for 64 inputs", {"quantization": "int4", "int4_group_size": 64}),
+    "KV int8": Format("keys and values; a scale for each token and head", kv={"kv_cache_dtype": "int8"}),
+}
+
+
+class Shelf:
+    """One lab for each set of weights, so that formats can take turns: whatever disturbs the machine disturbs all.
+
+    Loading a set takes a second or two, and happens when it is first asked for.
+    """
+
+    def __init__(self, lab: Lab) -> None:
+        self.lab = lab
+        self._labs: dict[str, Lab] = {}
+
+    def of(self, name: str) -> Lab:
+        """The lab with this format's weights."""
+        weights = FORMATS[name].weights
+        if not weights:
+            return self.lab
+        if name not in self._labs:
+            self._labs[name] = Lab(short=self.lab.scale < 1, **{**self.lab.defaults, **weights})
+        return self._labs[name]
+
+    def engine(self, name: str) -> Engine:
+        """An engine of your own in this format, without traffic."""
+        return self.of(name).engine(**FORMATS[name].kv)
+
+    def run(self, name: str, workload: Workload, **fields: Any) -> Run:
+        """Play traffic to it."""
+        return self.of(name).run(workload, **{**fields, **FORMATS[name].kv})
+
+    def turns(self, workload: Workload, names: Sequence[str], **fields: Any) -> dict[str, list[Run]]:
+        """The same traffic to each, round after round, every other round backwards."""
+        found: dict[str, list[Run]] = {name: [] for name in names}
+        for i in range(self.rounds):
+            for name in names if i % 2 == 0 else reversed(names):
+                found[name].append(self.run(name, workload, **fields))
+        return found
+
+    @property
+    def rounds(self) -> int:
+        """How often each format has its turn."""
+        return 3 if self.lab.scale == 1 else 2
+
+    def close(self) -> None:
+        """Let go of the weights, but not of the lab that was given."""
+        for lab in self._labs.values():
+            lab.close()
+        self._labs.clear()
+
+
+def formats_table(shelf: Shelf) -> Html:
+    """Loads the model in every format, and says what each keeps."""
+    rows, plain = [], None
+    for name, each in FORMATS.items():
+        costs = Costs.of(shelf.engine(name)).bytes
+        plain = plain or costs
+        rows.append(
+            (
+                name,
+                each.rounded,
+                f"{costs.weights / 1e6:.1f} MB",
+                f"{costs.weights / plain.weights:.0%}",
+                f"{number(costs.kv_per_token / 1e3)} KB",
+                f"{costs.kv_per_token / plain.kv_per_token:.0%}",
+            )
+        )
+    return as_table(("format", "what is rounded", "weights", "", "KV of a token", ""), rows)

@@ -1,0 +1,167 @@
+"""The same traffic in two formats: each phase before and after, and whether the difference can be told from noise."""
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from course.lab.explorer import Explorer, buttons
+from course.lab.lesson_09.formats import FORMATS, PLAIN, Shelf
+from course.lab.lesson_09.traffic import Scene, scenes
+from course.lab.predict import Outcome
+from course.lab.run import Run
+from course.lab.style import ALARM, PHASE_COLOURS, PHASE_LABELS, WIDTH, seconds
+from course.lab.svg import INK, SOFT, Picture, Scale, phase_fill, rect, text, time_axis
+from minillm.timeline import PHASES
+
+TELLING = 0.07
+"""A change by less than this share is called no change, however steady the machine."""
+MATTERS = 0.02
+"""A phase with a smaller share of E2E can do what it likes."""
+MOST = 0.75
+LEFT, RIGHT, ROW = 96, 176, 46
+GAINS = (
+    "nearly all of the gain is in decode",
+    "prefill gains as much as decode",
+    "most of the gain is in the queue",
+    "it is no faster",
+)
+BOTH = {
+    (True, True): "both get faster",
+    (True, False): "the full batch gets faster, the long prompt does not",
+    (False, True): "the long prompt gets faster, the full batch does not",
+    (False, False): "neither gets faster",
+}
+"""By whether the full batch, and whether the long prompt, was answered sooner."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One phase (or their sum, "E2E") before and after: mean seconds per request, a number for each run."""
+
+    phase: str
+    before: tuple[float, ...]
+    after: tuple[float, ...]
+
+    @property
+    def was(self) -> float:
+        return statistics.median(self.before)
+
+    @property
+    def now(self) -> float:
+        return statistics.median(self.after)
+
+    @property
+    def ratio(self) -> float:
+        return self.now / self.was if self.was > 0 else 1.0
+
+    @property
+    def is_clear(self) -> bool:
+        """Every run of one kind beat every run of the other, and not by a hair."""
+        apart = max(self.after) < min(self.before) or max(self.before) < min(self.after)
+        return apart and abs(self.ratio - 1) > TELLING
+
+    @property
+    def is_faster(self) -> bool:
+        return self.is_clear and self.ratio < 1
+
+    @property
+    def is_slower(self) -> bool:
+        return self.is_clear and self.ratio > 1
+
+    @property
+    def told(self) -> str:
+        """The ratio of the times; a tilde where the runs do not tell them apart."""
+        return f"time ×{self.ratio:.2f}" if self.is_clear else f"~ ×{self.ratio:.2f}: not told apart"
+
+
+def pairs(before: Sequence[Run], after: Sequence[Run]) -> dict[str, Pair]:
+    """By phase, and "E2E" for their sum."""
+    was, now = ([run.mean_phases() for run in runs] for runs in (before, after))
+    found = {p: Pair(p, tuple(m[p] for m in was), tuple(m[p] for m in now)) for p in PHASES}
+    sums = (tuple(sum(m.values()) for m in means) for means in (was, now))
+    return {**found, "E2E": Pair("E2E", *sums)}
+
+
+def compare(shelf: Shelf, scene: Scene, name: str = "int8") -> dict[str, Pair]:
+    """The scene in 16 bits and in a format, by turns."""
+    runs = shelf.turns(scene.workload, (PLAIN, name), **scene.fields)
+    return pairs(runs[PLAIN], runs[name])
+
+
+def where_gained(found: Mapping[str, Pair]) -> Outcome:
+    """Which phase brings the gain of one comparison?"""
+    saved = {phase: found[phase].was - found[phase].now for phase in PHASES}
+    total = found["E2E"].was - found["E2E"].now
+    told = f"E2E {seconds(found['E2E'].was)} to {seconds(found['E2E'].now)} ({found['E2E'].told})"
+    shares = ", ".join(f"{PHASE_LABELS[p]} {seconds(s)}" for p, s in saved.items() if abs(s) > MATTERS * abs(total))
+    evidence = f"{told}; saved: {shares}" if shares else told
+    if not found["E2E"].is_faster:
+        return Outcome(GAINS[3], evidence)
+    if saved["decode"] >= MOST * total:
+        return Outcome(GAINS[0], evidence)
+    return Outcome(GAINS[2] if saved["queue"] > saved["prefill"] else GAINS[1], evidence)
+
+
+def who_gained(batch: Mapping[str, Pair], prompt: Mapping[str, Pair]) -> Outcome:
+    """Whether a full batch and a long prompt are answered sooner."""
+    told = "; ".join(
+        f"{name}: E2E {seconds(found['E2E'].was)} to {seconds(found['E2E'].now)}, {found['E2E'].told}"
+        for name, found in (("full batch", batch), ("long prompt", prompt))
+    )
+    return Outcome(BOTH[batch["E2E"].is_faster, prompt["E2E"].is_faster], told)
+
+
+def draw_pairs(found: Mapping[str, Pair], scene: str, name: str) -> Picture:
+    """Each phase twice: hollow as it was in 16 bits, filled as it is now, with the ratio of the two."""
+    rows = [found[phase] for phase in (*PHASES, "E2E")]
+    scale = Scale(0, 1.02 * max(max(pair.was, pair.now) for pair in rows), LEFT, WIDTH - RIGHT)
+    bottom = 20 + ROW * len(rows)
+    body = text(LEFT, 10, f"hollow: {PLAIN}   filled: {name}", size=11, fill=SOFT)
+    body += time_axis(scale, 16, bottom, "mean per request")
+    for i, pair in enumerate(rows):
+        y = 22 + ROW * i
+        colour = PHASE_COLOURS.get(pair.phase, SOFT)
+        fill = phase_fill(pair.phase) if pair.phase in PHASE_COLOURS else SOFT
+        body += text(LEFT - 8, y + 22, PHASE_LABELS.get(pair.phase, "E2E"), text_anchor="end", size=13)
+        body += rect(LEFT, y, max(scale(pair.was) - LEFT, 1), 16, fill="none", stroke=colour, stroke_width=1.5)
+        body += rect(LEFT, y + 18, max(scale(pair.now) - LEFT, 1), 16, fill=fill)
+        end = max(scale(pair.was), scale(pair.now)) + 6
+        body += text(end, y + 13, seconds(pair.was), size=11, fill=SOFT)
+        small = pair.was + pair.now < 2 * MATTERS * found["E2E"].was
+        colour = ALARM if pair.is_slower and not small else INK if pair.is_faster and not small else SOFT
+        verdict = "too short to matter" if small else pair.told
+        weight = "bold" if pair.is_clear and not small else "normal"
+        body += text(end, y + 31, f"{seconds(pair.now)}, {verdict}", size=11, fill=colour, font_weight=weight)
+    told = "; ".join(
+        f"{PHASE_LABELS.get(p.phase, 'E2E')} {seconds(p.was)} to {seconds(p.now)} ({p.told})" for p in rows
+    )
+    return Picture(f"{scene}, {name}: which phase moves?", body, bottom + 34, description=f"{told}.")
+
+
+class PhasesLab(Explorer):
+    """Choose traffic and a format; both formats are run by turns, and their phases drawn in pairs."""
+
+    def __init__(self, shelf: Shelf) -> None:
+        self.shelf, self.scenes = shelf, scenes(shelf.lab)
+        self.found: dict[tuple[str, str], dict[str, Pair]] = {}
+        """What has been measured, by scene and format."""
+        super().__init__(
+            self._compare,
+            button="Run both, by turns",
+            scene=buttons("traffic", list(self.scenes), "one seat, a line"),
+            name=buttons("format", list(FORMATS)[1:]),
+        )
+
+    def show(self, scene: str, name: str) -> "PhasesLab":
+        """Measure one now, and leave it in sight."""
+        self.set(scene=scene, name=name).press()
+        self.wait()
+        return self
+
+    def _compare(self, scene: str, name: str) -> Iterator[Picture]:
+        if (scene, name) not in self.found:
+            about = self.scenes[scene].workload
+            told = f"Running '{scene}' {2 * self.shelf.rounds} times: {len(about.arrivals)} requests each …"
+            yield Picture(told, "", 4, description="The first time, this format is loaded, too.")
+        self.found[scene, name] = compare(self.shelf, self.scenes[scene], name)
+        yield draw_pairs(self.found[scene, name], scene, name)

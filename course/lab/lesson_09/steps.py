@@ -1,0 +1,108 @@
+"""How long a decode step takes in each format, batch by batch: what was promised by the bytes, and what came."""
+
+from collections.abc import Mapping, Sequence
+
+from course.lab.display import Html, as_table
+from course.lab.lesson_06.roofs import Roof
+from course.lab.lesson_06.shapes import Shape
+from course.lab.lesson_06.steps import Dot
+from course.lab.lesson_06.traffic import room, side_by_side
+from course.lab.lesson_09.formats import FORMATS, PLAIN, Shelf
+from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
+from course.lab.run import percentile
+from course.lab.style import seconds
+from course.lab.svg import Picture
+
+BATCHES, SHORT_BATCHES = (1, 4, 8, 16, 32), (1, 16)
+PLAUSIBLE = 1.25
+"""A speed-up over what the bytes allow by more than this is not the format's: something else was running."""
+WEIGHTS = (PLAIN, "int8", "int4")
+RESTLESS = "Not to be believed: the machine was busy with something else. Run the sweep again."
+Sweep = dict[str, list[Dot]]
+"""By format, decode steps of growing batches, short contexts."""
+
+
+def shape_of(shelf: Shelf, name: str) -> Shape:
+    """The lab's model in this format."""
+    fields = {**FORMATS[name].weights, **FORMATS[name].kv}
+    return Shape.of_lab(shelf.lab).stored_as(fields.get("quantization"), fields.get("kv_cache_dtype"))
+
+
+def sweep(shelf: Shelf, names: Sequence[str] = WEIGHTS, batches: Sequence[int] | None = None) -> Sweep:
+    """Every batch in every format, by turns. The quietest run of each counts: a disturbance can only slow one down."""
+    is_long = shelf.lab.scale == 1
+    found: Sweep = {name: [] for name in names}
+    for batch in batches or (BATCHES if is_long else SHORT_BATCHES):
+        work = side_by_side(batch, 0, (16 if batch <= 4 else 8) if is_long else 7)
+        for name, runs in shelf.turns(work, names, **room(work)).items():
+            each = [Dot.of(shape_of(shelf, name), run) for run in runs]
+            found[name].append(min(each, key=lambda dot: dot.itl))
+    return found
+
+
+def speedup(found: Sweep, name: str, place: int = 0) -> float:
+    """Decode speed over that of 16 bits, at one batch of the sweep: by the medians of its steps."""
+    return found[PLAIN][place].itl / found[name][place].itl
+
+
+def tail(found: Sweep, name: str, place: int = -1) -> float:
+    """The slow steps (p99 of ITL) of a format over those of 16 bits, at one batch of the sweep."""
+    return percentile(found[name][place].gaps, 99) / percentile(found[PLAIN][place].gaps, 99)
+
+
+def promises_table(found: Sweep, roof: Roof) -> Html:
+    """One reader: what fewer bytes promise at this machine's bandwidth, and what a step took."""
+    plain, rows = found[PLAIN][0], []
+    for name, dots in found.items():
+        dot = dots[0]
+        saved = roof.reading(plain.bytes - dot.bytes)
+        rows.append(
+            (
+                name,
+                f"{dot.bytes / 1e6:.0f} MB",
+                seconds(roof.reading(dot.bytes)),
+                seconds(max(plain.itl - saved, 0.0)),
+                seconds(dot.itl) + (" (restless)" if dot.is_restless else ""),
+                f"×{plain.bytes / dot.bytes:.2f}",
+                f"×{speedup(found, name):.2f}",
+            )
+        )
+    head = ("one reader", "bytes of a step", "to read them, at least", "step, if only reading changed",
+            "step, measured", "speed-up by bytes alone", "speed-up, measured")  # fmt: skip
+    return as_table(head, rows)
+
+
+def draw_speedups(found: Sweep) -> Picture:
+    """Decode speed over 16 bits, by batch: above the line it pays, below it costs."""
+    curves = []
+    for name, dots in found.items():
+        if name != PLAIN:
+            ratios = [speedup(found, name, i) for i in range(len(dots))]
+            curves.append(Curve(name, [dot.batch for dot in dots], ratios))
+    told = "; ".join(
+        f"{curve.name}: " + ", ".join(f"×{y:.2f} at batch {x}" for x, y in zip(curve.xs, curve.ys)) for curve in curves
+    )
+    top = max(1.1, *(1.1 * max(curve.ys) for curve in curves))
+    return draw_chart(
+        RESTLESS if is_restless(found) else "At which batch do fewer bits stop paying?",
+        curves,
+        Axis("batch, requests", log=True),
+        Axis(f"decode speed, {PLAIN} = 1", low=0, high=top),
+        [Mark(f"as fast as {PLAIN}", y=1)],
+        description=told,
+    )
+
+
+def break_even(found: Sweep, name: str) -> int | None:
+    """The smallest batch of the sweep at which a format is no faster; None = it is faster at all of them."""
+    dots = found[name]
+    return next((dot.batch for i, dot in enumerate(dots) if speedup(found, name, i) <= 1), None)
+
+
+def is_restless(found: Mapping[str, Sequence[Dot]]) -> bool:
+    """Whether something else was running, too: steps of one kind that differ, or more gain than the bytes allow."""
+    uneven = any(dots[i].is_restless for dots in found.values() for i in (0, -1))
+    allowed = {name: PLAUSIBLE * found[PLAIN][0].bytes / dots[0].bytes for name, dots in found.items()}
+    return uneven or any(
+        speedup(found, name, i) > allowed[name] for name, dots in found.items() for i in range(len(dots))
+    )

@@ -1,0 +1,433 @@
+"""Lesson 09: rounding by hand, phases in pairs, the gate, zeros. The rest on a tiny model and the simulator."""
+
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from course.lab.claims import lesson_09 as claims
+from course.lab.grading import lesson_09
+from course.lab.lab import Lab
+from course.lab.lesson_06.roofs import Roof
+from course.lab.lesson_06.shapes import LLAMA_70B
+from course.lab.lesson_06.steps import Dot
+from course.lab.lesson_09 import gate, phases, rounding, seventy, sparsity, steps, traffic
+from course.lab.lesson_09 import rounding_pictures as pictures
+from course.lab.lesson_09.formats import FORMATS, PLAIN, Shelf, formats_table
+from course.lab.lesson_09.phases import Pair, PhasesLab
+from course.lab.lesson_09.sparsity import Timed
+from course.lab.svg import Picture
+from minillm.bench.quality import Cost, Floors, Quality
+from minillm.timeline import PHASES
+
+ROOF = Roof("made", bandwidth=10e9, flops=100e9, source="by hand")
+
+
+@pytest.fixture
+def shelf(tiny_lab: Lab) -> Iterator[Shelf]:
+    shelf = Shelf(tiny_lab)
+    yield shelf
+    shelf.close()
+
+
+def shows(picture: Picture, *words: str) -> None:
+    ET.fromstring(picture.svg())
+    for each in words:
+        assert each in picture.svg() or each in picture.alternative, each
+
+
+# ---------------------------------------------------------------- rounding
+
+
+def test_rounding_by_hand() -> None:
+    row = torch.tensor([0.0, 0.1, 0.45, 1.0])
+    assert rounding.rounded(row, 2, 4).tolist() == pytest.approx([0, 0, 1 / 3, 1])
+    assert rounding.rounded(row, 2, 2).tolist() == pytest.approx([0, 0.1, 0.45, 1.0])
+    low, step = rounding.grids(row, 2, "whole row")
+    assert (low.item(), step.item()) == (0, pytest.approx(1 / 3))
+    assert rounding.error(row, 2, 4) == pytest.approx((0.01 + (0.45 - 1 / 3) ** 2) ** 0.5 / row.norm().item())
+    assert rounding.bits_per_weight(4, 32, 576) == 5 and rounding.bits_per_weight(4, 64, 576) == 4.5
+    assert rounding.bits_per_weight(8, "whole row", 64) == 8.5
+
+
+def test_fewer_bits_and_larger_groups_are_worse(tiny_lab: Lab) -> None:
+    weights = rounding.load_matrix(tiny_lab).weights
+    errors = [rounding.error(weights, bits, 32) for bits in rounding.BITS]
+    assert errors == sorted(errors) and errors[-1] > 10 * errors[0]
+    assert rounding.error(weights, 4, 32) < rounding.error(weights, 4, "whole row")
+    with pytest.raises(LookupError, match="no such"):
+        rounding.load_matrix(tiny_lab, "such")
+
+
+def test_a_matrix_on_a_grid_is_recognized_and_shaken_off_it() -> None:
+    on_grid = rounding.Matrix("made", rounding.rounded(torch.randn(16, 64, generator=torch.Generator()), 4, 32))
+    assert on_grid.share_on_grid > 0.99 and rounding.error(on_grid.weights, 4, 32) < 1e-5
+    fresh = on_grid.shaken()
+    assert fresh.share_on_grid < 0.5 and rounding.error(fresh.weights, 4, 32) > 0.02
+    table = str(pictures.errors_table(on_grid))
+    assert "4 bits, groups of 32" in table and "0.00%" in table
+
+
+def test_handles_of_the_rounding_lab(tiny_lab: Lab) -> None:
+    matrix = rounding.load_matrix(tiny_lab)
+    explorer = pictures.rounding_lab(matrix)
+    row = matrix.weights[matrix.widest()]
+    for bits in rounding.BITS:
+        for group in rounding.GROUPS:
+            explorer.set(bits=bits, group=group)
+            ET.fromstring(explorer.view.value)
+            assert f"{rounding.error(row, bits, group):.2%} of this row" in explorer.view.value
+    explorer.set(bits=4, group="whole row")
+    before = explorer.view.value
+    explorer.set(outlier=8)
+    stretched = row.clone()
+    stretched[row.abs().argmax()] *= 8
+    # The row's error is relative to its size, which the outlier is part of: the others are moved further.
+    others = stretched.abs() < stretched.abs().max()
+    moved = [(rounding.rounded(each, 4, "whole row") - each)[others].norm() for each in (row, stretched)]
+    assert moved[1] > 1.5 * moved[0] and explorer.view.value != before
+    explorer.set(bits=8)
+    assert "too close to draw" in explorer.view.value
+    explorer.set(bits=2, kind=pictures.KINDS[1])
+    assert "4 in each group" in explorer.view.value
+
+
+# ---------------------------------------------------------------- formats and phases
+
+
+def test_formats_take_turns_on_their_own_weights(shelf: Shelf) -> None:
+    table = str(formats_table(shelf))
+    assert all(name in table for name in FORMATS)
+    scene = traffic.long_answer(shelf.lab)
+    runs = shelf.turns(scene.workload, (PLAIN, "int8", "KV int8"), **scene.fields)
+    assert [run.config.quantization for run in (runs[PLAIN][0], runs["int8"][0])] == [None, "int8"]
+    assert runs["KV int8"][0].config.kv_cache_dtype == "int8" and shelf.of("KV int8") is shelf.lab
+    assert all(len(run.finished) == 1 for each in runs.values() for run in each)
+
+
+def test_one_lab_can_change_its_weights(tiny_lab: Lab) -> None:
+    work = traffic.long_answer(tiny_lab).workload
+    for fields in ({}, {"quantization": "int8"}, {"quantization": "int4", "int4_group_size": 64}, {}):
+        run = tiny_lab.run(work, **fields)
+        assert len(run.finished) == 1 and tiny_lab.engine(**fields).model.quantization == fields.get("quantization")
+
+
+def test_memory_for_four_is_memory_for_more_in_8_bits(shelf: Shelf) -> None:
+    scene = traffic.short_of_memory(shelf.lab)
+    seats = {}
+    for name in (PLAIN, "KV int8", "int8"):
+        run = shelf.run(name, scene.workload, **scene.fields)
+        assert len(run.finished) == len(scene.workload.arrivals) and not run.snapshot.num_preemptions
+        seats[name] = max(step.num_running for step in run.steps)
+    assert seats[PLAIN] == seats["int8"] == traffic.MEMORY_SEATS and seats["KV int8"] > 1.5 * seats[PLAIN]
+
+
+def test_every_scene_is_played_to_its_end(shelf: Shelf) -> None:
+    for scene in traffic.scenes(shelf.lab).values():
+        run = shelf.run("int8", scene.workload, **scene.fields)
+        assert len(run.finished) == len(scene.workload.arrivals), scene.name
+    line = shelf.run(PLAIN, traffic.line(shelf.lab).workload, **traffic.line(shelf.lab).fields)
+    assert line.mean_phases()["queue"] > line.mean_phases()["decode"] / 2
+
+
+def made_pairs(**ratios: float) -> dict[str, Pair]:
+    """A second of each phase before; each phase's ratio is its name's, else 1."""
+    before = dict.fromkeys(PHASES, 1.0)
+    after = {phase: ratios.get(phase, 1.0) for phase in PHASES}
+    found = {p: Pair(p, (before[p], 1.01 * before[p]), (after[p], 1.01 * after[p])) for p in PHASES}
+    return {**found, "E2E": Pair("E2E", (5.0, 5.05), (sum(after.values()), 1.01 * sum(after.values())))}
+
+
+def test_a_pair_is_clear_only_if_its_runs_are_apart() -> None:
+    assert Pair("decode", (1.0, 1.1, 1.2), (0.6, 0.7, 0.8)).is_faster
+    overlap = Pair("decode", (1.0, 1.1, 1.2), (0.6, 0.7, 1.05))
+    assert not overlap.is_clear and "not told apart" in overlap.told
+    assert not Pair("decode", (1.0, 1.0), (0.97, 0.98)).is_clear
+    assert Pair("decode", (1.0,), (1.5,)).is_slower and Pair("queue", (0.0,), (0.0,)).ratio == 1
+
+
+def test_bets_are_scored_by_the_pairs() -> None:
+    for ratios, answer in (
+        ({"decode": 0.2}, 0), ({"decode": 0.5, "prefill": 0.5}, 1), ({"queue": 0.2, "decode": 0.8}, 2), ({}, 3),
+        ({"decode": 1.6}, 3),
+    ):  # fmt: skip
+        assert phases.where_gained(made_pairs(**ratios)).answer == phases.GAINS[answer]
+    fast, slow = made_pairs(decode=0.2), made_pairs(prefill=2.0)
+    assert phases.who_gained(fast, slow).answer == phases.BOTH[True, False]
+    assert phases.who_gained(slow, fast).answer == phases.BOTH[False, True]
+
+
+def test_pairs_are_drawn_with_their_ratios() -> None:
+    picture = phases.draw_pairs(made_pairs(decode=0.5, prefill=1.5), "made", "int8")
+    shows(picture, "×0.50", "×1.50", "not told apart", "hollow: bf16")
+    tiny = {**made_pairs(), "stream": Pair("stream", (0.001,), (0.002,))}
+    shows(phases.draw_pairs(tiny, "made", "int8"), "too short to matter")
+
+
+def test_the_phases_lab_runs_both_formats(shelf: Shelf) -> None:
+    live = PhasesLab(shelf).show("one seat, a line", "int8")
+    assert live.error is None and "one seat, a line, int8: which phase moves?" in live.view.value
+    assert set(live.found) == {("one seat, a line", "int8")}
+    live.show("one reader, long prompt", "KV int8")
+    assert "KV int8" in live.view.value and len(live.found) == 2
+
+
+# ---------------------------------------------------------------- steps
+
+
+def made_dot(batch: int, itl: float, dtype: str = "bfloat16") -> Dot:
+    return Dot(LLAMA_70B.stored_as(weight_dtype=dtype), batch, 20, (itl, 1.01 * itl, 0.99 * itl))
+
+
+SWEEP = {
+    PLAIN: [made_dot(1, 0.020), made_dot(8, 0.030), made_dot(32, 0.060)],
+    "int8": [made_dot(1, 0.0125, "int8"), made_dot(8, 0.031, "int8"), made_dot(32, 0.090, "int8")],
+}
+
+
+def test_speedups_and_where_they_end() -> None:
+    assert steps.speedup(SWEEP, "int8") == pytest.approx(1.6)
+    assert steps.break_even(SWEEP, "int8") == 8 and steps.tail(SWEEP, "int8") == pytest.approx(1.5)
+    assert steps.break_even({**SWEEP, "int8": SWEEP["int8"][:1]}, "int8") is None
+    shows(steps.draw_speedups(SWEEP), "×1.60 at batch 1", "as fast as bf16")
+    table = str(steps.promises_table(SWEEP, ROOF))
+    assert "×1.60" in table and f"×{SWEEP[PLAIN][0].bytes / SWEEP['int8'][0].bytes:.2f}" in table
+    assert not steps.is_restless(SWEEP)
+    restless = Dot(LLAMA_70B, 1, 20, (0.02, 0.05, 0.2))
+    assert steps.is_restless({**SWEEP, "int8": [restless, *SWEEP["int8"]]})
+    too_good = [SWEEP["int8"][0], made_dot(8, 0.010, "int8"), SWEEP["int8"][2]]
+    assert steps.is_restless({**SWEEP, "int8": too_good})
+    shows(steps.draw_speedups({**SWEEP, "int8": too_good}), "Not to be believed")
+
+
+def test_a_sweep_of_the_engine(shelf: Shelf) -> None:
+    found = steps.sweep(shelf, (PLAIN, "int8"), (1, 4))
+    assert [dot.batch for dot in found["int8"]] == [1, 4]
+    assert found["int8"][0].shape.weight_bytes < 0.5 * found[PLAIN][0].shape.weight_bytes
+
+
+# ---------------------------------------------------------------- the gate
+
+
+def scored(perplexity: float, kl: float, same: float, speed: float = 50.0, weights: int = 200) -> gate.Scored:
+    return gate.Scored(Quality(perplexity, kl, same, float("nan"), 0, 0, 0), Cost(weights, 10, 10 * 2048, speed), 100)
+
+
+SCORES = {
+    PLAIN: scored(20.0, 0.0, 1.0),
+    "int8": scored(20.02, 0.004, 0.96, 80.0, 100),
+    "int4": scored(20.04, 0.002, 0.97, 45.0, 70),
+    "int4 g64": scored(26.0, 0.25, 0.72, 48.0, 65),
+    "KV int8": scored(20.0, 0.001, 0.98),
+}
+
+
+def test_the_gate_looks_at_quality_first() -> None:
+    assert gate.verdict(SCORES, "int8", Floors()).better
+    assert len(gate.verdict(SCORES, "int4 g64", Floors()).broken) == 3
+    trade = gate.verdict(SCORES, "int4", Floors())
+    assert not trade.better and not trade.broken and trade.losses
+    assert not gate.verdict(SCORES, "KV int8", Floors()).better
+    broken = {**SCORES, "int8": scored(float("nan"), float("nan"), 0.0, 500.0)}
+    assert len(gate.verdict(broken, "int8", Floors()).broken) == 3
+
+
+def test_a_gain_beyond_the_bytes_is_not_believed() -> None:
+    assert gate.believed(1.6, 2.0) == 1.6 and gate.believed(0.5, 1.0) == 0.5
+    assert gate.believed(9.0, 2.0) == 1 and gate.believed(1.03, 2.0) == 1
+
+
+def test_floors_can_be_dragged() -> None:
+    explorer = gate.gate(SCORES)
+    assert explorer.view.value.count("NOT BETTER") >= 1 and "3 of 3 floors broken" in explorer.view.value
+    explorer.set(rise=1.0, kl=1.0, same=0.5)
+    assert "NOT BETTER" not in explorer.view.value
+    explorer.set(same=0.99)
+    assert explorer.shown.description.count("NOT BETTER") == 4
+    ET.fromstring(explorer.view.value)
+
+
+def test_places_on_a_track() -> None:
+    assert gate._place(gate.KLS, 0.0) == 0 and gate._place(gate.KLS, 9.0) == 1
+    assert gate._place(gate.SAMES, 0.9) == pytest.approx(4 / 9) and gate._place(gate.SAMES, 0.2) == 1
+    places = [gate._place(gate.RISES, x) for x in (-0.1, 0.001, 0.01, 0.3)]
+    assert places == sorted(places)
+
+
+def test_a_text_tells_formats_apart(shelf: Shelf) -> None:
+    scores = gate.measure(shelf, steps.sweep(shelf, (PLAIN, "int8"), (1,)))
+    assert list(scores) == list(FORMATS)
+    plain = scores[PLAIN].quality
+    assert plain.kl == pytest.approx(0, abs=1e-6) and plain.agreement == 1
+    assert scores["int4 g64"].quality.kl > scores["int8"].quality.kl > 0
+    assert scores["int8"].cost.weight_bytes < scores[PLAIN].cost.weight_bytes
+    assert scores["KV int8"].cost.kv_bytes_per_token < scores[PLAIN].cost.kv_bytes_per_token
+    count, size = gate.PIECE
+    assert scores[PLAIN].positions == count * (size - size // gate.GIVEN)
+
+
+# ---------------------------------------------------------------- zeros
+
+
+def timed(sparse_at_half: float = 2.0, dense_at_half: float = 1.0) -> list[Timed]:
+    return [
+        Timed(kind, zeros, dense_at_half if zeros == 0.5 else 1.0, sparse_at_half * (1 - zeros) / 0.5)
+        for kind in sparsity.ROWS
+        for zeros in sparsity.SHARES
+    ]
+
+
+def test_zeros_are_timed_and_bytes_are_counted(tiny_lab: Lab) -> None:
+    threads = torch.get_num_threads()
+    found = sparsity.measure(tiny_lab, side=sparsity.TINY_SIDE, repeats=1)
+    assert torch.get_num_threads() == threads and len(found) == len(sparsity.ROWS) * len(sparsity.SHARES)
+    assert all(each.dense > 0 and each.sparse > 0 for each in found)
+    dense = torch.eye(3)
+    assert sparsity.as_csr(dense).values().numel() == 3
+    assert sparsity.break_even_zeros() == pytest.approx(2 / 3)
+    assert sparsity.kept_bytes("anywhere", 2 / 3) == pytest.approx(2)
+    assert sparsity.kept_bytes("2 of every 4", 0.5) == 1.125 and sparsity.kept_bytes("whole columns", 0.5) == 1
+
+
+def test_sparse_products_pay_late() -> None:
+    assert (
+        sparsity.pays_from(timed(), "decode, 1 row") == 0.8 and sparsity.pays_from(timed(200), "decode, 1 row") is None
+    )
+    explorer = sparsity.times_lab(timed())
+    ET.fromstring(explorer.view.value)
+    before = explorer.view.value
+    assert explorer.set(kind="prefill, 128 rows").view.value != before
+
+
+def test_patterns_of_zeros() -> None:
+    explorer = sparsity.patterns()
+    for pattern in sparsity.PATTERNS:
+        for zeros in (0.25, 0.5, 0.75, 0.9):
+            explorer.set(pattern=pattern, zeros=zeros)
+            ET.fromstring(explorer.view.value)
+    mask = torch.tensor(sparsity._mask("2 of every 4", 0.5))
+    assert (mask.view(-1, 4).sum(1) == 2).all()
+    assert torch.tensor(sparsity._mask("anywhere", 0.75)).float().mean() == 0.25
+    columns = torch.tensor(sparsity._mask("whole columns", 0.5))
+    assert (columns == columns[0]).all() and columns[0].sum() == 8
+
+
+# ---------------------------------------------------------------- 70B
+
+
+def test_seventy_billion_by_format(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MINILLM_SHORT", "1")
+    explorer = seventy.phases_lab()
+    explorer.set(load=next(iter(seventy.LOADS)))
+    assert "decode" in explorer.view.value and "×0." in explorer.view.value
+    graphs, prompts = list(seventy.STACKS)[1], list(seventy.TRAFFIC)[1]
+    runs = {name: seventy.served(graphs, name, prompts, 0.9) for name in (PLAIN, "int8", "fp8")}
+    prefill = {name: seventy.means(run)["prefill"] for name, run in runs.items()}
+    assert prefill["fp8"] < prefill[PLAIN] < prefill["int8"]
+    gains = seventy.throughput_gain()
+    assert gains[f"batch 1 ({graphs})"] > 1.3 > 1.05 > gains[f"batch 1 ({seventy.MEASURED})"]
+    assert gains[f"batch 256 ({graphs})"] < 1.05
+
+
+def test_where_memory_is_short_fewer_bits_shorten_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MINILLM_SHORT", "1")
+    found = seventy.cramped((PLAIN, "int8", "KV int8"))
+    assert found["int8"].room > 5 * found[PLAIN].room and found["KV int8"].room > 1.8 * found[PLAIN].room
+    assert found["int8"].wait < found[PLAIN].wait and found["KV int8"].wait < found[PLAIN].wait
+    each = found[PLAIN]
+    assert each.weights + each.working + each.kv == pytest.approx(each.memory, rel=0.01)
+    shows(seventy.draw_cramped(found), "KV int8", "mean wait in line", "k tokens")
+
+
+# ---------------------------------------------------------------- claims and the check
+
+
+def test_a7_follows_what_waits_for_reading() -> None:
+    fast, slow, same = (Pair("decode", (1.0,), (after,)) for after in (0.6, 1.4, 1.0))
+
+    def verdict(decode: Pair, prefill: Pair, queue: Pair, tail: float = 1.0) -> claims.Claim:
+        return claims.a7({"decode": decode}, {"prefill": prefill}, {"queue": queue}, tail)
+
+    usual = verdict(fast, slow, fast, tail=1.5)
+    assert (
+        usual.kind == "holds only when"
+        and "prefill even lost" in usual.verdict
+        and "queue got shorter" in usual.verdict
+    )
+    assert "tail of the largest batch grew" in usual.verdict
+    assert "prefill gained little" in verdict(fast, same, same).verdict
+    assert (
+        "about as much" in verdict(fast, fast, slow).verdict and "queue got longer" in verdict(fast, fast, slow).verdict
+    )
+    assert "Something else was running" in verdict(Pair("decode", (1.0,), (0.2,)), same, same).verdict
+    assert verdict(same, same, same).kind == "not shown" and verdict(slow, same, same).kind == "wrong"
+
+
+def test_b4_needs_a_floor_that_decides() -> None:
+    found = claims.b4(SCORES)
+    assert found.kind == "holds" and "int4 and int4 g64 have the same bits" in found.verdict
+    assert claims.b4(SCORES, Floors(1.0, 1.0, 0.1)).kind == "not shown"
+    assert claims.b4(SCORES, Floors(-1.0, 0.0, 1.0)).kind == "not shown"
+
+
+def test_b5_depends_on_the_kernel() -> None:
+    usual = claims.b5(timed())
+    assert usual.kind == "holds only when" or usual.kind == "holds"
+    assert usual.verdict.startswith("holds for pruning")
+    assert claims.b5(timed(sparse_at_half=0.5)).kind == "holds only when"
+    assert claims.b5(timed(dense_at_half=1.8)).kind == "not shown"
+
+
+def test_d10_is_a_range_not_a_figure() -> None:
+    both = claims.d10(SWEEP, SCORES, {"made": 1.0})
+    assert both.kind == "holds only when" and "×0.67" in both.measured
+    assert claims.d10({name: dots[1:] for name, dots in SWEEP.items()}, SCORES, {}).kind == "wrong"
+    restless = Dot(LLAMA_70B, 1, 20, (0.02, 0.05, 0.2))
+    assert claims.d10({**SWEEP, "int8": [restless, *SWEEP["int8"][1:]]}, SCORES, {}).kind == "not shown"
+    assert gate.sampling_error(0.8, 400) == pytest.approx(0.02)
+
+
+@pytest.mark.parametrize("name", ["A7", "B4", "D10"])
+def test_claims_measure_themselves(tiny_lab: Lab, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setattr(steps, "BATCHES", (1, 4))
+    assert claims.MEASURE[name](tiny_lab).id == name
+
+
+def test_b5_measures_itself(tiny_lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sparsity, "SHORT_SIDE", sparsity.TINY_SIDE)
+    assert claims.MEASURE.keys() == {"A7", "B4", "B5", "D10"} and claims.MEASURE["B5"](tiny_lab).id == "B5"
+
+
+def test_the_check_rewards_what_is_right() -> None:
+    check = lesson_09.checks(SWEEP, SCORES)
+    right = (("q1", 4.5), ("q2", 4 / 3), ("q3", 8), ("q4", "Fail"), ("q5", 66.7))
+    for question, answer in right:
+        assert check(question, answer).score == 1, question
+    tokens = LLAMA_70B.stored_as(weight_dtype="int8").crossover_tokens
+    assert check("q6", tokens).score == 1 and tokens < LLAMA_70B.crossover_tokens
+    always = {**SWEEP, "int8": SWEEP["int8"][:1]}
+    assert lesson_09.checks(always, SCORES)("q3", "Never").score == 1
+    good = {**SCORES, "int4 g64": SCORES["int8"]}
+    assert lesson_09.checks(SWEEP, good)("q4", "pass").score == 1
+
+
+def test_the_check_explains_what_is_wrong() -> None:
+    check = lesson_09.checks(SWEEP, SCORES)
+    slips = (
+        ("q1", 4, "without the grid"), ("q1", 4.25, "one of the two"), ("q1", 5, "groups of 32"),
+        ("q2", 2, "Amdahl"), ("q2", 0.75, "turn it over"), ("q3", 32, "×0.97"), ("q3", 5, "choose one of"),
+        ("q4", "pass", "broken: perplexity"), ("q5", 33.3, "that are left"), ("q5", 0.667, "in percent"),
+        ("q5", 50, "comes with its column"), ("q6", LLAMA_70B.crossover_tokens, "16-bit weights"),
+    )  # fmt: skip
+    for question, answer, words in slips:
+        result = check(question, answer)
+        assert result.score == 0 and words in str(result), (question, answer, str(result))
+
+
+@pytest.mark.parametrize("answer", [..., None, "tea", [], object(), float("nan"), float("inf"), -1, 0])
+def test_no_answer_raises(answer: object) -> None:
+    check = lesson_09.checks(SWEEP, SCORES)
+    for number in range(1, 7):
+        result = check(f"q{number}", answer)
+        assert result.score < result.max_score
