@@ -15,6 +15,7 @@ CLAIMS = {
     "04": {"D9", "D13", "F1", "F5", "F6"},
     "05": {"B3", "D19", "D21"},
     "06": {"A4"},
+    "11": {"A8", "A10", "A16", "A20", "A21", "D20", "E2", "E3", "E8"},
 }
 SECTIONS = ("## Surface", "## Guided", "## Deep dive", "## Say it in an interview", "## Check yourself")
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from course.lab.display import Html, as_table
 from course.lab.explorer import Explorer, choices, slider
 from course.lab.lesson_11 import fleet
+from course.lab.lesson_11.panels import HALO
 from course.lab.style import ALARM, PHASE_COLOURS, WIDTH, number, seconds
 from course.lab.svg import FAINT, SOFT, Picture, line, rect, text
 from minillm.simulate.deployment import Deployment
@@ -13,7 +14,7 @@ from minillm.simulate.hardware import find_hardware
 from minillm.simulate.roofline import StepWork
 
 HARDWARE = "h100-sxm"
-LEFT, RIGHT = 250, 110
+LEFT, RIGHT = 278, 96
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,9 @@ class Ask:
         step = self.on.step_time()
         first = step.price(StepWork(self.prompt, 1, 1, pairs=self.prompt**2 / 2, context=self.prompt, prefills=1)).total
         context = self.prompt + self.answer / 2
-        return first + (self.answer - 1) * step.price(StepWork(1, 1, 1, pairs=context, context=context, prefills=0)).total
+        return (
+            first + (self.answer - 1) * step.price(StepWork(1, 1, 1, pairs=context, context=context, prefills=0)).total
+        )
 
     @property
     def room(self) -> float:
@@ -77,9 +80,7 @@ class Ask:
             f"arithmetic, the {self.share_reached:.0%} that are reached": self.share_reached * self.peak / self.flops,
             f"{self.seats} seats": self.seats / self.shortest_stay,
             "KV memory": self.room / self.shortest_stay,
-            "all of it together, simulated": fleet.capacity(
-                traffic, 240, self.stack, tp=self.gpus, max_num_seqs=self.seats
-            ),
+            "all of it together, simulated": fleet.capacity(traffic, self.stack, tp=self.gpus, max_num_seqs=self.seats),
         }
 
 
@@ -97,18 +98,20 @@ def draw_bounds(ask: Ask) -> Picture:
         body += line(across(tick), 10, across(tick), bottom) + text(
             across(tick), bottom + 14, f"{tick:g}", size=11, fill=SOFT, text_anchor="middle"
         )
+    body += line(across(ask.qps), 4, across(ask.qps), bottom, stroke=ALARM, stroke_width=2)
     for i, (name, rate) in enumerate(found.items()):
         y, last = 16 + 32 * i, i == len(found) - 1
         body += text(LEFT - 8, y + 15, name, text_anchor="end", font_weight="bold" if last else None)
         fill = PHASE_COLOURS["decode"] if last else PHASE_COLOURS["prefill"] if i < 2 else PHASE_COLOURS["queue"]
         body += rect(LEFT, y, across(rate) - LEFT, 21, fill=fill, stroke=FAINT)
-        body += text(across(rate) + 5, y + 15, f"{number(rate)}/s", font_weight="bold" if last else None)
-    body += line(across(ask.qps), 4, across(ask.qps), bottom, stroke=ALARM, stroke_width=2)
+        body += text(across(rate) + 5, y + 15, f"{number(rate)}/s", font_weight="bold" if last else None, **HALO)
     body += text(across(ask.qps) + 4, 9, f"asked: {number(ask.qps)}/s", size=11, fill=ALARM)
     body += text(LEFT, bottom + 28, "requests per second of one replica, at most (logarithmic)", size=11, fill=SOFT)
     simulated = found["all of it together, simulated"]
     told = ", ".join(f"{name}: {number(rate)}" for name, rate in found.items())
-    verdict = "it can keep up" if simulated >= ask.qps else f"{number(ask.qps / simulated)} times what one replica can do"
+    verdict = (
+        "it can keep up" if simulated >= ask.qps else f"{number(ask.qps / simulated)} times what one replica can do"
+    )
     title = f"{number(ask.qps)} requests/s of {ask.prompt} + {ask.answer} tokens on {ask.gpus} H100s: {verdict}"
     return Picture(title, body, bottom + 34, description=f"Requests per second, at most: {told}.")
 
@@ -135,12 +138,14 @@ def envelope(ask: Ask) -> Html:
     need = ask.qps * ask.flops_of_prompt
     stay = ask.shortest_stay
     rows = [
-        ("a prompt", f"{ask.prompt} tokens x 2 x {ask.params / 1e9:.1f} billion weights", f"{ask.flops_of_prompt:.2g} FLOP"),
+        ("a prompt", f"{ask.prompt} tokens x 2 x {ask.params / 1e9:.1f} billion weights",
+         f"{ask.flops_of_prompt:.2g} FLOP"),
         (f"{ask.qps:.0f} of them a second", f"{ask.qps:.0f} x {ask.flops_of_prompt:.2g}", f"{need:.2g} FLOP/s"),
         ("all there is", f"{ask.gpus} H100s, data sheet", f"{ask.peak:.2g} FLOP/s"),
         ("so prompts alone ask for", f"{need:.2g} / {ask.peak:.2g}", f"{need / ask.peak:.1f} times the data sheet"),
         ("and of what is reached", f"/ {ask.share_reached:.0%}", f"{need / ask.peak / ask.share_reached:.1f} times"),
         ("a lone request keeps a seat for", "its prompt, then one step a token", seconds(stay)),
-        ("seats that are needed at least", f"{ask.qps:.0f} x {seconds(stay)} (Little's law)", f"{ask.qps * stay:.0f}, not {ask.seats}"),
+        ("seats that are needed at least", f"{ask.qps:.0f} x {seconds(stay)} (Little's law)",
+         f"{ask.qps * stay:.0f}, not {ask.seats}"),
     ]  # fmt: skip
     return as_table(("", "how", "that is"), rows)

@@ -16,11 +16,11 @@ from course.lab.svg import Picture
 from minillm.simulate.arrivals import Poisson
 from minillm.simulate.workload import make_workload
 
-RATES = (0.2, 1.0, 5.0, 20.0, 60.0, 200.0)
+RATES = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
 """Requests an hour."""
-LOOK_S = 5.0
+LOOK_S = 15.0
 """Seconds between two looks of the autoscaler."""
-COUNT = 150
+COUNT = 160
 ALL_RATES = tuple(float(rate) for rate in np.geomspace(RATES[0], RATES[-1], 40))
 
 
@@ -51,23 +51,39 @@ def sleep(per_hour: float, cold: float, keep: float) -> Sleep:
         per_hour: requests.
         cold: from ordering the replica to its first request, seconds.
     """
-    workload = make_workload(fleet.asking(1500, 150), Poisson(rate=per_hour / 3600), num_requests=fleet.enough(COUNT))
+    workload = make_workload(
+        fleet.asking(1500, 150), Poisson(rate=per_hour / 3600), num_requests=fleet.enough(COUNT, 60)
+    )
     on = fleet.deployment(max_num_seqs=64)
-    scaling = {"target": 64.0, "min_replicas": 0, "max_replicas": 1, "interval_s": LOOK_S, "window_s": 0.0}
+    # The rate of arrivals, since a short answer may come and go between two looks.
+    scaling = {
+        "signal": "arrival_rate",
+        "target": 1000.0,
+        "min_replicas": 0,
+        "max_replicas": 1,
+        "interval_s": LOOK_S,
+        "window_s": 0.0,
+    }
     slept = fleet.play(on, workload, replicas=0, cold_start_s=cold, autoscaling={**scaling, "scale_down_after_s": keep})
     warm = fleet.Served.of(fleet.play(on, workload))
     found = fleet.Served.of(slept)
+    settled = found.settled  # it was asleep when the picture began: the first ones to come do not count
     return Sleep(
-        cold=float((found.ttft - warm.ttft > LOOK_S).mean()),
-        ttft=float(found.ttft.mean()),
-        ttft_warm=float(warm.ttft.mean()),
+        cold=float((found.ttft - warm.ttft > LOOK_S)[settled].mean()),
+        ttft=float(found.ttft[settled].mean()),
+        ttft_warm=float(warm.ttft[settled].mean()),
         awake=min(1.0, slept.replica_seconds / slept.duration),
     )
 
 
-def cold_share(per_hour: float, keep: float) -> float:
-    """Arithmetic: a gap between two random arrivals is longer than `keep` seconds with this probability."""
-    return math.exp(-keep * per_hour / 3600)
+def cold_share(per_hour: float, cold: float, keep: float) -> float:
+    """Arithmetic: the share of random arrivals that wait for a cold start.
+
+    From one sleep to the next, one request wakes it up, rate x cold more come before it is awake, and then
+    exp(rate x keep) - 1 come on average before a gap is longer than `keep` seconds.
+    """
+    rate = per_hour / 3600
+    return (1 + rate * cold) / (rate * cold + math.exp(rate * keep))
 
 
 def draw_sleep(per_hour: float, cold: float, keep_min: float, price: float) -> Picture:
@@ -76,11 +92,12 @@ def draw_sleep(per_hour: float, cold: float, keep_min: float, price: float) -> P
     played = [sleep(rate, cold, keep) for rate in RATES]
     here = played[RATES.index(per_hour)]
     day = HOURS_A_DAY * GPUS * price
+    expected = [100 * cold_share(rate, cold, keep) for rate in ALL_RATES]
     grey, green = PHASE_COLOURS["queue"], PHASE_COLOURS["decode"]
     panels = [
-        Panel("find it asleep", "% of requests", [
+        Panel("wait for it to wake", "% of requests", [
             Series("simulated", RATES, [100 * p.cold for p in played], PHASE_COLOURS["first_token"]),
-            Series("formula", ALL_RATES, [100 * cold_share(rate, keep) for rate in ALL_RATES], grey, dashed=True)], height=92),
+            Series("formula", ALL_RATES, expected, grey, dashed=True)], height=92),
         Panel("first word", "mean TTFT, s", [
             Series("sleeps", RATES, [p.ttft for p in played], PHASE_COLOURS["first_token"]),
             Series("always on", RATES, [p.ttft_warm for p in played], grey, dashed=True)], log=True, height=92),
@@ -109,7 +126,7 @@ def sleepers() -> Explorer:
 
     return Explorer(
         draw,
-        per_hour=choices("requests an hour", RATES, 5.0),
+        per_hour=choices("requests an hour", RATES, 10.0),
         cold=choices("cold start, s", (10, 60, 180, 600), 180),
         keep=choices("kept awake for, minutes", (1, 5, 15, 60), 5),
         price=slider("dollars for a GPU and hour", 0.5, 12.0, gpu_price(), 0.01),

@@ -19,7 +19,7 @@ from minillm.simulate.cluster_run import FleetRun
 from minillm.simulate.deployment import Deployment
 from minillm.simulate.fleet_report import engines_for
 from minillm.simulate.hardware import find_hardware
-from minillm.simulate.lengths import Fixed, LogNormal
+from minillm.simulate.lengths import Fixed, Lengths, LogNormal
 from minillm.simulate.profile import Profile, find_profile, typical_profile
 from minillm.simulate.workload import Workload, make_workload
 from minillm.simulate.workload_kinds import Independent, TrafficModel
@@ -28,6 +28,10 @@ MODEL = "llama-3.1-70b"
 """Llama-3 70B's shape, with a window for long prompts."""
 SPREAD = 0.6
 """Standard deviation of the logarithm of lengths: one request in forty is more than three times the usual."""
+LEAST = 150
+"""Requests without which no line has time to grow."""
+FEW = 5
+"""Tokens: too few to be spread."""
 STACKS = ("measured, no CUDA graphs", "CUDA graphs, typical")
 """What the price of a step stands on. Only the first was fitted to measurements, of an older serving stack."""
 SEATS = 128
@@ -40,8 +44,10 @@ PROMISE = SLO(ttft=2.0, tpot=0.1)
 """MLPerf's limits for Llama-2-70B as a server, with half of its time per token, unless a cell says otherwise."""
 
 
-def lengths(mean: int, longest: int) -> LogNormal:
-    """Lengths of this mean, most of them shorter, a few much longer."""
+def lengths(mean: int, longest: int) -> Lengths:
+    """Lengths of this mean, most of them shorter, a few much longer; a word or two is always as long."""
+    if mean < FEW:
+        return Fixed(tokens=mean)
     return LogNormal(median=mean / math.exp(SPREAD**2 / 2), sigma=SPREAD, high=longest)
 
 
@@ -57,7 +63,7 @@ def profile_of(stack: str, hardware: str = big.HARDWARE) -> Profile:
     return find_profile(hardware) if stack == STACKS[0] else typical_profile(find_hardware(hardware))
 
 
-def enough(count: int, least: int = 40) -> int:
+def enough(count: int, least: int = LEAST) -> int:
     """So many requests; in the lab's short form a quarter of them, but not less than `least`."""
     return max(least, round(count * big.SHORT_SHARE)) if os.environ.get("MINILLM_SHORT") == "1" else count
 
@@ -70,7 +76,9 @@ def play(on: Deployment, workload: Workload, **fleet: Any) -> FleetRun:
 
 def deployment(stack: str = STACKS[0], **fields: Any) -> Deployment:
     """A replica. `profile` among the fields names the hardware, otherwise fields are those of `big.deployment`."""
-    return big.deployment(**{"model": MODEL, **fields, "profile": profile_of(stack, fields.get("profile", big.HARDWARE))})
+    return big.deployment(
+        **{"model": MODEL, **fields, "profile": profile_of(stack, fields.get("profile", big.HARDWARE))}
+    )
 
 
 @functools.lru_cache(maxsize=512)
@@ -102,16 +110,18 @@ def served(
     fleet: dict[str, Any] = {"replicas": replicas}
     if in_flight is not None:
         fleet["clients"] = ClientConfig(max_in_flight=in_flight)
-    return _played(traffic, arrivals, enough(count), stack, _key(fleet), _key(fields))
+    return _played(traffic, arrivals, enough(count) if count > LEAST else count, stack, _key(fleet), _key(fields))
 
 
 def _key(fields: Mapping[str, Any]) -> Fields:
     return tuple(sorted(fields.items()))
 
 
-def capacity(traffic: TrafficModel, count: int = 320, stack: str = STACKS[0], **fields: Any) -> float:
-    """Requests per second that one replica serves while somebody is always waiting."""
-    run = served(traffic, AllAtOnce(), max(count, 2 * enough(count)), stack=stack, **{"max_num_seqs": SEATS, **fields})
+def capacity(traffic: TrafficModel, stack: str = STACKS[0], **fields: Any) -> float:
+    """Requests per second that one replica serves while somebody is always waiting; in the short form, too."""
+    fields = {"max_num_seqs": SEATS, **fields}
+    count = max(2 * LEAST, 5 * int(fields["max_num_seqs"]))
+    run = _played(traffic, AllAtOnce(), count, stack, _key({"replicas": 1}), _key(fields))
     last = float(run.seated.max())
     since = SETTLED * last
     return float(((run.stamps >= since) & (run.stamps < last)).sum() / (last - since) / run.tokens.mean())

@@ -48,8 +48,8 @@ def home(name: str) -> Home:
     fields = HOMES[name]
     traffic = fleet.asking(PROMPT, ANSWER)
     rare = Poisson(rate=FEW_A_DAY / DAY_S)
-    run = fleet.served(traffic, rare, 80, stack=STACK, **fields)
-    most = fleet.capacity(traffic, 200, STACK, **{**fields, "max_num_seqs": 64})
+    run = fleet.served(traffic, rare, 60, stack=STACK, **fields)
+    most = fleet.capacity(traffic, STACK, **{**fields, "max_num_seqs": 64})
     gpus = int(fields["tp"])
     per_day = HOURS_A_DAY * gpus * gpu_price(str(fields["profile"]))
     return Home(name, gpus, run.p("ttft", 50), run.p("tpot", 50), run.p("e2e", 50), most, per_day)
@@ -73,5 +73,13 @@ def homes_table(found: dict[str, Home]) -> Html:
         )
         for each in found.values()
     ]
-    header = ("on", "TTFT p50", "TPOT p50", "E2E p50", f"load of {FEW_A_DAY} a day", "dollars a day", "dollars a request")
+    header = (
+        "on",
+        "TTFT p50",
+        "TPOT p50",
+        "E2E p50",
+        f"load of {FEW_A_DAY} a day",
+        "dollars a day",
+        "dollars a request",
+    )
     return as_table(header, rows)

@@ -82,8 +82,17 @@ def sweep(
     found = []
     for each in seats:
         run = fleet.served(traffic, rate, count, stack=stack, tp=tp, max_num_seqs=each)
-        found.append(Point(each, run.throughput, run.p("ttft", 99), run.p("tpot", 99), run.goodput(slo),
-                           run.attainment(slo), run.preemptions))
+        found.append(
+            Point(
+                each,
+                run.throughput,
+                run.p("ttft", 99),
+                run.p("tpot", 99),
+                run.goodput(slo),
+                run.attainment(slo),
+                run.preemptions,
+            )
+        )
     on = fleet.deployment(stack, tp=tp)
     return Sweep(tuple(found), slo, rate, on.num_kv_blocks * on.block_size / (prompt + answer))
 
@@ -104,7 +113,7 @@ def draw_knee(found: Sweep, at: int, who: str) -> Picture:
         Panel("all together", "output tokens/s", series([p.throughput for p in found.points], BLUE)),
         Panel("first word", "TTFT p99, s", series([p.ttft for p in found.points], PHASE_COLOURS["first_token"]),
               log=True, limit=found.slo.ttft),
-        Panel("every further word", "TPOT p99, ms", series([1e3 * p.tpot for p in found.points], PHASE_COLOURS["decode"]),
+        Panel("further words", "TPOT p99, ms", series([1e3 * p.tpot for p in found.points], PHASE_COLOURS["decode"]),
               limit=None if found.slo.tpot is None else 1e3 * found.slo.tpot),
         Panel("goodput", "requests/s in time", series([p.goodput for p in found.points], PHASE_COLOURS["stream"])),
     ]  # fmt: skip
@@ -169,7 +178,8 @@ def _steady(run: fleet.Served, clients: int) -> tuple[float, float, float]:
 def draw_limit_or_load(limit: Sweep, load: Sequence[Crowd]) -> Picture:
     """TTFT p99 against two numbers that are both called batch size."""
     curves = [
-        Curve(f"max_num_seqs moves, {number(limit.rate)} requests/s come", [p.seats for p in limit.points], [p.ttft for p in limit.points]),
+        Curve(f"max_num_seqs moves, {number(limit.rate)} requests/s come", [p.seats for p in limit.points],
+              [p.ttft for p in limit.points]),
         Curve("clients move, seats for all", [c.clients for c in load], [c.ttft for c in load]),
     ]  # fmt: skip
     return draw_chart(

@@ -8,7 +8,6 @@ from course.lab.display import Html, as_table
 from course.lab.explorer import Explorer, buttons, slider, switch
 from course.lab.lesson_11 import fleet
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
-from course.lab.style import number
 from course.lab.svg import Picture
 from minillm.observe.summary import SLO
 from minillm.simulate.hardware import find_hardware
@@ -129,7 +128,8 @@ def draw_mends(trouble: Trouble, replicas: int, changed: bool, price: float) -> 
         f"{dollars(here.per_million)} a million tokens"
     )
     told = "; ".join(
-        f"{names[each]}: " + ", ".join(f"{b.replicas} replicas {b.attainment:.0%}" for b in found)
+        f"{names[each]}: "
+        + ", ".join(f"{b.replicas} replica{'s' * (b.replicas > 1)} {b.attainment:.0%}" for b in found)
         for each, found in bills.items()
     )
     return draw_chart(

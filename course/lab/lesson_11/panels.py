@@ -57,8 +57,8 @@ class Panel:
     series: Sequence[Series]
     log: bool = False
     limit: float | None = None
-    """A promise: values above it (below it, if `at_least`) break it."""
-    at_least: bool = False
+    """A promise: values above it break it."""
+    limit_name: str = "promise"
     height: float = 74
 
     def ruler(self) -> Ruler:
@@ -87,7 +87,7 @@ def draw_panels(
 
     Args:
         at: a line through all of them, with the first series' value beside it.
-        marks: further lines with a name, at the top.
+        marks: further lines with a name, at the top; from left to right.
         bands: shaded parts of the axis, from and to.
     """
 
@@ -95,7 +95,9 @@ def draw_panels(
         return LEFT + x.share(value) * (WIDTH - LEFT - RIGHT)
 
     bottom = TOP + sum(panel.height + GAP for panel in panels) - GAP
-    body = "".join(rect(across(a), TOP, across(b) - across(a), bottom - TOP, fill=FAINT, opacity=0.45) for a, b in bands)
+    body = "".join(
+        rect(across(a), TOP, across(b) - across(a), bottom - TOP, fill=FAINT, opacity=0.45) for a, b in bands
+    )
     for tick in x.ticks:
         body += line(across(tick), TOP, across(tick), bottom, stroke_width=1)
         body += text(across(tick), bottom + 14, f"{tick:g}", size=11, fill=SOFT, text_anchor="middle")
@@ -103,10 +105,12 @@ def draw_panels(
     for panel in panels:
         body += _panel(panel, top, across, at)
         top += panel.height + GAP
-    for place, name in marks:
+    for i, (place, name) in enumerate(marks):
+        crowded = i + 1 < len(marks) and across(marks[i + 1][0]) - across(place) < 7 * len(name) + 12
+        left = crowded or x.share(place) > 0.6
         body += line(across(place), TOP, across(place), bottom, stroke=SOFT, stroke_dasharray="2 3", stroke_width=1.5)
-        end = x.share(place) > 0.6
-        body += text(across(place) + (-4 if end else 4), TOP - 4, name, size=11, fill=SOFT, text_anchor="end" if end else None)
+        anchor = "end" if left else None
+        body += text(across(place) + (-4 if left else 4), TOP - 4, name, size=11, fill=SOFT, text_anchor=anchor)
     if at is not None:
         body += line(across(at), TOP, across(at), bottom, stroke=ALARM, stroke_width=2)
     body += text(LEFT, bottom + 30, x.label, size=11, fill=SOFT)
@@ -119,28 +123,34 @@ def _panel(panel: Panel, top: float, across: Place, at: float | None) -> str:
     def down(value: float) -> float:
         return top + panel.height * (1 - ruler.share(value))
 
-    body = text(4, top + 14, panel.name, size=12, font_weight="bold") + text(4, top + 29, panel.unit, size=11, fill=SOFT)
+    body = text(4, top + 14, panel.name, size=12, font_weight="bold") + text(
+        4, top + 29, panel.unit, size=11, fill=SOFT
+    )
     for tick in ruler.ticks:
         body += line(LEFT, down(tick), WIDTH - RIGHT, down(tick), stroke_width=0.7)
         body += text(LEFT - 6, down(tick) + 4, f"{tick:g}", size=10, fill=SOFT, text_anchor="end")
     if panel.limit is not None:
         y = down(panel.limit)
         body += line(LEFT, y, WIDTH - RIGHT, y, stroke=ALARM, stroke_dasharray="5 3", stroke_width=1.2)
-        body += text(WIDTH - RIGHT + 5, y + 4, f"promise {number(panel.limit)}", size=10, fill=ALARM)
+        body += text(WIDTH - RIGHT + 5, y + 4, f"{panel.limit_name} {number(panel.limit)}", size=10, fill=ALARM)
     names = [each for each in panel.series if each.dashed or len(panel.series) > 1]
     for i, each in enumerate(names):
         y = top + 44 + 13 * i
-        body += line(4, y - 4, 20, y - 4, stroke=each.colour, stroke_width=2, stroke_dasharray="4 3" if each.dashed else None)
+        body += line(
+            4, y - 4, 20, y - 4, stroke=each.colour, stroke_width=2, stroke_dasharray="4 3" if each.dashed else None
+        )
         body += text(24, y, each.name, size=10.5, fill=SOFT)
     for each in panel.series:
         body += _curve(each, across, down)
     if at is not None and (here := _at(panel.series[0], at)) is not None:
-        broken = panel.limit is not None and (here < panel.limit if panel.at_least else here > panel.limit)
+        broken = panel.limit is not None and here > panel.limit
         body += tag("circle", cx=across(at), cy=down(here), r=5.0, fill=ALARM, stroke=PAPER, stroke_width=1.5)
         end = across(at) > WIDTH - RIGHT - 70
         y = max(down(here) - 7, top + 10)
         words = f"{number(here)}{' ✗' if broken else ''}"
-        body += text(across(at) + (-9 if end else 9), y, words, font_weight="bold", text_anchor="end" if end else None, **HALO)
+        body += text(
+            across(at) + (-9 if end else 9), y, words, font_weight="bold", text_anchor="end" if end else None, **HALO
+        )
     return body
 
 
@@ -150,7 +160,14 @@ def _curve(series: Series, across: Place, down: Place) -> str:
         if known:
             places = [f"{across(x):.1f} {down(y):.1f}" for x, y in group]
             dash = "5 4" if series.dashed else None
-            drawn += tag("path", d="M" + "L".join(places), fill="none", stroke=series.colour, stroke_width=2, stroke_dasharray=dash)
+            drawn += tag(
+                "path",
+                d="M" + "L".join(places),
+                fill="none",
+                stroke=series.colour,
+                stroke_width=2,
+                stroke_dasharray=dash,
+            )
     if series.dots and not series.dashed:
         for x, y in series.points:
             drawn += tag("circle", cx=across(x), cy=down(y), r=3.0, fill=series.colour)
@@ -168,7 +185,7 @@ def told(panels: Sequence[Panel], x: str) -> str:
     for panel in panels:
         for each in panel.series:
             if points := each.points:
-                ends = f"{number(points[0][1])} at {number(points[0][0])}, {number(points[-1][1])} at {number(points[-1][0])}"
+                (x0, y0), (x1, y1) = points[0], points[-1]
+                ends = f"{number(y0)} at {number(x0)}, {number(y1)} at {number(x1)}"
                 found.append(f"{panel.name} ({each.name}), {panel.unit} against {x}: {ends}")
     return "; ".join(found) + "."
-

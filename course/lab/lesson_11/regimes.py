@@ -50,9 +50,9 @@ class Regime:
 REGIMES = {
     each.name: each
     for each in (
-        Regime("chat", 800, 150, 3.0, *USE_CASES["chat"]),
+        Regime("chat", 800, 150, 7.0, *USE_CASES["chat"]),
         Regime("code completion", 1500, 30, 2.0, *USE_CASES["code completion"]),
-        Regime("document (RAG)", 6000, 200, 0.5, *USE_CASES["summary of a document"]),
+        Regime("document (RAG)", 6000, 200, 1.0, *USE_CASES["summary of a document"]),
         Regime("classification", 400, 1, 5.0, *USE_CASES["classification"]),
         Regime("batch, overnight", 1500, 300, None, SLO(e2e=8 * 3600.0), "a night"),
     )

@@ -90,7 +90,7 @@ def draw_routing(easy: float, wrong: float, caught: float, harm: float, price: f
         Axis("misrouted, % of the requests"),
         Axis(f"dollars for {PER} requests", low=0),
         marks,
-        description=f"All large: {dollars(PER * large)}; all small: {dollars(PER * small)}; routed: {dollars(PER * here)}.",
+        description=f"All large {dollars(PER * large)}, small {dollars(PER * small)}, routed {dollars(PER * here)}.",
     )
 
 
@@ -153,7 +153,12 @@ def _waited_for_small(record: ClientRecord) -> bool:
 def played_table(load: float = 0.9) -> Html:
     """What readers feel, without routing and with a better and a worse router."""
     rows = []
-    for name, wrong in (("all to the large model", -1.0), ("routed, never wrong", 0.0), ("routed, 10% wrong", 0.1), ("routed, 30% wrong", 0.3)):
+    for name, wrong in (
+        ("all to the large model", -1.0),
+        ("routed, never wrong", 0.0),
+        ("routed, 10% wrong", 0.1),
+        ("routed, 30% wrong", 0.3),
+    ):
         run = play(wrong, load)
         twice = np.percentile(run.e2e[run.twice], 50) if run.twice.any() else None
         rows.append(

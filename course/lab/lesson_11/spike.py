@@ -27,7 +27,13 @@ MOST_REPLICAS = 4
 DOOR = 40
 """Requests that a replica may hold at once, when the door is watched."""
 SMALL = "llama-3.1-8b"
-MEASURES = ("do nothing", "autoscaler", "shed at the door", "small model for the overflow", "a spare replica, always on")
+MEASURES = (
+    "do nothing",
+    "autoscaler",
+    "shed at the door",
+    "small model for the overflow",
+    "a spare replica, always on",
+)
 
 
 @dataclass(frozen=True)
@@ -116,7 +122,12 @@ def story(spike: Spike, measure: str) -> Story:
     on, workload = fleet.deployment(max_num_seqs=256), spike.workload
     settings: dict[str, object] = {"sample_every_s": WINDOW_S, "cold_start_s": spike.cold}
     if measure == "autoscaler":
-        settings["autoscaling"] = {"target": DOOR / 2, "max_replicas": MOST_REPLICAS, "window_s": 15.0, "scale_down_after_s": 60.0}
+        settings["autoscaling"] = {
+            "target": DOOR / 2,
+            "max_replicas": MOST_REPLICAS,
+            "window_s": 15.0,
+            "scale_down_after_s": 60.0,
+        }
     elif measure == "a spare replica, always on":
         settings["replicas"] = 2
     elif measure in ("shed at the door", "small model for the overflow"):
@@ -137,7 +148,9 @@ def _overflow(run: FleetRun) -> dict[int, Fate]:
     requests = tuple(replace(r.request, index=i, arrival=r.ended) for i, r in enumerate(refused))
     small = fleet.play(fleet.deployment(model=SMALL, tp=1, max_num_seqs=128), Workload("overflow", requests))
     return {
-        before.request.index: Fate(before.intended, None if after.first_byte is None else after.first_byte - before.intended, small=True)
+        before.request.index: Fate(
+            before.intended, None if after.first_byte is None else after.first_byte - before.intended, small=True
+        )
         for before, after in zip(refused, small.records)
     }
 
@@ -161,18 +174,27 @@ def draw_story(spike: Spike, measure: str) -> Picture:
     arrivals = [Series("all", middle, rate, PHASE_COLOURS["prefill"], dots=False)]
     if any(refused):
         arrivals.append(Series("overflow", middle, refused, ALARM, dashed=True))
-    ttft = [Series(measure, middle, here.ttft(), orange)]
+    ttft = [Series("this measure", middle, here.ttft(), orange)]
     if measure != "do nothing":
         ttft.append(Series("do nothing", middle, ghost.ttft(), grey, dashed=True))
+    moments, counts = zip(*here.up)
+    replicas = Series("", moments, counts, PHASE_COLOURS["decode"], dots=False)
     panels = [
         Panel("arrivals", "requests/s", arrivals),
         Panel("first word", "TTFT p99, s", ttft, log=True, limit=fleet.PROMISE.ttft, height=120),
-        Panel("large model", "replicas up", [Series("", [m for m, _ in here.up], [n for _, n in here.up], PHASE_COLOURS["decode"], dots=False)], height=50),
+        Panel("large model", "replicas up", [replicas], height=50),
     ]  # fmt: skip
-    x = Ruler(f"time, seconds (windows of {WINDOW_S:.0f} s, by when requests were sent)", 0, ENDS, [60.0 * i for i in range(8)])
+    x = Ruler(
+        f"time, seconds (windows of {WINDOW_S:.0f} s, by when requests were sent)",
+        0,
+        ENDS,
+        [60.0 * i for i in range(8)],
+    )
     bands = [] if spike.gentle else [(STARTS, min(STARTS + spike.length, ENDS))]
-    again = "never in this picture" if math.isinf(here.back) else "never left" if here.back == 0 else f"after {seconds(here.back)}"
-    title = f"{measure}: within the promise again {again}; {here.share('in time'):.0%} in time"
+    again = f"within the promise again after {seconds(here.back)}"
+    if here.back == 0 or math.isinf(here.back):
+        again = "never out of the promise" if here.back == 0 else "not within the promise again in this picture"
+    title = f"{measure}: {again}; {here.share('in time'):.0%} in time"
     return draw_panels(title, x, panels, bands=bands, description=_told([here, ghost]))
 
 

@@ -20,9 +20,17 @@ from minillm.observe.summary import SLO
 SEATS, SHORT_SEATS = (1, 2, 4, 8, 16), (1, 2, 8)
 LOAD = 0.75
 """Of what the engine serves with all seats: enough spare time for luck to pass."""
-HUNDRED = ("it keeps up", "it falls a little behind: first words take some seconds", "hopeless: it serves one in ten or fewer")
+HUNDRED = (
+    "it keeps up",
+    "it falls a little behind: first words take some seconds",
+    "hopeless: it serves one in ten or fewer",
+)
 KEEPS_UP, HOPELESS = 0.9, 0.1
-BACK = ("the autoscaler: replicas come and work the line off", "turning the overflow away, or to a small model", "both about equally soon")
+BACK = (
+    "the autoscaler: replicas come and work the line off",
+    "turning the overflow away, or to a small model",
+    "both about equally soon",
+)
 APART_S = 20.0
 """Two windows of the picture: what is closer is the same."""
 
@@ -165,7 +173,9 @@ def first_back(stories: Mapping[str, spike.Story]) -> Outcome:
     scaler = stories["autoscaler"].back
     away = min(stories[name].back for name in ("shed at the door", "small model for the overflow"))
     answer = BACK[2] if abs(scaler - away) < APART_S else BACK[0] if scaler < away else BACK[1]
-    told = ", ".join(f"{name} {'not in this picture' if s.back == float('inf') else seconds(s.back)}" for name, s in stories.items())
+    told = ", ".join(
+        f"{name} {'not in this picture' if s.back == float('inf') else seconds(s.back)}" for name, s in stories.items()
+    )
     return Outcome(answer, f"from the begin of the spike until TTFT p99 is within the promise for good: {told}")
 
 
@@ -178,5 +188,12 @@ def stories_table(stories: Mapping[str, spike.Story], price: float) -> Html:
     rows = []
     for name, each in stories.items():
         back = "not here" if each.back == float("inf") else "never left" if each.back == 0 else seconds(each.back)
-        rows.append((name, back, *(f"{each.share(kind):.0%}" for kind in ("in time", "small", "refused")), f"${each.gpu_hours * price:.2f}"))
+        rows.append(
+            (
+                name,
+                back,
+                *(f"{each.share(kind):.0%}" for kind in ("in time", "small", "refused")),
+                f"${each.gpu_hours * price:.2f}",
+            )
+        )
     return as_table(("measure", "promise kept again after", "in time", "by the small model", "refused", "GPUs"), rows)

@@ -88,16 +88,23 @@ def draw_alarm(load: float, patience: float, waits_for: str) -> Picture:
     waits = [_worst(found.wait[(found.seated >= s) & (found.seated < s + WINDOW_S)]) for s in starts]
     left = [float(((found.gave_up >= s) & (found.gave_up < s + WINDOW_S)).sum() / WINDOW_S) for s in starts]
     panels = [
-        Panel("queue wait", "s, worst of 5 s", [Series("", middle, waits, PHASE_COLOURS["queue"])], limit=WORRY_S, height=110),
+        Panel("queue wait", f"s, worst of {WINDOW_S:.0f} s", [Series("", middle, waits, PHASE_COLOURS["queue"])],
+              limit=WORRY_S, limit_name="bell", height=110),
         Panel("time-outs", "per second", [Series("", middle, left, ALARM)], height=80),
     ]  # fmt: skip
-    marks = [(moment, name) for moment, name in ((found.bell, "bell"), (found.first_timeout, "first time-out")) if moment < ENDS]
+    marks = [
+        (moment, name)
+        for moment, name in ((found.bell, "bell"), (found.first_timeout, "first time-out"))
+        if moment < ENDS
+    ]
     if found.lead is None:
         words = "nobody gives up"
     elif math.isinf(found.lead):
         words = "people give up, and the bell never rang"
     else:
-        words = f"the bell rang {seconds(abs(found.lead))} {'before' if found.lead >= 0 else 'after'} the first time-out"
+        words = (
+            f"the bell rang {seconds(abs(found.lead))} {'before' if found.lead >= 0 else 'after'} the first time-out"
+        )
     x = Ruler(f"time, seconds; the load steps up at {STARTS:.0f}", 0, ENDS, [60.0 * i for i in range(7)])
     told = f"Load {load:.0%} of capacity, patience {number(patience)} s for {waits_for}: {words}."
     return draw_panels(f"Load {load:.0%}: {words}", x, panels, marks=marks, bands=[(STARTS, ENDS)], description=told)

@@ -47,7 +47,7 @@ def plan(
         fleet.asking(prompt, answer),
         SLO(ttft=ttft, tpot=tpot),
         target=TARGET,
-        num_requests=fleet.enough(requests, 60),
+        num_requests=fleet.enough(requests, 80),
     )
     price = gpu_price(hardware) if price is None else price
     return plan_capacity(sheet, qps, price_per_hour=gpus * price, headroom=headroom, try_out=False)
@@ -56,19 +56,23 @@ def plan(
 def explained(found: CapacityPlan, gpus: int, hardware: str, headroom: float) -> Html:
     """A row a line: what it says, and where it comes from."""
     limits = found.limits
-    spent = ", ".join(f"{name} {share:.0%}" for name, share in sorted(limits.step_time.items(), key=lambda each: -each[1]))
+    spent = ", ".join(
+        f"{name} {share:.0%}" for name, share in sorted(limits.step_time.items(), key=lambda each: -each[1])
+    )
     million = found.input_cost_per_million, found.output_cost_per_million
     rows = [
         ("asked", f"{number(found.demand)} requests/s", "your traffic at its highest hour"),
         ("knee of one replica", f"{number(found.knee)} requests/s",
          f"the highest rate at which {found.target:.0%} keep the promise, by bisection over {len(found.curve)} runs"),
-        ("left unused", f"{headroom:.0%} of the knee", "for spikes, for a replica that fails, for what the simulation does not know"),
-        ("replicas", f"{found.replicas} of {gpus} GPUs", f"{number(found.demand)} / ({number(found.knee)} x {1 - headroom:.2f}), rounded up"),
+        ("left unused", f"{headroom:.0%} of the knee", "for spikes, failed replicas, and errors of the simulation"),
+        ("replicas", f"{found.replicas} of {gpus} GPUs",
+         f"{number(found.demand)} / ({number(found.knee)} x {1 - headroom:.2f}), rounded up"),
         ("GPUs", str(found.replicas * gpus), f"{hardware}"),
         ("what binds", limits.binding, limits.why),
         ("a step's time", spent or "not known", "a little past the knee"),
         ("dollars an hour", dollars(found.cost_per_hour), f"replicas x GPUs x price; {price_source(hardware)}"),
-        ("dollars for 1000 requests", dollars(1000 * found.cost_per_request), "if as many come at every hour; an idle GPU costs the same"),
+        ("dollars for 1000 requests", dollars(1000 * found.cost_per_request),
+         "if as many come at every hour; an idle GPU costs the same"),
         ("a million tokens read", dollars(million[0]), f"prompts take {found.prefill_share:.0%} of the busy time"),
         ("a million tokens written", dollars(million[1]), "the rest of the bill, over the answers' tokens"),
     ]  # fmt: skip
@@ -79,7 +83,15 @@ def sheet() -> Explorer:
     """The worksheet with handles and a button."""
 
     def draw(
-        qps: int, prompt: int, answer: int, ttft: float, tpot: int, hardware: str, gpus: int, headroom: int, price: float
+        qps: int,
+        prompt: int,
+        answer: int,
+        ttft: float,
+        tpot: int,
+        hardware: str,
+        gpus: int,
+        headroom: int,
+        price: float,
     ) -> Iterator[Html]:
         yield Html("<p><em>simulating: looking for the knee …</em></p>", "simulating")
         cost = None if price == 0 else price
