@@ -51,9 +51,9 @@ here = traffic.real_knee(lab)
 traffic.place(here)
 
 # %% [markdown]
-# Drag the red line. It is the **operating point**. At its left end people wait for a seat: TTFT is far above the promise
-# (dashed; made from this machine's own medians), though each word comes quickly once it begins. Further right the line is
-# gone. Look at the third panel for the price: more people in each step make every step longer, for all of them. Where the
+# Drag the red line. It is the **operating point**. At the left end look for people who wait for a seat: TTFT is far above the promise
+# (dashed; made from this machine's own medians), though each word comes quickly once it begins. Further right the line gets
+# shorter. Look at the third panel for the price: more people in each step make every step longer, for all of them. Where the
 # curves go flat, further seats stay empty. They cost nothing, and they help nobody.
 #
 # So a setting, not a machine, can make people wait. Can a setting also make a machine large enough?
@@ -223,9 +223,8 @@ spike.spikes()
 warning.alarms()
 
 # %% [markdown]
-# Someone who leaves after ten seconds in line had waited for two seconds eight seconds earlier, so the bell cannot be later than that, minus
-# the time of a prefill. A milder overload gives a longer warning, because the line ages slowly; a steep one leaves little
-# more than the patience itself. Now let clients wait for *the last word* at a load of 80%: people leave, and no queue says a thing.
+# Before anybody has stood in a line for ten seconds, somebody has stood there for two. So a line that moves rings the bell first. A milder
+# overload gives a longer warning, because the line ages slowly; a steep one leaves little more than the patience itself. Now let clients wait for *the last word* at a load of 80%: people leave, and no queue says a thing.
 # Long answers and slow steps make that, so watch TPOT, too.
 #
 # ### Rare traffic

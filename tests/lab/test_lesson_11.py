@@ -31,6 +31,7 @@ from course.lab.lesson_11.knee import Crowd, Point, Sweep
 from course.lab.lesson_11.panels import Panel, Ruler, Series, draw_panels
 from course.lab.lesson_11.routing import Played, Route
 from course.lab.lesson_11.spike import MEASURES, Fate, Spike, Story
+from course.lab.lesson_11.waiting import shown
 from course.lab.lesson_11.warning import Alarm
 from course.lab.svg import Picture
 from minillm.errors import SimulationError, WorkloadError
@@ -39,7 +40,11 @@ from minillm.observe.summary import SLO
 
 @pytest.fixture(autouse=True)
 def _short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few requests and few seats: the shapes stay, and a run takes a tenth of a second."""
     monkeypatch.setenv("MINILLM_SHORT", "1")
+    monkeypatch.setattr(fleet, "SEATS", 40)
+    monkeypatch.setattr(fleet, "LEAST", 80)
+    monkeypatch.setattr(cold, "COUNT", 80)
 
 
 def shows(picture: Picture, *words: str) -> None:
@@ -141,7 +146,7 @@ def test_dragging_the_operating_point_changes_what_is_said() -> None:
     few = explorer.set(at=8).view.value
     many = explorer.set(at=64).view.value
     assert "max-batch 8 keeps" in few and "max-batch 64 keeps" in many
-    explorer.set(gpus="2 H100s", answer=600)
+    explorer.set(gpus="2 H100s")
     assert "KV full from" in explorer.view.value
 
 
@@ -164,6 +169,25 @@ def test_panels_take_holes_and_zeros() -> None:
         "here",
         "z",
     )
+
+
+def test_a_bar_comes_late_and_goes() -> None:
+    class Screen:
+        def __init__(self) -> None:
+            self.seen: list[str] = []
+
+        def __call__(self, bar: object) -> "Screen":
+            self.update(bar)
+            return self
+
+        def update(self, bar: object) -> None:
+            self.seen.append(str(bar))
+
+    clock, screen = iter([0.0, 1.0, 2.5, 3.0]), Screen()
+    assert list(shown("abc", "work", lambda: next(clock), screen)) == ["a", "b", "c"]
+    assert screen.seen == ["work: 1 of 3 done", "work: 2 of 3 done", ""]
+    quick = Screen()
+    assert list(shown("abc", "work", lambda: 0.0, quick)) == ["a", "b", "c"] and quick.seen == []
 
 
 # ---------------------------------------------------------------- money

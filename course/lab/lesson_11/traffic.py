@@ -9,6 +9,7 @@ from course.lab.explorer import Explorer, choices
 from course.lab.lab import Lab
 from course.lab.lesson_11 import fleet, spike
 from course.lab.lesson_11.knee import Point, Sweep, draw_knee
+from course.lab.lesson_11.waiting import shown
 from course.lab.predict import Outcome
 from course.lab.run import Run, itl_of, percentile
 from course.lab.style import number, seconds
@@ -73,7 +74,7 @@ class RealKnee:
 
     @property
     def promise(self) -> SLO:
-        """What this machine could keep: twice what its luckiest settings do for the middle request."""
+        """What this machine could keep: four times its best median TTFT, and twice its best median TPOT."""
         ttft = min(percentile(run.ttft, 50) for run in self.runs.values())
         tpot = min(percentile(_tpots(run), 50) for run in self.runs.values())
         return SLO(ttft=4 * ttft, tpot=2 * tpot)
@@ -108,7 +109,10 @@ def real_knee(lab: Lab) -> RealKnee:
     full = lab.run(together(lab), max_num_seqs=seats[-1], enable_prefix_caching=False)
     rate = LOAD * len(full.finished) / full.duration
     arrivals = one_by_one(lab, rate)
-    runs = {each: lab.run(arrivals, max_num_seqs=each, enable_prefix_caching=False) for each in seats}
+    runs = {
+        each: lab.run(arrivals, max_num_seqs=each, enable_prefix_caching=False)
+        for each in shown(seats, "the real engine, setting by setting")
+    }
     return RealKnee(runs, rate)
 
 
