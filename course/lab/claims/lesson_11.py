@@ -17,6 +17,7 @@ from course.lab.lesson_11.routing import Played, Route
 from course.lab.lesson_11.spike import Story
 from course.lab.lesson_11.waiting import shown
 from course.lab.lesson_11.warning import Alarm
+from course.lab.lesson_11.worksheet import plan
 from course.lab.style import number, seconds
 
 CLIMBS = 1.15
@@ -352,9 +353,7 @@ def knees() -> dict[str, Sweep]:
 
 def knee_rate() -> float:
     """Requests per second that one 70B serves within the promise, of A16's traffic."""
-    from course.lab.lesson_11.worksheet import plan
-
-    return plan(100.0, headroom=0.0).knee
+    return plan().knee
 
 
 def alarm_runs() -> tuple[dict[str, Alarm], Alarm]:

@@ -1,5 +1,6 @@
 """The capacity worksheet: traffic and a promise in; replicas, dollars and what binds out; each line explained."""
 
+import functools
 from collections.abc import Iterator
 
 from course.lab.display import Html, as_table
@@ -18,6 +19,7 @@ REQUESTS = 160
 TARGET = 0.95
 
 
+@functools.lru_cache(maxsize=32)
 def plan(
     qps: float = 100.0,
     prompt: int = 1500,
