@@ -18,7 +18,7 @@ from course.lab.texts import CHAT_QUESTIONS
 from course.lab.workloads import Arrival, Workload, document
 from minillm.observe.summary import SLO
 
-SEATS, SHORT_SEATS = (1, 2, 4, 8, 16), (1, 2, 8)
+SEATS, SHORT_SEATS = (1, 2, 4, 8), (1, 2, 8)
 LOAD = 0.75
 """Of what the engine serves with all seats: enough spare time for luck to pass."""
 HUNDRED = (
@@ -48,7 +48,7 @@ def mixed(count: int, answer: int) -> list[tuple[str, int]]:
 
 def sized(lab: Lab) -> tuple[int, int]:
     """Requests, and tokens of an answer."""
-    return (28, 24) if lab.scale == 1 else (8, 8)
+    return (16, 16) if lab.scale == 1 else (8, 8)
 
 
 def together(lab: Lab) -> Workload:
@@ -130,7 +130,7 @@ def place(found: RealKnee) -> Explorer:
 def documents(lab: Lab) -> Workload:
     """Long prompts, a word or two of answer: all the work is reading."""
     rng = random.Random(3)
-    count, paragraphs = (6, 7) if lab.scale == 1 else (4, 2)
+    count, paragraphs = (6, 4) if lab.scale == 1 else (4, 2)
     prompts = [f"({i}) {document(rng, paragraphs)}\n\nOne word: is it safe?" for i in range(count)]
     return Workload("documents", "Long prompts, short answers.", tuple(Arrival(0.0, p, 2) for p in prompts))
 
