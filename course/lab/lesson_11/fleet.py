@@ -63,9 +63,11 @@ def profile_of(stack: str, hardware: str = big.HARDWARE) -> Profile:
     return find_profile(hardware) if stack == STACKS[0] else typical_profile(find_hardware(hardware))
 
 
-def enough(count: int, least: int = LEAST) -> int:
-    """So many requests; in the lab's short form a quarter of them, but not less than `least`."""
-    return max(least, round(count * big.SHORT_SHARE)) if os.environ.get("MINILLM_SHORT") == "1" else count
+def enough(count: int, least: int | None = None) -> int:
+    """So many requests; in the lab's short form a quarter of them, but not less than `least` (None = LEAST)."""
+    if os.environ.get("MINILLM_SHORT") != "1":
+        return count
+    return max(LEAST if least is None else least, round(count * big.SHORT_SHARE))
 
 
 def play(on: Deployment, workload: Workload, **fleet: Any) -> FleetRun:
