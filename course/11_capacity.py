@@ -17,20 +17,7 @@ from course.lab import Lab, big
 from course.lab.claims import lesson_11 as claims
 from course.lab.claims.lesson_11 import a8, a10, a16, a20, a21, d20, e2, e3, e8
 from course.lab.grading import lesson_11
-from course.lab.lesson_11 import (
-    bounds,
-    cold,
-    fleet,
-    hardware,
-    knee,
-    money,
-    regimes,
-    routing,
-    spike,
-    traffic,
-    warning,
-    worksheet,
-)
+from course.lab.lesson_11 import bounds, cold, fleet, knee, money, regimes, routing, spike, traffic, warning, worksheet
 
 lab = Lab()
 
@@ -194,7 +181,7 @@ who
 
 # %%
 day = spike.stories(spike.Spike())
-who.score(traffic.first_back(day))  # traffic.first_back only reads the runs of the line above
+who.score(traffic.first_back(day))
 
 # %%
 traffic.stories_table(day, money.gpu_price())
@@ -339,6 +326,8 @@ a21(day, spike.stories(spike.Spike(gentle=True)))
 # the comparison is fair. Quality of 4-bit weights: lesson 09.)
 
 # %%
+from course.lab.lesson_11 import hardware
+
 homes = hardware.homes()
 hardware.homes_table(homes)
 
