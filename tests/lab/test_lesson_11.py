@@ -206,7 +206,8 @@ def test_a_bill_is_rent_over_tokens() -> None:
     assert money.bill(trouble, 1, False, 4.0).per_million == pytest.approx(2 * one.per_million)
 
 
-def test_three_troubles_want_three_things() -> None:
+def test_three_troubles_want_three_things(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fleet, "LEAST", 160)  # a line needs time to grow
     seats, work, slow = money.TROUBLES.values()
     assert seats.run(1, True).attainment(seats.slo) > seats.run(1, False).attainment(seats.slo)
     assert work.enough(True) != 1
