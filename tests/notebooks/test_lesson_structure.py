@@ -17,6 +17,7 @@ CLAIMS = {
     "06": {"A4"},
     "09": {"A7", "B4", "B5", "D10"},
     "10": {"A5", "D15", "D16", "E1", "E6", "E7"},
+    "11": {"A8", "A10", "A16", "A20", "A21", "D20", "E2", "E3", "E8"},
     "14": {"D22"},
 }
 SECTIONS = ("## Surface", "## Guided", "## Deep dive", "## Say it in an interview", "## Check yourself")

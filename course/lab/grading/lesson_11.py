@@ -1,0 +1,129 @@
+"""The check of lesson 11. Keys come from the runs that are passed in, from the simulator and from the catalogue."""
+
+from collections.abc import Mapping, Sequence
+
+from course.lab.grading import Checks, Criterion, choice, close_to
+from course.lab.lesson_11.bounds import Ask
+from course.lab.lesson_11.knee import Sweep
+from course.lab.lesson_11.money import GPUS, TARGET, Trouble, bill
+from course.lab.lesson_11.routing import Route
+from course.lab.lesson_11.spike import Story
+
+TOLERANCE = 0.06
+MENDS = ("field", "replicas", "neither")
+
+
+def checks(
+    sweep: Sweep, ask: Ask, stories: Mapping[str, Story], troubles: Sequence[Trouble], route: Route, price: float
+) -> Checks:
+    """Questions about the arithmetic, the operating point, money, spikes and routes.
+
+    Args:
+        price: dollars for a GPU and hour.
+
+    q1: how many times the data sheet's FLOP/s of one replica the prompts of `ask` want.
+    q2: the smallest max-batch of the sweep with the most goodput.
+    q3: for each trouble, in order: mended by the "field" alone, by "replicas" only, or by "neither".
+    q4: dollars for a million output tokens of the first trouble, with two replicas.
+    q5: the measure against the spike with the most requests answered in time by the large model, without a spare.
+    q6: dollars for 1000 requests, routed, 10% misrouted, every wrong answer caught.
+    """
+
+    def q1(answer: object) -> tuple[Criterion, ...]:
+        key = ask.qps * ask.flops_of_prompt / ask.peak
+        slips = {
+            key * GPUS: "that is for one GPU: a replica has four",
+            key / 2: "each weight is used twice for a token: a multiplication and an addition",
+            key / ask.share_reached: "that is of the share that is reached; asked was the data sheet",
+            key * ask.answer / ask.prompt: "those are the answers' tokens: prompts are ten times as many",
+        }
+        return (_near(answer, key, "times the data sheet", slips),)
+
+    def q2(answer: object) -> tuple[Criterion, ...]:
+        seats = [point.seats for point in sweep.points]
+        if int(answer) not in seats:
+            raise ValueError(f"choose one of the sweep: {', '.join(map(str, seats))}")
+        here, best = sweep.at(int(answer)), sweep.best
+        if here.seats == best.seats:
+            return (Criterion("operating point", 1, 1, f"{here.in_time:.0%} in time"),)
+        why = (
+            "people wait for a seat"
+            if here.seats < best.seats
+            else "it keeps no more of them, and a crowd would make every step longer"
+        )
+        words = f"max-batch {here.seats}: {here.in_time:.0%} in time; {best.seats} has {best.in_time:.0%}: {why}"
+        near = abs(seats.index(here.seats) - seats.index(best.seats)) == 1
+        return (Criterion("operating point", 0.5 if near else 0.0, 1, words),)
+
+    def q3(answer: object) -> tuple[Criterion, ...]:
+        given = [str(each).strip().lower() for each in _listed(answer)]
+        if len(given) != len(troubles) or not set(given) <= set(MENDS):
+            raise ValueError(f"give {len(troubles)} answers in a list, each one of {', '.join(MENDS)}")
+        found = []
+        for said, trouble in zip(given, troubles):
+            key = _mend(trouble)
+            words = {
+                "field": f"{trouble.change} alone keeps {bill(trouble, 1, True, price).attainment:.0%} in time",
+                "replicas": f"{trouble.enough(False)} replicas reach {TARGET:.0%}; the field does not",
+                "neither": f"neither reaches {TARGET:.0%} here",
+            }[key]
+            found.append(Criterion(trouble.name, float(said == key), 1, words))
+        return tuple(found)
+
+    def q4(answer: object) -> tuple[Criterion, ...]:
+        two = bill(troubles[0], 2, False, price)
+        slips = {
+            two.per_million / 2: "that is for one replica: the second costs as much, and the traffic is the same",
+            two.per_hour: "those are dollars an hour: divide by the million tokens written in it",
+            two.per_million / GPUS: "that is for one GPU in each: a replica has four",
+            two.per_million * 3600: "that is per second: an hour has 3600",
+        }
+        return (_near(answer, two.per_million, "dollars for a million", slips),)
+
+    def q5(answer: object) -> tuple[Criterion, ...]:
+        chosen = {name: story for name, story in stories.items() if "spare" not in name}
+        by_large = {name: story.share("in time") - story.share("small") for name, story in chosen.items()}
+        told = {
+            name: f"{name}: {by_large[name]:.0%} in time from the large model, {story.share('refused'):.0%} refused, "
+            f"{story.share('small'):.0%} by the small one"
+            for name, story in chosen.items()
+        }
+        best = max(by_large.values())
+        said = str(answer).strip().lower()
+        key = said if said in by_large and by_large[said] >= best - 0.01 else max(by_large, key=by_large.get)
+        return choice(answer, key, told)
+
+    def q6(answer: object) -> tuple[Criterion, ...]:
+        wrong = 0.1
+        key = 1000 * route.routed(wrong)
+        slips = {
+            1000 * route.routed(0.0): "that is without a mistake",
+            1000 * route.large: "that is all to the large model",
+            route.routed(wrong): "that is for one request",
+        }
+        return (_near(answer, key, "dollars for 1000", slips),)
+
+    return Checks({"q1": q1, "q2": q2, "q3": q3, "q4": q4, "q5": q5, "q6": q6})
+
+
+def _mend(trouble: Trouble) -> str:
+    """What one replica and a field do, or else replicas."""
+    if trouble.enough(True) == 1:
+        return "field"
+    return "replicas" if trouble.enough(False) else "neither"
+
+
+def _listed(answer: object) -> Sequence[object]:
+    if not isinstance(answer, (list, tuple)):
+        raise TypeError("it should be a list")
+    return answer
+
+
+def _near(answer: object, key: float, what: str, slips: dict[float, str]) -> Criterion:
+    """A number; where it is off by a known slip, the slip is named."""
+    graded = close_to(answer, key, what, tolerance=TOLERANCE)
+    if graded.earned < 1:
+        for slip, words in slips.items():
+            if abs(float(answer) / slip - 1) < TOLERANCE:
+                return Criterion(what, 0.0, 1, f"{words}. {graded.feedback}")
+    return graded

@@ -1,0 +1,151 @@
+"""How many requests a second can one replica serve at most? Four bounds on paper, and one simulated."""
+
+import math
+from dataclasses import dataclass
+
+from course.lab.display import Html, as_table
+from course.lab.explorer import Explorer, choices, slider
+from course.lab.lesson_11 import fleet
+from course.lab.lesson_11.panels import HALO
+from course.lab.style import ALARM, PHASE_COLOURS, WIDTH, number, seconds
+from course.lab.svg import FAINT, SOFT, Picture, line, rect, text
+from minillm.simulate.deployment import Deployment
+from minillm.simulate.hardware import find_hardware
+from minillm.simulate.roofline import StepWork
+
+HARDWARE = "h100-sxm"
+LEFT, RIGHT = 278, 96
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What is wanted of one replica of 70B."""
+
+    qps: float = 100.0
+    prompt: int = 1500
+    answer: int = 150
+    seats: int = 64
+    gpus: int = 4
+    stack: str = fleet.STACKS[0]
+
+    @property
+    def on(self) -> Deployment:
+        return fleet.deployment(self.stack, tp=self.gpus, max_num_seqs=self.seats)
+
+    @property
+    def params(self) -> float:
+        """Weights that a prompt token goes through. The output head is left out: it reads only the last token."""
+        return self.on.model.layer_params
+
+    @property
+    def flops_of_prompt(self) -> float:
+        """Two for each weight and token; attention comes on top, and is little at such lengths."""
+        return 2 * self.params * self.prompt
+
+    @property
+    def flops(self) -> float:
+        """Of a whole request: prompt and answer."""
+        return 2 * self.params * (self.prompt + self.answer)
+
+    @property
+    def peak(self) -> float:
+        """FLOP/s of all GPUs on the data sheet, dense, 16 bits."""
+        return self.gpus * find_hardware(HARDWARE).peak_flops("bfloat16")
+
+    @property
+    def share_reached(self) -> float:
+        """Of the peak, by large matrix products: fitted, or typical."""
+        return self.on.profile.constants.mfu
+
+    @property
+    def shortest_stay(self) -> float:
+        """Seconds that a lone request keeps a seat: nobody can be quicker in a full batch."""
+        step = self.on.step_time()
+        first = step.price(StepWork(self.prompt, 1, 1, pairs=self.prompt**2 / 2, context=self.prompt, prefills=1)).total
+        context = self.prompt + self.answer / 2
+        return (
+            first + (self.answer - 1) * step.price(StepWork(1, 1, 1, pairs=context, context=context, prefills=0)).total
+        )
+
+    @property
+    def room(self) -> float:
+        """Requests whose KV fits at once."""
+        return self.on.num_kv_blocks * self.on.block_size / (self.prompt + self.answer)
+
+    def bounds(self) -> dict[str, float]:
+        """Requests per second: what each resource alone would allow, then what a simulation served."""
+        traffic = fleet.asking(self.prompt, self.answer, spread=False)
+        return {
+            "arithmetic, every FLOP of the data sheet": self.peak / self.flops,
+            f"arithmetic, the {self.share_reached:.0%} that are reached": self.share_reached * self.peak / self.flops,
+            f"{self.seats} seats": self.seats / self.shortest_stay,
+            "KV memory": self.room / self.shortest_stay,
+            "all of it together, simulated": fleet.capacity(traffic, self.stack, tp=self.gpus, max_num_seqs=self.seats),
+        }
+
+
+def draw_bounds(ask: Ask) -> Picture:
+    """A bar a bound, and the demand as a line."""
+    found = ask.bounds()
+    low, high = 0.1, 2 * max(ask.qps, *found.values())
+
+    def across(value: float) -> float:
+        return LEFT + (math.log(max(value, low) / low) / math.log(high / low)) * (WIDTH - LEFT - RIGHT)
+
+    bottom = 14 + 32 * len(found)
+    body = ""
+    for tick in (10.0**n for n in range(-1, math.floor(math.log10(high)) + 1)):
+        body += line(across(tick), 10, across(tick), bottom) + text(
+            across(tick), bottom + 14, f"{tick:g}", size=11, fill=SOFT, text_anchor="middle"
+        )
+    body += line(across(ask.qps), 4, across(ask.qps), bottom, stroke=ALARM, stroke_width=2)
+    for i, (name, rate) in enumerate(found.items()):
+        y, last = 16 + 32 * i, i == len(found) - 1
+        body += text(LEFT - 8, y + 15, name, text_anchor="end", font_weight="bold" if last else None)
+        fill = PHASE_COLOURS["decode"] if last else PHASE_COLOURS["prefill"] if i < 2 else PHASE_COLOURS["queue"]
+        body += rect(LEFT, y, across(rate) - LEFT, 21, fill=fill, stroke=FAINT)
+        body += text(across(rate) + 5, y + 15, f"{number(rate)}/s", font_weight="bold" if last else None, **HALO)
+    body += text(across(ask.qps) + 4, 9, f"asked: {number(ask.qps)}/s", size=11, fill=ALARM)
+    body += text(LEFT, bottom + 28, "requests per second of one replica, at most (logarithmic)", size=11, fill=SOFT)
+    simulated = found["all of it together, simulated"]
+    told = ", ".join(f"{name}: {number(rate)}" for name, rate in found.items())
+    verdict = (
+        "it can keep up" if simulated >= ask.qps else f"{number(ask.qps / simulated)} times what one replica can do"
+    )
+    title = f"{number(ask.qps)} requests/s of {ask.prompt} + {ask.answer} tokens on {ask.gpus} H100s: {verdict}"
+    return Picture(title, body, bottom + 34, description=f"Requests per second, at most: {told}.")
+
+
+def how_many() -> Explorer:
+    """The bounds with handles."""
+
+    def draw(qps: int, prompt: int, answer: int, seats: int, gpus: int, stack: str) -> Picture:
+        return draw_bounds(Ask(qps, prompt, answer, seats, gpus, stack))
+
+    return Explorer(
+        draw,
+        qps=slider("asked, requests/s", 1, 200, 100),
+        prompt=choices("prompts, tokens", (100, 300, 500, 1000, 1500, 3000, 6000), 1500),
+        answer=choices("answers, tokens", (1, 20, 50, 150, 500, 1000), 150),
+        seats=choices("max-batch", (8, 16, 32, 64, 128, 256), 64),
+        gpus=choices("H100s", (2, 4, 8), 4),
+        stack=choices("serving stack", fleet.STACKS),
+    )
+
+
+def envelope(ask: Ask) -> Html:
+    """The back of the envelope, a line a step."""
+    need = ask.qps * ask.flops_of_prompt
+    stay = ask.shortest_stay
+    rows = [
+        ("a prompt", f"{ask.prompt} tokens x 2 x {ask.params / 1e9:.1f} billion weights",
+         f"{ask.flops_of_prompt:.2g} FLOP"),
+        (f"{ask.qps:.0f} of them a second", f"{ask.qps:.0f} x {ask.flops_of_prompt:.2g}", f"{need:.2g} FLOP/s"),
+        ("all there is", f"{ask.gpus} H100s, data sheet", f"{ask.peak:.2g} FLOP/s"),
+        ("so prompts alone ask for", f"{need:.2g} / {ask.peak:.2g}", f"{need / ask.peak:.1f} times the data sheet"),
+        ("and of what is reached", f"/ {ask.share_reached:.0%}", f"{need / ask.peak / ask.share_reached:.1f} times"),
+        ("a lone request keeps a seat for", "its prompt, then one step a token", seconds(stay)),
+        ("seats that are needed at least", f"{ask.qps:.0f} x {seconds(stay)} (Little's law)",
+         f"{ask.qps * stay:.0f}, not {ask.seats}"),
+    ]  # fmt: skip
+    return as_table(("", "how", "that is"), rows)

@@ -1,0 +1,216 @@
+"""Simulated fleets of Llama-3 70B: played once, remembered, and read in a few numbers."""
+
+import functools
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from course.lab import big
+from minillm.observe.summary import SLO
+from minillm.simulate.arrivals import AllAtOnce, Arrivals, Poisson
+from minillm.simulate.clients import ClientConfig
+from minillm.simulate.cluster import ClusterConfig, simulate
+from minillm.simulate.cluster_record import ClientRecord
+from minillm.simulate.cluster_run import FleetRun
+from minillm.simulate.deployment import Deployment
+from minillm.simulate.fleet_report import engines_for
+from minillm.simulate.hardware import find_hardware
+from minillm.simulate.lengths import Fixed, Lengths, LogNormal
+from minillm.simulate.profile import Profile, find_profile, typical_profile
+from minillm.simulate.workload import Workload, make_workload
+from minillm.simulate.workload_kinds import Independent, TrafficModel
+
+MODEL = "llama-3.1-70b"
+"""Llama-3 70B's shape, with a window for long prompts."""
+SPREAD = 0.6
+"""Standard deviation of the logarithm of lengths: one request in forty is more than three times the usual."""
+LEAST = 150
+"""Requests without which no line has time to grow."""
+FEW = 5
+"""Tokens: too few to be spread."""
+STACKS = ("measured, no CUDA graphs", "CUDA graphs, typical")
+"""What the price of a step stands on. Only the first was fitted to measurements, of an older serving stack."""
+SEATS = 128
+"""max_num_seqs, unless a cell says otherwise: more than most of these replicas can use."""
+Fields = tuple[tuple[str, Any], ...]
+"""Named values that can be looked up in a cache."""
+SETTLED = 0.2
+"""Of the arrivals, the first share: the replica is still filling up, and they are left out."""
+PROMISE = SLO(ttft=2.0, tpot=0.1)
+"""MLPerf's limits for Llama-2-70B as a server, with half of its time per token, unless a cell says otherwise."""
+
+
+def lengths(mean: int, longest: int) -> Lengths:
+    """Lengths of this mean, most of them shorter, a few much longer; a word or two is always as long."""
+    if mean < FEW:
+        return Fixed(tokens=mean)
+    return LogNormal(median=mean / math.exp(SPREAD**2 / 2), sigma=SPREAD, high=longest)
+
+
+def asking(prompt: int, output: int, spread: bool = True) -> Independent:
+    """Traffic whose prompts and answers have these means, tokens; without `spread` all are equal."""
+    if not spread:
+        return Independent(prompt=Fixed(tokens=prompt), output=Fixed(tokens=output))
+    return Independent(prompt=lengths(prompt, 5 * prompt), output=lengths(output, 5 * output))
+
+
+def profile_of(stack: str, hardware: str = big.HARDWARE) -> Profile:
+    """The constants under one of STACKS; typical ones are all there is for hardware that nobody has measured."""
+    return find_profile(hardware) if stack == STACKS[0] else typical_profile(find_hardware(hardware))
+
+
+def enough(count: int, least: int | None = None) -> int:
+    """So many requests; in the lab's short form a quarter of them, but not less than `least` (None = LEAST)."""
+    if os.environ.get("MINILLM_SHORT") != "1":
+        return count
+    return max(LEAST if least is None else least, round(count * big.SHORT_SHARE))
+
+
+def play(on: Deployment, workload: Workload, **fleet: Any) -> FleetRun:
+    """Serve a workload whose prompts share nothing: no prefix is looked up."""
+    config = ClusterConfig(**{"sample_every_s": None, **fleet})
+    return simulate(workload.anonymous(), config, engines_for(on.without_prefix_lookups(), config))
+
+
+def deployment(stack: str = STACKS[0], **fields: Any) -> Deployment:
+    """A replica. `profile` among the fields names the hardware, otherwise fields are those of `big.deployment`."""
+    return big.deployment(
+        **{"model": MODEL, **fields, "profile": profile_of(stack, fields.get("profile", big.HARDWARE))}
+    )
+
+
+@functools.lru_cache(maxsize=512)
+def _played(
+    traffic: TrafficModel, arrivals: Arrivals, count: int, stack: str, fleet: Fields, fields: Fields
+) -> "Served":
+    workload = make_workload(traffic, arrivals, num_requests=count)
+    return Served.of(play(deployment(stack, **dict(fields)), workload, **dict(fleet)))
+
+
+def served(
+    traffic: TrafficModel,
+    arrivals: Arrivals | float,
+    count: int = 300,
+    *,
+    stack: str = STACKS[0],
+    replicas: int = 1,
+    in_flight: int | None = None,
+    **fields: Any,
+) -> "Served":
+    """Play traffic to a fleet; the same call again costs nothing.
+
+    Args:
+        arrivals: or requests per second, Poisson.
+        in_flight: so many clients, each of whom waits for an answer before asking again; None = whoever wants, asks.
+        fields: as of `deployment`, such as max_num_seqs, tp or model; `profile` names the hardware.
+    """
+    arrivals = Poisson(rate=float(arrivals)) if isinstance(arrivals, (int, float)) else arrivals
+    fleet: dict[str, Any] = {"replicas": replicas}
+    if in_flight is not None:
+        fleet["clients"] = ClientConfig(max_in_flight=in_flight)
+    return _played(traffic, arrivals, enough(count) if count > LEAST else count, stack, _key(fleet), _key(fields))
+
+
+def _key(fields: Mapping[str, Any]) -> Fields:
+    return tuple(sorted(fields.items()))
+
+
+def capacity(traffic: TrafficModel, stack: str = STACKS[0], **fields: Any) -> float:
+    """Requests per second that one replica serves while somebody is always waiting; in the short form, too."""
+    fields = {"max_num_seqs": SEATS, **fields}
+    count = max(2 * LEAST, 5 * int(fields["max_num_seqs"]))
+    run = _played(traffic, AllAtOnce(), count, stack, _key({"replicas": 1}), _key(fields))
+    last = float(run.seated.max())
+    since = SETTLED * last
+    return float(((run.stamps >= since) & (run.stamps < last)).sum() / (last - since) / run.tokens.mean())
+
+
+@dataclass(frozen=True, eq=False)
+class Served:
+    """What a simulated run's clients saw, a row a request in order of arrival. Seconds; NaN = that never happened."""
+
+    sent: np.ndarray
+    ttft: np.ndarray
+    """From sending to the first byte."""
+    tpot: np.ndarray
+    """Mean gap of the answer; NaN for an answer of one token."""
+    stall: np.ndarray
+    """The longest gap."""
+    e2e: np.ndarray
+    seated: np.ndarray
+    """The moment at which it got a seat."""
+    queue: np.ndarray
+    """How long it had waited then."""
+    tokens: np.ndarray
+    """Received."""
+    stamps: np.ndarray
+    """When each token of anybody reached its client."""
+    preemptions: int
+    replica_s: float
+    """Seconds of replicas that were up, all together."""
+
+    @classmethod
+    def of(cls, run: FleetRun) -> "Served":
+        rows = [row_of(record) for record in run.records if record.sent is not None]
+        columns = np.array(rows, dtype=float).reshape(-1, 8).T
+        stamps = np.array([stamp for record in run.records for stamp in record.deliveries])
+        preemptions = sum(report.num_preemptions for report in run.reports)
+        return cls(*columns, stamps=stamps, preemptions=preemptions, replica_s=run.replica_seconds)
+
+    @property
+    def until(self) -> float:
+        """The last arrival: after it there is less and less to do."""
+        return float(self.sent.max())
+
+    @property
+    def settled(self) -> np.ndarray:
+        """Requests that came when the replicas had filled up."""
+        return self.sent >= SETTLED * self.until
+
+    @property
+    def throughput(self) -> float:
+        """Output tokens per second that reached clients while requests came in."""
+        since = SETTLED * self.until
+        return float(((self.stamps >= since) & (self.stamps <= self.until)).sum() / (self.until - since))
+
+    def p(self, what: str, q: float) -> float:
+        """A percentile of one of the columns, of whoever got that far; NaN when nobody did."""
+        values = getattr(self, what)[self.settled]
+        values = values[~np.isnan(values)]
+        return float(np.percentile(values, q)) if len(values) else math.nan
+
+    def met(self, slo: SLO) -> np.ndarray:
+        """Which requests were answered within every limit, as their clients saw it."""
+        found = ~np.isnan(self.e2e)
+        for limit, values in ((slo.ttft, self.ttft), (slo.tpot, self.tpot), (slo.itl, self.stall), (slo.e2e, self.e2e)):
+            if limit is not None:
+                found &= ~(values > limit)
+        return found
+
+    def attainment(self, slo: SLO) -> float:
+        """Share of the requests that met every limit; whoever got no answer did not."""
+        return float(self.met(slo)[self.settled].mean())
+
+    def goodput(self, slo: SLO) -> float:
+        """Requests per second that met every limit."""
+        return float(self.met(slo)[self.settled].sum() / ((1 - SETTLED) * self.until))
+
+
+def row_of(record: ClientRecord) -> tuple[float | None, ...]:
+    """The columns of Served for one request; None where something never happened."""
+    line, stamps = record.timeline, record.deliveries
+    gaps = np.diff(stamps) if len(stamps) > 1 else None
+    return (
+        record.sent,
+        record.ttft("sent"),
+        None if gaps is None else float(gaps.mean()),
+        None if gaps is None else float(gaps.max()),
+        record.e2e("sent"),
+        None if line is None else line.scheduled,
+        None if line is None or line.scheduled is None else line.scheduled - line.arrival,
+        record.num_tokens,
+    )

@@ -1,0 +1,86 @@
+"""A lone reader on one GPU or another, and what a day of so few requests costs: hardware against a field."""
+
+from dataclasses import dataclass
+
+from course.lab.display import Html, as_table
+from course.lab.lesson_11 import fleet
+from course.lab.lesson_11.money import HOURS_A_DAY, dollars, gpu_price
+from course.lab.lesson_11.waiting import shown
+from course.lab.style import seconds
+from minillm.simulate.arrivals import Poisson
+
+STACK = fleet.STACKS[1]
+"""Typical constants for all of them: nobody has measured an A100 for this course."""
+PROMPT, ANSWER = 500, 300
+ARTICLE_GAIN = 1.4
+FEW_A_DAY = 1000
+DAY_S = 86400.0
+
+
+@dataclass(frozen=True)
+class Home:
+    """One way to serve 70B to few people. Seconds; dollars; requests per second."""
+
+    name: str
+    gpus: int
+    ttft: float
+    tpot: float
+    e2e: float
+    """Medians when a thousand requests come in a day."""
+    capacity: float
+    per_day: float
+
+    @property
+    def load(self) -> float:
+        """Share of its capacity that a thousand requests a day use."""
+        return FEW_A_DAY / DAY_S / self.capacity
+
+
+HOMES: dict[str, dict[str, object]] = {
+    "four A100s, bf16": {"profile": "a100-80gb", "tp": 4},
+    "four H100s, bf16": {"profile": "h100-sxm", "tp": 4},
+    "one H100, int4 (a field)": {"profile": "h100-sxm", "tp": 1, "quantization": "int4"},
+    "one A100, int4 (a field)": {"profile": "a100-80gb", "tp": 1, "quantization": "int4"},
+}
+
+
+def home(name: str) -> Home:
+    """One of HOMES, simulated."""
+    fields = HOMES[name]
+    traffic = fleet.asking(PROMPT, ANSWER)
+    rare = Poisson(rate=FEW_A_DAY / DAY_S)
+    run = fleet.served(traffic, rare, 60, stack=STACK, **fields)
+    most = fleet.capacity(traffic, STACK, **{**fields, "max_num_seqs": 64})
+    gpus = int(fields["tp"])
+    per_day = HOURS_A_DAY * gpus * gpu_price(str(fields["profile"]))
+    return Home(name, gpus, run.p("ttft", 50), run.p("tpot", 50), run.p("e2e", 50), most, per_day)
+
+
+def homes() -> dict[str, Home]:
+    return {name: home(name) for name in shown(HOMES, "simulating hardware")}
+
+
+def homes_table(found: dict[str, Home]) -> Html:
+    """What few readers feel, and what a day costs."""
+    rows = [
+        (
+            each.name,
+            seconds(each.ttft),
+            seconds(each.tpot),
+            seconds(each.e2e),
+            f"{each.load:.2%}",
+            dollars(each.per_day),
+            dollars(each.per_day / FEW_A_DAY),
+        )
+        for each in found.values()
+    ]
+    header = (
+        "on",
+        "TTFT p50",
+        "TPOT p50",
+        "E2E p50",
+        f"load of {FEW_A_DAY} a day",
+        "dollars a day",
+        "dollars a request",
+    )
+    return as_table(header, rows)

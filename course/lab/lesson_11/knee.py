@@ -1,0 +1,191 @@
+"""The knee curve: what a larger max-batch buys, and who pays. The same four panels for this machine and for 70B."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from course.lab.explorer import Explorer, buttons, choices
+from course.lab.lesson_11 import fleet
+from course.lab.lesson_11.panels import Panel, Ruler, Series, draw_panels, told
+from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
+from course.lab.style import PHASE_COLOURS, number
+from course.lab.svg import Picture
+from minillm.observe.summary import SLO
+from minillm.simulate.arrivals import AllAtOnce
+
+SEATS = (8, 16, 24, 32, 48, 64, 96, 128, 256)
+PROMPTS = (500, 1500, 4000)
+ANSWERS = (150, 600)
+LOADS = {f"{load}%": load / 100 for load in (50, 70, 80, 90, 100, 120)}
+BLUE = "#0072B2"
+
+
+@dataclass(frozen=True)
+class Point:
+    """One setting of max_num_seqs, and what came of it. Seconds, and rates per second."""
+
+    seats: int
+    throughput: float
+    ttft: float
+    """p99."""
+    tpot: float
+    """p99."""
+    goodput: float
+    in_time: float
+    """Share of the requests that met every limit."""
+    preemptions: int = 0
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """The same traffic, one setting after the other."""
+
+    points: tuple[Point, ...]
+    slo: SLO
+    rate: float
+    """Requests per second that came."""
+    room: float | None = None
+    """Requests of this traffic whose KV fits at once; None = not known."""
+
+    @property
+    def best(self) -> Point:
+        """The smallest setting with the highest goodput, give or take a hundredth."""
+        most = max(point.goodput for point in self.points)
+        return next(point for point in self.points if point.goodput >= 0.99 * most)
+
+    def at(self, seats: float) -> Point:
+        return min(self.points, key=lambda point: abs(point.seats - seats))
+
+
+def sweep(
+    prompt: int = 1500,
+    answer: int = 150,
+    load: float = 0.8,
+    *,
+    stack: str = fleet.STACKS[0],
+    tp: int = 4,
+    slo: SLO = fleet.PROMISE,
+    seats: Sequence[int] = SEATS,
+    count: int = 240,
+) -> Sweep:
+    """Play the same arrivals to 70B under every setting.
+
+    Args:
+        load: arrivals as a share of what it can serve with many seats.
+    Raises:
+        PricingError: the model does not fit on so many GPUs.
+    """
+    traffic = fleet.asking(prompt, answer)
+    rate = load * fleet.capacity(traffic, stack=stack, tp=tp)
+    found = []
+    for each in seats:
+        run = fleet.served(traffic, rate, count, stack=stack, tp=tp, max_num_seqs=each)
+        found.append(
+            Point(
+                each,
+                run.throughput,
+                run.p("ttft", 99),
+                run.p("tpot", 99),
+                run.goodput(slo),
+                run.attainment(slo),
+                run.preemptions,
+            )
+        )
+    on = fleet.deployment(stack, tp=tp)
+    return Sweep(tuple(found), slo, rate, on.num_kv_blocks * on.block_size / (prompt + answer))
+
+
+def draw_knee(found: Sweep, at: int, who: str) -> Picture:
+    """Four panels over max-batch, with the operating point as a line through them.
+
+    Args:
+        who: whose curve it is.
+    """
+    seats = [point.seats for point in found.points]
+    here = found.at(at)
+
+    def series(values: Sequence[float], colour: str) -> list[Series]:
+        return [Series("", seats, [None if math.isnan(v) else v for v in values], colour)]
+
+    panels = [
+        Panel("all together", "output tokens/s", series([p.throughput for p in found.points], BLUE)),
+        Panel("first word", "TTFT p99, s", series([p.ttft for p in found.points], PHASE_COLOURS["first_token"]),
+              log=True, limit=found.slo.ttft),
+        Panel("further words", "TPOT p99, ms", series([1e3 * p.tpot for p in found.points], PHASE_COLOURS["decode"]),
+              limit=None if found.slo.tpot is None else 1e3 * found.slo.tpot),
+        Panel("goodput", "requests/s in time", series([p.goodput for p in found.points], PHASE_COLOURS["stream"])),
+    ]  # fmt: skip
+    ticks = [each for i, each in enumerate(seats) if len(seats) < 8 or each not in (24, 48, 96)]
+    x = Ruler("max-batch (max_num_seqs): requests that may run at once", seats[0], seats[-1], ticks, log=True)
+    marks = [(found.room, f"KV full from {found.room:.0f} on")] if found.room and found.room <= seats[-1] else []
+    title = f"{who}, {number(found.rate)} requests/s: max-batch {here.seats} keeps {here.in_time:.0%} in time"
+    words = f"Best goodput at {found.best.seats}. {told(panels, 'max-batch')}"
+    if here.preemptions:
+        words += f" {here.preemptions} preemptions at {here.seats}."
+    return draw_panels(title, x, panels, at=here.seats, marks=marks, description=words)
+
+
+def knee_of_seventy() -> Explorer:
+    """70B with handles: place the operating point, change the traffic under it."""
+
+    def draw(at: int, prompt: int, answer: int, load: str, gpus: str, stack: str) -> Picture:
+        found = sweep(prompt, answer, LOADS[load], stack=stack, tp=int(gpus[0]))
+        return draw_knee(found, at, f"70B on {gpus}, {load} load")
+
+    return Explorer(
+        draw,
+        at=choices("operating point: max-batch", SEATS, 24),
+        prompt=choices("prompts, tokens (mean)", PROMPTS, 1500),
+        answer=choices("answers, tokens (mean)", ANSWERS, 150),
+        load=choices("load", list(LOADS), "80%"),
+        gpus=buttons("replica", ["4 H100s", "2 H100s"]),
+        stack=buttons("serving stack", list(fleet.STACKS)),
+    )
+
+
+@dataclass(frozen=True)
+class Crowd:
+    """A load test: so many clients, each of whom asks again as soon as it has its answer."""
+
+    clients: int
+    throughput: float
+    ttft: float
+    """p99, seconds."""
+    tpot: float
+
+
+def crowds(clients: Sequence[int] = (4, 8, 16, 32, 64, 128), stack: str = fleet.STACKS[0]) -> list[Crowd]:
+    """More and more clients in a closed loop, and seats for all of them."""
+    found = []
+    for each in clients:
+        traffic = fleet.asking(1500, 150)
+        run = fleet.served(traffic, AllAtOnce(), 5 * each + 40, in_flight=each, stack=stack, max_num_seqs=max(clients))
+        found.append(Crowd(each, *_steady(run, each)))
+    return found
+
+
+def _steady(run: fleet.Served, clients: int) -> tuple[float, float, float]:
+    """Throughput, TTFT p99, TPOT p99 of a closed loop, after the first rush and before the clients run out."""
+    later = slice(clients, None)
+    last = float(run.sent.max())
+    since = float(run.sent[later].min())
+    tokens = float(((run.stamps >= since) & (run.stamps < last)).sum() / max(last - since, 1e-9))
+    return tokens, *(float(np.nanpercentile(values[later], 99)) for values in (run.ttft, run.tpot))
+
+
+def draw_limit_or_load(limit: Sweep, load: Sequence[Crowd]) -> Picture:
+    """TTFT p99 against two numbers that are both called batch size."""
+    curves = [
+        Curve(f"max_num_seqs moves, {number(limit.rate)} requests/s come", [p.seats for p in limit.points],
+              [p.ttft for p in limit.points]),
+        Curve("clients move, seats for all", [c.clients for c in load], [c.ttft for c in load]),
+    ]  # fmt: skip
+    return draw_chart(
+        "Two curves called 'TTFT against batch': which way do they bend?",
+        curves,
+        Axis("requests that may run at once, or clients", log=True),
+        Axis("TTFT p99, s", log=True),
+        [Mark("promise", y=limit.slo.ttft)] if limit.slo.ttft else (),
+    )

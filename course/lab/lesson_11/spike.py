@@ -1,0 +1,229 @@
+"""A spike, and five answers to it: nothing, an autoscaler, a closed door, a small model for the overflow, a spare."""
+
+import functools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from course.lab.explorer import Explorer, buttons, choices, slider
+from course.lab.lesson_11 import fleet
+from course.lab.lesson_11.money import GPUS, dollars, gpu_price
+from course.lab.lesson_11.panels import Panel, Ruler, Series, draw_panels
+from course.lab.lesson_11.waiting import shown
+from course.lab.style import ALARM, PHASE_COLOURS, seconds
+from course.lab.svg import Picture
+from minillm.simulate.arrivals import Ramp, Spikes
+from minillm.simulate.cluster_record import Outcome
+from minillm.simulate.cluster_run import FleetRun
+from minillm.simulate.workload import Workload, make_workload
+
+WINDOW_S = 10.0
+"""Of the panels: requests are grouped by when they were sent."""
+BASE = 2.0
+"""Requests per second before and after: about half of what a replica can do."""
+STARTS, ENDS = 60.0, 420.0
+MOST_REPLICAS = 4
+DOOR = 40
+"""Requests that a replica may hold at once, when the door is watched."""
+SMALL = "llama-3.1-8b"
+MEASURES = (
+    "do nothing",
+    "autoscaler",
+    "shed at the door",
+    "small model for the overflow",
+    "a spare replica, always on",
+)
+
+
+@dataclass(frozen=True)
+class Spike:
+    """What happens."""
+
+    times: float = 4.0
+    """So many times the usual rate."""
+    length: float = 60.0
+    cold: float = 120.0
+    """From ordering a replica to its first request, seconds: machine, weights, warm-up."""
+    gentle: bool = False
+    """The rate climbs in a straight line until the end, instead of jumping up and down again."""
+
+    @property
+    def workload(self) -> Workload:
+        high = BASE * self.times
+        if self.gentle:
+            arrivals = Ramp(start_rate=BASE, end_rate=high, length_s=ENDS)
+        else:
+            arrivals = Spikes(rate=BASE, spike_rate=high, start_s=STARTS, length_s=self.length)
+        return make_workload(fleet.asking(1500, 150), arrivals, duration_s=ENDS)
+
+
+@dataclass(frozen=True)
+class Fate:
+    """One request."""
+
+    sent: float
+    ttft: float | None
+    """To the first byte of whoever answered; None = nobody did."""
+    small: bool = False
+    """The small model answered."""
+
+
+@dataclass(frozen=True)
+class Story:
+    """One spike under one measure."""
+
+    spike: Spike
+    measure: str
+    fates: tuple[Fate, ...]
+    up: tuple[tuple[float, int], ...]
+    """Moment, replicas of the large model that took requests."""
+    gpu_hours: float
+
+    def windows(self, ends: float = ENDS) -> list[float]:
+        return [WINDOW_S * i for i in range(math.ceil(ends / WINDOW_S))]
+
+    def ttft(self, q: float = 99) -> list[float | None]:
+        """By window, of whoever was answered."""
+        found = []
+        for start in self.windows():
+            group = [f.ttft for f in self.fates if start <= f.sent < start + WINDOW_S and f.ttft is not None]
+            found.append(float(np.percentile(group, q)) if group else None)
+        return found
+
+    def share(self, kind: str) -> float:
+        """Of all requests: "in time", "small" (answered by the small model), "refused"."""
+        limit = fleet.PROMISE.ttft
+        chosen = {
+            "in time": lambda f: f.ttft is not None and f.ttft <= limit,
+            "small": lambda f: f.small,
+            "refused": lambda f: f.ttft is None,
+        }[kind]
+        return sum(map(chosen, self.fates)) / len(self.fates)
+
+    @property
+    def back(self) -> float:
+        """Seconds from the begin of the spike until p99 of TTFT is within the promise for good; inf = never here."""
+        late = [
+            start + WINDOW_S
+            for start, value in zip(self.windows(), self.ttft())
+            if value is not None and value > fleet.PROMISE.ttft and start >= STARTS
+        ]
+        if not late:
+            return 0.0
+        return math.inf if late[-1] >= ENDS else late[-1] - STARTS
+
+
+@functools.lru_cache(maxsize=64)
+def story(spike: Spike, measure: str) -> Story:
+    """Play it. Raises ValueError: there is no such measure."""
+    if measure not in MEASURES:
+        raise ValueError(f"choose one of {', '.join(MEASURES)}")
+    on, workload = fleet.deployment(max_num_seqs=256), spike.workload
+    settings: dict[str, object] = {"sample_every_s": WINDOW_S, "cold_start_s": spike.cold}
+    if measure == "autoscaler":
+        settings["autoscaling"] = {
+            "target": DOOR / 2,
+            "max_replicas": MOST_REPLICAS,
+            "window_s": 15.0,
+            "scale_down_after_s": 60.0,
+        }
+    elif measure == "a spare replica, always on":
+        settings["replicas"] = 2
+    elif measure in ("shed at the door", "small model for the overflow"):
+        settings["shedding"] = {"max_outstanding": DOOR}
+    run = fleet.play(on, workload, **settings)
+    fates, gpu_s = {r.request.index: Fate(r.intended, r.ttft()) for r in run.records}, GPUS * run.replica_seconds
+    if measure == "small model for the overflow":
+        fates |= _overflow(run)
+        gpu_s += run.duration
+    return Story(spike, measure, tuple(fates.values()), _up(run), gpu_s / 3600)
+
+
+def _overflow(run: FleetRun) -> dict[int, Fate]:
+    """Whoever was refused is answered by a small model on a single GPU, from that moment on."""
+    refused = [r for r in run.records if r.outcome is Outcome.SHED]
+    if not refused:
+        return {}
+    requests = tuple(replace(r.request, index=i, arrival=r.ended) for i, r in enumerate(refused))
+    small = fleet.play(fleet.deployment(model=SMALL, tp=1, max_num_seqs=128), Workload("overflow", requests))
+    return {
+        before.request.index: Fate(
+            before.intended, None if after.first_byte is None else after.first_byte - before.intended, small=True
+        )
+        for before, after in zip(refused, small.records)
+    }
+
+
+def _up(run: FleetRun) -> tuple[tuple[float, int], ...]:
+    moments = sorted({sample.moment for sample in run.samples})
+    return tuple((moment, sum(s.moment == moment for s in run.samples)) for moment in moments)
+
+
+def draw_story(spike: Spike, measure: str) -> Picture:
+    """Arrivals, TTFT p99, replicas over time; doing nothing is the dashed ghost."""
+    here, ghost = story(spike, measure), story(spike, "do nothing")
+    starts = here.windows()
+    middle = [start + WINDOW_S / 2 for start in starts]
+    rate = [sum(start <= f.sent < start + WINDOW_S for f in here.fates) / WINDOW_S for start in starts]
+    refused = [
+        sum(start <= f.sent < start + WINDOW_S and (f.ttft is None or f.small) for f in here.fates) / WINDOW_S
+        for start in starts
+    ]
+    orange, grey = PHASE_COLOURS["first_token"], PHASE_COLOURS["queue"]
+    arrivals = [Series("all", middle, rate, PHASE_COLOURS["prefill"], dots=False)]
+    if any(refused):
+        arrivals.append(Series("overflow", middle, refused, ALARM, dashed=True))
+    ttft = [Series("this measure", middle, here.ttft(), orange)]
+    if measure != "do nothing":
+        ttft.append(Series("do nothing", middle, ghost.ttft(), grey, dashed=True))
+    moments, counts = zip(*here.up)
+    replicas = Series("", moments, counts, PHASE_COLOURS["decode"], dots=False)
+    panels = [
+        Panel("arrivals", "requests/s", arrivals),
+        Panel("first word", "TTFT p99, s", ttft, log=True, limit=fleet.PROMISE.ttft, height=120),
+        Panel("large model", "replicas up", [replicas], height=50),
+    ]  # fmt: skip
+    x = Ruler(
+        f"time, seconds (windows of {WINDOW_S:.0f} s, by when requests were sent)",
+        0,
+        ENDS,
+        [60.0 * i for i in range(8)],
+    )
+    bands = [] if spike.gentle else [(STARTS, min(STARTS + spike.length, ENDS))]
+    again = f"within the promise again after {seconds(here.back)}"
+    if here.back == 0 or math.isinf(here.back):
+        again = "never out of the promise" if here.back == 0 else "not within the promise again in this picture"
+    title = f"{measure}: {again}; {here.share('in time'):.0%} in time"
+    return draw_panels(title, x, panels, bands=bands, description=_told([here, ghost]))
+
+
+def _told(stories: Sequence[Story]) -> str:
+    cost = gpu_price()
+    return "; ".join(
+        f"{each.measure}: {each.share('in time'):.0%} in time, {each.share('small'):.0%} answered by the small model, "
+        f"{each.share('refused'):.0%} refused, {dollars(each.gpu_hours * cost)} of GPUs"
+        for each in stories
+    )
+
+
+def spikes() -> Explorer:
+    """The spike with handles."""
+
+    def draw(measure: str, times: int, length: int, cold: int, shape: str) -> Picture:
+        return draw_story(Spike(float(times), float(length), float(cold), shape == "a climb"), measure)
+
+    return Explorer(
+        draw,
+        measure=buttons("measure", list(MEASURES), "autoscaler"),
+        times=slider("at its highest, x the usual", 2, 6, 4),
+        length=choices("how long, s", (20, 60, 120, 240), 60),
+        cold=choices("cold start, s", (5, 30, 60, 120, 240), 120),
+        shape=buttons("shape", ["a spike", "a climb"]),
+    )
+
+
+def stories(spike: Spike) -> dict[str, Story]:
+    """Every measure."""
+    return {measure: story(spike, measure) for measure in shown(MEASURES, "simulating measures")}

@@ -1,0 +1,203 @@
+"""Experiments on the real engine; and the runs that decide the bets."""
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from course.lab.display import Html, as_table
+from course.lab.explorer import Explorer, choices
+from course.lab.lab import Lab
+from course.lab.lesson_11 import fleet, spike
+from course.lab.lesson_11.knee import Point, Sweep, draw_knee
+from course.lab.lesson_11.waiting import shown
+from course.lab.predict import Outcome
+from course.lab.run import Run, itl_of, percentile
+from course.lab.style import number, seconds
+from course.lab.svg import Picture
+from course.lab.texts import CHAT_QUESTIONS
+from course.lab.workloads import Arrival, Workload, document
+from minillm.observe.summary import SLO
+
+SEATS, SHORT_SEATS = (1, 2, 4, 8), (1, 2, 8)
+LOAD = 0.75
+"""Of what the engine serves with all seats: enough spare time for luck to pass."""
+HUNDRED = (
+    "it keeps up",
+    "it falls a little behind: first words take some seconds",
+    "hopeless: it serves one in ten or fewer",
+)
+KEEPS_UP, HOPELESS = 0.9, 0.1
+BACK = (
+    "the autoscaler: replicas come and work the line off",
+    "turning the overflow away, or to a small model",
+    "both about equally soon",
+)
+APART_S = 20.0
+"""Two windows of the picture: what is closer is the same."""
+
+
+def mixed(count: int, answer: int) -> list[tuple[str, int]]:
+    """Short questions, every third behind a paragraph; none of them alike."""
+    rng = random.Random(11)
+    asked = []
+    for i in range(count):
+        text = f"({i}) {CHAT_QUESTIONS[i % len(CHAT_QUESTIONS)]}"
+        asked.append((f"{document(rng, 2)}\n\n{text}" if i % 3 == 2 else text, answer))
+    return asked
+
+
+def sized(lab: Lab) -> tuple[int, int]:
+    """Requests, and tokens of an answer."""
+    return (16, 16) if lab.scale == 1 else (8, 8)
+
+
+def together(lab: Lab) -> Workload:
+    """All at the same moment: the engine is never idle."""
+    return Workload("all at once", "Mixed questions.", tuple(Arrival(0.0, text, n) for text, n in mixed(*sized(lab))))
+
+
+def one_by_one(lab: Lab, rate: float) -> Workload:
+    """The same questions at random moments, so many a second on average."""
+    rng, moment, arrivals = random.Random(5), 0.0, []
+    for text, tokens in mixed(*sized(lab)):
+        arrivals.append(Arrival(moment, text, tokens))
+        moment += rng.expovariate(rate)
+    return Workload(f"{number(rate)} a second", "Mixed questions, at random moments.", tuple(arrivals))
+
+
+@dataclass(frozen=True)
+class RealKnee:
+    """The same arrivals on this machine under one max_num_seqs after the other."""
+
+    runs: Mapping[int, Run]
+    rate: float
+
+    @property
+    def promise(self) -> SLO:
+        """What this machine could keep: four times its best median TTFT, and twice its best median TPOT."""
+        ttft = min(percentile(run.ttft, 50) for run in self.runs.values())
+        tpot = min(percentile(_tpots(run), 50) for run in self.runs.values())
+        return SLO(ttft=4 * ttft, tpot=2 * tpot)
+
+    @property
+    def sweep(self) -> Sweep:
+        slo = self.promise
+        return Sweep(tuple(_point(seats, run, slo) for seats, run in self.runs.items()), slo, self.rate)
+
+
+def _tpots(run: Run) -> list[float]:
+    gaps = [itl_of(view) for view in run.finished]
+    return [sum(each) / len(each) for each in gaps if each]
+
+
+def _point(seats: int, run: Run, slo: SLO) -> Point:
+    met = 0
+    for view in run.finished:
+        gaps = itl_of(view)
+        tpot = sum(gaps) / len(gaps) if gaps else 0.0
+        met += view.deliveries[0] - view.borders[0] <= slo.ttft and tpot <= slo.tpot
+    span = run.duration
+    return Point(
+        seats, run.throughput, percentile(run.ttft, 99), percentile(_tpots(run), 99), met / span, met / len(run.rows),
+        run.snapshot.num_preemptions,
+    )  # fmt: skip
+
+
+def real_knee(lab: Lab) -> RealKnee:
+    """Measures what the engine can do with all seats, then offers most of that to every setting."""
+    seats = SEATS if lab.scale == 1 else SHORT_SEATS
+    full = lab.run(together(lab), max_num_seqs=seats[-1], enable_prefix_caching=False)
+    rate = LOAD * len(full.finished) / full.duration
+    arrivals = one_by_one(lab, rate)
+    runs = {
+        each: lab.run(arrivals, max_num_seqs=each, enable_prefix_caching=False)
+        for each in shown(seats, "the real engine, setting by setting")
+    }
+    return RealKnee(runs, rate)
+
+
+def place(found: RealKnee) -> Explorer:
+    """This machine's knee, with a handle for the operating point."""
+    sweep = found.sweep
+    seats = tuple(found.runs)
+
+    def draw(at: int) -> Picture:
+        return draw_knee(sweep, at, "this machine")
+
+    return Explorer(draw, at=choices("operating point: max-batch", seats, seats[len(seats) // 2]))
+
+
+def documents(lab: Lab) -> Workload:
+    """Long prompts, a word or two of answer: all the work is reading."""
+    rng = random.Random(3)
+    count, paragraphs = (6, 4) if lab.scale == 1 else (4, 2)
+    prompts = [f"({i}) {document(rng, paragraphs)}\n\nOne word: is it safe?" for i in range(count)]
+    return Workload("documents", "Long prompts, short answers.", tuple(Arrival(0.0, p, 2) for p in prompts))
+
+
+def reading_only(lab: Lab) -> dict[int, Run]:
+    """The same change of configuration, where it mends nothing: more seats for work that is all prompts."""
+    return {seats: lab.run(documents(lab), max_num_seqs=seats, enable_prefix_caching=False) for seats in (1, 6)}
+
+
+def reading_table(runs: Mapping[int, Run]) -> Html:
+    rows = [
+        (str(seats), seconds(percentile(run.ttft, 50)), seconds(percentile(run.ttft, 99)), seconds(run.duration))
+        for seats, run in runs.items()
+    ]
+    return as_table(("max-batch", "TTFT p50", "TTFT p99", "all of them done after"), rows)
+
+
+def a_hundred(qps: float = 100.0, seats: int = 64) -> fleet.Served:
+    """100 requests a second of 1500 + 150 tokens to one replica of 70B on four H100s, for a while."""
+    return fleet.served(fleet.asking(1500, 150), qps, 1600, max_num_seqs=seats)
+
+
+def hundred(run: fleet.Served, qps: float = 100.0) -> Outcome:
+    """How much of it was served."""
+    share = served_share(run, qps)
+    answer = HUNDRED[0] if share >= KEEPS_UP else HUNDRED[2] if share <= HOPELESS else HUNDRED[1]
+    told = (
+        f"while {number(qps)}/s came, {number(share * qps)}/s were served; the line grew until the last of "
+        f"{len(run.sent)} requests waited {seconds(float(run.queue.max()))} for a seat"
+    )
+    return Outcome(answer, told)
+
+
+def served_share(run: fleet.Served, qps: float) -> float:
+    """Requests served per second while a line stood there, over those that came."""
+    last = float(run.seated.max())
+    since = fleet.SETTLED * last
+    tokens = float(((run.stamps >= since) & (run.stamps < last)).sum())
+    return tokens / (last - since) / float(run.tokens.mean()) / qps
+
+
+def first_back(stories: Mapping[str, spike.Story]) -> Outcome:
+    """Who is within the promise again first: the autoscaler, or those who turn the overflow away."""
+    scaler = stories["autoscaler"].back
+    away = min(stories[name].back for name in ("shed at the door", "small model for the overflow"))
+    answer = BACK[2] if abs(scaler - away) < APART_S else BACK[0] if scaler < away else BACK[1]
+    told = ", ".join(
+        f"{name} {'not in this picture' if s.back == float('inf') else seconds(s.back)}" for name, s in stories.items()
+    )
+    return Outcome(answer, f"from the begin of the spike until TTFT p99 is within the promise for good: {told}")
+
+
+def stories_table(stories: Mapping[str, spike.Story], price: float) -> Html:
+    """What became of everybody, and what it cost.
+
+    Args:
+        price: dollars for a GPU and an hour.
+    """
+    rows = []
+    for name, each in stories.items():
+        back = "not here" if each.back == float("inf") else "never left" if each.back == 0 else seconds(each.back)
+        rows.append(
+            (
+                name,
+                back,
+                *(f"{each.share(kind):.0%}" for kind in ("in time", "small", "refused")),
+                f"${each.gpu_hours * price:.2f}",
+            )
+        )
+    return as_table(("measure", "promise kept again after", "in time", "by the small model", "refused", "GPUs"), rows)

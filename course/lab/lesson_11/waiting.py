@@ -1,0 +1,45 @@
+"""A bar that says how far a cell is, for whoever sits there. It comes late, and goes when the cell is done."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
+
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.display import display
+
+from course.lab.display import Html
+
+PATIENCE_S = 2.0
+"""Nothing is shown of what takes less time."""
+Item = TypeVar("Item")
+
+
+def shown(
+    items: Iterable[Item], what: str, now: Callable[[], float] = time.monotonic, show: Any = None
+) -> Iterator[Item]:
+    """The items, one after the other; after two seconds with a bar. Without a notebook, just the items.
+
+    Args:
+        what: is being done, in a few words.
+        now: a clock in real seconds.
+        show: as `display(..., display_id=True)`: shows something and returns a handle with `update`; None = that.
+    """
+    items = list(items)
+    if show is None:
+        show = (lambda what: display(what, display_id=True)) if InteractiveShell.initialized() else None
+    began, handle = now(), None
+    for i, item in enumerate(items):
+        if show is not None and now() - began > PATIENCE_S:
+            bar = _bar(what, i, len(items))
+            if handle is None:
+                handle = show(bar)
+            else:
+                handle.update(bar)
+        yield item
+    if handle is not None:
+        handle.update(Html("", ""))
+
+
+def _bar(what: str, done: int, total: int) -> Html:
+    words = f"{what}: {done} of {total} done"
+    return Html(f'<p><progress value="{done}" max="{total}"></progress> <em>{words}</em></p>', words)

@@ -1,0 +1,128 @@
+"""Does the queue wait warn of time-outs, and how long before?"""
+
+import functools
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from course.lab.explorer import Explorer, buttons, choices
+from course.lab.lesson_11 import fleet
+from course.lab.lesson_11.panels import Panel, Ruler, Series, draw_panels
+from course.lab.style import ALARM, PHASE_COLOURS, number, seconds
+from course.lab.svg import Picture
+from minillm.simulate.arrivals import Spikes
+from minillm.simulate.cluster_record import Outcome
+from minillm.simulate.workload import make_workload
+
+SEATS = 64
+WORRY_S = 2.0
+"""A queue wait that rings the bell."""
+CALM, STARTS, ENDS = 0.6, 60.0, 360.0
+"""Load before the trouble, when the trouble begins, and when the picture ends (seconds)."""
+WINDOW_S = 5.0
+PATIENCE = {"the first word": "first_byte_timeout_s", "the last word": "timeout_s"}
+"""What clients wait for, at most so long; then they leave."""
+LONG_ANSWER = 600
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """One run: waits of those who got a seat, and departures of those who gave up. Moments in seconds."""
+
+    seated: np.ndarray
+    wait: np.ndarray
+    gave_up: np.ndarray
+
+    @property
+    def bell(self) -> float:
+        """When the wait first was above WORRY_S; inf = never."""
+        late = self.seated[self.wait > WORRY_S]
+        return float(late.min()) if len(late) else math.inf
+
+    @property
+    def first_timeout(self) -> float:
+        return float(self.gave_up.min()) if len(self.gave_up) else math.inf
+
+    @property
+    def lead(self) -> float | None:
+        """Seconds from the bell to the first time-out; below 0: it rang too late. None: nobody timed out."""
+        return None if math.isinf(self.first_timeout) else self.first_timeout - self.bell
+
+
+@functools.lru_cache(maxsize=64)
+def alarm(load: float, patience: float, waits_for: str = "the first word", answer: int = 150) -> Alarm:
+    """A steady load that steps up to `load` (a share of capacity), and clients of limited patience.
+
+    Args:
+        patience: seconds.
+        waits_for: a name in PATIENCE.
+        answer: mean length of an answer, tokens.
+    """
+    traffic = fleet.asking(1500, answer)
+    most = fleet.capacity(traffic, max_num_seqs=SEATS)
+    arrivals = Spikes(rate=CALM * most, spike_rate=load * most, start_s=STARTS, length_s=ENDS)
+    workload = make_workload(traffic, arrivals, duration_s=ENDS)
+    run = fleet.play(
+        fleet.deployment(max_num_seqs=SEATS),
+        workload,
+        clients={PATIENCE[waits_for]: patience},
+    )
+    seats = [(r.timeline.scheduled, r.timeline.scheduled - r.timeline.arrival) for r in run.records if r.completed]
+    left = [r.ended for r in run.records if r.outcome is Outcome.TIMEOUT]
+    moments, waits = np.array(sorted(seats)).reshape(-1, 2).T
+    return Alarm(moments, waits, np.array(left))
+
+
+def expected_lead(load: float, patience: float) -> float:
+    """Arithmetic of a steady overload: the head of the line gets older by 1 - 1/load seconds a second."""
+    return (patience - WORRY_S) * load / (load - 1) if load > 1 else math.inf
+
+
+def draw_alarm(load: float, patience: float, waits_for: str) -> Picture:
+    """Queue wait, and people who leave, over time."""
+    answer = LONG_ANSWER if waits_for == "the last word" else 150
+    found = alarm(load, patience, waits_for, answer)
+    starts = np.arange(0, ENDS, WINDOW_S)
+    middle = [float(start + WINDOW_S / 2) for start in starts]
+    waits = [_worst(found.wait[(found.seated >= s) & (found.seated < s + WINDOW_S)]) for s in starts]
+    left = [float(((found.gave_up >= s) & (found.gave_up < s + WINDOW_S)).sum() / WINDOW_S) for s in starts]
+    panels = [
+        Panel("queue wait", f"s, worst of {WINDOW_S:.0f} s", [Series("", middle, waits, PHASE_COLOURS["queue"])],
+              limit=WORRY_S, limit_name="bell", height=110),
+        Panel("time-outs", "per second", [Series("", middle, left, ALARM)], height=80),
+    ]  # fmt: skip
+    marks = [
+        (moment, name)
+        for moment, name in ((found.bell, "bell"), (found.first_timeout, "first time-out"))
+        if moment < ENDS
+    ]
+    if found.lead is None:
+        words = "nobody gives up"
+    elif math.isinf(found.lead):
+        words = "people give up, and the bell never rang"
+    else:
+        words = (
+            f"the bell rang {seconds(abs(found.lead))} {'before' if found.lead >= 0 else 'after'} the first time-out"
+        )
+    x = Ruler(f"time, seconds; the load steps up at {STARTS:.0f}", 0, ENDS, [60.0 * i for i in range(7)])
+    told = f"Load {load:.0%} of capacity, patience {number(patience)} s for {waits_for}: {words}."
+    return draw_panels(f"Load {load:.0%}: {words}", x, panels, marks=marks, bands=[(STARTS, ENDS)], description=told)
+
+
+def _worst(values: np.ndarray) -> float | None:
+    return float(values.max()) if len(values) else None
+
+
+def alarms() -> Explorer:
+    """The overload and the patience as handles."""
+
+    def draw(load: str, patience: int, waits_for: str) -> Picture:
+        return draw_alarm(int(load[:-1]) / 100, float(patience), waits_for)
+
+    return Explorer(
+        draw,
+        load=choices("load, from then on", ["80%", "110%", "130%", "200%", "400%"], "130%"),
+        patience=choices("clients' patience, s", (5, 10, 20, 40), 10),
+        waits_for=buttons("they wait for", list(PATIENCE)),
+    )

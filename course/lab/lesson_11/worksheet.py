@@ -1,0 +1,121 @@
+"""The capacity worksheet: traffic and a promise in; replicas, dollars and what binds out; each line explained."""
+
+import functools
+from collections.abc import Iterator
+
+from course.lab.display import Html, as_table
+from course.lab.explorer import Explorer, buttons, choices, slider
+from course.lab.lesson_11 import fleet
+from course.lab.lesson_11.money import dollars, gpu_price, price_source
+from course.lab.style import number
+from minillm.errors import MinillmError
+from minillm.observe.summary import SLO
+from minillm.simulate.capacity import CapacityPlan, plan_capacity
+from minillm.simulate.capacity_deployment import worksheet_for
+from minillm.simulate.hardware import CATALOGUE
+
+HARDWARE = ("h100-sxm", "h200", "a100-80gb", "b200")
+REQUESTS = 160
+TARGET = 0.95
+
+
+@functools.lru_cache(maxsize=32)
+def plan(
+    qps: float = 100.0,
+    prompt: int = 1500,
+    answer: int = 150,
+    ttft: float = 2.0,
+    tpot: float = 0.1,
+    *,
+    hardware: str = "h100-sxm",
+    gpus: int = 4,
+    seats: int = fleet.SEATS,
+    headroom: float = 0.2,
+    price: float | None = None,
+    stack: str = fleet.STACKS[0],
+    requests: int = REQUESTS,
+) -> CapacityPlan:
+    """The worksheet of 70B, filled in by simulation.
+
+    Args:
+        price: dollars for a GPU and hour; None = the catalogue's.
+        requests: in each simulated run: few, so that it answers in seconds.
+    Raises:
+        MinillmError: such a replica cannot be, or no number of them keeps the promise.
+    """
+    on = fleet.deployment(stack, profile=hardware, tp=gpus, max_num_seqs=seats)
+    sheet = worksheet_for(
+        on.without_prefix_lookups(),
+        fleet.asking(prompt, answer),
+        SLO(ttft=ttft, tpot=tpot),
+        target=TARGET,
+        num_requests=fleet.enough(requests, 80),
+    )
+    price = gpu_price(hardware) if price is None else price
+    return plan_capacity(sheet, qps, price_per_hour=gpus * price, headroom=headroom, try_out=False)
+
+
+def explained(found: CapacityPlan, gpus: int, hardware: str, headroom: float) -> Html:
+    """A row a line: what it says, and where it comes from."""
+    limits = found.limits
+    spent = ", ".join(
+        f"{name} {share:.0%}" for name, share in sorted(limits.step_time.items(), key=lambda each: -each[1])
+    )
+    million = found.input_cost_per_million, found.output_cost_per_million
+    rows = [
+        ("asked", f"{number(found.demand)} requests/s", "your traffic at its highest hour"),
+        ("knee of one replica", f"{number(found.knee)} requests/s",
+         f"the highest rate at which {found.target:.0%} keep the promise, by bisection over {len(found.curve)} runs"),
+        ("left unused", f"{headroom:.0%} of the knee", "for spikes, failed replicas, and errors of the simulation"),
+        ("replicas", f"{found.replicas} of {gpus} GPUs",
+         f"{number(found.demand)} / ({number(found.knee)} x {1 - headroom:.2f}), rounded up"),
+        ("GPUs", str(found.replicas * gpus), f"{hardware}"),
+        ("what binds", limits.binding, limits.why),
+        ("a step's time", spent or "not known", "a little past the knee"),
+        ("dollars an hour", dollars(found.cost_per_hour), f"replicas x GPUs x price; {price_source(hardware)}"),
+        ("dollars for 1000 requests", dollars(1000 * found.cost_per_request),
+         "if as many come at every hour; an idle GPU costs the same"),
+        ("a million tokens read", dollars(million[0]), f"prompts take {found.prefill_share:.0%} of the busy time"),
+        ("a million tokens written", dollars(million[1]), "the rest of the bill, over the answers' tokens"),
+    ]  # fmt: skip
+    return as_table(("line", "value", "where it comes from"), rows)
+
+
+def sheet() -> Explorer:
+    """The worksheet with handles and a button."""
+
+    def draw(
+        qps: int,
+        prompt: int,
+        answer: int,
+        ttft: float,
+        tpot: int,
+        hardware: str,
+        gpus: int,
+        headroom: int,
+        price: float,
+    ) -> Iterator[Html]:
+        yield Html("<p><em>simulating: looking for the knee …</em></p>", "simulating")
+        cost = None if price == 0 else price
+        try:
+            found = plan(
+                float(qps), prompt, answer, ttft, tpot / 1000,
+                hardware=hardware, gpus=gpus, headroom=headroom / 100, price=cost,
+            )  # fmt: skip
+        except MinillmError as error:
+            raise ValueError(str(error)) from None
+        yield explained(found, gpus, hardware, headroom / 100)
+
+    return Explorer(
+        draw,
+        button="Fill it in",
+        qps=slider("asked, requests/s", 1, 200, 100),
+        prompt=choices("prompts, tokens (mean)", (200, 500, 1500, 4000), 1500),
+        answer=choices("answers, tokens (mean)", (20, 150, 400), 150),
+        ttft=choices("TTFT at most, s", (0.5, 1.0, 2.0, 5.0), 2.0),
+        tpot=choices("TPOT at most, ms", (40, 60, 100, 200), 100),
+        hardware=buttons("GPU", [name for name in HARDWARE if name in CATALOGUE]),
+        gpus=choices("GPUs in a replica", (2, 4, 8), 4),
+        headroom=slider("left unused, %", 0, 60, 20),
+        price=slider("dollars for a GPU and hour (0: catalogue)", 0.0, 12.0, 0.0, 0.01),
+    )

@@ -1,0 +1,515 @@
+"""Lesson 11: bounds, the knee, money, spikes, sleep, routes. Arithmetic by hand; the rest on the simulator."""
+
+import math
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from course.lab.claims import lesson_11 as claims
+from course.lab.grading import lesson_11
+from course.lab.lab import Lab
+from course.lab.lesson_11 import (
+    bounds,
+    cold,
+    fleet,
+    hardware,
+    knee,
+    money,
+    regimes,
+    routing,
+    spike,
+    traffic,
+    warning,
+    worksheet,
+)  # fmt: skip
+from course.lab.lesson_11.bounds import Ask
+from course.lab.lesson_11.cold import Sleep
+from course.lab.lesson_11.hardware import Home
+from course.lab.lesson_11.knee import Crowd, Point, Sweep
+from course.lab.lesson_11.panels import Panel, Ruler, Series, draw_panels
+from course.lab.lesson_11.routing import Played, Route
+from course.lab.lesson_11.spike import MEASURES, Fate, Spike, Story
+from course.lab.lesson_11.waiting import shown
+from course.lab.lesson_11.warning import Alarm
+from course.lab.svg import Picture
+from minillm.errors import SimulationError, WorkloadError
+from minillm.observe.summary import SLO
+
+
+@pytest.fixture(autouse=True)
+def _short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few requests and few seats: the shapes stay, and a run takes a tenth of a second."""
+    monkeypatch.setenv("MINILLM_SHORT", "1")
+    monkeypatch.setattr(fleet, "SEATS", 40)
+    monkeypatch.setattr(fleet, "LEAST", 80)
+    monkeypatch.setattr(cold, "COUNT", 80)
+
+
+def shows(picture: Picture, *words: str) -> None:
+    ET.fromstring(picture.svg())
+    for each in words:
+        assert each in picture.svg() or each in picture.alternative, each
+
+
+def served(waits: list[float], ttft: list[float] | None = None) -> fleet.Served:
+    """A request a second, each with these waits and ten tokens."""
+    sent = np.arange(len(waits), dtype=float)
+    columns = {name: np.full(len(waits), 0.05) for name in ("tpot", "stall")}
+    first = np.array(waits if ttft is None else ttft) + 0.1
+    return fleet.Served(
+        sent=sent, ttft=first, e2e=first + 0.5, seated=sent + waits, queue=np.array(waits),
+        tokens=np.full(len(waits), 10.0), stamps=np.repeat(sent, 10) + 0.5, preemptions=0, replica_s=1.0, **columns,
+    )  # fmt: skip
+
+
+# ---------------------------------------------------------------- runs in numbers
+
+
+def test_a_run_is_read_once_it_has_settled() -> None:
+    run = served([5.0, 5.0, 0.0, 0.0, 0.0, 3.0])
+    assert run.until == 5 and list(run.settled) == [False, True, True, True, True, True]
+    assert run.attainment(SLO(ttft=2.0)) == pytest.approx(3 / 5)
+    assert run.goodput(SLO(ttft=2.0)) == pytest.approx(3 / 4)
+    assert run.attainment(SLO(ttft=2.0, tpot=0.01)) == 0
+    assert run.p("queue", 100) == 5 and run.throughput == pytest.approx(10)
+
+
+def test_whoever_got_no_answer_is_not_in_time() -> None:
+    run = served([0.0] * 6)
+    run.e2e[3] = run.ttft[3] = math.nan
+    assert run.attainment(SLO(ttft=2.0)) == pytest.approx(4 / 5)
+
+
+def test_a_word_or_two_is_always_as_long() -> None:
+    assert fleet.lengths(2, 10).at(0.99) == 2
+    assert fleet.lengths(1000, 5000).at(0.5) < 1000 < fleet.lengths(1000, 5000).at(0.9)
+
+
+def test_a_replica_serves_no_more_than_its_capacity() -> None:
+    most = fleet.capacity(fleet.asking(1500, 150))
+    assert 3 < most < 5
+    assert fleet.capacity(fleet.asking(500, 150)) > 1.5 * most
+    assert fleet.served(fleet.asking(1500, 150), 1.0) is fleet.served(fleet.asking(1500, 150), 1.0)
+
+
+# ---------------------------------------------------------------- bounds
+
+
+def test_bounds_by_hand() -> None:
+    ask = Ask(prompt=1000, answer=100, seats=10)
+    assert ask.flops_of_prompt == 2 * ask.params * 1000 and 68e9 < ask.params < 69e9
+    found = list(ask.bounds().values())
+    assert found[0] == pytest.approx(4 * 989.4e12 / (2 * ask.params * 1100))
+    assert found[1] == pytest.approx(ask.share_reached * found[0])
+    assert found[2] == pytest.approx(10 / ask.shortest_stay)
+    assert found[4] < min(found[:3])
+
+
+def test_more_seats_move_only_their_bar_until_the_work_is_too_much() -> None:
+    few, many = (list(Ask(seats=n).bounds().values()) for n in (8, 256))
+    assert many[2] == pytest.approx(32 * few[2]) and many[:2] == few[:2] and many[4] > few[4]
+
+
+def test_bounds_are_drawn_and_answer_to_handles() -> None:
+    explorer = bounds.how_many()
+    shows(explorer.shown, "asked: 100/s", "64 seats", "times what one replica can do")
+    explorer.set(qps=1, prompt=300, answer=20)
+    assert "it can keep up" in explorer.view.value
+    assert "5.2 times the data sheet" in str(bounds.envelope(Ask()))
+
+
+# ---------------------------------------------------------------- the knee
+
+
+def point(seats: int, ttft: float, in_time: float, tpot: float = 0.05) -> Point:
+    return Point(seats, 100.0 * seats, ttft, tpot, 2 * in_time, in_time)
+
+
+FALLS = Sweep((point(8, 20, 0.1), point(32, 2, 0.8), point(64, 1, 1.0), point(128, 1, 1.0)), fleet.PROMISE, 2.0, 300)
+RISES = replace(FALLS, points=(*FALLS.points[:3], point(128, 4, 0.5)))
+
+
+def test_the_best_setting_is_the_smallest_that_is_good_enough() -> None:
+    assert FALLS.best.seats == 64 and FALLS.at(40).seats == 32
+
+
+def test_the_knee_is_drawn_with_its_operating_point() -> None:
+    shows(knee.draw_knee(FALLS, 64, "somebody"), "max-batch 64 keeps 100% in time", "promise 2", "Best goodput at 64")
+    crowded = replace(FALLS, room=100.0)
+    shows(knee.draw_knee(crowded, 8, "somebody"), "KV full from 100 on")
+
+
+def test_dragging_the_operating_point_changes_what_is_said() -> None:
+    explorer = knee.knee_of_seventy()
+    few = explorer.set(at=8).view.value
+    many = explorer.set(at=64).view.value
+    assert "max-batch 8 keeps" in few and "max-batch 64 keeps" in many
+    explorer.set(gpus="2 H100s")
+    assert "KV full from" in explorer.view.value
+
+
+def test_more_seats_shorten_the_wait_and_more_clients_lengthen_it() -> None:
+    found = knee.sweep(seats=(8, 64))
+    assert found.points[1].ttft < found.points[0].ttft / 5
+    crowds = knee.crowds((8, 128))
+    assert crowds[1].ttft > crowds[0].ttft and crowds[1].throughput > 2 * crowds[0].throughput
+    shows(knee.draw_limit_or_load(found, crowds), "clients move", "TTFT p99, s")
+
+
+def test_panels_take_holes_and_zeros() -> None:
+    panels = [
+        Panel("a", "s", [Series("x", [1, 2, 3], [0.5, None, 4.0], "#000000")], log=True, limit=1.0),
+        Panel("b", "n", [Series("y", [1, 2, 3], [0, 0, 0], "#000"), Series("z", [1, 3], [1, 2], "#111", dashed=True)]),
+    ]  # fmt: skip
+    shows(
+        draw_panels("t", Ruler("x", 1, 3, (1, 2, 3)), panels, at=3, marks=[(2, "here")], bands=[(1, 2)]),
+        "✗",
+        "here",
+        "z",
+    )
+
+
+def test_a_bar_comes_late_and_goes() -> None:
+    class Screen:
+        def __init__(self) -> None:
+            self.seen: list[str] = []
+
+        def __call__(self, bar: object) -> "Screen":
+            self.update(bar)
+            return self
+
+        def update(self, bar: object) -> None:
+            self.seen.append(str(bar))
+
+    clock, screen = iter([0.0, 1.0, 2.5, 3.0]), Screen()
+    assert list(shown("abc", "work", lambda: next(clock), screen)) == ["a", "b", "c"]
+    assert screen.seen == ["work: 1 of 3 done", "work: 2 of 3 done", ""]
+    quick = Screen()
+    assert list(shown("abc", "work", lambda: 0.0, quick)) == ["a", "b", "c"] and quick.seen == []
+
+
+# ---------------------------------------------------------------- money
+
+
+def test_prices_are_the_catalogues() -> None:
+    assert money.gpu_price("h100-sxm") > money.gpu_price("a100-80gb") > 0 and money.price_source()
+    assert money.dollars(1234.5) == "$1,234.50" and money.dollars(0.01234) == "$0.0123"
+
+
+def test_a_bill_is_rent_over_tokens() -> None:
+    trouble = money.TROUBLES["too few seats"]
+    one, two = (money.bill(trouble, n, False, 2.0) for n in (1, 2))
+    assert one.per_hour == 8 and two.per_hour == 16
+    assert one.per_million == pytest.approx(1e6 * 8 / 3600 / trouble.run(1, False).throughput)
+    assert money.bill(trouble, 1, False, 4.0).per_million == pytest.approx(2 * one.per_million)
+
+
+def test_three_troubles_want_three_things(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fleet, "LEAST", 160)  # a line needs time to grow
+    seats, work, slow = money.TROUBLES.values()
+    assert seats.run(1, True).attainment(seats.slo) > seats.run(1, False).attainment(seats.slo)
+    assert work.enough(True) != 1
+    assert slow.enough(False) is None and slow.enough(True) == 1
+    assert "no number helps" in str(money.mends_table(1.0))
+
+
+def test_money_has_handles() -> None:
+    explorer = money.mends()
+    before = explorer.view.value
+    explorer.set(replicas=2, price=5.0)
+    assert "$40.00 an hour" in explorer.view.value and explorer.view.value != before
+    explorer.set(changed=True, trouble="slow even when idle", replicas=1)
+    assert "CUDA graphs on, 1 replica" in explorer.view.value
+
+
+# ---------------------------------------------------------------- spikes and alarms
+
+SMALL_SPIKE = Spike(times=3.0, length=30.0, cold=30.0)
+
+
+def fates(*ttft: float | None) -> tuple[Fate, ...]:
+    return tuple(Fate(60.0 + 10 * i, each) for i, each in enumerate(ttft))
+
+
+def a_story(*ttft: float | None, measure: str = "autoscaler", gpu_hours: float = 1.0) -> Story:
+    return Story(Spike(), measure, fates(*ttft), ((0.0, 1), (10.0, 1)), gpu_hours)
+
+
+def test_back_counts_from_the_spike_to_the_last_late_window() -> None:
+    assert a_story(1.0, 9.0, 5.0, 1.0).back == 30
+    assert a_story(1.0, 1.0).back == 0
+    assert math.isinf(a_story(*[9.0] * 36).back)
+    assert a_story(1.0, None, 9.0, 1.0).share("refused") == 0.25 and a_story(1.0, None).share("in time") == 0.5
+
+
+def test_measures_do_what_they_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spike, "ENDS", 150.0)
+    found = spike.stories(SMALL_SPIKE)
+    assert found["shed at the door"].share("refused") > 0 == found["shed at the door"].share("small")
+    small = found["small model for the overflow"]
+    assert small.share("small") > 0 == small.share("refused") and small.gpu_hours > found["do nothing"].gpu_hours
+    assert max(n for _, n in found["autoscaler"].up) > 1 == max(n for _, n in found["do nothing"].up)
+    assert found["a spare replica, always on"].share("in time") > found["do nothing"].share("in time")
+    shows(spike.draw_story(SMALL_SPIKE, "autoscaler"), "replicas up", "do nothing", "promise 2")
+    shows(spike.draw_story(SMALL_SPIKE, "shed at the door"), "overflow")
+    assert str(traffic.stories_table(found, 2.0)).count("%") == 3 * len(MEASURES)
+    assert traffic.first_back(found).answer in traffic.BACK
+    with pytest.raises(ValueError, match="choose one of"):
+        spike.story(SMALL_SPIKE, "pray")
+
+
+def test_the_first_back_wins_the_bet() -> None:
+    def bet(scaler: float, away: float) -> str:
+        made = {name: a_story(1.0, measure=name) for name in MEASURES}
+        made["autoscaler"] = a_story(*[9.0] * int(scaler / 10), 1.0)
+        for name in ("shed at the door", "small model for the overflow"):
+            made[name] = a_story(*[9.0] * int(away / 10), 1.0, measure=name)
+        return traffic.first_back(made).answer
+
+    assert [bet(100, 20), bet(20, 100), bet(50, 50)] == [traffic.BACK[1], traffic.BACK[0], traffic.BACK[2]]
+
+
+def alarm(bell: float, first: float | None) -> Alarm:
+    return Alarm(np.array([bell]), np.array([9.0]), np.array([] if first is None else [first]))
+
+
+def test_the_bell_and_the_first_to_leave() -> None:
+    assert alarm(10, 15).lead == 5 and alarm(20, 15).lead == -5 and alarm(10, None).lead is None
+    assert Alarm(np.array([1.0]), np.array([0.1]), np.array([5.0])).lead == -math.inf
+    assert warning.expected_lead(2.0, 10.0) == 16 and math.isinf(warning.expected_lead(0.9, 10.0))
+
+
+def test_a_line_warns_and_a_long_answer_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(warning, "ENDS", 120.0)
+    queued = warning.alarm(2.0, 10.0)
+    assert 5 < queued.lead < 30
+    assert warning.alarm(0.7, 20.0, "the last word", warning.LONG_ANSWER).lead == -math.inf
+    shows(warning.draw_alarm(2.0, 10.0, "the first word"), "first time-out", "bell")
+    shows(warning.draw_alarm(0.7, 20.0, "the last word"), "the bell never rang")
+
+
+# ---------------------------------------------------------------- sleep, routes, regimes, worksheet
+
+
+def test_who_waits_for_a_cold_start() -> None:
+    assert cold.cold_share(0.001, 100, 100) == pytest.approx(1, abs=1e-3)
+    assert cold.cold_share(3600, 100, 100) < 1e-9
+    assert cold.cold_share(36, 0, 100) == pytest.approx(math.exp(-1))
+    rare, often = cold.sleep(1.0, 60.0, 60.0), cold.sleep(300.0, 60.0, 300.0)
+    assert rare.cold > 0.8 > 0.1 > often.cold and rare.awake < 0.3 < often.awake
+    assert 60 < rare.ttft < 80 and rare.share_of_ttft > 0.9
+    explorer = cold.sleepers()
+    before = explorer.view.value
+    explorer.set(keep=60)
+    assert explorer.view.value != before and "dollars a day" in before
+
+
+def test_a_wrong_route_by_hand() -> None:
+    route = Route(small=1.0, large=10.0, easy=0.7)
+    assert route.routed(0.0) == pytest.approx(0.7 * 1 + 0.3 * 10)
+    wrong = 0.7 * 0.9 * 1 + 0.7 * 0.1 * 10 + 0.3 * 0.9 * 10 + 0.3 * 0.1 * (1 + 10)
+    assert route.routed(0.1) == pytest.approx(wrong)
+    edge = route.break_even
+    assert route.routed(edge) == pytest.approx(route.all_large)
+    assert Route(1.0, 10.0, 0.7, caught=0.0, harm=1000.0).break_even < 0.05
+    assert Route(10.0, 10.0).break_even == 0.0
+    assert Route(1.0, 10.0, easy=0.3, caught=0.0).break_even is None
+
+
+def test_routes_have_handles() -> None:
+    explorer = routing.routes()
+    explorer.set(wrong=0.0, harm=0)
+    assert "routing saves" in explorer.view.value
+    explorer.set(wrong=0.4, caught=0.0, harm=1000)
+    assert "routing adds" in explorer.view.value and "break-even" in explorer.view.value
+
+
+def test_routing_relieves_the_large_model() -> None:
+    plain, routed, bad = (routing.play(wrong) for wrong in (-1.0, 0.0, 0.3))
+    assert routed.queue <= plain.queue and not routed.twice.any() and bad.twice.any()
+    assert np.median(bad.e2e[bad.twice]) > np.median(routed.e2e)
+    assert "asked twice" in str(routing.played_table())
+
+
+def test_no_configuration_is_best_for_all() -> None:
+    table = str(regimes.regimes_table())
+    assert all(name in table for name in (*regimes.REGIMES, *regimes.CONFIGS)) and "a million" in table
+    batch = regimes.REGIMES["batch, overnight"]
+    assert batch.throughput("full steps") > batch.throughput("short steps")
+
+
+def test_the_worksheet_counts_replicas() -> None:
+    found = worksheet.plan(qps=20.0, prompt=500, answer=20, requests=60)
+    assert found.replicas == math.ceil(20.0 / (found.knee * 0.8))
+    assert found.cost_per_hour == pytest.approx(found.replicas * 4 * money.gpu_price())
+    table = str(worksheet.explained(found, 4, "h100-sxm", 0.2))
+    assert "what binds" in table and money.price_source() in table
+    with pytest.raises(SimulationError, match="more replicas"):
+        worksheet.plan(qps=20.0, prompt=500, answer=20, tpot=0.001, requests=60)
+    with pytest.raises(WorkloadError):
+        worksheet.plan(qps=-1.0, prompt=500, answer=20, requests=60)
+
+
+def test_the_worksheet_has_a_button() -> None:
+    sheet = worksheet.sheet().set(qps=5, prompt=500, answer=20, price=1.0)
+    sheet.press()
+    assert sheet.wait().error is None and "dollars an hour" in sheet.view.value
+    sheet.set(tpot=40).press()
+    assert "idle replica" in (sheet.wait().error or "idle replica")
+
+
+def test_a_lone_reader_on_other_hardware() -> None:
+    found = {name: hardware.home(name) for name in ("four A100s, bf16", "four H100s, bf16")}
+    old, new = found.values()
+    assert 1.2 < old.e2e / new.e2e < 2 < old.ttft / new.ttft and new.load < 0.01
+    assert old.per_day == pytest.approx(24 * 4 * money.gpu_price("a100-80gb"))
+    assert "dollars a day" in str(hardware.homes_table(found))
+
+
+# ---------------------------------------------------------------- the real engine
+
+
+def test_the_real_knee(tiny_lab: Lab) -> None:
+    found = traffic.real_knee(tiny_lab)
+    assert list(found.runs) == list(traffic.SHORT_SEATS) and found.rate > 0
+    assert all(0 <= each.in_time <= 1 and each.throughput > 0 for each in found.sweep.points)
+    explorer = traffic.place(found)
+    assert "max-batch 1 keeps" in explorer.set(at=1).view.value
+
+
+def test_documents_on_the_real_engine(tiny_lab: Lab) -> None:
+    runs = traffic.reading_only(tiny_lab)
+    assert all(len(run.finished) == len(run.rows) for run in runs.values())
+    assert "TTFT p99" in str(traffic.reading_table(runs))
+
+
+def test_the_bet_on_a_hundred() -> None:
+    flood = traffic.a_hundred()
+    assert traffic.served_share(flood, 100.0) < 0.1 and traffic.hundred(flood).answer == traffic.HUNDRED[2]
+    assert traffic.hundred(flood, traffic.served_share(flood, 1.0)).answer == traffic.HUNDRED[0]
+    assert traffic.hundred(flood, 2 * traffic.served_share(flood, 1.0)).answer == traffic.HUNDRED[1]
+
+
+# ---------------------------------------------------------------- claims
+
+
+def test_a8_and_a16_by_what_was_found() -> None:
+    line, none = served([0.0, 9.0, 9.0, 9.0]), served([0.0] * 4)
+    assert claims.a8(line, none, 5).kind == "wrong" and claims.a8(line, line, 5).kind == "holds"
+    assert claims.a8(none, none, 5).kind == "not shown"
+    assert claims.a16(Ask(), 0.04, 4.0).kind == "wrong" and "about 25" in claims.a16(Ask(), 0.04, 4.0).verdict
+    assert claims.a16(Ask(qps=5), 0.5, 4.0).kind == "wrong" and claims.a16(Ask(qps=1), 1.0, 4.0).kind == "holds"
+
+
+def test_a10_tells_a_limit_from_a_load() -> None:
+    crowds = [Crowd(4, 100, 0.5, 0.04), Crowd(64, 500, 4.0, 0.1)]
+    best_at_32 = replace(FALLS, points=(point(8, 20, 0.1), point(32, 1, 1.0), point(64, 1, 1.0)))
+    assert claims.a10({"x": best_at_32}, crowds).kind == "holds only when"
+    other = claims.a10({"x": FALLS}, crowds)
+    assert other.kind == "wrong" and "load test" in other.verdict
+    assert "TTFT climbed for y" in claims.a10({"y": RISES}, crowds).verdict
+    assert "again at once" not in claims.a10({"x": FALLS}, crowds[:1]).verdict
+
+
+def test_a20_on_made_up_troubles() -> None:
+    class Made(money.Trouble):
+        def enough(self, changed: bool) -> int | None:
+            return self.after["n"] if changed else self.before["n"]
+
+    def trouble(before: int | None, after: int | None) -> Made:
+        return Made("t", "", "field", 1, 1, 1.0, {"n": before}, {"n": after})
+
+    free, paid, none = trouble(2, 1), trouble(2, 2), trouble(None, None)
+    assert claims.a20([free, paid], 1.0).kind == "holds only when" and claims.a20([free], 1.0).kind == "holds"
+    assert claims.a20([paid, none], 1.0).kind == "wrong" and "$4.00 more" in claims.a20([paid], 1.0).measured
+
+
+def test_a21_compares_a_spike_with_a_climb() -> None:
+    def day(scaler: list[float], nothing: list[float], door: list[float | None]) -> dict[str, Story]:
+        return {
+            "do nothing": a_story(*nothing), "autoscaler": a_story(*scaler), "shed at the door": a_story(*door)
+        }  # fmt: skip
+
+    late, fine, half = [9.0] * 4, [1.0] * 4, [1.0, 1.0, None, None]
+    assert claims.a21(day(late, late, half), day(fine, late, half)).kind == "holds"
+    assert claims.a21(day(fine, late, half), day(fine, late, half)).kind == "wrong"
+    assert claims.a21(day(fine, late, half), day(late, late, half)).kind == "not shown"
+
+
+def test_d20_looks_for_a_cheaper_field() -> None:
+    old = Home("old", 4, 0.2, 0.03, 7.0, 3.0, 100.0)
+    new = replace(old, name="new", e2e=5.0, per_day=200.0)
+    field = replace(old, name="int4", per_day=30.0)
+    assert claims.d20({h.name: h for h in (old, new, field)}).kind == "holds only when"
+    dear = claims.d20({h.name: h for h in (old, replace(new, e2e=2.0), replace(field, per_day=300.0))})
+    assert dear.kind == "holds" and "not 1.4 times" in dear.verdict
+
+
+def test_e2_e3_e8_by_what_was_found() -> None:
+    silent = Alarm(np.array([1.0]), np.array([0.1]), np.array([5.0]))
+    assert claims.e2({"a": alarm(10, 30)}, silent).kind == "holds only when"
+    assert claims.e2({"a": alarm(10, 30)}, alarm(10, None)).kind == "holds"
+    assert claims.e2({"a": alarm(30, 10)}, silent).kind == "wrong"
+    assert claims.e2({"a": alarm(10, None)}, silent).kind == "not shown"
+    asleep, awake = Sleep(0.9, 100.0, 0.4, 0.1), Sleep(0.0, 0.41, 0.4, 1.0)
+    assert claims.e3({1: asleep, 100: awake}, 300).kind == "holds only when"
+    assert claims.e3({1: asleep, 100: asleep}, 300).kind == "holds" and claims.e3({1: awake}, 300).kind == "wrong"
+    played = Played(np.ones(4), np.ones(4), np.array([True, False, False, False]), 0.1)
+    caught, half = Route(1.0, 10.0), Route(1.0, 10.0, caught=0.5, harm=300.0)
+    assert claims.e8(caught, half, played, played, played).kind == "holds only when"
+    assert claims.e8(Route(10.0, 10.0), half, played, played, played).kind == "wrong"
+    assert claims.e8(half, half, played, played, replace(played, twice=np.zeros(4, bool))).kind == "holds"
+
+
+def test_claims_measure_themselves(tiny_lab: Lab) -> None:
+    assert claims.MEASURE.keys() == {"A8", "A10", "A16", "A20", "A21", "D20", "E2", "E3", "E8"}
+    for name in ("A8", "E8"):
+        assert claims.MEASURE[name](tiny_lab).id == name
+
+
+# ---------------------------------------------------------------- the check
+
+
+@pytest.fixture(scope="module")
+def route() -> Route:
+    return Route(small=0.0001, large=0.0007)
+
+
+@pytest.fixture
+def check(route: Route) -> lesson_11.Checks:
+    day = {
+        "do nothing": a_story(1.0, 9.0), "shed at the door": a_story(1.0, None),
+        "autoscaler": a_story(1.0, 1.0), "a spare replica, always on": a_story(1.0, 1.0),
+    }  # fmt: skip
+    return lesson_11.checks(FALLS, Ask(), day, list(money.TROUBLES.values()), route, 2.0)
+
+
+def test_the_check_rewards_what_is_right(check: lesson_11.Checks, route: Route) -> None:
+    troubles = list(money.TROUBLES.values())
+    mends = ["field" if t.enough(True) == 1 else "replicas" if t.enough(False) else "neither" for t in troubles]
+    million = money.bill(troubles[0], 2, False, 2.0).per_million
+    answers = {"q1": Ask().qps * Ask().flops_of_prompt / Ask().peak, "q2": 64, "q3": mends, "q4": million,
+               "q5": "Autoscaler", "q6": 1000 * route.routed(0.1)}  # fmt: skip
+    for question, answer in answers.items():
+        result = check(question, answer)
+        assert result.score == result.max_score, str(result)
+
+
+def test_the_check_names_the_slip(check: lesson_11.Checks, route: Route) -> None:
+    need = Ask().qps * Ask().flops_of_prompt / Ask().peak
+    assert "a replica has four" in str(check("q1", 4 * need)) and "used twice" in str(check("q1", need / 2))
+    assert "wait for a seat" in str(check("q2", 8)) and check("q2", 32).score == 0.5
+    assert "longer" in str(check("q2", 128)) and "choose one of" in str(check("q2", 7))
+    assert "3 answers in a list" in str(check("q3", ["field"])) and check("q3", ["neither"] * 3).score < 3
+    two = money.bill(next(iter(money.TROUBLES.values())), 2, False, 2.0)
+    assert "second costs as much" in str(check("q4", two.per_million / 2))
+    assert "50% refused" in str(check("q5", "shed at the door"))
+    assert "without a mistake" in str(check("q6", 1000 * route.routed(0.0)))
+
+
+@pytest.mark.parametrize("answer", [..., None, "tea", [], object(), float("nan"), -1, 0, ["x", "y", "z"]])
+def test_no_answer_raises(check: lesson_11.Checks, answer: object) -> None:
+    for question in ("q1", "q2", "q3", "q4", "q5", "q6"):
+        assert check(question, answer).score < check(question, answer).max_score
