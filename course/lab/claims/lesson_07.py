@@ -166,7 +166,9 @@ def b2(crowd: Mapping[int, Film], prefixes: Mapping[str, Film]) -> Claim:
             f"{beside}"
         )
     elif fewer < FEWER:
-        verdict = "not shown: fewer ran at once, and this machine was no slower: past the knee of its batch, or too short a run."
+        verdict = (
+            "not shown: fewer ran at once, and this machine was no slower: it was past its knee, or the run too short."
+        )
     else:
         verdict = "not shown: the pool had room for everybody in each run."
     return Claim(

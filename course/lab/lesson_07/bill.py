@@ -101,6 +101,17 @@ def kinds_of(account: Account) -> dict[str, Account]:
     return {heads: replace(account, heads=heads) for heads in HEADS if heads != AS_BUILT}
 
 
+def question(lab: Lab, gb: float, tokens: int) -> str:
+    """How many chats fit, with all that is needed to work it out."""
+    own = Shape.of_lab(lab)
+    cost, width = own.cost, NUMBER_BYTES[own.kv_dtype]
+    return (
+        f"The pool has {gb} GB. The model has {cost.layers} layers, {cost.num_kv_heads} heads with keys and values of "
+        f"their "
+        f"own, {cost.head_dim} numbers in each, {width} bytes a number. How many chats of {tokens} tokens fit at once?"
+    )
+
+
 def allocated(lab: Lab, dtype: str) -> int:
     """Bytes of one token, counted on the tensors of a pool that is made for the lab's model."""
     config = lab.config()
