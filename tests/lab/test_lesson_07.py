@@ -4,7 +4,7 @@ import xml.etree.ElementTree as ET
 from dataclasses import replace
 
 import pytest
-from made_film import MADE, found, large, loss
+from made_film import MADE, found, frame, large, loss
 
 from course.lab.claims import lesson_07 as claims
 from course.lab.lab import Lab
@@ -105,13 +105,13 @@ def test_a_window_gives_blocks_back_to_the_pool(tiny_lab: Lab) -> None:
 
 def test_as_many_chats_run_as_the_bill_says(tiny_lab: Lab) -> None:
     own = next(iter(bill.accounts(tiny_lab).values()))
-    film = traffic.filling(tiny_lab, gb=0.00015, tokens=100)
+    film = traffic.filling(tiny_lab, gb=0.00015, tokens=96)
     token = own.token_bytes
     assert film.block_bytes == 16 * token and film.num_blocks == int(0.00015e9 // (16 * token))
-    assert film.most_running == film.num_blocks // 7 == len(film.fates) - 1
+    assert film.most_running == film.num_blocks // 6 == len(film.fates) - 1
     assert film.evictions == 0 and any(each.in_line for each in film.frames)
-    scored = bets.seats(film, 100)
-    assert scored.answer == film.most_running and "takes 7 of them" in scored.evidence
+    scored = bets.seats(film, 96)
+    assert scored.answer == film.most_running and "takes 6 of them" in scored.evidence
 
 
 def test_a_film_that_gets_stuck_says_so(tiny_lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,14 +1,13 @@
 """The block map: a cell a block, with its owner's number, filled as far as tokens are kept in it; below it, the run."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from course.lab.lesson_07.film import AGAIN, DECODE, DONE, EVICTED, GONE, NOT_HERE, PREFILL, QUEUE, SWAPPED, Film, Frame
 from course.lab.style import ALARM, PHASE_COLOURS, WIDTH
 from course.lab.svg import FAINT, INK, PAPER, SOFT, Picture, Scale, boxes, line, phase_fill, rect, short, tag, text
 
-COLUMNS = 16
 LEFT, RIGHT = 112, 12
-CELL, ROW = (WIDTH - 8) / COLUMNS, 30.0
 TOP = 26.0
 LANE = 15.0
 STRIP = 56.0
@@ -40,6 +39,37 @@ LANE_LOOK = {
 }
 """How each state of a request is drawn in its row."""
 NOBODY = "nobody"
+MANY = 128
+"""Blocks: more than that are drawn small."""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Where each block's cell is."""
+
+    num_blocks: int
+
+    @property
+    def columns(self) -> int:
+        return 16 if self.num_blocks <= MANY else 48
+
+    @property
+    def cell(self) -> float:
+        return (WIDTH - 8) / self.columns
+
+    @property
+    def row(self) -> float:
+        return 30.0 if self.num_blocks <= MANY else 15.0
+
+    @property
+    def bottom(self) -> float:
+        return TOP + self.row * -(-self.num_blocks // self.columns)
+
+    def box(self, block: int) -> tuple[float, float, float, float]:
+        """x, y, width, height."""
+        x, y = 4 + block % self.columns * self.cell, TOP + block // self.columns * self.row
+        gap = self.row / 20
+        return x + gap, y + gap, self.cell - 2 * gap, self.row - 2.5 * gap
 
 
 def draw_frame(film: Film, step: int | None = None, follow: int | None = None, title: str = "") -> Picture:
@@ -53,9 +83,8 @@ def draw_frame(film: Film, step: int | None = None, follow: int | None = None, t
     frame = film.frames[step]
     body = PATTERNS + _legend(film, frame) + _grid(film, frame)
     if follow is not None and follow in frame.tables:
-        body += _joined(frame.tables[follow])
-    bottom = TOP + ROW * -(-film.num_blocks // COLUMNS)
-    lanes = bottom + 26
+        body += _joined(Grid(film.num_blocks), frame.tables[follow])
+    lanes = Grid(film.num_blocks).bottom + 26
     scale = Scale(0, max(len(film.frames), 1), LEFT, WIDTH - RIGHT)
     body += _lanes(film, scale, lanes, follow)
     strip = lanes + LANE * len(frame.states) + 10
@@ -85,30 +114,25 @@ def told_of(film: Film, frame: Frame) -> str:
     )
 
 
-def _place(block: int) -> tuple[float, float]:
-    """Upper left corner of its cell."""
-    return 4 + block % COLUMNS * CELL, TOP + block // COLUMNS * ROW
-
-
 def _grid(film: Film, frame: Frame) -> str:
-    held, filled = frame.holders(), frame.filled(film.block_size)
+    grid, held, filled = Grid(film.num_blocks), frame.holders(), frame.filled(film.block_size)
     free, cached, shared, labels = [], [], [], []
     outline: dict[str, list[tuple[float, float, float, float]]] = {}
     full: dict[str, list[tuple[float, float, float, float]]] = {}
     for block in range(film.num_blocks):
-        x, y = _place(block)
-        box = (x + 1.5, y + 1.5, CELL - 3, ROW - 4)
+        box = x, y, wide, tall = grid.box(block)
         if block not in held:
             (cached if block in frame.cached else free).append(box)
             continue
         who = held[block]
         fill = _fill(frame.states[who[0]])
-        part = (box[0], box[1], box[2] * filled[block] / film.block_size, box[3])
+        part = (x, y, wide * filled[block] / film.block_size, tall)
         outline.setdefault(fill, []).append(box)
         full.setdefault(fill, []).append(part)
         if len(who) > 1:
             shared.append(part)
-        labels.append((x + CELL / 2, y + ROW / 2 + 3.5, "+".join(map(str, who)) if len(who) < 4 else f"{len(who)} ×"))
+        words = "+".join(map(str, who)) if len(who) < 4 else f"{len(who)} ×"
+        labels.append((x + wide / 2, y + tall / 2 + 3.8, words))
     body = boxes(free, fill="none", stroke=FAINT, stroke_width=1)
     body += boxes(cached, fill=FAINT, fill_opacity=0.5, stroke=SOFT, stroke_width=1, stroke_dasharray="3 2")
     for fill, cells in outline.items():
@@ -116,7 +140,7 @@ def _grid(film: Film, frame: Frame) -> str:
         body += boxes(full[fill], fill=fill)
     body += boxes(shared, fill=SHARED, fill_opacity=0.75)
     halo = {"stroke": PAPER, "stroke_width": 3.5, "paint_order": "stroke", "text_anchor": "middle"}
-    return body + "".join(text(x, y, words, size=12, font_weight="bold", **halo) for x, y, words in labels)
+    return body + "".join(text(*label, size=min(12, 0.75 * grid.row), font_weight="bold", **halo) for label in labels)
 
 
 def _fill(state: str) -> str:
@@ -127,16 +151,14 @@ def _edge(fill: str) -> str:
     return ALARM if fill == READING else PHASE_COLOURS["decode" if "decode" in fill else "prefill"]
 
 
-def _joined(table: Sequence[int]) -> str:
+def _joined(grid: Grid, table: Sequence[int]) -> str:
     """A line through the blocks of a table, with the place of each in the text."""
-    places = [(i, *_place(block)) for i, block in enumerate(table) if block != GONE]
-    points = [(x + CELL - 9, y + 9) for _, x, y in places]
+    places = [(i, grid.box(block)) for i, block in enumerate(table) if block != GONE]
+    points = [(x + wide - 8, y + 8) for _, (x, y, wide, _) in places]
     path = "M" + "L".join(f"{short(x)} {short(y)}" for x, y in points)
-    body = boxes(
-        [(x + 1.5, y + 1.5, CELL - 3, ROW - 4) for _, x, y in places], fill="none", stroke=INK, stroke_width=2.5
-    )
+    body = boxes([box for _, box in places], fill="none", stroke=INK, stroke_width=2.5)
     body += tag("path", d=path, fill="none", stroke=INK, stroke_width=1.2, stroke_dasharray="1 2.5")
-    for (i, _, _), (x, y) in zip(places, points):
+    for (i, _), (x, y) in zip(places, points):
         body += tag("circle", cx=x, cy=y, r=7.0, fill=INK) + text(
             x, y + 3.2, str(i), size=9, fill=PAPER, text_anchor="middle"
         )
