@@ -192,7 +192,7 @@ def d8(films: Mapping[int, Film]) -> Claim:
     """Requests of several lengths, alone: what do they hold?"""
     held = {length: max(blocks for _, blocks in film.blocks_of(0)) for length, film in films.items()}
     bytes_ = {length: blocks * films[length].block_bytes for length, blocks in held.items()}
-    power = exponent(bytes_)
+    power = exponent(bytes_) if len(held) > 1 else LINEAR
     told = ", ".join(f"{length} tokens {held[length]} blocks ({size(kept)})" for length, kept in bytes_.items())
     if len(held) < 2:
         verdict = "not shown: this lab has room for one length only."

@@ -41,7 +41,7 @@ class Frame:
     """The pool after one step."""
 
     states: tuple[str, ...]
-    """Of each request."""
+    """Of each request: what it did in this step."""
     tables: Mapping[int, tuple[int, ...]]
     """By request that holds any: its blocks, in the order of its text."""
     computed: Mapping[int, int]
@@ -229,10 +229,11 @@ class _Camera:
                 tables[i] = tuple(GONE if block == kv.null_block else block for block in table)
                 computed[i] = request.num_computed_tokens
         self._note(tables)
+        reading = {share.request_id for record in new for share in record.shares if share.is_prefill}
         counts, hashes = kv.pool.ref_counts, kv.pool.hashes
         self.film.frames.append(
             Frame(
-                states=tuple(self._state(i, request) for i, request in enumerate(self.requests)),
+                states=tuple(self._state(request, reading) for request in self.requests),
                 tables=tables,
                 computed=computed,
                 cached=frozenset(b for b, count in enumerate(counts) if count == 0 and hashes[b] is not None),
@@ -262,7 +263,7 @@ class _Camera:
     def _swapped(self, request: Request | None) -> bool:
         return request is not None and request.request_id in self.engine.scheduler.swap
 
-    def _state(self, index: int, request: Request | None) -> str:
+    def _state(self, request: Request | None, reading: set[str]) -> str:
         if request is None:
             return NOT_HERE
         if request.status is RequestStatus.FINISHED:
@@ -271,8 +272,8 @@ class _Camera:
             return QUEUE
         if request.status is RequestStatus.PREEMPTED:
             return SWAPPED if self._swapped(request) else EVICTED
-        if request.num_computed_tokens < request.recompute_until:
-            return AGAIN
+        if request.request_id in reading:
+            return AGAIN if request.recompute_until else PREFILL
         return DECODE if request.num_output_tokens else PREFILL
 
     def finish(self) -> Film:

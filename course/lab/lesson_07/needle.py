@@ -6,6 +6,7 @@ the engine's own steps of decode.
 """
 
 import random
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -53,33 +54,36 @@ class Haystack:
     num_given: int
 
 
-def haystacks(lab: Lab, distances: Sequence[int]) -> list[Haystack]:
-    """Each needle at each distance, in different handbooks. FIRST_TIME: it comes once only, after a little text."""
+def haystacks(lab: Lab, distances: Sequence[int]) -> list[list[Haystack]]:
+    """By needle, in a handbook of its own: one at each distance. FIRST_TIME: it comes once, after a little text."""
     encode, found = lab.model.tokenizer.encode, []
     for i, needle in enumerate(NEEDLES):
         said = encode("\n\n" + needle)
         hay = encode(document(random.Random(f"hay-{i}"), (LEAD + max(distances)) // 40 + 2))
+        stacks = []
         for distance in distances:
             before = hay[:LEAD] if distance == FIRST_TIME else hay[:LEAD] + said + hay[LEAD : LEAD + distance]
-            found.append(Haystack(distance, before + said, len(before) + CUE_TOKENS))
+            stacks.append(Haystack(distance, before + said, len(before) + CUE_TOKENS))
+        found.append(stacks)
     return found
 
 
-def look_for(engine: Engine, stacks: Sequence[Haystack]) -> dict[int, Found]:
-    """By distance: what the model makes of the needles, one text after the other."""
-    found: dict[int, Found] = {}
-    for stack in stacks:
-        right, tokens, surprise = 0, 0, 0.0
-        for step in decode_texts(engine, [stack.token_ids], [stack.num_given]):
+def look_for(engine: Engine, haystacks: Sequence[Sequence[Haystack]]) -> dict[int, Found]:
+    """By distance: what the model makes of the needles. Texts with the same needle are decoded side by side."""
+    right: Counter[int] = Counter()
+    tokens: Counter[int] = Counter()
+    surprise: defaultdict[int, float] = defaultdict(float)
+    for stacks in haystacks:
+        for step in decode_texts(engine, [s.token_ids for s in stacks], [s.num_given for s in stacks]):
             logprobs = step.logits.float().log_softmax(-1)
-            surprise -= logprobs.gather(1, step.next_ids[:, None]).sum().item()
-            right += int((logprobs.argmax(-1) == step.next_ids).sum())
-            tokens += len(step.next_ids)
-        old = found.get(stack.distance, Found(stack.distance, 0, 0, 0.0))
-        both = old.tokens + tokens
-        mean = (old.surprise * old.tokens + surprise) / both
-        found[stack.distance] = Found(stack.distance, old.right + right, both, mean)
-    return found
+            came = logprobs.gather(1, step.next_ids[:, None])[:, 0].tolist()
+            foreseen = (logprobs.argmax(-1) == step.next_ids).tolist()
+            for text, logprob, is_right in zip(step.texts, came, foreseen):
+                distance = stacks[text].distance
+                right[distance] += is_right
+                tokens[distance] += 1
+                surprise[distance] -= logprob
+    return {d: Found(d, right[d], tokens[d], surprise[d] / tokens[d]) for d in tokens}
 
 
 def span(lab: Lab) -> int:
