@@ -81,7 +81,11 @@ class Account:
         bill = self.bill
         each = f"{bill.vector_size} numbers × {NUMBER_BYTES[self.kv_dtype]} B"
         each = f"({each} + {SCALE_BYTES} B of scale)" if self.kv_dtype in SCALED else each
-        who = "1 latent vector" if bill.kind == "MLA" else f"2 (key, value) × {bill.vectors // 2} heads"
+        who = (
+            "1 latent vector"
+            if bill.kind == "MLA"
+            else f"2 (key, value) × {bill.vectors // 2} head{'s' * (bill.vectors > 2)}"
+        )
         return f"{bill.layers} layers × {who} × {each}"
 
 

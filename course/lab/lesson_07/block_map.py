@@ -154,12 +154,12 @@ def _edge(fill: str) -> str:
 def _joined(grid: Grid, table: Sequence[int]) -> str:
     """A line through the blocks of a table, with the place of each in the text."""
     places = [(i, grid.box(block)) for i, block in enumerate(table) if block != GONE]
-    points = [(x + wide - 8, y + 8) for _, (x, y, wide, _) in places]
+    points = [(x + wide - 6, y + 7) for _, (x, y, wide, _) in places]
     path = "M" + "L".join(f"{short(x)} {short(y)}" for x, y in points)
     body = boxes([box for _, box in places], fill="none", stroke=INK, stroke_width=2.5)
     body += tag("path", d=path, fill="none", stroke=INK, stroke_width=1.2, stroke_dasharray="1 2.5")
     for (i, _), (x, y) in zip(places, points):
-        body += tag("circle", cx=x, cy=y, r=7.0, fill=INK) + text(
+        body += tag("circle", cx=x, cy=y, r=6.0, fill=INK) + text(
             x, y + 3.2, str(i), size=9, fill=PAPER, text_anchor="middle"
         )
     return body

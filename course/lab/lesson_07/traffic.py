@@ -19,8 +19,8 @@ ROOMY_POOL, SMALL_POOL, TIGHT_POOL = 96, 48, 32
 BLOCK = 16
 CHAT_TOKENS = 1500
 """Of the chats whose seats are counted: prompt and answer."""
-ANSWER = 8
-"""Tokens of their answers: the prompt is what fills the pool."""
+ANSWER = 16
+"""Tokens of their answers: long enough that nobody leaves before the last one has come."""
 SEATS_GB = 0.25
 SEATS_GB_SHORT = 0.08
 """KV pool of that question."""
@@ -135,7 +135,7 @@ def filling(lab: Lab, gb: float | None = None, tokens: int | None = None, more: 
     gb, tokens = gb or seats_gb(lab), tokens or chat_tokens(lab)
     own = engine(
         lab, kv_cache_memory_gb=gb, num_kv_blocks=None, scheduler_reserve_full_isl=True, enable_prefix_caching=False,
-        max_num_batched_tokens=512, **fields,
+        max_num_batched_tokens=2048, **fields,
     )  # fmt: skip
     fit = own.runner.num_kv_blocks // blocks_for(tokens, own.config.block_size)
     return shoot(own, chats(lab, fit + more, tokens), f"{gb} GB")
