@@ -125,7 +125,7 @@ twice = lab.predict(
 twice
 
 # %%
-shrunk = traffic.thrash(lab)
+shrunk = traffic.thrash(lab, roomy, films["on_demand"])
 tight = shrunk["recompute"][traffic.TIGHT_POOL]
 twice.score(bets.done_twice(tight))
 
@@ -136,7 +136,7 @@ draw_frame(tight)
 charts.draw_thrash(shrunk)
 
 # %%
-charts.films_table({film.name: film for way in shrunk.values() for film in way.values()})
+charts.films_table({f"{pool} blocks, {way}": film for way, of in shrunk.items() for pool, film in of.items()})
 
 # %% [markdown]
 # Look for the requests that are thrown out more than once. A pool that is a little too small costs a little; one that is much
@@ -161,7 +161,8 @@ kv_bill(shapes, "Llama-3-70B")
 #
 # - Llama-3-70B with the heads that it has, and with MHA: how many chats of 1500 tokens fit?
 # - Double the tokens of a chat: does the bill double, or is it four times as high?
-# - MQA on four GPUs: the bar is not an eighth of GQA's. One head cannot be cut in four, so each GPU keeps a copy.
+# - MQA and MLA on four GPUs: the bars are longer than an eighth. One head, or one vector, cannot be cut in four, so each GPU
+#   keeps a copy. (Such models are often spread over GPUs by requests instead, which avoids that.)
 # - A window of 2048: at which length does it begin to help, and what does it do for chats of 1500?
 #
 # Is the arithmetic true? The same for this lab's model, beside what a pool of the engine really allocates:
@@ -189,7 +190,8 @@ charts.draw_crowd(crowd)
 # go somewhere. One request grows, on the real engine:
 
 # %%
-charts.draw_window(traffic.growths(lab))
+grown = traffic.growths(lab)
+charts.draw_window(grown)
 
 # %% [markdown]
 # The blocks come back, and from there on the request costs the same however long it gets. Now the other side of it. A passage
@@ -333,10 +335,11 @@ b2(crowd, traffic.with_and_without_prefixes(lab))
 d8(traffic.lengths(lab))
 
 # %%
-d12(traffic.limits(lab))
+d12(traffic.limits(lab, roomy))
 
 # %%
-d14(large, traffic.growing(lab, window, traffic.SINKS), window, found)
+*_, with_sinks = grown.values()
+d14(large, with_sinks, window, found)
 
 # %% [markdown]
 # ## Say it in an interview

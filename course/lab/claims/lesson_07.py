@@ -331,6 +331,6 @@ MEASURE: dict[str, Callable[[Lab], Claim]] = {
     "A15": lambda lab: a15(seventy.ladders(), cache_shrinks()),
     "B2": lambda lab: b2(traffic.crowded(lab), traffic.with_and_without_prefixes(lab)),
     "D8": lambda lab: d8(traffic.lengths(lab)),
-    "D12": lambda lab: d12(traffic.limits(lab)),
+    "D12": lambda lab: d12(traffic.limits(lab, traffic.evicting(lab, traffic.ROOMY_POOL))),
     "D14": measure_d14,
 }

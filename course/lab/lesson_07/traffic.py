@@ -17,21 +17,22 @@ WINDOW_LEN = 256
 ROOMY_POOL, SMALL_POOL, TIGHT_POOL = 96, 48, 32
 """Blocks of the small films: enough for everybody, for most, for less than half."""
 BLOCK = 16
-CHAT_TOKENS = 1500
+CHAT_TOKENS, CHAT_TOKENS_SHORT = 1500, 400
 """Of the chats whose seats are counted: prompt and answer."""
 ANSWER = 16
 """Tokens of their answers: long enough that nobody leaves before the last one has come."""
-SEATS_GB = 0.25
-SEATS_GB_SHORT = 0.08
+SEATS_GB = 0.16
+SEATS_GB_SHORT = 0.02
 """KV pool of that question."""
 CROWD_POOL, CROWD = 96, 16
 """Blocks, and requests, of the question how many seats a reservation leaves."""
-RESERVATIONS = (128, 256, 512, 1024)
+RESERVATIONS, RESERVATIONS_SHORT = (128, 256, 512, 1024), (128, 512)
 """max_model_len: under `max_len` every request sets so many tokens aside."""
+LENGTHS_ALONE, LENGTHS_ALONE_SHORT = (128, 256, 512, 1024), (64, 256)
 SINKS = 4
 """Tokens at the beginning that stay in sight, beside a window."""
-WINDOW, DISTANCES, GROWS_TO = 256, (32, 96, 160, 320, 640), 900
-WINDOW_SHORT, DISTANCES_SHORT, GROWS_TO_SHORT = 128, (32, 64, 192), 400
+WINDOW, DISTANCES, GROWS_TO = 256, (32, 160, 320, 560), 900
+WINDOW_SHORT, DISTANCES_SHORT, GROWS_TO_SHORT = 128, (32, 192), 300
 """The window that is tried; how far back needles lie, tokens; how long a request grows beside it."""
 
 
@@ -74,29 +75,35 @@ def small(**fields: Any) -> dict[str, Any]:
     return {"max_model_len": WINDOW_LEN, "num_kv_blocks": SMALL_POOL, "max_num_batched_tokens": 128, **fields}
 
 
-def reservations(lab: Lab, limit: int = WINDOW_LEN, pool: int = SMALL_POOL) -> dict[str, Film]:
-    """The same eight, the same pool: all that a request may grow to set aside on arrival, or block by block.
+def reservations(lab: Lab) -> dict[str, Film]:
+    """The same eight, the same pool: all that a request may grow to set aside on arrival, or block by block."""
+    cues = cast(lab)
+    return {way: play(lab, cues, way, **small(kv_reservation=way)) for way in ("max_len", "on_demand")}
+
+
+def limits(lab: Lab, on_demand: Film) -> dict[int, dict[str, Film]]:
+    """The same eight, everything set aside under two context limits, in a pool with room for everybody.
 
     Args:
-        limit: what it may grow to: max_model_len.
+        on_demand: their film with room for everybody. What it holds does not depend on the limit.
     """
-    cues = cast(lab)
-    return {
-        way: play(lab, cues, way, **small(kv_reservation=way, max_model_len=limit, num_kv_blocks=pool))
-        for way in ("max_len", "on_demand")
-    }
+    cues, found = cast(lab), {}
+    for limit in (WINDOW_LEN, 2 * WINDOW_LEN):
+        fields = small(kv_reservation="max_len", max_model_len=limit, num_kv_blocks=len(cues) * limit // BLOCK)
+        found[limit] = {"max_len": play(lab, cues, "max_len", **fields), "on_demand": on_demand}
+    return found
 
 
-def limits(lab: Lab) -> dict[int, dict[str, Film]]:
-    """Both under two context limits, in a pool with room for everybody."""
-    return {
-        limit: reservations(lab, limit, pool=len(LENGTHS) * limit // BLOCK) for limit in (WINDOW_LEN, 2 * WINDOW_LEN)
-    }
+def thrash(lab: Lab, *known: Film) -> dict[str, dict[int, Film]]:
+    """By what becomes of the evicted: a film for each pool, ever smaller; the last has TIGHT_POOL blocks.
 
-
-def thrash(lab: Lab, pools: Sequence[int] = (ROOMY_POOL, SMALL_POOL, TIGHT_POOL)) -> dict[str, dict[int, Film]]:
-    """By what becomes of the evicted: a film for each pool, ever smaller."""
-    return {way: {pool: evicting(lab, pool, way) for pool in pools} for way in ("recompute", "swap")}
+    Args:
+        known: films of the larger pools, with preemption="recompute". Where nobody is evicted, swap is the same.
+    """
+    recompute = {film.num_blocks: film for film in known}
+    recompute[TIGHT_POOL] = evicting(lab, TIGHT_POOL)
+    swap = {n: evicting(lab, n, "swap") if film.evictions else film for n, film in recompute.items()}
+    return {"recompute": recompute, "swap": swap}
 
 
 def evicting(lab: Lab, pool: int, way: str = "recompute") -> Film:
@@ -109,7 +116,7 @@ def evicting(lab: Lab, pool: int, way: str = "recompute") -> Film:
 
 def chat_tokens(lab: Lab) -> int:
     """CHAT_TOKENS, or what the lab's context window holds."""
-    return min(CHAT_TOKENS, lab.config().max_model_len - 1)
+    return min(CHAT_TOKENS if lab.scale == 1 else CHAT_TOKENS_SHORT, lab.config().max_model_len - 1)
 
 
 def seats_gb(lab: Lab) -> float:
@@ -149,8 +156,9 @@ def crowded(lab: Lab) -> dict[int, Film]:
     cues = chats(lab, CROWD if lab.scale == 1 else CROWD // 2, 64, answer=24)
     longest = lab.config().max_model_len
     fields = {"num_kv_blocks": CROWD_POOL, "enable_prefix_caching": False, "max_num_batched_tokens": 512}
+    tried = RESERVATIONS if lab.scale == 1 else RESERVATIONS_SHORT
     films = {0: play(lab, cues, "on demand", **fields)}
-    for tokens in (each for each in RESERVATIONS if each <= longest):
+    for tokens in (each for each in tried if each <= longest):
         films[tokens] = play(lab, cues, f"{tokens} each", max_model_len=tokens, kv_reservation="max_len", **fields)
     return films
 
@@ -167,10 +175,10 @@ def with_and_without_prefixes(lab: Lab) -> dict[str, Film]:
 # ---------------------------------------------------------------- lengths and windows
 
 
-def lengths(lab: Lab, tokens: Sequence[int] = (128, 256, 512, 1024)) -> dict[int, Film]:
+def lengths(lab: Lab) -> dict[int, Film]:
     """One request of each length, alone."""
-    longest = lab.config().max_model_len
-    return {each: play(lab, chats(lab, 1, each, answer=2), str(each)) for each in tokens if each < longest}
+    tried = LENGTHS_ALONE if lab.scale == 1 else LENGTHS_ALONE_SHORT
+    return {each: play(lab, chats(lab, 1, each, answer=2), str(each)) for each in tried}
 
 
 def probe(lab: Lab) -> tuple[int, tuple[int, ...]]:
