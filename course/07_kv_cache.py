@@ -263,8 +263,8 @@ seventy.pools_table()
 seventy.heads_table()
 
 # %% [markdown]
-# At this load only one of the rows is in trouble. Halving a cache that already has room for everybody changes nothing that a
-# user could feel: compare GQA in 16 and in 8 bits. The bill is worth paying down *until requests stop waiting for room*.
+# Look for the rows that are in trouble at this load. Halving a cache that already has room for everybody changes nothing that
+# a user could feel: compare GQA in 16 and in 8 bits. The bill is worth paying down *until requests stop waiting for room*.
 #
 # What about a pool that is too large? It does not exist for long: what is left of the GPU's memory also has to hold the
 # weights and the work in progress, and a server that promises more than there is does not start.

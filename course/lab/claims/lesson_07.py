@@ -30,7 +30,7 @@ def a11(seventy_b: Account, by_hand: int, in_pool: int) -> Claim:
     Args:
         by_hand, in_pool: bytes of a token of the lab's model, by the formula and by its tensors.
     """
-    chat = replace(seventy_b, context=A11_TOKENS, window=None)
+    chat = replace(seventy_b, shape=replace(seventy_b.shape, gpus=0), context=A11_TOKENS, window=None)  # no copies
     kinds = {name: kind.chat_bytes for name, kind in kinds_of(chat).items()}
     told = ", ".join(f"{name} {size(kept)}" for name, kept in kinds.items())
     off = A11_BYTES / kinds[GQA] - 1
@@ -160,9 +160,8 @@ def b2(crowd: Mapping[int, Film], prefixes: Mapping[str, Film]) -> Claim:
     )
     if fewer < FEWER and slower < SLOWER:
         verdict = (
-            "holds only when requests wait for room: then each byte that one of them holds idle is a seat less, and "
-            "the "
-            f"machine writes fewer tokens for the same work. With a line at the door there is nothing cheaper to fix. "
+            "holds only when requests wait for room: then what one of them holds idle is another one's seat, and the "
+            "machine writes fewer tokens in the same time. On an empty server the same reservation costs nothing. "
             f"{beside}"
         )
     elif fewer < FEWER:

@@ -65,7 +65,7 @@ def cast(lab: Lab) -> list[Cue]:
     texts = [text for pair in zip(asked, own) for text in pair]
     share = 1.0 if lab.scale == 1 else 0.5
     return [
-        Cue(3 * i, tuple(encode(text)), max(4, round(length * share)))
+        Cue(round(3 * share * i), tuple(encode(text)), max(4, round(length * share)))
         for i, (text, length) in enumerate(zip(texts, LENGTHS))
     ]
 
