@@ -165,7 +165,7 @@ kv_bill(shapes, "Llama-3-70B")
 #   keeps a copy. (Such models are often spread over GPUs by requests instead, which avoids that.)
 # - A window of 2048: at which length does it begin to help, and what does it do for chats of 1500?
 #
-# Is the arithmetic true? The same for this lab's model, beside what a pool of the engine really allocates:
+# Is the arithmetic true? This lab's model, beside what a pool of the engine really allocates:
 
 # %%
 bill.matched_table(lab)
@@ -216,9 +216,9 @@ lost.score(bets.needle(whole, cut))
 charts.draw_needle(found, window - needle.span(lab))
 
 # %% [markdown]
-# A cliff, not a slope: one more token between, and the passage is gone. Nothing in latency or throughput shows it. Models that
-# are *trained* with a window in some of their layers (the first Mistral 7B in all, Gemma 3 in most) carry things on from layer to layer; here the
-# window is put on a model that knows nothing of it.
+# A cliff, not a slope: a few tokens more between, and the passage is gone. Nothing in latency or throughput shows it. Models
+# *trained* with windows (the first Mistral 7B in all layers, Gemma 3 in most) carry things on from layer to layer; here
+# the window is put on a model that knows nothing of it.
 #
 # ### Rounding: KV in 8 bits
 #
@@ -232,8 +232,8 @@ rounded = losses.measure(lab)
 losses.losses_table(rounded, losses.reference_blocks(lab))
 
 # %% [markdown]
-# Compare the rows, savings beside losses. Look also at the window with and without its sinks: four tokens of memory.
-# A larger model and other texts give other numbers: the gate is cheap to run, so run it on yours, before you deploy.
+# Compare the rows, savings beside losses. Look also at the window with and without its sinks: four tokens of memory. Other
+# models and other texts give other numbers: run the gate on yours, before you deploy.
 #
 # ### The same at 70 billion weights
 #
@@ -255,9 +255,8 @@ big.error_band(big.deployment())
 seventy.pools_table()
 
 # %% [markdown]
-# Swapping only moves bytes, and here it moves them over a link that nobody else uses. It has to be set up, and takes host memory.
-#
-# And with the pool that the weights leave, how much does it matter how the heads share?
+# Swapping only moves bytes, here over a link that nobody else uses; and it takes host memory. With the pool that the weights
+# leave, how much does it matter how the heads share?
 
 # %%
 seventy.heads_table()
@@ -280,8 +279,7 @@ seventy.too_large()
 #
 # $$\text{KV of a token} = 2\,L\,n_{kv}\,d\,b, \qquad \text{seats} = \frac{M - W}{2\,L\,n_{kv}\,d\,b\,c}$$
 #
-# - MHA: $n_{kv} d$ is the hidden size in most models (not in all: some have heads that are wider together). GQA divides by the
-#   size of a group.
+# - MHA: $n_{kv} d$ is the hidden size in most models, not in all. GQA divides it by the size of a group.
 # - A window of $w$ replaces $c$ by $\min(c, w)$. It frees $1 - w/c$ of a long request, and nothing of a short one.
 # - Reserving $m$ tokens for a request that ends with $c$ leaves $1 - c/m$ of the room empty; on demand, half a block on average.
 # - The working set, by Little's law: arrivals per second × seconds in a seat × KV of a request.
@@ -329,7 +327,7 @@ a15(ladders, claims.cache_shrinks())
 b2(crowd, traffic.with_and_without_prefixes(lab))
 
 # %% [markdown]
-# An article says that the cache grows with the square of the length. One request of each length, and the blocks it held:
+# Does the cache grow with the square of the length? One request of each length, and the blocks it held:
 
 # %%
 d8(traffic.lengths(lab))
@@ -344,11 +342,11 @@ d14(large, with_sinks, window, found)
 # %% [markdown]
 # ## Say it in an interview
 #
-# > "I treat the KV cache as a working set. A token takes 2 × layers × KV heads × head size × bytes, linear in length; memory minus
-# > weights, divided by that and by the context, is how many users I can hold. If requests wait while KV is full, I do not want a
-# > faster kernel, I want room: GQA models, 8-bit KV behind a quality gate, shared prefixes, shorter contexts, or fewer seats if it
-# > thrashes. Preempted requests are read again or swapped, not lost. A sliding window frees room only beyond its length, and
-# > forgets what it drops. And once nobody waits for room, I stop."
+# > "I treat the KV cache as a working set. A token takes 2 × layers × KV heads × head size × bytes, linear in length;
+# > memory minus weights, divided by that and by the context, is how many users I can hold. If requests wait while KV is full, I
+# > do not want a faster kernel, I want room: GQA models, 8-bit KV behind a quality gate, shared prefixes, shorter contexts, or
+# > fewer seats if it thrashes. Preempted requests are read again or swapped, not lost. A sliding window frees room only beyond
+# > its length, and forgets what it drops. And once nobody waits for room, I stop."
 #
 # ## Check yourself
 #
