@@ -90,7 +90,7 @@ pool
 # | go to the last steps | dashed blocks: nobody holds them, and they still keep a prefix. They are *free*. |
 # | *max_len*, run | nearly empty blocks, a long line of waiting requests |
 # | *keep prefixes* off, run | no stripes, and more blocks held |
-# | 32 blocks, run | red crosses: somebody is thrown out, and reads everything again |
+# | 32 blocks, run | crossed-out stretches: somebody is thrown out, and reads everything again |
 #
 # ### Where the room goes
 #
