@@ -110,7 +110,8 @@ def question(lab: Lab, gb: float, tokens: int) -> str:
     own = Shape.of_lab(lab)
     cost, width = own.cost, NUMBER_BYTES[own.kv_dtype]
     return (
-        f"The pool has {gb} GB. The model has {cost.layers} layers, {cost.num_kv_heads} heads with keys and values of "
+        f"The pool has {gb} GB (1e9 bytes each). The model has {cost.layers} layers, {cost.num_kv_heads} heads with "
+        f"keys and values of "
         f"their "
         f"own, {cost.head_dim} numbers in each, {width} bytes a number. How many chats of {tokens} tokens fit at once?"
     )
