@@ -167,7 +167,7 @@ def pools_table(pools: Sequence[float] = (4, 8, 12, 24), rate: float = RATE) -> 
 def too_large(gpus: Sequence[int] = (1, 2, 4, 8), chat: int = 1500) -> Html:
     """The room that the weights leave on so many H100s; and a pool that promises more than there is."""
     rows = [(f"{n} GPU{'s' * (n > 1)}, all that is left", _room_told(chat, tp=n)) for n in gpus]
-    rows += [(f"4 GPUs, {gb} GB of KV on each", _room_told(chat, kv_cache_memory_gb=gb)) for gb in (40, 60)]
+    rows += [(f"4 GPUs, {gb} GB of KV on each", _room_told(chat, kv_cache_memory_gb=gb)) for gb in (20, 60)]
     return as_table(("70B in 16 bits", f"room, in chats of {chat:,} tokens"), rows)
 
 

@@ -14,7 +14,7 @@ from minillm.attention.base import blocks_for
 
 WINDOW_LEN = 256
 """max_model_len of the small films: what a request may grow to, and what `max_len` sets aside for it."""
-ROOMY_POOL, SMALL_POOL, TIGHT_POOL = 96, 48, 32
+ROOMY_POOL, SMALL_POOL, TIGHT_POOL = 96, 48, 24
 """Blocks of the small films: enough for everybody, for most, for less than half."""
 BLOCK = 16
 CHAT_TOKENS, CHAT_TOKENS_SHORT = 1500, 400
