@@ -1,0 +1,55 @@
+"""What the predictions of lesson 07 are scored by."""
+
+from collections.abc import Mapping
+
+from course.lab.lesson_07.bill import size
+from course.lab.lesson_07.film import Film
+from course.lab.lesson_07.needle import FIRST_TIME, Found
+from course.lab.predict import Outcome
+
+TWICE = ("nothing, or hardly anything", "up to a quarter", "more than a quarter")
+HARDLY, QUARTER = 0.02, 0.25
+FORESEEN = ("nearly all of it", "some of it", "no more than a needle it never heard")
+ALL, SOME = 0.8, 0.25
+"""Of the way from never heard to heard a moment ago."""
+
+
+def seats(film: Film, tokens: int) -> Outcome:
+    """How many chats ran at once, of more than had room."""
+    blocks = -(-tokens // film.block_size)
+    return Outcome(
+        float(film.most_running),
+        f"{film.most_running} of {len(film.fates)} chats ran at once. A block is {size(film.block_bytes)} and the "
+        f"pool has "
+        f"{film.num_blocks}; a chat takes {blocks} of them, {size(blocks * film.block_bytes)}",
+    )
+
+
+def done_twice(film: Film) -> Outcome:
+    """Share of the computed tokens that had been computed before."""
+    share = film.again / film.tokens
+    answer = TWICE[0] if share <= HARDLY else TWICE[1] if share <= QUARTER else TWICE[2]
+    return Outcome(
+        answer,
+        f"{film.again} of {film.tokens} tokens computed had been computed before ({share:.0%}), after {film.evictions} "
+        f"evictions",
+    )
+
+
+def recalled(found: Mapping[int, Found], far: int) -> float:
+    """How much of a needle far back is foreseen: 0 = as if never heard, 1 = as well as one just heard."""
+    nothing, near = found[FIRST_TIME].share, found[min(d for d in found if d != FIRST_TIME)].share
+    return (found[far].share - nothing) / max(near - nothing, 1e-9)
+
+
+def needle(whole: Mapping[int, Found], windowed: Mapping[int, Found]) -> Outcome:
+    """The needle that is farthest back, with a window that it has left."""
+    far = max(windowed)
+    share = recalled({**whole, far: windowed[far]}, far)
+    answer = FORESEEN[0] if share >= ALL else FORESEEN[1] if share >= SOME else FORESEEN[2]
+    return Outcome(
+        answer,
+        f"{far} tokens back, {windowed[far].share:.0%} of its tokens are foreseen with the window and "
+        f"{whole[far].share:.0%} "
+        f"without it; {whole[FIRST_TIME].share:.0%} of one that was never heard",
+    )

@@ -1,0 +1,149 @@
+"""The KV bill: what one chat keeps, by the model's shape, and how many such chats fit beside the weights."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from course.lab.display import Html, as_table
+from course.lab.lab import Lab
+from course.lab.lesson_06.shapes import LLAMA_13B, LLAMA_70B, Shape
+from minillm.bench.kv_bill import allocated_bytes
+from minillm.bench.target import Target
+from minillm.kv_cache.bill import NUMBER_BYTES, SCALE_BYTES, SCALED, KVBill
+from minillm.kv_cache.window import Window
+from minillm.simulate.costs import USABLE_MEMORY, WORKING_BYTES
+from minillm.simulate.hardware import find_hardware
+
+AS_BUILT, MHA, GQA, MQA, MLA = "as built", "MHA", "GQA, 8 share", "MQA", "MLA"
+HEADS = (AS_BUILT, MHA, GQA, MQA, MLA)
+GROUP = 8
+"""Query heads that share a key and a value, of GQA as Llama-3-70B has it."""
+LATENT = 512 + 64
+"""Numbers that multi-head latent attention keeps of a token in a layer: DeepSeek-V2's vector, and its rotated key."""
+BLOCK = 16
+
+
+@dataclass(frozen=True)
+class Account:
+    """One model in one deployment, and what is asked of its KV cache."""
+
+    shape: Shape
+    room: float
+    """Bytes that weights and KV may take, over all accelerators."""
+    heads: str = AS_BUILT
+    kv_dtype: str = "bfloat16"
+    context: int = 1500
+    """Tokens of each chat."""
+    window: int | None = None
+    sinks: int = 4
+    """Tokens at the beginning that stay, where there is a window."""
+
+    @property
+    def bill(self) -> KVBill:
+        cost = self.shape.cost
+        query = self.shape.query_heads
+        if self.heads == MLA:
+            return KVBill("MLA", cost.layers, 1, LATENT)
+        kept = {AS_BUILT: cost.num_kv_heads, MHA: query, GQA: max(query // GROUP, 1), MQA: 1}[self.heads]
+        return KVBill.of_heads(cost.layers, query, kept, cost.head_dim)
+
+    @property
+    def copies(self) -> float:
+        """A key that all heads share cannot be cut: each accelerator keeps its own copy."""
+        return max(1.0, self.shape.gpus / max(self.bill.vectors // 2, 1))
+
+    @property
+    def token_bytes(self) -> int:
+        return self.bill.bytes_per_token(self.kv_dtype)
+
+    @property
+    def seen(self) -> Window:
+        return Window() if self.window is None else Window(self.window, self.sinks)
+
+    def chat_bytes_at(self, tokens: int) -> float:
+        """Of a chat of so many tokens, in whole blocks, with all copies."""
+        return self.copies * self.bill.bytes_of(tokens, self.kv_dtype, BLOCK, self.seen)
+
+    @property
+    def chat_bytes(self) -> float:
+        return self.chat_bytes_at(self.context)
+
+    @property
+    def weight_bytes(self) -> float:
+        return self.shape.cost.stored_bytes(self.shape.weight_dtype)
+
+    @property
+    def chats(self) -> int:
+        """That fit at once; 0 where the weights alone are too large."""
+        return int(max(self.room - self.weight_bytes, 0) // self.chat_bytes)
+
+    def formula(self) -> str:
+        """The bytes of one token, written out."""
+        bill = self.bill
+        each = f"{bill.vector_size} numbers × {NUMBER_BYTES[self.kv_dtype]} B"
+        each = f"({each} + {SCALE_BYTES} B of scale)" if self.kv_dtype in SCALED else each
+        who = (
+            "1 latent vector"
+            if bill.kind == "MLA"
+            else f"2 (key, value) × {bill.vectors // 2} head{'s' * (bill.vectors > 2)}"
+        )
+        return f"{bill.layers} layers × {who} × {each}"
+
+
+def accounts(lab: Lab) -> dict[str, Account]:
+    """The lab's own pool, Llama-2-13B on one H100, Llama-3-70B on four."""
+    config = lab.config()
+    own = Shape.of_lab(lab)
+    pool = (config.num_kv_blocks or 0) * BLOCK * own.kv_bytes_per_token
+    mine = Account(own, own.cost.stored_bytes(own.weight_dtype) + pool, kv_dtype=own.kv_dtype)
+    h100 = find_hardware("h100-sxm")
+    usable = USABLE_MEMORY * h100.memory - WORKING_BYTES
+    return {own.name: mine} | {s.name: Account(s, s.gpus * usable) for s in (LLAMA_13B, LLAMA_70B)}
+
+
+def kinds_of(account: Account) -> dict[str, Account]:
+    """The same chat under each way of sharing keys and values among heads."""
+    return {heads: replace(account, heads=heads) for heads in HEADS if heads != AS_BUILT}
+
+
+def question(lab: Lab, gb: float, tokens: int) -> str:
+    """How many chats fit, with all that is needed to work it out."""
+    own = Shape.of_lab(lab)
+    cost, width = own.cost, NUMBER_BYTES[own.kv_dtype]
+    return (
+        f"The pool has {gb} GB (1e9 bytes each). The model has {cost.layers} layers, {cost.num_kv_heads} heads with "
+        f"keys and values of "
+        f"their "
+        f"own, {cost.head_dim} numbers in each, {width} bytes a number. How many chats of {tokens} tokens fit at once?"
+    )
+
+
+def allocated(lab: Lab, dtype: str) -> int:
+    """Bytes of one token, counted on the tensors of a pool that is made for the lab's model."""
+    config = lab.config()
+    target = Target(model=config.model, dtype=config.dtype, device=config.device)
+    return allocated_bytes(target.model_config(), dtype, BLOCK)
+
+
+def matched_table(lab: Lab) -> Html:
+    """The formula beside what a pool really takes, by KV dtype."""
+    own = next(iter(accounts(lab).values()))
+    rows = []
+    for dtype in ("float32", "bfloat16", "int8"):
+        by_hand = replace(own, kv_dtype=dtype)
+        rows.append((dtype, by_hand.formula(), f"{by_hand.token_bytes:,}", f"{allocated(lab, dtype):,}"))
+    return as_table(("KV in", "by arithmetic", "bytes a token", "allocated by a pool"), rows)
+
+
+def size(count: float) -> str:
+    """Bytes, with three digits: 492 MB, 0.49 GB would be the same; powers of ten."""
+    scale, unit = next(((s, u) for s, u in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB")) if count >= s), (1e3, "kB"))
+    return f"{count / scale:.3g} {unit}" if count < 999.5 * scale else f"{count / scale:.0f} {unit}"
+
+
+def lengths_table(by_name: Mapping[str, Account], tokens: tuple[int, ...] = (1000, 2000, 4000, 8000)) -> Html:
+    """What a chat keeps at each length, and how many times the shortest that is."""
+    rows = []
+    for name, account in by_name.items():
+        kept = [account.chat_bytes_at(each) for each in tokens]
+        rows.append((f"{name}, {account.bill.kind}", *(f"{size(b)}  ×{b / kept[0]:.2g}" for b in kept)))
+    return as_table(("KV of one chat", *(f"{each:,} tokens" for each in tokens)), rows)

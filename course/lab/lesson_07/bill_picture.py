@@ -1,0 +1,131 @@
+"""The KV bill, drawn: the formula, the memory it comes out of, the ways to share, and how it grows with length."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from course.lab.explorer import Explorer, buttons, choices
+from course.lab.lesson_06.pictures import KV_FILL, READ, STRIPES
+from course.lab.lesson_07.bill import HEADS, Account, kinds_of, size
+from course.lab.style import ALARM, WIDTH
+from course.lab.svg import FAINT, INK, PAPER, SOFT, Picture, Scale, line, rect, short, tag, text
+
+CONTEXTS = (250, 500, 1000, 1500, 2000, 3000, 4000, 6000, 8000, 16000, 32000)
+WINDOWS = {"none": None, "512": 512, "2048": 2048, "4096": 4096}
+BITS = {"32 bits": "float32", "16 bits": "bfloat16", "8 bits": "int8"}
+HEIGHT, LEFT, RIGHT = 344.0, 4.0, 4.0
+BAR_TOP, LOWER = 62.0, 152.0
+MOST_DRAWN = 120
+"""More chats than that are one grey mass; then their number says it."""
+
+
+def kv_bill(by_name: Mapping[str, Account], start: str) -> Explorer:
+    """The bill with handles."""
+
+    def draw(model: str, heads: str, kv: str, context: int, window: str) -> Picture:
+        return draw_bill(
+            replace(by_name[model], heads=heads, kv_dtype=BITS[kv], context=context, window=WINDOWS[window])
+        )
+
+    return Explorer(
+        draw,
+        model=buttons("model", list(by_name), start),
+        heads=buttons("keys and values", list(HEADS)),
+        kv=buttons("KV in", list(BITS), "16 bits"),
+        context=choices("tokens of each chat", CONTEXTS, 1500),
+        window=buttons("sliding window", list(WINDOWS)),
+    )
+
+
+def draw_bill(account: Account) -> Picture:
+    """One account; everything in bytes, powers of ten."""
+    body = tag("defs", STRIPES) + _words(account) + _memory(account) + _kinds(account) + _growth(account)
+    kept = f"{size(account.chat_bytes)} for a chat of {account.context:,} tokens"
+    told = (
+        f"{account.shape.name}, {account.bill.kind}: {account.formula()} = {account.token_bytes:,} bytes a token; "
+        f"{kept}; "
+        f"{account.chats} such chats fit beside the weights."
+    )
+    return Picture(f"{account.shape.name}: what does one chat keep, and how many fit?", body, HEIGHT, description=told)
+
+
+def _words(account: Account) -> str:
+    body = text(LEFT, 14, f"{account.formula()}  =  {size(account.token_bytes)} a token", size=13)
+    words = f"× {account.context:,} tokens, in whole blocks"
+    if account.window is not None:
+        words = f"× the last {account.window} of {account.context:,} tokens and {account.sinks} sinks, in whole blocks"
+    if account.copies > 1:
+        words += f", × {account.copies:g} copies: one head cannot be cut among {account.shape.gpus} GPUs"
+    return body + text(LEFT, 34, f"{words}  =  {size(account.chat_bytes)} a chat", size=13)
+
+
+def _memory(account: Account) -> str:
+    """Weights and chats in the memory that there is."""
+    scale = Scale(0, max(account.room, account.weight_bytes), LEFT, WIDTH - RIGHT)
+    edge = scale(account.weight_bytes)
+    body = rect(LEFT, BAR_TOP, WIDTH - LEFT - RIGHT, 30, fill="none", stroke=SOFT)
+    body += rect(LEFT, BAR_TOP, edge - LEFT, 30, fill=READ)
+    dark = {"fill": "#1f2328", "stroke": "#ffffff", "stroke_width": 2, "paint_order": "stroke"}
+    body += text(LEFT + 6, BAR_TOP + 20, f"weights {size(account.weight_bytes)}", size=12, **dark)
+    wide = scale(account.chat_bytes) - scale(0)
+    if account.chats > MOST_DRAWN:
+        body += rect(edge, BAR_TOP, wide * account.chats, 30, fill=KV_FILL)
+    else:
+        for i in range(account.chats):
+            body += rect(edge + i * wide, BAR_TOP + 1, max(wide - 0.7, 0.4), 28, fill=KV_FILL)
+    free = account.room - account.weight_bytes
+    words = f"{account.chats:,} chats fit" if account.chats else "not one chat fits"
+    where = f"this lab's pool: {size(max(free, 0))}" if not account.shape.gpus else f"room for KV: {size(max(free, 0))}"
+    body += text(WIDTH - RIGHT, BAR_TOP + 48, where, size=12, fill=SOFT, text_anchor="end")
+    beyond = account.context > account.shape.cost.max_context
+    over = f"; the model was trained for {account.shape.cost.max_context:,} tokens only" if beyond else ""
+    fill = INK if account.chats and not beyond else ALARM
+    return body + text(LEFT, BAR_TOP + 50, words + over, size=15, font_weight="bold", fill=fill)
+
+
+def _kinds(account: Account) -> str:
+    """The same chat under each way to share."""
+    kinds = kinds_of(account)
+    most = max(kind.chat_bytes for kind in kinds.values())
+    scale = Scale(0, most, 96, 280)
+    body = text(LEFT, LOWER - 8, "one chat, by what its heads share", size=12, fill=SOFT)
+    for i, (name, kind) in enumerate(kinds.items()):
+        y = LOWER + 30 * i
+        chosen = kind.bill.vectors == account.bill.vectors and kind.bill.kind == account.bill.kind
+        body += text(90, y + 15, name, size=12, text_anchor="end", font_weight="bold" if chosen else "normal")
+        body += rect(96, y, max(scale(kind.chat_bytes) - 96, 1.5), 21, fill=KV_FILL, stroke=INK if chosen else "none",
+                     stroke_width=2)  # fmt: skip
+        body += text(scale(kind.chat_bytes) + 5, y + 15, size(kind.chat_bytes), size=11, stroke=PAPER, stroke_width=3,
+                     paint_order="stroke")  # fmt: skip
+    return body
+
+
+def _growth(account: Account) -> str:
+    """KV of a chat against its length, and what `quadratic` would look like from the same beginning."""
+    most = max(account.context, 4000)
+    lengths = [most * i // 40 for i in range(41)]
+    kept = [account.chat_bytes_at(each) for each in lengths]
+    full = replace(account, window=None).chat_bytes_at(most)
+    x, y = Scale(0, most, 420, WIDTH - 16), Scale(0, full * 1.25, LOWER + 150, LOWER + 6)
+    body = text(420, LOWER - 8, "one chat, by its length", size=12, fill=SOFT)
+    body += line(x(0), y(0), x(most), y(0), stroke=FAINT) + line(x(0), y(0), x(0), LOWER + 6, stroke=FAINT)
+    for tick in x.ticks(4):
+        body += text(x(tick), y(0) + 14, f"{tick:,.0f}", size=11, fill=SOFT, text_anchor="middle")
+    body += text(x(most), y(0) + 29, "tokens", size=11, fill=SOFT, text_anchor="end")
+    begin = most / 4
+    unit = account.token_bytes * account.copies * begin
+    bent = [(n, unit * (n / begin) ** 2) for n in lengths if unit * (n / begin) ** 2 <= full * 1.25]
+    body += _path([(x(n), y(b)) for n, b in bent], stroke=SOFT, stroke_dasharray="4 3", stroke_width=1.2)
+    last = bent[-1]
+    body += text(x(last[0]) - 6, y(last[1]) + 10, "were it quadratic", size=11, fill=SOFT, text_anchor="end")
+    body += _path([(x(n), y(b)) for n, b in zip(lengths, kept)], stroke="#0072B2", stroke_width=2.5)
+    here = (x(account.context), y(account.chat_bytes))
+    body += tag("circle", cx=here[0], cy=here[1], r=6, fill=ALARM, stroke=PAPER, stroke_width=1.5)
+    left = account.context > 0.7 * most
+    look = {"size": 12, "stroke": PAPER, "stroke_width": 3, "paint_order": "stroke"}
+    x_shift, anchor = (-10, "end") if left else (10, "start")
+    return body + text(here[0] + x_shift, here[1] + 15, size(account.chat_bytes), text_anchor=anchor, **look)
+
+
+def _path(points: list[tuple[float, float]], **look: object) -> str:
+    drawn = "M" + "L".join(f"{short(a)} {short(b)}" for a, b in points)
+    return tag("path", d=drawn, fill="none", **look)

@@ -1,0 +1,131 @@
+"""Charts and tables of lesson 07: reservations, seats, windows, needles."""
+
+from collections.abc import Mapping
+
+from course.lab.display import Html, as_table
+from course.lab.lesson_07.film import GONE, Film
+from course.lab.lesson_07.needle import FIRST_TIME, Found
+from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
+from course.lab.style import number, seconds
+from course.lab.svg import Picture
+
+
+def films_table(films: Mapping[str, Film]) -> Html:
+    """Runs of the same requests, side by side."""
+    rows = [
+        (
+            name,
+            f"{film.most_running} / {film.mean_running:.1f}",
+            f"{film.filled_share:.0%}",
+            str(len(film.frames)),
+            str(film.evictions),
+            f"{film.again} of {film.tokens}",
+            str(film.swapped_blocks),
+            seconds(film.seconds),
+        )
+        for name, film in films.items()
+    ]
+    header = (
+        "run", "running: most / mean", "held places with a token in them", "steps until all are done", "evictions",
+        "tokens computed again", "blocks copied out and in", "time of all steps",
+    )  # fmt: skip
+    return as_table(header, rows)
+
+
+def draw_thrash(films: Mapping[str, Mapping[int, Film]]) -> Picture:
+    """Work done twice, or copied, against the size of the pool."""
+    curves = [
+        Curve(
+            f"{way}: tokens computed" if way == "recompute" else f"{way}: tokens computed, the copies not counted",
+            list(of),
+            [film.tokens / min(f.tokens for f in of.values()) for film in of.values()],
+            colour={"recompute": "#D55E00", "swap": "#0072B2"}[way],
+        )
+        for way, of in films.items()
+    ]
+    told = "; ".join(
+        f"{way}, {pool} blocks: {film.again} tokens computed again, {film.swapped_blocks} blocks copied, "
+        f"{film.evictions} evictions"
+        for way, of in films.items()
+        for pool, film in of.items()
+    )
+    return draw_chart(
+        "The pool shrinks: how much of the work is done twice?", curves, Axis("pool (blocks)"),
+        Axis("tokens computed, × what is needed", low=0.9), height=230, description=told,
+    )  # fmt: skip
+
+
+def draw_crowd(films: Mapping[int, Film]) -> Picture:
+    """Seats and throughput against what each request sets aside, relative to `on_demand`."""
+    base = films[0]
+    sizes = [size for size in films if size]
+    running = [films[size].mean_running / base.mean_running for size in sizes]
+    speed = [films[size].tokens_per_s / base.tokens_per_s for size in sizes]
+    told = "; ".join(
+        f"{name}: {film.mean_running:.1f} running, {number(film.tokens_per_s)} tokens/s"
+        for name, film in ((f"{size} tokens each" if size else "on demand", film) for size, film in films.items())
+    )
+    return draw_chart(
+        "The same requests and pool; each sets more KV aside: what becomes of throughput?",
+        [Curve("requests running", sizes, running), Curve("tokens per second", sizes, speed)],
+        Axis("KV set aside for each request (tokens)", log=True),
+        Axis("share of what `on_demand` reaches", low=0, high=1.15),
+        [Mark("on_demand", y=1.0)],
+        height=250,
+        description=told,
+    )
+
+
+def draw_window(films: Mapping[str, Film]) -> Picture:
+    """Blocks held against tokens read: with a window they come back to the pool."""
+    curves = [
+        Curve(name, [tokens for tokens, _ in film.blocks_of(0)], [held for _, held in film.blocks_of(0)])
+        for name, film in films.items()
+    ]
+    told = "; ".join(
+        f"{name}: {film.blocks_of(0)[-1][1]} blocks held at the end, {given_back(film)} given back"
+        for name, film in films.items()
+    )
+    return draw_chart(
+        "One request grows: how many blocks does it hold?",
+        curves, Axis("tokens in its text"), Axis("blocks held", low=0),
+        height=240, description=told,
+    )  # fmt: skip
+
+
+def given_back(film: Film) -> int:
+    """Blocks that left the window and went back to the pool, while the request still ran."""
+    tables = [frame.tables[0] for frame in film.frames if 0 in frame.tables]
+    return tables[-1].count(GONE)
+
+
+def draw_needle(found: Mapping[str, Mapping[int, Found]], reach: int) -> Picture:
+    """Tokens of the needle foreseen, against how far back it was said.
+
+    Args:
+        found: by name of a configuration, by distance.
+        reach: distance beyond which the whole needle is out of the window.
+    """
+    back = [distance for distance in next(iter(found.values())) if distance != FIRST_TIME]
+    curves = [Curve(name, back, [100 * of[distance].share for distance in back]) for name, of in found.items()]
+    guess = 100 * max(of[FIRST_TIME].share for of in found.values())
+    curves.append(Curve("never heard before", [back[0], back[-1]], [guess, guess], "dashes"))
+    return draw_chart(
+        "Said before, said again: how much of it does the model foresee?",
+        curves,
+        Axis("tokens between the first time and the second"),
+        Axis("tokens of the needle foreseen (%)", low=0, high=105),
+        [Mark("out of the window", x=reach)],
+        height=260,
+    )
+
+
+def needle_table(found: Mapping[str, Mapping[int, Found]]) -> Html:
+    """The same, with the surprise: mean -ln p of the needle's tokens."""
+    distances = list(next(iter(found.values())))
+    header = ("", *("first time" if d == FIRST_TIME else f"{d} tokens back" for d in distances))
+    rows = [
+        (name, *(f"{of[d].share:.0%} foreseen, {of[d].surprise:.2f} nats" for d in distances))
+        for name, of in found.items()
+    ]
+    return as_table(header, rows)

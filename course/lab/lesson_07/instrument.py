@@ -1,0 +1,76 @@
+"""The block map with handles: choose the pool and its rules, run the real engine, then scrub through its steps."""
+
+import time
+from collections.abc import Iterator
+
+import ipywidgets as widgets
+
+from course.lab.explorer import STYLE, WIDE, Explorer, buttons, choices, switch
+from course.lab.lab import Lab
+from course.lab.lesson_07 import traffic
+from course.lab.lesson_07.block_map import NOBODY, draw_frame
+from course.lab.lesson_07.film import Film, shooting
+from course.lab.svg import Picture
+
+POOLS = (24, 32, 48, 64, 96)
+FRAME_S = 0.3
+"""Between pictures while a run goes on."""
+
+
+class Pool(Explorer):
+    """The block map, live. The button is a run of the real engine; the slider below it goes through the steps.
+
+    Args:
+        film: to begin with.
+    """
+
+    def __init__(self, lab: Lab, film: Film) -> None:
+        self.lab, self.film = lab, film
+        super().__init__(
+            self._shoot,
+            button="Run these",
+            pool=choices("pool, blocks", POOLS, traffic.SMALL_POOL),
+            reservation=buttons("blocks are given", ["on_demand", "max_len"]),
+            preemption=buttons("the evicted", ["recompute", "swap"]),
+            prefixes=switch("keep prefixes", True),
+        )
+        self.step = widgets.IntSlider(
+            value=film.fullest, min=0, max=len(film.frames) - 1, description="step", style=STYLE, layout=WIDE
+        )
+        people = [NOBODY, *(f"request {i}" for i in range(len(film.frames[0].states)))]
+        self.follow = widgets.Dropdown(options=people, value=NOBODY, description="follow", style=STYLE)
+        self.play = widgets.Play(value=film.fullest, min=0, max=len(film.frames) - 1, interval=150)
+        widgets.jslink((self.play, "value"), (self.step, "value"))
+        for handle in (self.step, self.follow):
+            handle.observe(lambda _: self.redraw(), names="value")
+        *above, view = self.widget.children
+        self.widget.children = (*above, widgets.HBox([self.play, self.step]), self.follow, view)
+        self.redraw()
+
+    def redraw(self) -> None:
+        """The film at the chosen step."""
+        chosen = self.follow.value
+        who = None if chosen == NOBODY else int(chosen.removeprefix("request "))
+        self._show(draw_frame(self.film, self.step.value, who))
+
+    def _show(self, picture: Picture) -> None:
+        self.shown, self.view.value = picture, picture.svg()
+
+    def _shoot(self, pool: int, reservation: str, preemption: str, prefixes: bool) -> Iterator[Picture]:
+        fields = traffic.small(
+            num_kv_blocks=pool, kv_reservation=reservation, preemption=preemption, enable_prefix_caching=prefixes
+        )
+        own, shown = traffic.engine(self.lab, **fields), 0.0
+        for film in shooting(own, traffic.cast(self.lab), f"{reservation}, {preemption}, {pool} blocks"):
+            if time.monotonic() - shown > FRAME_S:
+                shown = time.monotonic()
+                yield draw_frame(film, len(film.frames) - 1, title=f"Step {len(film.frames)}, live")
+        self.film = film
+        last = len(film.frames) - 1
+        for handle in (self.step, self.play):
+            handle.max = last
+        self.step.value = film.fullest
+        yield draw_frame(film)
+
+    def static_html(self) -> str:
+        return f"<p><em>step: {self.step.value}, follow: {self.follow.value}</em></p>{super().static_html()}"

@@ -1,0 +1,227 @@
+"""Who comes, and to what pool: requests by the step, and the engine fields under which each question is asked."""
+
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from course.lab.lab import Lab
+from course.lab.lesson_07.film import Cue, Film, shoot
+from course.lab.lesson_07.needle import FIRST_TIME, Found, haystacks, look_for
+from course.lab.texts import CHAT_QUESTIONS, MANUAL, MANUAL_QUESTIONS
+from course.lab.workloads import document
+from minillm import Engine
+from minillm.attention.base import blocks_for
+
+WINDOW_LEN = 256
+"""max_model_len of the small films: what a request may grow to, and what `max_len` sets aside for it."""
+ROOMY_POOL, SMALL_POOL, TIGHT_POOL = 96, 48, 24
+"""Blocks of the small films: enough for everybody, for most, for less than half."""
+BLOCK = 16
+CHAT_TOKENS, CHAT_TOKENS_SHORT = 1500, 400
+"""Of the chats whose seats are counted: prompt and answer."""
+ANSWER = 16
+"""Tokens of their answers: long enough that nobody leaves before the last one has come."""
+SEATS_GB = 0.16
+SEATS_GB_SHORT = 0.02
+"""KV pool of that question."""
+CROWD_POOL, CROWD = 96, 16
+"""Blocks, and requests, of the question how many seats a reservation leaves."""
+RESERVATIONS, RESERVATIONS_SHORT = (128, 256, 512, 1024), (128, 512)
+"""max_model_len: under `max_len` every request sets so many tokens aside."""
+LENGTHS_ALONE, LENGTHS_ALONE_SHORT = (128, 256, 512, 1024), (64, 256)
+SINKS = 4
+"""Tokens at the beginning that stay in sight, beside a window."""
+WINDOW, DISTANCES, GROWS_TO = 256, (32, 160, 320, 560), 900
+WINDOW_SHORT, DISTANCES_SHORT, GROWS_TO_SHORT = 128, (32, 192), 300
+"""The window that is tried; how far back needles lie, tokens; how long a request grows beside it."""
+
+
+def engine(lab: Lab, **fields: Any) -> Engine:
+    """An engine of your own that waits for each step before the next: what a film shows is then all there is."""
+    return lab.engine(**{"async_scheduling": False, "max_num_seqs": 32, **fields})
+
+
+def play(lab: Lab, cues: Sequence[Cue], name: str = "", **fields: Any) -> Film:
+    """A film of these requests on a fresh pool.
+
+    Args:
+        fields: EngineConfig fields that differ from the lab's.
+    """
+    return shoot(engine(lab, **fields), cues, name)
+
+
+# ---------------------------------------------------------------- eight people, a pool for five
+
+LENGTHS = (40, 64, 30, 80, 100, 48, 72, 56)
+"""Tokens of answers: longer than most questions, so that everybody grows."""
+
+
+def cast(lab: Lab) -> list[Cue]:
+    """Eight requests: half of them ask about one page of the handbook, half bring a question of their own."""
+    encode = engine_tokenizer(lab)
+    page = f"Answer from this handbook. {MANUAL[0]}"
+    asked = [f"{page}\n\nQuestion: {question}" for question in MANUAL_QUESTIONS[:4]]
+    own = [f"{question} {MANUAL[i][:160]}" for i, question in enumerate(CHAT_QUESTIONS[:4], start=2)]
+    texts = [text for pair in zip(asked, own) for text in pair]
+    share = 1.0 if lab.scale == 1 else 0.5
+    return [
+        Cue(round(3 * share * i), tuple(encode(text)), max(4, round(length * share)))
+        for i, (text, length) in enumerate(zip(texts, LENGTHS))
+    ]
+
+
+def small(**fields: Any) -> dict[str, Any]:
+    """Engine fields of the small films."""
+    return {"max_model_len": WINDOW_LEN, "num_kv_blocks": SMALL_POOL, "max_num_batched_tokens": 128, **fields}
+
+
+def reservations(lab: Lab) -> dict[str, Film]:
+    """The same eight, the same pool: all that a request may grow to set aside on arrival, or block by block."""
+    cues = cast(lab)
+    return {way: play(lab, cues, way, **small(kv_reservation=way)) for way in ("max_len", "on_demand")}
+
+
+def limits(lab: Lab, on_demand: Film) -> dict[int, dict[str, Film]]:
+    """The same eight, everything set aside under two context limits, in a pool with room for everybody.
+
+    Args:
+        on_demand: their film with room for everybody. What it holds does not depend on the limit.
+    """
+    cues, found = cast(lab), {}
+    for limit in (WINDOW_LEN, 2 * WINDOW_LEN):
+        fields = small(kv_reservation="max_len", max_model_len=limit, num_kv_blocks=len(cues) * limit // BLOCK)
+        found[limit] = {"max_len": play(lab, cues, "max_len", **fields), "on_demand": on_demand}
+    return found
+
+
+def thrash(lab: Lab, *known: Film) -> dict[str, dict[int, Film]]:
+    """By what becomes of the evicted: a film for each pool, ever smaller; the last has TIGHT_POOL blocks.
+
+    Args:
+        known: films of the larger pools, with preemption="recompute". Where nobody is evicted, swap is the same.
+    """
+    recompute = {film.num_blocks: film for film in known}
+    recompute[TIGHT_POOL] = evicting(lab, TIGHT_POOL)
+    swap = {n: evicting(lab, n, "swap") if film.evictions else film for n, film in recompute.items()}
+    return {"recompute": recompute, "swap": swap}
+
+
+def evicting(lab: Lab, pool: int, way: str = "recompute") -> Film:
+    """The same eight in a pool of this size; `way` says what becomes of the evicted."""
+    return play(lab, cast(lab), f"{way}, {pool} blocks", **small(num_kv_blocks=pool, preemption=way))
+
+
+# ---------------------------------------------------------------- how many chats fit
+
+
+def chat_tokens(lab: Lab) -> int:
+    """CHAT_TOKENS, or what the lab's context window holds."""
+    return min(CHAT_TOKENS if lab.scale == 1 else CHAT_TOKENS_SHORT, lab.config().max_model_len - 1)
+
+
+def seats_gb(lab: Lab) -> float:
+    """The pool of that question: smaller in the lab's short form."""
+    return SEATS_GB if lab.scale == 1 else SEATS_GB_SHORT
+
+
+def chats(lab: Lab, count: int, tokens: int, answer: int = ANSWER) -> list[Cue]:
+    """`count` chats at once, no two of which share anything; each keeps exactly so many tokens in the end."""
+    encode = engine_tokenizer(lab)
+    cues = []
+    for i in range(count):
+        text = f"{i}. {document(random.Random(f'chat-{i}'), tokens // 40 + 2)}"
+        cues.append(Cue(0, tuple(encode(text)[: tokens + 1 - answer]), answer))
+    return cues
+
+
+def filling(lab: Lab, gb: float | None = None, tokens: int | None = None, more: int = 1, **fields: Any) -> Film:
+    """As many long chats as ought to fit into `gb` of KV, and some more, all at once.
+
+    A chat begins when blocks are free for its whole prompt, as in vLLM; so whoever runs, stays.
+    """
+    gb, tokens = gb or seats_gb(lab), tokens or chat_tokens(lab)
+    own = engine(
+        lab, kv_cache_memory_gb=gb, num_kv_blocks=None, scheduler_reserve_full_isl=True, enable_prefix_caching=False,
+        max_num_batched_tokens=2048, **fields,
+    )  # fmt: skip
+    fit = own.runner.num_kv_blocks // blocks_for(tokens, own.config.block_size)
+    return shoot(own, chats(lab, fit + more, tokens), f"{gb} GB")
+
+
+# ---------------------------------------------------------------- more KV for each, fewer seats
+
+
+def crowded(lab: Lab) -> dict[int, Film]:
+    """By tokens that each request sets aside: the same short requests, the same pool. 0 = none, block by block."""
+    cues = chats(lab, CROWD if lab.scale == 1 else CROWD // 2, 64, answer=24)
+    longest = lab.config().max_model_len
+    fields = {"num_kv_blocks": CROWD_POOL, "enable_prefix_caching": False, "max_num_batched_tokens": 512}
+    tried = RESERVATIONS if lab.scale == 1 else RESERVATIONS_SHORT
+    films = {0: play(lab, cues, "on demand", **fields)}
+    for tokens in (each for each in tried if each <= longest):
+        films[tokens] = play(lab, cues, f"{tokens} each", max_model_len=tokens, kv_reservation="max_len", **fields)
+    return films
+
+
+def with_and_without_prefixes(lab: Lab) -> dict[str, Film]:
+    """A tight pool, prompts that share nothing: does a cache of prefixes take seats away?"""
+    cues = chats(lab, CROWD // 2, 64, answer=24)
+    fields = {"num_kv_blocks": CROWD_POOL // 6, "max_num_batched_tokens": 512}
+    return {
+        name: play(lab, cues, name, enable_prefix_caching=on, **fields) for name, on in (("on", True), ("off", False))
+    }
+
+
+# ---------------------------------------------------------------- lengths and windows
+
+
+def lengths(lab: Lab) -> dict[int, Film]:
+    """One request of each length, alone."""
+    tried = LENGTHS_ALONE if lab.scale == 1 else LENGTHS_ALONE_SHORT
+    return {each: play(lab, chats(lab, 1, each, answer=2), str(each)) for each in tried}
+
+
+def probe(lab: Lab) -> tuple[int, tuple[int, ...]]:
+    """The window that is tried, and how far back needles lie: the last ones are out of its sight."""
+    return (WINDOW, DISTANCES) if lab.scale == 1 else (WINDOW_SHORT, DISTANCES_SHORT)
+
+
+def growing(lab: Lab, window: int | None = None, sinks: int = 0) -> Film:
+    """One request that grows far beyond a window. It is read in small pieces, so that the pool can be watched."""
+    tokens = GROWS_TO if lab.scale == 1 else GROWS_TO_SHORT
+    return play(
+        lab, chats(lab, 1, tokens), sliding_window=window, attention_sinks=sinks, long_prefill_token_threshold=32,
+        enable_prefix_caching=False,
+    )  # fmt: skip
+
+
+def growths(lab: Lab) -> dict[str, Film]:
+    """The same request with everything in sight, with a window, and with a window and sinks."""
+    window, _ = probe(lab)
+    return {
+        "everything in sight": growing(lab),
+        f"window of {window}": growing(lab, window),
+        f"window of {window}, {SINKS} sinks": growing(lab, window, SINKS),
+    }
+
+
+def looking(lab: Lab) -> dict[str, dict[int, Found]]:
+    """Needles at all distances, and one that was never heard, under the same three."""
+    window, distances = probe(lab)
+    stacks = haystacks(lab, (FIRST_TIME, *distances))
+    tried = {
+        "everything in sight": {},
+        f"window of {window}": {"sliding_window": window},
+        f"window of {window}, {SINKS} sinks": {"sliding_window": window, "attention_sinks": SINKS},
+    }
+    return {name: look_for(engine(lab, **fields), stacks) for name, fields in tried.items()}
+
+
+def engine_tokenizer(lab: Lab) -> Any:
+    """From text to token ids."""
+    return lab.model.tokenizer.encode
+
+
+def token_slots(films: Mapping[str, Film]) -> dict[str, int]:
+    """Places that were set aside, added up over the steps of each film."""
+    return {name: film.held_block_steps * film.block_size for name, film in films.items()}

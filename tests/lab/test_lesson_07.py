@@ -1,0 +1,297 @@
+"""Lesson 07: who holds which block, the KV bill, windows, rounding. By hand, on a tiny model, and on the simulator."""
+
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+
+import pytest
+from made_film import MADE, found, frame, large, loss
+
+from course.lab.claims import lesson_07 as claims
+from course.lab.lab import Lab
+from course.lab.lesson_07 import bets, bill, bill_picture, block_map, charts, losses, needle, seventy, traffic
+from course.lab.lesson_07.bill import GQA, MHA, MLA, MQA, Account
+from course.lab.lesson_07.film import (
+    AGAIN,
+    DECODE,
+    DONE,
+    EVICTED,
+    GONE,
+    PREFILL,
+    SWAPPED,
+    Cue,
+    shoot,
+)
+from course.lab.lesson_07.instrument import Pool
+from course.lab.lesson_07.needle import FIRST_TIME
+from course.lab.svg import Picture
+from minillm.bench.quality import Floors
+from minillm.kv_cache.bill import KVBill
+
+PROMPT = tuple(range(100, 140))
+
+
+def shows(picture: Picture, *words: str) -> None:
+    ET.fromstring(picture.svg())
+    for each in words:
+        assert each in picture.svg() or each in picture.alternative, each
+
+
+# ---------------------------------------------------------------- films
+
+
+@pytest.fixture(autouse=True)
+def few_simulated_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MINILLM_SHORT", "1")
+
+
+def test_a_film_counts_blocks_once_and_places_by_tokens() -> None:
+    first, second, _ = MADE.frames
+    assert second.holders() == {0: [0, 1], 1: [0], 2: [1]} and second.filled(16) == {0: 16, 1: 5, 2: 1}
+    assert (first.running, second.running, first.in_line) == (1, 2, 1)
+    assert MADE.held_block_steps == 2 + 3 + 2 and MADE.fullest == 1
+    assert MADE.filled_share == pytest.approx((20 + 22 + 18) / (7 * 16))
+    assert (MADE.again, MADE.tokens, MADE.written, MADE.seconds) == (1, 12, 3, 1.5)
+    assert MADE.tokens_per_s == 2 and MADE.mean_running == pytest.approx(4 / 3)
+    assert MADE.blocks_of(0) == [(20, 2), (21, 2)]
+    assert frame({0: (GONE, 3)}, {0: 20}, (DECODE,)).holders() == {3: [0]}
+
+
+def test_a_film_of_the_engine_is_the_same_every_time(tiny_lab: Lab) -> None:
+    films = [traffic.evicting(tiny_lab, traffic.TIGHT_POOL) for _ in range(2)]
+    assert [f.tables for f in films[0].frames] == [f.tables for f in films[1].frames]
+    assert films[0].fates == films[1].fates and all(each.finished for each in films[0].fates)
+    shared = [max(map(len, f.holders().values()), default=0) for f in films[0].frames]
+    assert max(shared) > 1, "half of the cast ask about one page"
+    assert len(films[0].frames[-1].cached) > 0 and not films[0].frames[-1].holders()
+    first = films[0].frames[0]
+    assert first.states[0] in (PREFILL, DECODE) and first.num_tokens == first.computed[0]
+
+
+def test_a_request_holds_what_its_tokens_need(tiny_lab: Lab) -> None:
+    film = traffic.play(tiny_lab, [Cue(0, PROMPT, 10), Cue(2, PROMPT[::-1], 4)], num_kv_blocks=8)
+    for tokens, blocks in film.blocks_of(0):
+        assert blocks == -(-tokens // 16)
+    assert film.frames[-1].running == 0 or film.frames[-1].states[0] == DONE
+    assert (film.fates[0].num_prompt_tokens, len(film.fates[0].output), film.fates[1].first_step) == (40, 10, 2)
+    assert film.blocks_of(0)[-1][0] <= Cue(0, PROMPT, 10).num_tokens
+
+
+def test_reserving_leaves_places_empty(tiny_lab: Lab) -> None:
+    films = traffic.reservations(tiny_lab)
+    assert films["max_len"].most_running == traffic.SMALL_POOL * 16 // traffic.WINDOW_LEN
+    assert films["on_demand"].most_running > films["max_len"].most_running
+    assert films["on_demand"].filled_share > 0.8 > films["max_len"].filled_share
+    assert len(films["on_demand"].frames) < len(films["max_len"].frames)
+    assert [f.output for f in films["max_len"].fates] == [f.output for f in films["on_demand"].fates]
+
+
+def test_the_evicted_come_back_and_say_the_same(tiny_lab: Lab) -> None:
+    roomy = traffic.evicting(tiny_lab, traffic.ROOMY_POOL)
+    recompute, swap = (traffic.evicting(tiny_lab, 16, way) for way in ("recompute", "swap"))
+    assert roomy.evictions == 0 == roomy.again == roomy.swapped_blocks
+    assert recompute.evictions > 0 and recompute.again > 0 and recompute.swapped_blocks == 0
+    assert swap.evictions > 0 and swap.swapped_blocks > 0 and swap.again < recompute.again
+    for film in (recompute, swap):
+        assert [f.output for f in film.fates] == [f.output for f in roomy.fates]
+        assert claims.admitted_when_full(film) == 0
+    states = {state for each in recompute.frames for state in each.states}
+    assert EVICTED in states and AGAIN in states and SWAPPED in {s for f in swap.frames for s in f.states}
+    assert recompute.tokens - recompute.again <= roomy.tokens
+
+
+def test_a_window_gives_blocks_back_to_the_pool(tiny_lab: Lab) -> None:
+    whole, cut, sinks = traffic.growths(tiny_lab).values()
+    assert charts.given_back(whole) == 0 and charts.given_back(cut) > charts.given_back(sinks) > 0
+    last = next(f for f in reversed(cut.frames) if 0 in f.tables)
+    assert len(last.holders()) == len(last.tables[0]) - last.tables[0].count(GONE)
+    assert max(blocks for _, blocks in cut.blocks_of(0)) < 0.6 * max(blocks for _, blocks in whole.blocks_of(0))
+    shows(charts.draw_window({"whole": whole, "window": cut}), "given back", "blocks held")
+
+
+def test_as_many_chats_run_as_the_bill_says(tiny_lab: Lab) -> None:
+    own = next(iter(bill.accounts(tiny_lab).values()))
+    film = traffic.filling(tiny_lab, gb=0.00015, tokens=96)
+    token = own.token_bytes
+    assert film.block_bytes == 16 * token and film.num_blocks == int(0.00015e9 // (16 * token))
+    assert film.most_running == film.num_blocks // 6 == len(film.fates) - 1
+    assert film.evictions == 0 and any(each.in_line for each in film.frames)
+    scored = bets.seats(film, 96)
+    assert scored.answer == film.most_running and "takes 6 of them" in scored.evidence
+
+
+def test_a_film_that_gets_stuck_says_so(tiny_lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("course.lab.lesson_07.film.MOST_STEPS", 3)
+    with pytest.raises(RuntimeError, match="not over"):
+        shoot(traffic.engine(tiny_lab), [Cue(0, PROMPT, 20)], "long")
+
+
+# ---------------------------------------------------------------- the bill
+
+
+def test_the_bill_of_a_70b_by_hand() -> None:
+    kinds = bill.kinds_of(replace(large(), context=1504))
+    assert kinds[GQA].chat_bytes == 2 * 80 * 8 * 128 * 2 * 1504 == large().chat_bytes_at(1500)
+    assert kinds[MHA].chat_bytes == 8 * kinds[GQA].chat_bytes and kinds[MQA].copies == kinds[MLA].copies == 4
+    assert kinds[MQA].chat_bytes == kinds[GQA].chat_bytes / 2, "an eighth, four times"
+    assert kinds[MLA].bill == KVBill("MLA", 80, 1, 576)
+    assert replace(large(), kv_dtype="int8").token_bytes == 2 * 80 * 8 * (128 + 2)
+    assert large().chats == int((283e9 - large().weight_bytes) // large().chat_bytes)
+    assert Account(bill.LLAMA_70B, room=1e9).chats == 0
+    assert "80 layers × 2 (key, value) × 8 heads × 128 numbers × 2 B" in large().formula()
+
+
+def test_a_window_helps_only_beyond_its_length() -> None:
+    short, long = (replace(large(), context=tokens) for tokens in (1500, 8192))
+    assert replace(short, window=2048).chat_bytes == short.chat_bytes
+    assert 0.24 < replace(long, window=2048).chat_bytes / long.chat_bytes < 0.27
+
+
+def test_the_bill_is_what_the_pool_allocates(tiny_lab: Lab) -> None:
+    for dtype in ("float32", "bfloat16", "int8"):
+        own = replace(next(iter(bill.accounts(tiny_lab).values())), kv_dtype=dtype)
+        assert own.token_bytes == bill.allocated(tiny_lab, dtype)
+        assert f"{own.token_bytes:,}" in str(bill.matched_table(tiny_lab))
+    assert "2 layers, 2 heads" in bill.question(tiny_lab, 0.1, 500)
+
+
+def test_handles_of_the_bill(tiny_lab: Lab) -> None:
+    explorer = bill_picture.kv_bill(bill.accounts(tiny_lab), "Llama-3-70B")
+    fit = replace(bill.accounts(tiny_lab)["Llama-3-70B"], context=1500).chats
+    assert f">{fit:,} chats fit<" in explorer.view.value
+    explorer.set(kv="8 bits")
+    more = int(explorer.view.value.split(" chats fit<")[0].rpartition(">")[2].replace(",", ""))
+    assert 1.9 * fit < more < 2 * fit
+    explorer.set(heads=MHA, kv="16 bits")
+    assert f">{fit // 8:,} chats fit<" in explorer.view.value
+    explorer.set(context=32000)
+    assert "trained for 8,192 tokens only" in explorer.view.value
+    explorer.set(heads=MQA)
+    assert "4 copies" in explorer.view.value
+    explorer.set(model="Llama-2-13B", heads="as built", context=4000, window="2048")
+    assert "and 4 sinks" in explorer.view.value and ">MHA<" in explorer.view.value
+    for heads in bill.HEADS:
+        for context in bill_picture.CONTEXTS[::3]:
+            explorer.set(heads=heads, context=context, model=next(iter(bill.accounts(tiny_lab))))
+            ET.fromstring(explorer.view.value)
+
+
+@pytest.mark.parametrize(
+    ("count", "words"), [(492.4e6, "492 MB"), (1.34e9, "1.34 GB"), (999.7e6, "1000 MB"), (23040, "23 kB")]
+)
+def test_sizes_are_written_shortly(count: float, words: str) -> None:
+    assert bill.size(count) == words
+
+
+# ---------------------------------------------------------------- pictures and the instrument
+
+
+def test_the_map_shows_owners_sharing_and_tables() -> None:
+    shows(block_map.draw_frame(MADE, 1), ">0+1<", "3 held", "1 of them shared", "22 of 48 places keep a token")
+    assert block_map.draw_frame(MADE, 0).body != block_map.draw_frame(MADE, 2).body
+    followed = block_map.draw_frame(MADE, 1, follow=1)
+    assert followed.body != block_map.draw_frame(MADE, 1).body and "<circle" in followed.body
+    assert "<circle" not in block_map.draw_frame(MADE, 0, follow=1).body, "it holds nothing yet"
+    assert "request 1: 2 blocks, decode" in block_map.draw_frame(MADE, 2).alternative
+
+
+def test_the_pool_can_be_run_and_scrubbed(tiny_lab: Lab) -> None:
+    live = Pool(tiny_lab, traffic.evicting(tiny_lab, traffic.SMALL_POOL))
+    before = live.view.value
+    live.step.value = 2
+    assert live.view.value != before and "Step 2 of" in live.view.value
+    live.follow.value = "request 0"
+    assert "<circle" in live.view.value and "follow: request 0" in live.static_html()
+    live.set(reservation="max_len").press()
+    live.wait()
+    assert live.error is None and "max_len" in live.film.name and live.step.max == len(live.film.frames) - 1
+    live.set(reservation="on_demand", pool=24, preemption="swap", prefixes=False).press()
+    live.wait()
+    assert live.error is None and live.film.swapped_blocks > 0 and live.film.num_blocks == 24
+    ET.fromstring(live.view.value)
+
+
+def test_charts_and_tables_of_films() -> None:
+    shows(charts.draw_crowd({0: MADE, 128: MADE, 256: MADE}), "requests running", "256 tokens each")
+    shows(charts.draw_thrash({"recompute": {48: MADE, 32: MADE}, "swap": {48: MADE, 32: MADE}}), "computed again")
+    assert "2 / 1.3" in str(charts.films_table({"made": MADE}))
+
+
+# ---------------------------------------------------------------- needles and rounding
+
+
+def test_haystacks_have_their_needles_where_they_should_be(tiny_lab: Lab) -> None:
+    stacks = needle.haystacks(tiny_lab, (FIRST_TIME, 32, 64))
+    assert [[each.distance for each in of] for of in stacks] == [[FIRST_TIME, 32, 64]] * len(needle.NEEDLES)
+    once, near, far = stacks[0]
+    said = tiny_lab.model.tokenizer.encode("\n\n" + needle.NEEDLES[0])
+    assert once.token_ids[-len(said) :] == said == near.token_ids[-len(said) :]
+    assert near.token_ids[needle.LEAD : needle.LEAD + len(said)] == said
+    assert len(far.token_ids) - len(near.token_ids) == 32
+    assert len(near.token_ids) - near.num_given == len(said) - needle.CUE_TOKENS
+
+
+def test_needles_are_scored_token_by_token(tiny_lab: Lab) -> None:
+    of = needle.look_for(traffic.engine(tiny_lab), needle.haystacks(tiny_lab, (FIRST_TIME, 32)))
+    tokens = sum(len(tiny_lab.model.tokenizer.encode("\n\n" + each)) - needle.CUE_TOKENS for each in needle.NEEDLES)
+    assert of.keys() == {FIRST_TIME, 32} and all(each.tokens == tokens for each in of.values())
+    assert all(0 <= each.share <= 1 and each.surprise > 5 for each in of.values()), "random weights know nothing"
+    shows(charts.draw_needle({"a": of, "b": of}, 50), "out of the window", "never heard before")
+    assert "first time" in str(charts.needle_table({"a": of}))
+
+
+def test_recall_lies_between_never_heard_and_just_heard() -> None:
+    whole = found(0.9, 0.9)
+    assert bets.recalled(whole, 192) == pytest.approx(1) and bets.recalled(found(0.9, 0.2), 192) == pytest.approx(0)
+    for share, answer in zip((0.9, 0.5, 0.25), bets.FORESEEN):
+        assert bets.needle(whole, found(0.9, share)).answer == answer
+
+
+def test_the_gate_measures_all_candidates_on_one_text(tiny_lab: Lab) -> None:
+    of = losses.measure(tiny_lab)
+    assert list(of) == list(losses.candidates(tiny_lab)) and len({each.score.positions for each in of.values()}) == 1
+    rounded, cut, sinks = of.values()
+    assert 0 < rounded.kl < cut.kl and rounded.agreement > 0.8
+    whole = losses.reference_blocks(tiny_lab)
+    assert rounded.blocks > 3 * whole and cut.blocks == whole, "from four bytes to one"
+    assert rounded.kv_share < 0.3 and cut.kv_share < sinks.kv_share < 0.1
+    assert "the reference" in str(losses.losses_table(of, whole))
+
+
+def test_floors_are_kept_or_named() -> None:
+    assert loss().broken(Floors()) == []
+    assert loss(rise=0.05, kl=0.2, agreed=50).broken(Floors()) == ["perplexity", "KL", "likeliest token"]
+    assert loss(rise=float("nan")).broken(Floors()) == ["perplexity"]
+    assert loss(rise=0.05).rise == pytest.approx(0.05)
+
+
+# ---------------------------------------------------------------- seventy billion
+
+
+def test_too_small_a_pool_makes_everybody_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    tight, roomy = seventy.with_pool(8), seventy.with_pool(24)
+    assert tight.ttft[1] > 5 * roomy.ttft[1] and tight.preemptions > 0 == roomy.preemptions
+    assert tight.running < roomy.running and tight.again_share > 0 == roomy.again_share
+    monkeypatch.setattr(seventy, "POOLS_GB", (8, 24))
+    explorer = seventy.pool_too_small()
+    before = explorer.view.value
+    explorer.set(gb=24)
+    assert explorer.view.value != before
+    explorer.set(rate=0.5, gb=8)
+    assert ", 0% done twice" in explorer.view.value
+    assert "swap" in str(seventy.pools_table((8,)))
+
+
+def test_heads_decide_how_many_fit_at_70b() -> None:
+    room = {heads: seventy.with_heads(heads).room_tokens for heads in seventy.KV_HEADS}
+    assert room["GQA: 8"] > 8 * room["MHA: 64"], "the keys' and values' matrices are larger, too"
+    assert room["MQA: 1"] < 3 * room["GQA: 8"], "four copies"
+    assert "MQA: 1, int8" in str(seventy.heads_table())
+    words = str(seventy.too_large())
+    assert "leave no room for a KV block" in words and "do not fit" in words
+
+
+def test_the_ladder_shrinks_the_cache_more_than_the_cost() -> None:
+    chats = seventy.ladder(seventy.CHAT, 60)
+    assert claims.cache_shrinks() == pytest.approx(64 / 4 * 256 / 130)
+    assert 1 < seventy.gain(chats) < claims.cache_shrinks()
+    assert "×1.00" in str(seventy.ladder_table({"chats": chats}))

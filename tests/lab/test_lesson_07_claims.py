@@ -1,0 +1,152 @@
+"""Lesson 07: verdicts, bets and the check, on films made by hand; and each claim once on a tiny model."""
+
+from dataclasses import replace
+
+import pytest
+from made_film import MADE, fate, film_of, found, frame, large, loss
+
+from course.lab.claims import lesson_07 as claims
+from course.lab.grading import lesson_07
+from course.lab.lab import Lab
+from course.lab.lesson_07 import bets, seventy
+from course.lab.lesson_07.film import DECODE, GONE, Film, Frame
+from course.lab.lesson_07.seventy import Served
+
+# ---------------------------------------------------------------- claims
+
+
+def test_a11_compares_kinds_and_the_pool() -> None:
+    claim = claims.a11(large(), 100, 100)
+    assert claim.kind == "holds only when" and "493 MB" in claim.measured and "+22%" in claim.verdict
+    assert claims.a11(large(), 100, 50).kind == "not shown"
+
+
+def test_a12_tells_killed_from_read_again() -> None:
+    roomy = film_of(MADE.frames, (fate(), fate()))
+    tight = film_of(MADE.frames, (fate(last=4), fate(last=4)), evictions=2)
+    assert claims.a12(tight, roomy, tight).kind == "holds only when"
+    assert claims.a12(roomy, roomy, roomy).kind == "not shown"
+    killed = film_of(MADE.frames, (fate(), fate(finished=False)), evictions=1)
+    assert claims.a12(killed, roomy, roomy).kind == "wrong"
+    let_in = film_of(MADE.frames, (fate(), fate(first=2)), num_blocks=3, evictions=1)
+    assert claims.admitted_when_full(let_in) == 1 and claims.a12(let_in, roomy, roomy).kind == "wrong"
+
+
+class Speed(Served):
+    """A run of which only the speed is asked."""
+
+    def __init__(self, tokens_per_s: float) -> None:
+        object.__setattr__(self, "speed", tokens_per_s)
+
+    @property
+    def tokens_per_s(self) -> float:
+        return self.speed
+
+
+@pytest.mark.parametrize(
+    ("gains", "kind"), [((2.0, 4.0), "holds only when"), ((11.0, 20.0), "holds"), ((1.0, 1.05), "not shown")]
+)
+def test_a15_by_the_gain(gains: tuple[float, float], kind: str) -> None:
+    ladders = {name: {"first": Speed(100), "last": Speed(100 * g)} for name, g in zip(("chats", "talks"), gains)}
+    assert claims.a15(ladders, 31.5).kind == kind
+
+
+def scaled(running: int, seconds: float) -> Film:
+    """`running` requests in one step."""
+    tables = {i: (i,) for i in range(running)}
+    made = Frame((DECODE,) * running, tables, dict.fromkeys(tables, 4), frozenset(), 4, 0, seconds)
+    return film_of([made], (fate(),) * 8, num_blocks=16)
+
+
+def test_b2_needs_fewer_seats_and_less_speed() -> None:
+    same = {"on": scaled(4, 1.0), "off": scaled(4, 1.0)}
+    claim = claims.b2({0: scaled(8, 1.0), 512: scaled(2, 3.0)}, same)
+    assert claim.kind == "holds only when" and "gives way" in claim.verdict
+    assert claims.b2({0: scaled(8, 1.0), 512: scaled(2, 1.0)}, same).kind == "not shown"
+    assert claims.b2({0: scaled(8, 1.0), 512: scaled(8, 1.0)}, same).kind == "not shown"
+    other = claims.b2({0: scaled(8, 1.0), 512: scaled(2, 3.0)}, {**same, "on": scaled(2, 1.0)})
+    assert "changed the number of seats" in other.verdict
+
+
+def held(blocks: int) -> Film:
+    return film_of([frame({0: tuple(range(blocks))}, {0: 16 * blocks}, (DECODE,))], (fate(),), num_blocks=4096)
+
+
+def test_d8_reads_the_exponent() -> None:
+    linear = claims.d8({256: held(16), 1024: held(64)})
+    assert linear.kind == "wrong" and "power 1.00" in linear.verdict
+    assert claims.d8({256: held(16), 1024: held(256)}).kind == "holds"
+    assert claims.d8({256: held(16)}).kind == "not shown"
+
+
+@pytest.mark.parametrize(("paged", "kind"), [(2, "holds only when"), (8, "holds"), (20, "not shown")])
+def test_d12_by_what_paging_saved(paged: int, kind: str) -> None:
+    films = {"max_len": held(20), "on_demand": held(paged)}
+    assert claims.saved(films) == pytest.approx(1 - paged / 20)
+    assert claims.d12({320: films}).kind == kind
+
+
+def test_d14_by_length_and_by_what_is_lost() -> None:
+    back = film_of([frame({0: (0, GONE, GONE, 3)}, {0: 64}, (DECODE,))])
+    whole = found(0.9, 0.9)
+    claim = claims.d14(large(), back, 32, {"whole": whole, "window": found(0.9, 0.2)})
+    assert claim.kind == "holds only when" and "forgotten" in claim.verdict and "6,827 tokens" in claim.verdict
+    assert "1,500 tokens: 0%" in claim.measured and "2 blocks given back, 2 held" in claim.measured
+    assert "did not show here" in claims.d14(large(), back, 32, {"whole": whole, "window": whole}).verdict
+    assert claims.d14(large(), held(4), 32, {"whole": whole, "window": whole}).kind == "not shown"
+
+
+def test_every_claim_measures_itself(tiny_lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(seventy, "ladders", lambda: {"chats": seventy.ladder(seventy.CHAT, 60)})
+    for name, measure in claims.MEASURE.items():
+        assert measure(tiny_lab).id == name
+
+
+# ---------------------------------------------------------------- bets and the check
+
+
+def test_work_done_twice_is_a_share() -> None:
+    for again, answer in zip((0, 1, 5), bets.TWICE):
+        made = film_of([frame({}, {}, (DECODE,), num_tokens=10, num_again=again)], (fate(),))
+        assert bets.done_twice(made).answer == answer
+
+
+FILMS = {"max_len": film_of([frame({0: (0, 1)}, {0: 8}, (DECODE,))]), "on_demand": MADE}
+TIGHT = film_of(MADE.frames, (fate(), fate()), evictions=3)
+
+
+def test_the_check_rewards_what_is_right() -> None:
+    check = lesson_07.checks(large(), FILMS, TIGHT, {"KV in int8": loss()})
+    freed = 1 - replace(large(), window=2048).chat_bytes_at(6000) / large().chat_bytes_at(6000)
+    right = (("q1", 492.8), ("q2", large().chats), ("q3", 0.75), ("q3", 75), ("q4", "Read again"), ("q5", freed))
+    for question, answer in (*right, ("q6", "yes")):
+        assert check(question, answer).score == 1, question
+    broken = lesson_07.checks(large(), FILMS, TIGHT, {"KV in int8": loss(rise=0.5)})
+    assert broken("q6", "no").score == 1 and "breaks perplexity" in str(broken("q6", "yes"))
+
+
+def test_the_check_names_the_slip() -> None:
+    check = lesson_07.checks(large(), FILMS, TIGHT, {"KV in int8": loss()})
+    chats = 283e9 / large().chat_bytes
+    slips = (
+        ("q1", 8 * 492.8, "MHA"),
+        ("q1", 246.4, "a key and a value"),
+        ("q1", 985.7, "two bytes"),
+        ("q1", 6.16, "one layer"),
+        ("q2", chats, "weights"),
+        ("q2", large().chats / 8, "MHA"),
+        ("q3", 0.25, "in use"),
+        ("q4", "killed", "came whole"),
+        ("q4", "started over", "nothing that was written"),
+        ("q5", 0.7, "one length"),
+    )
+    for question, answer, words in slips:
+        result = check(question, answer)
+        assert result.score == 0 and words in str(result), (question, answer, str(result))
+
+
+@pytest.mark.parametrize("answer", [..., None, "tea", [], object(), float("nan"), -1, 0])
+def test_no_answer_raises(answer: object) -> None:
+    check = lesson_07.checks(large(), FILMS, TIGHT, {"KV in int8": loss()})
+    for question in ("q1", "q2", "q3", "q4", "q5", "q6"):
+        assert check(question, answer).score < check(question, answer).max_score
