@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 PUBLISH_INTERVAL_S = 1 / 10
 """Snapshots are taken at most this often while steps run: a little above a dashboard's frame rate."""
 
-WEIGHT_FIELDS = ("model", "dtype", "device", "load_format")
+WEIGHT_FIELDS = ("model", "dtype", "device", "load_format", "quantization", "int4_group_size")
 """Config fields that decide the weights in memory; a change in others needs no loading."""
 
 Sink = Callable[[RequestOutput | Exception], None]
