@@ -15,6 +15,7 @@ CLAIMS = {
     "04": {"D9", "D13", "F1", "F5", "F6"},
     "05": {"B3", "D19", "D21"},
     "06": {"A4"},
+    "08": {"A14", "D4", "D5", "D6", "F2"},
 }
 SECTIONS = ("## Surface", "## Guided", "## Deep dive", "## Say it in an interview", "## Check yourself")
 

@@ -123,7 +123,9 @@ def costs_table(costs: VerifyCosts) -> Html:
     return as_table(("batch", "plain step", *(f"checks {k} guesses" for k in lengths)), rows)
 
 
-def break_even_table(costs: VerifyCosts, ks: Sequence[int] = (2, 4, 8), prices: Sequence[float] = (0, 0.1, 0.3)) -> Html:
+def break_even_table(
+    costs: VerifyCosts, ks: Sequence[int] = (2, 4, 8), prices: Sequence[float] = (0, 0.1, 0.3)
+) -> Html:
     """The acceptance below which speculation loses here, by batch, length and price of a draft."""
     rows = []
     for batch in costs.batches:

@@ -101,7 +101,16 @@ def served_table(every: Sequence[Served]) -> Html:
                 seconds(one.e2e_s),
             )
         )
-    header = ("requests", "drafts", "passed", "tokens per verification", "turns with a draft", "a token", "speed", "E2E")
+    header = (
+        "requests",
+        "drafts",
+        "passed",
+        "tokens per verification",
+        "turns with a draft",
+        "a token",
+        "speed",
+        "E2E",
+    )
     return as_table(header, rows)
 
 
@@ -158,7 +167,13 @@ def _decode_steps(one: Served) -> int:
 
 def _legend() -> str:
     body, x = "", float(LEFT)
-    for fill, words in ((OWN, "the model's own"), (PASSED_FILL, "guesses that passed"), (REJECTED_FILL, "that did not")):
-        body += rect(x, 8, 12, 12, fill=fill, stroke=SOFT, stroke_width=0.4) + text(x + 17, 18, words, size=11, fill=SOFT)
+    for fill, words in (
+        (OWN, "the model's own"),
+        (PASSED_FILL, "guesses that passed"),
+        (REJECTED_FILL, "that did not"),
+    ):
+        body += rect(x, 8, 12, 12, fill=fill, stroke=SOFT, stroke_width=0.4) + text(
+            x + 17, 18, words, size=11, fill=SOFT
+        )
         x += 40 + 6 * len(words)
     return body

@@ -58,9 +58,7 @@ def draw_step(story: Story, plain: Story, number: int) -> Picture:
     step = story.steps[number - 1]
     body = DEFS + _written(story.written(number - 1))
     body += _guesses(step) + _outcome(step) + _lanes(story, plain, number)
-    return Picture(
-        f"Step {number}: which guesses pass?", body, 298, description=_told(story, plain, number, step)
-    )
+    return Picture(f"Step {number}: which guesses pass?", body, 298, description=_told(story, plain, number, step))
 
 
 def shown(token: str) -> str:
@@ -145,9 +143,15 @@ def _lanes(story: Story, plain: Story, number: int) -> str:
                 x += cell
             if i < steps:
                 body += line(x - 0.4, y - 2, x - 0.4, y + 20, stroke=INK, stroke_width=0.8)
-    legend = f"{rect(LEFT, 274, 12, 12, fill=PASSED_FILL)}{text(LEFT + 17, 284, 'a guess that passed', size=11, fill=SOFT)}"
+    legend = (
+        f"{rect(LEFT, 274, 12, 12, fill=PASSED_FILL)}{text(LEFT + 17, 284, 'a guess that passed', size=11, fill=SOFT)}"
+    )
     legend += f"{rect(LEFT + 150, 274, 12, 12, fill=OWN)}{text(LEFT + 167, 284, 'the model’s own', size=11, fill=SOFT)}"
-    return body + legend + text(LEFT + 290, 284, "a line ends each step; empty cells are still to come", size=11, fill=SOFT)
+    return (
+        body
+        + legend
+        + text(LEFT + 290, 284, "a line ends each step; empty cells are still to come", size=11, fill=SOFT)
+    )
 
 
 def _told(story: Story, plain: Story, number: int, step: Step) -> str:

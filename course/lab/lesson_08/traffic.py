@@ -46,9 +46,7 @@ class Sampled(Arrival):
 
     @property
     def params(self) -> SamplingParams:
-        return SamplingParams(
-            temperature=self.temperature, seed=self.seed, max_tokens=self.max_tokens, ignore_eos=True
-        )
+        return SamplingParams(temperature=self.temperature, seed=self.seed, max_tokens=self.max_tokens, ignore_eos=True)
 
 
 def prompt_of(kind: str, index: int) -> Prompt:
