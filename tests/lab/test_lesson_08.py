@@ -105,8 +105,10 @@ def test_tiles_follow_the_handle() -> None:
     assert "one on top" in player.view.value and "after 2 steps: 5 tokens" in player.view.value
     player.set(step=3)
     assert "own word in its place" in player.view.value and "✗" in player.view.value and "–" in player.view.value
-    player.player.value = 1
-    assert player.values["step"] == 1 and "an ordinary step" in player.view.value
+    player.player.value = 4
+    assert player.values["step"] == 4 and "after 4 steps: 8 tokens" in player.view.value
+    player.set(step=1)
+    assert "an ordinary step" in player.view.value
     shows(tiles.draw_step(*TOLD["copying"], 4), "↵", "after 4 steps: 8 tokens", "after 4 steps: 4 tokens")
 
 
@@ -237,12 +239,18 @@ def test_distances_by_hand() -> None:
     assert CHOICE.bars([0, 0, 1, 99]).tolist() == pytest.approx([0.5, 0.25, 0, 0, 0, 0, 0, 0.25])
 
 
-def test_the_engine_draws_at_the_chosen_place(tiny_lab: Lab) -> None:
+def test_the_engine_is_asked_at_a_place_that_is_certain_to_come(tiny_lab: Lab) -> None:
     choice = Choice.after(tiny_lab)
     assert choice.probs.sum() == pytest.approx(1) and choice.text.startswith("Thank you very")
-    samples = {"off": overlap.sample(tiny_lab, choice, None), "on": overlap.sample(tiny_lab, choice, 0.5)}
-    table = str(overlap.samples_table(samples))
-    assert "off" in table and "side" in table
+    with pytest.raises(LookupError, match="likeliest"):  # random weights: any of 49,000 tokens may come first
+        overlap.sample(tiny_lab, choice, 0.5)
+
+
+def test_samples_are_judged_by_plain_sampling() -> None:
+    rng = torch.Generator().manual_seed(1)
+    fair = overlap.Sample(CHOICE, tuple(torch.multinomial(CHOICE.probs, 600, True, generator=rng).tolist()))
+    table = str(overlap.samples_table({"fair": fair, "bent": overlap.Sample(CHOICE, (0,) * 600)}))
+    assert "inside" in table.splitlines()[1] and "outside" in table.splitlines()[2]
 
 
 # ---------------------------------------------------------------- seventy billion

@@ -32,14 +32,13 @@ def a14(every: Sequence[Served]) -> Claim:
     gains = {(one.workload, one.way): faster(one, base_of(one, every)) for one in every if one.way != WITHOUT}
     kinds = list(dict.fromkeys(one.workload for one in every))
     found = "; ".join(
-        f"{kind.split(',')[0]}: drafts ×{gains[kind, NGRAM]:.2f}, int8 weights ×{gains[kind, INT8]:.2f}"
-        for kind in kinds
+        f"{kind.split(',')[0]}: drafts ×{gains[kind, NGRAM]:.2f}, int8 ×{gains[kind, INT8]:.2f}" for kind in kinds
     )
     wins = [kind for kind in kinds if gains[kind, NGRAM] > NOISE * gains[kind, INT8]]
     losses = [kind for kind in kinds if gains[kind, INT8] > NOISE * gains[kind, NGRAM]]
     return Claim(
         "A14",
-        "For work dominated by decoding, reach for speculation before quantization; quantization helps indirectly only.",
+        "For work dominated by decoding, reach for speculation before quantization, which helps only indirectly.",
         ANATOMY,
         f"speed of decoding, one request at a time: {found}.",
         _a14_verdict(wins, losses, len(kinds)) + _a14_reason([gains[kind, INT8] for kind in kinds]),
@@ -52,12 +51,10 @@ def _a14_verdict(wins: Sequence[str], losses: Sequence[str], total: int) -> str:
     if not wins and not losses:
         return "not shown by these runs: the two are too close together."
     if not wins:
-        return (
-            "wrong for these requests: the text could not be guessed well enough, and int8 weights do not depend on it."
-        )
+        return "wrong for these requests: the text could not be guessed well enough; int8 weights do not depend on it."
     return (
-        "holds only when the text can be guessed. Speculation's gain depends on the text, and is lossless; that of int8 "
-        "weights does not depend on it, and has to pass a check of quality."
+        "holds only when the text can be guessed. Speculation's gain depends on the text, and is lossless; that of "
+        "int8 weights does not depend on it, and has to pass a check of quality."
     )
 
 
@@ -99,9 +96,9 @@ def _d4_verdict(borders: Sequence[float | None], is_restless: bool) -> str:
     if all(abs(value - HALF) <= NEAR_HALF for value in values):
         return "holds on this machine: its borders are all near 50%. They follow from k, c and the cost of checking."
     right = (
-        "the border is where the tokens of a verification, 1 + α + … + α^k, are as many as the steps that it costs: the "
-        "verification's and k guesses'. So it depends on k, on the price of a guess and on what checking costs, which "
-        "grows with the batch. With free drafts and free checking it never loses."
+        "the border is where the tokens of a verification, 1 + α + … + α^k, are as many as the steps that it costs: "
+        "the verification's and k guesses'. So it depends on k, on the price of a guess and on what checking costs, "
+        "which grows with the batch. With free drafts and free checking it never loses."
     )
     if min(values) > HALF or max(values) < HALF:
         return f"wrong for this machine: {right}"
@@ -118,9 +115,9 @@ def d5(told: Mapping[str, tuple[Story, Story]]) -> Claim:
         "D5",
         "When a draft is rejected, its text has to be generated again from scratch.",
         TECHNIQUES,
-        f"in {failed} verifications a guess failed. Each of them yielded the right token in its place, in that very step, "
-        f"and {kept} guesses before it stayed. {fewer}. {same} of {len(told)} answers have the very tokens of plain "
-        "decoding.",
+        f"in {failed} verifications a guess failed. Each of them yielded the right token in its place, in that very "
+        f"step, and {kept} guesses before it stayed. {fewer}. {same} of {len(told)} answers have the very tokens of "
+        "plain decoding.",
         _d5_verdict(told, failed),
     )
 
@@ -163,9 +160,9 @@ def _of(every: Sequence[Served], workload: str, way: str) -> Served:
 
 def _d6_verdict(ratios: Sequence[float], paid: Sequence[float | None]) -> str:
     right = (
-        "what is lost on a short answer is what drafting costs up front, such as a draft model's reading of the prompt, and "
-        "guesses that fail. So the border is that cost over what a token gains: it grows with the prompt, and there is "
-        "none for drafts that are looked up. Gate on acceptance; a length can only be guessed beforehand anyway."
+        "what is lost on a short answer is what drafting costs up front, such as a draft model's reading of the "
+        "prompt, and guesses that fail. So the border is that cost over what a token gains: it grows with the prompt, and "
+        "there is none for drafts that are looked up. Gate on acceptance; a length can only be guessed beforehand anyway."
     )
     lost = ratios[0] > NOISE
     early = [tokens is not None and tokens < SHORTEST_GATE for tokens in paid]
@@ -199,10 +196,10 @@ def _f2_verdict(wrong: float, right: float) -> str:
     if wrong < max(CLEAR, right):
         return "not shown by these runs: both formulas are about as far from what was measured."
     return (
-        "wrong: a guess counts only if all before it passed, so a verification yields 1 + α + … + α^k tokens: more than "
-        "k × α where few guesses pass, since the model's own token comes on top, and less where k is long. That is "
-        "tokens, not speed: divide by what checking and drafting cost. The ceiling is 1 / (1 - α) tokens, which no fixed "
-        "3 or 4 is."
+        "wrong: a guess counts only if all before it passed, so a verification yields 1 + α + … + α^k tokens: more "
+        "than k × α where few guesses pass, since the model's own token comes on top, and less where k is long. That is "
+        "tokens, not speed: divide by what checking and drafting cost. The ceiling is 1 / (1 - α) tokens, which no "
+        "fixed 3 or 4 is."
     )
 
 

@@ -57,7 +57,7 @@ def checks(costs: VerifyCosts, told: Mapping[str, tuple[Story, Story]]) -> Check
                 float(said)
             words = f"{told_cost}, and no draft yields more than {LOOKED_UP_K + 1} tokens"
             return (Criterion("break-even", float(said == "never"), 1, words),)
-        value = float(answer)
+        value = 1.0 if str(answer).strip().lower() == "never" else float(answer)
         if value > 1:  # in percent
             value /= 100
         earned = 1.0 if abs(value - key) <= 0.05 else 0.5 if abs(value - key) <= 0.15 else 0.0

@@ -216,6 +216,8 @@ def sample(lab: Lab, choice: Choice, alpha: float | None, num_rounds: int | None
 
     Args:
         alpha: acceptance of the drafts; None = without speculation.
+    Raises:
+        LookupError: no answer began so; a model of random weights does that.
     """
     num_rounds = num_rounds or (10 if lab.scale == 1 else 1)
     many = 64
@@ -236,6 +238,8 @@ def sample(lab: Lab, choice: Choice, alpha: float | None, num_rounds: int | None
             outputs += engine.step()
         tokens = [completion.token_ids for output in outputs for completion in output.completions]
         found += [pair[1] for pair in tokens if pair[0] == likeliest]
+    if not found:
+        raise LookupError(f"none of the answers began as the model is likeliest to go on after {PHRASE!r}")
     return Sample(choice, tuple(found))
 
 

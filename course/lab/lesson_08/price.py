@@ -36,8 +36,8 @@ def draw_round(costs: VerifyCosts, alpha: float, k: int, c: float, batch: int) -
     title = f"×{faster:.2f}: " + ("faster" if faster >= 1 else "slower") + f" than without, at batch {batch}"
     border = break_even(k, c, verify)
     told = (
-        f"A round takes {number(verify + k * c)} decode steps ({number(k * c)} to draft, {number(verify)} to verify) and "
-        f"yields {number(tokens)} tokens; k x alpha would say {number(popular(alpha, k))}. "
+        f"A round takes {number(verify + k * c)} decode steps ({number(k * c)} to draft, {number(verify)} to verify) "
+        f"and yields {number(tokens)} tokens; k x alpha would say {number(popular(alpha, k))}. "
         + ("It loses at any acceptance. " if border is None else f"It gains above an acceptance of {border:.0%}. ")
         + f"The best k here is {best_k(alpha, c, lambda n: costs.relative(batch, n), LONGEST)}. {chart.description}"
     )
