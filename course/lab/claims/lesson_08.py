@@ -161,8 +161,8 @@ def _of(every: Sequence[Served], workload: str, way: str) -> Served:
 def _d6_verdict(ratios: Sequence[float], paid: Sequence[float | None]) -> str:
     right = (
         "what is lost on a short answer is what drafting costs up front, such as a draft model's reading of the "
-        "prompt, and guesses that fail. So the border is that cost over what a token gains: it grows with the prompt, and "
-        "there is none for drafts that are looked up. Gate on acceptance; a length can only be guessed beforehand anyway."
+        "prompt, and guesses that fail. So the border is that cost over what a token gains: it grows with the prompt, "
+        "and there is none for drafts that are looked up. Gate on acceptance; a length can only be guessed beforehand."
     )
     lost = ratios[0] > NOISE
     early = [tokens is not None and tokens < SHORTEST_GATE for tokens in paid]
@@ -197,8 +197,8 @@ def _f2_verdict(wrong: float, right: float) -> str:
         return "not shown by these runs: both formulas are about as far from what was measured."
     return (
         "wrong: a guess counts only if all before it passed, so a verification yields 1 + α + … + α^k tokens: more "
-        "than k × α where few guesses pass, since the model's own token comes on top, and less where k is long. That is "
-        "tokens, not speed: divide by what checking and drafting cost. The ceiling is 1 / (1 - α) tokens, which no "
+        "than k × α where few guesses pass, since the model's own token comes on top, and less where k is long. That "
+        "is tokens, not speed: divide by what checking and drafting cost. The ceiling is 1 / (1 - α) tokens, which no "
         "fixed 3 or 4 is."
     )
 

@@ -159,6 +159,6 @@ def _told(story: Story, plain: Story, number: int, step: Step) -> str:
     return (
         f"Guessed: {guesses}. {step.passed} of {len(step.drafted)} passed. Came out: "
         f"{', '.join(repr(token) for token in step.emitted)}. After {number} steps: {story.tokens_after(number)} "
-        f"tokens with drafts, {plain.tokens_after(number)} without; the whole answer takes {len(story.steps)} steps with them "
-        f"and {len(plain.steps)} without."
+        f"tokens with drafts, {plain.tokens_after(number)} without; the whole answer takes {len(story.steps)} "
+        f"steps with them and {len(plain.steps)} without."
     )
