@@ -181,8 +181,9 @@ served.served_table(brief)
 short.pay_back_table(seventy.stack("CUDA graphs, typical"))
 
 # %% [markdown]
-# So no single length is right: the border moves with the prompt and with acceptance. A draft model has another cost that no
-# table here shows: its weights and its KV cache take memory, and on a server that is short of KV blocks this means fewer seats.
+# So no single length is right: the border moves with acceptance and with the price of a step, and at a low acceptance
+# there is none, since every token loses. A draft model has another cost that no table here shows: its weights and
+# its KV cache take memory, and on a server that is short of KV blocks this means fewer seats.
 #
 # ### The same at 70 billion weights
 #
@@ -207,7 +208,10 @@ seventy.load_table()
 big.error_band(seventy.stack("measured, no CUDA graphs"))
 
 # %% [markdown]
-# The table above is for a stack with CUDA graphs, with typical constants that no measurement has confirmed; the error band is for
+# Look at what the gates did. As shipped they suit a CPU, where one more row is dear (`acceptance_floor`), and close early on a
+# GPU, where it is cheap. Compare the two settings at the middle load: a gate is only as good as the price that it assumes.
+#
+# The table is for a stack with CUDA graphs, with typical constants that no measurement has confirmed; the error band is for
 # the measured one. The simulator draws acceptance by chance and does not price the draft model's reading of prompts.
 
 # %% [markdown]

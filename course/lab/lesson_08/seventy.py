@@ -116,10 +116,12 @@ class Loaded:
     emitted: float | None
 
 
+DRAFTING: dict[str, Any] = {"method": "draft_model", "model": DRAFT_MODEL, "acceptance_rate": ALPHA, "k": K}
 WAYS: dict[str, dict[str, Any] | None] = {
     "without": None,
-    "always": {"method": "draft_model", "model": DRAFT_MODEL, "acceptance_rate": ALPHA, "k": K, **GATES_OPEN},
-    "gates as shipped": {"method": "draft_model", "model": DRAFT_MODEL, "acceptance_rate": ALPHA, "k": K},
+    "always": {**DRAFTING, **GATES_OPEN},
+    "gates as shipped": DRAFTING,
+    "gates, floor 0.1": {**DRAFTING, "acceptance_floor": 0.1, "max_batch": 32},
 }
 
 
