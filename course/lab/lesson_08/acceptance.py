@@ -17,6 +17,8 @@ SWEEP = ((0.3, 4), (0.6, 2), (0.6, 4), (0.6, 8), (0.9, 4), (0.9, 8))
 SHORT_SWEEP = ((0.3, 2), (0.6, 4), (0.9, 4))
 ALPHAS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 KS = (1, 2, 4, 6, 8)
+START_K = 8
+"""Long enough for the two formulas to part."""
 
 
 @dataclass(frozen=True)
@@ -144,9 +146,9 @@ class AcceptanceLab(Explorer):
             self._measure,
             button="Draft and verify",
             alpha=choices("α, acceptance", ALPHAS, 0.6),
-            k=choices("k, guesses in a draft", KS, 4),
+            k=choices("k, guesses in a draft", KS, START_K),
         )
-        self.shown = draw_emitted(self.points, 4)
+        self.shown = draw_emitted(self.points, START_K)
         self.view.value = self.shown.svg()
 
     def _measure(self, alpha: float, k: int) -> Iterator[Picture]:

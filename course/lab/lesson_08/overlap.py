@@ -149,9 +149,10 @@ def draw_overlap(choice: Choice, skill: float, rule: str) -> Picture:
     )
     body += text(LEFT, TOP + BAR + 44, f"a guess passes in {passed:.0%} of cases: the area that both share", size=12)
     colour = INK if off <= usual else ALARM
-    words = f"what comes out is {off:.3f} from the model's own; plain sampling stays within {usual:.3f}: {verdict}"
-    body += text(LEFT, TOP + BAR + 62, words, size=12, fill=colour)
-    return Picture("Drafter, model, and what comes out", body, TOP + BAR + 74, description=told)
+    words = f"what comes out is {off:.3f} from the model's own, and plain sampling stays within {usual:.3f}:"
+    body += text(LEFT, TOP + BAR + 62, words, size=12)
+    body += text(LEFT, TOP + BAR + 80, verdict, size=12, fill=colour, font_weight="bold")
+    return Picture("Drafter, model, and what comes out", body, TOP + BAR + 92, description=told)
 
 
 def _bars(choice: Choice, p: Tensor, q: Tensor, out: Tensor) -> str:

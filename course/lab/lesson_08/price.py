@@ -3,7 +3,7 @@
 from course.lab.explorer import Explorer, choices, slider
 from course.lab.lesson_08.costs import VerifyCosts, gain
 from course.lab.lesson_08.formulas import best_k, break_even, emitted, popular
-from course.lab.lesson_08.tiles import OWN
+from course.lab.lesson_08.tiles import OWN, on_paper
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
 from course.lab.style import PHASE_COLOURS, WIDTH, number
 from course.lab.svg import SOFT, Picture, Scale, line, phase_fill, rect, tag, text
@@ -60,10 +60,9 @@ def _lane_of_drafts(scale: Scale, k: int, c: float, verify: float, tokens: float
         body += rect(scale(0) + i * wide, 14, wide, 24, fill=DRAFT_FILL, stroke="#fff", stroke_width=0.8)
     start = scale(k * c)
     body += rect(start, 14, scale(k * c + verify) - start, 24, fill=phase_fill("decode"))
-    halo = {"stroke": "#fff", "stroke_width": 3, "paint_order": "stroke", "fill": "#1f2328"}
-    if k * c > 0.3:
-        body += text(LEFT + 5, 31, f"draft {k}", size=11.5, **halo)
-    body += text(start + 5, 31, f"verify, {number(verify)} steps", size=11.5, **halo)
+    if start - LEFT > 70:
+        body += on_paper(LEFT + 5, 17, 56, f"draft {k}")
+    body += on_paper(start + 6, 17, 132, f"verify: {number(verify)} steps")
     return body + text(LEFT, 53, f"yields {number(tokens)} tokens in the mean", size=12)
 
 

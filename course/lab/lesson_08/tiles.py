@@ -117,9 +117,13 @@ def _outcome(step: Step) -> str:
 def _tile(x: float, y: float, token: str, fill: str, edge: str, opacity: float) -> str:
     wide = _width(token)
     look = {"stroke": edge, "stroke_width": 1.4, "rx": 4, "opacity": opacity}
-    halo = {"fill": "#1f2328", "stroke": "#ffffff", "stroke_width": 3.5, "paint_order": "stroke"}
-    words = text(x + wide / 2, y + 20, shown(token), size=12.5, text_anchor="middle", opacity=max(opacity, 0.6), **halo)
-    return rect(x, y, wide, TILE, fill=fill, **look) + words
+    return rect(x, y, wide, TILE, fill=fill, **look) + on_paper(x + 5, y + 6, wide - 10, shown(token), opacity)
+
+
+def on_paper(x: float, y: float, wide: float, words: str, opacity: float = 1.0) -> str:
+    """Words on a strip of paper, readable over any pattern."""
+    strip = rect(x, y, wide, 18, fill=PAPER, rx=3)
+    return strip + text(x + wide / 2, y + 13.5, words, size=12.5, text_anchor="middle", opacity=max(opacity, 0.6))
 
 
 def _lanes(story: Story, plain: Story, number: int) -> str:
