@@ -122,7 +122,7 @@ costs.break_even_table(checking)
 # ### Copying, chat and verse
 #
 # Looked-up guesses cost next to nothing. Whether they pass depends on the text: copying a paragraph, everyday questions,
-# verse at a high temperature. Each is served three ways, one request at a time: without drafts; *always* drafting; and with
+# verse whose words are drawn at temperature 1. Each is served three ways, one request at a time: without drafts; *always* drafting; and with
 # the engine's **gates**, which watch what passes and decide whether and how far to draft.
 
 # %%
@@ -155,7 +155,7 @@ crowd
 
 # %%
 many = {served.WITHOUT: traffic.OFF, "always": traffic.ALWAYS, "gates": traffic.SHIPPED}
-together = served.compare(lab, [traffic.crowd(lab, at_once=16)], many)
+together = served.compare(lab, [traffic.crowd(lab, at_once=16)], many, rounds=1)
 crowd.score(bets.crowded(together[1], together[0]))
 
 # %%

@@ -360,7 +360,10 @@ def test_d6_asks_where_the_border_is() -> None:
         return [Made("chat, 6", served.WITHOUT, 1.0, 1.0), Made("chat, 6", short.ALWAYS, 1.0, ratio)]
 
     early, late, never = PayBack(100, 0.01, 0.01), PayBack(4000, 0.9, 0.01), PayBack(100, 0.01, -0.01)
-    assert claims.d6(brief(1.0), [early]).kind == "wrong" and "1 tokens" in claims.d6(brief(1.0), [early]).measured
+    assert (
+        claims.d6(brief(1.0), [early]).kind == "wrong"
+        and "after: 100 tokens of prompt: 1 token." in claims.d6(brief(1.0), [early]).measured
+    )
     assert claims.d6(brief(1.0), [early, late]).kind == "holds only when"
     assert claims.d6(brief(1.3), [early]).kind == "holds only when"
     assert claims.d6(brief(1.3), [late, never]).kind == "holds"

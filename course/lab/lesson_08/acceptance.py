@@ -13,7 +13,7 @@ from course.lab.run import Run
 from course.lab.style import number
 from course.lab.svg import Picture
 
-SWEEP = ((0.3, 4), (0.6, 2), (0.6, 4), (0.6, 8), (0.9, 4), (0.9, 8))
+SWEEP = ((0.3, 4), (0.3, 8), (0.6, 8), (0.9, 8))
 SHORT_SWEEP = ((0.3, 2), (0.6, 4), (0.9, 4))
 ALPHAS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 KS = (1, 2, 4, 6, 8)

@@ -13,7 +13,7 @@ from minillm import SamplingParams
 from minillm.request import Draft
 from minillm.speculation.base import NoProposer, Wanted
 
-BATCHES, SHORT_BATCHES = (1, 2, 4, 8, 16, 32), (1, 8)
+BATCHES, SHORT_BATCHES = (1, 2, 4, 8, 16), (1, 8)
 LENGTHS = (0, 1, 2, 4, 8)
 """Drafts by turns, so that whatever else the machine does hits all of them."""
 WARM_UP = len(LENGTHS)
@@ -80,7 +80,7 @@ def measure(lab: Lab, batches: Sequence[int] | None = None) -> VerifyCosts:
 
 
 def _rounds(lab: Lab, batch: int) -> int:
-    return (6 if batch <= 8 else 3) if lab.scale == 1 else 3
+    return (5 if batch <= 8 else 3) if lab.scale == 1 else 3
 
 
 def _measure(lab: Lab, batch: int, rounds: int) -> dict[tuple[int, int], tuple[float, ...]]:

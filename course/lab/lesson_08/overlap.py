@@ -220,8 +220,8 @@ def sample(lab: Lab, choice: Choice, alpha: float | None, num_rounds: int | None
     Raises:
         LookupError: no answer began so; a model of random weights does that.
     """
-    num_rounds = num_rounds or (10 if lab.scale == 1 else 1)
-    many = 64
+    num_rounds = num_rounds or (6 if lab.scale == 1 else 1)
+    many = 64 if lab.scale == 1 else 16
     drafts = {"method": "synthetic", "acceptance_rate": alpha or 0.0, "k": 1, **GATES_OPEN}
     engine = lab.engine(
         max_num_seqs=many,

@@ -64,10 +64,16 @@ def _decoded(run: Run) -> int:
     return max(sum(view.num_output_tokens - 1 for view in run.finished), 1)
 
 
-def compare(lab: Lab, workloads: Sequence[Workload], ways: Mapping[str, dict[str, Any]]) -> list[Served]:
-    """Every workload every way, by turns, round after round."""
+def compare(
+    lab: Lab, workloads: Sequence[Workload], ways: Mapping[str, dict[str, Any]], rounds: int | None = None
+) -> list[Served]:
+    """Every workload every way, by turns, round after round.
+
+    Args:
+        rounds: None = as many as suit the lab's scale.
+    """
     runs: dict[tuple[str, str], list[Run]] = {(w.name, way): [] for w in workloads for way in ways}
-    for _ in range(traffic.rounds(lab)):
+    for _ in range(rounds or traffic.rounds(lab)):
         for way, fields in ways.items():
             for each in workloads:
                 runs[each.name, way].append(traffic.play(lab, each, fields))

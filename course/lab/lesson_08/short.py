@@ -16,7 +16,7 @@ from minillm.simulate.deployment import Deployment
 from minillm.simulate.roofline import StepWork
 
 ALWAYS = "always"
-LENGTHS, SHORT_LENGTHS = (6, 24, 64), (4, 12)
+LENGTHS, SHORT_LENGTHS = (6, 24, 48), (4, 12)
 PROMPTS = (100, 1000, 4000)
 
 
@@ -45,7 +45,10 @@ class PayBack:
 
     @property
     def words(self) -> str:
-        return "never" if self.tokens is None else f"{math.ceil(self.tokens)} tokens"
+        if self.tokens is None:
+            return "never"
+        count = math.ceil(self.tokens)
+        return f"{count} token{'s' if count != 1 else ''}"
 
 
 def pay_back(on: Deployment, prompt: int, alpha: float = ALPHA, k: int = K) -> PayBack:

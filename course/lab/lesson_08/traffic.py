@@ -12,8 +12,8 @@ from minillm import SamplingParams
 from minillm.prompts import Prompt
 from minillm.speculation import head_file
 
-HOT = 1.2
-"""The temperature of the verse: unlikely words are drawn, too."""
+HOT = 1.0
+"""The temperature of the verse: words are drawn as likely as the model finds them."""
 VERSES = (
     "Write a strange poem about a lighthouse in fog.",
     "Invent a dream in which a bicycle talks to the moon.",
@@ -32,6 +32,7 @@ GATES_OPEN: dict[str, Any] = {
 OFF: dict[str, Any] = {"speculative": None}
 SHIPPED: dict[str, Any] = {"speculative": {"method": "ngram"}}
 ALWAYS: dict[str, Any] = {"speculative": {"method": "ngram", **GATES_OPEN}}
+SHORT_CROWD = 5
 BUDGET, BLOCK = 1024, 16
 PROMPT_TOKENS, MARGIN = 176, 48
 """No prompt here is longer; and what drafts take beyond the answer."""
@@ -68,17 +69,19 @@ def workload(kind: str, count: int, tokens: int, at_once: int = 1) -> Workload:
 
 def one_by_one(lab: Lab, kind: str) -> Workload:
     """A few answers of a kind, one after the other."""
-    return workload(kind, 3 if lab.scale == 1 else 1, 80 if lab.scale == 1 else 24)
+    return workload(kind, 2 if lab.scale == 1 else 1, 64 if lab.scale == 1 else 24)
 
 
 def crowd(lab: Lab, at_once: int) -> Workload:
-    """Copying, the best case for looking up, by many at once."""
-    return workload(COPYING, at_once, 40 if lab.scale == 1 else 10, at_once)
+    """Copying, the best case for looking up, by many at once; by fewer in the lab's short form."""
+    if lab.scale < 1:
+        return workload(COPYING, SHORT_CROWD, 10, SHORT_CROWD)
+    return workload(COPYING, at_once, 24, at_once)
 
 
 def short_answers(lab: Lab, tokens: int) -> Workload:
     """Questions whose answers are cut short: nothing to gain back what drafting cost."""
-    return workload(CHAT, 6 if lab.scale == 1 else 2, tokens)
+    return workload(CHAT, 3 if lab.scale == 1 else 2, tokens)
 
 
 def play(lab: Lab, traffic: Workload, way: dict[str, Any]) -> Run:
@@ -99,7 +102,7 @@ def play(lab: Lab, traffic: Workload, way: dict[str, Any]) -> Run:
 
 def made_up(lab: Lab, alpha: float, k: int) -> Run:
     """Chats by eight at once, with drafts of k tokens each of which passes with a chance of alpha. No gates."""
-    requests, tokens = (8, 33) if lab.scale == 1 else (4, 12)
+    requests, tokens = (8, 25) if lab.scale == 1 else (4, 12)
     way = {"method": "synthetic", "acceptance_rate": alpha, "k": k, "seed": round(1000 * alpha) + k, **GATES_OPEN}
     return play(lab, workload(CHAT, requests, tokens, requests), {"speculative": way})
 
