@@ -78,7 +78,7 @@ def d4(measured: VerifyCosts) -> Claim:
         "Speculation promises 2 to 3 times, gives 1.5 times, and loses below 50% acceptance.",
         TECHNIQUES,
         f"acceptance at which it breaks even here, at batch {alone}: {_listed(borders)}; at batch {crowd}: "
-        f"{_listed(crowded)}. On paper (checking as cheap as a step, α = 0.8, k = 4, c = 0.1): ×{paper:.2f}; with what "
+        f"{_range(crowded)}. On paper (checking as cheap as a step, α = 0.8, k = 4, c = 0.1): ×{paper:.2f}; with what "
         f"checking cost here at batch {alone}: ×{costs.gain(measured, alone, 4, 0.8, 0.1):.2f}.",
         _d4_verdict(list(borders.values()), measured.is_restless),
     )
@@ -87,6 +87,14 @@ def d4(measured: VerifyCosts) -> Claim:
 def _listed(borders: Mapping[tuple[int, float], float | None]) -> str:
     parts = [f"{'never' if a is None else f'{a:.0%}'} (k = {k}, c = {c:g})" for (k, c), a in borders.items()]
     return ", ".join(parts)
+
+
+def _range(borders: Mapping[tuple[int, float], float | None]) -> str:
+    gains = [each for each in borders.values() if each is not None]
+    if not gains:
+        return "never, at any of these"
+    often = "" if len(gains) == len(borders) else f", and never at {len(borders) - len(gains)} of {len(borders)}"
+    return f"{min(gains):.0%} to {max(gains):.0%}{often}"
 
 
 def _d4_verdict(borders: Sequence[float | None], is_restless: bool) -> str:
