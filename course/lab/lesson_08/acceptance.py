@@ -8,7 +8,7 @@ from course.lab.explorer import Explorer, choices
 from course.lab.lab import Lab
 from course.lab.lesson_08 import traffic
 from course.lab.lesson_08.formulas import emitted, popular
-from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
+from course.lab.pictures.chart import COLOURS, Axis, Curve, Mark, draw_chart
 from course.lab.run import Run
 from course.lab.style import number
 from course.lab.svg import Picture
@@ -73,12 +73,10 @@ def sweep(lab: Lab) -> list[Point]:
 def draw_places(points: Sequence[Point]) -> Picture:
     """How often is each place of a draft reached and passed? Measured, beside alpha to the power of the place."""
     curves = []
-    for point in points:
-        places = list(range(1, point.k + 1))
-        curves.append(Curve(f"α = {point.alpha:g}, measured", places, point.by_place))
-    for point in points:
-        places = list(range(1, point.k + 1))
-        curves.append(Curve(f"α^place, α = {point.alpha:g}", places, [point.alpha**p for p in places], style="dashes"))
+    for point, colour in zip(points, COLOURS):
+        places, powers = list(range(1, point.k + 1)), [point.alpha**p for p in range(1, point.k + 1)]
+        curves.append(Curve(f"α = {point.alpha:g}, measured", places, point.by_place, colour=colour))
+        curves.append(Curve(f"α^place, α = {point.alpha:g}", places, powers, "dashes", colour))
     told = "; ".join(
         f"α = {p.alpha:g}: {', '.join(f'{share:.0%}' for share in p.by_place)}, by the formula "
         f"{', '.join(f'{p.alpha**place:.0%}' for place in range(1, p.k + 1))}"

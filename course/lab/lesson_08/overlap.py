@@ -22,6 +22,7 @@ from minillm.speculation.verify import check_drawn
 PHRASE = "Thank you very"
 """Its next word is nearly certain, and the one after that is not."""
 DRAWS, REPEATS = 4000, 200
+MOVED = 3
 NAMED = 7
 """Of the vocabulary, the likeliest so many are drawn; the rest is one bar."""
 HALF = 2
@@ -118,9 +119,8 @@ RULES: dict[str, Rule] = {
 
 
 def drafter(p: Tensor, skill: float) -> Tensor:
-    """[n] q: the model's distribution, mixed with its likelihoods in reverse order: at 0 the drafter likes what the
-    model does not."""
-    return skill * p + (1 - skill) * p.flip(0)
+    """[n] q: the model's distribution, mixed with itself moved by some places: at 0 it likes other words."""
+    return skill * p + (1 - skill) * p.roll(MOVED)
 
 
 def overlap_lab(choice: Choice) -> Explorer:

@@ -42,7 +42,7 @@ class StoryPlayer(Explorer):
         super().__init__(
             self._draw_step,
             answer=buttons("answer", list(told)),
-            step=slider("step", 1, longest, min(3, longest)),
+            step=slider("step", 1, longest, _telling(next(iter(told.values()))[0])),
         )
         self.player = widgets.Play(value=1, min=1, max=longest, interval=FRAME_MS)
         self.player.observe(lambda change: self.set(step=change["new"]), names="value")
@@ -51,6 +51,13 @@ class StoryPlayer(Explorer):
     def _draw_step(self, answer: str, step: int) -> Picture:
         story, plain = self.told[answer]
         return draw_step(story, plain, min(step, len(story.steps)))
+
+
+def _telling(story: Story) -> int:
+    """The step that shows most: where a guess passed and another failed; else one with guesses; else the first."""
+    both = (i for i, step in enumerate(story.steps, 1) if step.corrects and step.passed)
+    guessed = (i for i, step in enumerate(story.steps, 1) if step.drafted)
+    return next(both, next(guessed, 1))
 
 
 def draw_step(story: Story, plain: Story, number: int) -> Picture:
