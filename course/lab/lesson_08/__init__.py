@@ -1,0 +1,1 @@
+"""The instruments of lesson 08: guesses that are checked many at a time."""

@@ -1,0 +1,35 @@
+"""What the predictions of lesson 08 are scored by."""
+
+from course.lab.lesson_08.acceptance import Point
+from course.lab.lesson_08.costs import VerifyCosts
+from course.lab.lesson_08.served import NOISE, Served, faster
+from course.lab.predict import Outcome
+from course.lab.style import number
+
+PRICE = 0.1
+"""Of a guess, in decode steps, in the first prediction."""
+BORDERS = (1.1, 1.5, 2.2)
+GAINS = ("×1.1 or less: hardly worth it", "×1.1 to ×1.5", "×1.5 to ×2.2", "more than ×2.2: about k × α")
+CROWDED = ("faster", "no difference worth mentioning", "slower")
+
+
+def alone(point: Point, costs: VerifyCosts) -> Outcome:
+    """Speedup for one reader: tokens measured, over the measured price of checking and the given one of drafting."""
+    verify = costs.relative(1, point.k)
+    gain = point.emitted / (verify + point.k * PRICE)
+    found = (
+        f"a verification yielded {number(point.emitted)} tokens, and took {verify:.2f} decode steps here; {point.k} "
+        f"guesses take {number(point.k * PRICE)} more: ×{gain:.2f}"
+    )
+    return Outcome(GAINS[sum(gain > border for border in BORDERS)], found)
+
+
+def crowded(always: Served, without: Served) -> Outcome:
+    """Speed of decoding with drafts, gates open, when many copy at once."""
+    gain = faster(always, without)
+    answer = CROWDED[0] if gain > NOISE else CROWDED[2] if gain < 1 / NOISE else CROWDED[1]
+    found = (
+        f"{always.acceptance or 0:.0%} of the guesses that were tested passed, "
+        f"{number(always.drafts.emitted_per_verify or 1)} tokens a verification; speed of each request ×{gain:.2f}"
+    )
+    return Outcome(answer, found)

@@ -1,0 +1,139 @@
+"""What checking costs: steps of the real engine with k + 1 rows per request, beside steps with one."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from course.lab.display import Html, as_table
+from course.lab.lab import Lab
+from course.lab.lesson_08.formulas import break_even, speedup
+from course.lab.lesson_08.traffic import BLOCK, CHAT, GATES_OPEN, MARGIN, PROMPT_TOKENS, prompt_of
+from course.lab.run import percentile
+from course.lab.style import seconds
+from minillm import SamplingParams
+from minillm.request import Draft
+from minillm.speculation.base import NoProposer, Wanted
+
+BATCHES, SHORT_BATCHES = (1, 2, 4, 8, 16), (1, 8)
+LENGTHS = (0, 1, 2, 4, 8)
+"""Drafts by turns, so that whatever else the machine does hits all of them."""
+WARM_UP = len(LENGTHS)
+RESTLESS = 1.6
+
+
+class ByTurns(NoProposer):
+    """Drafts that cost nothing and do not pass: one token over and over, of each length in turn."""
+
+    def __init__(self, lengths: Sequence[int]) -> None:
+        self.lengths = lengths
+        self.turn = 0
+
+    def propose(self, wanted: Sequence[Wanted]) -> list[Draft]:
+        length = self.lengths[self.turn % len(self.lengths)]
+        self.turn += bool(wanted)
+        return [Draft([0] * min(length, k)) for _, k in wanted]
+
+
+@dataclass(frozen=True)
+class VerifyCosts:
+    """Seconds of steps, by batch and by length of the drafts that they check."""
+
+    taken: dict[tuple[int, int], tuple[float, ...]]
+
+    @property
+    def batches(self) -> list[int]:
+        return sorted({batch for batch, _ in self.taken})
+
+    @property
+    def lengths(self) -> list[int]:
+        return sorted({k for _, k in self.taken})
+
+    def seconds(self, batch: int, k: int) -> float:
+        """Of the quickest: whatever else runs can only slow a step down."""
+        return min(self.taken[batch, k])
+
+    def relative(self, batch: int, k: float) -> float:
+        """A verification in decode steps of the same batch; between measured lengths along a straight line."""
+        below = max(length for length in self.lengths if length <= k)
+        above = min((length for length in self.lengths if length >= k), default=below)
+        share = 0.0 if above == below else (k - below) / (above - below)
+        mixed = (1 - share) * self.seconds(batch, below) + share * self.seconds(batch, above)
+        return mixed / self.seconds(batch, 0)
+
+    @property
+    def is_restless(self) -> bool:
+        """Something else was running: plain steps of one batch differed much among themselves."""
+        plain = [self.taken[batch, 0] for batch in self.batches]
+        return any(percentile(each, 75) > RESTLESS * percentile(each, 25) for each in plain)
+
+
+def measure(lab: Lab, batches: Sequence[int] | None = None) -> VerifyCosts:
+    """Each batch, each length, several times.
+
+    Args:
+        batches: None = those that suit the lab's scale.
+    """
+    batches = batches or (BATCHES if lab.scale == 1 else SHORT_BATCHES)
+    taken: dict[tuple[int, int], tuple[float, ...]] = {}
+    for batch in batches:
+        taken |= _measure(lab, batch, rounds=_rounds(lab, batch))
+    return VerifyCosts(taken)
+
+
+def _rounds(lab: Lab, batch: int) -> int:
+    return (5 if batch <= 8 else 3) if lab.scale == 1 else 3
+
+
+def _measure(lab: Lab, batch: int, rounds: int) -> dict[tuple[int, int], tuple[float, ...]]:
+    wanted = WARM_UP + rounds * len(LENGTHS)
+    per_request = (PROMPT_TOKENS + wanted + MARGIN + BLOCK - 1) // BLOCK
+    engine = lab.engine(
+        speculative={"method": "ngram", "k": max(LENGTHS), **GATES_OPEN},
+        max_num_seqs=batch,
+        max_num_batched_tokens=4096,
+        num_kv_blocks=batch * per_request,
+        enable_prefix_caching=False,
+    )
+    engine.speculator.proposer = ByTurns(LENGTHS)
+    params = SamplingParams(temperature=0.0, max_tokens=wanted * 2 + 2 * max(LENGTHS), ignore_eos=True)
+    for i in range(batch):
+        engine.add_request(prompt_of(CHAT, i), params, stream=False)
+    steps = []
+    while len(steps) < wanted and engine.has_unfinished:
+        engine.step()
+        step = engine.steps[-1]
+        if step.num_prefill_tokens == 0 and len(step.shares) == batch:
+            steps.append(step)
+    engine.abort_all()
+    taken: dict[tuple[int, int], list[float]] = {}
+    for step in steps[WARM_UP:]:
+        drafting = step.stages.get("draft", 0.0)
+        key = (batch, max(share.num_drafts for share in step.shares))
+        taken.setdefault(key, []).append(step.end - step.start - drafting)
+    return {key: tuple(each) for key, each in taken.items()}
+
+
+def costs_table(costs: VerifyCosts) -> Html:
+    """By batch: a plain step, and how many of them a verification takes."""
+    lengths = [k for k in costs.lengths if k]
+    rows = [
+        (str(batch), seconds(costs.seconds(batch, 0)), *(f"×{costs.relative(batch, k):.2f}" for k in lengths))
+        for batch in costs.batches
+    ]
+    return as_table(("batch", "plain step", *(f"checks {k} guesses" for k in lengths)), rows)
+
+
+def break_even_table(
+    costs: VerifyCosts, ks: Sequence[int] = (2, 4, 8), prices: Sequence[float] = (0, 0.1, 0.3)
+) -> Html:
+    """The acceptance below which speculation loses here, by batch, length and price of a draft."""
+    rows = []
+    for batch in costs.batches:
+        for c in prices:
+            found = [break_even(k, c, costs.relative(batch, k)) for k in ks]
+            rows.append((str(batch), f"{c:g}", *("always loses" if a is None else f"{a:.0%}" for a in found)))
+    return as_table(("batch", "c, a guess's price in steps", *(f"k = {k}" for k in ks)), rows)
+
+
+def gain(costs: VerifyCosts, batch: int, k: int, alpha: float, c: float) -> float:
+    """Speedup, with a verification as dear as it was measured."""
+    return speedup(alpha, k, c, costs.relative(batch, k))

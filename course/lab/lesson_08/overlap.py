@@ -1,0 +1,255 @@
+"""Are the words still the model's? A drafter's distribution and the model's, what the engine's rule makes of them, and
+how far the outcome is from the model's own."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from course.lab.display import Html, as_table
+from course.lab.explorer import Explorer, buttons, slider
+from course.lab.lab import Lab
+from course.lab.lesson_08.tiles import shown
+from course.lab.lesson_08.traffic import GATES_OPEN, MARGIN
+from course.lab.run import percentile
+from course.lab.style import ALARM, PHASE_COLOURS, WIDTH
+from course.lab.svg import FAINT, INK, SOFT, Picture, Scale, line, rect, tag, text
+from minillm import SamplingParams
+from minillm.bench.scoring import decode_texts
+from minillm.speculation.verify import check_drawn
+
+PHRASE = "Thank you very"
+"""Its next word is nearly certain, and the one after that is not."""
+DRAWS, REPEATS = 4000, 200
+MOVED = 3
+NAMED = 7
+"""Of the vocabulary, the likeliest so many are drawn; the rest is one bar."""
+HALF = 2
+LEFT, TOP, BAR = 70, 30, 190
+OUTCOME = PHASE_COLOURS["decode"]
+Rule = Callable[[Tensor, Tensor, Tensor, torch.Generator], Tensor]
+
+
+def next_token(lab: Lab, token_ids: Sequence[int]) -> Tensor:
+    """[V] float64, the model's distribution of the token after some others, at temperature 1."""
+    engine = lab.engine()
+    decoded = next(iter(decode_texts(engine, [[*token_ids, 0]], [len(token_ids)])))
+    return decoded.logits[0].double().softmax(-1).cpu()
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The model's distribution at one place of a text."""
+
+    text: str
+    probs: Tensor
+    """[V] float64"""
+    names: tuple[str, ...]
+    """Of the likeliest tokens, likeliest first."""
+    ids: tuple[int, ...]
+
+    @classmethod
+    def after(cls, lab: Lab, phrase: str = PHRASE) -> "Choice":
+        """After a phrase and its likeliest next token."""
+        tokenizer = lab.model.tokenizer
+        ids = tokenizer.encode(phrase)
+        first = int(next_token(lab, ids).argmax())
+        probs = next_token(lab, [*ids, first])
+        best = [int(i) for i in probs.topk(NAMED).indices]
+        names = tuple(tokenizer.decode([i]) for i in best)
+        return cls(tokenizer.decode([*ids, first]), probs, names, tuple(best))
+
+    def coarse(self) -> Tensor:
+        """[NAMED + 1]: the named tokens, and all others together."""
+        named = self.probs[list(self.ids)]
+        return torch.cat((named, (1 - named.sum()).clamp(min=0)[None]))
+
+    def bars(self, token_ids: Sequence[int]) -> Tensor:
+        """[NAMED + 1]: how often each was drawn, as a share."""
+        places = {token: place for place, token in enumerate(self.ids)}
+        counts = torch.zeros(NAMED + 1, dtype=torch.float64)
+        for token in token_ids:
+            counts[places.get(token, NAMED)] += 1
+        return counts / max(len(token_ids), 1)
+
+
+def distance(one: Tensor, other: Tensor) -> float:
+    """Total variation: the largest difference that any event's probability can have; 0 = equal, 1 = nothing shared."""
+    return float((one - other).abs().sum()) / HALF
+
+
+def usual_distance(probs: Tensor, draws: int, seed: int = 0) -> tuple[float, float]:
+    """(median, 95th percentile) of the distance between a distribution and plain samples from it."""
+    rng = torch.Generator().manual_seed(seed)
+    found = [distance(_sampled(probs, draws, rng), probs) for _ in range(REPEATS)]
+    return percentile(found, 50), percentile(found, 95)
+
+
+def _sampled(probs: Tensor, draws: int, rng: torch.Generator) -> Tensor:
+    return torch.multinomial(probs, draws, True, generator=rng).bincount(minlength=len(probs)).double() / draws
+
+
+# ---------------------------------------------------------------- rules for checking a draft
+
+
+def engine_rule(p: Tensor, q: Tensor, drafts: Tensor, rng: torch.Generator) -> Tensor:
+    """What the engine does: minillm/speculation/verify.py."""
+    accept, again = (torch.rand(len(drafts), dtype=torch.float64, generator=rng) for _ in range(2))
+    count = len(drafts)
+    return check_drawn(p.float().expand(count, -1), q.float().expand(count, -1), drafts, accept, again)
+
+
+def redraw_from_p(p: Tensor, q: Tensor, drafts: Tensor, rng: torch.Generator) -> Tensor:
+    """The slip: after a rejection, draw from p instead of from what q had too little of."""
+    passes = torch.rand(len(drafts), dtype=torch.float64, generator=rng) * q[drafts] < p[drafts]
+    return torch.where(passes, drafts, torch.multinomial(p, len(drafts), True, generator=rng))
+
+
+def keep_all(p: Tensor, q: Tensor, drafts: Tensor, rng: torch.Generator) -> Tensor:
+    """No check at all."""
+    return drafts
+
+
+RULES: dict[str, Rule] = {
+    "the engine's rule": engine_rule,
+    "redraw from p": redraw_from_p,
+    "keep every guess": keep_all,
+}
+
+
+def drafter(p: Tensor, skill: float) -> Tensor:
+    """[n] q: the model's distribution, mixed with itself moved by some places: at 0 it likes other words."""
+    return skill * p + (1 - skill) * p.roll(MOVED)
+
+
+def overlap_lab(choice: Choice) -> Explorer:
+    """How good the drafter is, and by which rule its guesses are checked."""
+    return Explorer(
+        lambda skill, rule: draw_overlap(choice, skill, rule),
+        skill=slider("how alike drafter and model are", 0.0, 1.0, 0.5, 0.05),
+        rule=buttons("rule", list(RULES)),
+    )
+
+
+def draw_overlap(choice: Choice, skill: float, rule: str) -> Picture:
+    """The model's bars and the drafter's; dots are what comes out, of thousands of guesses."""
+    p = choice.coarse()
+    q, rng = drafter(p, skill), torch.Generator().manual_seed(0)
+    drafts = torch.multinomial(q, DRAWS, True, generator=rng)
+    outcomes = RULES[rule](p, q, drafts, rng)
+    out = outcomes.bincount(minlength=len(p)).double() / DRAWS
+    off, (_, usual) = distance(out, p), usual_distance(p, DRAWS)
+    passed = float(torch.minimum(p, q).sum())
+    verdict = "as close as plain sampling" if off <= usual else "not the model's distribution"
+    body = _bars(choice, p, q, out)
+    told = (
+        f"After {choice.text!r}. A guess passes in {passed:.0%} of cases: the sum of min(p, q). What comes out is "
+        f"{off:.3f} from p (total variation); 95% of plain samples of {DRAWS} are within {usual:.3f}: {verdict}."
+    )
+    body += text(LEFT, TOP + BAR + 44, f"a guess passes in {passed:.0%} of cases: the area that both share", size=12)
+    colour = INK if off <= usual else ALARM
+    words = f"what comes out is {off:.3f} from the model's own, and plain sampling stays within {usual:.3f}:"
+    body += text(LEFT, TOP + BAR + 62, words, size=12)
+    body += text(LEFT, TOP + BAR + 80, verdict, size=12, fill=colour, font_weight="bold")
+    return Picture("Drafter, model, and what comes out", body, TOP + BAR + 92, description=told)
+
+
+def _bars(choice: Choice, p: Tensor, q: Tensor, out: Tensor) -> str:
+    scale = Scale(0, float(max(p.max(), q.max(), out.max())) * 1.05, TOP + BAR, TOP)
+    slot = (WIDTH - LEFT - 20) / len(p)
+    body = _legend()
+    for tick in scale.ticks(4):
+        body += line(LEFT, scale(tick), WIDTH - 20, scale(tick))
+        body += text(LEFT - 6, scale(tick) + 4, f"{tick:.0%}", size=11, fill=SOFT, text_anchor="end")
+    for i, name in enumerate((*choice.names, "all others")):
+        x = LEFT + i * slot + 8
+        wide = (slot - 20) / 2
+        for value, offset, look in (
+            (float(p[i]), 0, {"fill": PHASE_COLOURS["prefill"]}),
+            (float(q[i]), wide, {"fill": "none", "stroke": ALARM, "stroke_width": 1.4, "stroke_dasharray": "3 2"}),
+        ):
+            body += rect(x + offset, scale(value), wide - 2, TOP + BAR - scale(value), **look)
+        y = scale(float(out[i]))
+        body += line(x - 3, y, x + 2 * wide + 1, y, stroke=OUTCOME, stroke_width=3)
+        body += tag("circle", cx=x + wide - 1, cy=y, r=4.5, fill=OUTCOME, stroke="#fff", stroke_width=1)
+        label = name if i == NAMED else shown(name)
+        body += text(x + wide, TOP + BAR + 16, label, size=11.5, text_anchor="middle")
+    return body + line(LEFT, TOP + BAR, WIDTH - 20, TOP + BAR, stroke=FAINT)
+
+
+def _legend() -> str:
+    body = rect(LEFT, 6, 12, 12, fill=PHASE_COLOURS["prefill"]) + text(
+        LEFT + 17, 16, "p: the model", size=11, fill=SOFT
+    )
+    body += rect(LEFT + 110, 6, 12, 12, fill="none", stroke=ALARM, stroke_width=1.4, stroke_dasharray="3 2")
+    body += text(LEFT + 127, 16, "q: the drafter", size=11, fill=SOFT)
+    body += tag("circle", cx=LEFT + 236, cy=12, r=4.5, fill=OUTCOME)
+    return body + text(LEFT + 246, 16, "what comes out", size=11, fill=SOFT)
+
+
+# ---------------------------------------------------------------- the engine itself
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Tokens that the engine drew at one place, many times, with drafts being checked there."""
+
+    choice: Choice
+    token_ids: tuple[int, ...]
+
+    @property
+    def off(self) -> float:
+        """Distance from the model's own distribution, over the named tokens and the rest."""
+        return distance(self.choice.bars(self.token_ids), self.choice.coarse())
+
+    @property
+    def usual(self) -> tuple[float, float]:
+        """(median, 95th percentile) of plain samples of this size."""
+        return usual_distance(self.choice.coarse(), len(self.token_ids))
+
+
+def sample(lab: Lab, choice: Choice, alpha: float | None, num_rounds: int | None = None) -> Sample:
+    """Draw the token at one place with the engine, at temperature 1.
+
+    Its first output token is the phrase's likeliest next one in nearly all answers; the others are left out. The second
+    one is the token that is looked at: the first that can have been guessed.
+
+    Args:
+        alpha: acceptance of the drafts; None = without speculation.
+    Raises:
+        LookupError: no answer began so; a model of random weights does that.
+    """
+    num_rounds = num_rounds or (6 if lab.scale == 1 else 1)
+    many = 64 if lab.scale == 1 else 16
+    drafts = {"method": "synthetic", "acceptance_rate": alpha or 0.0, "k": 1, **GATES_OPEN}
+    engine = lab.engine(
+        max_num_seqs=many,
+        max_num_batched_tokens=1024,
+        num_kv_blocks=many * 2 + MARGIN,
+        speculative=None if alpha is None else drafts,
+    )
+    found, ids = [], engine.tokenizer.encode(PHRASE)
+    likeliest = int(next_token(lab, ids).argmax())
+    for seed in range(num_rounds):
+        params = SamplingParams(temperature=1.0, max_tokens=3, ignore_eos=True, n=many, seed=seed)
+        engine.add_request(ids, params, stream=False)
+        outputs = []
+        while engine.has_unfinished:
+            outputs += engine.step()
+        tokens = [completion.token_ids for output in outputs for completion in output.completions]
+        found += [pair[1] for pair in tokens if pair[0] == likeliest]
+    if not found:
+        raise LookupError(f"none of the answers began as the model is likeliest to go on after {PHRASE!r}")
+    return Sample(choice, tuple(found))
+
+
+def samples_table(samples: dict[str, Sample]) -> Html:
+    """How far each sample is from the model's distribution, and how far plain samples of its size are."""
+    rows = []
+    for name, each in samples.items():
+        median, most = each.usual
+        verdict = "inside" if each.off <= most else "outside"
+        rows.append((name, str(len(each.token_ids)), f"{each.off:.3f}", f"{median:.3f}", f"{most:.3f}", verdict))
+    header = ("drawn", "samples", "distance from the model", "of plain samples: median", "95% are within", "so it is")
+    return as_table(header, rows)

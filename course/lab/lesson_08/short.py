@@ -1,0 +1,75 @@
+"""Short answers: is there anything to lose? Measured with looked-up drafts, priced for a draft model."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from course.lab.display import Html, as_table
+from course.lab.lab import Lab
+from course.lab.lesson_08 import traffic
+from course.lab.lesson_08.formulas import emitted
+from course.lab.lesson_08.served import WITHOUT, Served, compare
+from course.lab.lesson_08.seventy import ALPHA, DRAFT_MODEL, K, price_round
+from course.lab.style import seconds
+from minillm.simulate.costs import find_model
+from minillm.simulate.deployment import Deployment
+from minillm.simulate.roofline import StepWork
+
+ALWAYS = "always"
+LENGTHS, SHORT_LENGTHS = (6, 24, 48), (4, 12)
+PROMPTS = (100, 1000, 4000)
+
+
+def measure(lab: Lab) -> list[Served]:
+    """Answers of a few lengths, without drafts and with every draft that can be looked up."""
+    lengths = LENGTHS if lab.scale == 1 else SHORT_LENGTHS
+    work = [traffic.short_answers(lab, tokens) for tokens in lengths]
+    return compare(lab, work, {WITHOUT: traffic.OFF, ALWAYS: traffic.ALWAYS})
+
+
+@dataclass(frozen=True)
+class PayBack:
+    """A draft model has to read the prompt before its first guess."""
+
+    prompt: int
+    """Tokens"""
+    reading: float
+    """Seconds that the draft model reads."""
+    saved: float
+    """Seconds that speculation saves per output token; below 0 it loses with every one."""
+
+    @property
+    def tokens(self) -> float | None:
+        """Output tokens after which the reading is paid for; None = never."""
+        return self.reading / self.saved if self.saved > 0 else None
+
+    @property
+    def words(self) -> str:
+        if self.tokens is None:
+            return "never"
+        count = math.ceil(self.tokens)
+        return f"{count} token{'s' if count != 1 else ''}"
+
+
+def pay_back(on: Deployment, prompt: int, alpha: float = ALPHA, k: int = K) -> PayBack:
+    """For one request by itself, with a 1B draft model on the same GPUs."""
+    work = StepWork(prompt, 1, 1, prompt * (prompt + 1) / 2, prompt, 1)
+    reading = on.step_time_of(find_model(DRAFT_MODEL)).price(work).total
+    one = price_round(on, 1, prompt, k, DRAFT_MODEL)
+    return PayBack(prompt, reading, one.plain - (one.verify + k * one.draft) / emitted(alpha, k))
+
+
+def pay_backs(on: Deployment, prompts: Sequence[int] = PROMPTS) -> list[PayBack]:
+    return [pay_back(on, prompt) for prompt in prompts]
+
+
+def pay_back_table(on: Deployment, alphas: Sequence[float] = (0.4, 0.7)) -> Html:
+    """From which answer length on does a draft model pay, by prompt and acceptance?"""
+    rows = []
+    for alpha in alphas:
+        for prompt in PROMPTS:
+            one = pay_back(on, prompt, alpha)
+            saved = f"saves {seconds(one.saved)}" if one.saved > 0 else f"loses {seconds(-one.saved)}"
+            rows.append((f"{alpha:g}", str(prompt), seconds(one.reading), saved, one.words))
+    header = ("α", "prompt, tokens", "draft model reads it in", "each output token", "paid for after")
+    return as_table(header, rows)

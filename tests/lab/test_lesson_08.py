@@ -1,0 +1,420 @@
+"""Lesson 08: guesses and checks. Arithmetic by hand; the rest on a tiny model and the simulator."""
+
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+
+import pytest
+import torch
+
+from course.lab.claims import lesson_08 as claims
+from course.lab.grading import lesson_08
+from course.lab.lab import Lab
+from course.lab.lesson_08 import acceptance, bets, costs, overlap, price, served, seventy, short, tiles, traffic, watch
+from course.lab.lesson_08.acceptance import Point
+from course.lab.lesson_08.costs import VerifyCosts
+from course.lab.lesson_08.formulas import best_k, break_even, emitted, popular, speedup
+from course.lab.lesson_08.overlap import Choice
+from course.lab.lesson_08.short import PayBack
+from course.lab.lesson_08.watch import Step, Story
+from course.lab.run import Run
+from course.lab.svg import Picture
+from minillm import EngineConfig
+from minillm.timeline import StepRecord, StepShare
+
+TOLD = {
+    "copying": (
+        Story(
+            "ngram",
+            (
+                Step((), 0, ("A",)),
+                Step((" cat", " sat", " on"), 3, (" cat", " sat", " on", " the")),
+                Step((" rug", " and"), 0, (" mat",)),
+                Step((" by", " two"), 1, (" by", "\n")),
+            ),
+            tuple(range(8)),
+        ),
+        Story("without speculation", tuple(Step((), 0, (str(i),)) for i in range(8)), tuple(range(8))),
+    )
+}
+
+
+def made_costs(slope: float = 0.1, spread: float = 1.0) -> VerifyCosts:
+    """Each row adds `slope` of a step at batch 1, and all of it at batch 16."""
+    taken = {}
+    for batch, share in ((1, slope), (16, 1.0)):
+        for k in costs.LENGTHS:
+            taken[batch, k] = tuple(0.01 * (1 + share * k) * each for each in (1, 1, spread, spread))
+    return VerifyCosts(taken)
+
+
+def shows(picture: Picture, *words: str) -> None:
+    ET.fromstring(picture.svg())
+    for each in words:
+        assert each in picture.svg() or each in picture.alternative, each
+
+
+# ---------------------------------------------------------------- formulas
+
+
+def test_tokens_of_a_verification_by_hand() -> None:
+    assert emitted(0.6, 4) == pytest.approx(1 + 0.6 + 0.36 + 0.216 + 0.1296)
+    assert emitted(1, 4) == 5 and emitted(0, 4) == 1 and popular(0.1, 4) == 1 and popular(0.8, 5) == 4
+    assert speedup(0.8, 4, 0.1) == pytest.approx(2.401, abs=0.001)
+    assert speedup(0.3, 5, 0.1) == pytest.approx(0.95, abs=0.01)
+
+
+def test_break_even_is_where_the_speedup_is_one() -> None:
+    border = break_even(4, 0.1, 1.2)
+    assert speedup(border, 4, 0.1, 1.2) == pytest.approx(1) and 0 < border < 1
+    assert break_even(4) == pytest.approx(0, abs=1e-6)
+    assert break_even(2, 1.0) is None and break_even(4, 0, 6.0) is None
+
+
+def test_the_best_length_grows_with_acceptance() -> None:
+    lengths = [best_k(alpha, 0.1, lambda k: 1.0) for alpha in (0.05, 0.5, 0.9)]
+    assert lengths[0] == 0 and lengths == sorted(lengths) and lengths[2] > 4
+
+
+# ---------------------------------------------------------------- watching
+
+
+def test_a_story_counts_its_steps() -> None:
+    story, plain = TOLD["copying"]
+    assert story.num_tokens == 8 == plain.num_tokens and story.corrections == 2
+    assert story.written(2) == "A cat sat on the" and story.tokens_after(3) == 6
+    assert story.steps[2].own == " mat" and story.steps[2].corrects and not story.steps[1].corrects
+
+
+def test_watched_answers_are_those_without_drafts(tiny_lab: Lab) -> None:
+    told = watch.stories(tiny_lab)
+    assert len(told) >= 3
+    for story, plain in told.values():
+        assert story.token_ids == plain.token_ids and len(plain.steps) == plain.num_tokens
+        assert len(story.steps) <= len(plain.steps)
+        for step in story.steps:
+            assert step.emitted[: step.passed] == step.drafted[: step.passed]
+            assert len(step.emitted) == step.passed + 1
+            if step.corrects:
+                assert step.own != step.drafted[step.passed]
+    assert any(step.drafted for story, _ in told.values() for step in story.steps)
+
+
+def test_tiles_follow_the_handle() -> None:
+    player = tiles.StoryPlayer(TOLD)
+    player.set(step=2)
+    assert "one on top" in player.view.value and "after 2 steps: 5 tokens" in player.view.value
+    player.set(step=3)
+    assert "own word in its place" in player.view.value and "✗" in player.view.value and "–" in player.view.value
+    player.player.value = 4
+    assert player.values["step"] == 4 and "after 4 steps: 8 tokens" in player.view.value
+    player.set(step=1)
+    assert "an ordinary step" in player.view.value
+    shows(tiles.draw_step(*TOLD["copying"], 4), "↵", "after 4 steps: 8 tokens", "after 4 steps: 4 tokens")
+
+
+# ---------------------------------------------------------------- what a verification yields
+
+
+def run_with(shares: list[tuple[int, int]], k: int, alpha: float = 0.5) -> Run:
+    """A made run: its steps' (num_drafts, num_accepted)."""
+    config = EngineConfig(speculative={"method": "synthetic", "k": k, "acceptance_rate": alpha})
+    steps = tuple(
+        StepRecord(i, 0, 1, (StepShare("r", 1 + n, False, n, passed),), 0, 1, 1, 8, (), {})
+        for i, (n, passed) in enumerate(shares)
+    )
+    return Run("made", config, (), steps, None, None, (), 0.0, True)
+
+
+def test_points_leave_out_drafts_that_were_cut_short() -> None:
+    point = Point.of(run_with([(4, 4), (4, 0), (2, 2), (0, 0), (4, 2)], k=4))
+    assert point.passed == (4, 0, 2) and point.emitted == 3
+    assert point.by_place == pytest.approx([2 / 3, 2 / 3, 1 / 3, 1 / 3])
+    with pytest.raises(LookupError, match="full length"):
+        Point.of(run_with([(2, 1)], k=4))
+
+
+def test_made_up_drafts_pass_about_as_often_as_they_should(tiny_lab: Lab) -> None:
+    always, never = (acceptance.measure(tiny_lab, alpha, 2) for alpha in (1.0, 0.0))
+    assert always.emitted == 3 and never.emitted == 1
+
+
+def test_the_acceptance_lab_adds_a_point_a_press(tiny_lab: Lab) -> None:
+    live = acceptance.AcceptanceLab(tiny_lab, [Point(0.6, 4, (4, 1, 0))])
+    live.set(alpha=0.9, k=2).press()
+    assert live.wait().error is None and len(live.points) == 2 and live.points[-1].k == 2
+    assert "Drafts of 2" in live.view.value
+    shows(acceptance.draw_emitted(live.points, 4), "Drafts of 4", "tokens per verification")
+    shows(acceptance.draw_places([Point(0.5, 2, (2, 1, 0))]), "place in the draft")
+    assert "0.6  4  3  2.67  2.31  2.40" in str(acceptance.points_table(live.points))
+
+
+# ---------------------------------------------------------------- what it costs
+
+
+def test_costs_between_lengths_lie_on_a_line() -> None:
+    made = made_costs()
+    assert made.relative(1, 0) == 1 and made.relative(1, 4) == pytest.approx(1.4)
+    assert made.relative(1, 6) == pytest.approx(1.6) and made.relative(16, 3) == pytest.approx(4)
+    assert not made.is_restless and made_costs(spread=3.0).is_restless
+    assert "×1.40" in str(costs.costs_table(made))
+    assert "always loses" in str(costs.break_even_table(made)) and "0%" in str(costs.break_even_table(made_costs(0.0)))
+
+
+def test_every_length_is_measured_at_every_batch(tiny_lab: Lab) -> None:
+    found = costs.measure(tiny_lab, (1, 3))
+    assert found.batches == [1, 3] and found.lengths == list(costs.LENGTHS)
+    assert all(len(each) == 3 and min(each) > 0 for each in found.taken.values())
+
+
+def test_handles_of_the_price() -> None:
+    lab = price.price_lab(made_costs())
+    lab.set(alpha=0.6, k=4, c=0.1, batch=1)
+    assert f"×{emitted(0.6, 4) / (1.4 + 0.4):.2f}" in lab.view.value and "faster" in lab.view.value
+    lab.set(batch=16)
+    assert f"×{emitted(0.6, 4) / (5 + 1.6 / 4):.2f}" in lab.view.value and "slower" in lab.view.value
+    lab.set(batch=1, alpha=1.0, c=0.0)
+    assert "×3.57" in lab.view.value
+    for alpha in (0.0, 1.0):
+        ET.fromstring(price.draw_round(made_costs(), alpha, 8, 1.0, 16).svg())
+
+
+# ---------------------------------------------------------------- served
+
+
+def test_prompts_and_answers(tiny_lab: Lab) -> None:
+    hot = traffic.workload(traffic.CREATIVE, 2, 8)
+    assert (
+        hot.arrivals[0].params.temperature == traffic.HOT and hot.arrivals[0].params.seed != hot.arrivals[1].params.seed
+    )
+    assert traffic.workload(traffic.CHAT, 1, 8).arrivals[0].params.temperature == 0
+    assert "word for word" in traffic.prompt_of(traffic.COPYING, 9)[0]["content"]
+    assert list(traffic.drafters(tiny_lab)) == ["ngram"]
+
+
+def test_ways_are_compared_on_the_same_requests(tiny_lab: Lab) -> None:
+    work = [traffic.workload(kind, 2, 12) for kind in (traffic.CHAT, traffic.CREATIVE)]
+    ways = {served.WITHOUT: traffic.OFF, "always": traffic.ALWAYS, "gates": traffic.SHIPPED}
+    every = served.compare(tiny_lab, work, ways)
+    assert [(one.workload, one.way) for one in every[:3]] == [(work[0].name, way) for way in ways]
+    assert every[0].acceptance is None and every[0].drafting_share == 0
+    assert every[0].texts == every[1].texts == every[2].texts
+    assert served.faster(every[0], every[0]) == 1 and served.base_of(every[4], every) is every[3]
+    table = str(served.served_table(every))
+    assert "always" in table and table.count("×") == 4
+    same = str(served.same_words_table(every))
+    assert same.count("2 of 2 answers") == 2 and "creative" not in same
+    shows(served.draw_strips(every), "guesses that passed", "always", "gates")
+
+
+def test_acceptance_counts_only_guesses_that_were_tested() -> None:
+    one = served.Served("w", "always", (run_with([(4, 4), (4, 0), (0, 0), (4, 1)], k=4),))
+    assert one.acceptance == pytest.approx(5 / (4 + 1 + 2)) and one.drafting_share == 0.75
+
+
+# ---------------------------------------------------------------- nothing is lost
+
+
+CHOICE = Choice("Thank you very much", torch.tensor([0.4, 0.3, 0.1, 0.08, 0.06, 0.03, 0.02, 0.01]).double(),
+                tuple("abcdefg"), tuple(range(7)))  # fmt: skip
+
+
+def test_only_the_engines_rule_keeps_the_distribution() -> None:
+    lab = overlap.overlap_lab(CHOICE)
+    for skill in (0.0, 0.5, 1.0):
+        lab.set(skill=skill, rule="the engine's rule")
+        assert "as close as plain sampling" in lab.view.value
+    lab.set(skill=0.2, rule="redraw from p")
+    assert "not the model" in lab.view.value
+    lab.set(rule="keep every guess")
+    assert "not the model" in lab.view.value
+    lab.set(skill=1.0)
+    assert "in 100% of cases" in lab.view.value and "as close as plain" in lab.view.value
+
+
+def test_distances_by_hand() -> None:
+    one, other = torch.tensor([0.5, 0.5, 0.0]), torch.tensor([0.25, 0.25, 0.5])
+    assert overlap.distance(one, other) == pytest.approx(0.5) and overlap.distance(one, one) == 0
+    few, many = (overlap.usual_distance(CHOICE.coarse(), draws) for draws in (50, 5000))
+    assert many[1] < few[0] < few[1]
+    assert CHOICE.bars([0, 0, 1, 99]).tolist() == pytest.approx([0.5, 0.25, 0, 0, 0, 0, 0, 0.25])
+
+
+def test_the_engine_is_asked_at_a_place_that_is_certain_to_come(tiny_lab: Lab) -> None:
+    choice = Choice.after(tiny_lab)
+    assert choice.probs.sum() == pytest.approx(1) and choice.text.startswith("Thank you very")
+    with pytest.raises(LookupError, match="likeliest"):  # random weights: any of 49,000 tokens may come first
+        overlap.sample(tiny_lab, choice, 0.5)
+
+
+def test_samples_are_judged_by_plain_sampling() -> None:
+    rng = torch.Generator().manual_seed(1)
+    fair = overlap.Sample(CHOICE, tuple(torch.multinomial(CHOICE.probs, 600, True, generator=rng).tolist()))
+    table = str(overlap.samples_table({"fair": fair, "bent": overlap.Sample(CHOICE, (0,) * 600)}))
+    assert "inside" in table.splitlines()[1] and "outside" in table.splitlines()[2]
+
+
+# ---------------------------------------------------------------- seventy billion
+
+
+def test_checking_is_nearly_free_at_low_load_and_dear_at_high() -> None:
+    on = seventy.stack("CUDA graphs, typical")
+    alone, full = (seventy.price_round(on, batch, 1024, 4, seventy.DRAFT_MODEL) for batch in (1, 256))
+    assert alone.verify / alone.plain < 1.2 < full.verify / full.plain
+    free = seventy.price_round(on, 1, 1024, 4, None)
+    assert free.c == 0 and free.gain(0.7, 4) > alone.gain(0.7, 4) > full.gain(0.7, 4)
+
+
+def test_handles_of_the_large_model() -> None:
+    live = seventy.load_lab()
+    before = live.view.value
+    live.set(alpha=0.2)
+    assert live.view.value != before
+    live.set(drafts="looked up, free", under="measured, no CUDA graphs", context=4096, k=8)
+    assert "a guess 0.00" in live.view.value and "contexts of 4096" in live.view.value
+
+
+def test_the_scheduler_agrees_with_the_prices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MINILLM_SHORT", "1")
+    under = "CUDA graphs, typical"
+    plain, always = (seventy.served(under, 1, way) for way in ("without", "always"))
+    assert plain.emitted is None and always.emitted == pytest.approx(emitted(seventy.ALPHA, seventy.K), rel=0.1)
+    on = seventy.stack(under)
+    priced = seventy.price_round(on, 1, seventy.PROMPT + seventy.OUTPUT // 2, seventy.K, seventy.DRAFT_MODEL)
+    assert plain.itl / always.itl == pytest.approx(priced.gain(seventy.ALPHA, seventy.K), rel=0.12)
+
+
+def test_a_draft_model_pays_back_later_after_longer_prompts() -> None:
+    on = seventy.stack("CUDA graphs, typical")
+    early, late = (short.pay_back(on, prompt) for prompt in (100, 4000))
+    assert 0 < early.tokens < late.tokens and late.reading > early.reading
+    assert short.pay_back(on, 100, alpha=0.0).words == "never"
+    assert "paid for after" in str(short.pay_back_table(on))
+
+
+# ---------------------------------------------------------------- bets, claims, check
+
+
+def test_each_bet_has_its_answer() -> None:
+    point = Point(0.6, 4, (2, 1, 1))  # 2.33 tokens
+    for slope, answer in ((0.0, bets.GAINS[2]), (0.15, bets.GAINS[1]), (0.5, bets.GAINS[0])):
+        assert bets.alone(point, made_costs(slope)).answer == answer
+    assert bets.alone(Point(0.6, 4, (4, 4)), made_costs(0.0)).answer == bets.GAINS[3]
+
+
+class Made(served.Served):
+    """A served workload with speeds of our own."""
+
+    def __new__(cls, workload: str, way: str, decode_s: float, e2e_s: float = 1.0):
+        return object.__new__(cls)
+
+    def __init__(self, workload: str, way: str, decode_s: float, e2e_s: float = 1.0) -> None:
+        super().__init__(workload, way, (run_with([(4, 2)], k=4),))
+        object.__setattr__(self, "speeds", (decode_s, e2e_s))
+
+    decode_s = property(lambda self: self.speeds[0])
+    e2e_s = property(lambda self: self.speeds[1])
+
+
+def three_ways(drafts: float, int8: float, name: str) -> list[Made]:
+    return [Made(name, served.WITHOUT, 1.0), Made(name, claims.NGRAM, drafts), Made(name, claims.INT8, int8)]
+
+
+def test_the_crowd_bet() -> None:
+    base = Made("w", served.WITHOUT, 1.0)
+    for seconds, answer in zip((0.5, 1.02, 1.5), bets.CROWDED):
+        assert bets.crowded(Made("w", "always", seconds), base).answer == answer
+
+
+def test_a14_compares_both() -> None:
+    better, worse = three_ways(0.4, 0.7, "copying, 3"), three_ways(1.0, 0.7, "chat, 3")
+    mixed = claims.a14([*better, *worse])
+    assert mixed.kind == "holds only when" and "×2.50" in mixed.measured and "directly" in mixed.verdict
+    assert claims.a14(better).kind == "holds" and claims.a14(worse).kind == "wrong"
+    close = claims.a14(three_ways(0.98, 1.0, "chat, 3"))
+    assert close.kind == "not shown" and "directly" not in close.verdict
+
+
+def test_d4_finds_the_border_in_the_costs() -> None:
+    spread = claims.d4(made_costs(0.1))
+    assert spread.kind == "holds only when" and "×2.40" in spread.measured and "never" in spread.measured
+    assert claims.d4(made_costs(spread=3.0)).kind == "not shown"
+    cheap = VerifyCosts({(1, k): (0.01,) for k in costs.LENGTHS})
+    assert claims.d4(cheap).kind == ("holds only when" if break_even(8, 0.3) > 0.5 else "wrong")
+    assert claims._d4_verdict([0.45, 0.55], False).startswith("holds on this machine")
+    assert claims._d4_verdict([0.1, 0.2], False).startswith("wrong") and claims._d4_verdict([None], False).startswith(
+        "wrong"
+    )
+
+
+def test_d5_counts_corrections() -> None:
+    claim = claims.d5(TOLD)
+    assert claim.kind == "wrong" and "in 2 verifications" in claim.measured and "1 guesses" in claim.measured
+    story, plain = TOLD["copying"]
+    assert claims.d5({"a": (replace(story, steps=story.steps[:2]), plain)}).kind == "not shown"
+    longer = replace(story, steps=story.steps * 3)
+    assert claims.d5({"a": (longer, plain)}).kind == "holds"
+
+
+def test_d6_asks_where_the_border_is() -> None:
+    def brief(ratio: float) -> list[Made]:
+        return [Made("chat, 6", served.WITHOUT, 1.0, 1.0), Made("chat, 6", short.ALWAYS, 1.0, ratio)]
+
+    early, late, never = PayBack(100, 0.01, 0.01), PayBack(4000, 0.9, 0.01), PayBack(100, 0.01, -0.01)
+    assert (
+        claims.d6(brief(1.0), [early]).kind == "wrong"
+        and "after: 100 tokens of prompt: 1 token." in claims.d6(brief(1.0), [early]).measured
+    )
+    assert claims.d6(brief(1.0), [early, late]).kind == "holds only when"
+    assert claims.d6(brief(1.3), [early]).kind == "holds only when"
+    assert claims.d6(brief(1.3), [late, never]).kind == "holds"
+
+
+def test_f2_asks_which_formula_is_nearer() -> None:
+    right = [Point(0.9, 4, (4, 4, 4, 1, 4, 2, 4, 0, 4, 4))]
+    assert claims.f2(right).kind == "wrong"
+    as_popular = [Point(0.5, 4, (1,))]
+    assert claims.f2(as_popular).kind == "not shown"
+
+
+def test_claims_measure_themselves(tiny_lab: Lab) -> None:
+    assert claims.MEASURE.keys() == {"A14", "D4", "D5", "D6", "F2"}
+    for name, measure in claims.MEASURE.items():
+        assert measure(tiny_lab).id == name
+
+
+RIGHT = {"q1": emitted(0.8, 5), "q2": emitted(0.8, 5) / 1.25, "q3": "One token", "q4": "never", "q5": 4}
+
+
+def test_the_check_rewards_what_is_right() -> None:
+    check = lesson_08.checks(made_costs(), TOLD)
+    for question, answer in RIGHT.items():
+        assert check(question, answer).score == 1, question
+    cheap = lesson_08.checks(made_costs(0.1), TOLD)
+    assert cheap("q4", "never").score == 1
+    border = VerifyCosts({(1, k): (0.01 * (1 + 0.2 * k),) for k in costs.LENGTHS})
+    key = break_even(4, 0.0, 1.8)
+    assert lesson_08.checks(border, TOLD)("q4", key).score == 1
+    assert lesson_08.checks(border, TOLD)("q4", 100 * key).score == 1
+    assert lesson_08.checks(border, TOLD)("q4", key + 0.1).score == 0.5
+    assert "it is ×1 at" in str(lesson_08.checks(border, TOLD)("q4", "never"))
+
+
+def test_the_check_explains_what_is_wrong() -> None:
+    check = lesson_08.checks(made_costs(), TOLD)
+    assert "k × α" in str(check("q1", 4)) and check("q1", 4).score == 0
+    assert "comes on top" in str(check("q1", emitted(0.8, 5) - 1)) and "k + 1 terms" in str(
+        check("q1", emitted(0.8, 4))
+    )
+    assert "drafts take time" in str(check("q2", emitted(0.8, 5))) and "k of them" in str(
+        check("q2", emitted(0.8, 5) / 1.05)
+    )
+    assert "happened 1 times" in str(check("q3", "nothing"))
+    assert "no draft yields more" in str(check("q4", 0.5)) and check("q4", 0.5).score == 0
+    assert "all guesses" in str(check("q5", 7)) and "whole answer" in str(check("q5", 8))
+
+
+@pytest.mark.parametrize("answer", [..., None, "tea", [], object(), float("nan"), -1, 0])
+def test_no_answer_raises(answer: object) -> None:
+    check = lesson_08.checks(made_costs(), TOLD)
+    for question in RIGHT:
+        assert check(question, answer).score < check(question, answer).max_score
