@@ -29,35 +29,22 @@ from course.lab.ledger.registry import EVERY, REGISTRY, SOURCES
 from course.lab.ledger.technique_chart import draw_techniques, techniques_table
 from course.lab.ledger.techniques import CLAIMED, COPIES, CROWD, LONELY, PAGES, Cell
 
-PENDING_LESSONS = {}
-"""Lessons that are not there yet: their claims have a row, and no experiment. Take a lesson out when it comes."""
 LESSONS = {entry.lesson for entry in REGISTRY.values()}
-
-
-def has_claims(lesson: str) -> bool:
-    return importlib.util.find_spec(f"course.lab.claims.lesson_{lesson}") is not None
 
 
 # ---------------------------------------------------------------- the registry
 
 
-def test_a_pending_lesson_is_taken_off_the_list_when_it_comes() -> None:
-    assert {lesson for lesson in LESSONS if not has_claims(lesson)} == PENDING_LESSONS
-
-
 @pytest.mark.parametrize("lesson", sorted(LESSONS))
 def test_every_registered_claim_has_an_experiment(lesson: str) -> None:
-    if not has_claims(lesson):
-        assert lesson in PENDING_LESSONS
-        return
     module = importlib.import_module(f"course.lab.claims.lesson_{lesson}")
     registered = {entry.id for entry in REGISTRY.values() if entry.lesson == lesson}
     assert module.MEASURE.keys() == registered
 
 
 def test_no_experiment_is_without_a_row() -> None:
-    assert find_experiments().keys() <= REGISTRY.keys()
-    assert {found.lesson for found in find_experiments().values()} == LESSONS - PENDING_LESSONS
+    assert find_experiments().keys() == REGISTRY.keys()
+    assert {found.lesson for found in find_experiments().values()} == LESSONS
 
 
 def test_ids_run_without_a_gap_in_every_source() -> None:
