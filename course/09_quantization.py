@@ -43,10 +43,10 @@ rounding_lab(matrix)
 # %% [markdown]
 # A dot is a weight, the short orange bar is where it is moved to. Things to find:
 #
-# - One bit less: half as many lines, so the error about doubles.
+# - One bit less: half as many lines, so the error about doubles. An outlier twice as far out: up to double, too.
 # - One **outlier** stretches the grid of its whole group. All of its neighbours are moved further because of it. Small groups
 #   keep the damage small; but each group's grid costs bits, too.
-# - *As published*, at 4 bits in groups of 32: look at the error. Somebody has been here before you! (More on that below.)
+# - *As it came*, at 4 bits in groups of 32: look at the error. Somebody has been here before you! (More on that below.)
 #
 # Now the model is loaded again in four other formats. **KV** are the keys and values that a model keeps of each token
 # that it has seen; they can be rounded as well.
@@ -58,7 +58,8 @@ formats_table(shelf)
 # ### Predict
 #
 # Fewer bytes; so what gets faster? A request lives through five phases: **queue** (waiting for a seat), **prefill** (its prompt is
-# read), **first token**, **decode** (the rest of the answer, a token a step) and **stream**. One reader, a short question, a long answer;
+# read), **first token**, **decode** (the rest of the answer, a token a step) and **stream** (the
+# text travels to the reader). One reader, a short question, a long answer;
 # weights in int8 instead of 16 bits:
 
 # %%
@@ -106,9 +107,10 @@ phases.draw_pairs(prompt, "one reader, long prompt", "int8")
 # ### Where it hurts
 #
 # In both, every weight that is read is used for many tokens: many readers, or many tokens of one prompt. Then
-# multiplying takes the time, not reading. Processors multiply 16-bit (or 32-bit) numbers; these int8 weights must be **widened** first.
-# That is extra work, and some processors have fast 16-bit multipliers that a widened weight misses. So a red
-# ratio here is no accident. (Kernels that multiply *in* 8 bits are another thing: see 70B below.)
+# multiplying takes the time, not reading. These int8 weights are multiplied in 16 or 32 bits, so each must be **widened**
+# first. A processor with 16-bit multipliers (a GPU, a CPU with AMX) is fast with 16-bit weights and pays for widening: there
+# the ratio is red. One without them widens 16-bit weights as well: there the two come out nearly equal, or int8 gains.
+# (Kernels that multiply *in* 8 bits are another thing: see 70B below.)
 #
 # ### Your own comparison
 #
@@ -125,7 +127,7 @@ own
 # | one seat, a line | int8 | the queue: "the model never runs there". Does it move? Why? |
 # | short of KV memory | KV int8 | seats for all, memory for four. How many fit now, and which phase says so? |
 # | short of KV memory | int8 | half the weights, the same KV pool: the queue? |
-# | one reader, long answer | int4 | a quarter of the bits. A quarter of the time? |
+# | one reader, long answer | int4 | about a third of the bytes (grids included). A third of the time? |
 # | a full batch | int4 g64 | fewer bytes still: does it matter any more? |
 #
 # **A queue is made of other people's service.** "Quantization cannot help a queue" (claim A2, lesson 02) is true of
@@ -144,16 +146,21 @@ steps.promises_table(found, this_machine(lab))
 # Compare *step, if only reading changed* with *measured*. If measured is longer, unpacking took part of what
 # reading saved. int4 shows it best: its bytes promise more than int8's, but two weights share a byte, and must be taken
 # apart, scaled and shifted. Whether int4 beats int8 at all is a question to the kernel, not to the bits.
-# (If a step is shorter than *at least*, something else was running while the bandwidth was measured: run it again.)
+# (If a step is shorter than *at least*, something else was running while the bandwidth was measured: run it again. Or
+# the rounded weights fit into the processor's cache, which is faster than memory; the 16-bit ones do not.)
 #
 # And by batch? Every point is the decode speed of a format over that of 16 bits.
 
 # %%
 steps.draw_speedups(found)
 
+# %%
+steps.speedups_table(found)
+
 # %% [markdown]
 # Look for the place where a curve falls below the line, if it does here. It is the knee of lesson 06 from another
-# side: the saving (bytes) is the same at each batch, and the work (widening, multiplying) is not.
+# side: the bytes saved are the same at each batch, but past the knee nobody waits for them, and what widening costs
+# remains. On a GPU this engine also changes its int8 kernel above 16 rows: a step there is the kernel's, not the machine's.
 #
 # ### Faster, but is it still the same model?
 #
@@ -170,16 +177,17 @@ gate.gate(scores)
 
 # %% [markdown]
 # Drag the floors. Crosses are measures that broke one; then the gate refuses to call the format better, *whatever it
-# gains*. It is the same rule as in `minillm bench quality`, with fewer tokens. Things to find:
+# gains*. It is the same rule as in `minillm bench quality`, with fewer tokens,
+# and without its questions. Things to find:
 #
-# - *int4* and *int4 g64* have the same 4 bits. Does the same floor hold both?
+# - *int4* and *int4 g64* have the same 4 bits. Do both keep the same floor?
 # - Is there a floor that lets everything pass? What would you be saying with it?
 # - Which format keeps its floors and gains nothing but memory? Is that worthless? (Think of the queue.)
 #
 # ### Why groups of 32 are free here, and not elsewhere
 #
-# The model that comes with this lab was *published* in 4 bits, groups of 32, and widened to 16. So rounding it to that very grid moves
-# nothing. Groups of 64 are a new grid. The last column shakes every weight by up to half a step first: what
+# The model was published in 16 bits. The copy that this lab fetches had been rounded to 4 bits on the way, in groups of 32 (it is
+# a smaller download), and is widened to 16 again. So rounding it to that very grid moves nothing. Groups of 64 are a new grid. The last column shakes every weight by up to half a step first: what
 # a model has to lose that has never been rounded.
 
 # %%
@@ -189,7 +197,7 @@ errors_table(matrix)
 # %% [markdown]
 # A benchmark of int4 on such a checkpoint says that 4 bits cost nothing. Ask what a model was rounded to *before* you
 # believe a quality table. (Methods such as GPTQ and AWQ do better than rounding to the nearest line: they
-# choose lines by what the activations need. They move the point where a floor breaks. The gate stays.)
+# choose lines by what the **activations** need: the numbers that flow between the layers, new for every token. They move the point where a floor breaks. The gate stays.)
 #
 # ### Zeros: is sparsity the cheaper way?
 #
@@ -204,8 +212,9 @@ sparsity.times_lab(zeros)
 sparsity.patterns()
 
 # %% [markdown]
-# Move the zeros. *Anywhere* (unstructured) must say where each number stood, and that costs more than a 16-bit
-# number; it also makes memory access jump about. *2 of every 4* needs two bits for each: some GPUs have multipliers for
+# Move the zeros. *Anywhere* (unstructured) must say where each number stood. CSR, the usual format, writes a column of 4 bytes
+# beside each, more than the number. A bit for each place would do (9 bits instead of 16 a weight, at half zeros), and is
+# slower to read. Either makes memory access jump about. *2 of every 4* needs two bits for each: some GPUs have multipliers for
 # exactly this pattern, at up to twice the rate, where multiplying is what takes the time. *Whole columns* make a smaller
 # dense matrix: fast on everything, and the coarsest cut into quality. For each of them, the gate above applies.
 
@@ -258,8 +267,8 @@ seventy.draw_cramped(cramped)
 # - $f$ is the share of a step that *waits* for weights: the bound is Amdahl's law. With $f = 1$ int8 gives at most ×2. Above
 #   the knee of the batch, $f$ is near 0: what remains is $d$.
 # - **Rounding error**: lines $\Delta$ apart move a weight by at most $\Delta/2$, by $\Delta/\sqrt{12}$ on the root mean square if
-#   weights fall anywhere between lines. $\Delta = (\max - \min) / (2^b - 1)$ of the group: one bit doubles it, and so does an
-#   outlier twice as far out.
+#   weights fall anywhere between lines. $\Delta = (\max - \min) / (2^b - 1)$ of the group: one bit less about doubles it; an
+#   outlier twice as far out up to doubles it.
 # - **Names**: W8A16 is what this engine does (8-bit weights, 16- or 32-bit activations: less to read). W8A8 also rounds
 #   activations and multiplies in 8 bits (more FLOP/s, so prefill gains; activations have the worse outliers). W4A16 is
 #   for small batches and small memories.
@@ -283,13 +292,13 @@ print(inspect.getsource(judge))
 # **The claims, measured.** First, that quantization helps decode, prefill a little, and the queue not at all.
 
 # %%
-a7(alone, prompt, own.found["one seat, a line", "int8"], steps.tail(found, "int8"))
+a7(alone, prompt, own.found["one seat, a line", "int8"], steps.slowdown(found, "int8"))
 
 # %% [markdown]
 # That it wants a quality evaluation with a floor, before.
 
 # %%
-b4(scores)
+b4(scores, matrix.share_on_grid)
 
 # %% [markdown]
 # That zeros anywhere do not speed up dense hardware.
@@ -341,7 +350,7 @@ check("q4", ...)  # int4 in groups of 64, this lab's text, the usual floors: "pa
 check("q5", ...)
 
 # %%
-# Llama-3-70B in int8, KV in 16 bits: at how many tokens of context, in all, is KV as many bytes as the weights?
+# Llama-3-70B (80 layers, 8 KV heads of 128 numbers) in int8, KV in 16 bits: at how many tokens of context, in all, is KV as many bytes as the weights?
 check("q6", ...)
 
 # %% [markdown]

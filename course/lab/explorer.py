@@ -123,8 +123,8 @@ class Explorer(LivePanel):
             for shown in drawn if isinstance(drawn, Iterator) else (drawn,):
                 self.shown = shown
                 self.view.value = shown._repr_mimebundle_()["text/html"]
-        except ValueError as error:
-            self.error = str(error)
+        except Exception as error:  # or a press would end in a thread where nobody sees it
+            self.error = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
             self.view.value = f'<p style="border-left:6px solid {ALARM};padding:4px 12px">{escape(self.error)}</p>'
 
     def static_html(self) -> str:

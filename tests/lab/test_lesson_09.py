@@ -19,6 +19,7 @@ from course.lab.lesson_09.phases import Pair, PhasesLab
 from course.lab.lesson_09.sparsity import Timed
 from course.lab.svg import Picture
 from minillm.bench.quality import Cost, Floors, Quality
+from minillm.errors import ConfigError
 from minillm.timeline import PHASES
 
 ROOF = Roof("made", bandwidth=10e9, flops=100e9, source="by hand")
@@ -139,6 +140,23 @@ def made_pairs(**ratios: float) -> dict[str, Pair]:
     return {**found, "E2E": Pair("E2E", (5.0, 5.05), (sum(after.values()), 1.01 * sum(after.values())))}
 
 
+def test_a_gain_beyond_the_bytes_is_not_called_clear() -> None:
+    pair = Pair("decode", (1.0, 1.1), (0.2, 0.25), least=0.4)
+    assert not pair.is_clear and not pair.is_faster and "run it again" in pair.told
+    assert Pair("decode", (1.0, 1.1), (0.5, 0.55), least=0.4).is_faster
+
+
+def test_a_format_without_a_kernel_here_is_left_out(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    def engine(name: str) -> object:
+        if name == "int4":
+            raise ConfigError("int4 wants another GPU")
+
+    other = Shelf(shelf.lab)
+    monkeypatch.setattr(other, "engine", engine)
+    assert other.why_not("int4") == "int4 wants another GPU" and other.why_not("int8") is None
+    assert other.usable(steps.WEIGHTS) == [PLAIN, "int8"]
+
+
 def test_a_pair_is_clear_only_if_its_runs_are_apart() -> None:
     assert Pair("decode", (1.0, 1.1, 1.2), (0.6, 0.7, 0.8)).is_faster
     overlap = Pair("decode", (1.0, 1.1, 1.2), (0.6, 0.7, 1.05))
@@ -188,7 +206,7 @@ SWEEP = {
 
 def test_speedups_and_where_they_end() -> None:
     assert steps.speedup(SWEEP, "int8") == pytest.approx(1.6)
-    assert steps.break_even(SWEEP, "int8") == 8 and steps.tail(SWEEP, "int8") == pytest.approx(1.5)
+    assert steps.break_even(SWEEP, "int8") == 8 and steps.slowdown(SWEEP, "int8") == pytest.approx(1.5)
     assert steps.break_even({**SWEEP, "int8": SWEEP["int8"][:1]}, "int8") is None
     shows(steps.draw_speedups(SWEEP), "×1.60 at batch 1", "as fast as bf16")
     table = str(steps.promises_table(SWEEP, ROOF))
@@ -346,29 +364,31 @@ def test_where_memory_is_short_fewer_bits_shorten_the_line(monkeypatch: pytest.M
 def test_a7_follows_what_waits_for_reading() -> None:
     fast, slow, same = (Pair("decode", (1.0,), (after,)) for after in (0.6, 1.4, 1.0))
 
-    def verdict(decode: Pair, prefill: Pair, queue: Pair, tail: float = 1.0) -> claims.Claim:
-        return claims.a7({"decode": decode}, {"prefill": prefill}, {"queue": queue}, tail)
+    def verdict(decode: Pair, prefill: Pair, queue: Pair, large: float = 1.0) -> claims.Claim:
+        return claims.a7({"decode": decode}, {"prefill": prefill}, {"queue": queue}, large)
 
-    usual = verdict(fast, slow, fast, tail=1.5)
+    usual = verdict(fast, slow, fast, large=1.5)
     assert (
         usual.kind == "holds only when"
         and "prefill even lost" in usual.verdict
         and "queue got shorter" in usual.verdict
     )
-    assert "tail of the largest batch grew" in usual.verdict
+    assert "gaps of the largest batch grew" in usual.verdict
     assert "prefill gained little" in verdict(fast, same, same).verdict
     assert (
         "about as much" in verdict(fast, fast, slow).verdict and "queue got longer" in verdict(fast, fast, slow).verdict
     )
-    assert "Something else was running" in verdict(Pair("decode", (1.0,), (0.2,)), same, same).verdict
+    assert "Something else was running" in verdict(Pair("decode", (1.0,), (0.2,), least=0.4), same, same).verdict
     assert verdict(same, same, same).kind == "not shown" and verdict(slow, same, same).kind == "wrong"
 
 
 def test_b4_needs_a_floor_that_decides() -> None:
-    found = claims.b4(SCORES)
+    found = claims.b4(SCORES, 0.1)
     assert found.kind == "holds" and "int4 and int4 g64 have the same bits" in found.verdict
-    assert claims.b4(SCORES, Floors(1.0, 1.0, 0.1)).kind == "not shown"
-    assert claims.b4(SCORES, Floors(-1.0, 0.0, 1.0)).kind == "not shown"
+    assert "rounded to that grid before" in claims.b4(SCORES, 1.0).verdict
+    assert "rounded to that grid" not in found.verdict
+    assert claims.b4(SCORES, 0.1, Floors(1.0, 1.0, 0.1)).kind == "not shown"
+    assert claims.b4(SCORES, 0.1, Floors(-1.0, 0.0, 1.0)).kind == "not shown"
 
 
 def test_b5_depends_on_the_kernel() -> None:

@@ -7,18 +7,19 @@ from course.lab.lab import Lab
 from course.lab.lesson_09 import gate, phases, seventy, sparsity, steps, traffic
 from course.lab.lesson_09.formats import PLAIN, Shelf
 from course.lab.lesson_09.phases import Pair
+from course.lab.lesson_09.rounding import load_matrix
 from course.lab.lesson_09.sparsity import Timed
 from course.lab.style import number
 from minillm.bench.quality import Floors
 
 FASTER = 1.1
 """A smaller gain is none that a noisy machine shows."""
-HALF = 0.5 / steps.PLAUSIBLE
-"""int8 halves the bytes: a phase that takes a smaller share of its time owes it to the machine's noise."""
 LITTLE = 0.5
 """Prefill gains little where its gain is less than half of decode's."""
 CLAIMED, ABOUT = 1.5, 0.1
 """D10's throughput, and how near to it counts as it."""
+ROUNDED_BEFORE = 0.9
+"""A larger share of weights on a grid is no accident."""
 ACCURACY_LOST, ITEMS = 0.02, 500
 """D10's loss, and the size of a usual set of test questions."""
 USUAL = Floors()
@@ -27,12 +28,12 @@ ANSWERED = 0.8
 """Of the questions of such a set, the share that a model gets right; for the error of a share."""
 
 
-def a7(decode: Mapping[str, Pair], prompt: Mapping[str, Pair], line: Mapping[str, Pair], tail: float) -> Claim:
+def a7(decode: Mapping[str, Pair], prompt: Mapping[str, Pair], line: Mapping[str, Pair], large: float) -> Claim:
     """Which phases do int8 weights move?
 
     Args:
         decode, prompt, line: pairs of a long answer, of a long prompt, and of a line before one seat.
-        tail: p99 of ITL at the largest batch, over that of 16 bits.
+        large: the gap between two tokens at the largest batch, over that of 16 bits.
     """
     found = (("decode", decode["decode"]), ("prefill of a long prompt", prompt["prefill"]), ("queue", line["queue"]))
     told = "; ".join(f"{name}, {pair.told}" for name, pair in found)
@@ -41,17 +42,17 @@ def a7(decode: Mapping[str, Pair], prompt: Mapping[str, Pair], line: Mapping[str
         "Quantization helps decode, prefill a little, the queue not at all; at large batches widening the weights "
         "hurts the tail.",
         ANATOMY,
-        f"int8 weights against {PLAIN} here, seconds of a phase: {told}; the slow gaps (p99 of ITL) of the largest "
-        f"batch ×{tail:.2f}.",
-        _phases_verdict(decode["decode"], prompt["prefill"], line["queue"], tail),
+        f"int8 weights against {PLAIN} here, seconds of a phase: {told}; the gap between tokens at the largest "
+        f"batch ×{large:.2f}.",
+        _phases_verdict(decode["decode"], prompt["prefill"], line["queue"], large),
     )
 
 
-def _phases_verdict(decode: Pair, prefill: Pair, queue: Pair, tail: float) -> str:
-    if decode.ratio < HALF:
+def _phases_verdict(decode: Pair, prefill: Pair, queue: Pair, large: float) -> str:
+    if decode.is_too_good:
         return (
-            "not shown: decode took less than half its time, which is more than half the bytes can explain. Something "
-            "else was running; run it again."
+            "not shown: decode gained more than the bytes can explain. Something else was running (run it again), or "
+            "the rounded weights fit into the processor's cache and the 16-bit ones do not."
         )
     if not decode.is_clear:
         return (
@@ -75,7 +76,7 @@ def _phases_verdict(decode: Pair, prefill: Pair, queue: Pair, tail: float) -> st
         if queue.is_slower
         else "the queue did not change by more than noise"
     )
-    late = "the tail of the largest batch grew" if tail > FASTER else "the tail of the largest batch did not grow"
+    late = "the gaps of the largest batch grew" if large > FASTER else "the gaps of the largest batch did not grow"
     return (
         f"holds only when a step waits for reading weights, and weights alone are rounded. Here decode gained, "
         f"{reading}; {waiting}; {late}. The phases follow from that rule, not from their names: formats that are also "
@@ -84,8 +85,12 @@ def _phases_verdict(decode: Pair, prefill: Pair, queue: Pair, tail: float) -> st
     )
 
 
-def b4(scores: gate.Scores, floors: Floors = USUAL) -> Claim:
-    """Does the number of bits tell whether quality holds?"""
+def b4(scores: gate.Scores, on_grid: float, floors: Floors = USUAL) -> Claim:
+    """Does the number of bits tell whether quality holds?
+
+    Args:
+        on_grid: share of the weights that lie on int4's grid already, as they came.
+    """
     names = list(scores)[1:]
     verdicts = {name: gate.verdict(scores, name, floors) for name in names}
     told = "; ".join(
@@ -96,6 +101,7 @@ def b4(scores: gate.Scores, floors: Floors = USUAL) -> Claim:
     passed = [name for name in names if not verdicts[name].broken]
     failed = [name for name in names if verdicts[name].broken]
     alike = [(a, b) for a in passed for b in failed if a[:4] == b[:4]]
+    lucky = on_grid > ROUNDED_BEFORE
     return Claim(
         "B4",
         "Quantize only after an evaluation of quality with a stated floor.",
@@ -105,8 +111,12 @@ def b4(scores: gate.Scores, floors: Floors = USUAL) -> Claim:
         (
             f"holds. {', '.join(passed)} kept every floor, {', '.join(failed)} did not"
             + (
-                f"; {alike[0][0]} and {alike[0][1]} have the same bits and another group, so no rule about bits could "
-                "have told"
+                f"; {alike[0][0]} and {alike[0][1]} have the same bits and another group"
+                + (
+                    f" ({alike[0][0]} costs nothing here because this copy was rounded to that grid before)"
+                    if lucky
+                    else ""
+                )
                 if alike
                 else ""
             )
@@ -153,7 +163,7 @@ def d10(found: steps.Sweep, scores: gate.Scores, big: Mapping[str, float]) -> Cl
         big: by case, decode speed of 70B in int8 over 16 bits, simulated.
     """
     here = {f"batch {dot.batch}": steps.speedup(found, "int8", i) for i, dot in enumerate(found["int8"])}
-    gains = [*here.values(), *big.values()]
+    gains = list(here.values())
     by_luck = gate.sampling_error(ANSWERED, ITEMS)
     restless = steps.is_restless({name: found[name] for name in (PLAIN, "int8")})
     return Claim(
@@ -166,9 +176,9 @@ def d10(found: steps.Sweep, scores: gate.Scores, big: Mapping[str, float]) -> Cl
         if restless
         else (
             f"holds only when reading weights is what takes the time: between ×{number(min(gains))} and "
-            f"×{number(max(gains))} by batch and stack, here. "
+            f"×{number(max(gains))} by batch, here. "
             if min(gains) < CLAIMED - ABOUT and max(gains) >= CLAIMED - ABOUT
-            else f"wrong as a figure, here: ×{number(min(gains))} to ×{number(max(gains))}, by batch and stack. "
+            else f"wrong as a figure, here: ×{number(min(gains))} to ×{number(max(gains))}, by batch. "
         )
         + f"And '2% of accuracy' is a property of a task: on {ITEMS} questions of which {ANSWERED:.0%} are answered, "
         f"luck alone moves a score by {by_luck:.1%} (one standard error), which is about the {ACCURACY_LOST:.0%}.",
@@ -196,7 +206,7 @@ def _measure_a7(shelf: Shelf) -> Claim:
     scenes = (traffic.long_answer, traffic.long_prompt, traffic.line)
     decode, prompt, line = (phases.compare(shelf, make(shelf.lab)) for make in scenes)
     found = steps.sweep(shelf, (PLAIN, "int8"), (steps.BATCHES[-1],))
-    return a7(decode, prompt, line, steps.tail(found, "int8"))
+    return a7(decode, prompt, line, steps.slowdown(found, "int8"))
 
 
 def _measure_d10(shelf: Shelf) -> Claim:
@@ -206,7 +216,7 @@ def _measure_d10(shelf: Shelf) -> Claim:
 
 MEASURE: dict[str, Callable[[Lab], Claim]] = {
     "A7": _with_shelf(_measure_a7),
-    "B4": _with_shelf(lambda shelf: b4(gate.measure(shelf))),
+    "B4": _with_shelf(lambda shelf: b4(gate.measure(shelf), load_matrix(shelf.lab).share_on_grid)),
     "B5": lambda lab: b5(sparsity.measure(lab)),
     "D10": _with_shelf(_measure_d10),
 }

@@ -9,6 +9,8 @@ from minillm.bench.quality import Floors
 
 GROUP, BITS = 64, 4
 PASSING = ("pass", "fail")
+HAIR = 0.05
+"""A batch whose factor is so near to 1 is an answer to q3, too: another run would decide."""
 HALF = 50
 """Percent of the step that reading weights takes, in q2."""
 
@@ -47,8 +49,9 @@ def checks(found: steps.Sweep, scores: gate.Scores) -> Checks:
         if said not in ("never", *map(str, batches)):
             raise ValueError(f"choose one of the sweep: {', '.join(map(str, batches))}, or 'never'")
         right = said == ("never" if key is None else str(key))
+        near = [str(b) for i, b in enumerate(batches) if abs(steps.speedup(found, "int8", i) - 1) <= HAIR]
         told = ", ".join(f"batch {b}: ×{steps.speedup(found, 'int8', i):.2f}" for i, b in enumerate(batches))
-        return (Criterion("batch", float(right), 1, f"decode speed of int8 over {PLAIN} here: {told}"),)
+        return (Criterion("batch", float(right or said in near), 1, f"decode speed of int8 over {PLAIN} here: {told}"),)
 
     def q4(answer: object) -> tuple[Criterion, ...]:
         said = gate.verdict(scores, "int4 g64", Floors())

@@ -47,6 +47,7 @@ def measure(shelf: Shelf, found: steps.Sweep | None = None, names: Sequence[str]
         found: decode steps of one reader, where they have been measured already.
         names: formats, the 16-bit reference first.
     """
+    names = shelf.usable(names)
     speeds = {name: dots[0].tokens_per_s for name, dots in (found or {}).items()}
     missing = [name for name in names if name not in speeds]
     if missing:

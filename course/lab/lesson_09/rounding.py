@@ -46,7 +46,7 @@ class Matrix:
 
 
 def load_matrix(lab: Lab, name: str = MATRIX) -> Matrix:
-    """From the checkpoint of a lab's model, as it was published.
+    """From the checkpoint of a lab's model, as it came.
 
     Raises:
         LookupError: it has no such matrix.

@@ -14,7 +14,7 @@ LEFT, RIGHT, TOP, TALL, GAP, ERRORS = 62, 12, 22, 230, 34, 70
 GRID, MOVED = "#0072B2", "#D55E00"
 FINEST = 2.6
 """Grid lines closer than so many units are drawn as a tint."""
-KINDS = ("as published", "never rounded before")
+KINDS = ("as it came", "never rounded before")
 OUTLIERS = (1, 2, 4, 8)
 
 
@@ -132,7 +132,7 @@ def _named(group: int | str) -> str:
 
 
 def errors_table(matrix: Matrix) -> Html:
-    """The error of the whole matrix, by bits and group; as published, and as if it had never been rounded."""
+    """The error of the whole matrix, by bits and group; as it came, and as if it had never been rounded."""
     fresh, width = matrix.shaken(), matrix.weights.shape[1]
     rows = []
     for bits in BITS:

@@ -181,7 +181,7 @@ def draw_pattern(pattern: str, zeros: float) -> Picture:
         body += text(x + (WIDTH - x - 90) * size / widest + 6, y + 28, f"{size:.2f} bytes", size=11)
     told = "; ".join(f"{way}: {size:.2f} bytes a weight" for way, size in ways.items())
     notes = {
-        "anywhere": f"Its column costs more than the number: it pays in bytes above {break_even_zeros():.0%} zeros.",
+        "anywhere": f"With CSR's 4-byte columns it pays in bytes above {break_even_zeros():.0%} zeros.",
         STRUCTURED: "Always half. Some GPUs have multipliers that skip zeros in this pattern, and only in this one.",
         "whole columns": "No index is needed: it is a smaller model, on any hardware. It is also the coarsest cut.",
     }

@@ -9,13 +9,13 @@ from course.lab.lesson_06.steps import Dot
 from course.lab.lesson_06.traffic import room, side_by_side
 from course.lab.lesson_09.formats import FORMATS, PLAIN, Shelf
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
-from course.lab.run import percentile
 from course.lab.style import seconds
 from course.lab.svg import Picture
 
 BATCHES, SHORT_BATCHES = (1, 4, 8, 16, 32), (1, 16)
 PLAUSIBLE = 1.25
-"""A speed-up over what the bytes allow by more than this is not the format's: something else was running."""
+"""A speed-up over what the bytes allow by more than this is not the format's: something else was running, or the
+rounded weights fit into a cache that the others are too large for."""
 WEIGHTS = (PLAIN, "int8", "int4")
 RESTLESS = "Not to be believed: the machine was busy with something else. Run the sweep again."
 Sweep = dict[str, list[Dot]]
@@ -31,6 +31,7 @@ def shape_of(shelf: Shelf, name: str) -> Shape:
 def sweep(shelf: Shelf, names: Sequence[str] = WEIGHTS, batches: Sequence[int] | None = None) -> Sweep:
     """Every batch in every format, by turns. The quietest run of each counts: a disturbance can only slow one down."""
     is_long = shelf.lab.scale == 1
+    names = shelf.usable(names)
     found: Sweep = {name: [] for name in names}
     for batch in batches or (BATCHES if is_long else SHORT_BATCHES):
         work = side_by_side(batch, 0, (16 if batch <= 4 else 8) if is_long else 7)
@@ -45,9 +46,15 @@ def speedup(found: Sweep, name: str, place: int = 0) -> float:
     return found[PLAIN][place].itl / found[name][place].itl
 
 
-def tail(found: Sweep, name: str, place: int = -1) -> float:
-    """The slow steps (p99 of ITL) of a format over those of 16 bits, at one batch of the sweep."""
-    return percentile(found[name][place].gaps, 99) / percentile(found[PLAIN][place].gaps, 99)
+def slowdown(found: Sweep, name: str) -> float:
+    """A decode step at the largest batch of the sweep, over that of 16 bits: by the medians of its steps."""
+    return 1 / speedup(found, name, -1)
+
+
+def least_ratio(shelf: Shelf, name: str) -> float:
+    """The smallest share of its time that a step can take in a format, by its bytes; with some room for noise."""
+    plain, rounded = (shape_of(shelf, each).weight_bytes for each in (PLAIN, name))
+    return rounded / plain / PLAUSIBLE
 
 
 def promises_table(found: Sweep, roof: Roof) -> Html:
@@ -91,6 +98,15 @@ def draw_speedups(found: Sweep) -> Picture:
         [Mark(f"as fast as {PLAIN}", y=1)],
         description=told,
     )
+
+
+def speedups_table(found: Sweep) -> Html:
+    """The same as numbers, a row a format."""
+    batches = [f"batch {dot.batch}" for dot in found[PLAIN]]
+    rows = [
+        (name, *(f"×{speedup(found, name, i):.2f}" for i in range(len(batches)))) for name in found if name != PLAIN
+    ]
+    return as_table((f"decode speed over {PLAIN}", *batches), rows)
 
 
 def break_even(found: Sweep, name: str) -> int | None:
