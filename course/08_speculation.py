@@ -24,7 +24,8 @@ lab = Lab()
 # ## Surface
 #
 # A model writes one token a step, and a step with few requests waits for memory: all weights come in for one token's sake
-# (lesson 06). Checking five tokens in one step reads the same weights once. So:
+# (lesson 06). Checking five tokens in one step reads the same weights once. (Each token that a step computes is a
+# **row**; five rows, one reading.) So:
 #
 # - **Draft.** Something cheap guesses the next few tokens: a small model, a trained head on the model itself, or a look at
 #   the text so far ("the last time these words came, what followed?": **n-gram lookup**).
@@ -52,13 +53,11 @@ tiles.StoryPlayer(told)
 # costs a tenth of a decode step.
 
 # %%
-bet = lab.predict(
-    "alone", "α = 0.6, k = 4, a guess costs 0.1 steps. One reader, this machine: how much faster?", list(bets.GAINS)
-)
+bet = lab.predict("alone", f"{bets.QUESTION} One reader, this machine: how much faster?", list(bets.GAINS))
 bet
 
 # %%
-point = acceptance.Point.of(traffic.made_up(lab, alpha=0.6, k=4))
+point = acceptance.Point.of(traffic.made_up(lab, bets.ALPHA, bets.K))
 checking = costs.measure(lab)
 bet.score(bets.alone(point, checking))
 
@@ -83,11 +82,11 @@ points = acceptance.sweep(lab)
 acceptance.points_table([point, *points])
 
 # %%
-acceptance.draw_places([max(points, key=lambda p: (p.k, p.alpha)), point])
+acceptance.draw_places([acceptance.longest(points), point])
 
 # %% [markdown]
 # Later places are reached less and less often: that is what k × α forgets. It forgets the model's own token, too, so it says too
-# little at low acceptance, and too much for long drafts. Add points of your own; each press is a run.
+# little where few pass, or nearly all do, and too much for long drafts between. Add points of your own; each press is a run.
 
 # %%
 acceptance.AcceptanceLab(lab, [point, *points])
@@ -110,7 +109,7 @@ price.price_lab(checking)
 # %% [markdown]
 # Things to find:
 #
-# - α = 0.6 and a guess at 0.1 steps: which k is best at batch 1? (The picture's text alternative names it; try first.)
+# - α = 0.6 and a guess at 0.1 steps: which k is best at batch 1? (It stands below the picture; try first.)
 # - Free guesses (c = 0), and every one passes. Is there a batch at which it still loses here?
 # - c = 1, as if the model drafted for itself. Can that ever gain?
 # - The acceptance at which it gains nothing. Is it 50%? The table has it for every batch.
@@ -147,23 +146,24 @@ served.draw_strips(kinds)
 #
 # ### Where it hurts: a full batch
 #
-# Copying is the best case for looking up. Sixteen readers copy at once, and the gates are held open. Commit yourself.
+# Copying is the best case for looking up. Sixteen readers copy at once (fewer in the short form), and the gates are held
+# open. Commit yourself.
 
 # %%
-crowd = lab.predict("crowd", "16 copy at once, gates open. Each request decodes:", list(bets.CROWDED))
+crowd = lab.predict("crowd", "Many copy at once, gates open. Each request decodes:", list(bets.CROWDED))
 crowd
 
 # %%
-many = {served.WITHOUT: traffic.OFF, "always": traffic.ALWAYS, "gates": traffic.SHIPPED}
-together = served.compare(lab, [traffic.crowd(lab, at_once=16)], many, rounds=1)
-crowd.score(bets.crowded(together[1], together[0]))
+together = served.compare(lab, [traffic.crowd(lab, at_once=16)], ways)
+crowd.score(bets.crowded(together))
 
 # %%
 served.served_table(together)
 
 # %% [markdown]
 # With sixteen in the step the weights are shared already: each guess is a row that must be multiplied like any other. What the
-# guesses earn has not changed, what they cost has. The third row is the gates' answer.
+# guesses earn has not changed, what they cost has. The third row is the gates' answer. That is a CPU: on a large GPU
+# sixteen are few, so "always" may still gain there, and the gates, whose limits are a CPU's, give the gain away (see 70B below).
 #
 # ### Where it hurts: short answers
 #
@@ -174,15 +174,15 @@ brief = short.measure(lab)
 served.served_table(brief)
 
 # %% [markdown]
-# A *draft model* does: before its first guess it has to read the prompt itself. On the simulator (70B with a 1B drafter), how long
-# must an answer be until that is paid for?
+# A *draft model* does: before its first guess it has to read the prompt itself. On the simulator (70B with a 1B drafter), is
+# there a length from which that is paid for?
 
 # %%
 short.pay_back_table(seventy.stack("CUDA graphs, typical"))
 
 # %% [markdown]
-# So no single length is right: the border moves with acceptance and with the price of a step, and at a low acceptance
-# there is none, since every token loses. A draft model has another cost that no table here shows: its weights and
+# Where guesses pass often, the first token or two pay for the reading. At a low acceptance no length does, since every token
+# loses. So the length is not what decides; acceptance is. A draft model has another cost that no table here shows: its weights and
 # its KV cache take memory, and on a server that is short of KV blocks this means fewer seats.
 #
 # ### The same at 70 billion weights
@@ -197,7 +197,8 @@ seventy.load_lab()
 #
 # - Which of the two drafters keeps its gain longest as the batch grows? Why does the other one fall sooner?
 # - The stack without CUDA graphs: a 1B model has few bytes to read, yet its steps are not cheap there. What are they made of?
-# - Contexts of 4096: a verification reads the KV of a request once for all its rows. Does the gain last longer?
+# - Contexts of 4096: a verification reads the KV of a request once for all its rows (in the simulator; the lab's engine
+#   reads it once for each row). Does the gain last longer?
 #
 # Prices are one thing, the real scheduler another: whole runs, at low and at high load.
 
@@ -251,7 +252,7 @@ drawn |= {f"drafts with α = {alpha:g}": overlap.sample(lab, choice, alpha) for 
 overlap.samples_table(drawn)
 
 # %% [markdown]
-# (One sample in twenty falls outside by chance alone.)
+# (The limit is the farthest of a thousand plain samples of that size.)
 #
 # **The arithmetic.** With $c$ the price of a guess and $v$ that of a verification, both in decode steps:
 #
@@ -301,7 +302,7 @@ f2([point, *points])
 #
 # > "A decode step at small batch waits for memory, so checking a few guesses in it is nearly free. Each verification yields one plus α
 # > plus α squared and so on tokens; I divide by what it costs to check and to draft, and that tells me k and whether it pays. It is
-# > lossless, greedy or sampled, and a failed guess wastes its row, nothing else. It fades as the batch grows and the arithmetic
+# > lossless, greedy or sampled, and a failed guess wastes its row and what it cost to draft. It fades as the batch grows and the arithmetic
 # > runs out, so I gate it on load and on measured acceptance. I would ask for acceptance by kind of traffic before anything."
 #
 # ## Check yourself
@@ -335,7 +336,8 @@ check("q5", ...)
 #
 # - **Your acceptance.** It depends on your model, your drafter and your traffic. Measure it by kind of request; a mean over all of
 #   them hides the kinds on which to switch it off.
-# - **Your price of checking.** A CPU has little arithmetic to spare, so it stops paying early here. A GPU has far more.
+# - **Your price of checking.** On a CPU there is little arithmetic to spare, and it stops paying early. A GPU has far more. All prices
+#   here were measured on short contexts, beside plain steps that were not planned ahead, as they would be without drafts.
 # - **Trees.** Some drafters check several continuations at once. The engine checks one.
 # - **Overlap.** On a GPU, a scheduler that plans the next step while this one runs hides its own work. With drafts, this engine has to
 #   wait for each step first, and loses that.

@@ -163,7 +163,7 @@ def test_costs_between_lengths_lie_on_a_line() -> None:
 def test_every_length_is_measured_at_every_batch(tiny_lab: Lab) -> None:
     found = costs.measure(tiny_lab, (1, 3))
     assert found.batches == [1, 3] and found.lengths == list(costs.LENGTHS)
-    assert all(len(each) == 3 and min(each) > 0 for each in found.taken.values())
+    assert all(len(each) == 4 and min(each) > 0 for each in found.taken.values())
 
 
 def test_handles_of_the_price() -> None:
@@ -200,7 +200,7 @@ def test_ways_are_compared_on_the_same_requests(tiny_lab: Lab) -> None:
     assert every[0].texts == every[1].texts == every[2].texts
     assert served.faster(every[0], every[0]) == 1 and served.base_of(every[4], every) is every[3]
     table = str(served.served_table(every))
-    assert "always" in table and table.count("×") == 4
+    assert "always" in table and table.count("  ×") == 4
     same = str(served.same_words_table(every))
     assert same.count("2 of 2 answers") == 2 and "creative" not in same
     shows(served.draw_strips(every), "guesses that passed", "always", "gates")
@@ -224,9 +224,9 @@ def test_only_the_engines_rule_keeps_the_distribution() -> None:
         lab.set(skill=skill, rule="the engine's rule")
         assert "as close as plain sampling" in lab.view.value
     lab.set(skill=0.2, rule="redraw from p")
-    assert "not the model" in lab.view.value
+    assert "farther off than any" in lab.view.value
     lab.set(rule="keep every guess")
-    assert "not the model" in lab.view.value
+    assert "farther off than any" in lab.view.value
     lab.set(skill=1.0)
     assert "in 100% of cases" in lab.view.value and "as close as plain" in lab.view.value
 
@@ -311,8 +311,8 @@ class Made(served.Served):
         super().__init__(workload, way, (run_with([(4, 2)], k=4),))
         object.__setattr__(self, "speeds", (decode_s, e2e_s))
 
-    decode_s = property(lambda self: self.speeds[0])
-    e2e_s = property(lambda self: self.speeds[1])
+    each_decode_s = property(lambda self: [self.speeds[0]])
+    each_e2e_s = property(lambda self: [self.speeds[1]])
 
 
 def three_ways(drafts: float, int8: float, name: str) -> list[Made]:
@@ -322,7 +322,14 @@ def three_ways(drafts: float, int8: float, name: str) -> list[Made]:
 def test_the_crowd_bet() -> None:
     base = Made("w", served.WITHOUT, 1.0)
     for seconds, answer in zip((0.5, 1.02, 1.5), bets.CROWDED):
-        assert bets.crowded(Made("w", "always", seconds), base).answer == answer
+        assert bets.crowded([base, Made("w", served.ALWAYS, seconds)]).answer == answer
+
+
+def test_runs_that_overlap_decide_no_bet(monkeypatch: pytest.MonkeyPatch) -> None:
+    base, drafted = Made("w", served.WITHOUT, 1.0), Made("w", served.ALWAYS, 0.5)
+    monkeypatch.setattr(Made, "each_decode_s", property(lambda self: [self.speeds[0], 2 * self.speeds[0]]))
+    assert not served.is_apart(drafted, base)
+    assert bets.crowded([base, drafted]).answer == bets.CROWDED[1]
 
 
 def test_a14_compares_both() -> None:
@@ -357,7 +364,7 @@ def test_d5_counts_corrections() -> None:
 
 def test_d6_asks_where_the_border_is() -> None:
     def brief(ratio: float) -> list[Made]:
-        return [Made("chat, 6", served.WITHOUT, 1.0, 1.0), Made("chat, 6", short.ALWAYS, 1.0, ratio)]
+        return [Made("chat, 6", served.WITHOUT, 1.0, 1.0), Made("chat, 6", served.ALWAYS, 1.0, ratio)]
 
     early, late, never = PayBack(100, 0.01, 0.01), PayBack(4000, 0.9, 0.01), PayBack(100, 0.01, -0.01)
     assert (
@@ -367,6 +374,8 @@ def test_d6_asks_where_the_border_is() -> None:
     assert claims.d6(brief(1.0), [early, late]).kind == "holds only when"
     assert claims.d6(brief(1.3), [early]).kind == "holds only when"
     assert claims.d6(brief(1.3), [late, never]).kind == "holds"
+    long = [Made("chat, 48", served.WITHOUT, 1.0, 1.0), Made("chat, 48", served.ALWAYS, 1.0, 1.4)]
+    assert claims.d6([*brief(1.0), *long], [early]).kind == "not shown"
 
 
 def test_f2_asks_which_formula_is_nearer() -> None:

@@ -9,8 +9,8 @@ from course.lab.lesson_08 import acceptance, costs, served, seventy, short, traf
 from course.lab.lesson_08.acceptance import Point
 from course.lab.lesson_08.costs import VerifyCosts
 from course.lab.lesson_08.formulas import best_k, break_even, speedup
-from course.lab.lesson_08.served import NOISE, WITHOUT, Served, base_of, faster
-from course.lab.lesson_08.short import ALWAYS, PayBack
+from course.lab.lesson_08.served import ALWAYS, NOISE, WITHOUT, Served, base_of, faster, is_apart
+from course.lab.lesson_08.short import PayBack
 from course.lab.lesson_08.watch import Story
 from course.lab.style import number
 
@@ -34,8 +34,9 @@ def a14(every: Sequence[Served]) -> Claim:
     found = "; ".join(
         f"{kind.split(',')[0]}: drafts ×{gains[kind, NGRAM]:.2f}, int8 ×{gains[kind, INT8]:.2f}" for kind in kinds
     )
-    wins = [kind for kind in kinds if gains[kind, NGRAM] > NOISE * gains[kind, INT8]]
-    losses = [kind for kind in kinds if gains[kind, INT8] > NOISE * gains[kind, NGRAM]]
+    apart = {kind: is_apart(_of(every, kind, NGRAM), _of(every, kind, INT8)) for kind in kinds}
+    wins = [kind for kind in kinds if apart[kind] and gains[kind, NGRAM] > NOISE * gains[kind, INT8]]
+    losses = [kind for kind in kinds if apart[kind] and gains[kind, INT8] > NOISE * gains[kind, NGRAM]]
     return Claim(
         "A14",
         "For work dominated by decoding, reach for speculation before quantization, which helps only indirectly.",
@@ -158,7 +159,7 @@ def d6(every: Sequence[Served], pay_backs: Sequence[PayBack]) -> Claim:
         TECHNIQUES,
         f"E2E with drafts looked up and no gates, over that without: {found}. A 1B draft model for a 70B one "
         f"(simulated) must read the prompt first; its gains have paid for that after: {paid}.",
-        _d6_verdict(list(ratios.values()), [p.tokens for p in pay_backs]),
+        _d6_verdict([_lost(every, name) for name in lengths], [p.tokens for p in pay_backs]),
     )
 
 
@@ -166,13 +167,22 @@ def _of(every: Sequence[Served], workload: str, way: str) -> Served:
     return next(one for one in every if one.workload == workload and one.way == way)
 
 
-def _d6_verdict(ratios: Sequence[float], paid: Sequence[float | None]) -> str:
+def _lost(every: Sequence[Served], name: str) -> bool:
+    """Even the quickest run with drafts took longer than the slowest one without, and not by a hair."""
+    drafted, plain = (_of(every, name, way) for way in (ALWAYS, WITHOUT))
+    return min(drafted.each_e2e_s) > max(plain.each_e2e_s) and drafted.e2e_s > NOISE * plain.e2e_s
+
+
+def _d6_verdict(lost_at: Sequence[bool], paid: Sequence[float | None]) -> str:
+    """Args: lost_at: by length, the shortest first; paid: tokens after which a draft model has paid."""
+    if lost_at[-1] and not lost_at[0]:
+        return "not shown: the longest answers lost and the shortest did not, which only a restless machine explains."
     right = (
         "what is lost on a short answer is what drafting costs up front, such as a draft model's reading of the "
         "prompt, and guesses that fail. So the border is that cost over what a token gains: it grows with the prompt, "
         "and there is none for drafts that are looked up. Gate on acceptance; a length can only be guessed beforehand."
     )
-    lost = ratios[0] > NOISE
+    lost = lost_at[0]
     early = [tokens is not None and tokens < SHORTEST_GATE for tokens in paid]
     if not lost and all(early):
         return f"wrong as a rule: {right}"

@@ -52,12 +52,12 @@ def checks(costs: VerifyCosts, told: Mapping[str, tuple[Story, Story]]) -> Check
         key = break_even(LOOKED_UP_K, 0.0, verify)
         told_cost = f"checking {LOOKED_UP_K} guesses took {verify:.2f} steps at batch {batch}"
         if key is None:
-            said = str(answer).strip().lower()
+            said = "never" if str(answer).strip().lower() == "always loses" else str(answer).strip().lower()
             if said != "never":
                 float(said)
             words = f"{told_cost}, and no draft yields more than {LOOKED_UP_K + 1} tokens"
             return (Criterion("break-even", float(said == "never"), 1, words),)
-        value = 1.0 if str(answer).strip().lower() == "never" else float(answer)
+        value = 1.0 if str(answer).strip().lower() in ("never", "always loses") else float(answer)
         if value > 1:  # in percent
             value /= 100
         earned = 1.0 if abs(value - key) <= 0.05 else 0.5 if abs(value - key) <= 0.15 else 0.0

@@ -70,6 +70,11 @@ def sweep(lab: Lab) -> list[Point]:
     return [measure(lab, alpha, k) for alpha, k in (SWEEP if lab.scale == 1 else SHORT_SWEEP)]
 
 
+def longest(points: Sequence[Point]) -> Point:
+    """The one with the longest drafts; of several, that of the highest acceptance."""
+    return max(points, key=lambda point: (point.k, point.alpha))
+
+
 def draw_places(points: Sequence[Point]) -> Picture:
     """How often is each place of a draft reached and passed? Measured, beside alpha to the power of the place."""
     curves = []

@@ -1,13 +1,17 @@
 """What the predictions of lesson 08 are scored by."""
 
+from collections.abc import Sequence
+
 from course.lab.lesson_08.acceptance import Point
 from course.lab.lesson_08.costs import VerifyCosts
-from course.lab.lesson_08.served import NOISE, Served, faster
+from course.lab.lesson_08.served import ALWAYS, NOISE, WITHOUT, Served, faster, is_apart
 from course.lab.predict import Outcome
 from course.lab.style import number
 
 PRICE = 0.1
 """Of a guess, in decode steps, in the first prediction."""
+ALPHA, K = 0.6, 4
+QUESTION = f"α = {ALPHA:g}, k = {K}, a guess costs {PRICE:g} steps."
 BORDERS = (1.1, 1.5, 2.2)
 GAINS = ("×1.1 or less: hardly worth it", "×1.1 to ×1.5", "×1.5 to ×2.2", "more than ×2.2: about k × α")
 CROWDED = ("faster", "no difference worth mentioning", "slower")
@@ -24,10 +28,11 @@ def alone(point: Point, costs: VerifyCosts) -> Outcome:
     return Outcome(GAINS[sum(gain > border for border in BORDERS)], found)
 
 
-def crowded(always: Served, without: Served) -> Outcome:
-    """Speed of decoding with drafts, gates open, when many copy at once."""
-    gain = faster(always, without)
-    answer = CROWDED[0] if gain > NOISE else CROWDED[2] if gain < 1 / NOISE else CROWDED[1]
+def crowded(every: Sequence[Served]) -> Outcome:
+    """Speed of decoding with drafts, gates open, when many copy at once. Runs of both ways that overlap: no difference."""
+    without, always = (next(one for one in every if one.way == way) for way in (WITHOUT, ALWAYS))
+    gain, apart = faster(always, without), is_apart(always, without)
+    answer = CROWDED[0] if apart and gain > NOISE else CROWDED[2] if apart and gain < 1 / NOISE else CROWDED[1]
     found = (
         f"{always.acceptance or 0:.0%} of the guesses that were tested passed, "
         f"{number(always.drafts.emitted_per_verify or 1)} tokens a verification; speed of each request ×{gain:.2f}"

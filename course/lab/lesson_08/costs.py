@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from course.lab.display import Html, as_table
 from course.lab.lab import Lab
@@ -61,9 +62,16 @@ class VerifyCosts:
 
     @property
     def is_restless(self) -> bool:
-        """Something else was running: plain steps of one batch differed much among themselves."""
-        plain = [self.taken[batch, 0] for batch in self.batches]
-        return any(percentile(each, 75) > RESTLESS * percentile(each, 25) for each in plain)
+        """Something else was running: steps of one kind differed much among themselves, or the quickest plain step of a
+        larger batch took less time than that of a smaller one."""
+        uneven = any(percentile(each, 75) > RESTLESS * percentile(each, 25) for each in self.taken.values())
+        plain = [self.seconds(batch, 0) for batch in self.batches]
+        return uneven or any(later < earlier / RESTLESS for earlier, later in pairwise(plain))
+
+    @property
+    def doubt(self) -> str:
+        """What to put before anything that rests on these costs."""
+        return "Restless machine, measure again. " if self.is_restless else ""
 
 
 def measure(lab: Lab, batches: Sequence[int] | None = None) -> VerifyCosts:
@@ -80,7 +88,7 @@ def measure(lab: Lab, batches: Sequence[int] | None = None) -> VerifyCosts:
 
 
 def _rounds(lab: Lab, batch: int) -> int:
-    return (5 if batch <= 8 else 3) if lab.scale == 1 else 3
+    return (7 if batch <= 8 else 5) if lab.scale == 1 else 4
 
 
 def _measure(lab: Lab, batch: int, rounds: int) -> dict[tuple[int, int], tuple[float, ...]]:
@@ -119,7 +127,7 @@ def costs_table(costs: VerifyCosts) -> Html:
         (str(batch), seconds(costs.seconds(batch, 0)), *(f"×{costs.relative(batch, k):.2f}" for k in lengths))
         for batch in costs.batches
     ]
-    return as_table(("batch", "plain step", *(f"checks {k} guesses" for k in lengths)), rows)
+    return as_table((costs.doubt + "batch", "plain step", *(f"checks {k} guesses" for k in lengths)), rows)
 
 
 def break_even_table(
@@ -131,7 +139,7 @@ def break_even_table(
         for c in prices:
             found = [break_even(k, c, costs.relative(batch, k)) for k in ks]
             rows.append((str(batch), f"{c:g}", *("always loses" if a is None else f"{a:.0%}" for a in found)))
-    return as_table(("batch", "c, a guess's price in steps", *(f"k = {k}" for k in ks)), rows)
+    return as_table((costs.doubt + "batch", "c, a guess's price in steps", *(f"k = {k}" for k in ks)), rows)
 
 
 def gain(costs: VerifyCosts, batch: int, k: int, alpha: float, c: float) -> float:

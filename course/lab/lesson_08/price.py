@@ -31,17 +31,21 @@ def draw_round(costs: VerifyCosts, alpha: float, k: int, c: float, batch: int) -
     body = _axis(scale)
     body += _lane_of_drafts(scale, k, c, verify, tokens) + _plain_lane(scale, tokens)
     chart = _by_batch(costs, alpha, k, c, batch)
+    best = best_k(alpha, c, lambda n: costs.relative(batch, n), LONGEST)
     body += tag("g", chart.body, transform=f"translate(0 {LANES})")
+    body += text(LEFT, LANES + CHART + 16, f"best k at this batch, α and c: {best}", size=12)
     faster = gain(costs, batch, k, alpha, c)
-    title = f"×{faster:.2f}: " + ("faster" if faster >= 1 else "slower") + f" than without, at batch {batch}"
+    title = (
+        costs.doubt + f"×{faster:.2f}: " + ("faster" if faster >= 1 else "slower") + f" than without, at batch {batch}"
+    )
     border = break_even(k, c, verify)
     told = (
         f"A round takes {number(verify + k * c)} decode steps ({number(k * c)} to draft, {number(verify)} to verify) "
         f"and yields {number(tokens)} tokens; k x alpha would say {number(popular(alpha, k))}. "
         + ("It loses at any acceptance. " if border is None else f"It gains above an acceptance of {border:.0%}. ")
-        + f"The best k here is {best_k(alpha, c, lambda n: costs.relative(batch, n), LONGEST)}. {chart.description}"
+        + f"The best k here is {best}. {chart.description}"
     )
-    return Picture(title, body, LANES + CHART, description=told)
+    return Picture(title, body, LANES + CHART + 26, description=told)
 
 
 def _axis(scale: Scale) -> str:

@@ -14,7 +14,7 @@ from course.lab.svg import FAINT, SOFT, Picture, line, rect, text
 from course.lab.workloads import Workload
 from minillm.observe.speculation import SpeculationSummary
 
-WITHOUT = "without"
+WITHOUT, ALWAYS = "without", "always"
 NOISE = 1.1
 """Factors nearer to 1 are not told from noise."""
 ROW, LANE, LEFT = 6, 64, 150
@@ -31,12 +31,22 @@ class Served:
     @property
     def decode_s(self) -> float:
         """Seconds of decoding per token after the first; the best run, for whatever else goes on can only slow it."""
-        return min(sum(v.borders[4] - v.borders[3] for v in r.finished) / _decoded(r) for r in self.runs)
+        return min(self.each_decode_s)
+
+    @property
+    def each_decode_s(self) -> list[float]:
+        """The same of every run."""
+        return [sum(v.borders[4] - v.borders[3] for v in r.finished) / _decoded(r) for r in self.runs]
 
     @property
     def e2e_s(self) -> float:
         """Mean seconds of a request, prompt included; the best run."""
-        return min(sum(run.e2e) / len(run.e2e) for run in self.runs)
+        return min(self.each_e2e_s)
+
+    @property
+    def each_e2e_s(self) -> list[float]:
+        """The same of every run."""
+        return [sum(run.e2e) / len(run.e2e) for run in self.runs]
 
     @property
     def drafts(self) -> SpeculationSummary:
@@ -73,16 +83,22 @@ def compare(
         rounds: None = as many as suit the lab's scale.
     """
     runs: dict[tuple[str, str], list[Run]] = {(w.name, way): [] for w in workloads for way in ways}
-    for _ in range(rounds or traffic.rounds(lab)):
-        for way, fields in ways.items():
+    for i in range(rounds or traffic.rounds(lab)):
+        for way in list(ways) if i % 2 == 0 else reversed(ways):
             for each in workloads:
-                runs[each.name, way].append(traffic.play(lab, each, fields))
+                runs[each.name, way].append(traffic.play(lab, each, ways[way]))
     return [Served(name, way, tuple(done)) for (name, way), done in runs.items()]
 
 
 def faster(one: Served, base: Served) -> float:
     """Speed of decoding over that of the base."""
     return base.decode_s / one.decode_s
+
+
+def is_apart(one: Served, other: Served) -> bool:
+    """Every run of the one decoded faster than every run of the other."""
+    a, b = one.each_decode_s, other.each_decode_s
+    return max(a) < min(b) or max(b) < min(a)
 
 
 def base_of(one: Served, every: Sequence[Served]) -> Served:

@@ -8,14 +8,13 @@ from course.lab.display import Html, as_table
 from course.lab.lab import Lab
 from course.lab.lesson_08 import traffic
 from course.lab.lesson_08.formulas import emitted
-from course.lab.lesson_08.served import WITHOUT, Served, compare
+from course.lab.lesson_08.served import ALWAYS, WITHOUT, Served, compare
 from course.lab.lesson_08.seventy import ALPHA, DRAFT_MODEL, K, price_round
 from course.lab.style import seconds
 from minillm.simulate.costs import find_model
 from minillm.simulate.deployment import Deployment
 from minillm.simulate.roofline import StepWork
 
-ALWAYS = "always"
 LENGTHS, SHORT_LENGTHS = (6, 24, 48), (4, 12)
 PROMPTS = (100, 1000, 4000)
 
@@ -24,7 +23,7 @@ def measure(lab: Lab) -> list[Served]:
     """Answers of a few lengths, without drafts and with every draft that can be looked up."""
     lengths = LENGTHS if lab.scale == 1 else SHORT_LENGTHS
     work = [traffic.short_answers(lab, tokens) for tokens in lengths]
-    return compare(lab, work, {WITHOUT: traffic.OFF, ALWAYS: traffic.ALWAYS})
+    return compare(lab, work, {WITHOUT: traffic.OFF, ALWAYS: traffic.ALWAYS}, rounds=5 if lab.scale == 1 else 3)
 
 
 @dataclass(frozen=True)

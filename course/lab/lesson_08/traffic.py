@@ -110,7 +110,7 @@ def made_up(lab: Lab, alpha: float, k: int) -> Run:
 
 def rounds(lab: Lab) -> int:
     """How often each way is measured, by turns."""
-    return 2 if lab.scale == 1 else 1
+    return 3 if lab.scale == 1 else 2
 
 
 def drafters(lab: Lab) -> dict[str, dict[str, Any]]:
