@@ -29,7 +29,7 @@ def alone(point: Point, costs: VerifyCosts) -> Outcome:
 
 
 def crowded(every: Sequence[Served]) -> Outcome:
-    """Speed of decoding with drafts, gates open, when many copy at once. If runs of both ways overlap: no difference."""
+    """Speed of decoding with drafts, gates open, when many copy at once. If their runs overlap: no difference."""
     without, always = (next(one for one in every if one.way == way) for way in (WITHOUT, ALWAYS))
     gain, apart = faster(always, without), is_apart(always, without)
     answer = CROWDED[0] if apart and gain > NOISE else CROWDED[2] if apart and gain < 1 / NOISE else CROWDED[1]
