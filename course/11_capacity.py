@@ -152,14 +152,14 @@ money.mends_table()
 # ### Where it hurts: more seats for work that is all prompts
 #
 # The change that was free a moment ago, on the real engine: long documents, answers of one token, all at once. First one seat,
-# then six.
+# then four.
 
 # %%
 reading = traffic.reading_only(lab)
 traffic.reading_table(reading)
 
 # %% [markdown]
-# Compare the last column. Prompts of many full steps leave next to nothing that a sixth seat could add. More seats only give back
+# Compare the last column. Prompts of many full steps leave next to nothing that a fourth seat could add. More seats only give back
 # what too few took away.
 #
 # ### A spike

@@ -296,8 +296,8 @@ def e3(played: Mapping[float, Sleep]) -> Claim:
         verdict = f"holds only when some gap is longer than it is kept awake ({seconds(rare.keep)} here). "
         if fewest < RARELY:
             verdict += (
-                f"Rarely is enough: a cold start is so long that {fewest:.0%} of the requests with one made it most "
-                "of the waiting. "
+                f"Rarely is enough: a cold start is so long that it was most of all waiting where {fewest:.0%} of the "
+                "requests had one. "
             )
         verdict += "A warm pool ends it, and costs as much as a busy one."
     else:
@@ -338,8 +338,8 @@ def e8(caught: Route, uncaught: Route, plain: Played, routed: Played, bad: Playe
         f"{dollars(1000 * caught.large)} for 1000 requests all large, {dollars(1000 * caught.routed(0.0))} routed "
         "without a mistake. It pays "
         f"at {borders[0]} misrouted if every error is caught, {borders[1]} if "
-        f"{uncaught.caught:.0%} are, and each of the others costs {uncaught.harm / uncaught.large:.0f} large requests. Simulated TTFT p50: "
-        f"{seconds(median[0])} all large, "
+        f"{uncaught.caught:.0%} are, and each of the others costs {uncaught.harm / uncaught.large:.0f} large "
+        f"requests. Simulated TTFT p50: {seconds(median[0])} all large, "
         f"{seconds(median[1])} routed, {seconds(median[2])} with 30% misrouted.{slow}",
         verdict,
     )
