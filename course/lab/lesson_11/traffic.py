@@ -132,7 +132,7 @@ def place(found: RealKnee) -> Explorer:
 def documents(lab: Lab) -> Workload:
     """Prompts of several full steps each, one token of answer: all the work is reading."""
     rng = random.Random(3)
-    paragraphs = 20 if lab.scale == 1 else 2
+    paragraphs = 19 if lab.scale == 1 else 2  # just under five steps of the lab's budget, so none is left half empty
     prompts = [f"({i}) {document(rng, paragraphs)}\n\nOne word: is it safe?" for i in range(DOCUMENTS)]
     return Workload("documents", "Long prompts, short answers.", tuple(Arrival(0.0, p, 1) for p in prompts))
 
