@@ -125,8 +125,9 @@ def _verdict(fit: Fit) -> str:
     return (
         f"wrong for one server: it is asked for {fit.servers:.0f} times what it can do, and then TTFT has no p99: it "
         "grows for as long as you look. Numbers like these come from a fleet of at least "
-        f"{math.ceil(fit.servers)}, from prompts of which a cache knows most, or from a short burst. "
-        f"Say so first; it is the best answer to this question. {sums}. What remains true: that decoding is most of the wait, and that both numbers deserve a look."
+        f"{math.ceil(fit.servers)}, from prompts of which a cache knows most, or from a short burst. Say so first; it "
+        f"is the best answer to this question. {sums}. What remains true: that decoding is most of the wait, and that "
+        "both numbers deserve a look."
     )
 
 
