@@ -140,7 +140,7 @@ class Clients:
 
     def _send(self, record: ClientRecord) -> None:
         record.attempts += 1
-        record.accepted = record.first_byte = record.replica = None  # only the last attempt counts
+        record.accepted = record.first_byte = record.replica = record.timeline = None  # only the last attempt counts
         attempt = Attempt(record, record.attempts, self.workload.prompt(record.request), self._answers)
         if self.config.timeout_s is not None:
             self.events.after(self.config.timeout_s, self._give_up, attempt)
@@ -184,6 +184,8 @@ class Clients:
             record.first_byte = first_byte
         if attempt.shown and attempt.shown[-1].replica is not None:
             record.replica = attempt.shown[-1].replica.name
+        if attempt.shown and attempt.shown[-1].request is not None:
+            record.timeline = attempt.shown[-1].request.timeline
         if self.config.cancel_on_timeout:
             self._service.cancel(attempt)
         self._retry_or_end(attempt.record, Outcome.TIMEOUT)

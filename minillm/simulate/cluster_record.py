@@ -63,7 +63,8 @@ class ClientRecord:
     num_cached_tokens: int = 0
     """Prompt tokens found in that replica's prefix cache."""
     timeline: Timeline | None = None
-    """The engine's own stamps of the last attempt, if it got that far."""
+    """The engine's own stamps of the last attempt, if it got that far and was not refused. Of a client who gave up:
+    as far as they had come, in the last pool that worked for it."""
     is_far: bool = False
     """The client is one of the far ones; see Network."""
     misrouted: bool = False

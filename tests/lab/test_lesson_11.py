@@ -36,6 +36,8 @@ from course.lab.lesson_11.warning import Alarm
 from course.lab.svg import Picture
 from minillm.errors import SimulationError, WorkloadError
 from minillm.observe.summary import SLO
+from minillm.simulate.cluster_record import ClientRecord
+from minillm.timeline import Timeline
 
 
 @pytest.fixture(autouse=True)
@@ -220,6 +222,7 @@ def test_money_has_handles() -> None:
     before = explorer.view.value
     explorer.set(replicas=2, price=5.0)
     assert "$40.00 an hour" in explorer.view.value and explorer.view.value != before
+    assert money.TROUBLES["too few seats"].about in explorer.shown.body
     explorer.set(changed=True, trouble="slow even when idle", replicas=1)
     assert "CUDA graphs on, 1 replica" in explorer.view.value
 
@@ -281,6 +284,25 @@ def test_the_bell_and_the_first_to_leave() -> None:
     assert warning.expected_lead(2.0, 10.0) == 16 and math.isinf(warning.expected_lead(0.9, 10.0))
 
 
+def test_the_bell_hears_those_who_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(warning, "ENDS", 120.0)
+    queued, reading = warning.alarm(2.0, 10.0), warning.alarm(0.7, 20.0, "the last word", warning.LONG_ANSWER)
+    assert len(queued.gave_up) > 0 and queued.wait.max() == pytest.approx(10.0)
+    everybody = len(warning.alarm(0.7, 1000.0, "the last word", warning.LONG_ANSWER).wait)
+    assert len(reading.gave_up) > 0 and len(reading.wait) == everybody
+
+
+def test_who_left_waited_until_then() -> None:
+    def record(scheduled: float | None, ended: float) -> ClientRecord:
+        line = Timeline(1.0, scheduled=scheduled)
+        return ClientRecord(None, sent=1.0, ended=ended, timeline=line)
+
+    assert warning.waited(record(4.0, 9.0)) == (4.0, 3.0)
+    assert warning.waited(record(None, 9.0)) == (9.0, 8.0)
+    assert warning.waited(record(12.0, 9.0)) == (9.0, 8.0), "it was worked on for nobody"
+    assert warning.waited(ClientRecord(None, sent=2.0, ended=9.0)) == (9.0, 7.0)
+
+
 def test_a_line_warns_and_a_long_answer_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(warning, "ENDS", 120.0)
     queued = warning.alarm(2.0, 10.0)
@@ -297,6 +319,8 @@ def test_who_waits_for_a_cold_start() -> None:
     assert cold.cold_share(0.001, 100, 100) == pytest.approx(1, abs=1e-3)
     assert cold.cold_share(3600, 100, 100) < 1e-9
     assert cold.cold_share(36, 0, 100) == pytest.approx(math.exp(-1))
+    assert cold.cold_share(36, 100, 50) == pytest.approx(2 / (math.exp(0.5) + 0.5))
+    assert cold.cold_share(36, 50, 100, look=20) == cold.cold_share(36, 60, 130)
     rare, often = cold.sleep(1.0, 60.0, 60.0), cold.sleep(300.0, 60.0, 300.0)
     assert rare.cold > 0.8 > 0.1 > often.cold and rare.awake < 0.3 < often.awake
     assert 60 < rare.ttft < 80 and rare.share_of_ttft > 0.9
@@ -304,6 +328,22 @@ def test_who_waits_for_a_cold_start() -> None:
     before = explorer.view.value
     explorer.set(keep=60)
     assert explorer.view.value != before and "dollars a day" in before
+
+
+@pytest.mark.parametrize(("start", "keep"), [(180.0, 300.0), (600.0, 60.0), (60.0, 120.0)])
+def test_the_formula_of_sleep_is_what_the_autoscaler_does(
+    monkeypatch: pytest.MonkeyPatch, start: float, keep: float
+) -> None:
+    monkeypatch.setattr(cold, "COUNT", 800)
+    played = cold.sleep(20.0, start, keep)
+    assert played.cold == pytest.approx(cold.cold_share(20.0, start, keep, cold.LOOK_S), abs=0.06)
+
+
+def test_a_short_start_is_counted_too() -> None:
+    assert cold.sleep(1.0, 10.0, 60.0).cold > 0.7
+    assert "of requests" in cold.draw_sleep(10.0, 10.0, 1.0, 2.0).svg()
+    series = Series("", [1, 2], [0.0, 97.0], "#000")
+    assert Panel("a", "%", [series]).ruler().high > 100 == Panel("a", "%", [series], most=100.0).ruler().high
 
 
 def test_a_wrong_route_by_hand() -> None:
@@ -341,11 +381,14 @@ def test_no_configuration_is_best_for_all() -> None:
 
 
 def test_the_worksheet_counts_replicas() -> None:
-    found = worksheet.plan(qps=20.0, prompt=500, answer=20, requests=60)
+    filled = worksheet.plan(qps=20.0, prompt=500, answer=20, requests=60)
+    found = filled.found
     assert found.replicas == math.ceil(20.0 / (found.knee * 0.8))
     assert found.cost_per_hour == pytest.approx(found.replicas * 4 * money.gpu_price())
-    table = str(worksheet.explained(found, 4, "h100-sxm", 0.2))
+    table = str(worksheet.explained(filled))
     assert "what binds" in table and money.price_source() in table
+    own = str(worksheet.explained(replace(filled, price=3.0)))
+    assert "$3.00, as you say" in own and money.price_source() not in own
     with pytest.raises(SimulationError, match="more replicas"):
         worksheet.plan(qps=20.0, prompt=500, answer=20, tpot=0.001, requests=60)
     with pytest.raises(WorkloadError):
@@ -356,8 +399,13 @@ def test_the_worksheet_has_a_button() -> None:
     sheet = worksheet.sheet().set(qps=5, prompt=500, answer=20, price=1.0)
     sheet.press()
     assert sheet.wait().error is None and "dollars an hour" in sheet.view.value
-    sheet.set(tpot=40).press()
-    assert "idle replica" in (sheet.wait().error or "idle replica")
+    sheet.set(tpot=25).press()
+    assert "idle replica" in str(sheet.wait().error)
+
+
+def test_a_tighter_promise_costs_replicas() -> None:
+    loose, tight = (worksheet.plan(prompt=500, answer=20, tpot=tpot, requests=60).found for tpot in (0.1, 0.04))
+    assert tight.knee < 0.7 * loose.knee and tight.replicas > loose.replicas
 
 
 def test_a_lone_reader_on_other_hardware() -> None:
@@ -399,8 +447,10 @@ def test_a8_and_a16_by_what_was_found() -> None:
     line, none = served([0.0, 9.0, 9.0, 9.0]), served([0.0] * 4)
     assert claims.a8(line, none, 5).kind == "wrong" and claims.a8(line, line, 5).kind == "holds"
     assert claims.a8(none, none, 5).kind == "not shown"
-    assert claims.a16(Ask(), 0.04, 4.0).kind == "wrong" and "about 25" in claims.a16(Ask(), 0.04, 4.0).verdict
-    assert claims.a16(Ask(qps=5), 0.5, 4.0).kind == "wrong" and claims.a16(Ask(qps=1), 1.0, 4.0).kind == "holds"
+    flood = served([0.0] * 11)  # one a second comes, and is served
+    assert traffic.served_share(flood, 1.0) == pytest.approx(1)
+    assert claims.a16(Ask(), flood, 4.0).kind == "wrong" and "about 25" in claims.a16(Ask(), flood, 4.0).verdict
+    assert claims.a16(Ask(qps=5), flood, 4.0).kind == "wrong" and claims.a16(Ask(qps=1), flood, 4.0).kind == "holds"
 
 
 def test_a10_tells_a_limit_from_a_load() -> None:
@@ -424,6 +474,7 @@ def test_a20_on_made_up_troubles() -> None:
     free, paid, none = trouble(2, 1), trouble(2, 2), trouble(None, None)
     assert claims.a20([free, paid], 1.0).kind == "holds only when" and claims.a20([free], 1.0).kind == "holds"
     assert claims.a20([paid, none], 1.0).kind == "wrong" and "$4.00 more" in claims.a20([paid], 1.0).measured
+    assert "or less work" in claims.a20([free, paid], 1.0).verdict
 
 
 def test_a21_compares_a_spike_with_a_climb() -> None:
@@ -436,13 +487,16 @@ def test_a21_compares_a_spike_with_a_climb() -> None:
     assert claims.a21(day(late, late, half), day(fine, late, half)).kind == "holds"
     assert claims.a21(day(fine, late, half), day(fine, late, half)).kind == "wrong"
     assert claims.a21(day(fine, late, half), day(late, late, half)).kind == "not shown"
+    same = claims.a21(day(late, late, fine), day(half, late, fine))
+    assert same.kind == "holds only when" and "same for both: shed at the door" in same.verdict
 
 
 def test_d20_looks_for_a_cheaper_field() -> None:
     old = Home("old", 4, 0.2, 0.03, 7.0, 3.0, 100.0)
     new = replace(old, name="new", e2e=5.0, per_day=200.0)
     field = replace(old, name="int4", per_day=30.0)
-    assert claims.d20({h.name: h for h in (old, new, field)}).kind == "holds only when"
+    cheap = claims.d20({h.name: h for h in (old, new, field)})
+    assert cheap.kind == "holds only when" and "int4, $30.00 a day, 7 s end to end" in cheap.verdict
     dear = claims.d20({h.name: h for h in (old, replace(new, e2e=2.0), replace(field, per_day=300.0))})
     assert dear.kind == "holds" and "not 1.4 times" in dear.verdict
 
@@ -453,12 +507,16 @@ def test_e2_e3_e8_by_what_was_found() -> None:
     assert claims.e2({"a": alarm(10, 30)}, alarm(10, None)).kind == "holds"
     assert claims.e2({"a": alarm(30, 10)}, silent).kind == "wrong"
     assert claims.e2({"a": alarm(10, None)}, silent).kind == "not shown"
-    asleep, awake = Sleep(0.9, 100.0, 0.4, 0.1), Sleep(0.0, 0.41, 0.4, 1.0)
-    assert claims.e3({1: asleep, 100: awake}, 300).kind == "holds only when"
-    assert claims.e3({1: asleep, 100: asleep}, 300).kind == "holds" and claims.e3({1: awake}, 300).kind == "wrong"
+    asleep, awake = Sleep(0.9, 100.0, 0.4, 0.1, 300.0), Sleep(0.0, 0.41, 0.4, 1.0, 300.0)
+    seldom = replace(asleep, cold=0.03)
+    assert claims.e3({1: asleep, 100: awake}).kind == "holds only when"
+    assert "3% of the requests" in claims.e3({1: asleep, 10: seldom, 100: awake}).verdict
+    assert "Rarely" not in claims.e3({1: asleep, 100: awake}).verdict
+    assert claims.e3({1: asleep, 100: asleep}).kind == "holds" and claims.e3({1: awake}).kind == "wrong"
     played = Played(np.ones(4), np.ones(4), np.array([True, False, False, False]), 0.1)
     caught, half = Route(1.0, 10.0), Route(1.0, 10.0, caught=0.5, harm=300.0)
-    assert claims.e8(caught, half, played, played, played).kind == "holds only when"
+    priced = claims.e8(caught, half, played, played, played)
+    assert priced.kind == "holds only when" and "costs 30 large requests" in priced.measured
     assert claims.e8(Route(10.0, 10.0), half, played, played, played).kind == "wrong"
     assert claims.e8(half, half, played, played, replace(played, twice=np.zeros(4, bool))).kind == "holds"
 

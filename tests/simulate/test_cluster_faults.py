@@ -128,6 +128,9 @@ def test_an_engine_left_empty_by_a_cancellation_serves_the_next() -> None:
     run = fleet(workload, engines={"runs_beside_python": True}, clients=ClientConfig(timeout_s=1.02))
     assert run.outcomes == {"timeout": 3}
     assert [r.first_byte - r.sent for r in run.records] == pytest.approx([0.05] * 3)
+    assert all(r.timeline.arrival <= r.timeline.scheduled < r.ended for r in run.records), (
+        "its client left, it was begun"
+    )
 
 
 def test_patience_for_the_first_byte_only() -> None:
@@ -135,6 +138,7 @@ def test_patience_for_the_first_byte_only() -> None:
     run = fleet(long, clients=ClientConfig(first_byte_timeout_s=2.0))
     assert run.outcomes == {"completed": 4, "timeout": 4}  # four seats: the others wait 5 s
     assert all(record.first_byte is None for record in run.records if not record.completed)
+    assert all((record.timeline.scheduled is None) is not record.completed for record in run.records)
 
 
 def test_a_blip_becomes_a_retry_storm() -> None:

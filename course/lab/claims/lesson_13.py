@@ -1,5 +1,6 @@
 """The claim of lesson 13: a profiling dump whose own numbers do not fit one server. Simulated."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -123,9 +124,10 @@ def _verdict(fit: Fit) -> str:
         )
     return (
         f"wrong for one server: it is asked for {fit.servers:.0f} times what it can do, and then TTFT has no p99: it "
-        f"grows for as long as you look. Numbers like these come from a fleet of at least {fit.servers:.0f}, from "
-        "prompts of which a cache knows most, or from a short burst. Say so first; it is the best answer to this "
-        f"question. {sums}. What remains true: that decoding is most of the wait, and that both numbers deserve a look."
+        "grows for as long as you look. Numbers like these come from a fleet of at least "
+        f"{math.ceil(fit.servers)}, from prompts of which a cache knows most, or from a short burst. Say so first; it "
+        f"is the best answer to this question. {sums}. What remains true: that decoding is most of the wait, and that "
+        "both numbers deserve a look."
     )
 
 

@@ -21,6 +21,8 @@ RATES = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
 """Requests an hour."""
 LOOK_S = 15.0
 """Seconds between two looks of the autoscaler."""
+COLD_S = 1.0
+"""Who waits so much longer than at a warm replica came while it slept or started."""
 COUNT = 160
 ALL_RATES = tuple(float(rate) for rate in np.geomspace(RATES[0], RATES[-1], 40))
 
@@ -30,13 +32,15 @@ class Sleep:
     """Scale to zero, played. Seconds; shares of 1."""
 
     cold: float
-    """Share of the requests that found nobody awake."""
+    """Share of the requests that found nobody awake, or somebody who was still starting."""
     ttft: float
     """Mean."""
     ttft_warm: float
     """Mean, had it never slept."""
     awake: float
     """Share of the time that is paid for."""
+    keep: float
+    """Seconds without a request after which it was taken down."""
 
     @property
     def share_of_ttft(self) -> float:
@@ -70,21 +74,28 @@ def sleep(per_hour: float, cold: float, keep: float) -> Sleep:
     found = fleet.Served.of(slept)
     settled = found.settled  # it was asleep when the picture began: the first ones to come do not count
     return Sleep(
-        cold=float((found.ttft - warm.ttft > LOOK_S)[settled].mean()),
+        cold=float((found.ttft - warm.ttft > COLD_S)[settled].mean()),
         ttft=float(found.ttft[settled].mean()),
         ttft_warm=float(warm.ttft[settled].mean()),
         awake=min(1.0, slept.replica_seconds / slept.duration),
+        keep=keep,
     )
 
 
-def cold_share(per_hour: float, cold: float, keep: float) -> float:
+def cold_share(per_hour: float, cold: float, keep: float, look: float = 0.0) -> float:
     """Arithmetic: the share of random arrivals that wait for a cold start.
 
-    From one sleep to the next, one request wakes it up, rate x cold more come before it is awake, and then
-    exp(rate x keep) - 1 come on average before a gap is longer than `keep` seconds.
+    `keep` runs from the last request, as an autoscaler counts, and the start is a part of it. So from one sleep to
+    the next exp(rate x keep) requests come on average before a gap is longer than that: the first wakes it up, and
+    rate x cold more come while it starts. If the start alone takes longer than `keep`, it is not stopped by a long
+    gap meanwhile, and rate x (cold - keep) more come.
+
+    Args:
+        look: seconds between two looks of the autoscaler. It sees a request half a look late, and a gap a look later.
     """
     rate = per_hour / 3600
-    return (1 + rate * cold) / (rate * cold + math.exp(rate * keep))
+    cold, keep = cold + look / 2, keep + 1.5 * look
+    return (1 + rate * cold) / (math.exp(rate * keep) + rate * max(cold - keep, 0.0))
 
 
 def draw_sleep(per_hour: float, cold: float, keep_min: float, price: float) -> Picture:
@@ -93,12 +104,12 @@ def draw_sleep(per_hour: float, cold: float, keep_min: float, price: float) -> P
     played = [sleep(rate, cold, keep) for rate in RATES]
     here = played[RATES.index(per_hour)]
     day = HOURS_A_DAY * GPUS * price
-    expected = [100 * cold_share(rate, cold, keep) for rate in ALL_RATES]
+    expected = [100 * cold_share(rate, cold, keep, LOOK_S) for rate in ALL_RATES]
     grey, green = PHASE_COLOURS["queue"], PHASE_COLOURS["decode"]
     panels = [
         Panel("wait for it to wake", "% of requests", [
             Series("simulated", RATES, [100 * p.cold for p in played], PHASE_COLOURS["first_token"]),
-            Series("formula", ALL_RATES, expected, grey, dashed=True)], height=92),
+            Series("formula", ALL_RATES, expected, grey, dashed=True)], height=92, most=100.0),
         Panel("first word", "mean TTFT, s", [
             Series("sleeps", RATES, [p.ttft for p in played], PHASE_COLOURS["first_token"]),
             Series("always on", RATES, [p.ttft_warm for p in played], grey, dashed=True)], log=True, height=92),

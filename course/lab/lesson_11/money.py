@@ -1,7 +1,7 @@
 """Dollars: what a replica costs, and the same miss mended by replicas or by one field of the configuration."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from course.lab.display import Html, as_table
@@ -9,7 +9,7 @@ from course.lab.explorer import Explorer, buttons, slider, switch
 from course.lab.lesson_11 import fleet
 from course.lab.lesson_11.waiting import shown
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
-from course.lab.svg import Picture
+from course.lab.svg import SOFT, Picture, tag, text
 from minillm.observe.summary import SLO
 from minillm.simulate.hardware import find_hardware
 
@@ -18,6 +18,8 @@ TARGET = 0.99
 """Of the requests must be in time."""
 REPLICAS = (1, 2, 3, 4)
 HOURS_A_DAY = 24
+ABOUT_HEIGHT = 14
+"""Of the line under a title."""
 
 
 def gpu_price(hardware: str = HARDWARE) -> float:
@@ -133,14 +135,16 @@ def draw_mends(trouble: Trouble, replicas: int, changed: bool, price: float) -> 
         + ", ".join(f"{b.replicas} replica{'s' * (b.replicas > 1)} {b.attainment:.0%}" for b in found)
         for each, found in bills.items()
     )
-    return draw_chart(
+    picture = draw_chart(
         title,
         curves,
         Axis("dollars an hour (one point a replica)", low=0, high=1.06 * bills[False][-1].per_hour),
         Axis("requests in time, %", low=-4, high=108),
         [Mark(f"wanted: {TARGET:.0%}", y=100 * TARGET), Mark(label, x=here.per_hour, y=100 * here.attainment)],
-        description=told,
+        description=f"{trouble.about} {told}",
     )
+    about = text(4, 6, trouble.about, fill=SOFT) + tag("g", picture.body, transform=f"translate(0 {ABOUT_HEIGHT})")
+    return replace(picture, body=about, height=picture.height + ABOUT_HEIGHT)
 
 
 def mends() -> Explorer:

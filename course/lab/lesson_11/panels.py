@@ -60,6 +60,8 @@ class Panel:
     """A promise: values above it break it."""
     limit_name: str = "promise"
     height: float = 74
+    most: float | None = None
+    """The axis ends here at the latest: nothing can be larger."""
 
     def ruler(self) -> Ruler:
         """From what there is to show, to round numbers."""
@@ -67,6 +69,7 @@ class Panel:
         top = max(values, default=1.0) or 1.0
         if not self.log:
             high = nice(1.05 * top)
+            high = high if self.most is None else min(high, self.most)
             return Ruler(self.unit, 0.0, high, (0.0, high / 2, high))
         low = min((value for value in values if value > 0), default=top / 10)
         first, last = math.floor(math.log10(low)), max(math.ceil(math.log10(top)), math.floor(math.log10(low)) + 1)

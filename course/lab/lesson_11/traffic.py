@@ -18,7 +18,9 @@ from course.lab.texts import CHAT_QUESTIONS
 from course.lab.workloads import Arrival, Workload, document
 from minillm.observe.summary import SLO
 
-SEATS, SHORT_SEATS = (1, 2, 4, 8), (1, 2, 8)
+SEATS, SHORT_SEATS = (1, 2, 4, 8, 16), (1, 2, 8)
+DOCUMENTS = 4
+"""To be read; one after the other, or all at once."""
 LOAD = 0.75
 """Of what the engine serves with all seats: enough spare time for luck to pass."""
 HUNDRED = (
@@ -128,16 +130,16 @@ def place(found: RealKnee) -> Explorer:
 
 
 def documents(lab: Lab) -> Workload:
-    """Long prompts, a word or two of answer: all the work is reading."""
+    """Prompts of several full steps each, one token of answer: all the work is reading."""
     rng = random.Random(3)
-    count, paragraphs = (6, 4) if lab.scale == 1 else (4, 2)
-    prompts = [f"({i}) {document(rng, paragraphs)}\n\nOne word: is it safe?" for i in range(count)]
-    return Workload("documents", "Long prompts, short answers.", tuple(Arrival(0.0, p, 2) for p in prompts))
+    paragraphs = 19 if lab.scale == 1 else 2  # just under five steps of the lab's budget, so none is left half empty
+    prompts = [f"({i}) {document(rng, paragraphs)}\n\nOne word: is it safe?" for i in range(DOCUMENTS)]
+    return Workload("documents", "Long prompts, short answers.", tuple(Arrival(0.0, p, 1) for p in prompts))
 
 
 def reading_only(lab: Lab) -> dict[int, Run]:
     """The same change of configuration, where it mends nothing: more seats for work that is all prompts."""
-    return {seats: lab.run(documents(lab), max_num_seqs=seats, enable_prefix_caching=False) for seats in (1, 6)}
+    return {seats: lab.run(documents(lab), max_num_seqs=seats, enable_prefix_caching=False) for seats in (1, DOCUMENTS)}
 
 
 def reading_table(runs: Mapping[int, Run]) -> Html:

@@ -12,7 +12,7 @@ from course.lab.lesson_11.panels import Panel, Ruler, Series, draw_panels
 from course.lab.style import ALARM, PHASE_COLOURS, number, seconds
 from course.lab.svg import Picture
 from minillm.simulate.arrivals import Spikes
-from minillm.simulate.cluster_record import Outcome
+from minillm.simulate.cluster_record import ClientRecord, Outcome
 from minillm.simulate.workload import make_workload
 
 SEATS = 64
@@ -28,10 +28,15 @@ LONG_ANSWER = 600
 
 @dataclass(frozen=True)
 class Alarm:
-    """One run: waits of those who got a seat, and departures of those who gave up. Moments in seconds."""
+    """One run: waits of all who left the line, for a seat or for good, and departures of those who gave up.
+
+    Moments in seconds.
+    """
 
     seated: np.ndarray
+    """When each left the line."""
     wait: np.ndarray
+    """How long each had stood there."""
     gave_up: np.ndarray
 
     @property
@@ -68,10 +73,22 @@ def alarm(load: float, patience: float, waits_for: str = "the first word", answe
         workload,
         clients={PATIENCE[waits_for]: patience},
     )
-    seats = [(r.timeline.scheduled, r.timeline.scheduled - r.timeline.arrival) for r in run.records if r.completed]
+    seats = [waited(record) for record in run.records]
     left = [r.ended for r in run.records if r.outcome is Outcome.TIMEOUT]
     moments, waits = np.array(sorted(seats)).reshape(-1, 2).T
     return Alarm(moments, waits, np.array(left))
+
+
+def waited(record: ClientRecord) -> tuple[float, float]:
+    """When a request left the line, and how long it had stood there, seconds.
+
+    Whoever left for good counts, too: those who were answered alone would tell of a shorter line.
+    """
+    line = record.timeline
+    if line is None:
+        return record.ended, record.ended - record.sent
+    left = record.ended if line.scheduled is None else min(line.scheduled, record.ended)
+    return left, left - line.arrival
 
 
 def expected_lead(load: float, patience: float) -> float:

@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from course.lab.display import Html, as_table
 from course.lab.explorer import Explorer, buttons, choices, slider
@@ -19,6 +20,20 @@ REQUESTS = 160
 TARGET = 0.95
 
 
+@dataclass(frozen=True)
+class Filled:
+    """A worksheet with its answers, and what was put in."""
+
+    found: CapacityPlan
+    hardware: str
+    gpus: int
+    """In a replica."""
+    headroom: float
+    """Share of the knee that stays unused."""
+    price: float | None
+    """Dollars for a GPU and hour that somebody named; None = the catalogue's."""
+
+
 @functools.lru_cache(maxsize=32)
 def plan(
     qps: float = 100.0,
@@ -34,7 +49,7 @@ def plan(
     price: float | None = None,
     stack: str = fleet.STACKS[0],
     requests: int = REQUESTS,
-) -> CapacityPlan:
+) -> Filled:
     """The worksheet of 70B, filled in by simulation.
 
     Args:
@@ -51,13 +66,16 @@ def plan(
         target=TARGET,
         num_requests=fleet.enough(requests, 80),
     )
-    price = gpu_price(hardware) if price is None else price
-    return plan_capacity(sheet, qps, price_per_hour=gpus * price, headroom=headroom, try_out=False)
+    per_hour = gpus * (gpu_price(hardware) if price is None else price)
+    found = plan_capacity(sheet, qps, price_per_hour=per_hour, headroom=headroom, try_out=False)
+    return Filled(found, hardware, gpus, headroom, price)
 
 
-def explained(found: CapacityPlan, gpus: int, hardware: str, headroom: float) -> Html:
+def explained(filled: Filled) -> Html:
     """A row a line: what it says, and where it comes from."""
+    found, gpus, headroom = filled.found, filled.gpus, filled.headroom
     limits = found.limits
+    priced = price_source(filled.hardware) if filled.price is None else f"{dollars(filled.price)}, as you say"
     spent = ", ".join(
         f"{name} {share:.0%}" for name, share in sorted(limits.step_time.items(), key=lambda each: -each[1])
     )
@@ -69,10 +87,10 @@ def explained(found: CapacityPlan, gpus: int, hardware: str, headroom: float) ->
         ("left unused", f"{headroom:.0%} of the knee", "for spikes, failed replicas, and errors of the simulation"),
         ("replicas", f"{found.replicas} of {gpus} GPUs",
          f"{number(found.demand)} / ({number(found.knee)} x {1 - headroom:.2f}), rounded up"),
-        ("GPUs", str(found.replicas * gpus), f"{hardware}"),
+        ("GPUs", str(found.replicas * gpus), filled.hardware),
         ("what binds", limits.binding, limits.why),
         ("a step's time", spent or "not known", "a little past the knee"),
-        ("dollars an hour", dollars(found.cost_per_hour), f"replicas x GPUs x price; {price_source(hardware)}"),
+        ("dollars an hour", dollars(found.cost_per_hour), f"replicas x GPUs x price; {priced}"),
         ("dollars for 1000 requests", dollars(1000 * found.cost_per_request),
          "if as many come at every hour; an idle GPU costs the same"),
         ("a million tokens read", dollars(million[0]), f"prompts take {found.prefill_share:.0%} of the busy time"),
@@ -98,13 +116,13 @@ def sheet() -> Explorer:
         yield Html("<p><em>simulating: looking for the knee …</em></p>", "simulating")
         cost = None if price == 0 else price
         try:
-            found = plan(
+            filled = plan(
                 float(qps), prompt, answer, ttft, tpot / 1000,
                 hardware=hardware, gpus=gpus, headroom=headroom / 100, price=cost,
             )  # fmt: skip
         except MinillmError as error:
             raise ValueError(str(error)) from None
-        yield explained(found, gpus, hardware, headroom / 100)
+        yield explained(filled)
 
     return Explorer(
         draw,
@@ -113,7 +131,7 @@ def sheet() -> Explorer:
         prompt=choices("prompts, tokens (mean)", (200, 500, 1500, 4000), 1500),
         answer=choices("answers, tokens (mean)", (20, 150, 400), 150),
         ttft=choices("TTFT at most, s", (0.5, 1.0, 2.0, 5.0), 2.0),
-        tpot=choices("TPOT at most, ms", (40, 60, 100, 200), 100),
+        tpot=choices("TPOT at most, ms", (25, 40, 60, 100, 200), 100),
         hardware=buttons("GPU", [name for name in HARDWARE if name in CATALOGUE]),
         gpus=choices("GPUs in a replica", (2, 4, 8), 4),
         headroom=slider("left unused, %", 0, 60, 20),
