@@ -19,7 +19,8 @@ from course.lab.lesson_10 import batching, distance, front, leaving, letters, re
 from course.lab.lesson_10.server import LabServer
 
 lab = Lab()
-server = LabServer(lab)  # the real one, `minillm serve`, in the background, with the lab's weights
+# The real one, `minillm serve`, in the background, with the lab's weights. Run this again, and the one before is closed.
+server = LabServer(lab, instead_of=globals().get("server"))
 print("listening at", server.url)
 
 # %% [markdown]
@@ -76,7 +77,8 @@ wire.draw_wire([straight, held])
 wire.metrics_table([straight, held])
 
 # %% [markdown]
-# Nothing: the proxy takes every byte at once, and for the server that is the end of the matter. That is the surface:
+# Nothing of it: the client's first token came later, the server's did not. (Small differences are noise.) The proxy takes
+# every byte at once, and for the server that is the end of the matter. That is the surface:
 # *only a client can measure a stream. And a stream has two numbers at each end.*
 
 # %% [markdown]
@@ -95,7 +97,7 @@ wire.spoil(server, straight)
 # |---|---|
 # | delayed, nothing else | which of TTFT, ITL p50, ITL p99 move? |
 # | 512 bytes | how many tokens is that? (an event is far larger than its word) |
-# | 4 events together | how does that differ from a buffer of about the same size, at the end of the stream? |
+# | 4 events together | how much later is the first token, in ITLs? |
 # | more bytes than the answer has | when does the first word come? |
 #
 # A constant delay is honest: it moves TTFT once, and leaves the rhythm alone. Holding trades rhythm for fewer, larger
@@ -127,9 +129,10 @@ forms = readers.both_forms(server)
 readers.reading(forms)
 
 # %% [markdown]
-# Both lines end at about the same time: streaming makes nothing faster. The reader begins earlier, and reads while the
-# engine writes. Look for the pace at which the streamed dashes touch the line: from there on, the *engine* is the slower
-# of the two, and a shorter ITL would be felt. Below it, it would not.
+# On a quiet machine both lines end at about the same time (if not, run the cell again): streaming makes nothing faster.
+# The reader begins earlier, and reads while the engine writes. Look for the pace at which the streamed dashes touch the
+# line: from the engine's own pace on (it stands under the picture) the *engine* is the slower of the two, and a shorter
+# ITL would be felt. Below it, it would not.
 #
 # ### The reader leaves
 #
@@ -238,7 +241,7 @@ big.error_band(big.deployment())
 # %% [markdown]
 # Things to find:
 #
-# - Let the proxy flush after a while. Which percentile comes back, and which does not quite?
+# - Let the proxy flush after a tenth of a second. What becomes of TTFT and p99? Why does p50 stay at zero?
 # - Hold 88 chunks: for a short answer, is that still a stream?
 # - The engine's columns: do they move with *any* handle? What would an operator who sees only those conclude?
 # - The error band is of the *engine's* times. The network here is arithmetic: exact, and without packet loss.
@@ -262,14 +265,16 @@ front.chunk_cost_table(costs, front.of_server(server))
 front.cores_needed(costs)
 
 # %% [markdown]
-# And beyond one core? Now more chunks are due each second than the loop can send; the same tokens again with larger chunks.
+# And beyond one core? Now far more chunks are due each second than the loop can send, even if it never rests; then the
+# same tokens again with larger chunks.
 
 # %%
-busy = front.too_many(lab, costs)
+busy = front.too_many(lab)
 front.too_many_table(busy)
 
 # %% [markdown]
-# In the first row streaming is itself the illness: chunks are late, and the longer it lasts the later. No engine is
+# In the first row streaming is itself the illness: chunks are late, and the longer it lasts the later. (A note under the
+# table says if somebody else had the core. Then this is not shown: run the cell again on a quieter machine.) No engine is
 # involved here at all, and in a real server every engine metric would be fine. Larger chunks cure it, at the price of a coarser rhythm: a token waits for those that share its
 # chunk. Other cures: more front processes, or a faster language. For a program that waits for the end anyway, stream nothing.
 # That is the other place where streaming does nothing: a consumer that needs the last byte before it can begin.

@@ -69,7 +69,8 @@ draw_map(ledger.rows())
 # A full tile holds, one with a foot holds under a condition, a crossed one is wrong, a hollow one could not be told; a dashed one
 # waits for you. Compare the articles: which tiles do they have most of?
 #
-# That is the surface: *most claims about latency are not false. They are figures without their workload.*
+# That is the surface: *count the feet against the crosses. Most figures are not false; they lack their workload.* With few
+# tiles measured it says nothing yet.
 
 # %% [markdown]
 # ## Guided
@@ -122,6 +123,7 @@ techniques_table(cells)
 #
 # - **Batching** answers a line of people. Whoever comes alone has nobody to share a step with: the work is the very same, and
 #   these factors are 1 but for noise. So they tell how far to trust the others; the shaded band is as wide as they are off.
+#   (Your prediction is not scored where they are so far off that nothing can be told: run the table again later.)
 # - **Streaming** makes no token faster. Its factor is E2E over TTFT, so it is the length of the answer in disguise: large for long
 #   answers, next to nothing where the prompt is long and the answer short.
 # - **Speculation** needs text that can be guessed. Compare the text that repeats its prompt with the chats.
@@ -132,10 +134,10 @@ techniques_table(cells)
 #
 # Look for marks to the left of the band: drafts that are checked and thrown away while the processor is busy with others, or a
 # closed batch that one long answer keeps closed. A factor below one is the figure that no table prints. The claim about
-# the table:
+# the table (this writes its row of the ledger, too):
 
 # %%
-d22(cells)
+ledger.keep(d22(cells))
 
 # %% [markdown]
 # ### Three that are about big machines
@@ -155,7 +157,8 @@ big.error_band(big.deployment(**SERVER))
 
 # %% [markdown]
 # In the first, the dump's own numbers do not fit one machine: two lines of arithmetic show it, before anything is measured. In
-# the second, the diagnosis was right and the cure does not follow. In the third, look at who makes up the p99.
+# the second, half of the diagnosis was right: the time was in the queue. The seats did not put it there. In the third, look
+# at who makes up the p99.
 
 # %% [markdown]
 # ## Deep dive

@@ -4,6 +4,8 @@ Colours are Okabe and Ito's set for colour-blind readers. A pattern stands besid
 colour is never the only signal.
 """
 
+import math
+
 from minillm.timeline import PHASES
 
 PHASE_COLOURS = dict(zip(PHASES, ("#999999", "#0072B2", "#E69F00", "#009E73", "#CC79A7")))
@@ -16,8 +18,8 @@ WIDTH = 720
 
 
 def seconds(value: float | None) -> str:
-    """A duration with three significant digits and the unit that suits it; None is a dash."""
-    if value is None:
+    """A duration with three significant digits and the unit that suits it; None, or no number, is a dash."""
+    if value is None or math.isnan(value):
         return "–"
     for scale, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "µs")):
         if abs(value) * scale >= 1:

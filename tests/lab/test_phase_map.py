@@ -2,6 +2,7 @@
 
 import xml.etree.ElementTree as ET
 from dataclasses import replace
+from html import escape
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from course.lab.phase_map.measure import STORED, Measured, PhaseMap, Row, Side, 
 from course.lab.phase_map.picture import COLUMNS, draw_map, label, provenance_note, remeasure, runs_table
 from course.lab.phase_map.rows import ROWS
 from course.lab.phase_map.techniques import CHAT, EnginePair, Pair, Technique, at, many
-from course.lab.start.contents import anchor, lessons
+from course.lab.start.contents import GUIDED, anchor, lessons
 from minillm.config import EngineConfig
 from minillm.simulate.cluster import ClusterConfig
 from minillm.timeline import PHASES
@@ -101,7 +102,10 @@ def test_the_picture_tells_every_cell_by_shape_and_words() -> None:
 
 
 def test_the_table_links_to_lessons_that_are_there() -> None:
-    html = runs_table(PhaseMap.stored()).html
+    html, known = runs_table(PhaseMap.stored()).html, lessons()
+    for row in ROWS:
+        assert f'href="{escape(known[row.lesson].link(row.heading))}"' in html, row.name
+        assert row.heading != GUIDED, f"{row.name}: which of its headings?"
     assert f'href="02_queue.ipynb#{anchor("Who sits where?")}"' in html
     assert "<code>max_num_seqs</code>" in html
 

@@ -1,5 +1,7 @@
 """Numbers derived from a run: phases add up, percentiles interpolate, ghosts compare like with like."""
 
+import math
+
 import pytest
 from made_run import made_config, made_run
 
@@ -45,7 +47,16 @@ def test_a_run_of_other_traffic_is_no_ghost() -> None:
 
 @pytest.mark.parametrize(
     ("value", "written"),
-    [(None, "–"), (0, "0 s"), (1.8, "1.80 s"), (0.0123, "12.3 ms"), (0.25, "250 ms"), (5e-6, "5 µs"), (123.4, "123 s")],
+    [
+        (None, "–"),
+        (math.nan, "–"),
+        (0, "0 s"),
+        (1.8, "1.80 s"),
+        (0.0123, "12.3 ms"),
+        (0.25, "250 ms"),
+        (5e-6, "5 µs"),
+        (123.4, "123 s"),
+    ],
 )
 def test_durations_are_written_with_a_unit_that_suits_them(value: float | None, written: str) -> None:
     assert seconds(value) == written

@@ -185,13 +185,13 @@ def _tail_verdict(tails: Mapping[str, Tail]) -> str:
     )
     if static.on_others < TWICE and chunks.on_others < TWICE:
         return f"not shown here: in no way of batching do the short ones wait twice as long. {lesson}"
+    size = "about as much as it says" if static.overall >= CLAIMED * 2 / 3 else "less than it says"
     if chunks.on_others >= TWICE:
         return (
-            f"holds in direction, × {static.overall:.1f} in static batches, and not only there: however a prompt is "
-            "cut, it is the same work before the others' on the same machine. A limit takes it away, by refusing; so "
-            f"does a machine of its own. {lesson}"
+            f"holds only when read as a direction: × {static.overall:.1f} in static batches, {size}, and not only "
+            "there: however a prompt is cut, it is the same work before the others' on the same machine. A limit takes "
+            f"it away, by refusing; so does a machine of its own. {lesson}"
         )
-    size = "about as much as it says" if static.overall >= CLAIMED * 2 / 3 else "less than it says"
     return (
         f"holds only when a batch is closed: there everybody's p99 grew × {static.overall:.1f}, {size}, and a member "
         f"leaves when the slowest does. A prompt read in chunks shares its steps with the others. {lesson}"

@@ -13,8 +13,6 @@ AGREES = 1.25
 """A factor within this of the claimed one agrees with it."""
 GAIN = 1.05
 """A smaller factor is no gain; a factor below its inverse is a loss."""
-NOISY = 1.3
-"""Where equal work differs by more than this factor, the rest says nothing either."""
 
 
 def d22(cells: Sequence[Cell]) -> Claim:
@@ -36,7 +34,7 @@ def d22(cells: Sequence[Cell]) -> Claim:
 
 def _verdict(cells: Sequence[Cell]) -> str:
     groups = by_technique(cells)
-    if (apart := techniques.noise(cells)) > NOISY:
+    if (apart := techniques.noise(cells)) > techniques.NOISY:
         return (
             f"not shown: where techniques do the very same work, times differed by a factor of {apart:.1f}. This "
             "machine was busy with something else; run it again."

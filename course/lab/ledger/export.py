@@ -22,7 +22,7 @@ def fields_of(row: Row) -> dict[str, object]:
         "measured": record.measured if record else "",
         "device": record.device if record else "",
         "when": record.when if record else "",
-        "seconds": round(record.seconds, 2) if record else None,
+        "seconds": round(record.seconds, 2) if record and record.seconds is not None else None,
         "versions": " ".join(f"{name} {version}" for name, version in record.versions.items()) if record else "",
         "error": (record.error or "") if record else "",
     }

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+from course.lab.claims import Claim
 from course.lab.display import Html
 from course.lab.lab import Lab
 from course.lab.ledger import export
@@ -114,12 +115,26 @@ class Ledger:
 
     def run(self, claim: str) -> Row:
         """As `measure`, without a word."""
-        entry = _entry(claim)
-        if claim not in self.experiments:
-            raise LookupError(f"nothing measures {claim} yet: lesson {entry.lesson} has no experiment for it")
+        self._check(claim)
         with self._turn:
             self.book.put(self._record(claim, self.experiments[claim]))
         return self.row(claim)
+
+    def _check(self, claim: str) -> None:
+        entry = _entry(claim)
+        if claim not in self.experiments:
+            raise LookupError(f"nothing measures {claim} yet: lesson {entry.lesson} has no experiment for it")
+
+    def keep(self, found: Claim) -> Row:
+        """Put a claim that a lesson's own cells have measured into its row, and show that.
+
+        Raises:
+            LookupError: there is no such claim, or nothing that measures it.
+        """
+        self._check(found.id)
+        with self._turn:
+            self.book.put(self._stamped(found.id, found.verdict, found.measured, None))
+        return self.row(found.id)
 
     def table(self, **filters: str | None) -> Html:
         """The rows that pass the filters of `rows`."""
@@ -169,10 +184,12 @@ class Ledger:
             verdict, measured = found.verdict, found.measured
         except Exception as problem:  # told in its row: the others go on
             error = f"{type(problem).__name__}: {problem}"
-        took = time.perf_counter() - began
-        when = datetime.now(UTC).isoformat(timespec="seconds")
-        versions = describe_versions()
-        return Record(claim, verdict, measured, took, when, self.device, versions, experiment.code, error)
+        return self._stamped(claim, verdict, measured, time.perf_counter() - began, error)
+
+    def _stamped(self, claim: str, verdict: str, measured: str, took: float | None, error: str | None = None) -> Record:
+        """With where, when and by which code."""
+        when, code = datetime.now(UTC).isoformat(timespec="seconds"), self.experiments[claim].code
+        return Record(claim, verdict, measured, took, when, self.device, describe_versions(), code, error)
 
 
 def device_name(lab: Lab) -> str:

@@ -19,7 +19,7 @@ class Experiment:
     lesson: str
     run: Callable[[Lab], Claim]
     code: str
-    """Of the module it is in, a fingerprint: a result of other code is an old one."""
+    """Of its lesson's code, a fingerprint: a result of other code is an old one."""
 
 
 def find_experiments() -> dict[str, Experiment]:
@@ -28,7 +28,16 @@ def find_experiments() -> dict[str, Experiment]:
     for name in sorted(module.name for module in pkgutil.iter_modules(claims.__path__)):
         if name.startswith("lesson_"):
             module = importlib.import_module(f"{claims.__name__}.{name}")
-            code = hashlib.sha256(Path(module.__file__).read_bytes()).hexdigest()[:12]
+            code = fingerprint(Path(module.__file__))
             for claim, run in module.MEASURE.items():
                 found[claim] = Experiment(name.removeprefix("lesson_"), run, code)
     return found
+
+
+def fingerprint(claims_file: Path) -> str:
+    """Of a lesson's claims, and of the lesson's own package of the same name, if it has one."""
+    package = sorted((claims_file.parent.parent / claims_file.stem).glob("*.py"))
+    found = hashlib.sha256()
+    for path in (claims_file, *package):
+        found.update(f"{path.name}\n".encode() + path.read_bytes())
+    return found.hexdigest()[:12]

@@ -3,6 +3,7 @@
 import queue
 import threading
 from collections.abc import Callable
+from html import escape
 
 import ipywidgets as widgets
 
@@ -138,9 +139,17 @@ class LedgerPanel(LivePanel):
                 claim = self._waiting.get()
             self.message.value = f"measuring {claim}; {self._waiting.qsize()} more in line"
             self.views[claim].show(self.ledger.row(claim), "running …")
-            self.ledger.run(claim)
-            self._leave(claim)
+            trouble = ""
+            try:
+                self.ledger.run(claim)
+            except OSError as error:  # the book cannot be written: no other claim could be kept either
+                trouble = f"{claim} could not be kept: {error}. Nothing is in line any more."
+                self.stop()
+            with self._change:
+                self._leave(claim)
             self.refresh()
+            if trouble:
+                self.message.value = escape(trouble)
         self.stop_button.disabled = True
 
     def _leave(self, claim: str) -> None:

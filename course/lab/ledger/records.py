@@ -27,8 +27,8 @@ class Record:
     """Begins with one of VERDICTS; empty where the experiment failed."""
     measured: str
     """What was found, in words and numbers."""
-    seconds: float
-    """That the experiment took."""
+    seconds: float | None
+    """That the experiment took; None: it was measured in a lesson's own cells."""
     when: str
     """Date and time in UTC, ISO 8601."""
     device: str

@@ -54,7 +54,8 @@ class Row:
         """Where, when and how long it was measured."""
         if self.record is None:
             return ""
-        told = f"{self.record.device}, {self.record.when[:10]}, {seconds(self.record.seconds)}"
+        took = "in its lesson" if self.record.seconds is None else seconds(self.record.seconds)
+        told = f"{self.record.device}, {self.record.when[:10]}, {took}"
         told += "; on another machine" if not self.is_from_here else ""
         return told + ("; its experiment has changed since: measure it again" if self.is_old else "")
 

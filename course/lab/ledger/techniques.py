@@ -45,6 +45,8 @@ WAYS: dict[str, dict[str, object]] = {
 
 CONTROLS = {(way, alone) for way in ("static batching", "continuous batching") for alone in (LONELY, COPIES)}
 """Nobody is there to share a batch with, so every way of batching does the very same work."""
+NOISY = 1.3
+"""Where equal work differs by more than this factor, the rest says nothing either."""
 
 
 @dataclass(frozen=True)
@@ -133,8 +135,9 @@ def by_technique(cells: Sequence[Cell]) -> dict[str, list[Cell]]:
 
 
 def spread(cells: Sequence[Cell]) -> float:
-    """Of one technique's cells, the largest factor over the smallest."""
-    return max(cell.factor for cell in cells) / min(cell.factor for cell in cells)
+    """Of one technique's cells, the largest factor over the smallest. CONTROLS count as 1: else noise would decide."""
+    factors = [1.0 if (cell.technique, cell.workload) in CONTROLS else cell.factor for cell in cells]
+    return max(factors) / min(factors)
 
 
 def noise(cells: Sequence[Cell]) -> float:
@@ -143,8 +146,10 @@ def noise(cells: Sequence[Cell]) -> float:
     return max(max(factor, 1 / factor) for factor in controls)
 
 
-def most_fickle(cells: Sequence[Cell]) -> Outcome:
-    """The technique whose factor depends most on the workload."""
+def most_fickle(cells: Sequence[Cell]) -> Outcome | None:
+    """The technique whose factor depends most on the workload; None where this machine was too busy to tell."""
+    if noise(cells) > NOISY:
+        return None
     spreads = {technique: spread(group) for technique, group in by_technique(cells).items()}
     winner = max(spreads, key=spreads.get)
     others = ", ".join(f"{name} {value:.1f}" for name, value in spreads.items() if name != winner)

@@ -73,5 +73,5 @@ def _trip(rtt_s: float, connection: str, server_s: float, itl: float) -> Trip:
 
 
 def network_share(each: Trip) -> float:
-    """Of a TTFT."""
+    """Of a TTFT. On a slow machine the rest is long, and the share small, however far away the client is."""
     return min(each.network / each.ttft, 1.0) if each.ttft else 0.0

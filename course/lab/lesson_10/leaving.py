@@ -135,10 +135,6 @@ class Crowd:
     prompt_tokens: int
     steps: int
     """That the engine took for all of them."""
-    busy_s: float
-    """Seconds in steps."""
-    stayed_s: float
-    """Mean seconds of those who stayed, to their last token."""
 
     def tokens_saved(self, other: "Crowd") -> float:
         """Share of the other's tokens, prompts too, that were not computed here."""
@@ -175,15 +171,16 @@ def crowd(server: LabServer, people: int, leaving: int, share: float, reads_on: 
         written=sum(_written(steps, each.call_id) for each in heard.values()),
         prompt_tokens=sum(step.num_prefill_tokens for step in steps),
         steps=len(steps),
-        busy_s=sum(step.end - step.start for step in steps),
-        stayed_s=sum(heard[i].ended - heard[i].sent for i in range(leaving, people)) / max(people - leaving, 1),
     )
+
+
+SEATED, IN_LINE = "a seat for each", "a line before the seats"
 
 
 def crowds(lab: Lab, people: int = 8, share: float = 0.5) -> dict[tuple[str, str], Crowd]:
     """Half of the readers leave halfway: few seats and many, with a server that notices and one that cannot."""
     found = {}
-    for room, seats in (("a seat for each", people), ("a line before the seats", 2)):
+    for room, seats in ((SEATED, people), (IN_LINE, 2)):
         with LabServer(lab, max_num_seqs=seats) as server:
             for reads_on in (True, False):
                 each = crowd(server, people, people // 2, share, reads_on)
@@ -192,7 +189,7 @@ def crowds(lab: Lab, people: int = 8, share: float = 0.5) -> dict[tuple[str, str
 
 
 def crowds_table(found: Mapping[tuple[str, str], Crowd]) -> Html:
-    """What noticing saves, in tokens and in seconds."""
+    """What noticing saves, in tokens and in the engine's steps."""
     rows = []
     for (room, name), each in found.items():
         base = found[room, GATEWAY]
@@ -204,20 +201,9 @@ def crowds_table(found: Mapping[tuple[str, str], Crowd]) -> Html:
                 f"{each.tokens_saved(base):.0%}" if each is not base else "–",
                 str(each.steps),
                 f"{each.steps_saved(base):.0%}" if each is not base else "–",
-                seconds(each.busy_s),
-                seconds(each.stayed_s),
             )
         )
-    header = (
-        "server",
-        "readers come",
-        "tokens written",
-        "tokens saved",
-        "steps",
-        "steps saved",
-        "engine busy",
-        "who stayed, mean",
-    )
+    header = ("server", "readers come", "tokens written", "tokens saved", "steps", "steps saved")
     return as_table(header, rows)
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from minillm.serve.proxy import held
 
 PIECE = 65_536
+START_S = 10
 HANDSHAKES = {"kept open": 0, "new, TCP": 1, "new, TCP + TLS 1.3": 2, "new, TCP + TLS 1.2": 3}
 """Round trips before a request can leave, by connection."""
 
@@ -32,7 +33,11 @@ class Way:
 
 @contextmanager
 def relay(port: int, way: Way) -> Iterator[int]:
-    """Put it before a server; its port."""
+    """Put it before a server; its port.
+
+    Raises:
+        RuntimeError: it did not start.
+    """
     ready: threading.Event = threading.Event()
     told: dict[str, object] = {}
 
@@ -53,7 +58,8 @@ def relay(port: int, way: Way) -> Iterator[int]:
 
     thread = threading.Thread(target=lambda: asyncio.run(serve()), name="relay", daemon=True)
     thread.start()
-    ready.wait()
+    if not ready.wait(START_S):
+        raise RuntimeError("the relay did not start")
     try:
         yield told["port"]
     finally:
@@ -62,8 +68,12 @@ def relay(port: int, way: Way) -> Iterator[int]:
 
 
 async def _carry(port: int, way: Way, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """One connection, both directions."""
-    server_reader, server_writer = await asyncio.open_connection("127.0.0.1", port)
+    """One connection, both directions. Where no server listens any more, the client is told so by closing its own."""
+    try:
+        server_reader, server_writer = await asyncio.open_connection("127.0.0.1", port)
+    except OSError:
+        writer.close()
+        return
 
     async def there() -> None:
         await asyncio.sleep(way.handshakes * way.rtt_s)

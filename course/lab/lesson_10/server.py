@@ -15,7 +15,7 @@ from typing import Any
 import uvicorn
 
 from course.lab.lab import Lab
-from course.lab.lesson_10.client import NAME
+from course.lab.lesson_10.client import NAME, ask
 from minillm.async_engine import EngineThread
 from minillm.bench.loadgen.server_metrics import Scrape, read_metrics
 from minillm.serve.call import Call
@@ -29,6 +29,7 @@ from minillm.timeline import StepRecord, Timeline
 
 SEATS = 8
 START_S, STOP_S = 60, 30
+SCRAPE_S = 30
 HOST = "127.0.0.1"
 
 
@@ -43,25 +44,52 @@ class Calls:
 
 
 class LabServer:
-    """Listens as soon as it is made. A context manager; `close` may also be called.
+    """Listens as soon as it is made, and has answered once: a first request is slower. A context manager; `close` may
+    also be called.
 
     Args:
         serve: fields of ServeConfig that differ from its defaults.
+        instead_of: closed before this one is built, if there is one: a cell that is run again leaves none behind.
         fields: EngineConfig fields that differ from the lab's. Nothing is cached from one request to the next, so
             that equal requests are equal work.
+    Raises:
+        RuntimeError: it did not start.
     """
 
-    def __init__(self, lab: Lab, serve: dict[str, Any] | None = None, **fields: Any) -> None:
+    def __init__(
+        self,
+        lab: Lab,
+        serve: dict[str, Any] | None = None,
+        *,
+        instead_of: "LabServer | None" = None,
+        **fields: Any,
+    ) -> None:
+        if instead_of is not None:
+            instead_of.close()
         config = lab.config(**{"max_num_seqs": SEATS, "enable_prefix_caching": False, **fields})
         settings = ServeConfig(**{"port": 0, "access_log": False, "drain_timeout_s": 1, **(serve or {})})
         settings = settings.replace(served_model_name=NAME)
         self.lab, self.calls = lab, Calls()
         self._metrics = Metrics(NAME)
         thread = EngineThread(config.replace(max_queue_len=None), lab.model)
-        thread.ask(self._metrics.attach).result()
-        self.service = Service(thread, settings, Door(settings, config), [self._metrics, self.calls])
-        self._server = _Background(make_server(self.service, self._metrics, lambda: None))
+        try:
+            thread.ask(self._metrics.attach).result()
+            self.service = Service(thread, settings, Door(settings, config), [self._metrics, self.calls])
+            self._server = _Background(make_server(self.service, self._metrics, lambda: None))
+        except BaseException:
+            thread.stop()
+            raise
         self.port = self._server.port
+        try:
+            self._warm_up()
+        except BaseException:
+            self.close()
+            raise
+
+    def _warm_up(self) -> None:
+        """Whatever is loaded or compiled at a first use is, before anything is compared."""
+        self.call(ask(self.port, "warm-up", 4).call_id)
+        self.calls.by_id.clear()
 
     def __enter__(self) -> "LabServer":
         return self
@@ -85,7 +113,7 @@ class LabServer:
 
     def metrics(self) -> Scrape:
         """What a dashboard would read."""
-        with urllib.request.urlopen(f"{self.url}/metrics") as answer:
+        with urllib.request.urlopen(f"{self.url}/metrics", timeout=SCRAPE_S) as answer:
             return read_metrics(answer.read().decode())
 
     def loop_cpu_s(self) -> float:
@@ -111,7 +139,11 @@ class LabServer:
 
 
 class _Background:
-    """A uvicorn server in a thread."""
+    """A uvicorn server in a thread.
+
+    Raises:
+        RuntimeError: it did not start.
+    """
 
     def __init__(self, server: uvicorn.Server) -> None:
         self._server = server
@@ -124,6 +156,10 @@ class _Background:
         end = time.monotonic() + START_S
         while not server.started and self._thread.is_alive() and time.monotonic() < end:
             time.sleep(0.005)
+        if not server.started:
+            server.should_exit = True
+            sock.close()
+            raise RuntimeError("the lab's server did not start")
 
     def _run(self, sock: object) -> None:
         async def serve() -> None:

@@ -105,6 +105,8 @@ def _half(payload: bytes) -> Callable[[LabServer], tuple[str, bool]]:
             said = b""
             while piece := sock.recv(65_536):
                 said += piece
+        if not said:
+            return "nothing", False
         status = said.split(b" ")[1].decode()
         code = json.loads(said.split(b"\r\n\r\n", 1)[1])["error"]["code"]
         return f"{status}, {code}", status == "408" and code in ("head_timeout", "body_timeout")

@@ -89,7 +89,11 @@ def spoil(server: LabServer, straight: Passed) -> Explorer:
     def send(buffer_bytes: int, coalesce: int, hold_ms: int) -> Iterator[Picture]:
         spoiling = {"buffer_bytes": buffer_bytes, "coalesce": coalesce, "hold_ms": hold_ms}
         spoiling = {name: value for name, value in spoiling.items() if value != (1 if name == "coalesce" else 0)}
-        yield draw_wire([straight, traffic.through(server, **spoiling)])
+        try:
+            passed = traffic.through(server, **spoiling)
+        except OSError:
+            raise ValueError("the server is closed: run the first cell again, then this one") from None
+        yield draw_wire([straight, passed])
 
     panel = Explorer(
         send,

@@ -74,7 +74,7 @@ ROWS: tuple[Technique, ...] = (
              at(max_num_seqs=16, scheduling_order="shortest_prompt"), is_long),
     ),
     Technique(
-        "one more replica", "--replicas", "11", "Guided",
+        "one more replica", "--replicas", "11", "Replicas or a field? In dollars",
         Pair("more chats than one can serve", lambda: many(CHAT, 6.0, 300), Setting({"max_num_seqs": 16}),
              Setting({"max_num_seqs": 16}, {"replicas": 2})),
         Pair("many handbooks, and a router that is blind to caches", lambda: many(TENANTS, 0.8, 240),
@@ -117,13 +117,13 @@ ROWS: tuple[Technique, ...] = (
                  prefill_replicas=1, kv_bytes_per_token=KV_BYTES, link_bytes_per_s=50e9)))),
     ),
     Technique(
-        "weights in int8", "quantization", "09", "Guided",
+        "weights in int8", "quantization", "09", "Two other kinds of traffic",
         Pair("chats one by one", lambda: one_by_one(CHAT), at(profile="h200"), at(profile="h200", quantization="int8")),
         Pair("long prompts that all come at once", lambda: together(LONG_PROMPTS, 32), at(profile="h200"),
              at(profile="h200", quantization="int8")),
     ),
     Technique(
-        "KV cache in int8", "kv_cache_dtype", "07", "Guided",
+        "KV cache in int8", "kv_cache_dtype", "07", "Rounding: KV in 8 bits",
         Pair("long talks, KV memory for a few", lambda: many(LONG_TALKS, 0.6), at(tp=2),
              at(tp=2, kv_cache_dtype="int8")),
         Pair("short chats one by one", lambda: one_by_one(CHAT), at(), at(kv_cache_dtype="int8")),
@@ -134,12 +134,12 @@ ROWS: tuple[Technique, ...] = (
         Pair("short chats one by one", lambda: one_by_one(CHAT), at(kv_heads=64), at()),
     ),
     Technique(
-        "speculation", "speculative", "08", "Guided",
+        "speculation", "speculative", "08", "Copying, chat and verse",
         Pair("chats one by one, 8 of 10 drafts right", lambda: one_by_one(CHAT), at(), Setting(speculation(0.8))),
         Pair("a full batch, 4 of 10 right, no gates", lambda: together(CHAT, 128), at(), Setting(speculation(0.4))),
     ),
     Technique(
-        "flush every token", "no buffering proxy", "10", "Guided",
+        "flush every token", "no buffering proxy", "10", "Three ways to spoil a stream",
         Pair("chats behind a proxy that holds 16 chunks", lambda: many(CHAT, 1.0),
              Setting(fleet={"network": Network(hold_chunks=16)}), Setting()),
         Pair("answers of one token", lambda: many(ONE_TOKEN, 1.0),

@@ -4,9 +4,10 @@ from course.lab.lesson_02.theory import md1_wait
 from course.lab.lesson_06.roofs import on_paper
 from course.lab.lesson_06.shapes import LLAMA_13B, LLAMA_70B
 from course.lab.start.cards import Card
-from course.lab.start.contents import DEEP, GUIDED, SAY, SURFACE
+from course.lab.start.contents import DEEP, SAY, SURFACE
 from course.lab.style import number, seconds
 from minillm.simulate.costs import find_model
+from minillm.simulate.profile import find_profile
 
 TALK = 1500
 """Tokens of a talk in these cards."""
@@ -26,7 +27,7 @@ def waits() -> str:
 def crossover() -> str:
     model = find_model("llama-3-70b")
     half = model.layer_params / (model.layers * model.query_size)
-    return f"At P / (layers x heads x head size): about {round(half, -3):,.0f} tokens. Until then a prompt is nearly linear."
+    return f"At P / (layers x heads x head size): about {round(half, -3):,.0f} tokens. Far below that a prompt is nearly linear."
 
 
 def floor() -> str:
@@ -57,11 +58,11 @@ def drafts() -> str:
 
 
 def demand() -> str:
-    qps, prompt, gpus, mfu = 100, TALK, 4, 0.7
+    qps, prompt, gpus, mfu = 100, TALK, 4, find_profile("h100-sxm").constants.mfu
     needs = 2 * find_model("llama-3-70b").layer_params * prompt * qps
     has = gpus * on_paper().flops * mfu
     return (f"Prefill alone: 2 x P x tokens/s = {needs:.1e} FLOP/s, and four H100s have {has:.1e} at an MFU of {mfu:.0%}: "
-            f"{needs / has:.0f} times too much. No setting cures that.")  # fmt: skip
+            f"{needs / has:.0f} times what they can do. No setting cures that.")  # fmt: skip
 
 
 CARDS: tuple[Card, ...] = (
@@ -73,7 +74,7 @@ CARDS: tuple[Card, ...] = (
          "Requests do not have steps, steps have requests: everybody in a step waits for all of it."),
     Card("two numbers", "01", SAY, "Somebody says: our p99 is eight seconds. What do you ask first?",
          "TTFT and ITL apart, by prompt length, from how many samples, and whether the load test holds requests back."),
-    Card("average percentiles", "01", GUIDED, "Two servers' p99 are known. What is the p99 of both together?",
+    Card("average percentiles", "01", "A ruler over the tail", "Two servers' p99 are known. What is the p99 of both together?",
          "Nobody can tell from those two. Pool the samples, then rank."),
     Card("little cap", "01", "A client that hides the queue", "TTFT stays flat however much load you ask for. What do you "
          "suspect, and what gives it away?", "A client with a cap on open requests. Requests per second x mean E2E sits at a "
@@ -86,7 +87,7 @@ CARDS: tuple[Card, ...] = (
     Card("shed", "02", "Whom to refuse?", "How do you choose the limit of a queue?",
          "From the promise: seats x promised wait / mean time in a seat. Too tight, and clumps are refused by an idle server."),
     Card("four times", "03", DEEP, "A prompt four times as long: how much dearer is its prefill?",
-         "About four times, to the power 1 + attention's share of the work. Less when fixed costs rule, more only when it is very long."),
+         "About 4 ^ (1 + attention's share of the work): a little over four, unless it is very long. Less when fixed costs rule."),
     Card("crossover", "03", "When does the square win?", "At what prompt length is attention half the work in Llama-3-70B?", crossover),
     Card("chunks", "03", "One long prompt, and everybody else", "Who gains from chunked prefill, and who pays?",
          "The others gain: shorter gaps. The long prompt pays with its own TTFT; the more so, the smaller the chunks."),
@@ -109,27 +110,27 @@ CARDS: tuple[Card, ...] = (
     Card("border", "06", "Weights or KV?", "At how much context does a decode step read as much KV as weights?", kv_border),
     Card("utilisation", "06", "How much of the machine is used?", "GPU utilisation is 100%. What does that tell you?",
          "That some kernel was running. Ask for MBU (bytes) at small batches, MFU (operations) at large ones."),
-    Card("kv talk", "07", GUIDED, "How much KV does a talk of 1500 tokens take in Llama-3-70B, bf16?", kv_of_a_talk),
-    Card("thrash", "07", GUIDED, "KV usage is at 1 and preemptions rise. What helps, and what makes it worse?",
+    Card("kv talk", "07", "The bill", "How much KV does a talk of 1500 tokens take in Llama-3-70B, bf16?", kv_of_a_talk),
+    Card("thrash", "07", "Where it hurts: thrashing", "KV usage is at 1 and preemptions rise. What helps, and what makes it worse?",
          "Fewer seats, more KV (int8, GQA, memory) or reserving. More seats make it worse: more tokens are computed twice."),
     Card("kv linear", "07", DEEP, "Does KV memory grow with the square of the length?",
          "No, linearly: one key and one value a token, layer and KV head. The square is in attention's work."),
     Card("drafts", "08", DEEP, "Acceptance 0.6, four drafts: how many tokens does one verification bring?", drafts),
     Card("rejected", "08", DEEP, "A draft is rejected at place three. What has to be done again?",
          "Nothing: two tokens are kept, and the check itself yields the third. What came after it is thrown away."),
-    Card("speculation load", "08", GUIDED, "Speculation is fast at night and slow at noon. Why?",
+    Card("speculation load", "08", "Where it hurts: a full batch", "Speculation is fast at night and slow at noon. Why?",
          "At large batches the multipliers are busy: rows for drafts are no longer free. Gate it by batch size."),
-    Card("quant phases", "09", GUIDED, "Which phases do int8 weights move?",
+    Card("quant phases", "09", "Two other kinds of traffic", "Which phases do int8 weights move?",
          "Decode at small batches: fewer bytes a step. Prefill hardly, or the wrong way: it waits for arithmetic, and unpacking is more of it."),
-    Card("quant queue", "09", GUIDED, "Can quantization shorten a queue?",
+    Card("quant queue", "09", "When capacity is what is short", "Can quantization shorten a queue?",
          "Only if capacity was short of bytes or of memory. A queue is made of other people's service time."),
-    Card("proxy", "10", GUIDED, "ITL p50 is near zero, p99 is large, TPOT is normal. What is it?",
+    Card("proxy", "10", "Three ways to spoil a stream", "TTFT is up, ITL p50 is near zero, p99 is large, E2E is as ever. What is it?",
          "Something between holds chunks back and passes them on in clumps. Compare server stamps with client stamps."),
-    Card("abandoned", "10", GUIDED, "A user closes the tab. What should happen in the server?",
+    Card("abandoned", "10", "The reader leaves", "A user closes the tab. What should happen in the server?",
          "Its request ends within a step and its KV blocks are free: noticed at the write, or by a disconnect."),
-    Card("hundred", "11", GUIDED, "100 requests a second, prompts of 1500 tokens, 70B on four H100s: can it work?", demand),
-    Card("replica or config", "11", GUIDED, "A queue grows. How do you tell a replica problem from a config problem?",
-         "Look at what is idle. Free KV and few running: seats. KV full: memory or seats. Everything busy: capacity, and only that is bought."),
-    Card("spike", "11", GUIDED, "Why does autoscaling not save you from a spike?",
+    Card("hundred", "11", "What it takes", "100 requests a second, prompts of 1500 tokens, 70B on four H100s: can it work?", demand),
+    Card("replica or config", "11", "Replicas or a field? In dollars", "A queue grows. How do you tell a replica problem from a config problem?",
+         "Running at max_num_seqs, KV free, ITL short: seats. KV full: memory, or seats if preemptions rise. ITL at its limit: capacity, and only that is bought."),
+    Card("spike", "11", "A spike", "Why does autoscaling not save you from a spike?",
          "It sees the past, looks now and then, and a cold replica takes its time: the queue has grown by then. Buffer, shed, or fall back."),
 )  # fmt: skip

@@ -1,0 +1,134 @@
+"""Lesson 10: its claims and its check, on streams made by hand."""
+
+from dataclasses import replace
+
+import pytest
+from made_stream import COSTS, TRIPS, busy, passed
+
+from course.lab.claims import lesson_10 as claims
+from course.lab.grading import lesson_10 as grading
+from course.lab.lab import Lab
+from course.lab.lesson_10 import batching, leaving
+from course.lab.lesson_10.leaving import GATEWAY, STRAIGHT, Crowd
+from course.lab.lesson_10.readers import Answer
+
+# ---------------------------------------------------------------- claims
+
+
+def test_a5_is_of_a_size_only_with_the_right_buffer() -> None:
+    idle = busy(cpu=0.3)
+    assert claims.a5(passed(), [passed(bunch=6)], idle).kind == "holds"
+    assert claims.a5(passed(), [passed(bunch=40)], idle).kind == "holds only when"
+    assert claims.a5(passed(), [passed(bunch=6, told=0.5)], idle).kind == "not shown"
+    assert claims.a5(passed(), [passed(bunch=6, told=0.01)], idle).kind == "not shown", "it moved down"
+    assert "200 bytes" in claims.a5(passed(), [passed(bunch=6)], idle).measured
+
+
+def test_a5_speaks_of_the_front_only_if_it_was_overloaded() -> None:
+    overloaded, idle = (claims.a5(passed(), [passed(bunch=6)], found) for found in (busy(), busy(cpu=0.3)))
+    assert overloaded.kind == "holds only when" and "late by more than 1 s" in overloaded.measured
+    assert "cannot keep up" in overloaded.verdict
+    assert "no judgement on it" in idle.measured and "late by" not in idle.measured
+    assert "cannot keep up" not in claims.a5(passed(), [passed(bunch=40)], busy(cpu=0.3)).verdict
+
+
+def test_d15_depends_on_who_leaves() -> None:
+    def crowds(written: int, seated: int, in_line: int) -> dict[tuple[str, str], Crowd]:
+        """Tokens that are written for those who stay, and steps in either room; of 100 tokens and 40 steps."""
+        reads_on = Crowd(GATEWAY, 100, 100, 20, 40)
+        steps = {leaving.SEATED: seated, leaving.IN_LINE: in_line}
+        found = {(room, GATEWAY): reads_on for room in steps}
+        return found | {(room, STRAIGHT): Crowd(STRAIGHT, 100, written, 20, count) for room, count in steps.items()}
+
+    claim = claims.d15(crowds(76, 40, 38))
+    assert (
+        claim.kind == "holds only when" and "tokens saved 20%" in claim.measured and "steps saved 5%" in claim.measured
+    )
+    assert claims.d15(crowds(100, 40, 40)).kind == "not shown"
+    assert "no steps were saved" in claims.d15(crowds(76, 40, 40)).verdict
+
+
+def ways(streamed: float = 1.0, batched: float = 0.3, alone: float = 1.0) -> list[batching.Served]:
+    """p99 as a factor of neither: of streaming, of batching a crowd, and of both for who comes alone."""
+    found = []
+    for load in batching.LOADS:
+        for is_batched in (False, True):
+            for is_streamed in (False, True):
+                e2e = (batched if load == "all at once" else alone) if is_batched else 1.0
+                e2e *= streamed if is_streamed else 1.0
+                found.append(batching.Served(is_streamed, is_batched, load, (e2e / 2,), (e2e,)))
+    return found
+
+
+def test_d16_names_the_one_that_did_it() -> None:
+    assert claims.d16(ways()).kind == "holds only when" and "batching ×0.30" in claims.d16(ways()).measured
+    assert claims.d16(ways(batched=0.9)).kind == "not shown"
+    assert claims.d16(ways(streamed=0.5)).kind == "not shown"
+    assert "came alone differed by ×1.40" in claims.d16(ways(alone=1.4)).verdict
+    assert "batching alone did not halve it" in claims.d16(ways(streamed=0.9, batched=0.65)).verdict
+
+
+def test_e1_and_e7_follow_their_numbers() -> None:
+    forms = {"streamed": Answer((0.1, 0.5, 1.0), 30), "whole": Answer((1.0,) * 3, 30)}
+    assert claims.e1(forms).kind == "holds"
+    assert claims.e1({**forms, "whole": Answer((2.0,) * 3, 30)}).kind == "not shown"
+    assert claims.e1({**forms, "streamed": Answer((1.0, 1.0, 1.0), 30)}).kind == "wrong"
+    assert claims.e7(TRIPS).kind == "holds"
+    assert claims.e7([*TRIPS, replace(TRIPS[1], ttft=0.9)]).kind == "holds only when"
+    assert claims.e7([replace(TRIPS[1], ttft=0.9)]).kind == "not shown"
+
+
+def test_the_ledger_can_measure_each(tiny_lab: Lab) -> None:
+    assert claims.MEASURE.keys() == {"A5", "D15", "D16", "E1", "E6", "E7"}
+    for name in ("E1", "D15"):
+        assert claims.MEASURE[name](tiny_lab).id == name
+
+
+# ---------------------------------------------------------------- the check
+
+FORMS = {"streamed": Answer((0.1, 1.0), 2), "whole": Answer((1.02, 1.02), 2)}
+
+
+def test_the_check_rewards_what_is_right() -> None:
+    check = grading.checks(passed(), FORMS, COSTS)
+    right = (("q1", 4096 / 200), ("q2", 850), ("q3", 0.24), ("q4", 2.0), ("q5", "none"), ("q6", "Alike"))
+    for question, answer in right:
+        assert check(question, answer).score == 1, question
+    late = grading.checks(passed(), {**FORMS, "whole": Answer((1.15, 1.15), 2)}, COSTS)
+    assert late("q6", "streamed").score == 1 and late("q6", "alike").score == 0
+
+
+def test_no_key_where_the_machine_was_too_noisy() -> None:
+    noisy = grading.checks(passed(), {**FORMS, "whole": Answer((2.0, 2.0), 2)}, COSTS)
+    for answer in ("streamed", "whole", "alike"):
+        assert noisy("q6", answer).score == 1 and "too noisy to tell" in str(noisy("q6", answer))
+    assert noisy("q6", "neither").score == 0
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "hint"),
+    [
+        ("q1", 200, "bytes of one event"),
+        ("q1", 4096, "these are bytes"),
+        ("q2", 700, "the question itself"),
+        ("q2", 600, "own part"),
+        ("q2", 400, "open already"),
+        ("q3", 24, "a share"),
+        ("q3", 0.08, "did read"),
+        ("q3", 0.3, "prompt was computed"),
+        ("q4", 0.5, "upside down"),
+        ("q4", 2000, "factor of 1000"),
+        ("q5", "stream", "transport"),
+        ("q6", "whole", "last tokens"),
+    ],
+)
+def test_the_check_names_the_slip(question: str, answer: object, hint: str) -> None:
+    graded = grading.checks(passed(), FORMS, COSTS)(question, answer)
+    assert graded.score == 0 and hint in str(graded)
+
+
+@pytest.mark.parametrize("answer", [..., None, "tea", [], object(), float("nan"), -1, 0])
+def test_no_answer_raises(answer: object) -> None:
+    check = grading.checks(passed(), FORMS, COSTS)
+    for question in ("q1", "q2", "q3", "q4", "q5", "q6"):
+        assert check(question, answer).score < check(question, answer).max_score
