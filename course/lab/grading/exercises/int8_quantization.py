@@ -291,7 +291,7 @@ def groups(answer: Answer, rng: random.Random) -> str:
 def refuses_groups(answer: Answer, rng: random.Random) -> str:
     weight = some_weights(rng, 2, 10)
     weight[1, :5] = 0  # a group of zeros
-    numbers, scales = read(answer.quantize_groups(weight.copy(), 5), "quantize_groups with a group of zeros", 2, 10, 2)
+    numbers, _ = read(answer.quantize_groups(weight.copy(), 5), "quantize_groups with a group of zeros", 2, 10, 2)
     if numbers[1, :5].any():
         raise Mistake(f"a group of zeros became {numbers[1, :5].tolist()}")
     hold_numbers([weight[:1, :5]], [numbers[:1, :5]])
