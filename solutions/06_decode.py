@@ -118,3 +118,86 @@ def gain(model, machine, batch, context, bits):
 
 # %%
 check("roofline-knee", step_floor, intensity, knee, gain)
+
+# %% [markdown] exercise="paged-attention"
+# ## Causal attention over a paged cache
+#
+# *paged-attention · lesson 06 · ●●● · 45 minutes · 14 points*
+#
+# The KV cache is cut into **blocks** of `block_size` **slots**, one token's key and value each. A request's **block table** lists
+# its blocks in the order of its text, so the token at position $p$ is in block `table[p // block_size]`, slot
+# `p % block_size`. A step computes some **new tokens** of each request: one when it decodes, several when it reads a (piece
+# of a) prompt. They are the last ones of its context, and their own keys and values are in the cache already.
+#
+# With NumPy:
+#
+# - `gather(cache, block_table, context_len)`: the first `context_len` tokens of one request, in order. `cache` is
+#   [num_blocks, block_size, n_kv_heads, d], what comes back [context_len, n_kv_heads, d].
+# - `paged_attention(query, key_cache, value_cache, block_tables, context_lens, query_lens)`, which gives [T, n_heads, d]:
+#   - `query` [T, n_heads, d]: the new tokens of all requests, one request after the other; `query_lens` [B] says how many
+#     each has (at least 1);
+#   - `key_cache`, `value_cache`: as `cache` above;
+#   - `block_tables` [B, max_blocks]: behind the blocks that a request needs stands the id of one that means nothing;
+#   - `context_lens` [B]: tokens of each request, **the new ones included**.
+#
+# Each new token's output is $\text{softmax}(q \cdot k / \sqrt{d})\,v$ over the keys at its own position and before (**causal**).
+# With fewer heads of keys than of queries (**grouped-query attention**), neighbours share: with 6 over 2, query heads 0, 1, 2
+# read the first, and 3, 4, 5 the second.
+#
+# Slots that nobody wrote hold garbage: another request's old numbers, or even NaN, and $0 \times$ NaN is NaN. Scores may be
+# in the hundreds. Change nothing that you are given.
+
+# %% [markdown]
+# **A worked example.** Blocks of 2, a table of 5, 0, 3, and 5 tokens: position 4 is in block 3, slot 0; slot 1 is unwritten.
+
+# %%
+import numpy as np
+
+cache = np.full((6, 2, 1, 1), np.nan)  # 6 blocks of 2 slots; one head, d = 1
+for position, block in enumerate([5, 5, 0, 0, 3]):
+    cache[block, position % 2] = 10 * position
+print(cache[:, :, 0, 0])
+print("its pages, end to end:", cache[[5, 0, 3]].reshape(-1))
+
+# %% [markdown]
+# If 2 of the 5 tokens are new, they have positions 3 and 4: the first sees 4 keys, the second 5.
+#
+# **Now you.** `gather` has one gap; `paged_attention` is all yours. One request after the other is fine.
+
+
+# %% answer="paged-attention"
+import numpy as np
+
+
+def gather(cache, block_table, context_len):
+    block_size = cache.shape[1]
+    num_blocks = -(-context_len // block_size)
+    # [solution]
+    pages = cache[block_table[:num_blocks]]
+    return pages.reshape(num_blocks * block_size, *cache.shape[2:])[:context_len]
+    # [stub]
+    # raise NotImplementedError("these blocks, end to end, as far as the context goes")
+    # [end]
+
+
+def paged_attention(query, key_cache, value_cache, block_tables, context_lens, query_lens):
+    # [solution]
+    group = query.shape[1] // key_cache.shape[2]
+    output, end = np.empty_like(query), 0
+    for table, context, new in zip(block_tables, context_lens, query_lens):
+        begin, end = end, end + new
+        keys, values = (np.repeat(gather(cache, table, context), group, axis=1) for cache in (key_cache, value_cache))
+        scores = np.einsum("qhd,khd->hqk", query[begin:end], keys) / np.sqrt(query.shape[2])
+        positions = np.arange(context)
+        scores[:, positions[context - new :, None] < positions] = -np.inf
+        weights = np.exp(scores - scores.max(axis=2, keepdims=True))
+        weights /= weights.sum(axis=2, keepdims=True)
+        output[begin:end] = np.einsum("hqk,khd->qhd", weights, values)
+    return output
+    # [stub]
+    # raise NotImplementedError("request by request: its keys and values, its scores, who sees what, softmax")
+    # [end]
+
+
+# %%
+check("paged-attention", gather, paged_attention)
