@@ -7,6 +7,112 @@
 # %%
 from course.lab import check, hint
 
+# %% [markdown] exercise="chunked-prefill"
+# ## Chunked prefill: who reads when
+#
+# *chunked-prefill · lesson 03 · ●●○ · 35 minutes · 12 points*
+#
+# A **step** computes at most `token_budget` tokens. Those who are being answered already (they **decode**) need one token each
+# in every step, and come first. What is left of the budget is for reading prompts (**prefill**), and no prompt reads more than
+# `chunk` tokens in one step. What does not fit now follows in later steps.
+#
+# - `split(prompt_len, chunk)`: the sizes of the chunks of a prompt (at least 1 token) that has the engine to itself and budget
+#   enough: full ones, and the rest.
+# - `schedule(prompts, num_decodes, token_budget, chunk)`: a list, one entry for each step until all prompts are read: a
+#   dictionary that says how many tokens of which prompt the step reads.
+#   - `prompts` are the lengths (at least 1) of prompts that all wait when the first step begins; they are called 0, 1, 2, ... In
+#     each step they take their turn in that order: the first takes as much as it may, then the next, as long as budget is left.
+#     Who reads nothing in a step is not in its dictionary.
+#   - `num_decodes` others decode in all steps. Who has read its prompt decodes too, **from the next step on**, in all of them:
+#     these answers are long.
+#   - `ValueError` if somebody can never read, because decodes use up the whole budget.
+# - `first_token_times(prompts, num_decodes, token_budget, chunk, fixed_s, token_s)`: for each prompt, the moment of its first
+#   token, in seconds from the beginning of the first step: the end of the step that reads its last token. A step takes
+#   `fixed_s`, and `token_s` for each token it computes, decodes too. Steps follow one another without a gap.
+# - `largest_budget(itl_s, fixed_s, token_s)`: the largest token budget with which no step takes longer than `itl_s`; 0 if
+#   there is none. This is the bound that chunking gives to everybody who decodes.
+
+# %% [markdown]
+# **A worked example.** Prompts of 10 and 6 tokens, 2 others decode, a budget of 8, no limit by the chunk:
+#
+# | step | decodes | room | prompt 0 reads | prompt 1 reads |
+# |---|---|---|---|---|
+# | 0 | 2 | 6 | 6 | - |
+# | 1 | 2 | 6 | 4: done, its first token | 2 |
+# | 2 | **3** | 5 | decodes | 4: done |
+#
+# With 10 ms a step and 1 ms a token, each of these steps takes 18, 18 and 17 ms (in the last one, one token of the budget is
+# not used), so the first tokens come after 36 and 53 ms.
+
+# %% [markdown]
+# **Now you.** `split` has one gap; the rest is all yours.
+
+
+# %% answer="chunked-prefill"
+def split(prompt_len, chunk):
+    sizes = []
+    while prompt_len > 0:
+        # [solution]
+        size = min(chunk, prompt_len)
+        # [stub]
+        # raise NotImplementedError("how large is the next chunk?")
+        # size = ...
+        # [end]
+        sizes.append(size)
+        prompt_len -= size
+    return sizes
+
+
+def schedule(prompts, num_decodes, token_budget, chunk):
+    # [solution]
+    left = list(prompts)
+    steps = []
+    while any(left):
+        room = token_budget - num_decodes - left.count(0)
+        if room <= 0:
+            raise ValueError("decodes use up the whole budget")
+        step = {}
+        for i, unread in enumerate(left):
+            tokens = min(unread, chunk, room)
+            if tokens > 0:
+                step[i] = tokens
+                left[i] -= tokens
+                room -= tokens
+        steps.append(step)
+    return steps
+    # [stub]
+    # raise NotImplementedError("step by step: what is left for prompts, and who takes how much of it?")
+    # [end]
+
+
+def first_token_times(prompts, num_decodes, token_budget, chunk, fixed_s, token_s):
+    # [solution]
+    left = list(prompts)
+    times = [None] * len(left)
+    now = 0.0
+    for step in schedule(prompts, num_decodes, token_budget, chunk):
+        now += fixed_s + token_s * (num_decodes + left.count(0) + sum(step.values()))
+        for i, tokens in step.items():
+            left[i] -= tokens
+            if left[i] == 0:
+                times[i] = now
+    return times
+    # [stub]
+    # raise NotImplementedError("walk along the schedule: when does each step end, and who is done then?")
+    # [end]
+
+
+def largest_budget(itl_s, fixed_s, token_s):
+    # [solution]
+    return max(int((itl_s - fixed_s) // token_s), 0)
+    # [stub]
+    # raise NotImplementedError("a full step should take itl_s at most")
+    # [end]
+
+
+# %%
+check("chunked-prefill", split, schedule, first_token_times, largest_budget)
+
 # %% [markdown] exercise="online-softmax"
 # ## Online softmax: attention in one pass
 #
