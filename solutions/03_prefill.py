@@ -200,3 +200,131 @@ def result(state):
 
 # %%
 check("online-softmax", empty, add, merge, result)
+
+# %% [markdown] exercise="triton-kernel"
+# ## A fused kernel in Triton
+#
+# *triton-kernel · lesson 03 · ●●● · 45 minutes · 13 points*
+#
+# On a GPU, PyTorch starts a **kernel** (a program for thousands of threads) for every operation, and each one reads its
+# tensors from memory and writes them back. A **fused** kernel does several operations while the numbers are on the chip.
+#
+# **Triton** kernels are Python functions behind `@triton.jit`, launched on a **grid** of programs: `kernel[(rows,)](...)` starts
+# `rows` of them, and `tl.program_id(0)` says which one this is. A program works on **blocks**: `tl.arange(0, BLOCK)` are `BLOCK`
+# places at once, and `BLOCK` must be a power of two, known at compile time (`tl.constexpr`). A tensor that is handed to a kernel
+# arrives as a pointer to its first number. What is beyond the data must be **masked**, in loads and stores.
+#
+# Every layer of a model adds what the last one computed (`delta`) to its running sum (`x`), and norms the total:
+#
+# $$\text{total} = x + \delta, \qquad \text{normed} = \frac{\text{total}}{\sqrt{\text{mean}(\text{total}^2) + \epsilon}} \cdot w$$
+#
+# (**RMSNorm**; the mean is over a row.) Write
+#
+# - `rms_norm(x, weight, eps, out)`: the norm of `x` into `out`.
+# - `add_rms_norm(x, delta, weight, eps, total, normed)`: both results.
+#
+# All of them are PyTorch tensors [rows, size], `weight` is [size]; float32 or float16, all alike. **One launch** each, of a kernel
+# that does all the arithmetic, in float32. `size` is any number from 1 to 300. Rows may lie further apart than they are long
+# (`x.stride(0)`, different for each tensor); the numbers of a row are neighbours. Only the outputs are written.
+#
+# No GPU is needed: with `TRITON_INTERPRET=1` Triton runs kernels in Python. It does need the package `triton`, which exists for
+# Linux; elsewhere, leave this exercise out.
+
+# %% [markdown]
+# **A worked example**: $y = a\,x$ for rows of 5 numbers, in blocks of 8. Three places of each block lie in the next row; without
+# a mask, two programs would write them.
+
+# %%
+import os
+
+os.environ["TRITON_INTERPRET"] = "1"  # set before kernels are defined
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def scale_rows(x, y, a, x_stride, y_stride, size, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    places = tl.arange(0, BLOCK)
+    mask = places < size
+    numbers = tl.load(x + row * x_stride + places, mask=mask, other=0.0)
+    tl.store(y + row * y_stride + places, a * numbers, mask=mask)
+
+
+x = torch.arange(10.0).reshape(2, 5)
+y = torch.empty_like(x)
+scale_rows[(2,)](x, y, 10.0, x.stride(0), y.stride(0), 5, BLOCK=triton.next_power_of_2(5))
+y
+
+# %% [markdown]
+# **Now you.** The first kernel has one gap, and so has its launch; the second is all yours. `tl.sum(values, axis=0)` and
+# `tl.sqrt` do what they say, and `.to(tl.float32)` converts.
+
+
+# %% answer="triton-kernel"
+import os
+
+os.environ["TRITON_INTERPRET"] = "1"
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def norm_rows(x, weight, out, x_stride, out_stride, size, eps, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    places = tl.arange(0, BLOCK)
+    mask = places < size
+    numbers = tl.load(x + row * x_stride + places, mask=mask, other=0.0).to(tl.float32)
+    # [solution]
+    mean_square = tl.sum(numbers * numbers, axis=0) / size
+    # [stub]
+    # mean_square = ...  # of the numbers of the row
+    # [end]
+    weights = tl.load(weight + places, mask=mask, other=0.0).to(tl.float32)
+    tl.store(out + row * out_stride + places, numbers / tl.sqrt(mean_square + eps) * weights, mask=mask)
+
+
+def rms_norm(x, weight, eps, out):
+    rows, size = x.shape
+    # [solution]
+    block = triton.next_power_of_2(size)
+    norm_rows[(rows,)](x, weight, out, x.stride(0), out.stride(0), size, eps, BLOCK=block)
+    # [stub]
+    # raise NotImplementedError("fill the gap in the kernel, then launch it: how many programs, and how large a block?")
+    # [end]
+
+
+# [solution]
+@triton.jit
+def add_and_norm_rows(
+    x, delta, weight, total, normed, x_stride, delta_stride, total_stride, normed_stride, size, eps, BLOCK: tl.constexpr
+):
+    row = tl.program_id(0)
+    places = tl.arange(0, BLOCK)
+    mask = places < size
+    numbers = tl.load(x + row * x_stride + places, mask=mask, other=0.0).to(tl.float32)
+    numbers += tl.load(delta + row * delta_stride + places, mask=mask, other=0.0).to(tl.float32)
+    tl.store(total + row * total_stride + places, numbers, mask=mask)
+    mean_square = tl.sum(numbers * numbers, axis=0) / size
+    weights = tl.load(weight + places, mask=mask, other=0.0).to(tl.float32)
+    tl.store(normed + row * normed_stride + places, numbers / tl.sqrt(mean_square + eps) * weights, mask=mask)
+
+
+# [stub]
+# [end]
+def add_rms_norm(x, delta, weight, eps, total, normed):
+    # [solution]
+    tensors = x, delta, total, normed
+    strides = [tensor.stride(0) for tensor in tensors]
+    block = triton.next_power_of_2(x.shape[1])
+    add_and_norm_rows[(len(x),)](x, delta, weight, total, normed, *strides, x.shape[1], eps, BLOCK=block)
+    # [stub]
+    # raise NotImplementedError("write a kernel for it, above, and launch it once")
+    # [end]
+
+
+# %%
+check("triton-kernel", rms_norm, add_rms_norm)
