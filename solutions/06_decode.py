@@ -201,3 +201,23 @@ def paged_attention(query, key_cache, value_cache, block_tables, context_lens, q
 
 # %%
 check("paged-attention", gather, paged_attention)
+
+# %% [markdown]
+# **Your code serves the real model** (optional; takes some seconds). Every layer of every step asks your function: first with the
+# whole question as new tokens, then with one token a step. The dashboard shows that run, with the engine's own attention as its
+# ghost. The tokens should be the same; where two are almost equally likely, rounding may decide.
+
+# %%
+from course.lab.grading.plug_in import OpenLab
+from course.lab.workloads import Arrival, Workload
+
+lab = OpenLab()
+one_question = Workload("one question", "a short question, a short answer", (Arrival(0.0, "Why is the sky blue?", 8),))
+ours = lab.run(one_question)
+# [solution]
+yours = lab.run_with(one_question, attention=paged_attention)
+lab.beside(ours, yours)
+# [stub]
+# # yours = lab.run_with(one_question, attention=paged_attention)
+# # lab.beside(ours, yours)
+# [end]
