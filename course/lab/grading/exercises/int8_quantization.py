@@ -95,6 +95,8 @@ def hold_scales(weights: list[np.ndarray], found: list[np.ndarray]) -> None:
                 f"expected {wanted[row]:.4g}, a 127th of it"
             )
             slip = slip_between(SCALE_SLIPS, [((w,), s) for w, s in zip(weights, found)], 1e-4)
+            if np.allclose(scales[nonzero], wanted[nonzero], rtol=1e-2, atol=0):
+                slip = "that is right to two or three digits: is the scale kept in 16 bits, or rounded?"
             raise Mistake(with_slip(told, slip))
 
 

@@ -271,7 +271,7 @@ def judge_norm(cases: Sequence[tuple[Case, np.ndarray]], tip: str) -> None:
 
 NAN_TIP = (
     "Around every tensor here stands NaN, and outputs are NaN until they are written: does a load reach beyond its row (a "
-    "mask, with other=0.0), or is some place never stored?"
+    "mask, with other=0.0), or is some place never stored (a row without a program, a BLOCK that is smaller than the row)?"
 )
 
 

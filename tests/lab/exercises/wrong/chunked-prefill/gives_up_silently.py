@@ -1,4 +1,4 @@
-# feedback: endless loop
+# feedback: expected ValueError
 def split(prompt_len, chunk):
     sizes = []
     while prompt_len > 0:
@@ -13,15 +13,16 @@ def schedule(prompts, num_decodes, token_budget, chunk):
     steps = []
     while any(left):
         room = token_budget - num_decodes - left.count(0)
+        if room <= 0:
+            break
         step = {}
         for i, unread in enumerate(left):
-            tokens = max(min(unread, chunk, room), 0)
+            tokens = min(unread, chunk, room)
             if tokens > 0:
                 step[i] = tokens
                 left[i] -= tokens
                 room -= tokens
-        if step:
-            steps.append(step)
+        steps.append(step)
     return steps
 
 
