@@ -159,6 +159,9 @@ TIME_SLIPS: Mapping[str, Callable[..., list[float]]] = {
     "the tokens of those that decode take no time there: a step's time grows with all of its tokens": first_times(
         time_of=lambda read, decode, fixed, token: fixed + token * read
     ),
+    "prompts that are read by now take no time there: they decode, one token each in every later step": lambda *case: (
+        first_times(time_of=lambda read, decode, fixed, token: fixed + token * (read + case[1]))(*case)
+    ),
     "the fixed time is counted once there: every step has it": lambda *case: [
         found + case[4] for found in first_times(time_of=lambda r, d, fixed, token: token * (r + d))(*case)
     ],

@@ -37,6 +37,8 @@ def fold(
     largest, total, weighted = -np.inf, 0.0, np.zeros(tiles[0][1].shape[1])
     for scores, values in tiles:
         new = max(largest, scores.max(initial=-np.inf))
+        if new == -np.inf:
+            continue
         weights = np.exp(scores - new)
         total = total * sum_factor(largest, new) + weights.sum()
         weighted = weighted * value_factor(largest, new) + weights @ values
@@ -86,6 +88,9 @@ SLIPS: Mapping[str, Callable[[Sequence[Tile]], np.ndarray]] = {
     "one": lambda tiles: each_alone(tiles, lambda tile: np.exp(tile[0] - tile[0].max()).sum()),
     "that is the last tile alone: what came before is lost": lambda tiles: right([t for t in tiles if len(t[0])][-1:]),
     "that is the first tile alone: what comes later is lost": lambda tiles: right([t for t in tiles if len(t[0])][:1]),
+    "that is 2 to the power of the scores: the base is e, np.exp": lambda tiles: right(
+        [(scores * np.log(2), values) for scores, values in tiles]
+    ),
     "it is not divided by the sum: the weights of all keys together should be 1": plain_sums,
     "that is the value with the largest score: softmax mixes all of them": lambda tiles: np.concatenate(
         [values for _, values in tiles]
@@ -93,6 +98,39 @@ SLIPS: Mapping[str, Callable[[Sequence[Tile]], np.ndarray]] = {
     "that is the plain average of the values": lambda tiles: np.concatenate([values for _, values in tiles]).mean(axis=0),
     "the scores are used as weights there, without exp": lambda tiles: np.concatenate([scores for scores, _ in tiles])
         @ np.concatenate([values for _, values in tiles]) / np.concatenate([scores for scores, _ in tiles]).sum(),
+}  # fmt: skip
+
+
+def joined(
+    one: Sequence[Tile], other: Sequence[Tile], shares: Callable[[np.ndarray, np.ndarray], tuple[float, float]]
+) -> np.ndarray:
+    """Two parts' own results, mixed by shares that are made of their scores."""
+    a, b = shares(*(np.concatenate([scores for scores, _ in part]) for part in (one, other)))
+    return (a * right(one) + b * right(other)) / (a + b)
+
+
+def own_sum(scores: np.ndarray) -> float:
+    return float(np.exp(scores - scores.max()).sum())
+
+
+MERGE_SLIPS: Mapping[str, Callable[..., np.ndarray]] = {
+    "sums and weighted values are added as they are there. Each part made its own with its own largest score: first bring "
+    "both to the larger of the two": lambda one, other: joined(one, other, lambda a, b: (own_sum(a), own_sum(b))),
+    "only the second part is brought to the larger of the two largest scores there: both shrink by exp(own - larger), one of "
+    "them by 1": lambda one, other: joined(
+        one, other, lambda a, b: (own_sum(a), own_sum(b) * np.exp(b.max() - max(a.max(), b.max())))
+    ),
+    "only the first part is brought to the larger of the two largest scores there: both shrink by exp(own - larger), one of "
+    "them by 1": lambda one, other: joined(
+        one, other, lambda a, b: (own_sum(a) * np.exp(a.max() - max(a.max(), b.max())), own_sum(b))
+    ),
+    "the two results are averaged there: the part with the larger scores counts for more": lambda one, other: joined(
+        one, other, lambda a, b: (1.0, 1.0)
+    ),
+    "the two results are averaged by their numbers of keys there: the part with the larger scores counts for more":
+        lambda one, other: joined(one, other, lambda a, b: (len(a), len(b))),
+    "that is the first part alone": lambda one, other: right(one),
+    "that is the second part alone": lambda one, other: right(other),
 }  # fmt: skip
 
 
@@ -138,7 +176,8 @@ def judge(cases: Sequence[tuple[list[Tile], np.ndarray]], tip: str = "", what: s
         before = f"{told(tiles)}{what} gave {shown(found.tolist())}; expected {shown(wanted.tolist())}"
         if not np.isfinite(found).all() or not found.any():
             raise Mistake(f"{before}. {tip}".rstrip())
-        slip = slip_between(SLIPS, [((case,), result) for case, result in cases], TOLERANCE)
+        telling = [((case,), result) for case, result in cases if right(case).any()]
+        slip = slip_between(SLIPS, telling, TOLERANCE)
         raise Mistake(with_slip(before, slip))
 
 
@@ -214,12 +253,15 @@ def large(answer: Answer, rng: random.Random) -> str:
 
 
 def merged(answer: Answer, rng: random.Random) -> str:
-    cases, three = [], []
+    cases, three, pairs = [], [], []
     for centers in ((0, 1, 4, 2), (5, 2, 0, 1), (0, 0, 0, 0), (700, -700, 900, -900), (-900, 0, -800, 1)):
         for cut in (1, 2, 3):
             tiles = some_tiles(rng, (3, 5, 2, 4), centers, 3)
             parts = [state_after(answer, part, 3) for part in (tiles[:cut], tiles[cut:])]
             cases.append((tiles, result(answer, merge(answer, *parts), 3)))
+            pairs.append(((tiles[:cut], tiles[cut:]), cases[-1][1]))
+    if slip := slip_between(MERGE_SLIPS, pairs, TOLERANCE):
+        raise Mistake(f"two parts, merged: {slip}")
     judge(cases, "Bring both parts to the larger of their largest scores, then add", ", merged from two parts,")
     for hidden in ((), (0,), (1,), (0, 1)):
         tiles = some_tiles(rng, (3, 4), (1, 2), 3)

@@ -60,6 +60,8 @@ def padded(size: int) -> int:
 NORM_SLIPS: dict[str, Callable[[np.ndarray, np.ndarray, float], np.ndarray]] = {
     "the sum is divided by BLOCK there, which is more than the row has: the mean is over `size` numbers":
         lambda x, w, eps: x / np.sqrt((x**2).sum(axis=1, keepdims=True) / padded(x.shape[1]) + eps) * w,
+    "places beyond the row count as 1 there: load them as 0.0, which adds nothing to the sum": lambda x, w, eps: x
+        / np.sqrt(((x**2).sum(axis=1, keepdims=True) + padded(x.shape[1]) - x.shape[1]) / x.shape[1] + eps) * w,
     "eps is left out there": lambda x, w, eps: right(x, w, 0),
     "eps is added outside of the square root there: it belongs inside, beside the mean":
         lambda x, w, eps: x / (np.sqrt((x**2).mean(axis=1, keepdims=True)) + eps) * w,
@@ -338,7 +340,8 @@ def half(answer: Answer, rng: random.Random) -> str:
             (normed, right(case.x + case.delta, case.weight, case.eps), "normed"),
         ):
             if not alike(found, wanted, TOLERANCE["float16"]):
-                raise Mistake(f"{first_difference(found, wanted, name, case)}. {tip}")
+                why = NAN_TIP if np.isnan(total).any() else tip
+                raise Mistake(f"{first_difference(found, wanted, name, case)}. {why}")
     return "16 bits in and out, 32 in between"
 
 

@@ -1,4 +1,4 @@
-# feedback: merged from two parts
+# feedback: two parts, merged
 import numpy as np
 
 
