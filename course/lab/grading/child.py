@@ -35,6 +35,7 @@ def main() -> None:
     for line in sys.stdin:
         task = json.loads(line)
         exercise = find(task["exercise"])
+        prepare(exercise)
         limit_memory(exercise.memory_mb)
         send({"ready": True})
         grade(exercise, task, send)
@@ -43,7 +44,18 @@ def main() -> None:
     os._exit(0)  # whatever threads the answer has left running
 
 
+def prepare(exercise: Exercise) -> None:
+    """Import what the exercise needs, as far as it is there."""
+    os.environ.update(exercise.environment)
+    if exercise.missing is None:
+        for name in exercise.needs:
+            importlib.import_module(name)
+
+
 def grade(exercise: Exercise, task: dict[str, Any], send: Send) -> None:
+    if exercise.missing is not None:
+        send({"failed": exercise.missing})
+        return
     files = frozenset(task["lines"])
     for name, text in task["lines"].items():
         linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)

@@ -6,7 +6,8 @@ Everything else (time limits, other exceptions, points) is taken care of here an
 
 import random
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import Any
 
 from course.lab.grading import Criterion
@@ -90,10 +91,23 @@ class Exercise:
     """Most seconds all parts may take together; the model answer should need less than a fifth."""
     memory_mb: int = 1024
     """Most memory the answer may take on top of what the checker has."""
+    needs: tuple[str, ...] = ()
+    """Packages that not every machine has. The checker imports them before its clock starts."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables that the checker sets before it imports them."""
 
     @property
     def max_score(self) -> float:
         return sum(part.points for part in self.parts)
+
+    @property
+    def missing(self) -> str | None:
+        """Why it cannot be done on this machine, for the learner; None if it can."""
+        absent = [name for name in self.needs if find_spec(name) is None]
+        if not absent:
+            return None
+        packages = " and ".join(absent)
+        return f"this exercise needs {packages}, which is not installed here: leave it out, nothing is lost"
 
     @property
     def level(self) -> str:

@@ -15,6 +15,7 @@ from torch import Tensor
 from course.lab.dashboard import render
 from course.lab.display import Html
 from course.lab.grading.blame import message_of, shown
+from course.lab.grading.plug_in_attention import attend_with
 from course.lab.lab import Lab
 from course.lab.run import Run
 from course.lab.workloads import Workload
@@ -49,6 +50,8 @@ class Parts:
     """(running, waiting, token_budget, max_num_seqs) -> tokens by request id; exercise continuous-batching-step"""
     block_pool: Callable[[int], Any] | None = None
     """A class; exercise block-pool. Prefix caching is off with it."""
+    attention: Callable[..., Any] | None = None
+    """In NumPy; exercise paged-attention. Slow: give it short prompts."""
     sampler: Callable[..., Any] | None = None
     """(target, proposal, drafts, rng) -> tokens; exercise rejection-sampler. For drafts that were drawn."""
     proposer: Callable[[list[int], int], Sequence[int]] | None = None
@@ -223,6 +226,8 @@ def build_engine(config: EngineConfig, parts: Parts, notes: list[str], **argumen
         config = config if config.speculative else config.replace(speculative=USUAL_DRAFT)
         arguments["proposer"] = OwnProposer(parts.proposer, Watch("proposer", notes))
     engine = Engine(config, **arguments)
+    if parts.attention is not None:
+        attend_with(engine.runner, parts.attention, Watch("attention", notes))
     if parts.scheduler_step is not None:
         engine.scheduler = PlannedScheduler(parts.scheduler_step, Watch("scheduler step", notes), engine)
     if parts.block_pool is not None:

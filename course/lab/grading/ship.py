@@ -38,6 +38,10 @@ def pack(exercise: Exercise, answers: tuple[Any, ...]) -> Submission:
     return Submission({"pickle": base64.b64encode(packed).decode(), "lines": lines})
 
 
+def _kernel(value: Any) -> Any:
+    return getattr(value, "fn", None) if type(value).__module__.startswith("triton.") else None
+
+
 def _named(exercise: Exercise, answers: tuple[Any, ...]) -> dict[str, Any]:
     wanted = exercise.entry_points
     if len(answers) == 1 and isinstance(answers[0], (dict, types.ModuleType)):
@@ -50,8 +54,12 @@ def _named(exercise: Exercise, answers: tuple[Any, ...]) -> dict[str, Any]:
 
 
 def _files(value: Any) -> Iterator[str]:
-    """The files that a function, or the methods of a class, were written in."""
+    """The files that a function, or the methods of a class, were written in; with those of the kernels it launches."""
     value = inspect.unwrap(value) if callable(value) else value
+    if isinstance(value, types.FunctionType):
+        used = (value.__globals__.get(name) for name in value.__code__.co_names)
+        # triton.jit keeps the function it wraps as `fn`, and reads its source when the kernel is launched.
+        yield from (each.fn.__code__.co_filename for each in used if isinstance(_kernel(each), types.FunctionType))
     members = list(vars(value).values()) if isinstance(value, type) else [value]
     for member in members:
         for each in (member, getattr(member, "__func__", None), getattr(member, "fget", None)):

@@ -16,6 +16,8 @@ def grade() -> Iterator[Grade]:
     with Worker() as worker:
 
         def one(exercise: Exercise, text: str, seed: int = 0) -> Graded:
+            if exercise.missing:
+                pytest.skip(exercise.missing)
             return worker.grade(exercise, Submission.of_text(text, "answer.py"), seed)
 
         yield one

@@ -1,0 +1,355 @@
+"""FlashAttention's core: softmax-weighted values in one pass over tiles, and two partial results made one."""
+
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from course.lab.grading.arrays import alike, array, slip_between, unchanged, with_slip
+from course.lab.grading.blame import shown
+from course.lab.grading.exercise import Answer, Exercise, Hint, Mistake, Part
+
+Tile = tuple[np.ndarray, np.ndarray]
+"""Scores [n] and values [n, d] of n keys."""
+GRID = 64
+"""Scores are whole 64ths: exact in float32 too, however large they are."""
+TOLERANCE = 2e-5
+"""Float32 is good enough."""
+
+
+def right(tiles: Sequence[Tile]) -> np.ndarray:
+    """The textbook: all scores in one row. [d]"""
+    scores = np.concatenate([scores for scores, _ in tiles])
+    values = np.concatenate([values for _, values in tiles])
+    if not np.isfinite(scores).any():
+        return np.zeros(values.shape[1])
+    weights = np.exp(scores - scores.max())
+    return weights / weights.sum() @ values
+
+
+def fold(
+    tiles: Sequence[Tile],
+    sum_factor: Callable[[float, float], float],
+    value_factor: Callable[[float, float], float],
+) -> np.ndarray:
+    """One pass; the factors say what (old largest, new largest) does to what was summed so far."""
+    largest, total, weighted = -np.inf, 0.0, np.zeros(tiles[0][1].shape[1])
+    for scores, values in tiles:
+        new = max(largest, scores.max(initial=-np.inf))
+        if new == -np.inf:
+            continue
+        weights = np.exp(scores - new)
+        total = total * sum_factor(largest, new) + weights.sum()
+        weighted = weighted * value_factor(largest, new) + weights @ values
+        largest = new
+    return weighted / total
+
+
+def kept(old: float, new: float) -> float:
+    return 1.0
+
+
+def shrunk(old: float, new: float) -> float:
+    return float(np.exp(old - new))
+
+
+def upside_down(old: float, new: float) -> float:
+    return float(np.exp(new - old)) if np.isfinite(old) else 1.0
+
+
+def each_alone(tiles: Sequence[Tile], weigh: Callable[[Tile], float]) -> np.ndarray:
+    filled = [tile for tile in tiles if len(tile[0])]
+    return np.average([right([tile]) for tile in filled], axis=0, weights=[weigh(tile) for tile in filled])
+
+
+def plain_sums(tiles: Sequence[Tile]) -> np.ndarray:
+    scores = np.concatenate([scores for scores, _ in tiles])
+    values = np.concatenate([values for _, values in tiles])
+    return np.exp(scores - scores.max()) @ values
+
+
+SLIPS: Mapping[str, Callable[[Sequence[Tile]], np.ndarray]] = {
+    "nothing is rescaled there: when a tile brings a larger score, the sum AND the weighted values so far shrink by "
+    "exp(old largest - new largest)": lambda tiles: fold(tiles, kept, kept),
+    "the weighted values are not rescaled there, only the sum: both were made with the old largest score, so both shrink "
+    "by exp(old largest - new largest)": lambda tiles: fold(tiles, shrunk, kept),
+    "the sum is not rescaled there, only the weighted values: both were made with the old largest score, so both shrink "
+    "by exp(old largest - new largest)": lambda tiles: fold(tiles, kept, shrunk),
+    "the factor is upside down: exp(old largest - new largest), which is at most 1": lambda tiles: fold(
+        tiles, upside_down, upside_down
+    ),
+    "the tiles' own softmaxes are averaged there: a tile with large scores counts for more": lambda tiles: each_alone(
+        tiles, lambda tile: 1.0
+    ),
+    "the tiles' own softmaxes are averaged by their sizes there: what counts is a tile's sum of exp(score), to one common "
+    "largest": lambda tiles: each_alone(tiles, lambda tile: len(tile[0])),
+    "the tiles' own softmaxes are weighed by sums that each tile made with its own largest score: bring them to a common "
+    "one": lambda tiles: each_alone(tiles, lambda tile: np.exp(tile[0] - tile[0].max()).sum()),
+    "that is the last tile alone: what came before is lost": lambda tiles: right([t for t in tiles if len(t[0])][-1:]),
+    "that is the first tile alone: what comes later is lost": lambda tiles: right([t for t in tiles if len(t[0])][:1]),
+    "that is 2 to the power of the scores: the base is e, np.exp": lambda tiles: right(
+        [(scores * np.log(2), values) for scores, values in tiles]
+    ),
+    "it is not divided by the sum: the weights of all keys together should be 1": plain_sums,
+    "that is the value with the largest score: softmax mixes all of them": lambda tiles: np.concatenate(
+        [values for _, values in tiles]
+    )[np.concatenate([scores for scores, _ in tiles]).argmax()],
+    "that is the plain average of the values": lambda tiles: np.concatenate([values for _, values in tiles]).mean(axis=0),
+    "the scores are used as weights there, without exp": lambda tiles: np.concatenate([scores for scores, _ in tiles])
+        @ np.concatenate([values for _, values in tiles]) / np.concatenate([scores for scores, _ in tiles]).sum(),
+}  # fmt: skip
+
+
+def joined(
+    one: Sequence[Tile], other: Sequence[Tile], shares: Callable[[np.ndarray, np.ndarray], tuple[float, float]]
+) -> np.ndarray:
+    """Two parts' own results, mixed by shares that are made of their scores."""
+    a, b = shares(*(np.concatenate([scores for scores, _ in part]) for part in (one, other)))
+    return (a * right(one) + b * right(other)) / (a + b)
+
+
+def own_sum(scores: np.ndarray) -> float:
+    return float(np.exp(scores - scores.max()).sum())
+
+
+MERGE_SLIPS: Mapping[str, Callable[..., np.ndarray]] = {
+    "sums and weighted values are added as they are there. Each part made its own with its own largest score: first bring "
+    "both to the larger of the two": lambda one, other: joined(one, other, lambda a, b: (own_sum(a), own_sum(b))),
+    "only the second part is brought to the larger of the two largest scores there: both shrink by exp(own - larger), one of "
+    "them by 1": lambda one, other: joined(
+        one, other, lambda a, b: (own_sum(a), own_sum(b) * np.exp(b.max() - max(a.max(), b.max())))
+    ),
+    "only the first part is brought to the larger of the two largest scores there: both shrink by exp(own - larger), one of "
+    "them by 1": lambda one, other: joined(
+        one, other, lambda a, b: (own_sum(a) * np.exp(a.max() - max(a.max(), b.max())), own_sum(b))
+    ),
+    "the two results are averaged there: the part with the larger scores counts for more": lambda one, other: joined(
+        one, other, lambda a, b: (1.0, 1.0)
+    ),
+    "the two results are averaged by their numbers of keys there: the part with the larger scores counts for more":
+        lambda one, other: joined(one, other, lambda a, b: (len(a), len(b))),
+    "that is the first part alone": lambda one, other: right(one),
+    "that is the second part alone": lambda one, other: right(other),
+}  # fmt: skip
+
+
+def some_tiles(rng: random.Random, sizes: Sequence[int], centers: Sequence[float], dim: int) -> list[Tile]:
+    """A tile of each size, its scores around a center."""
+    draws = np.random.default_rng(rng.getrandbits(48))
+    return [
+        (np.round(draws.normal(center, 1.5, size) * GRID) / GRID, draws.normal(size=(size, dim)))
+        for size, center in zip(sizes, centers, strict=True)
+    ]
+
+
+def state_after(answer: Answer, tiles: Iterable[Tile], dim: int) -> Any:
+    state = answer.empty(dim)
+    for scores, values in tiles:
+        state = answer.add(state, scores.copy(), values.copy())
+        if state is None:
+            raise Mistake("add(state, scores, values) gave back None: it returns the state after this tile")
+    return state
+
+
+def result(answer: Answer, state: Any, dim: int) -> np.ndarray:
+    return array(answer.result(state), "result(state)", (dim,))
+
+
+def told(tiles: Sequence[Tile]) -> str:
+    rows = [shown([round(float(score), 2) for score in scores]) for scores, _ in tiles[:4]]
+    return f"tiles with scores {', '.join(rows)}{' and more' if len(tiles) > 4 else ''}"
+
+
+def judge(cases: Sequence[tuple[list[Tile], np.ndarray]], tip: str = "", what: str = "") -> None:
+    """Hold results to the textbook's.
+
+    Args:
+        cases: tiles and result.
+        tip: what usually makes NaN (or zeros) of these.
+        what: what was done with them.
+    """
+    for tiles, found in cases:
+        wanted = right(tiles)
+        if alike(found, wanted, TOLERANCE):
+            continue
+        before = f"{told(tiles)}{what} gave {shown(found.tolist())}; expected {shown(wanted.tolist())}"
+        if not np.isfinite(found).all() or not found.any():
+            raise Mistake(f"{before}. {tip}".rstrip())
+        telling = [((case,), result) for case, result in cases if right(case).any()]
+        slip = slip_between(SLIPS, telling, TOLERANCE)
+        raise Mistake(with_slip(before, slip))
+
+
+def one_tile(answer: Answer, rng: random.Random) -> str:
+    cases = []
+    for size, dim in ((5, 3), (1, 2), (16, 4), (2, 1), (33, 8)):
+        tiles = some_tiles(rng, [size], [rng.uniform(-2, 2)], dim)
+        cases.append((tiles, result(answer, state_after(answer, tiles, dim), dim)))
+    equal = [(np.full(4, 1.5), np.eye(4))]
+    cases.append((equal, result(answer, state_after(answer, equal, 4), 4)))
+    judge(cases)
+    return "softmax of a tile's scores, times its values"
+
+
+def many_tiles(answer: Answer, rng: random.Random) -> str:
+    cases = []
+    for sizes, centers in (
+        ((4, 4, 4), (0, 2, 4)),  # the largest score grows
+        ((4, 4, 4), (4, 2, 0)),  # it never does
+        ((1, 7, 2, 5), (1, -1, 3, 0)),
+        ((3, 0, 6), (0, 0, 1)),  # nothing in a tile
+        (tuple([1] * 12), tuple(rng.uniform(-3, 3) for _ in range(12))),
+    ):
+        tiles = some_tiles(rng, sizes, centers, 3)
+        cases.append((tiles, result(answer, state_after(answer, tiles, 3), 3)))
+    judge(cases, "Is the largest of an empty tile taken?")
+    tiles = cases[2][0]
+    for order in ([3, 2, 1, 0], [2, 0, 3, 1]):
+        shuffled = [tiles[i] for i in order]
+        judge([(shuffled, result(answer, state_after(answer, shuffled, 3), 3))])
+    return "any size and any order: the same as in one row"
+
+
+def masked(answer: Answer, rng: random.Random) -> str:
+    tip = (
+        "A score of -inf means weight 0. As long as nothing else was seen, the largest score is -inf too, and -inf - (-inf) "
+        "is NaN: treat that case on its own"
+    )
+    cases = []
+    for hidden in ((0,), (1,), (2,), (0, 1), (1, 2), (0, 1, 2)):
+        tiles = some_tiles(rng, (4, 3, 5), (0, 1, 2), 3)
+        for tile in hidden:
+            tiles[tile][0][:] = -np.inf
+        for scores, _ in tiles:
+            scores[rng.randrange(len(scores))] = -np.inf
+        cases.append((tiles, result(answer, state_after(answer, tiles, 3), 3)))
+    judge(cases, tip)
+    nothing = result(answer, answer.empty(3), 3)
+    if nothing.any():
+        raise Mistake(f"where no tile was added at all, result gave {shown(nothing.tolist())}; expected zeros")
+    return "masked keys weigh nothing, whole tiles of them too"
+
+
+def large(answer: Answer, rng: random.Random) -> str:
+    far = rng.choice((900.0, 5000.0))
+    tip = {
+        "up": "exp() of a large score overflows: subtract the largest score seen so far before exp()",
+        "down": "exp() of a very negative score is 0, and so is the sum: subtract the largest score SEEN so far, which "
+        "begins at -inf, not at 0",
+        "both": "the largest score is far from the others: is every exponent at most 0?",
+    }
+    for kind, centers in (
+        ("up", (far, far + 3, far)),
+        ("down", (-far, -far - 3, -far)),
+        ("both", (-far, far, far - 2)),
+    ):
+        cases = []
+        for order in (centers, centers[::-1]):
+            tiles = some_tiles(rng, (4, 5, 3), order, 2)
+            cases.append((tiles, result(answer, state_after(answer, tiles, 2), 2)))
+        judge(cases, tip[kind])
+    return f"scores around {far:g} and -{far:g} neither overflow nor vanish"
+
+
+def merged(answer: Answer, rng: random.Random) -> str:
+    cases, three, pairs = [], [], []
+    for centers in ((0, 1, 4, 2), (5, 2, 0, 1), (0, 0, 0, 0), (700, -700, 900, -900), (-900, 0, -800, 1)):
+        for cut in (1, 2, 3):
+            tiles = some_tiles(rng, (3, 5, 2, 4), centers, 3)
+            parts = [state_after(answer, part, 3) for part in (tiles[:cut], tiles[cut:])]
+            cases.append((tiles, result(answer, merge(answer, *parts), 3)))
+            pairs.append(((tiles[:cut], tiles[cut:]), cases[-1][1]))
+    if slip := slip_between(MERGE_SLIPS, pairs, TOLERANCE):
+        raise Mistake(f"two parts, merged: {slip}")
+    judge(cases, "Bring both parts to the larger of their largest scores, then add", ", merged from two parts,")
+    for hidden in ((), (0,), (1,), (0, 1)):
+        tiles = some_tiles(rng, (3, 4), (1, 2), 3)
+        for tile in hidden:
+            tiles[tile][0][:] = -np.inf
+        parts = [state_after(answer, [tile], 3) for tile in tiles]
+        three.append((tiles, result(answer, merge(answer, merge(answer, answer.empty(3), parts[0]), parts[1]), 3)))
+    judge(three, "One part, or both, has seen nothing but -inf, or nothing at all", ", merged from three parts,")
+    more = some_tiles(rng, (3, 4, 2), (0, 3, 1), 3)
+    both = merge(answer, *(state_after(answer, [tile], 3) for tile in more[:2]))
+    judge(
+        [(more, result(answer, answer.add(both, more[2][0].copy(), more[2][1].copy()), 3))],
+        what=", merged, then one more",
+    )
+    return "two parts, computed apart, make one"
+
+
+def merge(answer: Answer, one: Any, other: Any) -> Any:
+    state = answer.merge(one, other)
+    if state is None:
+        raise Mistake("merge(one, other) gave back None: it returns the state of both")
+    return state
+
+
+def numbers_in(state: Any, depth: int = 6) -> int:
+    """How many numbers an object keeps, in whatever it is made of."""
+    if isinstance(state, np.ndarray):
+        return max(state.size, state.base.size if isinstance(state.base, np.ndarray) else 0)
+    if depth == 0 or isinstance(state, (str, bytes, int, float, np.number, type)) or state is None:
+        return 1
+    if isinstance(state, Mapping):
+        return sum(numbers_in(value, depth - 1) for value in state.values())
+    if isinstance(state, (list, tuple, set, frozenset)):
+        return sum(numbers_in(value, depth - 1) for value in state)
+    inside = [*getattr(state, "__dict__", {}).values()]
+    inside += [getattr(state, slot) for slot in getattr(type(state), "__slots__", ()) if hasattr(state, slot)]
+    return sum(numbers_in(value, depth - 1) for value in inside)
+
+
+def stays_small(answer: Answer, rng: random.Random) -> str:
+    dim, count = 4, 60
+    tiles = some_tiles(rng, [8] * count, [rng.uniform(-2, 2) for _ in range(count)], dim)
+    other = some_tiles(rng, [8] * count, [rng.uniform(-2, 2) for _ in range(count)], dim)
+    scores, values = np.empty(8), np.empty((8, dim))  # one buffer for every tile, as on a GPU
+    states = [answer.empty(dim), answer.empty(dim)]
+    for number, pair in enumerate(zip(tiles, other)):
+        for which, tile in enumerate(pair):
+            scores[:], values[:] = tile
+            states[which] = answer.add(states[which], scores, values)
+            unchanged(tile, (scores, values), ("scores", "values"))
+        scores[:], values[:] = np.nan, np.nan
+        if number == count // 2:
+            result(answer, states[0], dim)  # a look on the way changes nothing
+    size = numbers_in(states[0])
+    if size > 16 * dim + 64:
+        raise Mistake(
+            f"after {count} tiles of 8 keys the state holds {size} numbers: it keeps the tiles, or the whole row of scores. "
+            "Three things are enough: the largest score, the sum, and d weighted values"
+        )
+    tip = "All tiles came in the same buffer, which is overwritten afterwards: does the state keep a tile?"
+    for which, row in enumerate((tiles, other)):
+        found = [result(answer, states[which], dim) for _ in range(2)]
+        judge([(row, found[0])], tip, ", two rows in turns,")
+        if not alike(found[1], found[0], TOLERANCE):
+            raise Mistake("result(state), asked twice, gives two answers: it changes the state")
+    return f"{count} tiles of 8 keys, {size} numbers kept"
+
+
+EXERCISE = Exercise(
+    id="online-softmax",
+    title="Online softmax: attention in one pass",
+    lesson=3,
+    difficulty=2,
+    minutes=35,
+    entry_points=("empty", "add", "merge", "result"),
+    parts=(
+        Part("one tile", 2, one_tile),
+        Part("many tiles", 3, many_tiles),
+        Part("masked keys", 2, masked),
+        Part("large scores", 2, large),
+        Part("two parts merged", 3, merged),
+        Part("a state that does not grow", 1, stays_small),
+    ),
+    hints=(
+        Hint("Whatever was summed with exp(score - old) becomes a sum with exp(score - new) by one factor: "
+             "exp(old - new).", 0.1),
+        Hint("If the new largest score is -inf, nothing visible was seen yet: give the state back as it is.", 0.1),
+        Hint("merge is add, with a tile that has a largest score, a sum and weighted values already: both sides get a "
+             "factor.", 0.1),
+    ),
+)  # fmt: skip

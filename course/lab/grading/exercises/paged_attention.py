@@ -1,0 +1,301 @@
+"""Causal attention over a paged KV cache, by block tables, with grouped heads."""
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import astuple, dataclass
+
+import numpy as np
+
+from course.lab.grading.arrays import alike, array, slip_between, unchanged, with_slip
+from course.lab.grading.exercise import Answer, Exercise, Hint, Mistake, Part
+
+TOLERANCE = 1e-4
+"""Float32 is good enough."""
+NAMES = ("query", "key_cache", "value_cache", "block_tables", "context_lens", "query_lens")
+
+
+@dataclass(frozen=True)
+class Step:
+    """What paged_attention is called with, in this order. Float32; whole numbers int64."""
+
+    query: np.ndarray
+    """[T, n_heads, d]"""
+    key_cache: np.ndarray
+    """[num_blocks, block_size, n_kv_heads, d]"""
+    value_cache: np.ndarray
+    block_tables: np.ndarray
+    """[B, max_blocks]; behind the blocks that a request needs stands one that nobody has written"""
+    context_lens: np.ndarray
+    """[B]"""
+    query_lens: np.ndarray
+    """[B]"""
+
+    def arguments(self) -> tuple[np.ndarray, ...]:
+        return tuple(each.copy() for each in astuple(self))
+
+    def __str__(self) -> str:
+        lens = list(zip(self.query_lens.tolist(), self.context_lens.tolist()))
+        heads, kv_heads = self.query.shape[1], self.key_cache.shape[2]
+        size = self.key_cache.shape[1]
+        return f"(new tokens, context) {lens}, {heads} heads over {kv_heads} of keys, blocks of {size}"
+
+
+@dataclass(frozen=True)
+class Way:
+    """How attention is computed; the defaults are right, every other value is a usual mistake."""
+
+    kv_head: Callable[[int, int, int], int] = lambda head, heads, kv_heads: head // (heads // kv_heads)
+    sees: Callable[[int, int, int], int] = lambda i, new, context: context - new + i + 1
+    """(number of the new token, new tokens, context) -> keys it sees"""
+    scale: Callable[[int], float] = lambda d: d**-0.5
+    slots: Callable[[np.ndarray, np.ndarray, int], np.ndarray] = lambda table, positions, size: (
+        table[positions // size] * size + positions % size
+    )
+    """(block table, positions, block size) -> where they are in the flat cache"""
+    table: Callable[[np.ndarray, int], np.ndarray] = lambda tables, b: tables[b]
+    weigh: Callable[[np.ndarray], np.ndarray] = lambda scores: (
+        np.exp(scores - scores.max()) / np.exp(scores - scores.max()).sum()
+    )
+    swapped: bool = False
+    """Keys and values."""
+
+    def __call__(self, *arguments: np.ndarray) -> np.ndarray:
+        step = Step(*arguments)
+        (_, heads, d), (_, size, kv_heads, _) = step.query.shape, step.key_cache.shape
+        flat = [cache.reshape(-1, kv_heads, d).astype(np.float64) for cache in (step.key_cache, step.value_cache)]
+        keys, values = flat[::-1] if self.swapped else flat
+        output, row = np.zeros(step.query.shape), 0
+        for b, (context, new) in enumerate(zip(step.context_lens.tolist(), step.query_lens.tolist())):
+            table = self.table(step.block_tables, b)
+            for i in range(new):
+                slots = self.slots(table, np.arange(self.sees(i, new, context)), size)
+                for head in range(heads):
+                    kv_head = self.kv_head(head, heads, kv_heads)
+                    scores = keys[slots, kv_head] @ step.query[row, head] * self.scale(d)
+                    output[row, head] = self.weigh(scores) @ values[slots, kv_head]
+                row += 1
+        return output
+
+
+right = Way()
+
+
+def full(count: int, size: int) -> int:
+    """Up to the end of the last block."""
+    return -(-count // size) * size
+
+
+def blockwise(*arguments: np.ndarray) -> np.ndarray:
+    """All slots of the blocks that are begun."""
+    size = arguments[1].shape[1]
+    return Way(sees=lambda i, new, context: full(context - new + i + 1, size))(*arguments)
+
+
+SLIPS: dict[str, Callable[..., np.ndarray]] = {
+    "new tokens see those behind them there: token i of n new ones sees context - n + i + 1 keys, the last its own": Way(
+        sees=lambda i, new, context: context
+    ),
+    "positions are counted from the first NEW token there: what was computed in earlier steps stands before it, so token i "
+    "of n new ones sees context - n + i + 1 keys": Way(sees=lambda i, new, context: i + 1),
+    "a token does not see itself there: its own key is in the cache already": Way(
+        sees=lambda i, new, context: context - new + i
+    ),
+    "a token sees one key too many: the one behind it": Way(
+        sees=lambda i, new, context: min(context - new + i + 2, context)
+    ),
+    "the new tokens' own keys are left out there: they are in the cache already, and context_lens counts them": Way(
+        sees=lambda i, new, context: context - new
+    ),
+    "context_lens counts the new tokens already: they are not added once more": Way(
+        sees=lambda i, new, context: context + i + 1
+    ),
+    "the last block is read to its end: behind context_lens stands what nobody wrote for this request": blockwise,
+    "heads are dealt out in turns there (head % n_kv_heads): a group is neighbours, head // (n_heads // n_kv_heads)": Way(
+        kv_head=lambda head, heads, kv_heads: head % kv_heads
+    ),
+    "every head reads the first head of keys there": Way(kv_head=lambda head, heads, kv_heads: 0),
+    "the scores are not scaled there: divide them by sqrt(d)": Way(scale=lambda d: 1.0),
+    "the scores are divided by d there: it is sqrt(d)": Way(scale=lambda d: 1 / d),
+    "the scores are multiplied by sqrt(d) there: divide": Way(scale=lambda d: d**0.5),
+    "the blocks are read in the order of their ids there: the table's order is the order of the text": Way(
+        table=lambda tables, b: np.sort(tables[b])
+    ),
+    "the blocks are taken as neighbours there, from the first on: look each up in the table": Way(
+        slots=lambda table, positions, size: table[0] * size + positions
+    ),
+    "the table is not used there: position p is in block table[p // block_size]": Way(
+        slots=lambda table, positions, size: positions
+    ),
+    "every request reads the first one's table there": Way(table=lambda tables, b: tables[0]),
+    "keys and values are swapped there": Way(swapped=True),
+    "the weights of a query do not sum to 1 there: divide by their sum": Way(
+        weigh=lambda scores: np.exp(scores - scores.max())
+    ),
+    "all keys weigh the same there: softmax of the scores": Way(weigh=lambda scores: np.full(len(scores), 1 / len(scores))),
+}  # fmt: skip
+
+
+def some_step(
+    rng: random.Random,
+    spans: Sequence[tuple[int, int]],
+    heads: tuple[int, int] = (2, 2),
+    d: int = 4,
+    size: int = 4,
+    garbage: float | None = None,
+) -> Step:
+    """A step over a cache whose blocks are handed out in any order.
+
+    Args:
+        spans: (new tokens, context) of each request.
+        heads: of queries, and of keys and values.
+        garbage: in every slot that nobody wrote; None = random numbers.
+    """
+    draws = np.random.default_rng(rng.getrandbits(48))
+    needed = [-(-context // size) for _, context in spans]
+    blocks = sum(needed) + 3
+    ids = draws.permutation(blocks)
+    longest = max(needed) + 1
+    tables = np.full((len(spans), longest), ids[-1])
+    caches = [draws.normal(size=(blocks * size, heads[1], d)) for _ in range(2)]
+    written = np.zeros(blocks * size, dtype=bool)
+    begin = 0
+    for b, (_, context) in enumerate(spans):
+        tables[b, : needed[b]] = ids[begin : begin + needed[b]]
+        begin += needed[b]
+        positions = np.arange(context)
+        written[tables[b, positions // size] * size + positions % size] = True
+    for cache in caches:
+        if garbage is not None:
+            cache[~written] = garbage
+    query = draws.normal(size=(sum(new for new, _ in spans), heads[0], d)) * 2
+    return Step(
+        query.astype(np.float32),
+        *(cache.reshape(blocks, size, heads[1], d).astype(np.float32) for cache in caches),
+        tables.astype(np.int64),
+        np.array([context for _, context in spans]),
+        np.array([new for new, _ in spans]),
+    )
+
+
+def asked(answer: Answer, step: Step) -> np.ndarray:
+    return array(answer.paged_attention(*step.arguments()), "paged_attention(...)", step.query.shape)
+
+
+def judge(answer: Answer, steps: Sequence[Step], tip: str = "") -> None:
+    """Hold the answer to attention computed the slow way.
+
+    Args:
+        tip: what usually makes NaN of these.
+    """
+    cases = [(astuple(step), asked(answer, step)) for step in steps]
+    for step, (arguments, found) in zip(steps, cases):
+        wanted = right(*arguments)
+        if alike(found, wanted, TOLERANCE):
+            continue
+        odd = ~np.isclose(found, wanted, rtol=TOLERANCE, atol=TOLERANCE * np.abs(wanted).max())
+        token, head, _ = np.argwhere(odd)[0]
+        place = [f"{x:.4g}" for x in found[token, head]], [f"{x:.4g}" for x in wanted[token, head]]
+        told = f"{step}: row {token}, head {head} is [{', '.join(place[0])}]; expected [{', '.join(place[1])}]"
+        if not np.isfinite(found).all():
+            raise Mistake(f"{told}. {tip}".rstrip())
+        slip = slip_between(SLIPS, cases, TOLERANCE)
+        if slip is None and all(alike(result, right(*case), 0.02) for case, result in cases):
+            slip = "that is right to two or three digits: is something computed in 16 bits?"
+        raise Mistake(with_slip(told, slip))
+
+
+def gathers(answer: Answer, rng: random.Random) -> str:
+    for size, context in ((4, 11), (4, 8), (4, 1), (3, 9), (16, 5), (1, 6)):
+        step = some_step(rng, [(1, context)], (2, 2), d=3, size=size)
+        table = step.block_tables[0]
+        what = f"gather of {context} tokens in blocks of {size}, table {table.tolist()},"
+        given = step.key_cache.copy(), table.copy()
+        found = array(answer.gather(*given, context), what, (context, 2, 3))
+        unchanged((step.key_cache, table), given, ("cache", "block_table"))
+        for position in range(context):
+            wanted = step.key_cache[table[position // size], position % size]
+            if not alike(found[position], wanted.astype(np.float64), 1e-6):
+                flat = step.key_cache.reshape(-1, 2, 3)
+                where = [i for i, entry in enumerate(flat) if alike(found[position], entry.astype(np.float64), 1e-6)]
+                came = f"that of block {where[0] // size}, place {where[0] % size}" if where else "something else"
+                raise Mistake(
+                    f"{what} position {position} is in block {table[position // size]}, place {position % size}; yours is {came}"
+                )
+    return "block by block in the table's order, and no further than the context"
+
+
+def decodes(answer: Answer, rng: random.Random) -> str:
+    judge(answer, [some_step(rng, [(1, context)], (3, 3)) for context in (1, 3, 4, 5, 8, 18)])
+    return "one new token sees its whole context"
+
+
+def groups(answer: Answer, rng: random.Random) -> str:
+    heads = ((4, 2), (6, 2), (9, 3), (3, 1), (8, 2))
+    judge(answer, [some_step(rng, [(1, 7 + i)], each) for i, each in enumerate(heads)])
+    return "neighbouring heads share keys and values"
+
+
+def several(answer: Answer, rng: random.Random) -> str:
+    spans = ((5, 5), (4, 4), (3, 11), (4, 12), (2, 9), (9, 10), (1, 1))
+    judge(answer, [some_step(rng, [span], (2, 2)) for span in spans])
+    return "nobody sees the future, and everybody what was computed before"
+
+
+def mixed(answer: Answer, rng: random.Random) -> str:
+    batches = (((1, 5), (1, 13), (1, 4)), ((1, 9), (4, 4), (3, 17), (1, 1)), ((6, 14), (1, 8), (2, 3)))
+    steps = [some_step(rng, spans, (4, 2), size=size) for spans, size in zip(batches, (4, 4, 5))]
+    # Two requests share a full block: their prompts begin alike.
+    shared = some_step(rng, ((1, 6), (2, 7)), (4, 2))
+    shared.block_tables[1, 0] = shared.block_tables[0, 0]
+    judge(answer, [*steps, shared])
+    # Tables and caches of another step must not be remembered.
+    judge(answer, [some_step(rng, batches[0], (4, 2))])
+    return "every request its own table, its own context, its own rows"
+
+
+def unwritten(answer: Answer, rng: random.Random) -> str:
+    tip = (
+        "Slots that nobody wrote hold NaN here, and 0 x NaN is NaN: a weight of 0 does not help. Take the keys and values "
+        "of the context only"
+    )
+    spans = (((1, 5), (3, 6)), ((1, 9), (1, 1), (2, 2)), ((5, 5), (1, 17)))
+    judge(answer, [some_step(rng, each, (4, 2), garbage=np.nan) for each in spans], tip)
+    return "what nobody wrote is never touched"
+
+
+def large(answer: Answer, rng: random.Random) -> str:
+    tip = "The scores are large here, and exp() of them overflows: subtract each row's largest score first"
+    steps = [some_step(rng, each, (4, 2)) for each in (((1, 9),), ((4, 7), (1, 3)))]
+    for step in steps:
+        step.query[:] *= 300
+    judge(answer, steps, tip)
+    for step in steps:
+        given = step.arguments()
+        array(answer.paged_attention(*given), "paged_attention(...)", step.query.shape)
+        unchanged(astuple(step), given, NAMES)
+    return "large scores do not overflow, and the cache stays as it was"
+
+
+EXERCISE = Exercise(
+    id="paged-attention",
+    title="Causal attention over a paged cache",
+    lesson=6,
+    difficulty=3,
+    minutes=45,
+    entry_points=("gather", "paged_attention"),
+    parts=(
+        Part("gathering pages", 2, gathers),
+        Part("one new token", 2, decodes),
+        Part("heads in groups", 2, groups),
+        Part("several new tokens", 3, several),
+        Part("a mixed batch", 2, mixed),
+        Part("what nobody wrote", 2, unwritten),
+        Part("large scores", 1, large),
+    ),
+    hints=(
+        Hint("cache[table] is an array [blocks, block_size, ...]; reshape makes one row of tokens of it, and a slice ends "
+             "it at the context.", 0.1),
+        Hint("np.repeat(keys, n_heads // n_kv_heads, axis=1) gives every query head its keys.", 0.1),
+        Hint("New token i of n has position context - n + i. It sees the keys at positions up to its own.", 0.1),
+    ),
+)  # fmt: skip

@@ -1,0 +1,309 @@
+"""The floor of a decode step, its intensity, and the batch at which it turns."""
+
+import math
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from course.lab.grading.exercise import Answer, Exercise, Hint, Mistake, Part
+from course.lab.grading.tools import compare, number, whole
+
+
+@dataclass(frozen=True)
+class Model:
+    """What the checker hands out; the stub has the same."""
+
+    parameters: float
+    weight_bits: float
+    kv_bytes: float
+    """Per token of context."""
+    attention_flops: float
+    """Per token of context."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    flops_per_s: float
+    bytes_per_s: float
+
+
+def weight_bytes(model: Model) -> float:
+    return model.parameters * model.weight_bits / 8
+
+
+def step_bytes(model: Model, batch: int, context: int) -> float:
+    return weight_bytes(model) + batch * context * model.kv_bytes
+
+
+def step_flops(model: Model, batch: int, context: int) -> float:
+    return batch * (2 * model.parameters + context * model.attention_flops)
+
+
+def right_floor(model: Model, machine: Machine, batch: int, context: int) -> float:
+    reading = step_bytes(model, batch, context) / machine.bytes_per_s
+    return max(reading, step_flops(model, batch, context) / machine.flops_per_s)
+
+
+def right_intensity(model: Model, batch: int, context: int) -> float:
+    return step_flops(model, batch, context) / step_bytes(model, batch, context)
+
+
+def exact_knee(model: Model, machine: Machine, context: int) -> float:
+    """The batch, not rounded, at which both clocks take equally long; infinite if none."""
+    gained = step_flops(model, 1, context) / machine.flops_per_s - context * model.kv_bytes / machine.bytes_per_s
+    return weight_bytes(model) / machine.bytes_per_s / gained if gained > 0 else math.inf
+
+
+def right_knee(model: Model, machine: Machine, context: int) -> int | None:
+    exact = exact_knee(model, machine, context)
+    return None if exact == math.inf else max(math.ceil(exact), 1)
+
+
+def right_gain(model: Model, machine: Machine, batch: int, context: int, bits: float) -> float:
+    fewer = replace(model, weight_bits=bits)
+    return right_floor(model, machine, batch, context) / right_floor(fewer, machine, batch, context)
+
+
+def floor_with(
+    read: Callable[[Model, int, int], float] = step_bytes,
+    flops: Callable[[Model, int, int], float] = step_flops,
+    join: Callable[[float, float], float] = max,
+) -> Callable[[Model, Machine, int, int], float]:
+    """A floor that counts bytes or operations in its own way."""
+    return lambda m, device, b, c: join(read(m, b, c) / device.bytes_per_s, flops(m, b, c) / device.flops_per_s)
+
+
+BYTES_SLIPS: dict[str, Callable[[Model, int, int], float]] = {
+    "weights are counted in bits there: 8 bits are a byte": lambda m, b, c: m.parameters * m.weight_bits + b * c * m.kv_bytes,
+    "every weight is 2 bytes there: the model says how many bits it has": lambda m, b, c: 2 * m.parameters + b * c * m.kv_bytes,
+    "every weight is one byte there: the model says how many bits it has": lambda m, b, c: m.parameters + b * c * m.kv_bytes,
+    "weights are read once for each request there: the whole batch shares one reading":
+        lambda m, b, c: b * (weight_bytes(m) + c * m.kv_bytes),
+    "the KV cache is not read there": lambda m, b, c: weight_bytes(m),
+    "the KV cache is read once for the whole batch there: each request has its own":
+        lambda m, b, c: weight_bytes(m) + c * m.kv_bytes,
+    "one token's KV is read there: a step reads that of the whole context": lambda m, b, c: weight_bytes(m) + b * m.kv_bytes,
+    "the KV cache shrinks with the weights' bits there: its bytes are given, whatever the weights are":
+        lambda m, b, c: weight_bytes(m) + b * c * m.kv_bytes * m.weight_bits / 16,
+    "KV bytes are divided by 8 there: they are bytes already": lambda m, b, c: weight_bytes(m) + b * c * m.kv_bytes / 8,
+}  # fmt: skip
+FLOPS_SLIPS: dict[str, Callable[[Model, int, int], float]] = {
+    "one operation a weight there: a multiplication and an addition are two":
+        lambda m, b, c: b * (m.parameters + c * m.attention_flops),
+    "the operations of one request are counted there: each request in the batch brings its own":
+        lambda m, b, c: step_flops(m, 1, c),
+    "attention's operations are not counted there": lambda m, b, c: b * 2 * m.parameters,
+    "attention's operations are counted once for the whole batch there: each request has its own context":
+        lambda m, b, c: b * 2 * m.parameters + c * m.attention_flops,
+    "attention's operations are counted for one token there: it looks at the whole context":
+        lambda m, b, c: b * (2 * m.parameters + m.attention_flops),
+    "attention's operations are doubled there: attention_flops counts multiplications and additions":
+        lambda m, b, c: b * (2 * m.parameters + 2 * c * m.attention_flops),
+    "all tokens of the context pass through the weights there: a decode step computes one new token a request":
+        lambda m, b, c: b * c * 2 * m.parameters + b * c * m.attention_flops,
+    "operations shrink with the weights' bits there: each weight is used twice, however many bits it has":
+        lambda m, b, c: b * (2 * m.parameters * m.weight_bits / 16 + c * m.attention_flops),
+}  # fmt: skip
+FLOOR_SLIPS: dict[str, Callable[[Model, Machine, int, int], float]] = {
+    "that is the sum of both clocks: they run side by side, and the longer one counts": floor_with(join=lambda a, b: a + b),
+    "that is the shorter clock: a step waits for the longer one": floor_with(join=min),
+    "that is the reading only: with many requests, multiplying takes longer": floor_with(flops=lambda m, b, c: 0.0),
+    "that is the multiplying only: at small batches, reading takes longer": floor_with(read=lambda m, b, c: 0.0),
+    "that is the time of one token: all requests of the batch share the step":
+        lambda m, d, b, c: right_floor(m, d, b, c) / b,
+    "that is in milliseconds: seconds are asked for": lambda m, d, b, c: right_floor(m, d, b, c) * 1000,
+    **{words: floor_with(read=read) for words, read in BYTES_SLIPS.items()},
+    **{words: floor_with(flops=flops) for words, flops in FLOPS_SLIPS.items()},
+}  # fmt: skip
+INTENSITY_SLIPS: dict[str, Callable[[Model, int, int], float]] = {
+    "that is bytes per operation: intensity is operations per byte": lambda m, b, c: 1 / right_intensity(m, b, c),
+    "that is the batch, which is right for 16-bit weights without context only": lambda m, b, c: b,
+    **{words: lambda m, b, c, read=read: step_flops(m, b, c) / read(m, b, c) for words, read in BYTES_SLIPS.items()},
+    **{
+        words: lambda m, b, c, flops=flops: flops(m, b, c) / step_bytes(m, b, c) for words, flops in FLOPS_SLIPS.items()
+    },
+}
+
+
+def kneeling(
+    read: Callable[[Model, int, int], float] = step_bytes, flops: Callable[[Model, int, int], float] = step_flops
+) -> Callable[[Model, Machine, int], int | None]:
+    """The knee for bytes and operations counted in another way, both of them straight lines over the batch."""
+
+    def knee(m: Model, d: Machine, c: int) -> int | None:
+        fixed = read(m, 0, c) / d.bytes_per_s
+        gained = (flops(m, 1, c) - flops(m, 0, c)) / d.flops_per_s - (read(m, 1, c) - read(m, 0, c)) / d.bytes_per_s
+        return math.ceil((fixed - flops(m, 0, c) / d.flops_per_s) / gained) if gained > 0 else None
+
+    return knee
+
+
+KNEE_SLIPS: dict[str, Callable[[Model, Machine, int], float | None]] = {
+    "that is rounded down, the last batch before the knee: the knee is the first that reaches the border":
+        lambda m, d, c: None if right_knee(m, d, c) is None else max(math.floor(exact_knee(m, d, c)), 1),
+    "that is the last batch before the knee: the knee is the first at which multiplying takes as long as reading, or longer":
+        lambda m, d, c: None if right_knee(m, d, c) is None else right_knee(m, d, c) - 1,
+    "that is one beyond: where both take equally long is the knee already": lambda m, d, c: (
+        None if right_knee(m, d, c) is None else math.floor(exact_knee(m, d, c)) + 1
+    ),
+    "that is rounded to the nearest: the knee is the first whole batch that reaches the border, so round up":
+        lambda m, d, c: None if right_knee(m, d, c) is None else max(round(exact_knee(m, d, c)), 1),
+    "that is FLOP/s over bytes/s, which is right for 16-bit weights and no context only":
+        lambda m, d, c: math.ceil(d.flops_per_s / d.bytes_per_s),
+    "that is the knee without any context: KV adds reading for each request, and attention adds operations":
+        lambda m, d, c: right_knee(m, d, 0),
+    "bits are bytes there: 8 bits are a byte": lambda m, d, c: right_knee(replace(m, weight_bits=m.weight_bits * 8), d, c),
+    "that is the knee of 16-bit weights: with fewer bits there is less to read, and it comes earlier":
+        lambda m, d, c: right_knee(replace(m, weight_bits=16), d, c),
+    "where no batch ever gets there, the answer is None": lambda m, d, c: right_knee(m, d, c) or 0,
+    **{words: kneeling(read=read) for words, read in BYTES_SLIPS.items()},
+    **{words: kneeling(flops=flops) for words, flops in FLOPS_SLIPS.items()},
+}  # fmt: skip
+GAIN_SLIPS: dict[str, Callable[[Model, Machine, int, int, float], float]] = {
+    "that is the ratio of the bits: it is reached only where nothing but weights is read, and reading is the longer clock":
+        lambda m, d, b, c, bits: m.weight_bits / bits,
+    "that is the inverse: how many times FASTER is asked for": lambda m, d, b, c, bits: 1 / right_gain(m, d, b, c, bits),
+    "that compares the reading only: once multiplying is the longer clock, fewer bits gain nothing more":
+        lambda m, d, b, c, bits: step_bytes(m, b, c) / step_bytes(replace(m, weight_bits=bits), b, c),
+    "that compares the floors without KV": lambda m, d, b, c, bits: right_gain(m, d, b, 0, bits),
+    "the KV cache shrinks with the weights there: its bytes stay": lambda m, d, b, c, bits: right_floor(m, d, b, c)
+        / right_floor(replace(m, weight_bits=bits, kv_bytes=m.kv_bytes * bits / m.weight_bits), d, b, c),
+    "multiplying gets faster there: it still takes as many operations": lambda m, d, b, c, bits: right_floor(m, d, b, c)
+        / right_floor(replace(m, weight_bits=bits), replace(d, flops_per_s=d.flops_per_s * m.weight_bits / bits), b, c),
+    "that is compared with 16 bits: the model has its own number of bits before": lambda m, d, b, c, bits: right_gain(
+        replace(m, weight_bits=16), d, b, c, bits
+    ),
+    "that is seconds saved: how many TIMES faster is asked for": lambda m, d, b, c, bits: right_floor(m, d, b, c)
+        - right_floor(replace(m, weight_bits=bits), d, b, c),
+}  # fmt: skip
+
+
+def some_model(rng: random.Random, bits: float = 16) -> Model:
+    """A dense model of a few billion weights; layers and widths hang together as in real ones, roughly."""
+    parameters = rng.uniform(0.5, 70) * 1e9
+    layers = rng.randint(16, 80)
+    width = math.sqrt(parameters / layers / 12)
+    group = rng.choice((1, 4, 8))
+    return Model(parameters, bits, 2 * layers * width / group * 2, 4 * layers * width)
+
+
+def some_machine(rng: random.Random) -> Machine:
+    bandwidth = rng.uniform(0.3, 5) * 1e12
+    return Machine(bandwidth * rng.uniform(60, 400), bandwidth)
+
+
+def told(*arguments: object) -> str:
+    return f"for {', '.join(each if isinstance(each, str) else shorter(each) for each in arguments)}"
+
+
+def shorter(value: object) -> str:
+    if isinstance(value, Model):
+        return (
+            f"{value.parameters / 1e9:.4g}e9 parameters of {value.weight_bits:g} bits (KV {value.kv_bytes:.4g} bytes, "
+            f"attention {value.attention_flops:.4g} FLOPs per token of context)"
+        )
+    if isinstance(value, Machine):
+        return f"{value.flops_per_s:.4g} FLOP/s, {value.bytes_per_s:.4g} bytes/s"
+    return str(value)
+
+
+def floors(answer: Answer, rng: random.Random) -> str:
+    cases = []
+    for bits, batch, context in (
+        (16, 1, 0), (16, 1, 4000), (16, 900, 0), (8, 32, 500), (4, 1, 0), (4, 700, 30), (16, 64, 8000), (32, 2000, 100),
+    ):  # fmt: skip
+        asked = some_model(rng, bits), some_machine(rng), batch, context
+        cases.append((asked, number(answer.step_floor(*asked), "step_floor(...)")))
+    compare(
+        "step_floor", cases, right_floor, FLOOR_SLIPS,
+        lambda m, d, b, c: told(m, d, f"batch {b}", f"context {c}") + ", step_floor",
+    )  # fmt: skip
+    return "the longer of two clocks, at small batches and at large ones"
+
+
+def intensities(answer: Answer, rng: random.Random) -> str:
+    cases = []
+    for bits, batch, context in ((16, 1, 0), (16, 48, 0), (8, 3, 700), (4, 20, 3000), (16, 1000, 9000), (32, 5, 40)):
+        asked = some_model(rng, bits), batch, context
+        cases.append((asked, number(answer.intensity(*asked), "intensity(...)")))
+    compare(
+        "intensity", cases, right_intensity, INTENSITY_SLIPS,
+        lambda m, b, c: told(m, f"batch {b}", f"context {c}") + ", intensity",
+    )  # fmt: skip
+    return "operations per byte"
+
+
+def judge_knees(answer: Answer, cases: list[tuple[Model, Machine, int]]) -> None:
+    found = []
+    for asked in cases:
+        knee = answer.knee(*asked)
+        found.append((asked, None if knee is None else whole(knee, "knee(...)")))
+    compare("knee", found, right_knee, KNEE_SLIPS, lambda m, d, c: told(m, d, f"context {c}") + ", knee")
+
+
+def on_no_border(rng: random.Random, context: int, bits: float, low: float, high: float) -> tuple[Model, Machine, int]:
+    """A knee in this range that is not so near a whole number that rounding errors decide."""
+    while True:
+        model, machine = some_model(rng, bits), some_machine(rng)
+        exact = exact_knee(model, machine, context)
+        if low <= exact <= high and (exact == math.inf or 0.02 < exact % 1 < 0.98):
+            return model, machine, context
+
+
+def short_contexts(answer: Answer, rng: random.Random) -> str:
+    cases = [on_no_border(rng, 0, bits, 1, 2000) for bits in (16, 16, 8, 4, 32)]
+    ratio = 2 ** rng.randint(6, 8)  # powers of two: both clocks are exactly equal at the knee
+    cases.append((Model(2.0**33, 16, 2.0**10, 2.0**14), Machine(ratio * 2.0**40, 2.0**40), 0))
+    judge_knees(answer, cases)
+    return "as often as weights are used while one is read; fewer bits bring it nearer"
+
+
+def long_contexts(answer: Answer, rng: random.Random) -> str:
+    cases = [on_no_border(rng, context, bits, 1, 4000) for context, bits in ((100, 16), (300, 8), (60, 4), (500, 16))]
+    cases += [on_no_border(rng, context, 16, math.inf, math.inf) for context in (30_000, 100_000)]
+    # As soon as there is one request: hardly anything to read, and a slow processor.
+    cases.append((some_model(rng, 4), Machine(1e12, 5e12), 0))
+    judge_knees(answer, cases)
+    return "KV pushes it away, beyond every batch where contexts are long"
+
+
+def gains(answer: Answer, rng: random.Random) -> str:
+    cases = []
+    for before, bits, batch, context in (
+        (16, 8, 1, 0), (16, 4, 1, 0), (16, 8, 1000, 0), (16, 4, 32, 4000), (16, 4, 100, 20), (8, 4, 8, 500), (16, 8, 60, 0),
+    ):  # fmt: skip
+        asked = some_model(rng, before), some_machine(rng), batch, context, bits
+        cases.append((asked, number(answer.gain(*asked), "gain(...)")))
+    compare(
+        "gain", cases, right_gain, GAIN_SLIPS,
+        lambda m, d, b, c, bits: told(m, d, f"batch {b}", f"context {c}") + f", the gain of {bits} bits",
+    )  # fmt: skip
+    fast = next(found for asked, found in cases if asked[2] == 1)
+    none = next(found for asked, found in cases if asked[2] == 1000)
+    if none > fast:
+        raise Mistake("fewer bits gain more at batch 1000 than at batch 1: there is nothing left to gain by then")
+    return f"times {fast:.3g} for a lone request, times {none:.3g} at batch 1000"
+
+
+EXERCISE = Exercise(
+    id="roofline-knee",
+    title="The roofline of a decode step, and its knee",
+    lesson=6,
+    difficulty=2,
+    minutes=30,
+    entry_points=("step_floor", "intensity", "knee", "gain"),
+    parts=(
+        Part("the floor of a step", 3, floors),
+        Part("operations per byte", 2, intensities),
+        Part("the knee, no context", 2, short_contexts),
+        Part("the knee, with KV", 3, long_contexts),
+        Part("fewer bits", 2, gains),
+    ),
+    hints=(
+        Hint("Both clocks are straight lines over the batch: reading starts at the weights and rises by one request's KV; "
+             "multiplying starts at nothing.", 0.1),
+        Hint("The lines meet where B x (time to multiply for one request - time to read one request's KV) = time to read "
+             "the weights. If the bracket is not positive, they never do.", 0.15),
+        Hint("dataclasses.replace(model, weight_bits=bits) is the same model with fewer bits.", 0.05),
+    ),
+)  # fmt: skip

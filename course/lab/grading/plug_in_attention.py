@@ -1,0 +1,68 @@
+"""A learner's paged attention inside the real engine: every layer of every step asks it (exercise paged-attention)."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from course.lab.grading.blame import shown
+from minillm.attention.base import AttentionBackend, AttentionMetadata
+from minillm.attention.cache import KVCache, gather_blocks
+from minillm.runners.torch_runner import TorchRunner
+
+if TYPE_CHECKING:
+    from course.lab.grading.plug_in import Watch
+
+PagedAttention = Callable[..., Any]
+"""(query, key_cache, value_cache, block_tables, context_lens, query_lens) -> [T, n_heads, d], in NumPy."""
+
+
+class OwnAttention(AttentionBackend):
+    """One step's attention by a learner's function. It gets the blocks that the step's tables name, renumbered: the
+    whole cache would have to be copied for NumPy.
+
+    Args:
+        ours: the engine's own, which takes over.
+    """
+
+    def __init__(self, attend: PagedAttention, watch: "Watch", ours: AttentionBackend) -> None:
+        super().__init__(ours.metadata)
+        self._theirs, self._watch, self._ours = attend, watch, ours
+        self._blocks, tables = torch.unique(self.metadata.block_tables, return_inverse=True)
+        self._tables = tables.cpu().numpy()
+
+    def attend(self, query: Tensor, kv_cache: KVCache, scale: float) -> Tensor:
+        return self._watch.ask(lambda: self._asked(query, kv_cache), lambda: self._ours.attend(query, kv_cache, scale))
+
+    def _asked(self, query: Tensor, kv_cache: KVCache) -> Tensor:
+        if self.metadata.window is not None:
+            raise ValueError("it knows no sliding window")
+        pages = gather_blocks(kv_cache, self._blocks, torch.float32).cpu().numpy()
+        keys, values = np.moveaxis(pages, 2, 0)
+        found = self._theirs(
+            query.float().cpu().numpy(),
+            np.ascontiguousarray(keys),
+            np.ascontiguousarray(values),
+            self._tables.copy(),
+            np.array(self.metadata.context_lens),
+            np.diff(self.metadata.query_starts),
+        )
+        output = np.asarray(found, dtype=np.float32)
+        if output.shape != tuple(query.shape):
+            raise ValueError(f"its result has shape {shown(output.shape)}, not {tuple(query.shape)}")
+        if not np.isfinite(output).all():
+            raise ValueError("its result is not finite: was a slot read that nobody wrote?")
+        return torch.from_numpy(output).to(query)
+
+
+def attend_with(runner: TorchRunner, attend: PagedAttention, watch: "Watch") -> None:
+    """Let a runner's steps use a learner's attention; none of them is compiled or recorded any more."""
+    ours = runner.attention
+
+    def of_step(metadata: AttentionMetadata) -> AttentionBackend:
+        return OwnAttention(attend, watch, ours(metadata))
+
+    runner.attention = of_step
+    runner.fast_decode = None

@@ -1,0 +1,223 @@
+# %% [markdown]
+# # 06 · Exercises: decode and the memory wall
+#
+# Write your answer where the stub says so, run its cell, then run the check below it. A check says what you earned and
+# what went wrong; run it as often as you like. `hint("...")` shows the next hint, which costs points.
+
+# %%
+from course.lab import check, hint
+
+# %% [markdown] exercise="roofline-knee"
+# ## The roofline of a decode step, and its knee
+#
+# *roofline-knee · lesson 06 · ●●○ · 30 minutes · 12 points*
+#
+# A decode step computes one new token for each of $B$ requests (the **batch**), each of which has $c$ tokens of **context**. Two
+# clocks run side by side, and the longer one is the **floor**, the shortest time the step can take:
+#
+# - **reading**: all weights once, and every request's own KV cache, `kv_bytes` for each token of its context;
+# - **multiplying**: two operations (FLOPs) for every weight and every new token, and `attention_flops` for every token of
+#   context of every request.
+#
+# You get a `model` with `parameters` (how many weights), `weight_bits` (of one weight; 8 bits are a byte), `kv_bytes` and
+# `attention_flops`; and a `machine` with `flops_per_s` and `bytes_per_s`. $B \ge 1$, $c \ge 0$. Write
+#
+# - `step_floor(model, machine, batch, context)`: the floor, in seconds.
+# - `intensity(model, batch, context)`: FLOPs per byte of such a step.
+# - `knee(model, machine, context)`: the smallest whole $B \ge 1$ at which multiplying takes at least as long as reading;
+#   `None` if that happens at no batch, however large.
+# - `gain(model, machine, batch, context, bits)`: how many times faster the floor gets when the weights have `bits` instead. KV
+#   keeps its bytes, and the multipliers do what they did. The model is not changed.
+
+# %% [markdown]
+# **A worked example.** 8 billion weights of 16 bits, 131 072 bytes of KV a token, on a machine with 1000 TFLOP/s and 3.3 TB/s. One
+# request with 2000 tokens of context:
+
+# %%
+parameters, kv_bytes, context = 8e9, 131_072, 2000
+read_bytes = parameters * 16 / 8 + 1 * context * kv_bytes
+flops = 1 * (2 * parameters + context * 524_288)  # attention_flops: 4 x 32 layers x 4096 numbers in a query
+print(f"reading {read_bytes / 3.3e12 * 1000:.2f} ms, multiplying {flops / 1000e12 * 1000:.3f} ms")
+print(f"{flops / read_bytes:.2f} FLOPs per byte; this machine could do {1000e12 / 3.3e12:.0f} while it reads one")
+
+# %% [markdown]
+# The multipliers wait. A second request adds its KV to the reading and as much again to the multiplying: one clock hardly
+# moves, the other doubles. Where they meet is the knee.
+#
+# **Now you.** `step_floor` has one gap.
+
+
+# %% answer="roofline-knee"
+import math
+from dataclasses import dataclass, replace
+
+
+@dataclass(frozen=True)
+class Model:
+    """To try your functions with; the checker brings its own."""
+
+    parameters: float
+    weight_bits: float
+    kv_bytes: float
+    attention_flops: float
+
+
+@dataclass(frozen=True)
+class Machine:
+    flops_per_s: float
+    bytes_per_s: float
+
+
+def step_bytes(model, batch, context):
+    # [solution]
+    return model.parameters * model.weight_bits / 8 + batch * context * model.kv_bytes
+    # [stub]
+    # raise NotImplementedError("all that a step reads, in bytes")
+    # [end]
+
+
+def step_flops(model, batch, context):
+    return batch * (2 * model.parameters + context * model.attention_flops)
+
+
+def step_floor(model, machine, batch, context):
+    reading = step_bytes(model, batch, context) / machine.bytes_per_s
+    multiplying = step_flops(model, batch, context) / machine.flops_per_s
+    return max(reading, multiplying)
+
+
+def intensity(model, batch, context):
+    # [solution]
+    return step_flops(model, batch, context) / step_bytes(model, batch, context)
+    # [stub]
+    # raise NotImplementedError("FLOPs per byte")
+    # [end]
+
+
+def knee(model, machine, context):
+    # [solution]
+    read_weights = step_bytes(model, 0, context) / machine.bytes_per_s
+    read_kv = context * model.kv_bytes / machine.bytes_per_s
+    multiply = step_flops(model, 1, context) / machine.flops_per_s
+    if multiply <= read_kv:
+        return None
+    return max(math.ceil(read_weights / (multiply - read_kv)), 1)
+    # [stub]
+    # raise NotImplementedError("both clocks are straight lines over the batch: where do they meet, if they do?")
+    # [end]
+
+
+def gain(model, machine, batch, context, bits):
+    # [solution]
+    fewer = replace(model, weight_bits=bits)
+    return step_floor(model, machine, batch, context) / step_floor(fewer, machine, batch, context)
+    # [stub]
+    # raise NotImplementedError("the floor before, over the floor after")
+    # [end]
+
+
+# %%
+check("roofline-knee", step_floor, intensity, knee, gain)
+
+# %% [markdown] exercise="paged-attention"
+# ## Causal attention over a paged cache
+#
+# *paged-attention · lesson 06 · ●●● · 45 minutes · 14 points*
+#
+# The KV cache is cut into **blocks** of `block_size` **slots**, one token's key and value each. A request's **block table** lists
+# its blocks in the order of its text, so the token at position $p$ is in block `table[p // block_size]`, slot
+# `p % block_size`. A step computes some **new tokens** of each request: one when it decodes, several when it reads a (piece
+# of a) prompt. They are the last ones of its context, and their own keys and values are in the cache already.
+#
+# With NumPy:
+#
+# - `gather(cache, block_table, context_len)`: the first `context_len` tokens of one request, in order. `cache` is
+#   [num_blocks, block_size, n_kv_heads, d], what comes back [context_len, n_kv_heads, d].
+# - `paged_attention(query, key_cache, value_cache, block_tables, context_lens, query_lens)`, which gives [T, n_heads, d]:
+#   - `query` [T, n_heads, d]: the new tokens of all requests, one request after the other; `query_lens` [B] says how many
+#     each has (at least 1);
+#   - `key_cache`, `value_cache`: as `cache` above;
+#   - `block_tables` [B, max_blocks]: behind the blocks that a request needs stands the id of one that means nothing;
+#   - `context_lens` [B]: tokens of each request, **the new ones included**.
+#
+# Each new token's output is $\text{softmax}(q \cdot k / \sqrt{d})\,v$ over the keys at its own position and before (**causal**).
+# With fewer heads of keys than of queries (**grouped-query attention**), neighbours share: with 6 over 2, query heads 0, 1, 2
+# read the first, and 3, 4, 5 the second.
+#
+# Slots that nobody wrote hold garbage: another request's old numbers, or even NaN, and $0 \times$ NaN is NaN. Scores may be
+# in the hundreds. Change nothing that you are given.
+
+# %% [markdown]
+# **A worked example.** Blocks of 2, a table of 5, 0, 3, and 5 tokens: position 4 is in block 3, slot 0; slot 1 is unwritten.
+
+# %%
+import numpy as np
+
+cache = np.full((6, 2, 1, 1), np.nan)  # 6 blocks of 2 slots; one head, d = 1
+for position, block in enumerate([5, 5, 0, 0, 3]):
+    cache[block, position % 2] = 10 * position
+print(cache[:, :, 0, 0])
+print("its pages, end to end:", cache[[5, 0, 3]].reshape(-1))
+
+# %% [markdown]
+# If 2 of the 5 tokens are new, they have positions 3 and 4: the first sees 4 keys, the second 5.
+#
+# **Now you.** `gather` has one gap; `paged_attention` is all yours. One request after the other is fine.
+
+
+# %% answer="paged-attention"
+import numpy as np
+
+
+def gather(cache, block_table, context_len):
+    block_size = cache.shape[1]
+    num_blocks = -(-context_len // block_size)
+    # [solution]
+    pages = cache[block_table[:num_blocks]]
+    return pages.reshape(num_blocks * block_size, *cache.shape[2:])[:context_len]
+    # [stub]
+    # raise NotImplementedError("these blocks, end to end, as far as the context goes")
+    # [end]
+
+
+def paged_attention(query, key_cache, value_cache, block_tables, context_lens, query_lens):
+    # [solution]
+    group = query.shape[1] // key_cache.shape[2]
+    output, end = np.empty_like(query), 0
+    for table, context, new in zip(block_tables, context_lens, query_lens):
+        begin, end = end, end + new
+        keys, values = (np.repeat(gather(cache, table, context), group, axis=1) for cache in (key_cache, value_cache))
+        scores = np.einsum("qhd,khd->hqk", query[begin:end], keys) / np.sqrt(query.shape[2])
+        positions = np.arange(context)
+        scores[:, positions[context - new :, None] < positions] = -np.inf
+        weights = np.exp(scores - scores.max(axis=2, keepdims=True))
+        weights /= weights.sum(axis=2, keepdims=True)
+        output[begin:end] = np.einsum("hqk,khd->qhd", weights, values)
+    return output
+    # [stub]
+    # raise NotImplementedError("request by request: its keys and values, its scores, who sees what, softmax")
+    # [end]
+
+
+# %%
+check("paged-attention", gather, paged_attention)
+
+# %% [markdown]
+# **Your code serves the real model** (optional; takes some seconds). Every layer of every step asks your function: first with the
+# whole question as new tokens, then with one token a step. The dashboard shows that run, with the engine's own attention as its
+# ghost. The tokens should be the same; where two are almost equally likely, rounding may decide.
+
+# %%
+from course.lab.grading.plug_in import OpenLab
+from course.lab.workloads import Arrival, Workload
+
+lab = OpenLab()
+one_question = Workload("one question", "a short question, a short answer", (Arrival(0.0, "Why is the sky blue?", 8),))
+ours = lab.run(one_question)
+# [solution]
+yours = lab.run_with(one_question, attention=paged_attention)
+lab.beside(ours, yours)
+# [stub]
+# # yours = lab.run_with(one_question, attention=paged_attention)
+# # lab.beside(ours, yours)
+# [end]

@@ -1,0 +1,30 @@
+# feedback: share
+import numpy as np
+
+
+def quantize(weight):
+    scales = np.abs(weight).max(axis=1) / 127
+    steps = weight / np.where(scales > 0, scales, 1)[:, None]
+    return np.rint(steps).astype(np.int8), scales
+
+
+def dequantize(numbers, scales):
+    return numbers * scales[:, None]
+
+
+def error_bound(scales):
+    return scales / 2
+
+
+def quantize_groups(weight, group):
+    out, inputs = weight.shape
+    if inputs % group:
+        raise ValueError(f"{inputs} inputs do not divide into groups of {group}")
+    numbers, scales = quantize(weight.reshape(out, group, -1).swapaxes(1, 2).reshape(-1, group))
+    numbers = numbers.reshape(out, -1, group).swapaxes(1, 2)
+    return numbers.reshape(out, inputs), scales.reshape(out, inputs // group)
+
+
+def dequantize_groups(numbers, scales):
+    group = numbers.shape[1] // scales.shape[1]
+    return numbers * np.repeat(scales, group, axis=1)
