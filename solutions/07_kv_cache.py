@@ -297,3 +297,101 @@ print(f"{bytes_per_token(llama_70b, 'bfloat16'):,} bytes a token; {alone} reques
 
 # %%
 check("kv-bill", bytes_per_token, bytes_per_request, requests_that_fit)
+
+# %% [markdown] exercise="preemption"
+# ## Preemption: when blocks run out
+#
+# *preemption · lesson 07 · ●●● · 40 minutes · 14 points*
+#
+# Running requests grow by a token a step, and each some time needs one block more. When none is free, somebody must go:
+# a request is **preempted**. Its blocks are given back, it waits again, and later it is computed anew (*recompute*). You write
+# who goes, what it loses, and where it queues; together they must let everybody finish in the end.
+#
+# A request has the attributes `request_id`, `arrival` (a number; lower came earlier), `num_tokens` (prompt and output so far),
+# `num_computed_tokens` (of those, in the cache) and `blocks` (the list of the ids it holds; here no two requests share one).
+# There are three lists: `running`, in order of *admission*; `waiting`, in order of *arrival*; `free`, the ids of free blocks.
+#
+# - `preempt(victim, running, waiting, free)`: the victim leaves `running` and takes its place in `waiting`, by arrival. All its
+#   blocks are free again, and it holds none. Nothing of it is computed any more. But the tokens it has stay: the client
+#   has read them already. Change the lists you are given, and the victim; give back nothing.
+# - `pick_victim(running, planned)`: who goes. `planned` is the set of ids of those who are in this step already: the step is about
+#   to write into their blocks, so they stay. Of the others, the **last** in `running`; None if there is no other.
+# - `make_room(request, count, running, waiting, free, planned)`: `request`, which is running and not planned, needs `count` more
+#   blocks. Preempt one victim after the other until so many are free, no more than it takes. The request itself is a candidate
+#   like all the others: if it goes, stop. Give back True if there is room now, False if the request itself had to go. Hand
+#   nothing out: the engine does that.
+#
+#   `ValueError` if it wants more than could ever be free: more blocks, with those it holds, than there are in `free` and with all of
+#   `running` together. Then nobody is preempted.
+
+# %% [markdown]
+# **A worked example.** `running` is a, b, c, in this order; no block is free. The step is put together, and each needs one block:
+#
+# | who asks | planned | victim | then |
+# |---|---|---|---|
+# | a | – | c, the last | c's 3 blocks are free; a gets one |
+# | b | a | nobody: two are free | b gets one |
+# | c | a, b | – | it waits; its turn comes when blocks are free |
+#
+# And had b asked with nothing free and a planned: c would go; without c, b itself. Never a: **the one that was admitted first is
+# never taken for others, so it finishes, gives its blocks back, and then another is first.** That is why all get on.
+
+# %% [markdown]
+# **Now you.** `preempt` is written but for one gap; the other two are all yours.
+
+
+# %% answer="preemption"
+def preempt(victim, running, waiting, free):
+    running.remove(victim)
+    # [solution]
+    free.extend(victim.blocks)
+    victim.blocks = []
+    victim.num_computed_tokens = 0
+    # [stub]
+    # raise NotImplementedError("what does it give back, and what of it is computed now?")
+    # [end]
+    waiting.append(victim)
+    waiting.sort(key=lambda request: request.arrival)
+
+
+def pick_victim(running, planned):
+    # [solution]
+    return next((request for request in reversed(running) if request.request_id not in planned), None)
+    # [stub]
+    # raise NotImplementedError("who goes?")
+    # [end]
+
+
+def make_room(request, count, running, waiting, free, planned):
+    # [solution]
+    total = len(free) + sum(len(each.blocks) for each in running)
+    if len(request.blocks) + count > total:
+        raise ValueError(f"{request.request_id} needs more than all {total} blocks")
+    while len(free) < count:
+        victim = pick_victim(running, planned)
+        preempt(victim, running, waiting, free)
+        if victim is request:
+            return False
+    return True
+    # [stub]
+    # raise NotImplementedError("until there is room: pick a victim, preempt it; was it the request itself?")
+    # [end]
+
+
+# %%
+check("preemption", preempt, pick_victim, make_room)
+
+# %% [markdown]
+# **Your code serves the real model** (optional; takes a few seconds). A pool too small for all twelve requests: the engine asks your
+# `pick_victim` whenever blocks run out. Answers stay what they are, only later.
+
+# %%
+lab = OpenLab(num_kv_blocks=12)
+ours = lab.run("burst")
+# [solution]
+yours = lab.run_with("burst", pick_victim=pick_victim)
+lab.beside(ours, yours)
+# [stub]
+# # yours = lab.run_with("burst", pick_victim=pick_victim)
+# # lab.beside(ours, yours)
+# [end]

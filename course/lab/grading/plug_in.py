@@ -1,4 +1,4 @@
-"""A learner's parts inside the real engine: their scheduler step, block pool, sampler or proposer serves the model.
+"""A learner's parts inside the real engine: a scheduler step, a block pool, a sampler ... of theirs serves the model.
 
 Every part runs beside the rule that it must keep. When it breaks it, or raises, that is noted, the engine's own part
 takes over for the rest of the run, and nobody waits for ever. (A part that loops for ever does hang: check it first.)
@@ -28,6 +28,8 @@ from minillm.scheduling.batch import ScheduledBatch
 from minillm.scheduling.scheduler import Scheduler, Step
 from minillm.speculation.base import NoProposer, Wanted
 
+MOST_PREEMPTIONS = 50
+"""For each request that arrived. Who chooses victims so that more are needed keeps two from ever getting on."""
 USUAL_DRAFT = SpeculativeConfig(method="ngram", k=4, min_output_tokens=1, acceptance_floor=0)
 """With a proposer of the learner's, and no word about speculation: every request drafts, worth it or not."""
 
@@ -42,11 +44,21 @@ class Seen:
 
 
 @dataclass(frozen=True)
+class SeenHolder(Seen):
+    """What a learner's choice of a victim sees of a request."""
+
+    arrival: int
+    blocks: list[int]
+
+
+@dataclass(frozen=True)
 class Parts:
     """A learner's parts; None = the engine's own. The exercises say what each is called with."""
 
     scheduler_step: Callable[..., Any] | None = None
     """(running, waiting, token_budget, max_num_seqs) -> tokens by request id; exercise continuous-batching-step"""
+    pick_victim: Callable[[list[SeenHolder], set[str]], Any] | None = None
+    """(running, ids of those in this step already) -> the request to preempt; exercise preemption"""
     block_pool: Callable[[int], Any] | None = None
     """A class; exercise block-pool. Prefix caching is off with it."""
     sampler: Callable[..., Any] | None = None
@@ -81,16 +93,18 @@ class Watch:
         self._notes.append(f"your {self.name} was replaced by the engine's own: {why}")
 
 
-class PlannedScheduler(Scheduler):
-    """Gives each request the tokens that a learner's plan names; blocks, preemption and queues stay the engine's."""
+class OpenScheduler(Scheduler):
+    """Gives each request the tokens that a learner's plan names, and preempts whom a learner picks; blocks and queues
+    stay the engine's."""
 
-    def __init__(self, plan_step: Callable[..., Any], watch: Watch, like: Engine) -> None:
+    def __init__(self, parts: Parts, notes: list[str], like: Engine) -> None:
         super().__init__(like.config, like.runner.num_kv_blocks, like.runner.num_host_blocks, like.context_limit)
-        self._plan_step, self._watch = plan_step, watch
+        self._plan_step, self._watch = parts.scheduler_step, Watch("scheduler step", notes)
+        self._pick_victim, self._victims = parts.pick_victim, Watch("choice of a victim", notes)
         self._plan: dict[str, int] | None = None
 
     def schedule(self, now: float) -> ScheduledBatch:
-        self._plan = self._watch.ask(self._make_plan, lambda: None)
+        self._plan = self._watch.ask(self._make_plan, lambda: None) if self._plan_step else None
         batch = super().schedule(now)
         idle = not (batch.requests or batch.preempted or batch.timed_out)
         if idle and self._plan is not None and (self.running or self.waiting):
@@ -122,6 +136,26 @@ class PlannedScheduler(Scheduler):
         if self._plan is None or ours == 0:
             return ours
         return min(self._plan.get(request.request_id, 0), request.num_tokens - start, step.budget)
+
+    def _victim(self, step: Step) -> Request:
+        ours = super()._victim(step)
+        return self._victims.ask(lambda: self._their_victim(step), lambda: ours) if self._pick_victim else ours
+
+    def _their_victim(self, step: Step) -> Request:
+        if self.num_preemptions > MOST_PREEMPTIONS * self.num_arrivals:
+            raise ValueError(f"{self.num_preemptions} preemptions: requests take each other's blocks and do not get on")
+        planned = {scheduled.request.request_id for scheduled in step.requests}
+        running = [
+            SeenHolder(r.request_id, r.num_tokens, r.num_computed_tokens, r.arrival_index, list(self.kv.held_blocks(r)))
+            for r in self.running
+        ]
+        found = getattr(self._pick_victim(running, set(planned)), "request_id", None)
+        if found in planned:
+            raise ValueError(f"it picked {found}, which is in this step already")
+        candidates = {request.request_id: request for request in self.running}
+        if found not in candidates:
+            raise ValueError(f"it picked {shown(found)}, which is no running request")
+        return candidates[found]
 
 
 class SharedPool(BlockPool):
@@ -223,8 +257,8 @@ def build_engine(config: EngineConfig, parts: Parts, notes: list[str], **argumen
         config = config if config.speculative else config.replace(speculative=USUAL_DRAFT)
         arguments["proposer"] = OwnProposer(parts.proposer, Watch("proposer", notes))
     engine = Engine(config, **arguments)
-    if parts.scheduler_step is not None:
-        engine.scheduler = PlannedScheduler(parts.scheduler_step, Watch("scheduler step", notes), engine)
+    if parts.scheduler_step is not None or parts.pick_victim is not None:
+        engine.scheduler = OpenScheduler(parts, notes, engine)
     if parts.block_pool is not None:
         size, watch = engine.runner.num_kv_blocks, Watch("block pool", notes)
         theirs = watch.ask(lambda: parts.block_pool(size), lambda: None)

@@ -27,6 +27,11 @@ def model_answer(exercise_id: str) -> dict:
 
 PLAN_STEP = model_answer("continuous-batching-step")["plan_step"]
 BLOCK_POOL = model_answer("block-pool")["BlockPool"]
+PICK_VICTIM = model_answer("preemption")["pick_victim"]
+
+
+def first_unplanned(running: list, planned: set[str]):
+    return next(each for each in running if each.request_id not in planned)
 
 
 class Leaking(BLOCK_POOL):
@@ -100,6 +105,33 @@ def test_another_plan_is_really_followed() -> None:
     notes, batches = served(Parts(scheduler_step=one_at_a_time))
     assert notes == []
     assert all(len(batch.requests) == 1 for batch in batches)
+
+
+def test_the_model_answers_victims_are_the_engines() -> None:
+    ours = served(Parts(), num_kv_blocks=18)
+    theirs = served(Parts(pick_victim=PICK_VICTIM), num_kv_blocks=18)
+    assert any(batch.preempted for batch in ours[1])
+    assert theirs[0] == []
+    assert steps_of(theirs[1]) == steps_of(ours[1])
+
+
+def test_another_victim_is_really_taken() -> None:
+    notes, batches = served(Parts(pick_victim=first_unplanned), num_kv_blocks=19)
+    assert notes == []
+    assert steps_of(batches) != steps_of(served(Parts(), num_kv_blocks=19)[1])
+
+
+@pytest.mark.parametrize(
+    ("pick_victim", "words"),
+    [
+        (lambda running, planned: None, "no running request"),
+        (lambda running, planned: next(each for each in running if each.request_id in planned), "in this step"),
+    ],
+)
+def test_a_victim_that_cannot_be_is_replaced(pick_victim, words: str) -> None:
+    notes, _ = served(Parts(pick_victim=pick_victim), num_kv_blocks=18)
+    assert len(notes) == 1
+    assert words in notes[0]
 
 
 def test_the_model_answers_blocks_serve_also_when_they_run_out() -> None:
