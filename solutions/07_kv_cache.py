@@ -386,7 +386,7 @@ check("preemption", preempt, pick_victim, make_room)
 # `pick_victim` whenever blocks run out. Answers stay what they are, only later.
 
 # %%
-lab = OpenLab(num_kv_blocks=12)
+lab = OpenLab(num_kv_blocks=8)
 ours = lab.run("burst")
 # [solution]
 yours = lab.run_with("burst", pick_victim=pick_victim)

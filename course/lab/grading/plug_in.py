@@ -21,7 +21,8 @@ from course.lab.workloads import Workload
 from minillm import Engine, EngineConfig
 from minillm.async_engine import EngineThread
 from minillm.config import SpeculativeConfig
-from minillm.kv_cache.block_pool import BlockPool
+from minillm.kv_cache.block_pool import BlockPool, FreeBlocks
+from minillm.kv_cache.manager import KVCacheManager
 from minillm.request import AfterDraft, Draft, Request
 from minillm.sampling import Row, Sampler, on_device, probabilities
 from minillm.scheduling.batch import ScheduledBatch
@@ -61,6 +62,10 @@ class Parts:
     """(running, ids of those in this step already) -> the request to preempt; exercise preemption"""
     block_pool: Callable[[int], Any] | None = None
     """A class; exercise block-pool. Prefix caching is off with it."""
+    block_names: Callable[[list[int], int, tuple[str, ...]], Sequence[Any]] | None = None
+    """(token ids, block size, extra keys) -> a name for each full block; exercise prefix-hash-chain"""
+    eviction_order: Callable[[], Any] | None = None
+    """A class; exercise lru-eviction. Not together with a block pool."""
     sampler: Callable[..., Any] | None = None
     """(target, proposal, drafts, rng) -> tokens; exercise rejection-sampler. For drafts that were drawn."""
     proposer: Callable[[list[int], int], Sequence[int]] | None = None
@@ -196,6 +201,77 @@ class SharedPool(BlockPool):
             raise ValueError(f"after release, num_free is {shown(self._theirs.num_free)}, not {len(self.free)}")
 
 
+class NamedBlocks(KVCacheManager):
+    """Blocks are registered and found under a learner's names. The engine's own say whether these mean the same."""
+
+    def __init__(self, block_names: Callable[..., Sequence[Any]], watch: Watch, like: KVCacheManager) -> None:
+        super().__init__(
+            len(like.pool),
+            like.block_size,
+            enable_prefix_caching=like.enable_prefix_caching,
+            reserve_tokens=like.reserve_tokens,
+            window=like.window,
+        )
+        self._block_names, self._watch = block_names, watch
+        self._theirs: dict[Request, list[Any]] = {}
+        self._meanings: dict[Any, bytes] = {}
+        self._names: dict[bytes, Any] = {}
+
+    def _hashes(self, request: Request) -> list[Any]:
+        ours = super()._hashes(request)
+        return self._watch.ask(lambda: self._named(request, ours), lambda: ours) if ours else ours
+
+    def _named(self, request: Request, ours: list[bytes]) -> list[Any]:
+        if len(self._theirs.get(request, ())) < len(ours):
+            token_ids = request.token_ids(0, len(ours) * self.block_size)
+            found = list(self._block_names(token_ids, self.block_size, ()))
+            if len(found) != len(ours):
+                raise ValueError(f"{len(found)} names for {len(ours)} full blocks")
+            for name, own in zip(found, ours):
+                if self._meanings.setdefault(name, own) != own:
+                    raise ValueError(f"two blocks have the name {shown(name)}, and not all before them is the same")
+                if self._names.setdefault(own, name) != name:
+                    raise ValueError(f"a block was named {shown(self._names[own])} before, and now {shown(name)}")
+            self._theirs[request] = found
+        return self._theirs[request]
+
+
+class OwnEviction(FreeBlocks):
+    """A learner decides which free block that caches something goes first; the engine keeps its own order beside it."""
+
+    def __init__(self, num_blocks: int, theirs: Any, watch: Watch) -> None:
+        super().__init__(num_blocks)
+        self._theirs, self._watch = theirs, watch
+
+    def add(self, block_ids: Sequence[int], hashes: Sequence[bytes | None]) -> None:
+        super().add(block_ids, hashes)
+        cached = [block_id for block_id in reversed(block_ids) if hashes[block_id] is not None]  # as in the table
+        if cached:
+            self._watch.ask(lambda: self._theirs.release(cached), lambda: None)
+
+    def take(self, count: int) -> tuple[list[int], list[int]]:
+        plain, _ = super().take(min(count, len(self._plain)))
+        missing = count - len(plain)
+        if not missing:
+            return plain, []
+        evicted = self._watch.ask(lambda: self._evict(missing), lambda: list(islice(self._cached, missing)))
+        for block_id in evicted:
+            super().take_cached(block_id)
+        return plain, evicted
+
+    def _evict(self, count: int) -> list[int]:
+        found = [int(block_id) for block_id in self._theirs.evict(count)]
+        if len(set(found)) != count:
+            raise ValueError(f"evict({count}) gave {shown(found)}")
+        if wrong := [block_id for block_id in found if block_id not in self._cached]:
+            raise ValueError(f"evict({count}) gave block {wrong[0]}, which is in use")
+        return found
+
+    def take_cached(self, block_id: int) -> None:
+        super().take_cached(block_id)
+        self._watch.ask(lambda: self._theirs.revive(block_id), lambda: None)
+
+
 class CheckingSampler(Sampler):
     """Drafts that were drawn are checked by a learner's `verify`, one at a time; all else is the engine's.
 
@@ -259,10 +335,16 @@ def build_engine(config: EngineConfig, parts: Parts, notes: list[str], **argumen
     engine = Engine(config, **arguments)
     if parts.scheduler_step is not None or parts.pick_victim is not None:
         engine.scheduler = OpenScheduler(parts, notes, engine)
+    if parts.block_names is not None:
+        engine.scheduler.kv = NamedBlocks(parts.block_names, Watch("block names", notes), engine.scheduler.kv)
     if parts.block_pool is not None:
         size, watch = engine.runner.num_kv_blocks, Watch("block pool", notes)
         theirs = watch.ask(lambda: parts.block_pool(size), lambda: None)
         engine.scheduler.kv.pool = SharedPool(size, theirs, watch)
+    if parts.eviction_order is not None and parts.block_pool is None:
+        watch = Watch("eviction order", notes)
+        theirs = watch.ask(parts.eviction_order, lambda: None)
+        engine.scheduler.kv.pool.free = OwnEviction(engine.runner.num_kv_blocks, theirs, watch)
     if parts.sampler is not None:
         engine.runner.sampler = CheckingSampler(parts.sampler, Watch("sampler", notes), engine.runner.sampler)
     return engine

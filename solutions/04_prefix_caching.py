@@ -1,0 +1,110 @@
+# %% [markdown]
+# # 04 · Exercises: prefix caching
+#
+# Write your answer where the stub says so, run its cell, then run the check below it. A check says what you earned and
+# what went wrong; run it as often as you like. `hint("...")` shows the next hint, which costs points.
+
+# %%
+from course.lab import check, hint
+
+# %% [markdown] exercise="prefix-hash-chain"
+# ## The prefix hash chain, and its cap
+#
+# *prefix-hash-chain · lesson 04 · ●●○ · 35 minutes · 12 points*
+#
+# A prefix cache keeps the keys and values of prompts in blocks of `block_size` tokens. To find them again, each **full** block gets
+# a **name**: a cryptographic hash of its tokens *and of the name of the block before it*, its **parent**. So a name covers everything
+# from the start of the prompt to the end of the block, and nothing after. Two requests agree on a name exactly
+# when they agree on all of that.
+#
+# Sometimes the tokens are not all that counts. Another LoRA adapter computes other keys and values from the same tokens;
+# another tenant may not profit from this one's prompts. Such things are **extra keys**, a tuple of strings (mostly empty).
+# Requests with other extra keys share no name.
+#
+# - `block_names(token_ids, block_size, extra_keys=())`: a list, one name for each full block. A name is `bytes` (or a hex string),
+#   at least 16 long, all of the same length. Token ids may be large: up to 2³¹ - 1. The same question has the same answer, today and
+#   tomorrow. The work must not grow faster than the number of tokens.
+# - `cached_tokens(known, token_ids, block_size, extra_keys=())`: `known` is the set of all names in the cache. How many tokens at the
+#   beginning of this prompt need not be computed? Whole blocks, from the first one on, as far as they are known without a gap.
+#   But **at least one token must be left to compute**, or there would be nothing to choose the first output token from: of
+#   n tokens at most (n - 1) // block_size blocks are found. An empty prompt finds 0.
+
+# %% [markdown]
+# **A worked example.** Two blocks of three tokens, chained by hand. `repr` keeps the borders: `[1, 23]` and `[12, 3]` read
+# differently.
+
+# %%
+from hashlib import sha256
+
+root = sha256(repr(()).encode()).digest()
+first = sha256(root + repr([11, 12, 13]).encode()).digest()
+second = sha256(first + repr([21, 22, 23]).encode()).digest()
+elsewhere = sha256(root + repr([21, 22, 23]).encode()).digest()
+print(second.hex()[:8], elsewhere.hex()[:8], "the same three tokens, another name: another beginning")
+
+# %% [markdown]
+# **Now you.** `block_names` has one gap; `cached_tokens` is all yours.
+
+
+# %% answer="prefix-hash-chain"
+from hashlib import sha256
+
+
+def block_names(token_ids, block_size, extra_keys=()):
+    parent = sha256(repr(tuple(extra_keys)).encode()).digest()
+    names = []
+    for end in range(block_size, len(token_ids) + 1, block_size):
+        block = list(token_ids[end - block_size : end])
+        # [solution]
+        parent = sha256(parent + repr(block).encode()).digest()
+        names.append(parent)
+        # [stub]
+        # raise NotImplementedError("name the block by its parent and its tokens; who is the next one's parent?")
+        # [end]
+    return names
+
+
+def cached_tokens(known, token_ids, block_size, extra_keys=()):
+    # [solution]
+    names = block_names(token_ids, block_size, extra_keys)
+    most = max(len(token_ids) - 1, 0) // block_size
+    found = 0
+    while found < min(most, len(names)) and names[found] in known:
+        found += 1
+    return found * block_size
+    # [stub]
+    # raise NotImplementedError("how many blocks, from the first on, are known?")
+    # [end]
+
+
+# %% [markdown]
+# A prompt of six tokens asked twice: everything is known, and still one block must be computed.
+
+# %%
+# [solution]
+everything = [11, 12, 13, 21, 22, 23]
+cached_tokens(set(block_names(everything, 3)), everything, 3)
+# [stub]
+# # everything = [11, 12, 13, 21, 22, 23]
+# # cached_tokens(set(block_names(everything, 3)), everything, 3)
+# [end]
+
+# %%
+check("prefix-hash-chain", block_names, cached_tokens)
+
+# %% [markdown]
+# **Your code serves the real model** (optional; takes a few seconds). The engine names its blocks with your `block_names`, and
+# finds them by these names. Every question of this traffic comes with the same handbook in front.
+
+# %%
+from course.lab.grading.plug_in import OpenLab
+
+lab = OpenLab()
+ours = lab.run("rag")
+# [solution]
+yours = lab.run_with("rag", block_names=block_names)
+lab.beside(ours, yours)
+# [stub]
+# # yours = lab.run_with("rag", block_names=block_names)
+# # lab.beside(ours, yours)
+# [end]
