@@ -108,3 +108,101 @@ lab.beside(ours, yours)
 # # yours = lab.run_with("rag", block_names=block_names)
 # # lab.beside(ours, yours)
 # [end]
+
+# %% [markdown] exercise="lru-eviction"
+# ## Whose cached blocks go first?
+#
+# *lru-eviction · lesson 04 · ●●○ · 25 minutes · 10 points*
+#
+# When a request ends, its blocks are free, and they still cache its text: a later request that begins alike finds them. Only when
+# the engine needs a free block for something else must one of them forget what it caches: it is **evicted**. Which one? The
+# **least recently used** (LRU): the one that was let go longest ago. And of the blocks that one request lets go together, the
+# **deepest** first, the last of its table: a block is of use only while all before it are there, so a chain is eaten from
+# its end.
+#
+# Write a class `EvictionOrder`, which knows the blocks that are free and cache something:
+#
+# - `EvictionOrder()`: none yet. `len(order)`: how many there are.
+# - `release(block_ids)`: a request lets these go, now, given in the order of its table. `ValueError` if one is there already.
+# - `revive(block_id)`: a hit: somebody uses this block again, so it is free no more. When it is let go again, by another `release`, it
+#   is as young as what is released with it. `KeyError` if it is not there.
+# - `evict(count)`: the `count` blocks that go, as a list, the first to go first. They are gone from the order. `IndexError` if
+#   there are fewer.
+#
+# **What is refused changes nothing.** And there may be very many: no operation may look at all of them.
+
+# %% [markdown]
+# **A worked example.** The next to go stands on the left.
+#
+# | | order |
+# |---|---|
+# | A ends, `release([4, 7, 1])` | 1 7 4 |
+# | B ends, `release([9, 2])` | 1 7 4 2 9 |
+# | C begins like A did: `revive(4)`, `revive(7)` | 1 2 9 |
+# | one block is needed: `evict(1)` gives `[1]` | 2 9 |
+# | C ends, `release([4, 7, 3])` | 2 9 3 7 4 |
+#
+# Block 4, the beginning that both A and C used, is the last to go now. That is how a system prompt survives.
+
+# %% [markdown]
+# **Now you.** `evict` has one gap; `release` and `revive` are all yours.
+
+
+# %% answer="lru-eviction"
+from collections import OrderedDict
+
+
+class EvictionOrder:
+    def __init__(self):
+        self.order = OrderedDict()  # block id -> None; the next to go is the first
+
+    def __len__(self):
+        return len(self.order)
+
+    def evict(self, count):
+        if count > len(self.order):
+            raise IndexError(f"{count} blocks wanted, {len(self.order)} there")
+        # [solution]
+        return [self.order.popitem(last=False)[0] for _ in range(count)]
+        # [stub]
+        # raise NotImplementedError("take out the first ones; popitem(last=False) takes out one, and gives (id, None)")
+        # [end]
+
+    def release(self, block_ids):
+        # [solution]
+        for block in block_ids:
+            if block in self.order:
+                raise ValueError(f"block {block} is free already")
+        for block in reversed(block_ids):
+            self.order[block] = None
+        # [stub]
+        # raise NotImplementedError("in which order do they join? check before you change anything")
+        # [end]
+
+    def revive(self, block_id):
+        # [solution]
+        del self.order[block_id]
+        # [stub]
+        # raise NotImplementedError("it leaves, wherever it stands")
+        # [end]
+
+
+# %%
+check("lru-eviction", EvictionOrder)
+
+# %% [markdown]
+# **Your code serves the real model** (optional; takes a few seconds). A cache that is too small for all that was ever read: your
+# `EvictionOrder` says what is forgotten.
+
+# %%
+# [solution]
+small = OpenLab(num_kv_blocks=64)
+ours = small.run("mixed")
+yours = small.run_with("mixed", eviction_order=EvictionOrder)
+small.beside(ours, yours)
+# [stub]
+# # small = OpenLab(num_kv_blocks=64)
+# # ours = small.run("mixed")
+# # yours = small.run_with("mixed", eviction_order=EvictionOrder)
+# # small.beside(ours, yours)
+# [end]
