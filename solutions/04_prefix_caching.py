@@ -206,3 +206,73 @@ small.beside(ours, yours)
 # # yours = small.run_with("mixed", eviction_order=EvictionOrder)
 # # small.beside(ours, yours)
 # [end]
+
+# %% [markdown] exercise="prompt-builder"
+# ## A cache-friendly prompt
+#
+# *prompt-builder · lesson 04 · ●○○ · 25 minutes · 11 points*
+#
+# A prefix cache finds a prompt as far as it **begins** like an earlier one. You build the prompts of a service, so that successive
+# ones begin alike as far as can be. A request is a dictionary:
+#
+# - `system`: the instructions, the same for everybody; `tools`: a list of tools, the same for everybody, too, but several services are
+#   asked for them, so they come **in any order, and so do their keys**, from request to request;
+# - `handbook`: one for each tenant (a customer of the service, with many users);
+# - `user`: who asks; `history`: what this user and the model said before, a list of turns, which only grows;
+# - `question`, and `now`, the time to the second: other ones in each request.
+#
+# All are strings, but `tools` and `history`; the turns are strings. Write two functions:
+#
+# - `render_tools(tools)`: the tools as JSON, a list sorted by `"name"`. The same tools must give the same text, whatever order they and
+#   their keys come in, at every depth. (Lists *inside* a tool, such as the allowed values of a parameter, have their author's
+#   order, which does not change: leave it.)
+# - `build_prompt(request)`: the prompt, a string. In it, word for word: every string, all turns in their order, and the text
+#   of `render_tools`. What is between them (headings, line breaks) is up to you. Whatever two requests have in common is to
+#   stand within what both prompts begin with, **what changes least often first**. Which of `question` and `now` is last
+#   does not matter here: both are new each time.
+#
+# Nothing of it may be left out, made coarser, or remembered from an earlier call. Change nothing that you are given.
+
+# %% [markdown]
+# **A worked example.** Two parts only, an instruction and a clock. How many characters do two prompts share, a second apart?
+
+
+# %%
+def shared(one, other):
+    return next((i for i, (a, b) in enumerate(zip(one, other)) if a != b), min(len(one), len(other)))
+
+
+early, late = "It is 10:15:07.", "It is 10:15:08."
+rule = "Answer briefly, and only from the handbook."
+print(shared(f"{early} {rule}", f"{late} {rule}"), "characters with the time first")
+print(shared(f"{rule} {early}", f"{rule} {late}"), "with the time last: the same words, in another order")
+
+# %% [markdown]
+# **Now you.** `render_tools` has one gap; `build_prompt` is all yours.
+
+
+# %% answer="prompt-builder"
+import json
+
+
+def render_tools(tools):
+    # [solution]
+    tools = sorted(tools, key=lambda tool: tool["name"])
+    return json.dumps(tools, sort_keys=True)
+    # [stub]
+    # raise NotImplementedError("in which order do the tools come, and their keys? then take this line out")
+    # return json.dumps(tools)
+    # [end]
+
+
+def build_prompt(request):
+    # [solution]
+    parts = [request["system"], render_tools(request["tools"]), request["handbook"], request["user"]]
+    return "\n".join([*parts, *request["history"], request["question"], request["now"]])
+    # [stub]
+    # raise NotImplementedError("sort the parts: never changes, changes with the tenant, the user, the turn, each request")
+    # [end]
+
+
+# %%
+check("prompt-builder", render_tools, build_prompt)
