@@ -154,19 +154,12 @@ def check_same_tools(tools: list[Tool], text: str) -> None:
         raise Mistake(f"the tool {missing[0]} is missing from {shown(text)}")
     for tool, other in zip(by_name(tools), by_name(back)):
         if tool != other:
-            inside = "required", "enum"
-            if json.dumps(tool, sort_keys=True) != json.dumps(other, sort_keys=True) and same_but_for_lists(
-                tool, other
-            ):
+            if sorted(json.dumps(tool)) == sorted(json.dumps(other)):  # the same letters
                 raise Mistake(
-                    f"of {tool['name']} a list inside was sorted ({' or '.join(inside)}): its order is the author's, and "
-                    "it does not change from request to request. Leave it"
+                    f"of {tool['name']} a list inside was sorted (enum or required): its order is the author's, and it "
+                    "does not change from request to request. Leave it"
                 )
             raise Mistake(f"of {tool['name']} something is missing or changed: {shown(other)}, expected {shown(tool)}")
-
-
-def same_but_for_lists(one: Any, other: Any) -> bool:
-    return sorted(json.dumps(one, sort_keys=True)) == sorted(json.dumps(other, sort_keys=True))
 
 
 def all_there(answer: Answer, rng: random.Random) -> str:
