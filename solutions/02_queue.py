@@ -126,21 +126,22 @@ lab.beside(ours, yours)
 #
 # *admission-control · lesson 02 · ●●○ · 35 minutes · 11 points*
 #
-# More requests come than the server can serve. If all are let in, the line grows, and in the end everybody waits too long. So
-# some are refused at once (HTTP 429: try later), and those who are let in are served well. What counts is **goodput**: the
-# requests per second that meet the **SLO** (service level objective), here a TTFT (time to first token) of at most `slo_s` seconds.
+# More requests come than the server can serve. If all are let in, the line grows, and in the end everybody waits too
+# long. So some are refused at once (HTTP 429: try later), and those who are let in are served well. What counts is
+# **goodput**: the requests per second that meet the **SLO** (service level objective), here a TTFT (time to first
+# token) of at most `slo_s` seconds.
 #
-# The model of the server is simple. It has some **seats**. Whoever is let in waits in one line, first come, first served, for
-# the first seat that is free. There its prompt is read, `read_s` seconds a token; then the first token is there. Then the answer is
-# written, `write_s` seconds an output token, and the seat is free again. All output lengths are known here. At the start all seats
-# are free; times are seconds from the start.
+# The model of the server is simple. It has some **seats**. Whoever is let in waits in one line, first come, first
+# served, for the first seat that is free. There its prompt is read, `read_s` seconds a token; then the first token is
+# there. Then the answer is written, `write_s` seconds an output token, and the seat is free again. All output lengths
+# are known here. At the start all seats are free; times are seconds from the start.
 #
-# - `predict_ttft(seat_free_at, arrival, prompt_tokens, read_s)`: `seat_free_at` lists for each seat when it is free, with all that
-#   were let in so far served (perhaps long ago, perhaps in the future). The TTFT of a request that arrives now, from its arrival
-#   to its first token.
-# - `Admission(seats, slo_s, read_s, write_s)`, a class with one method, `admit(arrival, prompt_tokens, output_tokens)`: called for each
-#   request in order of arrival (several may arrive in the same moment). True, and the request is let in, exactly
-#   if its TTFT will be at most `slo_s`; else False, and it is gone.
+# - `predict_ttft(seat_free_at, arrival, prompt_tokens, read_s)`: `seat_free_at` lists for each seat when it is free,
+#   with all that were let in so far served (perhaps long ago, perhaps in the future). The TTFT of a request that
+#   arrives now, from its arrival to its first token.
+# - `Admission(seats, slo_s, read_s, write_s)`, a class with one method, `admit(arrival, prompt_tokens, output_tokens)`:
+#   called for each request in order of arrival (several may arrive in the same moment). True, and the request is let
+#   in, exactly if its TTFT will be at most `slo_s`; else False, and it is gone.
 #
 # A decision must not take longer the more requests came before.
 
@@ -191,7 +192,8 @@ class Admission:
 
 
 # %% [markdown]
-# What is it worth? Two minutes of traffic, somewhat more than the server can do. Once everybody is let in, once you decide.
+# What is it worth? Two minutes of traffic, somewhat more than the server can do. Once everybody is let in, once you
+# decide.
 
 # %%
 import random

@@ -12,26 +12,26 @@ from course.lab import check, hint
 #
 # *prefix-hash-chain · lesson 04 · ●●○ · 35 minutes · 12 points*
 #
-# A prefix cache keeps the keys and values of prompts in blocks of `block_size` tokens. To find them again, each **full** block gets
-# a **name**: a cryptographic hash of its tokens *and of the name of the block before it*, its **parent**. So a name covers everything
-# from the start of the prompt to the end of the block, and nothing after. Two requests agree on a name exactly
-# when they agree on all of that.
+# A prefix cache keeps the keys and values of prompts in blocks of `block_size` tokens. To find them again, each
+# **full** block gets a **name**: a cryptographic hash of its tokens *and of the name of the block before it*, its
+# **parent**. So a name covers everything from the start of the prompt to the end of the block, and nothing after. Two
+# requests agree on a name exactly when they agree on all of that.
 #
-# Sometimes the tokens are not all that counts. Another LoRA adapter computes other keys and values from the same tokens;
-# another tenant may not profit from this one's prompts. Such things are **extra keys**, a tuple of strings (mostly empty).
-# Requests with other extra keys share no name.
+# Sometimes the tokens are not all that counts. Another LoRA adapter computes other keys and values from the same
+# tokens; another tenant may not profit from this one's prompts. Such things are **extra keys**, a tuple of strings
+# (mostly empty). Requests with other extra keys share no name.
 #
-# - `block_names(token_ids, block_size, extra_keys=())`: a list, one name for each full block. A name is `bytes` (or a hex string),
-#   at least 16 long, all of the same length. Token ids may be large: up to 2³¹ - 1. The same question has the same answer, today and
-#   tomorrow. The work must not grow faster than the number of tokens.
-# - `cached_tokens(known, token_ids, block_size, extra_keys=())`: `known` is the set of all names in the cache. How many tokens at the
-#   beginning of this prompt need not be computed? Whole blocks, from the first one on, as far as they are known without a gap.
-#   But **at least one token must be left to compute**, or there would be nothing to choose the first output token from: of
-#   n tokens at most (n - 1) // block_size blocks are found. An empty prompt finds 0.
+# - `block_names(token_ids, block_size, extra_keys=())`: a list, one name for each full block. A name is `bytes` (or a
+#   hex string), at least 16 long, all of the same length. Token ids may be large: up to 2³¹ - 1. The same question has
+#   the same answer, today and tomorrow. The work must not grow faster than the number of tokens.
+# - `cached_tokens(known, token_ids, block_size, extra_keys=())`: `known` is the set of all names in the cache. How many
+#   tokens at the beginning of this prompt need not be computed? Whole blocks, from the first one on, as far as they are
+#   known without a gap. But **at least one token must be left to compute**, or there would be nothing to choose the
+#   first output token from: of n tokens at most (n - 1) // block_size blocks are found. An empty prompt finds 0.
 
 # %% [markdown]
-# **A worked example.** Two blocks of three tokens, chained by hand. `repr` keeps the borders: `[1, 23]` and `[12, 3]` read
-# differently.
+# **A worked example.** Two blocks of three tokens, chained by hand. `repr` keeps the borders: `[1, 23]` and `[12, 3]`
+# read differently.
 
 # %%
 from hashlib import sha256
@@ -93,8 +93,8 @@ cached_tokens(set(block_names(everything, 3)), everything, 3)
 check("prefix-hash-chain", block_names, cached_tokens)
 
 # %% [markdown]
-# **Your code serves the real model** (optional; takes a few seconds). The engine names its blocks with your `block_names`, and
-# finds them by these names. Every question of this traffic comes with the same handbook in front.
+# **Your code serves the real model** (optional; takes a few seconds). The engine names its blocks with your
+# `block_names`, and finds them by these names. Every question of this traffic comes with the same handbook in front.
 
 # %%
 from course.lab.grading.plug_in import OpenLab
@@ -114,20 +114,21 @@ lab.beside(ours, yours)
 #
 # *lru-eviction · lesson 04 · ●●○ · 25 minutes · 10 points*
 #
-# When a request ends, its blocks are free, and they still cache its text: a later request that begins alike finds them. Only when
-# the engine needs a free block for something else must one of them forget what it caches: it is **evicted**. Which one? The
-# **least recently used** (LRU): the one that was let go longest ago. And of the blocks that one request lets go together, the
-# **deepest** first, the last of its table: a block is of use only while all before it are there, so a chain is eaten from
-# its end.
+# When a request ends, its blocks are free, and they still cache its text: a later request that begins alike finds them.
+# Only when the engine needs a free block for something else must one of them forget what it caches: it is **evicted**.
+# Which one? The **least recently used** (LRU): the one that was let go longest ago. And of the blocks that one request
+# lets go together, the **deepest** first, the last of its table: a block is of use only while all before it are there,
+# so a chain is eaten from its end.
 #
 # Write a class `EvictionOrder`, which knows the blocks that are free and cache something:
 #
 # - `EvictionOrder()`: none yet. `len(order)`: how many there are.
-# - `release(block_ids)`: a request lets these go, now, given in the order of its table. `ValueError` if one is there already.
-# - `revive(block_id)`: a hit: somebody uses this block again, so it is free no more. When it is let go again, by another `release`, it
-#   is as young as what is released with it. `KeyError` if it is not there.
-# - `evict(count)`: the `count` blocks that go, as a list, the first to go first. They are gone from the order. `IndexError` if
-#   there are fewer.
+# - `release(block_ids)`: a request lets these go, now, given in the order of its table. `ValueError` if one is there
+#   already.
+# - `revive(block_id)`: a hit: somebody uses this block again, so it is free no more. When it is let go again, by
+#   another `release`, it is as young as what is released with it. `KeyError` if it is not there.
+# - `evict(count)`: the `count` blocks that go, as a list, the first to go first. They are gone from the order.
+#   `IndexError` if there are fewer.
 #
 # **What is refused changes nothing.** And there may be very many: no operation may look at all of them.
 
@@ -191,20 +192,17 @@ class EvictionOrder:
 check("lru-eviction", EvictionOrder)
 
 # %% [markdown]
-# **Your code serves the real model** (optional; takes a few seconds). A cache that is too small for all that was ever read: your
-# `EvictionOrder` says what is forgotten.
+# **Your code serves the real model** (optional; takes a few seconds; `lab` is the one from above). A cache that is too
+# small for all that is ever read: your `EvictionOrder` says what is forgotten.
 
 # %%
+ours = lab.run("mixed", num_kv_blocks=64)
 # [solution]
-small = OpenLab(num_kv_blocks=64)
-ours = small.run("mixed")
-yours = small.run_with("mixed", eviction_order=EvictionOrder)
-small.beside(ours, yours)
+yours = lab.run_with("mixed", num_kv_blocks=64, eviction_order=EvictionOrder)
+lab.beside(ours, yours)
 # [stub]
-# # small = OpenLab(num_kv_blocks=64)
-# # ours = small.run("mixed")
-# # yours = small.run_with("mixed", eviction_order=EvictionOrder)
-# # small.beside(ours, yours)
+# # yours = lab.run_with("mixed", num_kv_blocks=64, eviction_order=EvictionOrder)
+# # lab.beside(ours, yours)
 # [end]
 
 # %% [markdown] exercise="prompt-builder"
@@ -212,29 +210,30 @@ small.beside(ours, yours)
 #
 # *prompt-builder · lesson 04 · ●○○ · 25 minutes · 11 points*
 #
-# A prefix cache finds a prompt as far as it **begins** like an earlier one. You build the prompts of a service, so that successive
-# ones begin alike as far as can be. A request is a dictionary:
+# A prefix cache finds a prompt as far as it **begins** like an earlier one. You build the prompts of a service, so that
+# successive ones begin alike as far as can be. A request is a dictionary:
 #
-# - `system`: the instructions, the same for everybody; `tools`: a list of tools, the same for everybody, too, but several services are
-#   asked for them, so they come **in any order, and so do their keys**, from request to request;
+# - `system`: the instructions, the same for everybody; `tools`: a list of tools, the same for everybody, too, but
+#   several services are asked for them, so they come **in any order, and so do their keys**, from request to request;
 # - `handbook`: one for each tenant (a customer of the service, with many users);
 # - `user`: who asks; `history`: what this user and the model said before, a list of turns, which only grows;
 # - `question`, and `now`, the time to the second: other ones in each request.
 #
 # All are strings, but `tools` and `history`; the turns are strings. Write two functions:
 #
-# - `render_tools(tools)`: the tools as JSON, a list sorted by `"name"`. The same tools must give the same text, whatever order they and
-#   their keys come in, at every depth. (Lists *inside* a tool, such as the allowed values of a parameter, have their author's
-#   order, which does not change: leave it.)
-# - `build_prompt(request)`: the prompt, a string. In it, word for word: every string, all turns in their order, and the text
-#   of `render_tools`. What is between them (headings, line breaks) is up to you. Whatever two requests have in common is to
-#   stand within what both prompts begin with, **what changes least often first**. Which of `question` and `now` is last
-#   does not matter here: both are new each time.
+# - `render_tools(tools)`: the tools as JSON, a list sorted by `"name"`. The same tools must give the same text,
+#   whatever order they and their keys come in, at every depth. (Lists *inside* a tool, such as the allowed values of a
+#   parameter, have their author's order, which does not change: leave it.)
+# - `build_prompt(request)`: the prompt, a string. In it, word for word: every string, all turns in their order, and the
+#   text of `render_tools`. What is between them (headings, line breaks) is up to you. Whatever two requests have in
+#   common is to stand within what both prompts begin with, **what changes least often first**. Which of `question` and
+#   `now` is last does not matter here: both are new each time.
 #
 # Nothing of it may be left out, made coarser, or remembered from an earlier call. Change nothing that you are given.
 
 # %% [markdown]
-# **A worked example.** Two parts only, an instruction and a clock. How many characters do two prompts share, a second apart?
+# **A worked example.** Two parts only, an instruction and a clock. How many characters do two prompts share, a second
+# apart?
 
 
 # %%

@@ -122,25 +122,29 @@ lab.beside(ours, yours)
 # *block-tables · lesson 07 · ●○○ · 25 minutes · 11 points*
 #
 # The KV cache is cut into blocks of `block_size` tokens. Block b owns the **slots** b · block_size to
-# (b + 1) · block_size - 1, one for each token. A request's **block table** lists its blocks in the order of its text: the first
-# one holds positions 0 to block_size - 1, and so on. Which blocks these are does not matter: they may lie anywhere.
+# (b + 1) · block_size - 1, one for each token. A request's **block table** lists its blocks in the order of its text:
+# the first one holds positions 0 to block_size - 1, and so on. Which blocks these are does not matter: they may lie
+# anywhere.
 #
-# Before each step the engine tells the GPU two things. The **slot mapping**: where the keys and values of the tokens that are
-# computed now are to be written. And the block tables as one rectangle: where attention reads what came before.
+# Before each step the engine tells the GPU two things. The **slot mapping**: where the keys and values of the tokens
+# that are computed now are to be written. And the block tables as one rectangle: where attention reads what came
+# before.
 #
-# - `more_blocks(num_held, num_tokens, block_size)`: how many blocks a request still needs that holds `num_held` and is to have
-#   room for `num_tokens` tokens in all. 0 if it has enough.
-# - `lay_out(requests, block_size, null_block)`: each request is a triple `(block_ids, start, end)`: its block table, and
-#   the positions start, ..., end - 1 that this step computes (`0 <= start < end`). Those before `start` are in the cache
-#   already. Give back a pair:
+# - `more_blocks(num_held, num_tokens, block_size)`: how many blocks a request still needs that holds `num_held` and is
+#   to have room for `num_tokens` tokens in all. 0 if it has enough.
+# - `lay_out(requests, block_size, null_block)`: each request is a triple `(block_ids, start, end)`: its block table,
+#   and the positions start, ..., end - 1 that this step computes (`0 <= start < end`). Those before `start` are in the
+#   cache already. Give back a pair:
 #   - `slots`: one flat list, the slots of all tokens of the step, request after request;
-#   - `tables`: one row for each request, its blocks for positions 0 to end - 1. A table may hold more blocks than that: cut it.
-#     All rows are as long as the longest; shorter ones are filled up behind with `null_block`.
+#   - `tables`: one row for each request, its blocks for positions 0 to end - 1. A table may hold more blocks than that:
+#     cut it. All rows are as long as the longest; shorter ones are filled up behind with `null_block`.
 #
-# `ValueError` if a table has too few blocks for `end`. No requests give two empty lists. Change nothing that you are given.
+# `ValueError` if a table has too few blocks for `end`. No requests give two empty lists. Change nothing that you are
+# given.
 
 # %% [markdown]
-# **A worked example.** Blocks of 4 tokens. A request has 6 tokens in the blocks `[7, 2]`, and the step computes positions 3 to 5:
+# **A worked example.** Blocks of 4 tokens. A request has 6 tokens in the blocks `[7, 2]`, and the step computes
+# positions 3 to 5:
 #
 # | position | block of the table | its number | offset | slot |
 # |---|---|---|---|---|
@@ -200,21 +204,22 @@ check("block-tables", more_blocks, lay_out)
 # *kv-bill · lesson 07 · ●●○ · 30 minutes · 13 points*
 #
 # In each layer, each **KV head** keeps two vectors of a token, its key and its value, of `head_dim` numbers each. With
-# **multi-head** attention (MHA) there are as many KV heads as query heads; with **grouped-query** attention (GQA) one for each
-# group of query heads; with **multi-query** attention (MQA) a single one. A model's `shape` is a dictionary: `layers`,
-# `num_heads` (query heads), `num_kv_heads`, `head_dim`.
+# **multi-head** attention (MHA) there are as many KV heads as query heads; with **grouped-query** attention (GQA) one
+# for each group of query heads; with **multi-query** attention (MQA) a single one. A model's `shape` is a dictionary:
+# `layers`, `num_heads` (query heads), `num_kv_heads`, `head_dim`.
 #
-# A number takes 4 bytes in `"float32"`, 2 in `"bfloat16"` and `"float16"`, 1 in `"int8"` and `"fp8"`. In `"int8"` and `"fp8"` each
-# vector also has a **scale** of 2 bytes.
+# A number takes 4 bytes in `"float32"`, 2 in `"bfloat16"` and `"float16"`, 1 in `"int8"` and `"fp8"`. In `"int8"` and
+# `"fp8"` each vector also has a **scale** of 2 bytes.
 #
 # - `bytes_per_token(shape, dtype)`: what one token leaves in the cache, over all layers.
-# - `bytes_per_request(shape, dtype, num_tokens, block_size, window=None)`: what a request holds whose `num_tokens` tokens
-#   (at least 1) are all computed. Memory is given out in whole blocks. With a **sliding window** (at least 2) a token sees only
-#   the last `window` tokens, itself included. The next token will stand at position `num_tokens` (positions count from 0): blocks
-#   that neither it nor a later one sees any position of have been given back.
+# - `bytes_per_request(shape, dtype, num_tokens, block_size, window=None)`: what a request holds whose `num_tokens`
+#   tokens (at least 1) are all computed. Memory is given out in whole blocks. With a **sliding window** (at least 2) a
+#   token sees only the last `window` tokens, itself included. The next token will stand at position `num_tokens`
+#   (positions count from 0): blocks that neither it nor a later one sees any position of have been given back.
 # - `requests_that_fit(shape, dtype, memory_bytes, num_tokens, block_size, window=None, shared_tokens=0)`: how many such
-#   requests a pool of `memory_bytes` holds at once; a pool has whole blocks only. If the first `shared_tokens` tokens of all are the
-#   same (fewer than `num_tokens`; only asked without a window), the *full* blocks of these are held once for all.
+#   requests a pool of `memory_bytes` holds at once; a pool has whole blocks only. If the first `shared_tokens` tokens
+#   of all are the same (fewer than `num_tokens`; only asked without a window), the *full* blocks of these are held once
+#   for all.
 #
 # All results are whole numbers.
 
@@ -231,8 +236,8 @@ check("block-tables", more_blocks, lay_out)
 #
 # In `int8` a vector takes 64 + 2 bytes, so a token 24 · 4 · 2 · 66 = 12,672: a little more than half.
 #
-# Then the blocks: 100 tokens in blocks of 16 hold 7 of them. With a window of 40 the next token, at position 100, sees from
-# position 61 on. That is in block 3: blocks 0, 1 and 2 are given back, 4 are held. (40 tokens would fit into 3.)
+# Then the blocks: 100 tokens in blocks of 16 hold 7 of them. With a window of 40 the next token, at position 100, sees
+# from position 61 on. That is in block 3: blocks 0, 1 and 2 are given back, 4 are held. (40 tokens would fit into 3.)
 
 # %%
 small = {"layers": 24, "num_heads": 12, "num_kv_heads": 4, "head_dim": 64}
@@ -283,7 +288,8 @@ def requests_that_fit(shape, dtype, memory_bytes, num_tokens, block_size, window
 
 
 # %% [markdown]
-# What do 40 GB hold of Llama-3 70B's requests with 1,500 tokens? And if 1,200 of these are the same system prompt for all?
+# What do 40 GB hold of Llama-3 70B's requests with 1,500 tokens? And if 1,200 of these are the same system prompt for
+# all?
 
 # %%
 # [solution]
@@ -304,28 +310,31 @@ check("kv-bill", bytes_per_token, bytes_per_request, requests_that_fit)
 # *preemption · lesson 07 · ●●● · 40 minutes · 14 points*
 #
 # Running requests grow by a token a step, and each some time needs one block more. When none is free, somebody must go:
-# a request is **preempted**. Its blocks are given back, it waits again, and later it is computed anew (*recompute*). You write
-# who goes, what it loses, and where it queues; together they must let everybody finish in the end.
+# a request is **preempted**. Its blocks are given back, it waits again, and later it is computed anew (*recompute*).
+# You write who goes, what it loses, and where it queues; together they must let everybody finish in the end.
 #
-# A request has the attributes `request_id`, `arrival` (a number; lower came earlier), `num_tokens` (prompt and output so far),
-# `num_computed_tokens` (of those, in the cache) and `blocks` (the list of the ids it holds; here no two requests share one).
-# There are three lists: `running`, in order of *admission*; `waiting`, in order of *arrival*; `free`, the ids of free blocks.
+# A request has the attributes `request_id`, `arrival` (a number; lower came earlier), `num_tokens` (prompt and output
+# so far), `num_computed_tokens` (of those, in the cache) and `blocks` (the list of the ids it holds; here no two
+# requests share one). There are three lists: `running`, in order of *admission*; `waiting`, in order of *arrival*;
+# `free`, the ids of free blocks.
 #
-# - `preempt(victim, running, waiting, free)`: the victim leaves `running` and takes its place in `waiting`, by arrival. All its
-#   blocks are free again, and it holds none. Nothing of it is computed any more. But the tokens it has stay: the client
-#   has read them already. Change the lists you are given, and the victim; give back nothing.
-# - `pick_victim(running, planned)`: who goes. `planned` is the set of ids of those who are in this step already: the step is about
-#   to write into their blocks, so they stay. Of the others, the **last** in `running`; None if there is no other.
-# - `make_room(request, count, running, waiting, free, planned)`: `request`, which is running and not planned, needs `count` more
-#   blocks. Preempt one victim after the other until so many are free, no more than it takes. The request itself is a candidate
-#   like all the others: if it goes, stop. Give back True if there is room now, False if the request itself had to go. Hand
-#   nothing out: the engine does that.
+# - `preempt(victim, running, waiting, free)`: the victim leaves `running` and takes its place in `waiting`, by arrival.
+#   All its blocks are free again, and it holds none. Nothing of it is computed any more. But the tokens it has stay:
+#   the client has read them already. Change the lists you are given, and the victim; give back nothing.
+# - `pick_victim(running, planned)`: who goes. `planned` is the set of ids of those who are in this step already: the
+#   step is about to write into their blocks, so they stay. Of the others, the **last** in `running`; None if there is
+#   no other.
+# - `make_room(request, count, running, waiting, free, planned)`: `request`, which is running and not planned, needs
+#   `count` more blocks. Preempt one victim after the other until so many are free, no more than it takes. The request
+#   itself is a candidate like all the others: if it goes, stop. Give back True if there is room now, False if the
+#   request itself had to go. Hand nothing out: the engine does that.
 #
-#   `ValueError` if it wants more than could ever be free: more blocks, with those it holds, than there are in `free` and with all of
-#   `running` together. Then nobody is preempted.
+#   `ValueError` if it wants more than could ever be free: more blocks, with those it holds, than there are in `free`
+#   and with all of `running` together. Then nobody is preempted.
 
 # %% [markdown]
-# **A worked example.** `running` is a, b, c, in this order; no block is free. The step is put together, and each needs one block:
+# **A worked example.** `running` is a, b, c, in this order; no block is free. The step is put together, and each needs
+# one block:
 #
 # | who asks | planned | victim | then |
 # |---|---|---|---|
@@ -333,8 +342,9 @@ check("kv-bill", bytes_per_token, bytes_per_request, requests_that_fit)
 # | b | a | nobody: two are free | b gets one |
 # | c | a, b | – | it waits; its turn comes when blocks are free |
 #
-# And had b asked with nothing free and a planned: c would go; without c, b itself. Never a: **the one that was admitted first is
-# never taken for others, so it finishes, gives its blocks back, and then another is first.** That is why all get on.
+# And had b asked with nothing free and a planned: c would go; without c, b itself. Never a: **the one that was admitted
+# first is never taken for others, so it finishes, gives its blocks back, and then another is first.** That is why all
+# get on.
 
 # %% [markdown]
 # **Now you.** `preempt` is written but for one gap; the other two are all yours.
@@ -382,16 +392,16 @@ def make_room(request, count, running, waiting, free, planned):
 check("preemption", preempt, pick_victim, make_room)
 
 # %% [markdown]
-# **Your code serves the real model** (optional; takes a few seconds). A pool too small for all twelve requests: the engine asks your
-# `pick_victim` whenever blocks run out. Answers stay what they are, only later.
+# **Your code serves the real model** (optional; takes a few seconds; `lab` is the one from above). A pool too small for
+# the requests that run at once: the engine asks your `pick_victim` whenever blocks run out. Answers stay what they are,
+# only later.
 
 # %%
-lab = OpenLab(num_kv_blocks=8)
-ours = lab.run("burst")
+ours = lab.run("burst", num_kv_blocks=8)
 # [solution]
-yours = lab.run_with("burst", pick_victim=pick_victim)
+yours = lab.run_with("burst", num_kv_blocks=8, pick_victim=pick_victim)
 lab.beside(ours, yours)
 # [stub]
-# # yours = lab.run_with("burst", pick_victim=pick_victim)
+# # yours = lab.run_with("burst", num_kv_blocks=8, pick_victim=pick_victim)
 # # lab.beside(ours, yours)
 # [end]

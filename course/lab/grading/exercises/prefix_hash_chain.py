@@ -139,9 +139,6 @@ def tells_apart(answer: Answer, rng: random.Random) -> str:
             raise Mistake(f"the blocks {one} and {other} have the same name: {why}. One user would read another's text")
     for large in (65_535, 70_000, 200_000, 2**31 - 1):
         names(answer, [large, a], 2)
-    one, other = names(answer, [a, b, a, b], 2), names(answer, [a, b, a, b], 4)
-    if set(one) & set(other):
-        raise Mistake(f"{[a, b, a, b]} in blocks of 2 and of 4 share a name: another size is another content")
     return "other tokens, other names; large token ids, too"
 
 

@@ -7,7 +7,7 @@ import numpy as np
 
 def block_names(token_ids, block_size, extra_keys=()):
     """One hash that runs on; a copy of it is read at the end of each block. Names are hex strings."""
-    running = hashlib.blake2b(json.dumps([block_size, *extra_keys]).encode() + b"\0", digest_size=20)
+    running = hashlib.blake2b(json.dumps(extra_keys).encode() + b"\0", digest_size=20)
     whole = len(token_ids) // block_size
     for block in np.array(token_ids[: whole * block_size], dtype=np.int64).reshape(whole, block_size):
         running.update(block.tobytes())
