@@ -76,7 +76,8 @@ SLOT_SLIPS: dict[str, Callable[..., Any]] = {
         by_position(lambda table, p, start, size: table[p // size] * size + (p - start) % size),
     "`end` is not computed any more: positions start, ..., end - 1":
         lambda pieces, size, null: [
-            table[p // size] * size + p % size for table, start, end in pieces for p in range(start, end + 1)],
+            table[p // size] * size + p % size
+            for table, start, end in pieces for p in range(start, min(end + 1, len(table) * size))],
     "every token from 0 on gets a slot there: those before `start` are in the cache already":
         lambda pieces, size, null: right_slots([(table, 0, end) for table, _, end in pieces], size),
     "slots are one flat list over all requests, not a list for each":

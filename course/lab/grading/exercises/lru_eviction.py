@@ -86,6 +86,11 @@ class Numbers(RightOrder):
         return gone
 
 
+class NumbersInRelease(RightOrder):
+    def release(self, block_ids: list[int]) -> None:
+        self.order += sorted(block_ids)
+
+
 class Reversed(RightOrder):
     def evict(self, count: int) -> list[int]:
         return super().evict(count)[::-1]
@@ -112,6 +117,8 @@ SLIPS: dict[str, Callable[[], RightOrder]] = {
     "a block that was revived is in use, and is given away there: it leaves the order until it is released again":
         StaysWhenRevived,
     "blocks go by their numbers there: by their last use": Numbers,
+    "of one release they go by their numbers there: its last block goes first, whatever the numbers":
+        NumbersInRelease,
     "the right blocks, in the wrong order: the first of the list is the first to go": Reversed,
     "the deepest of all goes first there, whoever it belongs to: last use decides, and depth only within one release":
         DeepestOfAll,
@@ -179,7 +186,8 @@ def judge_acts(answer: Answer, histories: list[list[Act]]) -> None:
                 f"after {written(acts[:end])}: evict({before[1]}) gave {shown(gone[first])}, "
                 f"expected {shown(wanted[first])}"
             )
-            raise Mistake(f"{told}. {slip[0].upper()}{slip[1:]}" if slip else told)
+            rule = "least recently released first, and of one release its last block first"
+            raise Mistake(f"{told}. {slip[0].upper()}{slip[1:]}" if slip else f"{told}: {rule}")
 
 
 def written(acts: list[Act]) -> str:

@@ -55,7 +55,8 @@ def shuffled(value: Any, rng: random.Random, is_outer: bool = True) -> Any:
 
 
 def clock(rng: random.Random) -> str:
-    return f"2025-{rng.randint(1, 12):02d}-{rng.randint(10, 28)} {rng.randint(10, 23)}:{rng.randint(10, 59)}:{rng.randint(10, 59)}"
+    day = f"2025-{rng.randint(1, 12):02d}-{rng.randint(10, 28)}"
+    return f"{day} {rng.randint(10, 23)}:{rng.randint(10, 59)}:{rng.randint(10, 59)}"
 
 
 def some_request(rng: random.Random) -> Request:
