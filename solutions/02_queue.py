@@ -120,3 +120,113 @@ lab.beside(ours, yours)
 # # yours = lab.run_with("burst", scheduler_step=plan_step)
 # # lab.beside(ours, yours)
 # [end]
+
+# %% [markdown] exercise="admission-control"
+# ## Admission control that meets an SLO
+#
+# *admission-control · lesson 02 · ●●○ · 35 minutes · 11 points*
+#
+# More requests come than the server can serve. If all are let in, the line grows, and in the end everybody waits too
+# long. So some are refused at once (HTTP 429: try later), and those who are let in are served well. What counts is
+# **goodput**: the requests per second that meet the **SLO** (service level objective), here a TTFT (time to first
+# token) of at most `slo_s` seconds.
+#
+# The model of the server is simple. It has some **seats**. Whoever is let in waits in one line, first come, first
+# served, for the first seat that is free. There its prompt is read, `read_s` seconds a token; then the first token is
+# there. Then the answer is written, `write_s` seconds an output token, and the seat is free again. All output lengths
+# are known here. At the start all seats are free; times are seconds from the start.
+#
+# - `predict_ttft(seat_free_at, arrival, prompt_tokens, read_s)`: `seat_free_at` lists for each seat when it is free,
+#   with all that were let in so far served (perhaps long ago, perhaps in the future). The TTFT of a request that
+#   arrives now, from its arrival to its first token.
+# - `Admission(seats, slo_s, read_s, write_s)`, a class with one method, `admit(arrival, prompt_tokens, output_tokens)`:
+#   called for each request in order of arrival (several may arrive in the same moment). True, and the request is let
+#   in, exactly if its TTFT will be at most `slo_s`; else False, and it is gone.
+#
+# A decision must not take longer the more requests came before.
+
+# %% [markdown]
+# **A worked example.** One seat, an SLO of 1 s, 1 ms to read a token, 20 ms to write one.
+#
+# | arrives | prompt | output | seat free at | waits | TTFT | | seat free again |
+# |---|---|---|---|---|---|---|---|
+# | 0.0 | 300 | 50 | 0.0 | 0.0 | 0.30 | in | 0.0 + 0.3 + 1.0 = 1.3 |
+# | 0.5 | 100 | 20 | 1.3 | 0.8 | 0.90 | in | 1.3 + 0.1 + 0.4 = 1.8 |
+# | 0.6 | 50 | 10 | 1.8 | 1.2 | 1.25 | refused | 1.8 |
+# | 1.0 | 100 | 10 | 1.8 | 0.8 | 0.90 | in | 1.8 + 0.1 + 0.2 = 2.1 |
+# | 5.0 | 100 | 10 | 2.1 | 0.0 | 0.10 | in | 5.0 + 0.1 + 0.2 = 5.3 |
+#
+# Had the third been let in, it would have been too late, and the fourth, too.
+
+# %% [markdown]
+# **Now you.** `predict_ttft` has one gap; the class is all yours.
+
+
+# %% answer="admission-control"
+def predict_ttft(seat_free_at, arrival, prompt_tokens, read_s):
+    # [solution]
+    start = max(min(seat_free_at), arrival)
+    # [stub]
+    # raise NotImplementedError("when does it get a seat? then take this line out")
+    # start = ...
+    # [end]
+    return start + prompt_tokens * read_s - arrival
+
+
+class Admission:
+    def __init__(self, seats, slo_s, read_s, write_s):
+        self.slo_s, self.read_s, self.write_s = slo_s, read_s, write_s
+        self.seat_free_at = [0.0] * seats
+
+    def admit(self, arrival, prompt_tokens, output_tokens):
+        # [solution]
+        ttft = predict_ttft(self.seat_free_at, arrival, prompt_tokens, self.read_s)
+        if ttft > self.slo_s:
+            return False
+        seat = self.seat_free_at.index(min(self.seat_free_at))
+        self.seat_free_at[seat] = arrival + ttft + output_tokens * self.write_s
+        return True
+        # [stub]
+        # raise NotImplementedError("will it meet the SLO? and if so: which seat does it take, and until when?")
+        # [end]
+
+
+# %% [markdown]
+# What is it worth? Two minutes of traffic, somewhat more than the server can do. Once everybody is let in, once you
+# decide.
+
+# %%
+import random
+
+
+def ttfts_of(requests, seats, read_s, write_s):
+    """Play them all, first come, first served."""
+    free, ttfts = [0.0] * seats, []
+    for arrival, prompt, output in requests:
+        free.sort()
+        first_token = max(free[0], arrival) + prompt * read_s
+        free[0] = first_token + output * write_s
+        ttfts.append(first_token - arrival)
+    return ttfts
+
+
+rng = random.Random(0)
+moments = sorted(rng.uniform(0, 120) for _ in range(300))
+requests = [(moment, rng.randint(50, 400), rng.randint(10, 120)) for moment in moments]
+server = {"seats": 3, "read_s": 0.001, "write_s": 0.02}
+everybody = ttfts_of(requests, **server)
+print(f"everybody: {sum(ttft <= 1 for ttft in everybody) / 120:.2f} requests per second with a TTFT of at most 1 s")
+# [solution]
+door = Admission(slo_s=1.0, **server)
+let_in = [request for request in requests if door.admit(*request)]
+print(
+    f"with a door: {sum(ttft <= 1 for ttft in ttfts_of(let_in, **server)) / 120:.2f}, {len(requests) - len(let_in)} refused"
+)
+# [stub]
+# # door = Admission(slo_s=1.0, **server)
+# # let_in = [request for request in requests if door.admit(*request)]
+# # print(f"with a door: {sum(ttft <= 1 for ttft in ttfts_of(let_in, **server)) / 120:.2f}")
+# [end]
+
+# %%
+check("admission-control", predict_ttft, Admission)

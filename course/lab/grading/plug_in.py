@@ -1,4 +1,4 @@
-"""A learner's parts inside the real engine: their scheduler step, block pool, sampler or proposer serves the model.
+"""A learner's parts inside the real engine: a scheduler step, a block pool, a sampler ... of theirs serves the model.
 
 Every part runs beside the rule that it must keep. When it breaks it, or raises, that is noted, the engine's own part
 takes over for the rest of the run, and nobody waits for ever. (A part that loops for ever does hang: check it first.)
@@ -22,13 +22,16 @@ from course.lab.workloads import Workload
 from minillm import Engine, EngineConfig
 from minillm.async_engine import EngineThread
 from minillm.config import SpeculativeConfig
-from minillm.kv_cache.block_pool import BlockPool
+from minillm.kv_cache.block_pool import BlockPool, FreeBlocks
+from minillm.kv_cache.manager import KVCacheManager
 from minillm.request import AfterDraft, Draft, Request
 from minillm.sampling import Row, Sampler, on_device, probabilities
 from minillm.scheduling.batch import ScheduledBatch
 from minillm.scheduling.scheduler import Scheduler, Step
 from minillm.speculation.base import NoProposer, Wanted
 
+MOST_PREEMPTIONS = 50
+"""For each request that arrived. Who chooses victims so that more are needed keeps two from ever getting on."""
 USUAL_DRAFT = SpeculativeConfig(method="ngram", k=4, min_output_tokens=1, acceptance_floor=0)
 """With a proposer of the learner's, and no word about speculation: every request drafts, worth it or not."""
 
@@ -43,15 +46,29 @@ class Seen:
 
 
 @dataclass(frozen=True)
+class SeenHolder(Seen):
+    """What a learner's choice of a victim sees of a request."""
+
+    arrival: int
+    blocks: list[int]
+
+
+@dataclass(frozen=True)
 class Parts:
     """A learner's parts; None = the engine's own. The exercises say what each is called with."""
 
     scheduler_step: Callable[..., Any] | None = None
     """(running, waiting, token_budget, max_num_seqs) -> tokens by request id; exercise continuous-batching-step"""
+    pick_victim: Callable[[list[SeenHolder], set[str]], Any] | None = None
+    """(running, ids of those in this step already) -> the request to preempt; exercise preemption"""
     block_pool: Callable[[int], Any] | None = None
     """A class; exercise block-pool. Prefix caching is off with it."""
     attention: Callable[..., Any] | None = None
     """In NumPy; exercise paged-attention. Slow: give it short prompts."""
+    block_names: Callable[[list[int], int, tuple[str, ...]], Sequence[Any]] | None = None
+    """(token ids, block size, extra keys) -> a name for each full block; exercise prefix-hash-chain"""
+    eviction_order: Callable[[], Any] | None = None
+    """A class; exercise lru-eviction. Not together with a block pool."""
     sampler: Callable[..., Any] | None = None
     """(target, proposal, drafts, rng) -> tokens; exercise rejection-sampler. For drafts that were drawn."""
     proposer: Callable[[list[int], int], Sequence[int]] | None = None
@@ -84,16 +101,18 @@ class Watch:
         self._notes.append(f"your {self.name} was replaced by the engine's own: {why}")
 
 
-class PlannedScheduler(Scheduler):
-    """Gives each request the tokens that a learner's plan names; blocks, preemption and queues stay the engine's."""
+class OpenScheduler(Scheduler):
+    """Gives each request the tokens that a learner's plan names, and preempts whom a learner picks; blocks and queues
+    stay the engine's."""
 
-    def __init__(self, plan_step: Callable[..., Any], watch: Watch, like: Engine) -> None:
+    def __init__(self, parts: Parts, notes: list[str], like: Engine) -> None:
         super().__init__(like.config, like.runner.num_kv_blocks, like.runner.num_host_blocks, like.context_limit)
-        self._plan_step, self._watch = plan_step, watch
+        self._plan_step, self._watch = parts.scheduler_step, Watch("scheduler step", notes)
+        self._pick_victim, self._victims = parts.pick_victim, Watch("choice of a victim", notes)
         self._plan: dict[str, int] | None = None
 
     def schedule(self, now: float) -> ScheduledBatch:
-        self._plan = self._watch.ask(self._make_plan, lambda: None)
+        self._plan = self._watch.ask(self._make_plan, lambda: None) if self._plan_step else None
         batch = super().schedule(now)
         idle = not (batch.requests or batch.preempted or batch.timed_out)
         if idle and self._plan is not None and (self.running or self.waiting):
@@ -125,6 +144,26 @@ class PlannedScheduler(Scheduler):
         if self._plan is None or ours == 0:
             return ours
         return min(self._plan.get(request.request_id, 0), request.num_tokens - start, step.budget)
+
+    def _victim(self, step: Step) -> Request:
+        ours = super()._victim(step)
+        return self._victims.ask(lambda: self._their_victim(step), lambda: ours) if self._pick_victim else ours
+
+    def _their_victim(self, step: Step) -> Request:
+        if self.num_preemptions > MOST_PREEMPTIONS * self.num_arrivals:
+            raise ValueError(f"{self.num_preemptions} preemptions: requests take each other's blocks and do not get on")
+        planned = {scheduled.request.request_id for scheduled in step.requests}
+        running = [
+            SeenHolder(r.request_id, r.num_tokens, r.num_computed_tokens, r.arrival_index, list(self.kv.held_blocks(r)))
+            for r in self.running
+        ]
+        found = getattr(self._pick_victim(running, set(planned)), "request_id", None)
+        if found in planned:
+            raise ValueError(f"it picked {found}, which is in this step already")
+        candidates = {request.request_id: request for request in self.running}
+        if found not in candidates:
+            raise ValueError(f"it picked {shown(found)}, which is no running request")
+        return candidates[found]
 
 
 class SharedPool(BlockPool):
@@ -163,6 +202,77 @@ class SharedPool(BlockPool):
         self._theirs.release(list(block_ids))
         if self._theirs.num_free != len(self.free):
             raise ValueError(f"after release, num_free is {shown(self._theirs.num_free)}, not {len(self.free)}")
+
+
+class NamedBlocks(KVCacheManager):
+    """Blocks are registered and found under a learner's names. The engine's own say whether these mean the same."""
+
+    def __init__(self, block_names: Callable[..., Sequence[Any]], watch: Watch, like: KVCacheManager) -> None:
+        super().__init__(
+            len(like.pool),
+            like.block_size,
+            enable_prefix_caching=like.enable_prefix_caching,
+            reserve_tokens=like.reserve_tokens,
+            window=like.window,
+        )
+        self._block_names, self._watch = block_names, watch
+        self._theirs: dict[Request, list[Any]] = {}
+        self._meanings: dict[Any, bytes] = {}
+        self._names: dict[bytes, Any] = {}
+
+    def _hashes(self, request: Request) -> list[Any]:
+        ours = super()._hashes(request)
+        return self._watch.ask(lambda: self._named(request, ours), lambda: ours) if ours else ours
+
+    def _named(self, request: Request, ours: list[bytes]) -> list[Any]:
+        if len(self._theirs.get(request, ())) < len(ours):
+            token_ids = request.token_ids(0, len(ours) * self.block_size)
+            found = list(self._block_names(token_ids, self.block_size, ()))
+            if len(found) != len(ours):
+                raise ValueError(f"{len(found)} names for {len(ours)} full blocks")
+            for name, own in zip(found, ours):
+                if self._meanings.setdefault(name, own) != own:
+                    raise ValueError(f"two blocks have the name {shown(name)}, and not all before them is the same")
+                if self._names.setdefault(own, name) != name:
+                    raise ValueError(f"a block was named {shown(self._names[own])} before, and now {shown(name)}")
+            self._theirs[request] = found
+        return self._theirs[request]
+
+
+class OwnEviction(FreeBlocks):
+    """A learner decides which free block that caches something goes first; the engine keeps its own order beside it."""
+
+    def __init__(self, num_blocks: int, theirs: Any, watch: Watch) -> None:
+        super().__init__(num_blocks)
+        self._theirs, self._watch = theirs, watch
+
+    def add(self, block_ids: Sequence[int], hashes: Sequence[bytes | None]) -> None:
+        super().add(block_ids, hashes)
+        cached = [block_id for block_id in reversed(block_ids) if hashes[block_id] is not None]  # as in the table
+        if cached:
+            self._watch.ask(lambda: self._theirs.release(cached), lambda: None)
+
+    def take(self, count: int) -> tuple[list[int], list[int]]:
+        plain, _ = super().take(min(count, len(self._plain)))
+        missing = count - len(plain)
+        if not missing:
+            return plain, []
+        evicted = self._watch.ask(lambda: self._evict(missing), lambda: list(islice(self._cached, missing)))
+        for block_id in evicted:
+            super().take_cached(block_id)
+        return plain, evicted
+
+    def _evict(self, count: int) -> list[int]:
+        found = [int(block_id) for block_id in self._theirs.evict(count)]
+        if len(set(found)) != count:
+            raise ValueError(f"evict({count}) gave {shown(found)}")
+        if wrong := [block_id for block_id in found if block_id not in self._cached]:
+            raise ValueError(f"evict({count}) gave block {wrong[0]}, which is in use")
+        return found
+
+    def take_cached(self, block_id: int) -> None:
+        super().take_cached(block_id)
+        self._watch.ask(lambda: self._theirs.revive(block_id), lambda: None)
 
 
 class CheckingSampler(Sampler):
@@ -228,12 +338,18 @@ def build_engine(config: EngineConfig, parts: Parts, notes: list[str], **argumen
     engine = Engine(config, **arguments)
     if parts.attention is not None:
         attend_with(engine.runner, parts.attention, Watch("attention", notes))
-    if parts.scheduler_step is not None:
-        engine.scheduler = PlannedScheduler(parts.scheduler_step, Watch("scheduler step", notes), engine)
+    if parts.scheduler_step is not None or parts.pick_victim is not None:
+        engine.scheduler = OpenScheduler(parts, notes, engine)
+    if parts.block_names is not None:
+        engine.scheduler.kv = NamedBlocks(parts.block_names, Watch("block names", notes), engine.scheduler.kv)
     if parts.block_pool is not None:
         size, watch = engine.runner.num_kv_blocks, Watch("block pool", notes)
         theirs = watch.ask(lambda: parts.block_pool(size), lambda: None)
         engine.scheduler.kv.pool = SharedPool(size, theirs, watch)
+    if parts.eviction_order is not None and parts.block_pool is None:
+        watch = Watch("eviction order", notes)
+        theirs = watch.ask(parts.eviction_order, lambda: None)
+        engine.scheduler.kv.pool.free = OwnEviction(engine.runner.num_kv_blocks, theirs, watch)
     if parts.sampler is not None:
         engine.runner.sampler = CheckingSampler(parts.sampler, Watch("sampler", notes), engine.runner.sampler)
     return engine

@@ -27,6 +27,16 @@ def model_answer(exercise_id: str) -> dict:
 
 PLAN_STEP = model_answer("continuous-batching-step")["plan_step"]
 BLOCK_POOL = model_answer("block-pool")["BlockPool"]
+PICK_VICTIM = model_answer("preemption")["pick_victim"]
+BLOCK_NAMES = model_answer("prefix-hash-chain")["block_names"]
+EVICTION_ORDER = model_answer("lru-eviction")["EvictionOrder"]
+SHARED = [[7, 8, 9, 10, 11, 12, 13, 14] * 2, [3, 1, 4, 1, 5, 9, 2, 6] * 2, list(range(40))]
+RETURNING = [[*SHARED[i % 3], *range(i, i + 5)] for i in (0, 1, 0, 2, 1, 0, 2, 0, 1)]
+"""Prompts of which some begin alike: a cache that is too small must forget some of them."""
+
+
+def first_unplanned(running: list, planned: set[str]):
+    return next(each for each in running if each.request_id not in planned)
 
 
 class Leaking(BLOCK_POOL):
@@ -41,16 +51,16 @@ def right_guess(tokens: list[int], k: int) -> list[int]:
     return drafted
 
 
-def served(parts: Parts, num_kv_blocks: int = 64, **fields) -> tuple[list[str], list]:
-    """Serve PROMPTS on a runner that notices every wrong block; returns notes and the batches."""
+def served(parts: Parts, num_kv_blocks: int = 64, prompts=PROMPTS, **fields) -> tuple[list[str], list]:
+    """Serve prompts on a runner that notices every wrong block; returns notes and the batches."""
     clock, notes = VirtualClock(), []
     runner = FakeRunner(num_kv_blocks, 4, clock)
     config = EngineConfig(max_model_len=200, max_num_seqs=3, max_num_batched_tokens=32, block_size=4, **fields)
     engine = build_engine(config, parts, notes, runner=runner, clock=clock)
-    for i, prompt in enumerate(PROMPTS):
+    for i, prompt in enumerate(prompts):
         engine.add_request(prompt, greedy(7), request_id=str(i))
     outputs = drain(engine)
-    for i, prompt in enumerate(PROMPTS):
+    for i, prompt in enumerate(prompts):
         assert outputs[str(i)].token_ids == expected_output(prompt, 7)
     return notes, runner.batches
 
@@ -102,6 +112,33 @@ def test_another_plan_is_really_followed() -> None:
     assert all(len(batch.requests) == 1 for batch in batches)
 
 
+def test_the_model_answers_victims_are_the_engines() -> None:
+    ours = served(Parts(), num_kv_blocks=18)
+    theirs = served(Parts(pick_victim=PICK_VICTIM), num_kv_blocks=18)
+    assert any(batch.preempted for batch in ours[1])
+    assert theirs[0] == []
+    assert steps_of(theirs[1]) == steps_of(ours[1])
+
+
+def test_another_victim_is_really_taken() -> None:
+    notes, batches = served(Parts(pick_victim=first_unplanned), num_kv_blocks=19)
+    assert notes == []
+    assert steps_of(batches) != steps_of(served(Parts(), num_kv_blocks=19)[1])
+
+
+@pytest.mark.parametrize(
+    ("pick_victim", "words"),
+    [
+        (lambda running, planned: None, "no running request"),
+        (lambda running, planned: next(each for each in running if each.request_id in planned), "in this step"),
+    ],
+)
+def test_a_victim_that_cannot_be_is_replaced(pick_victim, words: str) -> None:
+    notes, _ = served(Parts(pick_victim=pick_victim), num_kv_blocks=18)
+    assert len(notes) == 1
+    assert words in notes[0]
+
+
 def test_the_model_answers_blocks_serve_also_when_they_run_out() -> None:
     assert served(Parts(block_pool=BLOCK_POOL), num_kv_blocks=24)[0] == []
 
@@ -110,6 +147,54 @@ def test_a_pool_that_leaks_is_replaced() -> None:
     notes, _ = served(Parts(block_pool=Leaking))
     assert "block pool" in notes[0]
     assert "num_free" in notes[0]
+
+
+def test_the_model_answers_names_find_what_the_engines_find() -> None:
+    ours, theirs = (served(parts, prompts=RETURNING)[1] for parts in (Parts(), Parts(block_names=BLOCK_NAMES)))
+    assert steps_of(theirs) == steps_of(ours)
+    uncached = served(Parts(), prompts=RETURNING, enable_prefix_caching=False)[1]
+    assert steps_of(ours) != steps_of(uncached)
+
+
+@pytest.mark.parametrize(
+    ("block_names", "words"),
+    [
+        (lambda ids, size, extra: [tuple(ids[i : i + size]) for i in range(0, len(ids), size)], "not all before them"),
+        (lambda ids, size, extra: [object() for _ in range(len(ids) // size)], "was named"),
+        (lambda ids, size, extra: [], "0 names"),
+    ],
+)
+def test_names_that_mean_something_else_are_replaced(block_names, words: str) -> None:
+    prompts = [[1, 2, 3, 4] * 3, *RETURNING]  # in the first, one block comes three times
+    notes, _ = served(Parts(block_names=block_names), prompts=prompts)
+    assert len(notes) == 1
+    assert words in notes[0]
+
+
+class HeadsFirst(EVICTION_ORDER):
+    def release(self, block_ids) -> None:
+        super().release(block_ids[::-1])
+
+
+class GivesTheSameAgain(EVICTION_ORDER):
+    def evict(self, count: int) -> list[int]:
+        return list(self.order)[:count]
+
+
+def test_the_model_answers_eviction_order_is_the_engines() -> None:
+    ours, theirs, heads_first = (
+        served(Parts(eviction_order=order), num_kv_blocks=22, prompts=RETURNING)
+        for order in (None, EVICTION_ORDER, HeadsFirst)
+    )
+    assert theirs[0] == heads_first[0] == []
+    assert steps_of(theirs[1]) == steps_of(ours[1])
+    assert steps_of(heads_first[1]) != steps_of(ours[1]), "another order is really followed"
+
+
+def test_an_eviction_order_that_gives_blocks_in_use_is_replaced() -> None:
+    notes, _ = served(Parts(eviction_order=GivesTheSameAgain), num_kv_blocks=22, prompts=RETURNING)
+    assert len(notes) == 1
+    assert "eviction order" in notes[0]
 
 
 def test_drafts_of_a_proposer_save_steps() -> None:

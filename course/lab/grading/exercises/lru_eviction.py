@@ -1,0 +1,324 @@
+"""Eviction order of free cached blocks: least recently used first, of one request the end of its chain first."""
+
+import itertools
+import random
+import time
+from collections.abc import Callable
+from typing import Any
+
+from course.lab.grading.blame import shown
+from course.lab.grading.exercise import Answer, Exercise, Hint, Mistake, Part
+from course.lab.grading.tools import left_alone, listed, whole
+
+LARGE, OPERATIONS = 60_000, 1200
+SLOWEST_S = 0.0002
+"""Per operation among many blocks. One that touches a few blocks takes microseconds, one that walks along all takes
+ten times this."""
+
+Act = tuple[str, Any]
+"""("release", block ids), ("revive", a block id), ("evict", how many)"""
+
+
+class RightOrder:
+    """The oracle: a plain list, the next to go first."""
+
+    def __init__(self) -> None:
+        self.order: list[int] = []
+
+    def release(self, block_ids: list[int]) -> None:
+        self.order += block_ids[::-1]
+
+    def revive(self, block_id: int) -> None:
+        self.order.remove(block_id)
+
+    def evict(self, count: int) -> list[int]:
+        gone, self.order = self.order[:count], self.order[count:]
+        return gone
+
+
+class HeadFirst(RightOrder):
+    def release(self, block_ids: list[int]) -> None:
+        self.order += block_ids
+
+
+class MostRecent(RightOrder):
+    def evict(self, count: int) -> list[int]:
+        return [self.order.pop() for _ in range(count)]
+
+
+class YoungestRequest(RightOrder):
+    def release(self, block_ids: list[int]) -> None:
+        self.order = block_ids[::-1] + self.order
+
+
+class FirstStamp(RightOrder):
+    """FIFO: a block keeps the place it had when it was released for the first time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stamps: dict[int, int] = {}
+        self.clock = itertools.count()
+
+    def release(self, block_ids: list[int]) -> None:
+        for block in reversed(block_ids):
+            self.stamps.setdefault(block, next(self.clock))
+        self.order = sorted([*self.order, *block_ids], key=lambda block: self.stamps[block])
+
+    def evict(self, count: int) -> list[int]:
+        gone = super().evict(count)
+        for block in gone:
+            del self.stamps[block]  # it is given to somebody: what it caches then is new
+        return gone
+
+
+class StaysWhenRevived(RightOrder):
+    def revive(self, block_id: int) -> None:
+        self.order.append(self.order.pop(self.order.index(block_id)))
+
+    def release(self, block_ids: list[int]) -> None:
+        self.order = [block for block in self.order if block not in block_ids] + block_ids[::-1]
+
+
+class Numbers(RightOrder):
+    def evict(self, count: int) -> list[int]:
+        gone = sorted(self.order)[:count]
+        self.order = [block for block in self.order if block not in gone]
+        return gone
+
+
+class NumbersInRelease(RightOrder):
+    def release(self, block_ids: list[int]) -> None:
+        self.order += sorted(block_ids)
+
+
+class Reversed(RightOrder):
+    def evict(self, count: int) -> list[int]:
+        return super().evict(count)[::-1]
+
+
+class DeepestOfAll(RightOrder):
+    """Depth decides first, age second."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.depths: dict[int, int] = {}
+
+    def release(self, block_ids: list[int]) -> None:
+        self.depths.update((block, depth) for depth, block in enumerate(block_ids))
+        self.order = sorted([*self.order, *block_ids[::-1]], key=lambda block: -self.depths[block])
+
+
+SLIPS: dict[str, Callable[[], RightOrder]] = {
+    "the beginning of a chain goes first there: without it, what stands behind cannot be found. Of one release, the "
+    "last block goes first": HeadFirst,
+    "that is most recently used first: what was released longest ago goes first": MostRecent,
+    "whoever was released last goes first there: what was released longest ago goes first": YoungestRequest,
+    "that is FIFO: a block that was revived keeps its old place there. Its last use counts": FirstStamp,
+    "a block that was revived is in use, and is given away there: it leaves the order until it is released again":
+        StaysWhenRevived,
+    "blocks go by their numbers there: by their last use": Numbers,
+    "of one release they go by their numbers there: its last block goes first, whatever the numbers":
+        NumbersInRelease,
+    "the right blocks, in the wrong order: the first of the list is the first to go": Reversed,
+    "the deepest of all goes first there, whoever it belongs to: last use decides, and depth only within one release":
+        DeepestOfAll,
+}  # fmt: skip
+
+
+def play(make: Callable[[], Any], acts: list[Act]) -> list[list[int]]:
+    """What each `evict` gave."""
+    order, gone = make(), []
+    for name, value in acts:
+        result = getattr(order, name)(list(value) if name == "release" else value)
+        if name == "evict":
+            gone.append([whole(block, "a block id") for block in listed(result, f"evict({value})")])
+    return gone
+
+
+def some_acts(rng: random.Random, count: int, reviving: bool = True) -> list[Act]:
+    """A history in which the evictions come late and nothing evicted comes back: it makes sense for a wrong order, too,
+    so that the mistake can be told by what it gives."""
+    outside, right, acts = rng.sample(range(900), 300), RightOrder(), []
+    for _ in range(count):
+        if right.order and reviving and rng.random() < 0.5:
+            block = rng.choice(right.order)
+            right.revive(block)
+            outside.append(block)
+            acts.append(("revive", block))
+        if rng.random() < 0.5:
+            outside[-4:] = rng.sample(outside[-4:], 4)
+            acts.append(("release", [outside.pop() for _ in range(rng.randint(1, 5))]))
+            right.release(acts[-1][1])
+    new = [outside.pop(0) for _ in range(3)]
+    left = len(right.order)
+    return [*acts, ("evict", left // 3), ("release", new), ("evict", left - left // 3 + 3)]
+
+
+def wild_acts(rng: random.Random, count: int) -> list[Act]:
+    """A history of a small pool: what was evicted soon caches something else."""
+    outside, right, acts = list(range(30)), RightOrder(), []
+    for _ in range(count):
+        kind = rng.choice(("release", "release", "revive", "evict"))
+        if kind == "revive" and right.order:
+            outside.append(rng.choice(right.order))
+            right.revive(outside[-1])
+            acts.append(("revive", outside[-1]))
+        elif kind == "evict" and len(right.order) > 5:
+            acts.append(("evict", rng.randint(1, 3)))
+            outside += right.evict(acts[-1][1])
+        elif len(outside) > 5:
+            rng.shuffle(outside)
+            acts.append(("release", [outside.pop() for _ in range(rng.randint(1, 5))]))
+            right.release(acts[-1][1])
+    return [*acts, ("evict", len(right.order))]
+
+
+def judge_acts(answer: Answer, histories: list[list[Act]]) -> None:
+    found = [(acts, play(answer.EvictionOrder, acts)) for acts in histories]
+    for acts, gone in found:
+        wanted = play(RightOrder, acts)
+        if gone != wanted:
+            slip = next((words for words, make in SLIPS.items() if all(play(make, a) == g for a, g in found)), None)
+            first = next(i for i, pair in enumerate(zip(gone, wanted)) if pair[0] != pair[1])
+            before = [act for act in acts if act[0] == "evict"][first]
+            end = [i for i, act in enumerate(acts) if act[0] == "evict"][first]
+            told = (
+                f"after {written(acts[:end])}: evict({before[1]}) gave {shown(gone[first])}, "
+                f"expected {shown(wanted[first])}"
+            )
+            rule = "least recently released first, and of one release its last block first"
+            raise Mistake(f"{told}. {slip[0].upper()}{slip[1:]}" if slip else f"{told}: {rule}")
+
+
+def written(acts: list[Act]) -> str:
+    """A history, the end of it if it is long."""
+    said = [f"{name}({value})" for name, value in acts[-8:]]
+    return ", ".join(["...", *said] if len(acts) > 8 else said)
+
+
+def goes_first(answer: Answer, rng: random.Random) -> str:
+    ids = rng.sample(range(90), 9)
+    short = [("release", ids[:4]), ("release", ids[4:6]), ("evict", 3), ("release", ids[6:]), ("evict", 6)]
+    judge_acts(answer, [[("release", ids), ("evict", 9)], short, *[some_acts(rng, 12, False) for _ in range(8)]])
+    return "what was released longest ago; of one request, its end"
+
+
+def revives(answer: Answer, rng: random.Random) -> str:
+    a, b, c, d = rng.sample(range(90), 4)
+    back = [("release", [a, b]), ("release", [c, d]), ("revive", a), ("release", [a]), ("evict", 4)]
+    gone = [("release", [a, b, c]), ("revive", b), ("evict", 2), ("release", [b, d]), ("evict", 2)]
+    judge_acts(answer, [back, gone, *[some_acts(rng, 40) for _ in range(12)]])
+    judge_acts(answer, [wild_acts(rng, 60) for _ in range(8)])
+    return "a hit takes a block out; released again, it is the youngest"
+
+
+def counts(answer: Answer, rng: random.Random) -> str:
+    order = answer.EvictionOrder()
+    ids = rng.sample(range(50), 6)
+    steps: list[tuple[str, Callable[[], Any], int]] = [
+        ("making it", lambda: None, 0),
+        (f"release({ids})", lambda: order.release(list(ids)), 6),
+        (f"revive({ids[2]})", lambda: order.revive(ids[2]), 5),
+        ("evict(2)", lambda: listed(order.evict(2), "evict(2)", 2), 3),
+        ("evict(0)", lambda: listed(order.evict(0), "evict(0)", 0), 3),
+        ("release([])", lambda: order.release([]), 3),
+        ("evict(3)", lambda: listed(order.evict(3), "evict(3)", 3), 0),
+    ]
+    for what, act, wanted in steps:
+        act()
+        found = whole(len(order), "len(order)")
+        if found != wanted:
+            raise Mistake(
+                f"after {what}, len(order) is {found}, expected {wanted}: the free blocks that can be evicted"
+            )
+    given = list(ids)
+    other = answer.EvictionOrder()
+    other.release(given)
+    given.clear()  # the caller may do as it likes with its list
+    if len(order) != 0 or sorted(listed(other.evict(6), "evict(6)", 6)) != sorted(ids):
+        raise Mistake(
+            "two orders are mixed up, or the list that was released is kept: the caller changed its own list afterwards, "
+            "or used another EvictionOrder, and that was felt"
+        )
+    third = answer.EvictionOrder()
+    left_alone(third.release, [4, 2, 7])
+    return "its length is right after every step, and it keeps to itself"
+
+
+def refuses(answer: Answer, rng: random.Random) -> str:
+    ids = rng.sample(range(50), 7)
+    for what, error, why in (
+        ("evict", IndexError, "only 4 are there"),
+        ("revive", KeyError, "it is not there"),
+        ("release", ValueError, "one of them is there already"),
+    ):
+        order = answer.EvictionOrder()
+        order.release(ids[:5])
+        order.revive(ids[1])
+        value: Any = {"evict": 5, "revive": ids[1], "release": [ids[5], ids[0], ids[6]]}[what]
+        about = f"after release({ids[:5]}), revive({ids[1]}): {what}({value})"
+        try:
+            result = getattr(order, what)(value)
+            if hasattr(result, "__next__"):
+                list(result)  # a generator does nothing before it is read
+        except error:
+            pass
+        except Exception as other:
+            raise Mistake(f"{about} raised {type(other).__name__}; expected {error.__name__}: {why}", 0.3) from None
+        else:
+            raise Mistake(f"{about} gave {shown(result)}; expected {error.__name__}: {why}")
+        left = whole(len(order), "len(order)")
+        rest = sorted([ids[4], ids[3], ids[2], ids[0]])
+        if left != 4 or sorted(listed(order.evict(4), "evict(4)")) != rest:
+            raise Mistake(f"{about} was refused, and something changed all the same. Look first, then change", 0.3)
+    return "what cannot be is refused, and changes nothing"
+
+
+def stays_quick(answer: Answer, rng: random.Random) -> str:
+    order = answer.EvictionOrder()
+    began, budget = time.process_time(), SLOWEST_S * OPERATIONS
+    for first in range(0, LARGE, 50):
+        order.release(list(range(first, first + 50)))
+        if time.process_time() - began > LARGE * SLOWEST_S / 10:
+            raise too_slow(first)
+    blocks = rng.sample(range(LARGE // 4, LARGE), OPERATIONS)
+    began = time.process_time()
+    for done, block in enumerate(blocks):
+        order.revive(block)
+        order.release([block])
+        if done % 4 == 0:
+            listed(order.evict(1), "evict(1)", 1)
+        if time.process_time() - began > budget:
+            raise too_slow(LARGE)
+    return "the work does not grow with the number of blocks"
+
+
+def too_slow(there: int) -> Mistake:
+    return Mistake(
+        f"with {there:,} blocks in the order, an operation takes more than {SLOWEST_S * 1e6:.0f} µs: its time grows with "
+        "their number. Does one of them search, shift or sort a list? A dictionary keeps an order, and forgets a key in "
+        "constant time"
+    )
+
+
+EXERCISE = Exercise(
+    id="lru-eviction",
+    title="Whose cached blocks go first?",
+    lesson=4,
+    difficulty=2,
+    minutes=25,
+    entry_points=("EvictionOrder",),
+    parts=(
+        Part("who goes first", 3, goes_first),
+        Part("used again", 3, revives),
+        Part("its length", 1, counts),
+        Part("what is refused", 2, refuses),
+        Part("work per operation", 1, stays_quick),
+    ),
+    hints=(
+        Hint("A dictionary keeps its keys in the order in which they were put in: the next to go is its first.", 0.1),
+        Hint("release puts the blocks in from the last to the first; that is all the depth there is.", 0.15),
+        Hint("next(iter(d)) is the first key of a dictionary, but popping it again and again leaves holes that are walked "
+             "over: collections.OrderedDict has popitem(last=False).", 0.1),
+    ),
+)  # fmt: skip

@@ -1,0 +1,413 @@
+"""Preemption by recompute: who goes when blocks run out, what it loses, where it queues, and that all get on."""
+
+import copy
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from course.lab.grading.blame import shown
+from course.lab.grading.exercise import Answer, Exercise, Hint, Mistake, Part
+from course.lab.grading.tools import call, compare, listed, same, whole
+
+BLOCK_SIZE = 4
+MOST_STEPS = 600
+
+
+@dataclass(eq=False)
+class Holder:
+    """What the scheduler knows of a request."""
+
+    request_id: str
+    arrival: int
+    """Counts arrivals: lower came earlier."""
+    num_tokens: int
+    """Prompt and output so far."""
+    num_computed_tokens: int
+    blocks: list[int] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        return f"{self.request_id} (arrival {self.arrival}, {len(self.blocks)} blocks)"
+
+
+@dataclass
+class State:
+    """All that a function may change."""
+
+    running: list[Holder]
+    """In order of admission."""
+    waiting: list[Holder]
+    """In order of arrival."""
+    free: list[int]
+
+    def told(self) -> str:
+        return f"running {self.running}, waiting {self.waiting}, {len(self.free)} free"
+
+    def all_blocks(self) -> list[int]:
+        return sorted([*self.free, *(block for each in self.running for block in each.blocks)])
+
+
+def names(requests: list[Holder]) -> list[str]:
+    return [each.request_id for each in requests]
+
+
+def right_victim(running: list[Holder], planned: set[str]) -> str | None:
+    left = [each.request_id for each in running if each.request_id not in planned]
+    return left[-1] if left else None
+
+
+def best(key: Callable[[Holder], float]) -> Callable[[list[Holder], set[str]], str | None]:
+    def mistaken(running: list[Holder], planned: set[str]) -> str | None:
+        left = [each for each in running if each.request_id not in planned]
+        return max(left, key=key).request_id if left else None
+
+    return mistaken
+
+
+VICTIM_SLIPS: dict[str, Callable[[list[Holder], set[str]], Any]] = {
+    "`planned` is not looked at: those are in this step already, and the step is about to write into their blocks":
+        lambda running, planned: running[-1].request_id,
+    "that is the one admitted first: it would lose the most, and if the oldest can be taken, nobody is sure to finish. "
+    "Take the last": best(lambda each: 0),
+    "that is the one that arrived last. Who was preempted before may have arrived early and been admitted last: the "
+    "order of `running` counts": best(lambda each: each.arrival),
+    "that is the one that holds the most blocks: the last admitted one goes": best(lambda each: len(each.blocks)),
+    "that is the one that holds the fewest blocks: the last admitted one goes": best(lambda each: -len(each.blocks)),
+    "it chooses among those in the step: they are the only ones that may NOT go": lambda running, planned: (
+        [each.request_id for each in running if each.request_id in planned][-1]),
+    "the last of `running` is in the step already, so the one before it is asked: go on until one is not planned":
+        lambda running, planned: (running[-1] if running[-1].request_id not in planned else running[-2]).request_id,
+}  # fmt: skip
+
+
+def requests_with(rng: random.Random, sizes: list[int]) -> tuple[list[Holder], list[int]]:
+    """Running requests that hold so many blocks, in no order of arrival, and a shuffled pool for the rest."""
+    pool = list(range(sum(sizes) + 12))
+    rng.shuffle(pool)
+    arrivals = rng.sample(range(10, 30), len(sizes))
+    found = []
+    for i, (count, arrival) in enumerate(zip(sizes, arrivals)):
+        tokens = count * BLOCK_SIZE - rng.randrange(BLOCK_SIZE)
+        found.append(Holder("abcdefgh"[i], arrival, tokens, tokens - 1, [pool.pop() for _ in range(count)]))
+    return found, pool
+
+
+def some_state(rng: random.Random, sizes: list[int], num_free: int) -> State:
+    running, pool = requests_with(rng, sizes)
+    taken = {each.arrival for each in running}
+    arrivals = sorted(rng.sample([n for n in range(5, 45) if n not in taken], 3))
+    waiting = [Holder(f"w{i}", arrival, rng.randint(5, 30), 0) for i, arrival in enumerate(arrivals)]
+    return State(running, waiting, pool[:num_free])
+
+
+def whom(answer: Answer, rng: random.Random) -> str:
+    cases: list[tuple[list[Holder], set[str]]] = []
+    for count in (1, 2, 3, 4, 5, 6, 6, 6):
+        running, _ = requests_with(rng, [rng.randint(1, 6) for _ in range(count)])
+        cases.append((running, set()))
+        cases.append((running, set(rng.sample(names(running), rng.randrange(count)))))
+    last_three, _ = requests_with(rng, [2, 3, 1, 4, 2])
+    cases += [(last_three, set(names(last_three)[2:])), (last_three, set(names(last_three)))]
+    found = []
+    for case in cases:
+        got = call(answer.pick_victim, *case)
+        found.append((case, getattr(got, "request_id", None) if got is not None else None))
+        if got is not None and not hasattr(got, "request_id"):
+            raise Mistake(f"pick_victim gives back a request of `running`, or None; yours gave {shown(got)}")
+    compare("pick_victim", found, right_victim, VICTIM_SLIPS, lambda r, planned: (
+        f"pick_victim(running {r}, planned {sorted(planned)})"))  # fmt: skip
+    return "the last admitted one that is not in the step"
+
+
+def preempted(answer: Answer, rng: random.Random, index: int) -> tuple[State, State, Holder]:
+    """Before, after, and the victim as it is after."""
+    before = some_state(rng, [rng.randint(2, 5) for _ in range(4)], 2)
+    after = copy.deepcopy(before)
+    victim = after.running[index]
+    answer.preempt(victim, after.running, after.waiting, after.free)
+    return before, after, victim
+
+
+def what_it_loses(answer: Answer, rng: random.Random) -> str:
+    for index in (3, 1, 0, 2):
+        before, after, victim = preempted(answer, rng, index)
+        was = before.running[index]
+        about = f"preempt({was.request_id}) with {before.told()}"
+        if victim.request_id in names(after.running):
+            raise Mistake(f"{about}: it is still in `running`. Change the list that you were given")
+        if names(after.running) != [each for each in names(before.running) if each != was.request_id]:
+            raise Mistake(f"{about}: running is {names(after.running)} afterwards. Only the victim leaves it")
+        free = [whole(block, "a block in `free`") for block in after.free]
+        if len(set(free)) < len(free):
+            raise Mistake(f"{about}: free is {shown(free)} afterwards, with a block twice: two would be given it")
+        missing = set(was.blocks) - set(free)
+        if missing:
+            some = "none" if len(missing) == len(was.blocks) else "not all"
+            raise Mistake(
+                f"{about}: it held {was.blocks}, and {some} of these are in `free` afterwards ({shown(free)}). "
+                "A block that is not given back leaks"
+            )
+        if set(free) != {*before.free, *was.blocks}:
+            raise Mistake(
+                f"{about}: free was {before.free}, the victim held {was.blocks}, and free is {shown(free)} now"
+            )
+        if listed(victim.blocks, "victim.blocks"):
+            raise Mistake(
+                f"{about}: the blocks are free, and the victim still lists {shown(victim.blocks)}. When it runs again it "
+                "would write into blocks that belong to somebody else: empty its list"
+            )
+        if victim.num_computed_tokens != 0:
+            raise Mistake(
+                f"{about}: num_computed_tokens is {shown(victim.num_computed_tokens)} afterwards, expected 0. Its keys "
+                "and values are gone: they must be computed again"
+            )
+        if victim.num_tokens != was.num_tokens:
+            raise Mistake(
+                f"{about}: num_tokens went from {was.num_tokens} to {shown(victim.num_tokens)}. What it has written "
+                "stays: the client has read it. It is only computed again, like a longer prompt"
+            )
+        if (victim.arrival, victim.request_id) != (was.arrival, was.request_id):
+            raise Mistake(f"{about}: its arrival was {was.arrival} and is {shown(victim.arrival)}. It keeps that")
+        if after.free is victim.blocks:
+            raise Mistake(f"{about}: `free` and the victim's blocks are one and the same list now")
+    return "its blocks and what was computed; not what it has written"
+
+
+def where_it_queues(answer: Answer, rng: random.Random) -> str:
+    for _ in range(6):
+        before, after, victim = preempted(answer, rng, rng.randrange(4))
+        check_queue(before, after, victim.request_id)
+    state = some_state(rng, [3, 2, 4], 0)
+    state.waiting.clear()
+    before = copy.deepcopy(state)
+    for each in list(state.running):
+        answer.preempt(each, state.running, state.waiting, state.free)
+    check_queue(before, state, "all three, one after the other")
+    return "in the order of arrival, ahead of those who came later"
+
+
+def check_queue(before: State, after: State, who: str) -> None:
+    gone = [each for each in before.running if each.request_id not in names(after.running)]
+    wanted = names(sorted([*before.waiting, *gone], key=lambda each: each.arrival))
+    found = names(after.waiting)
+    if found == wanted:
+        return
+    told = f"preempt({who}) with {before.told()}: waiting is {found} afterwards, expected {wanted}"
+    lost = [name for name in wanted if name not in found]
+    if lost:
+        raise Mistake(f"{told}. {', '.join(lost)} is in no list any more, and waits for ever")
+    if len(found) > len(set(found)):
+        raise Mistake(f"{told}. Somebody queues twice")
+    if found == names([*before.waiting, *gone]):
+        raise Mistake(f"{told}. At the end it waits behind people who came after it: its place is by `arrival`")
+    if found == names([*reversed(gone), *before.waiting]):
+        raise Mistake(
+            f"{told}. Always at the front is not its place: somebody preempted earlier may have arrived before it. Go by "
+            "`arrival`"
+        )
+    raise Mistake(f"{told}. The queue is in order of arrival")
+
+
+def right_room(state: State, request_id: str, count: int, planned: set[str]) -> bool:
+    """The reference, on the state."""
+    request = next(each for each in state.running if each.request_id == request_id)
+    while len(state.free) < count:
+        victim = next(each for each in reversed(state.running) if each.request_id not in planned)
+        state.running.remove(victim)
+        state.free += victim.blocks
+        victim.blocks, victim.num_computed_tokens = [], 0
+        state.waiting.append(victim)
+        state.waiting.sort(key=lambda each: each.arrival)
+        if victim is request:
+            return False
+    return True
+
+
+def ask_room(answer: Answer, state: State, request_id: str, count: int, planned: set[str]) -> bool:
+    request = next(each for each in state.running if each.request_id == request_id)
+    found = answer.make_room(request, count, state.running, state.waiting, state.free, set(planned))
+    if found is None:
+        raise Mistake("make_room gave back None: True if there is room now, False if the request itself had to go")
+    if not same(found, True) and not same(found, False):
+        raise Mistake(f"make_room should give back True or False; yours gave {shown(found)}")
+    return bool(found)
+
+
+def makes_room(answer: Answer, rng: random.Random) -> str:
+    sizes = [rng.randint(2, 4) for _ in range(5)]
+    for who, count, num_free, planned in (
+        (0, 1, 1, []), (0, 1, 0, []), (0, sizes[4] + 1, 0, []), (0, sizes[4], 0, []), (1, 2, 1, [0]),
+        (4, 1, 0, [0, 1]), (2, 1, 0, [4]), (2, sizes[3] + 1, 0, [4]), (1, 1, 0, [2, 3, 4]), (3, sizes[4] + 1, 0, []),
+        (0, 0, 0, []), (2, sizes[3] + sizes[4], 0, [0, 1]),
+    ):  # fmt: skip
+        before = some_state(rng, sizes, num_free)
+        request_id, in_step = before.running[who].request_id, {before.running[i].request_id for i in planned}
+        wanted, after = copy.deepcopy(before), copy.deepcopy(before)
+        right = right_room(wanted, request_id, count, in_step)
+        found = ask_room(answer, after, request_id, count, in_step)
+        about = f"make_room({request_id}, {count} blocks) with {before.told()}, planned {sorted(in_step)}"
+        hold_to(about, before, after, wanted, (found, right), (request_id, count, in_step))
+    return "the last ones go, as few as it takes, the request itself among them"
+
+
+def hold_to(
+    about: str, before: State, after: State, wanted: State, results: tuple[bool, bool], asked: tuple[str, int, set[str]]
+) -> None:
+    request_id, count, planned = asked
+    gone = [name for name in names(before.running) if name not in names(after.running)]
+    should = [name for name in names(before.running) if name not in names(wanted.running)]
+    if gone != should:
+        told = f"{about}: {gone or 'nobody'} was preempted, expected {should or 'nobody'}"
+        if planned & set(gone):
+            raise Mistake(f"{told}. {', '.join(planned & set(gone))} is in this step already: its blocks are in use")
+        if request_id in should and request_id not in gone:
+            raise Mistake(
+                f"{told}. The request is a candidate like all others: when it is the last one left, it goes itself. Who "
+                "was admitted before it is not to suffer"
+            )
+        if len(gone) > len(should) and not len(before.free) < count:
+            raise Mistake(f"{told}. Enough blocks were free: {len(before.free)} of {count}")
+        if len(gone) > len(should):
+            raise Mistake(f"{told}. As few as it takes: look again after each one, and count what was free before")
+        if len(gone) < len(should):
+            raise Mistake(f"{told}. Go on until {count} blocks are free, or the request itself had to go")
+        raise Mistake(f"{told}. The last admitted ones go first")
+    if results[0] != results[1]:
+        raise Mistake(f"{about} gave {results[0]}, expected {results[1]}. False says that the request itself had to go")
+    check_queue(before, after, ", ".join(should) or request_id)
+    if after.all_blocks() != before.all_blocks():
+        raise Mistake(
+            f"{about}: {len(before.all_blocks())} blocks before, {len(after.all_blocks())} afterwards, free and held "
+            "together. Is one lost, or given out? make_room hands out nothing"
+        )
+    if len(after.free) != len(wanted.free):
+        raise Mistake(
+            f"{about}: {len(after.free)} blocks are free afterwards, expected {len(wanted.free)}. It makes room, it does "
+            "not hand out"
+        )
+
+
+def never_fits(answer: Answer, rng: random.Random) -> str:
+    for count_running, missing in ((3, 1), (1, 1), (2, 7), (1, 0), (3, 0)):
+        before = some_state(rng, [rng.randint(2, 4) for _ in range(count_running)], rng.randint(0, 2))
+        request = before.running[0]
+        count = len(before.all_blocks()) - len(request.blocks) + missing
+        after, wanted = copy.deepcopy(before), copy.deepcopy(before)
+        about = f"make_room({request.request_id}, {count} blocks) with {before.told()}"
+        if missing == 0:  # exactly all that there is
+            right = right_room(wanted, request.request_id, count, set())
+            try:
+                found = ask_room(answer, after, request.request_id, count, set())
+            except ValueError:
+                raise Mistake(
+                    f"{about} raised ValueError: when all others are gone there are exactly enough blocks"
+                ) from None
+            hold_to(about, before, after, wanted, (found, right), (request.request_id, count, set()))
+            continue
+        try:
+            found = ask_room(answer, after, request.request_id, count, set())
+        except ValueError:
+            if after.told() != before.told():
+                raise Mistake(
+                    f"{about} raised ValueError, but {after.told()} now. Look before you preempt", 0.5
+                ) from None
+            continue
+        raise Mistake(
+            f"{about} gave {found}: with what it holds, it wants more blocks than there are at all. Preempting does not "
+            "help: it would come back and want the same, for ever. Raise ValueError"
+        )
+    return "what can never fit is said, not tried again and again"
+
+
+@dataclass
+class Played:
+    """A service from the first step to the last."""
+
+    steps: int
+    preemptions: int
+
+
+def play(state: State, outputs: dict[str, int], room: Callable[[State, str, int, set[str]], bool]) -> Played:
+    """Steps of decoding in a small pool. Raises Mistake if somebody never finishes, or blocks get lost."""
+    blocks, preemptions = state.all_blocks(), 0
+    for step in range(MOST_STEPS):
+        if not state.running and not state.waiting:
+            return Played(step, preemptions)
+        oldest, planned, before = (names(state.running) or [None])[0], set[str](), len(state.running)
+        for request in list(state.running):
+            if request.request_id in names(state.running):
+                missing = -(-request.num_tokens // BLOCK_SIZE) - len(request.blocks)
+                if missing <= 0 or room(state, request.request_id, missing, planned):
+                    if len(state.free) < missing:
+                        raise Mistake(f"make_room said True for {missing} blocks, and {len(state.free)} are free")
+                    request.blocks += [state.free.pop() for _ in range(max(missing, 0))]
+                    planned.add(request.request_id)
+        lost = before - len(state.running)
+        preemptions += lost
+        if oldest is not None and oldest not in names(state.running):
+            raise Mistake(
+                f"a service was played: in step {step} the one admitted first, {oldest}, was preempted for others. Then "
+                "nobody is sure to finish. Take from the end"
+            )
+        while state.waiting and not lost and len(state.free) >= -(-state.waiting[0].num_tokens // BLOCK_SIZE):
+            request = state.waiting.pop(0)
+            request.blocks += [state.free.pop() for _ in range(-(-request.num_tokens // BLOCK_SIZE))]
+            state.running.append(request)
+            planned.add(request.request_id)
+        for request in list(state.running):
+            if request.request_id in planned:
+                request.num_computed_tokens = request.num_tokens
+                request.num_tokens += 1
+                outputs[request.request_id] -= 1
+                if outputs[request.request_id] == 0:
+                    state.running.remove(request)
+                    state.free += request.blocks
+        if state.all_blocks() != blocks:
+            raise Mistake(
+                f"a service was played: after step {step} the pool's {len(blocks)} blocks are not all there once, "
+                "free or held. Does somebody keep a block that was given back, or does one leak?"
+            )
+    raise Mistake(
+        f"a service was played: after {MOST_STEPS} steps {len(state.running) + len(state.waiting)} requests are still "
+        "not served. Do two of them take each other's blocks in turns?"
+    )
+
+
+def all_get_on(answer: Answer, rng: random.Random) -> str:
+    for _ in range(3):
+        waiting = [Holder(f"r{i}", i, rng.randint(3, 17), 0) for i in range(7)]
+        outputs = {each.request_id: rng.randint(5, 25) for each in waiting}
+        largest = max(each.num_tokens + outputs[each.request_id] for each in waiting)
+        state = State([], waiting, list(range(-(-largest // BLOCK_SIZE) + 2)))
+        right = play(copy.deepcopy(state), dict(outputs), right_room)
+        found = play(state, dict(outputs), lambda *asked: ask_room(answer, *asked))
+        if found != right:
+            raise Mistake(
+                f"seven requests in {len(state.free)} blocks took {found.steps} steps and {found.preemptions} preemptions "
+                f"with your functions; {right.steps} and {right.preemptions} by the rules of the statement"
+            )
+    return "played in small pools: everybody is served, nobody in vain"
+
+
+EXERCISE = Exercise(
+    id="preemption",
+    title="Preemption: when blocks run out",
+    lesson=7,
+    difficulty=3,
+    minutes=40,
+    entry_points=("preempt", "pick_victim", "make_room"),
+    parts=(
+        Part("what it loses", 2, what_it_loses),
+        Part("where it queues", 2, where_it_queues),
+        Part("whom", 2, whom),
+        Part("making room", 4, makes_room),
+        Part("what can never fit", 2, never_fits),
+        Part("a whole service", 2, all_get_on),
+    ),
+    hints=(
+        Hint("The victim is the last in `running` that is not planned: walk through reversed(running).", 0.1),
+        Hint("make_room is a loop: while too few are free, pick a victim and preempt it. If it was the request itself, "
+             "give back False.", 0.15),
+        Hint("Before the loop: all blocks there are = free ones + those of all running requests.", 0.1),
+    ),
+)  # fmt: skip

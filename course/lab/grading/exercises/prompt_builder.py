@@ -1,0 +1,319 @@
+"""A cache-friendly prompt: what successive prompts share must stand at their beginning."""
+
+import copy
+import json
+import random
+from collections.abc import Callable
+from typing import Any
+
+from course.lab.grading.blame import shown
+from course.lab.grading.exercise import Answer, Exercise, Hint, Mistake, Part
+from course.lab.grading.tools import left_alone
+
+Tool = dict[str, Any]
+Request = dict[str, Any]
+"""system, tools, handbook, user, history, question, now: see the statement."""
+
+VERBATIM = ("system", "handbook", "user", "question", "now")
+BLOCK = 16
+"""Characters per block of the cache that is played: small, so that little is lost at a block's end."""
+GOOD_SHARE = 0.95
+WORDS = (
+    "amber", "birch", "cedar", "delta", "ember", "fjord", "grove", "heron",
+    "inlet", "juniper", "kelp", "linden", "maple", "nectar", "otter", "pine",
+)  # fmt: skip
+
+
+def sentence(rng: random.Random, words: int) -> str:
+    return " ".join(rng.choice(WORDS) for _ in range(words)) + f" {rng.randrange(10**6)}."
+
+
+def some_tools(rng: random.Random, count: int = 4) -> list[Tool]:
+    names = rng.sample(WORDS, count)
+    return [
+        {
+            "name": f"{name}_tool",
+            "description": sentence(rng, 5),
+            "parameters": {
+                "type": "object",
+                "properties": {each: {"type": "string", "enum": rng.sample(WORDS, 3)} for each in rng.sample(WORDS, 2)},
+                "required": rng.sample(WORDS, 2),
+            },
+        }
+        for name in names
+    ]
+
+
+def shuffled(value: Any, rng: random.Random, is_outer: bool = True) -> Any:
+    """The same tools with keys in another order, at every depth; lists inside keep theirs."""
+    if isinstance(value, dict):
+        return {key: shuffled(value[key], rng, False) for key in rng.sample(list(value), len(value))}
+    if isinstance(value, list):
+        items = [shuffled(each, rng, False) for each in value]
+        return rng.sample(items, len(items)) if is_outer else items
+    return value
+
+
+def clock(rng: random.Random) -> str:
+    day = f"2025-{rng.randint(1, 12):02d}-{rng.randint(10, 28)}"
+    return f"{day} {rng.randint(10, 23)}:{rng.randint(10, 59)}:{rng.randint(10, 59)}"
+
+
+def some_request(rng: random.Random) -> Request:
+    return {
+        "system": sentence(rng, 12),
+        "tools": some_tools(rng),
+        "handbook": sentence(rng, 40),
+        "user": f"user: {rng.choice(WORDS)} {rng.randrange(10**6)}",
+        "history": [sentence(rng, 8) for _ in range(2 * rng.randint(1, 2))],
+        "question": sentence(rng, 6),
+        "now": clock(rng),
+    }
+
+
+def later(request: Request, rng: random.Random, **changes: Any) -> Request:
+    """Another request: another question at another time, tools in another order, and what is changed besides."""
+    new = {"question": sentence(rng, 6), "now": clock(rng), "tools": shuffled(request["tools"], rng)}
+    return {**copy.deepcopy(request), **new, **changes}
+
+
+def next_turn(request: Request, rng: random.Random) -> Request:
+    return later(request, rng, history=[*request["history"], request["question"], sentence(rng, 8)])
+
+
+def other_user(request: Request, rng: random.Random) -> Request:
+    return later(request, rng, user=f"user: {rng.choice(WORDS)} {rng.randrange(10**6)}", history=[sentence(rng, 8)] * 2)
+
+
+def other_tenant(request: Request, rng: random.Random) -> Request:
+    return {**other_user(request, rng), "handbook": sentence(rng, 40)}
+
+
+def rendered(answer: Answer, tools: list[Tool]) -> str:
+    found = answer.render_tools(copy.deepcopy(tools))
+    if not isinstance(found, str):
+        raise Mistake(f"render_tools should give back a string; yours gave {shown(found)} ({type(found).__name__})")
+    return found
+
+
+def built(answer: Answer, request: Request) -> str:
+    found = answer.build_prompt(copy.deepcopy(request))
+    if not isinstance(found, str):
+        raise Mistake(f"build_prompt should give back a string; yours gave {shown(found)} ({type(found).__name__})")
+    return found
+
+
+def by_name(tools: list[Tool]) -> list[Tool]:
+    return sorted(tools, key=lambda tool: tool["name"])
+
+
+def one_order(answer: Answer, rng: random.Random) -> str:
+    for _ in range(6):
+        tools = some_tools(rng, rng.randint(2, 5))
+        first = rendered(answer, tools)
+        check_same_tools(tools, first)
+        for _ in range(3):
+            other = shuffled(tools, rng)
+            text = rendered(answer, other)
+            if text == first:
+                continue
+            names = [[tool["name"] for tool in each] for each in (tools, other)]
+            if rendered(answer, by_name(other)) == rendered(answer, by_name(tools)):
+                why = "the order of the tools is still the one they came in: sort them by name"
+            elif all(rendered(answer, outer_shuffled(tools, rng)) == first for _ in range(5)):
+                why = "the keys inside are still in the order they came in: sort at every depth, sort_keys=True"
+            elif rendered(answer, json.loads(json.dumps(tools, sort_keys=True))) == rendered(
+                answer, json.loads(json.dumps(other, sort_keys=True))
+            ):
+                why = "the tools are in order, but their keys are not: at every depth, sort_keys=True"
+            else:
+                why = "tools by name, and keys in sorted order at every depth"
+            raise Mistake(
+                f"the same tools {names[0]}, then {names[1]} with their keys in another order, gave two texts: "
+                f"{shown(first)} and {shown(text)}. {why[0].upper()}{why[1:]}"
+            )
+    rendered(answer, [])
+    return "the same tools, the same text, whatever order they come in"
+
+
+def outer_shuffled(tools: list[Tool], rng: random.Random) -> list[Tool]:
+    """Keys of the tools themselves in another order, nothing else."""
+    return [{key: tool[key] for key in rng.sample(list(tool), len(tool))} for tool in tools]
+
+
+def check_same_tools(tools: list[Tool], text: str) -> None:
+    try:
+        back = json.loads(text)
+    except ValueError:
+        raise Mistake(f"render_tools should give back JSON; yours is {shown(text)}") from None
+    if not isinstance(back, list) or any(not isinstance(tool, dict) or "name" not in tool for tool in back):
+        raise Mistake(f"render_tools should give back a JSON list of the tools; yours is {shown(text)}")
+    if by_name(back) == by_name(tools):
+        return
+    missing = [tool["name"] for tool in tools if tool["name"] not in [each["name"] for each in back]]
+    if missing:
+        raise Mistake(f"the tool {missing[0]} is missing from {shown(text)}")
+    for tool, other in zip(by_name(tools), by_name(back)):
+        if tool != other:
+            if sorted(json.dumps(tool)) == sorted(json.dumps(other)):  # the same letters
+                raise Mistake(
+                    f"of {tool['name']} a list inside was sorted (enum or required): its order is the author's, and it "
+                    "does not change from request to request. Leave it"
+                )
+            raise Mistake(f"of {tool['name']} something is missing or changed: {shown(other)}, expected {shown(tool)}")
+
+
+def all_there(answer: Answer, rng: random.Random) -> str:
+    for request in [*(some_request(rng) for _ in range(4)), {**some_request(rng), "history": [], "tools": []}]:
+        prompt = built(answer, request)
+        for key in VERBATIM:
+            if request[key] not in prompt:
+                raise Mistake(f"the prompt lacks {key}: {shown(request[key])} must be in it, word for word")
+        if rendered(answer, request["tools"]) not in prompt:
+            raise Mistake("the prompt lacks the tools: the text of render_tools must be in it, word for word")
+        at = 0
+        for turn in request["history"]:
+            if turn not in prompt:
+                raise Mistake(f"the prompt lacks a turn of the history: {shown(turn)} must be in it, word for word")
+            if prompt.find(turn, at) < 0:
+                raise Mistake(
+                    "the turns of the history are in another order: a conversation is told from its beginning"
+                )
+            at = prompt.find(turn, at)
+        needed = sum(len(text) for text in pieces(answer, request).values())
+        if len(prompt) > 2 * needed + 1000:
+            raise Mistake(f"the prompt has {len(prompt)} characters for {needed} of content: is something in it twice?")
+    return "everything is in it, word for word"
+
+
+def pieces(answer: Answer, request: Request) -> dict[str, str]:
+    found = {key: request[key] for key in VERBATIM}
+    found["tools"] = rendered(answer, request["tools"])
+    found.update((f"history turn {i + 1}", turn) for i, turn in enumerate(request["history"]))
+    return found
+
+
+def shared(one: str, other: str) -> int:
+    """Characters that both begin with."""
+    return next((i for i, (a, b) in enumerate(zip(one, other)) if a != b), min(len(one), len(other)))
+
+
+def judge_pair(answer: Answer, before: Request, after: Request, what: str) -> None:
+    """Whatever both requests have must stand within what both prompts begin with."""
+    prompts = built(answer, before), built(answer, after)
+    common = shared(*prompts)
+    parts = pieces(answer, before), pieces(answer, after)
+    alike = {
+        key: text for key, text in parts[0].items() if parts[1].get(key) == text and key not in ("question", "now")
+    }
+    late = {key: prompts[1].find(text) for key, text in alike.items()}
+    lost = [key for key, at in late.items() if at < 0 or at + len(alike[key]) > common]
+    if not lost:
+        return
+    size = sum(len(alike[key]) for key in lost)
+    told = (
+        f"{what}: the prompts part after {common} of {len(prompts[1])} characters, and {', '.join(lost)} "
+        f"({size} characters, the same in both) stand behind"
+    )
+    culprits = [
+        key
+        for key, text in parts[1].items()
+        if key not in alike and 0 <= prompts[1].find(text) <= common <= prompts[1].find(text) + len(text)
+    ]
+    if culprits:
+        culprit = culprits[0]
+        raise Mistake(f"{told}. They part at `{culprit}`, which changes more often: put it behind them")
+    raise Mistake(
+        f"{told}. They part at {shown(prompts[1][max(common - 20, 0) : common + 20])}. Is there something that changes, a "
+        "number of turns, an id, an order?"
+    )
+
+
+def pairs_of(
+    change: Callable[[Request, random.Random], Request], what: str, praise: str
+) -> Callable[[Answer, random.Random], str]:
+    def judge(answer: Answer, rng: random.Random) -> str:
+        for _ in range(4):
+            request = some_request(rng)
+            judge_pair(answer, request, change(request, rng), what)
+        return praise
+
+    return judge
+
+
+def refuse_to_remember(answer: Answer, rng: random.Random) -> str:
+    request = some_request(rng)
+    first = built(answer, request)
+    grown = {**request, "tools": [*request["tools"], *some_tools(rng, 1)]}
+    text = built(answer, grown)
+    if rendered(answer, grown["tools"]) not in text or grown["tools"][-1]["description"] not in text:
+        raise Mistake("a tool was added, and the next prompt does not have it: is the text of the first ones kept?")
+    if built(answer, request) != first:
+        raise Mistake("the same request again gives another prompt: does it remember, or add something by itself?")
+    left_alone(answer.build_prompt, request)
+    left_alone(answer.render_tools, request["tools"])
+    return "the same request, the same prompt; nothing is changed"
+
+
+def a_morning(answer: Answer, rng: random.Random) -> str:
+    """Traffic of two tenants, their users and turns, played to a cache of blocks."""
+    open_chats = [some_request(rng)]
+    for _ in range(5):
+        open_chats.append(rng.choice((other_user, other_tenant))(rng.choice(open_chats), rng))
+    requests = []
+    for _ in range(36):
+        i = rng.randrange(len(open_chats))
+        open_chats[i] = next_turn(open_chats[i], rng)
+        requests.append(open_chats[i])
+    theirs = found_share([built(answer, request) for request in requests])
+    ours = found_share([reference(request) for request in requests])
+    if theirs < GOOD_SHARE * ours:
+        raise Mistake(
+            f"36 requests were played to a cache: {theirs:.0%} of their characters were found, {ours:.0%} with the parts "
+            "sorted by how often they change",
+            share=round(min(theirs / ours, 1) * 0.5, 2),
+        )
+    return f"{theirs:.0%} of a morning's characters were found in a cache"
+
+
+def reference(request: Request) -> str:
+    tools = json.dumps(by_name(request["tools"]), sort_keys=True)
+    parts = [request["system"], tools, request["handbook"], request["user"], *request["history"]]
+    return "\n".join([*parts, request["question"], request["now"]])
+
+
+def found_share(prompts: list[str]) -> float:
+    known: set[str] = set()
+    found = 0
+    for prompt in prompts:
+        prefixes = [prompt[:end] for end in range(BLOCK, len(prompt) + 1, BLOCK)]
+        found += BLOCK * sum(prefix in known for prefix in prefixes)
+        known.update(prefixes)
+    return found / sum(map(len, prompts))
+
+
+EXERCISE = Exercise(
+    id="prompt-builder",
+    title="A cache-friendly prompt",
+    lesson=4,
+    difficulty=1,
+    minutes=25,
+    entry_points=("render_tools", "build_prompt"),
+    parts=(
+        Part("tools in one order", 2, one_order),
+        Part("everything is in it", 2, all_there),
+        Part("the same user again", 2, pairs_of(later, "the same user asks something else, some seconds later",
+                                                "only question and time differ, and they stand last")),
+        Part("the next turn", 1, pairs_of(next_turn, "the next turn of a conversation",
+                                          "all that was said before is found again")),
+        Part("another user", 1, pairs_of(other_user, "another user of the same tenant", "users share the handbook")),
+        Part("another tenant", 1, pairs_of(other_tenant, "a user of another tenant", "tenants share the rest")),
+        Part("no memory", 1, refuse_to_remember),
+        Part("a morning's traffic", 1, a_morning),
+    ),
+    hints=(
+        Hint("json.dumps(..., sort_keys=True) sorts keys at every depth, and leaves lists alone.", 0.1),
+        Hint("Write down for each part with what it changes: never, with the tenant, the user, the turn, each request. That "
+             "is the order.", 0.15),
+    ),
+)  # fmt: skip

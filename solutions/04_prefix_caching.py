@@ -1,0 +1,277 @@
+# %% [markdown]
+# # 04 · Exercises: prefix caching
+#
+# Write your answer where the stub says so, run its cell, then run the check below it. A check says what you earned and
+# what went wrong; run it as often as you like. `hint("...")` shows the next hint, which costs points.
+
+# %%
+from course.lab import check, hint
+
+# %% [markdown] exercise="prefix-hash-chain"
+# ## The prefix hash chain, and its cap
+#
+# *prefix-hash-chain · lesson 04 · ●●○ · 35 minutes · 12 points*
+#
+# A prefix cache keeps the keys and values of prompts in blocks of `block_size` tokens. To find them again, each
+# **full** block gets a **name**: a cryptographic hash of its tokens *and of the name of the block before it*, its
+# **parent**. So a name covers everything from the start of the prompt to the end of the block, and nothing after. Two
+# requests agree on a name exactly when they agree on all of that.
+#
+# Sometimes the tokens are not all that counts. Another LoRA adapter computes other keys and values from the same
+# tokens; another tenant may not profit from this one's prompts. Such things are **extra keys**, a tuple of strings
+# (mostly empty). Requests with other extra keys share no name.
+#
+# - `block_names(token_ids, block_size, extra_keys=())`: a list, one name for each full block. A name is `bytes` (or a
+#   hex string), at least 16 long, all of the same length. Token ids may be large: up to 2³¹ - 1. The same question has
+#   the same answer, today and tomorrow. The work must not grow faster than the number of tokens.
+# - `cached_tokens(known, token_ids, block_size, extra_keys=())`: `known` is the set of all names in the cache. How many
+#   tokens at the beginning of this prompt need not be computed? Whole blocks, from the first one on, as far as they are
+#   known without a gap. But **at least one token must be left to compute**, or there would be nothing to choose the
+#   first output token from: of n tokens at most (n - 1) // block_size blocks are found. An empty prompt finds 0.
+
+# %% [markdown]
+# **A worked example.** Two blocks of three tokens, chained by hand. `repr` keeps the borders: `[1, 23]` and `[12, 3]`
+# read differently.
+
+# %%
+from hashlib import sha256
+
+root = sha256(repr(()).encode()).digest()
+first = sha256(root + repr([11, 12, 13]).encode()).digest()
+second = sha256(first + repr([21, 22, 23]).encode()).digest()
+elsewhere = sha256(root + repr([21, 22, 23]).encode()).digest()
+print(second.hex()[:8], elsewhere.hex()[:8], "the same three tokens, another name: another beginning")
+
+# %% [markdown]
+# **Now you.** `block_names` has one gap; `cached_tokens` is all yours.
+
+
+# %% answer="prefix-hash-chain"
+from hashlib import sha256
+
+
+def block_names(token_ids, block_size, extra_keys=()):
+    parent = sha256(repr(tuple(extra_keys)).encode()).digest()
+    names = []
+    for end in range(block_size, len(token_ids) + 1, block_size):
+        block = list(token_ids[end - block_size : end])
+        # [solution]
+        parent = sha256(parent + repr(block).encode()).digest()
+        names.append(parent)
+        # [stub]
+        # raise NotImplementedError("name the block by its parent and its tokens; who is the next one's parent?")
+        # [end]
+    return names
+
+
+def cached_tokens(known, token_ids, block_size, extra_keys=()):
+    # [solution]
+    names = block_names(token_ids, block_size, extra_keys)
+    most = max(len(token_ids) - 1, 0) // block_size
+    found = 0
+    while found < min(most, len(names)) and names[found] in known:
+        found += 1
+    return found * block_size
+    # [stub]
+    # raise NotImplementedError("how many blocks, from the first on, are known?")
+    # [end]
+
+
+# %% [markdown]
+# A prompt of six tokens asked twice: everything is known, and still one block must be computed.
+
+# %%
+# [solution]
+everything = [11, 12, 13, 21, 22, 23]
+cached_tokens(set(block_names(everything, 3)), everything, 3)
+# [stub]
+# # everything = [11, 12, 13, 21, 22, 23]
+# # cached_tokens(set(block_names(everything, 3)), everything, 3)
+# [end]
+
+# %%
+check("prefix-hash-chain", block_names, cached_tokens)
+
+# %% [markdown]
+# **Your code serves the real model** (optional; takes a few seconds). The engine names its blocks with your
+# `block_names`, and finds them by these names. Every question of this traffic comes with the same handbook in front.
+
+# %%
+from course.lab.grading.plug_in import OpenLab
+
+lab = OpenLab()
+ours = lab.run("rag")
+# [solution]
+yours = lab.run_with("rag", block_names=block_names)
+lab.beside(ours, yours)
+# [stub]
+# # yours = lab.run_with("rag", block_names=block_names)
+# # lab.beside(ours, yours)
+# [end]
+
+# %% [markdown] exercise="lru-eviction"
+# ## Whose cached blocks go first?
+#
+# *lru-eviction · lesson 04 · ●●○ · 25 minutes · 10 points*
+#
+# When a request ends, its blocks are free, and they still cache its text: a later request that begins alike finds them.
+# Only when the engine needs a free block for something else must one of them forget what it caches: it is **evicted**.
+# Which one? The **least recently used** (LRU): the one that was let go longest ago. And of the blocks that one request
+# lets go together, the **deepest** first, the last of its table: a block is of use only while all before it are there,
+# so a chain is eaten from its end.
+#
+# Write a class `EvictionOrder`, which knows the blocks that are free and cache something:
+#
+# - `EvictionOrder()`: none yet. `len(order)`: how many there are.
+# - `release(block_ids)`: a request lets these go, now, given in the order of its table. `ValueError` if one is there
+#   already.
+# - `revive(block_id)`: a hit: somebody uses this block again, so it is free no more. When it is let go again, by
+#   another `release`, it is as young as what is released with it. `KeyError` if it is not there.
+# - `evict(count)`: the `count` blocks that go, as a list, the first to go first. They are gone from the order.
+#   `IndexError` if there are fewer.
+#
+# **What is refused changes nothing.** And there may be very many: no operation may look at all of them.
+
+# %% [markdown]
+# **A worked example.** The next to go stands on the left.
+#
+# | | order |
+# |---|---|
+# | A ends, `release([4, 7, 1])` | 1 7 4 |
+# | B ends, `release([9, 2])` | 1 7 4 2 9 |
+# | C begins like A did: `revive(4)`, `revive(7)` | 1 2 9 |
+# | one block is needed: `evict(1)` gives `[1]` | 2 9 |
+# | C ends, `release([4, 7, 3])` | 2 9 3 7 4 |
+#
+# Block 4, the beginning that both A and C used, is the last to go now. That is how a system prompt survives.
+
+# %% [markdown]
+# **Now you.** `evict` has one gap; `release` and `revive` are all yours.
+
+
+# %% answer="lru-eviction"
+from collections import OrderedDict
+
+
+class EvictionOrder:
+    def __init__(self):
+        self.order = OrderedDict()  # block id -> None; the next to go is the first
+
+    def __len__(self):
+        return len(self.order)
+
+    def evict(self, count):
+        if count > len(self.order):
+            raise IndexError(f"{count} blocks wanted, {len(self.order)} there")
+        # [solution]
+        return [self.order.popitem(last=False)[0] for _ in range(count)]
+        # [stub]
+        # raise NotImplementedError("take out the first ones; popitem(last=False) takes out one, and gives (id, None)")
+        # [end]
+
+    def release(self, block_ids):
+        # [solution]
+        for block in block_ids:
+            if block in self.order:
+                raise ValueError(f"block {block} is free already")
+        for block in reversed(block_ids):
+            self.order[block] = None
+        # [stub]
+        # raise NotImplementedError("in which order do they join? check before you change anything")
+        # [end]
+
+    def revive(self, block_id):
+        # [solution]
+        del self.order[block_id]
+        # [stub]
+        # raise NotImplementedError("it leaves, wherever it stands")
+        # [end]
+
+
+# %%
+check("lru-eviction", EvictionOrder)
+
+# %% [markdown]
+# **Your code serves the real model** (optional; takes a few seconds; `lab` is the one from above). A cache that is too
+# small for all that is ever read: your `EvictionOrder` says what is forgotten.
+
+# %%
+ours = lab.run("mixed", num_kv_blocks=64)
+# [solution]
+yours = lab.run_with("mixed", num_kv_blocks=64, eviction_order=EvictionOrder)
+lab.beside(ours, yours)
+# [stub]
+# # yours = lab.run_with("mixed", num_kv_blocks=64, eviction_order=EvictionOrder)
+# # lab.beside(ours, yours)
+# [end]
+
+# %% [markdown] exercise="prompt-builder"
+# ## A cache-friendly prompt
+#
+# *prompt-builder · lesson 04 · ●○○ · 25 minutes · 11 points*
+#
+# A prefix cache finds a prompt as far as it **begins** like an earlier one. You build the prompts of a service, so that
+# successive ones begin alike as far as can be. A request is a dictionary:
+#
+# - `system`: the instructions, the same for everybody; `tools`: a list of tools, the same for everybody, too, but
+#   several services are asked for them, so they come **in any order, and so do their keys**, from request to request;
+# - `handbook`: one for each tenant (a customer of the service, with many users);
+# - `user`: who asks; `history`: what this user and the model said before, a list of turns, which only grows;
+# - `question`, and `now`, the time to the second: other ones in each request.
+#
+# All are strings, but `tools` and `history`; the turns are strings. Write two functions:
+#
+# - `render_tools(tools)`: the tools as JSON, a list sorted by `"name"`. The same tools must give the same text,
+#   whatever order they and their keys come in, at every depth. (Lists *inside* a tool, such as the allowed values of a
+#   parameter, have their author's order, which does not change: leave it.)
+# - `build_prompt(request)`: the prompt, a string. In it, word for word: every string, all turns in their order, and the
+#   text of `render_tools`. What is between them (headings, line breaks) is up to you. Whatever two requests have in
+#   common is to stand within what both prompts begin with, **what changes least often first**. Which of `question` and
+#   `now` is last does not matter here: both are new each time.
+#
+# Nothing of it may be left out, made coarser, or remembered from an earlier call. Change nothing that you are given.
+
+# %% [markdown]
+# **A worked example.** Two parts only, an instruction and a clock. How many characters do two prompts share, a second
+# apart?
+
+
+# %%
+def shared(one, other):
+    return next((i for i, (a, b) in enumerate(zip(one, other)) if a != b), min(len(one), len(other)))
+
+
+early, late = "It is 10:15:07.", "It is 10:15:08."
+rule = "Answer briefly, and only from the handbook."
+print(shared(f"{early} {rule}", f"{late} {rule}"), "characters with the time first")
+print(shared(f"{rule} {early}", f"{rule} {late}"), "with the time last: the same words, in another order")
+
+# %% [markdown]
+# **Now you.** `render_tools` has one gap; `build_prompt` is all yours.
+
+
+# %% answer="prompt-builder"
+import json
+
+
+def render_tools(tools):
+    # [solution]
+    tools = sorted(tools, key=lambda tool: tool["name"])
+    return json.dumps(tools, sort_keys=True)
+    # [stub]
+    # raise NotImplementedError("in which order do the tools come, and their keys? then take this line out")
+    # return json.dumps(tools)
+    # [end]
+
+
+def build_prompt(request):
+    # [solution]
+    parts = [request["system"], render_tools(request["tools"]), request["handbook"], request["user"]]
+    return "\n".join([*parts, *request["history"], request["question"], request["now"]])
+    # [stub]
+    # raise NotImplementedError("sort the parts: never changes, changes with the tenant, the user, the turn, each request")
+    # [end]
+
+
+# %%
+check("prompt-builder", render_tools, build_prompt)

@@ -1,0 +1,28 @@
+# feedback: blocks go by their numbers
+from collections import OrderedDict
+
+
+class EvictionOrder:
+    def __init__(self):
+        self.order = OrderedDict()  # block id -> None; the next to go is the first
+
+    def __len__(self):
+        return len(self.order)
+
+    def evict(self, count):
+        if count > len(self.order):
+            raise IndexError(f"{count} blocks wanted, {len(self.order)} there")
+        gone = sorted(self.order)[:count]
+        for block in gone:
+            del self.order[block]
+        return gone
+
+    def release(self, block_ids):
+        for block in block_ids:
+            if block in self.order:
+                raise ValueError(f"block {block} is free already")
+        for block in reversed(block_ids):
+            self.order[block] = None
+
+    def revive(self, block_id):
+        del self.order[block_id]

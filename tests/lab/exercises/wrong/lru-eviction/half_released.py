@@ -1,0 +1,24 @@
+# feedback: something changed all the same
+from collections import OrderedDict
+
+
+class EvictionOrder:
+    def __init__(self):
+        self.order = OrderedDict()  # block id -> None; the next to go is the first
+
+    def __len__(self):
+        return len(self.order)
+
+    def evict(self, count):
+        if count > len(self.order):
+            raise IndexError(f"{count} blocks wanted, {len(self.order)} there")
+        return [self.order.popitem(last=False)[0] for _ in range(count)]
+
+    def release(self, block_ids):
+        for block in reversed(block_ids):
+            if block in self.order:
+                raise ValueError(block)
+            self.order[block] = None
+
+    def revive(self, block_id):
+        del self.order[block_id]
