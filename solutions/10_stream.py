@@ -106,3 +106,131 @@ class TextStream:
 
 # %%
 check("incremental-utf8", length_of, TextStream)
+
+# %% [markdown] exercise="sse-parser"
+# ## A parser for server-sent events
+#
+# *sse-parser · lesson 10 · ●●● · 45 minutes · 18 points*
+#
+# Tokens travel as **server-sent events** (SSE): lines of text in one long HTTP answer. The network cuts that answer into **chunks**
+# wherever it likes: in the middle of a line, of a character, of a line end. A client that takes a chunk for an event works on
+# the developer's machine, and nowhere else. The rules (those of browsers):
+#
+# - The bytes are **UTF-8**; what is invalid becomes U+FFFD. A byte order mark (`EF BB BF`) at the very beginning is left out.
+# - A **line** ends with LF, CR, or CR LF (together, one end), and with nothing else. A lone CR ends its line **at once**; if the
+#   next byte is an LF, in the next chunk perhaps, it belongs to that end.
+# - A line is a **field**: name, colon, value. *One* space directly behind the colon is left out. A line without a colon is a
+#   name whose value is empty. A line that begins with a colon is a comment.
+# - `data` adds a line of data; several are joined with `"\n"`. `event` names the event. `id` sets the id, which **stays** for
+#   later events until another comes; an id that contains the character NUL is ignored. Other fields are ignored.
+# - An **empty line** ends the event. It is handed out if it had at least one `data` line (even an empty one). An event without
+#   a name, or with an empty one, is called `message`. The name does not stay.
+# - An event whose end never comes is not handed out.
+# - OpenAI's convention: an event whose data is `[DONE]` says that the stream is over. It is not handed out itself, nor is
+#   anything behind it.
+#
+# Write
+#
+# - `field_of(line)`: the pair (name, value) of a line that is not empty, a str. (A comment's name is `""`.)
+# - a class `EventParser`, one for each answer:
+#   - `feed(chunk)`: takes the next bytes (perhaps none), gives back the list of the events that are **complete** by now and were
+#     not before. An event is a dictionary of three strings: `{"event": "message", "data": "...", "id": ""}`.
+#   - `done`: an attribute; True after `[DONE]`.
+#
+# The work is in proportion to the bytes: one long line in many small chunks, or many events in one chunk, must not take
+# longer for that.
+
+# %% [markdown]
+# **A worked example.** Three chunks, as they might come; what a client makes of each of them alone, and what was sent:
+
+# %%
+chunks = [
+    b'data: {"text": "caf',
+    "é".encode()[:1],
+    "é".encode()[1:] + b'"}\r\n\r\n: keep-alive\r\n\r\ndata: [DONE]\r\n\r\n',
+]
+for chunk in chunks:
+    print("a chunk:", chunk.decode(errors="replace").split("\r\n"))
+print("sent:   ", b"".join(chunks).decode().split("\r\n"))
+
+# %% [markdown]
+# The first chunk has no whole line: `feed` gives `[]`. The second is half a character: `[]`. The third completes the first line, and
+# the empty line behind it ends the event: `[{"event": "message", "data": '{"text": "café"}', "id": ""}]`. The comment is ignored, and
+# its empty line ends an event without data: nothing. `[DONE]` sets `done`.
+#
+# **Now you.** `field_of` has one gap to fill; the parser is all yours.
+
+
+# %% answer="sse-parser"
+import re
+
+
+def field_of(line):
+    name, _, value = line.partition(":")
+    # [solution]
+    return name, value.removeprefix(" ")
+    # [stub]
+    # raise NotImplementedError("one space, directly behind the colon, is left out")
+    # [end]
+
+
+class EventParser:
+    def __init__(self):
+        self.done = False
+        # [solution]
+        self.line = bytearray()  # of which the end has not come
+        self.ended_in_cr = False
+        self.is_first_line = True
+        self.data, self.kind, self.last_id = [], "", ""
+        # [stub]
+        # # what must be known from one chunk to the next?
+        # [end]
+
+    def feed(self, chunk):
+        # [solution]
+        if self.ended_in_cr and chunk.startswith(b"\n"):
+            chunk, self.ended_in_cr = chunk[1:], False
+        if not chunk:
+            return []
+        self.ended_in_cr = chunk.endswith(b"\r")
+        *ended, rest = re.split(rb"\r\n|\r|\n", chunk)
+        events = []
+        for piece in ended:
+            self.line += piece
+            line, self.line = self.line.decode("utf-8", errors="replace"), bytearray()
+            events += self._take(line)
+        self.line += rest
+        return events
+        # [stub]
+        # raise NotImplementedError("lines that are whole by now; what is left waits for the next chunk")
+        # [end]
+
+    # [solution]
+    def _take(self, line):
+        """One whole line: the event that it ends, if it ends one, in a list."""
+        if self.is_first_line:
+            self.is_first_line, line = False, line.removeprefix("\ufeff")
+        if line == "":
+            return self._end_event()
+        name, value = field_of(line)
+        if name == "data":
+            self.data.append(value)
+        elif name == "event":
+            self.kind = value
+        elif name == "id" and "\0" not in value:
+            self.last_id = value
+        return []
+
+    def _end_event(self):
+        event = {"event": self.kind or "message", "data": "\n".join(self.data), "id": self.last_id}
+        is_event, self.data, self.kind = bool(self.data), [], ""
+        if is_event and event["data"] == "[DONE]":
+            self.done = True
+        return [event] if is_event and not self.done else []
+
+    # [stub]
+    # [end]
+
+
+# %%
+check("sse-parser", field_of, EventParser)
