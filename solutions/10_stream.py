@@ -234,3 +234,134 @@ class EventParser:
 
 # %%
 check("sse-parser", field_of, EventParser)
+
+# %% [markdown] exercise="cancellation"
+# ## A client leaves
+#
+# *cancellation · lesson 10 · ●●○ · 35 minutes · 14 points*
+#
+# People close tabs. A server that goes on writing for nobody wastes its seats, and one that forgets to give back what the
+# request held **leaks**: a few blocks of its KV cache are lost with every tab, until none are left. One that gives them back
+# twice hands the same block to two strangers.
+#
+# A server works in **steps**. `begin()` starts one: the accelerator computes, for a while. `end()` takes its results. Meanwhile the
+# clients come and go, so `cancel` may be called between two steps **or during one**. During a step the accelerator still writes
+# into the blocks of everybody who takes part: they may not be given back before `end()`.
+#
+# Write a class `Server`:
+#
+# - `Server(pool, seats)`: `pool` is given. `pool.take(count)` gives a list of block ids, `pool.give_back(block_ids)` takes them
+#   back, `pool.free` says how many are left. Take no more than that.
+# - `submit(name, prompt_blocks, answer_tokens)`: a request joins the end of the queue (both numbers are at least 1; no
+#   name comes twice).
+# - `begin()`: starts a step. First, requests are admitted in the order of the queue, while there is a seat and the first one's
+#   blocks are free: it takes `prompt_blocks + 1` of them, for its prompt and its answer, all at once. (If the first does not fit, those
+#   behind it wait too.) Gives back the names of all who take part in the step, in the order of their admission.
+# - `end()`: ends it. For each request that took part, the step was **prefill** (its first `prompt_blocks` steps: one block of the prompt each) or
+#   **decode** (one token). Gives back the names of those who got a token, in the same order. Who has all its tokens
+#   gives back its blocks and its seat.
+# - `cancel(name)`: the client has left. True if the request was alive: waiting, or running and not cancelled before. It gets **no token**
+#   any more, and all it held is given back **exactly once**: at once between two steps, in `end()` during one. False, and nothing
+#   happens, if it is gone, or cancelled already, or never was.
+#
+# Nobody else may notice: the others get their tokens as if it had ended by itself.
+
+# %% [markdown]
+# **A worked example.** A pool of 6 blocks, 2 seats. A and B have prompts of 2 blocks, C of 1:
+#
+# | | takes part | gets a token | free blocks |
+# |---|---|---|---|
+# | `submit` A, B, C | | | 6 |
+# | `begin()` | A, B (C has no seat) | | 0 |
+# | `cancel("A")`, during the step | | | **0**: the step writes into A's blocks |
+# | `end()` | | nobody: that was prefill | 3: A's |
+# | `begin()` | B, C | | 1 |
+# | `end()` | | nobody: C's first step, B's second | 1 |
+# | `cancel("A")`, once more: False | | | 1 |
+# | `cancel("B")`, between two steps | | | **4**, at once |
+# | `begin()`, `end()` | C | C | 4 |
+
+# %% [markdown]
+# **Now you.** `begin` is written, `end` has a gap to fill; `cancel` is all yours.
+
+
+# %% answer="cancellation"
+from collections import deque
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Request:
+    name: str
+    prompt_blocks: int
+    answer_tokens: int
+    blocks: list = field(default_factory=list)
+    steps: int = 0
+    has_left: bool = False
+
+
+class Server:
+    def __init__(self, pool, seats):
+        self.pool, self.seats = pool, seats
+        self.waiting = deque()
+        self.running = []
+        self.in_step = False
+
+    def submit(self, name, prompt_blocks, answer_tokens):
+        self.waiting.append(Request(name, prompt_blocks, answer_tokens))
+
+    def begin(self):
+        while self.waiting and len(self.running) < self.seats:
+            if self.waiting[0].prompt_blocks + 1 > self.pool.free:
+                break
+            request = self.waiting.popleft()
+            request.blocks = self.pool.take(request.prompt_blocks + 1)
+            self.running.append(request)
+        self.in_step = True
+        return [request.name for request in self.running]
+
+    def end(self):
+        tokens = []
+        self.in_step = False
+        for request in list(self.running):
+            request.steps += 1
+            # [solution]
+            decoded = request.steps - request.prompt_blocks
+            if decoded > 0 and not request.has_left:
+                tokens.append(request.name)
+            if request.has_left or decoded == request.answer_tokens:
+                self._let_go(request)
+            # [stub]
+            # raise NotImplementedError("does it get a token? Is it over?")
+            # [end]
+        return tokens
+
+    def cancel(self, name):
+        # [solution]
+        for request in self.waiting:
+            if request.name == name:
+                self.waiting.remove(request)
+                return True
+        for request in self.running:
+            if request.name == name and not request.has_left:
+                request.has_left = True
+                if not self.in_step:
+                    self._let_go(request)
+                return True
+        return False
+        # [stub]
+        # raise NotImplementedError("where is it, and what does it hold?")
+        # [end]
+
+    # [solution]
+    def _let_go(self, request):
+        """The one place where a request gives back what it holds."""
+        self.running.remove(request)
+        self.pool.give_back(request.blocks)
+
+    # [stub]
+    # [end]
+
+
+# %%
+check("cancellation", Server)
