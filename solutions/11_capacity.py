@@ -120,3 +120,131 @@ print(f"L = λ·W = {4.0 * 8.0:.0f}: a client with {4.0 * 8.0:.0f} open, whateve
 # [stub]
 # # L = ...
 # [end]
+
+# %% [markdown] exercise="capacity-plan"
+# ## A capacity plan
+#
+# *capacity-plan · lesson 11 · ●●○ · 40 minutes · 14 points*
+#
+# So many requests a second, with prompts and answers of such a length; between two tokens (the **ITL**) no more than so many milliseconds
+# may pass. How many copies of the model (**replicas**) does it take, what stops each of them from serving more, and what does a million
+# tokens cost?
+#
+# All is given as dictionaries:
+#
+# - `load`: `"rate"`, requests per second, on average; `"burst"`, by what factor the peak is higher; `"prompt"` and
+#   `"answer"`, tokens per request.
+# - `replica`: `"seats"`, the most requests at a time; `"kv_tokens"`, how many tokens its KV cache holds; `"usd_per_hour"`; and what a **step**
+#   takes, in which each request of the batch gets one token: `"fixed_s"` once (the weights are read),
+#   `"per_request_s"` for each request, `"per_cached_token_s"` for each token that is in the cache, `"per_prompt_token_s"` for each token of a
+#   prompt that is read in the step.
+#
+# Write
+#
+# - `itl_seconds(replica, load, batch)`: the mean time of a step with `batch` requests at work, all the time. A request has its prompt in
+#   the cache, and on average **half** of its answer. An answer takes `answer` steps, and with its end a new request comes, whose
+#   prompt must be read: so a step reads `batch / answer` prompts on average.
+# - `largest_batch(replica, load, itl_limit_s)`: the pair of the largest batch and what **binds** it, the resource that refuses one
+#   more: `"seats"`; `"kv"`, because each request needs room for its prompt and its **whole** answer; or
+#   `"compute"`, because the ITL would be above the limit. What is exactly full fits, and an ITL of exactly the limit meets it.
+#   If several refuse, any of them is right. The batch is 0 if not even one request fits.
+# - `plan(replica, load, itl_limit_s)`: a dictionary with
+#   - `"batch"`, `"binding"`: as above;
+#   - `"replicas"`: how many it takes at the **peak** (rate × burst), each with its largest batch. At least one. `None`
+#     if the batch is 0: then no number of replicas helps;
+#   - `"usd_per_million_tokens"`: dollars for a million tokens of **answers**. All replicas are paid all the time, and the tokens are those of the
+#     **average** rate: headroom costs. `None` if nothing is sold, or nothing fits.
+#
+# Such a plan says nothing about TTFT: a queue grows long before the peak fills all seats. (Lesson 11 shows by how much.)
+
+# %% [markdown]
+# **A worked example.** Where a step's time goes as the batch grows:
+
+# %%
+replica = {
+    "seats": 128, "kv_tokens": 120_000, "usd_per_hour": 2.5,
+    "fixed_s": 0.012, "per_request_s": 5e-5, "per_cached_token_s": 2e-8, "per_prompt_token_s": 4e-5,
+}  # fmt: skip
+load = {"rate": 12.0, "burst": 2.0, "prompt": 900, "answer": 250}
+for batch in (1, 16, 64):
+    cache = batch * (load["prompt"] + load["answer"] / 2) * replica["per_cached_token_s"]
+    prompts = batch / load["answer"] * load["prompt"] * replica["per_prompt_token_s"]
+    itl = replica["fixed_s"] + batch * replica["per_request_s"] + cache + prompts
+    print(
+        f"batch {batch:3}: cache {cache * 1e3:4.1f} ms, prompts {prompts * 1e3:4.1f} ms, ITL {itl * 1e3:4.1f} ms, {batch / itl:6.0f} tokens/s"
+    )
+
+# %% [markdown]
+# A batch of 64 gives each reader about half of the speed, and all of them together many times the tokens: the fixed time is shared. It is
+# not the cache that makes the step longer here, but other people's prompts.
+#
+# **Now you.** `itl_seconds` has one gap to fill; the others are all yours.
+
+
+# %% answer="capacity-plan"
+import math
+
+
+def itl_seconds(replica, load, batch):
+    cached_tokens = batch * (load["prompt"] + load["answer"] / 2)
+    # [solution]
+    prompt_tokens = batch / load["answer"] * load["prompt"]
+    # [stub]
+    # raise NotImplementedError("how many tokens of prompts does a step read, on average?")
+    # [end]
+    seconds = replica["fixed_s"] + batch * replica["per_request_s"]
+    return seconds + cached_tokens * replica["per_cached_token_s"] + prompt_tokens * replica["per_prompt_token_s"]
+
+
+def largest_batch(replica, load, itl_limit_s):
+    # [solution]
+    batch = 0
+    while True:
+        more = batch + 1
+        if more > replica["seats"]:
+            return batch, "seats"
+        if more * (load["prompt"] + load["answer"]) > replica["kv_tokens"]:
+            return batch, "kv"
+        if itl_seconds(replica, load, more) > itl_limit_s:
+            return batch, "compute"
+        batch = more
+    # [stub]
+    # raise NotImplementedError("which of the three refuses one more?")
+    # [end]
+
+
+def plan(replica, load, itl_limit_s):
+    # [solution]
+    batch, binding = largest_batch(replica, load, itl_limit_s)
+    replicas = price = None
+    if batch > 0:
+        tokens_per_s = batch / itl_seconds(replica, load, batch)
+        peak_tokens_per_s = load["rate"] * load["burst"] * load["answer"]
+        replicas = max(math.ceil(peak_tokens_per_s / tokens_per_s), 1)
+        if load["rate"] > 0:
+            tokens_per_hour = load["rate"] * load["answer"] * 3600
+            price = replicas * replica["usd_per_hour"] / tokens_per_hour * 1e6
+    return {"batch": batch, "binding": binding, "replicas": replicas, "usd_per_million_tokens": price}
+    # [stub]
+    # raise NotImplementedError("the peak decides how many, the average decides what a token costs")
+    # [end]
+
+
+# %%
+check("capacity-plan", itl_seconds, largest_batch, plan)
+
+# %% [markdown]
+# **Use it.** What does a tighter promise cost, and what does headroom?
+
+# %%
+# [solution]
+for limit_ms in (15, 20, 30, 40):
+    for burst in (1.0, 3.0):
+        found = plan(replica, {**load, "burst": burst}, limit_ms / 1000)
+        size = f"{found['replicas']} replicas of batch {found['batch']} ({found['binding']})"
+        print(
+            f"ITL at most {limit_ms} ms, burst {burst:g}: {size}, ${found['usd_per_million_tokens']:.2f} per million tokens"
+        )
+# [stub]
+# # plan(replica, load, 0.020)
+# [end]
