@@ -35,6 +35,8 @@ def parse(
     bare_names: bool = True,
     done_ends: bool = True,
     done_is_event: bool = False,
+    goes_on: bool = False,
+    nul_in_id: bool = False,
     bom: str = "\ufeff",
     default: str = "message",
 ) -> list[Event]:
@@ -46,9 +48,10 @@ def parse(
         if line == "":
             if texts or (without_data and (kind or last_id)):
                 event = {"event": kind or default, "data": join(texts), "id": last_id}
-                if event["data"] == END and done_ends:
+                is_end = event["data"] == END and done_ends
+                if is_end and not goes_on:
                     return [*found, event] if done_is_event else found
-                found.append(event)
+                found += [] if is_end else [event]
             texts, kind, last_id = [], kind if kind_stays else "", last_id if id_stays else ""
             continue
         name, colon, after = line.partition(":")
@@ -59,7 +62,7 @@ def parse(
             texts.append(after)
         elif name == "event":
             kind = after
-        elif name == "id" and "\0" not in after:
+        elif name == "id" and (nul_in_id or "\0" not in after):
             last_id = after
     return found
 
@@ -126,6 +129,8 @@ SLIPS: Slips = {
     "the stream ended in the middle of an event: without its empty line it is not handed out": with_rule(unfinished=True),
     "[DONE] is handed out as an event: it only says that the stream is over": with_rule(done_is_event=True),
     "[DONE] is taken for an event, and what comes behind it too": with_rule(done_ends=False),
+    "behind [DONE] nothing is handed out: the stream is over": with_rule(goes_on=True),
+    "an id that contains the character NUL is ignored": with_rule(nul_in_id=True),
     "a byte order mark at the very beginning belongs to the framing: leave it out": with_rule(bom="no such beginning"),
 }  # fmt: skip
 
@@ -154,9 +159,11 @@ def judge_streams(answer: Answer, streams: Sequence[Sequence[bytes]]) -> None:
     """All events must be right, and each must come with the chunk that completes it."""
     found = [fed(answer.EventParser(), chunks) for chunks in streams]
     flat = [((chunks,), [event for events in own for event in events]) for chunks, own in zip(streams, found)]
-    for arguments, events in flat:
-        if events != right_events(*arguments):  # begin with it: the feedback shows the first that differs
-            compare("feed", [((*arguments,), events)], right_events, _named(flat), whole_chunks)
+    if differing := [case for case in flat if case[1] != right_events(*case[0])]:
+        smallest = min(differing, key=lambda case: sum(map(len, case[0][0])))
+        # The slip that explains all streams; of an answer with several mistakes, the one that explains this stream.
+        words = slip_of(SLIPS, flat) or slip_of(SLIPS, [smallest])
+        compare("feed", [smallest], right_events, {words: SLIPS[words]} if words else {}, whole_chunks)
     for chunks, own in zip(streams, found):
         for number, events in enumerate(own, start=1):
             before, after = len(right_events(chunks[: number - 1])), len(right_events(chunks[:number]))
@@ -166,12 +173,6 @@ def judge_streams(answer: Answer, streams: Sequence[Sequence[bytes]]) -> None:
                     f"{len(events)}. An event comes with the end of its empty line, not later. {_cr(chunks[number - 1])}",
                     0.3,
                 )
-
-
-def _named(flat: list[tuple[tuple[Any, ...], Any]]) -> Slips:
-    """The slip that explains all streams of the part, for `compare`, which is shown one of them."""
-    words = slip_of(SLIPS, flat)
-    return {words: SLIPS[words]} if words else {}
 
 
 def _cr(chunk: bytes) -> str:
@@ -249,6 +250,7 @@ def one_line(answer: Answer, rng: random.Random) -> str:
         "all spaces behind the colon are stripped: only one of them belongs to the framing": lambda line: [
             line.partition(":")[0], line.partition(":")[2].lstrip()
         ],
+        "there need not be a space behind the colon: split at the colon": lambda line: [*line.partition(": ")[::2]],
         "the space behind the colon is left: it belongs to the framing": lambda line: [*line.partition(":")[::2]],
         "a character behind the colon is taken for the space: there need not be one": lambda line: [
             line.partition(":")[0], line.partition(":")[2][1:]
