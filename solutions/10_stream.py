@@ -107,6 +107,25 @@ class TextStream:
 # %%
 check("incremental-utf8", length_of, TextStream)
 
+# %% [markdown]
+# **Your code reads a real vocabulary** (optional; loads the model's tokenizer). Each row is a token of the model, in bytes, and what your
+# stream showed when it came.
+
+# %%
+from course.lab import Lab
+from course.lab.lesson_10.letters import spell
+
+letters = spell(Lab().model.tokenizer, "日本 🦜!")
+# [solution]
+stream = TextStream()
+for letter in letters:
+    print(f"{letter.raw.hex(' '):12} {stream.append(letter.raw)!r}")
+print(f"{'finish()':12} {stream.finish()!r}")
+# [stub]
+# # stream = TextStream()
+# # [stream.append(letter.raw) for letter in letters]
+# [end]
+
 # %% [markdown] exercise="sse-parser"
 # ## A parser for server-sent events
 #
