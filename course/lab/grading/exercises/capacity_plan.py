@@ -1,0 +1,367 @@
+"""From traffic, an SLO and a step-time model to replicas, the resource that binds, and the price of a million tokens."""
+
+import math
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from course.lab.grading.blame import shown
+from course.lab.grading.exercise import Answer, Exercise, Hint, Mistake, Part
+from course.lab.grading.tools import Slips, call, compare, left_alone, listed, number, table, whole
+
+Replica = dict[str, float]
+"""seats, kv_tokens, fixed_s, per_request_s, per_cached_token_s, per_prompt_token_s, usd_per_hour"""
+Load = dict[str, float]
+"""rate, burst, prompt, answer"""
+Question = tuple[Replica, Load, float]
+"""And the limit of the ITL, s."""
+Itl = Callable[[Replica, Load, int], float]
+RESOURCES = ("seats", "kv", "compute")
+SECONDS_PER_HOUR = 3600
+
+
+def itl(
+    replica: Replica,
+    load: Load,
+    batch: int,
+    cached: Callable[[float, float], float] = lambda prompt, answer: prompt + answer / 2,
+    prompts: Callable[[int, float], float] = lambda batch, answer: batch / answer,
+) -> float:
+    """The step's time, by the rules or with one of them broken.
+
+    Args:
+        cached: tokens in the cache for a request.
+        prompts: how many are read in a step.
+    """
+    prompt, answer = load["prompt"], load["answer"]
+    per_request = replica["per_request_s"] + replica["per_cached_token_s"] * cached(prompt, answer)
+    return replica["fixed_s"] + batch * per_request + prompts(batch, answer) * prompt * replica["per_prompt_token_s"]
+
+
+def whole_length(prompt: float, answer: float) -> float:
+    return prompt + answer
+
+
+ITL_SLIPS: Slips = {
+    "prefill is missing: with each answer's end a new prompt must be read": lambda *q: itl(*q, prompts=lambda b, a: 0),
+    "each step is charged with all prompts: a prompt is read once, and its answer takes many steps. Divide by the tokens of "
+    "an answer": lambda *q: itl(*q, prompts=lambda b, a: b),
+    "one prompt a step is charged there, whatever the batch": lambda *q: itl(*q, prompts=lambda b, a: 1),
+    "the prompts are charged for one request: all of the batch bring theirs": lambda *q: itl(*q, prompts=lambda b, a: 1 / a),
+    "a request has its whole answer in the cache there: on average, half of it": lambda *q: itl(*q, whole_length),
+    "only the prompt is in the cache there: on average half of the answer is, too": lambda *q: itl(*q, lambda p, a: p),
+    "the average is taken of prompt and answer: the prompt is in the cache from the beginning": lambda *q: itl(
+        *q, lambda p, a: (p + a) / 2
+    ),
+    "the cache is read for one request there: each has its own": lambda replica, load, batch: (
+        itl({**replica, "per_cached_token_s": replica["per_cached_token_s"] / batch}, load, batch)
+    ),
+    "the fixed time is paid once a step, not once a request": lambda replica, load, batch: (
+        itl({**replica, "fixed_s": replica["fixed_s"] * batch}, load, batch)
+    ),
+}  # fmt: skip
+
+
+def refused_by(
+    question: Question, batch: int, formula: Itl = itl, need: Callable[[float, float], float] = whole_length
+) -> list[str]:
+    """The resources that do not allow a batch."""
+    replica, load, limit_s = question
+    refused = {
+        "seats": batch > replica["seats"],
+        "kv": batch * need(load["prompt"], load["answer"]) > replica["kv_tokens"],
+        "compute": formula(replica, load, batch) > limit_s,
+    }
+    return [name for name in RESOURCES if refused[name]]
+
+
+def right_batch(replica: Replica, load: Load, limit_s: float, without: str = "", **broken: Any) -> int:
+    batch = 0
+    while not set(refused_by((replica, load, limit_s), batch + 1, **broken)) - {without}:
+        batch += 1
+        if batch > 100_000:
+            raise ArithmeticError
+    return batch
+
+
+BATCH_SLIPS: Slips = {
+    "KV is reserved for the prompt only: the answer grows into it": lambda *q: right_batch(*q, need=lambda p, a: p),
+    "KV is reserved for half of the answer: that is the average. At its end an answer needs all of it": lambda *q: right_batch(
+        *q, need=lambda p, a: p + a / 2
+    ),
+    "that leaves prefill out of the ITL": lambda *q: right_batch(*q, formula=lambda *each: itl(*each, prompts=lambda b, a: 0)),
+    "the seats are forgotten": lambda *q: right_batch(*q, without="seats"),
+    "the KV cache is forgotten": lambda *q: right_batch(*q, without="kv"),
+    "the limit of the ITL is forgotten": lambda *q: right_batch(*q, without="compute"),
+    "that is one too many: it does not fit any more": lambda *q: right_batch(*q) + 1,
+    "that is one too few: exactly full still fits, and an ITL of exactly the limit meets it": lambda *q: right_batch(*q) - 1,
+    "exactly full still fits, and an ITL of exactly the limit meets it": lambda replica, load, limit_s: right_batch(
+        {**replica, "kv_tokens": replica["kv_tokens"] - 1}, load, limit_s * (1 - 1e-9)
+    ),
+}  # fmt: skip
+
+
+def right_plan(replica: Replica, load: Load, limit_s: float) -> tuple[int | None, float | None]:
+    """Replicas, and dollars per million tokens of answers."""
+    batch = right_batch(replica, load, limit_s)
+    if batch == 0:
+        return None, None
+    peak = load["rate"] * load["burst"]
+    replicas = max(math.ceil(peak / per_second(replica, load, batch)), 1)
+    return replicas, price(replicas, replica, load["rate"] * load["answer"])
+
+
+def per_second(replica: Replica, load: Load, batch: int) -> float:
+    return batch / (load["answer"] * itl(replica, load, batch))
+
+
+def price(replicas: float, replica: Replica, tokens_per_s: float) -> float | None:
+    return replicas * replica["usd_per_hour"] / (tokens_per_s * SECONDS_PER_HOUR) * 1e6 if tokens_per_s else None
+
+
+def replicas_slip(formula: Callable[[Load, float], float]) -> Callable[..., float | None]:
+    """Args: formula: of the load, and a replica's requests per second."""
+
+    def mistaken(replica: Replica, load: Load, limit_s: float) -> float | None:
+        batch = right_batch(replica, load, limit_s)
+        return formula(load, per_second(replica, load, batch)) if batch else None
+
+    return mistaken
+
+
+REPLICA_SLIPS: Slips = {
+    "that is rounded down: then the peak does not fit. Round up": replicas_slip(lambda load, each: max(load["rate"] * load["burst"] // each, 1)),
+    "that is rounded to the nearest: round up, or the peak does not fit": replicas_slip(
+        lambda load, each: max(round(load["rate"] * load["burst"] / each), 1)
+    ),
+    "that is one more than enough: where it fits exactly, it fits": replicas_slip(lambda load, each: load["rate"] * load["burst"] // each + 1),
+    "that is enough for the mean rate, and not for the burst": replicas_slip(lambda load, each: max(math.ceil(load["rate"] / each), 1)),
+    "the replicas for the mean rate are rounded up before the burst is counted": replicas_slip(
+        lambda load, each: max(math.ceil(math.ceil(load["rate"] / each) * load["burst"]), 1)
+    ),
+    "with no traffic, one replica still waits for it": replicas_slip(lambda load, each: math.ceil(load["rate"] * load["burst"] / each)),
+    "that is not rounded: replicas are whole": replicas_slip(lambda load, each: load["rate"] * load["burst"] / each),
+    "a replica serves batch / ITL *tokens* a second there, taken for requests: an answer has many": replicas_slip(
+        lambda load, each: max(math.ceil(load["rate"] * load["burst"] / (each * load["answer"])), 1)
+    ),
+}  # fmt: skip
+
+
+def price_slip(tokens: Callable[[Load], float], factor: float = 1.0) -> Callable[..., float | None]:
+    def mistaken(replica: Replica, load: Load, limit_s: float) -> float | None:
+        replicas, _ = right_plan(replica, load, limit_s)
+        found = price(replicas, replica, tokens(load)) if replicas else None
+        return found and found * factor
+
+    return mistaken
+
+
+PRICE_SLIPS: Slips = {
+    "that is the price at the peak: what stands by for bursts is paid all day, and the tokens are those of the mean rate": price_slip(
+        lambda load: load["rate"] * load["burst"] * load["answer"]
+    ),
+    "the tokens of prompts are counted: only the answers' are sold here": price_slip(lambda load: load["rate"] * (load["answer"] + load["prompt"])),
+    "that is the price of a million requests: an answer has many tokens": price_slip(lambda load: load["rate"]),
+    "an hour has 3600 seconds: tokens per second and dollars per hour are mixed": price_slip(lambda load: load["rate"] * load["answer"], 3600),
+    "that is for one token: a million of them": price_slip(lambda load: load["rate"] * load["answer"], 1e-6),
+    "that is for a thousand tokens: a million of them": price_slip(lambda load: load["rate"] * load["answer"], 1e-3),
+    "that is the price of one replica: all are paid": lambda replica, load, limit_s: price(1, replica, load["rate"] * load["answer"]),
+}  # fmt: skip
+
+
+def some_question(rng: random.Random, binding: str) -> Question:
+    """A replica on which one resource binds, and the limit lies well between two batches."""
+    load = {
+        "rate": rng.uniform(2, 60),
+        "burst": rng.choice((1.0, 1.5, 2.0, 3.0)),
+        "prompt": rng.randint(50, 2000),
+        "answer": rng.randint(20, 500),
+    }
+    replica = {
+        "seats": 10_000,
+        "kv_tokens": 10**9,
+        "fixed_s": rng.uniform(0.004, 0.02),
+        "per_request_s": rng.uniform(1e-5, 2e-4),
+        "per_cached_token_s": rng.uniform(1e-8, 3e-7),
+        "per_prompt_token_s": rng.uniform(1e-5, 8e-5),
+        "usd_per_hour": rng.uniform(1, 12),
+    }
+    batch = rng.randint(3, 60)
+    limit_s = itl(replica, load, batch + (0.5 if binding == "compute" else rng.randint(4, 30)))
+    if binding == "kv":
+        need = whole_length(load["prompt"], load["answer"])
+        replica["kv_tokens"] = batch * need + rng.choice((0, need - 1, rng.randrange(need)))
+    if binding == "seats":
+        replica["seats"] = batch
+    return replica, load, limit_s
+
+
+def exact_question(rng: random.Random, replicas: int, burst: float = 2.0) -> Question:
+    """Powers of two, so that a batch, an ITL and a number of replicas come out exactly."""
+    batch, answer, prompt = rng.choice((4, 8, 16)), rng.choice((64, 128)), rng.choice((256, 512))
+    replica = {
+        "seats": 4 * batch,
+        "kv_tokens": 64 * batch * (answer + prompt),
+        "fixed_s": 1 / 64,
+        "per_request_s": 1 / 2048,
+        "per_cached_token_s": 0.0,
+        "per_prompt_token_s": 1 / 8192,
+        "usd_per_hour": rng.randint(2, 9),
+    }
+    load = {"rate": 0.0, "burst": burst, "prompt": prompt, "answer": answer}
+    # The batch is a power of two and the ITL a short sum of them: choose the answer's price so that the rate is exact, too.
+    replica["fixed_s"] = batch / 32 - itl({**replica, "fixed_s": 0.0}, load, batch)
+    load["rate"] = replicas * per_second(replica, load, batch) / burst
+    return replica, load, itl(replica, load, batch)
+
+
+def told(replica: Replica, load: Load, last: float) -> str:
+    return f"{shown(replica)}, {shown(load)}, {last:.6g}:"
+
+
+def step_time(answer: Answer, rng: random.Random) -> str:
+    cases = []
+    for turn in range(8):
+        replica, load, _ = some_question(rng, RESOURCES[turn % 3])
+        question = (replica, load, 1 if turn == 7 else rng.randint(2, 50))
+        left_alone(answer.itl_seconds, *question)
+        cases.append((question, number(call(answer.itl_seconds, *question), "itl_seconds(...)")))
+    compare("itl_seconds", cases, itl, ITL_SLIPS, told)
+    return "the fixed part, each request's, the cache's, and the prompts'"
+
+
+def batches(answer: Answer, questions: Sequence[Question]) -> None:
+    cases, named = [], []
+    for question in questions:
+        batch, binding = listed(call(answer.largest_batch, *question), "largest_batch(...)", 2)
+        cases.append((question, whole(batch, "the batch")))
+        named.append(binding)
+    compare("largest_batch", cases, right_batch, BATCH_SLIPS, told)
+    for question, binding in zip(questions, named):
+        batch = right_batch(*question)
+        allowed = refused_by(question, batch + 1)
+        if binding not in allowed:
+            raise Mistake(
+                f"{told(*question)} the batch {batch} is right; what binds is {' or '.join(allowed)}, yours is {shown(binding)}. It is the "
+                "resource that refuses one more request",
+                0.5,
+            )
+
+
+def each_binds(answer: Answer, rng: random.Random) -> str:
+    questions = [some_question(rng, binding) for binding in RESOURCES * 4]
+    left_alone(answer.largest_batch, *questions[0])
+    batches(answer, questions)
+    return "seats, KV and compute, each where it binds"
+
+
+def exactly_full(answer: Answer, rng: random.Random) -> str:
+    questions = [exact_question(rng, 3) for _ in range(3)]
+    for _ in range(3):
+        replica, load, limit_s = some_question(rng, "kv")
+        need = whole_length(load["prompt"], load["answer"])
+        questions.append(({**replica, "kv_tokens": right_batch(replica, load, limit_s) * need}, load, limit_s))
+    replica, load, limit_s = some_question(rng, "seats")
+    need = whole_length(load["prompt"], load["answer"])
+    questions += [({**replica, "kv_tokens": need - 1}, load, limit_s), (replica, load, replica["fixed_s"] / 2)]
+    questions += [({**replica, "kv_tokens": need}, load, limit_s), ({**replica, "seats": 1}, load, limit_s)]
+    batches(answer, questions)
+    return "exactly full fits, and what never fits is 0"
+
+
+def planned(answer: Answer, question: Question) -> dict[str, Any]:
+    found = table(call(answer.plan, *question), "plan(...)")
+    if missing := {"replicas", "batch", "binding", "usd_per_million_tokens"} - set(found):
+        raise Mistake(f"plan(...) lacks {shown(sorted(missing))}: it has {shown(sorted(map(str, found)))}")
+    return found
+
+
+def maybe(value: Any, what: str) -> float | None:
+    return None if value is None else number(value, what)
+
+
+def judge_plan(
+    answer: Answer, questions: Sequence[Question], key: str, place: int, slips: Mapping[str, Callable]
+) -> None:
+    left_alone(answer.plan, *questions[0])
+    found = [planned(answer, question) for question in questions]
+    cases = [(question, maybe(own[key], key)) for question, own in zip(questions, found)]
+    compare(key, cases, lambda *question: right_plan(*question)[place], slips, told)
+
+
+def usual(rng: random.Random) -> list[Question]:
+    """Plans whose number of replicas is not close to a whole one."""
+    found = []
+    while len(found) < 9:
+        replica, load, limit_s = some_question(rng, RESOURCES[len(found) % 3])
+        needed = load["rate"] * load["burst"] / per_second(replica, load, right_batch(replica, load, limit_s))
+        if abs(needed - round(needed)) > 1e-6:
+            found.append((replica, load, limit_s))
+    return found
+
+
+def replicas(answer: Answer, rng: random.Random) -> str:
+    questions = usual(rng) + [exact_question(rng, count) for count in (1, 2, 3, 5)]
+    replica, load, limit_s = some_question(rng, "seats")
+    questions.append((replica, {**load, "rate": 0.0}, limit_s))
+    judge_plan(answer, questions, "replicas", 0, REPLICA_SLIPS)
+    question = (replica, load, replica["fixed_s"] / 2)
+    if (found := planned(answer, question)["replicas"]) is not None:
+        raise Mistake(
+            f"{told(*question)} not even one request meets the limit; replicas is {shown(found)}, expected None: more of them "
+            "do not make a step shorter",
+            0.5,
+        )
+    for question in questions[:6]:
+        found = planned(answer, question)
+        batch = right_batch(*question)
+        if found["batch"] != batch or found["binding"] not in refused_by(question, batch + 1):
+            raise Mistake(
+                f"plan(...) says batch {shown(found['batch'])}, binding {shown(found['binding'])}: not as in largest_batch",
+                0.5,
+            )
+    return "enough for the burst, and not one more"
+
+
+def cost(answer: Answer, rng: random.Random) -> str:
+    questions = usual(rng)
+    judge_plan(answer, questions, "usd_per_million_tokens", 1, PRICE_SLIPS)
+    replica, load, limit_s = questions[0]
+    for question, why in (
+        ((replica, {**load, "rate": 0.0}, limit_s), "nothing is sold"),
+        ((replica, load, replica["fixed_s"] / 2), "nothing fits"),
+    ):
+        if (found := planned(answer, question)["usd_per_million_tokens"]) is not None:
+            raise Mistake(
+                f"{told(*question)} usd_per_million_tokens is {shown(found)}; expected None, because {why}", 0.5
+            )
+    return "what stands by is paid, what is sold is counted"
+
+
+EXERCISE = Exercise(
+    id="capacity-plan",
+    title="A capacity plan",
+    lesson=11,
+    difficulty=2,
+    minutes=40,
+    entry_points=("itl_seconds", "largest_batch", "plan"),
+    parts=(
+        Part("the ITL of a batch", 3, step_time),
+        Part("what binds", 3, each_binds),
+        Part("exactly full", 2, exactly_full),
+        Part("replicas", 3, replicas),
+        Part("cost", 3, cost),
+    ),
+    hints=(
+        Hint(
+            "While `batch` are served, each of the `answer` steps reads `batch / answer` new prompts on average.", 0.1
+        ),
+        Hint(
+            "Try batch + 1 against the three limits, one after the other: the one that refuses it is what binds.", 0.1
+        ),
+        Hint(
+            "A replica gives batch / itl tokens per second. Divide by the tokens of an answer for requests per second.",
+            0.1,
+        ),
+    ),
+)

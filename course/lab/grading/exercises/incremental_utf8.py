@@ -1,0 +1,263 @@
+"""Bytes per token in, text out: no half characters, none lost, none held longer than it must be."""
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from course.lab.grading.blame import shown
+from course.lab.grading.exercise import Answer, Exercise, Hint, Mistake, Part
+from course.lab.grading.tools import compare, whole
+
+UNKNOWN = "\ufffd"
+LETTERS = "a Z\n0é߿ࠀ日本\ud7ff\ue000\uffff\ufeff😀🦜𐀀\U0010ffff"
+"""Characters of one to four bytes, those at the borders of each length, and a byte order mark in the middle of a text."""
+
+LONG_BYTES, TOKENS = 300_000, 2000
+SLOWEST_S = 0.15
+"""For TOKENS tokens behind LONG_BYTES of text. A stream that touches what is new takes a few milliseconds, one that decodes
+everything again more than a second."""
+
+
+def right_text(data: bytes) -> str:
+    return data.decode("utf-8", errors="replace")
+
+
+def right_length(first: int) -> int:
+    """Brute force: of all lengths, the one at which some character begins with this byte."""
+    for length in (1, 2, 3, 4):
+        for second in range(0x80, 0xC0):
+            try:
+                bytes([first, second, 0x80, 0x80][:length]).decode("utf-8")
+            except UnicodeDecodeError:
+                continue
+            return length
+    return 0
+
+
+LENGTH_SLIPS = {
+    "0xC0 and 0xC1 begin no character: whatever follows has a shorter form, which is the only valid one": lambda first: (
+        2 if first in (0xC0, 0xC1) else right_length(first)
+    ),
+    "0xF5 and above begin no character: Unicode ends at U+10FFFF": lambda first: 4 if 0xF5 <= first <= 0xF7 else right_length(first),
+    "0xC0, 0xC1 and 0xF5 and above begin no character, though their first bits look so": lambda first: (
+        2 if first in (0xC0, 0xC1) else 4 if 0xF5 <= first <= 0xF7 else right_length(first)
+    ),
+    "0xC0, 0xC1, and 0xF5 to 0xFF begin no character": lambda first: (
+        2 if first in (0xC0, 0xC1) else 4 if first >= 0xF5 else right_length(first)
+    ),
+    "0x80 to 0xBF continue a character and begin none: 0": lambda first: 1 if 0x80 <= first < 0xC0 else right_length(first),
+}  # fmt: skip
+
+
+def lengths(answer: Answer, rng: random.Random) -> str:
+    firsts = rng.sample(range(256), 256)
+    cases = [((first,), whole(answer.length_of(first), f"length_of(0x{first:02X})")) for first in firsts]
+    compare("length_of", cases, right_length, LENGTH_SLIPS, lambda first: f"length_of(0x{first:02X})")
+    return "right for all 256 bytes"
+
+
+def text(value: Any, what: str) -> str:
+    if not isinstance(value, str):
+        raise Mistake(f"{what} should give a str; yours is {shown(value)} ({type(value).__name__})")
+    return value
+
+
+def hexed(tokens: Sequence[bytes]) -> str:
+    return " | ".join(token.hex(" ") or "(empty)" for token in tokens)
+
+
+def split(data: bytes, rng: random.Random, longest: int = 3) -> list[bytes]:
+    """As the tokens of a vocabulary could cut it. Some tokens have no bytes at all."""
+    tokens, at = [], 0
+    while at < len(data):
+        size = rng.randint(1, longest)
+        tokens.append(data[at : at + size])
+        at += size
+        if rng.random() < 0.1:
+            tokens.append(b"")
+    return tokens
+
+
+def shown_after_each(make: Callable[[], Any], tokens: Sequence[bytes]) -> tuple[list[str], str]:
+    """What a new stream has shown, in all, after each token, and what finish() adds."""
+    stream, so_far, steps = make(), "", []
+    for token in tokens:
+        so_far += text(stream.append(token), f"append({token!r})")
+        steps.append(so_far)
+    return steps, text(stream.finish(), "finish()")
+
+
+def certain(data: bytes) -> str:
+    """The longest text that every continuation of valid text begins with: valid text without its unfinished end."""
+    return data.decode("utf-8", errors="ignore")
+
+
+def whole_characters(answer: Answer, rng: random.Random) -> str:
+    seen = 0
+    for turn in range(60):
+        content = "".join(rng.choice(LETTERS) for _ in range(rng.randint(1, 12)))
+        tokens = split(content.encode(), rng, longest=1 if turn % 4 == 0 else 5)
+        steps, _ = shown_after_each(answer.TextStream, tokens)
+        came = b""
+        for number, (token, found) in enumerate(zip(tokens, steps), start=1):
+            came += token
+            if found != certain(came):
+                asked = f"after the tokens {hexed(tokens[:number])}"
+                raise Mistake(
+                    f"{asked} you had shown {found!r}; expected {certain(came)!r}. {why(found, certain(came))}"
+                )
+            seen += 1
+    return f"{seen} tokens: each character shown by the token that completes it"
+
+
+def why(found: str, wanted: str) -> str:
+    if found.count(UNKNOWN) > wanted.count(UNKNOWN):
+        return "Half a character was shown as U+FFFD: its bytes must wait for the rest"
+    if wanted.startswith(found):
+        return "Characters that are whole are held back, or lost: show each with the token that completes it"
+    if len(found) > len(wanted):
+        return "Something was shown twice: append() gives only what is new"
+    return "A character was lost, or changed"
+
+
+def at_the_end(answer: Answer, rng: random.Random) -> str:
+    for _ in range(30):
+        last = rng.choice("é日😀𐀀").encode()
+        data = (
+            "".join(rng.choice(LETTERS) for _ in range(rng.randint(0, 5))).encode()
+            + last[: rng.randint(1, len(last) - 1)]
+        )
+        tokens = split(data, rng)
+        steps, rest = shown_after_each(answer.TextStream, tokens)
+        if (found := (steps or [""])[-1] + rest) != right_text(data):
+            tip = (
+                "No more bytes will come: what is held back becomes one U+FFFD"
+                if len(found) < len(right_text(data))
+                else ""
+            )
+            raise Mistake(
+                f"after {hexed(tokens)}, with finish(), the text was {found!r}; expected {right_text(data)!r}. {tip}"
+            )
+    stream = answer.TextStream()
+    stream.append("é".encode()[:1])
+    first, second = text(stream.finish(), "finish()"), text(stream.finish(), "a second finish()")
+    if (first, second) != (UNKNOWN, ""):
+        raise Mistake(
+            f"half a character, then finish() twice: gave {first!r}, {second!r}; expected {UNKNOWN!r}, ''", 0.5
+        )
+    if found := text(answer.TextStream().finish(), "finish()"):
+        raise Mistake(f"finish() of an empty stream gave {found!r}; expected ''", 0.5)
+    return "an unfinished character becomes one U+FFFD, once"
+
+
+RUBBISH = "80 / bf / c3 / e6 / e6 97 / f0 / f0 9f / f0 9f a6 / c0 af / e0 80 af / ed a0 80 / f4 90 80 80 / f5 / ff / f8 88 80 80"
+"""Stray bytes, characters cut short, forms that are too long, a surrogate, beyond Unicode, what never was UTF-8."""
+
+
+def some_rubbish(rng: random.Random) -> bytes:
+    """Bytes that are no character, among others that are: a real U+FFFD too."""
+    parts = [bytes.fromhex(part) for part in RUBBISH.split("/")]
+    parts += [letter.encode() for letter in (UNKNOWN, "é", "日", "😀")]
+    return b"".join(rng.choice(parts) + b"a" * (rng.random() < 0.4) for _ in range(rng.randint(1, 6)))
+
+
+def invalid_bytes(answer: Answer, rng: random.Random) -> str:
+    for _ in range(250):
+        data = some_rubbish(rng)
+        tokens = split(data, rng, longest=2)
+        steps, rest = shown_after_each(answer.TextStream, tokens)
+        wanted, found = right_text(data), (steps or [""])[-1] + rest
+        asked = f"the tokens {hexed(tokens)}, then finish(),"
+        if found != wanted:
+            raise Mistake(f"{asked} gave {found!r}; expected {wanted!r}. {why_rubbish(found, wanted)}")
+        came = b""
+        for token, so_far in zip(tokens, steps):
+            came += token
+            if came[-1:] < b"\x80" and so_far != right_text(came):  # a letter of one byte ends whatever was open
+                raise Mistake(
+                    f"of the tokens {hexed(tokens)}, those up to {came.hex(' ')} had shown {so_far!r}; expected "
+                    f"{right_text(came)!r}: bytes that can never become a character wait for nothing, and must not hold up "
+                    "what follows them",
+                    0.3,
+                )
+    return "each becomes U+FFFD, as soon as it is sure, and what follows is unharmed"
+
+
+def why_rubbish(found: str, wanted: str) -> str:
+    if found.count(UNKNOWN) < wanted.count(UNKNOWN):
+        same = found.replace(UNKNOWN, "") == wanted.replace(UNKNOWN, "")
+        return (
+            "Bytes that are no character must leave a U+FFFD: they were dropped" if same else "Text behind them is lost"
+        )
+    if found.count(UNKNOWN) > wanted.count(UNKNOWN):
+        return "There are too many U+FFFD: a beginning that is cut short becomes one, as bytes.decode(errors='replace') does it"
+    return "Text is lost, or out of order"
+
+
+def on_their_own(answer: Answer, rng: random.Random) -> str:
+    bird, letter = "🦜".encode(), rng.choice("éü")
+    cut = rng.randint(1, 3)
+    for tokens in ([bird[:cut], bird[cut:]], [letter.encode(), b"x"]):
+        steps, _ = shown_after_each(answer.TextStream, tokens)
+        if steps[-1] != (wanted := right_text(b"".join(tokens))):
+            raise Mistake(
+                f"the tokens {hexed(tokens)} showed {steps[-1]!r}; expected {wanted!r}. {why(steps[-1], wanted)}"
+            )
+    first, second = answer.TextStream(), answer.TextStream()
+    found = [first.append(bird[:cut]), second.append(letter.encode()), first.append(bird[cut:]), second.append(b"x")]
+    if found != ["", letter, "🦜", "x"]:
+        raise Mistake(
+            f"two streams, by turns: gave {shown(found)}; expected {shown(['', letter, '🦜', 'x'])}. Are bytes kept in the class, "
+            "or in a default, instead of in self?"
+        )
+    return "two streams know nothing of each other"
+
+
+def stays_quick(answer: Answer, rng: random.Random) -> str:
+    stream = answer.TextStream()
+    whole_text = rng.choice("😀🦜") * (LONG_BYTES // 4)
+    if text(stream.append(whole_text.encode()), "append(a long text)") != whole_text:
+        raise Mistake(
+            f"one token of {LONG_BYTES} bytes, {LONG_BYTES // 4} whole characters, was not given back as it is"
+        )
+    tail = split(("日é" * TOKENS).encode(), rng, longest=2)[:TOKENS]
+    began = time.process_time()
+    for done, token in enumerate(tail):
+        stream.append(token)
+        if time.process_time() - began > SLOWEST_S:
+            raise Mistake(
+                f"behind {LONG_BYTES} bytes of text, {done} short tokens took more than {SLOWEST_S} s: a token's time grows with "
+                "the text before it. Only the unfinished character, at most three bytes, need be kept"
+            )
+    return "a token costs the same, however long the text is"
+
+
+EXERCISE = Exercise(
+    id="incremental-utf8",
+    title="Bytes into text, without half characters",
+    lesson=10,
+    difficulty=2,
+    minutes=30,
+    entry_points=("length_of", "TextStream"),
+    parts=(
+        Part("how long a character is", 2, lengths),
+        Part("streams are independent", 1, on_their_own),
+        Part("whole characters", 3, whole_characters),
+        Part("the end", 2, at_the_end),
+        Part("invalid bytes", 3, invalid_bytes),
+        Part("work per token", 2, stays_quick),
+    ),
+    hints=(
+        Hint("Keep the bytes of an unfinished character, at most three, and put them before the next token's.", 0.1),
+        Hint(
+            "Only the last three bytes can begin something unfinished: cut there, decode the rest with errors='replace'.",
+            0.1,
+        ),
+        Hint(
+            "A cut is worth waiting for only while the bytes so far can still become a character: after E0, ED, F0 and F4 "
+            "some second bytes are forbidden.",
+            0.1,
+        ),
+    ),
+)

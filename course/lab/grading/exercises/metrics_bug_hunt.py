@@ -1,0 +1,233 @@
+"""A small metrics module with the bugs of real tools; the learner repairs it, and catches a tool that still has them."""
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from course.lab.grading.blame import shown
+from course.lab.grading.exercise import Answer, Exercise, Hint, Mistake, Part
+from course.lab.grading.exercises.percentiles import right_percentile
+from course.lab.grading.metrics_slips import (
+    ATTAINMENT_SLIPS,
+    FEW_SLIPS,
+    FLEET_SLIPS,
+    GAP_SLIPS,
+    RANK_SLIPS,
+    TPOT_SLIPS,
+    TTFT_SLIPS,
+    Request,
+    average,
+    enough,
+    right_attainment,
+    right_fleet,
+    right_gaps,
+    right_guarded,
+    right_tpot,
+    right_ttft,
+    some_request,
+    some_requests,
+)
+from course.lab.grading.tools import close, compare, left_alone, listed, number
+
+QUANTILES = (50, 80, 90, 95)
+TOLERANCE = 0.01
+
+
+def maybe(value: Any, what: str) -> float | None:
+    """A number, or None where nothing was measured."""
+    return None if value is None else number(value, what)
+
+
+def of_one_request(name: str, right: Callable, slips: Mapping[str, Callable], read: Callable) -> Callable:
+    """The judge of a function of one request."""
+
+    def judge(answer: Answer, rng: random.Random) -> str:
+        kinds = ["usual"] * 12 + ["one", "none", "none", "broke off", "broke off"]
+        requests = [some_request(rng, kind) for kind in kinds]
+        function = getattr(answer, name)
+        left_alone(function, dict(requests[0]))
+        cases = [((r,), read(function({**r, "chunks": list(r["chunks"])}), f"{name}(request)")) for r in requests]
+        compare(name, cases, right, slips)
+        return "right, for whole answers, single tokens, silence and failures"
+
+    return judge
+
+
+def read_gaps(value: Any, what: str) -> list[float]:
+    return [number(gap, "a gap") for gap in listed(value, what)]
+
+
+def asked(function: Callable, name: str, questions: Sequence[tuple[Any, float]]) -> list[tuple[tuple[Any, ...], Any]]:
+    return [((data, q), maybe(function(data, q), f"{name}(..., {q:g})")) for data, q in questions]
+
+
+def rank(answer: Answer, rng: random.Random) -> str:
+    questions = [([rng.random() for _ in range(rng.randint(21, 60))], q) for q in QUANTILES for _ in range(3)]
+    left_alone(answer.percentile, questions[0][0], 50)
+    compare("percentile", asked(answer.percentile, "percentile", questions), right_guarded, RANK_SLIPS)
+    return "it lies between its two neighbours"
+
+
+def too_few(answer: Answer, rng: random.Random) -> str:
+    sizes = {50: (1, 2), 80: (4, 5), 90: (9, 10), 95: (3, 19, 20), 99: (99, 100)}
+    questions = [([rng.random() for _ in range(n)], q) for q, counts in sizes.items() for n in counts] + [([], 50)]
+    cases = asked(answer.percentile, "percentile", questions)
+    numbered = [(arguments, found) for arguments, found in cases if found is not None and not enough(*arguments)]
+    if numbered:
+        (samples, q), found = numbered[-1]
+        raise Mistake(
+            f"percentile({len(samples)} samples, {q}) gave {found:.4g}; expected None: 100 / (100 - {q}) = {100 / (100 - q):g} "
+            f"samples are needed. A p{q} of too few is only their largest: one unlucky request"
+        )
+    # How it interpolates is another part's question: here, any number is a number.
+    cases = [(arguments, found if found is None else right_percentile(*arguments)) for arguments, found in cases]
+    compare("percentile", cases, right_guarded, FEW_SLIPS, lambda s, q: f"percentile({len(s)} samples, {q})")
+    return "None where too few were measured"
+
+
+def fleet(answer: Answer, rng: random.Random) -> str:
+    questions = []
+    for q in QUANTILES * 2:
+        sizes = [rng.randint(25, 60), rng.randint(3, 9), rng.randint(20, 30)]
+        speeds = rng.sample((1.0, 3.0, 9.0), 3)
+        questions.append(([[rng.random() * speed for _ in range(n)] for n, speed in zip(sizes, speeds)], q))
+    left_alone(answer.fleet_percentile, questions[0][0], 50)
+    small = [[rng.random() for _ in range(15)] for _ in range(2)]
+    questions += [(small, 95), ([[], small[0], []], 50), ([small[0][:5]], 95), ([], 50)]
+    cases = asked(answer.fleet_percentile, "fleet_percentile", questions)
+    slips = {
+        **FLEET_SLIPS,
+        "the samples are pooled, but your `percentile` is not right yet": lambda servers, q: answer.percentile(
+            [sample for own in servers for sample in own], q
+        ),
+        "that is a mean of percentiles, which is the percentile of nothing: pool the samples, then rank once": lambda servers, q: (
+            average([p for own in servers if (p := answer.percentile(own, q)) is not None])
+        ),
+    }
+    compare("fleet_percentile", cases, right_fleet, slips)
+    return "pooled first, ranked once"
+
+
+def told_of_requests(requests: Sequence[Request], limit_ms: float) -> str:
+    failed = sum(request["failed"] for request in requests)
+    return f"attainment({len(requests)} requests, {failed} of them failed, {limit_ms:g})"
+
+
+def attainment(answer: Answer, rng: random.Random) -> str:
+    questions: list[tuple[list[Request], float]] = []
+    for _ in range(8):
+        requests = some_requests(rng, 12) + [some_request(rng, "broke off"), some_request(rng)]
+        borders = [ttft * 1000 for request in requests if (ttft := right_ttft(request)) is not None]
+        questions.append((requests, rng.choice(borders)))
+    questions += [([some_request(rng, "none")], 400.0), ([], 400.0)]
+    cases = asked(answer.attainment, "attainment", questions)
+    compare("attainment", cases, right_attainment, ATTAINMENT_SLIPS, told_of_requests)
+    return "every request counts, failed ones as missed"
+
+
+COLUMNS = ("ttft", "tpot", "gap", "met")
+
+
+def printed_row(servers: Sequence[Sequence[Request]], q: float, limit_ms: float) -> dict[str, float | None]:
+    """What a right tool prints."""
+    formulas = {"ttft": right_ttft, "tpot": right_tpot}
+    row: dict[str, float | None] = {}
+    for name, formula in formulas.items():
+        row[name] = right_fleet([[x for r in own if (x := formula(r)) is not None] for own in servers], q)
+    row["gap"] = right_fleet([[gap for r in own for gap in right_gaps(r)] for own in servers], q)
+    row["met"] = right_attainment([r for own in servers for r in own], limit_ms)
+    return row
+
+
+def spoiled(
+    name: str, servers: Sequence[Sequence[Request]], q: float, limit_ms: float, rng: random.Random
+) -> tuple[str, Any]:
+    """What a tool with a bug in one column prints there, and the bug's words."""
+    everybody = [r for own in servers for r in own]
+    slips = {"ttft": TTFT_SLIPS, "tpot": TPOT_SLIPS, "gap": GAP_SLIPS, "met": ATTAINMENT_SLIPS}[name]
+    words = rng.choice(list(slips))
+    if name == "met":
+        return words, slips[words](everybody, limit_ms)
+    samples = [slips[words](request) for request in everybody]
+    flat = [x for each in samples for x in each] if name == "gap" else [x for x in samples if x is not None]
+    return words, right_percentile(flat, q)
+
+
+def differs(printed: float | None, wanted: float | None, tolerance: float) -> bool:
+    if printed is None or wanted is None:
+        return printed is not wanted
+    return abs(printed - wanted) > tolerance * abs(wanted)
+
+
+def audit(answer: Answer, rng: random.Random) -> str:
+    seen = 0
+    for turn in range(24):
+        servers = [some_requests(rng, rng.randint(8, 14)) for _ in range(1 + turn % 3)]
+        q, limit_ms = (95 if turn % 8 == 7 else rng.choice((50, 80))), rng.choice((400.0, 700.0, 1000.0))
+        if turn % 8 == 7:
+            servers = [own[:5] for own in servers[:1]]  # too few for a p95
+        row = printed_row(servers, q, limit_ms)
+        printed = {
+            name: value if value is None else value * (1 + rng.uniform(-1, 1) * TOLERANCE / 10)
+            for name, value in row.items()
+        }
+        planted: dict[str, str] = {}
+        for name in COLUMNS:
+            if rng.random() < (0.9 if row[name] is None else 0.4):
+                words, value = spoiled(name, servers, q, limit_ms, rng)
+                if differs(value, row[name], 3 * TOLERANCE):
+                    planted[name], printed[name] = words, value
+        raw = listed(answer.audit(dict(printed), servers, q, limit_ms), "audit(...)")
+        found = {each if isinstance(each, str) else shown(each) for each in raw}
+        if found != set(planted):
+            raise Mistake(_wrong_verdict(found, planted, printed, row, q), share=min(0.5, seen / 48))
+        seen += 1
+    return f"{seen} printouts audited: every planted bug found, and nobody accused wrongly"
+
+
+def _wrong_verdict(found: set[str], planted: dict[str, str], printed: dict, row: dict, q: float) -> str:
+    told = f"audit(...) of a printout with q={q} named {sorted(found) or 'nothing'}; expected {sorted(planted) or 'nothing'}"
+    if odd := found - set(COLUMNS):
+        return f"{told}: {shown(sorted(odd))} is no column. Give back the columns' names"
+    if missed := sorted(set(planted) - found):
+        name = missed[0]
+        return f"{told}. {name} was printed as {shown(printed[name])} and is {shown(row[name])} by the definitions ({planted[name]})"
+    name = sorted(found - set(planted))[0]
+    if row[name] is None:
+        return f"{told}. {name} was printed as None, and None it is: too few samples. Two Nones agree"
+    near = close(printed[name], row[name], TOLERANCE)
+    why = "the printout is rounded: up to one percent counts as equal" if near else "is your own number right?"
+    return f"{told}. {name} was printed as {shown(printed[name])} and is {shown(row[name])}: {why}"
+
+
+EXERCISE = Exercise(
+    id="metrics-bug-hunt",
+    title="A metrics bug hunt",
+    lesson=1,
+    difficulty=2,
+    minutes=35,
+    entry_points=("ttft", "tpot", "gaps", "percentile", "fleet_percentile", "attainment", "audit"),
+    parts=(
+        Part("ttft", 2, of_one_request("ttft", right_ttft, TTFT_SLIPS, maybe)),
+        Part("tpot", 2, of_one_request("tpot", right_tpot, TPOT_SLIPS, maybe)),
+        Part("gaps", 2, of_one_request("gaps", right_gaps, GAP_SLIPS, read_gaps)),
+        Part("percentile", 2, rank),
+        Part("too few samples", 2, too_few),
+        Part("fleet percentile", 2, fleet),
+        Part("attainment", 2, attainment),
+        Part("audit", 4, audit),
+    ),
+    hints=(
+        Hint(
+            "Hold each function against its line in the table of definitions, word by word: from where, to where, by what.",
+            0.1,
+        ),
+        Hint(
+            "Eight bugs: one each in ttft, tpot, gaps and fleet_percentile, two each in percentile and attainment.", 0.1
+        ),
+        Hint(
+            "audit: build the row that should have been printed from your own functions, then compare column by column.",
+            0.1,
+        ),
+    ),
+)
