@@ -133,8 +133,7 @@ def test_the_engine_is_loaded_and_built_where_it_runs(config: EngineConfig, monk
         return noted
 
     monkeypatch.setattr("minillm.async_engine.load_model", noting(load_model))
-    monkeypatch.setattr("minillm.async_engine.Engine", noting(Engine))
-    with EngineThread(config) as thread:
+    with EngineThread(config, build=noting(Engine)) as thread:
         thread.reconfigure(config.replace(dtype="bfloat16"))
     assert where == [("load_model", "minillm-engine"), ("Engine", "minillm-engine")] * 2
 
