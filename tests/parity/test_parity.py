@@ -161,7 +161,8 @@ def test_compiled_decode(four_layers: Any, batching: str) -> None:
 
 
 def test_there_are_enough_prompts_and_combinations(four_layers: Any) -> None:
-    assert len(four_layers.reference.prompts) >= 40
+    assert len(four_layers.reference.prompts) >= 60
+    assert len(four_layers.forty_names) >= 40
     assert len(EVERY_COMBINATION) == 80
 
 

@@ -11,7 +11,7 @@ from .test_parity import COVERING, DRAFTING, EVERY_COMBINATION, MOST_TIES, Combi
 def test_every_pair_of_settings_on_the_whole_model(
     whole_model: Any, combination: Combination, interleaved: bool
 ) -> None:
-    check(whole_model, combination, whole_model.short_names, interleaved=interleaved)
+    check(whole_model, combination, whole_model.forty_names, interleaved=interleaved)
 
 
 @pytest.mark.slow
