@@ -1,8 +1,9 @@
 # %% [markdown]
-# # 07 · KV cache: a working set (what must be in memory at once)
+# # 07 · KV cache: a working set
 #
 # The multipliers are half idle. The queue grows all the same, and nobody is let in. Somebody has bought a second GPU, and it
-# helped, and nobody can say why. What ran short was neither arithmetic nor bandwidth: it was room.
+# helped, and nobody can say why. What ran short was neither arithmetic nor bandwidth: it was room, for the **working set** (what
+# must be in memory at once).
 #
 # You will be able to work out on an envelope how many users fit on a GPU, to read a pool that is full, to say what
 # happens to those who are thrown out of it, and to name the price of each way to make the cache smaller.
@@ -215,9 +216,9 @@ lost.score(bets.needle(found))
 charts.draw_needle(found, needle.reach(lab, window))
 
 # %% [markdown]
-# Look at the two points beside the line: a few tokens more between, and how much of the passage is gone? Nothing in latency or
-# throughput shows it. Models *trained* with windows (the first Mistral 7B in all layers, Gemma 3 in most) carry things on from
-# layer to layer; here the window is put on a model that knows nothing of it.
+# A cliff, not a slope: compare the two points beside the line. A few tokens more between, and the passage is gone. Nothing in
+# latency or throughput shows it. Models *trained* with windows (the first Mistral 7B in all layers, Gemma 3 in most) carry
+# things on from layer to layer; here the window is put on a model that knows nothing of it.
 #
 # ### Rounding: KV in 8 bits
 #
@@ -253,8 +254,7 @@ big.error_band(big.deployment())
 seventy.pools_table()
 
 # %% [markdown]
-# Swapping only moves bytes, here over a link that nobody else uses; and it takes host memory. With the pool that the weights
-# leave, how much does it matter how the heads share?
+# Swapping only moves bytes, here over an idle link; and it takes host memory. How much does it matter how the heads share?
 
 # %%
 seventy.heads_table()

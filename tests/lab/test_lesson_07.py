@@ -360,9 +360,8 @@ def test_heads_decide_how_many_fit_at_70b(tiny_lab: Lab, monkeypatch: pytest.Mon
     room = {heads: seventy.with_heads(heads).room_tokens for heads in seventy.KV_HEADS}
     assert room["GQA: 8"] > 8 * room["MHA: 64"], "the keys' and values' matrices are larger, too"
     assert room["MQA: 1"] < 3 * room["GQA: 8"], "four copies"
-    assert seventy.with_heads("GQA: 8").room_chats(1500) == bill.large(bill.accounts(tiny_lab)).chats, (
-        "as the bill says"
-    )
+    as_built = seventy.with_heads("GQA: 8")
+    assert as_built.room_chats(1500) == bill.large(bill.accounts(tiny_lab)).chats, "as the bill says"
     monkeypatch.setattr(seventy, "FLOOD", 240)
     assert "MQA: 1, int8" in str(seventy.heads_table())
     words = str(seventy.too_large())

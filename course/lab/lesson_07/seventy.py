@@ -41,6 +41,8 @@ FLOOD, FLOOD_TALKS = 2000, 250
 """Chats and conversations of a flood: more chats than any pool here has room for."""
 FLOOD_SEATS = 2048
 """max_num_seqs of a flood: more than run at once."""
+OFTEN = 0.1
+"""Evictions for each request: fewer are a ripple, not a limit."""
 AT_ONCE_S = 0.1
 """Where half of all requests wait no longer, there are too few of them."""
 POOLS_GB = (2, 3, 4, 6, 8, 12, 16, 24, 48)
@@ -86,7 +88,7 @@ class Served:
     @property
     def limit(self) -> str:
         """What kept it from writing more: the first of these that was short."""
-        if self.preemptions:
+        if self.preemptions > OFTEN * self.run.num_attempts:
             return "room for KV"
         if self.steps.most_running >= self.seats:
             return "seats"
