@@ -2,7 +2,8 @@
 # # 07 · KV cache: a working set
 #
 # The multipliers are half idle. The queue grows all the same, and nobody is let in. Somebody has bought a second GPU, and it
-# helped, and nobody can say why. What ran short was neither arithmetic nor bandwidth: it was room.
+# helped, and nobody can say why. What ran short was neither arithmetic nor bandwidth: it was room, for the **working set** (what
+# must be in memory at once).
 #
 # You will be able to work out on an envelope how many users fit on a GPU, to read a pool that is full, to say what
 # happens to those who are thrown out of it, and to name the price of each way to make the cache smaller.
@@ -38,7 +39,7 @@ lab = Lab()
 # as far as tokens are kept in it. Striped blocks are **shared**: requests that begin with the same page use the same blocks.
 
 # %%
-roomy = traffic.evicting(lab, traffic.ROOMY_POOL)
+roomy = traffic.eight(lab, traffic.ROOMY_POOL)
 draw_frame(roomy, title="Eight requests, room for all: who holds which block?")
 
 # %% [markdown]
@@ -55,7 +56,8 @@ draw_frame(roomy, title="Eight requests, room for all: who holds which block?")
 # whole blocks.
 
 # %%
-bet = lab.predict("seats", bill.question(lab, traffic.seats_gb(lab), traffic.chat_tokens(lab)), unit="chats")
+how_many = bill.question(lab, traffic.seats_gb(lab), traffic.chat_tokens(lab))
+bet = lab.predict("seats", how_many, unit="chats", whole=True)
 bet
 
 # %%
@@ -74,11 +76,11 @@ draw_frame(full, title="One chat more than fits: who waits?")
 #
 # ### The pool, live
 #
-# Eight people, and now a pool that is too small for all of them. Press play, or drag the step. *Follow* somebody: the line
-# joins the blocks in the order of the text, and the small numbers count them. That list is the request's **block table**.
+# Eight people again, in half the room. On demand it suffices; try *max_len*, then 32 and 24 blocks. Press play, or drag the step.
+# *Follow* somebody: the line joins the blocks in the order of the text, and small numbers count them: the **block table**.
 
 # %%
-pool = instrument.Pool(lab, traffic.evicting(lab, traffic.SMALL_POOL))
+pool = instrument.Pool(lab, traffic.eight(lab, traffic.SMALL_POOL))
 pool
 
 # %% [markdown]
@@ -86,11 +88,11 @@ pool
 #
 # | do | look for |
 # |---|---|
-# | follow request 2, or 4 | its first blocks are striped: somebody else paid for them. The others lie anywhere in the pool. |
+# | follow request 4, or 6 | its first blocks are striped: somebody else paid for them. The others lie anywhere in the pool. |
 # | go to the last steps | dashed blocks: nobody holds them, and they still keep a prefix. They are *free*. |
 # | *max_len*, run | nearly empty blocks, a long line of waiting requests |
 # | *keep prefixes* off, run | no stripes, and more blocks held |
-# | 32 blocks, run | crossed-out stretches: somebody is thrown out, and reads everything again |
+# | *on_demand*, 24 blocks, run | crossed-out stretches: somebody is thrown out, and reads everything again |
 #
 # ### Where the room goes
 #
@@ -136,15 +138,14 @@ draw_frame(tight)
 charts.draw_thrash(shrunk)
 
 # %%
-charts.films_table({f"{pool} blocks, {way}": film for way, of in shrunk.items() for pool, film in of.items()})
+charts.thrash_table(shrunk)
 
 # %% [markdown]
 # Look for the requests that are thrown out more than once. A pool that is a little too small costs a little; one that is much
 # too small does much of its work twice, and serves nobody sooner. An operating system calls that **thrashing**, and it ends
-# there as here: by letting in fewer. (Seats, `max_num_seqs`, are a limit on that. So is admission by the whole
-# prompt, which the chats above were admitted by.)
-#
-# Prefix caching softens the blow: the blocks of whoever is thrown out stay findable until somebody else is given them.
+# there as here: by letting in fewer. (Seats, `max_num_seqs`, are a limit on that. So is admission by the whole prompt, which the
+# chats above were admitted by.) Prefix caching softens the blow: the blocks of whoever is thrown out stay findable until
+# somebody else is given them.
 #
 # ### The bill
 #
@@ -161,8 +162,8 @@ kv_bill(shapes, "Llama-3-70B")
 #
 # - Llama-3-70B with the heads that it has, and with MHA: how many chats of 1500 tokens fit?
 # - Double the tokens of a chat: does the bill double, or is it four times as high?
-# - MQA and MLA on four GPUs: the bars are longer than an eighth. One head, or one vector, cannot be cut in four, so each GPU
-#   keeps a copy. (Such models are often spread over GPUs by requests instead, which avoids that.)
+# - MQA and MLA on four GPUs: MQA has an eighth of GQA's heads, and its bar is half as long; MLA's is longer than GQA's. One head,
+#   or one vector, cannot be cut in four, so each GPU keeps a copy. (Spreading requests over GPUs, not heads, avoids that.)
 # - A window of 2048: at which length does it begin to help, and what does it do for chats of 1500?
 #
 # Is the arithmetic true? This lab's model, beside what a pool of the engine really allocates:
@@ -195,8 +196,8 @@ charts.draw_window(grown)
 
 # %% [markdown]
 # The blocks come back, and from there on the request costs the same however long it gets. Now the other side of it. A passage
-# with numbers in it that nobody could guess is said once; then comes other text; then the same passage again. A model that still
-# sees the first time foresees nearly every token of the second.
+# with numbers in it that nobody could guess (a **needle**; the other text is the hay) is said once; then comes other text; then
+# the same passage again. A model that still sees the first time foresees nearly every token of the second.
 
 # %%
 window, distances = traffic.probe(lab)
@@ -209,16 +210,15 @@ lost
 
 # %%
 found = traffic.looking(lab)
-whole, *_, cut = found.values()
-lost.score(bets.needle(whole, cut))
+lost.score(bets.needle(found))
 
 # %%
-charts.draw_needle(found, window - needle.span(lab))
+charts.draw_needle(found, needle.reach(lab, window))
 
 # %% [markdown]
-# A cliff, not a slope: a few tokens more between, and the passage is gone. Nothing in latency or throughput shows it. Models
-# *trained* with windows (the first Mistral 7B in all layers, Gemma 3 in most) carry things on from layer to layer; here
-# the window is put on a model that knows nothing of it.
+# A cliff, not a slope: compare the two points beside the line. A few tokens more between, and the passage is gone. Nothing in
+# latency or throughput shows it. Models *trained* with windows (the first Mistral 7B in all layers, Gemma 3 in most) carry
+# things on from layer to layer; here the window is put on a model that knows nothing of it.
 #
 # ### Rounding: KV in 8 bits
 #
@@ -229,16 +229,15 @@ charts.draw_needle(found, window - needle.span(lab))
 
 # %%
 rounded = losses.measure(lab)
-losses.losses_table(rounded, losses.reference_blocks(lab))
+losses.losses_table(lab, rounded)
 
 # %% [markdown]
-# Compare the rows, savings beside losses. Look also at the window with and without its sinks: four tokens of memory. Other
-# models and other texts give other numbers: run the gate on yours, before you deploy.
+# Compare the rows, savings beside losses. Look also at the window with and without its sinks: four tokens of sight, one block of
+# memory. Other models and other texts give other numbers: run the gate on yours, before you deploy.
 #
 # ### The same at 70 billion weights
 #
-# Llama-3 70B on four H100s, simulated: the same scheduler and block pool, on steps that are priced. Shrink the pool, or
-# raise the load.
+# Llama-3 70B on four H100s, simulated: the same scheduler and pool, on steps that are priced. Shrink the pool, or raise the load.
 
 # %%
 seventy.pool_too_small()
@@ -255,15 +254,15 @@ big.error_band(big.deployment())
 seventy.pools_table()
 
 # %% [markdown]
-# Swapping only moves bytes, here over a link that nobody else uses; and it takes host memory. With the pool that the weights
-# leave, how much does it matter how the heads share?
+# Swapping only moves bytes, here over an idle link; and it takes host memory. How much does it matter how the heads share?
 
 # %%
 seventy.heads_table()
 
 # %% [markdown]
-# Look for the rows that are in trouble at this load. Halving a cache that already has room for everybody changes nothing that
-# a user could feel: compare GQA in 16 and in 8 bits. The bill is worth paying down *until requests stop waiting for room*.
+# Is any row in trouble? (The last columns are another load: everybody at once, on a stack with CUDA graphs.) Halving a cache
+# that already has room for everybody changes nothing that a user could feel: compare GQA in 16 and in 8 bits at the first
+# load. The bill is worth paying down *until requests stop waiting for room*.
 #
 # What about a pool that is too large? It does not exist for long: what is left of the GPU's memory also has to hold the
 # weights and the work in progress, and a server that promises more than there is does not start.
@@ -281,7 +280,8 @@ seventy.too_large()
 #
 # - MHA: $n_{kv} d$ is the hidden size in most models, not in all. GQA divides it by the size of a group.
 # - A window of $w$ replaces $c$ by $\min(c, w)$. It frees $1 - w/c$ of a long request, and nothing of a short one.
-# - Reserving $m$ tokens for a request that ends with $c$ leaves $1 - c/m$ of the room empty; on demand, half a block on average.
+# - Reserving $m$ tokens for a request that ends with $c$ leaves $1 - c/m$ of the room empty at its end, more while it grows; on
+#   demand, half a block on average.
 # - The working set, by Little's law: arrivals per second × seconds in a seat × KV of a request.
 #
 # **The code.** A block table grows in `KVCacheManager.allocate`, which is also where a window gives blocks back. When the pool
@@ -303,8 +303,8 @@ print(inspect.getsource(Scheduler._preempt))
 # **Claims, measured.** The formula and its example, of a 70B:
 
 # %%
-own, _, large = shapes.values()
-a11(large, own.token_bytes, bill.allocated(lab, own.kv_dtype))
+large = bill.large(shapes)
+a11(large, bill.by_hand(lab), bill.in_pool(lab))
 
 # %% [markdown]
 # What happens when it is full:
@@ -314,7 +314,8 @@ a12(tight, roomy, shrunk["swap"][traffic.TIGHT_POOL])
 
 # %% [markdown]
 # Everything at once, at 70B. The article tells of a service with many long conversations, and of a tenfold cut. Here each step
-# comes on top of those before, under chats that share nothing, and under conversations that repeat everything said so far:
+# comes on top of those before, under chats that share nothing, and under long conversations that repeat everything said so
+# far. Beside each gain stands what limits the batch: once that is no longer room, a smaller cache is of no more use.
 
 # %%
 ladders = seventy.ladders()
@@ -336,8 +337,7 @@ d8(traffic.lengths(lab))
 d12(traffic.limits(lab, roomy))
 
 # %%
-*_, with_sinks = grown.values()
-d14(large, with_sinks, window, found)
+d14(large, traffic.with_sinks(grown), window, found)
 
 # %% [markdown]
 # ## Say it in an interview

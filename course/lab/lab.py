@@ -7,7 +7,8 @@ Dashboard(lab, "chat")                     # live (dashboard.py): toggles, Run, 
 
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from course.lab import progress
@@ -53,7 +54,7 @@ class Lab:
         self._make_engine = make_engine
         self._engine: Any = None
         self._session: Session | None = None
-        self._turn = threading.Lock()
+        self._turn = threading.RLock()  # whoever is `alone` may still make engines
         self._predictions: dict[str, Prediction] = {}
         progress.note_opened()
 
@@ -97,10 +98,12 @@ class Lab:
             self._session.start()
             return self._session
 
-    def predict(self, key: str, question: str, options: Sequence[str] | None = None, unit: str = "") -> Prediction:
+    def predict(
+        self, key: str, question: str, options: Sequence[str] | None = None, unit: str = "", *, whole: bool = False
+    ) -> Prediction:
         """A prediction to lock; running the cell again shows the same one, so that a lock stays a lock."""
         if key not in self._predictions:
-            self._predictions[key] = Prediction(question, options, unit, key)
+            self._predictions[key] = Prediction(question, options, unit, key, whole=whole)
         return self._predictions[key]
 
     @property
@@ -118,6 +121,18 @@ class Lab:
         """
         config = self.config(**fields)
         return Engine(config, self._model_of(config))
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """While a thread steps an engine of its own: no other thread gets an engine, the model, or a run.
+
+        Two engines at once would wait for each other on the same device, and what either measures would be of both;
+        CUDA graphs cannot even be recorded while another thread launches kernels.
+        """
+        with self._turn:
+            if self._session is not None:
+                self._session.wait()
+            yield
 
     def _model_of(self, config: EngineConfig) -> LoadedModel:
         with self._turn:

@@ -36,10 +36,19 @@ class Prediction(LivePanel):
         options: answers to choose from; None = a number is asked for.
         unit: of the number.
         key: its name in the learner's progress; none, and it is not kept.
+        whole: the number is a count: only the very one is right, and one within a factor of CLOSE is close.
     """
 
-    def __init__(self, question: str, options: Sequence[str] | None = None, unit: str = "", key: str = "") -> None:
-        self.question = question
+    def __init__(
+        self,
+        question: str,
+        options: Sequence[str] | None = None,
+        unit: str = "",
+        key: str = "",
+        *,
+        whole: bool = False,
+    ) -> None:
+        self.question, self.whole = question, whole
         self.unit, self.key = unit, key
         self.locked = False
         self.picker: widgets.ValueWidget = (
@@ -112,6 +121,8 @@ class Prediction(LivePanel):
         if measured <= 0 or self.choice <= 0:
             return 0.0
         off = max(self.choice / measured, measured / self.choice)
+        if self.whole:
+            return 1.0 if self.choice == measured else 0.5 if off <= CLOSE else 0.0
         return 1.0 if off <= CLOSE else 0.5 if off <= NEAR else 0.0
 
     def static_html(self) -> str:

@@ -1,7 +1,9 @@
 """Lesson 07: who holds which block, the KV bill, windows, rounding. By hand, on a tiny model, and on the simulator."""
 
+import threading
 import xml.etree.ElementTree as ET
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from made_film import MADE, found, frame, large, loss
@@ -57,7 +59,7 @@ def test_a_film_counts_blocks_once_and_places_by_tokens() -> None:
 
 
 def test_a_film_of_the_engine_is_the_same_every_time(tiny_lab: Lab) -> None:
-    films = [traffic.evicting(tiny_lab, traffic.TIGHT_POOL) for _ in range(2)]
+    films = [traffic.eight(tiny_lab, traffic.TIGHT_POOL) for _ in range(2)]
     assert [f.tables for f in films[0].frames] == [f.tables for f in films[1].frames]
     assert films[0].fates == films[1].fates and all(each.finished for each in films[0].fates)
     shared = [max(map(len, f.holders().values()), default=0) for f in films[0].frames]
@@ -86,8 +88,8 @@ def test_reserving_leaves_places_empty(tiny_lab: Lab) -> None:
 
 
 def test_the_evicted_come_back_and_say_the_same(tiny_lab: Lab) -> None:
-    roomy = traffic.evicting(tiny_lab, traffic.ROOMY_POOL)
-    recompute, swap = (traffic.evicting(tiny_lab, 16, way) for way in ("recompute", "swap"))
+    roomy = traffic.eight(tiny_lab, traffic.ROOMY_POOL)
+    recompute, swap = (traffic.eight(tiny_lab, 16, way) for way in ("recompute", "swap"))
     assert roomy.evictions == 0 == roomy.again == roomy.swapped_blocks
     assert recompute.evictions > 0 and recompute.again > 0 and recompute.swapped_blocks == 0
     assert swap.evictions > 0 and swap.swapped_blocks > 0 and swap.again < recompute.again
@@ -97,6 +99,52 @@ def test_the_evicted_come_back_and_say_the_same(tiny_lab: Lab) -> None:
     states = {state for each in recompute.frames for state in each.states}
     assert EVICTED in states and AGAIN in states and SWAPPED in {s for f in swap.frames for s in f.states}
     assert recompute.tokens - recompute.again <= roomy.tokens
+
+
+@pytest.mark.parametrize("short", [True, False])
+def test_the_tight_pool_evicts_in_both_forms(tiny_llama_path: Path, short: bool) -> None:
+    lab = Lab(short=short, model=str(tiny_llama_path), dtype="float32", max_model_len=512, num_kv_blocks=96)
+    try:
+        roomy = traffic.eight(lab, traffic.ROOMY_POOL)
+        needed = len(roomy.frames[roomy.fullest].holders())
+        assert traffic.TIGHT_POOL < needed <= traffic.SMALL_POOL, "on demand, half the room suffices"
+        claim = claims.measure_a12(lab)
+        assert claim.kind == "holds only when" and " 0 evictions" not in claim.measured
+        shrunk = traffic.thrash(lab, roomy)
+        assert list(shrunk["swap"]) == [traffic.ROOMY_POOL, traffic.MEAN_POOL, traffic.TIGHT_POOL]
+        assert f"{traffic.TIGHT_POOL} blocks, swap" in str(charts.thrash_table(shrunk))
+    finally:
+        lab.close()
+
+
+def test_whoever_films_has_the_lab_alone(tiny_lab: Lab) -> None:
+    came: list[str] = []
+
+    def other() -> None:
+        tiny_lab.engine()
+        came.append("the other")
+
+    with tiny_lab.alone():
+        tiny_lab.engine()
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join(0.3)
+        came.append("alone")
+    thread.join()
+    assert came == ["alone", "the other"]
+
+
+def test_two_settings_are_compared_by_their_fastest_run(tiny_lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    played: list[str] = []
+
+    def play(lab: Lab, cues: list[Cue], name: str, **fields: object) -> object:
+        played.append(name)
+        return replace(MADE, name=name, frames=[replace(MADE.frames[0], seconds=10.0 - len(played))])
+
+    monkeypatch.setattr(traffic, "play", play)
+    films = traffic.crowded(tiny_lab)
+    assert played == ["on demand", "128 each", "512 each"] + ["on demand", "512 each"] * (traffic.TURNS - 1)
+    assert [film.seconds for film in films.values()] == [4, 8, 3]
 
 
 def test_a_window_gives_blocks_back_to_the_pool(tiny_lab: Lab) -> None:
@@ -117,6 +165,17 @@ def test_as_many_chats_run_as_the_bill_says(tiny_lab: Lab) -> None:
     assert film.evictions == 0 and any(each.in_line for each in film.frames)
     scored = bets.seats(film, 96)
     assert scored.answer == film.most_running and "takes 6 of them" in scored.evidence
+
+
+def test_the_pools_fit_any_model(tiny_lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    tokens = traffic.chat_tokens(tiny_lab)
+    film = traffic.filling(tiny_lab)
+    assert (film.most_running, len(film.fates)) == (4, 5), "whatever a token of the lab's model takes"
+    own = bill.Shape.of_lab(tiny_lab)
+    wide = replace(own, cost=replace(own.cost, layers=1000 * own.cost.layers))
+    monkeypatch.setattr(bill.Shape, "of_lab", classmethod(lambda cls, lab: wide))
+    assert traffic.seats_gb(tiny_lab) == pytest.approx(4.6e-9 * tokens * wide.kv_bytes_per_token, rel=0.05)
+    assert losses.pool_gb(tiny_lab) * 1e9 > losses.most_tokens(tiny_lab) * wide.kv_bytes_per_token
 
 
 def test_a_film_that_gets_stuck_says_so(tiny_lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,6 +211,18 @@ def test_the_bill_is_what_the_pool_allocates(tiny_lab: Lab) -> None:
         assert own.token_bytes == bill.allocated(tiny_lab, dtype)
         assert f"{own.token_bytes:,}" in str(bill.matched_table(tiny_lab))
     assert "2 layers, 2 heads" in bill.question(tiny_lab, 0.1, 500)
+
+
+def test_groups_are_those_of_the_model() -> None:
+    assert large().group == 8 and Account(bill.LLAMA_13B, room=1e9).group == bill.GROUP
+    cost = bill.LLAMA_70B.cost
+    grouped = Account(replace(bill.LLAMA_70B, cost=replace(cost, query_size=9 * cost.head_dim, num_kv_heads=3)), 1e9)
+    assert grouped.group == 3 and bill.kinds_of(grouped)[GQA].bill == grouped.bill
+    odd = Account(replace(bill.LLAMA_70B, cost=replace(cost, query_size=9 * cost.head_dim, num_kv_heads=9)), 1e9)
+    assert GQA not in bill.kinds_of(odd)
+    with pytest.raises(ValueError, match="groups of 8"):
+        _ = replace(odd, heads=GQA).token_bytes
+    assert "GQA, 3 share" in bill_picture.draw_bill(grouped).svg()
 
 
 def test_handles_of_the_bill(tiny_lab: Lab) -> None:
@@ -195,7 +266,7 @@ def test_the_map_shows_owners_sharing_and_tables() -> None:
 
 
 def test_the_pool_can_be_run_and_scrubbed(tiny_lab: Lab) -> None:
-    live = Pool(tiny_lab, traffic.evicting(tiny_lab, traffic.SMALL_POOL))
+    live = Pool(tiny_lab, traffic.eight(tiny_lab, traffic.SMALL_POOL))
     before = live.view.value
     live.step.value = 2
     assert live.view.value != before and "Step 2 of" in live.view.value
@@ -232,6 +303,10 @@ def test_haystacks_have_their_needles_where_they_should_be(tiny_lab: Lab) -> Non
 
 def test_needles_are_scored_token_by_token(tiny_lab: Lab) -> None:
     of = needle.look_for(traffic.engine(tiny_lab), needle.haystacks(tiny_lab, (FIRST_TIME, 32)))
+    window, distances = traffic.probe(tiny_lab)
+    assert list(distances) == sorted(distances) and distances[-1] > window
+    shortest, longest = needle.spans(tiny_lab)
+    assert needle.reach(tiny_lab, window) == window - longest <= window - shortest
     tokens = sum(len(tiny_lab.model.tokenizer.encode("\n\n" + each)) - needle.CUE_TOKENS for each in needle.NEEDLES)
     assert of.keys() == {FIRST_TIME, 32} and all(each.tokens == tokens for each in of.values())
     assert all(0 <= each.share <= 1 and each.surprise > 5 for each in of.values()), "random weights know nothing"
@@ -243,7 +318,7 @@ def test_recall_lies_between_never_heard_and_just_heard() -> None:
     whole = found(0.9, 0.9)
     assert bets.recalled(whole, 192) == pytest.approx(1) and bets.recalled(found(0.9, 0.2), 192) == pytest.approx(0)
     for share, answer in zip((0.9, 0.5, 0.25), bets.FORESEEN):
-        assert bets.needle(whole, found(0.9, share)).answer == answer
+        assert bets.needle({"whole": whole, "window": found(0.9, share)}).answer == answer
 
 
 def test_the_gate_measures_all_candidates_on_one_text(tiny_lab: Lab) -> None:
@@ -254,7 +329,7 @@ def test_the_gate_measures_all_candidates_on_one_text(tiny_lab: Lab) -> None:
     whole = losses.reference_blocks(tiny_lab)
     assert rounded.blocks > 3 * whole and cut.blocks == whole, "from four bytes to one"
     assert rounded.kv_share < 0.3 and cut.kv_share < sinks.kv_share < 0.1
-    assert "the reference" in str(losses.losses_table(of, whole))
+    assert "the reference" in str(losses.losses_table(tiny_lab, of))
 
 
 def test_floors_are_kept_or_named() -> None:
@@ -281,17 +356,30 @@ def test_too_small_a_pool_makes_everybody_wait(monkeypatch: pytest.MonkeyPatch) 
     assert "swap" in str(seventy.pools_table((8,)))
 
 
-def test_heads_decide_how_many_fit_at_70b() -> None:
+def test_heads_decide_how_many_fit_at_70b(tiny_lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     room = {heads: seventy.with_heads(heads).room_tokens for heads in seventy.KV_HEADS}
     assert room["GQA: 8"] > 8 * room["MHA: 64"], "the keys' and values' matrices are larger, too"
     assert room["MQA: 1"] < 3 * room["GQA: 8"], "four copies"
+    as_built = seventy.with_heads("GQA: 8")
+    assert as_built.room_chats(1500) == bill.large(bill.accounts(tiny_lab)).chats, "as the bill says"
+    monkeypatch.setattr(seventy, "FLOOD", 240)
     assert "MQA: 1, int8" in str(seventy.heads_table())
     words = str(seventy.too_large())
     assert "leave no room for a KV block" in words and "do not fit" in words
 
 
 def test_the_ladder_shrinks_the_cache_more_than_the_cost() -> None:
-    chats = seventy.ladder(seventy.CHAT, 60)
+    chats = seventy.ladder(seventy.CHAT)
     assert claims.cache_shrinks() == pytest.approx(64 / 4 * 256 / 130)
     assert 1 < seventy.gain(chats) < claims.cache_shrinks()
-    assert "×1.00" in str(seventy.ladder_table({"chats": chats}))
+    first, *_, last = chats.values()
+    assert first.limit == "room for KV" and last.limit.startswith("the steps: mostly, matrices")
+    assert last.steps.most_running > 3 * first.steps.most_running
+    table = str(seventy.ladder_table({"chats": chats}))
+    assert "×1.00" in table and "room for KV" in table
+
+
+def test_the_limit_of_a_flood_is_named() -> None:
+    few = seventy.flood(seventy.TALKS, 1, kv_heads=1)
+    assert few.limit == "requests offered" and few.steps.most_running <= 60
+    assert seventy.flood(seventy.CHAT, 240, kv_heads=1, max_num_seqs=16).limit == "seats"

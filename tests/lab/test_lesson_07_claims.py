@@ -17,7 +17,7 @@ from course.lab.lesson_07.seventy import Served
 
 def test_a11_compares_kinds_and_the_pool() -> None:
     claim = claims.a11(large(), 100, 100)
-    assert claim.kind == "holds only when" and "493 MB" in claim.measured and "+22%" in claim.verdict
+    assert claim.kind == "holds" and "493 MB" in claim.measured and "GQA model's, and +22% off" in claim.verdict
     assert claims.a11(large(), 100, 50).kind == "not shown"
 
 
@@ -33,7 +33,9 @@ def test_a12_tells_killed_from_read_again() -> None:
 
 
 class Speed(Served):
-    """A run of which only the speed is asked."""
+    """A run of which only the speed and its limit are asked."""
+
+    limit = "seats"
 
     def __init__(self, tokens_per_s: float) -> None:
         object.__setattr__(self, "speed", tokens_per_s)
@@ -44,11 +46,14 @@ class Speed(Served):
 
 
 @pytest.mark.parametrize(
-    ("gains", "kind"), [((2.0, 4.0), "holds only when"), ((11.0, 20.0), "holds"), ((1.0, 1.05), "not shown")]
+    ("gains", "kind"),
+    [((2.0, 4.0), "wrong"), ((2.0, 14.0), "holds only when"), ((11.0, 20.0), "holds"), ((1.0, 1.05), "not shown")],
 )
 def test_a15_by_the_gain(gains: tuple[float, float], kind: str) -> None:
     ladders = {name: {"first": Speed(100), "last": Speed(100 * g)} for name, g in zip(("chats", "talks"), gains)}
-    assert claims.a15(ladders, 31.5).kind == kind
+    claim = claims.a15(ladders, 31.5)
+    assert claim.kind == kind and "100 tokens/s (seats)" in claim.measured
+    assert ("in the end something else did: seats (chats)" in claim.verdict) == (kind in ("wrong", "holds only when"))
 
 
 def scaled(running: int, seconds: float) -> Film:
@@ -92,6 +97,8 @@ def test_d14_by_length_and_by_what_is_lost() -> None:
     claim = claims.d14(large(), back, 32, {"whole": whole, "window": found(0.9, 0.2)})
     assert claim.kind == "holds only when" and "forgotten" in claim.verdict and "6,827 tokens" in claim.verdict
     assert "1,500 tokens: 0%" in claim.measured and "2 blocks given back, 2 held" in claim.measured
+    partly = claims.d14(large(), back, 32, {"whole": whole, "window": found(0.9, 0.5)})
+    assert "part of what has left the window is forgotten" in partly.verdict
     assert "did not show here" in claims.d14(large(), back, 32, {"whole": whole, "window": whole}).verdict
     assert claims.d14(large(), held(4), 32, {"whole": whole, "window": whole}).kind == "not shown"
 

@@ -42,8 +42,13 @@ def recalled(found: Mapping[int, Found], far: int) -> float:
     return (found[far].share - nothing) / max(near - nothing, 1e-9)
 
 
-def needle(whole: Mapping[int, Found], windowed: Mapping[int, Found]) -> Outcome:
-    """The needle that is farthest back, with a window that it has left."""
+def needle(found: Mapping[str, Mapping[int, Found]]) -> Outcome:
+    """The needle that is farthest back, with a window that it has left.
+
+    Args:
+        found: by name of the configuration: all in sight first, the window with sinks last.
+    """
+    whole, *_, windowed = found.values()
     far = max(windowed)
     share = recalled({**whole, far: windowed[far]}, far)
     answer = FORESEEN[0] if share >= ALL else FORESEEN[1] if share >= SOME else FORESEEN[2]

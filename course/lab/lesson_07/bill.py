@@ -13,10 +13,10 @@ from minillm.kv_cache.window import Window
 from minillm.simulate.costs import USABLE_MEMORY, WORKING_BYTES
 from minillm.simulate.hardware import find_hardware
 
-AS_BUILT, MHA, GQA, MQA, MLA = "as built", "MHA", "GQA, 8 share", "MQA", "MLA"
+AS_BUILT, MHA, GQA, MQA, MLA = "as built", "MHA", "GQA", "MQA", "MLA"
 HEADS = (AS_BUILT, MHA, GQA, MQA, MLA)
 GROUP = 8
-"""Query heads that share a key and a value, of GQA as Llama-3-70B has it."""
+"""Query heads that share a key and a value, as Llama-3-70B has it: of GQA in a model that is built without."""
 LATENT = 512 + 64
 """Numbers that multi-head latent attention keeps of a token in a layer: DeepSeek-V2's vector, and its rotated key."""
 BLOCK = 16
@@ -38,12 +38,20 @@ class Account:
     """Tokens at the beginning that stay, where there is a window."""
 
     @property
+    def group(self) -> int:
+        """Query heads that share a key and a value under GQA: as the model is built, if it is built so."""
+        return self.shape.query_heads // self.shape.cost.num_kv_heads if self.shape.kind == GQA else GROUP
+
+    @property
     def bill(self) -> KVBill:
+        """Raises ValueError: the heads cannot be put into groups of that size."""
         cost = self.shape.cost
         query = self.shape.query_heads
         if self.heads == MLA:
             return KVBill("MLA", cost.layers, 1, LATENT)
-        kept = {AS_BUILT: cost.num_kv_heads, MHA: query, GQA: max(query // GROUP, 1), MQA: 1}[self.heads]
+        if self.heads == GQA and query % self.group:
+            raise ValueError(f"{query} heads cannot be put into groups of {self.group}")
+        kept = {AS_BUILT: cost.num_kv_heads, MHA: query, GQA: query // self.group, MQA: 1}[self.heads]
         return KVBill.of_heads(cost.layers, query, kept, cost.head_dim)
 
     @property
@@ -101,8 +109,9 @@ def accounts(lab: Lab) -> dict[str, Account]:
 
 
 def kinds_of(account: Account) -> dict[str, Account]:
-    """The same chat under each way of sharing keys and values among heads."""
-    return {heads: replace(account, heads=heads) for heads in HEADS if heads != AS_BUILT}
+    """The same chat under each way of sharing keys and values among heads; GQA only where groups come out even."""
+    even = account.shape.query_heads % account.group == 0
+    return {heads: replace(account, heads=heads) for heads in HEADS if heads != AS_BUILT and (even or heads != GQA)}
 
 
 def question(lab: Lab, gb: float, tokens: int) -> str:
@@ -122,6 +131,21 @@ def allocated(lab: Lab, dtype: str) -> int:
     config = lab.config()
     target = Target(model=config.model, dtype=config.dtype, device=config.device)
     return allocated_bytes(target.model_config(), dtype, BLOCK)
+
+
+def by_hand(lab: Lab) -> int:
+    """Bytes of one token of the lab's model, by the formula."""
+    return next(iter(accounts(lab).values())).token_bytes
+
+
+def in_pool(lab: Lab) -> int:
+    """The same, on the tensors of a pool."""
+    return allocated(lab, next(iter(accounts(lab).values())).kv_dtype)
+
+
+def large(shapes: Mapping[str, Account]) -> Account:
+    """The 70B, of `accounts`."""
+    return shapes[LLAMA_70B.name]
 
 
 def matched_table(lab: Lab) -> Html:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from course.lab.explorer import Explorer, buttons, choices
 from course.lab.lesson_06.pictures import KV_FILL, READ, STRIPES
-from course.lab.lesson_07.bill import HEADS, Account, kinds_of, size
+from course.lab.lesson_07.bill import GQA, HEADS, Account, kinds_of, size
 from course.lab.style import ALARM, WIDTH
 from course.lab.svg import FAINT, INK, PAPER, SOFT, Picture, Scale, line, rect, short, tag, text
 
@@ -91,7 +91,8 @@ def _kinds(account: Account) -> str:
     for i, (name, kind) in enumerate(kinds.items()):
         y = LOWER + 30 * i
         chosen = kind.bill.vectors == account.bill.vectors and kind.bill.kind == account.bill.kind
-        body += text(90, y + 15, name, size=12, text_anchor="end", font_weight="bold" if chosen else "normal")
+        told = f"{name}, {kind.group} share" if name == GQA else name
+        body += text(90, y + 15, told, size=12, text_anchor="end", font_weight="bold" if chosen else "normal")
         body += rect(96, y, max(scale(kind.chat_bytes) - 96, 1.5), 21, fill=KV_FILL, stroke=INK if chosen else "none",
                      stroke_width=2)  # fmt: skip
         body += text(scale(kind.chat_bytes) + 5, y + 15, size(kind.chat_bytes), size=11, stroke=PAPER, stroke_width=3,

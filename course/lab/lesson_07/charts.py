@@ -32,6 +32,11 @@ def films_table(films: Mapping[str, Film]) -> Html:
     return as_table(header, rows)
 
 
+def thrash_table(shrunk: Mapping[str, Mapping[int, Film]]) -> Html:
+    """The films of `traffic.thrash`, side by side."""
+    return films_table({f"{pool} blocks, {way}": film for way, of in shrunk.items() for pool, film in of.items()})
+
+
 def draw_thrash(films: Mapping[str, Mapping[int, Film]]) -> Picture:
     """Work done twice, or copied, against the size of the pool."""
     curves = [

@@ -60,11 +60,12 @@ class Pool(Explorer):
         fields = traffic.small(
             num_kv_blocks=pool, kv_reservation=reservation, preemption=preemption, enable_prefix_caching=prefixes
         )
-        own, shown = traffic.engine(self.lab, **fields), 0.0
-        for film in shooting(own, traffic.cast(self.lab), f"{reservation}, {preemption}, {pool} blocks"):
-            if time.monotonic() - shown > FRAME_S:
-                shown = time.monotonic()
-                yield draw_frame(film, len(film.frames) - 1, title=f"Step {len(film.frames)}, live")
+        with self.lab.alone():
+            own, shown = traffic.engine(self.lab, **fields), 0.0
+            for film in shooting(own, traffic.cast(self.lab), f"{reservation}, {preemption}, {pool} blocks"):
+                if time.monotonic() - shown > FRAME_S:
+                    shown = time.monotonic()
+                    yield draw_frame(film, len(film.frames) - 1, title=f"Step {len(film.frames)}, live")
         self.film = film
         last = len(film.frames) - 1
         for handle in (self.step, self.play):

@@ -86,6 +86,12 @@ def look_for(engine: Engine, haystacks: Sequence[Sequence[Haystack]]) -> dict[in
     return {d: Found(d, right[d], tokens[d], surprise[d] / tokens[d]) for d in tokens}
 
 
-def span(lab: Lab) -> int:
-    """Tokens of the longer needle, as said once."""
-    return max(len(lab.model.tokenizer.encode("\n\n" + needle)) for needle in NEEDLES)
+def spans(lab: Lab) -> tuple[int, int]:
+    """Tokens of the shorter needle and of the longer one, as said once."""
+    told = [len(lab.model.tokenizer.encode("\n\n" + needle)) for needle in NEEDLES]
+    return min(told), max(told)
+
+
+def reach(lab: Lab, window: int) -> int:
+    """Tokens back at which the longer needle begins to leave the window."""
+    return window - spans(lab)[1]

@@ -1,6 +1,7 @@
 """The same questions at 70 billion weights: the unchanged scheduler and block pool, on four simulated H100s."""
 
 import functools
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -9,16 +10,21 @@ from course.lab.display import Html, as_table
 from course.lab.explorer import Explorer, choices
 from course.lab.lesson_02.simulated import enough
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
+from course.lab.run import percentile
 from course.lab.style import number, seconds
 from course.lab.svg import Picture
 from minillm.attention.base import blocks_for
 from minillm.errors import DoesNotFitError
+from minillm.scheduling.batch import ScheduledBatch
 from minillm.simulate.arrivals import AllAtOnce, Arrivals, Poisson
 from minillm.simulate.cluster import ClusterConfig, simulate
 from minillm.simulate.cluster_run import FleetRun
 from minillm.simulate.deployment import BLOCK_SIZE
 from minillm.simulate.fleet_report import engines_for
+from minillm.simulate.hardware import find_hardware
 from minillm.simulate.lengths import Fixed, LogNormal
+from minillm.simulate.profile import typical_profile
+from minillm.simulate.roofline import StepTime
 from minillm.simulate.workload import make_workload
 from minillm.simulate.workload_kinds import Independent, Sessions, TrafficModel
 
@@ -27,10 +33,18 @@ CHAT = Independent(
 )
 """Medium prompts, medium answers; nothing shared."""
 TALKS = Sessions(
-    system=Fixed(tokens=500), turns=Fixed(tokens=8), first=LogNormal(median=500, sigma=0.6, high=4000),
-    message=LogNormal(median=60, sigma=0.6, high=1000), output=LogNormal(median=120, sigma=0.6, high=600), think_s=5.0,
+    system=Fixed(tokens=500), turns=Fixed(tokens=8), first=LogNormal(median=2000, sigma=0.6, high=5000),
+    message=LogNormal(median=60, sigma=0.6, high=300), output=LogNormal(median=120, sigma=0.6, high=300), think_s=5.0,
 )  # fmt: skip
-"""Conversations of eight turns, each of which repeats all that was said before."""
+"""Conversations of eight turns about a long text, each turn of which repeats all that was said before."""
+FLOOD, FLOOD_TALKS = 2000, 250
+"""Chats and conversations of a flood: more chats than any pool here has room for."""
+FLOOD_SEATS = 2048
+"""max_num_seqs of a flood: more than run at once."""
+OFTEN = 0.1
+"""Evictions for each request: fewer are a ripple, not a limit."""
+AT_ONCE_S = 0.1
+"""Where half of all requests wait no longer, there are too few of them."""
 POOLS_GB = (2, 3, 4, 6, 8, 12, 16, 24, 48)
 RATES = (0.5, 1.0, 1.5, 2.0, 2.5, 3.0)
 RATE = 2.5
@@ -39,13 +53,49 @@ KV_HEADS = {"MHA: 64": 64, "GQA: 8": 8, "MQA: 1": 1}
 """Heads that have keys and values of their own, of 64 query heads."""
 
 
+class Steps:
+    """Sees every step of a run."""
+
+    def __init__(self, weights_s: float) -> None:
+        self._weights_s = weights_s
+        self.most_running = 0
+        self.seconds: Counter[str] = Counter()
+        """By cause."""
+
+    def __call__(self, batch: ScheduledBatch, price: StepTime, end: float) -> None:
+        self.most_running = max(self.most_running, price.work.requests)
+        reads = price.linear <= self._weights_s  # a product takes as long as its weights take to come, or longer
+        self.seconds["weights are read" if reads else "matrices are multiplied"] += price.linear
+        self.seconds["attention"] += price.attention
+        self.seconds["GPUs talk"] += price.all_reduce
+        self.seconds["launches and the host"] += price.gaps + price.waiting_for_host + price.fixed
+
+
 @dataclass(frozen=True)
 class Served:
     """What came of one simulated run."""
 
     room_tokens: int
     """Whose KV the pool holds."""
+    seats: int
+    steps: Steps
     run: FleetRun
+
+    def room_chats(self, tokens: int) -> int:
+        """Chats of so many tokens that fit, in whole blocks."""
+        return self.room_tokens // BLOCK_SIZE // blocks_for(tokens, BLOCK_SIZE)
+
+    @property
+    def limit(self) -> str:
+        """What kept it from writing more: the first of these that was short."""
+        if self.preemptions > OFTEN * self.run.num_attempts:
+            return "room for KV"
+        if self.steps.most_running >= self.seats:
+            return "seats"
+        waits = [r.timeline.phases()["queue"] for r in self.run.request_records() if r.completed]
+        if percentile(waits, 50) < AT_ONCE_S:
+            return "requests offered"
+        return f"the steps: mostly, {self.steps.seconds.most_common(1)[0][0]}"
 
     @property
     def ttft(self) -> tuple[float, float]:
@@ -82,23 +132,31 @@ class Served:
 
 
 @functools.lru_cache(maxsize=128)
-def _served(traffic: TrafficModel, arrivals: Arrivals, count: int, fields: tuple) -> Served:
-    on = big.deployment(**dict(fields))
+def _served(traffic: TrafficModel, arrivals: Arrivals, count: int, with_graphs: bool, fields: tuple) -> Served:
+    graphs = {"profile": typical_profile(find_hardware(big.HARDWARE))} if with_graphs else {}
+    on = big.deployment(**graphs, **dict(fields))
     workload = make_workload(traffic, arrivals, num_requests=enough(count, 60), seed=0)
     if isinstance(traffic, Independent):  # prompts share nothing: looking for prefixes would only take time
         on, workload = on.without_prefix_lookups(), workload.anonymous()
-    config = ClusterConfig(sample_every_s=None)
-    run = simulate(workload, config, engines_for(on, config))
-    return Served(on.num_kv_blocks * on.block_size, run)
+    config, steps = ClusterConfig(sample_every_s=None), Steps(on.step_time().weights_s)
+    run = simulate(workload, config, engines_for(on, config, steps))
+    return Served(on.num_kv_blocks * on.block_size, on.config.max_num_seqs, steps, run)
 
 
 def serve(traffic: TrafficModel, arrivals: Arrivals, count: int = 240, **fields: object) -> Served:
-    """One replica under this traffic; the same call is served once.
+    """One replica under this traffic, on the measured stack; the same call is served once.
 
     Args:
         fields: as of `big.deployment`.
     """
-    return _served(traffic, arrivals, count, tuple(sorted(fields.items())))
+    return _served(traffic, arrivals, count, False, tuple(sorted(fields.items())))
+
+
+def flood(traffic: TrafficModel, count: int, **fields: object) -> Served:
+    """Everybody at once, where as little as possible besides KV limits the batch: more seats than are ever taken, and a
+    typical stack with CUDA graphs, since the measured one has none and a step of it cannot be short."""
+    fields = {"max_num_seqs": FLOOD_SEATS, **fields}
+    return _served(traffic, AllAtOnce(), count, True, tuple(sorted(fields.items())))
 
 
 # ---------------------------------------------------------------- the pool too small
@@ -182,9 +240,9 @@ def _room_told(chat: int, **fields: object) -> str:
 # ---------------------------------------------------------------- heads
 
 
-def with_heads(heads: str, kv: str = "bfloat16", arrivals: Arrivals | None = None) -> Served:
+def with_heads(heads: str, kv: str = "bfloat16") -> Served:
     """CHAT on a 70B whose heads share as named, on all the memory that its weights leave."""
-    return serve(CHAT, arrivals or Poisson(rate=RATE), kv_heads=KV_HEADS[heads], kv_dtype=kv)
+    return serve(CHAT, Poisson(rate=RATE), kv_heads=KV_HEADS[heads], kv_dtype=kv)
 
 
 def heads_table(tokens: int = 1500) -> Html:
@@ -192,12 +250,12 @@ def heads_table(tokens: int = 1500) -> Html:
     rows = []
     for heads in KV_HEADS:
         for kv in ("bfloat16", "int8"):
-            at_rate, flooded = with_heads(heads, kv), with_heads(heads, kv, AllAtOnce())
+            at_rate, flooded = with_heads(heads, kv), flood(CHAT, FLOOD, kv_heads=KV_HEADS[heads], kv_dtype=kv)
             p50, p99 = at_rate.ttft
             rows.append(
                 (
-                    f"{heads}, {kv}", f"{at_rate.room_tokens // tokens:,}", seconds(p50), seconds(p99),
-                    str(at_rate.preemptions), number(flooded.tokens_per_s),
+                    f"{heads}, {kv}", f"{at_rate.room_chats(tokens):,}", seconds(p50), seconds(p99),
+                    str(at_rate.preemptions), number(flooded.tokens_per_s), flooded.limit,
                 )
             )  # fmt: skip
     head = (
@@ -207,6 +265,7 @@ def heads_table(tokens: int = 1500) -> Html:
         "TTFT p99",
         "evictions",
         "tokens/s, all at once",
+        "what limits it then",
     )
     return as_table(head, rows)
 
@@ -222,14 +281,14 @@ STEPS: dict[str, dict[str, object]] = {
 """One technique after the other, each on top of those before."""
 
 
-def ladder(traffic: TrafficModel, count: int = 120) -> dict[str, Served]:
+def ladder(traffic: TrafficModel, count: int = FLOOD) -> dict[str, Served]:
     """Each of STEPS under the same flood."""
-    return {name: serve(traffic, AllAtOnce(), count, **fields) for name, fields in STEPS.items()}
+    return {name: flood(traffic, count, **fields) for name, fields in STEPS.items()}
 
 
 def ladders() -> dict[str, dict[str, Served]]:
     """Both kinds of traffic."""
-    return {"chats": ladder(CHAT), "conversations": ladder(TALKS)}
+    return {"chats": ladder(CHAT), "conversations": ladder(TALKS, FLOOD_TALKS)}
 
 
 def token_bytes(fields: Mapping[str, object]) -> float:
@@ -245,12 +304,14 @@ def gain(found: Mapping[str, Served]) -> float:
 
 
 def ladder_table(ladders: Mapping[str, Mapping[str, Served]]) -> Html:
-    """For each kind of traffic, the gain so far."""
+    """For each kind of traffic, the gain so far, and what limits it."""
     rows = []
     for name in STEPS:
-        found = {
-            kind: steps[name].tokens_per_s / next(iter(steps.values())).tokens_per_s for kind, steps in ladders.items()
-        }
+        found = []
+        for steps in ladders.values():
+            first, here = next(iter(steps.values())), steps[name]
+            found += [f"×{here.tokens_per_s / first.tokens_per_s:.2f}", here.limit]
         room = next(iter(ladders.values()))[name].room_tokens
-        rows.append((name, f"{room:,}", *(f"×{value:.2f}" for value in found.values())))
-    return as_table(("so far", "room, tokens", *(f"tokens/s, {kind}" for kind in ladders)), rows)
+        rows.append((name, f"{room:,}", *found))
+    head = [words for kind in ladders for words in (f"tokens/s, {kind}", "limited by")]
+    return as_table(("so far", "room, tokens", *head), rows)

@@ -5,8 +5,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from course.lab.lab import Lab
+from course.lab.lesson_06.shapes import Shape
 from course.lab.lesson_07.film import Cue, Film, shoot
-from course.lab.lesson_07.needle import FIRST_TIME, Found, haystacks, look_for
+from course.lab.lesson_07.needle import FIRST_TIME, Found, haystacks, look_for, spans
 from course.lab.texts import CHAT_QUESTIONS, MANUAL, MANUAL_QUESTIONS
 from course.lab.workloads import document
 from minillm import Engine
@@ -14,16 +15,15 @@ from minillm.attention.base import blocks_for
 
 WINDOW_LEN = 256
 """max_model_len of the small films: what a request may grow to, and what `max_len` sets aside for it."""
-ROOMY_POOL, SMALL_POOL, TIGHT_POOL = 96, 48, 24
-"""Blocks of the small films: enough for everybody, for most, for less than half."""
+ROOMY_POOL, SMALL_POOL, MEAN_POOL, TIGHT_POOL = 96, 48, 32, 24
+"""Blocks of the small films: plenty; enough for all eight on demand; for most; for too few of them."""
 BLOCK = 16
 CHAT_TOKENS, CHAT_TOKENS_SHORT = 1500, 400
 """Of the chats whose seats are counted: prompt and answer."""
 ANSWER = 16
 """Tokens of their answers: long enough that nobody leaves before the last one has come."""
-SEATS_GB = 0.16
-SEATS_GB_SHORT = 0.02
-"""KV pool of that question."""
+SEATS = 4.6
+"""Chats that the pool of that question has room for: the rest of the last one is of no use."""
 CROWD_POOL, CROWD = 96, 16
 """Blocks, and requests, of the question how many seats a reservation leaves."""
 RESERVATIONS, RESERVATIONS_SHORT = (128, 256, 512, 1024), (128, 512)
@@ -31,9 +31,13 @@ RESERVATIONS, RESERVATIONS_SHORT = (128, 256, 512, 1024), (128, 512)
 LENGTHS_ALONE, LENGTHS_ALONE_SHORT = (128, 256, 512, 1024), (64, 256)
 SINKS = 4
 """Tokens at the beginning that stay in sight, beside a window."""
-WINDOW, DISTANCES, GROWS_TO = 256, (32, 160, 320, 560), 900
+WINDOW, DISTANCES, GROWS_TO = 256, (32, 560), 900
 WINDOW_SHORT, DISTANCES_SHORT, GROWS_TO_SHORT = 128, (32, 192), 300
-"""The window that is tried; how far back needles lie, tokens; how long a request grows beside it."""
+"""The window that is tried; the nearest and the farthest needle, tokens back; how long a request grows beside it."""
+BESIDE = 8
+"""Tokens: two needles lie so far on either side of the place where the window lets go of them."""
+TURNS = 3
+"""Runs of each of two settings whose speeds are compared, by turns: seconds are noisy."""
 
 
 def engine(lab: Lab, **fields: Any) -> Engine:
@@ -47,10 +51,11 @@ def play(lab: Lab, cues: Sequence[Cue], name: str = "", **fields: Any) -> Film:
     Args:
         fields: EngineConfig fields that differ from the lab's.
     """
-    return shoot(engine(lab, **fields), cues, name)
+    with lab.alone():
+        return shoot(engine(lab, **fields), cues, name)
 
 
-# ---------------------------------------------------------------- eight people, a pool for five
+# ---------------------------------------------------------------- eight people, ever less room
 
 LENGTHS = (40, 64, 30, 80, 100, 48, 72, 56)
 """Tokens of answers: longer than most questions, so that everybody grows."""
@@ -95,19 +100,19 @@ def limits(lab: Lab, on_demand: Film) -> dict[int, dict[str, Film]]:
 
 
 def thrash(lab: Lab, *known: Film) -> dict[str, dict[int, Film]]:
-    """By what becomes of the evicted: a film for each pool, ever smaller; the last has TIGHT_POOL blocks.
+    """By what becomes of the evicted: a film for each pool, ever smaller; two more than `known`.
 
     Args:
         known: films of the larger pools, with preemption="recompute". Where nobody is evicted, swap is the same.
     """
     recompute = {film.num_blocks: film for film in known}
-    recompute[TIGHT_POOL] = evicting(lab, TIGHT_POOL)
-    swap = {n: evicting(lab, n, "swap") if film.evictions else film for n, film in recompute.items()}
+    recompute |= {n: eight(lab, n) for n in (MEAN_POOL, TIGHT_POOL)}
+    swap = {n: eight(lab, n, "swap") if film.evictions else film for n, film in recompute.items()}
     return {"recompute": recompute, "swap": swap}
 
 
-def evicting(lab: Lab, pool: int, way: str = "recompute") -> Film:
-    """The same eight in a pool of this size; `way` says what becomes of the evicted."""
+def eight(lab: Lab, pool: int, way: str = "recompute") -> Film:
+    """The eight in a pool of so many blocks; `way` says what becomes of those who are evicted, if any are."""
     return play(lab, cast(lab), f"{way}, {pool} blocks", **small(num_kv_blocks=pool, preemption=way))
 
 
@@ -120,8 +125,8 @@ def chat_tokens(lab: Lab) -> int:
 
 
 def seats_gb(lab: Lab) -> float:
-    """The pool of that question: smaller in the lab's short form."""
-    return SEATS_GB if lab.scale == 1 else SEATS_GB_SHORT
+    """The pool of that question, with two digits: room for SEATS chats, whatever the lab's model."""
+    return float(f"{SEATS * chat_tokens(lab) * Shape.of_lab(lab).kv_bytes_per_token / 1e9:.2g}")
 
 
 def chats(lab: Lab, count: int, tokens: int, answer: int = ANSWER) -> list[Cue]:
@@ -140,26 +145,37 @@ def filling(lab: Lab, gb: float | None = None, tokens: int | None = None, more: 
     A chat begins when blocks are free for its whole prompt, as in vLLM; so whoever runs, stays.
     """
     gb, tokens = gb or seats_gb(lab), tokens or chat_tokens(lab)
-    own = engine(
-        lab, kv_cache_memory_gb=gb, num_kv_blocks=None, scheduler_reserve_full_isl=True, enable_prefix_caching=False,
-        max_num_batched_tokens=2048, **fields,
-    )  # fmt: skip
-    fit = own.runner.num_kv_blocks // blocks_for(tokens, own.config.block_size)
-    return shoot(own, chats(lab, fit + more, tokens), f"{gb} GB")
+    with lab.alone():
+        own = engine(
+            lab, kv_cache_memory_gb=gb, num_kv_blocks=None, scheduler_reserve_full_isl=True,
+            enable_prefix_caching=False, max_num_batched_tokens=2048, **fields,
+        )  # fmt: skip
+        fit = own.runner.num_kv_blocks // blocks_for(tokens, own.config.block_size)
+        return shoot(own, chats(lab, fit + more, tokens), f"{gb} GB")
 
 
 # ---------------------------------------------------------------- more KV for each, fewer seats
 
 
 def crowded(lab: Lab) -> dict[int, Film]:
-    """By tokens that each request sets aside: the same short requests, the same pool. 0 = none, block by block."""
+    """By tokens that each request sets aside: the same short requests, the same pool. 0 = none, block by block.
+
+    The first and the last are compared by their seconds: each is played TURNS times, by turns, and the fastest is kept.
+    """
     cues = chats(lab, CROWD if lab.scale == 1 else CROWD // 2, 64, answer=24)
     longest = lab.config().max_model_len
     fields = {"num_kv_blocks": CROWD_POOL, "enable_prefix_caching": False, "max_num_batched_tokens": 512}
     tried = RESERVATIONS if lab.scale == 1 else RESERVATIONS_SHORT
-    films = {0: play(lab, cues, "on demand", **fields)}
-    for tokens in (each for each in tried if each <= longest):
-        films[tokens] = play(lab, cues, f"{tokens} each", max_model_len=tokens, kv_reservation="max_len", **fields)
+
+    def film(tokens: int) -> Film:
+        if not tokens:
+            return play(lab, cues, "on demand", **fields)
+        return play(lab, cues, f"{tokens} each", max_model_len=tokens, kv_reservation="max_len", **fields)
+
+    films = {tokens: film(tokens) for tokens in (0, *(each for each in tried if each <= longest))}
+    for _ in range(TURNS - 1):
+        for tokens in (0, max(films)):
+            films[tokens] = min(films[tokens], film(tokens), key=lambda each: each.seconds)
     return films
 
 
@@ -182,8 +198,11 @@ def lengths(lab: Lab) -> dict[int, Film]:
 
 
 def probe(lab: Lab) -> tuple[int, tuple[int, ...]]:
-    """The window that is tried, and how far back needles lie: the last ones are out of its sight."""
-    return (WINDOW, DISTANCES) if lab.scale == 1 else (WINDOW_SHORT, DISTANCES_SHORT)
+    """The window that is tried, and how far back needles lie: near, just inside, just outside, far."""
+    window, (near, far) = (WINDOW, DISTANCES) if lab.scale == 1 else (WINDOW_SHORT, DISTANCES_SHORT)
+    shortest, longest = spans(lab)
+    inside, outside = window - longest - BESIDE, window - shortest + BESIDE
+    return window, (near, *(each for each in (inside, outside) if near < each < far), far)
 
 
 def growing(lab: Lab, window: int | None = None, sinks: int = 0) -> Film:
@@ -214,7 +233,13 @@ def looking(lab: Lab) -> dict[str, dict[int, Found]]:
         f"window of {window}": {"sliding_window": window},
         f"window of {window}, {SINKS} sinks": {"sliding_window": window, "attention_sinks": SINKS},
     }
-    return {name: look_for(engine(lab, **fields), stacks) for name, fields in tried.items()}
+    with lab.alone():
+        return {name: look_for(engine(lab, **fields), stacks) for name, fields in tried.items()}
+
+
+def with_sinks(grown: Mapping[str, Film]) -> Film:
+    """The last of `growths`."""
+    return list(grown.values())[-1]
 
 
 def engine_tokenizer(lab: Lab) -> Any:
