@@ -23,10 +23,9 @@ from course.lab.style import number, seconds
 CLIMBS = 1.15
 """A p99 that grows by less from one setting to another does not climb."""
 ARTICLE_KNEE = (24, 48)
-SAME = 0.05
+SAME, MOSTLY = 0.05, 0.5
 SHORTER = 0.5
 """A wait below this share of another one is shorter beyond doubt."""
-MOSTLY = 0.5
 RARELY = 0.1
 """Of the requests: fewer than these are few."""
 COIN = 0.5
@@ -51,9 +50,8 @@ def a8(large: fleet.Served, small: fleet.Served, qps: float) -> Claim:
         "A smaller model helps prefill and decode, and does nothing for the queue.",
         ANATOMY,
         f"{number(qps)} requests/s on four H100s. Wait for a seat, p99: {seconds(waits[0])} with 70B, "
-        f"{seconds(waits[1])} with 8B; TTFT p99 {seconds(large.p('ttft', 99))} and "
-        f"{seconds(small.p('ttft', 99))}, TPOT "
-        f"p99 {seconds(large.p('tpot', 99))} and {seconds(small.p('tpot', 99))}.",
+        f"{seconds(waits[1])} with 8B; TTFT p99 {seconds(large.p('ttft', 99))} and {seconds(small.p('ttft', 99))}, "
+        f"TPOT p99 {seconds(large.p('tpot', 99))} and {seconds(small.p('tpot', 99))}.",
         verdict,
     )
 

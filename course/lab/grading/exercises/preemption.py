@@ -3,48 +3,16 @@
 import copy
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from course.lab.grading.blame import shown
 from course.lab.grading.exercise import Answer, Exercise, Hint, Mistake, Part
+from course.lab.grading.holders import Holder, State
 from course.lab.grading.tools import call, compare, listed, same, whole
 
 BLOCK_SIZE = 4
 MOST_STEPS = 600
-
-
-@dataclass(eq=False)
-class Holder:
-    """What the scheduler knows of a request."""
-
-    request_id: str
-    arrival: int
-    """Counts arrivals: lower came earlier."""
-    num_tokens: int
-    """Prompt and output so far."""
-    num_computed_tokens: int
-    blocks: list[int] = field(default_factory=list)
-
-    def __repr__(self) -> str:
-        return f"{self.request_id} (arrival {self.arrival}, {len(self.blocks)} blocks)"
-
-
-@dataclass
-class State:
-    """All that a function may change."""
-
-    running: list[Holder]
-    """In order of admission."""
-    waiting: list[Holder]
-    """In order of arrival."""
-    free: list[int]
-
-    def told(self) -> str:
-        return f"running {self.running}, waiting {self.waiting}, {len(self.free)} free"
-
-    def all_blocks(self) -> list[int]:
-        return sorted([*self.free, *(block for each in self.running for block in each.blocks)])
 
 
 def names(requests: list[Holder]) -> list[str]:
