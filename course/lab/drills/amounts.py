@@ -42,7 +42,7 @@ _MULTIPLES = re.compile(r"\s?(?:(k|m|b)\b(?!\s*/)|(thousand|million|billion)\b)"
 _MULTIPLE = {"k": 1e3, "m": 1e6, "b": 1e9, "thousand": 1e3, "million": 1e6, "billion": 1e9}
 _WORDS = {"half": 0.5, "a third": 1 / 3, "a quarter": 0.25, "twice": 2.0, "double": 2.0, "tenfold": 10.0, "triple": 3.0}
 _WORDED = re.compile(rf"\b({'|'.join(_WORDS)})\b")
-_COUNTS = "two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen".split()
+_COUNTS = ("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 _COUNTED = re.compile(rf"\b({'|'.join(_COUNTS)})( seconds)?\b")
 
 
@@ -173,7 +173,9 @@ def _unit(text: str, place: int) -> tuple[float, str, int]:
 _TIMES = re.compile(r"\s*(?:[x×*·⋅∙]|times|multiplied by)\s*")
 _OVER = re.compile(r"\s*(?:/|÷|divided by|over)\s*")
 _NOUNS = r"(?:(?![x×]\s)[a-z-]+\s+){0,3}?"
-_EQUALS = re.compile(r"[^\d=≈]{0,30}?(?:=|≈|~=|\bis (?:about|roughly)?|\bgives\b|\bmakes\b)\s*(?:about|roughly|~|≈)?\s*")
+_EQUALS = re.compile(
+    r"[^\d=≈]{0,30}?(?:=|≈|~=|\bis (?:about|roughly)?|\bgives\b|\bmakes\b)\s*(?:about|roughly|~|≈)?\s*"
+)
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,8 @@ QUANTIZE = Trap(
         "capacity + quality|depend|order",
         "!quantization",
     ),
-    "You propose quantization without saying which phase it moves and what quality floor guards it. It shortens reading "
+    "You propose quantization without saying which phase it moves and what quality floor guards it. It shortens "
+    "reading "
     "weights (decode), does little for prefill and nothing for a queue unless capacity is what is short.",
 )
 ADD_GPUS = Trap(
@@ -61,7 +62,8 @@ SLIPS = (
     ),
     Slip(
         "gpu_util + because|trouble",
-        "!gpu_util|measure|monitor|compute|bandwidth|question|!trouble|cost|capacity|utilised|little|steady|spike|number",
+        "!gpu_util|batching|seats|!monitor|measure|monitor|compute|bandwidth|question|!trouble|cost|capacity|"
+        "utilised|little|steady|spike|number",
         "GPU utilisation says that some kernel ran. It reads high with a batch of one; it convicts nobody.",
     ),
     Slip(

@@ -6,11 +6,15 @@ from course.lab.drills.reading import Reading
 
 MOST = 4
 GENERAL = (
-    FollowUp("quantization", "Which phase does quantization move here, and what quality floor would make you take it back?"),
+    FollowUp(
+        "quantization", "Which phase does quantization move here, and what quality floor would make you take it back?"
+    ),
     FollowUp("replicas", "What would those replicas cost, and which setting would you exhaust first?"),
     FollowUp("replicas", "Why not just add GPUs?", missing=True),
     FollowUp("queue + trouble", "If it is the queue, then why is ITL fine?"),
-    FollowUp("decode|itl + trouble", "If decoding is slow, what does one step wait for: weights, KV, or somebody's prompt?"),
+    FollowUp(
+        "decode|itl + trouble", "If decoding is slow, what does one step wait for: weights, KV, or somebody's prompt?"
+    ),
     FollowUp("prefill + trouble", "How would you tell prefill from queue wait, with one panel?"),
     FollowUp("speculation", "At which batch does speculation stop paying, and how does the server notice?"),
     FollowUp("prefix_cache", "What breaks the prefix, and which number would show it within a minute?"),
@@ -25,8 +29,6 @@ GENERAL = (
 def follow_ups(drill: DrawnDrill, reading: Reading) -> tuple[str, ...]:
     """The drill's own first, then general ones; at most MOST."""
     asked = [
-        each.asks
-        for each in (*drill.rubric.follow_ups, *GENERAL)
-        if bool(find(each.rule, reading)) != each.missing
+        each.asks for each in (*drill.rubric.follow_ups, *GENERAL) if bool(find(each.rule, reading)) != each.missing
     ]
     return tuple(dict.fromkeys(asked))[:MOST]

@@ -8,10 +8,10 @@ from typing import Any
 from course.lab.drills.drill import DIMENSIONS, LEVELS, WEIGHTS, DrawnDrill
 from course.lab.drills.follow_ups import follow_ups
 from course.lab.drills.patterns import find
-from course.lab.drills.reading import read
-from course.lab.drills.scoring import Dimension, score, slips
+from course.lab.drills.reading import Reading, read
+from course.lab.drills.scoring import CROWD, LONG, Dimension, decides, score, slips, techniques
 
-OVERALL = (0.22, 0.52, 0.84)
+OVERALL = (0.2, 0.6, 0.84)
 """Weighted points at which passing, strong and staff begin."""
 HAIR = 0.03
 """Below a threshold, where a cap holds answers: better ones still stand above worse ones."""
@@ -120,9 +120,15 @@ def _short(quote: str, most: int = 160) -> str:
     return quote if len(quote) <= most else quote[: most - 1].rstrip() + "…"
 
 
+def is_long_and_empty(reading: Reading) -> bool:
+    """Many words, and not one number that follows from the prompt's."""
+    sums = (each.holds for sentence in reading.claims for each in sentence.sums)
+    return reading.num_words > LONG and not any(s.derived for s in reading.claims) and not any(sums)
+
+
 def grade(drill: DrawnDrill, answer: str) -> Grade:
     """Grade an answer by the drill's rules. Never raises, whatever is in it."""
-    reading = read(str(answer), drill.numbers)
+    reading = read(str(answer), drill.numbers, drill.prompt)
     dimensions = score(drill, reading)
     weights = {each.key: WEIGHTS[each.key] for each in dimensions}
     points = sum(weights[each.key] * each.points for each in dimensions) / sum(weights.values())
@@ -130,9 +136,12 @@ def grade(drill: DrawnDrill, answer: str) -> Grade:
     caps = []
     for holds, limit, why in (
         (reading.is_stuffed, OVERALL[1], "much of it is keywords without claims, or repetition: not above passing"),
+        (len(techniques(reading)) > CROWD, OVERALL[1], "a list of techniques instead of a choice: not above passing"),
+        (is_long_and_empty(reading), OVERALL[1], "long, and no number of its own: not above passing"),
         (levels["diagnosis"] == "weak", OVERALL[1], f"no {DIMENSIONS['diagnosis']}: not above passing"),
         (levels["evidence"] in LEVELS[:2], OVERALL[2], "too little arithmetic of its own: not above strong"),
         (levels["operations"] == "weak", OVERALL[2], "nothing on cost, roll-out or spikes: not above strong"),
+        (not decides(drill, reading), OVERALL[2], "no question says what its answer decides: not above strong"),
         (bool(slips(reading)), OVERALL[2], "a statement that is wrong: not above strong"),
     ):
         if holds and points >= limit:

@@ -25,7 +25,13 @@ class Pattern:
     def __post_init__(self) -> None:
         for atom in (atom for group in self.groups for atom in group):
             name = atom.lstrip("!?")
-            if name not in CONCEPTS and name.partition(".")[0] not in ("number", "given", "derived", "question", "listed"):
+            if name not in CONCEPTS and name.partition(".")[0] not in (
+                "number",
+                "given",
+                "derived",
+                "question",
+                "listed",
+            ):
                 raise ValueError(f"{self.rule!r}: no concept {name!r}")
 
     @cached_property
@@ -52,11 +58,10 @@ class Pattern:
 
 
 def find(rules: str | Iterable[str], reading: Reading) -> list[str]:
-    """Quotes from the answer that satisfy one of the rules, in the order of the text; none = none does."""
+    """Quotes from the answer that satisfy one of the rules, those of the first rule first; none = none does."""
     rules = (rules,) if isinstance(rules, str) else rules
-    quotes = [sentence.words for rule in rules for window in Pattern(rule).places(reading) for sentence in window]
-    order = {sentence.words: place for place, sentence in enumerate(reading.sentences)}
-    return sorted(dict.fromkeys(quotes), key=order.__getitem__)
+    quotes = [" ".join(s.words for s in window) for rule in rules for window in Pattern(rule).places(reading)]
+    return list(dict.fromkeys(quotes))
 
 
 def _has(sentence: Sentence, atom: str) -> bool:

@@ -14,23 +14,34 @@ LONGEST = 20_000
 REACH = 7
 """Words that a "not" reaches."""
 
-_CLAUSE = re.compile(r"[,;:()—–]|\.\s|\b(?:but|while|whereas|although|though|because|since|so|if|yet|and then|until|before|unless|which)\b")
+_CLAUSE = re.compile(
+    r"[,;:()—–]|\.\s|\b(?:but|while|whereas|although|though|because|since|so|if|yet|and then|until|before|unless|"
+    r"which)\b"
+)
 _BEFORE = re.compile(
-    r"\b(?:not(?! (?:only|just|yet|enough))|no|never|neither|nor|without|instead of|rather than|than|nothing|isn't|aren't|wasn't|don't|doesn't|won't|"
+    r"\b(?:not(?! (?:only|just|yet|enough))|no|never|neither|nor|without|instead of|rather than|than|nothing|"
+    r"isn't|aren't|wasn't|don't|doesn't|won't|"
     r"can't|cannot|wouldn't|shouldn't|avoid|skip|hardly|against)\b"
 )
 _AFTER = re.compile(
-    r"\b(?:is|are|was|does|do|will|would|can|has|have)(?: not\b|n't\b)|\b(?:won't|cannot|can't|isn't|aren't|doesn't|don't|wouldn't)\b|"
-    r"\b(?:does|do|did|would do|will do|won|gains?|buys?|changes?) (?:next to )?(?:nothing|little)\b|\b(?:is|are|looks?|seems?) (?:irrelevant|fine|healthy|"
+    r"\b(?:is|are|was|does|do|will|would|can|has|have)(?: not\b|n't\b)|\b(?:won't|cannot|can't|isn't|aren't|"
+    r"doesn't|don't|wouldn't)\b|"
+    r"\b(?:does|do|did|would do|will do|won|gains?|buys?|changes?) (?:next to )?(?:nothing|little)\b|\b(?:is|are|"
+    r"looks?|seems?) (?:irrelevant|fine|healthy|"
     r"normal|ok|okay|innocent|tempting|useless|the wrong|wrong|good)\b|\bnot the\b|\bhardly (?:moves|helps|matters)\b"
 )
-_NEUTRAL = re.compile(r"\b(?:not (?:only|just)|no longer|cannot tell|can't tell|not yet|do(?:es)? not know|don't know|nobody)\b")
-_SENTENCE_END = re.compile(r"(?<=[.!?])[\"')*]*\s+(?=[\"'(*]*[A-Z0-9$])")
+_NEUTRAL = re.compile(
+    r"\b(?:not (?:only|just)|no longer|cannot tell|can't tell|not yet|do(?:es)? not know|don't know|nobody)\b"
+)
+_SENTENCE_END = re.compile(r"(?<=[.!?])[\"')*]*\s+(?=[\"'(*]*[A-Z0-9$])|(?<=[a-z]{4}[.!?])\s+(?=[a-z])")
 _BULLET = re.compile(r"^\s*(?:[-*•]|\(?\d{1,2}[.)]|#+)\s+")
 _QUESTION = re.compile(
-    r"^(?:what|which|how|is|are|does|do|where|when|why|who)\b|\b(?:i(?:'d| would) (?:want|need|like|ask|check|look)|i (?:want|need|ask)|"
+    r"^(?:what|which|how|is|are|does|do|where|when|why|who)\b|\b(?:i(?:'d| would) (?:want|need|like|ask|check|"
+    r"look)|i (?:want|need|ask)|"
     r"ask (?:for|whether|what|how)|show me|can i see|do we know|need to (?:see|know)|want to (?:see|know)|unknown)\b"
 )
+LONG = 60
+"""Words after which a sentence gets no credit for being longer."""
 CROWDED = 0.75
 """Share of a sentence's words that may be keywords; more, and it is a list."""
 
@@ -127,8 +138,8 @@ class Sentence:
         if len(self.topics) < 5:
             return False
         argues = self.concepts & {"effect", "order", "depend", "because"} and len(self.topics) < 7
-        says_something = VERBS.search(self.low) or self.sums or self.derived or argues
-        return not says_something or share > CROWDED or len(self.topics) > 6 + len(words) / 6
+        says_something = VERBS.search(self.low) or self.sums or argues
+        return not says_something or share > CROWDED or len(self.topics) > 6 + min(len(words), LONG) / 6
 
     @cached_property
     def is_claim(self) -> bool:
@@ -170,9 +181,11 @@ class Reading:
     text: str
     sentences: tuple[Sentence, ...]
 
-    @property
+    @cached_property
     def claims(self) -> list[Sentence]:
-        return [sentence for sentence in self.sentences if sentence.is_claim]
+        """What rules look at: sentences that claim something, each once."""
+        empty = set(self.stuffing)
+        return list({s.low: s for s in self.sentences if s.is_claim and s.words not in empty}.values())
 
     @property
     def num_words(self) -> int:
@@ -198,19 +211,23 @@ class Reading:
         return [each for sentence in self.sentences for each in sentence.sums if not each.holds]
 
 
-def read(text: str, numbers: Numbers) -> Reading:
-    """Read an answer. Anything can be read: empty, garbage, another language."""
-    text = text[:LONGEST]
+def read(text: str, numbers: Numbers, prompt: str = "") -> Reading:
+    """Read an answer. Anything can be read: empty, garbage, another language. What it copies from the prompt is left out."""
+    text, copied = text[:LONGEST], _bare(prompt)
     sentences = []
     for number, paragraph in enumerate(re.split(r"\n\s*\n", text)):
         for line in _lines(paragraph):
             listed = _BULLET.match(line) is not None
-            clean = re.sub(r"[*_`]{1,3}(?=\S)|(?<=\S)[*`]{1,3}", "", _BULLET.sub("", line)).strip(" >|")
+            clean = re.sub(r"(?<!\w)[*_`]{1,3}(?=\S)|(?<=\S)[*_`]{1,3}(?!\w)", "", _BULLET.sub("", line)).strip(" >|")
             clean = re.sub(r"\be\.g\.", "e.g.,", re.sub(r"\bvs\.", "vs", clean))
             for place, words in enumerate(_SENTENCE_END.split(clean)):
-                if words.strip():
+                if words.strip() and not (len(words) > 20 and _bare(words) in copied):
                     sentences.append(Sentence(words.strip(), number, listed and place == 0, numbers))
     return Reading(text, tuple(sentences))
+
+
+def _bare(text: str) -> str:
+    return re.sub(r"\W+", " ", text.lower())
 
 
 def _lines(paragraph: str) -> list[str]:

@@ -11,8 +11,10 @@ from course.lab.drills.reading import Reading, Sentence
 
 REACHED = (0.3, 0.6, 0.83)
 """Points of a dimension at which passing, strong and staff begin."""
-CROWD = 9
+CROWD = 10
 """More techniques than this in one answer are a list, not a ranking."""
+LONG = 220
+"""Words after which an answer should have done some arithmetic."""
 WORDS_A_MINUTE = 60
 """Nobody writes or says more than that in a drill and still chooses words."""
 
@@ -138,10 +140,15 @@ def _interventions(drill: DrawnDrill, reading: Reading, d: Dimension) -> None:
     d.sign(0.2, _quote(dependent, 0), "says what it depends on", words)
     for trap in (*drill.rubric.traps, *TRAPS):
         _spring(trap, reading, d)
-    crowd = {n for s in reading.claims for n in s.concepts & TECHNIQUES.keys()} - moves.keys()
-    if len(crowd) + len(proposed) > CROWD:
+    named = techniques(reading)
+    if len(named) > CROWD:
         d.cap = 0.5
-        d.advice.insert(0, f"You name {len(crowd) + len(proposed)} techniques. Choose three: a list is not a ranking.")
+        d.advice.insert(0, f"You name {len(named)} techniques. Choose three: a list is not a ranking.")
+
+
+def techniques(reading: Reading) -> set[str]:
+    """All that are named and not denied, in claims or outside of them."""
+    return {name for sentence in reading.sentences for name in sentence.concepts & TECHNIQUES.keys()}
 
 
 def _in_any(name: str, sentences: Sequence[Sentence]) -> bool:
@@ -210,10 +217,15 @@ def _questions(drill: DrawnDrill, reading: Reading, d: Dimension) -> None:
     d.sign(0.3, _quote(topics.values(), 0), "asks about the right unknown", f"Ask about what is missing: {about}.")
     d.sign(0.2, _quote(topics.values(), 1), "asks about another", "Ask a second question, about another unknown.")
     d.sign(0.1, _quote(topics.values(), 2), "and one more", "")
-    rule = "~ question + decides + " + "|".join("?" + name for name in sorted(unknowns))
-    decides = [s.words for window in Pattern(rule).places(reading) for s in window if s in asked]
     words = "Say what each answer decides: 'if it is long, the order of my fixes changes'."
-    d.sign(0.4, decides, "says what the answer decides", words)
+    d.sign(0.4, decides(drill, reading), "says what the answer decides", words)
+
+
+def decides(drill: DrawnDrill, reading: Reading) -> list[str]:
+    """Questions beside which stands what their answer would change."""
+    atoms = "|".join("?" + name for name in drill.rubric.unknowns.split("|"))
+    windows = Pattern(f"~ question + decides + {atoms}").places(reading)
+    return [s.words for window in windows for s in window if s.is_question]
 
 
 _TOPICS = {
@@ -244,12 +256,9 @@ def _operations(drill: DrawnDrill, reading: Reading, d: Dimension) -> None:
 def _communication(drill: DrawnDrill, reading: Reading, d: Dimension) -> None:
     claims = reading.claims
     d.sign(0.35, _quote(claims, 1), "speaks in whole sentences", "Write sentences that claim something.")
-    early = {s.words for s in reading.sentences[:4]}
-    leads = [
-        quote
-        for quote in find((*drill.rubric.diagnosis, *drill.rubric.mechanism, "split + ttft|itl"), reading)
-        if quote in early
-    ]
+    early = tuple(s.words for s in reading.sentences[:4])
+    rules = (*drill.rubric.diagnosis, *drill.rubric.mechanism, "split + ttft|itl")
+    leads = [quote for quote in find(rules, reading) if quote.startswith(early)]
     d.sign(0.3, leads, "leads with the finding", "Lead with the finding; reasons after it.")
     marked = [s for s in claims if s.listed or "order" in s.concepts]
     paragraphs = {s.paragraph for s in claims}
@@ -259,7 +268,7 @@ def _communication(drill: DrawnDrill, reading: Reading, d: Dimension) -> None:
     d.sign(0.15, _quote(claims, 0) if brief else [], "fits into the time", "Say it in the time that there is.")
     if reading.is_stuffed:
         d.lose(0.6, reading.stuffing[0] if reading.stuffing else "", "Keywords without a claim, or repetition.")
-    elif reading.stuffing:
+    elif len(reading.stuffing) > 1:
         d.lose(0.2, reading.stuffing[0], "A row of keywords says nothing: connect cause, number and phase.")
     for first, second in contradictions(reading)[:1]:
         d.lose(0.2, f"{first} / {second}", "Two sentences name different main problems: say which one is first.")

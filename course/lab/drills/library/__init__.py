@@ -1,13 +1,15 @@
 """The drills, in the order in which they are listed; a module a theme. Texts are in ../texts, one file a drill."""
 
 from course.lab.drills.drill import Drill, UnknownDrillError
-from course.lab.drills.library import caching, deciding, decoding, fleets, operating, symptoms
+from course.lab.drills.library import caching, causes, deciding, decoding, fleets, operating, spending, symptoms
 
 ALL: tuple[Drill, ...] = (
     *symptoms.DRILLS,
+    *causes.DRILLS,
     *caching.DRILLS,
     *decoding.DRILLS,
     *fleets.DRILLS,
+    *spending.DRILLS,
     *deciding.DRILLS,
     *operating.DRILLS,
 )

@@ -1,11 +1,26 @@
 """Drills that begin with a symptom: one number or two, and a phase to be found."""
 
 from course.lab.drills.drill import Draw, Drill, FollowUp, Rubric, Trap
-from course.lab.drills.library.units import count, flops, gpu, kv_room, model, prefill_floor, rate, ratio, seconds, size
-from course.lab.drills.library.units import step_floor, token_rate, tokens
+from course.lab.drills.library.units import (
+    count,
+    flops,
+    gpu,
+    kv_room,
+    model,
+    prefill_floor,
+    rate,
+    ratio,
+    seconds,
+    size,
+    step_floor,
+    token_rate,
+    tokens,
+)
 from course.lab.drills.reading import Numbers
 
-TWO_NUMBERS = FollowUp("ttft + itl|decode", "You have one minute with the dashboard. Which two numbers do you ask for?", True)
+TWO_NUMBERS = FollowUp(
+    "ttft + itl|decode", "You have one minute with the dashboard. Which two numbers do you ask for?", True
+)
 BATCH_TRAP = Trap(
     "seats + effect",
     ("queue|ttft|itl|kv|capacity|memory|derived|decode|number",),
@@ -22,7 +37,13 @@ def _dump(draw: Draw) -> Numbers:
     kv = (prompt + output / 2) * shape.kv_bytes_per_token("bfloat16")
     floor = prefill_floor(shape, a100, 2, prompt)
     return Numbers(
-        {"ttft": seconds(ttft), "itl": seconds(itl), "qps": rate(qps), "prompt": tokens(prompt), "output": tokens(output)},
+        {
+            "ttft": seconds(ttft),
+            "itl": seconds(itl),
+            "qps": rate(qps),
+            "prompt": tokens(prompt),
+            "output": tokens(output),
+        },
         {
             "decode": seconds(decode),
             "e2e": seconds(ttft + decode),
@@ -61,7 +82,13 @@ def _late_first(draw: Draw) -> Numbers:
     ttft, itl, output, prefill = draw(7.0, 6.0, 8.0), 0.050, draw(120, 110, 130), draw(0.35, 0.3, 0.4)
     qps = draw(20, 18, 22)
     return Numbers(
-        {"ttft": seconds(ttft), "itl": seconds(itl), "output": tokens(output), "prefill": seconds(prefill), "qps": rate(qps)},
+        {
+            "ttft": seconds(ttft),
+            "itl": seconds(itl),
+            "output": tokens(output),
+            "prefill": seconds(prefill),
+            "qps": rate(qps),
+        },
         {
             "decode": seconds(itl * output),
             "e2e": seconds(ttft + itl * output),
@@ -89,146 +116,217 @@ def _slow_drip(draw: Draw) -> Numbers:
     )
 
 
-def _rag(draw: Draw) -> Numbers:
-    long, short, rate_of = draw(12_000, 10_000, 14_000), 600, draw(10_000, 9_000, 11_000)
-    itl, spike, share = 0.035, draw(1.3, 1.2, 1.4), draw(0.05, 0.04, 0.06)
-    return Numbers(
-        {
-            "long": tokens(long), "short": tokens(short), "speed": token_rate(rate_of), "itl": seconds(itl),
-            "spike": seconds(spike), "share": ratio(share), "chunk": tokens(1024),
-        },
-        {
-            "stall": seconds(long / rate_of),
-            "chunks": count(long / 1024),
-            "chunk_step": seconds(1024 / rate_of + itl),
-            "load": ratio(share * long / (share * long + (1 - share) * short)),
-            "times": ratio(spike / itl),
-            "mean": tokens(share * long + (1 - share) * short),
-        },
-    )  # fmt: skip
-
-
-def _quantized_in_vain(draw: Draw) -> Numbers:
-    wait, prefill, output = draw(4.8, 5.2, 4.4), draw(0.18, 0.2, 0.16), draw(200, 220, 180)
-    itl, faster, before, after = draw(0.030, 0.032, 0.028), 0.8, 800, draw(2400, 2600, 2200)
-    e2e = wait + prefill + itl * output
-    return Numbers(
-        {
-            "wait": seconds(wait), "prefill": seconds(prefill), "itl": seconds(itl), "output": tokens(output),
-            "seats": count(96), "before": tokens(before), "after": tokens(after), "gain": ratio(1 - faster),
-        },
-        {
-            "decode": seconds(itl * output),
-            "e2e": seconds(e2e),
-            "saved": seconds((1 - faster) * itl * output),
-            "best": ratio((1 - faster) * itl * output / e2e),
-            "wait_share": ratio(wait / e2e),
-            "growth": ratio(after / before),
-            "right_seats": count(96 * before / after),
-            "held_before": tokens(96 * before),
-            "held_after": tokens(96 * after),
-        },
-    )  # fmt: skip
-
-
 DRILLS = (
-    Drill("dump-13b", "The profiling dump: 13B on two A100s", 12, "all five, capacity", _dump, Rubric(
-        diagnosis=(
-            "ttft + queue|prefill + trouble|because|depend|split", "decode|itl + trouble + number", "~ ttft + trouble + queue|prefill",
-            "decode|itl|e2e + derived.decode", "ttft + trouble",
+    Drill(
+        "dump-13b",
+        "The profiling dump: 13B on two A100s",
+        12,
+        "all five, capacity",
+        _dump,
+        Rubric(
+            diagnosis=(
+                "ttft + queue|prefill + trouble|because|depend|split",
+                "decode|itl + trouble + number",
+                "~ ttft + trouble + queue|prefill",
+                "decode|itl|e2e + derived.decode",
+                "ttft + trouble",
+            ),
+            mechanism=(
+                "decode|itl|ttft|prefill|queue|e2e + derived",
+                "~ queue|prefill + because + number + load|capacity|compute|prompt_length",
+                "ttft|queue|prefill + given + because",
+                "decode|e2e + derived.decode",
+            ),
+            apart=(
+                "queue + prefill + split|question|depend|decides",
+                "~ question + queue + prefill|decides",
+                "ttft|prefill + decode|itl + split",
+                "~ depend|decides + queue + prefill",
+            ),
+            secondary=(
+                "itl|decode + secondary",
+                "itl + trouble",
+                "itl|decode + because + kv|mha|seats|batching|bandwidth",
+                "secondary + kv|ttft|queue|prefill|decode",
+            ),
+            secondary_why=(
+                (
+                    "~ itl|decode|secondary + kv|mha|memory|seats|batching|bandwidth|straggler|chunking + because|"
+                    "number|trouble|decides"
+                ),
+                "itl|decode + derived.floor|derived.seats|derived.kv_request",
+            ),
+            moves={
+                "admission": "queue|ttft|capacity",
+                "chunking": "prefill|ttft|itl|queue",
+                "prefix_cache": "prefill|ttft",
+                "speculation": "decode|itl",
+                "kv_quant": "decode|itl|kv|memory|queue",
+                "replicas": "queue|capacity|ttft|spike",
+                "seats": "queue|kv|itl|decode|ttft",
+                "prompt_limit": "prefill|ttft",
+                "gqa": "decode|kv|itl",
+            },
+            unknowns=(
+                "queue|prompt_length|shared_prefix|hit_rate|batching|seats|kv|load|percentile|mha|gqa|little|"
+                "preemption|output_length|spike|replicas"
+            ),
+            beyond=(
+                (
+                    "~ derived.servers|derived.asked|derived.in_flight|derived.seats + impossible|capacity|compute|"
+                    "kv|little"
+                ),
+                "~ impossible + given.qps|given.prompt + capacity|compute|replicas",
+            ),
+            traps=(BATCH_TRAP,),
+            follow_ups=(
+                FollowUp(
+                    "derived.servers|derived.asked|derived.in_flight",
+                    "How many such servers does this traffic take, and how sure are you?",
+                ),
+                FollowUp(
+                    "derived.decode", "A p99 times a count: whose waiting time is that? What would you rather multiply?"
+                ),
+                FollowUp("queue + trouble", "Then why is ITL fine? Or is it?"),
+            ),
+            hints={
+                "evidence": (
+                    "Multiply ITL by the answer's length, and the request rate by the prompt's length: then ask what "
+                    "two A100s can do."
+                )
+            },
         ),
-        mechanism=(
-            "decode|itl|ttft|prefill|queue|e2e + derived", "~ queue|prefill + because + number + load|capacity|compute|prompt_length",
-            "ttft|queue|prefill + given + because", "decode|e2e + derived.decode",
+    ),
+    Drill(
+        "p99-8s",
+        "p99 is 8 s: where do you look first?",
+        3,
+        "all five",
+        _one_number,
+        Rubric(
+            diagnosis=(
+                "ttft + itl",
+                "ttft + decode + split",
+                "~ ttft + itl + split|question",
+                "!percentile + e2e + ttft",
+            ),
+            mechanism=(
+                "ttft + queue|prefill + depend|because|number",
+                "itl|decode + depend|because + number|bandwidth|speculation",
+                "~ ttft + depend + queue|prefill",
+            ),
+            apart=("~ queue|prefill|ttft + decode|itl + depend|split", "queue + prefill + split|depend|question"),
+            moves={
+                "admission": "queue|ttft",
+                "replicas": "queue|capacity",
+                "chunking": "prefill|ttft|itl",
+                "prefix_cache": "prefill|ttft",
+                "speculation": "decode|itl",
+                "prompt_limit": "prefill|ttft",
+                "seats": "queue|itl|decode",
+                "unbuffer": "stream",
+                "output_limit": "decode|e2e",
+                "batching": "queue|decode|itl",
+            },
+            unknowns="ttft|itl|queue|prefill|prompt_length|output_length|client|server_side|load|percentile|e2e",
+            beyond=(
+                "~ derived.in_flight + little|load|capacity|queue",
+                "~ derived.slow_ttft|derived.slow_itl|derived.all_decode + depend|because|itl|ttft",
+            ),
+            follow_ups=(TWO_NUMBERS,),
+            hints={"diagnosis": "One number hides two systems: ask for TTFT and ITL apart before anything else."},
         ),
-        apart=("queue + prefill + split|question|depend|decides", "~ question + queue + prefill|decides", "ttft|prefill + decode|itl + split", "~ depend|decides + queue + prefill"),
-        secondary=("itl|decode + secondary", "itl + trouble", "itl|decode + because + kv|mha|seats|batching|bandwidth", "secondary + kv|ttft|queue|prefill|decode"),
-        secondary_why=("~ itl|decode|secondary + kv|mha|memory|seats|batching|bandwidth|straggler|chunking + because|number|trouble|decides", "itl|decode + derived.floor|derived.seats|derived.kv_request"),
-        moves={
-            "admission": "queue|ttft|capacity", "chunking": "prefill|ttft|itl|queue", "prefix_cache": "prefill|ttft", "speculation": "decode|itl",
-            "kv_quant": "decode|itl|kv|memory|queue", "replicas": "queue|capacity|ttft|spike", "seats": "queue|kv|itl|decode|ttft", "prompt_limit": "prefill|ttft",
-            "gqa": "decode|kv|itl",
-        },
-        unknowns="queue|prompt_length|shared_prefix|hit_rate|batching|seats|kv|load|percentile|mha|gqa|little|preemption|output_length|spike|replicas",
-        beyond=(
-            "~ derived.servers|derived.asked|derived.in_flight|derived.seats + impossible|capacity|compute|kv|little",
-            "~ impossible + given + capacity|compute|little|replicas|load", "~ impossible + capacity|replicas + compute|kv|prefill|load",
+    ),
+    Drill(
+        "ttft-7s",
+        "TTFT 7 s, ITL 50 ms",
+        4,
+        "queue, prefill",
+        _late_first,
+        Rubric(
+            diagnosis=("queue + trouble|because|ttft", "queue + derived", "ttft + queue|prefill + trouble"),
+            mechanism=("queue + derived", "~ queue + given + because|trouble", "prefill + given + queue|ttft"),
+            apart=(
+                "prefill + given + !trouble",
+                "queue + prefill",
+                "!decode",
+                "!itl",
+                "decode|itl + derived",
+                "~ queue + prefill + because",
+            ),
+            secondary=(
+                "load|capacity|spike|little|kv|seats|prompt_length + queue|because|trouble|depend",
+                "secondary",
+                "decode|e2e + derived",
+            ),
+            secondary_why=(
+                "~ load|capacity|spike|little|kv|seats + because|depend|number|decides",
+                "decode|e2e + derived",
+            ),
+            moves={
+                "admission": "queue|ttft|capacity",
+                "replicas": "queue|capacity|spike|steady",
+                "seats": "queue|kv|itl|memory",
+                "chunking": "prefill|itl|queue",
+                "lanes": "queue|ttft",
+                "kv_quant": "kv|memory|queue",
+                "autoscaling": "spike|queue",
+                "fallback": "spike|queue|capacity",
+                "prefix_cache": "prefill|capacity|kv",
+            },
+            unknowns="kv|seats|load|spike|preemption|capacity|prompt_length|little|queue|steady|batching|output_length",
+            beyond=(
+                "~ derived.line + queue|little|because",
+                "capacity + impossible|because|trouble",
+                "queue + depend|because + spike|load|capacity",
+            ),
+            follow_ups=(FollowUp("queue + trouble|because", "Then why is ITL fine?"),),
         ),
-        traps=(BATCH_TRAP,),
-        follow_ups=(
-            FollowUp("derived.servers|derived.asked|derived.in_flight", "How many such servers does this traffic take, and how sure are you?"),
-            FollowUp("derived.decode", "A p99 times a count: whose waiting time is that? What would you rather multiply?"),
-            FollowUp("queue + trouble", "Then why is ITL fine? Or is it?"),
+    ),
+    Drill(
+        "itl-250ms",
+        "TTFT 200 ms, ITL 250 ms",
+        4,
+        "decode",
+        _slow_drip,
+        Rubric(
+            diagnosis=("decode + trouble|because|bandwidth", "itl + decode", "decode|itl + derived"),
+            mechanism=("decode|itl|bandwidth + derived", "~ bandwidth|batching|straggler|kv + because + itl|decode"),
+            apart=(
+                "!queue",
+                "!prefill",
+                "ttft + given",
+                "straggler|kv|batching + bandwidth|launch|straggler + depend|split|question",
+                "prefill + straggler|split",
+            ),
+            secondary=(
+                "straggler|chunking|kv|preemption|launch|seats|batching|proxy|tp + itl|because|depend|decode|trouble",
+                "secondary",
+            ),
+            secondary_why=("~ straggler|chunking|kv|preemption|launch|seats|tp + because|depend|number|decides",),
+            moves={
+                "seats": "itl|decode|queue|kv",
+                "chunking": "itl|prefill|straggler",
+                "speculation": "decode|itl",
+                "kv_quant": "kv|decode|itl",
+                "gqa": "kv|decode",
+                "quantization": "decode|itl|bandwidth",
+                "smaller_model": "decode|itl",
+                "launch": "decode|itl",
+                "lanes": "itl|prefill|decode",
+                "tp": "itl|decode|bandwidth",
+            },
+            unknowns=(
+                "batching|seats|kv|prompt_length|straggler|prefill|preemption|launch|tp|percentile|little|chunking|"
+                "client|acceptance|load"
+            ),
+            beyond=(
+                "derived.above|derived.floor + bandwidth|decode|itl|because",
+                "~ derived.floor|derived.above + impossible|because|bandwidth",
+            ),
+            hints={
+                "evidence": "Bytes of weights over bandwidth is the shortest step there is: compare it with this ITL."
+            },
         ),
-        hints={"evidence": "Multiply ITL by the answer's length, and the request rate by the prompt's length: then ask what two A100s can do."},
-    )),
-    Drill("p99-8s", "p99 is 8 s: where do you look first?", 3, "all five", _one_number, Rubric(
-        diagnosis=("ttft + itl", "ttft + decode + split", "~ ttft + itl + split|question", "!percentile + e2e + ttft"),
-        mechanism=("ttft + queue|prefill + depend|because|number", "itl|decode + depend|because + number|bandwidth|speculation", "~ ttft + depend + queue|prefill"),
-        apart=("~ queue|prefill|ttft + decode|itl + depend|split", "queue + prefill + split|depend|question"),
-        moves={
-            "admission": "queue|ttft", "replicas": "queue|capacity", "chunking": "prefill|ttft|itl", "prefix_cache": "prefill|ttft", "speculation": "decode|itl",
-            "prompt_limit": "prefill|ttft", "seats": "queue|itl|decode", "unbuffer": "stream", "output_limit": "decode|e2e", "batching": "queue|decode|itl",
-        },
-        unknowns="ttft|itl|queue|prefill|prompt_length|output_length|client|server_side|load|percentile|e2e",
-        beyond=("~ derived.in_flight + little|load|capacity|queue", "~ derived.slow_ttft|derived.slow_itl|derived.all_decode + depend|because|itl|ttft"),
-        follow_ups=(TWO_NUMBERS,),
-        hints={"diagnosis": "One number hides two systems: ask for TTFT and ITL apart before anything else."},
-    )),
-    Drill("ttft-7s", "TTFT 7 s, ITL 50 ms", 4, "queue, prefill", _late_first, Rubric(
-        diagnosis=("queue + trouble|because|ttft", "queue + derived", "ttft + queue|prefill + trouble"),
-        mechanism=("queue + derived", "~ queue + given + because|trouble", "prefill + given + queue|ttft"),
-        apart=("prefill + given + !trouble", "queue + prefill", "!decode", "!itl", "decode|itl + derived", "~ queue + prefill + because"),
-        secondary=("load|capacity|spike|little|kv|seats|prompt_length + queue|because|trouble|depend", "secondary", "decode|e2e + derived"),
-        secondary_why=("~ load|capacity|spike|little|kv|seats + because|depend|number|decides", "decode|e2e + derived"),
-        moves={
-            "admission": "queue|ttft|capacity", "replicas": "queue|capacity|spike|steady", "seats": "queue|kv|itl|memory", "chunking": "prefill|itl|queue",
-            "lanes": "queue|ttft", "kv_quant": "kv|memory|queue", "autoscaling": "spike|queue", "fallback": "spike|queue|capacity", "prefix_cache": "prefill|capacity|kv",
-        },
-        unknowns="kv|seats|load|spike|preemption|capacity|prompt_length|little|queue|steady|batching|output_length",
-        beyond=("~ derived.line + queue|little|because", "capacity + impossible|because|trouble", "queue + depend|because + spike|load|capacity"),
-        follow_ups=(FollowUp("queue + trouble|because", "Then why is ITL fine?"),),
-    )),
-    Drill("itl-250ms", "TTFT 200 ms, ITL 250 ms", 4, "decode", _slow_drip, Rubric(
-        diagnosis=("decode + trouble|because|bandwidth", "itl + decode", "decode|itl + derived"),
-        mechanism=("decode|itl|bandwidth + derived", "~ bandwidth|batching|straggler|kv + because + itl|decode"),
-        apart=("!queue", "!prefill", "ttft + given", "straggler|kv|batching + bandwidth|launch|straggler + depend|split|question", "prefill + straggler|split"),
-        secondary=("straggler|chunking|kv|preemption|launch|seats|batching|proxy|tp + itl|because|depend|decode|trouble", "secondary"),
-        secondary_why=("~ straggler|chunking|kv|preemption|launch|seats|tp + because|depend|number|decides",),
-        moves={
-            "seats": "itl|decode|queue|kv", "chunking": "itl|prefill|straggler", "speculation": "decode|itl", "kv_quant": "kv|decode|itl", "gqa": "kv|decode",
-            "quantization": "decode|itl|bandwidth", "smaller_model": "decode|itl", "launch": "decode|itl", "lanes": "itl|prefill|decode", "tp": "itl|decode|bandwidth",
-        },
-        unknowns="batching|seats|kv|prompt_length|straggler|prefill|preemption|launch|tp|percentile|little|chunking|client|acceptance|load",
-        beyond=("derived.above|derived.floor + bandwidth|decode|itl|because", "~ derived.floor|derived.above + impossible|because|bandwidth"),
-        hints={"evidence": "Bytes of weights over bandwidth is the shortest step there is: compare it with this ITL."},
-    )),
-    Drill("rag-broke-chat", "The RAG launch that broke chat", 6, "prefill, decode", _rag, Rubric(
-        diagnosis=("prefill|prompt_length + straggler|itl|decode", "~ prefill|prompt_length + because + itl|decode|straggler"),
-        mechanism=("prefill|straggler|prompt_length|itl|decode + derived", "~ prefill|prompt_length + straggler + because + number"),
-        apart=("!decode|!bandwidth|!queue|!quantization|!replicas", "percentile + itl|ttft", "split + prompt_length|retrieval|lanes|itl|prefill"),
-        secondary=("ttft|queue|kv|shared_prefix|load|hit_rate|retrieval + secondary|because|trouble|derived", "derived.load|derived.mean"),
-        secondary_why=("~ ttft|queue|kv|load|shared_prefix|hit_rate|prefix_cache + because|derived|depend",),
-        moves={
-            "chunking": "prefill|itl|straggler|decode", "lanes": "prefill|itl|decode|ttft|straggler", "prompt_limit": "prefill|ttft", "prefix_cache": "prefill|ttft",
-            "admission": "queue|prefill", "routing": "prefill|ttft|itl", "replicas": "queue|capacity|prefill",
-        },
-        unknowns="prompt_length|chunking|percentile|shared_prefix|hit_rate|load|ttft|itl|retrieval|queue|output_length|kv",
-        beyond=("derived.load|derived.mean + load|capacity|prefill|because|prompt_length", "~ derived.stall + straggler|itl|because"),
-        follow_ups=(FollowUp("chunking", "What does the chunk cost the long prompt itself?"),),
-    )),
-    Drill("quantized-in-vain", "Three months of quantization won nothing: why?", 6, "queue, KV", _quantized_in_vain, Rubric(
-        diagnosis=("queue + trouble|because|percentile", "queue + given|derived"),
-        mechanism=("queue|quantization|decode|prefill|seats|e2e + derived", "~ seats + prompt_length + because + kv|queue"),
-        apart=("!quantization", "quantization + decode|prefill + because|depend|derived", "split + queue", "~ queue + prefill + given"),
-        secondary=("seats|kv|prompt_length + because|trouble|preemption", "derived.growth|derived.right_seats|derived.held_after", "monitor|e2e + because|secondary|trouble"),
-        secondary_why=("~ seats|kv|prompt_length + derived|preemption|because|memory",),
-        moves={
-            "seats": "queue|kv|preemption|memory", "admission": "queue|capacity|ttft", "chunking": "prefill|itl|ttft|queue", "replicas": "queue|capacity",
-            "measure": "queue|ttft|prefill", "monitor": "queue|ttft|itl", "prompt_limit": "prefill|kv|queue", "kv_quant": "kv|memory|queue",
-        },
-        unknowns="queue|kv|preemption|prompt_length|seats|load|capacity|ttft|percentile|output_length|quality|little",
-        beyond=("derived.best|derived.saved + quantization|decode|e2e|because|impossible", "derived.growth|derived.right_seats|derived.held_after + seats|kv"),
-        hints={"evidence": "Work out the most that quantization could have won: its gain applies to decoding only."},
-    )),
-)  # fmt: skip
+    ),
+)
