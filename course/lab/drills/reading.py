@@ -11,6 +11,8 @@ from course.lab.drills.concepts import HIDES, PATTERNS, TOPICS, VERBS
 
 LONGEST = 20_000
 """Characters that are read; nobody says more in a drill."""
+LONGEST_SENTENCE = 800
+"""Characters."""
 REACH = 7
 """Words that a "not" reaches."""
 
@@ -220,7 +222,7 @@ def read(text: str, numbers: Numbers, prompt: str = "") -> Reading:
             listed = _BULLET.match(line) is not None
             clean = re.sub(r"(?<!\w)[*_`]{1,3}(?=\S)|(?<=\S)[*_`]{1,3}(?!\w)", "", _BULLET.sub("", line)).strip(" >|")
             clean = re.sub(r"\be\.g\.", "e.g.,", re.sub(r"\bvs\.", "vs", clean))
-            for place, words in enumerate(_SENTENCE_END.split(clean)):
+            for place, words in enumerate(_pieces(clean)):
                 if words.strip() and not (len(words) > 20 and _bare(words) in copied):
                     sentences.append(Sentence(words.strip(), number, listed and place == 0, numbers))
     return Reading(text, tuple(sentences))
@@ -228,6 +230,12 @@ def read(text: str, numbers: Numbers, prompt: str = "") -> Reading:
 
 def _bare(text: str) -> str:
     return re.sub(r"\W+", " ", text.lower())
+
+
+def _pieces(line: str) -> list[str]:
+    """Sentences; one without an end is cut, so that garbage takes no longer to read than an answer."""
+    sentences = _SENTENCE_END.split(line)
+    return [s[i : i + LONGEST_SENTENCE] for s in sentences for i in range(0, len(s), LONGEST_SENTENCE)]
 
 
 def _lines(paragraph: str) -> list[str]:
