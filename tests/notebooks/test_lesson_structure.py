@@ -15,6 +15,7 @@ CLAIMS = {
     "04": {"D9", "D13", "F1", "F5", "F6"},
     "05": {"B3", "D19", "D21"},
     "06": {"A4"},
+    "13": {"A17"},
     "14": {"D22"},
 }
 SECTIONS = ("## Surface", "## Guided", "## Deep dive", "## Say it in an interview", "## Check yourself")
@@ -42,7 +43,8 @@ def test_a_prediction_stands_before_the_run_that_decides_it(path) -> None:
     code = [cell.source for cell in read_source(path).cells if cell.cell_type == "code"]
     for number, source in enumerate(code):
         if ".score(" in source:
-            deciding = re.search(r"lab\.run\(|services\.|traffic\.|ledger\.measure|techniques\.measure", source)
+            runs = r"lab\.run\(|services\.|traffic\.|ledger\.measure|techniques\.measure"
+            deciding = re.search(runs + r"|lesson\.duel|lesson\.biggest_step", source)  # lesson 13 scores texts
             assert deciding, "the deciding run belongs to the cell that scores"
             assert "lab.predict(" in code[number - 1]
 

@@ -121,7 +121,9 @@ class Sentence:
     @cached_property
     def derived(self) -> frozenset[str]:
         """Numbers that follow from the prompt's, and are right."""
-        return frozenset(n for n, a in self.numbers.derived.items() if any(w.is_about(a) for w in self.amounts))
+        given = self.numbers.given.values()
+        own = [w for w in self.amounts if not any(w.unit == a.unit and w.is_about(a, 0.01) for a in given)]
+        return frozenset(n for n, a in self.numbers.derived.items() if any(w.is_about(a) for w in own))
 
     @cached_property
     def is_question(self) -> bool:
