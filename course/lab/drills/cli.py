@@ -124,7 +124,7 @@ def history(
 
 
 def _read(answer: str) -> str:
-    """The text of an answer. Bytes that are not UTF-8 are replaced: a garbled answer is graded as what is left of it."""
+    """The text of an answer. Bytes that are no UTF-8 are replaced: a garbled one is graded by what is left of it."""
     try:
         raw = sys.stdin.buffer.read() if answer == "-" else Path(answer).read_bytes()
     except OSError as error:

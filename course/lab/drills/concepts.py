@@ -8,11 +8,12 @@ import re
 
 PHASES = {
     "queue": r"queu\w+|queues?|wait(?:s|ed|ing)?(?: time)?|backlog\w*|phase 1|stand(?:s|ing)? in line",
-    "prefill": r"(?<!chunked )(?<!chunked-)prefill\w*|(?:prompt|input) processing|phase 2|(?:read|process|comput)\w* (?:the |a |"
-    r"each |every |long |"
+    "prefill": r"(?<!chunked )(?<!chunked-)prefill\w*|(?:prompt|input) processing|phase 2|"
+    r"(?:read|process|comput)\w* (?:the |a |each |every |long |"
     r"whole |its |their )*(?:prompts?|inputs?|contexts?)",
     "first_token": r"phase 3|(?<!to )(?<!to-)first[- ]token(?! latency)|sampling",
-    "decode": r"(?<!speculative )decod\w+|phase 4|(?:token |text )?generation|generating|generat\w+ (?:tokens?|the answer|text)|"
+    "decode": r"(?<!speculative )decod\w+|phase 4|(?:token |text )?generation|generating|"
+    r"generat\w+ (?:tokens?|the answer|text)|"
     r"writ\w+ (?:the |an? |its |their )*(?:answers?|tokens?|texts?)",
     "stream": r"stream\w*|detok\w*|sse|phase 5|on the wire|last byte",
 }

@@ -104,9 +104,12 @@ MARKS = dict(zip(LEVELS, ("○○○", "●○○", "●●○", "●●●")))
 
 
 def _row(each: Dimension, self_score: Mapping[str, str] | None) -> str:
+    signs: dict[tuple[str, bool], list[str]] = {}
+    for e in each.evidence:
+        signs.setdefault((_short(e.quote), e.points > 0), []).append(e.sign)
     words = "".join(
-        f"<div>{'＋' if e.points > 0 else '−'} <i>“{escape(_short(e.quote))}”</i> <small>{escape(e.sign)}</small></div>"
-        for e in each.evidence
+        f"<div>{'+' if is_credit else '−'} <i>“{escape(quote)}”</i> <small>{escape(', '.join(why))}</small></div>"
+        for (quote, is_credit), why in signs.items()
     )
     advice = "".join(f"<div>{escape(advice)}</div>" for advice in each.advice[:2])
     own = f'<td style="{CELL}">{escape(self_score.get(each.key, "–"))}</td>' if self_score else ""

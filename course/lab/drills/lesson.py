@@ -30,10 +30,11 @@ def short_answer(drill: DrawnDrill) -> str:
     """The flagship's core in a few sentences."""
     n = {**drill.numbers.given, **drill.numbers.derived}
     return (
-        f"Decoding is {n['itl']} x {n['output']:n} = {n['decode']} of the wait; TTFT of {n['ttft']} is queue or prefill, and queue "
-        f"wait would separate them. The prompts ask for {n['servers']} what two A100s can compute, so this is no single server. First "
-        "admission control and chunked prefill (queue, prefill), which cuts TTFT for free. If TTFT is still high after that, prefix "
-        "caching (prefill). What is queue wait p99? If it is low, prefix caching goes first."
+        f"Decoding is {n['itl']} x {n['output']:n} = {n['decode']} of the wait; TTFT of {n['ttft']} is queue or "
+        "prefill, and queue wait would separate them. The prompts ask for "
+        f"{n['servers']} what two A100s can compute, so this is no single server. First admission control and chunked "
+        "prefill (queue, prefill), which cuts TTFT for free. If TTFT is still high after that, prefix caching "
+        "(prefill). What is queue wait p99? If it is low, prefix caching goes first."
     )
 
 

@@ -44,6 +44,8 @@ _QUESTION = re.compile(
 )
 LONG = 60
 """Words after which a sentence gets no credit for being longer."""
+ENDLESS = 90
+"""Words without a full stop: nobody reads that as a sentence."""
 CROWDED = 0.75
 """Share of a sentence's words that may be keywords; more, and it is a list."""
 
@@ -143,6 +145,8 @@ class Sentence:
             return False
         argues = self.concepts & {"effect", "order", "depend", "because"} and len(self.topics) < 7
         says_something = VERBS.search(self.low) or self.sums or argues
+        if len(words) > ENDLESS:
+            return True
         return not says_something or share > CROWDED or len(self.topics) > 6 + min(len(words), LONG) / 6
 
     @cached_property
@@ -216,7 +220,7 @@ class Reading:
 
 
 def read(text: str, numbers: Numbers, prompt: str = "") -> Reading:
-    """Read an answer. Anything can be read: empty, garbage, another language. What it copies from the prompt is left out."""
+    """Read an answer, but for what it copies from the prompt. Anything can be read: empty, garbage, any language."""
     text, copied = text[:LONGEST], _bare(prompt)
     sentences = []
     for number, paragraph in enumerate(re.split(r"\n\s*\n", text)):

@@ -82,14 +82,16 @@ queue, prefill, decode and stream will reduce TTFT and ITL and improve the p99 o
 """Whole sentences and every right word, and no diagnosis, no arithmetic, no choice."""
 
 KEYWORDS = (
-    "queue prefill first token decode stream TTFT ITL p99 14.4 s KV cache pressure GQA admission control chunked prefill prefix caching "
+    "queue prefill first token decode stream TTFT ITL p99 14.4 s KV cache pressure GQA admission control "
+    "chunked prefill prefix caching "
     "speculative decoding quality eval rollback canary steady state spike queue wait if then first second third. "
 ) * 6
 
 TEMPLATE = " ".join(
     f"We should use {name} because it reduces {phase} latency by {n}%."
     for n, (name, phase) in enumerate(
-        [("admission control", "queue"), ("chunked prefill", "prefill"), ("prefix caching", "prefill"), ("speculative decoding", "decode"),
+        [("admission control", "queue"), ("chunked prefill", "prefill"), ("prefix caching", "prefill"),
+         ("speculative decoding", "decode"),
          ("int8 KV", "decode"), ("GQA", "decode"), ("replicas", "queue"), ("quantization", "decode")], start=31,
     )
 )  # fmt: skip

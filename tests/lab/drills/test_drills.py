@@ -60,7 +60,8 @@ def test_derived_numbers_are_not_in_the_prompt_already(drill: Drill) -> None:
 @pytest.mark.parametrize("drill", ALL, ids=named)
 def test_every_rule_is_well_formed_and_texts_fill_their_blanks(drill: Drill) -> None:
     rubric = drill.rubric
-    rules = [rule for group in (rubric.diagnosis, rubric.mechanism, rubric.apart, rubric.secondary, rubric.secondary_why,
+    rules = [rule for group in (rubric.diagnosis, rubric.mechanism, rubric.apart, rubric.secondary,
+                                rubric.secondary_why,
                                 rubric.beyond) for rule in group]  # fmt: skip
     rules += [rule for trap in rubric.traps for rule in (trap.rule, *trap.unless)] + [f.rule for f in rubric.follow_ups]
     rules += [*rubric.moves, *rubric.moves.values(), rubric.unknowns]
@@ -156,8 +157,10 @@ def test_follow_ups_depend_on_what_was_written() -> None:
 
 @pytest.mark.parametrize(
     ("text", "value", "unit"),
-    [("80 ms", 0.08, "s"), ("132k tokens/s", 132e3, "tokens/s"), ("3.4 pflop/s", 3.4e15, "FLOP/s"), ("18%", 0.18, "ratio"),
-     ("$2.69 an hour", 2.69, "$"), ("60 requests per second", 60, "requests/s"), ("1,056", 1056, ""), ("492 mb", 492e6, "B"),
+    [("80 ms", 0.08, "s"), ("132k tokens/s", 132e3, "tokens/s"), ("3.4 pflop/s", 3.4e15, "FLOP/s"),
+     ("18%", 0.18, "ratio"),
+     ("$2.69 an hour", 2.69, "$"), ("60 requests per second", 60, "requests/s"), ("1,056", 1056, ""),
+     ("492 mb", 492e6, "B"),
      ("5.5x", 5.5, "ratio")],
 )  # fmt: skip
 def test_numbers_are_read_with_their_units(text: str, value: float, unit: str) -> None:

@@ -101,7 +101,7 @@ DRILLS = (
                 "speculation": "decode|itl|e2e",
                 "smaller_model": "decode|itl|prefill|quality",
                 "prefix_cache": "prefill|ttft",
-                "network": "ttft|client|e2e|region",
+                "network": "ttft|client|e2e",
                 "admission": "queue|client|load|cost|goodput",
                 "quantization": "decode|quality",
                 "monitor": "percentile|goodput|ttft|itl|e2e",

@@ -17,7 +17,7 @@ from course.lab.drills.reading import Numbers
 
 
 def accepted(alpha: float, k: float) -> float:
-    """Tokens a verification brings, if each draft is accepted with probability alpha: (1 - alpha^(k+1)) / (1 - alpha)."""
+    """Tokens a verification brings: (1 - alpha^(k+1)) / (1 - alpha), each draft accepted with probability alpha."""
     return (1 - alpha ** (k + 1)) / (1 - alpha)
 
 
