@@ -1,5 +1,6 @@
 """The `minillm` command. With `--json`, standard output is one JSON object; all else goes to standard error."""
 
+import importlib
 import json
 import sys
 from dataclasses import asdict
@@ -82,6 +83,14 @@ def pull(
         print(json.dumps({"model": model, "path": str(path)}))
     else:
         print(path)
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True}, add_help_option=False)
+def drill(context: typer.Context) -> None:
+    """Interview drills: list, show, grade, history. `minillm drill --help` says more."""
+    # The course stands above the engine, so it is found by name, and only when somebody asks for it.
+    commands = importlib.import_module("course.lab.drills.cli")
+    commands.app(args=context.args, prog_name="minillm drill")
 
 
 @app.command()

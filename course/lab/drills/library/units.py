@@ -1,0 +1,44 @@
+"""Short names for the amounts that drills are made of, and what models and GPUs are by their data sheets."""
+
+from collections.abc import Callable
+
+from course.lab.drills import amounts as a
+from course.lab.drills.amounts import Amount
+from minillm.simulate.costs import ModelCost, find_model
+from minillm.simulate.hardware import Hardware, find_hardware
+
+Make = Callable[[float], Amount]
+
+
+def _of(unit: str) -> Make:
+    return lambda value: Amount(value, unit)
+
+
+seconds, tokens, rate, token_rate = _of(a.SECONDS), _of(a.TOKENS), _of(a.RATE), _of(a.TOKEN_RATE)
+size, bandwidth, flops = _of(a.BYTES), _of(a.BYTE_RATE), _of(a.FLOPS)
+ratio, money, count = _of(a.RATIO), _of(a.MONEY), _of(a.COUNT)
+
+DTYPE = "bfloat16"
+
+
+def model(name: str) -> ModelCost:
+    return find_model(name)
+
+
+def gpu(name: str) -> Hardware:
+    return find_hardware(name)
+
+
+def step_floor(shape: ModelCost, on: Hardware, gpus: int) -> float:
+    """Seconds that reading all weights once takes at least."""
+    return shape.read_bytes(DTYPE) / (gpus * on.bandwidth)
+
+
+def prefill_floor(shape: ModelCost, on: Hardware, gpus: int, prompt: float) -> float:
+    """Seconds that the matrix products of a prompt take at least, attention left out."""
+    return 2 * shape.layer_params * prompt / (gpus * on.peak_flops(DTYPE))
+
+
+def kv_room(shape: ModelCost, on: Hardware, gpus: int) -> float:
+    """Bytes that the weights leave."""
+    return gpus * on.memory - shape.stored_bytes(DTYPE)

@@ -1,0 +1,207 @@
+"""Every drill ranks its four model answers, forgives other words, and is not taken in by keywords."""
+
+import random
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))  # answers
+
+import answers
+
+from course.lab.drills.amounts import Amount, amounts_in, sums_in
+from course.lab.drills.drill import LEVELS, Draw, Drill, UnknownDrillError
+from course.lab.drills.grade import grade
+from course.lab.drills.library import ALL, FLAGSHIP, find_drill
+from course.lab.drills.patterns import Pattern, find
+from course.lab.drills.reading import Numbers, read
+
+SEEDS = (0, 1, 2, 3)
+NUMBERS = Numbers({"ttft": Amount(3.2, "s")}, {"decode": Amount(14.4, "s")})
+
+
+def named(drill: Drill) -> str:
+    return drill.id
+
+
+def test_there_are_enough_drills_and_each_has_its_own_name() -> None:
+    assert len(ALL) >= 20
+    assert len({drill.id for drill in ALL}) == len(ALL)
+    assert find_drill(FLAGSHIP).minutes == 12
+    with pytest.raises(UnknownDrillError, match=FLAGSHIP):
+        find_drill("nothing")
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("drill", ALL, ids=named)
+def test_the_four_answers_are_ranked_and_have_the_level_they_were_written_for(drill: Drill, seed: int) -> None:
+    drawn = drill.drawn(seed)
+    grades = [grade(drawn, drawn.answers[level]) for level in LEVELS]
+    assert [each.level for each in grades] == list(LEVELS)
+    assert all(worse.points < better.points for worse, better in pairwise(grades))
+    assert grades[-1].beyond, "the staff answer notices what the numbers imply"
+
+
+@pytest.mark.parametrize("drill", ALL, ids=named)
+def test_derived_numbers_are_not_in_the_prompt_already(drill: Drill) -> None:
+    """Else copying the prompt would count as arithmetic."""
+    for seed in SEEDS:
+        drawn = drill.drawn(seed)
+        written = amounts_in(drawn.prompt.lower())
+        repeated = {
+            n for n, a in drawn.numbers.derived.items() if any(w.is_about(a) and w.unit == a.unit for w in written)
+        }
+        assert len(repeated) <= 1
+        assert grade(drawn, drawn.prompt).level == "weak"
+
+
+@pytest.mark.parametrize("drill", ALL, ids=named)
+def test_every_rule_is_well_formed_and_texts_fill_their_blanks(drill: Drill) -> None:
+    rubric = drill.rubric
+    rules = [rule for group in (rubric.diagnosis, rubric.mechanism, rubric.apart, rubric.secondary,
+                                rubric.secondary_why,
+                                rubric.beyond) for rule in group]  # fmt: skip
+    rules += [rule for trap in rubric.traps for rule in (trap.rule, *trap.unless)] + [f.rule for f in rubric.follow_ups]
+    rules += [*rubric.moves, *rubric.moves.values(), rubric.unknowns]
+    derived = drill.drawn().numbers.derived
+    for rule in rules:
+        for atom in (atom for group in Pattern(rule).groups for atom in group):
+            kind, _, which = atom.lstrip("!?").partition(".")
+            assert kind != "derived" or not which or which in derived, f"{rule}: {atom}"
+    drawn = drill.drawn(7)
+    assert "{" not in drawn.prompt + drawn.impossible + "".join(drawn.answers.values())
+
+
+def test_seeds_change_the_numbers_and_equal_seeds_do_not() -> None:
+    drill = find_drill(FLAGSHIP)
+    assert drill.drawn(5).prompt == drill.drawn(5).prompt
+    assert len({drill.drawn(seed).prompt for seed in range(8)}) > 1
+    assert Draw(0)(1.0, 2.0, 3.0) == 1.0
+
+
+@pytest.mark.parametrize("text", answers.FLAGSHIP_PARAPHRASES)
+def test_a_staff_answer_in_other_words_is_a_staff_answer(text: str) -> None:
+    graded = grade(find_drill(FLAGSHIP).drawn(), text)
+    assert graded.level == "staff"
+    assert graded.beyond
+
+
+def test_a_short_right_answer_is_at_least_strong() -> None:
+    assert grade(find_drill(FLAGSHIP).drawn(), answers.FLAGSHIP_SHORT).level in ("strong", "staff")
+
+
+@pytest.mark.parametrize("text", [answers.PREACHING, answers.KEYWORDS, answers.TEMPLATE, answers.FLUENT])
+@pytest.mark.parametrize("drill", ALL, ids=named)
+def test_every_right_word_without_a_thought_is_not_strong(drill: Drill, text: str) -> None:
+    assert grade(drill.drawn(), text).level in ("weak", "passing")
+
+
+@pytest.mark.parametrize("drill", ALL, ids=named)
+def test_the_words_of_a_staff_answer_in_any_order_are_worth_little(drill: Drill) -> None:
+    """All the right words and numbers, and no sentence."""
+    drawn = drill.drawn()
+    words = drawn.answers["staff"].replace(".", " ").replace("?", " ").replace(",", " ").split()
+    random.Random(1).shuffle(words)
+    assert grade(drawn, " ".join(words)).level in ("weak", "passing")
+
+
+@pytest.mark.parametrize("text", answers.GARBAGE)
+def test_garbage_is_weak_and_never_raises(text: str) -> None:
+    for drill in ALL[::8]:
+        graded = grade(drill.drawn(), text)
+        assert graded.level == "weak"
+        assert "<script>alert" not in graded.html()
+        assert graded.to_dict()["dimensions"]
+
+
+def test_saying_it_twice_is_worth_no_more() -> None:
+    drawn = find_drill(FLAGSHIP).drawn()
+    once = drawn.answers["passing"]
+    assert grade(drawn, f"{once}\n\n{once}").points <= grade(drawn, once).points
+
+
+def test_each_credit_quotes_words_of_the_answer() -> None:
+    drawn = find_drill(FLAGSHIP).drawn()
+    flat = " ".join(drawn.answers["staff"].split())
+    for dimension in grade(drawn, drawn.answers["staff"]).dimensions:
+        for evidence in dimension.evidence:
+            assert evidence.quote[:40] in flat
+
+
+def test_unqualified_quantization_costs_points_and_qualified_does_not() -> None:
+    drawn = find_drill("ttft-7s").drawn()
+    rash = grade(drawn, "First I would quantize the model to int8, which reduces the queue.")
+    careful = grade(
+        drawn, "Last, int8 weights for decode, only behind a quality eval, if ITL is still high after that."
+    )
+    assert any(each.points < 0 for each in rash.dimension("interventions").evidence)
+    assert not any(each.points < 0 for each in careful.dimension("interventions").evidence)
+
+
+def test_a_wrong_sum_is_quoted_and_costs_points() -> None:
+    drawn = find_drill(FLAGSHIP).drawn()
+    evidence = grade(drawn, "Decode takes 80 ms x 180 = 24 s, because ITL is high.").dimension("evidence")
+    assert any(each.points < 0 and "24 s" in each.quote for each in evidence.evidence)
+
+
+def test_follow_ups_depend_on_what_was_written() -> None:
+    drawn = find_drill("ttft-7s").drawn()
+    queue = grade(drawn, "The queue is the problem, because TTFT is 7 s.").asks_next
+    silent = grade(drawn, "Prefill takes long.").asks_next
+    assert any("why is ITL fine" in ask for ask in queue)
+    assert not any("why is ITL fine" in ask for ask in silent)
+    assert any("add GPUs" in ask for ask in silent)
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "unit"),
+    [("80 ms", 0.08, "s"), ("132k tokens/s", 132e3, "tokens/s"), ("3.4 pflop/s", 3.4e15, "FLOP/s"),
+     ("18%", 0.18, "ratio"),
+     ("$2.69 an hour", 2.69, "$"), ("60 requests per second", 60, "requests/s"), ("1,056", 1056, ""),
+     ("492 mb", 492e6, "B"),
+     ("5.5x", 5.5, "ratio")],
+)  # fmt: skip
+def test_numbers_are_read_with_their_units(text: str, value: float, unit: str) -> None:
+    (found,) = amounts_in(text)
+    assert (found.low, found.unit) == (pytest.approx(value), unit)
+
+
+def test_a_narrow_range_is_one_number_and_a_wide_one_is_two() -> None:
+    assert [(w.low, w.high) for w in amounts_in("30-50 ms")] == [(pytest.approx(0.03), pytest.approx(0.05))]
+    assert len(amounts_in("from 20% to 80%")) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "holds"),
+    [
+        ("80 ms x 180 = 14.4 s", True),
+        ("80 x 180 = 14.4 s", True),
+        ("80 ms x 180 = 20 s", False),
+        ("90 gb / 492 mb = 183", True),
+    ],
+)
+def test_written_out_sums_are_recomputed(text: str, holds: bool) -> None:
+    (found,) = sums_in(text, amounts_in(text))
+    assert found.holds is holds
+
+
+@pytest.mark.parametrize(
+    ("text", "denied"),
+    [("Quantization would not help the queue at all.", True), ("Quantization does nothing here, I think.", True),
+     ("I would add chunking instead of quantization.", True), ("Not only quantization helps the decode phase.", False),
+     ("Quantization helps decode, but not prefill.", False)],
+)  # fmt: skip
+def test_negations_are_heard(text: str, denied: bool) -> None:
+    (sentence,) = read(text, NUMBERS).sentences
+    assert ("quantization" in sentence.denied) is denied
+
+
+def test_a_rule_wants_its_concepts_in_one_sentence_or_in_two_neighbours() -> None:
+    reading = read("The queue is long today. TTFT is high because of it. Decode takes 14.4 s in all.", NUMBERS)
+    assert find("queue + ttft", reading) == []
+    assert find("~ queue + ttft", reading)
+    assert find("decode + derived.decode", reading) == ["Decode takes 14.4 s in all."]
+    with pytest.raises(ValueError, match="no concept"):
+        Pattern("queue + nonsense")
