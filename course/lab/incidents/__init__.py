@@ -1,0 +1,1 @@
+"""Incidents with a hidden cause."""
