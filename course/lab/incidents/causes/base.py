@@ -20,10 +20,10 @@ T = TypeVar("T")
 
 
 class Draw:
-    """All luck of one incident, from one seed."""
+    """All luck of one incident, from whatever names it."""
 
-    def __init__(self, seed: int) -> None:
-        self._random = random.Random(f"incident {seed}")
+    def __init__(self, name: str | int) -> None:
+        self._random = random.Random(f"incident {name}")
 
     def pick(self, among: Sequence[T]) -> T:
         return self._random.choice(among)

@@ -65,7 +65,7 @@ def retry_storm(draw: Draw) -> Case:
     slowest = percentile([record.ttft() for record in play(before, 1).run.records], 98)
     clients = ClientConfig(first_byte_timeout_s=3 * slowest, cancel_on_timeout=False, max_attempts=6)
     before = before.with_fleet(clients=clients)
-    return Case(before, spiked(before, draw, 6.0, 0.025), "A network blip of a few seconds, resolved", target=0.55)
+    return Case(before, spiked(before, draw, 6.0, 0.035), "A network blip of a few seconds, resolved", target=0.5)
 
 
 def unbounded_queue(draw: Draw) -> Case:
@@ -73,7 +73,7 @@ def unbounded_queue(draw: Draw) -> Case:
     wait = 2.5 * in_flight(play(before, 1)) / before.flows[0].arrivals.rate
     before = before.with_fleet(clients=ClientConfig(timeout_s=wait, cancel_on_timeout=False))
     growth = draw.between(2.0, 2.15)
-    return Case(before, before.with_load(growth), f"Partner launch: {growth:.1f} times the requests", target=0.6)
+    return Case(before, before.with_load(growth), f"Partner launch: {growth:.1f} times the requests", target=0.5)
 
 
 CAUSES = (
