@@ -77,14 +77,18 @@ def generate(seed: int, difficulty: int, cause: str | None = None) -> tuple[Hidd
     """
     if difficulty not in DIFFICULTIES:
         raise IncidentError(f"difficulty is one of {', '.join(map(str, DIFFICULTIES))}, not {difficulty!r}")
-    chosen = choose_cause(seed, cause)
+    return generate_of(choose_cause(seed, cause), seed, difficulty)
+
+
+def generate_of(cause: Cause, seed: int, difficulty: int) -> tuple[Hidden, Trials]:
+    """The same, of a cause that need not be in the list."""
     for attempt in range(TRIES):
         # The last tries go without a disguise: a plain incident is better than none.
         disguise = difficulty if attempt < TRIES // 2 else 1
-        found = _try(chosen, Draw(f"{chosen.name} {seed} {difficulty} {attempt}"), difficulty, disguise)
+        found = _try(cause, Draw(f"{cause.name} {seed} {difficulty} {attempt}"), difficulty, disguise)
         if found is not None:
             return found
-    raise IncidentError(f"{chosen.name} does not come out of seed {seed}: take another seed")
+    raise IncidentError(f"{cause.name} does not come out of seed {seed}: take another seed")
 
 
 def _try(cause: Cause, draw: Draw, difficulty: int, disguise: int) -> tuple[Hidden, Trials] | None:

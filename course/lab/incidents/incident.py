@@ -49,8 +49,8 @@ class Reveal:
             f"{self.title} ({self.cause}). What happened: {self.what_happened}.",
             f"Dominant phase {self.dominant_phase}; {self.regime}."
             + (f" Besides: {self.also}." if self.also else ""),
-            f"Convicted by {', '.join(self.convicting)}. It looks like {self.looks_like}; {self.told_apart_by} tells them "
-            "apart.",
+            f"Convicted by {', '.join(self.convicting)}. It looks like {self.looks_like}; {self.told_apart_by} tells "
+            "them apart.",
             f"Fix: {', '.join(self.fixes)}. Tempting: {self.tempting}. {self.why_not}",
         ]  # fmt: skip
         return "\n".join([*lines, self.effects.head(8).to_string(float_format=lambda value: f"{value:.2f}")])

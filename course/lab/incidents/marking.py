@@ -121,7 +121,11 @@ def _regime(hidden: Hidden, answer: Answer) -> Criterion:
 
 def _evidence(hidden: Hidden, answer: Answer) -> tuple[float, Criterion]:
     """How far the evidence makes the case, 0 to 1, and the mark."""
-    convicting = [*hidden.cause.convicting, hidden.cause.told_apart_by, *(hidden.also.convicting if hidden.also else ())]
+    convicting = [
+        *hidden.cause.convicting,
+        hidden.cause.told_apart_by,
+        *(hidden.also.convicting if hidden.also else ()),
+    ]
     core = set(hidden.cause.convicting) | {hidden.cause.told_apart_by}
     seen = [name for name in dict.fromkeys(answer.evidence) if name in answer.asked]
     hits = [name for name in seen if name in core]

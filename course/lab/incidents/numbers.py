@@ -1,5 +1,6 @@
 """Small sums over a run that several questions share."""
 
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 
 import pandas as pd
@@ -53,7 +54,7 @@ def over_time(play: Play, value: Callable[[Sample], float], together: str = "sum
 def gaps_of(record: ClientRecord, at_client: bool) -> list[float]:
     """Seconds between an answer's tokens, as the client or the server stamped them."""
     stamps = record.deliveries if at_client else record.timeline.deliveries
-    return [b - a for a, b in zip(stamps, stamps[1:])]
+    return [b - a for a, b in itertools.pairwise(stamps)]
 
 
 def seconds_per_thousand(play: Play) -> float | None:

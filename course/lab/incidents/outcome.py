@@ -53,7 +53,9 @@ class Effect:
 
     def __str__(self) -> str:
         verdict = "the promise is kept" if self.restored else "the promise is broken"
-        told = f"{', '.join(self.chosen) or 'nothing'}: {self.before:.0%} -> {self.after:.0%} of requests within the SLO "
+        told = (
+            f"{', '.join(self.chosen) or 'nothing'}: {self.before:.0%} -> {self.after:.0%} of requests within the SLO "
+        )
         told += f"(promised {self.target:.0%}): {verdict}. ${self.bill_before:.2f} -> ${self.bill_after:.2f} an hour."
         worse = f" Worse now: {', '.join(self.regressions)}." if self.regressions else ""
         return f"{told}{worse}\n{self.table.to_string(float_format=written)}"

@@ -22,9 +22,11 @@ class Page:
     promise: str
     kept: float
     """Share of requests that meet it now."""
+    story: str = ""
 
     def __str__(self) -> str:
-        return f"PAGE  {self.alarm}\n{self.service}\n{self.promise} It is kept for {self.kept:.0%} of requests."
+        told = f"PAGE  {self.alarm}\n{self.service}\n{self.promise} It is kept for {self.kept:.0%} of requests."
+        return f"{told}\n{self.story}" if self.story else told
 
     def _repr_html_(self) -> str:
         first, *rest = (escape(line) for line in str(self).split("\n"))
@@ -38,7 +40,7 @@ class Page:
 
 def page_of(hidden: Hidden) -> Page:
     now = hidden.scene.now
-    return Page(_alarm(now), _told(now.service), _promise(now.service), now.attainment)
+    return Page(_alarm(now), _told(now.service), _promise(now.service), now.attainment, hidden.case.story)
 
 
 def _alarm(play: Play) -> str:

@@ -2,7 +2,6 @@
 
 from course.lab.incidents.evidence import Finding, Line, Panel, Scene
 from course.lab.incidents.numbers import answered, frame, gaps_of, per_second, spread
-from course.lab.incidents.service import Play
 from course.lab.run import percentile
 from course.lab.style import number, seconds
 from minillm.simulate.cluster_record import Outcome
@@ -22,7 +21,9 @@ def ttft_and_itl(scene: Scene) -> Finding:
         "E2E": {**spread([row.e2e for row in rows]), "limit": slo.e2e},
     }, "seconds, at the client")  # fmt: skip
     first, gap = table.loc["TTFT"], table.loc["ITL, all gaps"]
-    text = f"TTFT p50 {seconds(first.p50)}, p99 {seconds(first.p99)}. ITL p50 {seconds(gap.p50)}, p99 {seconds(gap.p99)}."
+    text = (
+        f"TTFT p50 {seconds(first.p50)}, p99 {seconds(first.p99)}. ITL p50 {seconds(gap.p50)}, p99 {seconds(gap.p99)}."
+    )
     return Finding(text, table)
 
 
@@ -37,7 +38,7 @@ def arrivals(scene: Scene) -> Finding:
     last_week = len(scene.before.run.records) / scene.before.service.duration_s
     table = frame({line.name: {"mean": rate, "highest": max(line.ys)} for line, rate in zip(lines, rates)}, "1/s")
     text = (
-        f"Wanted: {number(rates[0])}/s on average, {number(max(lines[0].ys))}/s in the busiest twentieth of the window. "
+        f"Wanted: {number(rates[0])}/s on average, {number(max(lines[0].ys))}/s in the busiest twentieth of the time. "
         f"Last week: {number(last_week)}/s on average."
     )
     return Finding(text, table, Panel(tuple(lines), TIME, "requests per second"))
@@ -166,12 +167,12 @@ def changes(scene: Scene) -> Finding:
 
 
 def configuration(scene: Scene) -> Finding:
-    service: Play | object = scene.now.service
-    fleet, engine = service.fleet, service.engine
+    service = scene.now.service
+    fleet, engine, scaling = service.fleet, service.engine, service.fleet.autoscaling
     rows = {
         "model": service.model, "a replica": f"{service.tp} x {service.hardware}, links: {service.links}",
-        "replicas": fleet.replicas if fleet.autoscaling is None else f"{fleet.autoscaling.min_replicas} to "
-        f"{fleet.autoscaling.max_replicas}, autoscaled", "router": fleet.router.policy, "CUDA graphs": service.cuda_graphs,
+        "replicas": f"{scaling.min_replicas} to {scaling.max_replicas}" if scaling else fleet.replicas,
+        "router": fleet.router.policy, "CUDA graphs": service.cuda_graphs,
         **{name: str(value) for name, value in engine.model_dump(exclude_unset=True).items() if value is not None},
     }  # fmt: skip
     return Finding("As deployed.", frame({name: {"value": str(value)} for name, value in rows.items()}))

@@ -247,18 +247,23 @@ def per_replica(scene: Scene) -> Finding:
 
 
 def replica_age(scene: Scene) -> Finding:
-    first_seen: dict[str, list] = {}
-    for record in sorted(answered(scene.now), key=lambda record: record.accepted):
-        first_seen.setdefault(record.replica, []).append(record)
-    young = [r for name, rs in first_seen.items() if not name.endswith("-0") for r in rs[:YOUNG]]
-    old = [r for name, rs in first_seen.items() for r in rs[0 if name.endswith("-0") else YOUNG :]]
-    started = len(scene.now.run.reports) - scene.now.service.fleet.replicas
+    there = scene.now.service.fleet.replicas
+    young, old = [], []
+    for place, report in enumerate(scene.now.run.reports):
+        mine = sorted((r for r in answered(scene.now) if r.replica == report.replica), key=lambda r: r.accepted)
+        first = YOUNG if place >= there else 0
+        young += mine[:first]
+        old += mine[first:]
+    started = len(scene.now.run.reports) - there
     rows = {
         f"a further replica's first {YOUNG} requests": {"requests": len(young), **spread([r.ttft() for r in young])},
         "all others": {"requests": len(old), **spread([r.ttft() for r in old])},
     }
-    text = f"{max(started, 0)} replicas were started in the window. TTFT p50 of a further replica's first requests "
-    text += f"{seconds(spread([r.ttft() for r in young])['p50'])}, of all others {seconds(spread([r.ttft() for r in old])['p50'])}."
+    medians = [seconds(row["p50"]) for row in rows.values()]
+    text = (
+        f"{started} replicas were started in the window. TTFT p50 of a further replica's first requests {medians[0]}, "
+        f"of all others {medians[1]}."
+    )
     return Finding(text, frame(rows, "TTFT, seconds"))
 
 
@@ -269,6 +274,8 @@ def ingress(scene: Scene) -> Finding:
         "accepted, to an engine's first step": spread([record.timeline.scheduled - record.accepted for record in done]),
     }
     table = frame(rows, "seconds")
-    text = f"p95 from sent to accepted {seconds(table.p95.iloc[0])}, from accepted to the first step {seconds(table.p95.iloc[1])}."
+    text = (
+        f"p95 from sent to accepted {seconds(table.p95.iloc[0])}, from accepted to an engine's first step "
+        f"{seconds(table.p95.iloc[1])}."
+    )
     return Finding(text, table)
-

@@ -15,6 +15,7 @@ from minillm.observe.summary import SLO
 from minillm.runners.simulated import StepWatch
 from minillm.scheduling.batch import ScheduledBatch
 from minillm.simulate.arrivals import Arrivals, Poisson
+from minillm.simulate.cli_simulate import rare_collections
 from minillm.simulate.cluster import ClusterConfig, simulate
 from minillm.simulate.cluster_run import FleetRun
 from minillm.simulate.costs import Placement, find_model
@@ -185,7 +186,8 @@ def play(service: Service, seed: int, watched: bool = False) -> Play:
         sample_every_s=max(service.duration_s, 1e-3) / SAMPLES if watched else None, seed=seed % 2**31
     )
     on = service.deployment()
-    if workload.shares_nothing and config.clients.max_attempts == 1:
+    asked_once = config.clients.max_attempts == 1 or not service.engine.enable_prefix_caching
+    if workload.shares_nothing and asked_once:
         workload, on = workload.anonymous(), on.without_prefix_lookups()
     steps: list[StepRow] = []
     made: list[Engine] = []
@@ -196,7 +198,8 @@ def play(service: Service, seed: int, watched: bool = False) -> Play:
         made.append((on.engine if counts_chunks else on.fast_engine)(clock, watch))
         return made[-1]
 
-    return Play(service, seed, simulate(workload, config, make), tuple(steps))
+    with rare_collections():
+        return Play(service, seed, simulate(workload, config, make), tuple(steps))
 
 
 def _watch(steps: list[StepRow], replica: int) -> StepWatch:

@@ -49,6 +49,8 @@ class Case:
     """What was really changed, or happened, as a log of changes would say it."""
     target: float = 0.9
     """Share of requests that is promised."""
+    story: str = ""
+    """What the page adds, where there is a story to it."""
 
 
 @dataclass(frozen=True)

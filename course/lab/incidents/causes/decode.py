@@ -28,7 +28,7 @@ def kv_pool(draw: Draw) -> Case:
 
 
 def thrash(draw: Draw) -> Case:
-    s = service(draw, chat(draw, (100, 200), (400, 600)), requests=220, max_num_seqs=64, max_num_batched_tokens=1024)
+    s = service(draw, chat(draw, (100, 200), (400, 600)), requests=170, max_num_seqs=64, max_num_batched_tokens=1024)
     before = loaded(s, 0.4)
     blocks = blocks_for(before, in_flight(play(before, 1)) * draw.between(0.5, 0.6))
     return Case(before, before.with_engine(num_kv_blocks=blocks), "A re-ranker shares the GPUs' memory now")
@@ -41,7 +41,7 @@ def low_acceptance(draw: Draw) -> Case:
     good, bad, k = draw.between(0.8, 0.88), draw.between(0.05, 0.15), draw.whole(6, 8)
     drafts = SpeculativeConfig(method="draft_model", model="llama-3.2-1b", k=k, acceptance_rate=good,
                                acceptance_floor=0, adaptive_k=False, max_batch=64)  # fmt: skip
-    s = service(draw, chat(draw, (200, 500), (80, 120)), houses=SMALL, requests=160, speculative=drafts)
+    s = service(draw, chat(draw, (200, 500), (80, 120)), houses=SMALL, requests=120, speculative=drafts)
     before = loaded(s, 0.2)
     now = before.with_engine(speculative=drafts.replace(acceptance_rate=bad))
     now = replace(now, acceptance={"head": 0.75, "draft_model": bad})
@@ -52,7 +52,7 @@ def speculation_under_load(draw: Draw) -> Case:
     rate, k = draw.between(0.5, 0.6), draw.whole(7, 9)
     drafts = SpeculativeConfig(method="draft_model", model="llama-3.2-1b", k=k, acceptance_rate=rate,
                                acceptance_floor=0, adaptive_k=False, max_batch=256)  # fmt: skip
-    s = service(draw, chat(draw, (100, 250), (80, 120)), houses=SMALL, requests=300, max_num_seqs=256,
+    s = service(draw, chat(draw, (100, 250), (80, 120)), houses=SMALL, requests=240, max_num_seqs=256,
                 max_num_batched_tokens=2560, speculative=drafts)  # fmt: skip
     plain = s.with_engine(speculative=None)
     before = loaded(s, 0.2, of=plain)

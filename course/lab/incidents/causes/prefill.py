@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from course.lab.incidents.causes.base import HOUSES, Case, Cause, Draw, chat, in_flight, lengths, loaded, service
-from course.lab.incidents.service import Flow, Service, play
+from course.lab.incidents.causes.base import Case, Cause, Draw, chat, lengths, loaded, service
+from course.lab.incidents.service import Service
 from minillm.simulate.lengths import Fixed, LogNormal, Uniform
 from minillm.simulate.routers import RouterConfig
 from minillm.simulate.workload_kinds import Independent, SharedPrefix
@@ -46,8 +46,8 @@ def large_chunks(draw: Draw) -> Case:
 
 def small_chunks(draw: Draw) -> Case:
     kind = chat(draw, (1500, 2500), (60, 110))
-    s = service(draw, kind, requests=320, max_num_seqs=32, max_num_batched_tokens=2048)
-    before, tokens = loaded(s, 0.5), draw.pick((40, 48, 56))
+    s = service(draw, kind, requests=220, max_num_seqs=32, max_num_batched_tokens=2048)
+    before, tokens = loaded(s, 0.5), draw.pick((56, 64, 72))
     return Case(before, before.with_engine(max_num_batched_tokens=tokens), f"ITL tuning: {tokens} tokens a step")
 
 
@@ -85,7 +85,7 @@ def evicted(draw: Draw) -> Case:
     count = draw.whole(9, 11)
     few, many = tenants(draw, count // 2, (2500, 3500)), tenants(draw, count * 2, (2500, 3500))
     blocks = int(count * 3000 * 1.25) // 16
-    s = service(draw, few, requests=480, max_num_seqs=32, num_kv_blocks=blocks)
+    s = service(draw, few, requests=420, max_num_seqs=32, num_kv_blocks=blocks)
     before = loaded(s, 0.5)
     now = replace(before, flows=(replace(before.flows[0], kind=many),))
     return Case(before, now, "Sales: four times the tenants, as many requests in all", 0.8)
@@ -95,7 +95,7 @@ def blind_router(draw: Draw) -> Case:
     replicas = 4
     kind = tenants(draw, draw.whole(36, 44), (2500, 3500))
     blocks = int(kind.tenants * 3000 * 0.42) // 16
-    s = service(draw, kind, replicas=replicas, requests=520, max_num_seqs=32, num_kv_blocks=blocks)
+    s = service(draw, kind, replicas=replicas, requests=440, max_num_seqs=32, num_kv_blocks=blocks)
     before = loaded(s.with_fleet(router=RouterConfig(policy="prefix_aware", imbalance=6)), 0.5)
     now = before.with_fleet(router=RouterConfig(policy="round_robin"))
     return Case(before, now, "Gateway upgrade: a simpler routing table")
@@ -119,7 +119,7 @@ def slow_link(draw: Draw) -> Case:
 CAUSES = (
     Cause("unchunked", "long prompts are read in one piece", unchunked, "prefill", ("step_times", "ttft_itl"),
           ("chunked_prefill",), "speculate",
-          "The median gap is fine; only steps that hold a whole prompt are slow. Fewer decode steps do not shorten them.",
+          "The median gap is fine; only steps that hold a whole prompt are slow. Drafts do not shorten those.",
           "large_chunks", "chunks", also=("decode",)),
     Cause("large_chunks", "chunks too large", large_chunks, "prefill", ("chunks", "step_times"), ("smaller_chunks",),
           "int8_weights",

@@ -19,7 +19,7 @@ def overload(draw: Draw) -> Case:
 
 
 def burst(draw: Draw) -> Case:
-    before = service(draw, chat(draw, (600, 1500), (80, 140)), requests=420)
+    before = service(draw, chat(draw, (600, 1500), (80, 140)), requests=360)
     before = loaded(before, 0.4)
     return Case(before, spiked(before, draw, 4.0, 0.09), "A push notification went out to all users at once", 0.85)
 
@@ -49,7 +49,7 @@ def few_seats(draw: Draw) -> Case:
 
 def static_batching(draw: Draw) -> Case:
     kind = chat(draw, (300, 800), (120, 200))
-    before = loaded(service(draw, kind, requests=320, max_num_seqs=draw.pick((32, 48, 64))), 0.5)
+    before = loaded(service(draw, kind, requests=240, max_num_seqs=draw.pick((32, 48, 64))), 0.5)
     return Case(before, before.with_engine(batching="static"), "Moved to the batch team's server image")
 
 
@@ -61,11 +61,12 @@ def hot_replica(draw: Draw) -> Case:
 
 
 def retry_storm(draw: Draw) -> Case:
-    before = loaded(service(draw, chat(draw, (600, 1500), (60, 110)), requests=300), 0.6)
+    kind = chat(draw, (600, 1500), (60, 110))
+    before = loaded(service(draw, kind, requests=240, enable_prefix_caching=False), 0.6)
     slowest = percentile([record.ttft() for record in play(before, 1).run.records], 98)
-    clients = ClientConfig(first_byte_timeout_s=3 * slowest, cancel_on_timeout=False, max_attempts=6)
+    clients = ClientConfig(first_byte_timeout_s=3 * slowest, cancel_on_timeout=False, max_attempts=4)
     before = before.with_fleet(clients=clients)
-    return Case(before, spiked(before, draw, 6.0, 0.035), "A network blip of a few seconds, resolved", target=0.5)
+    return Case(before, spiked(before, draw, 6.0, 0.025), "A network blip of a few seconds, resolved", target=0.5)
 
 
 def unbounded_queue(draw: Draw) -> Case:
