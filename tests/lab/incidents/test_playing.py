@@ -104,6 +104,8 @@ def test_what_is_right_but_not_backed_counts_little(seats: Incident) -> None:
     guessed = criteria_of(seats, [])
     assert backed["dominant phase"][0] > 3 * guessed["dominant phase"][0] > 0
     assert "does not make the case" in guessed["dominant phase"][2]
+    assert sum(earned for earned, _, _ in backed.values()) >= 90
+    assert sum(earned for earned, _, _ in guessed.values()) < 35
 
 
 def criteria_of(incident: Incident, evidence: list[str]) -> dict[str, tuple[float, float, str]]:
