@@ -130,6 +130,6 @@ def apply(name: str, service: Service) -> Service:
 
 
 def find_intervention(name: str) -> Intervention:
-    if name not in BY_ID:
+    if not isinstance(name, str) or name not in BY_ID:
         raise IncidentError(f"no intervention {name!r}: choose from {', '.join(BY_ID)}")
     return BY_ID[name]

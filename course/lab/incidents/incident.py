@@ -154,12 +154,13 @@ class Incident:
         """
         if self._answer is not None:
             raise IncidentError("this incident has its diagnosis: deploy something, or grade it")
-        for name in evidence:
+        cited, ranked, still_open = listed(evidence), listed(ranked), listed(open_questions)
+        for name in cited:
             _find(name, BY_ID, "question")
         for name in ranked:
             find_intervention(name)
         self._answer = Answer(
-            dominant_phase, secondary, tuple(evidence), tuple(ranked), tuple(open_questions), regime, self.minutes,
+            plain(dominant_phase), plain(secondary), cited, ranked, still_open, plain(regime), self.minutes,
             tuple(self._asked),
         )  # fmt: skip
 
@@ -171,7 +172,7 @@ class Incident:
         """
         if self._answer is None:
             raise IncidentError("diagnose first: commit to an answer, then deploy")
-        chosen = [find_intervention(name) for name in dict.fromkeys([ids] if isinstance(ids, str) else ids)]
+        chosen = [find_intervention(name) for name in dict.fromkeys(listed(ids))]
         self._effects.append(effect_of(chosen, self._hidden.case.now, self._trials))
         self.minutes += MINUTES_TO_DEPLOY
         return self._effects[-1]
@@ -214,8 +215,19 @@ class Incident:
         return f"<{self.name}: {len(self._asked)} questions, {self.minutes} minutes>"
 
 
+def listed(names: str | Sequence[str] | None) -> tuple[str, ...]:
+    """One name, several or none, as a tuple."""
+    return (names,) if isinstance(names, str) else tuple(names or ())
+
+
+def plain(name: object) -> str | None:
+    """`First token` as `first_token`; None and "none" are None."""
+    written = "none" if name is None else str(name).strip().lower().replace(" ", "_")
+    return None if written == "none" else written
+
+
 def _find(name: str, among: dict[str, Question], what: str) -> Question:
-    if name not in among:
+    if not isinstance(name, str) or name not in among:
         close = difflib.get_close_matches(str(name), among, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"choose from {', '.join(among)}"
         raise IncidentError(f"no {what} {name!r}: {hint}")

@@ -104,7 +104,7 @@ def _phase(hidden: Hidden, answer: Answer) -> Criterion:
 def _secondary(hidden: Hidden, answer: Answer) -> Criterion:
     allowed = second_phases(hidden)
     told = " or ".join(sorted(str(name) for name in allowed))
-    right = answer.secondary in allowed
+    right = any(answer.secondary == name for name in allowed)
     return Criterion("secondary problem", SECONDARY if right else 0, SECONDARY, f"The second problem: {told}.")
 
 

@@ -13,7 +13,7 @@ from course.lab.incidents.interventions import ALL, Intervention, applied
 from course.lab.incidents.numbers import answered
 from course.lab.incidents.service import Play, Service
 from course.lab.run import percentile
-from minillm.errors import PricingError
+from minillm.errors import MinillmError
 from minillm.simulate.hardware import find_hardware
 
 WORSE = 1.25
@@ -81,7 +81,7 @@ def effect_of(chosen: Sequence[Intervention], service: Service, trials: Trials) 
     try:
         changed = applied(service, chosen)
         after = trials.plays(changed)
-    except PricingError as error:
+    except MinillmError as error:
         table = pd.DataFrame({"why": [str(error)]}, index=["cannot be built"])
         return Effect(names, share, share, service.target, bill, bill, table, (), possible=False)
     table = compared(before, after)

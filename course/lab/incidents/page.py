@@ -22,11 +22,13 @@ class Page:
     promise: str
     kept: float
     """Share of requests that meet it now."""
-    story: str = ""
+    story: str
+    basis: str
+    """What the simulated step times rest on."""
 
     def __str__(self) -> str:
         told = f"PAGE  {self.alarm}\n{self.service}\n{self.promise} It is kept for {self.kept:.0%} of requests."
-        return f"{told}\n{self.story}" if self.story else told
+        return "\n".join(part for part in (told, self.story, f"Simulated, with {self.basis}.") if part)
 
     def _repr_html_(self) -> str:
         first, *rest = (escape(line) for line in str(self).split("\n"))
@@ -40,7 +42,8 @@ class Page:
 
 def page_of(hidden: Hidden) -> Page:
     now = hidden.scene.now
-    return Page(_alarm(now), _told(now.service), _promise(now.service), now.attainment, hidden.case.story)
+    basis = str(now.service.deployment().profile.provenance["source"])
+    return Page(_alarm(now), _told(now.service), _promise(now.service), now.attainment, hidden.case.story, basis)
 
 
 def _alarm(play: Play) -> str:
