@@ -1,6 +1,6 @@
 """Draws a panel: curves between two axes, with a limit where there is one."""
 
-from course.lab.incidents.evidence import Panel
+from course.lab.incidents.panel import Panel
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
 from course.lab.svg import Picture
 

@@ -6,8 +6,7 @@ from dataclasses import replace
 from course.lab.incidents.causes import CAUSES, Case, Cause, Draw
 from course.lab.incidents.causes.base import lengths, loaded, service
 from course.lab.incidents.causes.prefill import with_long_prompts
-from course.lab.incidents.generate import IncidentError, generate_of
-from course.lab.incidents.incident import Incident
+from course.lab.incidents.generate import Hidden, IncidentError, Trials, generate_of
 from minillm.simulate.lengths import Fixed
 from minillm.simulate.workload_kinds import Independent
 
@@ -50,7 +49,7 @@ CLASSICS: Mapping[str, Cause] = {
 }  # fmt: skip
 
 
-def make_classic(name: str) -> Incident:
+def draw_classic(name: str) -> tuple[Hidden, Trials]:
     """A classic; always the same.
 
     Raises:
@@ -58,4 +57,4 @@ def make_classic(name: str) -> Incident:
     """
     if name not in CLASSICS:
         raise IncidentError(f"no classic {name!r}: choose from {', '.join(CLASSICS)}")
-    return Incident(*generate_of(CLASSICS[name], seed=0, difficulty=1), f"classic: {name}")
+    return generate_of(CLASSICS[name], seed=0, difficulty=1)

@@ -3,36 +3,15 @@
 Panels say what was measured, never what it means.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from html import escape
-from typing import Any, Literal
+from typing import Any
 
 import pandas as pd
 
+from course.lab.incidents.panel import Panel
 from course.lab.incidents.service import Play
-
-
-@dataclass(frozen=True)
-class Line:
-    """One series of a panel."""
-
-    name: str
-    xs: Sequence[float]
-    ys: Sequence[float]
-    style: Literal["line", "dashes", "points"] = "line"
-
-
-@dataclass(frozen=True)
-class Panel:
-    """A chart, described; it is drawn only where it is looked at."""
-
-    lines: tuple[Line, ...]
-    x: str
-    y: str
-    limit: float | None = None
-    """A horizontal line, where there is a limit to know."""
-    limit_name: str = ""
 
 
 @dataclass(frozen=True)

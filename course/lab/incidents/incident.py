@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from course.lab.grading import Result
+from course.lab.incidents.classics import draw_classic
 from course.lab.incidents.evidence import Evidence, Question
 from course.lab.incidents.generate import Hidden, IncidentError, Trials, find_intervention, generate
 from course.lab.incidents.interventions import ALL, Intervention
@@ -101,9 +102,7 @@ class Incident:
         Raises:
             IncidentError: no such classic.
         """
-        from course.lab.incidents.classics import make_classic  # a classic is an Incident: it imports this module
-
-        return make_classic(name)
+        return cls(*draw_classic(name), f"classic: {name}")
 
     @property
     def page(self) -> Page:

@@ -1,7 +1,8 @@
 """Questions about traffic, and about what clients saw."""
 
-from course.lab.incidents.evidence import Finding, Line, Panel, Scene
+from course.lab.incidents.evidence import Finding, Scene
 from course.lab.incidents.numbers import answered, frame, gaps_of, per_second, spread
+from course.lab.incidents.panel import Line, Panel
 from course.lab.run import percentile
 from course.lab.style import number, seconds
 from minillm.simulate.cluster_record import Outcome

@@ -1,7 +1,8 @@
 """Questions about engines, their steps and caches, and the fleet."""
 
-from course.lab.incidents.evidence import Finding, Line, Panel, Scene
+from course.lab.incidents.evidence import Finding, Scene
 from course.lab.incidents.numbers import answered, frame, over_time, seats, seconds_per_thousand, spread
+from course.lab.incidents.panel import Line, Panel
 from course.lab.incidents.questions_clients import TIME
 from course.lab.incidents.service import Play
 from course.lab.style import number, seconds

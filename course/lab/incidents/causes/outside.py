@@ -15,7 +15,7 @@ def proxy(draw: Draw) -> Case:
 
 
 def cold_start(draw: Draw) -> Case:
-    s = loaded(service(draw, chat(draw, (500, 1200), (80, 140)), requests=380), 0.5)
+    s = loaded(service(draw, chat(draw, (500, 1200), (80, 140)), requests=290), 0.5)
     rate = s.flows[0].arrivals.rate
     waves = Spikes(rate=rate, spike_rate=4 * rate, start_s=0.15 * s.duration_s, length_s=0.12 * s.duration_s,
                    every_s=0.3 * s.duration_s)  # fmt: skip
