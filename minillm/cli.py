@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from minillm.bench.cli import bench_app
-from minillm.errors import MinillmError, RequestError, UnknownModelError
+from minillm.errors import MinillmError, MissingPackageError, RequestError, UnknownModelError
 from minillm.serve.cli import serve
 from minillm.serve.cli_proxy import proxy
 from minillm.simulate.cli_calibrate import calibrate
@@ -108,6 +108,25 @@ def doctor(as_json: Json = False) -> None:
             fix = f"  ->  {check.fix}" if check.fix else ""
             print(f"{mark} {check.name:22} {check.found}{fix}")
     raise typer.Exit(0 if healthy else 1)
+
+
+@app.command(add_help_option=False, context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
+def incident(context: typer.Context) -> None:
+    """You are paged: find out what is wrong with a service, fix it, and be graded on what the fix did."""
+    run_course_command("course.lab.incidents.cli", context)
+
+
+def run_course_command(module: str, context: typer.Context) -> None:
+    """Hand the arguments to a command of the course. The engine knows nothing of it, but for where it is.
+
+    Raises:
+        MissingPackageError: the course's own packages are not installed.
+    """
+    try:
+        command = importlib.import_module(module).app
+    except ModuleNotFoundError as error:
+        raise MissingPackageError(f"{context.info_name} needs {error.name}: pip install 'minillm[lab]'") from None
+    command(context.args, prog_name=context.command_path)
 
 
 @app.command()

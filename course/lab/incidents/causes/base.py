@@ -1,0 +1,167 @@
+"""What a cause is: a function that draws a healthy service and what became of it, and what convicts it."""
+
+import math
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeVar
+
+from course.lab.incidents.service import Flow, Play, Service, capacity
+from course.lab.run import percentile
+from minillm.config import EngineConfig
+from minillm.observe.summary import SLO
+from minillm.simulate.arrivals import Poisson
+from minillm.simulate.cluster import ClusterConfig
+from minillm.simulate.lengths import LogNormal
+from minillm.simulate.workload_kinds import Independent, TrafficModel
+
+Regime = Literal["steady", "spike"]
+T = TypeVar("T")
+
+
+class Draw:
+    """All luck of one incident, from whatever names it."""
+
+    def __init__(self, name: str | int) -> None:
+        self._random = random.Random(f"incident {name}")
+
+    def pick(self, among: Sequence[T]) -> T:
+        return self._random.choice(among)
+
+    def some(self, among: Sequence[T], count: int) -> list[T]:
+        """So many different ones, in random order."""
+        return self._random.sample(list(among), min(count, len(among)))
+
+    def between(self, low: float, high: float) -> float:
+        return self._random.uniform(low, high)
+
+    def whole(self, low: int, high: int) -> int:
+        return self._random.randint(low, high)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A service before, healthy, and now, ill. The promise is made to fit the first."""
+
+    before: Service
+    now: Service
+    change: str
+    """What was really changed, or happened, as a log of changes would say it."""
+    target: float = 0.9
+    """Share of requests that is promised."""
+    story: str = ""
+    """What the page adds, where there is a story to it."""
+
+
+@dataclass(frozen=True)
+class Cause:
+    """What can be wrong."""
+
+    name: str
+    title: str
+    make: Callable[[Draw], Case]
+    phase: str
+    """The phase that is to blame: the seconds are lost there, or it is what must change."""
+    convicting: tuple[str, ...]
+    """Ids of the questions whose answers convict it, the most telling first."""
+    fixes: tuple[str, ...]
+    """Interventions that restore the promise, the best first."""
+    tempting: str
+    """The one that is often tried, and does not."""
+    why_not: str
+    """The number that rules the tempting one out."""
+    looks_like: str
+    """Another cause."""
+    told_apart_by: str
+    """The id of the question that tells the two apart."""
+    regime: Regime = "steady"
+    also: tuple[str, ...] = field(default=())
+    """Other phases that may fairly be named as the dominant one."""
+
+
+# ---------------------------------------------------------------- healthy services
+
+HOUSES = (
+    ("llama-3.1-8b", "l40s", 1), ("llama-3.1-8b", "a100-80gb", 1), ("qwen3-14b", "a100-80gb", 1),
+    ("qwen3-14b", "h100-sxm", 1), ("qwen3-32b", "a100-80gb", 2), ("qwen3-32b", "h100-sxm", 2),
+    ("llama-3.1-70b", "a100-80gb", 4), ("llama-3.1-70b", "h100-sxm", 4),
+)  # fmt: skip
+"""Model, hardware, accelerators per replica."""
+REQUESTS = 260
+"""In one run."""
+
+
+def lengths(median: float, sigma: float = 0.5, most: float = 4.0) -> LogNormal:
+    """Tokens; nobody asks for more than `most` times the median."""
+    return LogNormal(median=round(median), sigma=sigma, low=8, high=round(most * median))
+
+
+def chat(draw: Draw, prompt: tuple[float, float], output: tuple[float, float]) -> Independent:
+    """Requests that share nothing; medians between the given tokens."""
+    return Independent(prompt=lengths(draw.between(*prompt)), output=lengths(draw.between(*output), 0.45, 3.0))
+
+
+def service(
+    draw: Draw,
+    kind: TrafficModel,
+    *,
+    houses: Sequence[tuple[str, str, int]] = HOUSES,
+    replicas: int = 1,
+    requests: int = REQUESTS,
+    **engine: Any,
+) -> Service:
+    """A service of one flow, a request a second, with a configuration that suits most traffic."""
+    model, hardware, tp = draw.pick(houses)
+    fields = {
+        "max_num_seqs": draw.pick((48, 64, 96, 128)),
+        "max_num_batched_tokens": draw.pick((768, 1024, 1280)),
+        "max_model_len": None,
+        **engine,
+    }
+    flow = Flow("chat", kind, Poisson(rate=1.0))
+    fleet = ClusterConfig(replicas=replicas, sample_every_s=None)
+    return Service(model, hardware, EngineConfig(**fields), (flow,), float(requests), tp=tp, fleet=fleet)
+
+
+def loaded(service: Service, load: float, of: Service | None = None) -> Service:
+    """The same, at this share of its capacity, or of another service's."""
+    of = of or service
+    return service.with_load(load * capacity(of) * service.duration_s / len(service.workload(1)))
+
+
+def in_flight(played: Play) -> float:
+    """Requests open at once, on average (Little's law)."""
+    spent = sum(record.ended - record.intended for record in played.run.records)
+    return spent / played.service.duration_s
+
+
+# ---------------------------------------------------------------- the promise
+
+SLACK = 1.5
+"""Limits are so many times what the healthy service does at p98."""
+
+
+def promise(played: Play) -> SLO:
+    """Limits that suit a healthy run, in round numbers."""
+    rows = [record.as_request_record().timeline for record in played.run.records if record.completed]
+    seen = {
+        "ttft": [row.ttft for row in rows],
+        "itl": [max(row.itl, default=0.0) for row in rows],
+        "tpot": [row.tpot or 0.0 for row in rows],
+        "e2e": [row.e2e for row in rows],
+    }
+    return SLO(**{name: rounded_up(SLACK * percentile(values, 98)) for name, values in seen.items()})
+
+
+def rounded_up(seconds: float) -> float:
+    """To two significant digits: 0.347 is 0.35, 12.1 is 13."""
+    if seconds <= 0:
+        return 0.01
+    unit = 10.0 ** (math.floor(math.log10(seconds)) - 1)
+    return round(math.ceil(seconds / unit) * unit, 9)
+
+
+def promised(case: Case, slo: SLO) -> Case:
+    """Both services with these limits."""
+    before, now = (replace(s, slo=slo, target=case.target) for s in (case.before, case.now))
+    return replace(case, before=before, now=now)

@@ -1,0 +1,63 @@
+"""Causes outside the engine: network, proxy, ingress, start-up."""
+
+from dataclasses import replace
+
+from course.lab.incidents.causes.base import Case, Cause, Draw, chat, loaded, service
+from minillm.simulate.arrivals import Spikes
+from minillm.simulate.cluster_autoscale import Autoscaling
+from minillm.simulate.cluster_network import Network
+
+
+def proxy(draw: Draw) -> Case:
+    before = loaded(service(draw, chat(draw, (300, 900), (120, 200)), requests=280), 0.4)
+    network = Network(hold_chunks=draw.pick((24, 32, 48)), hold_s=draw.between(1.5, 2.5))
+    return Case(before, before.with_fleet(network=network), "Edge: compression switched on for text responses")
+
+
+def cold_start(draw: Draw) -> Case:
+    s = loaded(service(draw, chat(draw, (500, 1200), (80, 140)), requests=290), 0.5)
+    rate = s.flows[0].arrivals.rate
+    waves = Spikes(rate=rate, spike_rate=4 * rate, start_s=0.15 * s.duration_s, length_s=0.12 * s.duration_s,
+                   every_s=0.3 * s.duration_s)  # fmt: skip
+    s = replace(s, flows=(replace(s.flows[0], arrivals=waves),))
+    scaling = Autoscaling(signal="arrival_rate", target=1.2 * rate, min_replicas=1, max_replicas=6, interval_s=0.5,
+                          window_s=0.5, scale_down_after_s=0.04 * s.duration_s)  # fmt: skip
+    before = s.with_fleet(autoscaling=scaling)
+    cold = draw.between(0.08, 0.1) * s.duration_s
+    now = before.with_fleet(cold_start_s=cold / 3, warm_up_s=cold)
+    return Case(before, now, "Images slimmed: weights and compiled kernels are fetched at start")
+
+
+def ingress(draw: Draw) -> Case:
+    before = loaded(service(draw, chat(draw, (800, 2000), (80, 140)), requests=320), 0.45)
+    per_request = draw.between(1.3, 1.5) / before.flows[0].arrivals.rate
+    tokens = before.workload(1).num_prompt_tokens / len(before.workload(1))
+    network = Network(ingress_s=per_request / 4, ingress_s_per_token=0.75 * per_request / tokens)
+    return Case(before, before.with_fleet(network=network), "Gateway: prompts are logged and checked before routing")
+
+
+def far_clients(draw: Draw) -> Case:
+    before = loaded(service(draw, chat(draw, (300, 900), (80, 140)), requests=280), 0.4)
+    near = Network(rtt_s=0.01)
+    far = Network(rtt_s=0.01, far_share=draw.between(0.3, 0.45), far_rtt_s=draw.between(0.5, 0.7), handshakes=3)
+    return Case(before.with_fleet(network=near), before.with_fleet(network=far), "Launched in a second continent")
+
+
+CAUSES = (
+    Cause("proxy", "a proxy holds tokens back", proxy, "stream", ("client_server", "ttft_itl"), ("unbuffer",),
+          "int8_weights",
+          "The server hands tokens over evenly; the gaps are only on the client's side.",
+          "unchunked", "client_server", also=("first_token",)),
+    Cause("cold_start", "new replicas are slow at first", cold_start, "queue", ("replica_age", "per_replica"),
+          ("warm_pool",), "more_seats",
+          "Only requests that came to a replica in its first seconds are slow; seats are free everywhere.",
+          "burst", "replica_age", regime="spike", also=("prefill",)),
+    Cause("ingress", "the ingress is busy", ingress, "queue", ("ingress", "queue_over_time"), ("ingress_workers",),
+          "double_fleet",
+          "Engines have nothing waiting: the time passes before a request reaches them.",
+          "overload", "ingress"),
+    Cause("far_clients", "clients far away", far_clients, "queue", ("regions", "client_server"), ("near_clients",),
+          "larger_chunks",
+          "The offset is the same for every prompt length, and in one region only.",
+          "ingress", "regions", also=("first_token",)),
+)  # fmt: skip

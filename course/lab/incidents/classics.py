@@ -1,0 +1,60 @@
+"""Two well-known incidents, in our words, with the numbers that are told of them, and reproduced."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from course.lab.incidents.causes import CAUSES, Case, Cause, Draw
+from course.lab.incidents.causes.base import lengths, loaded, service
+from course.lab.incidents.causes.prefill import with_long_prompts
+from course.lab.incidents.generate import Hidden, IncidentError, Trials, generate_of
+from minillm.simulate.lengths import Fixed
+from minillm.simulate.workload_kinds import Independent
+
+SEVENTY = (("llama-3.1-70b", "h100-sxm", 4),)
+SLOWER_SEVENTY = (("llama-3.1-70b", "a100-80gb", 4),)
+SEATS, OLD_PROMPT, NEW_PROMPT = 96, 800, 2400
+"""The seats were chosen when prompts had 800 tokens; three times as many come now."""
+CONTRACT = 15_000
+"""Tokens of the one that everybody waits for."""
+SHARE_OF_CONTRACTS = 0.08
+
+
+def three_months(draw: Draw) -> Case:
+    kind = Independent(prompt=lengths(OLD_PROMPT, 0.3), output=lengths(120, 0.45, 3))
+    before = loaded(service(draw, kind, houses=SEVENTY, requests=340, max_num_seqs=SEATS), 0.55)
+    longer = kind.replace(prompt=lengths(NEW_PROMPT, 0.3))
+    now = replace(before, flows=(replace(before.flows[0], kind=longer),))
+    story = (
+        "A team has worked on quantization for three months: 'the model is too slow'. It is ready, and in a trial each "
+        "token came faster. Before it goes out: will it help, and what is slow?"
+    )
+    return Case(before, now, "Retrieval: three times the passages in each prompt", story=story)
+
+
+def one_contract(draw: Draw) -> Case:
+    kind = Independent(prompt=lengths(700, 0.4), output=lengths(30, 0.4, 3))
+    s = service(draw, kind, houses=SLOWER_SEVENTY, requests=340, max_num_batched_tokens=2048)
+    before = loaded(s, 0.25)
+    now = with_long_prompts(before, SHARE_OF_CONTRACTS, Fixed(tokens=CONTRACT))
+    story = "Everybody complains, those with two-line questions most."
+    return Case(before, now, "Legal team: whole contracts may be pasted in", target=0.85, story=story)
+
+
+CLASSICS: Mapping[str, Cause] = {
+    "three-months": replace(
+        CAUSES["longer_prompts"], name="three-months", make=three_months, tempting="int8_weights",
+        title="prompts three times as long before settings chosen for short ones",
+    ),
+    "straggler": replace(CAUSES["straggler"], name="one-contract", make=one_contract),
+}  # fmt: skip
+
+
+def draw_classic(name: str) -> tuple[Hidden, Trials]:
+    """A classic; always the same.
+
+    Raises:
+        IncidentError: no such classic.
+    """
+    if name not in CLASSICS:
+        raise IncidentError(f"no classic {name!r}: choose from {', '.join(CLASSICS)}")
+    return generate_of(CLASSICS[name], seed=0, difficulty=1)

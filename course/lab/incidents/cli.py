@@ -1,0 +1,169 @@
+"""`minillm incident`: the same in a terminal, or step by step from a script.
+
+A script repeats what it has done so far in each call: an incident follows from its seed, so that is all the state
+there is. `--ask` as often as wanted, then `--answer`, then `--deploy`; with `--json` one JSON object comes back.
+"""
+
+import json
+import shlex
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from course.lab.grading import Result
+from course.lab.incidents.generate import IncidentError
+from course.lab.incidents.incident import Incident
+from minillm.errors import MinillmError
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+HELP = """\
+questions                 what can be asked, and the minutes it takes
+ask ID                    evidence
+changes                   what can be deployed (also: interventions)
+answer FIELD=VALUE ...    dominant_phase=queue secondary=decode evidence=batch,kv_use ranked=more_seats regime=steady
+deploy ID ...             make changes; then: grade
+page, help, quit"""
+LISTS = ("evidence", "ranked", "open_questions")
+ANSWER_FIELDS = ("dominant_phase", "secondary", "regime", *LISTS)
+
+
+@app.command()
+def incident(
+    seed: Annotated[int, typer.Option(help="Which incident; the same seed, the same incident.")] = 0,
+    difficulty: Annotated[int, typer.Option(help="1 = clear, 2 = with red herrings, 3 = with a second ailment.")] = 1,
+    cause: Annotated[str | None, typer.Option(help="Practise one cause, by name.")] = None,
+    classic: Annotated[str | None, typer.Option(help="three-months or straggler, in place of a seed.")] = None,
+    ask: Annotated[list[str] | None, typer.Option(metavar="ID", help="Ask for evidence; may be repeated.")] = None,
+    answer: Annotated[
+        str | None,
+        typer.Option(metavar="JSON", help='{"dominant_phase": ..., "secondary": ..., "evidence": [...], "ranked": []}'),
+    ] = None,
+    deploy: Annotated[list[str] | None, typer.Option(metavar="ID", help="Deploy it; may be repeated.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
+) -> None:
+    """You are paged: ask for evidence, commit to a diagnosis, deploy a fix, and be graded on what it really did."""
+    current = Incident.classic(classic) if classic else Incident.generate(seed, difficulty, cause)
+    if not (ask or answer or deploy or as_json):
+        talk(current)
+        return
+    report = step_by_step(current, ask or [], answer, deploy or [])
+    print(json.dumps(report, default=_plain) if as_json else as_text(current, report))
+
+
+def step_by_step(current: Incident, ask: list[str], answer: str | None, deploy: list[str]) -> dict[str, Any]:
+    """Do all of it, and tell where things stand.
+
+    Raises:
+        IncidentError: an id does not exist, or the answer is no JSON object of the right fields.
+    """
+    report: dict[str, Any] = {"name": current.name, "page": current.page.to_dict()}
+    report["evidence"] = [current.ask(name).to_dict() for name in ask]
+    if answer is not None:
+        current.answer(**parse_answer(answer))
+    if deploy:
+        report["deployed"] = current.deploy(deploy).to_dict()
+    if answer is not None:
+        result = current.grade()
+        report["grade"] = as_dict(result)
+        report["reveal"] = current.reveal().to_dict()
+    report["minutes"] = current.minutes
+    report["questions"] = [{"id": q.id, "text": q.text, "minutes": q.minutes} for q in current.questions()]
+    report["interventions"] = [
+        {"id": one.id, "phase": one.phase, "text": one.text, "cost": one.cost} for one in current.interventions()
+    ]
+    return report
+
+
+def parse_answer(text: str) -> dict[str, Any]:
+    """The fields of an answer, from JSON."""
+    try:
+        fields = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise IncidentError(f"--answer wants a JSON object: {error}") from None
+    if not isinstance(fields, dict) or (unknown := set(fields) - set(ANSWER_FIELDS)):
+        wrong = ", ".join(sorted(unknown)) if isinstance(fields, dict) else type(fields).__name__
+        raise IncidentError(f"--answer wants a JSON object with some of {', '.join(ANSWER_FIELDS)}, not {wrong}")
+    for name in LISTS:
+        if not isinstance(fields.get(name, []), list):
+            raise IncidentError(f"{name} of the answer is a list, not {fields[name]!r}")
+    return fields
+
+
+def as_dict(result: Result) -> dict[str, Any]:
+    criteria = [
+        {"name": c.name, "earned": c.earned, "possible": c.possible, "feedback": c.feedback} for c in result.criteria
+    ]
+    return {"score": round(result.score, 2), "max_score": result.max_score, "criteria": criteria}
+
+
+def as_text(current: Incident, report: dict[str, Any]) -> str:
+    """What a script's call shows to a reader."""
+    parts = [str(current.page), *(str(current.ask(found["id"])) for found in report["evidence"])]
+    if "grade" in report:
+        parts += [str(current.grade()), str(current.reveal())]
+    return "\n\n".join(parts)
+
+
+# ---------------------------------------------------------------- a talk
+
+
+def talk(current: Incident) -> None:
+    """Play it in a terminal, until the grade, or until there is nothing more to read."""
+    print(current.page, HELP, sep="\n\n")
+    while True:
+        print(f"\n[{current.minutes} min] > ", end="", flush=True)
+        line = sys.stdin.readline()
+        if not line or line.strip() in ("quit", "exit"):
+            return
+        try:
+            command, *rest = shlex.split(line) or ["help"]
+            print(reply(current, command, rest))
+        except (MinillmError, ValueError) as error:
+            print(error)
+            continue
+        if command == "grade":
+            return
+
+
+def reply(current: Incident, command: str, rest: list[str]) -> str:
+    """What one command comes to.
+
+    Raises:
+        IncidentError: it comes out of turn, or there is no such command.
+    """
+    if command == "page":
+        return str(current.page)
+    if command == "questions":
+        return "\n".join(f"{q.id:16} {q.minutes} min  {q.text}" for q in current.questions())
+    if command in ("changes", "interventions"):
+        return "\n".join(f"{i.id:20} {i.phase:8} {i.text} ({i.cost})" for i in current.interventions())
+    if command == "ask":
+        return "\n\n".join(str(current.ask(name)) for name in rest)
+    if command == "answer":
+        current.answer(**typed_answer(rest))
+        return "noted: deploy something now, then grade"
+    if command == "deploy":
+        return str(current.deploy(rest))
+    if command == "grade":
+        return f"{current.grade()}\n\n{current.reveal()}"
+    if command == "help":
+        return HELP
+    raise IncidentError(f"no command {command!r}\n{HELP}")
+
+
+def typed_answer(words: list[str]) -> dict[str, Any]:
+    """`evidence=batch,kv_use dominant_phase=queue` to the fields of an answer."""
+    fields: dict[str, Any] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals or name not in ANSWER_FIELDS:
+            raise IncidentError(f"an answer is made of FIELD=VALUE with {', '.join(ANSWER_FIELDS)}; got {word!r}")
+        fields[name] = [part for part in value.split(",") if part] if name in LISTS else value
+    return fields
+
+
+def _plain(value: Any) -> Any:
+    """Numbers of numpy as those of Python."""
+    return value.item() if hasattr(value, "item") else str(value)

@@ -1,0 +1,111 @@
+"""The on-call desk: an incident with buttons. Everything it does, `Incident` does; it only shows and asks."""
+
+from collections.abc import Callable
+from html import escape
+
+import ipywidgets as widgets
+
+from course.lab.display import LivePanel
+from course.lab.incidents.generate import IncidentError
+from course.lab.incidents.incident import Incident
+from course.lab.style import ALARM
+from minillm.timeline import PHASES
+
+NONE = "none"
+NUM_RANKED = 3
+WIDE = widgets.Layout(width="100%", max_width="840px")
+WORDS = {"description_width": "150px"}
+
+
+class Desk(LivePanel):
+    """Page on top; then questions, a board of their answers, the diagnosis, and what to deploy.
+
+    Args:
+        incident: played by this desk from here on.
+    """
+
+    def __init__(self, incident: Incident) -> None:
+        self.incident = incident
+        self.clock, self.board, self.verdict = widgets.HTML(), widgets.HTML(), widgets.HTML()
+        self.ask_buttons = {
+            question.id: widgets.Button(
+                description=f"{question.text} · {question.minutes} min",
+                layout=widgets.Layout(width="auto"),
+            )
+            for question in incident.questions()
+        }
+        for name, button in self.ask_buttons.items():
+            button.on_click(lambda _, name=name: self._guarded(lambda: self.ask(name)))
+        self.phase = _choice("dominant phase", [NONE, *PHASES])
+        self.secondary = _choice("secondary problem", [NONE, *PHASES])
+        self.regime = _choice("it is a", ["steady", "spike"])
+        self.evidence = widgets.SelectMultiple(description="what convicts", rows=5, style=WORDS, layout=WIDE)
+        known = [(f"{one.text} ({one.cost})", one.id) for one in incident.interventions()]
+        self.ranked = [_choice(f"change, rank {place + 1}", [(NONE, ""), *known]) for place in range(NUM_RANKED)]
+        self.open_questions = widgets.Text(description="still open", style=WORDS, layout=WIDE)
+        self.commit = widgets.Button(description="Commit to this", icon="lock", button_style="warning")
+        self.chosen = widgets.SelectMultiple(options=known, description="deploy", rows=6, style=WORDS, layout=WIDE)
+        self.deploy_button = widgets.Button(description="Deploy", icon="rocket")
+        self.grade_button = widgets.Button(description="Grade me", icon="check")
+        actions = {self.commit: self.answer, self.deploy_button: self.deploy, self.grade_button: self.grade}
+        for button, action in actions.items():
+            button.on_click(lambda _, action=action: self._guarded(action))
+        questions = widgets.Box(list(self.ask_buttons.values()), layout=widgets.Layout(flex_flow="row wrap"))
+        diagnosis = [self.phase, self.secondary, self.regime, self.evidence, *self.ranked, self.open_questions]
+        self.widget = widgets.VBox([
+            widgets.HTML(incident.page._repr_html_()), self.clock, questions, self.board,
+            widgets.HTML("<b>Diagnosis</b>"), *diagnosis, self.commit, widgets.HTML("<b>Deployment</b>"), self.chosen,
+            widgets.HBox([self.deploy_button, self.grade_button]), self.verdict,
+        ])  # fmt: skip
+        self._tell_time()
+
+    def ask(self, name: str) -> None:
+        """Put the answer to a question on top of the board."""
+        found = self.incident.ask(name)
+        if not self.ask_buttons[name].disabled:
+            self.ask_buttons[name].disabled = True
+            self.board.value = found._repr_html_() + self.board.value
+            self.evidence.options = [*self.evidence.options, (found.question, found.id)]
+        self._tell_time()
+
+    def answer(self) -> None:
+        """Commit."""
+        fields = {"dominant_phase": self.phase.value, "secondary": self.secondary.value}
+        named = {field: value for field, value in fields.items() if value != NONE}
+        ranked = [choice.value for choice in self.ranked if choice.value]
+        still_open = [self.open_questions.value] if self.open_questions.value else []
+        self.incident.answer(
+            **named, evidence=self.evidence.value, ranked=ranked, open_questions=still_open, regime=self.regime.value
+        )
+        self.commit.disabled = True
+        self.verdict.value = "<p>Noted. Now deploy.</p>"
+
+    def deploy(self) -> None:
+        """Deploy what is chosen, and show before and after."""
+        self.verdict.value = "<p>Playing the same traffic again, before and after …</p>"
+        self.verdict.value = self.incident.deploy(list(self.chosen.value))._repr_html_()
+        self._tell_time()
+
+    def grade(self) -> None:
+        """Show the marks, and the truth."""
+        marks = self.incident.grade()._repr_mimebundle_()["text/html"]
+        self.verdict.value = f"{marks}<p>Playing every other change, too …</p>"
+        self.verdict.value = marks + self.incident.reveal()._repr_html_()
+
+    def static_html(self) -> str:
+        asked = "".join(f"<li>{escape(question.text)}</li>" for question in self.incident.questions())
+        return f"{self.incident.page._repr_html_()}<p>What can be asked:</p><ul>{asked}</ul>"
+
+    def _guarded(self, action: Callable[[], None]) -> None:
+        """What comes out of turn is told, not raised."""
+        try:
+            action()
+        except IncidentError as error:
+            self.verdict.value = f'<p style="color:{ALARM}">{escape(str(error))}</p>'
+
+    def _tell_time(self) -> None:
+        self.clock.value = f"<b>{self.incident.minutes} minutes</b> on the incident clock"
+
+
+def _choice(label: str, options: list) -> widgets.Dropdown:
+    return widgets.Dropdown(options=options, description=label, style=WORDS, layout=WIDE)

@@ -1,0 +1,135 @@
+"""Draws incidents, and keeps only those that deserve the name: the sick service breaks its promise, the true fix
+restores it on traffic that nobody has seen, and the tempting one does not.
+"""
+
+from dataclasses import dataclass, replace
+
+from course.lab.incidents.causes import CAUSES, Case, Cause, Draw
+from course.lab.incidents.causes.base import promise, promised
+from course.lab.incidents.disguise import AILMENTS, ODDITIES, Ailment, change_log
+from course.lab.incidents.evidence import Scene
+from course.lab.incidents.interventions import BY_ID, Intervention
+from course.lab.incidents.service import Play, Service, play
+from minillm.errors import MinillmError
+
+DIFFICULTIES = (1, 2, 3)
+TRIES = 12
+BITES = 0.1
+"""A sick service is at least so far below its promise."""
+NUM_HELD_OUT = 2
+
+
+class IncidentError(MinillmError, ValueError):
+    """What was asked of an incident does not exist, or comes out of turn."""
+
+
+@dataclass(frozen=True)
+class Hidden:
+    """All there is to know about an incident."""
+
+    cause: Cause
+    case: Case
+    also: Ailment | None
+    scene: Scene
+    held_out: tuple[int, ...]
+    """Seeds of traffic on which changes are judged."""
+    fixes: tuple[str, ...]
+    """Of the cause's fixes, those that were tried out and restore the promise here."""
+
+
+class Trials:
+    """Plays services on the held-out traffic; nothing is played twice."""
+
+    def __init__(self, seeds: tuple[int, ...]) -> None:
+        self._seeds = seeds
+        self._plays: list[tuple[Service, Play]] = []
+
+    def plays(self, service: Service) -> tuple[Play, ...]:
+        """One for each seed."""
+        return tuple(self._play(service, seed) for seed in self._seeds)
+
+    def attainment(self, service: Service) -> float:
+        """Share of requests that met the SLO, over all held-out traffic."""
+        return sum(one.attainment for one in self.plays(service)) / len(self._seeds)
+
+    def _play(self, service: Service, seed: int) -> Play:
+        for known, done in self._plays:
+            if done.seed == seed and known == service:
+                return done
+        self._plays.append((service, play(service, seed)))
+        return self._plays[-1][1]
+
+
+def choose_cause(seed: int, name: str | None) -> Cause:
+    """The named one, or one that the seed decides."""
+    if name is None:
+        return Draw(f"cause {seed}").pick(list(CAUSES.values()))
+    if name not in CAUSES:
+        raise IncidentError(f"no cause {name!r}: choose from {', '.join(CAUSES)}")
+    return CAUSES[name]
+
+
+def generate(seed: int, difficulty: int, cause: str | None = None) -> tuple[Hidden, Trials]:
+    """An incident, with the trials already made.
+
+    Raises:
+        IncidentError: no such difficulty or cause, or no draw of TRIES deserved the name.
+    """
+    if difficulty not in DIFFICULTIES:
+        raise IncidentError(f"difficulty is one of {', '.join(map(str, DIFFICULTIES))}, not {difficulty!r}")
+    return generate_of(choose_cause(seed, cause), seed, difficulty)
+
+
+def generate_of(cause: Cause, seed: int, difficulty: int) -> tuple[Hidden, Trials]:
+    """The same, of a cause that need not be in the list."""
+    for attempt in range(TRIES):
+        # The last tries go without a disguise: a plain incident is better than none.
+        disguise = difficulty if attempt < TRIES // 2 else 1
+        found = _try(cause, Draw(f"{cause.name} {seed} {difficulty} {attempt}"), difficulty, disguise)
+        if found is not None:
+            return found
+    raise IncidentError(f"{cause.name} does not come out of seed {seed}: take another seed")
+
+
+def _try(cause: Cause, draw: Draw, difficulty: int, disguise: int) -> tuple[Hidden, Trials] | None:
+    case, also = disguised(cause, cause.make(draw), draw, disguise)
+    page_seed, *held_out = (draw.whole(1, 2**30) for _ in range(1 + NUM_HELD_OUT))
+    before = play(case.before, page_seed, watched=True)
+    case = promised(case, promise(before))
+    before = replace(before, service=case.before)
+    trials = Trials(tuple(held_out))
+    if not before.holds or trials.attainment(case.now) > case.target - BITES:
+        return None
+    fixes = tuple(fix for fix in cause.fixes[:1] if trials.attainment(apply(fix, case.now)) >= case.target)
+    if not fixes or trials.attainment(apply(cause.tempting, case.now)) >= case.target:
+        return None
+    now = play(case.now, page_seed, watched=True)
+    if now.attainment > case.target - BITES:
+        return None
+    scene = Scene(before, now, change_log(draw, case.change, difficulty))
+    return Hidden(cause, case, also, scene, tuple(held_out), fixes), trials
+
+
+def disguised(cause: Cause, case: Case, draw: Draw, difficulty: int) -> tuple[Case, Ailment | None]:
+    """The case with oddities in both weeks, and perhaps with a second ailment in this one."""
+    before, now = case.before, case.now
+    for odd in draw.some(ODDITIES, difficulty - 1):
+        # Only where neither week has something of its own there.
+        if odd(before) != before and odd(now) != now:
+            before, now = odd(before), odd(now)
+    also = None
+    if difficulty == DIFFICULTIES[-1]:
+        also = draw.pick([ailment for ailment in AILMENTS if ailment.phase != cause.phase])
+        now = also.change(now)
+    return replace(case, before=before, now=now), also
+
+
+def apply(name: str, service: Service) -> Service:
+    """The service after one intervention, by its id."""
+    return find_intervention(name).apply(service)
+
+
+def find_intervention(name: str) -> Intervention:
+    if not isinstance(name, str) or name not in BY_ID:
+        raise IncidentError(f"no intervention {name!r}: choose from {', '.join(BY_ID)}")
+    return BY_ID[name]

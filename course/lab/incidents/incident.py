@@ -1,0 +1,233 @@
+"""An incident to be worked on: the page, questions, an answer, a deployment, a grade, and only then the truth."""
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from html import escape
+from typing import Any
+
+import pandas as pd
+
+from course.lab.grading import Result
+from course.lab.incidents.classics import draw_classic
+from course.lab.incidents.evidence import Evidence, Question
+from course.lab.incidents.generate import Hidden, IncidentError, Trials, find_intervention, generate
+from course.lab.incidents.interventions import ALL, Intervention
+from course.lab.incidents.marking import Answer, lost_by_phase, mark, second_phases
+from course.lab.incidents.outcome import Effect, counterfactuals, effect_of, value_of
+from course.lab.incidents.page import Page, page_of
+from course.lab.incidents.questions import BY_ID, QUESTIONS, find_out
+
+MINUTES_TO_DEPLOY = 10
+
+
+@dataclass(frozen=True)
+class Reveal:
+    """The truth about an incident."""
+
+    cause: str
+    title: str
+    dominant_phase: str
+    secondary: tuple[str | None, ...]
+    """Any of these was right."""
+    regime: str
+    also: str | None
+    """The second, smaller ailment."""
+    what_happened: str
+    convicting: tuple[str, ...]
+    looks_like: str
+    told_apart_by: str
+    fixes: tuple[str, ...]
+    tempting: str
+    why_not: str
+    lost_s: dict[str, float]
+    """By phase: how much longer a mean request takes than last week."""
+    effects: pd.DataFrame = field(repr=False)
+    """Every intervention alone, on held-out traffic."""
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.title} ({self.cause}). What happened: {self.what_happened}.",
+            f"Dominant phase {self.dominant_phase}; {self.regime}."
+            + (f" Besides: {self.also}." if self.also else ""),
+            f"Convicted by {', '.join(self.convicting)}. It looks like {self.looks_like}; {self.told_apart_by} tells "
+            "them apart.",
+            f"Fix: {', '.join(self.fixes)}. Tempting: {self.tempting}. {self.why_not}",
+        ]  # fmt: skip
+        return "\n".join([*lines, self.effects.head(8).to_string(float_format=lambda value: f"{value:.2f}")])
+
+    def _repr_html_(self) -> str:
+        *told, _ = str(self).split("\n", 4)
+        words = "<br>".join(escape(line) for line in told)
+        return f"<p>{words}</p>{self.effects.to_html(float_format=lambda value: f'{value:.2f}', border=0)}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able."""
+        plain = {name: value for name, value in self.__dict__.items() if name != "effects"}
+        return {**plain, "effects": self.effects.reset_index(names="id").to_dict("records")}
+
+
+class Incident:
+    """One incident, from page to reveal. Make it with `Incident.generate` or `Incident.classic`.
+
+    The clock counts minutes that questions and deployments take; nothing here waits for real time.
+    """
+
+    def __init__(self, hidden: Hidden, trials: Trials, name: str) -> None:
+        self.name = name
+        self.minutes = 0
+        """On the incident clock."""
+        self._hidden, self._trials = hidden, trials
+        self._asked: dict[str, Evidence] = {}
+        self._answer: Answer | None = None
+        self._effects: list[Effect] = []
+        self._result: Result | None = None
+
+    @classmethod
+    def generate(cls, seed: int, difficulty: int = 1, cause: str | None = None) -> "Incident":
+        """An incident that follows from its arguments alone.
+
+        Args:
+            difficulty: 1 = clear; 2 = odd settings and innocent changes; 3 = a second ailment besides.
+            cause: its name, to practise one; None = the seed decides.
+        Raises:
+            IncidentError: no such difficulty or cause.
+        """
+        return cls(*generate(seed, difficulty, cause), f"incident {seed}, difficulty {difficulty}")
+
+    @classmethod
+    def classic(cls, name: str) -> "Incident":
+        """A well-known incident, played again: "three-months" or "straggler".
+
+        Raises:
+            IncidentError: no such classic.
+        """
+        return cls(*draw_classic(name), f"classic: {name}")
+
+    @property
+    def page(self) -> Page:
+        """What wakes you up."""
+        return page_of(self._hidden)
+
+    def questions(self) -> tuple[Question, ...]:
+        """What can be asked: id, text, minutes."""
+        return QUESTIONS
+
+    def ask(self, id: str) -> Evidence:
+        """Ask for evidence. It takes minutes, the first time.
+
+        Raises:
+            IncidentError: there is no such question.
+        """
+        question = _find(id, BY_ID, "question")
+        if id not in self._asked:
+            self._asked[id] = find_out(question, self._hidden.scene)
+            self.minutes += question.minutes
+        return self._asked[id]
+
+    def interventions(self) -> tuple[Intervention, ...]:
+        """What can be changed: id, phase, text, cost. The list is the same in every incident."""
+        return ALL
+
+    def answer(
+        self,
+        dominant_phase: str | None = None,
+        secondary: str | None = None,
+        evidence: Sequence[str] = (),
+        ranked: Sequence[str] = (),
+        open_questions: Sequence[str] = (),
+        regime: str | None = None,
+    ) -> None:
+        """Commit to a diagnosis, once.
+
+        Args:
+            dominant_phase: queue, prefill, first_token, decode or stream. What passes before an engine begins counts as
+                queue, wherever that is.
+            secondary: another phase with a problem of its own; None = there is none worth naming.
+            evidence: ids of the questions whose answers convict.
+            ranked: ids of interventions, the best first.
+            open_questions: what you would still want to know.
+            regime: "steady" or "spike"; None = as the first intervention suggests.
+        Raises:
+            IncidentError: it has been answered, or an id does not exist.
+        """
+        if self._answer is not None:
+            raise IncidentError("this incident has its diagnosis: deploy something, or grade it")
+        cited, ranked, still_open = listed(evidence), listed(ranked), listed(open_questions)
+        for name in cited:
+            _find(name, BY_ID, "question")
+        for name in ranked:
+            find_intervention(name)
+        self._answer = Answer(
+            plain(dominant_phase), plain(secondary), cited, ranked, still_open, plain(regime), self.minutes,
+            tuple(self._asked),
+        )  # fmt: skip
+
+    def deploy(self, ids: Sequence[str]) -> Effect:
+        """Make changes, and see what they do on held-out traffic. The first deployment is the one that is graded.
+
+        Raises:
+            IncidentError: there is no diagnosis yet, or no such intervention.
+        """
+        if self._answer is None:
+            raise IncidentError("diagnose first: commit to an answer, then deploy")
+        chosen = [find_intervention(name) for name in dict.fromkeys(listed(ids))]
+        self._effects.append(effect_of(chosen, self._hidden.case.now, self._trials))
+        self.minutes += MINUTES_TO_DEPLOY
+        return self._effects[-1]
+
+    def grade(self) -> Result:
+        """Marks out of a hundred, with what should have ruled a wrong idea out.
+
+        Raises:
+            IncidentError: there is no answer yet.
+        """
+        if self._answer is None:
+            raise IncidentError("there is nothing to grade: answer first")
+        if self._result is None:
+            now = self._hidden.case.now
+            names = dict.fromkeys([*self._answer.ranked, *self._hidden.fixes])
+            tried = [find_intervention(name) for name in names]
+            values = {one.id: value_of(one, effect_of([one], now, self._trials)) for one in tried}
+            first = self._effects[0] if self._effects else None
+            self._result = mark(self._hidden, self._answer, first, values)
+        return self._result
+
+    def reveal(self) -> Reveal:
+        """The truth, and what every intervention would have done.
+
+        Raises:
+            IncidentError: it has not been graded.
+        """
+        if self._result is None:
+            raise IncidentError("the truth comes after the grade: answer, deploy, grade")
+        hidden, cause = self._hidden, self._hidden.cause
+        return Reveal(
+            cause.name, cause.title, cause.phase, tuple(sorted(second_phases(hidden), key=str)), cause.regime,
+            hidden.also.name if hidden.also else None, hidden.case.change,
+            tuple(dict.fromkeys((*cause.convicting, cause.told_apart_by))), cause.looks_like, cause.told_apart_by,
+            hidden.fixes, cause.tempting, cause.why_not, lost_by_phase(hidden),
+            counterfactuals(hidden.case.now, self._trials),
+        )  # fmt: skip
+
+    def __repr__(self) -> str:
+        return f"<{self.name}: {len(self._asked)} questions, {self.minutes} minutes>"
+
+
+def listed(names: str | Sequence[str] | None) -> tuple[str, ...]:
+    """One name, several or none, as a tuple."""
+    return (names,) if isinstance(names, str) else tuple(names or ())
+
+
+def plain(name: object) -> str | None:
+    """`First token` as `first_token`; None and "none" are None."""
+    written = "none" if name is None else str(name).strip().lower().replace(" ", "_")
+    return None if written == "none" else written
+
+
+def _find(name: str, among: dict[str, Question], what: str) -> Question:
+    if not isinstance(name, str) or name not in among:
+        close = difflib.get_close_matches(str(name), among, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"choose from {', '.join(among)}"
+        raise IncidentError(f"no {what} {name!r}: {hint}")
+    return among[name]

@@ -1,0 +1,188 @@
+"""Marks an answer: against what convicts the cause, and against what every proposed change really did.
+
+A hundred points. What is not backed by evidence counts little, even where it is right: a guess that came true
+helps once.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from course.lab.grading import Criterion, Result
+from course.lab.incidents.generate import Hidden
+from course.lab.incidents.numbers import answered
+from course.lab.incidents.outcome import Effect
+from course.lab.incidents.questions import BY_ID as QUESTIONS
+from minillm.timeline import PHASES
+
+PHASE, SECONDARY, REGIME, EVIDENCE, RANKING, RESTORED, HARM, COST, CLOCK = 20, 5, 5, 20, 20, 15, 5, 5, 5
+"""Points; they add up to 100."""
+UNBACKED = 0.3
+"""What the rest of an answer is worth without any convicting evidence."""
+ENOUGH = 2
+"""Convicting answers that make a case."""
+PER_STRAY = 0.25
+"""Taken off the evidence for each answer cited that convicts nobody."""
+NEUTRAL = frozenset({"ttft_itl", "phases", "config", "changes", "arrivals", "queue_over_time"})
+"""Always fair to cite: they narrow it down."""
+BRISK, SLOW = 15, 45
+"""Minutes on the incident clock: full marks up to the first, none from the second."""
+NOTABLE = 0.1
+"""Share of the lost seconds that makes a phase the second problem."""
+FOR_SPIKES = frozenset({"warm_pool", "bound_queue", "backoff"})
+"""Interventions that answer a spike and cost little between two."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the learner committed to."""
+
+    dominant_phase: str | None
+    secondary: str | None
+    evidence: tuple[str, ...]
+    ranked: tuple[str, ...]
+    open_questions: tuple[str, ...]
+    regime: str | None
+    minutes: int
+    """On the clock when it was given."""
+    asked: tuple[str, ...]
+
+
+def lost_by_phase(hidden: Hidden) -> dict[str, float]:
+    """Seconds that a mean answered request takes longer than last week, by phase, as its client saw it."""
+    means = []
+    for play in (hidden.scene.now, hidden.scene.before):
+        rows = [record.as_request_record().timeline.phases() for record in answered(play)]
+        means.append({phase: sum(row[phase] for row in rows) / max(len(rows), 1) for phase in PHASES})
+    now, before = means
+    return {phase: max(now[phase] - before[phase], 0.0) for phase in PHASES}
+
+
+def second_phases(hidden: Hidden) -> set[str | None]:
+    """What may fairly be named as the second problem; None where there is hardly one."""
+    lost = lost_by_phase(hidden)
+    total = sum(lost.values()) or 1.0
+    named: set[str | None] = {p for p in PHASES if p != hidden.cause.phase and lost[p] / total >= NOTABLE}
+    named |= set(hidden.cause.also) | ({hidden.also.phase} if hidden.also else set())
+    return named or {None}
+
+
+def mark(hidden: Hidden, answer: Answer, deployed: Effect | None, values: Mapping[str, float]) -> Result:
+    """Grade an answer.
+
+    Args:
+        deployed: what the deployed changes did; None = nothing was deployed.
+        values: what each ranked intervention, and each true fix, is worth alone; see `value_of`.
+    """
+    share, evidence = _evidence(hidden, answer)
+    backed = UNBACKED + (1 - UNBACKED) * share
+    rest = [
+        _phase(hidden, answer), _secondary(hidden, answer), _regime(hidden, answer),
+        _ranking(hidden, answer, values), *_deployed(hidden, deployed), _clock(answer, share),
+    ]  # fmt: skip
+    scaled = [_scaled(criterion, backed) for criterion in rest]
+    return Result("incident", (*scaled[:3], evidence, *scaled[3:]))
+
+
+def _scaled(criterion: Criterion, backed: float) -> Criterion:
+    if backed == 1 or not criterion.earned:
+        return criterion
+    feedback = f"{criterion.feedback} Counts {backed:.0%}: the evidence cited does not make the case."
+    return Criterion(criterion.name, round(criterion.earned * backed, 2), criterion.possible, feedback)
+
+
+def _phase(hidden: Hidden, answer: Answer) -> Criterion:
+    cause, named = hidden.cause, answer.dominant_phase
+    lost = lost_by_phase(hidden)
+    told = ", ".join(f"{phase.replace('_', ' ')} {1e3 * s:.0f} ms" for phase, s in lost.items() if s > 0)
+    right = named == cause.phase or named in cause.also
+    text = f"It is {cause.phase}: {cause.title}. A mean request takes longer than last week by: {told or 'nothing'}."
+    if named not in PHASES:
+        return Criterion("dominant phase", 0, PHASE, f"Name one of {', '.join(PHASES)}. {text}")
+    return Criterion("dominant phase", PHASE if right else 0, PHASE, text)
+
+
+def _secondary(hidden: Hidden, answer: Answer) -> Criterion:
+    allowed = second_phases(hidden)
+    told = " or ".join(sorted(str(name) for name in allowed))
+    right = any(answer.secondary == name for name in allowed)
+    return Criterion("secondary problem", SECONDARY if right else 0, SECONDARY, f"The second problem: {told}.")
+
+
+def _regime(hidden: Hidden, answer: Answer) -> Criterion:
+    named = answer.regime
+    if named is None and answer.ranked:
+        named = "spike" if answer.ranked[0] in FOR_SPIKES and answer.ranked[0] not in hidden.fixes else "steady"
+        named = hidden.cause.regime if answer.ranked[0] in hidden.fixes else named
+    right = named == hidden.cause.regime
+    text = {"steady": "It is a steady state: it does not pass by itself.",
+            "spike": "It is a spike: permanent machines would stand idle most of the time."}  # fmt: skip
+    return Criterion("spike or steady", REGIME if right else 0, REGIME, text[hidden.cause.regime])
+
+
+def _evidence(hidden: Hidden, answer: Answer) -> tuple[float, Criterion]:
+    """How far the evidence makes the case, 0 to 1, and the mark."""
+    convicting = [
+        *hidden.cause.convicting,
+        hidden.cause.told_apart_by,
+        *(hidden.also.convicting if hidden.also else ()),
+    ]
+    core = set(hidden.cause.convicting) | {hidden.cause.told_apart_by}
+    seen = [name for name in dict.fromkeys(answer.evidence) if name in answer.asked]
+    hits = [name for name in seen if name in core]
+    stray = [name for name in dict.fromkeys(answer.evidence) if name not in convicting and name not in NEUTRAL]
+    share = min(len(hits) / min(ENOUGH, len(core)), 1.0) * max(1 - PER_STRAY * len(stray), 0.0)
+    words = [f"It is convicted by: {'; '.join(QUESTIONS[name].text for name in dict.fromkeys(convicting))}."]
+    if unseen := [name for name in answer.evidence if name not in answer.asked]:
+        words.append(f"Cited without having been asked for: {', '.join(unseen)}.")
+    if "gpu" in stray:
+        words.append("GPU utilisation reads high in nearly every incident: it convicts nobody.")
+    if others := [name for name in stray if name != "gpu"]:
+        words.append(f"These would look the same without the trouble: {', '.join(others)}.")
+    return share, Criterion("evidence", round(EVIDENCE * share, 2), EVIDENCE, " ".join(words))
+
+
+def _ranking(hidden: Hidden, answer: Answer, values: Mapping[str, float]) -> Criterion:
+    """The ranked interventions' measured values, the first counted most, against the best order there is."""
+    ranked = list(dict.fromkeys(answer.ranked))
+    if not ranked:
+        return Criterion("ranking", 0, RANKING, "Nothing was ranked.")
+    best = sorted(values.values(), reverse=True)[: len(ranked)]
+    reached = sum(max(values[name], 0.0) / place for place, name in enumerate(ranked, 1))
+    possible = sum(max(value, 0.0) / place for place, value in enumerate(best, 1))
+    share = reached / possible if possible else 0.0
+    told = "; ".join(f"{name} {values[name]:+.2f}" for name in sorted(values, key=lambda name: -values[name]))
+    words = f"What each is worth alone, as share of requests saved, less its cost: {told}."
+    cause = hidden.cause
+    if cause.tempting in ranked[:2]:
+        words += f" {cause.tempting}: {cause.why_not}"
+    return Criterion("ranking", round(RANKING * share, 2), RANKING, words)
+
+
+def _deployed(hidden: Hidden, effect: Effect | None) -> Sequence[Criterion]:
+    if effect is None:
+        nothing = "Nothing was deployed."
+        return [Criterion(name, 0, points, nothing)
+                for name, points in (("promise kept", RESTORED), ("no harm", HARM), ("cost", COST))]  # fmt: skip
+    told = f"{effect.before:.0%} of requests before, {effect.after:.0%} after, promised {effect.target:.0%}."
+    gained = max(effect.after - effect.before, 0.0) / max(effect.target - effect.before, 1e-9)
+    kept = RESTORED if effect.restored else round(0.4 * RESTORED * min(gained, 1.0), 2)
+    if not effect.restored and hidden.cause.tempting in effect.chosen:
+        told += f" {hidden.cause.why_not}"
+    harmed = bool(effect.regressions) or not effect.restored
+    harm = f"Worse than before: {', '.join(effect.regressions)}." if effect.regressions else "Nothing got worse."
+    spare = max(len(effect.chosen) - 2, 0)
+    cost = COST / (1 + max(effect.growth, 0.0)) / (1 + spare) if effect.restored else 0.0
+    bill = f"${effect.bill_before:.2f} an hour before, ${effect.bill_after:.2f} after"
+    extra = f"; {spare} changes more than two at once" if spare else ""
+    return [
+        Criterion("promise kept", kept, RESTORED, told),
+        Criterion("no harm", 0 if harmed else HARM, HARM, harm),
+        Criterion("cost", round(cost, 2), COST, f"{bill}{extra}."),
+    ]
+
+
+def _clock(answer: Answer, share: float) -> Criterion:
+    """Minutes only count for those who found something in them."""
+    brisk = min(max((SLOW - answer.minutes) / (SLOW - BRISK), 0.0), 1.0) if share else 0.0
+    told = f"{answer.minutes} minutes, {len(answer.asked)} questions; {BRISK} minutes are enough."
+    return Criterion("clock", round(CLOCK * brisk, 2), CLOCK, told)

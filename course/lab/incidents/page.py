@@ -1,0 +1,80 @@
+"""What wakes you up: one alarming number, out of the run itself, and what the service has promised."""
+
+from dataclasses import asdict, dataclass
+from html import escape
+from typing import Any
+
+from course.lab.incidents.generate import Hidden
+from course.lab.incidents.numbers import answered
+from course.lab.incidents.service import Play, Service
+from course.lab.run import percentile
+from course.lab.style import number, seconds
+
+NAMES = {"ttft": "TTFT", "itl": "largest gap between tokens", "tpot": "TPOT", "e2e": "E2E"}
+
+
+@dataclass(frozen=True)
+class Page:
+    """An alarm."""
+
+    alarm: str
+    service: str
+    promise: str
+    kept: float
+    """Share of requests that meet it now."""
+    story: str
+    basis: str
+    """What the simulated step times rest on."""
+
+    def __str__(self) -> str:
+        told = f"PAGE  {self.alarm}\n{self.service}\n{self.promise} It is kept for {self.kept:.0%} of requests."
+        return "\n".join(part for part in (told, self.story, f"Simulated, with {self.basis}.") if part)
+
+    def _repr_html_(self) -> str:
+        first, *rest = (escape(line) for line in str(self).split("\n"))
+        look = "border-left:6px solid #D55E00;padding:6px 12px;max-width:840px"
+        return f'<div style="{look}"><b>{first}</b><br>{"<br>".join(rest)}</div>'
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able."""
+        return asdict(self)
+
+
+def page_of(hidden: Hidden) -> Page:
+    now = hidden.scene.now
+    basis = str(now.service.deployment().profile.provenance["source"])
+    return Page(_alarm(now), _told(now.service), _promise(now.service), now.attainment, hidden.case.story, basis)
+
+
+def _alarm(play: Play) -> str:
+    """The metric that is furthest over its limit, at p99, as clients see it."""
+    rows = [record.as_request_record().timeline for record in answered(play)]
+    if not rows:
+        return "nothing is answered any more."
+    samples = {
+        "ttft": [row.ttft for row in rows], "itl": [max(row.itl, default=0.0) for row in rows],
+        "tpot": [row.tpot or 0.0 for row in rows], "e2e": [row.e2e for row in rows],
+    }  # fmt: skip
+    p99 = {name: percentile(values, 99) for name, values in samples.items()}
+    limits = {name: getattr(play.service.slo, name) for name in samples}
+    worst = max(p99, key=lambda name: p99[name] / limits[name])
+    lost = 1 - len(rows) / len(play.run.records)
+    failing = f" {lost:.0%} of requests get no answer." if lost > 1 - play.service.target else ""
+    return f"p99 of {NAMES[worst]} is {seconds(p99[worst])}; the limit is {seconds(limits[worst])}.{failing}"
+
+
+def _told(service: Service) -> str:
+    fleet = service.fleet
+    count = f"{fleet.replicas} replicas" if fleet.replicas > 1 else "one replica"
+    if fleet.autoscaling is not None:
+        count = f"{fleet.autoscaling.min_replicas} to {fleet.autoscaling.max_replicas} replicas, autoscaled"
+    kinds = " and ".join(flow.name for flow in service.flows)
+    return (
+        f"{service.model}, {count} of {service.tp} x {service.hardware}; traffic: {kinds}, {number(service.rate)} "
+        f"requests/s over the last {seconds(service.duration_s)}."
+    )
+
+
+def _promise(service: Service) -> str:
+    limits = ", ".join(f"{NAMES[name]} at most {seconds(getattr(service.slo, name))}" for name in NAMES)
+    return f"Promised for {service.target:.0%} of requests: {limits}."

@@ -1,0 +1,236 @@
+"""A service as one frozen value: model, machines, engine, fleet, traffic and promise. Playing it is all there is.
+
+A cause makes a healthy service ill, an intervention changes one thing of whatever service it is given. Neither
+knows the other: what a fix does is found out by playing both services.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from minillm.clock import VirtualClock
+from minillm.config import EngineConfig
+from minillm.engine import Engine
+from minillm.observe.summary import SLO
+from minillm.runners.simulated import StepWatch
+from minillm.scheduling.batch import ScheduledBatch
+from minillm.simulate.arrivals import Arrivals, Poisson
+from minillm.simulate.cli_simulate import rare_collections
+from minillm.simulate.cluster import ClusterConfig, simulate
+from minillm.simulate.cluster_run import FleetRun
+from minillm.simulate.costs import Placement, find_model
+from minillm.simulate.deployment import Deployment, kv_dtype_of
+from minillm.simulate.hardware import find_hardware
+from minillm.simulate.profile import PACKAGED, Profile, typical_profile
+from minillm.simulate.roofline import StepTime
+from minillm.simulate.workload import Workload, make_workload, merge
+from minillm.simulate.workload_kinds import TrafficModel
+
+Links = Literal["own", "pcie", "ethernet"]
+ETHERNET = 12.5e9
+"""100 Gbit/s between two servers, bytes/s."""
+EAGER_PROFILE = "h100-sxm"
+"""The packaged measurement of a stack without CUDA graphs: what launching a layer kernel by kernel takes."""
+SAMPLES = 120
+"""How often replicas are looked at in one run."""
+CROWD_RATE = 1e4
+"""Requests a second that come as good as all at once, and still in random order."""
+
+
+@dataclass(frozen=True)
+class Flow:
+    """One kind of request that the service gets."""
+
+    name: str
+    kind: TrafficModel
+    arrivals: Arrivals
+
+    def scaled(self, factor: float) -> "Flow":
+        """So many times as often."""
+        rates = {name: getattr(self.arrivals, name) * factor for name in RATES if hasattr(self.arrivals, name)}
+        return replace(self, arrivals=self.arrivals.replace(**rates))
+
+
+RATES = ("rate", "spike_rate", "start_rate", "end_rate")
+
+
+@dataclass(frozen=True)
+class Service:
+    """Everything that decides what its clients see."""
+
+    model: str
+    hardware: str
+    engine: EngineConfig
+    flows: tuple[Flow, ...]
+    duration_s: float
+    """Requests arrive for so long."""
+    tp: int = 1
+    links: Links = "own"
+    """Between the accelerators of one replica."""
+    cuda_graphs: bool = True
+    fleet: ClusterConfig = field(default_factory=lambda: ClusterConfig(sample_every_s=None))
+    acceptance: Mapping[str, float] = field(default_factory=dict)
+    """Of draft tokens on this traffic, by proposer: a property of the two, not a setting."""
+    slo: SLO = field(default_factory=SLO)
+    target: float = 0.9
+    """Share of requests that are promised to meet the SLO."""
+
+    @property
+    def gpus(self) -> int:
+        """Accelerators that are always paid for."""
+        scaling = self.fleet.autoscaling
+        return self.tp * (max(scaling.min_replicas, self.fleet.replicas) if scaling else self.fleet.replicas)
+
+    @property
+    def rate(self) -> float:
+        """Requests per second, averaged over time; the conversations of a flow count once."""
+        return len(self.workload(0)) / self.duration_s
+
+    def with_engine(self, **fields: Any) -> "Service":
+        return replace(self, engine=self.engine.replace(**fields))
+
+    def with_fleet(self, **fields: Any) -> "Service":
+        return replace(self, fleet=self.fleet.replace(**fields))
+
+    def with_load(self, factor: float) -> "Service":
+        """So many times the requests a second, over as much less time: the run has as many requests."""
+        flows = tuple(flow.scaled(factor) for flow in self.flows)
+        return replace(self, flows=flows, duration_s=self.duration_s / factor)
+
+    def deployment(self) -> Deployment:
+        """One replica.
+
+        Raises:
+            PricingError: the model does not fit, or cannot be cut so.
+        """
+        hardware = find_hardware(self.hardware)
+        profile = typical_profile(hardware)
+        if self.links != "own":
+            hardware = replace(hardware, link=min(hardware.link, LINK_SPEED[self.links](hardware)))
+        constants = profile.constants
+        if not self.cuda_graphs:
+            constants = constants.replace(launch_s=Profile.read(PACKAGED[EAGER_PROFILE]).constants.launch_s)
+        dtypes = (self.engine.quantization or "bfloat16", kv_dtype_of(self.engine) or "bfloat16")
+        model, placement = find_model(self.model), Placement(self.tp, *dtypes)
+        placement.check(model)
+        return Deployment(model, Profile(hardware, constants, profile.provenance), placement, self.engine)
+
+    def workload(self, seed: int) -> Workload:
+        """What arrives; other seeds, other luck."""
+        made = [
+            make_workload(flow.kind, flow.arrivals, duration_s=self.duration_s, seed=seed, name=flow.name)
+            for flow in self.flows
+        ]
+        return merge("incident", *made) if len(made) > 1 else made[0]
+
+    def price_per_hour(self) -> float:
+        """Dollars for the accelerators that are always on."""
+        return self.gpus * (find_hardware(self.hardware).price_per_hour or 0.0)
+
+
+LINK_SPEED = {"pcie": lambda hardware: hardware.host_link, "ethernet": lambda hardware: ETHERNET}
+
+
+@dataclass(frozen=True, slots=True)
+class StepRow:
+    """One step of one replica. Seconds and tokens."""
+
+    replica: int
+    end: float
+    seconds: float
+    tokens: int
+    prompt_tokens: int
+    requests: int
+    all_reduce: float
+    host: float
+    """Waiting for the host to launch it."""
+
+
+@dataclass(frozen=True)
+class Play:
+    """A service, played once."""
+
+    service: Service
+    seed: int
+    run: FleetRun
+    steps: tuple[StepRow, ...] = ()
+
+    @property
+    def attainment(self) -> float:
+        return attainment(self.run, self.service.slo)
+
+    @property
+    def holds(self) -> bool:
+        """Whether the promise was kept."""
+        return self.attainment >= self.service.target
+
+
+def attainment(run: FleetRun, slo: SLO) -> float:
+    """Share of all requests that were answered, and within every limit; as clients saw it."""
+    if not run.records:
+        return 0.0
+    good = sum(r.completed and slo.met_by(r.as_request_record().timeline) for r in run.records)
+    return good / len(run.records)
+
+
+def play(service: Service, seed: int, watched: bool = False) -> Play:
+    """Play a service's traffic to it.
+
+    Args:
+        watched: also keep samples over time and every step.
+    Raises:
+        PricingError: such a service cannot be built.
+    """
+    workload = service.workload(seed)
+    config = service.fleet.replace(
+        sample_every_s=max(service.duration_s, 1e-3) / SAMPLES if watched else None, seed=seed % 2**31
+    )
+    on = service.deployment()
+    asked_once = config.clients.max_attempts == 1 or not service.engine.enable_prefix_caching
+    if workload.shares_nothing and asked_once:
+        workload, on = workload.anonymous(), on.without_prefix_lookups()
+    steps: list[StepRow] = []
+    made: list[Engine] = []
+
+    def make(clock: VirtualClock) -> Engine:
+        watch = _watch(steps, len(made)) if watched else None
+        counts_chunks = config.network.hold_chunks > 1 and config.clients.first_byte_timeout_s is not None
+        made.append((on.engine if counts_chunks else on.fast_engine)(clock, watch))
+        return made[-1]
+
+    with rare_collections():
+        return Play(service, seed, simulate(workload, config, make), tuple(steps))
+
+
+def _watch(steps: list[StepRow], replica: int) -> StepWatch:
+    def see(batch: ScheduledBatch, price: StepTime, end: float) -> None:
+        prompts = sum(s.num_tokens for s in batch.requests if s.is_prefill)
+        work = price.work
+        steps.append(
+            StepRow(replica, end, price.total, work.tokens, prompts, work.requests, price.all_reduce,
+                    price.waiting_for_host)
+        )  # fmt: skip
+
+    return see
+
+
+CROWD, REFILLS = 90, 3
+"""Requests for each replica when its capacity is measured: so many at least, and so many for each seat."""
+
+
+def capacity(service: Service) -> float:
+    """Requests a second that the whole fleet answers when nobody is ever missing: over the middle of a run in which
+    all come at once, so that neither the filling of the seats nor the last answers count. Clients and network are
+    left out.
+    """
+    rates = [len(make_workload(f.kind, f.arrivals, duration_s=service.duration_s, seed=1)) for f in service.flows]
+    total = sum(rates)
+    wanted = max(CROWD, REFILLS * service.engine.max_num_seqs) * max(service.fleet.replicas, 1)
+    crowd = tuple(
+        replace(flow, arrivals=Poisson(rate=CROWD_RATE * share / total)) for flow, share in zip(service.flows, rates)
+    )
+    fleet = ClusterConfig(replicas=service.fleet.replicas, router=service.fleet.router)
+    run = play(replace(service, flows=crowd, duration_s=wanted / CROWD_RATE, fleet=fleet), seed=1).run
+    ends = sorted(record.ended for record in run.records)
+    first, last = len(ends) * 3 // 10, len(ends) * 8 // 10
+    return (last - first) / (ends[last] - ends[first])

@@ -1,0 +1,46 @@
+"""The on-call desk, driven without a browser."""
+
+from collections.abc import Callable
+
+import pytest
+from players import again
+
+from course.lab.incidents import Incident
+from course.lab.incidents.desk import Desk
+
+
+@pytest.fixture
+def desk(draw: Callable[[str, int], Incident]) -> Desk:
+    return Desk(again(draw("few_seats", 1)))
+
+
+def test_a_question_goes_on_the_board_and_takes_its_minutes(desk: Desk) -> None:
+    desk.ask_buttons["kv_use"].click()
+    assert "KV use over time" in desk.board.value
+    assert desk.incident.minutes == 1
+    assert "1 minutes" in desk.clock.value
+    assert [name for _, name in desk.evidence.options] == ["kv_use"]
+    desk.ask("kv_use")
+    assert desk.board.value.count("KV use over time</b>") == 1
+
+
+def test_what_comes_out_of_turn_is_told(desk: Desk) -> None:
+    desk.deploy_button.click()
+    assert "diagnose first" in desk.verdict.value
+    desk.grade_button.click()
+    assert "answer first" in desk.verdict.value
+
+
+def test_from_page_to_truth(desk: Desk) -> None:
+    for name in ("kv_use", "batch"):
+        desk.ask_buttons[name].click()
+    desk.phase.value, desk.regime.value = "queue", "steady"
+    desk.evidence.value = ("kv_use", "batch")
+    desk.ranked[0].value = "more_seats"
+    desk.commit.click()
+    assert desk.commit.disabled
+    desk.chosen.value = ("more_seats",)
+    desk.deploy_button.click()
+    assert "the promise is kept" in desk.verdict.value
+    assert desk.incident.grade().score >= 85
+    assert "PAGE" in desk.static_html()

@@ -1,0 +1,77 @@
+"""`minillm incident`: step by step from a script, and as a talk."""
+
+import io
+import json
+import sys
+
+import pytest
+
+from minillm.cli import main
+
+SEATS = ("--seed", "1", "--cause", "few_seats")
+ANSWER = {"dominant_phase": "queue", "evidence": ["kv_use", "batch"], "ranked": ["more_seats"]}
+
+
+def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str, stdin: str = "") -> tuple:
+    """(exit status, stdout, stderr) of `minillm incident ...`."""
+    monkeypatch.setattr(sys, "argv", ["minillm", "incident", *words])
+    monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
+    with pytest.raises(SystemExit) as exit_info:
+        main()
+    return exit_info.value.code or 0, *capsys.readouterr()
+
+
+def test_json_step_by_step(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = call(monkeypatch, capsys, *SEATS, "--json")
+    page = json.loads(out)
+    assert status == 0
+    assert page["page"]["alarm"]
+    assert {"grade", "reveal", "deployed"}.isdisjoint(page)
+    assert len(page["questions"]) > 20 < len(page["interventions"])
+
+    asked = ("--ask", "kv_use", "--ask", "batch")
+    played = ("--answer", json.dumps(ANSWER), "--deploy", "more_seats", "--json")
+    status, out, _ = call(monkeypatch, capsys, *SEATS, *asked, *played)
+    report = json.loads(out)
+    assert status == 0
+    assert report["page"] == page["page"]
+    assert [found["id"] for found in report["evidence"]] == ["kv_use", "batch"]
+    assert report["deployed"]["restored"] is True
+    assert report["grade"]["score"] >= 85
+    assert report["reveal"]["cause"] == "few_seats"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--ask", "kv_usee"), "did you mean 'kv_use'"),
+        (("--answer", "queue"), "JSON object"),
+        (("--answer", '{"phase": "queue"}'), "not phase"),
+        (("--answer", '{"evidence": "batch"}'), "is a list"),
+        (("--deploy", "more_seats"), "diagnose first"),
+    ],
+)
+def test_mistakes_are_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], message: str
+) -> None:
+    status, out, err = call(monkeypatch, capsys, *SEATS, *words, "--json")
+    assert (status, out) == (2, "")
+    assert message in err
+
+
+def test_a_talk(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [
+        "questions", "ask kv_use batch", "ask gremlins", "deploy more_seats", "dance",
+        "answer dominant_phase=queue evidence=kv_use,batch ranked=more_seats", "deploy more_seats", "grade",
+    ]  # fmt: skip
+    status, out, _ = call(monkeypatch, capsys, *SEATS, stdin="\n".join(words))
+    assert status == 0
+    for told in (
+        "PAGE",
+        "no question 'gremlins'",
+        "diagnose first",
+        "no command 'dance'",
+        "incident: ",
+        "too few seats",
+    ):
+        assert told in out

@@ -1,0 +1,180 @@
+"""Playing one incident: the order of things, the clock, what is marked and what is said."""
+
+from collections.abc import Callable
+from html import escape
+
+import pytest
+from players import again, expert
+
+from course.lab.incidents import Incident, IncidentError
+from course.lab.incidents.interventions import ALL, BY_ID
+from course.lab.incidents.page import page_of
+
+Draw = Callable[[str, int], Incident]
+
+
+@pytest.fixture
+def seats(draw: Draw) -> Incident:
+    """Too few seats; untouched."""
+    return again(draw("few_seats", 1))
+
+
+def criteria(incident: Incident) -> dict[str, tuple[float, float, str]]:
+    return {c.name: (c.earned, c.possible, c.feedback) for c in incident.grade().criteria}
+
+
+def test_the_same_seed_is_the_same_incident(draw: Draw) -> None:
+    first, second = again(draw("client_cap", 2)), Incident.generate(2, difficulty=3, cause="client_cap")
+    assert first.page == second.page
+    for name in ("ttft_itl", "client_server", "changes", "config"):
+        assert first.ask(name).to_dict() == second.ask(name).to_dict()
+    for incident in (first, second):
+        incident.answer("queue", ranked=["raise_client_cap"])
+    assert first.deploy(["raise_client_cap"]).to_dict() == second.deploy(["raise_client_cap"]).to_dict()
+    assert str(first.grade()) == str(second.grade())
+
+
+def test_other_seeds_are_other_incidents(draw: Draw) -> None:
+    one, other = draw("few_seats", 1)._hidden.case.now, draw("few_seats", 2)._hidden.case.now
+    assert one.flows != other.flows
+    assert one.slo != other.slo
+
+
+def test_the_alarming_number_is_the_runs_own(seats: Incident) -> None:
+    now = seats._hidden.scene.now
+    page = page_of(seats._hidden)
+    assert page.kept == now.attainment < now.service.target
+    slowest = max(record.ttft() for record in now.run.records if record.completed)
+    assert "TTFT" in page.alarm
+    assert slowest > now.service.slo.ttft
+
+
+def test_questions_take_minutes_once(seats: Incident) -> None:
+    minutes = {question.id: question.minutes for question in seats.questions()}
+    seats.ask("kv_use")
+    seats.ask("kv_use")
+    seats.ask("batch")
+    assert seats.minutes == minutes["kv_use"] + minutes["batch"]
+
+
+def test_every_question_has_an_answer_to_read_and_to_look_at(seats: Incident) -> None:
+    pictures = 0
+    for question in seats.questions():
+        found = seats.ask(question.id)
+        assert found.text
+        assert len(found.data)
+        assert escape(found.question) in found._repr_html_()
+        pictures += "<svg" in found._repr_html_()
+        assert found.to_dict()["data"]
+    assert pictures >= 8
+
+
+def test_things_happen_in_order(seats: Incident) -> None:
+    with pytest.raises(IncidentError, match="diagnose first"):
+        seats.deploy(["more_seats"])
+    with pytest.raises(IncidentError, match="answer first"):
+        seats.grade()
+    with pytest.raises(IncidentError, match="after the grade"):
+        seats.reveal()
+    seats.answer("queue")
+    with pytest.raises(IncidentError, match="has its diagnosis"):
+        seats.answer("decode")
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"evidence": ["kv_us"]}, {"ranked": ["more_seat"]}, {"evidence": [None]}, {"ranked": [7]}]
+)
+def test_names_that_do_not_exist_are_refused(seats: Incident, wrong: dict) -> None:
+    with pytest.raises(IncidentError, match=r"no (question|intervention)"):
+        seats.answer("queue", **wrong)
+    with pytest.raises(IncidentError, match="did you mean 'kv_use'"):
+        seats.ask("kv_usee")
+
+
+@pytest.mark.parametrize("phase", [None, 3, "", "the model", ["queue"]])
+def test_any_diagnosis_can_be_graded(seats: Incident, phase: object) -> None:
+    seats.answer(phase, secondary=phase)
+    earned, _, feedback = criteria(seats)["dominant phase"]
+    assert earned == 0
+    assert "Name one of queue" in feedback
+
+
+def test_what_is_right_but_not_backed_counts_little(seats: Incident) -> None:
+    backed = criteria_of(seats, ["kv_use", "batch"])
+    guessed = criteria_of(seats, [])
+    assert backed["dominant phase"][0] > 3 * guessed["dominant phase"][0] > 0
+    assert "does not make the case" in guessed["dominant phase"][2]
+    assert sum(earned for earned, _, _ in backed.values()) >= 90
+    assert sum(earned for earned, _, _ in guessed.values()) < 35
+
+
+def criteria_of(incident: Incident, evidence: list[str]) -> dict[str, tuple[float, float, str]]:
+    incident = again(incident)
+    for name in evidence:
+        incident.ask(name)
+    incident.answer("queue", evidence=evidence, ranked=["more_seats"])
+    incident.deploy(["more_seats"])
+    return criteria(incident)
+
+
+def test_evidence_must_have_been_seen_and_must_convict(seats: Incident) -> None:
+    unseen = again(seats)
+    unseen.answer("queue", evidence=["kv_use", "batch"])
+    earned, _, feedback = criteria(unseen)["evidence"]
+    assert (earned, "without having been asked" in feedback) == (0, True)
+    stray = criteria_of(seats, ["kv_use", "batch", "gpu", "regions"])["evidence"]
+    assert 0 < stray[0] < stray[1]
+    assert "convicts nobody" in stray[2]
+    assert "regions" in stray[2]
+
+
+def test_the_tempting_fix_is_answered_with_the_number_that_rules_it_out(seats: Incident) -> None:
+    seats.answer("queue", ranked=["double_fleet"])
+    seats.deploy(["double_fleet"])
+    found = criteria(seats)
+    assert found["ranking"][0] < 1
+    assert seats._hidden.cause.why_not in found["ranking"][2]
+    assert found["promise kept"][0] < found["promise kept"][1] / 2
+
+
+def test_only_the_first_deployment_is_graded(seats: Incident) -> None:
+    seats.answer("queue", ranked=["larger_k"])
+    assert not seats.deploy(["larger_k"]).restored
+    assert seats.deploy(["more_seats"]).restored
+    assert criteria(seats)["promise kept"][0] == 0
+
+
+def test_the_reveal_tells_what_everything_would_have_done(seats: Incident) -> None:
+    expert_result = expert(seats)
+    assert expert_result.max_score == 100
+    seats.answer("queue")
+    seats.grade()
+    told = seats.reveal()
+    assert told.cause == "few_seats"
+    assert set(told.effects.index) == set(BY_ID)
+    assert told.effects.loc["more_seats", "restored"]
+    assert not told.effects.loc["int8_kv", "restored"]
+    assert told.title in str(told)
+    assert told.title in told._repr_html_()
+
+
+def test_a_change_that_means_nothing_here_changes_nothing(seats: Incident) -> None:
+    service = seats._hidden.case.now
+    idle = {"unbuffer", "larger_k", "gate_speculation", "chunked_prefill", "static_first", "cuda_graphs", "kv_budget"}
+    assert all(BY_ID[name].apply(service) == service for name in idle)
+    assert BY_ID["more_seats"].apply(service) != service
+
+
+def test_changes_say_phase_text_and_cost() -> None:
+    assert len({one.id for one in ALL}) == len(ALL) >= 25
+    assert all(one.text and one.cost for one in ALL)
+    assert {"queue", "prefill", "decode", "stream"} <= {one.phase for one in ALL}
+
+
+def test_generation_refuses_what_there_is_not() -> None:
+    with pytest.raises(IncidentError, match="difficulty"):
+        Incident.generate(1, difficulty=4)
+    with pytest.raises(IncidentError, match="no cause"):
+        Incident.generate(1, cause="gremlins")
+    with pytest.raises(IncidentError, match="no classic"):
+        Incident.classic("the-other-one")
