@@ -88,9 +88,7 @@ def pull(
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True}, add_help_option=False)
 def drill(context: typer.Context) -> None:
     """Interview drills: list, show, grade, history. `minillm drill --help` says more."""
-    # The course stands above the engine, so it is found by name, and only when somebody asks for it.
-    commands = importlib.import_module("course.lab.drills.cli")
-    commands.app(args=context.args, prog_name="minillm drill")
+    run_course_command("course.lab.drills.cli", context)
 
 
 @app.command()

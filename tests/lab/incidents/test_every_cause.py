@@ -12,7 +12,7 @@ from course.lab.incidents.causes import CAUSES
 from course.lab.incidents.interventions import BY_ID as INTERVENTIONS
 from course.lab.incidents.questions import BY_ID as QUESTIONS
 
-QUICK = (1, 2)
+QUICK = (1,)
 LONG = tuple(range(3, 13))
 AT_LEAST, ONE_IDEA_AT_MOST, GUESSED_AT_MOST = 90, 35, 25
 Draw = Callable[[str, int], Incident]
