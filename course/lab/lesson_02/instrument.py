@@ -92,7 +92,7 @@ def draw_big_seats(times: int, seats: int) -> Picture:
     done = {way: mean([visit.left for visit in visits]) for way, visits in runs.items()}
     ratio = number(done["static"] / done["continuous"])
     title = (
-        f"70B, one answer {times} times as long: under static, people wait {ratio} times as long for their last word"
+        f"70B, one answer {times} × as long: under static, last words come {ratio} × as late"
     )
     return draw_seat_maps(runs, seats, title)
 
