@@ -91,9 +91,7 @@ def draw_big_seats(times: int, seats: int) -> Picture:
     runs = {way: simulated.straggler(times, seats, way) for way in ("static", "continuous")}
     done = {way: mean([visit.left for visit in visits]) for way, visits in runs.items()}
     ratio = number(done["static"] / done["continuous"])
-    title = (
-        f"70B, one answer {times} × as long: under static, last words come {ratio} × as late"
-    )
+    title = f"70B, one answer {times} × as long: under static, last words come {ratio} × as late"
     return draw_seat_maps(runs, seats, title)
 
 
