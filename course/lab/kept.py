@@ -8,8 +8,7 @@ the lesson goes on.
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -42,16 +41,66 @@ def lesson_here() -> str | None:
     return found.group(1) if found else None
 
 
-class Kept(Generic[Content]):
-    """One file of one kind of content.
+class JsonFile(Generic[Content]):
+    """One file of one kind of content. Several processes may change it at once.
 
     Args:
-        name: of the file, in minillm's home folder.
         kind: the pydantic model of its content; without arguments it is the empty content.
     """
 
-    def __init__(self, name: str, kind: type[Content], say: Callable[[str], None] = print) -> None:
-        self.name, self.kind = name, kind
+    def __init__(self, path: Path, kind: type[Content]) -> None:
+        self.path, self.kind = path, kind
+
+    def read(self) -> Content:
+        """Empty if there is no such file. One that cannot be understood is put aside, and a new one begun.
+
+        Raises:
+            OSError: the folder cannot be read.
+        """
+        try:
+            return self.kind.model_validate_json(self.path.read_bytes())
+        except FileNotFoundError:
+            return self.kind()
+        except ValidationError:  # cut off, or edited by hand
+            os.replace(self.path, self.path.with_suffix(".broken"))
+            return self.kind()
+
+    def change(self, how: Callable[[Content], None]) -> None:
+        """Read, change in place, write.
+
+        Raises:
+            OSError: the folder cannot be written.
+            Timeout: somebody else has been writing for PATIENCE_S.
+        """
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(self.path.parent / f".{self.path.name}.lock", timeout=PATIENCE_S):
+            content = self.read()
+            how(content)
+            self._write(content)
+
+    def _write(self, content: Content) -> None:
+        """Whole or not at all: beside the file, then in its place."""
+        partial = self.path.with_suffix(f".{os.getpid()}.partial")
+        try:
+            partial.write_text(content.model_dump_json(indent=1) + "\n", encoding="utf-8")
+            os.replace(partial, self.path)
+        finally:
+            partial.unlink(missing_ok=True)
+
+
+class Kept(Generic[Content]):
+    """A file in minillm's home folder that never breaks a lesson.
+
+    Args:
+        name: of the file.
+        kind: as of JsonFile.
+        anywhere: also outside of notebooks that somebody works in; for what was handed in in a terminal.
+    """
+
+    def __init__(
+        self, name: str, kind: type[Content], *, anywhere: bool = False, say: Callable[[str], None] = print
+    ) -> None:
+        self.name, self.kind, self.anywhere = name, kind, anywhere
         self._say = say
         self._said = False
 
@@ -60,22 +109,19 @@ class Kept(Generic[Content]):
         return cache_home() / self.name
 
     def read(self) -> Content:
-        """What is kept; empty if nothing is, or if this is no notebook that somebody works in."""
+        """What is kept; empty if nothing is, or if nothing is to be kept here."""
         try:
-            return self._read() if notebook() else self.kind()
+            return JsonFile(self.path, self.kind).read() if self._is_wanted() else self.kind()
         except OSError as error:
             self._mention(error)
             return self.kind()
 
     def change(self, how: Callable[[Content], None]) -> None:
-        """Read, change in place, write; one notebook at a time. Outside of notebooks nothing happens."""
-        if not notebook():
+        """Read, change in place, write; nothing happens where nothing is to be kept."""
+        if not self._is_wanted():
             return
         try:
-            with self._alone():
-                content = self._read()
-                how(content)
-                self._write(content)
+            JsonFile(self.path, self.kind).change(how)
         except (OSError, Timeout) as error:
             self._mention(error)
 
@@ -86,29 +132,8 @@ class Kept(Generic[Content]):
         except OSError as error:
             self._mention(error)
 
-    def _read(self) -> Content:
-        try:
-            return self.kind.model_validate_json(self.path.read_bytes())
-        except FileNotFoundError:
-            return self.kind()
-        except ValidationError:  # cut off, or edited by hand: put it aside, begin anew
-            os.replace(self.path, self.path.with_suffix(".broken"))
-            return self.kind()
-
-    def _write(self, content: Content) -> None:
-        """Whole or not at all: beside the file, then in its place."""
-        partial = self.path.with_suffix(f".{os.getpid()}.partial")
-        try:
-            partial.write_text(content.model_dump_json(indent=1), encoding="utf-8")
-            os.replace(partial, self.path)
-        finally:
-            partial.unlink(missing_ok=True)
-
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(self.path.parent / f".{self.name}.lock", timeout=PATIENCE_S):
-            yield
+    def _is_wanted(self) -> bool:
+        return self.anywhere or notebook() is not None
 
     def _mention(self, error: Exception) -> None:
         if not self._said:

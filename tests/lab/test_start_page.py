@@ -91,7 +91,7 @@ def test_a_broken_file_is_put_aside(broken: bytes, home: Path) -> None:
 def test_without_a_folder_to_write_to_a_lesson_goes_on_and_says_so_once(home: Path) -> None:
     home.write_text("a file where the folder should be")
     said: list[str] = []
-    file = kept.Kept("progress.json", Progress, said.append)
+    file = kept.Kept("progress.json", Progress, say=said.append)
     for _ in range(3):
         file.change(lambda content: content.lesson("06"))
         assert file.read() == Progress()
@@ -106,7 +106,7 @@ def test_a_failed_write_leaves_the_old_file_whole(home: Path, monkeypatch: pytes
         raise OSError("no space left on device")
 
     monkeypatch.setattr(kept.os, "replace", full)
-    monkeypatch.setattr(progress, "FILE", kept.Kept("progress.json", Progress, lambda _: None))
+    monkeypatch.setattr(progress, "FILE", kept.Kept("progress.json", Progress, say=lambda _: None))
     progress.note_check("q1", 1, 1)
     assert (home / "progress.json").read_bytes() == before
     assert not list(home.glob("*.partial"))

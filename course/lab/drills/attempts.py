@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
-from filelock import Timeout
 from pydantic import BaseModel, Field
 
 from course.lab.drills.drill import DIMENSIONS, LEVELS
@@ -38,28 +37,13 @@ class Attempts(BaseModel):
     """Oldest first."""
 
 
-class Notebook(Kept[Attempts]):
-    """Unlike other things that are kept, answers are also kept from a terminal: somebody has handed them in."""
-
-    def read(self) -> Attempts:
-        try:
-            return self._read()
-        except OSError as error:
-            self._mention(error)
-            return Attempts()
-
-    def add(self, attempt: Attempt) -> None:
-        """Keep one more; never breaks what it is called from."""
-        try:
-            with self._alone():
-                content = self._read()
-                content.done.append(attempt)
-                self._write(content)
-        except (OSError, Timeout) as error:
-            self._mention(error)
+FILE = Kept("drills.json", Attempts, anywhere=True)
+"""Unlike other things that are kept, answers are also kept from a terminal: somebody has handed them in."""
 
 
-FILE = Notebook("drills.json", Attempts)
+def keep(attempt: Attempt) -> None:
+    """One more; never breaks what it is called from."""
+    FILE.change(lambda content: content.done.append(attempt))
 
 
 def attempt_of(

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from course.lab.drills.attempts import FILE, attempt_of
+from course.lab.drills.attempts import keep as keep_attempt
 from course.lab.drills.drill import DIMENSIONS, LEVELS
 from course.lab.drills.grade import grade as grade_answer
 from course.lab.drills.judge import ask
@@ -82,7 +83,7 @@ def grade(
     text, own = _read(answer), _self_scores(self_score or [])
     graded = grade_answer(drawn, text)
     if keep:
-        FILE.add(attempt_of(graded, text, own))
+        keep_attempt(attempt_of(graded, text, own))
     opinion = ask(drawn, text, judge_url, judge_model) if judge_url else None
     if as_json:
         report_of = {**graded.to_dict(own), "impossible": drawn.impossible, "model_answers": drawn.answers}

@@ -1,18 +1,15 @@
 """What was found for each claim, and where: a file that outlives the notebook."""
 
-import json
-import os
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import field
 from pathlib import Path
-from typing import Any
 
-from filelock import FileLock
+from pydantic import BaseModel, Field
+from pydantic.dataclasses import dataclass
 
 from course.lab.claims import VERDICTS
+from course.lab.kept import JsonFile
 from minillm.models.storage import cache_home
 
-VERSION = 1
 FAILED, UNMEASURED = "failed", "not measured yet"
 KINDS = ("holds", "holds only when", "wrong", "not shown", FAILED, UNMEASURED)
 """What may have become of a claim."""
@@ -45,11 +42,11 @@ class Record:
             return FAILED
         return next((kind for kind in VERDICTS if self.verdict.startswith(kind)), FAILED)
 
-    @classmethod
-    def from_dict(cls, content: dict[str, Any]) -> "Record":
-        """Raises TypeError: a field is missing. Fields that nobody knows are left out."""
-        known = {each.name for each in fields(cls)}
-        return cls(**{name: value for name, value in content.items() if name in known})
+
+class Records(BaseModel):
+    """What the file holds. Fields that nobody knows are left out."""
+
+    records: list[Record] = Field(default_factory=list)
 
 
 class Book:
@@ -60,37 +57,30 @@ class Book:
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.file = JsonFile(path, Records)
 
     @classmethod
     def of_form(cls, short: bool) -> "Book":
         """The learner's own, in minillm's home. Results of the short form are kept apart from real ones."""
         return cls(cache_home() / "ledger" / ("short.json" if short else "ledger.json"))
 
+    @property
+    def path(self) -> Path:
+        return self.file.path
+
     def records(self) -> list[Record]:
-        """Oldest first. A file that cannot be read is set aside, under another name, and a new one begun."""
-        if not self.path.is_file():
-            return []
-        try:
-            content = json.loads(self.path.read_text(encoding="utf-8"))
-            if content["version"] != VERSION:
-                raise ValueError(f"version {content['version']}")
-            found = [Record.from_dict(each) for each in content["records"]]
-        except (ValueError, KeyError, TypeError, AttributeError):
-            self.path.replace(self.path.with_suffix(".unreadable"))
-            return []
-        return sorted(found, key=lambda record: record.when)
+        """Oldest first. A file that cannot be understood is put aside, under another name, and a new one begun."""
+        return sorted(self.file.read().records, key=lambda record: record.when)
 
     def put(self, record: Record) -> None:
-        """Keep a record, in place of an older one of the same claim on the same device."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(self.path.with_suffix(".lock")):
-            kept = [each for each in self.records() if (each.id, each.device) != (record.id, record.device)]
-            self._write([*kept, record])
+        """Keep a record, in place of an older one of the same claim on the same device.
 
-    def _write(self, records: Iterable[Record]) -> None:
-        """Whole or not at all: written beside, then renamed."""
-        content = {"version": VERSION, "records": [asdict(record) for record in records]}
-        beside = self.path.with_suffix(f".{os.getpid()}.partial")
-        beside.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        beside.replace(self.path)
+        Raises:
+            OSError, Timeout: it cannot be written.
+        """
+
+        def replace(content: Records) -> None:
+            others = [each for each in content.records if (each.id, each.device) != (record.id, record.device)]
+            content.records = [*others, record]
+
+        self.file.change(replace)

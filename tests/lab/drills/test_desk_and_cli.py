@@ -119,7 +119,7 @@ def test_history_trend_and_what_to_practise_next(home: Path) -> None:
     drawn = find_drill(FLAGSHIP).drawn()
     for level in ["weak"] * attempts.RECENT + ["staff"] * attempts.RECENT:
         text = drawn.answers[level]
-        attempts.FILE.add(attempts.attempt_of(grade(drawn, text), text, {"diagnosis": "staff"}))
+        attempts.keep(attempts.attempt_of(grade(drawn, text), text, {"diagnosis": "staff"}))
     done = attempts.FILE.read().done
     assert all(change > 0 for change in attempts.trend(done).values())
     assert attempts.bias(done) > 1, "always 'staff', half of the time weak"
