@@ -18,6 +18,7 @@ from minillm.errors import TrainingError
 from minillm.models.loader import LoadedModel, load_model
 from minillm.speculation.head import DraftHead
 from minillm.speculation.head_file import new_head, save_head
+from minillm.training.linear_start import start_linear
 from minillm.training.talks import SHARD_SIZE, Talk, load_talks, sample_talks
 from minillm.training.train import Training, TrainingSettings
 
@@ -74,6 +75,7 @@ def train_head(
         raise TrainingError(f"{len(talks)} talks are too few: it takes ten, to have one to judge by")
     token_ids, coverage = most_frequent(seen, num_tokens, model.model_config.vocab_size)
     head = new_head(model, token_ids, settings.seed, model.device)
+    start_linear(head, seen)
     greedy = [talk for talk in held_out if is_greedy(head, talk)]
     training = Training(head, list(seen), greedy, settings, out / "training.pt")
     training.run(progress=progress)

@@ -154,6 +154,7 @@ def talks(engine: Engine, frame: ChatFrame, shards: list[int]) -> Iterator[tuple
     asking: dict[str, tuple[int, int, random.Random]] = {}
     answering: dict[str, Answering] = {}
     recorder = engine.runner.hidden_state_reader = Recorder(len(frame.before))
+    engine.reset_prefix_cache()  # what was computed before this recorder listened would be missing
     while True:
         while len(asking) + len(answering) < engine.config.max_num_seqs and (task := next(todo, None)):
             draws = random.Random(f"talk {task}")

@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -17,10 +18,11 @@ from minillm.scheduling.batch import ScheduledRequest
 from minillm.speculation.head_file import load_head, new_head
 from minillm.training import make
 from minillm.training import talks as making_talks
+from minillm.training.linear_start import start_linear
 from minillm.training.loss import Agreement, count_agreement, training_loss
 from minillm.training.talks import ChatFrame, Talk, load_talks, sample_talks
 from minillm.training.train import Training, TrainingSettings
-from minillm.training.unrolled import TalkBatch
+from minillm.training.unrolled import TalkBatch, unroll
 
 SHARD = 8
 SETTINGS = TrainingSettings(passes=8, draft_len=2, talks_per_step=3, learning_rate=5e-3)
@@ -204,3 +206,27 @@ def test_from_the_command_line_to_a_head_that_drafts(tiny: LoadedModel, tmp_path
 def test_too_few_talks(tiny: LoadedModel, talks: list[Talk], tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match="too few"):
         make.train_head(tiny, talks[:9], 50, SETTINGS, tmp_path)
+
+
+def test_it_begins_at_the_best_linear_guess(tiny: LoadedModel) -> None:
+    """Against numpy's least squares, where the next state is a linear function of what is known, and some noise."""
+    head = new_head(tiny, torch.arange(100, 150), 0, torch.device("cpu"))
+    size, draws = head.config.hidden_size, torch.Generator().manual_seed(3)
+    token_ids = torch.randint(100, 150, (4000,), generator=draws, dtype=torch.int32)
+    embedded = torch.nn.functional.rms_norm(head.embed_tokens[token_ids.long()].float(), (size,))
+    turn = torch.randn(size, size, generator=draws) / size**0.5
+    hidden = torch.cat([torch.randn(1, size, generator=draws), embedded[1:-1] @ turn])
+    hidden = hidden + 0.1 * torch.randn(hidden.shape, generator=draws)
+    talk = Talk(token_ids, 5, hidden.bfloat16())
+    start_linear(head, [talk])
+    inputs = torch.cat([torch.nn.functional.rms_norm(talk.hidden[:-1].float(), (size,)), embedded[1:-1]], dim=-1)
+    wanted = (talk.hidden[1:].float() / head.norm.weight).numpy()
+    expected = inputs.numpy() @ np.linalg.lstsq(inputs.numpy(), wanted, rcond=None)[0]
+    foretold = (inputs @ head.fuse.weight.T).detach().numpy()
+    left = ((foretold - wanted) ** 2).mean()
+    assert left == pytest.approx(((expected - wanted) ** 2).mean(), rel=0.05) and left < 0.1 * (wanted**2).mean()
+    # The layer behind it adds nothing yet: the head's output is the fit's, normed.
+    [(states, _)] = unroll(head, TalkBatch.of([token_ids[:40]], [talk.hidden[:39]], [0]), 1)
+    fit = inputs[:39] @ head.fuse.weight.T
+    normed = torch.nn.functional.rms_norm(fit[:38], (size,), head.norm.weight, head.norm.eps)
+    torch.testing.assert_close(states[0, :38], normed, atol=1e-4, rtol=1e-3)
