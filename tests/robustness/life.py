@@ -69,7 +69,7 @@ class Life:
         self.engine = Engine(self.config, self.model, clock=clock)
         rate, ctrl_c = rng.choice([(0.0, False), (0.0, False), (0.01, False), (0.01, True), (0.2, True)])
         self.faults = Faults(self.engine, random.Random(rng.random()), rate, ctrl_c)
-        self.crowding = rng.choice([0.05, 0.3, 1.5])
+        self.crowding = rng.choice([0.05, 0.2, 0.5, 1.5])
         """Requests that come with each step, on average."""
         self.requests: dict[str, list[Request]] = {}
         """Those in flight, by the id of their group."""

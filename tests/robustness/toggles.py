@@ -53,7 +53,7 @@ def random_config(rng: random.Random, models: Models) -> EngineConfig:
         "kv_reservation": rng.choice(["on_demand", "on_demand", "max_len"]),
         "block_size": block_size,
         # Some pools are too small for two requests at once.
-        "num_kv_blocks": max(rng.choice([48, 96, 200, 400, 2000]) // block_size, 3),
+        "num_kv_blocks": max(rng.choice([48, 80, 120, 200, 400, 2000]) // block_size, 3),
         "kv_cache_dtype": rng.choice(["auto"] * 5 + ["int8"]),
         "preemption": rng.choice(["recompute", "swap"]),
         "attention_backend": rng.choice(["auto", "eager", "sdpa"]),
