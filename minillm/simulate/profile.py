@@ -98,7 +98,10 @@ def find_profile(name: str) -> Profile:
     if path.suffix == ".json":
         return typical_profile(find_hardware(name)) if "bandwidth" in read_json(path) else Profile.read(path)
     if name == THIS_MACHINE and this_machine_path().is_file():
-        return Profile.read(this_machine_path())
+        try:
+            return Profile.read(this_machine_path())
+        except PricingError as error:
+            raise PricingError(f"{error}. Measure this machine anew: `minillm calibrate`") from None
     hardware = find_hardware(name)
     packaged = PACKAGED.get(hardware.name)
     return Profile.read(packaged) if packaged else typical_profile(hardware)
