@@ -52,7 +52,10 @@ WHERE = {
     "bench": (["bench", "--model", "MODEL", "--quick"], (bench_cli, "run_benchmark")),
     "pull": (["pull", "--force"], ("minillm.models.pull", "_download_wheel")),
     "train-draft": (["train-draft", "--model", "MODEL", "--out", "OUT"], ("minillm.training.make", "sample_talks")),
-    "simulate": (["simulate", "--hardware", "h100-sxm"], ("minillm.simulate.deployment", "Deployment.of")),
+    "simulate": (
+        ["simulate", "--qps", "1", "--model", "llama-3.1-8b", "--hardware", "h100-sxm"],
+        ("minillm.simulate.deployment", "Deployment.of"),
+    ),
     "calibrate": (["calibrate", "--quick"], ("minillm.simulate.measure", "calibrate_this_machine")),
 }
 
