@@ -79,7 +79,7 @@ class Engine:
         self.vocab_size = model.model_config.vocab_size if model else None
         self.admission = Admission(self.config, model and model.model_config, runner.num_kv_blocks)
         self.context_limit = self.admission.context_limit
-        self.scheduler = Scheduler(self.config, runner.num_kv_blocks, runner.num_host_blocks, self.context_limit)
+        self.scheduler = self._make_scheduler()
         self.log = StepLog(runner.num_kv_blocks)
         self.recent_requests: deque[Request] = deque(maxlen=REQUEST_HISTORY)
         self._in_flight: deque[StepInFlight] = deque()
@@ -345,6 +345,27 @@ class Engine:
         if group.finished:
             self._groups.pop(group.request_id, None)  # all n of them may time out in one stroke
         return group
+
+    def start_over(self) -> None:
+        """Forget every request and all that is cached. After Ctrl-C: it may have come in the middle of any line, so the
+        books cannot be trusted, not even to abort what they say is in flight."""
+        num_steps = self.scheduler.num_steps
+        self.scheduler = self._make_scheduler()
+        self.scheduler.num_steps = num_steps
+        self._in_flight.clear()
+        self._groups.clear()
+        self._sequences.clear()
+        self.speculator.start_over()
+        for request in self.recent_requests:
+            if request.timeline.finished is None:
+                request.status, request.finish_reason = RequestStatus.FINISHED, FinishReason.ABORT
+                request.timeline.finished = self.clock.now()
+                if request.timeline.last_token is not None:
+                    request.timeline.last_token = request.timeline.finished
+
+    def _make_scheduler(self) -> Scheduler:
+        runner = self.runner
+        return Scheduler(self.config, runner.num_kv_blocks, runner.num_host_blocks, self.context_limit)
 
     # ---------------------------------------------------------------- looking in from outside
 

@@ -119,6 +119,7 @@ def test_a_bug_is_still_shown_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
         main()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="a signal")
 def test_a_real_signal_in_a_real_process(tiny_llama_path: Path) -> None:
     """While it generates what takes for ever."""
