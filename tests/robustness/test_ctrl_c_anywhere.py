@@ -19,8 +19,8 @@ from minillm.llm import LLM
 PACKAGE = Path(minillm.__file__).parent
 BOOKS = tuple(str(PACKAGE / name) for name in ("engine.py", "scheduling", "kv_cache", "step_log.py"))
 PROMPTS = [[1, 2, 3, 4, 5, 6], [1, 2, 3, 4, 9], [7, 7]]
-EVERY = 7
-"""Lines between two places that are tried; it shares no factor with a loop of the engine."""
+EVERY = 13
+"""Lines between two places that are tried: a prime, so that loops are met in all their lines."""
 WAYS: dict[str, dict[str, Any]] = {
     "plain": {},
     "drafts": {"speculative": {"method": "synthetic", "k": 2, "min_output_tokens": 1, "acceptance_floor": 0}},
