@@ -29,13 +29,16 @@ TEST_WORKERS ?= 2
 
 NOTEBOOKS = $(sort $(wildcard course/*.ipynb solutions/*.ipynb))
 
+# How long make soak takes.
+SECONDS ?= 3600
+
 # Where make gpu-check runs: .venv if it is there, else the python3 that brought PyTorch with it.
 GPU_PYTHON ?= $(if $(wildcard $(INSTALLED)),$(BIN)/python,python3)
 # Options for it, such as GPU_CHECK_ARGS="--only decode_8b --redo"
 GPU_CHECK_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup model lab test slow notebooks lint format bench gpu-check clean
+.PHONY: help setup model lab test slow soak notebooks lint format bench gpu-check clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS='	' read -r name text; do \
@@ -78,6 +81,9 @@ test: model ## run every check: style, notebook drift, tests, notebooks
 
 slow: model ## run the tests that `make test` leaves out: every combination on the whole model (an hour)
 	$(BIN)/pytest tests -m slow
+
+soak: model ## the engine under random toggles, aborts and faults, for an hour (SECONDS=600 for ten minutes)
+	PYTHONPATH=.:tests OMP_NUM_THREADS=1 $(BIN)/python -m robustness.soak --seconds $(SECONDS)
 
 notebooks: model ## build the .ipynb files from their sources
 	$(BIN)/python -m course.lab.build

@@ -125,7 +125,7 @@ class EngineThread:
         self._stopping = False
         self._closed = False
         self._closing = threading.Lock()
-        self._death: Exception | None = None
+        self._death: BaseException | None = None
         built: Future[None] = Future()
         self._thread = threading.Thread(
             target=self._build_and_run, args=(config, model, built), name="minillm-engine", daemon=True
@@ -260,7 +260,7 @@ class EngineThread:
             self.model = model or load_model(config)
             self._engine = self._build(config, self.model, clock=self.clock)
             self._publish()
-        except Exception as error:
+        except BaseException as error:  # also what is no Exception: a library in Rust panics, say
             built.set_exception(error)
             return
         built.set_result(None)
@@ -277,7 +277,7 @@ class EngineThread:
                 if idle or self.clock.now() - published >= PUBLISH_INTERVAL_S:
                     self._publish()
                     published = self.clock.now()
-        except Exception as error:  # a bug in the engine: nobody may wait for ever
+        except BaseException as error:  # a bug in the engine: nobody may wait for ever
             self._death = error
         self._close()
 
@@ -290,7 +290,7 @@ class EngineThread:
                 continue  # whoever asked has changed their mind
             try:
                 reply.set_result(command())
-            except Exception as error:
+            except BaseException as error:
                 reply.set_exception(error)
 
     def _dispatch(self, outputs: list[RequestOutput | None]) -> None:

@@ -1,5 +1,6 @@
 """The `minillm` command. With `--json`, standard output is one JSON object; all else goes to standard error."""
 
+import errno
 import importlib
 import json
 import sys
@@ -53,12 +54,25 @@ Sample = Annotated[
 ]
 
 
+INTERRUPTED = 130
+OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS)
+
+
 def main() -> None:
-    """Entry point. What minillm raises on purpose is shown as one message, with exit status 2."""
+    """Entry point. What minillm raises on purpose is shown as one message, with exit status 2; so is a disk that is
+    full or cannot be written. Ctrl-C is exit status 130, as with every other program."""
     try:
         app()
     except MinillmError as error:
         _fail(str(error))
+    except OSError as error:
+        if error.errno not in OF_THE_DISK:
+            raise
+        _fail(f"{error}. Free some space, check the rights, or choose another place")
+    except SystemExit as end:
+        if end.code == INTERRUPTED:
+            print("minillm: stopped by Ctrl-C", file=sys.stderr)
+        raise
 
 
 def _fail(message: str) -> NoReturn:

@@ -79,7 +79,7 @@ class Engine:
         self.vocab_size = model.model_config.vocab_size if model else None
         self.admission = Admission(self.config, model and model.model_config, runner.num_kv_blocks)
         self.context_limit = self.admission.context_limit
-        self.scheduler = Scheduler(self.config, runner.num_kv_blocks, runner.num_host_blocks, self.context_limit)
+        self.scheduler = self._make_scheduler()
         self.log = StepLog(runner.num_kv_blocks)
         self.recent_requests: deque[Request] = deque(maxlen=REQUEST_HISTORY)
         self._in_flight: deque[StepInFlight] = deque()
@@ -130,12 +130,13 @@ class Engine:
             request = Request(
                 sequence_id, token_ids, params, Timeline(arrival), seed=base_seed + i * 1_000_003, priority=priority
             )
-            sequence = Sequence(request, Detokenizer(self.tokenizer, token_ids, params.stop))
-            group.sequences.append(sequence)
-            self._sequences[sequence_id] = (group, sequence)
-            self.scheduler.add(request)
-            self.recent_requests.append(request)
+            group.sequences.append(Sequence(request, Detokenizer(self.tokenizer, token_ids, params.stop)))
+        # From here on nothing can fail: it comes in whole, or not at all.
         self._groups[request_id] = group
+        for sequence in group.sequences:
+            self._sequences[sequence.request.request_id] = (group, sequence)
+            self.scheduler.add(sequence.request)
+            self.recent_requests.append(sequence.request)
         return request_id
 
     def abort(self, request_id: str) -> RequestOutput | None:
@@ -282,11 +283,15 @@ class Engine:
         request, before = sequence.request, self.clock.now()
         num_before = request.num_output_tokens
         reason = None
-        for token_id in token_ids:
-            request.output_token_ids.append(token_id)
-            reason = self._stop_reason(sequence, token_id)
-            if reason is not None:
-                break
+        try:
+            for token_id in token_ids:
+                request.output_token_ids.append(token_id)
+                reason = self._stop_reason(sequence, token_id)
+                if reason is not None:
+                    break
+        except Exception as error:  # its text cannot be had: nobody else may suffer from that
+            logger.exception("%s: a token has no text: the request ends here", request.request_id)
+            request.error, reason = f"the tokenizer failed: {type(error).__name__}: {error}", FinishReason.ERROR
         now = self.clock.now()
         request.timeline.add_lost("detokenize", now - before)
         request.timeline.deliver(now, request.num_output_tokens - num_before)
@@ -325,7 +330,10 @@ class Engine:
         """A request has ended: flush its text, close its timeline, forget it. Returns its group."""
         self.speculator.forget(request)
         group, sequence = self._sequences.pop(request.request_id)
-        request.text += sequence.detokenizer.finish()
+        try:
+            request.text += sequence.detokenizer.finish()
+        except Exception:  # it has ended all the same
+            logger.exception("%s: the end of its text is lost", request.request_id)
         now = self.clock.now()
         if (
             request.finish_reason in (FinishReason.ABORT, FinishReason.ERROR)
@@ -335,8 +343,29 @@ class Engine:
         request.timeline.finished = now
         close_preemption(request, now)
         if group.finished:
-            del self._groups[group.request_id]
+            self._groups.pop(group.request_id, None)  # all n of them may time out in one stroke
         return group
+
+    def start_over(self) -> None:
+        """Forget every request and all that is cached. After Ctrl-C: it may have come in the middle of any line, so the
+        books cannot be trusted, not even to abort what they say is in flight."""
+        num_steps = self.scheduler.num_steps
+        self.scheduler = self._make_scheduler()
+        self.scheduler.num_steps = num_steps
+        self._in_flight.clear()
+        self._groups.clear()
+        self._sequences.clear()
+        self.speculator.start_over()
+        for request in self.recent_requests:
+            if request.timeline.finished is None:
+                request.status, request.finish_reason = RequestStatus.FINISHED, FinishReason.ABORT
+                request.timeline.finished = self.clock.now()
+                if request.timeline.last_token is not None:
+                    request.timeline.last_token = request.timeline.finished
+
+    def _make_scheduler(self) -> Scheduler:
+        runner = self.runner
+        return Scheduler(self.config, runner.num_kv_blocks, runner.num_host_blocks, self.context_limit)
 
     # ---------------------------------------------------------------- looking in from outside
 

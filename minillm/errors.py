@@ -37,6 +37,10 @@ class StorageError(ModelError):
     """The cache folder cannot be written: the disk is full or rights are missing."""
 
 
+class OutOfMemoryError(MinillmError):
+    """Weights or a KV pool find no room on the device: they are too large, or somebody else is there, too."""
+
+
 class TrainingError(MinillmError, ValueError):
     """A draft head cannot be trained like this: no talks to learn from, or settings that make no sense."""
 

@@ -52,12 +52,12 @@ class LLM:
             for prompt, one in zip(prompt_list, params):
                 ids.append(self.engine.add_request(prompt, one, stream=False))
             return self._run(ids, use_tqdm)
-        except BaseException as error:
+        except RequestError:
             for request_id in ids:
                 self.engine.abort(request_id)
-            if not isinstance(error, RequestError):
-                # Ctrl-C can cut a step off anywhere: blocks it had registered may never have been computed.
-                self.engine.reset_prefix_cache()
+            raise
+        except BaseException:
+            self.engine.start_over()  # Ctrl-C can cut a step off anywhere
             raise
 
     def _run(self, ids: list[str], use_tqdm: bool) -> list[RequestOutput]:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tiny_llama import make_tiny_llama
 
 if not torch.cuda.is_available():
     # Triton looks at this when it is imported, so it has to be said before any test, or torch.compile,
@@ -39,25 +40,4 @@ def smollm_path() -> Path:
 @pytest.fixture(scope="session")
 def tiny_llama_path(smollm_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A Llama of random weights (hidden 64, 2 layers, 4 heads, 2 KV heads, fp32), SmolLM2's tokenizer."""
-    from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
-
-    tokenizer = AutoTokenizer.from_pretrained(smollm_path)
-    config = LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=64,
-        intermediate_size=128,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=512,
-        bos_token_id=tokenizer.bos_token_id,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-        tie_word_embeddings=False,
-    )
-    folder = tmp_path_factory.mktemp("tiny-llama")
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        LlamaForCausalLM(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
+    return make_tiny_llama(tmp_path_factory.mktemp("tiny-llama"), smollm_path)

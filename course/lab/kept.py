@@ -122,7 +122,7 @@ class Kept(Generic[Content]):
             return
         try:
             JsonFile(self.path, self.kind).change(how)
-        except (OSError, Timeout) as error:
+        except (OSError, Timeout, NotImplementedError) as error:  # the last: files cannot be locked there
             self._mention(error)
 
     def erase(self) -> None:

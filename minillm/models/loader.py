@@ -16,6 +16,7 @@ from minillm.models import checkpoints
 from minillm.models.config import ModelConfig
 from minillm.models.decoder import Decoder
 from minillm.models.linear import Linear
+from minillm.models.memory import memory_errors
 from minillm.models.quantized import Quantizer, make_recipe
 
 logger = logging.getLogger(__name__)
@@ -46,9 +47,15 @@ def load_model(config: EngineConfig) -> LoadedModel:
     Raises:
         ConfigError: device="cuda" without one, or a quantization that the device has not.
         UnknownModelError, UnsupportedArchitectureError, CorruptCheckpointError: see checkpoints.py.
+        OutOfMemoryError: the device has no room for the weights.
     """
     device = choose_device(config.device)
     path = checkpoints.resolve(config.model)
+    with memory_errors(device, f"the weights of {config.model}", "Choose a smaller model, or quantization"):
+        return _load(config, device, path)
+
+
+def _load(config: EngineConfig, device: torch.device, path: Path) -> LoadedModel:
     model_config = ModelConfig.from_hf(checkpoints.load_config(path))
     dtype = choose_dtype(config.dtype, model_config, device)
     recipe, is_dummy = make_recipe(config, device, dtype), config.load_format == "dummy"

@@ -17,12 +17,20 @@ from filelock import FileLock, Timeout
 from minillm.errors import StorageError
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+ANOTHER_HOME = "set MINILLM_HOME to a folder"
 
 
 def cache_home() -> Path:
-    """The cache folder: `$MINILLM_HOME`, or `~/.cache/minillm`."""
+    """The cache folder: `$MINILLM_HOME`, or `~/.cache/minillm`.
+
+    Raises:
+        StorageError: there is no home folder, as in some containers.
+    """
     chosen = os.environ.get("MINILLM_HOME")
-    return Path(chosen).expanduser() if chosen else Path.home() / ".cache" / "minillm"
+    try:
+        return Path(chosen).expanduser() if chosen else Path.home() / ".cache" / "minillm"
+    except RuntimeError as error:
+        raise StorageError(f"this account has no home folder: {ANOTHER_HOME} you can write") from error
 
 
 def say(message: str, progress: bool = True) -> None:
@@ -47,7 +55,7 @@ def build_once(
     """
     if target.is_dir() and not replace:
         return target
-    with _storage_errors(target.parent, needed_bytes):
+    with storage_errors(target.parent, needed_bytes):
         target.parent.mkdir(parents=True, exist_ok=True)
         with _only_one(target.parent / f".{target.name}.lock", progress):
             if target.is_dir() and not replace:
@@ -108,25 +116,49 @@ def _only_one(lock_file: Path, progress: bool) -> Iterator[None]:
     except Timeout:
         say("another process is preparing this model; waiting for it", progress)
         lock.acquire()
+    except NotImplementedError as error:
+        raise OSError(errno.ENOLCK, "files cannot be locked there") from error
     try:
         yield
     finally:
         lock.release()
 
 
+def write_whole(file: Path, content: bytes | memoryview, elsewhere: str) -> None:
+    """Write a file whole or not at all: beside its place, then into it. Its folder is made if it is missing.
+
+    Args:
+        elsewhere: for the message: how to choose another folder.
+    Raises:
+        StorageError: the disk is full, or the folder cannot be written.
+    """
+    partial = file.with_name(f".{file.name}.{os.getpid()}.partial")
+    with storage_errors(file.parent, len(content), elsewhere):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            partial.write_bytes(content)
+            partial.replace(file)
+        finally:
+            partial.unlink(missing_ok=True)
+
+
 @contextmanager
-def _storage_errors(folder: Path, needed_bytes: int) -> Iterator[None]:
-    """Turns what the operating system says about the disk into words about what to do."""
+def storage_errors(folder: Path, needed_bytes: int, elsewhere: str = ANOTHER_HOME) -> Iterator[None]:
+    """Turns what the operating system says about the disk into words about what to do.
+
+    Args:
+        elsewhere: how to choose another folder.
+    Raises:
+        StorageError
+    """
     try:
         yield
     except OSError as error:
         if error.errno in DISK_FULL:
             raise StorageError(
                 f"the disk that holds {folder} is full: this needs {needed_bytes / 1e6:.0f} MB and "
-                f"{free_bytes(folder) / 1e6:.0f} MB are free. Free some space, or set MINILLM_HOME to a "
-                "folder on a bigger disk"
+                f"{free_bytes(folder) / 1e6:.0f} MB are free. Free some space, or {elsewhere} on a bigger disk"
             ) from error
         raise StorageError(
-            f"cannot write the cache folder {folder}: {error}. Check its rights, or set MINILLM_HOME to a "
-            "folder you can write"
+            f"cannot write the folder {folder}: {error}. Check its rights, or {elsewhere} you can write"
         ) from error

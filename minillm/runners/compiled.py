@@ -194,7 +194,8 @@ class CompiledDecode:
             except Exception as error:  # the compiler stack has dozens of error types of its own
                 reason = str(error).strip().splitlines()[0] if str(error).strip() else ""
                 logger.warning(
-                    "compile=True fails here, going on without it (%s: %s). It needs a C++ compiler, such as g++",
+                    "compile=True fails here, going on without it (%s: %s). It needs a C++ compiler, such as g++, and "
+                    "a cache folder that can be written (MINILLM_HOME)",
                     type(error).__name__,
                     reason,
                 )

@@ -14,6 +14,7 @@ from minillm.config import EngineConfig
 from minillm.errors import ConfigError
 from minillm.kv_cache.swap import BlockCopy
 from minillm.models.config import ModelConfig
+from minillm.models.memory import who_else
 from minillm.quantization import FP8
 
 DEFAULT_CPU_BYTES = 1e9
@@ -139,12 +140,12 @@ def size_kv_pool(
         num_blocks = min(num_blocks, config.max_num_seqs * blocks_for(longest, block_size))
     if num_blocks < 1:
         raise ConfigError(
-            f"the KV pool has no room for one block of {block_bytes / 1e6:.1f} MB: raise kv_cache_memory_gb, "
-            "or lower block_size"
+            f"the KV pool has no room for one block of {block_bytes / 1e6:.1f} MB, and {free_bytes / 1e9:.2f} GB are "
+            f"free: raise kv_cache_memory_gb, or lower block_size.{who_else(device)}"
         )
     what = "the KV pool" if claim == NO_CLAIM else "the KV pool, with what drafts,"
     num_bytes = num_blocks * bytes_with_claim + claim.num_bytes
-    _check_fits(what, "num_kv_blocks or kv_cache_memory_gb", num_bytes, free_bytes)
+    _check_fits(what, "num_kv_blocks or kv_cache_memory_gb", num_bytes, free_bytes, device)
     return num_blocks
 
 
@@ -160,7 +161,8 @@ def size_swap_pool(config: EngineConfig, model_config: ModelConfig, block_size: 
     num_blocks = int(config.swap_space_gb * 1e9 // block_bytes)
     if num_blocks < 1:
         raise ConfigError(f"swap_space_gb holds no block of {block_bytes / 1e6:.1f} MB: raise it")
-    _check_fits("the swap space", "swap_space_gb", num_blocks * block_bytes, _free_bytes(torch.device("cpu")))
+    host = torch.device("cpu")
+    _check_fits("the swap space", "swap_space_gb", num_blocks * block_bytes, _free_bytes(host), host)
     return num_blocks
 
 
@@ -168,8 +170,9 @@ def _free_bytes(device: torch.device) -> int:
     return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else psutil.virtual_memory().available
 
 
-def _check_fits(what: str, fields: str, num_bytes: int, free_bytes: int) -> None:
+def _check_fits(what: str, fields: str, num_bytes: int, free_bytes: int, device: torch.device) -> None:
     if num_bytes > free_bytes:
         raise ConfigError(
-            f"{what} would take {num_bytes / 1e9:.2f} GB, but {free_bytes / 1e9:.2f} GB are free: lower {fields}"
+            f"{what} would take {num_bytes / 1e9:.2f} GB, but {free_bytes / 1e9:.2f} GB are free: lower {fields}."
+            f"{who_else(device)}"
         )

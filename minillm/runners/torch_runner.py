@@ -13,6 +13,7 @@ from minillm.config import EngineConfig
 from minillm.errors import ConfigError
 from minillm.kv_cache.window import Window
 from minillm.models.loader import LoadedModel
+from minillm.models.memory import memory_errors
 from minillm.models.select_ops import select_ops
 from minillm.request import TokenLogprob
 from minillm.runners.base import StepOutput
@@ -38,6 +39,7 @@ class TorchRunner:
     Raises:
         ConfigError: the KV pool or the swap space does not fit the memory, the attention backend cannot
             run here, the weights are quantized in another way, or compile=True on a GPU.
+        OutOfMemoryError: somebody else took the memory meanwhile.
 
     All it keeps about requests is what the last step sampled, so a step that fails leaves nothing to clean up.
     """
@@ -67,9 +69,15 @@ class TorchRunner:
         shape = (model.model_config, self.block_size, self.kv_dtype)
         self.num_kv_blocks = size_kv_pool(config, *shape, model.device, claim)
         self.num_host_blocks = size_swap_pool(config, *shape)
-        self.kv_pool = KVPool(
-            model.model_config, self.num_kv_blocks, self.num_host_blocks, self.block_size, self.kv_dtype, model.device
-        )
+        with memory_errors(self.device, "the KV pool", "Lower num_kv_blocks or kv_cache_memory_gb"):
+            self.kv_pool = KVPool(
+                model.model_config,
+                self.num_kv_blocks,
+                self.num_host_blocks,
+                self.block_size,
+                self.kv_dtype,
+                self.device,
+            )
         self.sampler = Verifier()
         self.hidden_state_reader: HiddenStateReader | None = None
         """Who wants to see what goes into the output head."""

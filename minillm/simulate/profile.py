@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from minillm.errors import PricingError
-from minillm.models.storage import cache_home
+from minillm.errors import PricingError, StorageError
+from minillm.models.storage import cache_home, write_whole
 from minillm.simulate.hardware import THIS_MACHINE, Hardware, find_hardware, read_json
 from minillm.simulate.roofline import ROOFLINE, Constants
 
@@ -54,9 +54,8 @@ class Profile:
             "provenance": self.provenance,
         }
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-        except OSError as error:
+            write_whole(path, (json.dumps(content, indent=2) + "\n").encode(), "name with --out a file")
+        except StorageError as error:
             raise PricingError(f"cannot write the profile {path}: {error}") from None
 
     @classmethod
@@ -99,7 +98,10 @@ def find_profile(name: str) -> Profile:
     if path.suffix == ".json":
         return typical_profile(find_hardware(name)) if "bandwidth" in read_json(path) else Profile.read(path)
     if name == THIS_MACHINE and this_machine_path().is_file():
-        return Profile.read(this_machine_path())
+        try:
+            return Profile.read(this_machine_path())
+        except PricingError as error:
+            raise PricingError(f"{error}. Measure this machine anew: `minillm calibrate`") from None
     hardware = find_hardware(name)
     packaged = PACKAGED.get(hardware.name)
     return Profile.read(packaged) if packaged else typical_profile(hardware)

@@ -6,13 +6,14 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from torch import Tensor
 
 from minillm.errors import ConfigError, CorruptCheckpointError
 from minillm.models.decoder import Decoder, RMSNorm
 from minillm.models.linear import pack_linears
 from minillm.models.loader import LoadedModel
+from minillm.models.storage import write_whole
 from minillm.speculation.head import DraftHead
 
 WEIGHTS, FACTS = "head.safetensors", "head.json"
@@ -21,6 +22,8 @@ HEADS = Path(__file__).parent / "heads"
 SHAPE = ("vocab_size", "hidden_size", "intermediate_size", "num_heads", "num_kv_heads", "head_dim")
 """Fields of a model's configuration that must be those of the model the head was trained for."""
 ROWS_AT_ONCE = 64
+ANOTHER_OUT = "choose with --out a folder"
+"""What to do when one cannot be written: see storage_errors."""
 
 
 def new_head(model: LoadedModel, token_ids: Tensor, seed: int, device: torch.device) -> DraftHead:
@@ -43,12 +46,15 @@ def new_head(model: LoadedModel, token_ids: Tensor, seed: int, device: torch.dev
 
 def save_head(head: DraftHead, folder: Path, facts: dict[str, Any]) -> dict[str, Any]:
     """Write it, with what is to be known about it, and return that with the model's shape. Embedding and output head
-    are the model's and left out."""
-    folder.mkdir(parents=True, exist_ok=True)
+    are the model's and left out.
+
+    Raises:
+        StorageError: the disk is full, or the folder cannot be written.
+    """
     weights = {name: tensor.half().cpu().contiguous() for name, tensor in own_weights(head).items()}
-    save_file({**weights, "token_ids": head.token_ids.int().cpu()}, folder / WEIGHTS)
+    write_whole(folder / WEIGHTS, save({**weights, "token_ids": head.token_ids.int().cpu()}), ANOTHER_OUT)
     facts = {"shape": {name: getattr(head.config, name) for name in SHAPE}, **facts}
-    (folder / FACTS).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+    write_whole(folder / FACTS, (json.dumps(facts, indent=2) + "\n").encode(), ANOTHER_OUT)
     return facts
 
 

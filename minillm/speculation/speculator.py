@@ -78,6 +78,12 @@ class Speculator:
         if self.gates is not None:
             self.gates.forget(request)
 
+    def start_over(self) -> None:
+        """Nobody is left."""
+        self.proposer.reset()
+        if self.gates is not None:
+            self.gates = Gates(self.gates.config)
+
 
 def drop_drafts(running: Sequence[Request]) -> None:
     """Drafts that were left half made."""

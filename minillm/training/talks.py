@@ -10,7 +10,6 @@ The hidden states, which the head builds on, are noted while the model talks: co
 of the time once more.
 """
 
-import os
 import random
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,14 +17,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save
 from torch import Tensor
 from tqdm.auto import tqdm
 
 from minillm.engine import Engine
 from minillm.errors import TrainingError
+from minillm.models.storage import storage_errors, write_whole
 from minillm.request import SamplingParams
 from minillm.scheduling.batch import ScheduledRequest
+from minillm.speculation.head_file import ANOTHER_OUT
 
 SHARD_SIZE = 128
 """Talks in a file. Small, so that training may begin while more are sampled."""
@@ -118,8 +120,10 @@ def sample_talks(engine: Engine, folder: Path, shards: Iterable[int], *, progres
 
     Raises:
         TrainingError: the model has no chat template.
+        StorageError: the disk is full, or the folder cannot be written.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    with storage_errors(folder, 0, ANOTHER_OUT):
+        folder.mkdir(parents=True, exist_ok=True)
     files = {i: folder / f"talks-{i:05d}.safetensors" for i in shards}
     missing = [i for i, file in files.items() if not file.exists()]
     frame = ChatFrame.of(engine.tokenizer)
@@ -206,13 +210,15 @@ def save_talks(file: Path, talks: list[Talk]) -> None:
         "lengths": torch.tensor([len(talk.token_ids) for talk in talks], dtype=torch.int32),
         "answer_starts": torch.tensor([talk.answer_start for talk in talks], dtype=torch.int32),
     }
-    partial = file.with_suffix(".partial")
-    save_file(tensors, partial)
-    os.replace(partial, file)
+    write_whole(file, save(tensors), ANOTHER_OUT)
 
 
 def load_talks(file: Path) -> list[Talk]:
-    tensors = load_file(file)
+    """Raises TrainingError: the file is damaged."""
+    try:
+        tensors = load_file(file)
+    except (OSError, SafetensorError) as error:
+        raise TrainingError(f"{file} cannot be read ({error}): delete it, and its talks are sampled again") from error
     lengths = tensors["lengths"].tolist()
     token_ids, hidden = tensors["token_ids"].split(lengths), tensors["hidden"].split([n - 1 for n in lengths])
     return [Talk(*parts) for parts in zip(token_ids, tensors["answer_starts"].tolist(), hidden, strict=True)]

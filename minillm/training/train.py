@@ -1,7 +1,7 @@
 """Training a draft head on recorded talks: AdamW, warm-up and cosine, checkpoints to go on from."""
 
+import io
 import math
-import os
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -10,7 +10,9 @@ import torch
 from tqdm.auto import tqdm
 
 from minillm.errors import TrainingError
+from minillm.models.storage import write_whole
 from minillm.speculation.head import DraftHead
+from minillm.speculation.head_file import ANOTHER_OUT
 from minillm.training.loss import Agreement, count_agreement, training_loss
 from minillm.training.talks import Talk
 from minillm.training.unrolled import TalkBatch
@@ -46,7 +48,7 @@ class Training:
         held_out: talks to judge by; never trained on.
         checkpoint: where to keep the state, to go on from after an interruption; None = nowhere.
     Raises:
-        TrainingError: there are no talks, or the checkpoint is of another run.
+        TrainingError: there are no talks, or the checkpoint is of another run, or damaged.
     """
 
     def __init__(
@@ -141,13 +143,17 @@ class Training:
             "head": [parameter.detach() for parameter in self.parameters],
             "optimizer": self.optimizer.state_dict(),
         }
-        self.checkpoint.parent.mkdir(parents=True, exist_ok=True)
-        partial = self.checkpoint.with_suffix(".partial")
-        torch.save(state, partial)
-        os.replace(partial, self.checkpoint)
+        content = io.BytesIO()  # of a full disk torch.save says nothing that one could act on
+        torch.save(state, content)
+        write_whole(self.checkpoint, content.getbuffer(), ANOTHER_OUT)
 
     def _resume(self, checkpoint: Path) -> None:
-        state = torch.load(checkpoint, map_location=self.device, weights_only=True)
+        try:
+            state = torch.load(checkpoint, map_location=self.device, weights_only=True)
+        except Exception as error:  # what it says of damaged bytes depends on which byte it is
+            raise TrainingError(
+                f"{checkpoint} is damaged ({type(error).__name__}): delete it, and the training begins anew"
+            ) from error
         if state["run"] != self.describe_run():
             raise TrainingError(
                 f"{checkpoint} is of another run ({state['run']}, this is {self.describe_run()}): delete it, or choose "

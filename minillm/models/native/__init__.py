@@ -105,15 +105,35 @@ def declare(function: ctypes._CFuncPtr, argtypes: list[type]) -> ctypes._CFuncPt
 def native_kernels() -> NativeKernels | None:
     """The functions, tried on small matrices; None where they cannot be had. Compiles once per machine."""
     try:
-        kernels = NativeKernels(build())
+        kernels = load()
     except FileNotFoundError as error:
         logger.info("no native kernels (%s): using PyTorch's, which are slower at small batches", error)
         return None
-    except (OSError, subprocess.SubprocessError) as error:
+    except (OSError, AttributeError, subprocess.SubprocessError) as error:
         said = getattr(error, "stderr", None) or b""
-        logger.warning("the native kernels cannot be had: %s %s. Using PyTorch's", error, said.decode(errors="replace"))
+        logger.warning(
+            "the native kernels cannot be had: %s %s. Using PyTorch's, which are slower at small batches. They need a "
+            "C++ compiler that works, and a cache folder that can be written (MINILLM_HOME)",
+            error,
+            said.decode(errors="replace"),
+        )
         return None
     return kernels if is_right(kernels) else None
+
+
+def load() -> NativeKernels:
+    """The library, compiled if need be; one that is damaged is compiled anew, once.
+
+    Raises:
+        OSError, subprocess.SubprocessError: see `build`.
+        AttributeError: a function is missing.
+    """
+    library = build()
+    try:
+        return NativeKernels(library)
+    except (OSError, AttributeError):
+        library.unlink(missing_ok=True)
+        return NativeKernels(build())
 
 
 def is_right(kernels: NativeKernels) -> bool:

@@ -45,6 +45,8 @@ def build() -> Path:
             built = Path(folder) / "kernels.so"
             command = [compiler, "-shared", *objects, *openmp(), "-o", str(built)]
             subprocess.run(command, check=True, capture_output=True)
+            with built.open("rb") as file:
+                os.fsync(file.fileno())  # nor does a power cut leave one
             built.replace(library)  # at once: no other process ever sees half a library
     return library
 

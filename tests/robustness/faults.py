@@ -1,0 +1,140 @@
+"""Breaks parts of one engine, now and then: its runner, its drafts, its text, its time."""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from minillm.engine import Engine
+from minillm.runners.base import LaunchedStep, StepOutput
+from minillm.scheduling.batch import ScheduledBatch
+
+
+class Injected(RuntimeError):
+    """A fault that was put there on purpose."""
+
+
+ERRORS: tuple[Callable[[], BaseException], ...] = (
+    lambda: Injected("the runner broke"),
+    lambda: torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
+    lambda: MemoryError(),
+    lambda: OSError(5, "Input/output error"),
+)
+
+
+class Panic(BaseException):
+    """As Rust code raises it through pyo3 (tokenizers, safetensors): no Exception."""
+
+
+class TickingClock:
+    """Repeatable time: each look moves it on, or, if it is coarse, a few looks see the same moment.
+
+    Args:
+        coarse: as Windows' old 16 ms tick; most stamps are then equal.
+    """
+
+    def __init__(self, rng: random.Random, coarse: bool) -> None:
+        self.rng = rng
+        self.chance, self.tick_s = (0.03, 0.016) if coarse else (1.0, 0.0004)
+        self.moment = rng.choice([0.0, 1e6])
+
+    def now(self) -> float:
+        if self.rng.random() < self.chance:
+            self.moment += self.tick_s
+        return self.moment
+
+
+@dataclass
+class BrokenStep:
+    """A step that fails on the device: seen when it is waited for."""
+
+    step: LaunchedStep
+    error: BaseException
+
+    def wait(self) -> StepOutput:
+        self.step.wait()
+        raise self.error
+
+
+@dataclass
+class Faults:
+    """Wraps the parts of an engine so that they fail at random.
+
+    Args:
+        rate: the share of calls that fail.
+        ctrl_c: also as if somebody had pressed it, in the middle of a step.
+    """
+
+    engine: Engine
+    rng: random.Random
+    rate: float
+    ctrl_c: bool
+    count: int = 0
+    """Faults so far."""
+    calm: bool = False
+    """Nothing fails any more."""
+    kinds: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        runner = self.engine.runner
+        self._launch, self._forward, self._swap = runner.launch, runner.forward, runner.swap
+        self._propose = self.engine.speculator.proposer.propose
+        runner.launch, runner.forward, runner.swap = self.launch, self.forward, self.swap
+        self.engine.speculator.proposer.propose = self.propose
+
+    def launch(self, batch: ScheduledBatch) -> LaunchedStep:
+        if self.strikes("before the step"):
+            raise self.error()
+        step = self._launch(batch)
+        if self.strikes("after the step"):
+            raise self.error()
+        return BrokenStep(step, self.error()) if self.strikes("while waiting") else step
+
+    def forward(self, batch: Any) -> Tensor:
+        logits = self._forward(batch)
+        if len(logits) and self.strikes("NaN logits"):
+            logits = logits.clone()
+            logits[self.rng.randrange(len(logits))] = torch.nan
+        return logits
+
+    def swap(self, batch: ScheduledBatch) -> None:
+        if (batch.swap_out or batch.swap_in) and self.strikes("swap"):
+            raise self.error()
+        self._swap(batch)
+
+    def propose(self, wanted: Any) -> Any:
+        if self.strikes("proposer", chance=self.rate / 10):  # it is done without from then on
+            raise self.error()
+        return self._propose(wanted)
+
+    def break_text(self, request_id: str) -> None:
+        """Perhaps one of the request's detokenizers will fail at some token."""
+        for sequence in self.engine._groups[request_id].sequences:
+            if self.strikes("detokenizer"):
+                tokens_left = self.rng.randrange(10)
+                sequence.detokenizer.append = self._broken_append(sequence.detokenizer.append, tokens_left)
+
+    def _broken_append(self, append: Callable, tokens_left: int) -> Callable:
+        def broken(token_ids: list[int]) -> str:
+            nonlocal tokens_left
+            tokens_left -= 1
+            if tokens_left < 0:
+                raise Injected("no text for this token")
+            return append(token_ids)
+
+        return broken
+
+    def strikes(self, kind: str, chance: float | None = None) -> bool:
+        happens = not self.calm and self.rng.random() < (self.rate if chance is None else chance)
+        if happens:
+            self.count += 1
+            self.kinds[kind] = self.kinds.get(kind, 0) + 1
+        return happens
+
+    def error(self) -> BaseException:
+        if self.ctrl_c and self.rng.random() < 0.5:
+            return self.rng.choice([KeyboardInterrupt, Panic])()
+        return self.rng.choice(ERRORS)()

@@ -1,0 +1,143 @@
+"""Ctrl-C in any command: exit status 130, one line, nothing half-written, nobody left running."""
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from minillm.bench import cli as bench_cli
+from minillm.cli import main
+from minillm.runners.torch_runner import TorchRunner
+from minillm.training import train
+
+ROOT = Path(__file__).parents[2]
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
+    """Call the command in this process: (exit status, stdout, stderr)."""
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["minillm", *arguments])
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as end:
+            main()
+        return end.value.code or 0, *capfd.readouterr()
+
+    return call
+
+
+def press(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt
+
+
+class Pressed:
+    """A standard input at which somebody presses Ctrl-C."""
+
+    def readline(self) -> str:
+        raise KeyboardInterrupt
+
+
+WHERE = {
+    "generate": (["generate", "hello", "--model", "MODEL"], (TorchRunner, "launch")),
+    "generate, loading": (["generate", "hello", "--model", "MODEL"], ("minillm.engine", "load_model")),
+    "serve, loading": (["serve", "--model", "MODEL", "--port", "0"], ("minillm.serve.server", "make_service")),
+    "bench": (["bench", "--model", "MODEL", "--quick"], (bench_cli, "run_benchmark")),
+    "pull": (["pull", "--force"], ("minillm.models.pull", "_download_wheel")),
+    "train-draft": (["train-draft", "--model", "MODEL", "--out", "OUT"], ("minillm.training.make", "sample_talks")),
+    "simulate": (
+        ["simulate", "--qps", "1", "--model", "llama-3.1-8b", "--hardware", "h100-sxm"],
+        ("minillm.simulate.deployment", "Deployment.of"),
+    ),
+    "calibrate": (["calibrate", "--quick"], ("minillm.simulate.measure", "calibrate_this_machine")),
+}
+
+
+@pytest.mark.parametrize("name", WHERE)
+def test_one_line_and_status_130(
+    name: str, run: Run, tiny_llama_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if name == "pull":  # not where the native kernels lie
+        monkeypatch.setenv("MINILLM_HOME", str(tmp_path / "home"))
+    arguments, (owner, attribute) = WHERE[name]
+    if isinstance(owner, str):
+        monkeypatch.setattr(f"{owner}.{attribute}", press)
+    else:
+        monkeypatch.setattr(owner, attribute, press)
+    places = {"MODEL": str(tiny_llama_path), "OUT": str(tmp_path / "head")}
+    before = set(threading.enumerate())
+    status, out, err = run(*(places.get(argument, argument) for argument in arguments))
+    assert status == 130 and out == ""
+    assert err.splitlines()[-1] == "minillm: stopped by Ctrl-C" and "Traceback" not in err
+    left = {thread.name for thread in threading.enumerate() if thread not in before}
+    assert "minillm-engine" not in left
+    assert [path for path in tmp_path.rglob("*") if path.is_file() and not path.name.endswith(".lock")] == []
+
+
+def test_chat_leaves_at_the_prompt(run: Run, tiny_llama_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", Pressed())
+    status, _, err = run("chat", "--model", str(tiny_llama_path), "--set", "num_kv_blocks=64")
+    assert status == 130 and err.splitlines()[-1] == "minillm: stopped by Ctrl-C"
+    assert not [thread for thread in threading.enumerate() if thread.name == "minillm-engine"]
+
+
+def test_a_training_that_was_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the middle of writing, even: the checkpoint before it is still there."""
+    file = tmp_path / "training.pt"
+    train.write_whole(file, b"the checkpoint before", "")
+    monkeypatch.setattr(Path, "replace", press)
+    with pytest.raises(KeyboardInterrupt):
+        train.write_whole(file, b"the next one", "")
+    assert file.read_bytes() == b"the checkpoint before" and list(tmp_path.iterdir()) == [file]
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EACCES, errno.EROFS])
+def test_what_the_disk_says_is_one_line_too(code: int, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(code, os.strerror(code), "/some/file")
+
+    monkeypatch.setattr(bench_cli, "run_benchmark", refuse)
+    status, _, err = run("bench", "--quick")
+    assert status == 2 and err.count("\n") == 1
+    assert err.startswith("minillm: ") and os.strerror(code) in err and "/some/file" in err and "Free some space" in err
+
+
+def test_a_bug_is_still_shown_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def bug(*_: object, **__: object) -> None:
+        raise OSError(errno.EBADF, "bad file descriptor")
+
+    monkeypatch.setattr(bench_cli, "run_benchmark", bug)
+    monkeypatch.setattr(sys, "argv", ["minillm", "bench", "--quick"])
+    with pytest.raises(OSError, match="bad file descriptor"):
+        main()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name != "posix", reason="a signal")
+def test_a_real_signal_in_a_real_process(tiny_llama_path: Path) -> None:
+    """While it generates what takes for ever."""
+    options = ["--max-tokens", "100000", "--set", "num_kv_blocks=32", "--set", "sliding_window=32"]
+    program = (
+        "import sys; from minillm.runners.torch_runner import TorchRunner; launch = TorchRunner.launch\n"
+        "def slow(self, batch):\n    print('step', flush=True); return launch(self, batch)\n"
+        "TorchRunner.launch = slow; from minillm.cli import main; main()"
+    )
+    command = [sys.executable, "-c", program, "generate", "hello", "--model", str(tiny_llama_path), *options]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, env=environment, **pipes) as process:
+        try:
+            assert process.stdout.readline() == "step\n"
+            process.send_signal(signal.SIGINT)
+            _, err = process.communicate(timeout=300)
+        finally:
+            process.kill()
+    assert process.returncode == 130, err
+    assert err.splitlines()[-1] == "minillm: stopped by Ctrl-C" and "Traceback" not in err

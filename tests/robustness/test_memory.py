@@ -1,0 +1,97 @@
+"""No room on the device: one message that says who may be there, too, and what to do. (A GPU's is simulated.)"""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from minillm.cli import main
+from minillm.config import EngineConfig
+from minillm.engine import Engine
+from minillm.errors import ConfigError, OutOfMemoryError
+from minillm.models import loader
+from minillm.models.loader import LoadedModel, load_model
+from minillm.models.memory import memory_errors
+from minillm.runners import kv_pool, torch_runner
+from minillm.runners.kv_pool import NO_CLAIM, size_kv_pool
+
+GPU = torch.device("cuda")
+FULL = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total of 8 GiB\nand so on")
+
+
+@pytest.fixture(scope="module")
+def config(tiny_llama_path: Path) -> EngineConfig:
+    return EngineConfig(model=str(tiny_llama_path), dtype="float32", num_kv_blocks=16)
+
+
+@pytest.fixture(scope="module")
+def model(config: EngineConfig) -> LoadedModel:
+    return load_model(config)
+
+
+def full(*_: object, **__: object) -> None:
+    raise FULL
+
+
+@pytest.mark.parametrize(
+    "error",
+    [FULL, MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 99 bytes")],
+    ids=repr,
+)
+def test_each_way_of_running_out_is_one_line_that_says_what_to_do(error: Exception) -> None:
+    with pytest.raises(OutOfMemoryError) as told, memory_errors(GPU, "the weights", "Choose a smaller model"):
+        raise error
+    said = str(told.value)
+    assert said.startswith("the GPU has no room for the weights (") and "Choose a smaller model." in said
+    assert "Another notebook" in said and "nvidia-smi" in said and "\n" not in said
+
+
+def test_on_a_cpu_nobody_speaks_of_gpus() -> None:
+    said = pytest.raises(OutOfMemoryError, match="the machine has no room")
+    with said as told, memory_errors(torch.device("cpu"), "the weights", "Choose a smaller model"):
+        raise MemoryError
+    assert "nvidia" not in str(told.value)
+
+
+def test_other_errors_stay_what_they_are() -> None:
+    with pytest.raises(RuntimeError, match="shapes") as told, memory_errors(GPU, "the weights", "Choose"):
+        raise RuntimeError("shapes do not match")
+    assert not isinstance(told.value, OutOfMemoryError)
+
+
+def test_weights_that_find_no_room(config: EngineConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loader, "Decoder", full)
+    with pytest.raises(OutOfMemoryError, match=r"no room for the weights of .*smaller model"):
+        load_model(config)
+
+
+def test_a_kv_pool_that_finds_no_room_and_then_does(
+    config: EngineConfig, model: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(torch_runner, "KVPool", full)
+        with pytest.raises(OutOfMemoryError, match=r"no room for the KV pool .*Lower num_kv_blocks"):
+            Engine(config, model)
+    engine = Engine(config, model)
+    engine.add_request([1, 2, 3])
+    engine.abort_all()
+    engine.check_integrity()
+
+
+@pytest.mark.parametrize("fields", [{}, {"kv_cache_memory_gb": 2.0}], ids=["default", "asked for"])
+def test_a_gpu_that_somebody_else_has_filled(fields: dict, model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kv_pool, "_free_bytes", lambda device: 1000)
+    with pytest.raises(ConfigError, match="Another notebook or server on this GPU"):
+        size_kv_pool(EngineConfig(model="m", **fields), model.model_config, 16, torch.float32, GPU, NO_CLAIM)
+
+
+def test_the_command_shows_one_line(
+    config: EngineConfig, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(loader, "Decoder", full)
+    monkeypatch.setattr("sys.argv", ["minillm", "generate", "hello", "--model", config.model])
+    with pytest.raises(SystemExit) as end:
+        main()
+    said = capsys.readouterr().err.strip()
+    assert end.value.code == 2
+    assert said.startswith("minillm: the machine has no room for the weights") and "\n" not in said

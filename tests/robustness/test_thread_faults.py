@@ -1,0 +1,148 @@
+"""The engine's thread ends, whatever ended it: everybody is told, nobody waits, and a new one takes over."""
+
+import logging
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from robustness.faults import Panic
+
+from course.lab.lab import Lab
+from minillm import async_engine
+from minillm.async_engine import EngineThread
+from minillm.config import EngineConfig
+from minillm.engine import Engine
+from minillm.errors import EngineDeadError
+from minillm.models.loader import LoadedModel, load_model
+from minillm.request import FinishReason, SamplingParams
+
+GREEDY = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
+ENDLESS = SamplingParams(temperature=0, max_tokens=400, ignore_eos=True)
+
+
+@pytest.fixture(scope="module")
+def config(tiny_llama_path: Path) -> EngineConfig:
+    return EngineConfig(model=str(tiny_llama_path), dtype="float32", num_kv_blocks=128, max_num_seqs=2)
+
+
+@pytest.fixture(scope="module")
+def model(config: EngineConfig) -> LoadedModel:
+    return load_model(config)
+
+
+@pytest.fixture
+def thread(config: EngineConfig, model: LoadedModel) -> Iterator[EngineThread]:
+    with EngineThread(config, model) as thread:
+        yield thread
+
+
+def raising(error: BaseException):
+    def do(*_: object, **__: object) -> None:
+        raise error
+
+    return do
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError("a bug"), Panic("in Rust"), SystemExit(3)], ids=repr)
+def test_whoever_runs_waits_or_comes_is_told(
+    error: BaseException, thread: EngineThread, config: EngineConfig, model: LoadedModel
+) -> None:
+    streams = [thread.submit("Hello there", ENDLESS) for _ in range(4)]  # two run, two wait
+    next(iter(streams[0]))
+    thread.ask(lambda engine: setattr(engine, "step", raising(error))).result(timeout=60)
+    for stream in streams:
+        with pytest.raises(EngineDeadError) as told:
+            stream.result(timeout=60)
+        assert told.value.__cause__ is error and str(error) in str(told.value)
+    with pytest.raises(EngineDeadError):
+        thread.submit("Hello", GREEDY)
+    with pytest.raises(EngineDeadError):
+        thread.check_alive()
+    thread.stop()
+    with EngineThread(config, model) as another:
+        assert another.submit("Hello there", GREEDY).result(timeout=60).finish_reason is FinishReason.LENGTH
+
+
+@pytest.mark.parametrize("error", [Panic("in Rust"), SystemExit(3)], ids=repr)
+def test_what_ends_the_loading_reaches_whoever_waits_for_it(
+    error: BaseException, config: EngineConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(async_engine, "load_model", raising(error))
+    with pytest.raises(type(error)):
+        EngineThread(config)
+
+
+def test_a_tokenizer_that_panics_harms_one_request_only(thread: EngineThread, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = thread.submit("Hello there", GREEDY)
+    with monkeypatch.context() as patch:
+        patch.setattr("minillm.engine.encode_prompt", raising(Panic("in Rust")))
+        with pytest.raises(Panic):
+            thread.submit("Hello", GREEDY)
+    assert stream.result(timeout=60).finish_reason is FinishReason.LENGTH
+
+
+def test_a_step_that_fails_is_the_end_of_its_requests_only(
+    thread: EngineThread, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    streams = [thread.submit("Hello there", ENDLESS) for _ in range(3)]
+    next(iter(streams[0]))
+    failing = iter([MemoryError("no room")])
+
+    def fail_once(engine: Engine) -> None:
+        launch = engine.runner.launch
+
+        def broken(batch: object) -> object:
+            for error in failing:
+                raise error
+            return launch(batch)
+
+        engine.runner.launch = broken
+
+    with caplog.at_level(logging.CRITICAL, "minillm"):
+        thread.ask(fail_once).result(timeout=60)
+        outputs = [stream.result(timeout=60) for stream in streams]
+    reasons = [output.finish_reason for output in outputs]
+    assert reasons == [FinishReason.ERROR, FinishReason.ERROR, FinishReason.LENGTH], "the third was not in it"
+    assert "MemoryError: no room" in outputs[0].completions[0].error
+    thread.ask(lambda engine: engine.check_integrity()).result(timeout=60)
+
+
+# ------------------------------------------------------------------------ labs
+
+
+def engine_threads() -> int:
+    return sum(thread.name == "minillm-engine" for thread in threading.enumerate())
+
+
+def test_a_lab_whose_engine_dies_in_a_run_ends_the_run_and_plays_the_next(tiny_llama_path: Path) -> None:
+    lab = Lab(short=True, model=str(tiny_llama_path), dtype="float32", max_model_len=512, num_kv_blocks=96)
+    assert lab.run("chat").done
+    session = lab.start(lab.workload("chat"), lab.config())
+    lab._engine.ask(lambda engine: setattr(engine, "step", raising(Panic("in Rust"))))
+    assert session.wait(60), "the client waits for a dead engine"
+    run = session.run()
+    assert run.done and any(row.refused and "has stopped" in row.refused for row in run.rows)
+    again = lab.run("chat")
+    assert len(again.finished) == len(again.rows)
+    lab.close()
+
+
+def test_labs_that_are_made_anew_leave_no_thread_behind(tiny_llama_path: Path) -> None:
+    before = engine_threads()
+    for _ in range(2):  # as when the cell that makes it is run again, after closing
+        lab = Lab(short=True, model=str(tiny_llama_path), dtype="float32", max_model_len=512, num_kv_blocks=96)
+        lab.run("chat")
+        lab.close()
+    assert engine_threads() == before
+
+
+def test_two_labs_share_a_machine(tiny_llama_path: Path) -> None:
+    fields = {"model": str(tiny_llama_path), "dtype": "float32", "max_model_len": 512, "num_kv_blocks": 96}
+    labs = [Lab(short=True, **fields) for _ in range(2)]
+    sessions = [lab.start(lab.workload("chat"), lab.config()) for lab in labs]
+    assert all(session.wait(120) for session in sessions)
+    texts = [[output.text for output in session.run().outputs] for session in sessions]
+    assert texts[0] == texts[1] and all(texts[0])
+    for lab in labs:
+        lab.close()
