@@ -119,7 +119,7 @@ class EngineThread:
     ) -> None:
         self.clock = clock or WallClock()
         self._build = build
-        self._commands: queue.SimpleQueue[tuple[Callable[[], Any], Future]] = queue.SimpleQueue()
+        self._commands: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = queue.SimpleQueue()
         self._sinks: dict[str, Sink] = {}
         self._views: dict[int, RequestView] = {}
         self._stopping = False
@@ -236,8 +236,8 @@ class EngineThread:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def _send(self, command: Callable[[], Any]) -> Future:
-        reply: Future = Future()
+    def _send(self, command: Callable[[], Any]) -> Future[Any]:
+        reply: Future[Any] = Future()
         with self._closing:
             if self._closed:
                 reply.set_exception(self._dead_error())

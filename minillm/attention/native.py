@@ -12,6 +12,7 @@ from minillm.attention.cache import KVCache, computing_dtype
 from minillm.attention.sdpa import Prefill, SDPAAttention
 from minillm.models.linear import has_matrix_units
 from minillm.models.native import native_kernels
+from minillm.timeline import known
 
 LANES, MAX_GROUP, MAX_DIM = 16, 16, 256
 """What native/attention.cpp is written for."""
@@ -69,7 +70,7 @@ def attend_decodes(query: Tensor, kv_cache: KVCache, metadata: AttentionMetadata
     if query.stride()[1:] != (head_dim, 1):
         query = query.contiguous()
     numbers, scales = (kv_cache, None) if isinstance(kv_cache, Tensor) else kv_cache
-    native_kernels().attend_decodes[numbers.dtype](
+    known(native_kernels()).attend_decodes[numbers.dtype](
         query.data_ptr(),
         numbers.data_ptr(),
         None if scales is None else scales.data_ptr(),

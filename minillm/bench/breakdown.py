@@ -166,9 +166,9 @@ def run_breakdown(
 
 def _check_differs(variant: Variant, engine: Engine, default: Engine) -> None:
     """Raise BenchmarkError if what was asked for did not come about: it would be the default, measured twice."""
-    if engine.config.compile and not engine.runner.fast_decode.steps:
+    if engine.config.compile and not engine.torch_runner.fast_decode.steps:
         raise BenchmarkError("it fell back to eager steps, see the warning above")
-    if set(variant.fields) == {"attention_backend"} and engine.runner.attention is default.runner.attention:
+    if set(variant.fields) == {"attention_backend"} and engine.torch_runner.attention is default.torch_runner.attention:
         raise BenchmarkError("the default runs it already")
 
 

@@ -64,7 +64,7 @@ def describe_engine(engine: Engine) -> dict[str, Any]:
     return {
         **engine.config.model_dump(),
         "model": without_folder(engine.config.model),
-        "activation_dtype": str(engine.model.decoder.activation_dtype).removeprefix("torch."),
+        "activation_dtype": str(engine.loaded_model.decoder.activation_dtype).removeprefix("torch."),
         "attention": runner.attention.__name__,
         **describe_decode(runner),
         "kv_blocks": runner.num_kv_blocks,
@@ -84,7 +84,7 @@ def describe_versions() -> dict[str, str | None]:
     """Of this program, of what it runs on, and of CUDA and the GPU's driver where there is one."""
     import transformers
 
-    versions = {
+    versions: dict[str, str | None] = {
         "minillm": __version__,
         "python": platform.python_version(),
         "torch": torch.__version__,
@@ -117,7 +117,7 @@ def describe_machine() -> dict[str, Any]:
         cpu = fields.get("model name", cpu)
         present = fields.get("flags", fields.get("Features", "")).split()
         flags = [flag for flag in CPU_FLAGS if flag in present]
-    machine = {
+    machine: dict[str, Any] = {
         "cpu": cpu,
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "flags": flags,

@@ -47,7 +47,7 @@ def measure_roof(device: torch.device, compute_dtype: torch.dtype, quick: bool =
         compute_dtype: what the linear layers multiply in.
         quick: tiny sizes: the numbers mean nothing.
     """
-    bandwidth = measure_bandwidth(*((QUICK_BYTES, QUICK_REPEATS) if quick else ()), device=device)
+    bandwidth = measure_bandwidth(QUICK_BYTES, QUICK_REPEATS, device) if quick else measure_bandwidth(device=device)
     matmul = measure_matmul(compute_dtype, device, *((QUICK_SIZE, QUICK_REPEATS) if quick else ()))
     kind = "copy" if device.type == "cuda" else "read"
     return Roof(bandwidth, getattr(bandwidth, kind), kind, matmul, str(compute_dtype).removeprefix("torch."))

@@ -8,6 +8,7 @@ sequence ends and the next begins; it is handed down ready-made, never global.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -112,7 +113,8 @@ class Decoder(nn.Module):
             torch.empty(config.vocab_size, config.hidden_size, dtype=dtype, device=device), False
         )
         """None: the rows of a quantized head."""
-        self.layers = nn.ModuleList(Layer(config, dtype, device) for _ in range(config.num_layers))
+        layers = nn.ModuleList(Layer(config, dtype, device) for _ in range(config.num_layers))
+        self.layers = cast(Sequence[Layer], layers)  # A ModuleList does not say of what.
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps, dtype, device)
         self.lm_head = Linear(config.hidden_size, config.vocab_size, False, dtype, device)
         if config.tie_word_embeddings:
@@ -140,7 +142,7 @@ class Decoder(nn.Module):
         self,
         token_ids: Tensor,
         positions: Tensor,
-        kv_caches: Sequence[Tensor],
+        kv_caches: Sequence[KVCache],
         attention: AttentionBackend,
         ops: Ops,
         rows: Tensor | None = None,

@@ -17,6 +17,7 @@ from minillm.models.config import ModelConfig
 from minillm.models.decoder import Decoder
 from minillm.models.linear import Linear
 from minillm.models.quantized import Quantizer, make_recipe
+from minillm.timeline import known
 
 logger = logging.getLogger(__name__)
 
@@ -107,7 +108,7 @@ def weight_slots(decoder: Decoder) -> dict[str, Slot]:
     config, head = decoder.config, decoder.lm_head
     tied = head if config.tie_word_embeddings else None
     slots = {
-        "model.embed_tokens.weight": Slot(decoder.embed_tokens, tied),
+        "model.embed_tokens.weight": Slot(known(decoder.embed_tokens), tied),
         "model.norm.weight": Slot(decoder.norm.weight),
     }
     if tied is None:
@@ -174,7 +175,7 @@ def fill(
 @torch.no_grad()
 def fill_randomly(decoder: Decoder) -> None:
     """Random weights, always the same, at a scale that keeps activations finite."""
-    generator = torch.Generator(decoder.embed_tokens.device).manual_seed(0)
+    generator = torch.Generator(known(decoder.embed_tokens).device).manual_seed(0)
     for name, parameter in decoder.named_parameters():
         if name.endswith("norm.weight"):
             parameter.fill_(1)

@@ -21,6 +21,7 @@ from minillm.quantization import (
     quantize_int4,
     quantize_int8,
 )
+from minillm.timeline import known
 
 FEW_ROWS = 16
 """Up to here the int8 kernel reads int8; beyond, a matrix is widened before the product."""
@@ -125,7 +126,7 @@ def makers(config: EngineConfig, device: torch.device, dtype: torch.dtype) -> tu
         raise ConfigError('quantization="int4" on a GPU needs compute capability 8.0 and dtype="bfloat16": or "int8"')
     int8, fp8 = tried(CudaInt8Linear), tried(CudaFP8Linear)
     int4 = tried(lambda linear: CudaInt4Linear(linear, config.int4_group_size))
-    return {"int8": (int8, int8), "int4": (int4, int8), "fp8": (fp8, fp8)}[config.quantization]
+    return {"int8": (int8, int8), "int4": (int4, int8), "fp8": (fp8, fp8)}[known(config.quantization)]
 
 
 def tried(make: Maker) -> Maker:

@@ -13,6 +13,7 @@ at start-up, and kept on disk.
 import logging
 import os
 import time
+from collections.abc import Callable
 from dataclasses import replace
 
 import setuptools  # noqa: F401  torch.compile needs it, and on Python 3.11 it must come before distutils
@@ -38,6 +39,7 @@ from minillm.runners.batch_tensors import (
     unpack,
 )
 from minillm.runners.kv_pool import KVPool
+from minillm.timeline import known
 
 logger = logging.getLogger(__name__)
 
@@ -187,7 +189,7 @@ class CompiledDecode:
         # The compiler keeps every program it made, frozen weights included, and gives up after eight of one
         # function: let go of earlier engines' programs. One still in use would be compiled again.
         torch._dynamo.reset()
-        self.steps: dict[int, nn.Module] = {}
+        self.steps: dict[int, Callable[..., Tensor]] = {}
         for bucket in [bucket for bucket in BUCKETS if bucket <= max_batch]:
             try:
                 self.steps[bucket] = self._compile(decoder, bucket)
@@ -213,11 +215,13 @@ class CompiledDecode:
         arrays = pad_decodes(batch.arrays, bucket, self.max_blocks, self.kv_pool.null_block, self.block_size)
         tensors = unpack(torch.from_numpy(pack(arrays)), arrays)
         if batch.has_pending:
-            tensors = tensors._replace(token_ids=fill_in(tensors.token_ids, tensors.previous_rows, previous_tokens))
+            tensors = tensors._replace(
+                token_ids=fill_in(tensors.token_ids, tensors.previous_rows, known(previous_tokens))
+            )
         return self.steps[bucket](tuple(tensors), self.kv_pool.layers)[:n]
 
     @torch.inference_mode()
-    def _compile(self, decoder: Decoder, bucket: int) -> nn.Module:
+    def _compile(self, decoder: Decoder, bucket: int) -> Callable[..., Tensor]:
         say(f"compiling the decode step for batch {bucket}: up to a minute, less the next time")
         start = time.perf_counter()
         step = torch.compile(DecodeStep(decoder, self.block_size, self.window), fullgraph=True, dynamic=False)

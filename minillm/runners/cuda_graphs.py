@@ -137,7 +137,7 @@ class GraphedDecode:
         arrays = pad_decodes(batch.arrays, bucket, width, self.kv_pool.null_block, self.block_size)
         recording.flat.copy_(to_device(pack(without_tables(arrays)), self.device))
         recording.block_tables[:, :width].copy_(to_device(arrays.block_tables, self.device))
-        if batch.has_pending:
+        if batch.has_pending and previous_tokens is not None:
             self.previous_tokens[: len(previous_tokens)].copy_(previous_tokens)
         recording.graph.replay()
         return recording.logits[:n]

@@ -8,6 +8,7 @@ from minillm.async_engine import AsyncEngine
 from minillm.inbox import Inbox
 from minillm.request import Completion, RequestOutput, SamplingParams
 from minillm.serve.errors import ApiError, check_ending
+from minillm.timeline import known
 
 
 class Generation:
@@ -124,7 +125,7 @@ async def until_deadline(seconds: float | None, passed: float) -> AsyncIterator[
         async with asyncio.timeout(None if seconds is None else seconds - passed):
             yield
     except TimeoutError:
-        raise deadline_error(seconds) from None
+        raise deadline_error(known(seconds)) from None
 
 
 def deadline_error(seconds: float) -> ApiError:

@@ -63,7 +63,7 @@ class Autoscaler:
         return max(value for _, value in self._wanted)
 
 
-def remember(history: deque, now: float, value: float, seconds: float) -> None:
+def remember(history: deque[tuple[float, float]], now: float, value: float, seconds: float) -> None:
     """Append a value, and drop those older than `seconds`."""
     history.append((now, value))
     while history[0][0] < now - seconds:

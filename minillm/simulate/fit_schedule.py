@@ -25,6 +25,7 @@ from minillm.simulate.fit import stack, step_seconds
 from minillm.simulate.replay import arrivals_of
 from minillm.simulate.requests_log import LoggedRequest, timed
 from minillm.simulate.roofline import StepTime, StepTimeModel, StepWork
+from minillm.timeline import known
 
 LAST_ENDS = 9
 """The clocks are compared by the median of so many requests that ended last: some were preempted in one world only."""
@@ -81,9 +82,9 @@ def schedule_of(deployment: Deployment, log: Sequence[LoggedRequest]) -> Schedul
 
     return Schedule(
         works=stack(works),
-        scheduled=steps_until([t.scheduled for t in ours]),
-        first=steps_until([t.first_token for t in ours]),
-        last=steps_until([t.last_token for t in ours]),
+        scheduled=steps_until([known(t.scheduled) for t in ours]),
+        first=steps_until([known(t.first_token) for t in ours]),
+        last=steps_until([known(t.last_token) for t in ours]),
         prefill=np.array([request.ttft - request.queue for request in logged]),
         decode=np.array([request.e2e - request.ttft for request in logged]),
     )
@@ -115,7 +116,7 @@ def serve_in_lockstep(deployment: Deployment, log: Sequence[LoggedRequest], watc
             engine.add_request(arrival.prompt_token_ids, params, request_id=arrival.request_id, stream=False)
         finished = engine.step()
         outputs += finished
-        ahead += [ended[o.request_id] - o.timeline.last_token for o in finished if o.request_id in ended]
+        ahead += [ended[o.request_id] - known(o.timeline.last_token) for o in finished if o.request_id in ended]
     return outputs
 
 

@@ -14,6 +14,7 @@ from minillm.models.decoder import Decoder, RMSNorm
 from minillm.models.linear import pack_linears
 from minillm.models.loader import LoadedModel
 from minillm.speculation.head import DraftHead
+from minillm.timeline import known
 
 WEIGHTS, FACTS = "head.safetensors", "head.json"
 HEADS = Path(__file__).parent / "heads"
@@ -132,5 +133,6 @@ def output_rows(decoder: Decoder) -> Tensor:
     if decoder.config.tie_word_embeddings:
         return embedding_table(decoder)
     # The i-th unit vector's logits are the i-th column.
-    units = torch.eye(decoder.config.hidden_size, dtype=decoder.activation_dtype, device=decoder.embed_tokens.device)
-    return torch.cat([decoder.lm_head(part).to(decoder.embed_tokens.dtype) for part in units.split(ROWS_AT_ONCE)]).T
+    table = known(decoder.embed_tokens)
+    units = torch.eye(decoder.config.hidden_size, dtype=decoder.activation_dtype, device=table.device)
+    return torch.cat([decoder.lm_head(part).to(table.dtype) for part in units.split(ROWS_AT_ONCE)]).T
