@@ -64,9 +64,11 @@ lab: model ## open the course in JupyterLab (LAB_ARGS="--no-browser --port 8899"
 	@$(BIN)/jupyter trust course/*.ipynb solutions/*.ipynb >/dev/null  # ours: their pictures may be shown before they are run
 	$(BIN)/jupyter lab --ServerApp.root_dir="$(CURDIR)" --LabApp.default_url=/lab/tree/course/$(LANDING).ipynb $(LAB_ARGS)
 
-test: model ## run every check: style, notebook drift, tests, notebooks
+test: model ## run every check: style, types, notebook drift, tests, notebooks
 	@failed=; \
 	$(BIN)/ruff check . || failed="$$failed ruff"; \
+	$(BIN)/ruff format --check . || failed="$$failed ruff-format"; \
+	$(BIN)/mypy || failed="$$failed mypy"; \
 	$(BIN)/python -m course.lab.build --check || failed="$$failed notebook-drift"; \
 	OMP_NUM_THREADS=1 $(BIN)/pytest tests -m "not slow" -n $(TEST_WORKERS) --dist loadfile || failed="$$failed tests"; \
 	if [ -n "$(NOTEBOOKS)" ]; then \
@@ -82,9 +84,10 @@ slow: model ## run the tests that `make test` leaves out: every combination on t
 notebooks: model ## build the .ipynb files from their sources
 	$(BIN)/python -m course.lab.build
 
-lint: setup ## check the style
+lint: setup ## check the style, and the types of minillm/
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/mypy
 
 format: setup ## apply the style
 	$(BIN)/ruff check --fix .
@@ -97,5 +100,5 @@ gpu-check: ## on a CUDA machine: parity of every backend with the CPU, then all 
 	$(GPU_PYTHON) -m minillm.bench.gpu_check $(GPU_CHECK_ARGS)
 
 clean: ## remove .venv and caches (not the models in ~/.cache/minillm)
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis *.egg-info
+	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .hypothesis *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

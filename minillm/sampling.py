@@ -133,7 +133,7 @@ class Sampler:
         return token_ids
 
 
-def on_device(numbers: Sequence[float], device: torch.device) -> Tensor:
+def on_device(numbers: Sequence[float] | np.ndarray, device: torch.device) -> Tensor:
     """A list of numbers as a tensor: int64 or float64, as they are."""
     return to_device(np.asarray(numbers), device)
 

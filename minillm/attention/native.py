@@ -31,7 +31,7 @@ class NativeAttention(AttentionBackend):
         self.prefills = [Prefill(metadata, b) for b in range(metadata.num_decodes, len(metadata.context_lens))]
 
     def attend(self, query: Tensor, kv_cache: KVCache, scale: float) -> Tensor:
-        if not suits(query.dtype, *query.shape[1:], kv_cache):
+        if not suits(query.dtype, query.shape[1], query.shape[2], kv_cache):
             return SDPAAttention(self.metadata).attend(query, kv_cache, scale)
         n = self.metadata.num_decodes
         output = torch.empty(query.shape, dtype=torch.float32)

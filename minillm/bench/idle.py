@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.autograd.profiler_util import DeviceType
+from torch._C._autograd import DeviceType
 
 from minillm.bench.report import describe_engine, describe_machine, make_report
 from minillm.bench.steady import SteadyDecode, check_fits, pool_tokens

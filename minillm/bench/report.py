@@ -60,7 +60,7 @@ def make_report(
 
 def describe_engine(engine: Engine) -> dict[str, Any]:
     """Every field of its configuration, and what `auto` and the like came to."""
-    runner = engine.runner
+    runner = engine.torch_runner
     return {
         **engine.config.model_dump(),
         "model": without_folder(engine.config.model),

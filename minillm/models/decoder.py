@@ -8,13 +8,13 @@ sequence ends and the next begins; it is handed down ready-made, never global.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from minillm.attention.base import AttentionBackend
+from minillm.attention.base import Attends, AttentionBackend
 from minillm.attention.cache import KVCache
 from minillm.models.config import ModelConfig
 from minillm.models.linear import Linear, pack_linears
@@ -27,7 +27,7 @@ class Pass:
     """What all layers of one forward pass share."""
 
     rotation: Rotation
-    attention: AttentionBackend
+    attention: Attends
     ops: Ops
 
 
@@ -166,8 +166,10 @@ class Decoder(nn.Module):
 
     def embed(self, token_ids: Tensor) -> Tensor:
         """Rows of the embedding table [T, hidden], as activations."""
-        rows = self.lm_head.rows(token_ids) if self.embed_tokens is None else F.embedding(token_ids, self.embed_tokens)
-        return rows.to(self.activation_dtype)
+        if self.embed_tokens is not None:
+            return F.embedding(token_ids, self.embed_tokens).to(self.activation_dtype)
+        head: Any = self.lm_head  # quantized, where the table is gone
+        return head.rows(token_ids).to(self.activation_dtype)
 
     def optimise_for_cpu(self) -> None:
         """Pack 16-bit weights for the CPU where that works, and compute with float32 activations.

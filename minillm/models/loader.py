@@ -128,8 +128,8 @@ def weight_slots(decoder: Decoder) -> dict[str, Slot]:
                 for name, part in zip(names, whole.split(sizes)):
                     slots[f"{prefix}.{kind}.{name}.{parameter}"] = Slot(part, linear)
         if config.qk_norm:
-            slots[f"{prefix}.self_attn.q_norm.weight"] = Slot(attention.q_norm.weight)
-            slots[f"{prefix}.self_attn.k_norm.weight"] = Slot(attention.k_norm.weight)
+            slots[f"{prefix}.self_attn.q_norm.weight"] = Slot(known(attention.q_norm).weight)
+            slots[f"{prefix}.self_attn.k_norm.weight"] = Slot(known(attention.k_norm).weight)
     return slots
 
 

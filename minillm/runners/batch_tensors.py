@@ -51,7 +51,8 @@ class Span(NamedTuple):
     """Whose next token its last row yields."""
 
 
-NO_ROWS = BatchArrays(*[np.zeros(0, np.int32)] * 6, np.zeros((0, 0), np.int32), np.zeros(0, np.int32))
+NONE = np.zeros(0, np.int32)
+NO_ROWS = BatchArrays(NONE, NONE, NONE, NONE, NONE, NONE, np.zeros((0, 0), np.int32), NONE)
 
 
 @dataclass(frozen=True, slots=True)

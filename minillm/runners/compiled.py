@@ -105,14 +105,16 @@ OPERATIONS.impl("write_kv", write_parts, "CPU")
 OPERATIONS.impl("paged_decode", paged_decode, "CPU")
 
 
-@torch.library.register_fake("minillm::write_kv", lib=OPERATIONS)
-def _(kv: Tensor, *_: object) -> None:
+def _write_nothing(kv: Tensor, *_: object) -> None:
     return None
 
 
-@torch.library.register_fake("minillm::paged_decode", lib=OPERATIONS)
-def _(query: Tensor, *_: object) -> Tensor:
+def _decode_shape(query: Tensor, *_: object) -> Tensor:
     return torch.empty(query.shape, dtype=query.dtype)
+
+
+torch.library.register_fake("minillm::write_kv", _write_nothing, lib=OPERATIONS)
+torch.library.register_fake("minillm::paged_decode", _decode_shape, lib=OPERATIONS)
 
 
 class OpaqueAttention(AttentionBackend):

@@ -14,7 +14,7 @@ kernels on the same memory with the same shapes. So
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -56,7 +56,7 @@ class Graph(Protocol):
 class CudaGraph:
     """torch.cuda.CUDAGraph. All of one runner share a memory pool: only one of them runs at a time."""
 
-    def __init__(self, pool: tuple[int, int] | None = None) -> None:
+    def __init__(self, pool: Any = None) -> None:
         self.graph = torch.cuda.CUDAGraph()
         self.pool = pool
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
 from minillm.async_engine import AsyncEngine
 from minillm.inbox import Inbox
@@ -38,7 +39,7 @@ class Generation:
         self._prompts = dict(zip([f"{request_id}-{i}" for i in range(len(prompts))], prompts))
         self._order = {engine_id: i for i, engine_id in enumerate(self._prompts)}
         self._params = params
-        self._options = {"priority": priority, "arrival": arrival, "stream": stream}
+        self._options: dict[str, Any] = {"priority": priority, "arrival": arrival, "stream": stream}
         self._deadline_s = deadline_s
         self._inbox = Inbox()
         self._timer: asyncio.TimerHandle | None = None

@@ -45,7 +45,7 @@ class Tracing:
         self._tracer = tracers.get_tracer("minillm.serve")
         self._model = model_name
         self._clock = clock
-        self._server = {"server.address": server[0], "server.port": server[1]}
+        self._server: dict[str, Any] = {"server.address": server[0], "server.port": server[1]}
         meter = meters.get_meter("minillm.serve")
 
         def histogram(name: str, buckets: tuple[float, ...]) -> Any:

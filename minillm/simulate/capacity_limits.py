@@ -1,6 +1,6 @@
 """Which resource a replica runs out of first, and what its time goes to. Read from the engine's step records."""
 
-from collections import Counter, defaultdict, deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -125,7 +125,7 @@ def with_all_steps(make_engine: EngineFactory) -> EngineFactory:
     return make
 
 
-def explained(make_engine: EngineFactory, explain: Explain | None) -> tuple[EngineFactory, Counter[str]]:
+def explained(make_engine: EngineFactory, explain: Explain | None) -> tuple[EngineFactory, Mapping[str, float]]:
     """A factory of the same engines whose steps are explained, and where the seconds will be summed up."""
     seconds: defaultdict[str, float] = defaultdict(float)
     if explain is None:

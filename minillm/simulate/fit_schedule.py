@@ -18,7 +18,7 @@ import numpy as np
 from minillm.clock import VirtualClock
 from minillm.errors import PricingError
 from minillm.request import RequestOutput, SamplingParams
-from minillm.runners.simulated import StepWatch
+from minillm.runners.simulated import StepPrice, StepWatch
 from minillm.scheduling.batch import ScheduledBatch
 from minillm.simulate.deployment import Deployment
 from minillm.simulate.fit import stack, step_seconds
@@ -69,7 +69,8 @@ def schedule_of(deployment: Deployment, log: Sequence[LoggedRequest]) -> Schedul
     works: list[StepWork] = []
     ends: list[float] = []
 
-    def watch(_: ScheduledBatch, price: StepTime, end: float) -> None:
+    def watch(_: ScheduledBatch, price: StepPrice, end: float) -> None:
+        assert isinstance(price, StepTime), "a deployment prices steps by its roofline"
         works.append(price.work)
         ends.append(end)
 
@@ -99,7 +100,7 @@ def serve_in_lockstep(deployment: Deployment, log: Sequence[LoggedRequest], watc
             f"a request of the log does not fit window or KV pool, which hold {engine.context_limit} tokens: "
             "give max_model_len and KV blocks as the server had them"
         )
-    ended = {request.request_id: request.last_token for request in timed(log)}
+    ended = {request.request_id: known(request.last_token) for request in timed(log)}
     early = usual_step(log) / 4
     let_in = [request if request.scheduled is None else replace(request, queued=request.scheduled) for request in log]
     arrivals = deque(arrivals_of(sorted(let_in, key=lambda request: request.queued)))

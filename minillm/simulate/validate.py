@@ -130,9 +130,9 @@ def deployment_of(engine: Engine, profile: Profile) -> Deployment:
     """The simulated twin of a real engine.
 
     Raises:
-        AttributeError: the engine has no model (it is simulated itself).
+        ValueError: the engine has no model (it is simulated itself).
     """
-    model = engine.model
+    model = engine.loaded_model
     dtype = str(model.dtype).removeprefix("torch.")
     config = engine.config.replace(
         num_kv_blocks=engine.runner.num_kv_blocks, kv_cache_memory_gb=None, max_model_len=engine.context_limit

@@ -123,8 +123,9 @@ def embedding_table(decoder: Decoder) -> Tensor:
     """[V, h]; where it is the quantized output head's rows, they are widened into one of its own."""
     if decoder.embed_tokens is not None:
         return decoder.embed_tokens
-    ids = torch.arange(decoder.config.vocab_size, device=decoder.lm_head.numbers.device)
-    return torch.cat([decoder.lm_head.rows(part).bfloat16() for part in ids.split(ROWS_AT_ONCE)])
+    head: Any = decoder.lm_head
+    ids = torch.arange(decoder.config.vocab_size, device=head.numbers.device)
+    return torch.cat([head.rows(part).bfloat16() for part in ids.split(ROWS_AT_ONCE)])
 
 
 @torch.inference_mode()

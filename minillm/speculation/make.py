@@ -86,7 +86,7 @@ def make_proposer(config: EngineConfig, drafter: Drafter, runner: Runner, clock:
     fields["swap_space_gb"] = default_of(EngineConfig, "swap_space_gb")
     fields["compile"] = False  # programs of a second model would push out the first one's
     own = TorchRunner(known(drafter), config.replace(speculative=None, **fields), clock)
-    options = {
+    options: dict[str, Any] = {
         "enable_prefix_caching": config.enable_prefix_caching,
         "max_num_tokens": config.max_num_batched_tokens,
     }

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -98,7 +98,7 @@ async def run_load_test(
         return LoadTest(client.endpoint, observe(play, count_tokens), load, before, after, play.was_cut_off, play.start)
 
 
-def _shown_on(bar: tqdm):
+def _shown_on(bar: tqdm) -> Callable[[Played], None]:
     failed = 0
 
     def show(played: Played) -> None:

@@ -39,14 +39,16 @@ def _(x: Tensor, numbers: Tensor, scales: Tensor, out: int) -> Tensor:
     return known(native_kernels()).linear_quantized(x, numbers, scales, out)
 
 
-@torch.library.register_fake("minillm::native_linear", lib=OPERATIONS)
-def _(x: Tensor, weight: Tensor, out: int) -> Tensor:
+def _linear_shape(x: Tensor, weight: Tensor, out: int) -> Tensor:
     return x.new_empty(x.shape[0], out)
 
 
-@torch.library.register_fake("minillm::native_linear_quantized", lib=OPERATIONS)
-def _(x: Tensor, numbers: Tensor, scales: Tensor, out: int) -> Tensor:
+def _linear_quantized_shape(x: Tensor, numbers: Tensor, scales: Tensor, out: int) -> Tensor:
     return x.new_empty(x.shape[0], out)
+
+
+torch.library.register_fake("minillm::native_linear", _linear_shape, lib=OPERATIONS)
+torch.library.register_fake("minillm::native_linear_quantized", _linear_quantized_shape, lib=OPERATIONS)
 
 
 class NativeKernels:
