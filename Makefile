@@ -27,6 +27,9 @@ LAB_ARGS ?=
 # Tests run in so many processes of one thread each: most are Python, which would leave all other cores idle.
 TEST_WORKERS ?= 2
 
+# Where make audit keeps its tool, apart from everything else.
+AUDIT := .venv-audit
+
 NOTEBOOKS = $(sort $(wildcard course/*.ipynb solutions/*.ipynb))
 
 # Where make gpu-check runs: .venv if it is there, else the python3 that brought PyTorch with it.
@@ -35,7 +38,7 @@ GPU_PYTHON ?= $(if $(wildcard $(INSTALLED)),$(BIN)/python,python3)
 GPU_CHECK_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup model lab test slow notebooks lint format bench gpu-check clean
+.PHONY: help setup model lab test slow notebooks lint format audit bench gpu-check clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS='	' read -r name text; do \
@@ -93,6 +96,14 @@ format: setup ## apply the style
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# In an environment of its own: it is no dependency of anything here.
+audit: $(AUDIT)/bin/pip-audit ## ask PyPI's advisory database about every pinned version (needs the network)
+	$(AUDIT)/bin/pip-audit --no-deps --disable-pip -r constraints.txt
+
+$(AUDIT)/bin/pip-audit:
+	$(or $(PYTHON),false) -m venv $(AUDIT)
+	$(AUDIT)/bin/python -m pip install -q pip-audit
+
 bench: model ## measure minillm beside Hugging Face; nothing else should run meanwhile
 	$(BIN)/minillm bench --compare hf
 
@@ -100,5 +111,5 @@ gpu-check: ## on a CUDA machine: parity of every backend with the CPU, then all 
 	$(GPU_PYTHON) -m minillm.bench.gpu_check $(GPU_CHECK_ARGS)
 
 clean: ## remove .venv and caches (not the models in ~/.cache/minillm)
-	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .hypothesis *.egg-info
+	rm -rf $(VENV) $(AUDIT) .pytest_cache .ruff_cache .mypy_cache .hypothesis *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -105,10 +105,8 @@ def driver_version() -> str | None:
     return next(iter(answer.split()), None)
 
 
-def describe_machine() -> dict[str, Any]:
-    """CPU, cores, instruction sets, library versions, GPU: without them a number means little."""
-    import transformers
-
+def describe_cpu() -> tuple[str, list[str]]:
+    """Its name, and which of CPU_FLAGS it has."""
     cpu, flags = platform.processor() or platform.machine(), []
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
@@ -117,6 +115,14 @@ def describe_machine() -> dict[str, Any]:
         cpu = fields.get("model name", cpu)
         present = fields.get("flags", fields.get("Features", "")).split()
         flags = [flag for flag in CPU_FLAGS if flag in present]
+    return cpu, flags
+
+
+def describe_machine() -> dict[str, Any]:
+    """CPU, cores, instruction sets, library versions, GPU: without them a number means little."""
+    import transformers
+
+    cpu, flags = describe_cpu()
     machine: dict[str, Any] = {
         "cpu": cpu,
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
