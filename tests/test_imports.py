@@ -57,9 +57,8 @@ def _imports(node: ast.AST) -> Iterator[str]:
         if isinstance(child, ast.Import):
             yield from (alias.name for alias in child.names)
         elif isinstance(child, ast.ImportFrom):
-            assert child.level == 0, f"line {child.lineno}: write imports out in full"
             # `from a import b`: b may be a module or a name in a.
-            yield from (f"{child.module}.{alias.name}" for alias in child.names)
+            yield from (f"{'.' * child.level}{child.module}.{alias.name}" for alias in child.names)
         yield from _imports(child)
 
 
@@ -74,6 +73,7 @@ def ours(file: Path) -> set[str]:
     known = {module_name(path) for path in source_files()} - {module_name(file)}
     found = set()
     for name in imports_of(file):
+        assert not name.startswith("."), f"{file}: write imports out in full"
         package, _, attribute = name.rpartition(".")
         if package == "minillm":
             name = minillm._HOMES.get(attribute, name)
@@ -116,13 +116,17 @@ USED_WITHOUT_IMPORT = {
     "jupyterlab": "a command",
     "mypy": "a command",
     "nbval": "a plugin of pytest",
+    "playwright": "browser tests import it by name, if it is there",
     "pytest-timeout": "a plugin of pytest",
     "pytest-xdist": "a plugin of pytest",
     "ruff": "a command",
     "uvloop": "uvicorn takes it where it is there",
 }
 """Declared packages that no file of ours imports, and what they are for."""
-PROVIDERS = {"llama_cpp": ["llama-cpp-python"], "ray": ["ray"]}
+PROVIDERS = {
+    "llama_cpp": ["llama-cpp-python"],
+    "opentelemetry": ["opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-http"],
+}
 """Packages of optional extras by module: they may be absent, and so cannot be asked."""
 TEST_FILES = [file for file in sorted((ROOT / "tests").glob("**/*.py")) if file.parents[2].name != "exercises"]
 """But for answers as learners write them."""
@@ -143,9 +147,9 @@ def providers_of(module: str) -> frozenset[str]:
 
 
 def third_party(files: list[Path]) -> dict[str, Path]:
-    """Modules of others that the files import, each with a file that does."""
+    """Modules of others that the files import, each with a file that does. Before a relative import's dot is nothing."""
     here = {file.stem for file in TEST_FILES} | {file.parent.name for file in TEST_FILES}
-    ours_or_built_in = {"minillm", "course", *sys.stdlib_module_names, *BUILT_BY_THE_USER, *here}
+    ours_or_built_in = {"", "minillm", "course", *sys.stdlib_module_names, *BUILT_BY_THE_USER, *here}
     found = {name.split(".")[0]: file for file in files for name in imports_of(file)}
     return {module: file for module, file in found.items() if module not in ours_or_built_in}
 
