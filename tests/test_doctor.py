@@ -2,6 +2,7 @@
 
 import json
 import socket
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -110,6 +111,14 @@ def test_too_little_memory_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     found = next(check for check in machine.machine() if check.name == "memory")
     assert found.status == "absent"
     assert "kv_cache_memory_gb" in (found.fix or "")
+
+
+def test_without_torch_it_still_says_what_to_do() -> None:
+    program = "import sys, runpy\nsys.modules['torch'] = None\nsys.argv = ['minillm', 'doctor', '--json']\n"
+    program += "runpy.run_module('minillm', run_name='__main__')"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    found = {check["name"]: check for check in json.loads(ended.stdout)["checks"]}
+    assert (ended.returncode, found["torch"]["status"], found["torch"]["fix"]) == (1, "bad", "make setup")
 
 
 # ---------------------------------------------------------------- versions

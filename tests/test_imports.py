@@ -147,7 +147,7 @@ def providers_of(module: str) -> frozenset[str]:
 
 
 def third_party(files: list[Path]) -> dict[str, Path]:
-    """Modules of others that the files import, each with a file that does. Before a relative import's dot is nothing."""
+    """Modules of others that the files import, each with a file that does. Of a relative import there is "" left."""
     here = {file.stem for file in TEST_FILES} | {file.parent.name for file in TEST_FILES}
     ours_or_built_in = {"", "minillm", "course", *sys.stdlib_module_names, *BUILT_BY_THE_USER, *here}
     found = {name.split(".")[0]: file for file in files for name in imports_of(file)}
