@@ -27,6 +27,9 @@ LAB_ARGS ?=
 # Tests run in so many processes of one thread each: most are Python, which would leave all other cores idle.
 TEST_WORKERS ?= 2
 
+# Where make audit keeps its tool, apart from everything else.
+AUDIT := .venv-audit
+
 NOTEBOOKS = $(sort $(wildcard course/*.ipynb solutions/*.ipynb))
 
 # How long make soak takes.
@@ -38,7 +41,7 @@ GPU_PYTHON ?= $(if $(wildcard $(INSTALLED)),$(BIN)/python,python3)
 GPU_CHECK_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup model lab test slow soak notebooks lint format bench gpu-check clean
+.PHONY: help setup model lab test slow soak notebooks lint format audit bench gpu-check clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS='	' read -r name text; do \
@@ -67,9 +70,11 @@ lab: model ## open the course in JupyterLab (LAB_ARGS="--no-browser --port 8899"
 	@$(BIN)/jupyter trust course/*.ipynb solutions/*.ipynb >/dev/null  # ours: their pictures may be shown before they are run
 	$(BIN)/jupyter lab --ServerApp.root_dir="$(CURDIR)" --LabApp.default_url=/lab/tree/course/$(LANDING).ipynb $(LAB_ARGS)
 
-test: model ## run every check: style, notebook drift, tests, notebooks
+test: model ## run every check: style, types, notebook drift, tests, notebooks
 	@failed=; \
 	$(BIN)/ruff check . || failed="$$failed ruff"; \
+	$(BIN)/ruff format --check . || failed="$$failed ruff-format"; \
+	$(BIN)/mypy || failed="$$failed mypy"; \
 	$(BIN)/python -m course.lab.build --check || failed="$$failed notebook-drift"; \
 	OMP_NUM_THREADS=1 $(BIN)/pytest tests -m "not slow" -n $(TEST_WORKERS) --dist loadfile || failed="$$failed tests"; \
 	if [ -n "$(NOTEBOOKS)" ]; then \
@@ -88,13 +93,22 @@ soak: model ## the engine under random toggles, aborts and faults, for an hour (
 notebooks: model ## build the .ipynb files from their sources
 	$(BIN)/python -m course.lab.build
 
-lint: setup ## check the style
+lint: setup ## check the style, and the types of minillm/
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/mypy
 
 format: setup ## apply the style
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# In an environment of its own: it is no dependency of anything here.
+audit: $(AUDIT)/bin/pip-audit ## ask PyPI's advisory database about every pinned version (needs the network)
+	$(AUDIT)/bin/pip-audit --no-deps --disable-pip -r constraints.txt
+
+$(AUDIT)/bin/pip-audit:
+	$(or $(PYTHON),false) -m venv $(AUDIT)
+	$(AUDIT)/bin/python -m pip install -q pip-audit
 
 bench: model ## measure minillm beside Hugging Face; nothing else should run meanwhile
 	$(BIN)/minillm bench --compare hf
@@ -103,5 +117,5 @@ gpu-check: ## on a CUDA machine: parity of every backend with the CPU, then all 
 	$(GPU_PYTHON) -m minillm.bench.gpu_check $(GPU_CHECK_ARGS)
 
 clean: ## remove .venv and caches (not the models in ~/.cache/minillm)
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis *.egg-info
+	rm -rf $(VENV) $(AUDIT) .pytest_cache .ruff_cache .mypy_cache .hypothesis *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

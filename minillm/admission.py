@@ -8,6 +8,7 @@ from minillm.config import EngineConfig
 from minillm.errors import ConfigError, PromptTooLongError, QueueFullError
 from minillm.kv_cache.window import Window
 from minillm.models.config import ModelConfig
+from minillm.timeline import known
 
 
 class Admission:
@@ -27,7 +28,7 @@ class Admission:
         """Most tokens one request may have. A KV pool smaller than that lowers it: a request that could never fit is
         refused or ended, it never gets stuck."""
         if not has_room_for_any_length(config, num_kv_blocks):
-            self.context_limit = min(self.max_model_len, num_kv_blocks * config.block_size)
+            self.context_limit = min(self.max_model_len, num_kv_blocks * known(config.block_size))
 
     def check(self, num_prompt_tokens: int, num_sequences: int, num_waiting: int) -> None:
         """Let a request in, or say why not.
@@ -70,7 +71,7 @@ def has_room_for_any_length(config: EngineConfig, num_kv_blocks: int) -> bool:
         return False  # some blocks are held before they are computed
     chunk = config.long_prefill_token_threshold or config.max_num_batched_tokens
     # One more than a chunk: a step may begin with a token that is computed again.
-    most = Window(config.sliding_window, config.attention_sinks).most_blocks(chunk + 1, config.block_size)
+    most = Window(config.sliding_window, config.attention_sinks).most_blocks(chunk + 1, known(config.block_size))
     return most is not None and most <= num_kv_blocks
 
 

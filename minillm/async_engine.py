@@ -9,7 +9,7 @@ import asyncio
 import logging
 import queue
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from concurrent.futures import Future
 from typing import Any, TypedDict, TypeVar, Unpack
 
@@ -119,7 +119,7 @@ class EngineThread:
     ) -> None:
         self.clock = clock or WallClock()
         self._build = build
-        self._commands: queue.SimpleQueue[tuple[Callable[[], Any], Future]] = queue.SimpleQueue()
+        self._commands: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = queue.SimpleQueue()
         self._sinks: dict[str, Sink] = {}
         self._views: dict[int, RequestView] = {}
         self._stopping = False
@@ -236,8 +236,8 @@ class EngineThread:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def _send(self, command: Callable[[], Any]) -> Future:
-        reply: Future = Future()
+    def _send(self, command: Callable[[], Any]) -> Future[Any]:
+        reply: Future[Any] = Future()
         with self._closing:
             if self._closed:
                 reply.set_exception(self._dead_error())
@@ -293,7 +293,7 @@ class EngineThread:
             except BaseException as error:
                 reply.set_exception(error)
 
-    def _dispatch(self, outputs: list[RequestOutput | None]) -> None:
+    def _dispatch(self, outputs: Iterable[RequestOutput | None]) -> None:
         for output in filter(None, outputs):
             finished = output.finished
             sink = self._sinks.pop(output.request_id) if finished else self._sinks.get(output.request_id)
@@ -385,5 +385,9 @@ class AsyncEngine:
         try:
             return await asyncio.shield(asyncio.wrap_future(submitted))
         except asyncio.CancelledError:  # the request may reach the engine after we have left
-            submitted.add_done_callback(lambda done: done.exception() or self.thread.abort(done.result()))
+            submitted.add_done_callback(self._abort_late)
             raise
+
+    def _abort_late(self, submitted: "Future[str]") -> None:
+        if submitted.exception() is None:
+            self.thread.abort(submitted.result())

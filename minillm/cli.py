@@ -107,18 +107,16 @@ def drill(context: typer.Context) -> None:
 
 @app.command()
 def doctor(as_json: Json = False) -> None:
-    """Look for what minillm uses, and say how to get what is missing. Exit status 1 if it cannot work."""
-    from minillm.doctor import examine
+    """What this machine can do, at what speed, and how to get what is missing. Exit status 1 if minillm cannot work."""
+    from minillm.doctor.check import as_text, is_healthy
+    from minillm.doctor.examine import examine
 
     checks = examine()
-    healthy = all(check.status != "bad" for check in checks)
+    healthy = is_healthy(checks)
     if as_json:
         print(json.dumps({"ok": healthy, "checks": [asdict(check) for check in checks]}, indent=2))
     else:
-        for check in checks:
-            mark = {"ok": "+", "absent": "-", "bad": "!"}[check.status]
-            fix = f"  ->  {check.fix}" if check.fix else ""
-            print(f"{mark} {check.name:22} {check.found}{fix}")
+        print(as_text(checks))
     raise typer.Exit(0 if healthy else 1)
 
 

@@ -7,7 +7,7 @@ that takes the whole window. Unknown fields are errors, never ignored.
 import difflib
 import json
 import reprlib
-from typing import Any, Literal
+from typing import Any, Literal, Self, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -36,9 +36,9 @@ class StrictModel(BaseModel):
 
     @classmethod
     def _error_type(cls) -> type[Exception]:
-        return cls.__private_attributes__["_error"].default
+        return cast(type[Exception], cls.__private_attributes__["_error"].default)
 
-    def replace(self, **changes: Any) -> "StrictModel":
+    def replace(self, **changes: Any) -> Self:
         """A validated copy with some fields changed."""
         return type(self)(**{**self.model_dump(exclude_unset=True), **changes})
 

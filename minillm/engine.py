@@ -11,6 +11,7 @@ import logging
 import random
 from collections import deque
 from collections.abc import Sequence as Ordered
+from typing import Any
 
 from minillm.admission import Admission
 from minillm.clock import Clock, WallClock
@@ -29,7 +30,7 @@ from minillm.speculation.base import Proposer
 from minillm.speculation.make import load_drafter, make_proposer, memory_claim
 from minillm.speculation.speculator import Speculator
 from minillm.step_log import StepInFlight, StepLog, StepStart, close_preemption
-from minillm.timeline import StepRecord, Timeline
+from minillm.timeline import StepRecord, Timeline, known
 
 logger = logging.getLogger(__name__)
 
@@ -70,14 +71,14 @@ class Engine:
         # Before the KV pool takes the memory that is left.
         drafter = load_drafter(config, model) if proposer is None else None
         if runner is None:
-            runner = TorchRunner(model, config, self.clock, claim=memory_claim(config, drafter, model))
+            runner = TorchRunner(known(model), config, self.clock, claim=memory_claim(config, drafter, model))
         self.config = config.replace(block_size=runner.block_size)
         self.model = model
         self.runner = runner
-        self.tokenizer = model.tokenizer if model else None
+        self.tokenizer: Any = model.tokenizer if model else None
         self.eos_token_ids = model.eos_token_ids if model else frozenset()
         self.vocab_size = model.model_config.vocab_size if model else None
-        self.admission = Admission(self.config, model and model.model_config, runner.num_kv_blocks)
+        self.admission = Admission(self.config, model.model_config if model else None, runner.num_kv_blocks)
         self.context_limit = self.admission.context_limit
         self.scheduler = self._make_scheduler()
         self.log = StepLog(runner.num_kv_blocks)
@@ -92,6 +93,18 @@ class Engine:
         self._groups: dict[str, RequestGroup] = {}
         self._sequences: dict[str, tuple[RequestGroup, Sequence]] = {}
         self._seeds = random.Random(config.seed)
+
+    @property
+    def loaded_model(self) -> LoadedModel:
+        """The weights. Raises ValueError: the engine has none, only a runner."""
+        return known(self.model)
+
+    @property
+    def torch_runner(self) -> TorchRunner:
+        """The runner, where it is one on real weights. Raises TypeError: it is another."""
+        if not isinstance(self.runner, TorchRunner):
+            raise TypeError(f"this needs an engine that computes, and {type(self.runner).__name__} does not")
+        return self.runner
 
     # ---------------------------------------------------------------- requests in
 

@@ -42,7 +42,7 @@ class LLM:
         Raises:
             RequestError: a prompt or its parameters cannot be served. Then none of them runs.
         """
-        prompt_list = [prompts] if is_single_prompt(prompts) else list(prompts)
+        prompt_list: list[Any] = [prompts] if is_single_prompt(prompts) else list(prompts)
         if params is None or isinstance(params, SamplingParams):
             params = [params or SamplingParams()] * len(prompt_list)
         if len(params) != len(prompt_list):

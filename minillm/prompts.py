@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from numbers import Integral
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -24,7 +24,12 @@ def is_token_id(value: Any) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
-def as_token_ids(values: Sequence[Any]) -> list[int] | None:
+def is_chat(prompt: Prompt) -> TypeGuard[Sequence[ChatMessage]]:
+    """Whether these are chat messages."""
+    return isinstance(prompt, Sequence) and bool(prompt) and all(isinstance(message, dict) for message in prompt)
+
+
+def as_token_ids(values: Sequence[Any] | np.ndarray) -> list[int] | None:
     """A list of plain ints; None if something else is among them."""
     if isinstance(values, np.ndarray):
         return values.tolist() if values.ndim == 1 and values.dtype.kind in "iu" else None
@@ -43,7 +48,7 @@ def encode_prompt(prompt: Prompt, tokenizer: Any, vocab_size: int | None) -> tup
     text = token_ids = None
     if isinstance(prompt, str):
         text, token_ids = prompt, _tokenize(tokenizer, prompt)
-    elif isinstance(prompt, Sequence) and prompt and all(isinstance(message, dict) for message in prompt):
+    elif is_chat(prompt):
         text = _apply_chat_template(_require(tokenizer), prompt)
         token_ids = _tokenize(tokenizer, text, add_special_tokens=False)
     elif not isinstance(prompt, (bytes, bytearray)) and hasattr(prompt, "__len__"):

@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 
 from minillm.request import AfterDraft, Request, SamplingParams, TokenLogprob
+from minillm.timeline import known
 from minillm.transfer import HostCopy, to_device
 
 Row = Request | AfterDraft
@@ -102,7 +103,7 @@ class Sampler:
         if reported:
             rows = on_device(reported, logits.device)
             found = report_logprobs(
-                logits[rows].float(), token_ids[rows], max(params[row].logprobs for row in reported)
+                logits[rows].float(), token_ids[rows], max(known(params[row].logprobs) for row in reported)
             )
             logprobs = found.new_zeros(len(requests), found.shape[1]).index_copy_(0, rows, found)
         return SampleInFlight(requests, token_ids, logprobs)
@@ -110,7 +111,9 @@ class Sampler:
     def choose(self, logits: Tensor, requests: Sequence[Row]) -> Tensor:
         """[R] token ids for rows that are random or have penalties. `logits` [R, V] float32 is overwritten."""
         apply_penalties(logits, requests)
-        greedy, plain, filtered = [], [], []
+        greedy: list[int] = []
+        plain: list[int] = []
+        filtered: list[int] = []
         for row, request in enumerate(requests):
             group = greedy if request.params.temperature == 0 else filtered if request.params.has_filter else plain
             group.append(row)
@@ -130,7 +133,7 @@ class Sampler:
         return token_ids
 
 
-def on_device(numbers: Sequence[float], device: torch.device) -> Tensor:
+def on_device(numbers: Sequence[float] | np.ndarray, device: torch.device) -> Tensor:
     """A list of numbers as a tensor: int64 or float64, as they are."""
     return to_device(np.asarray(numbers), device)
 

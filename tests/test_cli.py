@@ -10,12 +10,10 @@ from typing import Any
 
 import pytest
 
-from minillm import doctor
 from minillm.cli import main
 from minillm.config import EngineConfig, SpeculativeConfig, parse_fields
 from minillm.errors import ConfigError
 from minillm.runners.torch_runner import TorchRunner
-from minillm.speculation import head_file
 from minillm.timeline import PHASES
 
 Run = Callable[..., tuple[int, str, str]]
@@ -198,51 +196,6 @@ def test_chat_outgrowing_the_window_goes_on(run: Run, tiny: list[str]) -> None:
     assert status == 0
     assert [turn["user"] for turn in json.loads(out)["turns"]] == ["short", "short"]
     assert "/reset starts over" in err
-
-
-def test_doctor_json_is_one_object(run: Run) -> None:
-    status, out, _ = run("doctor", "--json")
-    report = json.loads(out)
-    assert report["ok"] == (status == 0)
-    names = [check["name"] for check in report["checks"]]
-    assert {
-        "python",
-        "torch",
-        "memory",
-        "free disk",
-        "gpu",
-        "attention backend",
-        "attention eager",
-        "model smollm2-135m",
-    } <= set(names)
-    for check in report["checks"]:
-        assert (check["fix"] is None) == (check["status"] == "ok")
-
-
-def test_doctor_names_the_fix(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("MINILLM_HOME", str(tmp_path))
-    monkeypatch.setattr(doctor, "free_bytes", lambda _: 1000)
-    status, out, _ = run("doctor")
-    assert status == 1, "there is no room for the model"
-    assert "minillm pull smollm2-135m" in out
-    assert "MINILLM_HOME" in out
-
-
-def test_doctor_lists_draft_heads(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def heads() -> dict[str, tuple[str, str]]:
-        checks = json.loads(run("doctor", "--json")[1])["checks"]
-        return {c["name"]: (c["status"], c["found"]) for c in checks if c["name"].startswith("draft head")}
-
-    monkeypatch.setattr(head_file, "HEADS", tmp_path)
-    assert heads() == {"draft heads": ("absent", "none comes with minillm for smollm2-135m")}
-    for name in ("smollm2-135m", "another"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / head_file.FACTS).write_text("{}")
-    (tmp_path / "smollm2-135m" / head_file.WEIGHTS).write_text("")
-    found = heads()
-    assert found.keys() == {"draft head smollm2-135m", "draft head another"}
-    assert found["draft head smollm2-135m"] == ("ok", "speculative.method=draft_head works with model=smollm2-135m")
-    assert found["draft head another"][0] == "absent"
 
 
 def test_python_dash_m_is_the_same_command() -> None:

@@ -57,9 +57,8 @@ def _imports(node: ast.AST) -> Iterator[str]:
         if isinstance(child, ast.Import):
             yield from (alias.name for alias in child.names)
         elif isinstance(child, ast.ImportFrom):
-            assert child.level == 0, f"line {child.lineno}: write imports out in full"
             # `from a import b`: b may be a module or a name in a.
-            yield from (f"{child.module}.{alias.name}" for alias in child.names)
+            yield from (f"{'.' * child.level}{child.module}.{alias.name}" for alias in child.names)
         yield from _imports(child)
 
 
@@ -74,6 +73,7 @@ def ours(file: Path) -> set[str]:
     known = {module_name(path) for path in source_files()} - {module_name(file)}
     found = set()
     for name in imports_of(file):
+        assert not name.startswith("."), f"{file}: write imports out in full"
         package, _, attribute = name.rpartition(".")
         if package == "minillm":
             name = minillm._HOMES.get(attribute, name)
@@ -108,22 +108,75 @@ BUILT_BY_THE_USER = {"flash_attn_interface", "nanovllm"}
 """Modules of peers that no package index has: the code that imports them says where to get them."""
 
 
-def test_third_party_imports_are_declared_and_pinned() -> None:
+USED_WITHOUT_IMPORT = {
+    "accelerate": "transformers reads GGUF files with it",
+    "flash-attn": "imported by the name in minillm/attention/flash.py",
+    "ipykernel": "notebooks run in it",
+    "ipython": "imported as IPython, in notebooks too",
+    "jupyterlab": "a command",
+    "mypy": "a command",
+    "nbval": "a plugin of pytest",
+    "playwright": "browser tests import it by name, if it is there",
+    "pytest-timeout": "a plugin of pytest",
+    "pytest-xdist": "a plugin of pytest",
+    "ruff": "a command",
+    "uvloop": "uvicorn takes it where it is there",
+}
+"""Declared packages that no file of ours imports, and what they are for."""
+PROVIDERS = {
+    "llama_cpp": ["llama-cpp-python"],
+    "opentelemetry": ["opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-http"],
+}
+"""Packages of optional extras by module: they may be absent, and so cannot be asked."""
+TEST_FILES = [file for file in sorted((ROOT / "tests").glob("**/*.py")) if file.parents[2].name != "exercises"]
+"""But for answers as learners write them."""
+
+
+def declared_in(*extras: str) -> set[str]:
+    """Normal names of the dependencies, and of those of some extras."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    extras = project["optional-dependencies"]
+    optional = [name for extra in extras for name in project["optional-dependencies"][extra]]
+    return {normal(name) for name in project["dependencies"] + optional}
+
+
+@functools.cache
+def providers_of(module: str) -> frozenset[str]:
+    """Packages that an imported module may come from; of a namespace such as opentelemetry there are several."""
+    installed = importlib.metadata.packages_distributions()
+    return frozenset(normal(name) for name in [*PROVIDERS.get(module, []), *installed.get(module, [module])])
+
+
+def third_party(files: list[Path]) -> dict[str, Path]:
+    """Modules of others that the files import, each with a file that does. Of a relative import there is "" left."""
+    here = {file.stem for file in TEST_FILES} | {file.parent.name for file in TEST_FILES}
+    ours_or_built_in = {"", "minillm", "course", *sys.stdlib_module_names, *BUILT_BY_THE_USER, *here}
+    found = {name.split(".")[0]: file for file in files for name in imports_of(file)}
+    return {module: file for module, file in found.items() if module not in ours_or_built_in}
+
+
+def test_third_party_imports_are_declared() -> None:
     # Triton comes with torch for CUDA. Without a GPU only tests use it, so it is in their extra.
-    optional = [name for extra in ("lab", "bench", "otel", "ray") for name in extras[extra]]
-    declared = {normal(name) for name in project["dependencies"] + optional} | {"triton"}
-    # Optional packages may be absent; module and package have different names.
-    absent = {"llama_cpp": ["llama-cpp-python"], "opentelemetry": ["opentelemetry-sdk"]}
-    providers = {**absent, **importlib.metadata.packages_distributions()}
-    not_third_party = {"minillm", "course", *sys.stdlib_module_names, *BUILT_BY_THE_USER}
-    for file in source_files():
-        for module in {name.split(".")[0] for name in imports_of(file)} - not_third_party:
-            packages = {normal(package) for package in providers.get(module, [module])}
-            assert packages & declared, f"{file.relative_to(ROOT)} imports {module}: add it to pyproject.toml"
+    declared = declared_in("lab", "bench", "otel", "ray") | {"triton"}
+    for module, file in third_party(source_files()).items():
+        assert providers_of(module) & declared, f"{file.relative_to(ROOT)} imports {module}: add it to pyproject.toml"
+
+
+def test_what_tests_import_is_declared() -> None:
+    declared = declared_in("lab", "bench", "otel", "ray", "test")
+    for module, file in third_party(TEST_FILES).items():
+        assert providers_of(module) & declared, f"{file.relative_to(ROOT)} imports {module}: add it to the extra `test`"
+
+
+def test_every_declared_package_is_used() -> None:
+    modules = third_party([*source_files(), *TEST_FILES, *sorted(ROOT.glob("course/*.py"))])
+    imported = {package for module in modules for package in providers_of(module)}
+    unused = declared_in("lab", "bench", "gpu", "otel", "ray", "test") - imported - USED_WITHOUT_IMPORT.keys()
+    assert not unused, f"nothing imports {unused}: take them out of pyproject.toml, or say here what they are for"
+
+
+def test_everything_declared_is_pinned() -> None:
     pins = re.findall(r"^([\w.-]+)==", (ROOT / "constraints.txt").read_text(), flags=re.MULTILINE)
-    unpinned = (declared | {normal(name) for name in extras["test"]}) - {normal(pin) for pin in pins}
+    unpinned = declared_in("lab", "bench", "gpu", "otel", "ray", "test") - {normal(pin) for pin in pins}
     assert not unpinned, f"pin in constraints.txt: {unpinned}"
 
 

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -64,6 +64,14 @@ class AttentionMetadata:
         positions = (live[:, None] * self.block_size + torch.arange(self.block_size)).flatten()
         num_keys = len(positions) - -context_len % self.block_size  # the last block may not be full
         return self.block_tables[b, live.to(device)], positions[:num_keys].to(device)
+
+
+class Attends(Protocol):
+    """All that a layer wants of attention."""
+
+    def attend(self, query: Tensor, kv_cache: KVCache, scale: float) -> Tensor:
+        """See :class:`AttentionBackend`."""
+        ...
 
 
 class AttentionBackend(ABC):

@@ -65,7 +65,7 @@ def quantize_kv(kv: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
 def write_kv(kv: Tensor, kv_cache: KVCache, slot_mapping: Tensor) -> None:
     """Scatter new keys and values [T, 2, n_kv_heads, d] into the paged cache, in place and in its dtype."""
     if isinstance(kv_cache, Tensor):
-        parts = (kv.to(kv_cache.dtype),)
+        parts: tuple[Tensor, ...] = (kv.to(kv_cache.dtype),)
     else:
         numbers, scales = quantize_kv(kv, kv_cache.numbers.dtype)
         parts = (numbers.view(torch.int8), scales)

@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from minillm.attention.base import AttentionBackend, AttentionMetadata
+from minillm.attention.cache import KVCache, QuantizedKV
 from minillm.errors import ConfigError
 
 
@@ -43,7 +44,9 @@ class FlashBackend(AttentionBackend):
         # Keys to see on the left and on the right of oneself; -1 = all.
         self.window = (-1 if metadata.window is None else metadata.window - 1, 0)
 
-    def attend(self, query: Tensor, kv_cache: Tensor, scale: float) -> Tensor:
+    def attend(self, query: Tensor, kv_cache: KVCache, scale: float) -> Tensor:
+        if isinstance(kv_cache, QuantizedKV):
+            raise ConfigError(f"{type(self).__name__} reads no quantized KV cache: choose attention_backend='triton'")
         if query.dtype not in self.dtypes or query.dtype != kv_cache.dtype:
             raise ConfigError(
                 f"{type(self).__name__} wants query and cache both in float16 or both in bfloat16, not "
@@ -164,10 +167,10 @@ class TorchVarlenAttention(FlashBackend):
         if reason := super().missing(device):
             return reason
         try:
-            parameters = inspect.signature(importlib.import_module(cls.module).varlen_attn).parameters
+            paged = "block_table" in inspect.signature(importlib.import_module(cls.module).varlen_attn).parameters
         except ImportError:
-            parameters = {}
-        if "block_table" not in parameters:
+            paged = False
+        if not paged:
             return f"torch {torch.__version__} has no paged varlen_attn: upgrade torch to 2.12 or later"
         return None
 

@@ -12,6 +12,7 @@ from minillm.attention.cache import KVCache, computing_dtype
 from minillm.attention.sdpa import Prefill, SDPAAttention
 from minillm.models.linear import has_matrix_units
 from minillm.models.native import native_kernels
+from minillm.timeline import known
 
 LANES, MAX_GROUP, MAX_DIM = 16, 16, 256
 """What native/attention.cpp is written for."""
@@ -30,7 +31,7 @@ class NativeAttention(AttentionBackend):
         self.prefills = [Prefill(metadata, b) for b in range(metadata.num_decodes, len(metadata.context_lens))]
 
     def attend(self, query: Tensor, kv_cache: KVCache, scale: float) -> Tensor:
-        if not suits(query.dtype, *query.shape[1:], kv_cache):
+        if not suits(query.dtype, query.shape[1], query.shape[2], kv_cache):
             return SDPAAttention(self.metadata).attend(query, kv_cache, scale)
         n = self.metadata.num_decodes
         output = torch.empty(query.shape, dtype=torch.float32)
@@ -69,7 +70,7 @@ def attend_decodes(query: Tensor, kv_cache: KVCache, metadata: AttentionMetadata
     if query.stride()[1:] != (head_dim, 1):
         query = query.contiguous()
     numbers, scales = (kv_cache, None) if isinstance(kv_cache, Tensor) else kv_cache
-    native_kernels().attend_decodes[numbers.dtype](
+    known(native_kernels()).attend_decodes[numbers.dtype](
         query.data_ptr(),
         numbers.data_ptr(),
         None if scales is None else scales.data_ptr(),

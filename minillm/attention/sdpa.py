@@ -35,7 +35,7 @@ class SDPAAttention(AttentionBackend):
 
     def attend(self, query: Tensor, kv_cache: KVCache, scale: float) -> Tensor:
         query_dtype, query = query.dtype, query.to(computing_dtype(kv_cache, query))
-        parts = [*self.decodes, *self.prefills]
+        parts: list[DecodeGroup | Prefill] = [*self.decodes, *self.prefills]
         if len(parts) == 1:
             return parts[0](query, kv_cache, scale).to(query_dtype)
         output = torch.empty_like(query)

@@ -80,7 +80,7 @@ def with_window(backend: type[AttentionBackend], window: Window) -> type[Attenti
     if window.size is None:
         return backend
 
-    class Windowed(backend):
+    class Windowed(backend):  # type: ignore[misc, valid-type]  # a class that is an argument
         def __init__(self, metadata: AttentionMetadata) -> None:
             super().__init__(replace(metadata, window=window.size, sinks=window.sinks))
 

@@ -17,6 +17,7 @@ from minillm.bench.variants import DEFAULT, Variant, applicable
 from minillm.engine import Engine
 from minillm.errors import ConfigError, MinillmError
 from minillm.models.loader import load_model
+from minillm.runners.compiled import CompiledDecode
 
 STAGES = ("schedule", "build", "forward", "sample", "detokenize")
 """In the order they happen. What an engine records beside them is shown after them."""
@@ -166,9 +167,10 @@ def run_breakdown(
 
 def _check_differs(variant: Variant, engine: Engine, default: Engine) -> None:
     """Raise BenchmarkError if what was asked for did not come about: it would be the default, measured twice."""
-    if engine.config.compile and not engine.runner.fast_decode.steps:
+    fast = engine.torch_runner.fast_decode
+    if isinstance(fast, CompiledDecode) and not fast.steps:
         raise BenchmarkError("it fell back to eager steps, see the warning above")
-    if set(variant.fields) == {"attention_backend"} and engine.runner.attention is default.runner.attention:
+    if set(variant.fields) == {"attention_backend"} and engine.torch_runner.attention is default.torch_runner.attention:
         raise BenchmarkError("the default runs it already")
 
 

@@ -10,6 +10,7 @@ from minillm.bench import commands
 from minillm.bench.loadgen.command import serve
 from minillm.bench.options import Against, Json, Out, Quick, check_writable, show
 from minillm.errors import ConfigError
+from minillm.timeline import known
 
 DEFAULT_REPEATS = 3
 
@@ -117,16 +118,16 @@ def run_benchmark(
     bandwidth = measure_bandwidth(*((QUICK_BYTES, QUICK_REPEATS) if quick else ()))
     own = [MinillmPeer(model, dtype)]
     engine = own[0].llm.engine
-    workloads = [w for w in make_workloads(engine.vocab_size, quick=quick) if w.name in names]
+    workloads = [w for w in make_workloads(known(engine.vocab_size), quick=quick) if w.name in names]
     if compiled:
         own.append(MinillmPeer(model, dtype, name="minillm_compiled", compile=True))
     references = make_references(against, settings_of(engine, folder, machine))
-    report = compare(own, references, workloads, repeats, bandwidth, engine.model.model_config, dtype)
+    report = compare(own, references, workloads, repeats, bandwidth, engine.loaded_model.model_config, dtype)
     return make_report(
         machine,
         model=model,
         dtype=dtype,
-        device=engine.model.device,
+        device=engine.loaded_model.device,
         settings={"repeats": repeats, "quick": quick, "engine": describe_engine(engine)},
         repeats=repeats,
         quick=quick,

@@ -304,9 +304,10 @@ def speculation(
     dtype: Dtype = DtypeName.AUTO,
     device: Device = DeviceName.AUTO,
     engine_fields: Set = None,
-    method: Annotated[list[str], typer.Option(help="Way of drafting (ngram, draft_head, ...); may be repeated.")] = (
-        "ngram",
-    ),
+    method: Annotated[
+        list[str] | None,
+        typer.Option(help="Way of drafting (ngram, draft_head, ...; default ngram); may be repeated."),
+    ] = None,
     job: Annotated[
         list[str] | None, typer.Option(help="Only this one (chat, copy, short, crowd, hot); may be repeated.")
     ] = None,
@@ -323,7 +324,7 @@ def speculation(
 
     check_writable(out)
     target = make_target(model, load_format, dtype, device, engine_fields)
-    report = run_speculation(target, method, job, repeats, quick)
+    report = run_speculation(target, method or ["ngram"], job, repeats, quick)
     show(report, format_table(report), out, as_json)
 
 

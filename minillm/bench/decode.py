@@ -99,7 +99,7 @@ def run_decode(
     engine = Engine(config)
     for batch in batches:
         check_fits(engine, batch, context, steps)
-    roof = measure_roof(device, compute_dtype(engine.model), quick)
+    roof = measure_roof(device, compute_dtype(engine.loaded_model), quick)
     costs = Costs.of(engine)
     results = []
     for batch in tqdm(batches, unit="batch"):
@@ -111,7 +111,7 @@ def run_decode(
     return make_report(
         machine,
         model=target.model,
-        dtype=str(engine.model.dtype).removeprefix("torch."),
+        dtype=str(engine.loaded_model.dtype).removeprefix("torch."),
         device=device,
         settings={"context": context, "steps": steps, "quick": quick, "engine": describe_engine(engine)},
         results=results,

@@ -106,8 +106,9 @@ def provide_flash_attn() -> str | None:
         if importlib.util.find_spec("flash_attn_interface") is None:
             return None
         module = ModuleType("flash_attn", __doc__)
-        module.flash_attn_varlen_func = flash_attn_varlen_func
-        module.flash_attn_with_kvcache = flash_attn_with_kvcache
+        vars(module).update(
+            flash_attn_varlen_func=flash_attn_varlen_func, flash_attn_with_kvcache=flash_attn_with_kvcache
+        )
         sys.modules["flash_attn"] = module
     found = getattr(sys.modules.get("flash_attn"), "flash_attn_with_kvcache", None)
     ours = found is flash_attn_with_kvcache

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch._C._autograd import DeviceType
 
 from minillm.bench.report import describe_engine, describe_machine, make_report
 from minillm.bench.steady import SteadyDecode, check_fits, pool_tokens
@@ -59,14 +60,14 @@ def run_idle(target: Target, batch: int, context: int, quick: bool) -> dict[str,
         decode.run(steps)
         torch.cuda.synchronize()
     decode.stop()
-    events = [event for event in profile.events() if event.device_type == torch.autograd.DeviceType.CUDA]
+    events = [event for event in profile.events() if event.device_type == DeviceType.CUDA]
     intervals = [(event.time_range.start / 1e6, event.time_range.end / 1e6) for event in events]
     span = max(end for _, end in intervals) - min(start for start, _ in intervals)
     busy = union_seconds(intervals)
     return make_report(
         machine,
         model=target.model,
-        dtype=str(engine.model.dtype).removeprefix("torch."),
+        dtype=str(engine.loaded_model.dtype).removeprefix("torch."),
         device=device,
         settings={"context": context, "steps": steps, "quick": quick, "engine": describe_engine(engine)},
         results=IdleResult(batch, span, busy, busy / span, len(intervals)),

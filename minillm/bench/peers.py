@@ -13,6 +13,7 @@ from minillm import LLM, SamplingParams
 from minillm.bench.report import describe_decode
 from minillm.bench.workloads import Workload
 from minillm.errors import MinillmError
+from minillm.timeline import known
 
 WARM_UP_TOKENS = 4
 
@@ -73,7 +74,7 @@ class MinillmPeer:
     def __init__(self, model: str, dtype: str, name: str = "minillm", **fields: Any) -> None:
         self.name = name
         self.llm = LLM(model=model, dtype=dtype, **fields)
-        self.decode = describe_decode(self.llm.engine.runner)
+        self.decode = describe_decode(self.llm.engine.torch_runner)
         if fields.get("compile") and not self.decode["compiled_batches"]:
             raise BenchmarkError(f"{name} fell back to eager steps (see the warning above): it would be measured twice")
 
@@ -82,8 +83,8 @@ class MinillmPeer:
         keys = ("dtype", "max_num_seqs", "max_num_batched_tokens", "block_size")
         return {
             **{key: getattr(engine.config, key) for key in keys},
-            "activation_dtype": str(engine.model.decoder.activation_dtype).removeprefix("torch."),
-            "attention": engine.runner.attention.__name__,
+            "activation_dtype": str(engine.loaded_model.decoder.activation_dtype).removeprefix("torch."),
+            "attention": engine.torch_runner.attention.__name__,
             **self.decode,
             "kv_blocks": engine.runner.num_kv_blocks,
         }
@@ -103,6 +104,6 @@ class MinillmPeer:
         return Run(
             seconds=seconds,
             num_tokens=workload.num_output_tokens,
-            ttft=[output.timeline.ttft for output in outputs],
+            ttft=[known(output.timeline.ttft) for output in outputs],
             itl=[gap for output in outputs for gap in output.timeline.itl],
         )

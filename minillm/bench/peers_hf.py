@@ -2,6 +2,7 @@
 
 import itertools
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ def load_hugging_face(folder: Path, dtype: str, device: torch.device | str = "cp
 
 
 @contextmanager
-def quiet_transformers():
+def quiet_transformers() -> Iterator[None]:
     """No progress bars of its own among ours."""
     from transformers.utils import logging
 

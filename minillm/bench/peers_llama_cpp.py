@@ -26,7 +26,7 @@ ERROR_LEVEL = 4
 """GGML_LOG_LEVEL_ERROR in ggml.h."""
 
 
-@llama_cpp.llama_log_callback
+@llama_cpp.llama_log_callback  # type: ignore[untyped-decorator]  # the package has no annotations
 def _log(level: int, text: bytes, _: ctypes.c_void_p) -> None:
     """What llama.cpp would print goes to Python's logging, where only its errors are shown by default."""
     severity = logging.ERROR if level == ERROR_LEVEL else logging.DEBUG

@@ -15,6 +15,7 @@ from minillm.bench.target import LARGEST_BLOCK, Costs, Target, compute_dtype, ra
 from minillm.engine import Engine
 from minillm.errors import ConfigError
 from minillm.request import FinishReason, SamplingParams
+from minillm.timeline import known
 
 SHORTEST, LONGEST = 128, {"cpu": 2048, "cuda": 8192}
 """Tokens of the default prompts, by kind of device."""
@@ -115,9 +116,9 @@ def run_prefill(target: Target, lengths: Sequence[int] | None, repeats: int, qui
     if config.enable_prefix_caching:
         raise ConfigError("a cached prompt is not computed: leave enable_prefix_caching off to measure prefill")
     engine = Engine(config)
-    roof = measure_roof(device, compute_dtype(engine.model), quick)
+    roof = measure_roof(device, compute_dtype(engine.loaded_model), quick)
     costs = Costs.of(engine)
-    prompts = random_prompts(engine.vocab_size, lengths)
+    prompts = random_prompts(known(engine.vocab_size), lengths)
     seconds: dict[int, list[float]] = {length: [] for length in lengths}
     with tqdm(total=len(lengths) * (repeats + 1), unit="prompt") as bar:
         for repeat in range(repeats + 1):
@@ -129,7 +130,7 @@ def run_prefill(target: Target, lengths: Sequence[int] | None, repeats: int, qui
     return make_report(
         machine,
         model=target.model,
-        dtype=str(engine.model.dtype).removeprefix("torch."),
+        dtype=str(engine.loaded_model.dtype).removeprefix("torch."),
         device=device,
         settings={"repeats": repeats, "quick": quick, "engine": describe_engine(engine)},
         results=[summarize(length, taken, costs, roof.matmul) for length, taken in seconds.items()],

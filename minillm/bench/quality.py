@@ -103,14 +103,14 @@ def run_quality(
     engines = [Engine(engine_config(target)) for target in (reference, candidate)]
     if engines[0].tokenizer is None:
         raise ConfigError("quality is measured on texts, and this model has no tokenizer")
-    score = score_text(*engines, held_text(), QUICK_TOKENS if quick else None)
+    score = score_text(engines[0], engines[1], held_text(), QUICK_TOKENS if quick else None)
     qualities = measure_tasks(engines, score, prune, quick)
     costs = measure_costs(engines, quick)
     return make_report(
         machine,
         model=reference.model,
-        dtype=str(engines[0].model.dtype).removeprefix("torch."),
-        device=engines[0].model.device,
+        dtype=str(engines[0].loaded_model.dtype).removeprefix("torch."),
+        device=engines[0].loaded_model.device,
         settings={
             "reference": describe_engine(engines[0]),
             "candidate": describe_engine(engines[1]),
@@ -163,7 +163,7 @@ def greedy_tokens(engine: Engine, quick: bool) -> list[list[int]]:
     params = SamplingParams(temperature=0, max_tokens=4 if quick else GREEDY_TOKENS, ignore_eos=True)
     for i, prompt in enumerate(prompts):
         engine.add_request(prompt, params, request_id=f"greedy-{i}", stream=False)
-    outputs = {}
+    outputs: dict[str, list[int]] = {}
     while engine.has_unfinished:
         outputs |= {output.request_id: output.token_ids for output in engine.step()}
     return [outputs[f"greedy-{i}"] for i in range(len(prompts))]
@@ -229,9 +229,9 @@ def token_seconds(engine: Engine, prompt: list[int], num_tokens: int) -> float:
 
 def request_bytes(engine: Engine) -> int:
     """KV cache that a request of REQUEST_TOKENS holds."""
-    config, runner = engine.config, engine.runner
+    config, runner = engine.config, engine.torch_runner
     window = Window(config.sliding_window, config.attention_sinks)
-    bill = engine.model.model_config.kv_bill
+    bill = engine.loaded_model.model_config.kv_bill
     return bill.bytes_of(REQUEST_TOKENS, dtype_name(runner.kv_dtype), runner.block_size, window)
 
 
@@ -258,7 +258,8 @@ def judge(qualities: list[Quality], costs: list[Cost], floors: Floors) -> Verdic
 
 def compare_costs(before: Cost, after: Cost) -> tuple[list[str], list[str]]:
     """What is cheaper, and what is dearer."""
-    gains, losses = [], []
+    gains: list[str] = []
+    losses: list[str] = []
     speedup = after.tokens_per_s / before.tokens_per_s
     if not 1 / FASTER <= speedup <= FASTER:
         (gains if speedup > 1 else losses).append(f"{speedup:.2f}x the decode speed")

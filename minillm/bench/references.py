@@ -49,8 +49,8 @@ def settings_of(engine: Engine, folder: Path, machine: dict[str, Any]) -> Settin
     return Settings(
         model=engine.config.model,
         folder=folder,
-        dtype=str(engine.model.dtype).removeprefix("torch."),
-        device=str(engine.model.device),
+        dtype=str(engine.loaded_model.dtype).removeprefix("torch."),
+        device=str(engine.loaded_model.device),
         max_num_seqs=engine.config.max_num_seqs,
         max_num_batched_tokens=engine.config.max_num_batched_tokens,
         kv_tokens=engine.runner.num_kv_blocks * engine.runner.block_size,

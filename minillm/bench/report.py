@@ -60,11 +60,11 @@ def make_report(
 
 def describe_engine(engine: Engine) -> dict[str, Any]:
     """Every field of its configuration, and what `auto` and the like came to."""
-    runner = engine.runner
+    runner = engine.torch_runner
     return {
         **engine.config.model_dump(),
         "model": without_folder(engine.config.model),
-        "activation_dtype": str(engine.model.decoder.activation_dtype).removeprefix("torch."),
+        "activation_dtype": str(engine.loaded_model.decoder.activation_dtype).removeprefix("torch."),
         "attention": runner.attention.__name__,
         **describe_decode(runner),
         "kv_blocks": runner.num_kv_blocks,
@@ -84,7 +84,7 @@ def describe_versions() -> dict[str, str | None]:
     """Of this program, of what it runs on, and of CUDA and the GPU's driver where there is one."""
     import transformers
 
-    versions = {
+    versions: dict[str, str | None] = {
         "minillm": __version__,
         "python": platform.python_version(),
         "torch": torch.__version__,
@@ -105,10 +105,8 @@ def driver_version() -> str | None:
     return next(iter(answer.split()), None)
 
 
-def describe_machine() -> dict[str, Any]:
-    """CPU, cores, instruction sets, library versions, GPU: without them a number means little."""
-    import transformers
-
+def describe_cpu() -> tuple[str, list[str]]:
+    """Its name, and which of CPU_FLAGS it has."""
     cpu, flags = platform.processor() or platform.machine(), []
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
@@ -117,7 +115,15 @@ def describe_machine() -> dict[str, Any]:
         cpu = fields.get("model name", cpu)
         present = fields.get("flags", fields.get("Features", "")).split()
         flags = [flag for flag in CPU_FLAGS if flag in present]
-    machine = {
+    return cpu, flags
+
+
+def describe_machine() -> dict[str, Any]:
+    """CPU, cores, instruction sets, library versions, GPU: without them a number means little."""
+    import transformers
+
+    cpu, flags = describe_cpu()
+    machine: dict[str, Any] = {
         "cpu": cpu,
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "flags": flags,

@@ -47,7 +47,7 @@ def measure_roof(device: torch.device, compute_dtype: torch.dtype, quick: bool =
         compute_dtype: what the linear layers multiply in.
         quick: tiny sizes: the numbers mean nothing.
     """
-    bandwidth = measure_bandwidth(*((QUICK_BYTES, QUICK_REPEATS) if quick else ()), device=device)
+    bandwidth = measure_bandwidth(QUICK_BYTES, QUICK_REPEATS, device) if quick else measure_bandwidth(device=device)
     matmul = measure_matmul(compute_dtype, device, *((QUICK_SIZE, QUICK_REPEATS) if quick else ()))
     kind = "copy" if device.type == "cuda" else "read"
     return Roof(bandwidth, getattr(bandwidth, kind), kind, matmul, str(compute_dtype).removeprefix("torch."))
@@ -56,14 +56,19 @@ def measure_roof(device: torch.device, compute_dtype: torch.dtype, quick: bool =
 def measure_bandwidth(buffer_bytes: int = 1_000_000_000, repeats: int = 7, device: torch.device = CPU) -> Bandwidth:
     """Stream through buffers far larger than any cache, on all threads; the best of `repeats`.
 
-    Reading is measured twice, by a sum and by a dot product, since either alone may be held up by its own
-    arithmetic on some CPUs. Copying stays on the device.
+    Reading is measured twice, since a sum or a dot product alone may be held up by its own arithmetic on some
+    CPUs. Copying stays on the device.
     """
     source = torch.ones(buffer_bytes // 4, device=device)
     target = torch.empty_like(source)
-    read = min(best_seconds(work, device, repeats) for work in (source.sum, lambda: source.dot(source)))
     copy = best_seconds(lambda: target.copy_(source), device, repeats)
-    return Bandwidth(read=source.nbytes / read, copy=2 * source.nbytes / copy)
+    return Bandwidth(read=measure_read(source, repeats), copy=2 * source.nbytes / copy)
+
+
+def measure_read(source: torch.Tensor, repeats: int) -> float:
+    """Bytes per second of reading a buffer: by a sum or by a dot product, whichever is faster."""
+    works = (source.sum, lambda: source.dot(source))
+    return source.nbytes / min(best_seconds(work, source.device, repeats) for work in works)
 
 
 def measure_matmul(dtype: torch.dtype, device: torch.device = CPU, size: int | None = None, repeats: int = 10) -> float:

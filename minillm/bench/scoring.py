@@ -68,7 +68,7 @@ def decode_texts(engine: Engine, texts: Sequence[list[int]], num_given: Sequence
     Raises:
         ConfigError: the texts do not fit the pool.
     """
-    runner = engine.runner
+    runner = engine.torch_runner
     engine.reset_prefix_cache()
     tables = block_tables([len(text) for text in texts], runner.block_size, runner.num_kv_blocks)
     requests = [Request(f"text-{i}", text, SamplingParams(), Timeline(0.0)) for i, text in enumerate(texts)]

@@ -35,6 +35,7 @@ from minillm.simulate.arrivals import AllAtOnce
 from minillm.simulate.cli_simulate import rare_collections
 from minillm.simulate.traffic import find_traffic
 from minillm.simulate.workload import make_workload
+from minillm.timeline import known
 
 STREAMS = (8, 64)
 OUTPUT_TOKENS = {"cpu": 48, "cuda": 256}
@@ -128,7 +129,7 @@ def run_serve_overhead(
     return make_report(
         machine,
         model=target.model,
-        dtype=str(engine.model.dtype).removeprefix("torch."),
+        dtype=str(engine.loaded_model.dtype).removeprefix("torch."),
         device=device,
         settings={
             "prompt_words": prompt_tokens,
@@ -204,8 +205,8 @@ def run_served(url: str, asks: Sequence[Ask]) -> Round:
         )
     return _round(
         [o.deliveries for o in test.observations],
-        min(o.sent for o in test.observations),
-        sum(o.prompt_tokens for o in test.observations),
+        min(known(o.sent) for o in test.observations),
+        sum(known(o.prompt_tokens) for o in test.observations),
         sum(o.num_tokens for o in test.observations),
         test.client.cpu_share,
     )
@@ -261,7 +262,7 @@ def own_server(config: EngineConfig) -> Iterator[str]:
     command = [sys.executable, "-m", "minillm", "serve", "--port", "0", "--json", "--no-access-log", *as_flags(config)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
-            line = process.stdout.readline()
+            line = known(process.stdout).readline()
             if not line:
                 raise BenchmarkError(f"`minillm serve` ended with status {process.wait()}: it says why above")
             yield json.loads(line)["url"].removesuffix("/v1")

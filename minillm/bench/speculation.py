@@ -22,6 +22,7 @@ from minillm.errors import ConfigError
 from minillm.models.loader import load_model
 from minillm.observe.speculation import SpeculationSummary
 from minillm.request import RequestOutput, SamplingParams
+from minillm.timeline import known
 
 OFF = "off"
 
@@ -128,7 +129,9 @@ def run_speculation(
         settings={"repeats": repeats, "quick": quick, "engine": describe_engine(engines[OFF])},
         results=results,
         jobs={job.name: f"{job.title}; {len(job.prompts)} of {job.max_tokens} tokens" for job in chosen},
-        speculative={name: engine.config.speculative.model_dump() for name, engine in engines.items() if name != OFF},
+        speculative={
+            name: known(engine.config.speculative).model_dump() for name, engine in engines.items() if name != OFF
+        },
     )
 
 

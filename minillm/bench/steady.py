@@ -10,7 +10,7 @@ from minillm.bench.target import LARGEST_BLOCK, random_prompts
 from minillm.engine import Engine
 from minillm.errors import ConfigError
 from minillm.request import SamplingParams
-from minillm.timeline import StepRecord
+from minillm.timeline import StepRecord, known
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class SteadyDecode:
         self.engine, self.batch = engine, batch
         check_fits(engine, batch, context, num_steps)
         params = SamplingParams(max_tokens=engine.context_limit, temperature=0.0, ignore_eos=True)
-        for prompt in random_prompts(engine.vocab_size, [context] * batch, seed):
+        for prompt in random_prompts(known(engine.vocab_size), [context] * batch, seed):
             engine.add_request(prompt, params, stream=False)
         self._step()
         while not (engine.steps and self._is_steady(engine.steps[-1])):

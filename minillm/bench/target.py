@@ -71,7 +71,7 @@ class Costs:
 
     @classmethod
     def of(cls, engine: Engine) -> "Costs":
-        model, kv_dtype = engine.model, dtype_name(engine.runner.kv_dtype)
+        model, kv_dtype = engine.loaded_model, dtype_name(engine.torch_runner.kv_dtype)
         needed = ModelBytes.of(model.model_config, dtype_name(model.dtype))
         weights = needed.weights if model.quantization is None else quantized_bytes(model)
         kept = model.model_config.kv_bill.bytes_per_token(kv_dtype)

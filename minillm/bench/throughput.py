@@ -102,7 +102,7 @@ def run_throughput(
     check_installed(against)
     own = load_own(target, workload, device, alone=not against)
     engine = own.llm.engine
-    dtype = str(engine.model.dtype).removeprefix("torch.")
+    dtype = str(engine.loaded_model.dtype).removeprefix("torch.")
     references = [
         peer
         for peer in make_references(against, settings_of(engine, resolve(target.model), machine))

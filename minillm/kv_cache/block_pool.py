@@ -8,6 +8,8 @@ the index until somebody else is given the block. So the cache costs no memory t
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 
+from minillm.timeline import known
+
 
 class FreeBlocks:
     """Free blocks in the order they will be handed out: those that cache nothing, then the least recently used.
@@ -132,7 +134,7 @@ class BlockPool:
         self.forget(list(self.index.values()))
 
     def _forget(self, block_id: int) -> None:
-        del self.index[self.hashes[block_id]]
+        del self.index[known(self.hashes[block_id])]
         self.hashes[block_id] = None
 
     def check_integrity(self, tables: Iterable[Sequence[int]]) -> None:

@@ -9,12 +9,14 @@ import hashlib
 from array import array
 from collections.abc import Sequence
 
+import numpy as np
+
 from minillm.request import Request
 
 ROOT = b"minillm"
 
 
-def block_hashes(parent: bytes, token_ids: Sequence[int], block_size: int) -> list[bytes]:
+def block_hashes(parent: bytes, token_ids: Sequence[int] | np.ndarray, block_size: int) -> list[bytes]:
     """16 bytes for each block of these tokens, which follow the prefix named `parent`. A last partial block has none.
 
     A cryptographic hash, because a collision would serve one user another user's text.

@@ -66,7 +66,7 @@ def resolve(model: str, *, progress: bool = True) -> Path:
 
 def _from_hub(repository: str, progress: bool) -> Path:
     from huggingface_hub import snapshot_download
-    from huggingface_hub.utils import disable_progress_bars, enable_progress_bars
+    from huggingface_hub.utils.tqdm import disable_progress_bars, enable_progress_bars
 
     say(f"looking for {repository} on the Hugging Face Hub", progress)
     if not progress:

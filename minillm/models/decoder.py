@@ -8,12 +8,13 @@ sequence ends and the next begins; it is handed down ready-made, never global.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from minillm.attention.base import AttentionBackend
+from minillm.attention.base import Attends, AttentionBackend
 from minillm.attention.cache import KVCache
 from minillm.models.config import ModelConfig
 from minillm.models.linear import Linear, pack_linears
@@ -26,7 +27,7 @@ class Pass:
     """What all layers of one forward pass share."""
 
     rotation: Rotation
-    attention: AttentionBackend
+    attention: Attends
     ops: Ops
 
 
@@ -112,7 +113,8 @@ class Decoder(nn.Module):
             torch.empty(config.vocab_size, config.hidden_size, dtype=dtype, device=device), False
         )
         """None: the rows of a quantized head."""
-        self.layers = nn.ModuleList(Layer(config, dtype, device) for _ in range(config.num_layers))
+        layers = nn.ModuleList(Layer(config, dtype, device) for _ in range(config.num_layers))
+        self.layers = cast(Sequence[Layer], layers)  # A ModuleList does not say of what.
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps, dtype, device)
         self.lm_head = Linear(config.hidden_size, config.vocab_size, False, dtype, device)
         if config.tie_word_embeddings:
@@ -140,7 +142,7 @@ class Decoder(nn.Module):
         self,
         token_ids: Tensor,
         positions: Tensor,
-        kv_caches: Sequence[Tensor],
+        kv_caches: Sequence[KVCache],
         attention: AttentionBackend,
         ops: Ops,
         rows: Tensor | None = None,
@@ -164,8 +166,10 @@ class Decoder(nn.Module):
 
     def embed(self, token_ids: Tensor) -> Tensor:
         """Rows of the embedding table [T, hidden], as activations."""
-        rows = self.lm_head.rows(token_ids) if self.embed_tokens is None else F.embedding(token_ids, self.embed_tokens)
-        return rows.to(self.activation_dtype)
+        if self.embed_tokens is not None:
+            return F.embedding(token_ids, self.embed_tokens).to(self.activation_dtype)
+        head: Any = self.lm_head  # quantized, where the table is gone
+        return head.rows(token_ids).to(self.activation_dtype)
 
     def optimise_for_cpu(self) -> None:
         """Pack 16-bit weights for the CPU where that works, and compute with float32 activations.

@@ -18,6 +18,7 @@ from minillm.models.decoder import Decoder
 from minillm.models.linear import Linear
 from minillm.models.memory import memory_errors
 from minillm.models.quantized import Quantizer, make_recipe
+from minillm.timeline import known
 
 logger = logging.getLogger(__name__)
 
@@ -114,7 +115,7 @@ def weight_slots(decoder: Decoder) -> dict[str, Slot]:
     config, head = decoder.config, decoder.lm_head
     tied = head if config.tie_word_embeddings else None
     slots = {
-        "model.embed_tokens.weight": Slot(decoder.embed_tokens, tied),
+        "model.embed_tokens.weight": Slot(known(decoder.embed_tokens), tied),
         "model.norm.weight": Slot(decoder.norm.weight),
     }
     if tied is None:
@@ -134,8 +135,8 @@ def weight_slots(decoder: Decoder) -> dict[str, Slot]:
                 for name, part in zip(names, whole.split(sizes)):
                     slots[f"{prefix}.{kind}.{name}.{parameter}"] = Slot(part, linear)
         if config.qk_norm:
-            slots[f"{prefix}.self_attn.q_norm.weight"] = Slot(attention.q_norm.weight)
-            slots[f"{prefix}.self_attn.k_norm.weight"] = Slot(attention.k_norm.weight)
+            slots[f"{prefix}.self_attn.q_norm.weight"] = Slot(known(attention.q_norm).weight)
+            slots[f"{prefix}.self_attn.k_norm.weight"] = Slot(known(attention.k_norm).weight)
     return slots
 
 
@@ -181,7 +182,7 @@ def fill(
 @torch.no_grad()
 def fill_randomly(decoder: Decoder) -> None:
     """Random weights, always the same, at a scale that keeps activations finite."""
-    generator = torch.Generator(decoder.embed_tokens.device).manual_seed(0)
+    generator = torch.Generator(known(decoder.embed_tokens).device).manual_seed(0)
     for name, parameter in decoder.named_parameters():
         if name.endswith("norm.weight"):
             parameter.fill_(1)

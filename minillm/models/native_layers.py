@@ -75,8 +75,8 @@ class NativeLayers:
 
     def __init__(self, layers: Sequence[Layer], kernels: NativeKernels) -> None:
         self.layers, self.kernels = layers, kernels
-        described = [describe(layer) for layer in layers]
-        self.table = None if None in described else (NativeLayer * len(layers))(*described)
+        described = [native for layer in layers if (native := describe(layer)) is not None]
+        self.table = (NativeLayer * len(layers))(*described) if len(described) == len(layers) else None
         """None: there are weights that the C++ cannot read"""
         linears = (module for layer in layers for module in layer.modules() if isinstance(module, CPULinear))
         self.only_few = any(linear.few is not linear.many for linear in linears)

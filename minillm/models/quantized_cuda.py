@@ -4,6 +4,7 @@ The operations are not documented: `tried` compares each with the plain product 
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -21,6 +22,7 @@ from minillm.quantization import (
     quantize_int4,
     quantize_int8,
 )
+from minillm.timeline import known
 
 FEW_ROWS = 16
 """Up to here the int8 kernel reads int8; beyond, a matrix is widened before the product."""
@@ -125,7 +127,7 @@ def makers(config: EngineConfig, device: torch.device, dtype: torch.dtype) -> tu
         raise ConfigError('quantization="int4" on a GPU needs compute capability 8.0 and dtype="bfloat16": or "int8"')
     int8, fp8 = tried(CudaInt8Linear), tried(CudaFP8Linear)
     int4 = tried(lambda linear: CudaInt4Linear(linear, config.int4_group_size))
-    return {"int8": (int8, int8), "int4": (int4, int8), "fp8": (fp8, fp8)}[config.quantization]
+    return {"int8": (int8, int8), "int4": (int4, int8), "fp8": (fp8, fp8)}[known(config.quantization)]
 
 
 def tried(make: Maker) -> Maker:
@@ -144,7 +146,7 @@ def tried(make: Maker) -> Maker:
     return maker
 
 
-def check(made: nn.Module, linear: Linear) -> None:
+def check(made: Any, linear: Linear) -> None:
     """Raise ConfigError unless PyTorch's kernel is there and multiplies correctly."""
     weight = linear.weight
     x = torch.randn(4, weight.shape[1], dtype=weight.dtype, device=weight.device)

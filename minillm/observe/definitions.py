@@ -12,7 +12,7 @@ import pandas as pd
 
 from minillm.observe.records import Recordable, as_records
 from minillm.observe.summary import Distribution
-from minillm.timeline import Timeline
+from minillm.timeline import Timeline, known
 
 
 def gaps(timeline: Timeline) -> list[float]:
@@ -24,7 +24,7 @@ def decode_average(timeline: Timeline) -> list[float]:
     """(last token - first token) / (n - 1)"""
     if timeline.num_tokens < 2:
         return []
-    return [(timeline.last_token - timeline.first_token) / (timeline.num_tokens - 1)]
+    return [(known(timeline.last_token) - known(timeline.first_token)) / (timeline.num_tokens - 1)]
 
 
 def decode_average_to_end(timeline: Timeline) -> list[float]:
@@ -36,7 +36,7 @@ def whole_average(timeline: Timeline) -> list[float]:
     """(last token - arrival) / n: queueing and prefill are spread over the output tokens."""
     if timeline.num_tokens == 0:
         return []
-    return [(timeline.last_token - timeline.arrival) / timeline.num_tokens]
+    return [(known(timeline.last_token) - timeline.arrival) / timeline.num_tokens]
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,7 +90,7 @@ def take_snapshot(engine: Engine, finished_views: dict[int, RequestView]) -> Eng
         steps=tuple(engine.steps),
         num_steps=scheduler.num_steps,
         block_owners=_block_owners(scheduler),
-        block_size=engine.config.block_size,
+        block_size=scheduler.kv.block_size,
         prefix_queries=scheduler.prefix_queries,
         prefix_hits=scheduler.prefix_hits,
         num_preemptions=scheduler.num_preemptions,

@@ -12,6 +12,7 @@ import html
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -236,7 +237,7 @@ def _last_stamp(record: RequestRecord) -> float:
 _COLUMNS = ("count", "mean", "p50", "p95", "p99", "max")
 
 
-def _frame(rows: dict) -> pd.DataFrame:
+def _frame(rows: dict[Any, Any]) -> pd.DataFrame:
     values = [[getattr(distribution, column) for column in _COLUMNS] for distribution in rows.values()]
     return pd.DataFrame(values, index=pd.Index(list(rows)), columns=list(_COLUMNS))
 

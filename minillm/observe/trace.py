@@ -72,7 +72,9 @@ class TraceBuilder:
         return sorted(self.events, key=lambda event: (event["ph"] != "M", event["ts"], -event.get("dur", 0)))
 
 
-def chrome_trace(requests: Iterable[Recordable], steps: Sequence[StepRecord] = (), now: float | None = None) -> dict:
+def chrome_trace(
+    requests: Iterable[Recordable], steps: Sequence[StepRecord] = (), now: float | None = None
+) -> dict[str, Any]:
     """The trace as a JSON-ready dict.
 
     Args:

@@ -1,6 +1,6 @@
 """From a ScheduledBatch (Python objects) to what a decoder reads (tensors)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from minillm.attention.base import AttentionMetadata, blocks_for
-from minillm.request import AfterDraft, Request
+from minillm.request import AfterDraft
 from minillm.sampling import Row
 from minillm.scheduling.batch import ScheduledRequest
+from minillm.timeline import known
 from minillm.transfer import to_device
 
 ALIGNMENT = 4
@@ -50,7 +51,8 @@ class Span(NamedTuple):
     """Whose next token its last row yields."""
 
 
-NO_ROWS = BatchArrays(*[np.zeros(0, np.int32)] * 6, np.zeros((0, 0), np.int32), np.zeros(0, np.int32))
+NONE = np.zeros(0, np.int32)
+NO_ROWS = BatchArrays(NONE, NONE, NONE, NONE, NONE, NONE, np.zeros((0, 0), np.int32), NONE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,7 @@ class HostBatch:
 
 
 def lay_out(
-    scheduled: Sequence[ScheduledRequest], block_size: int, null_block: int, previous_rows: dict[Request, int]
+    scheduled: Sequence[ScheduledRequest], block_size: int, null_block: int, previous_rows: Mapping[Row, int]
 ) -> HostBatch:
     """Lay the sequences' new tokens end to end. Block tables are padded with the null block.
 
@@ -104,7 +106,7 @@ def lay_out(
         row[:num_blocks] = span.scheduled.block_ids[:num_blocks]
     sequence_of_token = np.arange(len(spans)).repeat(num_tokens)
     slots = tables[sequence_of_token, positions // block_size] * block_size + positions % block_size
-    sampling = [b for b, span in enumerate(spans) if span.row is not None]
+    sampling = [(b, span.row) for b, span in enumerate(spans) if span.row is not None]
     context_lens = np.array([span.end for span in spans])
     arrays = BatchArrays(
         np.array(token_ids),
@@ -114,12 +116,12 @@ def lay_out(
         query_starts,
         context_lens,
         tables,
-        query_starts[1:][sampling] - 1,
+        query_starts[1:][[b for b, _ in sampling]] - 1,
     )
     return HostBatch(
         scheduled=ordered,
         arrays=BatchArrays(*(array.astype(np.int32) for array in arrays)),
-        requests=[spans[b].row for b in sampling],
+        requests=[row for _, row in sampling],
         num_decodes=int((num_tokens == 1).sum()),
         block_size=block_size,
         has_pending=bool((sources >= 0).any()),
@@ -203,7 +205,7 @@ def upload(batch: HostBatch, device: torch.device, previous_tokens: Tensor | Non
     arrays = unpack(to_device(pack(batch.arrays), device), batch.arrays)
     token_ids = arrays.token_ids
     if batch.has_pending:
-        token_ids = fill_in(token_ids, arrays.previous_rows, previous_tokens)
+        token_ids = fill_in(token_ids, arrays.previous_rows, known(previous_tokens))
     host = batch.arrays
     return BatchTensors(
         token_ids=token_ids,

@@ -13,6 +13,7 @@ at start-up, and kept on disk.
 import logging
 import os
 import time
+from collections.abc import Callable
 from dataclasses import replace
 
 import setuptools  # noqa: F401  torch.compile needs it, and on Python 3.11 it must come before distutils
@@ -38,6 +39,7 @@ from minillm.runners.batch_tensors import (
     unpack,
 )
 from minillm.runners.kv_pool import KVPool
+from minillm.timeline import known
 
 logger = logging.getLogger(__name__)
 
@@ -103,14 +105,16 @@ OPERATIONS.impl("write_kv", write_parts, "CPU")
 OPERATIONS.impl("paged_decode", paged_decode, "CPU")
 
 
-@torch.library.register_fake("minillm::write_kv", lib=OPERATIONS)
-def _(kv: Tensor, *_: object) -> None:
+def _write_nothing(kv: Tensor, *_: object) -> None:
     return None
 
 
-@torch.library.register_fake("minillm::paged_decode", lib=OPERATIONS)
-def _(query: Tensor, *_: object) -> Tensor:
+def _decode_shape(query: Tensor, *_: object) -> Tensor:
     return torch.empty(query.shape, dtype=query.dtype)
+
+
+torch.library.register_fake("minillm::write_kv", _write_nothing, lib=OPERATIONS)
+torch.library.register_fake("minillm::paged_decode", _decode_shape, lib=OPERATIONS)
 
 
 class OpaqueAttention(AttentionBackend):
@@ -187,7 +191,7 @@ class CompiledDecode:
         # The compiler keeps every program it made, frozen weights included, and gives up after eight of one
         # function: let go of earlier engines' programs. One still in use would be compiled again.
         torch._dynamo.reset()
-        self.steps: dict[int, nn.Module] = {}
+        self.steps: dict[int, Callable[..., Tensor]] = {}
         for bucket in [bucket for bucket in BUCKETS if bucket <= max_batch]:
             try:
                 self.steps[bucket] = self._compile(decoder, bucket)
@@ -214,11 +218,13 @@ class CompiledDecode:
         arrays = pad_decodes(batch.arrays, bucket, self.max_blocks, self.kv_pool.null_block, self.block_size)
         tensors = unpack(torch.from_numpy(pack(arrays)), arrays)
         if batch.has_pending:
-            tensors = tensors._replace(token_ids=fill_in(tensors.token_ids, tensors.previous_rows, previous_tokens))
+            tensors = tensors._replace(
+                token_ids=fill_in(tensors.token_ids, tensors.previous_rows, known(previous_tokens))
+            )
         return self.steps[bucket](tuple(tensors), self.kv_pool.layers)[:n]
 
     @torch.inference_mode()
-    def _compile(self, decoder: Decoder, bucket: int) -> nn.Module:
+    def _compile(self, decoder: Decoder, bucket: int) -> Callable[..., Tensor]:
         say(f"compiling the decode step for batch {bucket}: up to a minute, less the next time")
         start = time.perf_counter()
         step = torch.compile(DecodeStep(decoder, self.block_size, self.window), fullgraph=True, dynamic=False)

@@ -14,7 +14,7 @@ kernels on the same memory with the same shapes. So
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -56,7 +56,7 @@ class Graph(Protocol):
 class CudaGraph:
     """torch.cuda.CUDAGraph. All of one runner share a memory pool: only one of them runs at a time."""
 
-    def __init__(self, pool: tuple[int, int] | None = None) -> None:
+    def __init__(self, pool: Any = None) -> None:
         self.graph = torch.cuda.CUDAGraph()
         self.pool = pool
 
@@ -137,7 +137,7 @@ class GraphedDecode:
         arrays = pad_decodes(batch.arrays, bucket, width, self.kv_pool.null_block, self.block_size)
         recording.flat.copy_(to_device(pack(without_tables(arrays)), self.device))
         recording.block_tables[:, :width].copy_(to_device(arrays.block_tables, self.device))
-        if batch.has_pending:
+        if batch.has_pending and previous_tokens is not None:
             self.previous_tokens[: len(previous_tokens)].copy_(previous_tokens)
         recording.graph.replay()
         return recording.logits[:n]

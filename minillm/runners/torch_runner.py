@@ -25,6 +25,7 @@ from minillm.sampling import Row, SampleInFlight
 from minillm.scheduling.batch import ScheduledBatch, ScheduledRequest
 from minillm.speculation.base import HiddenStateReader
 from minillm.speculation.verify import Verifier, num_kept
+from minillm.timeline import known
 
 
 class TorchRunner:
@@ -190,7 +191,7 @@ class TorchStep:
         logprobs: dict[str, list[TokenLogprob]] = {}
         for row, token, logprob in zip(self.requests, sampled.token_ids, sampled.logprobs):
             if row.request_id not in sampled.errors:
-                tokens.setdefault(row.request_id, []).append(token)
+                tokens.setdefault(row.request_id, []).append(known(token))
                 if logprob is not None:
                     logprobs.setdefault(row.request_id, []).append(logprob)
         for scheduled in self.batch.requests:

@@ -22,6 +22,7 @@ from minillm.kv_cache.window import Window
 from minillm.request import Draft, FinishReason, Request, RequestStatus
 from minillm.scheduling.batch import ScheduledBatch, ScheduledRequest
 from minillm.scheduling.ordering import make_waiting_queue
+from minillm.timeline import known
 
 
 @dataclass(slots=True)
@@ -53,7 +54,7 @@ class Scheduler:
         self.config = config
         self.kv = KVCacheManager(
             num_kv_blocks,
-            config.block_size,
+            known(config.block_size),
             enable_prefix_caching=config.enable_prefix_caching,
             reserve_tokens=context_limit if config.kv_reservation == "max_len" else 0,
             window=Window(config.sliding_window, config.attention_sinks),
@@ -159,7 +160,7 @@ class Scheduler:
             request = self.waiting.peek()
             swapped = request.request_id in self.swap
             prefix = [] if swapped else self.kv.find_prefix(request)
-            start = request.num_computed_tokens if swapped else len(prefix) * self.config.block_size
+            start = request.num_computed_tokens if swapped else len(prefix) * self.kv.block_size
             num_tokens = self._tokens_for(request, start, step)
             # The first one that does not fit ends admission: nobody overtakes it.
             fits = num_tokens > 0 and self._may_begin(request, prefix)
@@ -281,7 +282,7 @@ class Scheduler:
         assert len(self.running) <= self._seats, "more run than there are seats"
         assert all(request.status is RequestStatus.RUNNING for request in self.running)
         for request in self.running:
-            held = len(self.kv.block_ids(request)) * self.config.block_size
+            held = len(self.kv.block_ids(request)) * self.kv.block_size
             assert request.num_computed_tokens <= held, "tokens were computed without room to keep them"
             assert request.num_computed_tokens <= request.num_tokens, "more was computed than there is"
         for request in self.waiting:

@@ -10,6 +10,7 @@ from logging.handlers import QueueHandler, QueueListener
 import orjson
 
 from minillm.serve.call import Call
+from minillm.timeline import known
 
 logger = logging.getLogger("minillm.access")
 
@@ -68,7 +69,7 @@ def entry(call: Call) -> dict[str, object]:
         "status": call.status,
         "outcome": call.outcome,
         "upload_ms": _ms(call.upload_s),
-        "e2e_ms": _ms(call.finished - call.arrival),
+        "e2e_ms": _ms(known(call.finished) - call.arrival),
     }
     if call.body is not None:
         fields |= {"stream": call.body.stream, "n": call.body.n, "max_tokens": call.max_tokens}

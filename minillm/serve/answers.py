@@ -10,6 +10,7 @@ from minillm.serve.errors import ApiError
 from minillm.serve.logprobs import TokenTexts, chat_logprobs, completion_logprobs
 from minillm.serve.protocol import GenerationBody
 from minillm.serve.server_times import FIELD, server_times
+from minillm.timeline import known
 
 DONE = b"data: [DONE]\n\n"
 
@@ -83,7 +84,7 @@ class AnswerShape:
         return self._logprobs(index, news, len(news.token_ids) - news.num_new_tokens)
 
     def _logprobs(self, index: int, completion: Completion, start: int) -> dict[str, Any]:
-        entries = completion.logprobs[start:]
+        entries = known(completion.logprobs)[start:]
         if self.is_chat:
             return chat_logprobs(entries, self.texts)
         offset = self._token_characters.get(index, 0)

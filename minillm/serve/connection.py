@@ -117,7 +117,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self.scope["extensions"] = {CONNECTION: self.transport}
+        extensions: dict[str, Any] = {CONNECTION: self.transport}
+        self.scope["extensions"] = extensions
         self._in_head, self._head_bytes, self._unparsed = True, 0, 0
 
     def on_url(self, url: bytes) -> None:

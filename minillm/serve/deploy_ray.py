@@ -11,6 +11,7 @@ On a cluster, start Ray there and run this on its head node (or set RAY_ADDRESS)
 """
 
 import logging
+import os
 import signal
 import threading
 import time
@@ -96,6 +97,7 @@ def start_ray() -> None:
         ConfigError: it does not start.
     """
     logging.getLogger("ray").setLevel(logging.ERROR)
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # it would report to its makers, which nobody asked for
     for attempt in range(START_ATTEMPTS):
         try:
             ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)

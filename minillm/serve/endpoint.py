@@ -21,6 +21,7 @@ from minillm.serve.generation import Generation, until_deadline
 from minillm.serve.protocol import GenerationBody, parse
 from minillm.serve.service import Service
 from minillm.serve.wire import ClientGone, SlowReader, cut, read_body, send_whole, taken_within, unless_gone
+from minillm.timeline import known
 
 logger = logging.getLogger(__name__)
 
@@ -105,7 +106,7 @@ class GenerationEndpoint:
             raise ApiError(404, message, "model_not_found", "model")
 
     async def _answer(self, call: Call, scope: Scope, receive: Receive, send: Send) -> None:
-        body, service = call.body, self.service
+        body, service = known(call.body), self.service
         limit = service.serve.request_timeout_s
         async with AsyncExitStack() as stack:
 
@@ -129,14 +130,16 @@ class GenerationEndpoint:
                 generation, first = await unless_gone(receive, begin())
             shape = self._shape(call)
             if body.stream:
-                await self._stream(call, generation, first, shape, scope, receive, send)
+                await self._stream(call, generation, known(first), shape, scope, receive, send)
             else:
                 await self._send_whole(call, generation, shape, send)
 
     # ---------------------------------------------------------------- answers
 
     def _shape(self, call: Call) -> AnswerShape:
-        return AnswerShape(call.body, call.request_id, int(call.unix_time), self.service.model_name, self.service.texts)
+        return AnswerShape(
+            known(call.body), call.request_id, int(call.unix_time), self.service.model_name, self.service.texts
+        )
 
     async def _send_whole(self, call: Call, generation: Generation, shape: AnswerShape, send: Send) -> None:
         body = await self._shaped(generation.choices, shape.whole, generation.choices, generation.outputs)
@@ -188,7 +191,7 @@ class GenerationEndpoint:
             yield error_event(problem)
             return
         closing.extend(completion for _, completion in news)
-        usage = shape.usage_chunk(generation.outputs) if call.body.include_usage else b""
+        usage = shape.usage_chunk(generation.outputs) if known(call.body).include_usage else b""
         yield last + usage + DONE
 
     async def _chunks(self, shape: AnswerShape, news: News) -> bytes:
@@ -203,7 +206,7 @@ class GenerationEndpoint:
     async def _apologise(self, call: Call, send: Send) -> None:
         call.status, call.degraded = 200, "apology"
         call.outputs.clear()  # of a request that timed out in the queue: no part of what is said
-        body, content_type = overload.apology(self._shape(call), call.body, self.service.serve.overload_apology)
+        body, content_type = overload.apology(self._shape(call), known(call.body), self.service.serve.overload_apology)
         await send_whole(send, 200, {**self._headers(call), "content-type": content_type}, body)
 
     # ---------------------------------------------------------------- trouble

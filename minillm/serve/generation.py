@@ -3,11 +3,13 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
 from minillm.async_engine import AsyncEngine
 from minillm.inbox import Inbox
 from minillm.request import Completion, RequestOutput, SamplingParams
 from minillm.serve.errors import ApiError, check_ending
+from minillm.timeline import known
 
 
 class Generation:
@@ -37,7 +39,7 @@ class Generation:
         self._prompts = dict(zip([f"{request_id}-{i}" for i in range(len(prompts))], prompts))
         self._order = {engine_id: i for i, engine_id in enumerate(self._prompts)}
         self._params = params
-        self._options = {"priority": priority, "arrival": arrival, "stream": stream}
+        self._options: dict[str, Any] = {"priority": priority, "arrival": arrival, "stream": stream}
         self._deadline_s = deadline_s
         self._inbox = Inbox()
         self._timer: asyncio.TimerHandle | None = None
@@ -124,7 +126,7 @@ async def until_deadline(seconds: float | None, passed: float) -> AsyncIterator[
         async with asyncio.timeout(None if seconds is None else seconds - passed):
             yield
     except TimeoutError:
-        raise deadline_error(seconds) from None
+        raise deadline_error(known(seconds)) from None
 
 
 def deadline_error(seconds: float) -> ApiError:

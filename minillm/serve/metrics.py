@@ -21,6 +21,7 @@ from minillm.engine import Engine
 from minillm.request import Completion
 from minillm.serve.call import Call
 from minillm.serve.engine_metrics import LABELS, SECONDS, TOKENS, EngineStats, StepTally, Tally
+from minillm.timeline import known
 
 disable_created_metrics()  # a time of birth beside each counter: twice the lines, and nobody reads them
 
@@ -106,13 +107,13 @@ class Metrics:
 
     def _observe_answer(self, completion: Completion) -> None:
         timeline = completion.timeline
-        self._success.labels(self.model_name, completion.finish_reason.value).inc()
+        self._success.labels(self.model_name, known(completion.finish_reason).value).inc()
         self._request_output.observe(len(completion.token_ids))
         if timeline.first_token is None:
             return
-        self._ttft.observe(timeline.ttft)
-        self._e2e.observe(timeline.e2e)
-        self._inference.observe(timeline.last_token - timeline.scheduled)
+        self._ttft.observe(known(timeline.ttft))
+        self._e2e.observe(known(timeline.e2e))
+        self._inference.observe(known(timeline.last_token) - known(timeline.scheduled))
         for phase, seconds in timeline.phases().items():
             self._phases[phase].observe(seconds)
         for gap in timeline.itl:

@@ -5,7 +5,7 @@ nothing (`tools: []`); the list is NEUTRAL. A JSON null is as good as absent, as
 """
 
 import math
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, cast
 
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -192,7 +192,7 @@ class CompletionBody(GenerationBody):
     def prompts(self) -> list[Prompt]:
         """One or several; each becomes `n` choices."""
         many = isinstance(self.prompt, list) and self.prompt and not isinstance(self.prompt[0], int)
-        prompts = self.prompt if many else [self.prompt]
+        prompts = cast(list[Prompt], self.prompt if many else [self.prompt])
         if len(prompts) > MAX_PROMPTS:
             raise ApiError(400, f"{len(prompts)} prompts in one request: send at most {MAX_PROMPTS}", param="prompt")
         return prompts

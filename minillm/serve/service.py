@@ -16,7 +16,7 @@ from minillm.serve.config import ServeConfig
 from minillm.serve.door import ApiKeys, Door
 from minillm.serve.errors import ApiError
 from minillm.serve.logprobs import TokenTexts
-from minillm.timeline import Timeline
+from minillm.timeline import Timeline, known
 
 logger = logging.getLogger(__name__)
 
@@ -71,13 +71,14 @@ class Service:
         Raises:
             ApiError, RequestError: 400: the prompt is too long, or cannot be tokenized; there are no priorities here.
         """
-        if call.body.priority != 0 and self.thread.config.scheduling_order != "priority":
+        body = known(call.body)
+        if body.priority != 0 and self.thread.config.scheduling_order != "priority":
             message = "this server serves in another order than by priority: leave it out"
             raise ApiError(400, message, "unsupported_parameter", "priority")
-        prompts = call.body.prompts()
+        prompts = body.prompts()
         token_ids = await self.in_thread(self._encode, prompts)
         call.max_tokens = self._output_limit(call, max(map(len, token_ids)))
-        return token_ids, call.body.sampling(call.max_tokens)
+        return token_ids, body.sampling(call.max_tokens)
 
     def _encode(self, prompts: Sequence[Prompt]) -> list[list[int]]:
         model = self.thread.model
@@ -89,7 +90,8 @@ class Service:
     def _output_limit(self, call: Call, num_prompt_tokens: int) -> int:
         """Output tokens to ask the engine for. Less than the client asked for only if the server degrades."""
         room = self.context_limit - num_prompt_tokens
-        wanted = call.body.token_limit
+        body = known(call.body)
+        wanted = body.token_limit
         if wanted is not None and wanted > room:
             raise ApiError(
                 400,
@@ -98,7 +100,7 @@ class Service:
                 "context_length_exceeded",
                 "max_completion_tokens" if call.is_chat else "max_tokens",
             )
-        limit = int(min(room, call.body.default_tokens)) if wanted is None else wanted
+        limit = int(min(room, body.default_tokens)) if wanted is None else wanted
         if self.serve.overload_answer == "shorter" and call.waits and limit > self.serve.overload_max_tokens:
             call.degraded = "shorter"
             limit = self.serve.overload_max_tokens
@@ -127,4 +129,4 @@ class Service:
 
 
 def _service_time(timeline: Timeline) -> float:
-    return timeline.e2e - timeline.phases()["queue"]
+    return known(timeline.e2e) - timeline.phases()["queue"]

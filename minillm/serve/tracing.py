@@ -12,7 +12,7 @@ from minillm.clock import Clock
 from minillm.errors import MissingPackageError
 from minillm.request import Completion
 from minillm.serve.call import Call
-from minillm.timeline import PHASES, Timeline
+from minillm.timeline import PHASES, Timeline, known
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
@@ -45,7 +45,7 @@ class Tracing:
         self._tracer = tracers.get_tracer("minillm.serve")
         self._model = model_name
         self._clock = clock
-        self._server = {"server.address": server[0], "server.port": server[1]}
+        self._server: dict[str, Any] = {"server.address": server[0], "server.port": server[1]}
         meter = meters.get_meter("minillm.serve")
 
         def histogram(name: str, buckets: tuple[float, ...]) -> Any:
@@ -74,7 +74,7 @@ class Tracing:
         for index, completion in enumerate(completions_of(call)):
             if completion.timeline.finished is not None:
                 self._phase_spans(call, index, completion.timeline, inside)
-        span.end(self._unix_ns(call, call.finished))
+        span.end(self._unix_ns(call, known(call.finished)))
         self._record(call, common)
 
     def _phase_spans(self, call: Call, index: int, timeline: Timeline, inside: Any) -> None:
@@ -91,7 +91,7 @@ class Tracing:
 
     def _record(self, call: Call, common: dict[str, str]) -> None:
         labels = common if call.outcome == "ok" else {**common, "error.type": call.outcome}
-        self._duration.record(call.finished - call.arrival, labels)
+        self._duration.record(known(call.finished) - call.arrival, labels)
         if call.outcome != "ok":
             return
         for completion in completions_of(call):

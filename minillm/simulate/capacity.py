@@ -24,6 +24,7 @@ from minillm.simulate.cluster_run import FleetRun
 from minillm.simulate.replay import DIGITS
 from minillm.simulate.traces import replayed
 from minillm.simulate.workload import Traffic, Workload, make_workload, mean_turns
+from minillm.timeline import known
 
 TOLERANCE = 0.03
 """The bisection ends when the knee is known to this share of itself."""
@@ -63,7 +64,7 @@ class Point:
             None if value is None else round(value, DIGITS)  # the last bit may depend on the machine
             for value in (summary.metrics["ttft"].p99, summary.metrics["tpot"].p99)
         )
-        return cls(rate, summary.attainment, ttft, tpot, round(summary.output_tokens_per_s, DIGITS))
+        return cls(rate, known(summary.attainment), ttft, tpot, round(summary.output_tokens_per_s, DIGITS))
 
     def __str__(self) -> str:
         percentiles = (("TTFT", self.ttft_p99), ("TPOT", self.tpot_p99))
@@ -168,8 +169,7 @@ class Worksheet:
             raise WorkloadError(f"target is a share of requests above 0 and at most 1, not {target}")
         if num_requests < 1:
             raise WorkloadError(f"num_requests must be at least 1, not {num_requests}")
-        recorded = isinstance(traffic, Workload)
-        if recorded and arrivals is not None:
+        if isinstance(traffic, Workload) and arrivals is not None:
             raise WorkloadError("a recording has a rhythm of its own: leave arrivals out")
         config = config or ClusterConfig()
         if config.autoscaling or config.model_routing or config.disaggregation:
@@ -182,7 +182,7 @@ class Worksheet:
         self.num_requests, self.seed = num_requests, seed
         self.config = config.replace(sample_every_s=None)
         self.explain, self.announce = explain, announce
-        self.turns = 1.0 if recorded else mean_turns(traffic, seed)
+        self.turns = 1.0 if isinstance(traffic, Workload) else mean_turns(traffic, seed)
         self.points: dict[float, Point] = {}
         self._stay_s = 0.0
         """How long an arrival stays with an idle replica: to the end of its last answer, mean, seconds."""
@@ -239,8 +239,8 @@ class Worksheet:
         if IDLE_RATE not in self.points:
             run = self.run(IDLE_RATE)
             self.points[IDLE_RATE] = Point.of(IDLE_RATE, run, self.slo)
-            begun = {record.request.session: record.intended for record in reversed(run.records)}
-            ended = {record.request.session: record.ended for record in run.records}
+            begun = {record.request.session: known(record.intended) for record in reversed(run.records)}
+            ended = {record.request.session: known(record.ended) for record in run.records}
             self._stay_s = sum(ended[session] - begun[session] for session in begun) / len(begun)
         return self.points[IDLE_RATE]
 
@@ -340,7 +340,7 @@ def enough_replicas(worksheet: Worksheet, demand: float, replicas: int) -> tuple
     while True:
         tried = min(replicas, TRIED_OUT)
         run = worksheet.run(demand * tried / replicas, replicas=tried)
-        attainment = run.summary(worksheet.slo).attainment
+        attainment = known(run.summary(worksheet.slo).attainment)
         if attainment >= worksheet.target:
             return replicas, attainment
         if replicas > 2 * at_first + TRIED_OUT:

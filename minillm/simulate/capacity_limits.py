@@ -1,6 +1,6 @@
 """Which resource a replica runs out of first, and what its time goes to. Read from the engine's step records."""
 
-from collections import Counter, deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -125,9 +125,9 @@ def with_all_steps(make_engine: EngineFactory) -> EngineFactory:
     return make
 
 
-def explained(make_engine: EngineFactory, explain: Explain | None) -> tuple[EngineFactory, Counter[str]]:
+def explained(make_engine: EngineFactory, explain: Explain | None) -> tuple[EngineFactory, Mapping[str, float]]:
     """A factory of the same engines whose steps are explained, and where the seconds will be summed up."""
-    seconds: Counter[str] = Counter()
+    seconds: defaultdict[str, float] = defaultdict(float)
     if explain is None:
         return make_engine, seconds
 
@@ -142,7 +142,7 @@ def explained(make_engine: EngineFactory, explain: Explain | None) -> tuple[Engi
 class ExplainedRunner:
     """Passes everything on to another runner, and notes what its steps are spent on."""
 
-    def __init__(self, runner: Runner, explain: Explain, seconds: Counter[str]) -> None:
+    def __init__(self, runner: Runner, explain: Explain, seconds: defaultdict[str, float]) -> None:
         self._runner, self._explain, self._seconds = runner, explain, seconds
         self.num_kv_blocks, self.num_host_blocks = runner.num_kv_blocks, runner.num_host_blocks
         self.block_size, self.runs_beside_python = runner.block_size, runner.runs_beside_python

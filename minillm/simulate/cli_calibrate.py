@@ -107,7 +107,7 @@ def fit_logs(
     profile: str | None,
     hardware: str | None,
     tp: int,
-    sizes: tuple[int | bool | None, ...],
+    sizes: tuple[Any, ...],
     weight_dtype: str,
     kv_dtype: str | None,
     out: Path | None,

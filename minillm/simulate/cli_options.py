@@ -2,7 +2,7 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -45,7 +45,7 @@ def engine_fields(
     max_model_len: int | None,
     reserve_full_isl: bool | None,
     null_block: bool | None,
-) -> dict[str, int | bool]:
+) -> dict[str, Any]:
     """The sizes and habits of a server, as `Deployment.of` takes them, that were given, or that the log's meta.json
     states."""
     from minillm.simulate.requests_log import longest_request, read_server_facts

@@ -30,6 +30,7 @@ from minillm.simulate.cli_options import (
     Window,
     engine_fields,
 )
+from minillm.timeline import known
 
 # The engine imports torch, which takes seconds; `minillm --help` should not wait for it.
 if TYPE_CHECKING:
@@ -186,14 +187,14 @@ def simulate(
             if plan:
                 made_up_arrivals = None if trace else lambda rate: find_arrivals(arrival.value, rate, cv)
                 result, body = simulate_plan(
-                    deployment, load_trace(trace, trace_format) if trace else kind, slo, made_up_arrivals, demand=qps,
-                    target=target, headroom=headroom, price_per_hour=price_per_hour, config=config, seed=seed,
-                    num_requests=num_requests or DEFAULT_REQUESTS, progress=progress,
+                    deployment, load_trace(trace, trace_format) if trace else kind, slo, made_up_arrivals,
+                    demand=known(qps), target=target, headroom=headroom, price_per_hour=price_per_hour, config=config,
+                    seed=seed, num_requests=num_requests or DEFAULT_REQUESTS, progress=progress,
                 )  # fmt: skip
             else:
                 workload = (
                     load_trace(trace, trace_format, num_requests) if trace is not None else
-                    made_up_workload(kind, qps=qps, arrival=arrival.value, cv=cv, seed=seed,
+                    made_up_workload(kind, qps=known(qps), arrival=arrival.value, cv=cv, seed=seed,
                                      num_requests=num_requests or DEFAULT_REQUESTS)
                 )  # fmt: skip
                 result = simulate_workload(deployment, workload, config, slo, per_request, progress)

@@ -30,6 +30,7 @@ from minillm.simulate.cluster_run import FleetRun, Sample, collect
 from minillm.simulate.routers import RouterConfig, make_router
 from minillm.simulate.workload import Workload
 from minillm.simulate.workload_streams import Streams
+from minillm.timeline import known
 
 
 class ClusterConfig(StrictModel):
@@ -113,7 +114,7 @@ class Cluster:
         if self.config.sample_every_s is not None:
             self._sample()
         self.events.run()
-        end = max((record.ended for record in self.clients.records), default=0.0)
+        end = max((known(record.ended) for record in self.clients.records), default=0.0)
         return collect(self.clients.records, self.pools, self._samples, end)
 
     def _accept(self, attempt: Attempt) -> None:
@@ -153,13 +154,13 @@ class Cluster:
     def _rescale(self) -> None:
         self.pools["main"].rescale()
         if self.clients.num_left:
-            self.events.after(self.config.autoscaling.interval_s, self._rescale)
+            self.events.after(known(self.config.autoscaling).interval_s, self._rescale)
 
     def _sample(self) -> None:
         for pool in self.pools.values():
             self._samples += [Sample.of(self.events.now, replica) for replica in pool.serving]
         if self.clients.num_left:
-            self.events.after(self.config.sample_every_s, self._sample)
+            self.events.after(known(self.config.sample_every_s), self._sample)
 
 
 def require_prefix_cache(pool: Pool) -> None:

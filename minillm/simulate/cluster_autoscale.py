@@ -2,7 +2,7 @@
 
 import math
 from collections import deque
-from typing import Literal
+from typing import Literal, TypeVar
 
 from pydantic import Field, model_validator
 
@@ -63,7 +63,10 @@ class Autoscaler:
         return max(value for _, value in self._wanted)
 
 
-def remember(history: deque, now: float, value: float, seconds: float) -> None:
+Amount = TypeVar("Amount", int, float)
+
+
+def remember(history: deque[tuple[float, Amount]], now: float, value: Amount, seconds: float) -> None:
     """Append a value, and drop those older than `seconds`."""
     history.append((now, value))
     while history[0][0] < now - seconds:

@@ -15,7 +15,7 @@ from minillm.simulate.cluster_record import Outcome
 from minillm.simulate.cluster_replica import Job, JobEnd
 from minillm.simulate.workload import prompt_token_ids
 from minillm.simulate.workload_streams import Streams
-from minillm.timeline import Timeline
+from minillm.timeline import Timeline, known
 
 Answer = Callable[[Attempt, Reply], None]
 """Sends a reply back to the client."""
@@ -124,7 +124,7 @@ class TwoPools:
     def _arrived(self, attempt: Attempt, prefill: Job, prefill_end: JobEnd) -> None:
         if attempt.hung_up:
             return
-        first_token = prefill_end.output.token_ids
+        first_token = known(prefill_end.output).token_ids
         decode = Job(
             job_id=f"{attempt.name}.{self._decode.name}",
             pieces=attempt.pieces,
@@ -139,9 +139,10 @@ class TwoPools:
     def _decoded(self, attempt: Attempt, prefill: Job, prefill_end: JobEnd, decode: Job, end: JobEnd) -> None:
         reply = reply_of(decode, end)
         if reply.outcome is Outcome.COMPLETED:
-            reply.timeline = joined(prefill_end.output.timeline, end.output.timeline)
-            reply.token_ids = prefill_end.output.token_ids + reply.token_ids
-            reply.num_cached_tokens = prefill_end.output.num_cached_tokens
+            first = known(prefill_end.output)
+            reply.timeline = joined(first.timeline, known(end.output).timeline)
+            reply.token_ids = first.token_ids + reply.token_ids
+            reply.num_cached_tokens = first.num_cached_tokens
         self._answer(attempt, reply)
 
 
@@ -150,8 +151,8 @@ def joined(prefill: Timeline, decode: Timeline) -> Timeline:
     lost = dict(prefill.lost)
     for cause, seconds in decode.lost.items():
         lost[cause] = lost.get(cause, 0.0) + seconds
-    lost["kv_transfer"] = decode.arrival - prefill.finished
-    lost["decode_queue"] = decode.scheduled - decode.arrival
+    lost["kv_transfer"] = decode.arrival - known(prefill.finished)
+    lost["decode_queue"] = known(decode.scheduled) - decode.arrival
     return Timeline(
         arrival=prefill.arrival,
         scheduled=prefill.scheduled,

@@ -12,6 +12,7 @@ from minillm.simulate.cluster_events import EventQueue
 from minillm.simulate.cluster_record import Outcome
 from minillm.simulate.cluster_replica import EngineFactory, Job, JobEnd, Replica
 from minillm.simulate.routers import Router
+from minillm.timeline import known
 
 
 class Shedding(StrictModel):
@@ -117,7 +118,8 @@ class Pool:
 
     def rescale(self) -> None:
         """Let the autoscaler look, and order or drain replicas accordingly."""
-        config = self.autoscaler.config
+        autoscaler = known(self.autoscaler)
+        config = autoscaler.config
         arrived = self.num_arrivals - self._arrivals_seen
         self._arrivals_seen = self.num_arrivals
         signal = {
@@ -125,7 +127,7 @@ class Pool:
             "waiting": self.num_waiting,
             "arrival_rate": arrived / config.interval_s,
         }[config.signal]
-        wanted = self.autoscaler.decide(self.events.now, signal)
+        wanted = autoscaler.decide(self.events.now, signal)
         for _ in range(len(self.serving) + len(self._starting), wanted):
             replica = self._new_replica(self._warm_up_s)
             self._starting.append(replica)

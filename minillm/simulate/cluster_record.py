@@ -7,7 +7,7 @@ from typing import Any, Literal
 from minillm.observe.records import RequestRecord
 from minillm.request import FinishReason
 from minillm.simulate.workload import WorkloadRequest
-from minillm.timeline import Timeline
+from minillm.timeline import Timeline, known
 
 
 class Outcome(enum.StrEnum):
@@ -80,11 +80,11 @@ class ClientRecord:
 
     def ttft(self, since: Since = "intended") -> float | None:
         """Seconds to the first byte."""
-        return None if self.first_byte is None else self.first_byte - self.start(since)
+        return None if self.first_byte is None else self.first_byte - known(self.start(since))
 
     def e2e(self, since: Since = "intended") -> float | None:
         """Seconds to the last byte."""
-        return None if self.last_byte is None else self.last_byte - self.start(since)
+        return None if self.last_byte is None else self.last_byte - known(self.start(since))
 
     def as_request_record(self, since: Since = "intended") -> RequestRecord | None:
         """The row that `minillm.observe` works with, with the client's stamps; None if it was never sent.
@@ -94,12 +94,12 @@ class ClientRecord:
         """
         if self.sent is None:
             return None
-        timeline = Timeline(self.start(since), finished=self.ended)
+        timeline = Timeline(known(self.start(since)), finished=self.ended)
         server = self.timeline
         if self.completed and server is not None:
             timeline.scheduled, timeline.prefill_end = server.scheduled, server.prefill_end
             timeline.first_token = self.first_byte
-            timeline.last_token = max(server.last_token, self.first_byte)  # a proxy may hold it all back
+            timeline.last_token = max(known(server.last_token), known(self.first_byte))  # a proxy may hold it all back
             timeline.deliveries = self.deliveries
             timeline.num_tokens = self.num_tokens
             timeline.lost = server.lost
@@ -108,7 +108,7 @@ class ClientRecord:
             request_id=str(self.request.index),
             num_prompt_tokens=self.request.num_prompt_tokens,
             num_cached_tokens=self.num_cached_tokens,
-            finish_reason=FINISH_REASONS[self.outcome],
+            finish_reason=FINISH_REASONS[known(self.outcome)],
             timeline=timeline,
         )
 

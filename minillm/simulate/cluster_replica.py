@@ -15,6 +15,7 @@ from minillm.request import FinishReason, Request, RequestOutput, SamplingParams
 from minillm.simulate.cluster_events import EventQueue
 from minillm.simulate.cluster_record import Outcome
 from minillm.simulate.workload import Piece
+from minillm.timeline import known
 
 EngineFactory = Callable[[VirtualClock], Engine]
 """Makes an engine, without a model, whose runner moves this clock."""
@@ -74,7 +75,8 @@ class Replica:
         self.clock = VirtualClock(events.now)
         self.engine = make_engine(self.clock)
         self.outstanding = 0
-        self.started, self.stopped = events.now, None
+        self.started = events.now
+        self.stopped: float | None = None
         """Moments between which it is paid for; None = still up."""
         self.busy_s = 0.0
         self.num_output_tokens = 0
@@ -175,7 +177,7 @@ class Replica:
             if job is not None:  # else it was cancelled while the step ran
                 self.outstanding -= 1
                 self.num_output_tokens += len(output.token_ids)
-                outcome = ENDINGS[output.finish_reason]
+                outcome = ENDINGS[known(output.finish_reason)]
                 job.on_end(job, JobEnd(outcome, output, output.completions[0].error))
         self._land()
         self._wake()

@@ -14,6 +14,7 @@ from minillm.runners.simulated import NO_DRAFTING, SimulatedDrafting
 from minillm.scheduling.batch import ScheduledBatch
 from minillm.simulate.costs import ModelCost, find_model
 from minillm.simulate.roofline import EVERYTHING, StepTimeModel, StepWork
+from minillm.timeline import known
 
 
 def simulated_drafting(
@@ -41,7 +42,7 @@ def simulated_drafting(
     if config.method == "ngram":
         share, step_time = 0.0, step_time_of(model)
     elif config.method == "draft_model":
-        share, step_time = 1.0, step_time_of(find_model(config.model))
+        share, step_time = 1.0, step_time_of(find_model(known(config.model)))
     else:
         share, step_time = config.draft_cost, step_time_of(model)
 

@@ -15,6 +15,7 @@ is no property of a kernel.
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
@@ -64,11 +65,14 @@ def fit_to_log(
     def model_of(constants: Constants) -> StepTimeModel:
         return deployment.with_constants(constants).step_time()
 
+    def misfit(schedule: Schedule, constants: Constants) -> np.ndarray:
+        return residuals(schedule, model_of(constants), noise)
+
     current = FittedConstants(prior, (), np.inf)
     for done in range(max_rounds):
         schedule = schedule_of(deployment.with_constants(current.constants), log)
         fitted = fit_constants(
-            lambda constants, schedule=schedule: residuals(schedule, model_of(constants), noise),
+            partial(misfit, schedule),
             prior, free, current.constants, spread=LOG_SPREAD, limits=REACHABLE,
         )  # fmt: skip
         # From the second round on half the way: a schedule made by too fast a device asks for a slow one, and the

@@ -18,13 +18,14 @@ import numpy as np
 from minillm.clock import VirtualClock
 from minillm.errors import PricingError
 from minillm.request import RequestOutput, SamplingParams
-from minillm.runners.simulated import StepWatch
+from minillm.runners.simulated import StepPrice, StepWatch
 from minillm.scheduling.batch import ScheduledBatch
 from minillm.simulate.deployment import Deployment
 from minillm.simulate.fit import stack, step_seconds
 from minillm.simulate.replay import arrivals_of
 from minillm.simulate.requests_log import LoggedRequest, timed
 from minillm.simulate.roofline import StepTime, StepTimeModel, StepWork
+from minillm.timeline import known
 
 LAST_ENDS = 9
 """The clocks are compared by the median of so many requests that ended last: some were preempted in one world only."""
@@ -68,7 +69,8 @@ def schedule_of(deployment: Deployment, log: Sequence[LoggedRequest]) -> Schedul
     works: list[StepWork] = []
     ends: list[float] = []
 
-    def watch(_: ScheduledBatch, price: StepTime, end: float) -> None:
+    def watch(_: ScheduledBatch, price: StepPrice, end: float) -> None:
+        assert isinstance(price, StepTime), "a deployment prices steps by its roofline"
         works.append(price.work)
         ends.append(end)
 
@@ -81,9 +83,9 @@ def schedule_of(deployment: Deployment, log: Sequence[LoggedRequest]) -> Schedul
 
     return Schedule(
         works=stack(works),
-        scheduled=steps_until([t.scheduled for t in ours]),
-        first=steps_until([t.first_token for t in ours]),
-        last=steps_until([t.last_token for t in ours]),
+        scheduled=steps_until([known(t.scheduled) for t in ours]),
+        first=steps_until([known(t.first_token) for t in ours]),
+        last=steps_until([known(t.last_token) for t in ours]),
         prefill=np.array([request.ttft - request.queue for request in logged]),
         decode=np.array([request.e2e - request.ttft for request in logged]),
     )
@@ -98,7 +100,7 @@ def serve_in_lockstep(deployment: Deployment, log: Sequence[LoggedRequest], watc
             f"a request of the log does not fit window or KV pool, which hold {engine.context_limit} tokens: "
             "give max_model_len and KV blocks as the server had them"
         )
-    ended = {request.request_id: request.last_token for request in timed(log)}
+    ended = {request.request_id: known(request.last_token) for request in timed(log)}
     early = usual_step(log) / 4
     let_in = [request if request.scheduled is None else replace(request, queued=request.scheduled) for request in log]
     arrivals = deque(arrivals_of(sorted(let_in, key=lambda request: request.queued)))
@@ -115,7 +117,7 @@ def serve_in_lockstep(deployment: Deployment, log: Sequence[LoggedRequest], watc
             engine.add_request(arrival.prompt_token_ids, params, request_id=arrival.request_id, stream=False)
         finished = engine.step()
         outputs += finished
-        ahead += [ended[o.request_id] - o.timeline.last_token for o in finished if o.request_id in ended]
+        ahead += [ended[o.request_id] - known(o.timeline.last_token) for o in finished if o.request_id in ended]
     return outputs
 
 

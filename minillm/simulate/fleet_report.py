@@ -12,6 +12,7 @@ from minillm.simulate.deployment import Deployment
 from minillm.simulate.progress import Progress
 from minillm.simulate.replay import DIGITS, METRICS, Spread, latencies, rates
 from minillm.simulate.workload import Workload
+from minillm.timeline import known
 
 
 def engines_for(deployment: Deployment, config: ClusterConfig, watch: StepWatch | None = None) -> EngineFactory:
@@ -65,8 +66,8 @@ def simulate_workload(
         report["speculation"] = SpeculationSummary.of_requests(done).to_dict()
     if slo is not None:
         summary = fleet.summary(slo)
-        report["goodput_per_s"] = round(summary.goodput, DIGITS)
-        report["attainment"] = round(summary.attainment, DIGITS)
+        report["goodput_per_s"] = round(known(summary.goodput), DIGITS)
+        report["attainment"] = round(known(summary.attainment), DIGITS)
     if per_request:
         report["requests"] = [
             {

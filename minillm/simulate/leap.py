@@ -12,7 +12,7 @@ every request is the same as without leaping. What is not kept are step records 
 
 import bisect
 import itertools
-from collections import defaultdict
+from collections import defaultdict, deque
 from dataclasses import dataclass, field, replace
 
 from minillm.clock import VirtualClock
@@ -142,6 +142,8 @@ class LeapEngine(Engine):
             self.config, runner.num_kv_blocks, runner.num_host_blocks, self.context_limit
         )
         self.runner: SimulatedRunner = runner
+        self._leaps: deque[LeapStep] = deque()
+        """In place of the engine's steps in flight."""
         self._parked: dict[str, Parked] = {}
         self._due: defaultdict[int, list[Parked]] = defaultdict(list)
         """By step: who has to be seen to in it, and some who have been unparked since."""
@@ -177,12 +179,12 @@ class LeapEngine(Engine):
         changed = {id(group): group for group in (self._retire(request) for request in batch.timed_out)}
         works = bool(batch.requests or self._parked)
         if works:
-            self._in_flight.append(self._leap(batch, start))
+            self._leaps.append(self._leap(batch, start))
         elif batch.swap_out:
             self.runner.swap(batch)
         lookahead = self._lookahead if works else 0
-        while len(self._in_flight) > (lookahead if self.has_unfinished else 0):
-            for group in self._finish_step(self._in_flight.popleft()):
+        while len(self._leaps) > (lookahead if self.has_unfinished else 0):
+            for group in self._finish_step(self._leaps.popleft()):
                 changed[id(group)] = group
         return [group.output() for group in changed.values() if group.stream or group.finished]
 
@@ -312,7 +314,7 @@ class LeapEngine(Engine):
         self._parked_context -= end + 1
         if num_steps > parked.num_told:  # it is also in the step that runs now
             request.num_pending_tokens += 1
-            self._in_flight[-1].add_late(ScheduledRequest(request, end - 1, 1, parked.block_ids, True))
+            self._leaps[-1].add_late(ScheduledRequest(request, end - 1, 1, parked.block_ids, True))
         self.scheduler.unpark(request)
 
     # ---------------------------------------------------------------- from outside
@@ -325,8 +327,8 @@ class LeapEngine(Engine):
         return super().abort(request_id)
 
     def _drain(self) -> None:
-        while self._in_flight:
-            self._finish_step(self._in_flight.popleft())
+        while self._leaps:
+            self._finish_step(self._leaps.popleft())
 
     @property
     def num_running(self) -> int:

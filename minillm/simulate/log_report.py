@@ -21,6 +21,7 @@ from minillm.simulate.replay import (
     throughput_of,
 )
 from minillm.simulate.requests_log import LoggedRequest, read_requests_log
+from minillm.timeline import known
 
 
 def serve_log(
@@ -58,7 +59,7 @@ def simulate_log(
     report: dict[str, Any] = {
         "summary": summary_of(outputs),
         "throughput": throughput_of(outputs),
-        "virtual_s": round(max(output.timeline.finished for output in outputs), DIGITS),
+        "virtual_s": round(max(known(output.timeline.finished) for output in outputs), DIGITS),
     }
     if deployment.config.speculative is not None:
         report["speculation"] = SpeculationSummary.of_requests(outputs).to_dict()

@@ -26,7 +26,7 @@ from minillm.simulate.hardware import THIS_MACHINE, Hardware, find_hardware
 from minillm.simulate.profile import PRIORS, Profile
 from minillm.simulate.roofline import ROOFLINE, Constants, StepWork
 from minillm.simulate.validate import RealRun, num_runs, serve_traffic, validate, with_validation
-from minillm.timeline import StepRecord
+from minillm.timeline import StepRecord, known
 
 CPU_PRIORS = {
     "mfu": 0.5,
@@ -159,7 +159,7 @@ def drive(engine: Engine, traffic: Iterable[tuple[int, Round]]) -> list[TimedSte
     while upcoming or engine.has_unfinished:
         while upcoming and (upcoming[0][0] <= num_steps or not engine.has_unfinished):
             _, one = upcoming.pop(0)
-            prompt = [rng.randrange(engine.vocab_size) for _ in range(one.prompt_tokens)]
+            prompt = [rng.randrange(known(engine.vocab_size)) for _ in range(one.prompt_tokens)]
             params = SamplingParams(temperature=0, max_tokens=one.output_tokens, ignore_eos=True)
             prompts[engine.add_request(prompt, params, stream=False)] = one.prompt_tokens
         before = engine.steps[-1].step_id if engine.steps else -1

@@ -14,7 +14,7 @@ from minillm.request import RequestOutput, SamplingParams
 from minillm.runners.simulated import SimulatedRunner
 from minillm.scheduling.batch import ScheduledBatch
 from minillm.simulate.replay import Arrival
-from minillm.timeline import StepRecord
+from minillm.timeline import StepRecord, known
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ def play_back(
         clock,
         num_kv_blocks=num_kv_blocks,
         num_host_blocks=num_host_blocks,
-        block_size=config.block_size,
+        block_size=known(config.block_size),
         runs_beside_python=False,
     )
     engine = Engine(config, runner=runner, clock=clock)

@@ -10,7 +10,7 @@ from minillm.engine import Engine
 from minillm.errors import PricingError
 from minillm.request import RequestOutput, SamplingParams
 from minillm.simulate.requests_log import LoggedRequest
-from minillm.timeline import Timeline
+from minillm.timeline import Timeline, known
 
 DIGITS = 9
 """Times are reported to the nanosecond."""
@@ -136,7 +136,12 @@ def summary_of(outputs: Sequence[RequestOutput]) -> dict[str, dict[str, float | 
 
 def measured_summary(log: Sequence[LoggedRequest]) -> dict[str, dict[str, float | None]]:
     """The same of a log whose requests are timed."""
-    samples = ([r.ttft for r in log], [r.tpot for r in log], [r.e2e for r in log], [r.queue for r in log])
+    samples: tuple[list[float | None], ...] = (
+        [r.ttft for r in log],
+        [r.tpot for r in log],
+        [r.e2e for r in log],
+        [r.queue for r in log],
+    )
     return {name: Spread.of(values).to_dict() for name, values in zip(METRICS, samples)}
 
 
@@ -166,7 +171,7 @@ def rates(finished: Sequence[tuple[Timeline, int]]) -> dict[str, float]:
     if not finished:
         return dict.fromkeys(("requests_per_s", "input_tokens_per_s", "output_tokens_per_s"), 0.0)
     timelines = [timeline for timeline, _ in finished]
-    seconds = max(t.finished for t in timelines) - min(t.arrival for t in timelines)
+    seconds = max(known(t.finished) for t in timelines) - min(t.arrival for t in timelines)
     amounts = {
         "requests_per_s": len(finished),
         "input_tokens_per_s": sum(prompt for _, prompt in finished),

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from minillm.errors import RecordingError
+from minillm.timeline import known
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,20 +35,22 @@ class LoggedRequest:
     @property
     def ttft(self) -> float:
         """Of a timed request: queued to first token, seconds."""
-        return self.first_token - self.queued
+        return known(self.first_token) - known(self.queued)
 
     @property
     def e2e(self) -> float:
-        return self.last_token - self.queued
+        return known(self.last_token) - known(self.queued)
 
     @property
     def queue(self) -> float:
-        return self.scheduled - self.queued
+        return known(self.scheduled) - known(self.queued)
 
     @property
     def tpot(self) -> float | None:
         """Time per output token after the first, seconds; None with fewer than two."""
-        return (self.last_token - self.first_token) / (self.output_tokens - 1) if self.output_tokens > 1 else None
+        if self.output_tokens < 2:
+            return None
+        return (known(self.last_token) - known(self.first_token)) / (self.output_tokens - 1)
 
 
 STAMPS = ("scheduled_ts", "first_token_ts", "last_token_ts")

@@ -2,7 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeVar
 
 import numpy as np
 from pydantic import Field
@@ -35,8 +35,11 @@ class RoutedReplica(Protocol):
     """Requests sent to it that have not come back."""
 
 
+Routed = TypeVar("Routed", bound=RoutedReplica)
+
+
 class Router(Protocol):
-    def choose(self, pieces: Sequence[Piece], replicas: Sequence[RoutedReplica]) -> RoutedReplica:
+    def choose(self, pieces: Sequence[Piece], replicas: Sequence[Routed]) -> Routed:
         """One of the replicas, of which there is at least one.
 
         Args:
@@ -52,7 +55,7 @@ class RoundRobin:
     def __init__(self) -> None:
         self._turn = 0
 
-    def choose(self, pieces: Sequence[Piece], replicas: Sequence[RoutedReplica]) -> RoutedReplica:
+    def choose(self, pieces: Sequence[Piece], replicas: Sequence[Routed]) -> Routed:
         chosen = replicas[self._turn % len(replicas)]
         self._turn += 1
         return chosen
@@ -64,14 +67,14 @@ class RandomChoice:
     def __init__(self, rng: np.random.Generator) -> None:
         self._rng = rng
 
-    def choose(self, pieces: Sequence[Piece], replicas: Sequence[RoutedReplica]) -> RoutedReplica:
+    def choose(self, pieces: Sequence[Piece], replicas: Sequence[Routed]) -> Routed:
         return replicas[int(self._rng.integers(len(replicas)))]
 
 
 class LeastOutstanding:
     """Whoever has the fewest requests open: a slow replica, or one with long answers, gets fewer."""
 
-    def choose(self, pieces: Sequence[Piece], replicas: Sequence[RoutedReplica]) -> RoutedReplica:
+    def choose(self, pieces: Sequence[Piece], replicas: Sequence[Routed]) -> Routed:
         return min(replicas, key=lambda replica: replica.outstanding)
 
 
@@ -87,7 +90,7 @@ class PrefixAware:
         self._config = config
         self._seen: dict[int, PrefixMemory] = {}
 
-    def choose(self, pieces: Sequence[Piece], replicas: Sequence[RoutedReplica]) -> RoutedReplica:
+    def choose(self, pieces: Sequence[Piece], replicas: Sequence[Routed]) -> Routed:
         config = self._config
         prefixes = list(prefixes_of(pieces))
         fewest = min(replica.outstanding for replica in replicas)
@@ -150,7 +153,7 @@ class HotReplica:
     def __init__(self, inner: Router, share: float, rng: np.random.Generator) -> None:
         self._inner, self._share, self._rng = inner, share, rng
 
-    def choose(self, pieces: Sequence[Piece], replicas: Sequence[RoutedReplica]) -> RoutedReplica:
+    def choose(self, pieces: Sequence[Piece], replicas: Sequence[Routed]) -> Routed:
         if self._rng.random() < self._share:
             return replicas[0]
         return self._inner.choose(pieces, replicas)

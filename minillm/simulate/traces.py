@@ -15,6 +15,7 @@ from typing import Any
 
 from minillm.errors import TraceError, WorkloadError
 from minillm.simulate.workload import Piece, Workload, WorkloadRequest
+from minillm.timeline import known
 
 MOONCAKE_BLOCK = 512
 """Tokens a hash id stands for."""
@@ -119,7 +120,7 @@ def replayed(trace: Workload, rate: float, num_requests: int) -> Workload:
         lap, place = divmod(index, length)
         request, mark = trace.requests[place], f"~{lap}" if lap else ""
         pieces = tuple(Piece(piece.name + mark, piece.num_tokens) for piece in request.pieces)
-        moment, session = request.arrival + lap * period, request.session + mark
+        moment, session = known(request.arrival) + lap * period, request.session + mark
         requests.append(replace(request, index=index, pieces=pieces, arrival=moment, session=session))
     workload = Workload(trace.name, tuple(requests))
     if num_requests < 2:

@@ -25,8 +25,10 @@ from minillm.simulate.profile import Profile
 from minillm.simulate.replay import Arrival, error_percent, run, summary_of, throughput_of
 from minillm.simulate.workload import make_workload, prompt_token_ids
 from minillm.simulate.workload_kinds import Independent
+from minillm.timeline import known
 
-TRAFFIC = Independent(prompt=Uniform(low=16, high=256), output=Uniform(low=8, high=48))
+PROMPT, OUTPUT = Uniform(low=16, high=256), Uniform(low=8, high=48)
+TRAFFIC = Independent(prompt=PROMPT, output=OUTPUT)
 """What is asked; short enough for a laptop's CPU."""
 LOADS = (0.3, 0.6, 0.85)
 """Shares of capacity."""
@@ -52,8 +54,8 @@ class Validation:
     def to_dict(self) -> dict[str, Any]:
         """JSON-able; the loads as strings."""
         return {
-            "traffic": f"prompts of {TRAFFIC.prompt.low} to {TRAFFIC.prompt.high} tokens, answers of "
-            f"{TRAFFIC.output.low} to {TRAFFIC.output.high}; Poisson arrivals, {SEEDS} seeds",
+            "traffic": f"prompts of {PROMPT.low} to {PROMPT.high} tokens, answers of "
+            f"{OUTPUT.low} to {OUTPUT.high}; Poisson arrivals, {SEEDS} seeds",
             "real_capacity_requests_per_s": round(self.real_capacity, 3),
             "capacity_error_percent": round(self.capacity_error_percent, 2),
             "error_percent_by_load": {str(load): errors for load, errors in self.error_percent.items()},
@@ -111,10 +113,10 @@ def compare(deployment: Deployment, served: Sequence[RealRun]) -> Validation:
         simulated = simulate_run(deployment, real_run.arrivals)
         outputs.setdefault(real_run.load, []).append((real_run.outputs, simulated))
     real_capacity, simulated_capacity = (requests_per_s(runs) for runs in zip(*outputs.pop(None)))
-    errors = {}
+    errors: dict[float, dict[str, dict[str, float | None]]] = {}
     for load, pairs in outputs.items():
         all_real, all_simulated = ([output for outputs in runs for output in outputs] for runs in zip(*pairs))
-        errors[load] = error_percent(summary_of(all_simulated), summary_of(all_real))
+        errors[known(load)] = error_percent(summary_of(all_simulated), summary_of(all_real))
     return Validation(real_capacity, simulated_capacity, errors)
 
 
@@ -128,9 +130,9 @@ def deployment_of(engine: Engine, profile: Profile) -> Deployment:
     """The simulated twin of a real engine.
 
     Raises:
-        AttributeError: the engine has no model (it is simulated itself).
+        ValueError: the engine has no model (it is simulated itself).
     """
-    model = engine.model
+    model = engine.loaded_model
     dtype = str(model.dtype).removeprefix("torch.")
     config = engine.config.replace(
         num_kv_blocks=engine.runner.num_kv_blocks, kv_cache_memory_gb=None, max_model_len=engine.context_limit
@@ -144,7 +146,7 @@ def arrivals_of_traffic(arrivals: Arrivals | None, num_requests: int, seed: int)
     return [
         Arrival(
             f"request-{seed}-{request.index}",
-            0.0 if arrivals is None else request.arrival,
+            0.0 if arrivals is None else known(request.arrival),
             prompt_token_ids(workload.prompt(request), {}).tolist(),
             request.output_tokens,
         )

@@ -12,13 +12,14 @@ import dataclasses
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from minillm.errors import WorkloadError
 from minillm.simulate.arrivals import Arrivals, take
 from minillm.simulate.workload_streams import Streams
+from minillm.timeline import known
 
 VOCABULARY = 32000
 """Token ids of simulated prompts are below this."""
@@ -151,7 +152,7 @@ class Workload:
     def with_priority(self, priority: int) -> "Workload":
         return Workload(self.name, tuple(dataclasses.replace(r, priority=priority) for r in self.requests))
 
-    def rows(self) -> list[dict]:
+    def rows(self) -> list[dict[str, Any]]:
         """One JSON-able dict a request."""
         return [dataclasses.asdict(request) for request in self.requests]
 
@@ -224,9 +225,9 @@ def merge(name: str, *workloads: Workload) -> Workload:
     if len(set(names)) < len(names):
         raise WorkloadError(f"workloads to merge need different names, not {names}: pass name= to make_workload")
     tagged = [(number, r) for number, workload in enumerate(workloads) for r in workload.requests]
-    starts = {}
+    starts: dict[tuple[int, int], float] = {}
     for number, r in tagged:  # a later turn stands where its conversation began
-        starts[number, r.index] = r.arrival if r.after is None else starts[number, r.after]
+        starts[number, r.index] = known(r.arrival) if r.after is None else starts[number, r.after]
     tagged.sort(key=lambda pair: starts[pair[0], pair[1].index])  # stable: turns stay together
     new_index = {(number, r.index): index for index, (number, r) in enumerate(tagged)}
     return Workload(

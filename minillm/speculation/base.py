@@ -54,6 +54,13 @@ class HiddenStateReader(Protocol):
         ...
 
 
+@runtime_checkable
+class ShowsHiddenStates(Protocol):
+    """A runner that has hidden states to show."""
+
+    hidden_state_reader: HiddenStateReader | None
+
+
 class NoProposer:
     """Speculation is off."""
 

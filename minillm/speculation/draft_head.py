@@ -142,7 +142,9 @@ class DraftHeadProposer:
         cached, waits for one."""
         active = [each for each in wanted if self._has_states(each.request)]
         probs: dict[str, list[Tensor]] = {request.request_id: [] for request, _ in active}
-        hidden = self._catch_up(active) if active else None
+        if not active:
+            return [request.draft for request, _ in wanted]
+        hidden = self._catch_up(active)
         done = 0
         while active:
             self._guess(hidden, [request for request, _ in active], probs)

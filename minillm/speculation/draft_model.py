@@ -66,7 +66,9 @@ class DraftModelProposer:
         while batch:
             laid_out = self.runner.lay_out(batch)
             logits = self.runner.forward(laid_out)
-            rows = [AfterDraft(request, len(request.draft)) for request in laid_out.requests]
+            # Nothing has a draft yet to be checked, so these are requests.
+            requests = [row for row in laid_out.requests if isinstance(row, Request)]
+            rows = [AfterDraft(request, len(request.draft)) for request in requests]
             if rows:
                 tokens, drawn_from = self.draw(logits, rows)
                 for i, (row, token) in enumerate(zip(rows, tokens)):

@@ -13,12 +13,15 @@ would otherwise cost several times what the layer costs.
 """
 
 import dataclasses
+from collections.abc import Sequence
+from typing import cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from minillm.attention.base import AttentionBackend
+from minillm.attention.cache import KVCache
 from minillm.models.config import ModelConfig
 from minillm.models.decoder import Layer, Pass, RMSNorm
 from minillm.models.linear import Linear
@@ -45,13 +48,14 @@ class DraftHead(nn.Module):
         self.hidden_norm = RMSNorm(size, eps, dtype, device)
         self.embedding_norm = RMSNorm(size, eps, dtype, device)
         self.fuse = Linear(2 * size, size, False, dtype, device)
-        self.layers = nn.ModuleList([Layer(self.config, dtype, device)])
+        self.layers = cast(Sequence[Layer], nn.ModuleList([Layer(self.config, dtype, device)]))
         """One; a list, as everybody who runs layers wants it"""
         self.norm = RMSNorm(size, eps, dtype, device)
         self.rope = RotaryEmbedding(config.rope, config.head_dim, device)
         # The model's own, not saved with the head.
         self.embed_tokens = torch.empty(0)
         self.output = Linear(size, num_tokens, False, dtype, device)
+        self.token_ids: Tensor
         self.register_buffer("token_ids", torch.zeros(num_tokens, dtype=torch.int64, device=device))
         """[N] the token that each row of the output head stands for"""
 
@@ -65,7 +69,7 @@ class DraftHead(nn.Module):
         hidden: Tensor,
         token_ids: Tensor,
         positions: Tensor,
-        kv_cache: Tensor,
+        kv_cache: KVCache,
         attention: AttentionBackend,
         ops: Ops,
     ) -> Tensor:
@@ -80,7 +84,7 @@ class DraftHead(nn.Module):
         rotation = Rotation(*self.rope.angles(positions, self.activation_dtype), attention.metadata.slot_mapping)
         return self.run(hidden, token_ids, kv_cache, Pass(rotation, attention, ops))
 
-    def run(self, hidden: Tensor, token_ids: Tensor, kv_cache: Tensor, step: Pass) -> Tensor:
+    def run(self, hidden: Tensor, token_ids: Tensor, kv_cache: KVCache, step: Pass) -> Tensor:
         embedded = F.embedding(token_ids, self.embed_tokens).to(self.activation_dtype)
         nothing = torch.zeros_like(embedded)
         ops = step.ops

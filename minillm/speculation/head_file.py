@@ -15,6 +15,7 @@ from minillm.models.linear import pack_linears
 from minillm.models.loader import LoadedModel
 from minillm.models.storage import write_whole
 from minillm.speculation.head import DraftHead
+from minillm.timeline import known
 
 WEIGHTS, FACTS = "head.safetensors", "head.json"
 HEADS = Path(__file__).parent / "heads"
@@ -128,8 +129,9 @@ def embedding_table(decoder: Decoder) -> Tensor:
     """[V, h]; where it is the quantized output head's rows, they are widened into one of its own."""
     if decoder.embed_tokens is not None:
         return decoder.embed_tokens
-    ids = torch.arange(decoder.config.vocab_size, device=decoder.lm_head.numbers.device)
-    return torch.cat([decoder.lm_head.rows(part).bfloat16() for part in ids.split(ROWS_AT_ONCE)])
+    head: Any = decoder.lm_head
+    ids = torch.arange(decoder.config.vocab_size, device=head.numbers.device)
+    return torch.cat([head.rows(part).bfloat16() for part in ids.split(ROWS_AT_ONCE)])
 
 
 @torch.inference_mode()
@@ -138,5 +140,6 @@ def output_rows(decoder: Decoder) -> Tensor:
     if decoder.config.tie_word_embeddings:
         return embedding_table(decoder)
     # The i-th unit vector's logits are the i-th column.
-    units = torch.eye(decoder.config.hidden_size, dtype=decoder.activation_dtype, device=decoder.embed_tokens.device)
-    return torch.cat([decoder.lm_head(part).to(decoder.embed_tokens.dtype) for part in units.split(ROWS_AT_ONCE)]).T
+    table = known(decoder.embed_tokens)
+    units = torch.eye(decoder.config.hidden_size, dtype=decoder.activation_dtype, device=table.device)
+    return torch.cat([decoder.lm_head(part).to(table.dtype) for part in units.split(ROWS_AT_ONCE)]).T

@@ -1,5 +1,7 @@
 """The proposer that a configuration asks for."""
 
+from typing import Any
+
 from minillm.attention.cache import cache_dtype, dtype_name
 from minillm.clock import Clock
 from minillm.config import FOR_SIMULATOR, READ_BY, EngineConfig, SpeculativeConfig, default_of
@@ -15,6 +17,7 @@ from minillm.speculation.head import DraftHead
 from minillm.speculation.head_file import load_head
 from minillm.speculation.ngram import NgramProposer
 from minillm.speculation.synthetic import SyntheticProposer
+from minillm.timeline import known
 
 Drafter = LoadedModel | DraftHead | None
 """The weights that draft; None where none are needed."""
@@ -52,7 +55,7 @@ def memory_claim(config: EngineConfig, drafter: Drafter, model: LoadedModel | No
         dtype = cache_dtype(config.kv_cache_dtype, drafter.dtype)
         return MemoryClaim(bytes_per_token=drafter.model_config.kv_bill.bytes_per_token(dtype_name(dtype)))
     if isinstance(drafter, DraftHead):
-        row_bytes = 2 * drafter.config.num_kv_heads * drafter.config.head_dim * model.dtype.itemsize
+        row_bytes = 2 * drafter.config.num_kv_heads * drafter.config.head_dim * known(model).dtype.itemsize
         return MemoryClaim(num_bytes=config.max_num_seqs * CONTEXT * row_bytes)
     return NO_CLAIM
 
@@ -72,13 +75,18 @@ def make_proposer(config: EngineConfig, drafter: Drafter, runner: Runner, clock:
     if wanted.method == "ngram":
         return NgramProposer(wanted.ngram_min, wanted.ngram_max)
     if isinstance(drafter, DraftHead):
+        assert isinstance(runner, TorchRunner), "a draft head reads the hidden states of a model"
         return DraftHeadProposer(drafter, runner, config.max_num_seqs)
     # As many blocks as the model has, each of them smaller if the drafting model is.
-    fields = {"num_kv_blocks": runner.num_kv_blocks, "kv_cache_memory_gb": None, "preemption": "recompute"}
+    fields: dict[str, Any] = {
+        "num_kv_blocks": runner.num_kv_blocks,
+        "kv_cache_memory_gb": None,
+        "preemption": "recompute",
+    }
     fields["swap_space_gb"] = default_of(EngineConfig, "swap_space_gb")
     fields["compile"] = False  # programs of a second model would push out the first one's
-    own = TorchRunner(drafter, config.replace(speculative=None, **fields), clock)
-    options = {
+    own = TorchRunner(known(drafter), config.replace(speculative=None, **fields), clock)
+    options: dict[str, Any] = {
         "enable_prefix_caching": config.enable_prefix_caching,
         "max_num_tokens": config.max_num_batched_tokens,
     }

@@ -7,7 +7,7 @@ from minillm.config import SpeculativeConfig
 from minillm.request import Draft, Request
 from minillm.runners.base import Runner, StepOutput
 from minillm.scheduling.batch import ScheduledBatch
-from minillm.speculation.base import HiddenStateReader, NoProposer, Proposer, Wanted
+from minillm.speculation.base import HiddenStateReader, NoProposer, Proposer, ShowsHiddenStates, Wanted
 from minillm.speculation.gates import Gates
 
 logger = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ class Speculator:
         self.now = now
         self.context_limit = context_limit
         self.runner = runner
-        if isinstance(proposer, HiddenStateReader):
+        if isinstance(proposer, HiddenStateReader) and isinstance(runner, ShowsHiddenStates):
             runner.hidden_state_reader = proposer
 
     def propose(self, running: Sequence[Request]) -> float:
@@ -59,7 +59,9 @@ class Speculator:
             logger.exception("the proposer failed: speculation is off from here on")
             drop_drafts(running)
             self.proposer.reset()
-            self.proposer, self.gates, self.runner.hidden_state_reader = NoProposer(), None, None
+            self.proposer, self.gates = NoProposer(), None
+            if isinstance(self.runner, ShowsHiddenStates):
+                self.runner.hidden_state_reader = None
         except BaseException:
             drop_drafts(running)
             self.proposer.reset()
@@ -68,7 +70,9 @@ class Speculator:
 
     def learn(self, batch: ScheduledBatch, output: StepOutput) -> None:
         """A step is over: whose drafts passed?"""
-        for scheduled in batch.requests if self.gates is not None else ():
+        if self.gates is None:
+            return
+        for scheduled in batch.requests:
             if scheduled.num_drafts and (tokens := output.tokens.get(scheduled.request.request_id)):
                 self.gates.learn(scheduled.request, scheduled.num_drafts, len(tokens) - 1)
 

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from minillm.request import AfterDraft
 from minillm.sampling import Row, Sampler, on_device, pick, probabilities, uniform
+from minillm.timeline import known
 
 
 class Verifier(Sampler):
@@ -39,8 +40,8 @@ class Verifier(Sampler):
         rows, checked = on_device(drawn, logits.device), [requests[i] for i in drawn]
         token_ids[rows] = check_drawn(
             probabilities(logits[rows], checked),
-            torch.stack([drafts[i][1] for i in drawn]),
-            on_device([drafts[i][0] for i in drawn], logits.device),
+            torch.stack([known(drafts[i])[1] for i in drawn]),
+            on_device([known(drafts[i])[0] for i in drawn], logits.device),
             on_device([uniform(row.seed, row.draw_position, "accept") for row in checked], logits.device),
             on_device([uniform(row.seed, row.draw_position, "again") for row in checked], logits.device),
         )

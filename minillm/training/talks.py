@@ -28,6 +28,7 @@ from minillm.models.storage import storage_errors, write_whole
 from minillm.request import SamplingParams
 from minillm.scheduling.batch import ScheduledRequest
 from minillm.speculation.head_file import ANOTHER_OUT
+from minillm.timeline import known
 
 SHARD_SIZE = 128
 """Talks in a file. Small, so that training may begin while more are sampled."""
@@ -105,8 +106,9 @@ class Recorder:
     def take(self, request_ids: Sequence[str], num_tokens: int) -> Tensor | None:
         """[num_tokens, h] what was noted of the first tokens, by requests that each continue the one before; None if
         some were found in the prefix cache, because another talk began with the same question."""
-        pieces = [(0, self._opening)] + [piece for each in request_ids for piece in self._pieces.pop(each, [])]
-        states = pieces[0][1].new_full((num_tokens, pieces[0][1].shape[1]), torch.nan)
+        opening = known(self._opening)
+        pieces = [(0, opening)] + [piece for each in request_ids for piece in self._pieces.pop(each, [])]
+        states = opening.new_full((num_tokens, opening.shape[1]), torch.nan)
         for start, rows in pieces:
             states[start : start + len(rows)] = rows[: max(num_tokens - start, 0)]
         return None if states.isnan().any() else states
@@ -157,7 +159,7 @@ def talks(engine: Engine, frame: ChatFrame, shards: list[int]) -> Iterator[tuple
     todo = ((shard, place) for shard in shards for place in range(SHARD_SIZE))
     asking: dict[str, tuple[int, int, random.Random]] = {}
     answering: dict[str, Answering] = {}
-    recorder = engine.runner.hidden_state_reader = Recorder(len(frame.before))
+    recorder = engine.torch_runner.hidden_state_reader = Recorder(len(frame.before))
     engine.reset_prefix_cache()  # what was computed before this recorder listened would be missing
     while True:
         while len(asking) + len(answering) < engine.config.max_num_seqs and (task := next(todo, None)):

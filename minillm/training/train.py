@@ -131,8 +131,9 @@ class Training:
             0 if starts[0, i] < KEEP_WHOLE else int(starts[1, i] * (talk.answer_start - 1))
             for i, talk in zip(chosen, talks)
         ]
-        parts = [(talk.token_ids[start:], talk.hidden[start:]) for talk, start in zip(talks, first)]
-        return TalkBatch.of(*zip(*parts), first).to(self.device)
+        token_ids = [talk.token_ids[start:] for talk, start in zip(talks, first)]
+        hidden = [talk.hidden[start:] for talk, start in zip(talks, first)]
+        return TalkBatch.of(token_ids, hidden, first).to(self.device)
 
     def _save(self) -> None:
         if self.checkpoint is None:

@@ -19,6 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from minillm.attention.cache import KVCache
 from minillm.models.decoder import Pass
 from minillm.models.ops import Ops, Rotation
 from minillm.speculation.head import DraftHead
@@ -69,7 +70,12 @@ class DenseAttention(Ops):
         return F.silu(gate) * up
 
     def rotate_and_write(
-        self, qkv: Tensor, num_kv_heads: int, norms: None, rotation: Rotation, kv_cache: Tensor
+        self,
+        qkv: Tensor,
+        num_kv_heads: int,
+        norms: tuple[Tensor, Tensor, float] | None,
+        rotation: Rotation,
+        kv_cache: KVCache,
     ) -> Tensor:
         num_turned = qkv.shape[1] - num_kv_heads
         turned, value = qkv.split((num_turned, num_kv_heads), dim=1)
@@ -78,7 +84,7 @@ class DenseAttention(Ops):
         self.kept.append((self._by_head(key), self._by_head(value)))
         return query
 
-    def attend(self, query: Tensor, kv_cache: Tensor, scale: float) -> Tensor:
+    def attend(self, query: Tensor, kv_cache: KVCache, scale: float) -> Tensor:
         """A row sees rows up to its own in pass 1, and itself in the later ones."""
         query = self._by_head(query)
         length, group = query.shape[2], query.shape[1] // self.kept[0][0].shape[1]

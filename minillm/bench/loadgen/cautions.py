@@ -7,6 +7,7 @@ import numpy as np
 
 from minillm.bench.loadgen.observation import COMPLETED, CUT_OFF, NEVER_SENT, Observation, TokenSource
 from minillm.bench.loadgen.server_metrics import Histogram
+from minillm.timeline import known
 
 LATE_S, LATE_SHARE = 0.005, 0.05
 """A request was sent late from here on: 5 ms, and 5% of the median TTFT."""
@@ -98,7 +99,7 @@ def _omission(
 def _late(completed: Sequence[Observation], cap: int | None) -> Caution | None:
     if cap is not None or not completed:
         return None
-    ttft = float(np.median([o.deliveries[0] - o.sent for o in completed]))
+    ttft = float(np.median([o.deliveries[0] - known(o.sent) for o in completed]))
     limit = max(LATE_S, LATE_SHARE * ttft)
     late = [o for o in completed if o.late_s > limit]
     if not late:

@@ -14,6 +14,7 @@ from minillm.bench.loadgen.client import Client, now
 from minillm.bench.loadgen.observation import Observation
 from minillm.errors import EndpointError
 from minillm.serve.server_times import SERVER_PHASES, STAMPS, read_server_times
+from minillm.timeline import known
 
 PROBES = 8
 
@@ -78,7 +79,7 @@ async def measure_offset(client: Client, probes: int = PROBES) -> Offset:
         except (ValueError, KeyError, TypeError):
             raise EndpointError(f"{client.endpoint.url}/health shows no clock: {text[:100]!r}") from None
         best = best.within(found) if best else found
-    return best
+    return known(best)
 
 
 def narrowed(offset: Offset, observations: Iterable[Observation], start: float) -> Offset:
@@ -91,7 +92,7 @@ def narrowed(offset: Offset, observations: Iterable[Observation], start: float) 
         times = read_server_times(o.server_times)
         if times is None or not times.stamps or not o.completed:
             continue
-        at_most = times.stamps["arrival"] - (start + o.sent)
+        at_most = times.stamps["arrival"] - (start + known(o.sent))
         at_least = times.stamps["first_token"] - (start + o.deliveries[0])
         offset = offset.within(Offset(at_least, at_most))
     return offset
@@ -109,10 +110,11 @@ def side_by_side(observation: Observation, offset: Offset, start: float) -> list
     if not observation.completed or times is None or not times.stamps:
         raise EndpointError(f"request {observation.index} came back without the server's stamps: nothing to compare")
     first, last = observation.deliveries[0], observation.deliveries[-1]
+    sent, ended = known(observation.sent), known(observation.ended)
     spans = [
-        Span("client", "time to first token", observation.sent, first),
+        Span("client", "time to first token", sent, first),
         Span("client", "receiving tokens", first, last),
-        Span("client", "end of stream", last, observation.ended),
+        Span("client", "end of stream", last, ended),
     ]
     stamps = [times.stamps[name] - offset.middle - start for name in STAMPS]
     spans += [
@@ -120,7 +122,7 @@ def side_by_side(observation: Observation, offset: Offset, start: float) -> list
     ]
     arrival, first_token, last_token = stamps[0], stamps[3], stamps[4]
     spans += [
-        Span("wire", "request out", observation.sent, arrival, offset.error),
+        Span("wire", "request out", sent, arrival, offset.error),
         Span("wire", "first token back", first_token, first, offset.error),
         Span("wire", "last token back", last_token, last, offset.error),
     ]

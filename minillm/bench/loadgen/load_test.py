@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,6 +16,7 @@ from minillm.bench.loadgen.observation import CountTokens, Observation, observe
 from minillm.bench.loadgen.play import Play, Played
 from minillm.bench.loadgen.server_metrics import Histogram, Scrape, scrape
 from minillm.errors import EndpointError
+from minillm.timeline import known
 
 TICK_S = 0.01
 """How often the event loop's lateness is looked at."""
@@ -97,7 +98,7 @@ async def run_load_test(
         return LoadTest(client.endpoint, observe(play, count_tokens), load, before, after, play.was_cut_off, play.start)
 
 
-def _shown_on(bar: tqdm):
+def _shown_on(bar: tqdm) -> Callable[[Played], None]:
     failed = 0
 
     def show(played: Played) -> None:
@@ -153,7 +154,7 @@ async def _watched(play: Play) -> ClientLoad:
     try:
         await play.run()
     except asyncio.CancelledError:  # Ctrl-C: what is there so far will be reported
-        asyncio.current_task().uncancel()
+        known(asyncio.current_task()).uncancel()
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     watcher.cancel()
     reads = sum(len(played.exchange.reads) for played in play.played)

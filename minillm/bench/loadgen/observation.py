@@ -10,7 +10,7 @@ from minillm.bench.loadgen.play import Play, Played
 from minillm.bench.loadgen.stream import Answer, read_answer
 from minillm.observe.records import RequestRecord
 from minillm.request import FinishReason
-from minillm.timeline import Timeline
+from minillm.timeline import Timeline, known
 
 COMPLETED = "completed"
 CUT_OFF = "cut off"
@@ -200,6 +200,6 @@ def on_even_schedule(observations: Sequence[Observation]) -> list[Observation]:
     if len(moments) < 2:
         return list(observations)
     step = (moments[-1] - moments[0]) / (len(moments) - 1)
-    order = sorted((o for o in observations if o.sent is not None), key=lambda o: o.sent)
+    order = sorted((o for o in observations if o.sent is not None), key=lambda o: known(o.sent))
     due = {o.index: moments[0] + step * place for place, o in enumerate(order)}
     return [replace(o, due=due.get(o.index, o.due)) for o in observations]

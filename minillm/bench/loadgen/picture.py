@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from minillm.bench.loadgen.observation import Observation
+from minillm.timeline import known
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -45,16 +46,16 @@ def draw_load_test(
 
 def _draw_rows(axes: "Axes", observations: Sequence[Observation]) -> None:
     """A row a request, in order of sending: held back (dotted), wait (blue), decode (green); x = no answer."""
-    sent = sorted((o for o in observations if o.sent is not None), key=lambda o: o.sent)
+    sent = sorted(((o.sent, o) for o in observations if o.sent is not None), key=lambda pair: pair[0])
     shown = sent[:: -(-len(sent) // MOST_ROWS) or 1]
-    for row, o in enumerate(shown):
-        if o.due is not None and o.sent - o.due > 0.005:
-            axes.plot([o.due, o.sent], [row, row], ":", color=ALARM, linewidth=1)
+    for row, (start, o) in enumerate(shown):
+        if o.due is not None and start - o.due > 0.005:
+            axes.plot([o.due, start], [row, row], ":", color=ALARM, linewidth=1)
         if not o.completed:
-            axes.plot(o.sent, row, "x", color=ALARM, markersize=4)
+            axes.plot(start, row, "x", color=ALARM, markersize=4)
             continue
-        first, end = o.deliveries[0], o.ended
-        axes.hlines(row, o.sent, first, color=WAIT, linewidth=2)
+        first, end = o.deliveries[0], known(o.ended)
+        axes.hlines(row, start, first, color=WAIT, linewidth=2)
         axes.hlines(row, first, end, color=DECODE, linewidth=2)
         axes.plot(first, row, "|", color=FIRST, markersize=4)
     axes.invert_yaxis()
@@ -70,18 +71,20 @@ def _draw_curves(axes: "Axes", completed: Sequence[Observation], slo: dict[str, 
     """The share of samples that took at most x."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-    records = [o.as_request_record() for o in completed]
+    timelines = [known(o.as_request_record()).timeline for o in completed]
     samples = {
-        "ttft": ([r.timeline.ttft for r in records], FIRST),
-        "itl": ([gap for r in records for gap in r.timeline.itl], DECODE),
-        "tpot": ([r.timeline.tpot for r in records if r.timeline.tpot], INK),
-        "e2e": ([r.timeline.e2e for r in records], WAIT),
+        "ttft": ([known(t.ttft) for t in timelines], FIRST),
+        "itl": ([gap for t in timelines for gap in t.itl], DECODE),
+        "tpot": ([t.tpot for t in timelines if t.tpot], INK),
+        "e2e": ([known(t.e2e) for t in timelines], WAIT),
     }
     for name, (values, colour) in samples.items():
         if not values:
             continue
-        values = np.maximum(np.sort(values), 1e-5) * 1e3
-        axes.step(values, np.arange(1, len(values) + 1) / len(values), where="post", color=colour, label=name.upper())
+        milliseconds = np.maximum(np.sort(values), 1e-5) * 1e3
+        axes.step(
+            milliseconds, np.arange(1, len(values) + 1) / len(values), where="post", color=colour, label=name.upper()
+        )
         if slo.get(name) is not None:
             axes.axvline(slo[name] * 1e3, color=colour, linestyle="--", linewidth=1)
     axes.set_xscale("log")

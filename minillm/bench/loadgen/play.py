@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from minillm.bench.loadgen.asks import Ask
 from minillm.bench.loadgen.client import CAN_RETRY, Client, Exchange, Failure, now
 from minillm.bench.loadgen.stream import read_answer
+from minillm.timeline import known
 
 BACKOFF_S = 0.5
 """Before the first retry when the server does not say how long; each further pause is twice as long."""
@@ -58,7 +59,7 @@ class Play:
         self._on_end = on_end
         self._seats = asyncio.Semaphore(max_in_flight or max(len(asks), 1))
         self._next = {ask.after: self.played[ask.index] for ask in asks if ask.after is not None}
-        self._tasks: list[asyncio.Task] = []
+        self._tasks: list[asyncio.Task[None]] = []
 
     async def run(self) -> None:
         """Play to the end. When cancelled, what is open is cut off, and stays so in the record."""
@@ -78,7 +79,7 @@ class Play:
 
     async def _begin(self, played: Played) -> None:
         """A conversation from its first turn on."""
-        played.due = self.start + played.ask.due
+        played.due = self.start + known(played.ask.due)
         await asyncio.sleep(played.due - now())
         while await self._ask(played):
             following = self._next.get(played.ask.index)

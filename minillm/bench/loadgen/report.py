@@ -14,10 +14,11 @@ import aiohttp
 from minillm import __version__
 from minillm.bench.loadgen.cautions import find_cautions, near_zero_share, tokens_per_delivery
 from minillm.bench.loadgen.load_test import LoadTest
-from minillm.bench.loadgen.observation import Observation, on_even_schedule
+from minillm.bench.loadgen.observation import Observation, Since, on_even_schedule
 from minillm.bench.loadgen.server_metrics import Histogram
 from minillm.bench.writing import describe_command
 from minillm.observe.definitions import compare_tools
+from minillm.observe.records import RequestRecord
 from minillm.observe.summary import METRICS, SLO, Distribution, Summary, summarize
 
 COLUMNS = ("count", "mean", "p50", "p95", "p99", "max")
@@ -63,7 +64,7 @@ def make_report(
     return {**report, "requests": [o.row() for o in observations]} if per_request else report
 
 
-def _records(observations: Sequence[Observation], since: str) -> list:
+def _records(observations: Sequence[Observation], since: Since) -> list[RequestRecord]:
     return [record for o in observations if (record := o.as_request_record(since)) is not None]
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
 from minillm.bench.loadgen.client import Client
 from minillm.errors import EndpointError
@@ -114,7 +115,7 @@ def _combined(gauges: dict[str, list[float]]) -> dict[str, float]:
     return combined
 
 
-def _add(histogram: Histogram, sample: object) -> None:
+def _add(histogram: Histogram, sample: Sample) -> None:
     if sample.name.endswith("_bucket"):
         bound = float(sample.labels["le"])
         histogram.counts[bound] = histogram.counts.get(bound, 0.0) + sample.value

@@ -11,13 +11,16 @@ import ctypes
 import functools
 import logging
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from minillm.models.bands import band_bfloat16, band_int4, band_int8
 from minillm.models.native.compiling import build
+from minillm.timeline import known
 
 logger = logging.getLogger(__name__)
 
@@ -28,22 +31,24 @@ OPERATIONS.define("native_linear_quantized(Tensor x, Tensor numbers, Tensor scal
 
 @torch.library.impl(OPERATIONS, "native_linear", "CPU")
 def _(x: Tensor, weight: Tensor, out: int) -> Tensor:
-    return native_kernels().linear(x, weight, out)
+    return known(native_kernels()).linear(x, weight, out)
 
 
 @torch.library.impl(OPERATIONS, "native_linear_quantized", "CPU")
 def _(x: Tensor, numbers: Tensor, scales: Tensor, out: int) -> Tensor:
-    return native_kernels().linear_quantized(x, numbers, scales, out)
+    return known(native_kernels()).linear_quantized(x, numbers, scales, out)
 
 
-@torch.library.register_fake("minillm::native_linear", lib=OPERATIONS)
-def _(x: Tensor, weight: Tensor, out: int) -> Tensor:
+def _linear_shape(x: Tensor, weight: Tensor, out: int) -> Tensor:
     return x.new_empty(x.shape[0], out)
 
 
-@torch.library.register_fake("minillm::native_linear_quantized", lib=OPERATIONS)
-def _(x: Tensor, numbers: Tensor, scales: Tensor, out: int) -> Tensor:
+def _linear_quantized_shape(x: Tensor, numbers: Tensor, scales: Tensor, out: int) -> Tensor:
     return x.new_empty(x.shape[0], out)
+
+
+torch.library.register_fake("minillm::native_linear", _linear_shape, lib=OPERATIONS)
+torch.library.register_fake("minillm::native_linear_quantized", _linear_quantized_shape, lib=OPERATIONS)
 
 
 class NativeKernels:
@@ -57,7 +62,8 @@ class NativeKernels:
         self._linear_int4 = declare(functions.linear_int4, [pointer] * 4 + [number] * 4)
         self.add_rms_norm = declare(functions.add_rms_norm, [pointer] * 5 + [number] * 2 + [real])
         self.silu_mul = declare(functions.silu_mul, [pointer] * 2 + [number] * 2)
-        self.rotate_and_write, self.attend_decodes = {}, {}
+        self.rotate_and_write: dict[torch.dtype, Callable[..., None]] = {}
+        self.attend_decodes: dict[torch.dtype, Callable[..., None]] = {}
         """By the dtype of the cache."""
         for dtype, name in ((torch.bfloat16, "bf16"), (torch.int8, "int8")):
             write, attend = (getattr(functions, f"{what}_{name}") for what in ("rotate_and_write", "attend_decodes"))
@@ -96,9 +102,11 @@ class NativeKernels:
         return y
 
 
-def declare(function: ctypes._CFuncPtr, argtypes: list[type]) -> ctypes._CFuncPtr:
+def declare(function: Any, argtypes: list[type]) -> Callable[..., None]:
+    """A function of the library (ctypes has no public name for its type), told what it takes."""
     function.argtypes, function.restype = argtypes, None
-    return function
+    declared: Callable[..., None] = function
+    return declared
 
 
 @functools.cache

@@ -1,0 +1,253 @@
+"""`minillm doctor`: what it finds, what it says about the speed, and the command that mends each thing."""
+
+import json
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from minillm.cli import main
+from minillm.config import EngineConfig, default_of
+from minillm.doctor import bandwidth, compute, examine, machine, software, speed, storage
+from minillm.doctor.bandwidth import MemoryBandwidth, find_bandwidth, note_if_slow
+from minillm.doctor.check import Check, as_text, is_healthy
+from minillm.simulate.costs import find_model
+from minillm.simulate.hardware import GIGA, find_hardware
+from minillm.simulate.profile import PRIORS, roofline_profile, this_machine_path
+from minillm.speculation import head_file
+
+CPU = torch.device("cpu")
+QUICK = MemoryBandwidth(10 * GIGA, "made up", CPU)
+
+Doctor = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def doctor(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Doctor:
+    """Run the command: (exit status, standard output). The bandwidth is made up, which saves its measurement."""
+
+    def run(*arguments: str) -> tuple[int, str]:
+        monkeypatch.setattr(examine, "find_bandwidth", lambda _: QUICK)
+        monkeypatch.setattr(sys, "argv", ["minillm", "doctor", *arguments])
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as exit_info:
+            main()
+        return int(exit_info.value.code or 0), capfd.readouterr().out
+
+    return run
+
+
+@pytest.fixture
+def no_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.setenv("MINILLM_HOME", str(tmp_path))
+    return tmp_path
+
+
+def test_json_is_one_object(doctor: Doctor) -> None:
+    status, out = doctor("--json")
+    report = json.loads(out)
+    assert report["ok"] == (status == 0)
+    names = {"python", "torch", "memory", "memory bandwidth", "gpu", "attention backend", "attention eager", "roofline"}
+    names |= {"expected", "cache folder", "free disk", "model smollm2-135m", "native kernels", "chromium", "versions"}
+    assert names <= {check["name"] for check in report["checks"]}
+    for check in report["checks"]:
+        assert (check["fix"] is None) == (check["status"] == "ok"), check["name"]
+
+
+def test_every_group_is_shown_once(doctor: Doctor) -> None:
+    _, out = doctor()
+    headings = [line for line in out.splitlines() if line and not line.startswith(" ")][:-1]  # the last is the verdict
+    assert headings == ["machine", "compute", "attention", "speed", "storage", "software", "optional"]
+
+
+def test_a_full_disk_keeps_it_from_working(doctor: Doctor, no_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage, "free_bytes", lambda _: 1000)
+    status, out = doctor()
+    assert status == 1, "there is no room for the model"
+    assert "minillm pull smollm2-135m" in out
+    assert "MINILLM_HOME" in out
+    assert "keep minillm from working" in out
+
+
+def test_a_cache_that_cannot_be_made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("MINILLM_HOME", str(tmp_path / "file"))
+    found = next(check for check in storage.storage() if check.name == "cache folder")
+    assert (found.status, found.group) == ("bad", "storage")
+    assert "MINILLM_HOME" in (found.fix or "")
+
+
+def test_models_of_the_cache_are_listed(no_cache: Path) -> None:
+    folder = no_cache / "models" / "converted-1"
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text("x" * 3_000_000)
+    found = {check.name: check for check in storage.storage()}
+    assert found["model converted-1"].found == f"{folder}, 3 MB"
+    assert found["model smollm2-135m"].fix == "minillm pull smollm2-135m"
+
+
+def test_draft_heads_are_listed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def heads() -> dict[str, tuple[str, str]]:
+        return {check.name: (check.status, check.found) for check in compute.draft_heads()}
+
+    monkeypatch.setattr(head_file, "HEADS", tmp_path)
+    assert heads() == {"draft heads": ("absent", "none comes with minillm for smollm2-135m")}
+    for name in ("smollm2-135m", "another"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / head_file.FACTS).write_text("{}")
+    (tmp_path / "smollm2-135m" / head_file.WEIGHTS).write_text("")
+    found = heads()
+    assert found.keys() == {"draft head smollm2-135m", "draft head another"}
+    assert found["draft head smollm2-135m"] == ("ok", "speculative.method=draft_head works with model=smollm2-135m")
+    assert found["draft head another"][0] == "absent"
+
+
+def test_too_little_memory_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "ENOUGH_MEMORY", 1e18)
+    found = next(check for check in machine.machine() if check.name == "memory")
+    assert found.status == "absent"
+    assert "kv_cache_memory_gb" in (found.fix or "")
+
+
+def test_without_torch_it_still_says_what_to_do() -> None:
+    program = "import sys, runpy\nsys.modules['torch'] = None\nsys.argv = ['minillm', 'doctor', '--json']\n"
+    program += "runpy.run_module('minillm', run_name='__main__')"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    found = {check["name"]: check for check in json.loads(ended.stdout)["checks"]}
+    assert (ended.returncode, found["torch"]["status"], found["torch"]["fix"]) == (1, "bad", "make setup")
+
+
+# ---------------------------------------------------------------- versions
+
+
+@pytest.fixture
+def versions(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, str | None]:
+    """What is installed, to be changed; torch 2 is pinned, and nothing else that matters."""
+    installed: dict[str, str | None] = dict.fromkeys((*software.NEEDED, *software.LAB), "1")
+    monkeypatch.setattr(software, "installed_version", installed.get)
+    monkeypatch.setattr(software, "CONSTRAINTS", tmp_path / "constraints.txt")
+    software.CONSTRAINTS.write_text("# torch==9\ntorch==2\n")
+    return installed
+
+
+def test_pinned_versions_are_one_line(versions: dict[str, str | None]) -> None:
+    versions["torch"] = "2"
+    [found] = software.packages()
+    assert found.status == "ok"
+    assert found.found.startswith("torch 2, transformers 1")
+    assert found.found.endswith("(as pinned)")
+
+
+def test_another_version_is_named_with_the_command(versions: dict[str, str | None]) -> None:
+    found = {check.name: check for check in software.packages()}
+    assert found["torch"].status == "absent"
+    assert (found["torch"].fix or "").endswith(f"-m pip install -c {software.CONSTRAINTS} torch==2")
+    assert "torch" not in found["versions"].found
+
+
+def test_what_is_not_installed(versions: dict[str, str | None]) -> None:
+    versions |= {"torch": "2", "numpy": None, "jupyterlab": None}
+    found = {check.name: check.status for check in software.packages()}
+    assert found == {"numpy": "bad", "jupyterlab": "absent", "versions": "ok"}
+
+
+def test_versions_without_a_checkout(versions: dict[str, str | None]) -> None:
+    software.CONSTRAINTS.unlink()
+    [found] = software.packages()
+    assert found.found.endswith("(not compared: there is no constraints.txt)")
+
+
+def test_the_pins_are_found_in_a_checkout() -> None:
+    assert software.read_pins(software.CONSTRAINTS).keys() >= {*software.NEEDED, *software.LAB}
+
+
+# ---------------------------------------------------------------- bandwidth and speed
+
+
+def test_a_small_buffer_is_read() -> None:
+    assert bandwidth.read_bandwidth(4000) > 0
+
+
+def test_the_cpu_is_measured_and_a_known_gpu_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bandwidth, "read_bandwidth", lambda size: 7.0 * GIGA)
+    assert find_bandwidth(CPU).check().found.startswith("7.0 GB/s read, measured now")
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "NVIDIA H200")
+    found = find_bandwidth(torch.device("cuda"))
+    assert found.bytes_per_s == find_hardware("h200").bandwidth
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "NVIDIA Nobody Knows")
+    monkeypatch.setattr("minillm.simulate.measure.measure_device_bandwidth", lambda _: 5.0 * GIGA)
+    assert "not in the catalogue" in find_bandwidth(torch.device("cuda")).check().found
+
+
+def test_a_slow_measurement_says_so(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    timers: list[Callable[[], None]] = []
+
+    class Timer:
+        def __init__(self, seconds: float, call: Callable[..., None], arguments: list[str]) -> None:
+            timers.append(lambda: call(*arguments))
+
+        def start(self) -> None: ...
+
+        def cancel(self) -> None:
+            timers.clear()
+
+    monkeypatch.setattr(bandwidth.threading, "Timer", Timer)
+    with note_if_slow("measuring"):
+        timers[0]()  # its time has come
+    assert "measuring" in capsys.readouterr().err
+    assert not timers, "what is over in time says nothing"
+
+
+def test_the_floor_is_bytes_over_bandwidth(no_cache: Path) -> None:
+    roof, expected = speed.speed(QUICK)
+    cost = find_model(default_of(EngineConfig, "model"))
+    step_bytes = cost.read_bytes("bfloat16") + speed.CONTEXT * cost.kv_bytes_per_token("bfloat16")
+    assert f"{1e3 * step_bytes / QUICK.bytes_per_s:.2f} ms per token" in roof.found
+    assert expected.fix == "minillm calibrate"
+    assert f"{1e3 * step_bytes / QUICK.bytes_per_s / PRIORS['bandwidth']:.2f} ms per token" in expected.found
+
+
+def test_a_calibrated_machine_is_believed(no_cache: Path) -> None:
+    faster = find_hardware("h100")
+    profile = roofline_profile(faster)
+    assert profile.hardware.is_gpu
+    profile.write(this_machine_path())
+    assert speed.calibrated(QUICK) is None, "what a GPU did says nothing about this CPU"
+    on_gpu = MemoryBandwidth(1 * GIGA, "made up", torch.device("cuda"))
+    roof, expected = speed.speed(on_gpu)
+    assert f"at {faster.bandwidth / GIGA:.1f} GB/s" in roof.found, "the faster of the two was seen, too"
+    assert expected.status == "ok"
+    assert "100% of the roofline" in expected.found, "a profile in which every peak is reached"
+
+
+def test_a_broken_profile_is_no_profile(no_cache: Path) -> None:
+    this_machine_path().parent.mkdir(parents=True)
+    this_machine_path().write_text("{")
+    assert speed.calibrated(QUICK) is None
+
+
+# ---------------------------------------------------------------- words
+
+
+def test_a_taken_port_is_found() -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        found = software.serving_port(listener.getsockname()[1])
+    assert (found.status, found.fix) == ("absent", "minillm serve --port 0 (any free one)")
+    assert software.serving_port(0).status == "ok"
+
+
+def test_the_verdict_counts() -> None:
+    good, absent = Check("a", "x", "ok", "here"), Check("a", "y", "absent", "away", "fetch it")
+    bad = Check("b", "z", "bad", "broken", "mend it")
+    assert as_text([good]).endswith("minillm works here; nothing is missing")
+    assert as_text([good, absent]).endswith("minillm works here; 1 optional things are missing (-)")
+    text = as_text([good, absent, bad])
+    assert "away -> fetch it" in text
+    assert text.endswith("1 things keep minillm from working (!), and 1 optional things are missing (-)")
+    assert is_healthy([good, absent]) and not is_healthy([bad])

@@ -1,0 +1,129 @@
+"""minillm reaches for the network when it is asked to fetch something, and never else.
+
+Each program runs in a process of its own, in which Python itself (PEP 578) refuses every address but this machine's
+own, and writes down who was asked for: a library may swallow the refusal.
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+GUARD = """
+import sys
+
+OWN = ("127.0.0.1", "::1", "localhost", "0.0.0.0", "::", "", None, b"localhost", b"127.0.0.1")
+PLACE_OF_ADDRESS = {"socket.connect": 1, "socket.sendto": 1, "socket.getaddrinfo": 0, "socket.gethostbyname": 0}
+
+def refuse(event, arguments):
+    if event == "subprocess.Popen" and "pip" in map(str, arguments[1]):
+        address = "pip"
+    elif event in PLACE_OF_ADDRESS:
+        address = arguments[PLACE_OF_ADDRESS[event]]
+        if isinstance(address, (str, bytes)) and event in ("socket.connect", "socket.sendto"):
+            return  # a file of this machine: a Unix socket
+        address = address[0] if isinstance(address, tuple) else address
+    else:
+        return
+    if address not in OWN:
+        with open(NOTES, "a") as notes:
+            print(event, address, file=notes)
+        raise PermissionError(f"{event} {address}: no network here")
+
+sys.addaudithook(refuse)
+"""
+COMMAND = """
+import runpy
+sys.argv = ["minillm", *ARGUMENTS]
+runpy.run_module("minillm", run_name="__main__")
+"""
+COURSE = """
+import importlib, pkgutil
+import course.lab
+for module in pkgutil.walk_packages(course.lab.__path__, "course.lab."):
+    if not module.name.endswith("__main__"):
+        importlib.import_module(module.name)
+"""
+ENGINE = """
+from minillm import LLM, SamplingParams
+llm = LLM(model=MODEL, dtype="float32", num_kv_blocks=64, speculative={"method": "ngram"})
+print(llm.generate([[{"role": "user", "content": "hello"}]], SamplingParams(max_tokens=4))[0].token_ids)
+"""
+
+Run = Callable[..., tuple[str, str]]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run a program behind the guard: (standard output, who was asked for). Hugging Face's own cache is empty."""
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "huggingface"))
+    for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
+        monkeypatch.delenv(name, raising=False)
+
+    def start(program: str, must_end_well: bool = True, **names: object) -> tuple[str, str]:
+        notes = tmp_path / "notes.txt"
+        notes.write_text("")
+        values = "".join(f"{name} = {value!r}\n" for name, value in {"NOTES": str(notes), **names}.items())
+        command = [sys.executable, "-c", values + GUARD + program]
+        ended = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+        assert not must_end_well or ended.returncode == 0, ended.stderr
+        return ended.stdout, notes.read_text()
+
+    return start
+
+
+def test_the_guard_sees_an_attempt(run: Run) -> None:
+    program = "import urllib.request\nurllib.request.urlopen('http://example.invalid/')"
+    assert run(program, must_end_well=False)[1].startswith("socket.getaddrinfo example.invalid")
+    own = "import socket\nwith socket.create_server(('127.0.0.1', 0)) as s: socket.create_connection(s.getsockname())"
+    assert run(own)[1] == ""
+
+
+def test_a_hub_id_is_asked_for(run: Run) -> None:
+    """Who names a model of the Hub wants it fetched: the guard sees that, so it would see the others, too."""
+    arguments = ["generate", "hello", "--model", "nobody/nothing"]
+    assert "huggingface.co" in run(COMMAND, must_end_well=False, ARGUMENTS=arguments)[1]
+
+
+def test_generate_on_a_local_model(run: Run, tiny_llama_path: Path) -> None:
+    arguments = ["generate", "hello", "--model", str(tiny_llama_path), "--max-tokens", "2", "--json"]
+    out, asked = run(COMMAND, ARGUMENTS=[*arguments, "--set", "num_kv_blocks=64"])
+    assert len(json.loads(out)["outputs"]) == 1
+    assert asked == ""
+
+
+def test_the_engine_on_a_local_model(run: Run, tiny_llama_path: Path) -> None:
+    out, asked = run(ENGINE, MODEL=str(tiny_llama_path))
+    assert len(json.loads(out)) == 4
+    assert asked == ""
+
+
+def test_the_course_is_imported(run: Run) -> None:
+    assert run(COURSE)[1] == ""
+
+
+def test_doctor(run: Run) -> None:
+    out, asked = run(COMMAND, must_end_well=False, ARGUMENTS=["doctor", "--json"])
+    assert json.loads(out)["checks"]
+    assert asked == ""
+
+
+def test_jupyterlab_fetches_no_news_and_no_updates() -> None:
+    settings = json.loads((ROOT / "binder" / "overrides.json").read_text())
+    notification = settings["@jupyterlab/apputils-extension:notification"]
+    assert notification == {"checkForUpdates": False, "fetchNews": "false"}
+    for recipe in ("Makefile", "binder/postBuild"):
+        assert "cp binder/overrides.json" in (ROOT / recipe).read_text(), f"{recipe} must install the settings"
+
+
+def test_telemetry_is_off(run: Run) -> None:
+    """Hugging Face's libraries would tell the versions in use here; Ray would report its use."""
+    program = "import minillm\nfrom huggingface_hub import constants\nprint(constants.HF_HUB_DISABLE_TELEMETRY)"
+    assert run(program) == ("True\n", "")
+    source = (ROOT / "minillm" / "serve" / "deploy_ray.py").read_text()  # Ray itself may not be installed
+    assert source.index('setdefault("RAY_USAGE_STATS_ENABLED", "0")') < source.index("ray.init(")
