@@ -38,6 +38,7 @@ for command in (
     commands.quality,
     commands.speculation,
     commands.kv_bill,
+    commands.choose_model,
     serve,
 ):
     bench_app.command()(command)
