@@ -6,6 +6,9 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 # Still there: the last setup was cut short, and some package may be half unpacked. Start over from pip's cache.
 INSTALLING := $(VENV)/.installing
+# One line a step; what pip says is in the log.
+LOG := $(VENV)/setup.log
+STEP = @$(BIN)/python binder/step.py $(LOG)
 RIGHT_PYTHON := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 
 # The first Python that is new enough. Choose another with `make setup PYTHON=/path/to/python3`.
@@ -48,21 +51,27 @@ $(INSTALLED): pyproject.toml constraints.txt binder/overrides.json
 		echo "minillm needs Python 3.11 or newer with its venv module; python3 here is: $$(python3 --version 2>&1)."; \
 		echo "Install one (Debian and Ubuntu: apt install python3.11 python3.11-venv; macOS: brew install python@3.13),"; \
 		echo "or name one: make setup PYTHON=/path/to/python3"; exit 1; } >&2
-	$(PYTHON) -m venv $(if $(wildcard $(INSTALLING)),--clear) $(VENV)
-	touch $(INSTALLING)
-	$(BIN)/python -m pip install -c constraints.txt --upgrade pip setuptools
-	$(BIN)/python -m pip install -c constraints.txt $(TORCH_INDEX) torch
-	$(BIN)/python -m pip install -c constraints.txt --no-build-isolation -e ".[lab,test]"
-	mkdir -p $(VENV)/share/jupyter/lab/settings
-	cp binder/overrides.json $(VENV)/share/jupyter/lab/settings/
-	mv $(INSTALLING) $@
+	@echo "Setting up minillm in $(VENV), once: $(if $(TORCH_INDEX),0.5,3) GB to fetch, a few minutes in all. Ctrl-C is safe; run it again to go on."
+	@$(PYTHON) -m venv $(if $(wildcard $(INSTALLING)),--clear) $(VENV)
+	@touch $(INSTALLING)
+	$(STEP) "1 of 3: pip" $(BIN)/python -m pip install -c constraints.txt --upgrade pip setuptools
+	$(STEP) "2 of 3: PyTorch ($(if $(TORCH_INDEX),its CPU build,with CUDA)): the big one" \
+		$(BIN)/python -m pip install -c constraints.txt $(TORCH_INDEX) torch
+	$(STEP) "3 of 3: JupyterLab, minillm, and what they use (150 packages)" \
+		$(BIN)/python -m pip install -c constraints.txt $(TORCH_INDEX) --no-build-isolation -e ".[lab,test]"
+	@mkdir -p $(VENV)/share/jupyter/lab/settings
+	@cp binder/overrides.json $(VENV)/share/jupyter/lab/settings/
+	@mv $(INSTALLING) $@
 
 model: setup ## fetch the default model
-	$(BIN)/minillm pull
+	@$(BIN)/minillm pull >/dev/null
 
 lab: model ## open the course in JupyterLab (LAB_ARGS="--no-browser --port 8899")
+	@$(BIN)/python -m minillm.models.native  # here, where it says so, rather than in the middle of the first cell
 	@$(BIN)/jupyter trust course/*.ipynb solutions/*.ipynb >/dev/null  # ours: their pictures may be shown before they are run
-	$(BIN)/jupyter lab --ServerApp.root_dir="$(CURDIR)" --LabApp.default_url=/lab/tree/course/$(LANDING).ipynb $(LAB_ARGS)
+	@echo "Opening lesson $(LANDING) in JupyterLab. If no browser opens, use one of the addresses below. Ctrl-C ends it."
+	@$(BIN)/jupyter lab --log-level=WARN --ServerApp.root_dir="$(CURDIR)" \
+		--LabApp.default_url=/lab/tree/course/$(LANDING).ipynb $(LAB_ARGS)
 
 test: model ## run every check: style, notebook drift, tests, notebooks
 	@failed=; \

@@ -57,7 +57,9 @@ class Progress:
 def run(log: Path, what: str, command: list[str], screen: bool) -> int:
     with Progress(what, screen) as progress, log.open("a", encoding="utf-8") as file:
         file.write(f"$ {' '.join(command)}\n")
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+        )
         assert process.stdout is not None
         for line in process.stdout:
             file.write(line)

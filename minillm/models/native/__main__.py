@@ -7,4 +7,6 @@ from minillm.models.storage import say
 
 say("compiling the CPU kernels for this processor, unless that was done before: under a minute")
 if native_kernels() is None:
-    say(f"they cannot be had here ({sys.platform}): decode runs on PyTorch's own, and is slower. `minillm doctor` says more")
+    say(
+        f"they cannot be had here ({sys.platform}): decode runs on PyTorch's own, and is slower. `minillm doctor` says more"
+    )
