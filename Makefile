@@ -17,8 +17,9 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3
 
 # Without an NVIDIA GPU, Linux gets torch's CPU build (it is gigabytes smaller), if its index can be reached.
 CPU_INDEX := https://download.pytorch.org/whl/cpu/
-TORCH_INDEX ?= $(shell test $$(uname) = Linux && ! command -v nvidia-smi >/dev/null && \
-	curl -fsIL -m 5 $(CPU_INDEX) >/dev/null 2>&1 && echo --extra-index-url $(CPU_INDEX))
+# Asked for once, and only by a setup.
+TORCH_INDEX ?= $(eval TORCH_INDEX := $(shell test $$(uname) = Linux && ! command -v nvidia-smi >/dev/null && \
+	curl -fsIL -m 5 $(CPU_INDEX) >/dev/null 2>&1 && echo --extra-index-url $(CPU_INDEX)))$(TORCH_INDEX)
 
 # Where `make lab` opens: lesson 00, or the start page for whoever has begun the course (course/lab/progress.py).
 PROGRESS = $(or $(MINILLM_HOME),$(HOME)/.cache/minillm)/progress.json
@@ -37,12 +38,15 @@ GPU_PYTHON ?= $(if $(wildcard $(INSTALLED)),$(BIN)/python,python3)
 # Options for it, such as GPU_CHECK_ARGS="--only decode_8b --redo"
 GPU_CHECK_ARGS ?=
 
+# Options for make binder-check, such as BINDER_CHECK_ARGS="--short --out binder_memory.json"
+BINDER_CHECK_ARGS ?=
+
 .DEFAULT_GOAL := help
-.PHONY: help setup model lab test slow notebooks lint format bench gpu-check clean
+.PHONY: help setup model lab test slow notebooks lint format bench gpu-check binder-check clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS='	' read -r name text; do \
-		printf '  make %-10s %s\n' "$$name" "$$text"; done
+		printf '  make %-12s %s\n' "$$name" "$$text"; done
 
 setup: $(INSTALLED) ## make .venv with the pinned dependencies
 
@@ -104,6 +108,9 @@ bench: model ## measure minillm beside Hugging Face; nothing else should run mea
 
 gpu-check: ## on a CUDA machine: parity of every backend with the CPU, then all benchmarks (under 9 minutes)
 	$(GPU_PYTHON) -m minillm.bench.gpu_check $(GPU_CHECK_ARGS)
+
+binder-check: ## build what Binder builds, in a fresh folder, and run lessons in it with 2 GB of memory (a quarter of an hour)
+	$(or $(PYTHON),python3) binder/check.py $(BINDER_CHECK_ARGS)
 
 clean: ## remove .venv and caches (not the models in ~/.cache/minillm)
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis *.egg-info

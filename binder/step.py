@@ -11,7 +11,7 @@ import threading
 import time
 from pathlib import Path
 
-TALKING = re.compile(r"^\s*(Collecting|Downloading|Using cached|Processing|Building|Installing collected)\s+(\S+)")
+TALKING = re.compile(r"^\s*(Collecting|Downloading|Using cached|Processing)\s+(\S+)")
 """Lines of pip that tell how far it is."""
 TOLD_AT_FAILURE = 25
 QUIET_S = 60
@@ -64,7 +64,9 @@ def run(log: Path, what: str, command: list[str], screen: bool) -> int:
         for line in process.stdout:
             file.write(line)
             if found := TALKING.match(line):
-                progress.now = " ".join(found.groups()).removesuffix(",")
+                progress.now = " ".join(found.groups())
+            elif line.startswith("Installing collected packages"):
+                progress.now = "unpacking"
         status = process.wait()
     progress.close("failed:" if status else "done:")
     if status:

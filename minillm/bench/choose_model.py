@@ -103,7 +103,7 @@ def format_table(report: dict[str, Any]) -> str:
     lines += [
         "",
         f"The widest weights that leave room for {report['at_least']:,} tokens in a bfloat16 KV cache, and how many",
-        f"tokens that room is for ({report['usable_memory']:.0%} of a card's memory, less working memory; all requests share it):",
+        f"tokens that room is for, for all requests together ({report['usable_memory']:.0%} of a card is counted on):",
     ]
     for start in range(0, len(cards), CARDS_PER_TABLE):
         part = cards[start : start + CARDS_PER_TABLE]
