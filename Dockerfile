@@ -4,7 +4,7 @@
 # For an NVIDIA GPU (the driver and the NVIDIA Container Toolkit are on the host; PyTorch brings the rest of CUDA):
 #   docker build -t minillm:cuda --build-arg DEVICE=cuda .
 #   docker run --rm --gpus all -p 127.0.0.1:8888:8888 minillm:cuda
-# The steps are Binder's, which `make binder-check` tries. docs/docker.md says what else has been tried.
+# The steps are Binder's, which `make binder-check` tries. docs/boxes.md says what else has been tried.
 ARG PYTHON=3.11
 FROM python:${PYTHON}-slim
 ARG DEVICE=cpu

@@ -35,16 +35,8 @@ NOTEBOOKS = (
 LIMIT_GB = 2.0
 GIB = 2**30
 SAMPLE_S = 0.5
-PASSED_ON = (
-    "PIP_CERT",
-    "PIP_FIND_LINKS",
-    "PIP_INDEX_URL",
-    "PIP_EXTRA_INDEX_URL",
-    "http_proxy",
-    "https_proxy",
-    "no_proxy",
-)
-"""Of the environment: how to reach the package index. Nothing else comes along."""
+PASSED_ON = ("PIP_", "http_proxy", "https_proxy", "no_proxy")
+"""Beginnings of the variables that come along: how to reach the package index."""
 
 
 @dataclass(slots=True)
@@ -142,7 +134,7 @@ def pss(pid: int) -> int:
 def build(folder: Path) -> tuple[Path, dict[str, str]]:
     """Clone, environment, requirements, postBuild. Returns the clone and the environment's variables."""
     clone, venv = folder / "minillm", folder / "venv"
-    environment = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+    environment = {name: value for name, value in os.environ.items() if name.startswith(PASSED_ON)}
     environment |= {
         "HOME": str(folder / "home"),
         "PATH": f"{venv / 'bin'}:/usr/local/bin:/usr/bin:/bin",
@@ -182,7 +174,8 @@ def run_notebooks(
             if not alive:
                 print("JupyterLab itself was killed", file=sys.stderr)
                 break
-        os.killpg(lab.pid, signal.SIGTERM)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(lab.pid, signal.SIGTERM)
         lab.wait()
         return group.kind, outcomes
 
