@@ -19,6 +19,7 @@ RUN apt-get update \
 # The environment belongs to the learner: postBuild installs into it, here and again in a devcontainer.
 RUN python -m venv /opt/venv && chown -R learner:learner /opt/venv
 ENV PATH=/opt/venv/bin:${PATH}
+# hadolint ignore=DL3066
 USER learner
 WORKDIR /home/learner/minillm
 
