@@ -36,5 +36,5 @@ RUN binder/postBuild
 # Progress and the model live in ~/.cache/minillm: mount a volume there to keep them.
 EXPOSE 8888
 ENTRYPOINT ["binder/start"]
-CMD ["jupyter", "lab", "--ip=0.0.0.0", "--port=8888", "--no-browser", "--log-level=WARN", \
+CMD ["jupyter", "lab", "--ip=0.0.0.0", "--port=8888", "--no-browser", "--log-level=WARN", "--LabApp.log_level=WARN", \
      "--LabApp.default_url=/lab/tree/course/00_start_here.ipynb"]

@@ -72,9 +72,9 @@ model: setup ## fetch the default model
 
 lab: model ## open the course in JupyterLab (LAB_ARGS="--no-browser --port 8899")
 	@$(BIN)/python -m minillm.models.native  # here, where it says so, rather than in the middle of the first cell
-	@$(BIN)/jupyter trust course/*.ipynb solutions/*.ipynb >/dev/null  # ours: their pictures may be shown before they are run
+	@$(BIN)/jupyter trust --log-level=ERROR course/*.ipynb solutions/*.ipynb >/dev/null  # ours: their pictures may be shown before they are run
 	@echo "Opening lesson $(LANDING) in JupyterLab. If no browser opens, use one of the addresses below. Ctrl-C ends it."
-	@$(BIN)/jupyter lab --log-level=WARN --ServerApp.root_dir="$(CURDIR)" \
+	@$(BIN)/jupyter lab --log-level=WARN --LabApp.log_level=WARN --ServerApp.root_dir="$(CURDIR)" \
 		--LabApp.default_url=/lab/tree/course/$(LANDING).ipynb $(LAB_ARGS)
 
 test: model ## run every check: style, notebook drift, tests, notebooks
