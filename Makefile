@@ -50,7 +50,7 @@ help: ## list the targets
 
 setup: $(INSTALLED) ## make .venv with the pinned dependencies
 
-$(INSTALLED): pyproject.toml constraints.txt binder/overrides.json
+$(INSTALLED): pyproject.toml constraints.txt binder/overrides.json binder/jupyter_server_config.json
 	@$(or $(PYTHON),false) -c '$(RIGHT_PYTHON)' 2>/dev/null || { \
 		echo "minillm needs Python 3.11 or newer with its venv module; python3 here is: $$(python3 --version 2>&1)."; \
 		echo "Install one (Debian and Ubuntu: apt install python3.11 python3.11-venv; macOS: brew install python@3.13),"; \
@@ -63,8 +63,9 @@ $(INSTALLED): pyproject.toml constraints.txt binder/overrides.json
 		$(BIN)/python -m pip install -c constraints.txt $(TORCH_INDEX) torch
 	$(STEP) "3 of 3: JupyterLab, minillm, and what they use (150 packages)" \
 		$(BIN)/python -m pip install -c constraints.txt $(TORCH_INDEX) --no-build-isolation -e ".[lab,test]"
-	@mkdir -p $(VENV)/share/jupyter/lab/settings
+	@mkdir -p $(VENV)/share/jupyter/lab/settings $(VENV)/etc/jupyter
 	@cp binder/overrides.json $(VENV)/share/jupyter/lab/settings/
+	@cp binder/jupyter_server_config.json $(VENV)/etc/jupyter/  # the lessons' sources are not listed beside the notebooks
 	@mv $(INSTALLING) $@
 
 model: setup ## fetch the default model
