@@ -10,6 +10,9 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from jupyter_client.manager import KernelManager
+from jupyter_server.serverapp import ServerApp
+from jupyter_server.services.contents.manager import ContentsManager
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
@@ -25,6 +28,9 @@ PINS = dict(
     if "==" in line
 )
 GUIDES = sorted((ROOT / "docs").glob("*box*.md"))
+
+
+SERVER_CONFIG = json.loads((ROOT / "binder/jupyter_server_config.json").read_text())
 
 
 def pip_installs(text: str) -> list[str]:
@@ -109,6 +115,23 @@ def test_devcontainer() -> None:
     assert f"python -m venv {interpreter.removesuffix('/bin/python')}" in DOCKERFILE
 
 
+@pytest.mark.parametrize("owner", [ServerApp, ContentsManager, KernelManager], ids=lambda owner: owner.__name__)
+def test_jupyter_knows_our_settings(owner: type[ServerApp | ContentsManager | KernelManager]) -> None:
+    """It would only warn of one that it does not know."""
+    assert set(SERVER_CONFIG) == {"ServerApp", "ContentsManager", "KernelManager"}
+    settings = SERVER_CONFIG[owner.__name__]
+    assert set(settings) <= set(owner.class_traits(config=True))
+    owner(**settings)  # and takes the values
+
+
+def test_notebooks_are_listed_and_their_sources_are_not() -> None:
+    contents = ContentsManager(**SERVER_CONFIG["ContentsManager"])
+    for notebook in [*ROOT.glob("course/*.ipynb"), *ROOT.glob("exercises/*.ipynb"), *ROOT.glob("solutions/*.ipynb")]:
+        assert contents.should_list(notebook.name)
+        assert not contents.should_list(notebook.with_suffix(".py").name)
+    assert contents.should_list("guide_2am.md")
+
+
 @pytest.mark.parametrize("script", ["binder/postBuild", "binder/start"])
 def test_scripts_can_be_run(script: str) -> None:
     assert os.access(ROOT / script, os.X_OK)
@@ -146,13 +169,13 @@ def test_guides_name_what_exists(guide: Path) -> None:
 def test_a_step_of_the_setup_says_what_it_does_and_shows_the_end_of_a_failure(tmp_path: Path) -> None:
     log = tmp_path / "setup.log"
     step = [sys.executable, ROOT / "binder/step.py", log, "1 of 1: nothing"]
-    good = subprocess.run([*step, "echo", "Collecting thing"], capture_output=True, text=True, check=True)
+    good = subprocess.run([*step, "echo", "Collecting pandas"], capture_output=True, text=True, check=True)
     assert good.stdout.splitlines()[0] == "  1 of 1: nothing"
     assert good.stdout.splitlines()[1].startswith("  done: 1 of 1: nothing [")
-    assert "thing" not in good.stdout + good.stderr
+    assert "pandas" not in good.stdout + good.stderr
     bad = subprocess.run([*step, "sh", "-c", "echo it went wrong; exit 3"], capture_output=True, text=True, check=False)
     assert bad.returncode == 3
     assert "failed: 1 of 1: nothing" in bad.stdout
     assert "it went wrong" in bad.stderr
     assert str(log) in bad.stderr
-    assert "Collecting thing" in log.read_text()
+    assert "Collecting pandas" in log.read_text()
