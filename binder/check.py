@@ -192,12 +192,13 @@ def record(
     freeze = subprocess.run(["pip", "freeze"], env=environment, check=True, capture_output=True, text=True).stdout
     wanted = ("torch", "jupyterlab", "ipykernel", "ipywidgets", "transformers")
     versions = dict(line.split("==") for line in freeze.splitlines() if line.split("==")[0] in wanted)
+    python = subprocess.run(["python", "--version"], env=environment, check=True, capture_output=True, text=True).stdout
     cpuinfo = Path("/proc/cpuinfo").read_text().splitlines()
     models = [line.split(":")[1].strip() for line in cpuinfo if line.startswith("model name")]
     return {
         "date": datetime.date.today().isoformat(),
         "device": f"{models[0] if models else platform.machine()}, {os.cpu_count()} cores",
-        "versions": {"python": platform.python_version(), **versions},
+        "versions": {"python": python.split()[1], **versions},
         "command": f"make binder-check{' BINDER_CHECK_ARGS=--short' if short else ''}",
         "limit_bytes": limit,
         "limit_held_by": held_by.split(" (")[0],
