@@ -6,6 +6,9 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 # Still there: the last setup was cut short, and some package may be half unpacked. Start over from pip's cache.
 INSTALLING := $(VENV)/.installing
+# One line a step; what pip says is in the log.
+LOG := $(VENV)/setup.log
+STEP = @$(BIN)/python binder/step.py $(LOG)
 RIGHT_PYTHON := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 
 # The first Python that is new enough. Choose another with `make setup PYTHON=/path/to/python3`.
@@ -14,8 +17,9 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3
 
 # Without an NVIDIA GPU, Linux gets torch's CPU build (it is gigabytes smaller), if its index can be reached.
 CPU_INDEX := https://download.pytorch.org/whl/cpu/
-TORCH_INDEX ?= $(shell test $$(uname) = Linux && ! command -v nvidia-smi >/dev/null && \
-	curl -fsIL -m 5 $(CPU_INDEX) >/dev/null 2>&1 && echo --extra-index-url $(CPU_INDEX))
+# Asked for once, and only by a setup.
+TORCH_INDEX ?= $(eval TORCH_INDEX := $(shell test $$(uname) = Linux && ! command -v nvidia-smi >/dev/null && \
+	curl -fsIL -m 5 $(CPU_INDEX) >/dev/null 2>&1 && echo --extra-index-url $(CPU_INDEX)))$(TORCH_INDEX)
 
 # Where `make lab` opens: lesson 00, or the start page for whoever has begun the course (course/lab/progress.py).
 PROGRESS = $(or $(MINILLM_HOME),$(HOME)/.cache/minillm)/progress.json
@@ -40,35 +44,45 @@ GPU_PYTHON ?= $(if $(wildcard $(INSTALLED)),$(BIN)/python,python3)
 # Options for it, such as GPU_CHECK_ARGS="--only decode_8b --redo"
 GPU_CHECK_ARGS ?=
 
+# Options for make binder-check, such as BINDER_CHECK_ARGS="--short --out binder_memory.json"
+BINDER_CHECK_ARGS ?=
+
 .DEFAULT_GOAL := help
-.PHONY: help setup model lab test slow soak notebooks lint format audit bench gpu-check clean
+.PHONY: help setup model lab test slow soak notebooks lint format audit bench gpu-check binder-check clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS='	' read -r name text; do \
-		printf '  make %-10s %s\n' "$$name" "$$text"; done
+		printf '  make %-12s %s\n' "$$name" "$$text"; done
 
 setup: $(INSTALLED) ## make .venv with the pinned dependencies
 
-$(INSTALLED): pyproject.toml constraints.txt binder/overrides.json
+$(INSTALLED): pyproject.toml constraints.txt binder/overrides.json binder/jupyter_server_config.json
 	@$(or $(PYTHON),false) -c '$(RIGHT_PYTHON)' 2>/dev/null || { \
 		echo "minillm needs Python 3.11 or newer with its venv module; python3 here is: $$(python3 --version 2>&1)."; \
 		echo "Install one (Debian and Ubuntu: apt install python3.11 python3.11-venv; macOS: brew install python@3.13),"; \
 		echo "or name one: make setup PYTHON=/path/to/python3"; exit 1; } >&2
-	$(PYTHON) -m venv $(if $(wildcard $(INSTALLING)),--clear) $(VENV)
-	touch $(INSTALLING)
-	$(BIN)/python -m pip install -c constraints.txt --upgrade pip setuptools
-	$(BIN)/python -m pip install -c constraints.txt $(TORCH_INDEX) torch
-	$(BIN)/python -m pip install -c constraints.txt --no-build-isolation -e ".[lab,test]"
-	mkdir -p $(VENV)/share/jupyter/lab/settings
-	cp binder/overrides.json $(VENV)/share/jupyter/lab/settings/
-	mv $(INSTALLING) $@
+	@echo "Setting up minillm in $(VENV), once: $(if $(TORCH_INDEX),0.5,3) GB to fetch, a few minutes in all. Ctrl-C is safe; run it again to go on."
+	@$(PYTHON) -m venv $(if $(wildcard $(INSTALLING)),--clear) $(VENV)
+	@touch $(INSTALLING)
+	$(STEP) "1 of 3: pip" $(BIN)/python -m pip install -c constraints.txt --upgrade pip setuptools
+	$(STEP) "2 of 3: PyTorch ($(if $(TORCH_INDEX),its CPU build,with CUDA)): the big one" \
+		$(BIN)/python -m pip install -c constraints.txt $(TORCH_INDEX) torch
+	$(STEP) "3 of 3: JupyterLab, minillm, and what they use (150 packages)" \
+		$(BIN)/python -m pip install -c constraints.txt $(TORCH_INDEX) --no-build-isolation -e ".[lab,test]"
+	@mkdir -p $(VENV)/share/jupyter/lab/settings $(VENV)/etc/jupyter
+	@cp binder/overrides.json $(VENV)/share/jupyter/lab/settings/
+	@cp binder/jupyter_server_config.json $(VENV)/etc/jupyter/  # the lessons' sources are not listed beside the notebooks
+	@mv $(INSTALLING) $@
 
 model: setup ## fetch the default model
-	$(BIN)/minillm pull
+	@$(BIN)/minillm pull >/dev/null
 
 lab: model ## open the course in JupyterLab (LAB_ARGS="--no-browser --port 8899")
-	@$(BIN)/jupyter trust course/*.ipynb solutions/*.ipynb >/dev/null  # ours: their pictures may be shown before they are run
-	$(BIN)/jupyter lab --ServerApp.root_dir="$(CURDIR)" --LabApp.default_url=/lab/tree/course/$(LANDING).ipynb $(LAB_ARGS)
+	@$(BIN)/python -m minillm.models.native  # here, where it says so, rather than in the middle of the first cell
+	@$(BIN)/jupyter trust --log-level=ERROR course/*.ipynb solutions/*.ipynb >/dev/null  # ours: their pictures may be shown before they are run
+	@echo "Opening lesson $(LANDING) in JupyterLab. If no browser opens, use one of the addresses below. Ctrl-C ends it."
+	@$(BIN)/jupyter lab --log-level=WARN --LabApp.log_level=WARN --ServerApp.root_dir="$(CURDIR)" \
+		--LabApp.default_url=/lab/tree/course/$(LANDING).ipynb $(LAB_ARGS)
 
 test: model ## run every check: style, types, notebook drift, tests, notebooks
 	@failed=; \
@@ -115,6 +129,9 @@ bench: model ## measure minillm beside Hugging Face; nothing else should run mea
 
 gpu-check: ## on a CUDA machine: parity of every backend with the CPU, then all benchmarks (under 9 minutes)
 	$(GPU_PYTHON) -m minillm.bench.gpu_check $(GPU_CHECK_ARGS)
+
+binder-check: ## build what Binder builds, in a fresh folder, and run lessons in it with 2 GB of memory (a quarter of an hour)
+	$(or $(PYTHON),python3) binder/check.py $(BINDER_CHECK_ARGS)
 
 clean: ## remove .venv and caches (not the models in ~/.cache/minillm)
 	rm -rf $(VENV) $(AUDIT) .pytest_cache .ruff_cache .mypy_cache .hypothesis *.egg-info

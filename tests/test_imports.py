@@ -19,7 +19,7 @@ MAX_LINES = 400
 
 LAYERS = [
     ["minillm", "errors", "clock", "timeline", "config", "request"],
-    ["kv_cache"],
+    ["kv_cache", "memory"],
     ["scheduling"],
     ["transfer"],
     ["models", "attention", "sampling", "detokenizer", "prompts", "quantization", "prompt_pruning"],

@@ -39,6 +39,7 @@ for command in (
     commands.quality,
     commands.speculation,
     commands.kv_bill,
+    commands.choose_model,
     serve,
 ):
     bench_app.command()(command)

@@ -350,6 +350,25 @@ def kv_bill(
     show(report, format_table(report), out, as_json)
 
 
+def choose_model(
+    hardware: Annotated[
+        list[str] | None,
+        typer.Option(help="A card, such as l4; may be repeated. Default: this machine's; without a GPU, all known."),
+    ] = None,
+    at_least: Annotated[
+        int, typer.Option(min=1, help="Tokens of KV cache below which a model counts as too large.")
+    ] = 8192,
+    out: Out = None,
+    as_json: Json = False,
+) -> None:
+    """Which models a card has room for, and for how many tokens beside them. Measures nothing."""
+    from minillm.bench.choose_model import format_table, run_choose_model
+
+    check_writable(out)
+    report = run_choose_model(hardware or [], at_least)
+    show(report, format_table(report), out, as_json)
+
+
 def head_shape(heads: int | None, kv_heads: int | None, head_dim: int | None) -> "HeadShape | None":
     """What was asked for; None = the model's.
 

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import psutil
 import torch
 from torch import Tensor
 
@@ -13,6 +12,7 @@ from minillm.attention.cache import QUANTIZED_DTYPES, KVCache, QuantizedKV, dtyp
 from minillm.config import EngineConfig
 from minillm.errors import ConfigError
 from minillm.kv_cache.swap import BlockCopy
+from minillm.memory import available_bytes
 from minillm.models.config import ModelConfig
 from minillm.models.memory import who_else
 from minillm.quantization import FP8
@@ -167,7 +167,7 @@ def size_swap_pool(config: EngineConfig, model_config: ModelConfig, block_size: 
 
 
 def _free_bytes(device: torch.device) -> int:
-    return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else psutil.virtual_memory().available
+    return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else available_bytes()
 
 
 def _check_fits(what: str, fields: str, num_bytes: int, free_bytes: int, device: torch.device) -> None:

@@ -155,6 +155,12 @@ class Placement:
         return model.kv_bytes_per_token(self.kv_dtype) * self.kv_copies(model) / self.tp
 
 
+def bytes_for_kv(model: ModelCost, memory: float, placement: Placement) -> float:
+    """What weights and working memory leave on one accelerator with `memory` bytes; negative if they do not fit."""
+    usable = USABLE_MEMORY * memory
+    return usable - placement.weight_bytes(model) / placement.tp - min(WORKING_BYTES, usable / 10)
+
+
 def kv_blocks_that_fit(model: ModelCost, hardware: Hardware, placement: Placement, block_size: int) -> int:
     """KV blocks that the memory left by the weights holds.
 
@@ -164,7 +170,7 @@ def kv_blocks_that_fit(model: ModelCost, hardware: Hardware, placement: Placemen
     usable = USABLE_MEMORY * hardware.memory
     weights = placement.weight_bytes(model) / placement.tp
     block = placement.kv_bytes_per_token(model) * block_size
-    free = usable - weights - min(WORKING_BYTES, usable / 10)
+    free = bytes_for_kv(model, hardware.memory, placement)
     if free >= block:
         return int(free // block)
     room = usable - min(WORKING_BYTES, usable / 10)

@@ -1,0 +1,181 @@
+"""Binder, Docker, devcontainer and the Makefile name files, commands and versions: these exist, and agree."""
+
+import importlib.metadata
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from jupyter_client.manager import KernelManager
+from jupyter_server.serverapp import ServerApp
+from jupyter_server.services.contents.manager import ContentsManager
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+
+from minillm.cli import app
+
+ROOT = Path(__file__).parents[2]
+OLDEST_PYTHON = "3.11.0"
+DOCKERFILE = (ROOT / "Dockerfile").read_text()
+DEVCONTAINER = json.loads((ROOT / ".devcontainer/devcontainer.json").read_text())
+PINS = dict(
+    line.split("==")
+    for line in (ROOT / "constraints.txt").read_text().lower().replace("_", "-").splitlines()
+    if "==" in line
+)
+GUIDES = sorted((ROOT / "docs").glob("*box*.md"))
+
+
+SERVER_CONFIG = json.loads((ROOT / "binder/jupyter_server_config.json").read_text())
+
+
+def pip_installs(text: str) -> list[str]:
+    return re.findall(r"pip install [^\n&;]+", text.replace("\\\n", " "))
+
+
+def test_pins_are_for_the_oldest_python_we_promise() -> None:
+    """Debian 12 has 3.11.2: a pin that wants 3.11.5 sends pip to look for other versions of everything, CUDA's too."""
+    too_new = [
+        f"{package.name} {package.version} wants Python {wanted}"
+        for package in importlib.metadata.distributions()
+        if package.name.lower().replace("_", "-") in PINS
+        and package.version == PINS[package.name.lower().replace("_", "-")]
+        and (wanted := package.metadata.get("Requires-Python"))
+        and OLDEST_PYTHON not in SpecifierSet(wanted)
+    ]
+    assert too_new == []
+    assert tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["requires-python"] == ">=3.11"
+
+
+def test_all_take_one_python() -> None:
+    [runtime] = re.findall(r"^python-(3\.\d+)$", (ROOT / "binder/runtime.txt").read_text(), re.MULTILINE)
+    assert re.findall(r"^ARG PYTHON=(\S+)$", DOCKERFILE, re.MULTILINE) == [runtime]
+    assert runtime in (ROOT / ".github/workflows/ci.yml").read_text()
+
+
+@pytest.mark.parametrize("file", ["Dockerfile", "binder/postBuild", "Makefile"])
+def test_nothing_is_installed_unpinned(file: str) -> None:
+    installs = pip_installs((ROOT / file).read_text())
+    assert installs
+    for command in installs:
+        assert "-c constraints.txt" in command or "-r binder/requirements.txt" in command, command
+
+
+def test_binders_requirements_are_pinned() -> None:
+    lines = (ROOT / "binder/requirements.txt").read_text().splitlines()
+    assert "-c ../constraints.txt" in lines
+    names = [line for line in lines if line and not line.startswith(("#", "-"))]
+    assert {"torch", "jupyterlab", "setuptools"} <= set(names) <= set(PINS)
+
+
+def test_binders_notebook_goes_with_our_jupyterlab() -> None:
+    """repo2docker installs `notebook`, which wants one minor version of JupyterLab; ours replaces its."""
+    try:
+        wanted = importlib.metadata.requires("notebook") or []
+    except importlib.metadata.PackageNotFoundError:
+        pytest.skip("notebook is installed on Binder only")
+    jupyterlab = next(Requirement(line) for line in wanted if Requirement(line).name == "jupyterlab")
+    assert PINS["jupyterlab"] in jupyterlab.specifier
+
+
+def test_the_image_copies_and_starts_what_is_there() -> None:
+    for instruction in re.findall(r"^COPY (?:--\S+ )*(.+) \S+$", DOCKERFILE, re.MULTILINE):
+        for source in instruction.split():
+            assert (ROOT / source).exists(), source
+    [page] = re.findall(r"default_url=/lab/tree/([^\"]+)", DOCKERFILE)
+    assert (ROOT / page).is_file()
+    assert "RUN binder/postBuild" in DOCKERFILE
+    assert DOCKERFILE.index("USER learner") < DOCKERFILE.index("RUN binder/postBuild"), "what root builds is root's"
+
+
+def test_the_image_leaves_out_nothing_that_it_needs() -> None:
+    """git can tell what a pattern of .dockerignore would leave out: their syntaxes agree as far as we use them."""
+    left_out = ["ls-files", "--cached", "--ignored", "--exclude-from=.dockerignore"]
+    files = subprocess.run(["git", "-C", ROOT, *left_out], capture_output=True, text=True, check=False)
+    if files.returncode:
+        pytest.skip("no git, or no checkout")
+    folders = {name.split("/")[0] for name in files.stdout.split()}
+    assert folders <= {".ci", ".github"}
+    assert ".ci/run" in files.stdout
+
+
+def test_devcontainer() -> None:
+    folder = ROOT / ".devcontainer"
+    assert (folder / DEVCONTAINER["build"]["dockerfile"]).resolve() == ROOT / "Dockerfile"
+    assert (folder / DEVCONTAINER["build"]["context"]).resolve() == ROOT
+    assert os.access(ROOT / DEVCONTAINER["postCreateCommand"], os.X_OK)
+    assert f"USER {DEVCONTAINER['remoteUser']}" in DOCKERFILE
+    [port] = DEVCONTAINER["forwardPorts"]
+    assert f"EXPOSE {port}" in DOCKERFILE
+    interpreter = DEVCONTAINER["customizations"]["vscode"]["settings"]["python.defaultInterpreterPath"]
+    assert f"python -m venv {interpreter.removesuffix('/bin/python')}" in DOCKERFILE
+
+
+@pytest.mark.parametrize("owner", [ServerApp, ContentsManager, KernelManager], ids=lambda owner: owner.__name__)
+def test_jupyter_knows_our_settings(owner: type[ServerApp | ContentsManager | KernelManager]) -> None:
+    """It would only warn of one that it does not know."""
+    assert set(SERVER_CONFIG) == {"ServerApp", "ContentsManager", "KernelManager"}
+    settings = SERVER_CONFIG[owner.__name__]
+    assert set(settings) <= set(owner.class_traits(config=True))
+    owner(**settings)  # and takes the values
+
+
+def test_notebooks_are_listed_and_their_sources_are_not() -> None:
+    contents = ContentsManager(**SERVER_CONFIG["ContentsManager"])
+    for notebook in [*ROOT.glob("course/*.ipynb"), *ROOT.glob("exercises/*.ipynb"), *ROOT.glob("solutions/*.ipynb")]:
+        assert contents.should_list(notebook.name)
+        assert not contents.should_list(notebook.with_suffix(".py").name)
+    assert contents.should_list("guide_2am.md")
+
+
+@pytest.mark.parametrize("script", ["binder/postBuild", "binder/start"])
+def test_scripts_can_be_run(script: str) -> None:
+    assert os.access(ROOT / script, os.X_OK)
+    assert (ROOT / script).read_text().startswith("#!/bin/bash\n")
+    subprocess.run(["bash", "-n", ROOT / script], check=True)
+
+
+@pytest.mark.parametrize(("limit", "threads"), [("1.0", "1"), ("2", "2"), ("0.5", "1"), (None, "as it was")])
+def test_binder_takes_as_many_threads_as_it_may(limit: str | None, threads: str) -> None:
+    environment = {
+        "PATH": os.environ["PATH"],
+        "OMP_NUM_THREADS": "as it was",
+        **({"CPU_LIMIT": limit} if limit else {}),
+    }
+    command = [ROOT / "binder/start", "sh", "-c", "echo $OMP_NUM_THREADS"]
+    assert (
+        subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout.strip() == threads
+    )
+
+
+@pytest.mark.parametrize("guide", GUIDES, ids=lambda guide: guide.name)
+def test_guides_name_what_exists(guide: Path) -> None:
+    text = guide.read_text()
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    for target in re.findall(r"(?:^|`|=\S+ )make ([a-z-]+)", text, re.MULTILINE):
+        assert target in targets, target
+    commands = {command.name or command.callback.__name__.replace("_", "-") for command in app.registered_commands}
+    commands |= {group.name for group in app.registered_groups}
+    for command in re.findall(r"(?:`|bin/)minillm ([a-z-]+)", text):
+        assert command in commands, command
+    for link in re.findall(r"\]\((?!http)([^)#]+)", text):
+        assert (guide.parent / link).exists(), link
+
+
+def test_a_step_of_the_setup_says_what_it_does_and_shows_the_end_of_a_failure(tmp_path: Path) -> None:
+    log = tmp_path / "setup.log"
+    step = [sys.executable, ROOT / "binder/step.py", log, "1 of 1: nothing"]
+    good = subprocess.run([*step, "echo", "Collecting pandas"], capture_output=True, text=True, check=True)
+    assert good.stdout.splitlines()[0] == "  1 of 1: nothing"
+    assert good.stdout.splitlines()[1].startswith("  done: 1 of 1: nothing [")
+    assert "pandas" not in good.stdout + good.stderr
+    bad = subprocess.run([*step, "sh", "-c", "echo it went wrong; exit 3"], capture_output=True, text=True, check=False)
+    assert bad.returncode == 3
+    assert "failed: 1 of 1: nothing" in bad.stdout
+    assert "it went wrong" in bad.stderr
+    assert str(log) in bad.stderr
+    assert "Collecting pandas" in log.read_text()
