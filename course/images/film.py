@@ -11,6 +11,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,7 @@ def thinned(frames: Sequence[Frame], shortest: float = SHORTEST_S) -> list[Frame
 
 def durations_ms(frames: Sequence[Frame]) -> list[int]:
     """How long each stands: until the next one came; the last one for LAST_S."""
-    gaps = [later.moment - earlier.moment for earlier, later in zip(frames, frames[1:])]
+    gaps = [later.moment - earlier.moment for earlier, later in pairwise(frames)]
     return [round(1000 * seconds) for seconds in (*gaps, LAST_S)]
 
 
