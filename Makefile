@@ -35,7 +35,7 @@ GPU_PYTHON ?= $(if $(wildcard $(INSTALLED)),$(BIN)/python,python3)
 GPU_CHECK_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup model lab test slow notebooks lint format bench gpu-check clean
+.PHONY: help setup model lab test slow notebooks docs lint format bench gpu-check clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS='	' read -r name text; do \
@@ -52,7 +52,7 @@ $(INSTALLED): pyproject.toml constraints.txt binder/overrides.json
 	touch $(INSTALLING)
 	$(BIN)/python -m pip install -c constraints.txt --upgrade pip setuptools
 	$(BIN)/python -m pip install -c constraints.txt $(TORCH_INDEX) torch
-	$(BIN)/python -m pip install -c constraints.txt --no-build-isolation -e ".[lab,test]"
+	$(BIN)/python -m pip install -c constraints.txt --no-build-isolation -e ".[docs,lab,test]"
 	mkdir -p $(VENV)/share/jupyter/lab/settings
 	cp binder/overrides.json $(VENV)/share/jupyter/lab/settings/
 	mv $(INSTALLING) $@
@@ -82,6 +82,9 @@ slow: model ## run the tests that `make test` leaves out: every combination on t
 notebooks: model ## build the .ipynb files from their sources
 	$(BIN)/python -m course.lab.build
 
+docs: setup ## write the API reference, from the docstrings, into build/api
+	$(BIN)/python -m docs.api_reference build/api
+
 lint: setup ## check the style
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -97,5 +100,5 @@ gpu-check: ## on a CUDA machine: parity of every backend with the CPU, then all 
 	$(GPU_PYTHON) -m minillm.bench.gpu_check $(GPU_CHECK_ARGS)
 
 clean: ## remove .venv and caches (not the models in ~/.cache/minillm)
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis *.egg-info
+	rm -rf $(VENV) build .pytest_cache .ruff_cache .hypothesis *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -56,6 +56,8 @@ class SamplingParams(StrictModel):
 
 
 class RequestStatus(enum.Enum):
+    """Where a request stands in the scheduler."""
+
     WAITING = "waiting"
     RUNNING = "running"
     PREEMPTED = "preempted"
@@ -64,6 +66,8 @@ class RequestStatus(enum.Enum):
 
 
 class FinishReason(enum.StrEnum):
+    """Why a request has ended."""
+
     STOP = "stop"
     """An end-of-sequence token, a stop token or a stop string."""
     LENGTH = "length"

@@ -81,10 +81,12 @@ def paged_decode(
 
 
 def write_parts(kv: Tensor, numbers: Tensor, scales: Tensor | None, slot_mapping: Tensor) -> None:
+    """`write_kv` for a cache in parts."""
     write_kv(kv, join_cache(numbers, scales), slot_mapping)
 
 
 def join_cache(numbers: Tensor, scales: Tensor | None) -> KVCache:
+    """The cache of which `split_cache` made parts."""
     return numbers if scales is None else QuantizedKV(numbers, scales)
 
 

@@ -36,6 +36,8 @@ class RoutedReplica(Protocol):
 
 
 class Router(Protocol):
+    """Chooses the replica that serves a prompt."""
+
     def choose(self, pieces: Sequence[Piece], replicas: Sequence[RoutedReplica]) -> RoutedReplica:
         """One of the replicas, of which there is at least one.
 

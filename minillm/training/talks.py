@@ -211,6 +211,7 @@ def save_talks(file: Path, talks: list[Talk]) -> None:
 
 
 def load_talks(file: Path) -> list[Talk]:
+    """The talks that were saved to a file."""
     tensors = load_file(file)
     lengths = tensors["lengths"].tolist()
     token_ids, hidden = tensors["token_ids"].split(lengths), tensors["hidden"].split([n - 1 for n in lengths])

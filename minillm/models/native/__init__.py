@@ -97,6 +97,7 @@ class NativeKernels:
 
 
 def declare(function: ctypes._CFuncPtr, argtypes: list[type]) -> ctypes._CFuncPtr:
+    """A function of the library with the types of its arguments; it returns nothing."""
     function.argtypes, function.restype = argtypes, None
     return function
 
