@@ -25,7 +25,7 @@ from minillm import cli
 
 PLACE = "127.0.0.1:8000"
 """Where a server stands on the pages."""
-MEANT = {"ID": "block-pool", "NN": "07"}
+MEANT = {"ID": "block-pool", "NN": "07", "FILE": "pool.py", "N": "1"}
 """What stands for whatever the reader chooses."""
 SHELL = re.compile(r"[|>&]")
 COURSE_COMMANDS = {"incident": "course.lab.incidents.cli", "drill": "course.lab.drills.cli"}
@@ -50,7 +50,7 @@ def inline() -> list[Command]:
 
 
 def meant(text: str) -> str:
-    return re.sub(r"\b(ID|NN)\b", lambda match: MEANT[match[1]], text)
+    return re.sub(rf"\b({'|'.join(MEANT)})\b", lambda match: MEANT[match[1]], text)
 
 
 # ---------------------------------------------------------------- what there is
@@ -118,7 +118,7 @@ def test_its_options_exist(command: Command) -> None:
         words = shlex.split(part, comments=True)
         if words[0] not in ("grep",) and not re.fullmatch(r"[\w./-]+\.\w+", part.strip()):
             try:
-                parse_words([word for word in words if word != "..."])
+                parse_words([word for word in words if word not in ("...", "--help")])
             except MissingParameter:
                 assert not command.block.language, "only within a sentence may a command be named in short"
 
