@@ -2,6 +2,7 @@
 
 import sys
 import warnings
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -26,8 +27,9 @@ def write(folder: Path) -> None:
     Raises:
         UserWarning: a module cannot be imported, or a docstring cannot be read.
     """
-    for name in minillm.__all__:  # they are imported on first use, and pdoc looks without using
-        setattr(minillm, name, getattr(minillm, name))
+    for package in map(import_module, modules()):
+        for name in getattr(package, "__all__", ()):  # some are imported on first use, and pdoc looks without using
+            setattr(package, name, getattr(package, name))
     pdoc.render.configure(docformat="google", footer_text="minillm")
     with warnings.catch_warnings():
         warnings.filterwarnings("error", module="pdoc")
