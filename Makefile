@@ -48,7 +48,7 @@ GPU_CHECK_ARGS ?=
 BINDER_CHECK_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup model lab test slow soak notebooks lint format audit bench gpu-check binder-check clean
+.PHONY: help setup model lab test slow soak notebooks docs lint format audit bench gpu-check binder-check clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS='	' read -r name text; do \
@@ -68,7 +68,7 @@ $(INSTALLED): pyproject.toml constraints.txt binder/overrides.json binder/jupyte
 	$(STEP) "2 of 3: PyTorch ($(if $(TORCH_INDEX),its CPU build,with CUDA)): the big one" \
 		$(BIN)/python -m pip install -c constraints.txt $(TORCH_INDEX) torch
 	$(STEP) "3 of 3: JupyterLab, minillm, and what they use (150 packages)" \
-		$(BIN)/python -m pip install -c constraints.txt $(TORCH_INDEX) --no-build-isolation -e ".[lab,test]"
+		$(BIN)/python -m pip install -c constraints.txt $(TORCH_INDEX) --no-build-isolation -e ".[docs,lab,test]"
 	@mkdir -p $(VENV)/share/jupyter/lab/settings $(VENV)/etc/jupyter
 	@cp binder/overrides.json $(VENV)/share/jupyter/lab/settings/
 	@cp binder/jupyter_server_config.json $(VENV)/etc/jupyter/  # the lessons' sources are not listed beside the notebooks
@@ -106,6 +106,9 @@ soak: model ## the engine under random toggles, aborts and faults, for an hour (
 
 notebooks: model ## build the .ipynb files from their sources
 	$(BIN)/python -m course.lab.build
+
+docs: setup ## write the API reference, from the docstrings, into build/api
+	$(BIN)/python -m docs.api_reference build/api
 
 lint: setup ## check the style, and the types of minillm/
 	$(BIN)/ruff check .

@@ -9,6 +9,8 @@ from typing import Protocol
 
 
 class Clock(Protocol):
+    """A source of time: real (WallClock) or simulated (VirtualClock)."""
+
     def now(self) -> float:
         """Seconds since an arbitrary origin; never goes backwards."""
         ...

@@ -49,6 +49,7 @@ class StrictModel(BaseModel):
 
 
 def default_of(model: type[BaseModel], name: str) -> Any:
+    """A field's default."""
     return model.model_fields[name].default
 
 

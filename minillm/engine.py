@@ -170,6 +170,7 @@ class Engine:
 
     @property
     def has_unfinished(self) -> bool:
+        """Whether any request is in flight: call `step` for as long as there is."""
         return bool(self._groups)
 
     # ---------------------------------------------------------------- one step
@@ -389,10 +390,12 @@ class Engine:
 
     @property
     def num_recomputed_tokens(self) -> int:
+        """Tokens computed again after preemptions, over all requests so far."""
         return self.log.num_recomputed_tokens
 
     @property
     def num_preemptions(self) -> int:
+        """How often a running request lost its blocks, so far."""
         return self.scheduler.num_preemptions
 
     def reset_prefix_cache(self) -> None:

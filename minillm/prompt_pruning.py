@@ -93,6 +93,7 @@ def words_of(text: str) -> list[str]:
 
 
 def stem(word: str) -> str:
+    """A word without its English ending, roughly."""
     for ending in ("ing", "ed", "es", "s"):
         if word.endswith(ending) and len(word) - len(ending) >= 3:
             return word[: -len(ending)]

@@ -21,6 +21,7 @@ def is_single_prompt(prompts: Any) -> bool:
 
 
 def is_token_id(value: Any) -> bool:
+    """Whether a value is a whole number (NumPy's, too), and no bool."""
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 

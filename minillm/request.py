@@ -36,10 +36,12 @@ class SamplingParams(StrictModel):
 
     @property
     def has_penalty(self) -> bool:
+        """Whether what was said before changes the next token."""
         return self.repetition_penalty != 1 or self.presence_penalty != 0 or self.frequency_penalty != 0
 
     @property
     def has_filter(self) -> bool:
+        """Whether unlikely tokens are left out: top-k, top-p or min-p."""
         return self.top_k > 0 or self.top_p < 1 or self.min_p > 0
 
     @field_validator("stop", "stop_token_ids", mode="before")
@@ -56,6 +58,8 @@ class SamplingParams(StrictModel):
 
 
 class RequestStatus(enum.Enum):
+    """Where a request stands in the scheduler."""
+
     WAITING = "waiting"
     RUNNING = "running"
     PREEMPTED = "preempted"
@@ -64,6 +68,8 @@ class RequestStatus(enum.Enum):
 
 
 class FinishReason(enum.StrEnum):
+    """Why a request has ended."""
+
     STOP = "stop"
     """An end-of-sequence token, a stop token or a stop string."""
     LENGTH = "length"
@@ -247,24 +253,30 @@ class RequestOutput:
 
     @property
     def finished(self) -> bool:
+        """Whether all of its completions have ended."""
         return all(completion.finish_reason is not None for completion in self.completions)
 
     @property
     def text(self) -> str:
+        """Of the first completion; so are the next ones."""
         return self.completions[0].text
 
     @property
     def token_ids(self) -> list[int]:
+        """Its output tokens."""
         return self.completions[0].token_ids
 
     @property
     def finish_reason(self) -> FinishReason | None:
+        """Why it has ended; None = it goes on."""
         return self.completions[0].finish_reason
 
     @property
     def logprobs(self) -> list[TokenLogprob] | None:
+        """One for each output token; None = they were not asked for."""
         return self.completions[0].logprobs
 
     @property
     def timeline(self) -> Timeline:
+        """Its stamps, phases and latencies."""
         return self.completions[0].timeline

@@ -64,12 +64,14 @@ class AttentionResult:
 def make_shapes(
     batches: Sequence[int], contexts: Sequence[int], prompts: Sequence[int], cached: Sequence[int]
 ) -> list[Shape]:
+    """Decodes, prefills, and prefills that extend a cached context (`cached` tokens)."""
     decodes = [Shape("decode", batch, 1, context - 1) for context in contexts for batch in batches]
     prefills = [Shape("prefill", 1, prompt, 0) for prompt in prompts]
     return decodes + prefills + [Shape("extend", 1, prompt, before) for before in cached for prompt in prompts]
 
 
 def usable(name: str, shape: Shape, heads: HeadShape) -> bool:
+    """Whether a backend is to be measured on a shape: eager would need too much memory for large ones."""
     return name != "eager" or shape.num_scores * heads.num_heads <= EAGER_SCORES
 
 
@@ -134,6 +136,7 @@ def summarize(
     element_size: int,
     roof: Roof,
 ) -> list[AttentionResult]:
+    """A result for each backend, with its difference from the reference and its share of the roof."""
     kv_bytes, flops = shape.kv_bytes(heads, element_size), shape.flops(heads)
     medians = {name: statistics.median(taken) for name, taken in seconds.items()}
     best = min(medians.values())
@@ -256,6 +259,7 @@ def run_attention(
 
 
 def format_table(report: dict[str, Any]) -> str:
+    """The report as text: what `minillm bench` prints."""
     roof, heads = report["roof"], report["settings"]["heads"]
     lines = [
         format_machine(report["machine"]),
@@ -277,6 +281,7 @@ def format_table(report: dict[str, Any]) -> str:
 
 
 def describe(shape: Shape) -> str:
+    """A shape in a few words, such as "decode 8 x 512"."""
     if shape.kind == "decode":
         return f"decode {shape.batch} x {shape.context}"
     return f"prefill {shape.new}" if shape.kind == "prefill" else f"prefill {shape.new} on {shape.cached} cached"

@@ -39,6 +39,8 @@ class StageTime:
 
 @dataclass(frozen=True, slots=True)
 class VariantResult:
+    """The steps of one variant of the engine, beside the default one."""
+
     name: str
     fields: dict[str, Any]
     num_steps: int
@@ -175,6 +177,7 @@ def _check_differs(variant: Variant, engine: Engine, default: Engine) -> None:
 
 
 def format_table(report: dict[str, Any]) -> str:
+    """The report as text: what `minillm bench` prints."""
     settings = report["settings"]
     lines = [
         format_machine(report["machine"]),

@@ -16,11 +16,15 @@ DEFAULT_REPEATS = 3
 
 
 class Dtype(enum.StrEnum):
+    """Number formats that peers can be compared in."""
+
     BFLOAT16 = "bfloat16"
     FLOAT32 = "float32"
 
 
 class WorkloadName(enum.StrEnum):
+    """Workloads of `minillm bench`, by the names of the command line."""
+
     ONE = "one"
     EIGHT = "eight"
     MIXED = "mixed"

@@ -34,6 +34,7 @@ Steps = Annotated[int | None, typer.Option(min=1, help="Measured steps; default:
 
 
 def sizes(help_text: str) -> Any:
+    """An option that may be given several times: batch sizes, prompt lengths."""
     return typer.Option(min=1, help=f"{help_text}; may be repeated. Default: what suits the device.")
 
 

@@ -52,6 +52,8 @@ class PeerResult:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadResult:
+    """Everyone on one workload."""
+
     name: str
     title: str
     num_requests: int

@@ -122,6 +122,7 @@ def run_decode(
 
 
 def format_table(report: dict[str, Any]) -> str:
+    """The report as text: what `minillm bench` prints."""
     roof: Roof = report["roof"]
     lines = [
         format_machine(report["machine"]),

@@ -44,10 +44,12 @@ class Section:
 
 
 def shape(name: str) -> tuple[str, ...]:
+    """Options for a model of random weights in a published shape."""
     return ("--model", name, "--load-format", "dummy", "--dtype", "bfloat16", "--device", "cuda")
 
 
 def repeated(option: str, values: Sequence[int]) -> tuple[str, ...]:
+    """`--option a --option b ...`"""
     return tuple(part for value in values for part in (option, str(value)))
 
 
@@ -84,10 +86,12 @@ class Target:
 
 
 def decode_mbu(batch: int) -> Callable[[dict[str, Any]], float]:
+    """A reader of reports: the share of memory bandwidth at a batch size."""
     return lambda report: next(row["mbu"] for row in report["results"] if row["batch"] == batch)
 
 
 def best_long_prefill(report: dict[str, Any]) -> float:
+    """The best share of peak FLOP/s among prompts of 2000 tokens and more."""
     return max(row["mfu"] for row in report["results"] if row["prompt_len"] >= 2000)
 
 
@@ -101,6 +105,7 @@ def triton_over_fa3(report: dict[str, Any]) -> float:
 
 
 def speedup_over(peer: str) -> Callable[[dict[str, Any]], float]:
+    """A reader of reports: the median speedup over a peer."""
     return lambda report: report["results"]["peers"][0]["speedups"][peer]["median"]
 
 
@@ -153,6 +158,7 @@ def require_gpu() -> None:
 
 
 def fail(message: str) -> None:
+    """One message on standard error, and the end, with exit status 2."""
     print(f"gpu-check: {message}", file=sys.stderr)
     raise typer.Exit(2)
 
@@ -188,6 +194,7 @@ def run(section: Section, out: Path, redo: bool, deadline: float) -> str:
 
 
 def tail(log: Path, lines: int = 15) -> str:
+    """The last lines of a log."""
     return "\n".join(log.read_text(errors="replace").strip().splitlines()[-lines:])
 
 
@@ -213,6 +220,7 @@ def write_record(out: Path, outcomes: dict[str, str]) -> Path:
 
 
 def has(out: Path, name: str) -> bool:
+    """Whether a section has been measured before."""
     return (out / f"{name}.json").exists()
 
 
@@ -225,6 +233,7 @@ def reached(target: Target, reports: dict[str, Any]) -> float | None:
 
 
 def format_summary(outcomes: dict[str, str], out: Path) -> str:
+    """What ran, and each target beside what was reached."""
     lines = [f"{name:18}{outcome}" for name, outcome in outcomes.items()]
     reports = {name: json.loads((out / f"{name}.json").read_text()) for name in outcomes if has(out, name)}
     lines += ["", f"{'':52}{'reached':>10}{'target':>10}"]

@@ -75,6 +75,7 @@ def run_idle(target: Target, batch: int, context: int, quick: bool) -> dict[str,
 
 
 def format_table(report: dict[str, Any]) -> str:
+    """The report as text: what `minillm bench` prints."""
     result: IdleResult = report["results"]
     return (
         f"{report['model']} in {report['dtype']} on {report['device']}, steady decode at batch {result.batch}: the GPU "

@@ -70,6 +70,7 @@ def allocated_bytes(config: ModelConfig, dtype: str, block_size: int) -> int:
 
 
 def format_table(report: dict[str, Any]) -> str:
+    """The report as text: what `minillm bench` prints."""
     bill, window = report["bill"], report["window"]
     lines = [
         f"{report['model']}: {bill.kind}, {bill.layers} layers, {bill.vectors} x {bill.vector_size} numbers of a token "

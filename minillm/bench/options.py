@@ -15,17 +15,23 @@ if TYPE_CHECKING:
 
 
 class Against(enum.StrEnum):
+    """Engines to be compared with."""
+
     HF = "hf"
     LLAMA_CPP = "llama.cpp"
     NANO_VLLM = "nano-vllm"
 
 
 class LoadFormatName(enum.StrEnum):
+    """Where weights come from, by the names of the command line."""
+
     AUTO = "auto"
     DUMMY = "dummy"
 
 
 class DtypeName(enum.StrEnum):
+    """Number formats, by the names of the command line."""
+
     AUTO = "auto"
     BFLOAT16 = "bfloat16"
     FLOAT16 = "float16"
@@ -33,6 +39,8 @@ class DtypeName(enum.StrEnum):
 
 
 class DeviceName(enum.StrEnum):
+    """Devices, by the names of the command line."""
+
     AUTO = "auto"
     CPU = "cpu"
     CUDA = "cuda"

@@ -39,6 +39,8 @@ class Run:
 
 
 class Peer(Protocol):
+    """An engine that can be given a workload, and timed."""
+
     name: str
 
     def describe(self) -> dict[str, Any]:

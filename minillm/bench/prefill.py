@@ -139,6 +139,7 @@ def run_prefill(target: Target, lengths: Sequence[int] | None, repeats: int, qui
 
 
 def format_table(report: dict[str, Any]) -> str:
+    """The report as text: what `minillm bench` prints."""
     roof: Roof = report["roof"]
     lines = [
         format_machine(report["machine"]),

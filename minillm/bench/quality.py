@@ -69,6 +69,8 @@ class Quality:
 
 @dataclass(slots=True)
 class Cost:
+    """What one configuration reads and holds, and how fast it decodes."""
+
     weight_bytes: int
     """Read in every step."""
     kv_bytes_per_token: int
@@ -80,6 +82,8 @@ class Cost:
 
 @dataclass(slots=True)
 class Verdict:
+    """Whether the candidate may be called better, and why."""
+
     better: bool
     broken: list[str] = field(default_factory=list)
     """Floors that were not kept."""
@@ -128,6 +132,7 @@ def run_quality(
 
 
 def engine_config(target: Target) -> EngineConfig:
+    """The configuration that a target is measured in."""
     return target.config(kv_tokens=POOL_TOKENS, max_num_seqs=8)
 
 
@@ -138,6 +143,7 @@ def changed_fields(reference: Target, candidate: Target) -> dict[str, Any]:
 
 
 def measure_tasks(engines: list[Engine], score: TextScore, prune: float | None, quick: bool) -> list[Quality]:
+    """How well each engine answers, the candidate last."""
     greedy = [greedy_tokens(engine, quick) for engine in engines]
     perplexities = [score.reference_perplexity, score.candidate_perplexity]
     results = []
@@ -294,6 +300,7 @@ def notes(engine: Engine, model: str) -> list[str]:
 
 
 def format_table(report: dict[str, Any]) -> str:
+    """The report as text: what `minillm bench` prints."""
     quality, cost, verdict = report["quality"], report["cost"], report["results"]
     settings = report["settings"]
     changed = ", ".join(f"{name}={value}" for name, value in settings["changed"].items()) or "nothing changed"
@@ -325,4 +332,5 @@ def format_table(report: dict[str, Any]) -> str:
 
 
 def number(value: float) -> str:
+    """A number with as many digits as tell something."""
     return f"{value:,}" if isinstance(value, int) else f"{value:.4f}" if value < 10 else f"{value:.2f}"

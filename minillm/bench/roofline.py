@@ -22,6 +22,8 @@ WIDTH_INCHES, HEIGHT_INCHES, DPI = 8, 5, 100
 
 @dataclass(frozen=True, slots=True)
 class Point:
+    """One measured step in the roofline picture."""
+
     label: str
     intensity: float
     """FLOP per byte."""

@@ -42,6 +42,7 @@ def held_text() -> str:
 
 
 def load_items(name: str) -> dict[str, Any]:
+    """A file of the texts that quality is judged on, by name."""
     return json.loads((TEXTS / f"{name}.json").read_text(encoding="utf-8"))
 
 

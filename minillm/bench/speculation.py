@@ -177,6 +177,7 @@ def summarize(job: Job, method: str, runs: Sequence[Run], off: Sequence[Run]) ->
 
 
 def format_table(report: dict[str, Any]) -> str:
+    """The report as text: what `minillm bench` prints."""
     lines = [format_machine(report["machine"]), f"{report['model']} in {report['dtype']}"]
     lines[-1] += " (quick: means nothing)" if report["settings"]["quick"] else ""
     for name, title in report["jobs"].items():
@@ -195,4 +196,5 @@ def format_table(report: dict[str, Any]) -> str:
 
 
 def spread(ratio: Spread) -> str:
+    """Median and range, as text."""
     return f"{ratio.median:.2f} ({ratio.low:.2f}-{ratio.high:.2f})"

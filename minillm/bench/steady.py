@@ -25,6 +25,8 @@ class DecodeStep:
 
 @dataclass(frozen=True, slots=True)
 class SteadySteps:
+    """Steps in which every sequence of the batch decoded."""
+
     steps: list[DecodeStep]
     mean_context: float
     """Tokens of context of one sequence, over sequences and steps."""

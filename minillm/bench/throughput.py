@@ -144,6 +144,7 @@ def totals(workload: Workload, runs: dict[str, list[Run]], own: CountedMinillm) 
 
 
 def format_table(report: dict[str, Any]) -> str:
+    """The report as text: what `minillm bench` prints."""
     settings, result = report["settings"], report["results"]
     totals_by_peer: dict[str, Spread] = report["total_tokens_per_s"]
     shown: Sequence[str] = [f"{name} {spread.median:.1f}" for name, spread in totals_by_peer.items()]

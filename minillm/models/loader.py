@@ -84,6 +84,11 @@ def _load(config: EngineConfig, device: torch.device, path: Path) -> LoadedModel
 
 
 def choose_device(wanted: str) -> torch.device:
+    """The device that a configuration means.
+
+    Raises:
+        ConfigError: CUDA is asked for, and there is none.
+    """
     if wanted == "auto":
         wanted = "cuda" if torch.cuda.is_available() else "cpu"
     if wanted == "cuda" and not torch.cuda.is_available():

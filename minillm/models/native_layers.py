@@ -16,6 +16,8 @@ from minillm.models.quantized import QuantizedLinear
 
 
 class NativeMatrix(Structure):
+    """A weight matrix, as the C++ sees it: layers.cpp has the same struct."""
+
     _fields_ = [
         *((name, c_void_p) for name in ("numbers", "scales", "bias")),
         *((name, c_long) for name in ("size", "out", "bits", "group")),
@@ -34,6 +36,8 @@ class NativeMatrix(Structure):
 
 
 class NativeLayer(Structure):
+    """The norms and matrices of one layer."""
+
     _fields_ = [
         *((name, c_void_p) for name in ("input_norm", "post_attention_norm", "query_norm", "key_norm")),
         *((name, NativeMatrix) for name in ("qkv", "o", "gate_up", "down")),
@@ -41,6 +45,8 @@ class NativeLayer(Structure):
 
 
 class NativeCache(Structure):
+    """The keys and values of one layer, with their scales if they are rounded."""
+
     _fields_ = [("numbers", c_void_p), ("scales", c_void_p)]
 
     @classmethod
@@ -50,6 +56,8 @@ class NativeCache(Structure):
 
 
 class NativeStep(Structure):
+    """The sizes and addresses of one decode step."""
+
     _fields_ = [
         *(
             (name, c_long)
@@ -63,6 +71,7 @@ class NativeStep(Structure):
 
 
 def address(tensor: Tensor | None) -> int | None:
+    """Where a tensor's numbers lie; None stays None."""
     return None if tensor is None else tensor.data_ptr()
 
 

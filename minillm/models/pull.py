@@ -105,6 +105,7 @@ def pull_gguf(gguf: Path, *, progress: bool = True) -> Path:
 
 
 def sha256_of(path: Path) -> str:
+    """A file's SHA-256, as hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

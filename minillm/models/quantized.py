@@ -59,11 +59,13 @@ class QuantizedLinear(nn.Module):
 
 
 def make_int8(linear: Linear) -> nn.Module:
+    """The layer with weights in 8 bits, a scale for each output."""
     numbers, scales = quantize_int8(linear.weight)
     return QuantizedLinear(band_int8(numbers), in_bands(scales), len(numbers), linear.bias)
 
 
 def make_int4(linear: Linear, group: int) -> nn.Module:
+    """The layer with weights in 4 bits, scale and offset for each `group` inputs."""
     numbers, scales = quantize_int4(linear.weight, group)
     banded = in_bands(scales).permute(0, 2, 3, 1).contiguous()
     return QuantizedLinear(band_int4(numbers), banded, len(numbers), linear.bias)

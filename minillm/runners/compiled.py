@@ -4,7 +4,7 @@ Eager PyTorch runs some forty operations a layer, each with its own dispatch and
 memory. Compiled, the small operations are fused. Matrix products, attention and cache writes stay what
 they are (models/native, SDPA): operations that the compiler does not look into. float32 layers are the
 compiler's own; `compile="max"` lets it try several. In bfloat16, where the native kernels do all of this
-without a compiler, it gains next to nothing (README has the figures).
+without a compiler, it gains next to nothing (docs/measured.md).
 
 The price is compiling, up to a minute per batch size. So sizes are rounded up to a few buckets, compiled
 at start-up, and kept on disk.
@@ -83,10 +83,12 @@ def paged_decode(
 
 
 def write_parts(kv: Tensor, numbers: Tensor, scales: Tensor | None, slot_mapping: Tensor) -> None:
+    """`write_kv` for a cache in parts."""
     write_kv(kv, join_cache(numbers, scales), slot_mapping)
 
 
 def join_cache(numbers: Tensor, scales: Tensor | None) -> KVCache:
+    """The cache of which `split_cache` made parts."""
     return numbers if scales is None else QuantizedKV(numbers, scales)
 
 

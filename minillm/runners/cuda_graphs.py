@@ -161,6 +161,7 @@ class GraphedDecode:
 
 
 def without_tables(arrays: BatchArrays[np.ndarray]) -> BatchArrays[np.ndarray]:
+    """The arrays without block tables, which have buffers of their own."""
     return arrays._replace(block_tables=NO_ROWS.block_tables)
 
 

@@ -17,6 +17,8 @@ SLOW_LANE_TURN = 4
 
 
 class WaitingQueue(Protocol):
+    """Requests that wait, in the order in which they will be served."""
+
     def push(self, request: Request) -> None: ...
     def peek(self) -> Request: ...
     def pop(self) -> Request: ...
@@ -96,14 +98,17 @@ class TwoLaneQueue:
 
 
 def first_come(request: Request) -> tuple[int, ...]:
+    """The key of fcfs: who came first."""
     return (request.arrival_index,)
 
 
 def shortest_prompt(request: Request) -> tuple[int, ...]:
+    """The key of shortest_prompt: who was preempted, then the fewest prompt tokens."""
     return (request.status is not RequestStatus.PREEMPTED, request.num_prompt_tokens)
 
 
 def by_priority(request: Request) -> tuple[int, ...]:
+    """The key of priority: the lowest number is served first."""
     return (request.priority,)
 
 

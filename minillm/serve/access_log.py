@@ -37,6 +37,7 @@ class LossyQueueHandler(QueueHandler):
 
 
 def plain_record(line: str) -> logging.LogRecord:
+    """A log record of one line of ours."""
     return logging.LogRecord(logger.name, logging.INFO, __file__, 0, line, None, None)
 
 
@@ -55,6 +56,8 @@ def log_to_stderr() -> None:
 
 
 class AccessLog:
+    """Writes a line for each call that is over."""
+
     def observe(self, call: Call) -> None:
         logger.info("%s", orjson.dumps(entry(call)).decode())
 

@@ -57,6 +57,8 @@ class Call:
 
 
 class CallObserver(Protocol):
+    """Somebody who is told about each call: metrics, access log, tracing."""
+
     def observe(self, call: Call) -> None:
         """Called in the event loop when a call is over. Must not wait, nor raise."""
         ...

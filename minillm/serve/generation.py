@@ -130,4 +130,5 @@ async def until_deadline(seconds: float | None, passed: float) -> AsyncIterator[
 
 
 def deadline_error(seconds: float) -> ApiError:
+    """504: it took too long."""
     return ApiError(504, f"the request took longer than {seconds:g} s, and was ended", "deadline_exceeded")

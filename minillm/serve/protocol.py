@@ -56,6 +56,8 @@ Stop = Annotated[List[Annotated[str, Field(min_length=1)]], Field(max_length=16)
 
 
 class StrictJson(BaseModel):
+    """A JSON object in which unknown fields and wrong types are errors."""
+
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
     @model_validator(mode="before")
@@ -70,16 +72,22 @@ class StrictJson(BaseModel):
 
 
 class StreamOptions(StrictJson):
+    """OpenAI's `stream_options`."""
+
     include_usage: bool = False
     include_obfuscation: Literal[False] = False
 
 
 class TextPart(StrictJson):
+    """A part of a message: text only."""
+
     type: Literal["text"]
     text: str
 
 
 class Message(StrictJson):
+    """One message of a chat."""
+
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: str | List[TextPart]
 

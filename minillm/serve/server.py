@@ -128,6 +128,7 @@ class DrainingServer(uvicorn.Server):
 
 
 def make_server(service: Service, metrics: Metrics, on_ready: Callable[[], Any]) -> DrainingServer:
+    """uvicorn with our protocol, limits and way of stopping; `on_ready` is called once it listens."""
     config = uvicorn.Config(
         make_app(service, metrics, int(time.time())),
         http=functools.partial(BoundedProtocol, service),  # type: ignore[arg-type]

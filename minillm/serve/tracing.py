@@ -135,6 +135,7 @@ def request_attributes(call: Call) -> Iterator[tuple[str, Any]]:
 
 
 def response_attributes(call: Call) -> dict[str, Any]:
+    """What a span says about the answer, by the GenAI conventions."""
     if not call.outputs:
         return {}
     completions = completions_of(call)
@@ -148,6 +149,7 @@ def response_attributes(call: Call) -> dict[str, Any]:
 
 
 def completions_of(call: Call) -> list[Completion]:
+    """All completions of a call, over its prompts."""
     return [completion for output in call.outputs for completion in output.completions]
 
 

@@ -19,12 +19,16 @@ NANOSECONDS = 1_000_000_000
 
 
 class Arrivals(Protocol):
+    """When requests come."""
+
     def times(self, rng: np.random.Generator) -> Iterator[float]:
         """Arrival times in ascending order, seconds after the start, without end."""
         ...
 
 
 class ArrivalModel(StrictModel):
+    """Base of the kinds of arrivals, which are pydantic models."""
+
     _error: type[Exception] = WorkloadError
 
 

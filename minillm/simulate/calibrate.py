@@ -110,4 +110,5 @@ def starting_profile(hardware: Hardware) -> Profile:
 
 
 def today() -> str:
+    """The date, ISO 8601, UTC."""
     return datetime.datetime.now(datetime.UTC).date().isoformat()

@@ -40,11 +40,15 @@ if TYPE_CHECKING:
 
 
 class Arrival(enum.StrEnum):
+    """Kinds of arrivals, by the names of the command line."""
+
     POISSON = "poisson"
     GAMMA = "gamma"
 
 
 class Router(enum.StrEnum):
+    """Routers, by the names of the command line."""
+
     ROUND_ROBIN = "round_robin"
     RANDOM = "random"
     LEAST_OUTSTANDING = "least_outstanding"
@@ -52,6 +56,8 @@ class Router(enum.StrEnum):
 
 
 class TrafficName(enum.StrEnum):
+    """Kinds of traffic, by the names of the command line."""
+
     FIXED = "fixed"
     CHAT = "chat"
     CODE = "code"
@@ -62,6 +68,8 @@ class TrafficName(enum.StrEnum):
 
 
 class TraceFormat(enum.StrEnum):
+    """Formats of traces."""
+
     AZURE = "azure"
     MOONCAKE = "mooncake"
 

@@ -23,6 +23,8 @@ OnEnd = Callable[[Job, JobEnd], None]
 
 
 class Path(Protocol):
+    """The way of an attempt through pools of replicas."""
+
     def start(self, attempt: Attempt) -> None:
         """Serve an attempt that has passed the front door."""
         ...

@@ -42,6 +42,8 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class JobEnd:
+    """How a job on a replica ended."""
+
     outcome: Outcome
     output: RequestOutput | None = None
     error: str | None = None

@@ -173,5 +173,6 @@ def report_of(replica: Replica, records: Iterable[ClientRecord], end: float) -> 
 
 
 def collect(records: Sequence[ClientRecord], pools: dict[str, Pool], samples: Sequence[Sample], end: float) -> FleetRun:
+    """Everything that happened, as one FleetRun."""
     reports = [report_of(replica, records, end) for pool in pools.values() for replica in pool.replicas]
     return FleetRun(tuple(records), tuple(reports), tuple(samples), end, pools)

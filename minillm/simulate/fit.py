@@ -27,6 +27,8 @@ FITTED = 0.5
 
 @dataclass(frozen=True, slots=True)
 class FittedConstants:
+    """Constants that reproduce measurements best."""
+
     constants: Constants
     decided: tuple[str, ...]
     """Names of the constants that the data decided; the others stayed near their priors."""

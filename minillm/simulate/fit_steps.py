@@ -133,6 +133,7 @@ def read_step_table(path: Path, model: ModelCost, hardware: Hardware) -> tuple[l
 
 
 def configuration(row: dict[str, float]) -> tuple[float, float, float]:
+    """What tells rows of the recording apart: tensor parallelism, prompt size, batch size."""
     return row["tensor_parallel"], row["prompt_size"], row["batch_size"]
 
 

@@ -17,6 +17,8 @@ from minillm.errors import WorkloadError
 
 
 class LengthModel(StrictModel):
+    """Base of the distributions of lengths, which are pydantic models."""
+
     _error: type[Exception] = WorkloadError
 
 

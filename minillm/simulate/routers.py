@@ -39,6 +39,8 @@ Routed = TypeVar("Routed", bound=RoutedReplica)
 
 
 class Router(Protocol):
+    """Chooses the replica that serves a prompt."""
+
     def choose(self, pieces: Sequence[Piece], replicas: Sequence[Routed]) -> Routed:
         """One of the replicas, of which there is at least one.
 

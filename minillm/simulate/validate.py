@@ -155,6 +155,7 @@ def arrivals_of_traffic(arrivals: Arrivals | None, num_requests: int, seed: int)
 
 
 def simulate_run(deployment: Deployment, arrivals: Sequence[Arrival]) -> list[RequestOutput]:
+    """The same arrivals on the simulator."""
     clock = VirtualClock()
     return run(deployment.fast_engine(clock), clock, arrivals)
 

@@ -27,6 +27,8 @@ from minillm.simulate.workload_streams import Streams
 
 
 class TrafficModel(StrictModel):
+    """Base of the kinds of traffic, which are pydantic models."""
+
     _error: type[Exception] = WorkloadError
 
 
@@ -151,6 +153,7 @@ def pick(count: int, skew: float, u: float) -> int:
 
 @functools.lru_cache(maxsize=64)
 def cumulative_weights(count: int, skew: float) -> list[float]:
+    """Running shares of a Zipf distribution: the k-th of `count` weighs k ** -skew."""
     weights = [(rank + 1) ** -skew for rank in range(count)]
     total = sum(weights)
     return [weight / total for weight in itertools.accumulate(weights)]

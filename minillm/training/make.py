@@ -101,6 +101,7 @@ def train_head(
 
 
 def hours_since(start: float) -> float:
+    """Hours since a moment of time.monotonic()."""
     return round((time.monotonic() - start) / 3600, 2)
 
 

@@ -216,7 +216,7 @@ def save_talks(file: Path, talks: list[Talk]) -> None:
 
 
 def load_talks(file: Path) -> list[Talk]:
-    """Raises TrainingError: the file is damaged."""
+    """The talks that were saved to a file. Raises TrainingError: it is damaged."""
     try:
         tensors = load_file(file)
     except (OSError, SafetensorError) as error:

@@ -99,6 +99,43 @@ def summary(as_json: Json = False) -> None:
     print(f"{'':32} {total['score']:5g} of {total['max_score']:2g}   {history.path}")
 
 
+@app.command()
+def export(
+    name: Annotated[str, typer.Option(help="Yours, as the teacher knows it.")],
+    out: Annotated[Path | None, typer.Option(help="Write it here; without it, to standard output.")] = None,
+) -> None:
+    """All that is kept of your work on this machine, as JSON: lessons, checks, exercises, drills."""
+    from course.lab.grading import classroom  # pandas and the drills: nobody else waits for them
+
+    text = classroom.export(name).model_dump_json(indent=2)
+    if out is None:
+        print(text)
+        return
+    try:
+        out.write_text(text + "\n", encoding="utf-8")
+    except OSError as error:
+        fail(f"cannot write {out}: {error.strerror or error}")
+
+
+@app.command("class")
+def class_table(
+    files: Annotated[list[Path], typer.Argument(metavar="EXPORT.json ...", help="What learners exported.")],
+    csv: Annotated[Path | None, typer.Option(help="Write the table of learners here as well.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Tables of a class, from its exports: who is where, and which exercise to talk about."""
+    from course.lab.grading import classroom
+
+    try:
+        learners = [classroom.read(path) for path in files]
+        text = classroom.as_json(learners) if as_json else classroom.as_text(learners)
+        if csv is not None:
+            classroom.by_learner(learners).to_csv(csv)
+    except (classroom.ExportError, OSError) as error:
+        fail(str(error))
+    print(text)
+
+
 def facts(exercise: Exercise) -> dict[str, Any]:
     """What one may know of an exercise before doing it."""
     return {

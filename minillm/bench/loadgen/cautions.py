@@ -21,6 +21,8 @@ BUSY_CPU = 0.7
 
 @dataclass(frozen=True, slots=True)
 class Caution:
+    """One reason not to believe a result, and what to do about it."""
+
     kind: str
     message: str
 
@@ -123,6 +125,7 @@ def near_zero_share(completed: Sequence[Observation]) -> float | None:
 
 
 def tokens_per_delivery(completed: Sequence[Observation]) -> float | None:
+    """Mean tokens that one event carried; None = no events."""
     deliveries = sum(len(o.deliveries) for o in completed)
     return sum(o.num_tokens for o in completed) / deliveries if deliveries else None
 

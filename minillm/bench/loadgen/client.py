@@ -29,6 +29,8 @@ the server is just closing is lost."""
 
 
 class Api(enum.StrEnum):
+    """Which of the two endpoints is asked."""
+
     COMPLETIONS = "completions"
     CHAT = "chat"
 

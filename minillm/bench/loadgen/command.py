@@ -18,11 +18,15 @@ if TYPE_CHECKING:
 
 
 class ApiName(enum.StrEnum):
+    """The endpoints, by the names of the command line."""
+
     COMPLETIONS = "completions"
     CHAT = "chat"
 
 
 class ArrivalName(enum.StrEnum):
+    """Kinds of arrivals, by the names of the command line."""
+
     POISSON = "poisson"
     GAMMA = "gamma"
 
@@ -116,6 +120,7 @@ def serve(
 
 
 def has_schedule(rate: float | None, trace: Path | None) -> bool:
+    """Whether requests have moments of their own: an open loop."""
     return rate is not None or trace is not None
 
 
@@ -185,6 +190,7 @@ def counter(tokenizer: str | None) -> "CountTokens | None":
 
 
 def draw(file: Path, test: "LoadTest", report: dict[str, Any]) -> None:
+    """Write the picture of a test."""
     from minillm.bench.loadgen.picture import draw_load_test
 
     how = report["settings"]

@@ -1,0 +1,54 @@
+"""The architecture page names files and functions: each of them is there."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "architecture.md"
+NAMED = re.compile(r"\[`([^`]+)`\]\((\.\./[^)]+)\)")
+"""[`Class.method`](../file.py), or [`file.py`](../file.py)."""
+SYMBOL = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)?")
+
+
+def named() -> list[tuple[str, Path]]:
+    return [(name, (PAGE.parent / link).resolve()) for name, link in NAMED.findall(PAGE.read_text())]
+
+
+def symbols(file: Path) -> set[str]:
+    """What a file defines: functions, classes, names, and what is in its classes."""
+    return set(_symbols(ast.parse(file.read_text())))
+
+
+def _symbols(tree: ast.Module | ast.ClassDef, within: str = "") -> list[str]:
+    found = []
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found.append(within + node.name)
+        if isinstance(node, ast.ClassDef):
+            found += _symbols(node, f"{node.name}.")
+    return found
+
+
+def test_there_is_something_to_look_at() -> None:
+    assert len(named()) > 60
+    assert "Scheduler.schedule" in symbols(ROOT / "minillm" / "scheduling" / "scheduler.py")
+    assert "Scheduler.sing" not in symbols(ROOT / "minillm" / "scheduling" / "scheduler.py")
+
+
+@pytest.mark.parametrize(("name", "target"), named(), ids=[name for name, _ in named()])
+def test_every_file_and_function_that_is_named_exists(name: str, target: Path) -> None:
+    assert target.exists(), f"{name}: {target.relative_to(ROOT)} is gone"
+    if name.rstrip("/").split("/")[-1] == target.name:
+        return  # the file itself
+    assert SYMBOL.fullmatch(name), f"{name}: neither the file that it links to nor a symbol"
+    assert name in symbols(target), f"{target.relative_to(ROOT)} has no {name}"
+
+
+def test_the_picture_names_what_the_page_explains() -> None:
+    [picture] = re.findall(r"```mermaid\n(.*?)```", PAGE.read_text(), re.S)
+    explained = {name for name, _ in named()}
+    for box in re.findall(r"[\[/(]+([A-Z]\w+(?:\.\w+)?)[\]/)]+", picture):
+        assert box in explained or any(name.startswith(f"{box}.") for name in explained), box

@@ -1,0 +1,127 @@
+"""A learner exports what is kept; a teacher makes tables of many exports."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from course.lab import progress
+from course.lab.drills import attempts
+from course.lab.grading import classroom
+from course.lab.grading.__main__ import app
+from course.lab.grading.exercises import find
+from course.lab.grading.history import History
+from course.lab.kept import JsonFile
+
+EXERCISE = find("block-pool")
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """minillm's home folder, empty."""
+    monkeypatch.setenv("MINILLM_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+def work() -> None:
+    """One lesson, one exercise with a hint, one drill."""
+
+    def lesson(content: progress.Progress) -> None:
+        record = content.lesson("06")
+        record.predictions = {"locked": None, "right": 1.0, "half": 0.5}
+        record.checks = {"q1": progress.Answered(score=2, possible=3)}
+
+    JsonFile(progress.FILE.path, progress.Progress).change(lesson)
+    history = History()
+    assert history.add_attempt(EXERCISE, seed=1, score=EXERCISE.max_score / 2) is None
+    assert history.add_hint(EXERCISE, 1) is None
+    assert history.add_attempt(EXERCISE, seed=2, score=EXERCISE.max_score) is None
+    attempts.keep(
+        attempts.Attempt(drill="p99-8s", seed=0, when="2030-01-01T00:00:00", answer="Queue.", level="weak",
+                         points=0.25, dimensions={"diagnosis": 0.25})
+    )  # fmt: skip
+
+
+def export(name: str, path: Path) -> classroom.Learner:
+    result = CliRunner().invoke(app, ["export", "--name", name, "--out", str(path)])
+    assert result.exit_code == 0, result.output
+    return classroom.read(path)
+
+
+def test_an_export_holds_everything_that_is_kept(home: Path, tmp_path: Path) -> None:
+    work()
+    learner = export("Ada", tmp_path / "ada.json")
+    assert learner.lessons["06"].checks["q1"].score == 2
+    [done] = learner.exercises
+    assert done.points == History().standing(EXERCISE).best < done.possible == EXERCISE.max_score
+    assert (done.attempts, done.hints) == (2, 1)
+    assert [event["seed"] for event in learner.events if event["event"] == "attempt"] == [1, 2]
+    assert learner.drills[0].answer == "Queue."
+
+
+def test_a_machine_without_history_exports_an_empty_one(home: Path, tmp_path: Path) -> None:
+    learner = export("Bo", tmp_path / "bo.json")
+    assert not learner.lessons and not learner.exercises and not learner.drills and not learner.events
+    assert "Bo" in classroom.as_text([learner])
+
+
+def test_the_table_has_a_row_for_each_learner(home: Path, tmp_path: Path) -> None:
+    idle = export("Bo", tmp_path / "bo.json")
+    work()
+    busy = export("Ada", tmp_path / "ada.json")
+    table = classroom.by_learner([idle, busy])
+    assert list(table.index) == ["Ada", "Bo"]
+    ada = table.loc["Ada"]
+    assert (ada.lessons, ada.predictions, ada.predicted_right) == (1, 3, 0.75)
+    assert (ada.check_points, ada.check_possible, ada.hints, ada.drills) == (2, 3, 1, 1)
+    assert ada["last"] == "2030-01-01T00:00:00"
+    assert table.loc["Bo"].exercise_points == 0
+
+
+def test_exercises_are_listed_the_worst_first(home: Path) -> None:
+    def learner(name: str, **points: float) -> classroom.Learner:
+        exercises = [
+            classroom.DoneExercise(id=id, attempts=2, hints=0, points=earned, possible=10)
+            for id, earned in points.items()
+        ]
+        return classroom.Learner(name=name, exported="", version="", exercises=exercises)
+
+    table = classroom.by_exercise([learner("Ada", easy=10, hard=3), learner("Bo", easy=8), learner("Cy")])
+    assert list(table.index) == ["hard", "easy"]
+    assert table.loc["easy"].share == pytest.approx(0.9)
+    assert list(table.tried_by) == [1, 2]
+
+
+def test_the_command_writes_text_json_and_csv(home: Path, tmp_path: Path) -> None:
+    work()
+    export("Ada", tmp_path / "ada.json")
+    files = [str(tmp_path / "ada.json")]
+    text = CliRunner().invoke(app, ["class", *files, "--csv", str(tmp_path / "class.csv")])
+    assert text.exit_code == 0 and "Ada" in text.stdout and EXERCISE.id in text.stdout
+    assert (tmp_path / "class.csv").read_text().startswith("learner,lessons,")
+    tables = json.loads(CliRunner().invoke(app, ["class", *files, "--json"]).stdout)
+    assert tables["learners"][0]["learner"] == "Ada"
+    assert tables["exercises"][0]["exercise"] == EXERCISE.id
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[1]", '{"name": 3}', "not JSON"])
+def test_other_files_are_refused_by_name(text: str, tmp_path: Path) -> None:
+    (tmp_path / "other.json").write_text(text)
+    result = CliRunner().invoke(app, ["class", str(tmp_path / "other.json")])
+    assert result.exit_code == 2
+    assert "other.json" in result.stderr and "Traceback" not in result.stderr
+
+
+def test_two_exports_of_one_learner_are_refused(home: Path, tmp_path: Path) -> None:
+    export("Ada", tmp_path / "one.json")
+    export("Ada", tmp_path / "two.json")
+    result = CliRunner().invoke(app, ["class", str(tmp_path / "one.json"), str(tmp_path / "two.json")])
+    assert result.exit_code == 2 and "Ada" in result.stderr
+
+
+def test_an_export_from_the_future_is_refused(home: Path, tmp_path: Path) -> None:
+    learner = export("Ada", tmp_path / "ada.json")
+    (tmp_path / "ada.json").write_text(learner.model_copy(update={"format": "minillm-learner-9"}).model_dump_json())
+    with pytest.raises(classroom.ExportError, match="minillm-learner-9"):
+        classroom.read(tmp_path / "ada.json")
