@@ -137,5 +137,5 @@ binder-check: ## build what Binder builds, in a fresh folder, and run lessons in
 	$(or $(PYTHON),python3) binder/check.py $(BINDER_CHECK_ARGS)
 
 clean: ## remove .venv and caches (not the models in ~/.cache/minillm)
-	rm -rf $(VENV) $(AUDIT) .pytest_cache .ruff_cache .mypy_cache .hypothesis *.egg-info
+	rm -rf $(VENV) $(AUDIT) build .pytest_cache .ruff_cache .mypy_cache .hypothesis *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
