@@ -88,7 +88,7 @@ question = lab.predict("question", "Which question tells them apart?", list(twin
 question
 
 # %%
-outcome, readings = twins.apart(services.first(), second)
+outcome, readings = twins.apart(first.fresh(), second.fresh())
 question.score(outcome)
 
 # %%
@@ -99,7 +99,7 @@ readings
 # convicts nobody. Move the handle, and look at each question with the eyes of somebody who does not know yet.
 
 # %%
-twins.explorer(services.first(), second)
+twins.explorer(first.fresh(), second.fresh())
 
 # %% [markdown]
 # ### Commit, then deploy
@@ -107,7 +107,7 @@ twins.explorer(services.first(), second)
 # The evidence is in. In cells, an answer looks like this:
 
 # %%
-second.ask("batch")
+second.ask("kv_use"), second.ask("batch")
 second.answer(
     dominant_phase="queue",
     evidence=["kv_use", "batch"],
@@ -137,6 +137,9 @@ second.grade()
 
 # %%
 truth = services.truth(second)
+print(truth)
+
+# %%
 pictures.every_change(truth)
 
 # %% [markdown]
@@ -158,8 +161,7 @@ services.sums(second)
 # engine, for one with few seats, and for one with many seats and a small pool.
 
 # %%
-ways = real.ways(lab)
-runs = {name: lab.run(real.TRAFFIC, **fields) for name, fields in ways.items()}
+runs = real.three(lab)
 real.table(runs)
 
 # %% [markdown]

@@ -105,6 +105,10 @@ class Incident:
         """
         return cls(*draw_classic(name), f"classic: {name}")
 
+    def fresh(self) -> "Incident":
+        """The same incident, untouched; it need not be drawn anew."""
+        return Incident(self._hidden, self._trials, self.name)
+
     @property
     def page(self) -> Page:
         """What wakes you up."""

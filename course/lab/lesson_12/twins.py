@@ -32,7 +32,8 @@ def reading(incident: Incident, question: str) -> float:
         return float(asked[1]["now"] / asked[1]["last week"])
     if question == "queue_over_time":
         waiting = incident.ask(question).data["waiting, mean"]
-        return float(waiting["last"] / max(waiting["second"], 1e-9))
+        _, second, last = waiting
+        return float(last / max(second, 1e-9))
     data = incident.ask(question).data
     return float(data["busy, %"].mean() if question == "gpu" else data["max"].iloc[0])
 

@@ -13,6 +13,6 @@ paper.py      how one is written   check.py  marks
 
 from course.lab.incidents.dumps.catalogue import DUMPS, find_dump
 from course.lab.incidents.dumps.check import check
-from course.lab.incidents.dumps.paper import changes, questions, read
+from course.lab.incidents.dumps.paper import changes, numbers, questions, read
 
-__all__ = ["DUMPS", "changes", "check", "find_dump", "questions", "read"]
+__all__ = ["DUMPS", "changes", "check", "find_dump", "numbers", "questions", "read"]

@@ -1,11 +1,12 @@
 """How a dump is written: what was given, what somebody had looked at, and what there is to answer with."""
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from html import escape
 
 from course.lab.claims import lesson_13
 from course.lab.display import Html, as_table
-from course.lab.incidents.dumps.catalogue import DUMPS, Dump, drawn, find_dump
+from course.lab.incidents.dumps.catalogue import Dump, drawn, find_dump
 from course.lab.incidents.dumps.sums import Sums, thirteen
 from course.lab.incidents.interventions import ALL
 from course.lab.incidents.page import page_of
@@ -74,9 +75,14 @@ def _machine(sums: Sums, service: str) -> str:
     )
 
 
-def dumps() -> Html:
-    """The list of dumps."""
-    return as_table(("dump", "title"), [(dump.id, dump.title) for dump in DUMPS])
+def numbers(name: str) -> dict[str, float]:
+    """What of a dump can be multiplied: requests, tokens, seconds, GPUs, FLOP/s of one GPU, weights, KV tokens.
+
+    Raises:
+        IncidentError: there is no such dump.
+    """
+    dump = find_dump(name)
+    return asdict(dump.sums(drawn(dump.id)[0].scene.now))
 
 
 def changes() -> Html:
