@@ -320,9 +320,7 @@ check = lesson_12.checks(first, second, truth)
 check("q1", ...)  # the id of the question that tells too few seats from too small a KV pool
 
 # %%
-check(
-    "q2", ...
-)  # the second incident: how many mean requests have room in its KV pool at once, half of each answer written?
+check("q2", ...)  # the second: how many mean requests have room in its KV pool at once, half of each answer written?
 
 # %%
 check("q3", ...)  # the second incident: share of the requests' time that is spent in the queue, 0 to 1

@@ -215,7 +215,8 @@ read("reader")
 # %% [markdown]
 # # [solution]
 # There is room everywhere: by arithmetic, by memory, by seats. The server's own gaps are short and even; only the client's are long.
-# Something in between collects tokens and passes them on in slabs.
+# Something in between collects tokens and passes them on in slabs. The first slab is late as well: the client sees a slow first token that
+the server never had.
 # # [stub]
 # *Your notes: where are the gaps made?*
 # # [end]
@@ -225,7 +226,7 @@ check(
     "reader",
     # [solution]
     dominant_phase="stream",
-    secondary=None,
+    secondary="first_token",
     regime="steady",
     evidence=["client_server", "ttft_itl"],
     ranked=["unbuffer"],

@@ -10,7 +10,7 @@ import pandas as pd
 
 from course.lab.grading import Result
 from course.lab.incidents.classics import draw_classic
-from course.lab.incidents.evidence import Evidence, Question
+from course.lab.incidents.evidence import Evidence, Question, as_html
 from course.lab.incidents.generate import Hidden, IncidentError, Trials, find_intervention, generate
 from course.lab.incidents.interventions import ALL, Intervention
 from course.lab.incidents.marking import Answer, lost_by_phase, mark, second_phases
@@ -60,7 +60,7 @@ class Reveal:
     def _repr_html_(self) -> str:
         *told, _ = str(self).split("\n", 4)
         words = "<br>".join(escape(line) for line in told)
-        return f"<p>{words}</p>{self.effects.to_html(float_format=lambda value: f'{value:.2f}', border=0)}"
+        return f"<p>{words}</p>{as_html(self.effects.round(2))}"
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able."""

@@ -60,7 +60,7 @@ def kv_use(scene: Scene) -> Finding:
     on = scene.now.service.deployment()
     tokens = on.num_kv_blocks * on.block_size
     text = f"{number(max(values))}% of the KV blocks were held at most; a replica's pool holds {tokens} tokens."
-    return Finding(text, table, Panel((Line("held", *used),), TIME, "% of KV blocks", 100.0, "full"))
+    return Finding(text, table, Panel((Line("held", *used),), TIME, "% of KV blocks", 100.0, "full", high=112))
 
 
 def preemptions(scene: Scene) -> Finding:

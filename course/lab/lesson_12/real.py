@@ -27,7 +27,7 @@ def three(lab: Lab) -> dict[str, Run]:
 
 def small_pool(healthy: Run) -> int:
     """KV blocks that are too few for all, and enough for the longest."""
-    size = healthy.config.block_size
+    size = healthy.fullest.block_size
     longest = max(-(-(view.num_prompt_tokens + view.num_output_tokens) // size) for view in healthy.views)
     return max(round(POOL_LEFT * blocks_held(healthy.fullest)), longest) + 1
 

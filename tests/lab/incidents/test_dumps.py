@@ -29,11 +29,11 @@ def answers() -> dict[str, dict[str, Any]]:
     tree = ast.parse(source.resolve(SOURCE.read_text(encoding="utf-8"), "solution"))
     made = [node for node in tree.body if isinstance(node, (ast.ImportFrom, ast.FunctionDef))]
     scope: dict[str, Any] = {}
-    exec(compile(ast.Module(made, []), str(SOURCE), "exec"), scope)  # noqa: S102 our own file
+    exec(compile(ast.Module(made, []), str(SOURCE), "exec"), scope)
     scope["check"] = lambda name, **fields: found.setdefault(name, fields)
     for node in tree.body:
         if isinstance(node, ast.Expr) and ast.unparse(node).startswith("check("):
-            exec(compile(ast.Module([node], []), str(SOURCE), "exec"), scope)  # noqa: S102
+            exec(compile(ast.Module([node], []), str(SOURCE), "exec"), scope)
     return found
 
 
@@ -93,7 +93,7 @@ def test_the_thirteen_billion_cannot_be_one_server_and_its_seconds_are_in_decode
     assert (sums.rate, sums.prompt, sums.output) == (60, 2200, 180)
     assert sums.prefill_share > 1 and sums.servers > 1
     assert sums.in_flight > 10 * sums.kv_requests
-    means = {phase: 0.0 for phase in PHASES}
+    means = dict.fromkeys(PHASES, 0.0)
     for record in hidden.scene.now.run.records:
         for phase, spent in record.as_request_record().timeline.phases().items():
             means[phase] += spent
