@@ -143,8 +143,8 @@ print(truth)
 pictures.every_change(truth)
 
 # %% [markdown]
-# A bar is what one change alone would have done; grey bars changed nothing. This is why "have you tried..." is a slow way to work: most
-# changes do nothing for most illnesses.
+# A bar is what one change alone would have done; pale ones without a pattern changed nothing. This is why "have you tried..." is a slow
+# way to work: most changes do nothing for most illnesses.
 #
 # ### What its numbers imply
 #

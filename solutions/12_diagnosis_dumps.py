@@ -251,7 +251,8 @@ read("push")
 # %% [markdown]
 # # [solution]
 # On average there is capacity to spare. The queue jumped with the arrivals and then drained: a spike, for which a second machine would be too
-# small for a few seconds and idle for the rest of the day. A pool of warm replicas costs while it is used.
+# small for a few seconds and idle for the rest of the day. A pool of warm replicas costs while it is used. Writing got slower as well: the
+batch was full for as long as the queue was there.
 # # [stub]
 # *Your notes: is the mean load above capacity?*
 # # [end]
@@ -261,7 +262,7 @@ check(
     "push",
     # [solution]
     dominant_phase="queue",
-    secondary=None,
+    secondary="decode",
     regime="spike",
     evidence=["queue_over_time", "arrivals"],
     ranked=["warm_pool"],
