@@ -216,7 +216,7 @@ read("reader")
 # # [solution]
 # There is room everywhere: by arithmetic, by memory, by seats. The server's own gaps are short and even; only the client's are long.
 # Something in between collects tokens and passes them on in slabs. The first slab is late as well: the client sees a slow first token that
-the server never had.
+# the server never had.
 # # [stub]
 # *Your notes: where are the gaps made?*
 # # [end]
@@ -252,7 +252,7 @@ read("push")
 # # [solution]
 # On average there is capacity to spare. The queue jumped with the arrivals and then drained: a spike, for which a second machine would be too
 # small for a few seconds and idle for the rest of the day. A pool of warm replicas costs while it is used. Writing got slower as well: the
-batch was full for as long as the queue was there.
+# batch was full for as long as the queue was there.
 # # [stub]
 # *Your notes: is the mean load above capacity?*
 # # [end]
