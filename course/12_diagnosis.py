@@ -158,7 +158,8 @@ services.sums(second)
 # ### The same two on a real engine
 #
 # Simulated services are convenient suspects. Here are both illnesses on this machine, with real weights: a burst for a healthy
-# engine, for one with few seats, and for one with many seats and a small pool.
+# engine, for one with few seats, and for one with many seats and a small pool. (Each reserves room for a request's longest
+# possible text, so that a pool is full when a counter says so.)
 
 # %%
 runs = real.three(lab)

@@ -8,28 +8,22 @@ from course.lab.run import Run, blocks_held, percentile
 from course.lab.style import seconds
 
 TRAFFIC = "burst"
-SEATS_LEFT = 2
-"""Of as many as there are requests."""
-POOL_LEFT = 0.5
-"""Share of the KV blocks that a healthy run held at most."""
+ROOM_FOR = 2
+"""Requests, of as many as come at once: so many seats, or room in the pool for so many."""
+LONGEST, BLOCK = 512, 16
+"""Tokens that are reserved for each request, and tokens a block."""
 
 
 def three(lab: Lab) -> dict[str, Run]:
     """The same burst for a healthy engine, one with few seats, and one with every seat and a small pool."""
-    roomy = {"max_num_seqs": len(lab.workload(TRAFFIC).arrivals)}
-    healthy = lab.run(TRAFFIC, **roomy)
+    count = len(lab.workload(TRAFFIC).arrivals)
+    reserved = {"kv_reservation": "max_len", "max_model_len": LONGEST, "block_size": BLOCK}
+    pool, small = (requests * LONGEST // BLOCK for requests in (count, ROOM_FOR))
     return {
-        "healthy": healthy,
-        "few seats": lab.run(TRAFFIC, max_num_seqs=SEATS_LEFT),
-        "small pool": lab.run(TRAFFIC, **roomy, num_kv_blocks=small_pool(healthy)),
+        "healthy": lab.run(TRAFFIC, max_num_seqs=count, num_kv_blocks=pool, **reserved),
+        "few seats": lab.run(TRAFFIC, max_num_seqs=ROOM_FOR, num_kv_blocks=pool, **reserved),
+        "small pool": lab.run(TRAFFIC, max_num_seqs=count, num_kv_blocks=small, **reserved),
     }
-
-
-def small_pool(healthy: Run) -> int:
-    """KV blocks that are too few for all, and enough for the longest."""
-    size = healthy.fullest.block_size
-    longest = max(-(-(view.num_prompt_tokens + view.num_output_tokens) // size) for view in healthy.views)
-    return max(round(POOL_LEFT * blocks_held(healthy.fullest)), longest) + 1
 
 
 def table(runs: Mapping[str, Run]) -> Html:
