@@ -20,6 +20,7 @@ CLAIMS = {
     "09": {"A7", "B4", "B5", "D10"},
     "10": {"A5", "D15", "D16", "E1", "E6", "E7"},
     "11": {"A8", "A10", "A16", "A20", "A21", "D20", "E2", "E3", "E8"},
+    "12": {"A18", "D23"},
     "13": {"A17"},
     "14": {"D22"},
 }
@@ -49,7 +50,8 @@ def test_a_prediction_stands_before_the_run_that_decides_it(path) -> None:
     for number, source in enumerate(code):
         if ".score(" in source:
             runs = r"lab\.run\(|services\.|traffic\.|ledger\.measure|techniques\.measure"
-            deciding = re.search(runs + r"|lesson\.duel|lesson\.biggest_step", source)  # lesson 13 scores texts
+            # Lesson 13 scores texts, lesson 12 asks two incidents.
+            deciding = re.search(runs + r"|lesson\.duel|lesson\.biggest_step|twins\.apart", source)
             assert deciding, "the deciding run belongs to the cell that scores"
             assert "lab.predict(" in code[number - 1]
 

@@ -109,14 +109,15 @@ def _line(tokens: int, rate: float, **fields: int) -> Line:
     return line_of(simulated.serve(_long_prompts(tokens), Poisson(rate=rate), 240, least=120, **fields))
 
 
-def measure_a18(lab: Lab) -> Claim:
+def post_mortem() -> tuple[Line, dict[str, Line], dict[str, dict[int, Line]], Line]:
+    """The runs that `a18` wants, in its order."""
     after = {pool: _line(AFTER, RATE, max_num_seqs=SEATS, **room) for pool, room in POOLS.items()}
     by_seats = {
         pool: {seats: _line(AFTER, RATE, max_num_seqs=seats, **room) for seats in OTHER_SEATS}
         for pool, room in POOLS.items()
     }
     before = _line(BEFORE, RATE, max_num_seqs=SEATS)
-    return a18(before, after, by_seats, _line(AFTER, RATE * BEFORE / AFTER, max_num_seqs=SEATS))
+    return before, after, by_seats, _line(AFTER, RATE * BEFORE / AFTER, max_num_seqs=SEATS)
 
 
 # ---------------------------------------------------------------- D23
@@ -215,7 +216,12 @@ def tail_of(way: str, count: int = 160) -> Tail:
     )
 
 
+def straggler_tails() -> dict[str, Tail]:
+    """The runs that `d23` wants."""
+    return {way: tail_of(way) for way in WAYS}
+
+
 MEASURE: dict[str, Callable[[Lab], Claim]] = {
-    "A18": measure_a18,
-    "D23": lambda lab: d23({way: tail_of(way) for way in WAYS}),
+    "A18": lambda lab: a18(*post_mortem()),
+    "D23": lambda lab: d23(straggler_tails()),
 }

@@ -106,7 +106,7 @@ class Checks:
             return (Criterion("answer", 0, 1, "not answered yet: replace the dots, and run this cell again"),)
         try:
             return self._graders[question](answer)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             return (Criterion("kind of answer", 0, 1, f"this check could not read {answer!r}: {error}"),)
 
 

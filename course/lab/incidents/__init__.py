@@ -14,6 +14,7 @@ interventions.py  what can be changed                     generate.py    drawing
 questions*.py   what can be asked                         evidence.py    what an answer looks like
 outcome.py      what a change did                         marking.py     marks
 incident.py     all of it, in order                       cli.py         the same in a terminal
+dumps/          the same on paper                         desk.py        the same with buttons
 """
 
 from course.lab.incidents.generate import IncidentError

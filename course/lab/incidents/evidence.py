@@ -3,13 +3,16 @@
 Panels say what was measured, never what it means.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from html import escape
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
+from course.lab.display import table
 from course.lab.incidents.panel import Panel
 from course.lab.incidents.service import Play
 
@@ -29,9 +32,8 @@ class Evidence:
 
     def _repr_html_(self) -> str:
         look = "border:1px solid var(--jp-border-color2, #d0d7de);border-radius:3px;padding:8px 12px;max-width:840px"
-        table = self.data.to_html(float_format=written, border=0)
-        title = f"<b>{escape(self.question)}</b>"
-        return f'<div style="{look}">{title}{self.picture()}<p>{escape(self.text)}</p>{table}</div>'
+        head = self.picture() or f"<b>{escape(self.question)}</b>"
+        return f'<div style="{look}">{head}<p>{escape(self.text)}</p>{as_html(self.data)}</div>'
 
     def picture(self) -> str:
         """The panel as SVG; empty where a table says it all."""
@@ -77,5 +79,24 @@ class Finding:
 
 
 def written(value: float) -> str:
-    """Four significant digits, without an exponent."""
+    """Four significant digits, without an exponent; nothing to tell is a dash."""
+    if math.isnan(value):
+        return "–"
+    if abs(value) < TINY:
+        return f"{value:.5f}".rstrip("0").rstrip(".")
     return f"{value:.4g}" if abs(value) < 10_000 else f"{value:.0f}"
+
+
+TINY = 1e-3
+
+
+def as_html(data: pd.DataFrame) -> str:
+    """A frame as a table of the course's look; the name of its index stands over the first column."""
+    rows = [(str(name), *map(_cell, row)) for name, row in zip(data.index, data.to_numpy(dtype=object))]
+    return table((str(data.index.name or ""), *map(str, data.columns)), rows) if len(data.columns) else ""
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "–"
+    return written(float(value)) if isinstance(value, (float, np.floating)) else str(value)

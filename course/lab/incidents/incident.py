@@ -10,13 +10,14 @@ import pandas as pd
 
 from course.lab.grading import Result
 from course.lab.incidents.classics import draw_classic
-from course.lab.incidents.evidence import Evidence, Question
+from course.lab.incidents.evidence import Evidence, Question, as_html
 from course.lab.incidents.generate import Hidden, IncidentError, Trials, find_intervention, generate
 from course.lab.incidents.interventions import ALL, Intervention
 from course.lab.incidents.marking import Answer, lost_by_phase, mark, second_phases
 from course.lab.incidents.outcome import Effect, counterfactuals, effect_of, value_of
 from course.lab.incidents.page import Page, page_of
 from course.lab.incidents.questions import BY_ID, QUESTIONS, find_out
+from course.lab.incidents.service import Play
 
 MINUTES_TO_DEPLOY = 10
 
@@ -59,7 +60,7 @@ class Reveal:
     def _repr_html_(self) -> str:
         *told, _ = str(self).split("\n", 4)
         words = "<br>".join(escape(line) for line in told)
-        return f"<p>{words}</p>{self.effects.to_html(float_format=lambda value: f'{value:.2f}', border=0)}"
+        return f"<p>{words}</p>{as_html(self.effects.round(2))}"
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able."""
@@ -104,10 +105,19 @@ class Incident:
         """
         return cls(*draw_classic(name), f"classic: {name}")
 
+    def fresh(self) -> "Incident":
+        """The same incident, untouched; it need not be drawn anew."""
+        return Incident(self._hidden, self._trials, self.name)
+
     @property
     def page(self) -> Page:
         """What wakes you up."""
         return page_of(self._hidden)
+
+    @property
+    def window(self) -> Play:
+        """The run that all evidence is about, raw: records, samples and steps, for sums of your own."""
+        return self._hidden.scene.now
 
     def questions(self) -> tuple[Question, ...]:
         """What can be asked: id, text, minutes."""
@@ -193,21 +203,24 @@ class Incident:
             self._result = mark(self._hidden, self._answer, first, values)
         return self._result
 
-    def reveal(self) -> Reveal:
+    def reveal(self, changes: Sequence[str] | None = None) -> Reveal:
         """The truth, and what every intervention would have done.
 
+        Args:
+            changes: ids of those that are tried out; None = all of them.
         Raises:
             IncidentError: it has not been graded.
         """
         if self._result is None:
             raise IncidentError("the truth comes after the grade: answer, deploy, grade")
         hidden, cause = self._hidden, self._hidden.cause
+        tried = ALL if changes is None else tuple(find_intervention(name) for name in changes)
         return Reveal(
             cause.name, cause.title, cause.phase, tuple(sorted(second_phases(hidden), key=str)), cause.regime,
             hidden.also.name if hidden.also else None, hidden.case.change,
             tuple(dict.fromkeys((*cause.convicting, cause.told_apart_by))), cause.looks_like, cause.told_apart_by,
             hidden.fixes, cause.tempting, cause.why_not, lost_by_phase(hidden),
-            counterfactuals(hidden.case.now, self._trials),
+            counterfactuals(hidden.case.now, self._trials, tried),
         )  # fmt: skip
 
     def __repr__(self) -> str:

@@ -4,7 +4,7 @@ A hundred points. What is not backed by evidence counts little, even where it is
 helps once.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from course.lab.grading import Criterion, Result
@@ -30,6 +30,8 @@ NOTABLE = 0.1
 """Share of the lost seconds that makes a phase the second problem."""
 FOR_SPIKES = frozenset({"warm_pool", "bound_queue", "backoff"})
 """Interventions that answer a spike and cost little between two."""
+NOT_ON_PAPER = frozenset({"clock", "cost"})
+"""Nobody asked anything, and what a change costs is in its rank."""
 
 
 @dataclass(frozen=True)
@@ -66,20 +68,28 @@ def second_phases(hidden: Hidden) -> set[str | None]:
     return named or {None}
 
 
-def mark(hidden: Hidden, answer: Answer, deployed: Effect | None, values: Mapping[str, float]) -> Result:
+def mark(
+    hidden: Hidden,
+    answer: Answer,
+    deployed: Effect | None,
+    values: Mapping[str, float],
+    on_paper: Collection[str] | None = None,
+) -> Result:
     """Grade an answer.
 
     Args:
+        on_paper: for a written dump, the questions it answers: nothing else can be cited; None = all could be asked.
         deployed: what the deployed changes did; None = nothing was deployed.
         values: what each ranked intervention, and each true fix, is worth alone; see `value_of`.
     """
-    share, evidence = _evidence(hidden, answer)
+    share, evidence = _evidence(hidden, answer, on_paper)
     backed = UNBACKED + (1 - UNBACKED) * share
     rest = [
         _phase(hidden, answer), _secondary(hidden, answer), _regime(hidden, answer),
         _ranking(hidden, answer, values), *_deployed(hidden, deployed), _clock(answer, share),
     ]  # fmt: skip
-    scaled = [_scaled(criterion, backed) for criterion in rest]
+    left_out = frozenset() if on_paper is None else NOT_ON_PAPER
+    scaled = [_scaled(criterion, backed) for criterion in rest if criterion.name not in left_out]
     return Result("incident", (*scaled[:3], evidence, *scaled[3:]))
 
 
@@ -103,6 +113,8 @@ def _phase(hidden: Hidden, answer: Answer) -> Criterion:
 
 def _secondary(hidden: Hidden, answer: Answer) -> Criterion:
     allowed = second_phases(hidden)
+    if answer.dominant_phase in hidden.cause.also:  # the two may change places
+        allowed = {*allowed, hidden.cause.phase} - {None}
     told = " or ".join(sorted(str(name) for name in allowed))
     right = any(answer.secondary == name for name in allowed)
     return Criterion("secondary problem", SECONDARY if right else 0, SECONDARY, f"The second problem: {told}.")
@@ -119,14 +131,15 @@ def _regime(hidden: Hidden, answer: Answer) -> Criterion:
     return Criterion("spike or steady", REGIME if right else 0, REGIME, text[hidden.cause.regime])
 
 
-def _evidence(hidden: Hidden, answer: Answer) -> tuple[float, Criterion]:
+def _evidence(hidden: Hidden, answer: Answer, on_paper: Collection[str] | None) -> tuple[float, Criterion]:
     """How far the evidence makes the case, 0 to 1, and the mark."""
     convicting = [
         *hidden.cause.convicting,
         hidden.cause.told_apart_by,
         *(hidden.also.convicting if hidden.also else ()),
     ]
-    core = set(hidden.cause.convicting) | {hidden.cause.told_apart_by}
+    convicting = [name for name in convicting if on_paper is None or name in on_paper]
+    core = {*hidden.cause.convicting, hidden.cause.told_apart_by} & set(convicting)
     seen = [name for name in dict.fromkeys(answer.evidence) if name in answer.asked]
     hits = [name for name in seen if name in core]
     stray = [name for name in dict.fromkeys(answer.evidence) if name not in convicting and name not in NEUTRAL]

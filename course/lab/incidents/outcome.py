@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from course.lab.incidents.evidence import written
+from course.lab.incidents.evidence import as_html, written
 from course.lab.incidents.generate import Trials
 from course.lab.incidents.interventions import ALL, Intervention, applied
 from course.lab.incidents.numbers import answered
@@ -62,7 +62,7 @@ class Effect:
 
     def _repr_html_(self) -> str:
         first, _, _ = str(self).partition("\n")
-        return f"<p>{escape(first)}</p>{self.table.to_html(float_format=written, border=0)}"
+        return f"<p>{escape(first)}</p>{as_html(self.table)}"
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able."""
@@ -135,10 +135,10 @@ def value_of(intervention: Intervention, effect: Effect) -> float:
     return effect.after - effect.before - MACHINES_WEIGH * min(max(effect.growth, 0.0), 1.0) - loss
 
 
-def counterfactuals(service: Service, trials: Trials) -> pd.DataFrame:
-    """Every intervention alone: share of requests within the SLO, and what the machines cost."""
+def counterfactuals(service: Service, trials: Trials, tried: Sequence[Intervention] = ALL) -> pd.DataFrame:
+    """Each intervention alone: share of requests within the SLO, and what the machines cost."""
     rows = {}
-    for intervention in ALL:
+    for intervention in tried:
         effect = effect_of([intervention], service, trials)
         rows[intervention.id] = {
             "phase": intervention.phase, "before": effect.before, "after": effect.after, "restored": effect.restored,

@@ -25,3 +25,5 @@ class Panel:
     limit: float | None = None
     """A horizontal line, where there is a limit to know."""
     limit_name: str = ""
+    high: float | None = None
+    """Where the y axis ends, if not above the highest point: a share of something is seen against all of it."""

@@ -35,7 +35,7 @@ def arrivals(scene: Scene) -> Finding:
     done = [record.ended for record in answered(play)]
     for name, moments in (("wanted", asked), ("answered", done)):
         lines.append(Line(name, *per_second(moments, duration)))
-    rates = [len(moments) / duration for moments in (asked, done)]
+    rates = [sum(line.ys) / len(line.ys) for line in lines]
     last_week = len(scene.before.run.records) / scene.before.service.duration_s
     table = frame({line.name: {"mean": rate, "highest": max(line.ys)} for line, rate in zip(lines, rates)}, "1/s")
     text = (

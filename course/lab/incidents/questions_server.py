@@ -60,7 +60,7 @@ def kv_use(scene: Scene) -> Finding:
     on = scene.now.service.deployment()
     tokens = on.num_kv_blocks * on.block_size
     text = f"{number(max(values))}% of the KV blocks were held at most; a replica's pool holds {tokens} tokens."
-    return Finding(text, table, Panel((Line("held", *used),), TIME, "% of KV blocks", 100.0, "full"))
+    return Finding(text, table, Panel((Line("held", *used),), TIME, "% of KV blocks", 100.0, "full", high=112))
 
 
 def preemptions(scene: Scene) -> Finding:
@@ -180,7 +180,8 @@ def decode_steps(scene: Scene) -> Finding:
         for high in BATCHES:
             found = [step.seconds for step in decoding if low < step.requests <= high]
             if found:
-                rows[f"{name}, {low + 1} to {high} requests"] = {"steps": len(found), **spread(found)}
+                size = f"{low + 1} to {high} requests" if low + 1 < high else f"{high} request{'s' * (high > 1)}"
+                rows[f"{name}, {size}"] = {"steps": len(found), **spread(found)}
             low = high
     table = frame(rows, "seconds of a step that only decodes")
     text = "Median step: " + "; ".join(f"{name}: {seconds(row['p50'])}" for name, row in rows.items())

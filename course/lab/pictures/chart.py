@@ -23,6 +23,8 @@ from course.lab.svg import FAINT, INK, SOFT, Picture
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9")
 MARKERS = ("o", "s", "^", "D", "v", "P")
 DASHES: dict[str, str] = {"line": "-", "dashes": "--", "points": ""}
+MOST_MARKERS = 40
+"""On one line; where there are more points, some are left unmarked."""
 INKS = {"#010101": INK, "#020202": SOFT, "#030303": FAINT}
 """Stand-ins that matplotlib understands for colours that only the theme knows."""
 LOOK = {
@@ -98,6 +100,7 @@ def draw_chart(
                 color=curve.colour or COLOURS[i % len(COLOURS)],
                 linestyle=DASHES[curve.style],
                 marker="" if curve.style == "dashes" else MARKERS[i % len(MARKERS)],
+                markevery=1 if curve.style == "points" else max(len(curve.xs) // MOST_MARKERS, 1),
                 markersize=5,
                 label=curve.name,
             )

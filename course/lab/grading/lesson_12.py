@@ -1,0 +1,91 @@
+"""The check of lesson 12. Keys come from the incidents that are passed in, and from what changes did to them."""
+
+from course.lab.grading import Checks, Criterion, choice, close_to
+from course.lab.incidents import Incident
+from course.lab.incidents.causes import CAUSES
+from course.lab.incidents.dumps.sums import slips, sums_of
+from course.lab.incidents.incident import Reveal
+from course.lab.incidents.interventions import BY_ID as CHANGES
+from course.lab.incidents.questions import BY_ID as QUESTIONS
+from course.lab.lesson_12.twins import ALIKE, TOLD_BY, reading
+
+TWINS = ("few_seats", "kv_pool")
+TOLERANCE = 0.06
+RANKED = 3
+
+
+def checks(first: Incident, second: Incident, truth: Reveal) -> Checks:
+    """Questions about both incidents of the lesson.
+
+    Args:
+        first: was played at the desk; its seats were too few.
+        second: was taken apart in cells; its KV pool was too small.
+        truth: of the second, with what its changes did.
+
+    q1: the id of the question that tells too few seats from too small a KV pool.
+    q2: of the second: how many mean requests have room in its KV pool at once.
+    q3: of the second: share of the requests' time that is spent in the queue, 0 to 1.
+    q4: of the second: three changes by id, the best first.
+    q5: of the first: dollars an hour that doubling its fleet, which did not help, costs on top.
+    """
+
+    def q1(answer: object) -> tuple[Criterion, ...]:
+        key = CAUSES[TWINS[0]].told_apart_by
+        told = {name.replace("_", " "): _told_apart(name, first, second) for name in QUESTIONS}
+        return choice(answer, key.replace("_", " "), told)
+
+    def q2(answer: object) -> tuple[Criterion, ...]:
+        sums = sums_of(second.window)
+        return (_near(answer, sums.kv_requests, "requests in the pool", slips(sums)["kv_requests"]),)
+
+    def q3(answer: object) -> tuple[Criterion, ...]:
+        shares = second.ask("phases").data["share"]
+        known = {100 * shares["queue"]: "that is in percent: a share lies between 0 and 1",
+                 shares["decode"]: "that is decode's share"}  # fmt: skip
+        return (_near(answer, float(shares["queue"]), "share of the queue", known),)
+
+    def q4(answer: object) -> tuple[Criterion, ...]:
+        return _ranking(answer, truth)
+
+    def q5(answer: object) -> tuple[Criterion, ...]:
+        price = first.window.service.price_per_hour()
+        return (
+            _near(answer, price, "dollars an hour", {2 * price: "that is the whole bill: asked is what comes on top"}),
+        )
+
+    return Checks({"q1": q1, "q2": q2, "q3": q3, "q4": q4, "q5": q5})
+
+
+def _told_apart(name: str, first: Incident, second: Incident) -> str:
+    """What a question says of both."""
+    if name not in TOLD_BY:
+        return f"{QUESTIONS[name].text}. First: {first.ask(name).text} Second: {second.ask(name).text}"
+    a, b = reading(first, name), reading(second, name)
+    verdict = "tells them apart" if max(a, b) > ALIKE * min(a, b) else "reads the same in both"
+    return f"{TOLD_BY[name]}: {a:.3g} and {b:.3g}: {verdict}"
+
+
+def _ranking(answer: object, truth: Reveal) -> tuple[Criterion, ...]:
+    """Measured values, the first counted most, against the best order there is."""
+    if not isinstance(answer, (list, tuple)) or len(answer) != RANKED or len(set(map(str, answer))) != RANKED:
+        raise ValueError(f"give {RANKED} different ids in a list")
+    values = truth.effects["value"]
+    if unknown := [str(name) for name in answer if name not in CHANGES]:
+        raise ValueError(f"no such change: {', '.join(unknown)}")
+    if untried := [name for name in answer if name not in values]:
+        raise ValueError(f"not tried out above: {', '.join(untried)}")
+    best = [max(value, 0.0) for value in sorted(values, reverse=True)[:RANKED]]
+    reached = sum(max(values[name], 0.0) / place for place, name in enumerate(answer, 1))
+    possible = sum(value / place for place, value in enumerate(best, 1))
+    told = ", ".join(f"{name} {values[name]:+.2f}" for name in answer)
+    words = f"measured: {told}; the best three: {', '.join(values.sort_values(ascending=False).index[:RANKED])}"
+    return (Criterion("ranking", round(RANKED * reached / possible, 2), RANKED, words),)
+
+
+def _near(answer: object, key: float, what: str, known: dict[float, str]) -> Criterion:
+    """A number; where it is off by a known slip, the slip is named."""
+    graded = close_to(answer, key, what, TOLERANCE)
+    for slip, words in known.items():
+        if graded.earned < 1 and abs(float(answer) - slip) <= TOLERANCE * abs(slip):
+            return Criterion(what, 0.0, 1, f"{words}. {graded.feedback}")
+    return graded

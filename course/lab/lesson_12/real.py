@@ -1,0 +1,37 @@
+"""Both illnesses on the engine of this machine: too few seats, or seats and no room for their KV."""
+
+from collections.abc import Mapping
+
+from course.lab.display import Html, as_table
+from course.lab.lab import Lab
+from course.lab.run import Run, blocks_held, percentile
+from course.lab.style import seconds
+
+TRAFFIC = "burst"
+ROOM_FOR = 2
+"""Requests, of as many as come at once: so many seats, or room in the pool for so many."""
+LONGEST, BLOCK = 512, 16
+"""Tokens that are reserved for each request, and tokens a block."""
+
+
+def three(lab: Lab) -> dict[str, Run]:
+    """The same burst for a healthy engine, one with few seats, and one with every seat and a small pool."""
+    count = len(lab.workload(TRAFFIC).arrivals)
+    reserved = {"kv_reservation": "max_len", "max_model_len": LONGEST, "block_size": BLOCK}
+    pool, small = (requests * LONGEST // BLOCK for requests in (count, ROOM_FOR))
+    return {
+        "healthy": lab.run(TRAFFIC, max_num_seqs=count, num_kv_blocks=pool, **reserved),
+        "few seats": lab.run(TRAFFIC, max_num_seqs=ROOM_FOR, num_kv_blocks=pool, **reserved),
+        "small pool": lab.run(TRAFFIC, max_num_seqs=count, num_kv_blocks=small, **reserved),
+    }
+
+
+def table(runs: Mapping[str, Run]) -> Html:
+    """What each run shows: late first tokens in both, and two numbers that tell them apart."""
+    rows = []
+    for name, run in runs.items():
+        running = max((step.num_running for step in run.steps), default=0)
+        held = blocks_held(run.fullest) / len(run.fullest.block_owners)
+        times = seconds(max(run.ttft)), seconds(percentile(run.itl, 50))
+        rows.append((name, *times, f"{running} of {run.config.max_num_seqs}", f"{held:.0%}"))
+    return as_table(("engine", "TTFT, latest", "ITL p50", "most at once, of its seats", "KV held at most"), rows)
