@@ -29,7 +29,7 @@ from minillm.scheduling.scheduler import Scheduler
 from minillm.speculation.base import Proposer
 from minillm.speculation.make import load_drafter, make_proposer, memory_claim
 from minillm.speculation.speculator import Speculator
-from minillm.step_log import StepInFlight, StepLog, StepStart, close_preemption
+from minillm.step_log import StepInFlight, StepLog, StepStart, close_timeline
 from minillm.timeline import StepRecord, Timeline, known
 
 logger = logging.getLogger(__name__)
@@ -348,14 +348,7 @@ class Engine:
             request.text += sequence.detokenizer.finish()
         except Exception:  # it has ended all the same
             logger.exception("%s: the end of its text is lost", request.request_id)
-        now = self.clock.now()
-        if (
-            request.finish_reason in (FinishReason.ABORT, FinishReason.ERROR)
-            and request.timeline.last_token is not None
-        ):
-            request.timeline.last_token = now  # more tokens were to come: it ended while decoding, not streaming
-        request.timeline.finished = now
-        close_preemption(request, now)
+        close_timeline(request, self.clock.now())
         if group.finished:
             self._groups.pop(group.request_id, None)  # all n of them may time out in one stroke
         return group
@@ -373,13 +366,10 @@ class Engine:
         for request in self.recent_requests:
             if request.timeline.finished is None:
                 request.status, request.finish_reason = RequestStatus.FINISHED, FinishReason.ABORT
-                request.timeline.finished = self.clock.now()
-                if request.timeline.last_token is not None:
-                    request.timeline.last_token = request.timeline.finished
+                close_timeline(request, self.clock.now())
 
     def _make_scheduler(self) -> Scheduler:
-        runner = self.runner
-        return Scheduler(self.config, runner.num_kv_blocks, runner.num_host_blocks, self.context_limit)
+        return Scheduler(self.config, self.runner.num_kv_blocks, self.runner.num_host_blocks, self.context_limit)
 
     # ---------------------------------------------------------------- looking in from outside
 

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from minillm.request import Request
+from minillm.request import FinishReason, Request
 from minillm.runners.base import LaunchedStep, StepOutput
 from minillm.scheduling.batch import ScheduledBatch
 from minillm.scheduling.scheduler import Scheduler
@@ -139,3 +139,12 @@ def close_preemption(request: Request, now: float) -> None:
     if request.preempted_at is not None:
         request.timeline.add_lost("preempted", now - request.preempted_at)
         request.preempted_at = None
+
+
+def close_timeline(request: Request, now: float) -> None:
+    """The request has ended."""
+    timeline = request.timeline
+    if request.finish_reason in (FinishReason.ABORT, FinishReason.ERROR) and timeline.last_token is not None:
+        timeline.last_token = now  # more tokens were to come: it ended while decoding, not streaming
+    timeline.finished = now
+    close_preemption(request, now)
