@@ -139,12 +139,13 @@ class SpeculativeConfig(StrictModel):
 
     min_output_tokens: int = Field(8, ge=1, description="requests with a smaller max_tokens are left alone")
     max_batch: int = Field(8, ge=1, description="with more requests running nobody drafts: the model is busy enough")
-    acceptance_floor: float = Field(
-        0.25,
+    acceptance_floor: float | None = Field(
+        None,
         ge=0,
         lt=1,
         description="what one more row adds to the cost of a step with one, and a margin: a draft token less likely to "
-        "pass is not worth it; the more requests run, the likelier it must be; on a GPU try 0.1; 0 = draft always",
+        "pass is not worth it; the more requests run, the likelier it must be; None = 0.1 on GPUs and on CPUs that "
+        "multiply bfloat16, 0.25 elsewhere and in the simulator; 0 = draft always",
     )
     reprobe_steps: int = Field(64, ge=1, description="steps after which a request that was below the floor tries again")
     adaptive_k: bool = Field(True, description="draft only as far as the floor allows, by what has passed so far")

@@ -24,6 +24,7 @@ from minillm.runners.kv_pool import NO_CLAIM, KVPool, MemoryClaim, size_kv_pool,
 from minillm.sampling import Row, SampleInFlight
 from minillm.scheduling.batch import ScheduledBatch, ScheduledRequest
 from minillm.speculation.base import HiddenStateReader
+from minillm.speculation.gates import row_price
 from minillm.speculation.verify import Verifier, num_kept
 from minillm.timeline import known
 
@@ -62,6 +63,7 @@ class TorchRunner:
         self.clock = clock
         self.device = model.device
         self.runs_beside_python = model.device.type == "cuda"
+        self.row_price = row_price(model.device)
         self.kv_dtype = cache_dtype(config.kv_cache_dtype, model.dtype)
         window = Window(config.sliding_window, config.attention_sinks)
         self.attention = with_window(choose_attention(config, model), window)

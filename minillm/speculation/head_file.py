@@ -73,6 +73,21 @@ def load_head(name: str, model: LoadedModel) -> DraftHead:
         ConfigError: there is no such head, or it was trained for a model of another shape.
         CorruptCheckpointError: its files cannot be read.
     """
+    _, tensors, token_ids = read_head(name, model)
+    head = DraftHead(model.model_config, len(token_ids), model.dtype, model.device)
+    fill_head(head, tensors, Path(name))
+    head.token_ids.copy_(token_ids)
+    head.attach(embedding_table(model.decoder), output_rows(model.decoder))
+    if model.device.type == "cpu" and pack_linears(head):
+        head.activation_dtype = torch.float32
+        for module in head.modules():
+            if isinstance(module, RMSNorm):
+                module.weight.data = module.weight.data.float()
+    return head.eval()
+
+
+def read_head(name: str, model: LoadedModel) -> tuple[dict[str, Any], dict[str, Tensor], Tensor]:
+    """What head.json says, the trained weights, and the tokens [N] that the head can name. See `load_head`."""
     folder = HEADS / name if (HEADS / name).is_dir() else Path(name).expanduser()
     if not (folder / FACTS).is_file():
         known = ", ".join(packaged_heads()) or "none"
@@ -93,16 +108,7 @@ def load_head(name: str, model: LoadedModel) -> DraftHead:
                 f"the draft head in {folder} is for a model with {field}={trained_for.get(field)}, and {model.name!r} "
                 f"has {wanted}: train one for it with `minillm train-draft`"
             )
-    head = DraftHead(model.model_config, len(token_ids), model.dtype, model.device)
-    fill_head(head, tensors, folder)
-    head.token_ids.copy_(token_ids)
-    head.attach(embedding_table(model.decoder), output_rows(model.decoder))
-    if model.device.type == "cpu" and pack_linears(head):
-        head.activation_dtype = torch.float32
-        for module in head.modules():
-            if isinstance(module, RMSNorm):
-                module.weight.data = module.weight.data.float()
-    return head.eval()
+    return facts, tensors, token_ids
 
 
 def own_weights(head: DraftHead) -> dict[str, Tensor]:

@@ -8,7 +8,7 @@ from minillm.request import Draft, Request
 from minillm.runners.base import Runner, StepOutput
 from minillm.scheduling.batch import ScheduledBatch
 from minillm.speculation.base import HiddenStateReader, NoProposer, Proposer, ShowsHiddenStates, Wanted
-from minillm.speculation.gates import Gates
+from minillm.speculation.gates import DEAR_ROW, Gates
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ class Speculator:
         runner: Runner,
         context_limit: int,
     ) -> None:
-        self.gates = None if config is None else Gates(config)
+        self.gates = None if config is None else Gates(config, getattr(runner, "row_price", DEAR_ROW))
         self.proposer = proposer
         self.now = now
         self.context_limit = context_limit
@@ -86,7 +86,7 @@ class Speculator:
         """Nobody is left."""
         self.proposer.reset()
         if self.gates is not None:
-            self.gates = Gates(self.gates.config)
+            self.gates = Gates(self.gates.config, self.gates.row_price)
 
 
 def drop_drafts(running: Sequence[Request]) -> None:

@@ -18,6 +18,9 @@ def train_draft(
     draft_len: Annotated[int, typer.Option(min=1, help="Tokens of a draft that it is trained for.")] = 2,
     vocabulary: Annotated[int, typer.Option(min=1, help="Most frequent tokens that the head can name.")] = 6144,
     learning_rate: Annotated[float, typer.Option(help="At its peak.")] = 7e-4,
+    start_from: Annotated[
+        str | None, typer.Option(help="A head to go on from: a folder, or the short name of a model that has one.")
+    ] = None,
     device: Annotated[str, typer.Option(help="Where to sample and train: auto, cpu or cuda.")] = "auto",
     seed: Annotated[int, typer.Option(help="Of the first weights and the order of the talks.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
@@ -29,7 +32,9 @@ def train_draft(
 
     settings = TrainingSettings(passes=passes, draft_len=draft_len, learning_rate=learning_rate, seed=seed)
     config = EngineConfig(model=model, device=device)
-    facts = make_head(config, out, conversations, vocabulary, settings, progress=sys.stderr.isatty())
+    facts = make_head(
+        config, out, conversations, vocabulary, settings, start_from=start_from, progress=sys.stderr.isatty()
+    )
     if as_json:
         print(json.dumps(facts))
     else:

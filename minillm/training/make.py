@@ -17,7 +17,7 @@ from minillm.engine import Engine
 from minillm.errors import TrainingError
 from minillm.models.loader import LoadedModel, load_model
 from minillm.speculation.head import DraftHead
-from minillm.speculation.head_file import new_head, save_head
+from minillm.speculation.head_file import fill_head, new_head, read_head, save_head
 from minillm.training.linear_start import start_linear
 from minillm.training.talks import SHARD_SIZE, Talk, load_talks, sample_talks
 from minillm.training.train import Training, TrainingSettings
@@ -37,6 +37,7 @@ def make_head(
     num_tokens: int,
     settings: TrainingSettings,
     *,
+    start_from: str | None = None,
     progress: bool = True,
 ) -> dict[str, Any]:
     """Write a draft head for `config.model` to `out`. Returns what its head.json says of it.
@@ -46,8 +47,10 @@ def make_head(
     Args:
         num_talks: talks to learn from and judge by; one in ten is held out.
         num_tokens: most tokens that the head can name: the most frequent ones of the answers.
+        start_from: a head to go on from, as `load_head` takes it; None = the best linear guess.
     Raises:
         ModelError: the model cannot be loaded.
+        ConfigError, CorruptCheckpointError: the head to go on from is none of this model, or cannot be read.
         TrainingError: it has no chat template, or the folder is of a run with other settings.
     """
     model = load_model(config)
@@ -55,7 +58,7 @@ def make_head(
     shards = range(-(-num_talks // SHARD_SIZE))
     files = sample_talks(engine, out / "talks", shards, progress=progress)
     talks = [talk for file in files for talk in load_talks(file)][:num_talks]
-    return train_head(model, talks, num_tokens, settings, out, progress=progress)
+    return train_head(model, talks, num_tokens, settings, out, start_from=start_from, progress=progress)
 
 
 def train_head(
@@ -65,6 +68,7 @@ def train_head(
     settings: TrainingSettings,
     out: Path,
     *,
+    start_from: str | None = None,
     progress: bool = True,
 ) -> dict[str, Any]:
     """Train on these talks, but for the first tenth, which judges. See `make_head`."""
@@ -75,7 +79,12 @@ def train_head(
         raise TrainingError(f"{len(talks)} talks are too few: it takes ten, to have one to judge by")
     token_ids, coverage = most_frequent(seen, num_tokens, model.model_config.vocab_size)
     head = new_head(model, token_ids, settings.seed, model.device)
-    start_linear(head, seen)
+    before: dict[str, Any] | None = None
+    if start_from is None:
+        start_linear(head, seen)
+    else:
+        before, tensors, _ = read_head(start_from, model)
+        fill_head(head, tensors, Path(start_from))
     greedy = [talk for talk in held_out if is_greedy(head, talk)]
     training = Training(head, list(seen), greedy, settings, out / "training.pt")
     training.run(progress=progress)
@@ -86,6 +95,7 @@ def train_head(
         "date": datetime.date.today().isoformat(),
         "versions": {"minillm": minillm.__version__, "torch": torch.__version__},
         "talks": len(seen),
+        "went_on_from": before,
         "tokens": sum(len(talk.token_ids) for talk in seen),
         "answer_tokens": sum(len(talk.token_ids) - talk.answer_start for talk in seen),
         "vocabulary": {"tokens": len(token_ids), "share_of_answers": round(coverage, 4)},

@@ -2,17 +2,19 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import Tensor
 from typer.testing import CliRunner
 
 from minillm import Engine, EngineConfig, SamplingParams
 from minillm.cli import app
-from minillm.errors import TrainingError
+from minillm.errors import ConfigError, TrainingError
 from minillm.models.loader import LoadedModel, load_model
 from minillm.scheduling.batch import ScheduledRequest
 from minillm.speculation.head_file import load_head, new_head
@@ -230,3 +232,15 @@ def test_it_begins_at_the_best_linear_guess(tiny: LoadedModel) -> None:
     fit = inputs[:39] @ head.fuse.weight.T
     normed = torch.nn.functional.rms_norm(fit[:38], (size,), head.norm.weight, head.norm.eps)
     torch.testing.assert_close(states[0, :38], normed, atol=1e-4, rtol=1e-3)
+
+
+def test_going_on_from_another_head(tiny: LoadedModel, talks: list[Talk], tmp_path: Path) -> None:
+    make.train_head(tiny, talks, 50, SETTINGS, tmp_path / "one", progress=False)
+    still = replace(SETTINGS, learning_rate=0.0, passes=1)
+    facts = make.train_head(tiny, talks, 50, still, tmp_path / "two", start_from=str(tmp_path / "one"), progress=False)
+    assert facts["went_on_from"] == json.loads((tmp_path / "one" / "head.json").read_text())
+    one, two = (load_file(tmp_path / name / "head.safetensors") for name in ("one", "two"))
+    for name, weights in one.items():
+        torch.testing.assert_close(two[name], weights, atol=0, rtol=0)
+    with pytest.raises(ConfigError, match="no draft head for 'nowhere'"):
+        make.train_head(tiny, talks, 50, still, tmp_path / "three", start_from="nowhere", progress=False)
