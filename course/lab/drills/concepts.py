@@ -66,6 +66,7 @@ CAUSES = {
     "first_line": r"time ?stamp\w*|date|session id|request id|uuid|user ?names?|user id|nonce|first (?:line|"
     r"token|block|"
     r"difference|byte)s?|"
+    r"(?:prompts?|prefix|template) (?:\w+ )?changed|changed (?:the )?(?:prompt|prefix|template)|"
     r"exact (?:match\w*|prefix\w*)|hash\w*|diff(?:er(?:s|ed|ence|ences)?)?\b|byte[- ]for[- ]byte",
     "eviction": r"evict\w*|lru|working set|pushed out|falls? out|thrown out",
     "turns": r"turns?|multi-?turn|conversation|history|session|agents?|steps of the agent|tool calls?",
@@ -163,14 +164,16 @@ OPERATIONS = {
     r"baseline|average (?:load|day)|day[- ]to[- ]day|normal (?:load|day|traffic)|"
     r"permanent\w*|every day",
     "cost": r"costs?|dollars?|\$|price\w*|pay\w*|budget|gpu[- ]hours?|money|"
-    r"(?<!to )free(?! (?:the|a|an|up|kv|memory|blocks?|room|seats?|slots?|space|hbm))|cheap\w*|expensive|spend\w*|bills?|"
+    r"(?<!to )free(?! (?:the|a|an|up|kv|memory|blocks?|room|seats?|slots?|space|hbm))|cheap\w*|"
+    r"expensive|spend\w*|bills?|"
     r"afford\w*|save[sd]?",
     "rollback": r"roll\w*[- ]?back|revert\w*|canar\w*|(?:feature )?flags?|kill switch|gradual\w*|shadow\w*|"
     r"a/b|(?:one|1|5|"
     r"10)(?: ?%| percent) of (?:the )?"
     r"(?:traffic|requests)|one replica first|on one replica|undo|step by step|stages?",
-    "monitor": r"alert\w*|monitor\w*|dashboards?|slos?|watch\w*|panels?|pagers?|page[sd]? (?:me|us|some\w+)|track\w*|guard ?rail\w*",
-    "quality": r"quality|evals?|evaluat\w*|accuracy|golden|regress\w*|benchmark\w*|quality floor",
+    "monitor": r"alert\w*|monitor\w*|dashboards?|slos?|watch\w*|panels?|pagers?|page[sd]? (?:me|us|some\w+)|"
+    r"track\w*|guard ?rail\w*",
+    "quality": r"quality|evals?|evaluat\w*|accuracy|golden|regress\w*|benchmark\w*",
     "measure": r"measur\w*|profil\w*|histograms?|traces?|tracing|metrics?|stamps?|log(?:s|ged|ging)?|test(?:s|ed|ing)?",
 }
 MOVES = {
@@ -252,5 +255,5 @@ VERBS = re.compile(
     r"reduces?|increases?|improves?|removes?|prevents?|compare|plot|watch|quantize|deploy|enable|disable|set|"
     r"tune|batch|chunk|cache|write|writes|"
     r"spends?|hides?|decides?|beats?|buys|frees?|wins?|loses?|moves|compares|gates?|tracks?|accepts?|dominates?|"
-    r"remains?)\b"
+    r"remains?|lasts|fills|evicts|slows|delays|(?:blocks|stalls)(?= (?:every|all|the|other|short|chat)))\b"
 )

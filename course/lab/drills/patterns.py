@@ -5,7 +5,8 @@
 
 An atom is a concept of concepts.py, mentioned and not denied; `!queue` is a denied mention, `?queue` either. Then there
 are `number` (any), `given` (one of the prompt's), `derived` (one that follows from them, and is right; `derived.decode`
-is that one), `tempting` (one that a popular wrong formula gives), `question`, and `listed`. Only sentences that claim something count: a list of keywords matches nothing.
+is that one), `tempting` (one that a popular wrong formula gives), `question`, and `listed`. Only sentences that claim
+something count: a list of keywords matches nothing.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -136,7 +136,8 @@ BLIND_DRAFT = Trap(
 K_TIMES_ALPHA = Trap(
     "tempting.popular + effect|decode|itl|speculation",
     ("derived.gain|derived.per_step|impossible",),
-    "k times acceptance is no speedup: drafts take time, and it counts neither the rejections nor the model's own token.",
+    "k times acceptance is no speedup: drafts take time, and it counts neither the rejections nor the model's own "
+    "token.",
 )
 
 DRILLS = (
