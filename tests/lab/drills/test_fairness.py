@@ -1,8 +1,11 @@
 """Right sentences are not punished and wrong ones are, whatever words they share."""
 
+import re
+
 import pytest
 
 from course.lab.drills.amounts import Amount, amounts_in, sums_in
+from course.lab.drills.desk import MILESTONES
 from course.lab.drills.drill import DrawnDrill
 from course.lab.drills.grade import grade
 from course.lab.drills.library import ALL, FLAGSHIP, find_drill
@@ -243,8 +246,23 @@ def test_no_text_shows_a_negative_or_broken_number(seed: int) -> None:
         drawn = drill.drawn(seed)
         assert all(each.value > 0 for each in {**drawn.numbers.given, **drawn.numbers.derived}.values()), drill.id
         texts = drawn.prompt + drawn.impossible + "".join(drawn.answers.values())
-        assert "times of" not in texts and "times what is new of" not in texts
+        assert not re.search(r"\d times (?:of|what is)\b", texts), drill.id
 
 
 def test_a_number_near_a_whole_one_has_no_bare_point() -> None:
     assert [f"{Amount(value, 's')}" for value in (1.997, 2.0, 2.004, 2.5)] == ["2 s", "2 s", "2 s", "2.5 s"]
+
+
+@pytest.mark.parametrize(
+    "second", ["ITL", "inter-token latency", "inter token latency", "time per output token", "TPOT"]
+)
+def test_the_clock_hears_both_numbers_by_any_name(second: str) -> None:
+    _, pattern, _ = MILESTONES["two"]
+    assert re.search(pattern, f"I want ttft and {second} apart".lower(), re.S)
+    assert not re.search(pattern, f"I want {second} first".lower(), re.S)
+
+
+def test_nobody_is_asked_why_itl_is_fine_where_it_is_not() -> None:
+    said = "The queue is the problem, because the documents wait for prefill."
+    for name in ("rag-broke-chat", "batch-beside-chat", "quantized-in-vain"):
+        assert not any("ITL fine" in ask for ask in grade(find_drill(name).drawn(), said).asks_next)
