@@ -298,7 +298,7 @@ def test_numbers_on_cards_follow_their_formulas() -> None:
     told = {card.key: card.answer_text for card in CARDS}
     assert expected_tokens(0.5, 2) == pytest.approx(1 + 0.5 + 0.25)
     assert "2.31 tokens" in told["drafts"]  # 1 + .6 + .36 + .216 + .1296
-    assert "327,680 B" in told["kv talk"] and "492 MB" in told["kv talk"]  # 2 x 80 x 8 x 128 x 2
+    assert "327,680 B" in told["kv chat"] and "492 MB" in told["kv chat"]  # 2 x 80 x 8 x 128 x 2
     assert "50%: 0.50" in told["wait by load"]  # rho / (2 (1 - rho))
     assert "10.4 ms" in told["floor"]  # two bytes for each of 69.5e9 weights that a step reads, over 4 x 3.35 TB/s
     mfu, weights = find_profile("h100-sxm").constants.mfu, find_model("llama-3-70b").layer_params

@@ -3,10 +3,12 @@
 import math
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 TOLERANCE = 0.06
 """A number counts as right within this share: people round."""
+SHARE_TOLERANCE = 0.025
+"""A share of the whole also within this: 99% is not 95%, though within 6% of it."""
 
 WIDEST = 1.7
 """Of a range: its upper end over its lower one. "30-50 ms" is one; with ends further apart they are two numbers."""
@@ -44,6 +46,7 @@ _WORDS = {"half": 0.5, "a third": 1 / 3, "a quarter": 0.25, "twice": 2.0, "doubl
 _WORDED = re.compile(rf"\b({'|'.join(_WORDS)})\b")
 _COUNTS = ("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 _COUNTED = re.compile(rf"\b({'|'.join(_COUNTS)})( seconds)?\b")
+_RESULT = re.compile(r"(?:[=≈]|\b(?:gives|makes))\s*(?:about |roughly |around |~\s*)?$")
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,8 @@ class Amount:
 
     value: float
     unit: str = COUNT
+    tolerance: float = TOLERANCE
+    """Within this share of it a number is this one; less where a wrong one is near."""
 
     def __format__(self, spec: str) -> str:
         number, unit = self._scaled()
@@ -59,7 +64,7 @@ class Amount:
         if 10 <= number < 100 and number != int(number):
             written = f"{number:.3g}"
         elif 1 <= number < 10 and number != int(number):
-            written = f"{number:.2f}".rstrip("0")
+            written = f"{number:.2f}".rstrip("0").rstrip(".")
         if unit == MONEY and number < 100:
             written = f"{number:.2f}"
         if spec == "n" or not unit:
@@ -86,13 +91,23 @@ class Written:
     unit: str
     start: int
     end: int
+    is_worded: bool = False
+    """Written as a word: "six"."""
+    is_result: bool = False
+    """It stands behind an equals sign."""
 
-    def is_about(self, amount: Amount, tolerance: float = TOLERANCE) -> bool:
-        """The same quantity: a fitting unit or none at all, and near enough."""
+    def is_about(self, amount: Amount, tolerance: float | None = None) -> bool:
+        """The same quantity: a fitting unit or none at all, and near enough (by default, as near as the amount wants).
+
+        A word without a unit counts things and nothing else: "six questions" are not 6 ms.
+        """
         if not math.isfinite(self.high):
             return False
+        tolerance = amount.tolerance if tolerance is None else tolerance
         if self.unit == amount.unit:
             scales: tuple[float, ...] = (1.0,)
+        elif self.unit == COUNT and amount.unit != COUNT and self.is_worded:
+            return False
         elif self.unit == COUNT or (amount.unit == COUNT and self.unit in (TOKENS, RATIO)):
             scales = {SECONDS: (1.0, 1e3), RATIO: (1.0, 100.0)}.get(amount.unit, (1.0,))
         elif {self.unit, amount.unit} == {TOKENS, TOKEN_RATE}:
@@ -100,7 +115,15 @@ class Written:
         else:
             return False
         low, high = self.low * (1 - tolerance), self.high * (1 + tolerance)
+        if amount.unit == RATIO and amount.value < 1:
+            most = SHARE_TOLERANCE * (100 if self.unit == COUNT and self.low > 1 else 1)
+            low, high = max(low, self.low - most), min(high, self.high + most)
         return any(low <= amount.value * scale <= high for scale in scales)
+
+    @property
+    def may_lack_its_unit(self) -> bool:
+        """A bare number that is no chance: the result of a sum, or one with digits behind the point."""
+        return self.is_result or (not self.is_worded and self.low != int(self.low))
 
 
 def amounts_in(text: str) -> list[Written]:
@@ -113,8 +136,9 @@ def amounts_in(text: str) -> list[Written]:
     words = [Written(_WORDS[m.group(1)], _WORDS[m.group(1)], RATIO, *m.span()) for m in _WORDED.finditer(text)]
     for match in _COUNTED.finditer(text):
         value = float(_COUNTS.index(match.group(1)) + 2)
-        words.append(Written(value, value, SECONDS if match.group(2) else COUNT, *match.span()))
-    return sorted(found + words, key=lambda each: each.start)
+        words.append(Written(value, value, SECONDS if match.group(2) else COUNT, *match.span(), is_worded=True))
+    marked = [replace(each, is_result=_RESULT.search(text, 0, each.start) is not None) for each in found + words]
+    return sorted(marked, key=lambda each: each.start)
 
 
 def _read(text: str, match: re.Match[str]) -> Written:
@@ -172,6 +196,7 @@ def _unit(text: str, place: int) -> tuple[float, str, int]:
 
 _TIMES = re.compile(r"\s*(?:[x×*·⋅∙]|times|multiplied by)\s*")
 _OVER = re.compile(r"\s*(?:/|÷|divided by|over)\s*")
+_SUMMAND = re.compile(r"(?:[-+−–]|\b(?:plus|minus))\s*\(?\s*$")
 _NOUNS = r"(?:(?![x×]\s)[a-z-]+\s+){0,3}?"
 _EQUALS = re.compile(
     r"[^\d=≈]{0,30}?(?:=|≈|~=|\bis (?:about|roughly)?|\bgives\b|\bmakes\b)\s*(?:about|roughly|~|≈)?\s*"
@@ -198,7 +223,10 @@ class Sum:
 
 
 def sums_in(text: str, amounts: Sequence[Written]) -> Iterator[Sum]:
-    """Calculations such as '80 ms x 180 = 14.4 s' or '38 GB / 600 MB = 64'; products and quotients only."""
+    """Calculations such as '80 ms x 180 = 14.4 s' or '38 GB / 600 MB = 64'.
+
+    Products and quotients only: with a plus or minus before them, or a range in them, they are passed over.
+    """
     place = 0
     while place < len(amounts):
         value, used = amounts[place].low, [amounts[place]]
@@ -215,7 +243,8 @@ def sums_in(text: str, amounts: Sequence[Written]) -> Iterator[Sum]:
         last = place + len(used)
         if len(used) > 1 and last < len(amounts):
             result = amounts[last]
-            if _EQUALS.fullmatch(text[used[-1].end : result.start]) and math.isfinite(value):
+            is_plain = not _SUMMAND.search(text, 0, used[0].start) and all(each.low == each.high for each in used)
+            if is_plain and _EQUALS.fullmatch(text[used[-1].end : result.start]) and math.isfinite(value):
                 yield Sum(text[used[0].start : result.end], result.low, value, tuple(used), result.unit)
         place += max(len(used) - 1, 1)
 

@@ -36,7 +36,7 @@ CAUSES = {
     "compute": r"compute[- ]?(?:bound|limited)?|[tp]?flops?(?:/s)?|arithmetic[- ]?(?:bound)?|multipl\w+|mfu|tera\w+|"
     r"\w?flop/s",
     "kv": r"kv|kv[- ]?cache\w*|key[- ]value|keys and values|kv pool|block pool",
-    "memory": r"hbm|gpu memory|memory|room|fits?|vram",
+    "memory": r"hbm|gpu memory|memory|room|fits?|vram|cache (?:is |was |got )?too small|(?:larger|bigger) caches?",
     "preemption": r"pre-?empt\w*|recomput\w*|thrash\w*",
     "launch": r"kernel launch\w*|launch[- ]bound|cuda graphs?|host overhead|launch overhead",
     "capacity": r"capacity|saturat\w*|overload\w*|over[- ]capacity|headroom|knee|can(?:not|'t| not) (?:keep up|serve|"
@@ -48,7 +48,7 @@ CAUSES = {
     r"block(?:s|ed|ing)? "
     r"(?:the |every|all |other|short|chat)\w*|everybody|interfer\w*|steps? (?:grow|last|get long|become long|"
     r"lengthen|take)\w*|"
-    r"freez\w*|neighbou?rs?|shar(?:e|es|ing) (?:the |a |its )?steps?|same steps?|hold\w* up",
+    r"freez\w*|neighbou?rs?|shar(?:e|es|ed|ing) (?:the |a |its |their )?steps?|same steps?|hold\w* up",
     "mha": r"mha|multi[- ]head|no gqa|without gqa|lacks gqa|full attention heads|40 (?:kv )?heads",
     "prompt_length": r"(?:prompt|input|context)[- ](?:lengths?|tokens?|sizes?|distribution)|lengths? "
     r"(?:distribution|of (?:the )?"
@@ -66,7 +66,8 @@ CAUSES = {
     "first_line": r"time ?stamp\w*|date|session id|request id|uuid|user ?names?|user id|nonce|first (?:line|"
     r"token|block|"
     r"difference|byte)s?|"
-    r"exact(?:ly)?|hash\w*|diff(?:er(?:s|ed|ence|ences)?)?\b|byte[- ]for[- ]byte",
+    r"(?:prompts?|prefix|template) (?:\w+ )?changed|changed (?:the )?(?:prompt|prefix|template)|"
+    r"exact (?:match\w*|prefix\w*)|hash\w*|diff(?:er(?:s|ed|ence|ences)?)?\b|byte[- ]for[- ]byte",
     "eviction": r"evict\w*|lru|working set|pushed out|falls? out|thrown out",
     "turns": r"turns?|multi-?turn|conversation|history|session|agents?|steps of the agent|tool calls?",
     "client": r"client\w*|browser|user side|at the (?:edge|user)|far end|wireshark|curl|tcpdump|packet\w*",
@@ -81,10 +82,8 @@ CAUSES = {
     r"ies))|self-throttl\w*",
     "warm": r"warm\w*|cold[- ]?(?:start|cache)\w*|start(?:s|ing)? up|spin(?:s|ning)? up|boot\w*|load(?:s|ing)? (?:the "
     r")?weights|minutes to",
-    "roofline": r"roofline|arithmetic intensity|intensity|flops? per byte|operations per byte|ridge|roof|"
-    r"floor|data sheet|"
-    r"datasheet",
     "tokenize": r"token(?:is|iz)\w+|chat template|token ids?",
+    "quadratic": r"quadratic\w*|n²|n\^2|o\(n2\)|o\(n\^2\)|o\(n²\)|squares?|squared",
     "attention": r"attention|quadratic\w*|n²|n\^2|o\(n2\)|o\(n\^2\)|o\(n²\)",
     "retrieval": r"retriev\w*|rag|rerank\w*|documents?|passages?|embedding\w*|vector",
     "utilised": r"idle|busy|hours? (?:used|of use)|duty|night|around the clock|24/7|break[- ]?even|amorti[sz]\w*|pays? "
@@ -159,17 +158,22 @@ TECHNIQUES = {
     r"disabl\w*|above a batch",
 }
 OPERATIONS = {
-    "spike": r"spik\w*|bursts?|bursty|peaks?|surge\w*|tenfold",
-    "steady": r"steady|baseline|average (?:load|day)|day[- ]to[- ]day|normal (?:load|day|traffic)|"
+    "spike": r"spik\w*|bursts?|bursty|surge\w*|tenfold|peaks|peak (?:hours?|load|traffic|times?)|"
+    r"(?:daily|evening|traffic|at|the|a) peak(?! (?:flop|tflop|pflop|compute|arithmetic|bandwidth|rate|of))",
+    "steady": r"steady[- ]?(?:state|load|traffic|hours?|demand)|steady or|or steady|(?:load|traffic|demand) is steady|"
+    r"baseline|average (?:load|day)|day[- ]to[- ]day|normal (?:load|day|traffic)|"
     r"permanent\w*|every day",
-    "cost": r"costs?|dollars?|\$|price\w*|pay\w*|budget|gpu[- ]hours?|money|free|cheap\w*|expensive|spend\w*|bills?|"
+    "cost": r"costs?|dollars?|\$|price\w*|pay\w*|budget|gpu[- ]hours?|money|"
+    r"(?<!to )free(?! (?:the|a|an|up|kv|memory|blocks?|room|seats?|slots?|space|hbm))|cheap\w*|"
+    r"expensive|spend\w*|bills?|"
     r"afford\w*|save[sd]?",
     "rollback": r"roll\w*[- ]?back|revert\w*|canar\w*|(?:feature )?flags?|kill switch|gradual\w*|shadow\w*|"
     r"a/b|(?:one|1|5|"
     r"10)(?: ?%| percent) of (?:the )?"
     r"(?:traffic|requests)|one replica first|on one replica|undo|step by step|stages?",
-    "monitor": r"alert\w*|monitor\w*|dashboards?|slos?|watch\w*|panels?|page(?:s|d|r)?|track\w*|guard ?rail\w*",
-    "quality": r"quality|evals?|evaluat\w*|accuracy|golden|regress\w*|benchmark\w*|floor",
+    "monitor": r"alert\w*|monitor\w*|dashboards?|slos?|watch\w*|panels?|pagers?|page[sd]? (?:me|us|some\w+)|"
+    r"track\w*|guard ?rail\w*",
+    "quality": r"quality|evals?|evaluat\w*|accuracy|golden|regress\w*|benchmark\w*",
     "measure": r"measur\w*|profil\w*|histograms?|traces?|tracing|metrics?|stamps?|log(?:s|ged|ging)?|test(?:s|ed|ing)?",
 }
 MOVES = {
@@ -251,5 +255,5 @@ VERBS = re.compile(
     r"reduces?|increases?|improves?|removes?|prevents?|compare|plot|watch|quantize|deploy|enable|disable|set|"
     r"tune|batch|chunk|cache|write|writes|"
     r"spends?|hides?|decides?|beats?|buys|frees?|wins?|loses?|moves|compares|gates?|tracks?|accepts?|dominates?|"
-    r"remains?)\b"
+    r"remains?|lasts|fills|evicts|slows|delays|(?:blocks|stalls)(?= (?:every|all|the|other|short|chat)))\b"
 )

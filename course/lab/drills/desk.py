@@ -24,7 +24,7 @@ WIDE = widgets.Layout(width="100%", max_width="900px")
 MILESTONES: Mapping[str, tuple[str, str, float]] = {
     "two": (
         "both numbers asked for or named: TTFT and ITL",
-        r"(?=.*(?:ttft|first token))(?=.*(?:itl|inter-?token|tpot))",
+        r"(?=.*(?:ttft|first token))(?=.*(?:itl|inter[- ]?token|tpot|per (?:output )?token))",
         60,
     ),
     "number": ("a number of your own", r"(?:=|≈|\bis about\b|\bso\b).{0,40}\d", 240),

@@ -150,5 +150,5 @@ class DrawnDrill:
     def _texts(self) -> dict[str, str]:
         written = (TEXTS / f"{self.drill.id}.md").read_text(encoding="utf-8")
         parts = re.split(r"^## (\w+)\n", written, flags=re.M)
-        values: dict[str, Amount] = {**self.numbers.given, **self.numbers.derived}
+        values: dict[str, Amount] = {**self.numbers.given, **self.numbers.derived, **self.numbers.tempting}
         return {name: text.strip().format_map(values) for name, text in zip(parts[1::2], parts[2::2])}

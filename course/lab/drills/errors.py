@@ -46,8 +46,8 @@ SLIPS = (
         "faster steps raise a capacity that is too small.",
     ),
     Slip(
-        "kv + attention",
-        "compute|prefill|!attention",
+        "kv + quadratic",
+        "compute|prefill|!quadratic",
         "KV memory grows linearly with length. What grows with the square is prefill's attention.",
     ),
     Slip(
@@ -57,8 +57,9 @@ SLIPS = (
     ),
     Slip(
         "prefix_cache + itl|decode + effect",
-        "prefill|ttft|capacity|!itl|!decode|kv",
-        "A cached prefix saves prefill, so it moves TTFT. Decode reads the same KV as before.",
+        "prefill|ttft|capacity|!itl|!decode|kv|straggler|chunking|load|batching",
+        "A cached prefix saves prefill, so it moves TTFT. Decode reads the same KV as before; others gain only where "
+        "they shared a step with that prefill.",
     ),
     Slip(
         "gpu_util + because|trouble",
@@ -67,8 +68,8 @@ SLIPS = (
         "GPU utilisation says that some kernel ran. It reads high with a batch of one; it convicts nobody.",
     ),
     Slip(
-        "attention + decode + because|trouble",
-        "kv|bandwidth|prefill|split|!attention",
+        "quadratic + decode + because|trouble",
+        "prefill|split|!quadratic",
         "With a KV cache a decode step is linear in the context. The square belongs to prefill.",
     ),
 )

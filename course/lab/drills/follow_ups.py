@@ -11,7 +11,6 @@ GENERAL = (
     ),
     FollowUp("replicas", "What would those replicas cost, and which setting would you exhaust first?"),
     FollowUp("replicas", "Why not just add GPUs?", missing=True),
-    FollowUp("queue + trouble", "If it is the queue, then why is ITL fine?"),
     FollowUp(
         "decode|itl + trouble", "If decoding is slow, what does one step wait for: weights, KV, or somebody's prompt?"
     ),

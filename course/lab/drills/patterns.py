@@ -5,7 +5,8 @@
 
 An atom is a concept of concepts.py, mentioned and not denied; `!queue` is a denied mention, `?queue` either. Then there
 are `number` (any), `given` (one of the prompt's), `derived` (one that follows from them, and is right; `derived.decode`
-is that one), `question`, and `listed`. Only sentences that claim something count: a list of keywords matches nothing.
+is that one), `tempting` (one that a popular wrong formula gives), `question`, and `listed`. Only sentences that claim
+something count: a list of keywords matches nothing.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -29,6 +30,7 @@ class Pattern:
                 "number",
                 "given",
                 "derived",
+                "tempting",
                 "question",
                 "listed",
             ):
@@ -69,7 +71,7 @@ def _has(sentence: Sentence, atom: str) -> bool:
     kind, _, which = name.partition(".")
     if kind == "number":
         return bool(sentence.amounts)
-    if kind in ("given", "derived"):
+    if kind in ("given", "derived", "tempting"):
         found = getattr(sentence, kind)
         return which in found if which else bool(found)
     if kind == "question":

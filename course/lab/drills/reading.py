@@ -3,10 +3,10 @@
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
-from course.lab.drills.amounts import Amount, Sum, Written, amounts_in, sums_in
+from course.lab.drills.amounts import COUNT, Amount, Sum, Written, amounts_in, sums_in
 from course.lab.drills.concepts import HIDES, PATTERNS, TOPICS, VERBS
 
 LONGEST = 20_000
@@ -15,6 +15,8 @@ LONGEST_SENTENCE = 800
 """Characters."""
 REACH = 7
 """Words that a "not" reaches."""
+SHORT_REACH = 3
+"""Words that a "without" reaches: its object, not the clause."""
 
 _CLAUSE = re.compile(
     r"[,;:()—–]|\.\s|\b(?:but|while|whereas|although|though|because|since|so|if|yet|and then|until|before|unless|"
@@ -25,6 +27,7 @@ _BEFORE = re.compile(
     r"isn't|aren't|wasn't|don't|doesn't|won't|"
     r"can't|cannot|wouldn't|shouldn't|avoid|skip|hardly|against)\b"
 )
+_SHORT = re.compile(r"\b(?:without|than|against|instead of)$")
 _AFTER = re.compile(
     r"\b(?:is|are|was|does|do|will|would|can|has|have)(?: not\b|n't\b)|\b(?:won't|cannot|can't|isn't|aren't|"
     r"doesn't|don't|wouldn't)\b|"
@@ -38,7 +41,7 @@ _NEUTRAL = re.compile(
 _SENTENCE_END = re.compile(r"(?<=[.!?])[\"')*]*\s+(?=[\"'(*]*[A-Z0-9$])|(?<=[a-z]{4}[.!?])\s+(?=[a-z])")
 _BULLET = re.compile(r"^\s*(?:[-*•]|\(?\d{1,2}[.)]|#+)\s+")
 _QUESTION = re.compile(
-    r"^(?:what|which|how|is|are|does|do|where|when|why|who)\b|\b(?:i(?:'d| would) (?:want|need|like|ask|check|"
+    r"^(?:is|are|does)\b|\b(?:i(?:'d| would) (?:want|need|like|ask|check|"
     r"look)|i (?:want|need|ask)|"
     r"ask (?:for|whether|what|how)|show me|can i see|do we know|need to (?:see|know)|want to (?:see|know)|unknown)\b"
 )
@@ -66,6 +69,8 @@ class Numbers:
 
     given: Mapping[str, Amount]
     derived: Mapping[str, Amount]
+    tempting: Mapping[str, Amount] = field(default_factory=dict)
+    """What a popular wrong formula gives: shown in texts, credited nowhere."""
 
 
 @dataclass(frozen=True)
@@ -121,11 +126,26 @@ class Sentence:
         return frozenset(n for n, a in self.numbers.given.items() if any(w.is_about(a, 0.01) for w in self.amounts))
 
     @cached_property
-    def derived(self) -> frozenset[str]:
-        """Numbers that follow from the prompt's, and are right."""
+    def derivations(self) -> list[tuple[str, Written]]:
+        """Numbers that follow from the prompt's, and are right: which one, and where it stands."""
         given = self.numbers.given.values()
         own = [w for w in self.amounts if not any(w.unit == a.unit and w.is_about(a, 0.01) for a in given)]
-        return frozenset(n for n, a in self.numbers.derived.items() if any(w.is_about(a) for w in own))
+        return [
+            (name, w)
+            for name, a in self.numbers.derived.items()
+            for w in own
+            if w.is_about(a) and (w.unit != COUNT or a.unit == COUNT or w.may_lack_its_unit)
+        ]
+
+    @cached_property
+    def derived(self) -> frozenset[str]:
+        return frozenset(name for name, _ in self.derivations)
+
+    @cached_property
+    def tempting(self) -> frozenset[str]:
+        """Numbers that a popular wrong formula gives."""
+        tempting = self.numbers.tempting.items()
+        return frozenset(n for n, a in tempting if any(w.is_about(a, 0.01) for w in self.amounts))
 
     @cached_property
     def is_question(self) -> bool:
@@ -175,9 +195,10 @@ class Sentence:
         before, after = self.low[begin:start], self.low[end:stop]
         if _NEUTRAL.search(self.low[begin:stop]):
             return False
-        negations = [m.end() for m in _BEFORE.finditer(before)]
-        if negations and len(before[negations[-1] :].split()) < REACH:
-            return True
+        for negation in _BEFORE.finditer(before):
+            reach = SHORT_REACH if _SHORT.search(negation.group()) else REACH
+            if len(before[negation.end() :].split()) < reach:
+                return True
         denial = _AFTER.search(after)
         return denial is not None and len(after[: denial.start()].split()) < 4
 

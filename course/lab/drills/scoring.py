@@ -1,5 +1,6 @@
 """From an answer to points, dimension by dimension. Every point has a quote that earned it, every loss a reason."""
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -188,12 +189,9 @@ def _spring(trap: Trap, reading: Reading, d: Dimension) -> None:
 def _evidence(drill: DrawnDrill, reading: Reading, d: Dimension) -> None:
     used = [s.words for s in reading.claims if s.given and s.topics and {"because", "trouble", "depend"} & s.concepts]
     d.sign(0.2, used, "reasons with the prompt's numbers", "Use the prompt's numbers in your reasons.")
-    seen: dict[str, Sentence] = {}
-    for sentence in reading.claims:
-        for name in sorted(sentence.derived) if sentence.topics else ():
-            seen.setdefault(name, sentence)
-    own = [s for s in reading.claims if s.given and any(each.holds for each in s.sums)]
-    right = [*seen.values(), *(s for s in own if s not in seen.values())]
+    seen = _distinct(reading)
+    own = [s for s in reading.claims if s.given and not s.tempting and any(each.holds for each in s.sums)]
+    right = [*seen, *(s for s in own if s not in seen)]
     advice = "Do the arithmetic: multiply or divide two of the prompt's numbers, and say what the result means."
     d.sign(0.35, _quote(right, 0), "derives a number, and it is right", advice)
     d.sign(0.2, _quote(right, 1), "derives another", "A second derived number would settle it.")
@@ -206,19 +204,48 @@ def _evidence(drill: DrawnDrill, reading: Reading, d: Dimension) -> None:
         d.lose(0.25, wrong.words, f"'{wrong.words}' does not come out: check the product and the units.")
 
 
+def _distinct(reading: Reading) -> list[Sentence]:
+    """A sentence for each right number: one that fits two quantities is one number, and one quantity counts once."""
+    names: set[str] = set()
+    values: set[tuple[float, str]] = set()
+    found = []
+    for sentence in reading.claims:
+        for name, written in sentence.derivations if sentence.topics else ():
+            value = (float(f"{written.low:.2g}"), written.unit)
+            if name not in names and value not in values:
+                names.add(name)
+                values.add(value)
+                found.append(sentence)
+    return found
+
+
 def _questions(drill: DrawnDrill, reading: Reading, d: Dimension) -> None:
     unknowns = set(drill.rubric.unknowns.split("|"))
-    asked = [s for s in reading.claims if s.is_question and unknowns & (s.concepts | s.denied)]
-    topics: dict[str, Sentence] = {}
-    for sentence in asked:
-        for name in sorted(unknowns & (sentence.concepts | sentence.denied)):
-            topics.setdefault(name, sentence)
+    asked = _asked(unknowns, reading)
     about = ", ".join(name.replace("_", " ") for name in list(dict.fromkeys(drill.rubric.unknowns.split("|")))[:4])
-    d.sign(0.3, _quote(topics.values(), 0), "asks about the right unknown", f"Ask about what is missing: {about}.")
-    d.sign(0.2, _quote(topics.values(), 1), "asks about another", "Ask a second question, about another unknown.")
-    d.sign(0.1, _quote(topics.values(), 2), "and one more", "")
+    d.sign(0.3, _quote(asked, 0), "asks about the right unknown", f"Ask about what is missing: {about}.")
+    d.sign(0.2, _quote(asked, 1), "asks about another", "Ask a second question, about another unknown.")
+    d.sign(0.1, _quote(asked, 2), "and one more", "")
     words = "Say what each answer decides: 'if it is long, the order of my fixes changes'."
     d.sign(0.4, decides(drill, reading), "says what the answer decides", words)
+
+
+_PART = re.compile(r"\bor\b|\band\b(?! (?:not|if|then))|[,;:]")
+
+
+def _asked(unknowns: set[str], reading: Reading) -> list[Sentence]:
+    """A sentence for each thing asked about; two nouns in one part of a sentence are one question."""
+    parts: list[Sentence] = []
+    names: set[str] = set()
+    for sentence in (s for s in reading.claims if s.is_question):
+        places: dict[int, set[str]] = {}
+        for mention in sentence.mentions:
+            if mention.concept in unknowns:
+                part = len(_PART.findall(sentence.low, 0, mention.start))
+                places.setdefault(part, set()).add(mention.concept)
+        parts += [sentence] * len(places)
+        names.update(*places.values())
+    return parts[: len(names)]
 
 
 def decides(drill: DrawnDrill, reading: Reading) -> list[str]:

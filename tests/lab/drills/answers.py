@@ -134,3 +134,29 @@ Open questions: What is the queue wait at p99? What is the prompt length distrib
 use? Is there a shared prefix? Depending on the answers the priorities could change.
 """
 """Fluent, long, and all of it true enough: everything is proposed, so nothing is."""
+
+SHORT_AND_RIGHT = {
+    "ttft-7s": """\
+Prefill is 350 ms of 7 s, so 6.65 s, 95% of TTFT, is queue. Decode is fine at 50 ms, so quantization would not help.
+1. Admission control (queue), free, behind a flag: cuts TTFT for those let in.
+2. If KV has room, more seats (queue), watching ITL.
+3. Replicas only if load exceeds capacity in steady state; they cost money.
+Is KV use near one? If so, seats are no way out. What is the load over the day: a spike, or growth?
+""",
+    "code-drafts": """\
+Speculation helps decode, because one read of the weights checks five tokens. At 0.8 and k = 4 a verification brings
+3.36 tokens for 1.4 steps, so 2.4x: ITL 24 ms to 10 ms. In chat 1.38x, which depends on acceptance: not worth it.
+1. Drafts for code only (decode), on a canary, with rollback.
+2. If the batch grows in a spike, a gate turns drafts off (capacity).
+What is the batch at peak? If it is beyond the knee, I would not ship it. How is acceptance by position?
+""",
+    "quantized-in-vain": """\
+The wait of 4.8 s is 44% of p99, so it is the queue; quantization saves at most 1.2 s of decode.
+Prompts are 3 times as long: prefill is short of capacity, or the KV pool is full, because 96 seats want 230,400 tokens.
+1. Admission control (queue), a flag, free: bounds the wait.
+2. If KV is full, int8 KV (memory), behind a quality eval, which makes room.
+3. Shorter prompts (prefill). Replicas cost money, so they come last.
+Is KV use near 1? If not, prefill is what is short. What is the load against capacity?
+""",
+}
+"""By drill: a few lines that say what matters."""

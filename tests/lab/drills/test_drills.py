@@ -205,3 +205,10 @@ def test_a_rule_wants_its_concepts_in_one_sentence_or_in_two_neighbours() -> Non
     assert find("decode + derived.decode", reading) == ["Decode takes 14.4 s in all."]
     with pytest.raises(ValueError, match="no concept"):
         Pattern("queue + nonsense")
+
+
+@pytest.mark.parametrize("name", answers.SHORT_AND_RIGHT)
+def test_a_few_right_lines_are_strong_in_other_drills_too(name: str) -> None:
+    graded = grade(find_drill(name).drawn(), answers.SHORT_AND_RIGHT[name])
+    assert graded.level in ("strong", "staff")
+    assert not [e for d in graded.dimensions for e in d.evidence if e.points < 0], "nothing in it is wrong"

@@ -1,6 +1,6 @@
-"""Drills about what is kept: prefixes, KV memory, long contexts, growing talks."""
+"""Drills about what is kept: prefixes, KV memory, long contexts, growing conversations."""
 
-from course.lab.drills.drill import Draw, Drill, FollowUp, Rubric
+from course.lab.drills.drill import Draw, Drill, FollowUp, Rubric, Trap
 from course.lab.drills.library.units import (
     count,
     gpu,
@@ -122,7 +122,7 @@ DRILLS = (
         _hit_rate,
         Rubric(
             diagnosis=(
-                "hit_rate|prefix_cache|shared_prefix + prefill|ttft|first_line",
+                "first_line|rollback|stable_first + hit_rate|prefix_cache|shared_prefix|ttft|because",
                 "first_line + because|trouble|depend",
                 "shared_prefix + first_line",
             ),
@@ -155,6 +155,13 @@ DRILLS = (
             beyond=(
                 "derived.load_after + capacity|load|queue|because|impossible",
                 "~ derived.load_after|derived.load_before + queue|capacity|load|prefill|compute",
+            ),
+            traps=(
+                Trap(
+                    "memory|hbm_buy + effect|because",
+                    ("eviction|!memory|routing",),
+                    "A cache that is too small would leave some hits: zero has another cause.",
+                ),
             ),
             follow_ups=(FollowUp("stable_first", "Who guards the prompt's first tokens from the next change?"),),
         ),

@@ -1,6 +1,6 @@
 """Drills in which the symptom is known, and the cause has to be explained."""
 
-from course.lab.drills.drill import Draw, Drill, FollowUp, Rubric
+from course.lab.drills.drill import Draw, Drill, FollowUp, Rubric, Trap
 from course.lab.drills.library.units import count, ratio, seconds, token_rate, tokens
 from course.lab.drills.reading import Numbers
 
@@ -57,6 +57,12 @@ def _quantized_in_vain(draw: Draw) -> Numbers:
         },
     )
 
+
+FEWER_SEATS = Trap(
+    "seats + effect + queue",
+    ("depend|!seats|!effect|!queue|preemption|kv|capacity",),
+    "Fewer seats alone let nobody start sooner: say what they free, or what is short instead, KV room or prefill.",
+)
 
 DRILLS = (
     Drill(
@@ -123,14 +129,15 @@ DRILLS = (
                 "~ queue + prefill + given",
             ),
             secondary=(
-                "seats|kv|prompt_length + because|trouble|preemption",
+                "kv|prompt_length + because|trouble|preemption",
                 "derived.growth|derived.right_seats|derived.held_after",
                 "monitor|e2e + because|secondary|trouble",
             ),
-            secondary_why=("~ seats|kv|prompt_length + derived|preemption|because|memory",),
+            secondary_why=("~ kv|prompt_length|capacity + derived|preemption|because|memory",),
             moves={
-                "seats": "queue|kv|preemption|memory",
                 "admission": "queue|capacity|ttft",
+                "prefix_cache": "prefill|capacity|kv",
+                "seats": "kv|preemption|itl",
                 "chunking": "prefill|itl|ttft|queue",
                 "replicas": "queue|capacity",
                 "measure": "queue|ttft|prefill",
@@ -143,6 +150,7 @@ DRILLS = (
                 "derived.best|derived.saved + quantization|decode|e2e|because|impossible",
                 "derived.growth|derived.right_seats|derived.held_after + seats|kv",
             ),
+            traps=(FEWER_SEATS,),
             hints={
                 "evidence": "Work out the most that quantization could have won: its gain applies to decoding only."
             },

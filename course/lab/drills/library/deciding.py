@@ -43,8 +43,7 @@ def _autocomplete(draw: Draw) -> Numbers:
 
 
 def _dashboard(draw: Draw) -> Numbers:
-    short, long, share, ttft_short, ttft_long = (
-        500,
+    long, share, ttft_short, ttft_long = (
         8000,
         draw(0.03, 0.025, 0.035),
         draw(0.3, 0.28, 0.32),
@@ -59,7 +58,6 @@ def _dashboard(draw: Draw) -> Numbers:
             "qps": rate(qps),
             "e2e": seconds(e2e),
             "prompt": tokens(long),
-            "little": tokens(short),
         },
         {
             "mean": seconds(share * ttft_long + (1 - share) * ttft_short),

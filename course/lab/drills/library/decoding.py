@@ -1,5 +1,6 @@
 """Drills about decoding: speculation, chunks, a new draft model, one token's life."""
 
+from course.lab.drills.amounts import Amount
 from course.lab.drills.drill import Draw, Drill, FollowUp, Rubric, Trap
 from course.lab.drills.library.units import (
     count,
@@ -22,7 +23,7 @@ def accepted(alpha: float, k: float) -> float:
 
 
 def _code_assistant(draw: Draw) -> Numbers:
-    alpha, k, cost, itl = draw(0.8, 0.75, 0.78), 4, 0.1, draw(0.024, 0.026, 0.022)
+    alpha, k, cost, itl = draw(0.8, 0.82, 0.78), 4, 0.1, draw(0.024, 0.026, 0.022)
     chat = 0.5
     gain = accepted(alpha, k) / (1 + k * cost)
     return Numbers(
@@ -35,16 +36,16 @@ def _code_assistant(draw: Draw) -> Numbers:
             "output": tokens(60),
         },
         {
-            "per_step": count(accepted(alpha, k)),
+            "per_step": Amount(accepted(alpha, k), tolerance=0.02),
             "round": ratio(1 + k * cost),
             "gain": ratio(gain),
             "new_itl": seconds(itl / gain),
             "chat_gain": ratio(accepted(chat, k) / (1 + k * cost)),
-            "popular": ratio(alpha * k),
             "tokens_checked": ratio(k + 1),
             "time": seconds(60 * itl),
             "new_time": seconds(60 * itl / gain),
         },
+        {"popular": ratio(alpha * k)},
     )
 
 
@@ -72,8 +73,14 @@ def _chunk(draw: Draw) -> Numbers:
     )
 
 
+def _break_even(wanted: float, k: float) -> float:
+    """The acceptance, in hundredths, from which on a verification brings as many tokens as wanted; at most 0.99."""
+    return next((a / 100 for a in range(99) if accepted(a / 100, k) >= wanted), 0.99)
+
+
 def _new_draft(draw: Draw) -> Numbers:
-    old, new, k, cost = draw(0.62, 0.6, 0.64), draw(0.72, 0.7, 0.74), 4, draw(0.08, 0.07, 0.09)
+    old, k, cost = draw(0.62, 0.6, 0.64), 4, draw(0.08, 0.07, 0.09)
+    new = round(old + 0.1, 2)
     before, after = accepted(old, k) / (1 + k * 0.05), accepted(new, k) / (1 + k * cost)
     share = 0.05
     return Numbers(
@@ -95,6 +102,7 @@ def _new_draft(draw: Draw) -> Numbers:
             "round_new": ratio(1 + k * cost),
             "canary": count(share * 400),
             "jump": ratio((new - old) / old),
+            "break_even": ratio(_break_even(before * (1 + k * cost), k)),
         },
     )
 
@@ -124,6 +132,12 @@ BLIND_DRAFT = Trap(
     "speculation + effect|order",
     ("acceptance|batching|seats|gate|cost|measure|derived|load|depend|rollback",),
     "Speculation pays only where drafts are accepted and the batch leaves arithmetic idle: say both.",
+)
+K_TIMES_ALPHA = Trap(
+    "tempting.popular + effect|decode|itl|speculation",
+    ("derived.gain|derived.per_step|impossible",),
+    "k times acceptance is no speedup: drafts take time, and it counts neither the rejections nor the model's own "
+    "token.",
 )
 
 DRILLS = (
@@ -171,11 +185,10 @@ DRILLS = (
                 "percentile|ttft|capacity"
             ),
             beyond=(
-                "derived.popular + impossible|acceptance|because|!effect|derived.per_step",
-                "~ derived.popular + derived.gain|derived.per_step",
+                "derived.gain|derived.chat_gain + tempting.popular|impossible|because|depend|batching|speculation",
                 "derived.chat_gain + acceptance|depend|gate|because|speculation",
             ),
-            traps=(BLIND_DRAFT,),
+            traps=(BLIND_DRAFT, K_TIMES_ALPHA),
             follow_ups=(
                 FollowUp(
                     "derived.gain|derived.per_step", "That formula takes acceptance as independent of position. Is it?"

@@ -28,6 +28,17 @@ BATCH_TRAP = Trap(
     price=0.1,
 )
 
+PREFILL_IS_GIVEN = Trap(
+    "prefill + trouble",
+    ("queue|!prefill|given.prefill",),
+    "The prompt says how long prefill takes: what is the rest of the TTFT?",
+)
+NOT_THE_WEIGHTS = Trap(
+    "bandwidth + because|trouble",
+    ("derived.floor|derived.above|!bandwidth|straggler|kv|batching",),
+    "Work out what reading the weights takes here, and compare it with the ITL: something else is in the step.",
+)
+
 
 def _dump(draw: Draw) -> Numbers:
     shape, a100 = model("llama-2-13b"), gpu("a100-80gb")
@@ -70,7 +81,7 @@ def _one_number(draw: Draw) -> Numbers:
     return Numbers(
         {"p99": seconds(p99), "output": tokens(output), "qps": rate(qps)},
         {
-            "slow_ttft": seconds(p99 - 0.05 * output),
+            "slow_ttft": seconds(p99 - 0.02 * output),
             "slow_itl": seconds((p99 - 0.2) / output),
             "all_decode": seconds(p99 / output),
             "in_flight": count(p99 * qps),
@@ -244,8 +255,8 @@ DRILLS = (
         "queue, prefill",
         _late_first,
         Rubric(
-            diagnosis=("queue + trouble|because|ttft", "queue + derived", "ttft + queue|prefill + trouble"),
-            mechanism=("queue + derived", "~ queue + given + because|trouble", "prefill + given + queue|ttft"),
+            diagnosis=("queue + trouble|because|ttft", "queue + derived"),
+            mechanism=("queue + derived", "~ queue + given + because|trouble", "prefill + given.prefill + queue|ttft"),
             apart=(
                 "prefill + given + !trouble",
                 "queue + prefill",
@@ -280,6 +291,7 @@ DRILLS = (
                 "capacity + impossible|because|trouble",
                 "queue + depend|because + spike|load|capacity",
             ),
+            traps=(PREFILL_IS_GIVEN,),
             follow_ups=(FollowUp("queue + trouble|because", "Then why is ITL fine?"),),
         ),
     ),
@@ -290,8 +302,8 @@ DRILLS = (
         "decode",
         _slow_drip,
         Rubric(
-            diagnosis=("decode + trouble|because|bandwidth", "itl + decode", "decode|itl + derived"),
-            mechanism=("decode|itl|bandwidth + derived", "~ bandwidth|batching|straggler|kv + because + itl|decode"),
+            diagnosis=("decode + trouble|because", "itl + decode", "decode|itl + derived"),
+            mechanism=("decode|itl|bandwidth + derived", "~ batching|straggler|kv + because + itl|decode"),
             apart=(
                 "!queue",
                 "!prefill",
@@ -324,6 +336,7 @@ DRILLS = (
                 "derived.above|derived.floor + bandwidth|decode|itl|because",
                 "~ derived.floor|derived.above + impossible|because|bandwidth",
             ),
+            traps=(NOT_THE_WEIGHTS,),
             hints={
                 "evidence": "Bytes of weights over bandwidth is the shortest step there is: compare it with this ITL."
             },
