@@ -128,7 +128,7 @@ def run_speculation(
         device=loaded.device,
         settings={"repeats": repeats, "quick": quick, "engine": describe_engine(engines[OFF])},
         results=results,
-        jobs={job.name: f"{job.title}; {len(job.prompts)} of {job.max_tokens} tokens" for job in chosen},
+        jobs={job.name: f"{job.title}; {len(job.prompts)} of up to {job.max_tokens} tokens" for job in chosen},
         speculative={
             name: known(engine.config.speculative).model_dump() for name, engine in engines.items() if name != OFF
         },
@@ -143,9 +143,10 @@ def speculative_fields(given: SpeculativeConfig | None, method: str) -> dict[str
 
 
 def serve(engine: Engine, job: Job) -> Run:
-    """Answer the prompts, so many at once, with a cold prefix cache."""
+    """Answer the prompts, so many at once, with a cold prefix cache. Answers end where the model ends them: what it says
+    after that is no chat."""
     engine.reset_prefix_cache()
-    params = SamplingParams(temperature=job.temperature, max_tokens=job.max_tokens, ignore_eos=True, seed=0)
+    params = SamplingParams(temperature=job.temperature, max_tokens=job.max_tokens, seed=0)
     waiting = [[{"role": "user", "content": prompt}] for prompt in job.prompts]
     done: list[RequestOutput] = []
     begin, in_flight = time.perf_counter(), 0
