@@ -99,8 +99,7 @@ def calibrate_this_machine(
     table = StepTable(ModelCost.of(loaded.model_config), hardware, placement, steps)
     training, held_out = table.split()
     prior = Constants(**PRIORS) if hardware.is_gpu else Constants(**CPU_PRIORS)
-    free = [name for name in CPU_PRIORS if name != "launch_s"]
-    free += ["host_s", "launch_s"] if hardware.is_gpu else []
+    free = [*CPU_PRIORS, *(["host_s", "launch_s"] if hardware.is_gpu else [])]
     fitted = fit_to_steps([training], prior, free)
     # Outliers hardly count in the fit, so it prices a usual step. But requests wait for the slow ones, too.
     constants = slower(fitted.constants, training.slowness(fitted.constants), free)

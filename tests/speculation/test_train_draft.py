@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -114,6 +115,15 @@ def test_equal_questions_do_not_hide_their_states_from_each_other(
     engine = make_engine(tiny, max_num_seqs=2, block_size=1)
     [file] = sample_talks(engine, tmp_path, range(1), progress=False)
     assert len({tuple(talk.token_ids[: talk.answer_start].tolist()) for talk in load_talks(file)}) == 1
+
+
+def test_talks_of_another_model_are_not_learned_from(tiny: LoadedModel, tmp_path: Path) -> None:
+    sample_talks(make_engine(tiny, max_num_seqs=5), tmp_path, range(1), progress=False)
+    with pytest.raises(TrainingError, match=r"'a-fine-tune'.* choose with --out"):
+        sample_talks(make_engine(replace(tiny, name="a-fine-tune")), tmp_path, range(1), progress=False)
+    (tmp_path / "model.json").write_text("{")
+    with pytest.raises(TrainingError, match="cannot be read"):
+        sample_talks(make_engine(tiny), tmp_path, range(1), progress=False)
 
 
 def test_a_model_without_a_chat_template(tiny: LoadedModel) -> None:
