@@ -252,8 +252,10 @@ class EngineThread:
     def _run(self) -> None:
         published = self.clock.now()
         try:
-            while not self._stopping:
+            while True:
                 self._obey(wait=not self._engine.has_unfinished)
+                if self._stopping:
+                    break
                 if self._engine.has_unfinished:
                     self._dispatch(self._engine.step())
                 idle = not self._engine.has_unfinished

@@ -78,9 +78,7 @@ MIXED = Mixed(requests=60, every_steps=3, longest_prompt=300, longest_output=48)
 QUICK_MIXED = Mixed(requests=6, every_steps=3, longest_prompt=40, longest_output=6)
 
 
-def calibrate_this_machine(
-    model: str, *, dtype: str = "auto", quick: bool = False, with_traffic: bool = False
-) -> Profile:
+def calibrate_this_machine(model: str, *, quick: bool = False, with_traffic: bool = False) -> Profile:
     """Run the design on the real engine, fit, and tell the error on the steps held out.
 
     Args:
@@ -89,7 +87,7 @@ def calibrate_this_machine(
     Raises:
         ModelError, ConfigError: the model cannot be loaded.
     """
-    config = EngineConfig(model=model, dtype=dtype, enable_prefix_caching=False)
+    config = EngineConfig(model=model, enable_prefix_caching=False)
     loaded = load_model(config)
     hardware = describe_hardware(loaded.device, quick)
     engine = Engine(config, loaded)

@@ -135,16 +135,21 @@ def sample_talks(engine: Engine, folder: Path, shards: Iterable[int], *, progres
     missing = [i for i, file in files.items() if not file.exists()]
     frame = ChatFrame.of(engine.tokenizer)
     growing: dict[int, dict[int, Talk]] = {}
-    with tqdm(total=len(missing) * SHARD_SIZE, desc="talks", unit="talk", disable=not progress) as bar:
-        num_tokens = 0
-        for shard, place, talk in talks(engine, frame, missing):
-            growing.setdefault(shard, {})[place] = talk
-            num_tokens += len(talk.token_ids)
-            bar.update()
-            bar.set_postfix_str(f"{num_tokens} tokens", refresh=False)
-            if len(growing[shard]) == SHARD_SIZE:
-                done = growing.pop(shard)
-                save_talks(files[shard], [done[i] for i in range(SHARD_SIZE)])
+    engine.reset_prefix_cache()  # what was computed before this recorder listened would be missing
+    recorder = engine.torch_runner.hidden_state_reader = Recorder(len(frame.before))
+    try:
+        with tqdm(total=len(missing) * SHARD_SIZE, desc="talks", unit="talk", disable=not progress) as bar:
+            num_tokens = 0
+            for shard, place, talk in talks(engine, frame, missing, recorder):
+                growing.setdefault(shard, {})[place] = talk
+                num_tokens += len(talk.token_ids)
+                bar.update()
+                bar.set_postfix_str(f"{num_tokens} tokens", refresh=False)
+                if len(growing[shard]) == SHARD_SIZE:
+                    done = growing.pop(shard)
+                    save_talks(files[shard], [done[i] for i in range(SHARD_SIZE)])
+    finally:
+        engine.torch_runner.hidden_state_reader = None
     return list(files.values())
 
 
@@ -183,13 +188,11 @@ class Answering(NamedTuple):
     params: SamplingParams
 
 
-def talks(engine: Engine, frame: ChatFrame, shards: list[int]) -> Iterator[tuple[int, int, Talk]]:
+def talks(engine: Engine, frame: ChatFrame, shards: list[int], recorder: Recorder) -> Iterator[tuple[int, int, Talk]]:
     """The talks of these shards, as they end: shard, place in it, talk. The engine's seats are kept taken."""
     todo = ((shard, place) for shard in shards for place in range(SHARD_SIZE))
     asking: dict[str, tuple[int, int, random.Random]] = {}
     answering: dict[str, Answering] = {}
-    recorder = engine.torch_runner.hidden_state_reader = Recorder(len(frame.before))
-    engine.reset_prefix_cache()  # what was computed before this recorder listened would be missing
     while True:
         while len(asking) + len(answering) < engine.config.max_num_seqs and (task := next(todo, None)):
             draws = random.Random(f"talk {task}")

@@ -104,6 +104,16 @@ def test_sampling_goes_on_with_the_missing_file_and_makes_the_same(tiny: LoadedM
     assert [file.stat().st_mtime_ns for file in (files[0], files[2])] == [times[0], times[2]]
 
 
+def test_sampling_lets_go_of_the_engine(tiny: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = make_engine(tiny, max_num_seqs=5)
+    sample_talks(engine, tmp_path / "whole", range(1), progress=False)
+    assert engine.torch_runner.hidden_state_reader is None
+    monkeypatch.setattr(making_talks, "save_talks", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        sample_talks(engine, tmp_path / "broken", range(1), progress=False)
+    assert engine.torch_runner.hidden_state_reader is None
+
+
 def test_equal_questions_do_not_hide_their_states_from_each_other(
     tiny: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
