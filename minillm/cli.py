@@ -221,12 +221,12 @@ def chat(
                 continue
             turns.append({"user": line, **output_as_dict(output)})
             show(f"\n[{phase_line(output.timeline)}]\n")
-            error = output.completions[0].error
-            if error is None:
+            failure = output.completions[0].error
+            if failure is None:
                 messages.append({"role": "assistant", "content": output.text})
             else:
                 messages.pop()
-                show(f"this answer is not complete, and the talk goes on without it: {error}\n")
+                show(f"this answer is not complete, and the talk goes on without it: {failure}\n")
     if as_json:
         print(json.dumps({"config": config.model_dump(), "sampling": params.model_dump(), "turns": turns}))
     raise typer.Exit(1 if any(turn["completions"][0]["error"] is not None for turn in turns) else 0)

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from minillm.bench import scoring
 from minillm.bench.cli import bench_app
+from minillm.bench.peers import BenchmarkError
 from minillm.bench.quality import (
     Cost,
     Floors,
@@ -29,7 +30,7 @@ from minillm.bench.scoring import GIVEN, TextScore, choose, cut, decode_texts, h
 from minillm.bench.target import Costs, Target
 from minillm.config import EngineConfig
 from minillm.engine import Engine
-from minillm.errors import BenchmarkError, ConfigError
+from minillm.errors import ConfigError
 from minillm.models.loader import load_model
 from minillm.request import SamplingParams
 from minillm.runners.torch_runner import TorchRunner
