@@ -6,6 +6,7 @@ want to see is an immutable snapshot, published a few times a second.
 """
 
 import asyncio
+import gc
 import logging
 import queue
 import threading
@@ -19,6 +20,7 @@ from minillm.engine import Engine
 from minillm.errors import EngineDeadError
 from minillm.inbox import Courier, Inbox
 from minillm.models.loader import LoadedModel, load_model
+from minillm.models.memory import let_go
 from minillm.observe.snapshot import EngineSnapshot, RequestView, take_snapshot
 from minillm.prompts import Prompt
 from minillm.request import RequestOutput, SamplingParams
@@ -135,17 +137,8 @@ class EngineThread:
 
     # ---------------------------------------------------------------- from any thread
 
-    @property
-    def config(self) -> EngineConfig:
-        return self._engine.config
-
     def submit(
-        self,
-        prompt: Prompt,
-        params: SamplingParams | None = None,
-        *,
-        priority: int = 0,
-        request_id: str | None = None,
+        self, prompt: Prompt, params: SamplingParams | None = None, *, priority: int = 0, request_id: str | None = None
     ) -> RequestStream:
         """Queue a request; its arrival is now. Returns once the engine has taken it, within a step.
 
@@ -158,23 +151,13 @@ class EngineThread:
         return RequestStream(request_id, outputs, self)
 
     def subscribe(
-        self,
-        prompt: Prompt,
-        params: SamplingParams | None,
-        sink: Sink,
-        *,
-        priority: int = 0,
-        request_id: str | None = None,
+        self, prompt: Prompt, params: SamplingParams | None, sink: Sink, **options: Unpack[OfferOptions]
     ) -> str:
         """Like :meth:`submit`, but each output is passed to `sink`, in the engine thread. Returns the id."""
-        return self.offer(prompt, params, sink, priority=priority, request_id=request_id).result()
+        return self.offer(prompt, params, sink, **options).result()
 
     def offer(
-        self,
-        prompt: Prompt,
-        params: SamplingParams | None,
-        sink: Sink,
-        **options: Unpack[OfferOptions],
+        self, prompt: Prompt, params: SamplingParams | None, sink: Sink, **options: Unpack[OfferOptions]
     ) -> "Future[str]":
         """Like :meth:`subscribe`, but never waits: the future gives the id, or raises the refusal.
 
@@ -206,10 +189,11 @@ class EngineThread:
         """Abort everything and go on with a new engine; the weights are kept if they still fit.
 
         Raises:
-            ConfigError, ModelError: the new configuration cannot be built; the old engine stays.
+            ConfigError, ModelError: the new configuration cannot be built; the old engine stays. On a GPU it had to go
+                first, so that there it is built anew, and what was in flight is aborted.
         """
         same_weights = all(getattr(config, name) == getattr(self.config, name) for name in WEIGHT_FIELDS)
-        self._call(lambda: self._replace_engine(config, self.model if same_weights else load_model(config)))
+        self._call(lambda: self._replace_engine(config, same_weights))
 
     def reset(self) -> None:
         """Abort everything and start over with an empty cache and an empty history."""
@@ -258,8 +242,7 @@ class EngineThread:
     def _build_and_run(self, config: EngineConfig, model: LoadedModel | None, built: "Future[None]") -> None:
         try:
             self.model = model or load_model(config)
-            self._engine = self._build(config, self.model, clock=self.clock)
-            self._publish()
+            self._set_engine(self._build(config, self.model, clock=self.clock))
         except BaseException as error:  # also what is no Exception: a library in Rust panics, say
             built.set_exception(error)
             return
@@ -269,8 +252,10 @@ class EngineThread:
     def _run(self) -> None:
         published = self.clock.now()
         try:
-            while not self._stopping:
+            while True:
                 self._obey(wait=not self._engine.has_unfinished)
+                if self._stopping:
+                    break
                 if self._engine.has_unfinished:
                     self._dispatch(self._engine.step())
                 idle = not self._engine.has_unfinished
@@ -283,7 +268,7 @@ class EngineThread:
 
     def _obey(self, wait: bool) -> None:
         """Carry out the commands that have come; with nothing else to do, wait for one."""
-        while wait or not self._commands.empty():
+        while wait or not (self._stopping or self._commands.empty()):
             command, reply = self._commands.get()
             wait = False
             if not reply.set_running_or_notify_cancel():
@@ -310,10 +295,29 @@ class EngineThread:
             return False
         return True
 
-    def _replace_engine(self, config: EngineConfig, model: LoadedModel) -> None:
-        engine = self._build(config, model, clock=self.clock)
-        self._dispatch(self._engine.abort_all())
-        self._engine, self.model = engine, model
+    def _replace_engine(self, config: EngineConfig, same_weights: bool) -> None:
+        on_gpu = self.model.device.type == "cuda"
+        if on_gpu:  # a KV pool takes most of its memory: there is no room for a second one
+            self._dispatch(self._engine.abort_all())
+            del self._engine
+            gc.collect()  # its parts refer to each other
+        try:
+            model = self.model if same_weights else load_model(config)
+            engine = self._build(config, model, clock=self.clock)
+        except BaseException as error:
+            if on_gpu:
+                let_go(error)
+                self._stopping, self._death = True, error  # unless the old one can be had again
+                self._set_engine(self._build(self.config, self.model, clock=self.clock))
+                self._stopping, self._death = False, None
+            raise
+        if not on_gpu:
+            self._dispatch(self._engine.abort_all())
+        self.model = model
+        self._set_engine(engine)
+
+    def _set_engine(self, engine: Engine) -> None:
+        self._engine, self.config = engine, engine.config
         self._views.clear()
         self._publish()
 

@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from minillm.bench.cli import bench_app
-from minillm.errors import MinillmError, MissingPackageError, RequestError, UnknownModelError
+from minillm.errors import (
+    InvalidSamplingParamsError,
+    MinillmError,
+    MissingPackageError,
+    RequestError,
+    UnknownModelError,
+)
 from minillm.serve.cli import serve
 from minillm.serve.cli_proxy import proxy
 from minillm.simulate.cli_calibrate import calibrate
@@ -187,8 +193,10 @@ def chat(
     sampling_fields: Sample = None,
     as_json: Annotated[bool, typer.Option("--json", help="At the end, the whole talk as one JSON object.")] = False,
 ) -> None:
-    """Talk with the model; each answer streams, then says how long each phase took."""
+    """Talk with the model; each answer streams, then says how long each phase took. Exit status 1 if one failed."""
     config, params = _settings(model, max_tokens, temperature, engine_fields, sampling_fields)
+    if params.n > 1:
+        raise InvalidSamplingParamsError("a talk goes on with one answer: leave n out, or use minillm generate")
     from minillm.async_engine import EngineThread
 
     screen = sys.stderr if as_json else sys.stdout
@@ -211,11 +219,17 @@ def chat(
                 messages.pop()
                 show(f"{error}\n/reset starts over.\n")
                 continue
-            messages.append({"role": "assistant", "content": output.text})
             turns.append({"user": line, **output_as_dict(output)})
             show(f"\n[{phase_line(output.timeline)}]\n")
+            failure = output.completions[0].error
+            if failure is None:
+                messages.append({"role": "assistant", "content": output.text})
+            else:
+                messages.pop()
+                show(f"this answer is not complete, and the talk goes on without it: {failure}\n")
     if as_json:
         print(json.dumps({"config": config.model_dump(), "sampling": params.model_dump(), "turns": turns}))
+    raise typer.Exit(1 if any(turn["completions"][0]["error"] is not None for turn in turns) else 0)
 
 
 def _read_line(show: Any) -> str:

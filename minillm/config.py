@@ -76,7 +76,8 @@ def parse_fields(assignments: list[str] | None, option: str) -> dict[str, Any]:
     Values are JSON; what is not JSON is a string.
 
     Raises:
-        ConfigError: there is no `=`, or a name with a dot is a part of what was given a plain value.
+        ConfigError: there is no `=`, a field is given twice, or a name with a dot is a part of what was given a plain
+            value.
     """
     fields: dict[str, Any] = {}
     for assignment in assignments or []:
@@ -93,6 +94,8 @@ def parse_fields(assignments: list[str] | None, option: str) -> dict[str, Any]:
             inner = inner.setdefault(group, {})
             if not isinstance(inner, dict):
                 raise ConfigError(f"{option} {assignment}: {group} was given a plain value before: drop one of the two")
+        if last in inner:
+            raise ConfigError(f"{option} {assignment}: {name} was given before: drop one of the two")
         inner[last] = value
     return fields
 

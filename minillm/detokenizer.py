@@ -42,19 +42,16 @@ class Detokenizer:
         tokenizer: TextDecoder | None,
         prompt_token_ids: Sequence[int],
         stop: tuple[str, ...] = (),
-        skip_special_tokens: bool = True,
     ) -> None:
         """
         Args:
             tokenizer: None for models without one (random weights): the text stays empty.
             prompt_token_ids: only the last few are read, as left context.
             stop: strings that end the text; neither they nor anything after them is released.
-            skip_special_tokens: leave tokens such as <|im_end|> out of the text.
         """
         # The Rust tokenizer behind a transformers one: faster, and it never tidies up spaces, which
         # would change text already released.
         self._tokenizer = getattr(tokenizer, "backend_tokenizer", tokenizer)
-        self._skip_special_tokens = skip_special_tokens
         self._stop = stop
         self._window = list(prompt_token_ids[-CONTEXT_TOKENS:])
         self._window_text = self._decode(self._window)
@@ -112,7 +109,7 @@ class Detokenizer:
     def _decode(self, token_ids: Sequence[int]) -> str:
         if self._tokenizer is None:
             return ""
-        return self._tokenizer.decode(token_ids, skip_special_tokens=self._skip_special_tokens)
+        return self._tokenizer.decode(token_ids, skip_special_tokens=True)
 
     def _take(self, token_id: int) -> str:
         """Move the window over one more token; return the text that is certain by now."""

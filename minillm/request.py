@@ -47,7 +47,9 @@ class SamplingParams(StrictModel):
     @field_validator("stop", "stop_token_ids", mode="before")
     @classmethod
     def _one_or_many(cls, value: Any) -> Any:
-        return (value,) if isinstance(value, (str, int)) else tuple(value or ())
+        if value is None:
+            return ()
+        return (value,) if isinstance(value, (str, int)) else value
 
     @field_validator("stop")
     @classmethod

@@ -26,14 +26,13 @@ def known(value: Value | None) -> Value:
 
 
 PHASES = ("queue", "prefill", "first_token", "decode", "stream")
-
-PHASE_HELP = {
-    "queue": "arrival at the front door, to the first step that schedules it",
-    "prefill": "that step's start, to the end of the pass that computes its last prompt token",
-    "first_token": "end of that pass, to the first token handed over (sample, sync, detokenize)",
-    "decode": "first token handed over, to the last token handed over",
-    "stream": "last token handed over, to the last byte taken by the client",
-}
+"""
+queue: arrival at the front door, to the first step that schedules it
+prefill: that step's start, to the end of the pass that computes its last prompt token
+first_token: end of that pass, to the first token handed over (sample, sync, detokenize)
+decode: first token handed over, to the last token handed over
+stream: last token handed over, to the last byte taken by the client
+"""
 
 
 class Verification(NamedTuple):

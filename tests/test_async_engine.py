@@ -3,12 +3,18 @@
 import asyncio
 import queue
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
+import torch
+from fake_runner import FakeRunner
 
 from minillm.async_engine import AsyncEngine, EngineThread
+from minillm.clock import VirtualClock
 from minillm.config import EngineConfig
 from minillm.engine import Engine
 from minillm.errors import ConfigError, DuplicateRequestError, EngineDeadError, ModelError, PromptTooLongError
@@ -119,6 +125,67 @@ def test_reconfigure_keeps_the_weights_and_refuses_nonsense(thread: EngineThread
     with pytest.raises(ConfigError, match="positions end at"):
         thread.reconfigure(thread.config.replace(max_model_len=100_000))
     assert thread.submit("Hello there", GREEDY).result(timeout=60).token_ids == expected
+
+
+class FakeGPU:
+    """Each engine takes most of the memory that is free, as on a GPU, and gives it back once it is gone."""
+
+    def __init__(self, free: int) -> None:
+        self.free = free
+        self.broken = False
+
+    def build(self, config: EngineConfig, model: object, *, clock: VirtualClock) -> Engine:
+        num_blocks = int(0.85 * self.free)
+        engine = Engine(config, runner=FakeRunner(num_blocks, 4, clock), clock=clock)
+        self.free -= num_blocks
+        weakref.finalize(engine.runner, self.give_back, num_blocks)
+        if self.broken or config.max_num_seqs == 13:
+            raise ConfigError("unlucky")
+        return engine
+
+    def give_back(self, num_blocks: int) -> None:
+        self.free += num_blocks
+
+
+@pytest.fixture
+def gpu() -> FakeGPU:
+    return FakeGPU(100)
+
+
+@pytest.fixture
+def gpu_thread(gpu: FakeGPU) -> Iterator[EngineThread]:
+    on_gpu = cast(LoadedModel, SimpleNamespace(device=torch.device("cuda")))
+    with EngineThread(EngineConfig(max_model_len=200), on_gpu, clock=VirtualClock(), build=gpu.build) as thread:
+        yield thread
+
+
+def num_blocks(thread: EngineThread) -> int:
+    return len(thread.snapshot().block_owners)
+
+
+def test_on_a_gpu_the_next_engine_finds_as_much_memory(gpu_thread: EngineThread):
+    blocks = [num_blocks(gpu_thread)]
+    for _ in range(3):
+        gpu_thread.reset()
+        blocks.append(num_blocks(gpu_thread))
+    assert blocks == [85] * 4
+
+
+def test_on_a_gpu_an_engine_that_cannot_be_built_leaves_the_one_before(gpu_thread: EngineThread):
+    before, stream = gpu_thread.config, gpu_thread.submit([1, 2, 3], ENDLESS)
+    with pytest.raises(ConfigError, match="unlucky"):
+        gpu_thread.reconfigure(before.replace(max_num_seqs=13))
+    assert stream.result(timeout=60).finish_reason in (FinishReason.ABORT, FinishReason.LENGTH)
+    assert gpu_thread.config == before and num_blocks(gpu_thread) == 85
+    assert len(gpu_thread.submit([1, 2, 3], GREEDY).result(timeout=60).token_ids) == GREEDY.max_tokens
+
+
+def test_on_a_gpu_nobody_waits_for_an_engine_that_cannot_be_had_again(gpu: FakeGPU, gpu_thread: EngineThread):
+    gpu.broken = True
+    with pytest.raises(ConfigError, match="unlucky"):
+        gpu_thread.reset()
+    with pytest.raises(EngineDeadError, match="unlucky"):
+        gpu_thread.submit([1, 2, 3], GREEDY)
 
 
 def test_the_engine_is_loaded_and_built_where_it_runs(config: EngineConfig, monkeypatch: pytest.MonkeyPatch):

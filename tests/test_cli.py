@@ -14,6 +14,7 @@ from minillm.cli import main
 from minillm.config import EngineConfig, SpeculativeConfig, parse_fields
 from minillm.errors import ConfigError
 from minillm.runners.torch_runner import TorchRunner
+from minillm.scheduling.batch import ScheduledBatch
 from minillm.timeline import PHASES
 
 Run = Callable[..., tuple[int, str, str]]
@@ -88,7 +89,9 @@ def test_pull_force_is_for_short_names(run: Run, tiny_llama_path: Path) -> None:
         (["generate", "hi", "--set", "speculative.method=ngarm"], "'ngram'"),
         (["generate", "hi", "--sample", "temprature=1"], "did you mean 'temperature'"),
         (["generate", "hi", "--temperature", "-1"], "temperature"),
+        (["generate", "hi", "--sample", "stop=1.5"], "stop"),
         (["chat", "--set", "batching=sometimes"], "batching"),
+        (["chat", "--sample", "n=3"], "goes on with one answer"),
     ],
 )
 def test_mistakes_get_one_message_and_status_2(run: Run, arguments: list[str], said: str) -> None:
@@ -120,6 +123,15 @@ def test_a_name_with_a_dot_is_a_field_of_a_field() -> None:
     assert EngineConfig(**fields).speculative == SpeculativeConfig(method="ngram", k=3)
     with pytest.raises(ConfigError, match="was given a plain value"):
         parse_fields(["speculative=ngram", "speculative.k=3"], "--set")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [["seed=1", "seed=2"], ["speculative.k=4", 'speculative={"method": "ngram"}'], ["a.b=1", "a.b=1"]],
+)
+def test_a_field_is_given_once(given: list[str]) -> None:
+    with pytest.raises(ConfigError, match="was given before"):
+        parse_fields(given, "--set")
 
 
 def check_output_json(output: dict[str, Any], max_tokens: int) -> None:
@@ -196,6 +208,22 @@ def test_chat_outgrowing_the_window_goes_on(run: Run, tiny: list[str]) -> None:
     assert status == 0
     assert [turn["user"] for turn in json.loads(out)["turns"]] == ["short", "short"]
     assert "/reset starts over" in err
+
+
+def test_chat_goes_on_without_an_answer_that_failed(run: Run, tiny: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    launch, failures = TorchRunner.launch, iter([True])
+
+    def fail_once(runner: TorchRunner, batch: ScheduledBatch) -> object:
+        if next(failures, False):
+            raise ZeroDivisionError
+        return launch(runner, batch)
+
+    monkeypatch.setattr(TorchRunner, "launch", fail_once)
+    status, out, err = run("chat", *tiny, "--json", stdin="first\nsecond\n")
+    assert status == 1 and "not complete" in err and "ZeroDivisionError" in err
+    failed, answered = json.loads(out)["turns"]
+    assert failed["completions"][0]["error"] and answered["completions"][0]["error"] is None
+    assert "first" not in answered["prompt"]
 
 
 def test_python_dash_m_is_the_same_command() -> None:

@@ -219,11 +219,6 @@ def test_sentencepiece_text_continues_the_prompt(sentencepiece_like, ids):
     assert "I say" + "".join(parts) == sentencepiece_like.decode(prompt + ids)
 
 
-def test_special_tokens_can_be_kept(sentencepiece_like):
-    detokenizer = Detokenizer(sentencepiece_like, [1], skip_special_tokens=False)
-    assert "".join(increments(detokenizer, [5, 0, 5])) == "!<s>!"
-
-
 def test_a_prompt_cut_inside_a_character_is_no_context():
     tokenizer = Bytes("😀a".encode(), [1, 2, 3, 4])
     detokenizer = Detokenizer(tokenizer, tokenizer.ids[:2])

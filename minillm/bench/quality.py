@@ -164,14 +164,17 @@ def measure_tasks(engines: list[Engine], score: TextScore, prune: float | None, 
 
 
 def greedy_tokens(engine: Engine, quick: bool) -> list[list[int]]:
-    """Answers to the prompts, which run together."""
+    """Answers to the prompts, which run together. Raises BenchmarkError: one failed."""
     prompts = load_items("choices")["prompts"][: QUICK_ITEMS if quick else None]
     params = SamplingParams(temperature=0, max_tokens=4 if quick else GREEDY_TOKENS, ignore_eos=True)
     for i, prompt in enumerate(prompts):
         engine.add_request(prompt, params, request_id=f"greedy-{i}", stream=False)
     outputs: dict[str, list[int]] = {}
     while engine.has_unfinished:
-        outputs |= {output.request_id: output.token_ids for output in engine.step()}
+        for output in engine.step():
+            if output.completions[0].error is not None:
+                raise BenchmarkError(f"a request failed: {output.completions[0].error}")
+            outputs[output.request_id] = output.token_ids
     return [outputs[f"greedy-{i}"] for i in range(len(prompts))]
 
 

@@ -82,17 +82,19 @@ def decode_texts(engine: Engine, texts: Sequence[list[int]], num_given: Sequence
         return runner.forward(laid_out)[[laid_out.requests.index(scheduled.request) for scheduled in batch]]
 
     going, done = list(range(len(texts))), 0
-    logits = torch.cat([logits_of([step(i, 0, num_given[i])]) for i in going])
-    while True:
-        truth = torch.tensor([texts[i][num_given[i] + done] for i in going], device=logits.device)
-        yield Decoded(going, truth, logits)
-        done += 1
-        going = [i for i in going if num_given[i] + done < len(texts[i])]
-        if not going:
-            break
-        logits = logits_of([step(i, num_given[i] + done - 1, 1) for i in going])
-    for request in requests:
-        engine.speculator.forget(request)
+    try:
+        logits = torch.cat([logits_of([step(i, 0, num_given[i])]) for i in going])
+        while True:
+            truth = torch.tensor([texts[i][num_given[i] + done] for i in going], device=logits.device)
+            yield Decoded(going, truth, logits)
+            done += 1
+            going = [i for i in going if num_given[i] + done < len(texts[i])]
+            if not going:
+                break
+            logits = logits_of([step(i, num_given[i] + done - 1, 1) for i in going])
+    finally:
+        for request in requests:  # a drafter keeps something for each
+            engine.speculator.forget(request)
 
 
 def block_tables(lengths: Sequence[int], block_size: int, num_blocks: int) -> list[list[int]]:
@@ -150,7 +152,8 @@ def score_text(reference: Engine, candidate: Engine, text: str, most_tokens: int
     seen = max(window_tokens(Window(config.sliding_window, config.attention_sinks)) for config in configs)
     pieces = cut(token_ids, seen)
     num_given = [max(len(piece) // GIVEN, 1) for piece in pieces]
-    both = zip(*(decode_texts(engine, pieces, num_given) for engine in (reference, candidate)))
+    # strict: otherwise the second would never come to its end, and keep its seats.
+    both = zip(*(decode_texts(engine, pieces, num_given) for engine in (reference, candidate)), strict=True)
     for theirs, ours in tqdm(both, total=max(map(len, pieces)) * (GIVEN - 1) // GIVEN, desc="text", leave=False):
         score.add(theirs.logits, ours.logits, ours.next_ids)
     return score

@@ -99,8 +99,15 @@ def run_speculation(
         methods: of `SpeculativeConfig.method`, each with its defaults, or as `target`'s fields say.
         jobs: names of those to run; None = all.
     Raises:
-        ConfigError, ModelError: see Engine. ConfigError also if the fields are of a method that is not measured.
+        ConfigError, ModelError: see Engine. ConfigError also if the fields are of a method that is not measured,
+            or there is no job of such a name.
     """
+    all_jobs = make_jobs(quick)
+    if unknown := set(jobs or ()) - {job.name for job in all_jobs}:
+        raise ConfigError(
+            f"no job {', '.join(sorted(unknown))}{' with --quick' if quick else ''}: there are "
+            f"{', '.join(job.name for job in all_jobs)}"
+        )
     machine, repeats = describe_machine(), 1 if quick else repeats
     config = target.config()
     configs = {method: speculative_fields(config.speculative, method) for method in methods}
@@ -110,7 +117,7 @@ def run_speculation(
     engines = {OFF: Engine(config.replace(speculative=None), loaded)}
     for method, fields in configs.items():
         engines[method] = Engine(config.replace(speculative=fields), loaded)
-    chosen = [job for job in make_jobs(quick) if jobs is None or job.name in jobs]
+    chosen = [job for job in all_jobs if jobs is None or job.name in jobs]
     results = []
     with tqdm(total=len(chosen) * len(engines) * (repeats + 1), unit="run", disable=None) as bar:
         for job in chosen:

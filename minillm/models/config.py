@@ -24,7 +24,8 @@ class ModelConfig:
     head_dim: int
     max_position_embeddings: int
     """Longest context it computes exactly, tokens: its trained positions, or its attention window if
-    that is shorter (the window itself is not implemented, so a longer context is refused)."""
+    that is shorter: it is not switched on by itself (see EngineConfig.sliding_window), so a longer context is
+    refused."""
     rms_norm_eps: float
     rope: dict[str, Any]
     """Rotary embedding: rope_type, rope_theta, and what that type needs; see :mod:`minillm.models.rope`."""

@@ -97,9 +97,15 @@ def choose_device(wanted: str) -> torch.device:
 
 
 def choose_dtype(wanted: str, model_config: ModelConfig, device: torch.device) -> torch.dtype:
-    """auto = the checkpoint's own; on a CPU bfloat16, since half the bytes are half the time of a decode."""
+    """auto = the checkpoint's own; on a CPU bfloat16, since half the bytes are half the time of a decode.
+
+    Raises:
+        ConfigError: the checkpoint's own is not one that is computed in.
+    """
     if wanted == "auto":
         wanted = "bfloat16" if device.type == "cpu" else model_config.dtype or "bfloat16"
+        if wanted not in DTYPES:
+            raise ConfigError(f"the checkpoint is in {wanted}: choose dtype={', dtype='.join(DTYPES)}")
     return DTYPES[wanted]
 
 

@@ -1,5 +1,6 @@
 """What to say when a device has no room: on a GPU, most often another notebook is there already."""
 
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -19,6 +20,13 @@ def who_else(device: torch.device) -> str:
         " Another notebook or server on this GPU may hold the rest: `nvidia-smi` lists them; a notebook gives its "
         "memory back when its kernel is shut down"
     )
+
+
+def let_go(error: BaseException | None) -> None:
+    """Forget what the functions that an error came through had in hand: half a KV pool, say."""
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
 
 
 @contextmanager

@@ -1,4 +1,5 @@
-"""One immutable look at a running engine, cheap enough to take eight times a second.
+"""One immutable look at a running engine, cheap enough to take ten times a second
+(async_engine.PUBLISH_INTERVAL_S).
 
 The engine thread makes it between two steps; a dashboard draws it. Nothing in it is shared with
 the engine, so a reader can never see half a step.
@@ -69,14 +70,14 @@ def take_snapshot(engine: Engine, finished_views: dict[int, RequestView]) -> Eng
     """Look at the engine. Call it from the thread that steps it.
 
     Args:
-        finished_views: a memo that the caller keeps between calls: a finished request is looked at once, and forgotten
-            when it leaves the engine's history.
+        finished_views: a memo that the caller keeps between calls: a finished request is looked at once more only when
+            its client has taken the last byte (Timeline.accept), and forgotten when it leaves the engine's history.
     """
     now = engine.clock.now()
     views = []
     for request in engine.recent_requests:
         view = finished_views.get(request.arrival_index)
-        if view is None:
+        if view is None or view.borders[-1] != request.timeline.finished:
             view = view_request(request, now)
             if request.finish_reason is not None:
                 finished_views[request.arrival_index] = view

@@ -167,7 +167,10 @@ def size_swap_pool(config: EngineConfig, model_config: ModelConfig, block_size: 
 
 
 def _free_bytes(device: torch.device) -> int:
-    return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else available_bytes()
+    if device.type != "cuda":
+        return available_bytes()
+    torch.cuda.empty_cache()  # what PyTorch keeps for later, of an engine that is gone, counts as taken otherwise
+    return torch.cuda.mem_get_info(device)[0]
 
 
 def _check_fits(what: str, fields: str, num_bytes: int, free_bytes: int, device: torch.device) -> None:

@@ -66,19 +66,29 @@ def calibrate(
         raise PricingError("give one of --from-requests and --from-steps")
     if (quick or validate) and (from_requests or from_steps or link_from):
         raise PricingError("--quick and --validate are for this machine: leave --from-... and --link-from out")
-    sizes = (
-        kv_blocks, block_size, max_num_seqs, max_num_batched_tokens, max_model_len, reserve_full_isl, null_block,
-    )  # fmt: skip
+    sizes = {
+        "kv_blocks": kv_blocks, "block_size": block_size, "max_num_seqs": max_num_seqs,
+        "max_num_batched_tokens": max_num_batched_tokens, "max_model_len": max_model_len,
+        "reserve_full_isl": reserve_full_isl, "null_block": null_block,
+    }  # fmt: skip
+    server = {
+        **sizes, "tp": None if tp == 1 else tp, "weight_dtype": None if weight_dtype == "bfloat16" else weight_dtype,
+        "kv_dtype": kv_dtype,
+    }  # fmt: skip
     if from_steps is not None:
+        refuse("--from-steps", **server, link_from=link_from, profile=profile)
         from minillm.simulate.calibrate import calibrate_from_steps
 
         fitted = calibrate_from_steps(from_steps, model, needed_hardware(hardware))
         report: dict[str, Any] = {}
     elif from_requests is not None or link_from is not None:
+        if from_requests is not None:
+            refuse("--from-requests", profile=profile)
         fitted, report = fit_logs(
             from_requests, link_from, model, profile, hardware, tp, sizes, weight_dtype, kv_dtype, out
         )
     else:
+        refuse("measuring this machine", **server, hardware=hardware, profile=profile)
         from minillm.simulate.measure import calibrate_this_machine
         from minillm.simulate.profile import this_machine_path
 
@@ -107,7 +117,7 @@ def fit_logs(
     profile: str | None,
     hardware: str | None,
     tp: int,
-    sizes: tuple[Any, ...],
+    sizes: dict[str, Any],
     weight_dtype: str,
     kv_dtype: str | None,
     out: Path | None,
@@ -119,7 +129,7 @@ def fit_logs(
     from minillm.simulate.profile import Profile, find_profile
 
     def deploy(base: Profile, log: Path, degree: int) -> Deployment:
-        fields = engine_fields(log, *sizes)
+        fields = engine_fields(log, **sizes)
         return Deployment.of(model, base, tp=degree, weight_dtype=weight_dtype, kv_dtype=kv_dtype, **fields)
 
     reports = {}
@@ -139,6 +149,13 @@ def fit_logs(
         fitted, reports = link.profile, {"summary": link.simulated, "measured": link.measured}
         reports["error_percent"] = link.error_percent
     return fitted, reports
+
+
+def refuse(what: str, **unread: Any) -> None:
+    """Raise PricingError if an option is given (not None) that `what` does not read."""
+    given = [f"--{name.replace('_', '-')}" for name, value in unread.items() if value is not None]
+    if given:
+        raise PricingError(f"{what} does not read {', '.join(given)}: leave out what has no effect")
 
 
 def needed_hardware(name: str | None) -> Any:

@@ -168,6 +168,12 @@ def simulate(
         raise WorkloadError("--target, --headroom and --price-per-hour go with --plan")
     if requests is not None and (slo is not None or fleet or replicas != 1):
         raise WorkloadError("a log is played to one replica as it is: --slo-..., --fleet and --replicas go with --qps")
+    if requests is not None and (num_requests is not None or seed != 0 or router is not Router.LEAST_OUTSTANDING):
+        raise WorkloadError("a log is played whole, to one replica: --num-requests, --seed and --router go with --qps")
+    if trace_format is not None and trace is None:
+        raise WorkloadError("--trace-format goes with --trace")
+    if profile is not None and hardware is not None:
+        raise PricingError("a profile says what hardware it is of: give --profile or --hardware, not both")
     made_up = (arrival, cv, traffic, prompt_tokens, output_tokens)
     if (qps is None or trace is not None) and made_up != (Arrival.POISSON, None, TrafficName.FIXED, None, None):
         raise WorkloadError(

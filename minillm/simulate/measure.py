@@ -78,9 +78,7 @@ MIXED = Mixed(requests=60, every_steps=3, longest_prompt=300, longest_output=48)
 QUICK_MIXED = Mixed(requests=6, every_steps=3, longest_prompt=40, longest_output=6)
 
 
-def calibrate_this_machine(
-    model: str, *, dtype: str = "auto", quick: bool = False, with_traffic: bool = False
-) -> Profile:
+def calibrate_this_machine(model: str, *, quick: bool = False, with_traffic: bool = False) -> Profile:
     """Run the design on the real engine, fit, and tell the error on the steps held out.
 
     Args:
@@ -89,7 +87,7 @@ def calibrate_this_machine(
     Raises:
         ModelError, ConfigError: the model cannot be loaded.
     """
-    config = EngineConfig(model=model, dtype=dtype, enable_prefix_caching=False)
+    config = EngineConfig(model=model, enable_prefix_caching=False)
     loaded = load_model(config)
     hardware = describe_hardware(loaded.device, quick)
     engine = Engine(config, loaded)
@@ -99,8 +97,7 @@ def calibrate_this_machine(
     table = StepTable(ModelCost.of(loaded.model_config), hardware, placement, steps)
     training, held_out = table.split()
     prior = Constants(**PRIORS) if hardware.is_gpu else Constants(**CPU_PRIORS)
-    free = [name for name in CPU_PRIORS if name != "launch_s"]
-    free += ["host_s", "launch_s"] if hardware.is_gpu else []
+    free = [*CPU_PRIORS, *(["host_s", "launch_s"] if hardware.is_gpu else [])]
     fitted = fit_to_steps([training], prior, free)
     # Outliers hardly count in the fit, so it prices a usual step. But requests wait for the slow ones, too.
     constants = slower(fitted.constants, training.slowness(fitted.constants), free)

@@ -1,7 +1,8 @@
 """Which replica gets a request. A router sees what a gateway sees: what it sent where, and what came back."""
 
+import itertools
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, Protocol, TypeVar
 
 import numpy as np
@@ -94,7 +95,10 @@ class PrefixAware:
 
     def choose(self, pieces: Sequence[Piece], replicas: Sequence[Routed]) -> Routed:
         config = self._config
-        prefixes = list(prefixes_of(pieces))
+        # A piece without a name is nobody's prefix: see Workload.anonymous.
+        prefixes = list(prefixes_of(itertools.takewhile(lambda piece: piece.name, pieces)))
+        if not prefixes:
+            return min(replicas, key=lambda replica: replica.outstanding)
         fewest = min(replica.outstanding for replica in replicas)
         most = max(replica.outstanding for replica in replicas)
         is_uneven = most - fewest > config.imbalance and most > config.imbalance_ratio * fewest
@@ -161,7 +165,7 @@ class HotReplica:
         return self._inner.choose(pieces, replicas)
 
 
-def prefixes_of(pieces: Sequence[Piece]) -> Iterator[tuple[int, int]]:
+def prefixes_of(pieces: Iterable[Piece]) -> Iterator[tuple[int, int]]:
     """For each prefix of whole pieces: what names it, and its tokens."""
     name, tokens = 0, 0
     for piece in pieces:

@@ -10,6 +10,7 @@ The hidden states, which the head builds on, are noted while the model talks: co
 of the time once more.
 """
 
+import json
 import random
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -24,12 +25,15 @@ from tqdm.auto import tqdm
 
 from minillm.engine import Engine
 from minillm.errors import TrainingError
+from minillm.models.loader import LoadedModel
 from minillm.models.storage import storage_errors, write_whole
 from minillm.request import SamplingParams
 from minillm.scheduling.batch import ScheduledRequest
 from minillm.speculation.head_file import ANOTHER_OUT
 from minillm.timeline import known
 
+SPEAKER = "model.json"
+"""Beside the talks: whose they are."""
 SHARD_SIZE = 128
 """Talks in a file. Small, so that training may begin while more are sampled."""
 MAX_USER_TOKENS, MAX_ANSWER_TOKENS = 160, 256
@@ -121,26 +125,56 @@ def sample_talks(engine: Engine, folder: Path, shards: Iterable[int], *, progres
     finished files are kept, and missing ones are made.
 
     Raises:
-        TrainingError: the model has no chat template.
+        TrainingError: the model has no chat template, or the folder's talks are another model's.
         StorageError: the disk is full, or the folder cannot be written.
     """
     with storage_errors(folder, 0, ANOTHER_OUT):
         folder.mkdir(parents=True, exist_ok=True)
+    claim_folder(folder, engine.loaded_model)
     files = {i: folder / f"talks-{i:05d}.safetensors" for i in shards}
     missing = [i for i, file in files.items() if not file.exists()]
     frame = ChatFrame.of(engine.tokenizer)
     growing: dict[int, dict[int, Talk]] = {}
-    with tqdm(total=len(missing) * SHARD_SIZE, desc="talks", unit="talk", disable=not progress) as bar:
-        num_tokens = 0
-        for shard, place, talk in talks(engine, frame, missing):
-            growing.setdefault(shard, {})[place] = talk
-            num_tokens += len(talk.token_ids)
-            bar.update()
-            bar.set_postfix_str(f"{num_tokens} tokens", refresh=False)
-            if len(growing[shard]) == SHARD_SIZE:
-                done = growing.pop(shard)
-                save_talks(files[shard], [done[i] for i in range(SHARD_SIZE)])
+    engine.reset_prefix_cache()  # what was computed before this recorder listened would be missing
+    recorder = engine.torch_runner.hidden_state_reader = Recorder(len(frame.before))
+    try:
+        with tqdm(total=len(missing) * SHARD_SIZE, desc="talks", unit="talk", disable=not progress) as bar:
+            num_tokens = 0
+            for shard, place, talk in talks(engine, frame, missing, recorder):
+                growing.setdefault(shard, {})[place] = talk
+                num_tokens += len(talk.token_ids)
+                bar.update()
+                bar.set_postfix_str(f"{num_tokens} tokens", refresh=False)
+                if len(growing[shard]) == SHARD_SIZE:
+                    done = growing.pop(shard)
+                    save_talks(files[shard], [done[i] for i in range(SHARD_SIZE)])
+    finally:
+        engine.torch_runner.hidden_state_reader = None
     return list(files.values())
+
+
+def claim_folder(folder: Path, model: LoadedModel) -> None:
+    """Note in the folder whose talks it holds: words and hidden states of one model teach nothing about another.
+
+    Raises:
+        TrainingError: another model's.
+    """
+    mine = {"model": model.name, **{name: getattr(model.model_config, name) for name in ("hidden_size", "vocab_size")}}
+    file = folder / SPEAKER
+    theirs = read_speaker(file) if file.exists() else mine
+    if theirs != mine:
+        raise TrainingError(f"the talks in {folder} are of {theirs}, not of {mine}: delete them, or {ANOTHER_OUT}")
+    write_whole(file, json.dumps(mine).encode(), ANOTHER_OUT)
+
+
+def read_speaker(file: Path) -> Any:
+    """Whose talks they are. Raises TrainingError: the file is damaged."""
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise TrainingError(
+            f"{file} cannot be read ({error}): delete its folder, and all talks are sampled again"
+        ) from None
 
 
 class Answering(NamedTuple):
@@ -154,13 +188,11 @@ class Answering(NamedTuple):
     params: SamplingParams
 
 
-def talks(engine: Engine, frame: ChatFrame, shards: list[int]) -> Iterator[tuple[int, int, Talk]]:
+def talks(engine: Engine, frame: ChatFrame, shards: list[int], recorder: Recorder) -> Iterator[tuple[int, int, Talk]]:
     """The talks of these shards, as they end: shard, place in it, talk. The engine's seats are kept taken."""
     todo = ((shard, place) for shard in shards for place in range(SHARD_SIZE))
     asking: dict[str, tuple[int, int, random.Random]] = {}
     answering: dict[str, Answering] = {}
-    recorder = engine.torch_runner.hidden_state_reader = Recorder(len(frame.before))
-    engine.reset_prefix_cache()  # what was computed before this recorder listened would be missing
     while True:
         while len(asking) + len(answering) < engine.config.max_num_seqs and (task := next(todo, None)):
             draws = random.Random(f"talk {task}")

@@ -1,7 +1,9 @@
 """The quality gate: its numbers on the real model, and that it cannot be talked out of a broken floor."""
 
+import gc
 import json
 import math
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -10,12 +12,14 @@ from typer.testing import CliRunner
 
 from minillm.bench import scoring
 from minillm.bench.cli import bench_app
+from minillm.bench.peers import BenchmarkError
 from minillm.bench.quality import (
     Cost,
     Floors,
     Quality,
     Verdict,
     engine_config,
+    greedy_tokens,
     judge,
     notes,
     request_bytes,
@@ -24,10 +28,12 @@ from minillm.bench.quality import (
 )
 from minillm.bench.scoring import GIVEN, TextScore, choose, cut, decode_texts, held_text, load_items, score_text
 from minillm.bench.target import Costs, Target
+from minillm.config import EngineConfig
 from minillm.engine import Engine
 from minillm.errors import ConfigError
 from minillm.models.loader import load_model
 from minillm.request import SamplingParams
+from minillm.runners.torch_runner import TorchRunner
 
 GOOD = Quality(10.0, 0.001, 0.99, 0.9, 20, 12, 1000)
 DEAR, CHEAP = Cost(200, 20, 4000, 50.0), Cost(100, 20, 4000, 80.0)
@@ -93,6 +99,34 @@ def test_scores_of_logits() -> None:
 
 def test_greedy_tokens_count_up_to_the_first_difference() -> None:
     assert shared_start([[1, 2, 3, 4], [5, 6, 7, 8]], [[1, 2, 9, 4], [5, 6, 7, 8]]) == 6 / 8
+
+
+@pytest.fixture
+def tiny_engines(tiny_llama_path: Path) -> list[Engine]:
+    config = EngineConfig(model=str(tiny_llama_path), dtype="float32", device="cpu", num_kv_blocks=128)
+    model = load_model(config)
+    return [Engine(config, model) for _ in range(2)]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_scoring_takes_no_seat_for_good(
+    tiny_engines: list[Engine], fails: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forgotten: list[list[str]] = [[], []]
+    for engine, ids in zip(tiny_engines, forgotten):
+        monkeypatch.setattr(engine.speculator, "forget", lambda request, ids=ids: ids.append(request.request_id))
+    if fails:
+        monkeypatch.setattr(TextScore, "add", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError) if fails else nullcontext():
+        score_text(*tiny_engines, "A story of some words. " * 8)
+    gc.collect()  # the generators of the failed one
+    assert forgotten == [["text-0"], ["text-0"]]
+
+
+def test_answers_that_failed_are_not_compared(tiny_engines: list[Engine], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TorchRunner, "launch", lambda self, batch: 1 / 0)
+    with pytest.raises(BenchmarkError, match="ZeroDivisionError"):
+        greedy_tokens(tiny_engines[0], quick=True)
 
 
 # ---------------------------------------------------------------- the real model

@@ -1,13 +1,16 @@
 """The envelope: what it was measured with, and nothing about where on the machine."""
 
+import json
+import math
 import subprocess
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from minillm.bench import report
 from minillm.bench.report import driver_version
-from minillm.bench.writing import describe_command, without_folder
+from minillm.bench.writing import as_json, describe_command, without_folder
 
 
 def test_command_has_no_absolute_path() -> None:
@@ -38,3 +41,13 @@ def test_driver_version_is_what_nvidia_smi_says(
 
     monkeypatch.setattr(report.subprocess, "run", run)
     assert driver_version() == expected
+
+
+@dataclass
+class Measured:
+    perplexity: float
+
+
+def test_what_is_no_number_is_null() -> None:
+    written = as_json({"quality": Measured(math.nan), "rows": [(1.5, math.inf)], 8: "ok"})
+    assert json.loads(written) == {"quality": {"perplexity": None}, "rows": [[1.5, None]], "8": "ok"}

@@ -50,6 +50,12 @@ def test_fields_of_a_method_that_is_not_measured_are_refused(tiny_llama_path: Pa
         run_speculation(target, ["ngram"], None, 1, quick=True)
 
 
+@pytest.mark.parametrize("job", ["cpoy", "crowd"])
+def test_jobs_that_there_are_not(job: str, tiny_llama_path: Path) -> None:
+    with pytest.raises(ConfigError, match=f"no job {job} with --quick: there are chat, copy"):
+        run_speculation(Target(str(tiny_llama_path)), ["ngram"], ["chat", job], 1, quick=True)
+
+
 @pytest.mark.parametrize("as_json", [True, False])
 def test_the_command(tiny_llama_path: Path, as_json: bool) -> None:
     arguments = ["bench", "speculation", "--model", str(tiny_llama_path), "--method", "ngram", "--quick"]

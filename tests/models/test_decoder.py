@@ -13,7 +13,7 @@ from minillm.attention.select import select_backend
 from minillm.config import EngineConfig
 from minillm.errors import ConfigError, CorruptCheckpointError, UnsupportedArchitectureError
 from minillm.models.config import ModelConfig
-from minillm.models.loader import LoadedModel, load_model
+from minillm.models.loader import LoadedModel, choose_dtype, load_model
 from minillm.models.ops import Ops
 from minillm.runners.kv_pool import KVPool
 
@@ -236,6 +236,13 @@ def test_unknown_rope_type_is_named(tmp_path: Path) -> None:
 def test_longest_context(architecture: str, fields: dict, longest: int) -> None:
     hf = {"architectures": [f"{architecture}ForCausalLM"], **SHAPE, **fields}
     assert ModelConfig.from_hf(hf).max_position_embeddings == longest
+
+
+def test_a_checkpoint_in_a_dtype_that_is_not_computed_in() -> None:
+    model_config = ModelConfig.from_hf({"architectures": ["LlamaForCausalLM"], **SHAPE, "torch_dtype": "float64"})
+    with pytest.raises(ConfigError, match="the checkpoint is in float64: choose dtype=float32"):
+        choose_dtype("auto", model_config, torch.device("cuda"))
+    assert choose_dtype("float16", model_config, torch.device("cuda")) is torch.float16
 
 
 def test_cuda_without_a_gpu() -> None:

@@ -9,6 +9,7 @@ from minillm.config import EngineConfig
 from minillm.engine import Engine
 from minillm.observe.export import read_jsonl, requests_frame, steps_frame, write_jsonl
 from minillm.observe.records import as_records
+from minillm.observe.snapshot import RequestView, take_snapshot
 from minillm.observe.summary import SLO, summarize
 from minillm.observe.trace import chrome_trace
 from minillm.request import SamplingParams
@@ -46,6 +47,21 @@ def test_the_run_has_every_kind_of_trouble(engine):
     assert set(summary.counts) == {"length", "timeout", "abort"}
     assert engine.num_preemptions > 0
     assert summary.lost["preempted"] > 0
+
+
+def test_a_snapshot_shows_a_last_byte_that_was_taken_late():
+    clock = VirtualClock()
+    engine = Engine(EngineConfig(max_model_len=64), runner=FakeRunner(20, 4, clock), clock=clock)
+    engine.add_request([1, 2, 3], SamplingParams(max_tokens=2))
+    while engine.has_unfinished:
+        engine.step()
+    memo: dict[int, RequestView] = {}
+    [early] = take_snapshot(engine, memo).requests
+    [request] = engine.recent_requests
+    request.timeline.accept(early.borders[-1] + 3.0)  # a slow client
+    [late] = take_snapshot(engine, memo).requests
+    assert late.borders[-1] - late.borders[-2] == early.borders[-1] - early.borders[-2] + 3.0
+    assert take_snapshot(engine, memo).requests[0] is late, "what cannot change is not looked at again"
 
 
 def test_summary_agrees_with_the_timelines(engine):

@@ -4,11 +4,11 @@ import random
 from pathlib import Path
 
 import pytest
+from simulate.playback import arrivals_of_run, play_back
 
 from minillm.config import EngineConfig
 from minillm.engine import Engine
 from minillm.request import SamplingParams
-from minillm.simulate.playback import arrivals_of_run, play_back
 
 
 @pytest.mark.parametrize(

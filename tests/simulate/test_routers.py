@@ -127,9 +127,12 @@ def test_prefix_aware_routing_raises_the_hit_rate_and_lowers_ttft(traffic) -> No
         run.check_conservation()
 
 
-def test_without_shared_prefixes_prefix_aware_is_least_outstanding() -> None:
+@pytest.mark.parametrize("nameless", [False, True])
+def test_without_shared_prefixes_prefix_aware_is_least_outstanding(nameless: bool) -> None:
     traffic = Independent(prompt=LogNormal(median=300, sigma=1), output=Uniform(low=1, high=50))
     workload = make_workload(traffic, Poisson(rate=20), num_requests=200)
+    if nameless:
+        workload = workload.anonymous()
     runs = [fleet(workload, policy) for policy in ("prefix_aware", "least_outstanding")]
     assert [record.replica for record in runs[0].records] == [record.replica for record in runs[1].records]
 

@@ -107,6 +107,10 @@ def test_made_up_traffic_over_replicas() -> None:
         (("simulate", "--model", "llama-3-70b", "--hardware", "h100", "--qps", 1), "accelerators (--tp)"),
         (("calibrate", "--from-steps", "absent.csv", "--model", "llama-2-70b"), "--hardware NAME"),
         (("calibrate", "--from-requests", "absent.jsonl", "--model", "llama-2-70b", "--hardware", "l4"), "cannot read"),
+        (("calibrate", "--from-steps", "absent.csv", "--hardware", "l4", "--link-from", "a.jsonl"), "read --link-from"),
+        (("calibrate", "--from-steps", "absent.csv", "--hardware", "l4", "--tp", 2), "does not read --tp"),
+        (("calibrate", "--from-requests", "absent.jsonl", "--hardware", "l4", "--profile", "l4"), "read --profile"),
+        (("calibrate", "--hardware", "l4", "--kv-dtype", "fp8"), "does not read --kv-dtype, --hardware"),
     ],
 )
 def test_errors_say_what_to_do(

@@ -179,6 +179,11 @@ def test_requests_that_cannot_be_served_are_counted_and_explained() -> None:
         (("--qps", 1, "--plan", "--slo-ttft", 1, "--num-requests", 5, "--prompt-tokens", 99999), "model's window"),
         (("--qps", 1, "--plan", "--slo-ttft", 1, "--fleet", "autoscaling.target=4"), "replicas of one kind"),
         (("--requests", "log.jsonl", "--slo-ttft", 1), "a log is played to one replica"),
+        (("--requests", "log.jsonl", "--num-requests", 5), "a log is played whole"),
+        (("--requests", "log.jsonl", "--seed", 5), "a log is played whole"),
+        (("--requests", "log.jsonl", "--router", "random"), "a log is played whole"),
+        (("--qps", 1, "--trace-format", "azure"), "--trace-format goes with --trace"),
+        (("--qps", 1, "--profile", "h100"), "--profile or --hardware, not both"),
     ],
 )
 def test_errors_say_what_to_do(

@@ -105,6 +105,16 @@ def test_sampling_goes_on_with_the_missing_file_and_makes_the_same(tiny: LoadedM
     assert [file.stat().st_mtime_ns for file in (files[0], files[2])] == [times[0], times[2]]
 
 
+def test_sampling_lets_go_of_the_engine(tiny: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = make_engine(tiny, max_num_seqs=5)
+    sample_talks(engine, tmp_path / "whole", range(1), progress=False)
+    assert engine.torch_runner.hidden_state_reader is None
+    monkeypatch.setattr(making_talks, "save_talks", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        sample_talks(engine, tmp_path / "broken", range(1), progress=False)
+    assert engine.torch_runner.hidden_state_reader is None
+
+
 def test_equal_questions_do_not_hide_their_states_from_each_other(
     tiny: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,6 +126,15 @@ def test_equal_questions_do_not_hide_their_states_from_each_other(
     engine = make_engine(tiny, max_num_seqs=2, block_size=1)
     [file] = sample_talks(engine, tmp_path, range(1), progress=False)
     assert len({tuple(talk.token_ids[: talk.answer_start].tolist()) for talk in load_talks(file)}) == 1
+
+
+def test_talks_of_another_model_are_not_learned_from(tiny: LoadedModel, tmp_path: Path) -> None:
+    sample_talks(make_engine(tiny, max_num_seqs=5), tmp_path, range(1), progress=False)
+    with pytest.raises(TrainingError, match=r"'a-fine-tune'.* choose with --out"):
+        sample_talks(make_engine(replace(tiny, name="a-fine-tune")), tmp_path, range(1), progress=False)
+    (tmp_path / "model.json").write_text("{")
+    with pytest.raises(TrainingError, match="cannot be read"):
+        sample_talks(make_engine(tiny), tmp_path, range(1), progress=False)
 
 
 def test_a_model_without_a_chat_template(tiny: LoadedModel) -> None:

@@ -36,8 +36,6 @@ class ClientLoad:
     lag_p50_s: float
     """How late its event loop was when a timer was due, seconds."""
     lag_p99_s: float
-    cpu_s_per_read: float | None
-    """CPU seconds for each read from a connection, everything included; None without reads."""
 
 
 def find_cautions(

@@ -107,8 +107,8 @@ def serve(
             run_load_test(endpoint, asks_of(workload), settings, counter(tokenizer), sys.stderr.isatty())
         )
     told = {
-        "rate": rate, "concurrency": concurrency, "arrival": arrival.value, "cv": cv, "speed": speed,
-        "trace": trace and trace.name, "traffic": traffic, "prompt_tokens": prompt_tokens,
+        "rate": rate, "concurrency": concurrency, "arrival": None if rate is None else arrival.value, "cv": cv,
+        "speed": speed, "trace": trace and trace.name, "traffic": traffic, "prompt_tokens": prompt_tokens,
         "output_tokens": output_tokens, "requests": len(workload), "seed": seed, "retries": retries,
         "timeout_s": timeout, "keep_alive": keep_alive, "warm_up": warm_up, "body": endpoint.extra,
     }  # fmt: skip
@@ -147,8 +147,11 @@ def plan_workload(
     from minillm.simulate.workload import make_workload, mean_turns
 
     if trace is not None:
-        if rate is not None or traffic != "fixed" or prompt_tokens or output_tokens or cv is not None:
-            raise WorkloadError("a trace says what was asked, and when: give it --speed, not --rate, --traffic, ...")
+        made_up = (rate, arrival, cv, traffic, prompt_tokens, output_tokens, seed)
+        if made_up != (None, "poisson", None, "fixed", None, None, 0):
+            raise WorkloadError(
+                "a trace says what was asked, and when: give it --speed, not --rate, --arrival, --traffic, --seed, ..."
+            )
         return load_trace(trace, limit=num_requests).faster(speed)
     if rate is None and concurrency is None:
         raise WorkloadError("say how to load it: --rate (open loop), --trace, or --concurrency (closed loop)")

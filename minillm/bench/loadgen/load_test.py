@@ -157,6 +157,5 @@ async def _watched(play: Play) -> ClientLoad:
         known(asyncio.current_task()).uncancel()
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     watcher.cancel()
-    reads = sum(len(played.exchange.reads) for played in play.played)
     p50, p99 = np.percentile(lags or [0.0], (50, 99)).tolist()
-    return ClientLoad(cpu / wall if wall else 0.0, p50, p99, cpu / reads if reads else None)
+    return ClientLoad(cpu / wall if wall else 0.0, p50, p99)

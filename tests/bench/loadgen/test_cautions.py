@@ -9,7 +9,7 @@ from minillm.bench.loadgen.observation import CUT_OFF, NEVER_SENT, Observation, 
 from minillm.bench.loadgen.server_metrics import Histogram
 from minillm.observe.summary import summarize
 
-CALM = ClientLoad(cpu_share=0.05, lag_p50_s=0.0001, lag_p99_s=0.001, cpu_s_per_read=5e-5)
+CALM = ClientLoad(cpu_share=0.05, lag_p50_s=0.0001, lag_p99_s=0.001)
 HEALTHY = [observation(i, sent=0.1 * i) for i in range(100)]
 
 
@@ -65,8 +65,8 @@ def test_gaps_near_zero_are_coalesced() -> None:
 
 
 def test_a_busy_client_is_told() -> None:
-    assert "90% of a core" in kinds(HEALTHY, ClientLoad(0.9, 0.0, 0.001, None))["busy client"]
-    assert "busy client" in kinds(HEALTHY, ClientLoad(0.1, 0.0, 0.01, None)), "10 ms late is half a gap"
+    assert "90% of a core" in kinds(HEALTHY, ClientLoad(0.9, 0.0, 0.001))["busy client"]
+    assert "busy client" in kinds(HEALTHY, ClientLoad(0.1, 0.0, 0.01)), "10 ms late is half a gap"
 
 
 def test_guessed_token_counts_are_told() -> None:

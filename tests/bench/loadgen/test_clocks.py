@@ -12,7 +12,6 @@ from made import observation
 from minillm.bench.loadgen.asks import Ask
 from minillm.bench.loadgen.client import Api, Client, Endpoint
 from minillm.bench.loadgen.clocks import Offset, measure_offset, narrowed, offset_of, side_by_side, wire_cost
-from minillm.bench.loadgen.connections import compare_connections
 from minillm.bench.loadgen.load_test import LoadSettings, run_load_test
 from minillm.errors import EndpointError
 from minillm.serve.server_times import read_server_times, server_times
@@ -118,10 +117,3 @@ def test_a_server_without_a_clock_is_said() -> None:
 
     with FakeEndpoint() as fake, pytest.raises(EndpointError, match="no clock"):
         asyncio.run(ask(fake))
-
-
-def test_connections_are_compared_in_turns() -> None:
-    with FakeEndpoint() as fake:
-        found = asyncio.run(compare_connections(fake.url, count=5))
-    assert len(found.new) == len(found.kept) == 5
-    assert min(found.new + found.kept) > 0

@@ -94,6 +94,8 @@ def test_a_trace_is_played_at_its_moments_and_speed(tmp_path: Path) -> None:
         ((), WorkloadError, "--rate"),
         (("--rate", "0"), WorkloadError, "rate"),
         (("--rate", "1", "--trace", "x.csv"), WorkloadError, "--speed"),
+        (("--arrival", "gamma", "--trace", "x.csv"), WorkloadError, "--arrival"),
+        (("--seed", "3", "--trace", "x.csv"), WorkloadError, "--seed"),
         (("--rate", "1", "--speed", "2"), WorkloadError, "--speed"),
         (("--trace", "missing.csv"), TraceError, "missing.csv"),
         (("--concurrency", "2", "--arrival", "gamma"), WorkloadError, "closed loop"),
