@@ -147,7 +147,7 @@ class SpeculativeConfig(StrictModel):
         ge=0,
         lt=1,
         description="what one more row adds to the cost of a step with one, and a margin: a draft token less likely to "
-        "pass is not worth it; the more requests run, the likelier it must be; None = 0.1 on GPUs and on CPUs that "
+        "pass is not worth it; the more requests run, the likelier it must be; None = 0.12 on GPUs and on CPUs that "
         "multiply bfloat16, 0.25 elsewhere and in the simulator; 0 = draft always",
     )
     reprobe_steps: int = Field(64, ge=1, description="steps after which a request that was below the floor tries again")
