@@ -9,8 +9,6 @@ from minillm.simulate.arrivals import Spikes
 from minillm.simulate.clients import ClientConfig
 from minillm.simulate.routers import RouterConfig
 
-BEFORE_LOAD = 0.5
-
 
 def overload(draw: Draw) -> Case:
     before = loaded(service(draw, chat(draw, (1500, 3000), (50, 90)), replicas=draw.whole(1, 2), requests=340), 0.55)
