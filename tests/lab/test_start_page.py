@@ -17,7 +17,7 @@ from course.lab.predict import Outcome, Prediction
 from course.lab.progress import Answered, LessonRecord, Progress
 from course.lab.start import contents, paths, resume
 from course.lab.start.cards import Card, Deck, Schedule
-from course.lab.start.facts import CARDS, expected_tokens
+from course.lab.start.facts import CARDS
 from course.lab.start.review import Review, export
 from minillm.simulate.costs import find_model
 from minillm.simulate.profile import find_profile
@@ -296,7 +296,7 @@ def test_cards_have_keys_of_their_own_and_cover_the_lessons() -> None:
 
 def test_numbers_on_cards_follow_their_formulas() -> None:
     told = {card.key: card.answer_text for card in CARDS}
-    assert expected_tokens(0.5, 2) == pytest.approx(1 + 0.5 + 0.25)
+    assert emitted(0.5, 2) == pytest.approx(1 + 0.5 + 0.25)
     assert "2.31 tokens" in told["drafts"]  # 1 + .6 + .36 + .216 + .1296
     assert "327,680 B" in told["kv talk"] and "492 MB" in told["kv talk"]  # 2 x 80 x 8 x 128 x 2
     assert "50%: 0.50" in told["wait by load"]  # rho / (2 (1 - rho))

@@ -127,4 +127,4 @@ def close_to(answer: Any, key: float, what: str, tolerance: float = 0.1) -> Crit
     if not earned:
         ratio = value / key
         hint = " A factor of 1000 off: seconds or milliseconds?" if ratio > 300 or 0 < ratio < 1 / 300 else ""
-    return Criterion(what, earned, 1, f"you said {value:g}, the run says {key:.3g}.{hint}")
+    return Criterion(what, earned, 1, f"you said {value:g}; it is {key:.3g} here.{hint}")

@@ -3,20 +3,15 @@
 from course.lab.lesson_02.theory import md1_wait
 from course.lab.lesson_06.roofs import on_paper
 from course.lab.lesson_06.shapes import LLAMA_13B, LLAMA_70B
+from course.lab.lesson_08.formulas import emitted
 from course.lab.start.cards import Card
 from course.lab.start.contents import DEEP, SAY, SURFACE
 from course.lab.style import number, seconds
 from minillm.simulate.costs import find_model
 from minillm.simulate.profile import find_profile
 
-TALK = 1500
-"""Tokens of a talk in these cards."""
-
-
-def expected_tokens(acceptance: float, k: int) -> float:
-    """Tokens that one verification of k drafts yields, when each passes with this probability: the bonus token
-    included (Leviathan et al., 2023)."""
-    return sum(acceptance**i for i in range(k + 1))
+CHAT = 1500
+"""Tokens of a chat in these cards: prompt and answer."""
 
 
 def waits() -> str:
@@ -36,9 +31,9 @@ def floor() -> str:
             "No step is shorter; launches and links come on top.")  # fmt: skip
 
 
-def kv_of_a_talk() -> str:
+def kv_of_a_chat() -> str:
     each = LLAMA_70B.kv_bytes_per_token
-    return f"2 x layers x KV heads x head size x bytes = {each:,} B a token: {TALK * each / 1e6:.0f} MB for {TALK:,} tokens."
+    return f"2 x layers x KV heads x head size x bytes = {each:,} B a token: {CHAT * each / 1e6:.0f} MB for {CHAT:,} tokens."
 
 
 def kv_border() -> str:
@@ -53,12 +48,12 @@ def ridge() -> str:
 
 
 def drafts() -> str:
-    return (f"1 + a + ... + a^k = {number(expected_tokens(0.6, 4))} tokens a verification for a = 0.6, k = 4. Not k x a: "
+    return (f"1 + a + ... + a^k = {number(emitted(0.6, 4))} tokens a verification for a = 0.6, k = 4. Not k x a: "
             "the first wrong draft ends it, and one token comes even then. Divide by what drafts and check cost.")  # fmt: skip
 
 
 def demand() -> str:
-    qps, prompt, gpus, mfu = 100, TALK, 4, find_profile("h100-sxm").constants.mfu
+    qps, prompt, gpus, mfu = 100, CHAT, 4, find_profile("h100-sxm").constants.mfu
     needs = 2 * find_model("llama-3-70b").layer_params * prompt * qps
     has = gpus * on_paper().flops * mfu
     return (f"Prefill alone: 2 x P x tokens/s = {needs:.1e} FLOP/s, and four H100s have {has:.1e} at an MFU of {mfu:.0%}: "
@@ -110,7 +105,7 @@ CARDS: tuple[Card, ...] = (
     Card("border", "06", "Weights or KV?", "At how much context does a decode step read as much KV as weights?", kv_border),
     Card("utilisation", "06", "How much of the machine is used?", "GPU utilisation is 100%. What does that tell you?",
          "That some kernel was running. Ask for MBU (bytes) at small batches, MFU (operations) at large ones."),
-    Card("kv talk", "07", "The bill", "How much KV does a talk of 1500 tokens take in Llama-3-70B, bf16?", kv_of_a_talk),
+    Card("kv talk", "07", "The bill", "How much KV does a chat of 1500 tokens take in Llama-3-70B, bf16?", kv_of_a_chat),
     Card("thrash", "07", "Where it hurts: thrashing", "KV usage is at 1 and preemptions rise. What helps, and what makes it worse?",
          "Fewer seats, more KV (int8, GQA, memory) or reserving. More seats make it worse: more tokens are computed twice."),
     Card("kv linear", "07", DEEP, "Does KV memory grow with the square of the length?",

@@ -64,7 +64,7 @@ INTERVIEW = Path(
         )),
         Stage("Day two: techniques, money, and talking", (
             Stop("05", "TTFT is mostly about the neighbours", QUICK),
-            Stop("07", "how many talks fit", HANDS_ON),
+            Stop("07", "how many chats fit", HANDS_ON),
             Stop("08", "when drafts pay, and when they cost", HANDS_ON),
             Stop("09", "which phases fewer bits move", QUICK),
             Stop("10", "what the server cannot see", QUICK),

@@ -200,7 +200,7 @@ def test_two_phases_may_change_places_and_one_alone_needs_no_second(draw: Draw) 
 def test_page_and_config_do_not_name_the_cause_by_what_they_list(draw: Draw, seats: Incident, cause: str) -> None:
     """Autoscaling, kinds of traffic and fields that were set are for those who ask."""
     sick = again(draw(cause, 1))
-    assert not any(word in str(sick.page) for word in ("autoscaled", "documents", " to "))
+    assert not any(word in sick.page.service for word in ("autoscaled", "documents", " to "))
     assert list(sick.ask("config").data.index) == list(seats.ask("config").data.index)
 
 
