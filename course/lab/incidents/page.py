@@ -68,7 +68,7 @@ def _told(service: Service) -> str:
     replicas = service.fleet.replicas
     count = f"{replicas} replicas" if replicas > 1 else "one replica"
     return (
-        f"{service.model}, begun on {count} of {service.tp} x {service.hardware}; {number(service.rate)} requests/s "
+        f"{service.model}, started on {count} of {service.tp} x {service.hardware}; {number(service.rate)} requests/s "
         f"over the last {seconds(service.duration_s)}."
     )
 
