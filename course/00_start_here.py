@@ -110,7 +110,9 @@ dashboard = Dashboard(lab, "chat")
 dashboard
 
 # %% [markdown]
-# Things to try. Say what you expect before each second run.
+# Things to try. Say what you expect before each second run. Four words in the table: the **token budget** is the most tokens
+# of a step. **KV blocks** are room for the engine's notes about tokens. A request is **preempted** when its blocks are taken
+# away; it is computed again later. The **queue limit** is how many may wait; whoever comes then is refused.
 #
 # | traffic | first run | then change | watch |
 # |---|---|---|---|
@@ -118,7 +120,7 @@ dashboard
 # | rag | as it is | prefix caching off | prefill; and which phase moves with it? |
 # | chat | as it is | prefix caching off | does anything move at all? |
 # | long document | token budget 1024 | token budget 64 | everybody's ITL, against the document's TTFT |
-# | mixed | as it is | KV blocks → 48 | orange gaps: who is preempted, and what is computed twice? |
+# | mixed | as it is | KV blocks → 48 | dashed gaps: who is preempted, and what is computed twice? |
 # | burst | as it is | queue limit 4 | TTFT gets better. At whose expense? |
 #
 # ### A technique that helps, and where it does nothing

@@ -97,7 +97,7 @@ draw_phase_bars({"before": before["B"], "half the bytes": half["B"], "more seats
 # ### A ruler over the tail
 #
 # Mostly short prompts and a few very long ones, two at a time, so that no queue blurs the picture. Drag the handle from p50
-# to p99.9. Orange ticks are the requests beyond it; ✕ is the mean. Below the first line, the same requests by prompt length.
+# to p99.9. Red ticks are the requests beyond it; ✕ is the mean. Below the first line, the same requests by prompt length.
 
 # %%
 many = lab.run(services.sample(lab), dtype="bfloat16", enable_prefix_caching=False)
@@ -140,7 +140,7 @@ tables.clients_table({"open loop": open_loop, "at most two open": capped})
 draw_timeline(capped, title="The closed-loop client: where did the queue go?")
 
 # %% [markdown]
-# It went into the client: the dotted orange lines. By the server's stamps TTFT is splendid; what a user feels is the other
+# It went into the client: the dotted red lines. By the server's stamps TTFT is splendid; what a user feels is the other
 # column. **Little's law** gives the cap away: requests in the server = requests per second × mean E2E. When that product sits
 # at a round number and does not move with load, somebody is holding back. (Published benchmarks show it as a TTFT that
 # "plateaus".)
@@ -236,7 +236,8 @@ check("q4", ...)  # the closed-loop client's cap, from Little's law
 # ## What this lab cannot tell you
 #
 # - **Your ratios.** How much half the bytes help depends on what a step waits for: memory or arithmetic. On this CPU both halve
-#   with 16-bit weights, if it has instructions for them; without, they can even lose. A GPU at batch 1 waits for memory only.
+#   with 16-bit weights, if it has instructions for them; without, they can even lose. A GPU at batch 1 never
+#   waits for arithmetic: it waits for memory, or for its host.
 # - **Quality.** 16 bits change the answers hardly at all. 4 bits may. No latency chart shows that.
 # - **Real tails.** Minutes of traffic on a quiet machine have short tails. Production tails come from things that are not here:
 #   neighbours, restarts, networks.

@@ -35,7 +35,7 @@ tables.capacity_note(all_at_once)
 
 # %% [markdown]
 # Now people arrive one by one, at random, as users do: none of them knows of the others. Once so fast that the server
-# is busy half of the time (a load of 50%), once at 80%, once at 95%. It is never asked for more than it can do.
+# is busy half of the time (a load of 50%), once at 80%, once at 95%. It is meant never to be asked for more than it can do.
 #
 # ### Predict
 #

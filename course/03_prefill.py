@@ -263,8 +263,8 @@ from minillm.attention import eager
 print(inspect.getsource(eager.attend))
 
 # %% [markdown]
-# And the fused way: one call of a kernel that never builds it. (The engine has faster ones for GPUs; this one exists
-# everywhere.)
+# And the fused way: one call of a **kernel** (one ready-made program that the processor runs) that never builds it. (The
+# engine has faster ones for GPUs; this one exists everywhere.)
 
 # %%
 from minillm.attention.sdpa import Prefill

@@ -59,7 +59,8 @@ ledger.measure_all()
 bet.score(bets.as_they_stand(ledger.rows()))
 
 # %% [markdown]
-# The long form of that cell runs every experiment that has no result yet on this machine. It may be stopped, by the square
+# The long form of that cell runs every experiment that has no result yet on this machine: some take a second, some minutes. The
+# bar says how long the rest will take, by the pace so far; from a full start, have a coffee. It may be stopped, by the square
 # button above, and run again: it goes on where it was. An experiment that fails says so in its row, and the others go on.
 
 # %%

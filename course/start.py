@@ -86,8 +86,15 @@ export()
 # %% [markdown]
 # ## What is kept about you
 #
-# Which lessons you have opened, which predictions you have locked, how your checks went, and the schedule of your cards:
-# two small files on this machine, in minillm's home folder. Nothing leaves it.
+# Five files on this machine, in minillm's home folder (`MINILLM_HOME`, or `~/.cache/minillm`). Nothing leaves it.
+#
+# - `progress.json`: which lessons you have opened, which predictions you have locked, how your checks went.
+# - `cards.json`: the schedule of your review cards.
+# - `exercises.jsonl`: your attempts at exercises, and the hints you have read.
+# - `drills.json`: your drills, with the full text of every answer, also from a terminal.
+# - `ledger/ledger.json`: what lesson 14's experiments measured. It is about the machine, so the button leaves it alone.
+#
+# The button erases the other four.
 
 # %%
 keep_or_reset()

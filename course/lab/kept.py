@@ -1,8 +1,8 @@
 """Small things that are kept for a learner between sessions: one JSON file each, in minillm's home folder.
 
-They stay on this machine. Nothing is kept outside a notebook that somebody works in, so neither tests nor builds of
-the lessons leave traces. And nothing here ever breaks a lesson: without a folder to write to, it says so once, and
-the lesson goes on.
+They stay on this machine. Unless a file is kept `anywhere`, nothing is kept outside a notebook that somebody works in,
+so neither tests nor builds of the lessons leave traces. And nothing here ever breaks a lesson: without a folder to
+write to, it says so once, and the lesson goes on.
 """
 
 import os

@@ -101,12 +101,22 @@ class Prediction(LivePanel):
     def _written(self, value: str | float) -> str:
         return value if isinstance(value, str) else f"{value:g} {self.unit}".strip()
 
-    def score(self, outcome: Outcome | None) -> Html:
-        """Compare with what was measured. Says nothing of the outcome before there is a locked prediction."""
+    def score(self, outcome: Outcome | str | None) -> Html:
+        """Compare with what was measured. Says nothing of the outcome before there is a locked prediction.
+
+        Args:
+            outcome: None = nothing has run yet; a sentence = why nothing can be told from what ran. The latter is done
+                with, without points: a noisy machine keeps no lesson open.
+        """
         if not self.locked:
             return _note("Not scored yet: lock your prediction above, then run this cell again.")
         if outcome is None:
             return _note("Not scored yet: there is no run to compare with. Press Run, then run this cell again.")
+        if isinstance(outcome, str):
+            progress.note_untold(self.key)
+            return _note(
+                f"You said {self._written(self.choice)}. This run cannot tell: {outcome}. No points either way."
+            )
         points = self._points(outcome.answer)
         progress.note_prediction(self.key, points)
         verdict = {1.0: "Right", 0.5: "Close", 0.0: "Not this time"}[points]

@@ -65,6 +65,17 @@ def note_prediction(key: str, points: float | None) -> None:
         FILE.change(write)
 
 
+def note_untold(key: str) -> None:
+    """A locked prediction met a run that cannot tell: done with, and no points unless an earlier run gave some."""
+
+    def write(progress: Progress) -> None:
+        predictions = progress.lesson(number).predictions
+        predictions[key] = predictions.get(key) or 0.0
+
+    if key and (number := lesson_here()):
+        FILE.change(write)
+
+
 def note_check(question: str, score: float, possible: float) -> None:
     """A question of the check has been answered. The best answer counts."""
 

@@ -54,7 +54,11 @@ def narrate(run: Run, row: Row, moment: float) -> str:
         )
     if phase == "queue":
         return f"waits: it has arrived, and no step has taken it yet ({seconds(now - view.borders[0])} so far)"
-    if phase in ("prefill", "first_token"):
+    if phase == "first_token":
+        return "has been read: its first token is picked and turned into text"
+    if phase == "stream":
+        return f"is written, all {view.num_output_tokens} tokens: the last text is on its way to the client"
+    if phase == "prefill":
         mine = [
             share.num_tokens
             for s in run.steps

@@ -130,10 +130,6 @@ class Run:
         shares = [phases_of(view) for view in self.views]
         return {phase: sum(s[phase] for s in shares) / len(shares) if shares else 0.0 for phase in PHASES}
 
-    def phase_percentile(self, phase: str, q: float) -> float | None:
-        """The q-th percentile of one phase, seconds. Percentiles, unlike means, do not add up."""
-        return percentile([phases_of(view)[phase] for view in self.views], q)
-
     def row_of(self, index: int) -> RequestView:
         """The request in row `index`.
 

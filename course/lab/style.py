@@ -28,7 +28,7 @@ def seconds(value: float | None) -> str:
 
 
 def number(value: float) -> str:
-    """Three significant digits, never in scientific notation: 1240, 12.4, 0.12."""
+    """For people: 1240, 12.4, 1.24, 0.12. Three digits above 1, two decimals below, never scientific notation."""
     if abs(value) >= 100 or value == int(value):
         return f"{value:.0f}"
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"

@@ -7,7 +7,7 @@ from made_run import made_config, made_run
 
 from course.lab import services, slo, tables
 from course.lab.claims.lesson_00 import a1
-from course.lab.claims.lesson_01 import a6, b1, e5, f3
+from course.lab.claims.lesson_01 import _split_verdict, a6, b1, e5, f3
 from course.lab.lab import Lab
 from course.lab.ruler import buckets
 from course.lab.run import Run, percentile
@@ -34,8 +34,14 @@ def test_a6_needs_equal_e2e_and_opposite_parts() -> None:
 
 def test_b1_quotes_the_measured_share() -> None:
     mean = QUEUED.mean_phases()
-    share = 100 * mean["queue"] / sum(mean.values())
-    assert f"({share:.0f}%)" in b1(QUEUED).measured
+    share = mean["queue"] / sum(mean.values())
+    assert f"({share:.0%})" in b1(QUEUED).measured
+
+
+def test_b1_holds_as_far_as_one_side_dominates() -> None:
+    assert _split_verdict(0.9).startswith("holds: the first split puts 90% of the time in queue")
+    assert "100% of the time in compute" in _split_verdict(0.0)
+    assert _split_verdict(0.6).startswith("holds only when one side dominates: here queue has 60%")
 
 
 def test_e5_looks_at_the_tail() -> None:
@@ -44,7 +50,8 @@ def test_e5_looks_at_the_tail() -> None:
 
 
 def test_f3_counts_use_cases_that_tell_the_services_apart() -> None:
-    assert "1 of 2" in f3({"chat": {"A": 0.0, "B": 1.0}, "batch": {"A": 1.0, "B": 1.0}}).verdict
+    split = f3({"chat": {"A": 0.0, "B": 1.0}, "batch": {"A": 1.0, "B": 1.0}})
+    assert split.kind == "holds only when" and "1 of 2" in split.verdict
     assert f3({"chat": {"A": 1.0, "B": 1.0}}).verdict.startswith("not shown")
 
 

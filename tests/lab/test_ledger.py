@@ -291,7 +291,7 @@ def test_the_fingerprint_covers_the_lessons_own_code(tmp_path: Path) -> None:
 
 
 def test_the_bet_about_the_whole_ledger(ledger: Ledger) -> None:
-    assert bets.as_they_stand(ledger.rows()) is None
+    assert "no claim has a verdict" in bets.as_they_stand(ledger.rows())
     ledger.measure_all()
     outcome = bets.as_they_stand(ledger.rows())
     assert outcome.answer == bets.HOLDING[1] and "of 3 claims" in outcome.evidence
@@ -327,7 +327,7 @@ def test_equal_work_that_takes_unequal_time_says_that_nothing_is_shown() -> None
     noisy = cells(**{**ALONE, "static_batching": (1.5, 0.7, 1.5, 1.0)})
     assert techniques.noise(noisy) == pytest.approx(1 / 0.7)
     assert d22(noisy).verdict.startswith("not shown") and "factor of 1.4" in d22(noisy).verdict
-    assert techniques.most_fickle(noisy) is None
+    assert "factor of 1.4" in techniques.most_fickle(noisy)
 
 
 def test_controls_do_not_decide_who_depends_on_the_workload() -> None:
@@ -359,8 +359,8 @@ def test_the_table_is_measured_on_a_real_engine(tiny_lab: Lab) -> None:
     }
     assert all(cell.factor > 0 for cell in found)
     fickle = techniques.most_fickle(found)
-    assert (fickle is None) == (techniques.noise(found) > techniques.NOISY)
-    assert fickle is None or fickle.answer in CLAIMED
+    assert isinstance(fickle, str) == (techniques.noise(found) > techniques.NOISY)
+    assert isinstance(fickle, str) or fickle.answer in CLAIMED
 
 
 def test_compression_halves_contexts_and_leaves_chats_alone(tiny_lab: Lab) -> None:

@@ -257,7 +257,7 @@ def test_f4_wants_a_saving_that_grows() -> None:
     growing = Ladder({64: 0.1, 256: 0.36, 1024: 0.8})
     savings = claims.big_savings()
     assert savings[1024] < savings[4096] < 0.5 < savings[32768]
-    assert claims.f4({TEXTBOOK: STRAIGHT, FUSED: growing}, savings).kind == "holds"
+    assert claims.f4({TEXTBOOK: STRAIGHT, FUSED: growing}, savings).kind == "holds only when"
     assert claims.f4({TEXTBOOK: STRAIGHT, FUSED: STRAIGHT}, savings).kind == "not shown"
 
 

@@ -51,6 +51,12 @@ def test_other_runs_give_another_key() -> None:
     assert grew_most(short, long).answer == "decode"
 
 
+def test_a_run_that_cannot_tell_is_done_with_and_says_why() -> None:
+    told = str(Prediction("which?", PHASES).choose("queue").lock().score("equal work took unequal time"))
+    assert "cannot tell: equal work took unequal time" in told and "queue" in told
+    assert "Press Run" not in told
+
+
 def test_no_key_from_a_run_that_is_not_done() -> None:
     assert grew_most(made_run(), made_run(until=0.3)) is None
     assert grew_most(None, made_run()) is None

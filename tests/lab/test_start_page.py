@@ -11,13 +11,17 @@ from types import SimpleNamespace
 import pytest
 
 from course.lab import kept, progress
+from course.lab.drills import attempts
 from course.lab.grading import Checks, Criterion
+from course.lab.grading.exercises import find
+from course.lab.grading.history import History
 from course.lab.lab import Lab
+from course.lab.lesson_08.formulas import emitted
 from course.lab.predict import Outcome, Prediction
 from course.lab.progress import Answered, LessonRecord, Progress
 from course.lab.start import contents, paths, resume
-from course.lab.start.cards import Card, Deck, Schedule
-from course.lab.start.facts import CARDS, expected_tokens
+from course.lab.start.cards import FILE, Card, Deck, Schedule
+from course.lab.start.facts import CARDS
 from course.lab.start.review import Review, export
 from minillm.simulate.costs import find_model
 from minillm.simulate.profile import find_profile
@@ -234,6 +238,31 @@ def test_progress_is_erased_only_when_asked_twice(home: Path) -> None:
     assert "Nothing is kept" in keeping.view.value
 
 
+def test_all_that_is_about_the_learner_is_counted_and_erased(home: Path) -> None:
+    Review(THREE).start.click()
+    Deck(THREE).review("c0", "Good", TODAY)
+    answer = attempts.Attempt(
+        drill="p99-8s", seed=0, when="2026-01-01", answer="words", level="weak", points=0.0, dimensions={}
+    )
+    attempts.keep(answer)
+    assert History().add_hint(find("percentiles"), 1) is None
+    keeping = resume.keep_or_reset()
+    for counted in ("1 cards reviewed", "1 attempts and hints", "1 drills answered"):
+        assert counted in keeping.view.value
+    keeping.reset.click()
+    keeping.reset.click()
+    assert "Nothing is kept" in keeping.view.value
+    assert not [path for path in home.iterdir() if path.suffix in (".json", ".jsonl")]
+
+
+def test_a_machine_too_noisy_to_tell_keeps_no_lesson_open_and_takes_no_points(home: Path) -> None:
+    Prediction("Which?", ["a", "b"], key="noisy").choose("a").lock().score("too noisy")
+    assert progress.FILE.read().lessons["06"].predictions == {"noisy": 0.0}
+    progress.note_prediction("noisy", 1.0)
+    progress.note_untold("noisy")
+    assert progress.FILE.read().lessons["06"].predictions == {"noisy": 1.0}
+
+
 # ---------------------------------------------------------------- cards
 
 TODAY = datetime(2026, 1, 1, tzinfo=UTC)
@@ -258,7 +287,7 @@ def test_nothing_is_kept_of_cards_before_somebody_opts_in(home: Path) -> None:
     assert not home.exists()
     review.start.click()
     assert Deck(THREE).opted_in
-    Deck(THREE).forget()
+    FILE.erase()
     assert not Deck(THREE).opted_in
 
 
@@ -274,7 +303,7 @@ def test_a_sitting_by_buttons(home: Path) -> None:
         assert f"Question {i}?" in review.view.value
         review.show.click()
         review.ratings["Good"].click()
-    assert "Done for now" in review.view.value
+    assert "Done for now." in review.view.value and "new ones" not in review.view.value
     assert set(Deck(THREE)._schedule.cards) == {"c0", "c1", "c2"}
 
 
@@ -296,7 +325,7 @@ def test_cards_have_keys_of_their_own_and_cover_the_lessons() -> None:
 
 def test_numbers_on_cards_follow_their_formulas() -> None:
     told = {card.key: card.answer_text for card in CARDS}
-    assert expected_tokens(0.5, 2) == pytest.approx(1 + 0.5 + 0.25)
+    assert emitted(0.5, 2) == pytest.approx(1 + 0.5 + 0.25)
     assert "2.31 tokens" in told["drafts"]  # 1 + .6 + .36 + .216 + .1296
     assert "327,680 B" in told["kv chat"] and "492 MB" in told["kv chat"]  # 2 x 80 x 8 x 128 x 2
     assert "50%: 0.50" in told["wait by load"]  # rho / (2 (1 - rho))

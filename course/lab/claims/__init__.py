@@ -44,7 +44,7 @@ class Claim:
 
 
 ANATOMY = "'Serving LLMs: The Latency Anatomy Framework'"
-"""Source 000 of the ledger; the next ones are 001 to 004."""
+"""Claims of it have the letter A in the ledger; those of the next ones B, D, E and F."""
 DECOMPOSING = "'Decomposing LLM Inference Latency for Better Serving Performance'"
 TECHNIQUES = "an article on techniques for lower LLM latency, from batching to streaming, with measured gains"
 SYSTEMS = "'Latency Optimization in LLM Inference Systems'"

@@ -8,6 +8,9 @@ from course.lab.lab import Lab
 from course.lab.run import Run, percentile
 from course.lab.style import seconds
 
+DOMINANT = 2 / 3
+"""Share of the time above which one side of a split is the one to work on."""
+
 
 def a6(runs: Mapping[str, Run]) -> Claim:
     """The same E2E, opposite TTFT and ITL."""
@@ -32,16 +35,27 @@ def b1(run: Run) -> Claim:
     """Queue against compute, prefill against decode."""
     mean = run.mean_phases()
     compute = mean["prefill"] + mean["first_token"] + mean["decode"]
-    share = 100 * mean["queue"] / sum(mean.values())
+    share = mean["queue"] / sum(mean.values())
     return Claim(
         "B1",
         "Before anything else, split server time into queue and compute, and model time into prefill and decode.",
         DECOMPOSING,
-        f"service A, mean per request: queue {seconds(mean['queue'])} ({share:.0f}%), compute {seconds(compute)}; "
+        f"service A, mean per request: queue {seconds(mean['queue'])} ({share:.0%}), compute {seconds(compute)}; "
         f"of that, prefill {seconds(mean['prefill'])} and decode {seconds(mean['decode'])}.",
-        "holds as an order of work: the first split already rules out most fixes. But it splits the time of a request, "
-        "not of the machine: in its decode phase a request also waits for other requests' prompts.",
+        _split_verdict(share),
     )
+
+
+def _split_verdict(queue: float) -> str:
+    """Args: queue: its share of server time, 0 to 1."""
+    larger, name = max((queue, "queue"), (1 - queue, "compute"))
+    caution = (
+        "But it splits the time of a request, not of the machine: in its decode phase a request also waits for other "
+        "requests' prompts."
+    )
+    if larger > DOMINANT:
+        return f"holds: the first split puts {larger:.0%} of the time in {name}, which rules out most fixes. {caution}"
+    return f"holds only when one side dominates: here {name} has {larger:.0%}, so both have to be looked at. {caution}"
 
 
 def e5(groups: Mapping[str, Sequence[float]]) -> Claim:
@@ -72,7 +86,8 @@ def f3(shares: Mapping[str, Mapping[str, float]]) -> Claim:
         "Each use case has limits of its own: chat 500/50 ms, code completion 200/30 ms, a summary 1 to 3 s, ...",
         LAYERS,
         f"requests that met every limit. {found}.",
-        f"holds as a habit: at one E2E p99, {len(split)} of {len(shares)} use cases tell A from B: {', '.join(split)}. "
+        f"holds only when read as a habit: at one E2E p99, {len(split)} of {len(shares)} use cases tell A from B: "
+        f"{', '.join(split)}. "
         "The limits themselves are opinions; MLPerf's differ by up to a factor of four. Write down your own."
         if split
         else "not shown: these limits do not tell A from B on this machine; both miss, or both meet, nearly all.",

@@ -156,7 +156,7 @@ def a19(by_load: Mapping[float, Mapping[str, FleetRun]]) -> Claim:
         if high > 0.3 and low < 0.3
         else f"holds, at each of these loads: {low:.0%} and {high:.0%}. Mind the share refused."
         if 0.5 <= low <= 0.7 and 0.5 <= high <= 0.7
-        else f"holds in direction, not in size: {low:.0%} and {high:.0%} here. Quote the share refused beside it."
+        else f"holds only when read as a direction: {low:.0%} and {high:.0%} here. Quote the share refused beside it."
         if high > 0.3
         else "not shown: no load was high enough to make a line.",
     )  # fmt: skip

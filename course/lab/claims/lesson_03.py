@@ -178,8 +178,8 @@ def f4(ladders: Mapping[str, Ladder], big_savings: Mapping[int, float]) -> Claim
         LAYERS,
         f"saved of the TTFT here: {', '.join(f'{value:.0%} at {tokens} tokens' for tokens, value in here.items())}. A "
         f"70B on four H100s, counted from the bytes of the score matrix: {counted} tokens.",
-        "holds in shape: the saving grows with the prompt. Where “long” begins is set by the model and the machine: "
-        "the smaller the matrices, and the slower the memory, the sooner."
+        "holds only when read as a direction: the saving grows with the prompt. Where “long” begins is set by the "
+        "model and the machine: the smaller the matrices, and the slower the memory, the sooner."
         if grows and modest
         else "not shown by this run: the saving did not grow with the prompt here; noise, or prompts too short.",
     )

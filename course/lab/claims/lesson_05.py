@@ -119,11 +119,12 @@ def d19(costs: Sequence[PerToken]) -> Claim:
         "a batch size, or not at all."
     )
     if low > CLAIMED:
-        verdict = f"holds in direction, and says too little by far: {low:.1f} to {high:.0f} times here. {sense}"
+        found = f"{low:.1f} to {high:.0f} times here"
+        verdict = f"holds only when read as a direction, and says too little by far: {found}. {sense}"
     elif high >= CLAIMED:
         verdict = f"holds only when so many answers are written at once: {low:.1f} to {high:.0f} times here. {sense}"
     elif high > 1.2:
-        verdict = f"holds in direction, and says too much for this machine: {low:.1f} to {high:.1f} times. {sense}"
+        verdict = f"holds only when read as a direction, and says too much here: {low:.1f} to {high:.1f} times. {sense}"
     else:
         verdict = f"wrong, here: at most {high:.1f} times."
     return Claim("D19", "Prefill is 4.5 times as fast per token as decode.", TECHNIQUES, f"{told}.", verdict)

@@ -127,4 +127,28 @@ def close_to(answer: Any, key: float, what: str, tolerance: float = 0.1) -> Crit
     if not earned:
         ratio = value / key
         hint = " A factor of 1000 off: seconds or milliseconds?" if ratio > 300 or 0 < ratio < 1 / 300 else ""
-    return Criterion(what, earned, 1, f"you said {value:g}, the run says {key:.3g}.{hint}")
+    return Criterion(what, earned, 1, f"you said {value:g}; it is {key:.3g} here.{hint}")
+
+
+NEAR_A_SLIP = 0.05
+"""How far an answer may be from a known slip, to be taken for it; never further than the key allows."""
+
+
+def near(
+    answer: Any, key: float, what: str, slips: Mapping[float, str], tolerance: float = 0.05, percent: bool = False
+) -> Criterion:
+    """A number as in `close_to`; where it is off by a known slip, the slip is named, and earns nothing.
+
+    Args:
+        slips: by the number that it leads to, what went wrong.
+        percent: a share; what is above 1 is taken for a percentage.
+    """
+    value = float(answer)
+    if percent and 1 < value <= 100:
+        value /= 100
+    graded = close_to(value, key, what, tolerance)
+    if graded.earned < 1:
+        for slip, words in slips.items():
+            if abs(value - slip) <= min(tolerance, NEAR_A_SLIP) * abs(slip):
+                return Criterion(what, 0.0, 1, f"{words}. {graded.feedback}")
+    return graded

@@ -54,6 +54,14 @@ class History:
             except (ValueError, TypeError, KeyError):
                 continue
 
+    def erase(self) -> str | None:
+        """As if nothing had been tried. Returns why it could not be done, or None."""
+        try:
+            self.path.unlink(missing_ok=True)
+        except OSError as error:
+            return f"not erased: {self.path}: {error.strerror or error}"
+        return None
+
     def add_attempt(self, exercise: Exercise, seed: int, score: float) -> str | None:
         """Note a graded answer. Returns why it could not be noted, or None."""
         hints = self.hints_read(exercise)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from course.lab.grading import Checks, Criterion, choice, close_to
+from course.lab.grading import Checks, Criterion, choice, near
 from course.lab.lesson_03 import costs
 from course.lab.lesson_03.chunks import trade
 from course.lab.run import Run
@@ -24,19 +24,16 @@ def checks(shape: ModelConfig, swept: Mapping[int, Run]) -> Checks:
     def q1(answer: object) -> tuple[Criterion, ...]:
         key = costs.crossover(shape)
         hint = "half of that square lies in the future, and is not needed: the pairs are n²/2"
-        return _with_hint(close_to(answer, key, "crossover, tokens", 0.03), answer, key / 2, hint)
+        return (near(answer, key, "crossover, tokens", {key / 2: hint}, 0.03),)
 
     def q2(answer: object) -> tuple[Criterion, ...]:
         key = costs.score_bytes(shape, 2048, 2048) / 1e6
-        graded = close_to(answer, key, "scores, MB", 0.05)
         hints = {
             key / shape.num_heads: f"that is one head; a layer has {shape.num_heads}",
             key * shape.num_layers: "that is all layers; their scores do not exist at the same time",
             key / 2: "that is the half that is needed; textbook attention builds the other half, too, and masks it",
         }
-        for wrong, hint in hints.items():
-            graded = _with_hint(graded, answer, wrong, hint)[0]
-        return (graded,)
+        return (near(answer, key, "scores, MB", hints),)
 
     def q3(answer: object) -> tuple[Criterion, ...]:
         own = (
@@ -54,17 +51,11 @@ def checks(shape: ModelConfig, swept: Mapping[int, Run]) -> Checks:
 
     def q5(answer: object) -> tuple[Criterion, ...]:
         key = 100 * costs.attention_share(costs.shape_of(costs.BIG), 4096)
-        graded = close_to(answer, key, "percent of the FLOPs", 0.1)
+        as_share = {key / 100: "that is the share; the question asks for percent"}
+        graded = near(answer, key, "percent of the FLOPs", as_share, 0.1)
         if graded.earned < 1 and 60 <= float(answer) <= 70:
             hint = f"that is the popular figure; by this model's shape it is {key:.1f}%"
             return (Criterion(graded.name, 0.0, 1, hint),)
-        return _with_hint(graded, answer, key / 100, "that is the share; the question asks for percent")
+        return (graded,)
 
     return Checks({"q1": q1, "q2": q2, "q3": q3, "q4": q4, "q5": q5})
-
-
-def _with_hint(graded: Criterion, answer: object, wrong: float, hint: str) -> tuple[Criterion, ...]:
-    """Feedback aimed at one way of being wrong."""
-    if graded.earned < 1 and abs(float(answer) / wrong - 1) < 0.05:
-        return (Criterion(graded.name, 0.0, 1, hint),)
-    return (graded,)

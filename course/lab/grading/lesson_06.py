@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from course.lab.grading import Checks, Criterion, choice, close_to
+from course.lab.grading import Checks, Criterion, choice, close_to, near
 from course.lab.lesson_06.roofs import Roof, on_paper
 from course.lab.lesson_06.shapes import LLAMA_13B, LLAMA_70B
 from course.lab.lesson_06.steps import Dot
@@ -31,7 +31,7 @@ def checks(sweep: Sequence[Dot], roof: Roof) -> Checks:
             floor / 2: "that is for one byte a weight: bf16 has two",
             2 * floor: "that is for four bytes a weight: bf16 has two",
         }
-        return (_near(answer, floor, "floor, ms", slips),)
+        return (near(answer, floor, "floor, ms", slips, 0.08),)
 
     def q2(answer: object) -> tuple[Criterion, ...]:
         key = LLAMA_13B.crossover_tokens
@@ -40,7 +40,7 @@ def checks(sweep: Sequence[Dot], roof: Roof) -> Checks:
             key / 2: "a factor of two off: both weights and KV have two bytes a number",
             LLAMA_70B.crossover_tokens: "that is Llama-3-70B's, whose eight query heads share one key and value",
         }
-        return (_near(answer, key, "crossover, tokens", slips),)
+        return (near(answer, key, "crossover, tokens", slips, 0.08),)
 
     def q3(answer: object) -> tuple[Criterion, ...]:
         last = sweep[-1]
@@ -78,13 +78,3 @@ def checks(sweep: Sequence[Dot], roof: Roof) -> Checks:
         return (Criterion("batch", float(said == NEVER), 1, told),)
 
     return Checks({"q1": q1, "q2": q2, "q3": q3, "q4": q4, "q5": q5})
-
-
-def _near(answer: object, key: float, what: str, slips: dict[float, str]) -> Criterion:
-    """A number; where it is off by a known slip, the slip is named."""
-    graded = close_to(answer, key, what, tolerance=0.08)
-    if graded.earned < 1:
-        for slip, words in slips.items():
-            if abs(float(answer) / slip - 1) < 0.08:
-                return Criterion(what, 0.0, 1, f"{words}. {graded.feedback}")
-    return graded

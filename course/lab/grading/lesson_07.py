@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from course.lab.grading import Checks, Criterion, choice, close_to
+from course.lab.grading import Checks, Criterion, choice, near
 from course.lab.lesson_07.bill import GQA, MHA, Account, kinds_of
 from course.lab.lesson_07.film import Film
 from course.lab.lesson_07.losses import Loss
@@ -37,7 +37,7 @@ def checks(large: Account, films: Mapping[str, Film], tight: Film, losses: Mappi
             mega[GQA] * 2: "a factor of two off: bf16 has two bytes",
             mega[GQA] / chat.bill.layers: "that is one layer's: there are 80",
         }
-        return (_near(answer, chat.chat_bytes / 1e6, "KV of a chat, MB", slips),)
+        return (near(answer, chat.chat_bytes / 1e6, "KV of a chat, MB", slips),)
 
     def q2(answer: object) -> tuple[Criterion, ...]:
         everything = chat.room / chat.chat_bytes
@@ -45,12 +45,12 @@ def checks(large: Account, films: Mapping[str, Film], tight: Film, losses: Mappi
             everything: "the weights lie in the same memory: take them off first",
             chat.chats / (kinds_of(chat)[GQA].chat_bytes / kinds_of(chat)[MHA].chat_bytes) ** -1: "that is for MHA",
         }
-        return (_near(answer, chat.chats, "chats", slips),)
+        return (near(answer, chat.chats, "chats", slips),)
 
     def q3(answer: object) -> tuple[Criterion, ...]:
         key = 1 - films["max_len"].filled_share
         slips = {1 - key: "that is the share that was in use: the rest was empty"}
-        return (_near(answer, key, "share of held places that were empty", slips, percent=True),)
+        return (near(answer, key, "share of held places that were empty", slips, percent=True),)
 
     def q4(answer: object) -> tuple[Criterion, ...]:
         ended, of = sum(fate.finished for fate in tight.fates), len(tight.fates)
@@ -65,7 +65,7 @@ def checks(large: Account, films: Mapping[str, Film], tight: Film, losses: Mappi
     def q5(answer: object) -> tuple[Criterion, ...]:
         key = 1 - replace(large, window=WINDOW).chat_bytes_at(LONG) / replace(large, window=None).chat_bytes_at(LONG)
         slips = {1 - key: "that is the share that stays", 0.7: "that is the article's figure: it belongs to one length"}
-        return (_near(answer, key, "share freed", slips, percent=True),)
+        return (near(answer, key, "share freed", slips, percent=True),)
 
     def q6(answer: object) -> tuple[Criterion, ...]:
         loss = losses["KV in int8"]
@@ -75,20 +75,3 @@ def checks(large: Account, films: Mapping[str, Film], tight: Film, losses: Mappi
         return choice(answer, "no" if broken else "yes", {"yes": words, "no": words})
 
     return Checks({"q1": q1, "q2": q2, "q3": q3, "q4": q4, "q5": q5, "q6": q6})
-
-
-def _near(answer: object, key: float, what: str, slips: Mapping[float, str], percent: bool = False) -> Criterion:
-    """A number; where it is off by a known slip, the slip is named.
-
-    Args:
-        percent: a share; what is above 1 is taken for a percentage.
-    """
-    value = float(answer)
-    if percent and 1 < value <= 100:
-        value /= 100
-    graded = close_to(value, key, what, tolerance=0.05)
-    if graded.earned < 1:
-        for slip, words in slips.items():
-            if abs(value / slip - 1) < 0.04:
-                return Criterion(what, 0.0, 1, f"{words}. {graded.feedback}")
-    return graded

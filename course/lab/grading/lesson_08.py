@@ -2,11 +2,10 @@
 
 from collections.abc import Mapping
 
-from course.lab.grading import Checks, Criterion, choice, close_to
+from course.lab.grading import Checks, Criterion, choice, near
 from course.lab.lesson_08.costs import VerifyCosts, gain
 from course.lab.lesson_08.formulas import break_even, emitted, popular
 from course.lab.lesson_08.watch import Story
-from course.lab.style import number
 
 ALPHA, K, C = 0.8, 5, 0.05
 LOOKED_UP_K = 4
@@ -30,7 +29,7 @@ def checks(costs: VerifyCosts, told: Mapping[str, tuple[Story, Story]]) -> Check
             emitted(ALPHA, K - 1): "one place short: the sum goes up to α^k, k + 1 terms",
             1 / (1 - ALPHA): "that is the limit for endless drafts",
         }
-        return (_near(answer, emitted(ALPHA, K), "tokens per verification", slips),)
+        return (near(answer, emitted(ALPHA, K), "tokens per verification", slips, 0.03),)
 
     def q2(answer: object) -> tuple[Criterion, ...]:
         steps = 1 + K * C
@@ -39,7 +38,7 @@ def checks(costs: VerifyCosts, told: Mapping[str, tuple[Story, Story]]) -> Check
             emitted(ALPHA, K) / (1 + C): "that pays for one guess: there are k of them, one after the other",
             popular(ALPHA, K) / steps: "k × α again, divided by the right cost",
         }
-        return (_near(answer, emitted(ALPHA, K) / steps, "speedup", slips),)
+        return (near(answer, emitted(ALPHA, K) / steps, "speedup", slips, 0.03),)
 
     def q3(answer: object) -> tuple[Criterion, ...]:
         fails = sum(step.passed == 0 and step.corrects for story, _ in told.values() for step in story.steps)
@@ -80,13 +79,3 @@ def checks(costs: VerifyCosts, told: Mapping[str, tuple[Story, Story]]) -> Check
         return (Criterion("guesses that passed", float(value == key), 1, words),)
 
     return Checks({"q1": q1, "q2": q2, "q3": q3, "q4": q4, "q5": q5})
-
-
-def _near(answer: object, key: float, what: str, slips: Mapping[float, str]) -> Criterion:
-    """A number; where it is off by a known slip, the slip is named."""
-    value = float(answer)
-    near = next((words for slip, words in slips.items() if abs(value - slip) <= 0.015 * slip), None)
-    if near is not None and abs(value - key) > 0.015 * key:
-        return Criterion(what, 0.0, 1, f"{near}. It is {number(key)}")
-    graded = close_to(value, key, what, tolerance=0.03)
-    return Criterion(what, graded.earned, 1, f"you said {value:g}; the formula says {number(key)}")

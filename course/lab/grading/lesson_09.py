@@ -1,6 +1,6 @@
 """The check of lesson 09. Keys come from shapes, from the runs that are passed in, and from arithmetic."""
 
-from course.lab.grading import Checks, Criterion, choice, close_to
+from course.lab.grading import Checks, Criterion, choice, near
 from course.lab.lesson_06.shapes import LLAMA_70B
 from course.lab.lesson_09 import gate, sparsity, steps
 from course.lab.lesson_09.formats import PLAIN
@@ -32,7 +32,7 @@ def checks(found: steps.Sweep, scores: gate.Scores) -> Checks:
             BITS + GRID_BITS / 2 / GROUP: "one of the two is missing: a scale and an offset, 16 bits each",
             BITS + GRID_BITS / 32: "that is for groups of 32",
         }
-        return (_near(answer, BITS + GRID_BITS / GROUP, "bits a weight", slips, 0.01),)
+        return (near(answer, BITS + GRID_BITS / GROUP, "bits a weight", slips, 0.01),)
 
     def q2(answer: object) -> tuple[Criterion, ...]:
         share = HALF / 100
@@ -40,7 +40,7 @@ def checks(found: steps.Sweep, scores: gate.Scores) -> Checks:
             2.0: "that is the reading of weights alone: the other half of the step stays as it is (Amdahl's law)",
             1 - share / 2: "that is the new step as a share of the old one: turn it over",
         }
-        return (_near(answer, 1 / (1 - share + share / 2), "factor", slips, 0.02),)
+        return (near(answer, 1 / (1 - share + share / 2), "factor", slips, 0.02),)
 
     def q3(answer: object) -> tuple[Criterion, ...]:
         batches = [dot.batch for dot in found["int8"]]
@@ -65,7 +65,7 @@ def checks(found: steps.Sweep, scores: gate.Scores) -> Checks:
             key / 100: "in percent, please",
             100 * (1 - sparsity.NUMBER_BYTES / sparsity.INDEX_BYTES): "each number comes with its column: add the two",
         }
-        return (_near(answer, key, "zeros, %", slips, 0.03),)
+        return (near(answer, key, "zeros, %", slips, 0.03),)
 
     def q6(answer: object) -> tuple[Criterion, ...]:
         halved = LLAMA_70B.stored_as(weight_dtype="int8")
@@ -73,15 +73,6 @@ def checks(found: steps.Sweep, scores: gate.Scores) -> Checks:
             LLAMA_70B.crossover_tokens: "that is with 16-bit weights: halving them moves the border",
             2 * LLAMA_70B.crossover_tokens: "the other way: smaller weights are overtaken sooner",
         }
-        return (_near(answer, halved.crossover_tokens, "tokens", slips, 0.05),)
+        return (near(answer, halved.crossover_tokens, "tokens", slips, 0.05),)
 
     return Checks({"q1": q1, "q2": q2, "q3": q3, "q4": q4, "q5": q5, "q6": q6})
-
-
-def _near(answer: object, key: float, what: str, slips: dict[float, str], tolerance: float) -> Criterion:
-    """A number; where it is off by a known slip, the slip is named."""
-    graded = close_to(answer, key, what, tolerance)
-    for slip, words in slips.items():
-        if abs(float(answer) - key) > tolerance * key and abs(float(answer) / slip - 1) < tolerance:
-            return Criterion(what, 0.0, 1, f"{words}. {graded.feedback}")
-    return graded

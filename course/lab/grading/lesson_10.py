@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from course.lab.grading import Checks, Criterion, choice, close_to
+from course.lab.grading import Checks, Criterion, choice, near
 from course.lab.lesson_10.front import Fed
 from course.lab.lesson_10.leaving import saved_share
 from course.lab.lesson_10.readers import Answer
@@ -34,7 +34,7 @@ def checks(straight: Passed, forms: Mapping[str, Answer], costs: Sequence[Fed]) 
             straight.heard.event_bytes: "these are the bytes of one event; how many events fill the buffer?",
             HELD_BYTES / len(" word"): "an event is not only its word: look at straight.heard.body[:300]",
         }
-        return (_near(answer, key, "tokens held", slips, 0.15),)
+        return (near(answer, key, "tokens held", slips, 0.15),)
 
     def q2(answer: object) -> tuple[Criterion, ...]:
         key = 1e3 * (4 * RTT_S + SERVER_S)
@@ -44,7 +44,7 @@ def checks(straight: Passed, forms: Mapping[str, Answer], costs: Sequence[Fed]) 
             1e3 * (2 * RTT_S + SERVER_S): "TCP takes one, TLS 1.2 two, the question one",
             1e3 * 4 * RTT_S: "and the server's own part?",
         }
-        return (_near(answer, key, "TTFT, ms", slips),)
+        return (near(answer, key, "TTFT, ms", slips),)
 
     def q3(answer: object) -> tuple[Criterion, ...]:
         key = saved_share(LEAVING, READ, PROMPT)
@@ -53,7 +53,7 @@ def checks(straight: Passed, forms: Mapping[str, Answer], costs: Sequence[Fed]) 
             LEAVING * READ * (1 - PROMPT): "that is what they did read",
             LEAVING * (1 - READ): "the prompt was computed before they left: it cannot be saved",
         }
-        return (_near(answer, key, "share saved", slips, 0.03),)
+        return (near(answer, key, "share saved", slips, 0.03),)
 
     def q4(answer: object) -> tuple[Criterion, ...]:
         key = STREAMS * TOKENS_PER_S * costs[0].cpu_per_chunk
@@ -62,7 +62,7 @@ def checks(straight: Passed, forms: Mapping[str, Answer], costs: Sequence[Fed]) 
             key * 1e3: "a factor of 1000: is the cost of a chunk in seconds?",
             key * 1e6: "a factor of a million: is the cost of a chunk in seconds?",
         }
-        return (_near(answer, key, "cores", slips, 0.15),)
+        return (near(answer, key, "cores", slips, 0.15),)
 
     def q5(answer: object) -> tuple[Criterion, ...]:
         wrong = "counts until the server has handed over, which the proxy takes at once"
@@ -85,13 +85,3 @@ def checks(straight: Passed, forms: Mapping[str, Answer], costs: Sequence[Fed]) 
         return (Criterion("choice", 1, 1, f"too noisy to tell: run both_forms again. Last tokens: {told}"),)
 
     return Checks({"q1": q1, "q2": q2, "q3": q3, "q4": q4, "q5": q5, "q6": q6})
-
-
-def _near(answer: object, key: float, what: str, slips: Mapping[float, str], tolerance: float = 0.05) -> Criterion:
-    """A number; where it is off by a known slip, the slip is named."""
-    graded = close_to(answer, key, what, tolerance)
-    if graded.earned < 1:
-        for slip, words in slips.items():
-            if abs(float(answer) / slip - 1) < min(tolerance, 0.05):
-                return Criterion(what, 0.0, 1, f"{words}. {graded.feedback}")
-    return graded

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from course.lab.grading import Checks, Criterion, choice, close_to
+from course.lab.grading import Checks, Criterion, choice, near
 from course.lab.lesson_11.bounds import Ask
 from course.lab.lesson_11.knee import Sweep
 from course.lab.lesson_11.money import GPUS, TARGET, Trouble, bill
@@ -37,7 +37,7 @@ def checks(
             key / ask.share_reached: "that is of the share that is reached; asked was the data sheet",
             key * ask.answer / ask.prompt: "those are the answers' tokens: prompts are ten times as many",
         }
-        return (_near(answer, key, "times the data sheet", slips),)
+        return (near(answer, key, "times the data sheet", slips, TOLERANCE),)
 
     def q2(answer: object) -> tuple[Criterion, ...]:
         seats = [point.seats for point in sweep.points]
@@ -78,7 +78,7 @@ def checks(
             two.per_million / GPUS: "that is for one GPU in each: a replica has four",
             two.per_million * 3600: "that is per second: an hour has 3600",
         }
-        return (_near(answer, two.per_million, "dollars for a million", slips),)
+        return (near(answer, two.per_million, "dollars for a million", slips, TOLERANCE),)
 
     def q5(answer: object) -> tuple[Criterion, ...]:
         chosen = {name: story for name, story in stories.items() if "spare" not in name}
@@ -101,7 +101,7 @@ def checks(
             1000 * route.large: "that is all to the large model",
             route.routed(wrong): "that is for one request",
         }
-        return (_near(answer, key, "dollars for 1000", slips),)
+        return (near(answer, key, "dollars for 1000", slips, TOLERANCE),)
 
     return Checks({"q1": q1, "q2": q2, "q3": q3, "q4": q4, "q5": q5, "q6": q6})
 
@@ -117,13 +117,3 @@ def _listed(answer: object) -> Sequence[object]:
     if not isinstance(answer, (list, tuple)):
         raise TypeError("it should be a list")
     return answer
-
-
-def _near(answer: object, key: float, what: str, slips: dict[float, str]) -> Criterion:
-    """A number; where it is off by a known slip, the slip is named."""
-    graded = close_to(answer, key, what, tolerance=TOLERANCE)
-    if graded.earned < 1:
-        for slip, words in slips.items():
-            if abs(float(answer) / slip - 1) < TOLERANCE:
-                return Criterion(what, 0.0, 1, f"{words}. {graded.feedback}")
-    return graded

@@ -1,6 +1,6 @@
 """The check of lesson 12. Keys come from the incidents that are passed in, and from what changes did to them."""
 
-from course.lab.grading import Checks, Criterion, choice, close_to
+from course.lab.grading import Checks, Criterion, choice, near
 from course.lab.incidents import Incident
 from course.lab.incidents.causes import CAUSES
 from course.lab.incidents.dumps.sums import slips, sums_of
@@ -36,13 +36,13 @@ def checks(first: Incident, second: Incident, truth: Reveal) -> Checks:
 
     def q2(answer: object) -> tuple[Criterion, ...]:
         sums = sums_of(second.window)
-        return (_near(answer, sums.kv_requests, "requests in the pool", slips(sums)["kv_requests"]),)
+        return (near(answer, sums.kv_requests, "requests in the pool", slips(sums)["kv_requests"], TOLERANCE),)
 
     def q3(answer: object) -> tuple[Criterion, ...]:
         shares = second.ask("phases").data["share"]
         known = {100 * shares["queue"]: "that is in percent: a share lies between 0 and 1",
                  shares["decode"]: "that is decode's share"}  # fmt: skip
-        return (_near(answer, float(shares["queue"]), "share of the queue", known),)
+        return (near(answer, float(shares["queue"]), "share of the queue", known, TOLERANCE),)
 
     def q4(answer: object) -> tuple[Criterion, ...]:
         return _ranking(answer, truth)
@@ -50,7 +50,13 @@ def checks(first: Incident, second: Incident, truth: Reveal) -> Checks:
     def q5(answer: object) -> tuple[Criterion, ...]:
         price = first.window.service.price_per_hour()
         return (
-            _near(answer, price, "dollars an hour", {2 * price: "that is the whole bill: asked is what comes on top"}),
+            near(
+                answer,
+                price,
+                "dollars an hour",
+                {2 * price: "that is the whole bill: asked is what comes on top"},
+                TOLERANCE,
+            ),
         )
 
     return Checks({"q1": q1, "q2": q2, "q3": q3, "q4": q4, "q5": q5})
@@ -80,12 +86,3 @@ def _ranking(answer: object, truth: Reveal) -> tuple[Criterion, ...]:
     told = ", ".join(f"{name} {values[name]:+.2f}" for name in answer)
     words = f"measured: {told}; the best three: {', '.join(values.sort_values(ascending=False).index[:RANKED])}"
     return (Criterion("ranking", round(RANKED * reached / possible, 2), RANKED, words),)
-
-
-def _near(answer: object, key: float, what: str, known: dict[float, str]) -> Criterion:
-    """A number; where it is off by a known slip, the slip is named."""
-    graded = close_to(answer, key, what, TOLERANCE)
-    for slip, words in known.items():
-        if graded.earned < 1 and abs(float(answer) - slip) <= TOLERANCE * abs(slip):
-            return Criterion(what, 0.0, 1, f"{words}. {graded.feedback}")
-    return graded

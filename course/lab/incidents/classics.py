@@ -43,7 +43,7 @@ def one_contract(draw: Draw) -> Case:
 CLASSICS: Mapping[str, Cause] = {
     "three-months": replace(
         CAUSES["longer_prompts"], name="three-months", make=three_months, tempting="int8_weights",
-        title="prompts three times as long before settings chosen for short ones",
+        title="prompts three times as long: more prefill than the GPUs can do, whatever the seats",
     ),
     "straggler": replace(CAUSES["straggler"], name="one-contract", make=one_contract),
 }  # fmt: skip

@@ -13,7 +13,7 @@ import typer
 
 from course.lab.grading import Result
 from course.lab.incidents.generate import IncidentError
-from course.lab.incidents.incident import Incident
+from course.lab.incidents.incident import ONCE, Incident
 from minillm.errors import MinillmError
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -95,7 +95,8 @@ def as_dict(result: Result) -> dict[str, Any]:
     criteria = [
         {"name": c.name, "earned": c.earned, "possible": c.possible, "feedback": c.feedback} for c in result.criteria
     ]
-    return {"score": round(result.score, 2), "max_score": result.max_score, "criteria": criteria}
+    points = {"score": round(result.score, 2), "max_score": result.max_score}
+    return {**points, "criteria": criteria, "notes": list(result.notes)}
 
 
 def as_text(current: Incident, report: dict[str, Any]) -> str:
@@ -143,7 +144,7 @@ def reply(current: Incident, command: str, rest: list[str]) -> str:
         return "\n\n".join(str(current.ask(name)) for name in rest)
     if command == "answer":
         current.answer(**typed_answer(rest))
-        return "noted: deploy something now, then grade"
+        return f"noted: deploy something now, then grade. {ONCE}"
     if command == "deploy":
         return str(current.deploy(rest))
     if command == "grade":

@@ -7,11 +7,13 @@ import ipywidgets as widgets
 
 from course.lab.display import LivePanel
 from course.lab.incidents.generate import IncidentError
-from course.lab.incidents.incident import Incident
+from course.lab.incidents.incident import ONCE, Incident
 from course.lab.style import ALARM
 from minillm.timeline import PHASES
 
 NONE = "none"
+NOT_SAID = "not said"
+"""Nearly all incidents are of one of the two kinds: a preset answer would be points for nothing."""
 NUM_RANKED = 3
 WIDE = widgets.Layout(width="100%", max_width="840px")
 WORDS = {"description_width": "150px"}
@@ -38,12 +40,16 @@ class Desk(LivePanel):
             button.on_click(lambda _, name=name: self._guarded(lambda: self.ask(name)))
         self.phase = _choice("dominant phase", [NONE, *PHASES])
         self.secondary = _choice("secondary problem", [NONE, *PHASES])
-        self.regime = _choice("it is a", ["steady", "spike"])
+        self.regime = _choice("spike or steady", [NOT_SAID, "steady", "spike"])
         self.evidence = widgets.SelectMultiple(description="what convicts", rows=5, style=WORDS, layout=WIDE)
         known = [(f"{one.text} ({one.cost})", one.id) for one in incident.interventions()]
         self.ranked = [_choice(f"change, rank {place + 1}", [(NONE, ""), *known]) for place in range(NUM_RANKED)]
-        self.open_questions = widgets.Text(description="still open", style=WORDS, layout=WIDE)
-        self.commit = widgets.Button(description="Commit to this", icon="lock", button_style="warning")
+        self.open_questions = widgets.Text(
+            description="still open", placeholder="no points; compare when you are graded", style=WORDS, layout=WIDE
+        )
+        self.commit = widgets.Button(
+            description="Commit to this", icon="lock", button_style="warning", tooltip="A diagnosis is committed once."
+        )
         self.chosen = widgets.SelectMultiple(options=known, description="deploy", rows=6, style=WORDS, layout=WIDE)
         self.deploy_button = widgets.Button(description="Deploy", icon="rocket")
         self.grade_button = widgets.Button(description="Grade me", icon="check")
@@ -78,7 +84,7 @@ class Desk(LivePanel):
             **named, evidence=self.evidence.value, ranked=ranked, open_questions=still_open, regime=self.regime.value
         )
         self.commit.disabled = True
-        self.verdict.value = "<p>Noted. Now deploy.</p>"
+        self.verdict.value = f"<p>Noted. Now deploy. {ONCE}</p>"
 
     def deploy(self) -> None:
         """Deploy what is chosen, and show before and after."""

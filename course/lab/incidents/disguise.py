@@ -11,12 +11,16 @@ from minillm.simulate.routers import RouterConfig
 from minillm.simulate.workload_kinds import Independent
 
 INNOCENT = (
-    "Dashboard moved to another host", "Driver update on all GPU machines", "Log retention cut to seven days",
-    "Tokenizer package updated, same vocabulary", "TLS certificate renewed", "New rate plan for two customers",
-    "Sampling default: temperature from 1.0 to 0.7", "On-call handbook rewritten", "Health check every 5 s, not 10 s",
-    "Metrics exporter updated", "Load balancer moved to newer machines", "A/B test of a new system prompt ended",
-    "Prompt template: a comma", "Kernel security patch, rolling restart", "Model card edited",
+    "Trial of 512 tokens a step on one replica, ended", "max_num_seqs raised for a load test, put back",
+    "int8 KV tried on the staging machines", "Draft model trialled for an hour, switched off",
+    "Router weights evened out", "Prompt template: another example, as long as the old one",
+    "Client library: time-outs renamed, same values", "Static batches tried on one replica, undone",
+    "Prefix cache emptied after a fault in its metrics", "Driver update on all GPU machines",
+    "Tokenizer package updated, same vocabulary", "New rate plan for two customers",
+    "Load balancer moved to newer machines", "A/B test of a new system prompt ended",
+    "Kernel security patch, rolling restart", "Two customers moved here from another region's endpoint, and back",
 )  # fmt: skip
+"""Harmless, and they touch what causes touch: a log that names the culprit by its tone would need no evidence."""
 WHEN = ("six days ago", "five days ago", "four days ago", "three days ago", "two days ago", "yesterday", "this morning")
 MENTIONED = {1: 1.0, 2: 0.7, 3: 0.5}
 """By difficulty: how likely the log has the change that matters."""

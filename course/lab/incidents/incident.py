@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from course.lab.grading import Result
+from course.lab.incidents.causes import CAUSES
 from course.lab.incidents.classics import draw_classic
 from course.lab.incidents.evidence import Evidence, Question, as_html
 from course.lab.incidents.generate import Hidden, IncidentError, Trials, find_intervention, generate
@@ -20,6 +21,7 @@ from course.lab.incidents.questions import BY_ID, QUESTIONS, find_out
 from course.lab.incidents.service import Play
 
 MINUTES_TO_DEPLOY = 10
+ONCE = "The first deployment is the one that is graded."
 
 
 @dataclass(frozen=True)
@@ -49,18 +51,19 @@ class Reveal:
     def __str__(self) -> str:
         lines = [
             f"{self.title} ({self.cause}). What happened: {self.what_happened}.",
-            f"Dominant phase {self.dominant_phase}; {self.regime}."
-            + (f" Besides: {self.also}." if self.also else ""),
-            f"Convicted by {', '.join(self.convicting)}. It looks like {self.looks_like}; {self.told_apart_by} tells "
-            "them apart.",
-            f"Fix: {', '.join(self.fixes)}. Tempting: {self.tempting}. {self.why_not}",
-        ]  # fmt: skip
+            f"Dominant phase {self.dominant_phase}; {self.regime}." + (f" Besides: {self.also}." if self.also else ""),
+            f"Convicted by: {'; '.join(BY_ID[name].text for name in self.convicting)}. It looks like "
+            f"'{CAUSES[self.looks_like].title}'. What tells them apart: {BY_ID[self.told_apart_by].text}.",
+            f"Fix: {'; '.join(find_intervention(name).text for name in self.fixes)}. Tempting: "
+            f"{find_intervention(self.tempting).text}. {self.why_not}",
+        ]
         return "\n".join([*lines, self.effects.head(8).to_string(float_format=lambda value: f"{value:.2f}")])
 
     def _repr_html_(self) -> str:
         *told, _ = str(self).split("\n", 4)
         words = "<br>".join(escape(line) for line in told)
-        return f"<p>{words}</p>{as_html(self.effects.round(2))}"
+        in_words = self.effects.rename(index=lambda name: find_intervention(name).text)
+        return f"<p>{words}</p>{as_html(in_words.round(2))}"
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able."""
@@ -156,7 +159,7 @@ class Incident:
             secondary: another phase with a problem of its own; None = there is none worth naming.
             evidence: ids of the questions whose answers convict.
             ranked: ids of interventions, the best first.
-            open_questions: what you would still want to know.
+            open_questions: what you would still want to know, ids or words; no points, an answer comes with the grade.
             regime: "steady" or "spike"; None = as the first intervention suggests.
         Raises:
             IncidentError: it has been answered, or an id does not exist.

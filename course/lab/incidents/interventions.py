@@ -20,7 +20,7 @@ ANSWER_LIMIT = 256
 TRIMMED = 0.4
 """Share of a prompt that is left when fewer passages are retrieved."""
 SPARE = 8
-"""A warm pool lets the fleet grow to so many times its size."""
+"""A warm pool lets the fleet grow to so many times its size. Batch work uses and pays for what is not lent."""
 RESPONSE_S = 0.25
 """How often an autoscaler with a warm pool looks."""
 
@@ -216,7 +216,8 @@ def quantized(dtype: str) -> Callable[[Service], Service]:
 HOUR, DAY, WEEKS, MONTHS = "an hour", "a day", "some weeks", "three months"
 ALL = (
     Intervention("double_fleet", "queue", "Double the replicas", DAY, double_fleet),
-    Intervention("warm_pool", "queue", "Autoscale from a pool of warm, loaded replicas", WEEKS, warm_pool),
+    Intervention("warm_pool", "queue", "Autoscale onto warm, loaded replicas that batch work lends, paid while used",
+                 WEEKS, warm_pool),
     Intervention("more_seats", "queue", "Eight times the seats (max_num_seqs)", HOUR,
                  lambda s: seats(s, 8 * s.engine.max_num_seqs)),
     Intervention("fewer_seats", "queue", "A third of the seats (max_num_seqs)", HOUR,

@@ -4,11 +4,13 @@ A hundred points. What is not backed by evidence counts little, even where it is
 helps once.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from course.lab.grading import Criterion, Result
+from course.lab.incidents.causes import CAUSES
 from course.lab.incidents.generate import Hidden
+from course.lab.incidents.interventions import BY_ID as CHANGES
 from course.lab.incidents.numbers import answered
 from course.lab.incidents.outcome import Effect
 from course.lab.incidents.questions import BY_ID as QUESTIONS
@@ -64,8 +66,8 @@ def second_phases(hidden: Hidden) -> set[str | None]:
     lost = lost_by_phase(hidden)
     total = sum(lost.values()) or 1.0
     named: set[str | None] = {p for p in PHASES if p != hidden.cause.phase and lost[p] / total >= NOTABLE}
-    named |= set(hidden.cause.also) | ({hidden.also.phase} if hidden.also else set())
-    return named or {None}
+    named |= {hidden.also.phase} if hidden.also else set()
+    return (named or {None}) | set(hidden.cause.also)
 
 
 def mark(
@@ -90,7 +92,7 @@ def mark(
     ]  # fmt: skip
     left_out = frozenset() if on_paper is None else NOT_ON_PAPER
     scaled = [_scaled(criterion, backed) for criterion in rest if criterion.name not in left_out]
-    return Result("incident", (*scaled[:3], evidence, *scaled[3:]))
+    return Result("incident", (*scaled[:3], evidence, *scaled[3:]), _left_open(hidden, answer))
 
 
 def _scaled(criterion: Criterion, backed: float) -> Criterion:
@@ -144,14 +146,32 @@ def _evidence(hidden: Hidden, answer: Answer, on_paper: Collection[str] | None) 
     hits = [name for name in seen if name in core]
     stray = [name for name in dict.fromkeys(answer.evidence) if name not in convicting and name not in NEUTRAL]
     share = min(len(hits) / min(ENOUGH, len(core)), 1.0) * max(1 - PER_STRAY * len(stray), 0.0)
-    words = [f"It is convicted by: {'; '.join(QUESTIONS[name].text for name in dict.fromkeys(convicting))}."]
+    words = [f"It is convicted by: {_texts(dict.fromkeys(convicting))}."]
     if unseen := [name for name in answer.evidence if name not in answer.asked]:
-        words.append(f"Cited without having been asked for: {', '.join(unseen)}.")
+        words.append(f"Cited without having been asked for: {_texts(unseen)}.")
     if "gpu" in stray:
         words.append("GPU utilisation reads high in nearly every incident: it convicts nobody.")
     if others := [name for name in stray if name != "gpu"]:
-        words.append(f"These would look the same without the trouble: {', '.join(others)}.")
+        words.append(f"These would look the same without the trouble: {_texts(others)}.")
     return share, Criterion("evidence", round(EVIDENCE * share, 2), EVIDENCE, " ".join(words))
+
+
+def _texts(names: Iterable[str]) -> str:
+    """Questions in the words of the desk, which shows no ids."""
+    return "; ".join(QUESTIONS[name].text for name in names)
+
+
+def _left_open(hidden: Hidden, answer: Answer) -> tuple[str, ...]:
+    """What was left open, beside the question that mattered most. Words cannot be marked fairly: no points."""
+    if not answer.open_questions:
+        return ()
+    cause = hidden.cause
+    asked = "you asked" if cause.told_apart_by in answer.asked else "you did not ask"
+    listed = "; ".join(QUESTIONS[name].text if name in QUESTIONS else name for name in answer.open_questions)
+    return (
+        f"You left open: {listed}. (No points either way.) What tells it from its look-alike, "
+        f"'{CAUSES[cause.looks_like].title}': {_texts([cause.told_apart_by])}, which {asked}.",
+    )
 
 
 def _ranking(hidden: Hidden, answer: Answer, values: Mapping[str, float]) -> Criterion:
@@ -163,11 +183,12 @@ def _ranking(hidden: Hidden, answer: Answer, values: Mapping[str, float]) -> Cri
     reached = sum(max(values[name], 0.0) / place for place, name in enumerate(ranked, 1))
     possible = sum(max(value, 0.0) / place for place, value in enumerate(best, 1))
     share = reached / possible if possible else 0.0
-    told = "; ".join(f"{name} {values[name]:+.2f}" for name in sorted(values, key=lambda name: -values[name]))
+    order = sorted(values, key=lambda name: -values[name])
+    told = "; ".join(f"{CHANGES[name].text} {values[name]:+.2f}" for name in order)
     words = f"What each is worth alone, as share of requests saved, less its cost: {told}."
     cause = hidden.cause
     if cause.tempting in ranked[:2]:
-        words += f" {cause.tempting}: {cause.why_not}"
+        words += f" {CHANGES[cause.tempting].text}: {cause.why_not}"
     return Criterion("ranking", round(RANKING * share, 2), RANKING, words)
 
 

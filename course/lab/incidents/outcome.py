@@ -9,7 +9,7 @@ import pandas as pd
 
 from course.lab.incidents.evidence import as_html, written
 from course.lab.incidents.generate import Trials
-from course.lab.incidents.interventions import ALL, Intervention, applied
+from course.lab.incidents.interventions import ALL, BY_ID, Intervention, applied
 from course.lab.incidents.numbers import answered
 from course.lab.incidents.service import Play, Service
 from course.lab.run import percentile
@@ -29,6 +29,7 @@ class Effect:
     """A service before and after some changes."""
 
     chosen: tuple[str, ...]
+    """Ids of the changes."""
     before: float
     """Share of requests within the SLO."""
     after: float
@@ -54,7 +55,8 @@ class Effect:
     def __str__(self) -> str:
         verdict = "the promise is kept" if self.restored else "the promise is broken"
         told = (
-            f"{', '.join(self.chosen) or 'nothing'}: {self.before:.0%} -> {self.after:.0%} of requests within the SLO "
+            f"{'; '.join(BY_ID[name].text for name in self.chosen) or 'Nothing'}: "
+            f"{self.before:.0%} -> {self.after:.0%} of requests within the SLO "
         )
         told += f"(promised {self.target:.0%}): {verdict}. ${self.bill_before:.2f} -> ${self.bill_after:.2f} an hour."
         worse = f" Worse now: {', '.join(self.regressions)}." if self.regressions else ""

@@ -64,14 +64,12 @@ def _alarm(play: Play) -> str:
 
 
 def _told(service: Service) -> str:
-    fleet = service.fleet
-    count = f"{fleet.replicas} replicas" if fleet.replicas > 1 else "one replica"
-    if fleet.autoscaling is not None:
-        count = f"{fleet.autoscaling.min_replicas} to {fleet.autoscaling.max_replicas} replicas, autoscaled"
-    kinds = " and ".join(flow.name for flow in service.flows)
+    """What anybody on call knows. Kinds of traffic and autoscaling are for those who ask: few causes have them."""
+    replicas = service.fleet.replicas
+    count = f"{replicas} replicas" if replicas > 1 else "one replica"
     return (
-        f"{service.model}, {count} of {service.tp} x {service.hardware}; traffic: {kinds}, {number(service.rate)} "
-        f"requests/s over the last {seconds(service.duration_s)}."
+        f"{service.model}, started on {count} of {service.tp} x {service.hardware}; {number(service.rate)} requests/s "
+        f"over the last {seconds(service.duration_s)}."
     )
 
 

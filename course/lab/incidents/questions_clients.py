@@ -167,13 +167,23 @@ def changes(scene: Scene) -> Finding:
     return Finding(f"{len(scene.changes)} changes in the last week.", table)
 
 
+SHOWN = (
+    "batching", "max_num_seqs", "max_num_batched_tokens", "enable_chunked_prefill", "long_prefill_token_threshold",
+    "scheduling_order", "scheduler_reserve_full_isl", "enable_prefix_caching", "block_size", "kv_cache_dtype",
+    "quantization", "max_prompt_tokens", "max_queue_len",
+)  # fmt: skip
+"""Fields of the engine that everybody is shown, at their defaults too: being listed says nothing."""
+
+
 def configuration(scene: Scene) -> Finding:
     service = scene.now.service
     fleet, engine, scaling = service.fleet, service.engine, service.fleet.autoscaling
+    drafts = engine.speculative
     rows = {
         "model": service.model, "a replica": f"{service.tp} x {service.hardware}, links: {service.links}",
         "replicas": f"{scaling.min_replicas} to {scaling.max_replicas}" if scaling else fleet.replicas,
         "router": fleet.router.policy, "CUDA graphs": service.cuda_graphs,
-        **{name: str(value) for name, value in engine.model_dump(exclude_unset=True).items() if value is not None},
+        "KV blocks": service.deployment().num_kv_blocks, **{name: getattr(engine, name) for name in SHOWN},
+        "speculative": f"{drafts.method}, k={drafts.k}, max_batch={drafts.max_batch}" if drafts else None,
     }  # fmt: skip
     return Finding("As deployed.", frame({name: {"value": str(value)} for name, value in rows.items()}))

@@ -11,7 +11,8 @@ from minillm.timeline import PHASES
 
 MOST_POINTS = 400
 """Dots in a cloud; more say no more."""
-BATCHES = (1, 2, 4, 8, 16, 32, 64, 128)
+BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+"""Upper ends of the classes of batch sizes: up to all the seats that any service has."""
 YOUNG = 6
 """A replica's first so many requests."""
 

@@ -10,11 +10,11 @@ HOLDING = ("hardly any: fewer than one in five", "one in five to half of them", 
 """How many claims hold as they stand."""
 
 
-def as_they_stand(rows: Sequence[Row]) -> Outcome | None:
-    """The share of the claims with a verdict that hold without a condition; None where nothing is measured."""
+def as_they_stand(rows: Sequence[Row]) -> Outcome | str:
+    """The share of the claims with a verdict that hold without a condition; a sentence where none can be judged."""
     judged = [row for row in rows if row.kind in VERDICTS and row.kind != "not shown"]
     if not judged:
-        return None
+        return "no claim has a verdict yet; measure some, and run this cell again"
     holding = sum(row.kind == "holds" for row in judged)
     share = holding / len(judged)
     answer = HOLDING[0] if share < 0.2 else HOLDING[1] if share <= 0.5 else HOLDING[2]

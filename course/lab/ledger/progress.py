@@ -47,10 +47,17 @@ class Progress:
             self._handle.update(content)
 
     def _bar(self) -> Html:
-        told = f"{self.finished} of {self.total} measured. {self._now}"
+        told = f"{self.finished} of {self.total} measured{self._left()}. {self._now}"
         label = f"{self.finished} of {self.total}"
         bar = f'<progress value="{self.finished}" max="{self.total}" aria-label="{label}"></progress>'
         return Html(f"<div>{bar} {escape(told)}</div>", told)
+
+    def _left(self) -> str:
+        """Time to go, at the pace so far; nothing before there is one."""
+        if not 0 < self.finished < self.total:
+            return ""
+        pace = (time.perf_counter() - self._began) / self.finished
+        return f", about {seconds((self.total - self.finished) * pace)} to go at this pace"
 
     def _ending(self, interrupted: bool) -> Html:
         told = f"{self.finished} measured in {seconds(time.perf_counter() - self._began)}"

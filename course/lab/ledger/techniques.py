@@ -146,10 +146,10 @@ def noise(cells: Sequence[Cell]) -> float:
     return max(max(factor, 1 / factor) for factor in controls)
 
 
-def most_fickle(cells: Sequence[Cell]) -> Outcome | None:
-    """The technique whose factor depends most on the workload; None where this machine was too busy to tell."""
+def most_fickle(cells: Sequence[Cell]) -> Outcome | str:
+    """The technique whose factor depends most on the workload; why not, where this machine was too busy to tell."""
     if noise(cells) > NOISY:
-        return None
+        return f"equal work differed by a factor of {noise(cells):.1f} on this machine; measure again when it is quiet"
     spreads = {technique: spread(group) for technique, group in by_technique(cells).items()}
     winner = max(spreads, key=spreads.get)
     others = ", ".join(f"{name} {value:.1f}" for name, value in spreads.items() if name != winner)

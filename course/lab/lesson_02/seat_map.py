@@ -23,7 +23,7 @@ def seat_rows(visits: Sequence[Visit], seats: int) -> list[list[Visit]]:
 
 
 def draw_seat_maps(runs: Mapping[str, Sequence[Visit]], seats: int, title: str = "Who sits where?") -> Picture:
-    """A panel a run, all on one time axis. Dashed orange: a seat stands empty while somebody waits."""
+    """A panel a run, all on one time axis. Dashed red: a seat stands empty while somebody waits."""
     span = 1.02 * max(end_of(visits) for visits in runs.values())
     scale, pitch = Scale(0, span, LEFT, WIDTH - RIGHT), 20.0 if seats <= 8 else 11.0
     y, drawn = 44.0, ""

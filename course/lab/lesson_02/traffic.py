@@ -182,14 +182,6 @@ def one_batch(lab: Lab) -> dict[str, Run]:
     return {name: lab.run(seven_and_one(lab, **shape), **fields) for name, shape in shapes.items()}
 
 
-def long_first(lab: Lab) -> Workload:
-    """A document is first in line, short questions keep coming; somebody is being served already."""
-    rng, count = random.Random(3), 14 if lab.scale == 1 else 7
-    page = document(rng, 5 if lab.scale == 1 else 2)
-    prompts = [question(0), f"{page}\n\nWhat is missing?", *(question(i) for i in range(2, count))]
-    return Workload("a document and short ones", "", tuple(Arrival(0.0, prompt, 4) for prompt in prompts))
-
-
 def tight_memory(lab: Lab) -> Workload:
     """Questions with long answers, all at once: each ends up holding several times the KV blocks it began with."""
     count, output = (12, 64) if lab.scale == 1 else (6, 40)

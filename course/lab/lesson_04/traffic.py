@@ -12,7 +12,6 @@ from course.lab.texts import CHAT_QUESTIONS, MANUAL, MANUAL_QUESTIONS
 from course.lab.workloads import Arrival, Workload
 
 OFFICE = "You are the assistant of a small harbour office. Answer from the handbook below, in one sentence."
-PLACES = ("first line", "last line", "nowhere")
 ANSWER_TOKENS = 4
 
 

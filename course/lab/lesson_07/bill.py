@@ -162,12 +162,3 @@ def size(count: float) -> str:
     """Bytes, with three digits: 492 MB, 0.49 GB would be the same; powers of ten."""
     scale, unit = next(((s, u) for s, u in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB")) if count >= s), (1e3, "kB"))
     return f"{count / scale:.3g} {unit}" if count < 999.5 * scale else f"{count / scale:.0f} {unit}"
-
-
-def lengths_table(by_name: Mapping[str, Account], tokens: tuple[int, ...] = (1000, 2000, 4000, 8000)) -> Html:
-    """What a chat keeps at each length, and how many times the shortest that is."""
-    rows = []
-    for name, account in by_name.items():
-        kept = [account.chat_bytes_at(each) for each in tokens]
-        rows.append((f"{name}, {account.bill.kind}", *(f"{size(b)}  ×{b / kept[0]:.2g}" for b in kept)))
-    return as_table(("KV of one chat", *(f"{each:,} tokens" for each in tokens)), rows)

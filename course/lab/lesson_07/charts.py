@@ -123,14 +123,3 @@ def draw_needle(found: Mapping[str, Mapping[int, Found]], reach: int) -> Picture
         [Mark("out of the window", x=reach)],
         height=260,
     )
-
-
-def needle_table(found: Mapping[str, Mapping[int, Found]]) -> Html:
-    """The same, with the surprise: mean -ln p of the needle's tokens."""
-    distances = list(next(iter(found.values())))
-    header = ("", *("first time" if d == FIRST_TIME else f"{d} tokens back" for d in distances))
-    rows = [
-        (name, *(f"{of[d].share:.0%} foreseen, {of[d].surprise:.2f} nats" for d in distances))
-        for name, of in found.items()
-    ]
-    return as_table(header, rows)

@@ -83,10 +83,3 @@ def regimes_table() -> Html:
 def _per_million(regime: Regime, config: str) -> float:
     """Dollars per million tokens, read or written."""
     return 1e6 * GPUS * gpu_price() / 3600 / regime.throughput(config)
-
-
-def best_config(regime: Regime) -> str:
-    """The configuration with the most requests in time; for batch, with the smallest bill."""
-    if regime.qps is None:
-        return min(CONFIGS, key=lambda config: _per_million(regime, config))
-    return max(CONFIGS, key=lambda config: regime.run(config).attainment(regime.slo))

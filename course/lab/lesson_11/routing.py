@@ -43,11 +43,6 @@ class Route:
     harm: float = 0.0
     """What a wrong answer costs that nobody caught: a support call, a lost sale, a bug."""
 
-    @property
-    def all_large(self) -> float:
-        """Without routing."""
-        return self.large
-
     def routed(self, wrong: float) -> float:
         """Mean dollars for a request when this share is taken for the other kind."""
         to_small = self.easy * (1 - wrong) + (1 - self.easy) * wrong

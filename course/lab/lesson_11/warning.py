@@ -91,11 +91,6 @@ def waited(record: ClientRecord) -> tuple[float, float]:
     return left, left - line.arrival
 
 
-def expected_lead(load: float, patience: float) -> float:
-    """Arithmetic of a steady overload: the head of the line gets older by 1 - 1/load seconds a second."""
-    return (patience - WORRY_S) * load / (load - 1) if load > 1 else math.inf
-
-
 def draw_alarm(load: float, patience: float, waits_for: str) -> Picture:
     """Queue wait, and people who leave, over time."""
     answer = LONG_ANSWER if waits_for == "the last word" else 150

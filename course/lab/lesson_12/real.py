@@ -15,10 +15,13 @@ LONGEST, BLOCK = 512, 16
 
 
 def three(lab: Lab) -> dict[str, Run]:
-    """The same burst for a healthy engine, one with few seats, and one with every seat and a small pool."""
+    """The same burst for a healthy engine, one with few seats, and one with every seat and a small pool.
+
+    The first two have room for twice as many requests as come: a pool that just fits would read as full.
+    """
     count = len(lab.workload(TRAFFIC).arrivals)
     reserved = {"kv_reservation": "max_len", "max_model_len": LONGEST, "block_size": BLOCK}
-    pool, small = (requests * LONGEST // BLOCK for requests in (count, ROOM_FOR))
+    pool, small = (requests * LONGEST // BLOCK for requests in (2 * count, ROOM_FOR))
     return {
         "healthy": lab.run(TRAFFIC, max_num_seqs=count, num_kv_blocks=pool, **reserved),
         "few seats": lab.run(TRAFFIC, max_num_seqs=ROOM_FOR, num_kv_blocks=pool, **reserved),

@@ -18,7 +18,6 @@ HELPS, HURTS = "#56B4E9", ALARM
 NAME_WIDTH, CELL_WIDTH, ROW_HEIGHT, HEAD = 172.0, 68.0, 27.0, 46.0
 HALF = CELL_WIDTH / 2 - 2
 EVERYTHING = "everything"
-SIDES = {"helps": "where it should help", "hurts": "where it should not"}
 
 
 def label(pair: Measured, what: str) -> str:

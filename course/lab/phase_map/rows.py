@@ -8,8 +8,8 @@ from course.lab.phase_map.techniques import (
     HALF_PROMPTS,
     HANDBOOK,
     LONG_ANSWERS,
+    LONG_CHATS,
     LONG_PROMPTS,
-    LONG_TALKS,
     ONE_TOKEN,
     EnginePair,
     Pair,
@@ -124,13 +124,13 @@ ROWS: tuple[Technique, ...] = (
     ),
     Technique(
         "KV cache in int8", "kv_cache_dtype", "07", "Rounding: KV in 8 bits",
-        Pair("long chats, KV memory for a few", lambda: many(LONG_TALKS, 0.6), at(tp=2),
+        Pair("long chats, KV memory for a few", lambda: many(LONG_CHATS, 0.6), at(tp=2),
              at(tp=2, kv_cache_dtype="int8")),
         Pair("short chats one by one", lambda: one_by_one(CHAT), at(), at(kv_cache_dtype="int8")),
     ),
     Technique(
         "fewer KV heads (GQA)", "a property of the model", "06", "Weights or KV?",
-        Pair("long chats; 64 KV heads or 8", lambda: many(LONG_TALKS, 2.0), at(kv_heads=64), at()),
+        Pair("long chats; 64 KV heads or 8", lambda: many(LONG_CHATS, 2.0), at(kv_heads=64), at()),
         Pair("short chats one by one", lambda: one_by_one(CHAT), at(kv_heads=64), at()),
     ),
     Technique(

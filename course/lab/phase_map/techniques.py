@@ -20,7 +20,7 @@ EQUAL = Independent(prompt=Fixed(tokens=300), output=Fixed(tokens=100))
 LONG_PROMPTS = Independent(prompt=Fixed(tokens=6000), output=Fixed(tokens=60))
 HALF_PROMPTS = Independent(prompt=Fixed(tokens=3000), output=Fixed(tokens=60))
 LONG_ANSWERS = Independent(prompt=Fixed(tokens=300), output=Fixed(tokens=900))
-LONG_TALKS = Independent(prompt=Fixed(tokens=4000), output=Fixed(tokens=200))
+LONG_CHATS = Independent(prompt=Fixed(tokens=4000), output=Fixed(tokens=200))
 HANDBOOK = SharedPrefix(
     prefix=Fixed(tokens=4000), question=Fixed(tokens=60), output=LogNormal(median=100, sigma=0.7, high=800)
 )

@@ -61,12 +61,12 @@ class Deck:
 
     Args:
         cards: in the order in which new ones are shown.
-        new_a_day: of cards never seen, at most so many at a sitting: reviews should stay short.
+        new_at_once: of cards never seen, at most so many at a sitting: reviews should stay short.
     """
 
-    def __init__(self, cards: Sequence[Card], kept: Kept[Schedule] = FILE, new_a_day: int = 10) -> None:
+    def __init__(self, cards: Sequence[Card], kept: Kept[Schedule] = FILE, new_at_once: int = 10) -> None:
         self.cards = {card.key: card for card in cards}
-        self.new_a_day = new_a_day
+        self.new_at_once = new_at_once
         self._kept = kept
         self._scheduler = fsrs.Scheduler(enable_fuzzing=False)
         self._schedule = kept.read()
@@ -79,11 +79,6 @@ class Deck:
         """From now on reviews are kept."""
         self._change(lambda schedule: setattr(schedule, "opted_in", True))
 
-    def forget(self) -> None:
-        """As if no card had ever been seen."""
-        self._kept.erase()
-        self._schedule = Schedule()
-
     def due(self, now: datetime | None = None, lesson: str | None = None) -> list[Card]:
         """What to review now: what has been seen and is due, longest overdue first, then some that are new.
 
@@ -94,7 +89,7 @@ class Deck:
         now = now or datetime.now(UTC)
         seen = {key: self._seen(key) for key in self.cards if key in self._schedule.cards}
         ready = sorted((state.due, key) for key, state in seen.items() if state is not None and state.due <= now)
-        new = [key for key in self.cards if seen.get(key) is None][: self.new_a_day]
+        new = [key for key in self.cards if seen.get(key) is None][: self.new_at_once]
         found = [self.cards[key] for key in (*(key for _, key in ready), *new)]
         return [card for card in found if lesson in (None, card.lesson)]
 

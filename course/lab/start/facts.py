@@ -3,6 +3,7 @@
 from course.lab.lesson_02.theory import md1_wait
 from course.lab.lesson_06.roofs import on_paper
 from course.lab.lesson_06.shapes import LLAMA_13B, LLAMA_70B
+from course.lab.lesson_08.formulas import emitted
 from course.lab.start.cards import Card
 from course.lab.start.contents import DEEP, SAY, SURFACE
 from course.lab.style import number, seconds
@@ -10,13 +11,7 @@ from minillm.simulate.costs import find_model
 from minillm.simulate.profile import find_profile
 
 CHAT = 1500
-"""Tokens of a chat in these cards."""
-
-
-def expected_tokens(acceptance: float, k: int) -> float:
-    """Tokens that one verification of k drafts yields, when each passes with this probability: the bonus token
-    included (Leviathan et al., 2023)."""
-    return sum(acceptance**i for i in range(k + 1))
+"""Tokens of a chat in these cards: prompt and answer."""
 
 
 def waits() -> str:
@@ -53,7 +48,7 @@ def ridge() -> str:
 
 
 def drafts() -> str:
-    return (f"1 + a + ... + a^k = {number(expected_tokens(0.6, 4))} tokens a verification for a = 0.6, k = 4. Not k x a: "
+    return (f"1 + a + ... + a^k = {number(emitted(0.6, 4))} tokens a verification for a = 0.6, k = 4. Not k x a: "
             "the first wrong draft ends it, and one token comes even then. Divide by what drafts and check cost.")  # fmt: skip
 
 

@@ -1,5 +1,6 @@
 """What is done, what comes next, and the start page's HTML for both."""
 
+import json
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,10 +10,17 @@ import ipywidgets as widgets
 
 from course.lab import progress
 from course.lab.display import Html, LivePanel
+from course.lab.drills import attempts
+from course.lab.grading.history import History
 from course.lab.progress import LessonRecord, Progress
+from course.lab.start import cards
 from course.lab.start.contents import HOW_ESTIMATED, Lesson, lessons, written
 from course.lab.start.paths import Path, Stop, minutes
 
+WHAT_IS_COUNTED = {
+    "lessons": "lessons opened", "cards": "cards reviewed", "exercises": "attempts and hints at exercises",
+    "drills": "drills answered",
+}  # fmt: skip
 NOT_YET, BEGUN, DONE = "○", "◐", "●"
 WORDS = {NOT_YET: "not opened", BEGUN: "begun", DONE: "done"}
 CELL = "padding:3px 14px 3px 0;text-align:left;vertical-align:top"
@@ -120,7 +128,10 @@ def _scores(lesson: Lesson, record: LessonRecord | None) -> str:
 
 
 class Keeping(LivePanel):
-    """What is kept, where, to take along or to erase. Erasing asks once more."""
+    """What is kept of a learner, to take along or to erase. Erasing asks once more.
+
+    The ledger's file is not among it: that is about the machine.
+    """
 
     def __init__(self) -> None:
         self.view = widgets.HTML()
@@ -133,17 +144,24 @@ class Keeping(LivePanel):
     def press(self) -> None:
         """The first time it asks, the second time it erases."""
         if self._sure:
-            progress.FILE.erase()
+            for kept in (progress.FILE, cards.FILE, attempts.FILE):
+                kept.erase()
+            History().erase()
         self._sure = not self._sure
         self.reset.description = "Really? Press again to erase" if self._sure else "Reset my progress"
         self._draw()
 
     def _draw(self) -> None:
-        kept = progress.FILE.read()
-        data = b64encode(kept.model_dump_json(indent=1).encode()).decode()
+        kept = {
+            "lessons": progress.FILE.read().model_dump(mode="json")["lessons"],
+            "cards": cards.FILE.read().model_dump(mode="json")["cards"],
+            "exercises": list(History().events()),
+            "drills": attempts.FILE.read().model_dump(mode="json")["done"],
+        }
+        data = b64encode(json.dumps(kept, indent=1).encode()).decode()
         link = f'<a download="minillm-progress.json" href="data:application/json;base64,{data}">Save a copy</a>'
-        many = f"{len(kept.lessons)} lessons opened" if kept.lessons else "Nothing is kept yet"
-        self.view.value = f"<p>{many}. {link}</p>"
+        counts = (f"{len(found)} {WHAT_IS_COUNTED[name]}" for name, found in kept.items() if found)
+        self.view.value = f"<p>{', '.join(counts) or 'Nothing is kept yet'}. {link}</p>"
 
     def static_html(self) -> str:
         return "<p>Run this cell to save a copy of it, or to erase it.</p>"

@@ -61,7 +61,8 @@ class Review(LivePanel):
 
     def _ask(self) -> None:
         if not self.waiting:
-            self._say(f"Done for now. {self._due_words()}")
+            more = len(self.deck.due())  # new ones: what was due has just been reviewed
+            self._say(f"Done for now. Press again for {more} new ones." if more else "Done for now.")
             self._offer(self.start)
             return
         card = self.waiting[0]

@@ -31,6 +31,14 @@ def test_what_comes_out_of_turn_is_told(desk: Desk) -> None:
     assert "answer first" in desk.verdict.value
 
 
+def test_a_regime_that_was_not_said_earns_nothing(desk: Desk) -> None:
+    desk.phase.value, desk.ranked[0].value = "queue", "more_seats"
+    desk.commit.click()
+    assert "first deployment is the one that is graded" in desk.verdict.value
+    marks = {criterion.name: criterion.earned for criterion in desk.incident.grade().criteria}
+    assert marks["spike or steady"] == 0 < marks["dominant phase"]
+
+
 def test_from_page_to_truth(desk: Desk) -> None:
     for name in ("kv_use", "batch"):
         desk.ask_buttons[name].click()

@@ -1,14 +1,18 @@
 """Playing one incident: the order of things, the clock, what is marked and what is said."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from html import escape
 
 import pytest
 from players import again, expert
 
 from course.lab.incidents import Incident, IncidentError
-from course.lab.incidents.interventions import ALL, BY_ID
+from course.lab.incidents.interventions import ALL, BY_ID, MOST_SEATS
+from course.lab.incidents.marking import Answer, _secondary, second_phases
 from course.lab.incidents.page import page_of
+from course.lab.incidents.questions_server import BATCHES
+from minillm.timeline import PHASES
 
 Draw = Callable[[str, int], Incident]
 
@@ -125,7 +129,7 @@ def test_evidence_must_have_been_seen_and_must_convict(seats: Incident) -> None:
     stray = criteria_of(seats, ["kv_use", "batch", "gpu", "regions"])["evidence"]
     assert 0 < stray[0] < stray[1]
     assert "convicts nobody" in stray[2]
-    assert "regions" in stray[2]
+    assert "TTFT by region" in stray[2]
 
 
 def test_the_tempting_fix_is_answered_with_the_number_that_rules_it_out(seats: Incident) -> None:
@@ -156,6 +160,56 @@ def test_the_reveal_tells_what_everything_would_have_done(seats: Incident) -> No
     assert not told.effects.loc["int8_kv", "restored"]
     assert told.title in str(told)
     assert told.title in told._repr_html_()
+
+
+def test_what_was_left_open_is_answered_without_points(seats: Incident) -> None:
+    open_, silent = again(seats), again(seats)
+    open_.ask("kv_use")
+    silent.ask("kv_use")
+    open_.answer("queue", evidence=["kv_use"], open_questions=["preemptions", "who owns the GPUs?"])
+    silent.answer("queue", evidence=["kv_use"])
+    assert open_.grade().score == silent.grade().score
+    assert silent.grade().notes == ()
+    (note,) = open_.grade().notes
+    for told in ("Preemptions, tokens computed again", "who owns the GPUs?", "KV pool too small", "you asked"):
+        assert told in note
+
+
+def test_feedback_speaks_the_words_of_the_desk(seats: Incident) -> None:
+    seats.answer("queue", evidence=["kv_use"], ranked=["double_fleet"])
+    told = f"{seats.deploy(['double_fleet'])}".split("\n")[0] + str(seats.grade())
+    told += "".join(str(seats.reveal(["more_seats"])).split("\n")[:4])
+    for name in ("double_fleet", "more_seats", "kv_use", "kv_pool"):
+        assert name not in told
+    for words in ("Double the replicas", "Eight times the seats", "KV use over time", "KV pool too small"):
+        assert words in told
+
+
+def test_two_phases_may_change_places_and_one_alone_needs_no_second(draw: Draw) -> None:
+    hidden = draw("unchunked", 1)._hidden
+    swapped = Answer("decode", "prefill", (), (), (), None, 0, ())
+    assert _secondary(hidden, swapped).earned > 0
+    only_queue = replace(hidden, cause=replace(hidden.cause, phase="queue", also=("prefill",)), also=None)
+    lost = {phase: float(phase == "queue") for phase in PHASES}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("course.lab.incidents.marking.lost_by_phase", lambda _: lost)
+        assert second_phases(only_queue) == {None, "prefill"}
+
+
+@pytest.mark.parametrize("cause", ["cold_start", "unchunked"])
+def test_page_and_config_do_not_name_the_cause_by_what_they_list(draw: Draw, seats: Incident, cause: str) -> None:
+    """Autoscaling, kinds of traffic and fields that were set are for those who ask."""
+    sick = again(draw(cause, 1))
+    assert not any(word in sick.page.service for word in ("autoscaled", "documents", " to "))
+    assert list(sick.ask("config").data.index) == list(seats.ask("config").data.index)
+
+
+def test_every_decoding_step_is_in_a_class_of_batch_sizes(draw: Draw) -> None:
+    sick = again(draw("speculation_load", 1))
+    decoding = [step for step in sick.window.steps if not step.prompt_tokens]
+    rows = sick.ask("decode_steps").data
+    assert rows[rows.index.str.startswith("now")]["steps"].sum() == len(decoding) > 0
+    assert BATCHES[-1] >= MOST_SEATS
 
 
 def test_a_change_that_means_nothing_here_changes_nothing(seats: Incident) -> None:

@@ -87,6 +87,11 @@ HOUSES = (
     ("llama-3.1-70b", "a100-80gb", 4), ("llama-3.1-70b", "h100-sxm", 4),
 )  # fmt: skip
 """Model, hardware, accelerators per replica."""
+MORE_HOUSES = (
+    *HOUSES, ("llama-3.2-3b", "h100-sxm", 1), ("llama-3-70b", "h100-sxm", 8), ("llama-3.1-8b", "l40s", 4),
+    ("qwen3-14b", "a100-80gb", 4),
+)  # fmt: skip
+"""With some that only launch-bound decoding and slow links would have else: the page would name the cause."""
 REQUESTS = 260
 """In one run."""
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from course.lab.incidents.causes.base import Case, Cause, Draw, chat, loaded, service
+from course.lab.incidents.causes.base import MORE_HOUSES, Case, Cause, Draw, chat, loaded, service
 from minillm.simulate.arrivals import Spikes
 from minillm.simulate.cluster_autoscale import Autoscaling
 from minillm.simulate.cluster_network import Network
@@ -37,7 +37,7 @@ def ingress(draw: Draw) -> Case:
 
 
 def far_clients(draw: Draw) -> Case:
-    before = loaded(service(draw, chat(draw, (300, 900), (80, 140)), requests=280), 0.4)
+    before = loaded(service(draw, chat(draw, (300, 900), (80, 140)), houses=MORE_HOUSES, requests=280), 0.4)
     near = Network(rtt_s=0.01)
     far = Network(rtt_s=0.01, far_share=draw.between(0.3, 0.45), far_rtt_s=draw.between(0.5, 0.7), handshakes=3)
     return Case(before.with_fleet(network=near), before.with_fleet(network=far), "Launched in a second continent")

@@ -133,7 +133,7 @@ CAUSES = (
           "double_fleet",
           "Prefill seconds per thousand tokens are several times what they were: twice the machines waste twice.",
           "overload", "chunks", also=("queue",)),
-    Cause("longer_prompts", "prompts three times as long, settings left over", longer_prompts, "queue",
+    Cause("longer_prompts", "prompts three times as long: more prefill than the fleet can do", longer_prompts, "queue",
           ("prompt_lengths", "phases"), ("trim_prompts", "double_fleet"), "int4_weights",
           "The time is in the queue and the work in prefill: cheaper decoding moves neither.",
           "overload", "prompt_lengths", also=("prefill",)),

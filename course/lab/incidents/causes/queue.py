@@ -2,14 +2,12 @@
 
 from dataclasses import replace
 
-from course.lab.incidents.causes.base import Case, Cause, Draw, chat, in_flight, loaded, service
+from course.lab.incidents.causes.base import MORE_HOUSES, Case, Cause, Draw, chat, in_flight, loaded, service
 from course.lab.incidents.service import Service, capacity, play
 from course.lab.run import percentile
 from minillm.simulate.arrivals import Spikes
 from minillm.simulate.clients import ClientConfig
 from minillm.simulate.routers import RouterConfig
-
-BEFORE_LOAD = 0.5
 
 
 def overload(draw: Draw) -> Case:
@@ -35,7 +33,7 @@ def spiked(s: Service, draw: Draw, height: float, share: float) -> Service:
 
 
 def client_cap(draw: Draw) -> Case:
-    before = loaded(service(draw, chat(draw, (400, 1200), (120, 200)), requests=320), 0.45)
+    before = loaded(service(draw, chat(draw, (400, 1200), (120, 200)), houses=MORE_HOUSES, requests=320), 0.45)
     cap = max(1, int(in_flight(play(before, 1)) * draw.between(0.35, 0.5)))
     clients = ClientConfig(max_in_flight=cap)
     return Case(before, before.with_fleet(clients=clients), f"SDK release: connection pool of {cap} for all callers")
