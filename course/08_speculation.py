@@ -276,7 +276,7 @@ print(inspect.getsource(check_drawn))
 
 # %% [markdown]
 # **Other drafters.** EAGLE and Medusa train a small head on the model's own hidden states. This engine has such a head
-# (`speculative.method=draft_head`), but a trained one may not come with it: `minillm doctor` says so, and `minillm train-draft` makes one.
+# (`speculative.method=draft_head`), and a trained one comes with it for the default model (`minillm train-draft` makes one for another).
 # Where one is there, the player at the top shows it, too.
 #
 # **Five claims, measured.** Speculation before quantization?
