@@ -6,9 +6,9 @@ and a queue without a limit turns overload into waiting that nobody sees the end
 
 from minillm.config import EngineConfig
 from minillm.errors import ConfigError, PromptTooLongError, QueueFullError
+from minillm.known import known
 from minillm.kv_cache.window import Window
 from minillm.models.config import ModelConfig
-from minillm.timeline import known
 
 
 class Admission:

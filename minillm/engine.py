@@ -18,6 +18,7 @@ from minillm.clock import Clock, WallClock
 from minillm.config import EngineConfig
 from minillm.detokenizer import Detokenizer
 from minillm.errors import DuplicateRequestError
+from minillm.known import known
 from minillm.models.loader import LoadedModel, load_model
 from minillm.prompts import Prompt, encode_prompt
 from minillm.request import FinishReason, Request, RequestOutput, RequestStatus, SamplingParams
@@ -30,7 +31,7 @@ from minillm.speculation.base import Proposer
 from minillm.speculation.make import load_drafter, make_proposer, memory_claim
 from minillm.speculation.speculator import Speculator
 from minillm.step_log import StepInFlight, StepLog, StepStart, close_timeline
-from minillm.timeline import StepRecord, Timeline, known
+from minillm.timeline import StepRecord, Timeline
 
 logger = logging.getLogger(__name__)
 

@@ -61,7 +61,8 @@ def encode_prompt(prompt: Prompt, tokenizer: Any, vocab_size: int | None) -> tup
     values = prompt if isinstance(prompt, np.ndarray) else np.asarray(token_ids)
     if values.min() < 0 or (vocab_size is not None and values.max() >= vocab_size):
         wrong = next(t for t in token_ids if t < 0 or t >= (vocab_size or t + 1))
-        raise InvalidPromptError(f"token id {wrong} is not in the vocabulary (0 to {(vocab_size or 0) - 1})")
+        ids = "0 and up" if vocab_size is None else f"0 to {vocab_size - 1}"
+        raise InvalidPromptError(f"token id {wrong} is not in the vocabulary ({ids})")
     return text, token_ids
 
 

@@ -24,8 +24,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from minillm.known import known
 from minillm.request import AfterDraft, Request, SamplingParams, TokenLogprob
-from minillm.timeline import known
 from minillm.transfer import HostCopy, to_device
 
 Row = Request | AfterDraft

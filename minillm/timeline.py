@@ -9,21 +9,7 @@ second can go missing, and none is counted twice.
 """
 
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeVar
-
-Value = TypeVar("Value")
-
-
-def known(value: Value | None) -> Value:
-    """What is there by now, as the caller knows: a stamp of a finished request, a field that has been settled.
-
-    Raises:
-        ValueError: it is not.
-    """
-    if value is None:
-        raise ValueError("this is not known yet")
-    return value
-
+from typing import NamedTuple
 
 PHASES = ("queue", "prefill", "first_token", "decode", "stream")
 """

@@ -10,9 +10,9 @@ from torch import Tensor
 from minillm.attention.base import AttentionBackend, AttentionMetadata
 from minillm.attention.cache import KVCache, computing_dtype
 from minillm.attention.sdpa import Prefill, SDPAAttention
+from minillm.known import known
 from minillm.models.linear import has_matrix_units
 from minillm.models.native import native_kernels
-from minillm.timeline import known
 
 LANES, MAX_GROUP, MAX_DIM = 16, 16, 256
 """What native/attention.cpp is written for."""

@@ -10,7 +10,7 @@ from minillm.bench import commands
 from minillm.bench.loadgen.command import serve
 from minillm.bench.options import Against, Json, Out, Quick, check_writable, show
 from minillm.errors import ConfigError
-from minillm.timeline import known
+from minillm.known import known
 
 DEFAULT_REPEATS = 3
 

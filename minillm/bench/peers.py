@@ -13,7 +13,7 @@ from minillm import LLM, SamplingParams
 from minillm.bench.report import describe_decode
 from minillm.bench.workloads import Workload
 from minillm.errors import MinillmError
-from minillm.timeline import known
+from minillm.known import known
 
 WARM_UP_TOKENS = 4
 

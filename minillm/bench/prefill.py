@@ -14,8 +14,8 @@ from minillm.bench.roofline import with_unit
 from minillm.bench.target import LARGEST_BLOCK, Costs, Target, compute_dtype, random_prompts
 from minillm.engine import Engine
 from minillm.errors import ConfigError
+from minillm.known import known
 from minillm.request import FinishReason, SamplingParams
-from minillm.timeline import known
 
 SHORTEST, LONGEST = 128, {"cpu": 2048, "cuda": 8192}
 """Tokens of the default prompts, by kind of device."""

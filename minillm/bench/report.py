@@ -1,4 +1,4 @@
-"""The report every benchmark writes: one envelope, so that a number never travels without its machine.
+"""The report every benchmark that measures writes: one envelope, so that a number never travels without its machine.
 
 A report names no folder of the machine it was made on: it is meant to be published.
 """

@@ -29,13 +29,13 @@ from minillm.bench.report import describe_engine, describe_machine, format_machi
 from minillm.bench.target import LARGEST_BLOCK, Target
 from minillm.config import EngineConfig
 from minillm.engine import Engine
+from minillm.known import known
 from minillm.request import SamplingParams
 from minillm.serve.flags import as_flags
 from minillm.simulate.arrivals import AllAtOnce
 from minillm.simulate.cli_simulate import rare_collections
 from minillm.simulate.traffic import find_traffic
 from minillm.simulate.workload import make_workload
-from minillm.timeline import known
 
 STREAMS = (8, 64)
 OUTPUT_TOKENS = {"cpu": 48, "cuda": 256}

@@ -19,10 +19,10 @@ from minillm.bench.target import Target
 from minillm.config import READ_BY, SpeculativeConfig
 from minillm.engine import Engine
 from minillm.errors import ConfigError
+from minillm.known import known
 from minillm.models.loader import load_model
 from minillm.observe.speculation import SpeculationSummary
 from minillm.request import RequestOutput, SamplingParams
-from minillm.timeline import known
 
 OFF = "off"
 

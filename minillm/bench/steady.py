@@ -9,8 +9,9 @@ from minillm.bench.peers import BenchmarkError
 from minillm.bench.target import LARGEST_BLOCK, random_prompts
 from minillm.engine import Engine
 from minillm.errors import ConfigError
+from minillm.known import known
 from minillm.request import SamplingParams
-from minillm.timeline import StepRecord, known
+from minillm.timeline import StepRecord
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ def storage() -> Iterator[Check]:
 
 
 def _others(home: Path) -> list[Path]:
-    """Folders of converted GGUF files."""
+    """Folders of other models: converted GGUF files, and random weights of benchmarks."""
     found = sorted(home.glob("models/*/config.json"))
     return [file.parent for file in found if file.parent.name not in EMBEDDED_MODELS]
 

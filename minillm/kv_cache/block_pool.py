@@ -8,7 +8,7 @@ the index until somebody else is given the block. So the cache costs no memory t
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 
-from minillm.timeline import known
+from minillm.known import known
 
 
 class FreeBlocks:

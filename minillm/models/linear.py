@@ -16,9 +16,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from minillm.known import known
 from minillm.models.bands import band_bfloat16
 from minillm.models.native import native_kernels
-from minillm.timeline import known
 
 logger = logging.getLogger(__name__)
 

@@ -12,13 +12,13 @@ from torch import Tensor
 
 from minillm.config import EngineConfig
 from minillm.errors import ConfigError, CorruptCheckpointError
+from minillm.known import known
 from minillm.models import checkpoints
 from minillm.models.config import ModelConfig
 from minillm.models.decoder import Decoder
 from minillm.models.linear import Linear
 from minillm.models.memory import memory_errors
 from minillm.models.quantized import Quantizer, make_recipe
-from minillm.timeline import known
 
 logger = logging.getLogger(__name__)
 

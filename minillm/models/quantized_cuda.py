@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from minillm.config import EngineConfig
 from minillm.errors import ConfigError
+from minillm.known import known
 from minillm.models.linear import Linear
 from minillm.quantization import (
     FP8,
@@ -22,7 +23,6 @@ from minillm.quantization import (
     quantize_int4,
     quantize_int8,
 )
-from minillm.timeline import known
 
 FEW_ROWS = 16
 """Up to here the int8 kernel reads int8; beyond, a matrix is widened before the product."""

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from minillm.known import known
 from minillm.observe.records import Recordable, as_records
 from minillm.observe.summary import Distribution
-from minillm.timeline import Timeline, known
+from minillm.timeline import Timeline
 
 
 def gaps(timeline: Timeline) -> list[float]:

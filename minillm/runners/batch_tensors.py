@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from minillm.attention.base import AttentionMetadata, blocks_for
+from minillm.known import known
 from minillm.request import AfterDraft
 from minillm.sampling import Row
 from minillm.scheduling.batch import ScheduledRequest
-from minillm.timeline import known
 from minillm.transfer import to_device
 
 ALIGNMENT = 4

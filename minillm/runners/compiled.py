@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from minillm.attention.base import AttentionBackend, AttentionMetadata, blocks_for
 from minillm.attention.cache import KVCache, QuantizedKV, write_kv
 from minillm.attention.native import NativeAttention
+from minillm.known import known
 from minillm.kv_cache.window import Window
 from minillm.models.decoder import Decoder
 from minillm.models.ops import Ops
@@ -39,7 +40,6 @@ from minillm.runners.batch_tensors import (
     unpack,
 )
 from minillm.runners.kv_pool import KVPool
-from minillm.timeline import known
 
 logger = logging.getLogger(__name__)
 
@@ -189,7 +189,7 @@ class CompiledDecode:
         self.block_size = block_size
         self.window = window
         self.max_blocks = blocks_for(max_context, block_size)
-        os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(cache_home() / "inductor")
+        os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_home() / "inductor"))  # of the whole process
         # The compiler keeps every program it made, frozen weights included, and gives up after eight of one
         # function: let go of earlier engines' programs. One still in use would be compiled again.
         torch._dynamo.reset()

@@ -166,6 +166,6 @@ def without_tables(arrays: BatchArrays[np.ndarray]) -> BatchArrays[np.ndarray]:
 
 
 def bucket_sizes(max_batch: int) -> list[int]:
-    """1, 2, 4, 8, 16, 24, ... up to the first that holds max_batch: little padding at any size."""
+    """1, 2, 4, 8, 16, 24, ... below max_batch, and max_batch: little padding at any size."""
     sizes = [*SMALL_BUCKETS, *range(BUCKET_STEP, max_batch + BUCKET_STEP, BUCKET_STEP)]
     return [size for size in sizes if size < max_batch] + [max_batch]

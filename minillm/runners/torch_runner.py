@@ -11,6 +11,7 @@ from minillm.attention.select import Demands, select_backend, with_window
 from minillm.clock import Clock
 from minillm.config import EngineConfig
 from minillm.errors import ConfigError
+from minillm.known import known
 from minillm.kv_cache.window import Window
 from minillm.models.loader import LoadedModel
 from minillm.models.memory import memory_errors
@@ -26,7 +27,6 @@ from minillm.scheduling.batch import ScheduledBatch, ScheduledRequest
 from minillm.speculation.base import HiddenStateReader
 from minillm.speculation.gates import row_price
 from minillm.speculation.verify import Verifier, num_kept
-from minillm.timeline import known
 
 
 class TorchRunner:

@@ -16,13 +16,13 @@ import math
 from dataclasses import dataclass, field
 
 from minillm.config import EngineConfig
+from minillm.known import known
 from minillm.kv_cache.manager import KVCacheManager
 from minillm.kv_cache.swap import BlockCopy, SwapSpace
 from minillm.kv_cache.window import Window
 from minillm.request import Draft, FinishReason, Request, RequestStatus
 from minillm.scheduling.batch import ScheduledBatch, ScheduledRequest
 from minillm.scheduling.ordering import make_waiting_queue
-from minillm.timeline import known
 
 
 @dataclass(slots=True)

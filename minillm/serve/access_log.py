@@ -9,8 +9,8 @@ from logging.handlers import QueueHandler, QueueListener
 
 import orjson
 
+from minillm.known import known
 from minillm.serve.call import Call
-from minillm.timeline import known
 
 logger = logging.getLogger("minillm.access")
 

@@ -5,12 +5,12 @@ from typing import Any
 
 import orjson
 
+from minillm.known import known
 from minillm.request import Completion, RequestOutput
 from minillm.serve.errors import ApiError
 from minillm.serve.logprobs import TokenTexts, chat_logprobs, completion_logprobs
 from minillm.serve.protocol import GenerationBody
 from minillm.serve.server_times import FIELD, server_times
-from minillm.timeline import known
 
 DONE = b"data: [DONE]\n\n"
 

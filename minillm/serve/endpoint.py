@@ -12,6 +12,7 @@ from sse_starlette.sse import EventSourceResponse
 from starlette.datastructures import Headers
 from starlette.types import Receive, Scope, Send
 
+from minillm.known import known
 from minillm.request import Completion
 from minillm.serve import overload
 from minillm.serve.answers import DONE, AnswerShape, error_event, num_new_logprobs
@@ -21,7 +22,6 @@ from minillm.serve.generation import Generation, until_deadline
 from minillm.serve.protocol import GenerationBody, parse
 from minillm.serve.service import Service
 from minillm.serve.wire import ClientGone, SlowReader, cut, read_body, send_whole, taken_within, unless_gone
-from minillm.timeline import known
 
 logger = logging.getLogger(__name__)
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from minillm.async_engine import AsyncEngine
 from minillm.inbox import Inbox
+from minillm.known import known
 from minillm.request import Completion, RequestOutput, SamplingParams
 from minillm.serve.errors import ApiError, check_ending
-from minillm.timeline import known
 
 
 class Generation:

@@ -18,10 +18,10 @@ from prometheus_client import (
 from prometheus_client.metrics_core import Metric
 
 from minillm.engine import Engine
+from minillm.known import known
 from minillm.request import Completion
 from minillm.serve.call import Call
 from minillm.serve.engine_metrics import LABELS, SECONDS, TOKENS, EngineStats, StepTally, Tally
-from minillm.timeline import known
 
 disable_created_metrics()  # a time of birth beside each counter: twice the lines, and nobody reads them
 

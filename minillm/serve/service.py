@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from minillm.admission import Admission
 from minillm.async_engine import AsyncEngine, EngineThread
 from minillm.clock import Clock
+from minillm.known import known
 from minillm.prompts import Prompt, encode_prompt
 from minillm.request import Completion, SamplingParams
 from minillm.serve.call import Call, CallObserver
@@ -16,7 +17,7 @@ from minillm.serve.config import ServeConfig
 from minillm.serve.door import ApiKeys, Door
 from minillm.serve.errors import ApiError
 from minillm.serve.logprobs import TokenTexts
-from minillm.timeline import Timeline, known
+from minillm.timeline import Timeline
 
 logger = logging.getLogger(__name__)
 

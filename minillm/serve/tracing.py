@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from minillm.clock import Clock
 from minillm.errors import MissingPackageError
+from minillm.known import known
 from minillm.request import Completion
 from minillm.serve.call import Call
-from minillm.timeline import PHASES, Timeline, known
+from minillm.timeline import PHASES, Timeline
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider

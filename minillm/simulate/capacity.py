@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from minillm.errors import SimulationError, WorkloadError
+from minillm.known import known
 from minillm.observe.summary import SLO
 from minillm.simulate.arrivals import Arrivals, Poisson
 from minillm.simulate.capacity_limits import Explain, Limits, explained, find_limits, prefill_share, with_all_steps
@@ -24,7 +25,6 @@ from minillm.simulate.cluster_run import FleetRun
 from minillm.simulate.replay import DIGITS
 from minillm.simulate.traces import replayed
 from minillm.simulate.workload import Traffic, Workload, make_workload, mean_turns
-from minillm.timeline import known
 
 TOLERANCE = 0.03
 """The bisection ends when the knee is known to this share of itself."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from minillm.errors import PricingError, WorkloadError
+from minillm.known import known
 from minillm.simulate.cli_options import (
     LOG_HELP,
     BlockSize,
@@ -30,7 +31,6 @@ from minillm.simulate.cli_options import (
     Window,
     engine_fields,
 )
-from minillm.timeline import known
 
 # The engine imports torch, which takes seconds; `minillm --help` should not wait for it.
 if TYPE_CHECKING:

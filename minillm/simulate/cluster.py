@@ -19,6 +19,7 @@ from pydantic import Field, model_validator
 
 from minillm.config import StrictModel
 from minillm.errors import WorkloadError
+from minillm.known import known
 from minillm.simulate.clients import Attempt, ClientConfig, Clients, Reply
 from minillm.simulate.cluster_autoscale import Autoscaler, Autoscaling
 from minillm.simulate.cluster_events import EventQueue
@@ -30,7 +31,6 @@ from minillm.simulate.cluster_run import FleetRun, Sample, collect
 from minillm.simulate.routers import RouterConfig, make_router
 from minillm.simulate.workload import Workload
 from minillm.simulate.workload_streams import Streams
-from minillm.timeline import known
 
 
 class ClusterConfig(StrictModel):

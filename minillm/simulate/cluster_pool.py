@@ -7,12 +7,12 @@ from pydantic import Field
 
 from minillm.config import StrictModel
 from minillm.errors import WorkloadError
+from minillm.known import known
 from minillm.simulate.cluster_autoscale import Autoscaler
 from minillm.simulate.cluster_events import EventQueue
 from minillm.simulate.cluster_record import Outcome
 from minillm.simulate.cluster_replica import EngineFactory, Job, JobEnd, Replica
 from minillm.simulate.routers import Router
-from minillm.timeline import known
 
 
 class Shedding(StrictModel):

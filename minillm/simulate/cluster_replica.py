@@ -10,12 +10,12 @@ import numpy as np
 from minillm.clock import VirtualClock
 from minillm.engine import Engine
 from minillm.errors import PromptTooLongError, QueueFullError, RequestError, SimulationError
+from minillm.known import known
 from minillm.kv_cache.prefix import ROOT, block_hashes
 from minillm.request import FinishReason, Request, RequestOutput, SamplingParams
 from minillm.simulate.cluster_events import EventQueue
 from minillm.simulate.cluster_record import Outcome
 from minillm.simulate.workload import Piece
-from minillm.timeline import known
 
 EngineFactory = Callable[[VirtualClock], Engine]
 """Makes an engine, without a model, whose runner moves this clock."""

@@ -9,12 +9,12 @@ from collections.abc import Callable
 
 from minillm.config import SpeculativeConfig
 from minillm.errors import PricingError
+from minillm.known import known
 from minillm.kv_cache.window import Window
 from minillm.runners.simulated import NO_DRAFTING, SimulatedDrafting
 from minillm.scheduling.batch import ScheduledBatch
 from minillm.simulate.costs import ModelCost, find_model
 from minillm.simulate.roofline import EVERYTHING, StepTimeModel, StepWork
-from minillm.timeline import known
 
 
 def simulated_drafting(

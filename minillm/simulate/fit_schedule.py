@@ -17,6 +17,7 @@ import numpy as np
 
 from minillm.clock import VirtualClock
 from minillm.errors import PricingError
+from minillm.known import known
 from minillm.request import RequestOutput, SamplingParams
 from minillm.runners.simulated import StepPrice, StepWatch
 from minillm.scheduling.batch import ScheduledBatch
@@ -25,7 +26,6 @@ from minillm.simulate.fit import stack, step_seconds
 from minillm.simulate.replay import arrivals_of
 from minillm.simulate.requests_log import LoggedRequest, timed
 from minillm.simulate.roofline import StepTime, StepTimeModel, StepWork
-from minillm.timeline import known
 
 LAST_ENDS = 9
 """The clocks are compared by the median of so many requests that ended last: some were preempted in one world only."""

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from minillm.known import known
 from minillm.observe.speculation import SpeculationSummary
 from minillm.observe.summary import SLO
 from minillm.runners.simulated import StepWatch
@@ -12,7 +13,6 @@ from minillm.simulate.deployment import Deployment
 from minillm.simulate.progress import Progress
 from minillm.simulate.replay import DIGITS, METRICS, Spread, latencies, rates
 from minillm.simulate.workload import Workload
-from minillm.timeline import known
 
 
 def engines_for(deployment: Deployment, config: ClusterConfig, watch: StepWatch | None = None) -> EngineFactory:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from minillm.clock import VirtualClock
+from minillm.known import known
 from minillm.observe.speculation import SpeculationSummary
 from minillm.request import RequestOutput
 from minillm.runners.simulated import StepWatch
@@ -21,7 +22,6 @@ from minillm.simulate.replay import (
     throughput_of,
 )
 from minillm.simulate.requests_log import LoggedRequest, read_requests_log
-from minillm.timeline import known
 
 
 def serve_log(

@@ -16,6 +16,7 @@ from minillm.bench.roof import measure_bandwidth
 from minillm.config import EngineConfig
 from minillm.engine import Engine
 from minillm.errors import UnknownHardwareError
+from minillm.known import known
 from minillm.models.loader import LoadedModel, load_model
 from minillm.request import SamplingParams
 from minillm.simulate.calibrate import today
@@ -26,7 +27,7 @@ from minillm.simulate.hardware import THIS_MACHINE, Hardware, find_hardware
 from minillm.simulate.profile import PRIORS, Profile
 from minillm.simulate.roofline import ROOFLINE, Constants, StepWork
 from minillm.simulate.validate import RealRun, num_runs, serve_traffic, validate, with_validation
-from minillm.timeline import StepRecord, known
+from minillm.timeline import StepRecord
 
 CPU_PRIORS = {
     "mfu": 0.5,

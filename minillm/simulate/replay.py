@@ -8,9 +8,10 @@ from typing import Any
 from minillm.clock import VirtualClock
 from minillm.engine import Engine
 from minillm.errors import PricingError
+from minillm.known import known
 from minillm.request import RequestOutput, SamplingParams
 from minillm.simulate.requests_log import LoggedRequest
-from minillm.timeline import Timeline, known
+from minillm.timeline import Timeline
 
 DIGITS = 9
 """Times are reported to the nanosecond."""

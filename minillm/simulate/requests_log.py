@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from minillm.errors import RecordingError
-from minillm.timeline import known
+from minillm.known import known
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from minillm.errors import TraceError, WorkloadError
+from minillm.known import known
 from minillm.simulate.workload import Piece, Workload, WorkloadRequest
-from minillm.timeline import known
 
 MOONCAKE_BLOCK = 512
 """Tokens a hash id stands for."""

@@ -16,6 +16,7 @@ from typing import Any
 
 from minillm.clock import VirtualClock
 from minillm.engine import Engine
+from minillm.known import known
 from minillm.request import RequestOutput, SamplingParams
 from minillm.simulate.arrivals import Arrivals, Poisson
 from minillm.simulate.costs import ModelCost, Placement
@@ -25,7 +26,6 @@ from minillm.simulate.profile import Profile
 from minillm.simulate.replay import Arrival, error_percent, run, summary_of, throughput_of
 from minillm.simulate.workload import make_workload, prompt_token_ids
 from minillm.simulate.workload_kinds import Independent
-from minillm.timeline import known
 
 PROMPT, OUTPUT = Uniform(low=16, high=256), Uniform(low=8, high=48)
 TRAFFIC = Independent(prompt=PROMPT, output=OUTPUT)

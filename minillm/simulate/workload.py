@@ -17,9 +17,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from minillm.errors import WorkloadError
+from minillm.known import known
 from minillm.simulate.arrivals import Arrivals, take
 from minillm.simulate.workload_streams import Streams
-from minillm.timeline import known
 
 VOCABULARY = 32000
 """Token ids of simulated prompts are below this."""

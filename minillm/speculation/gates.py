@@ -28,7 +28,7 @@ POOLED_WINDOW = 100
 """The same over all requests."""
 PRIOR = 4
 """A new request is believed to be like the others until it has had about as many draft tokens."""
-HOPE, HOPE_WEIGHT = 0.7, 4
+HOPE, HOPE_WEIGHT = 0.5, 4
 """What is believed at first: such a share passes, as if so many draft tokens had been seen."""
 
 

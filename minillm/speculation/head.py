@@ -35,7 +35,7 @@ class DraftHead(nn.Module):
     Args:
         config: of the model it drafts for; the layer has the shape of one of its layers, without biases.
         num_tokens: N, how many tokens it can name.
-        dtype: of weights and of activations (but see `optimise_for_cpu`).
+        dtype: of weights and of activations.
     """
 
     def __init__(self, config: ModelConfig, num_tokens: int, dtype: torch.dtype, device: torch.device) -> None:

@@ -10,12 +10,12 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 
 from minillm.errors import ConfigError, CorruptCheckpointError
+from minillm.known import known
 from minillm.models.decoder import Decoder, RMSNorm
 from minillm.models.linear import pack_linears
 from minillm.models.loader import LoadedModel
 from minillm.models.storage import write_whole
 from minillm.speculation.head import DraftHead
-from minillm.timeline import known
 
 WEIGHTS, FACTS = "head.safetensors", "head.json"
 HEADS = Path(__file__).parent / "heads"

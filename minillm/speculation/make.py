@@ -6,6 +6,7 @@ from minillm.attention.cache import cache_dtype, dtype_name
 from minillm.clock import Clock
 from minillm.config import FOR_SIMULATOR, READ_BY, EngineConfig, SpeculativeConfig, default_of
 from minillm.errors import ConfigError
+from minillm.known import known
 from minillm.models.loader import LoadedModel, load_model
 from minillm.runners.base import Runner
 from minillm.runners.kv_pool import NO_CLAIM, MemoryClaim
@@ -17,7 +18,6 @@ from minillm.speculation.head import DraftHead
 from minillm.speculation.head_file import load_head
 from minillm.speculation.ngram import NgramProposer
 from minillm.speculation.synthetic import SyntheticProposer
-from minillm.timeline import known
 
 Drafter = LoadedModel | DraftHead | None
 """The weights that draft; None where none are needed."""

@@ -20,9 +20,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from minillm.known import known
 from minillm.request import AfterDraft
 from minillm.sampling import Row, Sampler, on_device, pick, probabilities, uniform
-from minillm.timeline import known
 
 
 class Verifier(Sampler):

@@ -25,12 +25,12 @@ from tqdm.auto import tqdm
 
 from minillm.engine import Engine
 from minillm.errors import TrainingError
+from minillm.known import known
 from minillm.models.loader import LoadedModel
 from minillm.models.storage import storage_errors, write_whole
 from minillm.request import SamplingParams
 from minillm.scheduling.batch import ScheduledRequest
 from minillm.speculation.head_file import ANOTHER_OUT
-from minillm.timeline import known
 
 SPEAKER = "model.json"
 """Beside the talks: whose they are."""

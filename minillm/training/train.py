@@ -30,7 +30,7 @@ cache, where the model computes no hidden states."""
 class TrainingSettings:
     """What a training run depends on, besides its talks."""
 
-    passes: int = 6
+    passes: int = 8
     """Times that every talk is seen."""
     draft_len: int = 2
     """Tokens of a draft that it is trained for; the first half of the steps trains the first one only."""

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from minillm.clock import VirtualClock
 from minillm.config import EngineConfig
 from minillm.engine import Engine
+from minillm.known import known
 from minillm.request import RequestOutput, SamplingParams
 from minillm.runners.simulated import SimulatedRunner
 from minillm.scheduling.batch import ScheduledBatch
 from minillm.simulate.replay import Arrival
-from minillm.timeline import StepRecord, known
+from minillm.timeline import StepRecord
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from minillm.bench.loadgen.client import Client, now
 from minillm.bench.loadgen.observation import Observation
 from minillm.errors import EndpointError
+from minillm.known import known
 from minillm.serve.server_times import SERVER_PHASES, STAMPS, read_server_times
-from minillm.timeline import known
 
 PROBES = 8
 

@@ -16,7 +16,7 @@ from minillm.bench.loadgen.observation import CountTokens, Observation, observe
 from minillm.bench.loadgen.play import Play, Played
 from minillm.bench.loadgen.server_metrics import Histogram, Scrape, scrape
 from minillm.errors import EndpointError
-from minillm.timeline import known
+from minillm.known import known
 
 TICK_S = 0.01
 """How often the event loop's lateness is looked at."""

@@ -18,9 +18,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from minillm.known import known
 from minillm.models.bands import band_bfloat16, band_int4, band_int8
 from minillm.models.native.compiling import build
-from minillm.timeline import known
 
 logger = logging.getLogger(__name__)
 

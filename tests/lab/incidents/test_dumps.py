@@ -183,7 +183,7 @@ def test_the_stub_is_not_answered_yet() -> None:
         {"capacity": [1, 2], "regime": object(), "secondary": 1j},
         {"capacity": {"in_flight": 10**400, "kv_requests": -1, "prefill_share": True}, "open_questions": "tea"},
     ],
-    ids=str,
+    ids=["types", "wrong names", "everything", "not a number", "objects", "huge"],
 )
 def test_garbage_never_raises_and_earns_little(fields: dict[str, object]) -> None:
     result = check("push", **fields)
