@@ -125,7 +125,7 @@ audit: $(AUDIT)/bin/pip-audit ## ask PyPI's advisory database about every pinned
 
 $(AUDIT)/bin/pip-audit:
 	$(or $(PYTHON),false) -m venv $(AUDIT)
-	$(AUDIT)/bin/python -m pip install -q pip-audit
+	$(AUDIT)/bin/python -m pip install -q -c constraints.txt pip-audit
 
 bench: model ## measure minillm beside Hugging Face; nothing else should run meanwhile
 	$(BIN)/minillm bench --compare hf

@@ -355,8 +355,7 @@ class Engine:
         return group
 
     def start_over(self) -> None:
-        """Forget every request and all that is cached. After Ctrl-C: it may have come in the middle of any line, so the
-        books cannot be trusted, not even to abort what they say is in flight."""
+        """Forget all requests and all that is cached: after Ctrl-C, at whatever line, the books cannot be trusted."""
         num_steps = self.scheduler.num_steps
         self.scheduler = self._make_scheduler()
         self.scheduler.num_steps = num_steps

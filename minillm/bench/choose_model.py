@@ -25,6 +25,8 @@ CARDS_PER_TABLE = 5
 
 @dataclass(frozen=True, slots=True)
 class Card:
+    """A GPU and its memory in bytes."""
+
     name: str
     memory: float
     """Bytes that a program sees."""
@@ -41,6 +43,8 @@ class Fit:
 
 @dataclass(frozen=True, slots=True)
 class Row:
+    """A model: what it takes, and what each card has room for."""
+
     model: str
     weight_bytes: dict[str, float]
     kv_bytes_per_1k: dict[str, int]
@@ -84,6 +88,7 @@ def run_choose_model(names: list[str], at_least: int) -> dict[str, Any]:
 
 
 def fit(model: ModelCost, card: Card, at_least: int) -> Fit | None:
+    """The widest weights of the model that leave room for `at_least` tokens on the card; None = none do."""
     for weights in WEIGHTS:
         placement = Placement(weight_dtype=weights)
         tokens = int(bytes_for_kv(model, card.memory, placement) // placement.kv_bytes_per_token(model))
@@ -114,6 +119,7 @@ def format_table(report: dict[str, Any]) -> str:
 
 
 def model_line(name: str, cells: list[str]) -> str:
+    """One model: its name, what it takes, and the cards."""
     return f"{name:15}{''.join(f'{SHORT.get(cell, cell):>10}' for cell in cells[:3])}" + "".join(
         f"{SHORT.get(cell, cell):>12}" for cell in cells[3:]
     )
@@ -125,4 +131,5 @@ def card_line(name: str, cells: list[str]) -> str:
 
 
 def describe(fit: Fit | None) -> str:
+    """`int4 40k`; `-` where nothing fits."""
     return "-" if fit is None else f"{SHORT.get(fit.weights, fit.weights)} {fit.tokens / 1000:,.0f}k"

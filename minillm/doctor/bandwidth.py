@@ -26,6 +26,8 @@ BUSY_SHARE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class MemoryBandwidth:
+    """How fast memory is read."""
+
     bytes_per_s: float
     source: str
     """Where the number comes from."""

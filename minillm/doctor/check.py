@@ -23,6 +23,7 @@ class Check:
 
 
 def is_healthy(checks: Sequence[Check]) -> bool:
+    """Whether nothing that is needed is broken."""
     return all(check.status != "bad" for check in checks)
 
 

@@ -16,6 +16,7 @@ ENOUGH_MEMORY = 1_500_000_000
 
 
 def machine() -> Iterator[Check]:
+    """Python, processor and memory."""
     yield Check(GROUP, "python", "ok", f"{platform.python_version()} ({sys.executable})")  # pip refuses older ones
     cores = psutil.cpu_count(logical=False) or os.cpu_count()
     yield Check(GROUP, "processor", "ok", f"{platform.machine()}, {cores} cores, {os.cpu_count()} threads")

@@ -55,6 +55,7 @@ def installed_version(name: str) -> str | None:
 
 
 def browser() -> Check:
+    """What the browser tests need."""
     if chromium := find_chromium():
         return Check(OPTIONAL, "chromium", "ok", chromium)
     fix = "apt install chromium" if shutil.which("apt") else f"{sys.executable} -m playwright install chromium"

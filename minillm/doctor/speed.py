@@ -22,6 +22,7 @@ CONTEXT = 512
 
 
 def speed(bandwidth: MemoryBandwidth) -> Iterator[Check]:
+    """The floor of a decode step of the default model, and what to expect above it."""
     name = default_of(EngineConfig, "model")
     cost = find_model(name)
     step_bytes = cost.read_bytes(DTYPE) + CONTEXT * cost.kv_bytes_per_token(DTYPE)

@@ -13,6 +13,7 @@ GB = 1_000_000_000
 
 
 def storage() -> Iterator[Check]:
+    """The cache folder, the models in it, and the room that is left."""
     home = cache_home()
     parent = next(folder for folder in (home, *home.parents) if folder.exists())
     if parent.is_dir() and os.access(parent, os.W_OK):

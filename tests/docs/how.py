@@ -17,6 +17,7 @@ class Way(Enum):
     PARSED = "its options are parsed, and it is not run"
     DRY = "make says what it would do (make -n)"
     PATHS = "what it names exists"
+    ELSEWHERE = "for another machine, or a program that need not be here: read, not run"
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,11 @@ class Rule:
 
 FEW = ("--max-tokens", "4")
 RULES = (
+    Rule(r"^(docker|nvidia-smi|tmux|ssh|git clone)\b", Way.ELSEWHERE, "for a GPU box, or a machine with Docker"),
+    Rule(r"^MAX_JOBS=4 \.venv/bin/pip install", Way.ELSEWHERE, "it builds flash-attn, with nvcc"),
+    Rule(r"^MINILLM_LAB_MODEL=\S+ make lab", Way.ELSEWHERE, "it opens JupyterLab with a large model"),
+    Rule(r"sudo shutdown", Way.ELSEWHERE, "it shuts the machine down"),
+    Rule(r"^\.venv/bin/minillm doctor", Way.ELSEWHERE, "tests/test_doctor.py runs it"),
     Rule(r"^make ", Way.DRY, "it sets up a machine, or takes up to hours"),
     Rule(r"pytest ", Way.PATHS, "a test does not run the tests"),
     Rule(r"^minillm chat$", Way.RUN, "its input is at its end at once", FEW),

@@ -56,7 +56,6 @@ def test_the_readme_has_a_row_for_each_lesson() -> None:
 def test_numbers_in_the_readme_are_those_of_the_code() -> None:
     assert f"**{len(catalogue())} exercises.**" in README
     assert f"**Incidents, {len(CAUSES)} causes.**" in README
-    assert f"which of {len(CAUSES)} causes is it" in README
     assert f"**{len(ALL)} interview drills**" in README
     assert "three **paths**" in README and len((INTERVIEW, SERVER, TEACHER)) == NUMBERS["three"]
 

@@ -13,7 +13,6 @@ from course.lab.incidents.interventions import BY_ID as CHANGES
 from course.lab.lab import Lab
 from course.lab.lesson_12 import pictures, real, services, twins
 from course.lab.predict import Prediction
-from course.lab.run import blocks_held
 
 
 @pytest.fixture(scope="module")
@@ -136,7 +135,7 @@ def test_two_illnesses_of_a_real_engine_differ_in_what_is_full(tiny_lab: Lab) ->
     runs = real.three(tiny_lab)
     most = {name: max(step.num_running for step in run.steps) for name, run in runs.items()}
     assert most["few seats"] == most["small pool"] == real.ROOM_FOR < most["healthy"]
-    held = {name: blocks_held(run.fullest) / len(run.fullest.block_owners) for name, run in runs.items()}
+    held = {name: real.held(run) for name, run in runs.items()}
     assert held["small pool"] == 1 > held["few seats"]
     assert len(runs["small pool"].finished) == len(runs["healthy"].finished)
     assert "KV held at most" in str(real.table(runs))

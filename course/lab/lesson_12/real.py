@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from course.lab.display import Html, as_table
 from course.lab.lab import Lab
-from course.lab.run import Run, blocks_held, percentile
+from course.lab.run import Run, percentile
 from course.lab.style import seconds
 
 TRAFFIC = "burst"
@@ -29,12 +29,16 @@ def three(lab: Lab) -> dict[str, Run]:
     }
 
 
+def held(run: Run) -> float:
+    """The share of the KV pool in use in the fullest step."""
+    return max((step.kv_blocks_used / step.kv_blocks_total for step in run.steps), default=0.0)
+
+
 def table(runs: Mapping[str, Run]) -> Html:
     """What each run shows: late first tokens in both, and two numbers that tell them apart."""
     rows = []
     for name, run in runs.items():
         running = max((step.num_running for step in run.steps), default=0)
-        held = blocks_held(run.fullest) / len(run.fullest.block_owners)
         times = seconds(max(run.ttft)), seconds(percentile(run.itl, 50))
-        rows.append((name, *times, f"{running} of {run.config.max_num_seqs}", f"{held:.0%}"))
+        rows.append((name, *times, f"{running} of {run.config.max_num_seqs}", f"{held(run):.0%}"))
     return as_table(("engine", "TTFT, latest", "ITL p50", "most at once, of its seats", "KV held at most"), rows)
