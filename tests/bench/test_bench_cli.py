@@ -13,6 +13,7 @@ from minillm.errors import ConfigError
 QUICK = ["bench", "--quick", "--dtype", "float32"]
 
 
+@pytest.mark.slow
 def test_comparison_prints_one_json_object(tiny_llama_path: Path, tmp_path: Path) -> None:
     out = tmp_path / "bench.json"
     arguments = [*QUICK, "--model", str(tiny_llama_path), "--compare", "hf", "--json", "--out", str(out)]
@@ -40,6 +41,7 @@ def test_alone_it_prints_a_table_of_the_chosen_workload(tiny_llama_path: Path) -
     assert "speedup" in result.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("flags", "also_float32"), [(["avx2"], True), (["avx2", "avx512_bf16"], False)], ids=str)
 def test_hugging_face_also_gets_float32_where_bfloat16_is_emulated(
     tiny_llama_path: Path, monkeypatch: pytest.MonkeyPatch, flags: list[str], also_float32: bool

@@ -42,7 +42,7 @@ def test_numbers_belong_together(bench_json: Callable[..., Any]) -> None:
     assert 1 <= report["mean_batch"] <= 5
 
 
-@pytest.mark.parametrize("load_format", ["auto", "dummy"])
+@pytest.mark.parametrize("load_format", ["auto", pytest.param("dummy", marks=pytest.mark.slow)])
 def test_hugging_face_runs_the_same_workload(bench_json: Callable[..., Any], load_format: str) -> None:
     report = bench_json("throughput", "--compare", "hf", "--load-format", load_format)
     own, other = report["results"]["peers"]
