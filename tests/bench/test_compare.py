@@ -80,13 +80,13 @@ def peers(tiny_llama_path: Path) -> list[Any]:
     ]
 
 
-EACH = ("one", "eight", "mixed", "shared_prefix")
+WORKLOADS = [
+    pytest.param(i, id=name, marks=[] if name == "mixed" else pytest.mark.slow)
+    for i, name in enumerate(("one", "eight", "mixed", "shared_prefix"))
+]
 
 
-@pytest.mark.parametrize(
-    "index",
-    [pytest.param(i, id=name, marks=[] if name == "mixed" else pytest.mark.slow) for i, name in enumerate(EACH)],
-)
+@pytest.mark.parametrize("index", WORKLOADS)
 def test_every_peer_serves_every_workload_and_stamps_every_token(peers: list[Any], index: int) -> None:
     workload = make_workloads(vocab_size=49152, quick=True)[index]
     for peer in peers:
