@@ -1,6 +1,7 @@
 """An incident to be worked on: the page, questions, an answer, a deployment, a grade, and only then the truth."""
 
 import difflib
+import gc
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
@@ -97,7 +98,9 @@ class Incident:
         Raises:
             IncidentError: no such difficulty or cause.
         """
-        return cls(*generate(seed, difficulty, cause), f"incident {seed}, difficulty {difficulty}")
+        made = cls(*generate(seed, difficulty, cause), f"incident {seed}, difficulty {difficulty}")
+        gc.collect()  # plays put it off, and what they leave behind would add up from incident to incident
+        return made
 
     @classmethod
     def classic(cls, name: str) -> "Incident":
