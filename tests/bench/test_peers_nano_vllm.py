@@ -193,13 +193,14 @@ def test_decode_is_a_paged_call(fa3: list[Any]) -> None:
 def test_the_shim_stands_in_only_where_flash_attn_is_absent(monkeypatch: pytest.MonkeyPatch) -> None:
     present: set[str] = set()
     monkeypatch.setattr("importlib.util.find_spec", lambda name: name if name in present else None)
-    monkeypatch.delitem(sys.modules, "flash_attn", raising=False)
+    monkeypatch.setitem(sys.modules, "flash_attn", ModuleType("flash_attn"))  # so that what comes there is taken away
+    del sys.modules["flash_attn"]
     assert fa3_shim.provide_flash_attn() is None
     present.add("flash_attn_interface")
     for _ in range(2):
         assert fa3_shim.provide_flash_attn() == "flash_attn_interface (FlashAttention-3)"
         assert sys.modules["flash_attn"].flash_attn_with_kvcache is fa3_shim.flash_attn_with_kvcache
-    monkeypatch.delitem(sys.modules, "flash_attn")
+    del sys.modules["flash_attn"]
     present.add("flash_attn")
     assert fa3_shim.provide_flash_attn() == "flash_attn (FlashAttention-2)"
     assert "flash_attn" not in sys.modules
