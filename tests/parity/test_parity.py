@@ -1,7 +1,8 @@
 """Whatever is switched on, greedy output is Hugging Face's, token by token (fp32, CPU).
 
-Three tiers: every combination on 4 layers of the model, here; in test_whole_model.py a few that cover every pair of
-settings on all 30 layers, and every combination on all 30 layers (slow). Every answer of every prompt is compared.
+Tiers: every combination on 4 layers of the model, here. In test_whole_model.py, on all 30 layers: a few that cover
+every pair of settings, of which four run in `make test`, and every combination (slow). Every answer of every prompt is
+compared.
 """
 
 import itertools

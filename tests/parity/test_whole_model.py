@@ -6,8 +6,19 @@ import pytest
 
 from .test_parity import COVERING, DRAFTING, EVERY_COMBINATION, MOST_TIES, Combination, check
 
+QUICK = (
+    "continuous-whole-cached-recompute-on_demand-eager",
+    "continuous-whole-uncached-roomy-max_len-sdpa",
+    "continuous-chunked-uncached-swap-on_demand-eager",
+    "static-chunked-cached-roomy-max_len-sdpa",
+)
+"""Of those that cover every pair, the ones that `make test` has time for; on four layers it runs all combinations."""
 
-@pytest.mark.parametrize(("combination", "interleaved"), COVERING, ids=str)
+
+@pytest.mark.parametrize(
+    ("combination", "interleaved"),
+    [pytest.param(*row, marks=[] if str(row[0]) in QUICK else pytest.mark.slow, id=str(row[0])) for row in COVERING],
+)
 def test_every_pair_of_settings_on_the_whole_model(
     whole_model: Any, combination: Combination, interleaved: bool
 ) -> None:
@@ -20,6 +31,7 @@ def test_every_combination_on_the_whole_model(whole_model: Any, combination: Com
     check(whole_model, combination, whole_model.short_names, interleaved=True)
 
 
+@pytest.mark.slow
 def test_long_prompt_on_the_whole_model(whole_model: Any) -> None:
     names = ["3000 tokens", "chat"]
     engine = whole_model.engine(num_kv_blocks=256, max_num_batched_tokens=512)
