@@ -11,8 +11,10 @@ import random
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from statistics import fmean
 
 import psutil
 import torch
@@ -27,10 +29,8 @@ from minillm.speculation.head_file import new_head, save_head
 STEPS = (20, 400)
 """Each life is so many steps long, at least and at most; then it is let finish."""
 REPORT_EVERY_S = 60
-WARM_UP_S = 300
-"""After so long the process has everything that it will ever need."""
-GROWTH_MB = 150
-"""More memory than this above what it then had, and something is kept."""
+GROWTH_MB = 60
+"""More memory than this from the middle third of the time to the last, and something is kept."""
 
 
 def make_models(folder: Path) -> Models:
@@ -69,18 +69,23 @@ def megabytes() -> float:
     return psutil.Process().memory_info().rss / 1e6
 
 
+def growth(samples: Sequence[float]) -> float:
+    """From the mean of the middle third of the samples to that of the last. In the first third the process gets what
+    it needs for good: compiled kernels, every kind of model. What leaks goes on growing afterwards."""
+    third = len(samples) // 3
+    return fmean(samples[-third:]) - fmean(samples[third : 2 * third]) if third else 0.0
+
+
 def run_for(soak: Soak, seconds: float, keep_going: bool) -> int:
     """Live until the time is over, and report. Returns how many lives went wrong; the first ends it, unless told to
     keep going."""
     begin = reported = time.monotonic()
     number = failed = 0
-    warm: float | None = None
+    samples = []
     while (now := time.monotonic()) - begin < seconds:
         if now - reported > REPORT_EVERY_S:
             reported = now
             print(f"{now - begin:.0f} s, {megabytes():.0f} MB, {asdict(soak.tally)}", flush=True)
-        if warm is None and now - begin > WARM_UP_S:
-            warm = megabytes()
         try:
             soak.life(number)
         except LifeFailed as error:
@@ -89,9 +94,10 @@ def run_for(soak: Soak, seconds: float, keep_going: bool) -> int:
             if not keep_going:
                 break
         number += 1
-    grown = 0.0 if warm is None else megabytes() - warm
+        samples.append(megabytes())
+    grown = growth(samples)
     print(f"over after {time.monotonic() - begin:.0f} s and {number} lives, of which {failed} went wrong")
-    print(f"{megabytes():.0f} MB, {grown:+.0f} MB since it was warm; {asdict(soak.tally)}")
+    print(f"{megabytes():.0f} MB, {grown:+.0f} MB from the middle third to the last; {asdict(soak.tally)}")
     if grown > GROWTH_MB:
         print(f"more than {GROWTH_MB} MB more: something is kept")
     return failed + (grown > GROWTH_MB)

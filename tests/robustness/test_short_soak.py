@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from robustness import life, toggles
-from robustness.soak import LifeFailed, Soak
+from robustness.soak import GROWTH_MB, LifeFailed, Soak, growth
 from robustness.toggles import Models
 
 from minillm.config import EngineConfig, default_of
@@ -93,3 +93,11 @@ def test_it_notices_and_says_how_to_repeat_it(
     with pytest.raises(LifeFailed, match=rf"(?s)({says}).*--seed 20 --life \d+ --steps {STEPS}"):
         for number in range(6):
             Soak(soak.models, 20).life(number, STEPS)
+
+
+def test_memory_that_goes_on_growing_is_told_from_warming_up() -> None:
+    warms_up = [500.0 + 40 * min(i, 10) for i in range(30)]
+    leaks = [500.0 + 10 * i for i in range(30)]
+    assert growth(warms_up) == 0
+    assert growth(leaks) > GROWTH_MB
+    assert growth([500.0]) == 0
