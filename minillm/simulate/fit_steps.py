@@ -3,7 +3,7 @@
 import csv
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
@@ -11,13 +11,17 @@ import numpy as np
 
 from minillm.errors import RecordingError
 from minillm.simulate.costs import ModelCost, Placement
-from minillm.simulate.fit import FittedConstants, fit_constants, stack, step_seconds
+from minillm.simulate.fit import FittedConstants, fit_constants, slower, stack, step_seconds
 from minillm.simulate.hardware import Hardware
 from minillm.simulate.roofline import Constants, StepTimeModel, StepWork
 
 NOISE_SHARE = 0.03
 """Relative error to be expected of one timed step."""
 HELD_OUT = 0.3
+OF_PROMPTS = ("mfu", "attention_mfu", "prefill_s", "prefill_host_s")
+"""Constants that are most of the price of a step with prompts, and little of a decode's."""
+ROUNDS = 8
+"""Enough for both kinds of steps to be matched to a thousandth."""
 EAGER_LAUNCH_S = 3e-4
 """Host seconds to launch one layer's kernels one by one: some 15 kernels, and Python around them."""
 
@@ -46,10 +50,12 @@ class StepTable:
         return step_seconds(model, stack([step.work for step in self.steps])) / measured - 1
 
     def slowness(self, constants: Constants) -> float:
-        """How much longer all the steps together took than they are priced."""
-        model = StepTimeModel(self.model, self.hardware, self.placement, constants)
-        priced = step_seconds(model, stack([step.work for step in self.steps])).sum()
-        return sum(step.seconds for step in self.steps) / float(priced)
+        """How much longer a step took than it is priced, on average."""
+        return float(np.mean(1 / (1 + self.relative_errors(constants))))
+
+    def only(self, *, prompts: bool) -> "StepTable":
+        """The steps that compute prompts, or those that only decode."""
+        return replace(self, steps=[step for step in self.steps if bool(step.work.prefills) is prompts])
 
     def split(self) -> tuple["StepTable", "StepTable"]:
         """For fitting, and held out: HELD_OUT of the rows, drawn by a hash of their number, so always the same."""
@@ -76,6 +82,24 @@ def fit_to_steps(tables: Sequence[StepTable], prior: Constants, free: Sequence[s
     # without CUDA graphs. So the fit begins at both, and the better end counts.
     starts = [prior, prior.replace(launch_s=EAGER_LAUNCH_S)] if "launch_s" in free else [prior]
     return min((fit_constants(residuals, prior, free, start) for start in starts), key=lambda fitted: fitted.cost)
+
+
+def from_usual_to_mean(constants: Constants, table: StepTable, free: Sequence[str]) -> Constants:
+    """The constants of a usual step, made those of the mean one.
+
+    Outliers hardly count in a robust fit. But requests wait for slow steps, too, and an answer is the sum of many. A
+    hiccup makes a short step relatively longer than a long one, so decodes and steps with prompts are matched apart.
+    """
+    of_prompts = [name for name in free if name in OF_PROMPTS]
+    parts = (
+        (table.only(prompts=False), [name for name in free if name not in OF_PROMPTS]),
+        (table.only(prompts=True), of_prompts),
+    )
+    for _ in range(ROUNDS):  # each part's constants are also a little of the other's price
+        for part, names in parts:
+            if part.steps:
+                constants = slower(constants, part.slowness(constants), names)
+    return constants
 
 
 def error_report(tables: Sequence[StepTable], constants: Constants) -> dict[str, float | int]:

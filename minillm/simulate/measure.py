@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from statistics import median
 from typing import Any
 
 import torch
@@ -21,8 +22,7 @@ from minillm.models.loader import LoadedModel, load_model
 from minillm.request import SamplingParams
 from minillm.simulate.calibrate import today
 from minillm.simulate.costs import ModelCost, Placement
-from minillm.simulate.fit import slower
-from minillm.simulate.fit_steps import StepTable, TimedStep, error_report, fit_to_steps
+from minillm.simulate.fit_steps import StepTable, TimedStep, error_report, fit_to_steps, from_usual_to_mean
 from minillm.simulate.hardware import THIS_MACHINE, Hardware, find_hardware
 from minillm.simulate.profile import PRIORS, Profile
 from minillm.simulate.roofline import ROOFLINE, Constants, StepWork
@@ -100,8 +100,7 @@ def calibrate_this_machine(model: str, *, quick: bool = False, with_traffic: boo
     prior = Constants(**PRIORS) if hardware.is_gpu else Constants(**CPU_PRIORS)
     free = [*CPU_PRIORS, *(["host_s", "launch_s"] if hardware.is_gpu else [])]
     fitted = fit_to_steps([training], prior, free)
-    # Outliers hardly count in the fit, so it prices a usual step. But requests wait for the slow ones, too.
-    constants = slower(fitted.constants, training.slowness(fitted.constants), free)
+    constants = from_usual_to_mean(fitted.constants, training, free)
     provenance = {
         "source": f"{len(steps)} steps of the real engine, {model}, {dtype_name(loaded)}",
         "machine": platform.processor() or platform.machine(),
@@ -171,11 +170,15 @@ def timed_steps(records: Iterable[StepRecord], prompt_tokens: dict[str, int]) ->
     """The work in recorded steps, and how long each took.
 
     A record says how many tokens each request computed. What it had in its cache before is the sum of that
-    over the earlier steps, since nothing is shared, preempted or thrown away here.
+    over the earlier steps, since nothing is shared, preempted or thrown away here. From a step's end to the next one's
+    begin some more time passes; every step gets the usual of it.
 
     Args:
         prompt_tokens: by request id.
     """
+    records = list(records)
+    gaps = [max(later.start - record.end, 0.0) for record, later in itertools.pairwise(records)]
+    gap = median(gaps) if gaps else 0.0
     cached: dict[str, int] = {}
     steps = []
     for record in records:
@@ -188,7 +191,7 @@ def timed_steps(records: Iterable[StepRecord], prompt_tokens: dict[str, int]) ->
             work.context += start + new
             work.pairs += new * start + new * (new + 1) // 2
         work.prefills = int(work.tokens > work.requests)
-        steps.append(TimedStep(work, record.end - record.start))
+        steps.append(TimedStep(work, record.end - record.start + gap))
     return steps
 
 

@@ -13,10 +13,16 @@ from minillm.errors import PricingError, RecordingError
 from minillm.simulate.calibrate import calibrate_from_requests
 from minillm.simulate.costs import Placement, find_model
 from minillm.simulate.deployment import Deployment
-from minillm.simulate.fit import slower
 from minillm.simulate.fit_requests import LINK_CONSTANTS
 from minillm.simulate.fit_schedule import schedule_of
-from minillm.simulate.fit_steps import StepTable, TimedStep, error_report, fit_to_steps, read_step_table
+from minillm.simulate.fit_steps import (
+    StepTable,
+    TimedStep,
+    error_report,
+    fit_to_steps,
+    from_usual_to_mean,
+    read_step_table,
+)
 from minillm.simulate.hardware import find_hardware
 from minillm.simulate.log_report import simulate_log
 from minillm.simulate.profile import PRIORS, Profile, typical_profile
@@ -71,7 +77,18 @@ def test_slow_steps_hardly_move_the_fit_but_count_in_the_total() -> None:
     fitted = fit_to_steps([table], PRIOR, free).constants
     assert fitted.mfu == pytest.approx(TRUTH.mfu, rel=0.1)
     assert table.slowness(fitted) == pytest.approx(1.2, abs=0.08)
-    assert table.slowness(slower(fitted, table.slowness(fitted), free)) == pytest.approx(1, abs=0.01)
+    mean = from_usual_to_mean(fitted, table, free)
+    assert table.only(prompts=True).slowness(mean) == pytest.approx(1, abs=0.01)
+    assert table.only(prompts=False).slowness(mean) == pytest.approx(1, abs=0.01)
+
+
+def test_hiccups_of_decodes_are_no_hiccups_of_prompts() -> None:
+    table = made_steps(TRUTH, 1, 400, noise=0.0)
+    steps = [step if step.work.prefills else replace(step, seconds=1.1 * step.seconds) for step in table.steps]
+    table = replace(table, steps=steps)
+    mean = from_usual_to_mean(TRUTH, table, ("mfu", "bandwidth", "kv_bandwidth", "step_s", "request_s"))
+    for prompts in (True, False):
+        assert table.only(prompts=prompts).slowness(mean) == pytest.approx(1, abs=0.01)
 
 
 def test_an_eager_stack_is_found_though_graphs_are_where_the_fit_begins() -> None:
