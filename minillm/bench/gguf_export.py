@@ -37,6 +37,7 @@ GGUF_ARCHITECTURES = {
 }
 FILE_TYPES = {
     "bfloat16": (LlamaFileType.MOSTLY_BF16, GGMLQuantizationType.BF16),
+    "float16": (LlamaFileType.MOSTLY_F16, GGMLQuantizationType.F16),
     "float32": (LlamaFileType.ALL_F32, GGMLQuantizationType.F32),
 }
 
@@ -45,7 +46,7 @@ def export_once(folder: Path, dtype: str, *, progress: bool = True) -> Path:
     """The GGUF file of a Hugging Face folder, made once and kept in the cache, known by the folder's content.
 
     Args:
-        dtype: bfloat16 or float32.
+        dtype: bfloat16, float16 or float32.
     Raises:
         UnsupportedArchitectureError, BenchmarkError: see :func:`write_gguf`.
         CorruptCheckpointError: the folder cannot be read.

@@ -165,12 +165,13 @@ class LlamaCppPeer:
         threads: as many as PyTorch has.
         max_sequences: most requests at once.
         float32_kv: for a comparison in float32; else llama.cpp's float16.
+        tag: ends the name, where several files are compared.
     """
 
     def __init__(
-        self, model: LlamaCppModel, *, unified: bool, threads: int, max_sequences: int, float32_kv: bool
+        self, model: LlamaCppModel, *, unified: bool, threads: int, max_sequences: int, float32_kv: bool, tag: str = ""
     ) -> None:
-        self.name = "llama_cpp" if unified else "llama_cpp_per_seq"
+        self.name = ("llama_cpp" if unified else "llama_cpp_per_seq") + tag
         self.model = model
         self.unified, self.threads, self.float32_kv = unified, threads, float32_kv
         self.max_sequences = min(max_sequences, llama_cpp.llama_max_parallel_sequences())
@@ -230,7 +231,7 @@ class LlamaCppPeer:
         )
 
 
-def make_llama_cpp_peers(gguf: Path, dtype: str, max_sequences: int) -> list[LlamaCppPeer]:
+def make_llama_cpp_peers(gguf: Path, dtype: str, max_sequences: int, tag: str = "") -> list[LlamaCppPeer]:
     """Both layouts over one copy of the weights; whichever is faster is the one to beat.
 
     Raises:
@@ -244,6 +245,7 @@ def make_llama_cpp_peers(gguf: Path, dtype: str, max_sequences: int) -> list[Lla
             threads=torch.get_num_threads(),
             max_sequences=max_sequences,
             float32_kv=dtype == "float32",
+            tag=tag,
         )
         for unified in (True, False)
     ]

@@ -104,10 +104,17 @@ def _llama_cpp(settings: Settings) -> list[Peer]:
 
     given = Path(settings.model).expanduser()
     if given.suffix == ".gguf" and given.is_file():
-        gguf = given  # in its own, maybe smaller, file type: that is what llama.cpp's users run
-    else:
-        gguf = export_once(folder_with_weights(settings.folder, settings.dtype), settings.dtype)
-    return list(make_llama_cpp_peers(gguf, settings.dtype, settings.max_num_seqs))
+        # In its own, maybe smaller, file type: that is what llama.cpp's users run.
+        return list(make_llama_cpp_peers(given, settings.dtype, settings.max_num_seqs))
+    folder = folder_with_weights(settings.folder, settings.dtype)
+    files = {"": export_once(folder, settings.dtype)}
+    if settings.dtype == "bfloat16" and settings.device == "cpu":
+        files["_f16"] = export_once(folder, "float16")  # as many bytes, and on some CPUs the faster instructions
+    return [
+        peer
+        for tag, gguf in files.items()
+        for peer in make_llama_cpp_peers(gguf, settings.dtype, settings.max_num_seqs, tag)
+    ]
 
 
 def _nano_vllm(settings: Settings) -> list[Peer]:

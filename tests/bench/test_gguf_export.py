@@ -38,7 +38,7 @@ def tensors_of(file: Path) -> dict[str, Any]:
     return {tensor.name: tensor for tensor in GGUFReader(file).tensors}
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 @pytest.mark.parametrize("kind", ["llama", "qwen3"])
 def test_what_transformers_reads_back_is_the_checkpoint(
     tiny_llama_path: Path, tmp_path: Path, kind: str, dtype: str
@@ -99,8 +99,8 @@ def test_what_cannot_be_told_to_llama_cpp_is_refused(tiny_llama_path: Path, tmp_
     folder = with_config(tiny_llama_path, tmp_path / "yarn", rope_parameters=yarn)
     with pytest.raises(UnsupportedArchitectureError, match="rope type 'yarn' of a LlamaForCausalLM"):
         write_gguf(folder, tmp_path / "model.gguf", "float32")
-    with pytest.raises(BenchmarkError, match="in bfloat16 or float32, not in float16"):
-        write_gguf(tiny_llama_path, tmp_path / "model.gguf", "float16")
+    with pytest.raises(BenchmarkError, match="in bfloat16 or float16 or float32, not in float64"):
+        write_gguf(tiny_llama_path, tmp_path / "model.gguf", "float64")
 
 
 def test_it_is_made_once_for_one_content(

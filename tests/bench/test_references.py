@@ -52,14 +52,17 @@ def test_what_is_not_installed_is_said_before_anything_is_loaded(
     assert isinstance(result.exception, MissingPeerError)
 
 
-def test_llama_cpp_gets_the_gguf_file_itself_or_a_bfloat16_copy(
+def test_llama_cpp_gets_the_gguf_file_itself_or_copies_in_both_16_bit_types(
     tiny_llama_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("llama_cpp", reason="the extra `bench` is not installed: pip install llama-cpp-python")
     monkeypatch.setenv("MINILLM_HOME", str(tmp_path / "cache"))
     settings = settings_of(tiny_llama_path, dtype="bfloat16")
-    [unified, _] = make_references(["llama.cpp"], settings)
-    assert unified.describe()["dtype"] == "BF16"
+    peers = make_references(["llama.cpp"], settings)
+    assert [peer.name for peer in peers] == [
+        "llama_cpp", "llama_cpp_per_seq", "llama_cpp_f16", "llama_cpp_per_seq_f16",
+    ]  # fmt: skip
+    assert [peer.describe()["dtype"] for peer in peers[::2]] == ["BF16", "F16"]
     from minillm.bench.gguf_export import write_gguf
 
     write_gguf(tiny_llama_path, tmp_path / "mine.gguf", "float32")
