@@ -14,8 +14,15 @@ from minillm.simulate.cluster import ClusterConfig
 
 GUIDES = (COURSE / "guide_2am.md", COURSE / "guide_debugging.md")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
-VLLM_FLAGS = {"--gpu-memory-utilization", "--kv-cache-memory-bytes", "--enforce-eager", "--speculative-config"}
-"""From https://docs.vllm.ai/en/latest/cli/serve/, November 2026."""
+VLLM_FLAGS = {
+    "--enforce-eager",
+    "--gpu-memory-utilization",
+    "--kv-cache-memory-bytes",
+    "--max-model-len",
+    "--max-num-queued-reqs",
+    "--speculative-config",
+}
+"""Of `vllm serve`, as of 0.29; --max-num-queued-reqs came with https://github.com/vllm-project/vllm/pull/49445."""
 PARTS = ("See", "Two numbers", "Look at", "Rule out", "Field", "Costs", "Shows")
 
 
