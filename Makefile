@@ -72,9 +72,9 @@ $(INSTALLED): pyproject.toml constraints.txt binder/overrides.json binder/jupyte
 	@$(PYTHON) binder/step.py $(LOG) "1 of 4: an environment" $(PYTHON) -m venv $(VENV)
 	@touch $(INSTALLING)
 	$(STEP) "2 of 4: pip" $(BIN)/python -m pip install -c constraints.txt --upgrade pip setuptools
-	$(STEP) "3 of 4: PyTorch ($(if $(SMALL_TORCH),its CPU build,with CUDA)): the big one" \
+	$(STEP) "3 of 4: PyTorch ($(if $(SMALL_TORCH),its CPU build,with CUDA))" \
 		$(BIN)/python -m pip install --progress-bar raw -c constraints.txt $(TORCH_INDEX) torch
-	$(STEP) "4 of 4: JupyterLab, minillm, and what they use (150 packages)" $(BIN)/python -m pip install \
+	$(STEP) "4 of 4: JupyterLab, minillm, 150 packages" $(BIN)/python -m pip install \
 		--progress-bar raw -c constraints.txt $(TORCH_INDEX) --no-build-isolation -e ".[docs,lab,test]"
 	@mkdir -p $(VENV)/share/jupyter/lab/settings $(VENV)/etc/jupyter
 	@cp binder/overrides.json $(VENV)/share/jupyter/lab/settings/
@@ -87,7 +87,7 @@ model: setup ## fetch the default model
 
 lab: model ## open the course in JupyterLab (LAB_ARGS="--no-browser --port 8899")
 	$(STEP) "the CPU's kernels, compiled once" $(BIN)/python -m minillm.models.native  # not in the middle of the first cell
-	$(STEP) "the notebooks: ours, so they may show their pictures" \
+	$(STEP) "the notebooks: their pictures may be shown" \
 		$(BIN)/jupyter trust --log-level=ERROR course/*.ipynb solutions/*.ipynb
 	@echo "Opening lesson $(LANDING) in JupyterLab. If no browser opens, use one of the addresses below. Ctrl-C ends it."
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/jupyter lab --log-level=WARN --LabApp.log_level=WARN \
