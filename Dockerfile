@@ -14,7 +14,8 @@ ARG DEVICE=cpu
 RUN apt-get update \
     && apt-get install -y --no-install-recommends g++ git make \
     && rm -rf /var/lib/apt/lists/* \
-    && useradd --create-home --uid 1000 learner
+    && useradd --create-home --uid 1000 learner \
+    && echo 'PATH=/opt/venv/bin:$PATH' > /etc/profile.d/minillm.sh  # JupyterLab's terminals are login shells here
 
 # The environment belongs to the learner: postBuild installs into it, here and again in a devcontainer.
 RUN python -m venv /opt/venv && chown -R learner:learner /opt/venv

@@ -16,10 +16,16 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3
 	$$python -c '$(RIGHT_PYTHON)' 2>/dev/null && echo $$python && break; done)
 
 # Without an NVIDIA GPU, Linux gets torch's CPU build (it is gigabytes smaller), if its index can be reached.
+SYSTEM := $(shell uname)
 CPU_INDEX := https://download.pytorch.org/whl/cpu/
-# Asked for once, and only by a setup.
-TORCH_INDEX ?= $(eval TORCH_INDEX := $(shell test $$(uname) = Linux && ! command -v nvidia-smi >/dev/null && \
-	curl -fsIL -m 5 $(CPU_INDEX) >/dev/null 2>&1 && echo --extra-index-url $(CPU_INDEX)))$(TORCH_INDEX)
+REACH := import urllib.request; urllib.request.urlopen("$(CPU_INDEX)", timeout=5)
+# Asked for once, and only by a setup; by Python, since a machine may have no curl.
+TORCH_INDEX ?= $(eval TORCH_INDEX := $(shell test $(SYSTEM) = Linux && ! command -v nvidia-smi >/dev/null && { \
+	echo "Asking for PyTorch's CPU build, six seconds at most ..." >&2; \
+	if timeout 6 $(or $(PYTHON),false) -c '$(REACH)' 2>/dev/null; then echo --extra-index-url $(CPU_INDEX); else \
+	echo "$(CPU_INDEX) could not be reached, so PyTorch comes from pip's own index, there with CUDA." >&2; fi; }))$(TORCH_INDEX)
+# PyPI has CUDA in torch for Linux only.
+SMALL_TORCH = $(or $(filter-out Linux,$(SYSTEM)),$(findstring $(CPU_INDEX),$(TORCH_INDEX)))
 
 # Where `make lab` opens: lesson 00, or the start page for whoever has begun the course (course/lab/progress.py).
 PROGRESS = $(or $(MINILLM_HOME),$(HOME)/.cache/minillm)/progress.json
@@ -61,28 +67,31 @@ $(INSTALLED): pyproject.toml constraints.txt binder/overrides.json binder/jupyte
 		echo "minillm needs Python 3.11 or newer with its venv module; python3 here is: $$(python3 --version 2>&1)."; \
 		echo "Install one (Debian and Ubuntu: apt install python3.11 python3.11-venv; macOS: brew install python@3.13),"; \
 		echo "or name one: make setup PYTHON=/path/to/python3"; exit 1; } >&2
-	@echo "Setting up minillm in $(VENV), once: $(if $(TORCH_INDEX),0.5,3) GB to fetch, a few minutes in all. Ctrl-C is safe; run it again to go on."
-	@$(PYTHON) -m venv $(if $(wildcard $(INSTALLING)),--clear) $(VENV)
+	@echo "Setting up minillm in $(VENV), once: $(if $(SMALL_TORCH),0.7,3) GB to fetch, a few minutes in all. Ctrl-C is safe; run it again to go on."
+	@$(if $(wildcard $(INSTALLING)),rm -rf $(VENV);) mkdir -p $(VENV)
+	@$(PYTHON) binder/step.py $(LOG) "1 of 4: an environment" $(PYTHON) -m venv $(VENV)
 	@touch $(INSTALLING)
-	$(STEP) "1 of 3: pip" $(BIN)/python -m pip install -c constraints.txt --upgrade pip setuptools
-	$(STEP) "2 of 3: PyTorch ($(if $(TORCH_INDEX),its CPU build,with CUDA)): the big one" \
-		$(BIN)/python -m pip install -c constraints.txt $(TORCH_INDEX) torch
-	$(STEP) "3 of 3: JupyterLab, minillm, and what they use (150 packages)" \
-		$(BIN)/python -m pip install -c constraints.txt $(TORCH_INDEX) --no-build-isolation -e ".[docs,lab,test]"
+	$(STEP) "2 of 4: pip" $(BIN)/python -m pip install -c constraints.txt --upgrade pip setuptools
+	$(STEP) "3 of 4: PyTorch ($(if $(SMALL_TORCH),its CPU build,with CUDA))" \
+		$(BIN)/python -m pip install --progress-bar raw -c constraints.txt $(TORCH_INDEX) torch
+	$(STEP) "4 of 4: JupyterLab, minillm, 150 packages" $(BIN)/python -m pip install \
+		--progress-bar raw -c constraints.txt $(TORCH_INDEX) --no-build-isolation -e ".[docs,lab,test]"
 	@mkdir -p $(VENV)/share/jupyter/lab/settings $(VENV)/etc/jupyter
 	@cp binder/overrides.json $(VENV)/share/jupyter/lab/settings/
 	@cp binder/jupyter_server_config.json $(VENV)/etc/jupyter/  # the lessons' sources are not listed beside the notebooks
 	@mv $(INSTALLING) $@
+	@echo "In a terminal of your own: source $(BIN)/activate, then minillm doctor"
 
 model: setup ## fetch the default model
 	@$(BIN)/minillm pull >/dev/null
 
 lab: model ## open the course in JupyterLab (LAB_ARGS="--no-browser --port 8899")
-	@$(BIN)/python -m minillm.models.native  # here, where it says so, rather than in the middle of the first cell
-	@$(BIN)/jupyter trust --log-level=ERROR course/*.ipynb solutions/*.ipynb >/dev/null  # ours: their pictures may be shown before they are run
-	@echo "Opening lesson $(LANDING) in JupyterLab. If no browser opens, use one of the addresses below. Ctrl-C ends it."
-	@$(BIN)/jupyter lab --log-level=WARN --LabApp.log_level=WARN --ServerApp.root_dir="$(CURDIR)" \
-		--LabApp.default_url=/lab/tree/course/$(LANDING).ipynb $(LAB_ARGS)
+	$(STEP) "the CPU's kernels, compiled once" $(BIN)/python -m minillm.models.native  # not in the middle of the first cell
+	$(STEP) "the notebooks: their pictures may be shown" \
+		$(BIN)/jupyter trust --log-level=ERROR course/*.ipynb solutions/*.ipynb
+	@echo "Opening course/$(LANDING).ipynb in JupyterLab: some seconds. If no browser opens, use one of the addresses below. Ctrl-C ends it."
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/jupyter lab --log-level=WARN --LabApp.log_level=WARN \
+		--ServerApp.root_dir="$(CURDIR)" --LabApp.default_url=/lab/tree/course/$(LANDING).ipynb $(LAB_ARGS)
 
 test: model ## run every check: style, types, notebook drift, tests, notebooks
 	@failed=; \
@@ -98,7 +107,7 @@ test: model ## run every check: style, types, notebook drift, tests, notebooks
 	if [ -n "$$failed" ]; then echo "FAILED:$$failed" >&2; exit 1; fi; \
 	echo "everything passed"
 
-slow: model ## run the tests that `make test` leaves out: every combination on the whole model (an hour)
+slow: model ## run the tests that `make test` leaves out: every combination on the whole model (an hour and more)
 	$(BIN)/pytest tests -m slow
 
 soak: model ## the engine under random toggles, aborts and faults, for an hour (SECONDS=600 for ten minutes)

@@ -1,10 +1,12 @@
 """One step of the setup, quietly: `step.py LOG WHAT COMMAND...`. Any Python 3 runs it; nothing has been installed yet.
 
-On a screen one line counts the seconds and says what is being fetched; elsewhere there is a line a minute. What the
-command says goes to LOG, whose end is shown if it fails. The exit status is the command's.
+On a screen one line counts the seconds and says what is being fetched, and how much of it is here; elsewhere there is
+a line a minute. What the command says goes to LOG, whose end is shown if it fails; a line that begins with `! ` is for
+the reader, and is shown at once. The exit status is the command's.
 """
 
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -12,7 +14,10 @@ import time
 from pathlib import Path
 
 TALKING = re.compile(r"^\s*(Collecting|Downloading|Using cached|Processing)\s+(\S+)")
-"""Lines of pip that tell how far it is."""
+"""Lines of pip that tell what it is at."""
+FETCHED = re.compile(r"^Progress (\d+) of (\d+)$")
+"""Bytes of one file, several times a second, if pip was told `--progress-bar raw`. Too many for a log."""
+BAR_CELLS = 20
 TOLD_AT_FAILURE = 25
 QUIET_S = 60
 
@@ -37,9 +42,16 @@ class Progress:
         self._ended.set()
         self._thread.join()
 
+    def tell(self, line: str) -> None:
+        """A line that stays, above the one that counts."""
+        print(f"{self._start}{line}", flush=True)
+
     def close(self, verdict: str) -> None:
-        start = "\r\033[K" if self.screen else ""
-        print(f"{start}  {verdict} {self.what} [{self._seconds}]", flush=True)
+        self.tell(f"  {verdict} {self.what} [{self._seconds}]")
+
+    @property
+    def _start(self) -> str:
+        return "\r\033[K" if self.screen else ""
 
     @property
     def _seconds(self) -> str:
@@ -49,9 +61,18 @@ class Progress:
     def _draw(self) -> None:
         while not self._ended.wait(0.5 if self.screen else QUIET_S):
             if self.screen:
-                print(f"\r\033[K  . {self.what} [{self._seconds}] {self.now}"[:100], end="", flush=True)
+                width = shutil.get_terminal_size().columns - 1  # a line that wraps could not be taken back
+                print(self._start + f"  . {self.what} [{self._seconds}] {self.now}"[:width], end="", flush=True)
             else:
                 print(f"    [{self._seconds}] {self.now}", flush=True)
+
+
+def bar(fetched: int, total: int) -> str:
+    """`[####......] 40 of 190 MB`. Args: bytes; a total of 0 is not known."""
+    if total < fetched or total == 0:
+        return f"{fetched / 1e6:.0f} MB"
+    done = BAR_CELLS * fetched // total
+    return f"[{'#' * done}{'.' * (BAR_CELLS - done)}] {fetched / 1e6:.0f} of {total / 1e6:.0f} MB"
 
 
 def run(log: Path, what: str, command: list[str], screen: bool) -> int:
@@ -62,8 +83,13 @@ def run(log: Path, what: str, command: list[str], screen: bool) -> int:
         )
         assert process.stdout is not None
         for line in process.stdout:
+            if found := FETCHED.match(line):
+                progress.now = bar(*map(int, found.groups()))
+                continue
             file.write(line)
-            if found := TALKING.match(line):
+            if line.startswith("! "):
+                progress.tell(f"  {line.rstrip()}")
+            elif found := TALKING.match(line):
                 progress.now = " ".join(found.groups())
             elif line.startswith("Installing collected packages"):
                 progress.now = "unpacking"

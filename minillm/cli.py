@@ -141,7 +141,8 @@ def run_course_command(module: str, context: typer.Context) -> None:
     try:
         command = importlib.import_module(module).app
     except ModuleNotFoundError as error:
-        raise MissingPackageError(f"{context.info_name} needs {error.name}: pip install 'minillm[lab]'") from None
+        cure = 'pip install -c constraints.txt -e ".[lab]"'
+        raise MissingPackageError(f"{context.info_name} needs {error.name}: {cure}") from None
     command(context.args, prog_name=context.command_path)
 
 

@@ -2,9 +2,10 @@
 
 import enum
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
+from typer.core import TyperGroup
 
 from minillm.bench import commands
 from minillm.bench.loadgen.command import serve
@@ -90,11 +91,16 @@ def _refuse_options(context: typer.Context) -> None:
     Raises:
         ConfigError: an option stands before the command.
     """
-    for name in context.params:
-        source = context.get_parameter_source(name)
+    name = known(context.invoked_subcommand)
+    command = known(cast(TyperGroup, context.command).get_command(context, name))
+    taken = {option for parameter in command.params for option in parameter.opts}
+    for parameter in context.command.params:
+        source = context.get_parameter_source(known(parameter.name))
         if source is not None and source.name == "COMMANDLINE":
-            command = context.invoked_subcommand
-            raise ConfigError(f"options of `bench {command}` come after it: minillm bench {command} --{name} ...")
+            option = parameter.opts[0]
+            if option in taken:
+                raise ConfigError(f"options of `bench {name}` come after it: minillm bench {name} {option} ...")
+            raise ConfigError(f"`bench {name}` has no {option}: that is for `minillm bench` without a command")
 
 
 def run_benchmark(

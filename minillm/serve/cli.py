@@ -46,7 +46,7 @@ def _with_flags() -> None:
     """Typer reads the signature: give it a parameter for each field of both configs."""
     parameters = [
         *flags_of(ServeConfig, "Server"),
-        *flags_of(EngineConfig, "Engine"),
+        *flags_of(EngineConfig, "Engine", {"max_queue_len": DEFAULT_MAX_QUEUE}),
         inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=JSON_OPTION),
     ]
     serve.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

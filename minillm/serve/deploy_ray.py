@@ -27,7 +27,9 @@ try:
     import ray
     from ray import serve as ray_serve
 except ImportError as error:
-    raise MissingPackageError(f"--replicas needs Ray Serve: pip install 'minillm[ray]' ({error})") from error
+    raise MissingPackageError(
+        f'--replicas needs Ray Serve: pip install -c constraints.txt -e ".[ray]" ({error})'
+    ) from error
 
 APPLICATION = "minillm"
 POLL_S = 0.2

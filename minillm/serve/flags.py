@@ -3,6 +3,7 @@
 import inspect
 import json
 import types
+from collections.abc import Mapping
 from typing import Any, Literal, Union, get_args, get_origin
 
 import typer
@@ -15,10 +16,17 @@ SIMPLE = (bool, int, float, str)
 ALIASES = {"max_queue_len": "--max-queue"}
 
 
-def flags_of(model: type[StrictModel], panel: str) -> list[inspect.Parameter]:
-    """One keyword parameter for each field, to be read by typer. Absent on the command line = None."""
+def flags_of(
+    model: type[StrictModel], panel: str, defaults: Mapping[str, Any] | None = None
+) -> list[inspect.Parameter]:
+    """One keyword parameter for each field, to be read by typer. Absent on the command line = None.
+
+    Args:
+        defaults: what the command takes for a field that is absent, where that is not the model's own default.
+    """
+    told = {name: field.default for name, field in model.model_fields.items()} | dict(defaults or {})
     return [
-        inspect.Parameter(name, KEYWORD, default=_option(name, field, panel), annotation=_flag_type(field))
+        inspect.Parameter(name, KEYWORD, default=_option(name, field, told[name], panel), annotation=_flag_type(field))
         for name, field in model.model_fields.items()
     ]
 
@@ -44,7 +52,7 @@ def as_flags(config: StrictModel) -> list[str]:
     return flags
 
 
-def _option(name: str, field: FieldInfo, panel: str) -> Any:
+def _option(name: str, field: FieldInfo, default: Any, panel: str) -> Any:
     flag = "--" + name.replace("_", "-")
     names = [flag]
     if name in ALIASES:
@@ -53,8 +61,7 @@ def _option(name: str, field: FieldInfo, panel: str) -> Any:
         names.append(flag.removesuffix("-s"))
     if _flag_type(field) == (bool | None):
         names = [f"{flag}/--no-{name.replace('_', '-')}"]
-    default = "" if field.default is None else f" (default: {field.default})"
-    help_text = f"{field.description or ''}{default}"
+    help_text = f"{field.description or ''}{'' if default is None else f' (default: {default})'}"
     return typer.Option(None, *names, help=help_text, show_default=False, rich_help_panel=panel)
 
 

@@ -170,7 +170,7 @@ def to_collector(endpoint: str, model_name: str, clock: Clock, server: tuple[str
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ImportError as error:
         raise MissingPackageError(
-            f"--otlp-endpoint needs OpenTelemetry: pip install 'minillm[otel]' ({error})"
+            f'--otlp-endpoint needs OpenTelemetry: pip install -c constraints.txt -e ".[otel]" ({error})'
         ) from error
     base = endpoint.rstrip("/")
     resource = Resource.create({"service.name": "minillm"})

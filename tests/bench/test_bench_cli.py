@@ -65,6 +65,19 @@ def test_an_option_before_a_subcommand_is_refused(tiny_llama_path: Path) -> None
         CliRunner().invoke(app, ["bench", "--model", str(tiny_llama_path), "decode"], catch_exceptions=False)
 
 
+@pytest.mark.parametrize(
+    ("before", "advice"),
+    [
+        (["--json"], r"come after it: minillm bench decode --json \.\.\."),  # not --as_json, as the code has it
+        (["--compare", "hf"], r"`bench decode` has no --compare"),
+    ],
+    ids=["spelled as it is typed", "it has none"],
+)
+def test_what_is_proposed_instead_exists(before: list[str], advice: str) -> None:
+    with pytest.raises(ConfigError, match=advice):
+        CliRunner().invoke(app, ["bench", *before, "decode"], catch_exceptions=False)
+
+
 @pytest.mark.parametrize("command", ["decode", "prefill", "throughput", "step-breakdown", "attention"])
 def test_every_subcommand_explains_itself_and_takes_the_shared_options(command: str) -> None:
     assert command in CliRunner().invoke(app, ["bench", "--help"]).stdout

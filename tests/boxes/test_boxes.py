@@ -4,6 +4,7 @@ import importlib.metadata
 import json
 import os
 import re
+import runpy
 import subprocess
 import sys
 import tomllib
@@ -164,6 +165,58 @@ def test_guides_name_what_exists(guide: Path) -> None:
         assert command in commands, command
     for link in re.findall(r"\]\((?!http)([^)#]+)", text):
         assert (guide.parent / link).exists(), link
+
+
+def test_jupyterlabs_terminals_find_the_commands() -> None:
+    """They inherit its environment; `minillm` is in .venv/bin only. In the image they are login shells."""
+    command = ["make", "-n", "lab", "TORCH_INDEX=", f"PYTHON={sys.executable}"]
+    told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    [path] = re.findall(r"^PATH=\"(.*):\$PATH\" \S+/jupyter lab ", told, re.MULTILINE)
+    assert Path(path) == ROOT / ".venv/bin"
+    [image_path] = re.findall(r"^ENV PATH=(.*):\$\{PATH\}$", DOCKERFILE, re.MULTILINE)
+    assert f"echo 'PATH={image_path}:$PATH' > /etc/profile.d/" in DOCKERFILE
+
+
+def test_setup_ends_with_how_to_get_at_the_commands() -> None:
+    command = ["make", "-n", "-B", "setup", "TORCH_INDEX=", f"PYTHON={sys.executable}"]
+    told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert "source .venv/bin/activate" in told.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("system", "index", "size", "build"),
+    [
+        ("Linux", "--extra-index-url https://download.pytorch.org/whl/cpu/", "0.7 GB", "its CPU build"),
+        ("Linux", "", "3 GB", "with CUDA"),
+        ("Linux", "--extra-index-url https://download.pytorch.org/whl/cu126", "3 GB", "with CUDA"),
+        ("Darwin", "", "0.7 GB", "its CPU build"),
+    ],
+)
+def test_setup_says_which_pytorch_it_fetches(system: str, index: str, size: str, build: str) -> None:
+    settings = [f"SYSTEM={system}", f"TORCH_INDEX={index}", f"PYTHON={sys.executable}"]
+    told = subprocess.run(
+        ["make", "-n", "-B", "setup", *settings], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    assert f"once: {size} to fetch" in told
+    assert f"PyTorch ({build})" in told
+    assert told.count(index) >= 2
+
+
+def test_what_a_step_fetches_is_a_bar_and_not_in_the_log(tmp_path: Path) -> None:
+    step = runpy.run_path(str(ROOT / "binder/step.py"))
+    assert step["bar"](95_000_000, 190_000_000) == "[##########..........] 95 of 190 MB"
+    assert step["bar"](5_000_000, 0) == "5 MB"
+    program = r"print('Downloading torch\nProgress 5 of 10\ndone')"
+    assert step["run"](tmp_path / "log", "fetching", [sys.executable, "-c", program], screen=False) == 0
+    assert (tmp_path / "log").read_text().splitlines()[1:] == ["Downloading torch", "done"]
+
+
+def test_a_step_passes_on_what_the_reader_must_know(tmp_path: Path) -> None:
+    step = [sys.executable, ROOT / "binder/step.py", tmp_path / "log", "compiling"]
+    program = "print('minillm: under a minute'); print('! no C++ compiler found (g++)')"
+    told = subprocess.run([*step, sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert "  ! no C++ compiler found (g++)\n" in told
+    assert "under a minute" not in told
 
 
 def test_a_step_of_the_setup_says_what_it_does_and_shows_the_end_of_a_failure(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ class Rule:
 
 FEW = ("--max-tokens", "4")
 RULES = (
-    Rule(r"^(docker|nvidia-smi|tmux|ssh|git clone)\b", Way.ELSEWHERE, "for a GPU box, or a machine with Docker"),
+    Rule(r"^(docker|nvidia-smi|tmux|ssh)\b", Way.ELSEWHERE, "for a GPU box, or a machine with Docker"),
     Rule(r"^MAX_JOBS=4 \.venv/bin/pip install", Way.ELSEWHERE, "it builds flash-attn, with nvcc"),
     Rule(r"^MINILLM_LAB_MODEL=\S+ make lab", Way.ELSEWHERE, "it opens JupyterLab with a large model"),
     Rule(r"sudo shutdown", Way.ELSEWHERE, "it shuts the machine down"),

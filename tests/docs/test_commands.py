@@ -210,6 +210,15 @@ def test_it_gets_an_answer(
     assert status == 0 and "ttft" in out.lower(), f"{text}\n{out[-1000:]}\n{err[-2000:]}"
 
 
+def test_metrics_that_the_page_names_are_there(answering: Running) -> None:
+    text = (ROOT / "docs" / "server.md").read_text(encoding="utf-8")
+    names = re.findall(r"`(\w+)`", text.partition("Names of its own:")[2].partition(". ")[0])
+    shown = urllib.request.urlopen(f"{answering.url}/metrics").read().decode()
+    assert len(names) == 5
+    for name in names:
+        assert f"# TYPE minillm:{name} " in shown, name
+
+
 @pytest.mark.parametrize("command", each(Way.DRY))
 def test_make_knows_what_to_do(command: Command) -> None:
     # Without TORCH_INDEX and PYTHON it would look for them on this machine and on the network.

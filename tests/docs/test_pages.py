@@ -4,25 +4,52 @@ import re
 import tomllib
 from pathlib import Path
 
+import nbformat
 import pytest
-from docs.pages import FENCE, ROOT, pages
+from docs.pages import FENCE, ROOT, commands, pages
 
 from course.lab.build import lesson_sources
 from course.lab.drills.library import ALL
 from course.lab.grading.exercises import catalogue
 from course.lab.incidents.causes import CAUSES
+from course.lab.start.contents import HEADING, anchor, plain
 from course.lab.start.paths import INTERVIEW, SERVER, TEACHER
 from minillm import __version__
+from minillm.serve.config import UNKEPT_BY_REPLICAS
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 NUMBERS = {"twelve": 12, "three": 3, "five": 5, "six": 6}
+IN_THE_ENVIRONMENT = ("minillm ", "python -m ")
+"""How commands begin that are found only where .venv/bin is on the PATH."""
+PAGES_WITH_COMMANDS = sorted({one.block.page for one in commands() if one.text.startswith(IN_THE_ENVIRONMENT)})
 
 
 def targets(page: Path) -> list[str]:
     """Where a page's links lead within the repository. Code is no link."""
     text = FENCE.sub("", page.read_text(encoding="utf-8"))
-    return [link for link in LINK.findall(text) if not link.startswith(("http", "#", "mailto:"))]
+    return [link for link in LINK.findall(text) if not link.startswith(("http", "mailto:"))]
+
+
+def anchors(target: Path) -> set[str]:
+    """What may stand behind `#`: a notebook's headings as JupyterLab makes them, a page's as GitHub does."""
+    if target.suffix == ".ipynb":
+        cells = nbformat.read(target, as_version=4).cells
+        text = "\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
+        return {anchor(heading) for _, heading in HEADING.findall(text)}
+    text = FENCE.sub("", target.read_text(encoding="utf-8"))
+    return {re.sub(r"[^\w -]", "", plain(heading).lower()).replace(" ", "-") for _, heading in HEADING.findall(text)}
+
+
+def dead(page: Path) -> list[str]:
+    """Links to a file that is not there, or to a heading that it has not."""
+    found = []
+    for link in targets(page):
+        file, _, wanted = link.partition("#")
+        target = page.parent / file if file else page
+        if not target.exists() or (wanted and wanted not in anchors(target)):
+            found.append(link)
+    return found
 
 
 def words(text: str) -> str:
@@ -31,9 +58,59 @@ def words(text: str) -> str:
 
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_link_leads_to_a_file(page: Path) -> None:
-    missing = [link for link in targets(page) if not (page.parent / link.partition("#")[0]).exists()]
-    assert not missing
+def test_every_link_leads_to_a_file_and_to_a_heading_in_it(page: Path) -> None:
+    assert dead(page) == []
+
+
+def test_dead_links_are_seen(tmp_path: Path) -> None:
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell("## Who sits where?")])
+    nbformat.write(notebook, tmp_path / "lesson.ipynb")
+    (tmp_path / "other.md").write_text("## The `course`'s *own* server\n")
+    right = ["other.md", "other.md#the-courses-own-server", "lesson.ipynb#Who-sits-where?", "#here"]
+    wrong = ["none.md", "other.md#The-course", "lesson.ipynb#who-sits-where", "#there"]
+    (tmp_path / "page.md").write_text("# Here\n" + "".join(f"[link]({link})\n" for link in right + wrong))
+    assert dead(tmp_path / "page.md") == wrong
+
+
+@pytest.mark.parametrize("page", PAGES_WITH_COMMANDS)
+def test_a_page_says_how_its_commands_are_found_before_the_first(page: str) -> None:
+    """`minillm` and this `python` are in .venv/bin, which is on nobody's PATH."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    first = min(text.index(f"\n{begin}") for begin in IN_THE_ENVIRONMENT if f"\n{begin}" in text)
+    assert "source .venv/bin/activate" in text[:first]
+
+
+def test_pages_with_commands_are_found() -> None:
+    assert {"README.md", "AGENTS.md", "docs/engine.md", "docs/teaching.md"} <= set(PAGES_WITH_COMMANDS)
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_nothing_is_left_to_be_filled_in(page: Path) -> None:
+    """No address of the repository is known to its pages."""
+    assert not re.search(r"ORG/REPO|clone URL|<your-|TODO", page.read_text(encoding="utf-8"))
+
+
+def test_nobody_is_sent_to_the_package_index_for_minillm() -> None:
+    """`minillm` there is another project: whatever is installed comes from this folder."""
+    files = [*pages(), *ROOT.glob("minillm/**/*.py"), *ROOT.glob("course/**/*.py"), *ROOT.glob("course/**/*.ipynb")]
+    for file in files:
+        assert not re.search(r"pip install[^\n`]* ['\"]?minillm\b", file.read_text(encoding="utf-8")), file
+
+
+def test_every_measurement_is_linked_from_a_page() -> None:
+    """Also those that look bad."""
+    linked = {(page.parent / link).resolve() for page in pages() for link in targets(page)}
+    records = {record.resolve() for record in (ROOT / "course" / "data" / "measured").iterdir()}
+    assert len(records) > 10
+    assert sorted(records - linked) == []
+
+
+def test_the_server_page_names_every_flag_that_replicas_refuse() -> None:
+    text = (ROOT / "docs" / "server.md").read_text(encoding="utf-8")
+    section = text.partition("## More than one engine")[2]
+    for name in UNKEPT_BY_REPLICAS:
+        flag = "--overload-..." if name.startswith("overload") else "--" + name.removesuffix("_s").replace("_", "-")
+        assert f"`{flag}`" in section, flag
 
 
 def test_every_page_of_docs_can_be_reached_from_the_readme() -> None:

@@ -1,5 +1,8 @@
 """The small operations in C++ against PyTorch's, and a model that is served with them."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -136,3 +139,17 @@ def test_a_model_served_with_them_gives_the_logits_it_gave_without(
         logits.append(torch.cat(rows))
     error = (logits[0] - logits[1]).norm() / logits[0].norm()
     assert 0 < error < 1e-2
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere there is another reason")
+def test_without_a_compiler_it_says_so_and_how_to_get_one() -> None:
+    """`make lab` shows what begins with `! `."""
+    told = subprocess.run(
+        [sys.executable, "-m", "minillm.models.native"],
+        env={**os.environ, "CXX": "no-such-compiler"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert told.stdout.startswith("! no C++ compiler found (g++): decoding will be slower")
+    assert "install g++" in told.stdout

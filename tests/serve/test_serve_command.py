@@ -54,6 +54,13 @@ def test_every_field_is_a_flag_and_an_unknown_one_is_refused():
     assert CliRunner().invoke(app, ["serve", "--no-such-field", "1"]).exit_code == 2
 
 
+def test_the_help_tells_the_queue_that_a_server_has():
+    """Which is not the engine's own: that has none."""
+    shown = CliRunner().invoke(app, ["serve", "--help"], env={"COLUMNS": "400"}).output
+    [line] = [line for line in shown.splitlines() if "--max-queue-len" in line]
+    assert f"(default: {DEFAULT_MAX_QUEUE})" in line
+
+
 def test_flags_become_fields():
     names = [parameter.name for parameter in flags_of(EngineConfig, "Engine")]
     absent = dict.fromkeys(names)

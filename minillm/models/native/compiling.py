@@ -25,7 +25,7 @@ def build() -> Path:
         OSError: no compiler, or the cache cannot be written.
         subprocess.SubprocessError: the compiler failed.
     """
-    compiler = shutil.which(os.environ.get("CXX", "g++"))
+    compiler = find_compiler()
     if sys.platform != "linux" or compiler is None:
         raise FileNotFoundError("it needs Linux and a C++ compiler, such as g++")
     # The same cache may serve several machines and PyTorches: a library is good for one kind of processor, and
@@ -49,6 +49,26 @@ def build() -> Path:
                 os.fsync(file.fileno())  # nor does a power cut leave one
             built.replace(library)  # at once: no other process ever sees half a library
     return library
+
+
+def find_compiler() -> str | None:
+    """The path of `$CXX`, or of g++."""
+    return shutil.which(os.environ.get("CXX", "g++"))
+
+
+def how_to_get_a_compiler() -> str:
+    """A command, or advice, for this machine."""
+    return "apt install g++" if shutil.which("apt") else "install g++, by this system's package manager"
+
+
+def why_none() -> str | None:
+    """Why nothing can be compiled here, what that means for the course, and the cure. None: it should be possible."""
+    slower = "decoding will be slower, and lessons 06 and 09 will show other proportions"
+    if sys.platform != "linux":
+        return f"the C++ kernels are for Linux only so far; PyTorch's own take their place: {slower}"
+    if find_compiler() is None:
+        return f"no C++ compiler found (g++): {slower}. {how_to_get_a_compiler()}, then start this again"
+    return None
 
 
 def openmp() -> list[str]:
