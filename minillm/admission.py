@@ -84,5 +84,5 @@ def max_model_len(config: EngineConfig, model_config: ModelConfig | None) -> int
         return wanted
     longest = model_config.max_position_embeddings
     if wanted is not None and wanted > longest:
-        raise ConfigError(f"max_model_len is {wanted}, but the model's positions end at {longest}")
+        raise ConfigError(f"max_model_len is {wanted}, but the model's positions, or its own window, end at {longest}")
     return wanted or longest

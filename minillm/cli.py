@@ -5,11 +5,13 @@ import importlib
 import json
 import sys
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 from minillm.bench.cli import bench_app
+from minillm.bench.options import check_writable
 from minillm.errors import (
     InvalidSamplingParamsError,
     MinillmError,
@@ -155,16 +157,23 @@ def generate(
     chat_template: Annotated[bool, typer.Option("--chat", help="Put each prompt in the chat template.")] = False,
     engine_fields: Set = None,
     sampling_fields: Sample = None,
+    trace: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the run as a trace; open it at https://ui.perfetto.dev.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Continue the prompts; then say how long each phase took. Exit status 1 if an output failed."""
+    check_writable(trace)
     config, params = _settings(model, max_tokens, temperature, engine_fields, sampling_fields)
     from minillm.llm import LLM
     from minillm.observe.speculation import SpeculationSummary
+    from minillm.observe.trace import write_chrome_trace
 
     llm = LLM(**config.model_dump(exclude_unset=True))
     inputs = [[{"role": "user", "content": prompt}] for prompt in prompts] if chat_template else prompts
     outputs = llm.generate(inputs, params, use_tqdm=sys.stderr.isatty())
+    if trace is not None:
+        write_chrome_trace(trace, outputs, llm.engine.steps)
     if as_json:
         results = [output_as_dict(output) for output in outputs]
         report = {"config": config.model_dump(), "sampling": params.model_dump(), "outputs": results}

@@ -21,7 +21,7 @@ from minillm.errors import DuplicateRequestError
 from minillm.known import known
 from minillm.models.loader import LoadedModel, load_model
 from minillm.prompts import Prompt, encode_prompt
-from minillm.request import FinishReason, Request, RequestOutput, RequestStatus, SamplingParams
+from minillm.request import SEED_STRIDE, FinishReason, Request, RequestOutput, RequestStatus, SamplingParams
 from minillm.request_group import RequestGroup, Sequence
 from minillm.runners.base import Runner, StepOutput
 from minillm.runners.torch_runner import TorchRunner
@@ -142,7 +142,7 @@ class Engine:
         base_seed = self._seeds.getrandbits(48) if params.seed is None else params.seed
         for i, sequence_id in enumerate(ids):
             request = Request(
-                sequence_id, token_ids, params, Timeline(arrival), seed=base_seed + i * 1_000_003, priority=priority
+                sequence_id, token_ids, params, Timeline(arrival), seed=base_seed + i * SEED_STRIDE, priority=priority
             )
             group.sequences.append(Sequence(request, Detokenizer(self.tokenizer, token_ids, params.stop)))
         # From here on nothing can fail: it comes in whole, or not at all.

@@ -25,14 +25,12 @@ SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n{2,}")
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """A context, and what it was."""
+    """What is left of a context."""
 
     text: str
     kept: list[int]
     """Which of the sentences, in order."""
-    num_sentences: int
     num_tokens: int
-    num_tokens_before: int
 
 
 def prune_context(context: str, question: str, keep: float, count_tokens: Callable[[str], int] | None = None) -> Pruned:
@@ -58,7 +56,7 @@ def prune_context(context: str, question: str, keep: float, count_tokens: Callab
             budget -= sizes[i]
     order = sorted(kept)
     text = " ".join(sentences[i] for i in order)
-    return Pruned(text, order, len(sentences), sum(sizes[i] for i in order), sum(sizes))
+    return Pruned(text, order, sum(sizes[i] for i in order))
 
 
 def split_sentences(text: str) -> list[str]:

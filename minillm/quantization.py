@@ -26,6 +26,11 @@ SLICE = 1 << 22
 """Weights that are rounded at once: 16 MB as float32. A whole output head would take gigabytes."""
 
 
+def dtype_name(dtype: torch.dtype) -> str:
+    """`float32`, `bfloat16`, `int8`, `fp8`: as configurations, reports and the KV bill call it."""
+    return "fp8" if dtype == FP8 else str(dtype).removeprefix("torch.")
+
+
 def sliced(quantize: Callable[..., tuple[Tensor, Tensor]]) -> Callable[..., tuple[Tensor, Tensor]]:
     """The same, a slice of rows at a time: no row knows of another."""
 

@@ -13,6 +13,9 @@ from minillm.timeline import Timeline
 if TYPE_CHECKING:
     from torch import Tensor
 
+SEED_STRIDE = 1_000_003
+"""A prime far above what people choose: seeds that are to be apart are so many apart, and never meet a neighbour's."""
+
 
 class SamplingParams(StrictModel):
     """How the next token is chosen and when to stop. Every field works; unknown ones are refused."""

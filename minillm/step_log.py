@@ -27,6 +27,7 @@ class StepStart:
     num_preemptions: tuple[int, ...]
     """Of each request, so far."""
     num_waiting: int
+    num_running: int
     kv_blocks_used: int
 
     @classmethod
@@ -36,8 +37,16 @@ class StepStart:
         shares = tuple(
             StepShare(s.request.request_id, s.num_tokens, s.is_prefill, s.num_drafts) for s in batch.requests
         )
-        preemptions = tuple(s.request.num_preemptions for s in batch.requests)
-        return cls(start, draft_s, scheduled, shares, preemptions, len(scheduler.waiting), scheduler.kv.pool.num_used)
+        return cls(
+            start=start,
+            draft_s=draft_s,
+            scheduled=scheduled,
+            shares=shares,
+            num_preemptions=tuple(s.request.num_preemptions for s in batch.requests),
+            num_waiting=len(scheduler.waiting),
+            num_running=len(scheduler.running),
+            kv_blocks_used=scheduler.kv.pool.num_used,
+        )
 
 
 @dataclass(slots=True)
@@ -85,7 +94,7 @@ class StepLog:
             end=end,
             shares=tuple(with_outcome(share, output) for share in begun.shares),
             num_waiting=begun.num_waiting,
-            num_running=len(batch.requests),
+            num_running=begun.num_running,
             kv_blocks_used=begun.kv_blocks_used,
             kv_blocks_total=self.num_kv_blocks,
             preempted=tuple(request.request_id for request in batch.preempted),

@@ -20,6 +20,9 @@ decode: first token handed over, to the last token handed over
 stream: last token handed over, to the last byte taken by the client
 """
 
+STAMPS = ("arrival", "scheduled", "prefill_end", "first_token", "last_token", "finished")
+"""A Timeline's, in the order in which they happen: the borders of the phases."""
+
 
 class Verification(NamedTuple):
     """One step that checked a request's draft. The others in the step share its seconds."""
@@ -149,6 +152,7 @@ class StepRecord:
     shares: tuple[StepShare, ...]
     num_waiting: int
     num_running: int
+    """Requests that hold a seat. One or two of them may have no share: they wait for a pending token, or for budget."""
     kv_blocks_used: int
     """Blocks some request holds. Free blocks that still cache a prefix do not count."""
     kv_blocks_total: int

@@ -13,8 +13,11 @@ if not torch.cuda.is_available():
     # imports it: kernels run in Triton's interpreter.
     os.environ["TRITON_INTERPRET"] = "1"
 
+from minillm.async_engine import EngineThread
+from minillm.config import EngineConfig
 from minillm.errors import ModelError
 from minillm.models.checkpoints import resolve
+from minillm.models.loader import LoadedModel, load_model
 
 
 @pytest.fixture
@@ -41,3 +44,16 @@ def smollm_path() -> Path:
 def tiny_llama_path(smollm_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A Llama of random weights (hidden 64, 2 layers, 4 heads, 2 KV heads, fp32), SmolLM2's tokenizer."""
     return make_tiny_llama(tmp_path_factory.mktemp("tiny-llama"), smollm_path)
+
+
+@pytest.fixture(scope="module")
+def model(config: EngineConfig) -> LoadedModel:
+    """The weights that a test module's own fixture `config` names."""
+    return load_model(config)
+
+
+@pytest.fixture
+def thread(config: EngineConfig, model: LoadedModel) -> Iterator[EngineThread]:
+    """A live engine on them."""
+    with EngineThread(config, model) as thread:
+        yield thread

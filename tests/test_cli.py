@@ -162,6 +162,15 @@ def test_generate_prints_text_and_tells_the_phases_on_stderr(run: Run, tiny: lis
         assert phase not in out
 
 
+def test_generate_writes_a_trace(run: Run, tiny: list[str], tmp_path: Path) -> None:
+    file = tmp_path / "trace.json"
+    status, _, _ = run("generate", "Once upon a time", *tiny, "--sample", "n=2", "--trace", str(file))
+    names = [event["name"] for event in json.loads(file.read_text())["traceEvents"]]
+    assert status == 0 and all(names.count(phase) == 2 for phase in PHASES) and "forward" in names
+    status, _, err = run("generate", "hi", *tiny, "--trace", str(tmp_path / "nowhere" / "trace.json"))
+    assert status != 0 and "there is no folder" in err
+
+
 def test_generate_says_by_its_status_that_an_output_failed(
     run: Run, tiny: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from minillm.bench.roof import Bandwidth
 from minillm.cli import main
 from minillm.config import EngineConfig, default_of
 from minillm.doctor import bandwidth, compute, examine, machine, software, speed, storage
@@ -113,6 +114,12 @@ def test_too_little_memory_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "kv_cache_memory_gb" in (found.fix or "")
 
 
+def test_a_containers_memory_is_what_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "available_bytes", lambda: 1_000_000_000)
+    found = next(check for check in machine.machine() if check.name == "memory")
+    assert found.status == "absent" and "1.0 GB available" in found.found
+
+
 def test_without_torch_it_still_says_what_to_do() -> None:
     program = "import sys, runpy\nsys.modules['torch'] = None\nsys.argv = ['minillm', 'doctor', '--json']\n"
     program += "runpy.run_module('minillm', run_name='__main__')"
@@ -179,7 +186,8 @@ def test_the_cpu_is_measured_and_a_known_gpu_looked_up(monkeypatch: pytest.Monke
     found = find_bandwidth(torch.device("cuda"))
     assert found.bytes_per_s == find_hardware("h200").bandwidth
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "NVIDIA Nobody Knows")
-    monkeypatch.setattr("minillm.simulate.measure.measure_device_bandwidth", lambda _: 5.0 * GIGA)
+    copied = Bandwidth(read=9.0 * GIGA, copy=5.0 * GIGA)
+    monkeypatch.setattr("minillm.bench.roof.measure_bandwidth", lambda device: copied)
     assert "not in the catalogue" in find_bandwidth(torch.device("cuda")).check().found
 
 

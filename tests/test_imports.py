@@ -18,7 +18,7 @@ ROOT = Path(__file__).parent.parent
 MAX_LINES = 400
 
 LAYERS = [
-    ["minillm", "errors", "clock", "known", "timeline", "config", "request"],
+    ["minillm", "errors", "clock", "garbage", "known", "timeline", "config", "request"],
     ["kv_cache", "memory"],
     ["scheduling"],
     ["transfer"],

@@ -18,8 +18,7 @@ def test_sentences_and_words() -> None:
 def test_what_is_asked_for_stays_in_order() -> None:
     pruned = prune_context(TEXT, "When was the mill built, and where does it stand?", keep=0.6)
     assert pruned.text == "The mill was built in 1784. It stands by the river!"
-    assert pruned.kept == [1, 2] and pruned.num_sentences == 5
-    assert pruned.num_tokens == 11 and pruned.num_tokens_before == 20
+    assert pruned.kept == [1, 2] and pruned.num_tokens == 11
 
 
 def test_the_sentence_after_an_answer_gets_half_of_its_score() -> None:
@@ -46,9 +45,10 @@ def test_shares_that_are_none(keep: float) -> None:
 @pytest.mark.parametrize("keep", [0.3, 0.5, 0.7])
 def test_the_budget_is_kept(keep: float) -> None:
     for item in load_items("reading")["items"]:
+        before = sum(map(len, split_sentences(item["text"])))
         for question, _ in item["questions"]:
             pruned = prune_context(item["text"], question, keep, count_tokens=len)
-            assert 0.5 * keep < pruned.num_tokens / pruned.num_tokens_before <= keep
+            assert 0.5 * keep < pruned.num_tokens / before <= keep
 
 
 def test_answers_survive_half_of_the_text() -> None:

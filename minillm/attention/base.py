@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from minillm.attention.cache import KVCache
+from minillm.kv_cache.block_pool import blocks_for
 from minillm.kv_cache.window import Window
 
 
@@ -116,8 +117,3 @@ class AttentionBackend(ABC):
         if device.type not in cls.device_types:
             return f"it runs on {' and '.join(cls.device_types)}, not on {device.type}"
         return None
-
-
-def blocks_for(num_tokens: int, block_size: int) -> int:
-    """Blocks that hold this many tokens."""
-    return -(-num_tokens // block_size)

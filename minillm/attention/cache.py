@@ -40,11 +40,6 @@ def cache_dtype(wanted: str, model_dtype: torch.dtype) -> torch.dtype:
     return QUANTIZED_DTYPES.get(wanted, model_dtype)
 
 
-def dtype_name(dtype: torch.dtype) -> str:
-    """As the KV bill calls it."""
-    return next((name for name, other in QUANTIZED_DTYPES.items() if other == dtype), str(dtype).removeprefix("torch."))
-
-
 def tensors_of(kv_cache: KVCache) -> tuple[Tensor, ...]:
     """What it is made of, the first dimension being blocks; fp8 as bytes, which every operation can copy."""
     if isinstance(kv_cache, Tensor):

@@ -11,9 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from minillm.attention.base import AttentionBackend, AttentionMetadata, blocks_for
+from minillm.attention.base import AttentionBackend, AttentionMetadata
 from minillm.attention.cache import QUANTIZED_DTYPES, KVCache, computing_dtype, gather_blocks
 from minillm.attention.eager import visible_keys
+from minillm.kv_cache.block_pool import blocks_for
 from minillm.transfer import to_device
 
 MAX_PADDING = 1.5

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 import torch
 
 from minillm.attention.base import AttentionBackend, AttentionMetadata
-from minillm.attention.cache import dtype_name
 from minillm.attention.eager import EagerAttention
 from minillm.attention.flash import FlashAttention2, FlashAttention3, TorchVarlenAttention
 from minillm.attention.native import NativeAttention
@@ -13,6 +12,7 @@ from minillm.attention.sdpa import SDPAAttention
 from minillm.attention.triton_paged import TritonAttention
 from minillm.errors import ConfigError
 from minillm.kv_cache.window import Window
+from minillm.quantization import dtype_name
 
 BACKENDS: dict[str, type[AttentionBackend]] = {
     "fa3": FlashAttention3,

@@ -22,6 +22,7 @@ from minillm.bench.target import Target
 from minillm.bench.timing import seconds_per_call
 from minillm.errors import ConfigError
 from minillm.models.loader import choose_dtype
+from minillm.quantization import dtype_name
 
 BATCHES = {"cpu": (1, 8, 32), "cuda": (1, 8, 32, 128)}
 CONTEXTS = {"cpu": (512, 2048), "cuda": (1024, 4096)}
@@ -242,11 +243,11 @@ def run_attention(
     return make_report(
         machine,
         model=target.model,
-        dtype=str(dtype).removeprefix("torch."),
+        dtype=dtype_name(dtype),
         device=device,
         settings={
             "heads": asdict(heads),
-            "query_dtype": str(query_dtype).removeprefix("torch."),
+            "query_dtype": dtype_name(query_dtype),
             "block_size": block_size,
             "backends": list(chosen),
             "repeats": repeats,

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from minillm.attention.base import AttentionBackend, AttentionMetadata, blocks_for
+from minillm.attention.base import AttentionBackend, AttentionMetadata
 from minillm.bench.costs import causal_pairs
+from minillm.kv_cache.block_pool import blocks_for
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from minillm.bench.compare import Spread
+from minillm.bench.compare import Range
 from minillm.bench.peers import BenchmarkError
 from minillm.bench.report import describe_engine, describe_machine, format_machine, make_report
 from minillm.bench.steady import DecodeStep, SteadyDecode, pool_tokens
@@ -17,6 +17,7 @@ from minillm.bench.variants import DEFAULT, Variant, applicable
 from minillm.engine import Engine
 from minillm.errors import ConfigError, MinillmError
 from minillm.models.loader import load_model
+from minillm.quantization import dtype_name
 from minillm.runners.compiled import CompiledDecode
 
 STAGES = ("schedule", "build", "forward", "sample", "detokenize")
@@ -47,7 +48,7 @@ class VariantResult:
     step_median_s: float
     step_p99_s: float
     stages: dict[str, StageTime]
-    time_over_default: Spread
+    time_over_default: Range
     """Its median step over the default's, paired by turn: above 1, the default is the faster one."""
 
 
@@ -74,7 +75,7 @@ def summarize(variant: Variant, turns: list[list[DecodeStep]], default_turns: li
         step_median_s=statistics.median(seconds),
         step_p99_s=float(np.percentile(seconds, 99)),
         stages=breakdown(steps),
-        time_over_default=Spread.of([_median(own) / _median(other) for own, other in zip(turns, default_turns)]),
+        time_over_default=Range.of([_median(own) / _median(other) for own, other in zip(turns, default_turns)]),
     )
 
 
@@ -123,36 +124,35 @@ def run_breakdown(
     )
     chosen = choose(applicable(base, device.type, quick), names)
     loaded = load_model(base)
-    bar = tqdm(total=repeats + 1, unit="turn")
     decodes: dict[str, SteadyDecode] = {}
     variants, unable = [], {}
-    for variant in chosen:
-        bar.set_description(f"preparing {variant.name}")
-        try:
-            engine = Engine(base.replace(**variant.fields), loaded)
-            if decodes:
-                _check_differs(variant, engine, decodes[DEFAULT.name].engine)
-            decodes[variant.name] = SteadyDecode(engine, batch, context, num_steps)
-        except MinillmError as error:
-            if variant is DEFAULT:
-                raise
-            unable[variant.name] = str(error)
-        else:
-            variants.append(variant)
-    turns: dict[str, list[list[DecodeStep]]] = {variant.name: [] for variant in variants}
-    for turn in range(repeats + 1):
-        bar.set_description("measuring" if turn else "warming up")
-        for name, decode in decodes.items():
-            measured = decode.run(steps).steps
-            if turn:
-                turns[name].append(measured)
-        bar.update()
-    bar.close()
+    with tqdm(total=repeats + 1, unit="turn") as bar:
+        for variant in chosen:
+            bar.set_description(f"preparing {variant.name}")
+            try:
+                engine = Engine(base.replace(**variant.fields), loaded)
+                if decodes:
+                    _check_differs(variant, engine, decodes[DEFAULT.name].engine)
+                decodes[variant.name] = SteadyDecode(engine, batch, context, num_steps)
+            except MinillmError as error:
+                if variant is DEFAULT:
+                    raise
+                unable[variant.name] = str(error)
+            else:
+                variants.append(variant)
+        turns: dict[str, list[list[DecodeStep]]] = {variant.name: [] for variant in variants}
+        for turn in range(repeats + 1):
+            bar.set_description("measuring" if turn else "warming up")
+            for name, decode in decodes.items():
+                measured = decode.run(steps).steps
+                if turn:
+                    turns[name].append(measured)
+            bar.update()
     engine = decodes[DEFAULT.name].engine
     return make_report(
         machine,
         model=target.model,
-        dtype=str(loaded.dtype).removeprefix("torch."),
+        dtype=dtype_name(loaded.dtype),
         device=device,
         settings={
             "batch": batch,
@@ -172,7 +172,9 @@ def _check_differs(variant: Variant, engine: Engine, default: Engine) -> None:
     fast = engine.torch_runner.fast_decode
     if isinstance(fast, CompiledDecode) and not fast.steps:
         raise BenchmarkError("it fell back to eager steps, see the warning above")
-    if set(variant.fields) == {"attention_backend"} and engine.torch_runner.attention is default.torch_runner.attention:
+    # By name: with a window, the class is made anew for each engine.
+    ours, usual = (each.torch_runner.attention.__name__ for each in (engine, default))
+    if set(variant.fields) == {"attention_backend"} and ours == usual:
         raise BenchmarkError("the default runs it already")
 
 

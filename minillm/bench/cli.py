@@ -140,8 +140,6 @@ def run_benchmark(
         dtype=dtype,
         device=engine.loaded_model.device,
         settings={"repeats": repeats, "quick": quick, "engine": describe_engine(engine)},
-        repeats=repeats,
-        quick=quick,
         bandwidth=bandwidth,
         **report,
     )

@@ -21,7 +21,7 @@ from minillm.models.config import ModelConfig
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class Range:
     """The median of a few repeats, with the smallest and the largest."""
 
     median: float
@@ -29,7 +29,7 @@ class Spread:
     high: float
 
     @classmethod
-    def of(cls, values: Sequence[float]) -> "Spread":
+    def of(cls, values: Sequence[float]) -> "Range":
         return cls(statistics.median(values), min(values), max(values))
 
 
@@ -38,13 +38,13 @@ class PeerResult:
     """One peer on one workload. Times in seconds, rates in output tokens per second."""
 
     peer: str
-    seconds: Spread
-    tokens_per_s: Spread
+    seconds: Range
+    tokens_per_s: Range
     ttft_p50: float
     """Over all requests of all repeats; so for the inter-token latencies."""
     itl_p50: float
     itl_p99: float
-    speedups: dict[str, Spread]
+    speedups: dict[str, Range]
     """Seconds of each reference peer over this one's, paired by repeat. Empty for a reference."""
     percent_of_floor: float | None
     """100 x (seconds of reading a decode step needs) / median ITL. None where batches change shape."""
@@ -100,13 +100,13 @@ def summarize(
         results.append(
             PeerResult(
                 peer=name,
-                seconds=Spread.of([run.seconds for run in own]),
-                tokens_per_s=Spread.of([run.num_tokens / run.seconds for run in own]),
+                seconds=Range.of([run.seconds for run in own]),
+                tokens_per_s=Range.of([run.num_tokens / run.seconds for run in own]),
                 ttft_p50=float(np.percentile([ttft for run in own for ttft in run.ttft], 50)),
                 itl_p50=itl_p50,
                 itl_p99=float(np.percentile(itl, 99)),
                 speedups={
-                    other: Spread.of([theirs.seconds / ours.seconds for theirs, ours in zip(runs[other], own)])
+                    other: Range.of([theirs.seconds / ours.seconds for theirs, ours in zip(runs[other], own)])
                     for other in others
                 },
                 percent_of_floor=100 * floor / itl_p50 if floor else None,

@@ -8,9 +8,8 @@ addition for each of the m k n pairs.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from minillm.kv_cache.bill import NUMBER_BYTES
 from minillm.models.config import ModelConfig
-
-DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
 def layer_linear_parameters(config: ModelConfig) -> int:
@@ -46,7 +45,7 @@ class ModelBytes:
     @classmethod
     def of(cls, config: ModelConfig, dtype: str) -> "ModelBytes":
         """Count them as if all were stored in `dtype`."""
-        size = DTYPE_BYTES[dtype]
+        size = NUMBER_BYTES[dtype]
         return cls(parameters_read_per_step(config) * size, config.kv_bill.bytes_per_token(dtype))
 
     def step(self, context_lens: Iterable[float]) -> float:

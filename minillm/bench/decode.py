@@ -14,6 +14,7 @@ from minillm.bench.roofline import with_unit
 from minillm.bench.steady import SteadyDecode, check_fits, pool_tokens
 from minillm.bench.target import Costs, Target, compute_dtype
 from minillm.engine import Engine
+from minillm.quantization import dtype_name
 
 LARGEST_BATCH = {"cpu": 32, "cuda": 256}
 STEPS = {"cpu": 32, "cuda": 128}
@@ -111,7 +112,7 @@ def run_decode(
     return make_report(
         machine,
         model=target.model,
-        dtype=str(engine.loaded_model.dtype).removeprefix("torch."),
+        dtype=dtype_name(engine.loaded_model.dtype),
         device=device,
         settings={"context": context, "steps": steps, "quick": quick, "engine": describe_engine(engine)},
         results=results,

@@ -76,7 +76,7 @@ def sections() -> list[Section]:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class Promise:
     """A figure that the project promised itself, and how it is read off a section's results."""
 
     what: str
@@ -109,15 +109,15 @@ def speedup_over(peer: str) -> Callable[[dict[str, Any]], float]:
     return lambda report: report["results"]["peers"][0]["speedups"][peer]["median"]
 
 
-TARGETS = [
-    Target("8B shape, batch 1: share of copy bandwidth", "decode_8b", 0.80, decode_mbu(1)),
-    Target("1B shape, batch 1: share of copy bandwidth", "decode_1b", 0.55, decode_mbu(1)),
-    Target("0.6B shape, batch 1: share of copy bandwidth", "decode_0.6b", 0.35, decode_mbu(1)),
-    Target("8B shape, 2k+ prompts: share of matmul rate", "prefill_8b", 0.65, best_long_prefill),
-    Target("Triton decode attention over FlashAttention-3", "attention_8b", 0.85, triton_over_fa3),
-    Target("GPU busy in a steady decode", "idle_0.6b", 0.97, lambda report: report["results"]["busy_share"]),
-    Target("256 requests over Hugging Face continuous batching", "compare_0.6b", 3.0, speedup_over("hf_continuous")),
-    Target("256 requests over nano-vllm", "compare_0.6b", 1.1, speedup_over("nano_vllm")),
+PROMISES = [
+    Promise("8B shape, batch 1: share of copy bandwidth", "decode_8b", 0.80, decode_mbu(1)),
+    Promise("1B shape, batch 1: share of copy bandwidth", "decode_1b", 0.55, decode_mbu(1)),
+    Promise("0.6B shape, batch 1: share of copy bandwidth", "decode_0.6b", 0.35, decode_mbu(1)),
+    Promise("8B shape, 2k+ prompts: share of matmul rate", "prefill_8b", 0.65, best_long_prefill),
+    Promise("Triton decode attention over FlashAttention-3", "attention_8b", 0.85, triton_over_fa3),
+    Promise("GPU busy in a steady decode", "idle_0.6b", 0.97, lambda report: report["results"]["busy_share"]),
+    Promise("256 requests over Hugging Face continuous batching", "compare_0.6b", 3.0, speedup_over("hf_continuous")),
+    Promise("256 requests over nano-vllm", "compare_0.6b", 1.1, speedup_over("nano_vllm")),
 ]
 
 
@@ -210,7 +210,7 @@ def write_record(out: Path, outcomes: dict[str, str]) -> Path:
         "device": device,
         "versions": {"python": sys.version.split()[0], "torch": torch.__version__, "cuda": torch.version.cuda},
         "outcomes": outcomes,
-        "targets": [{"what": t.what, "at_least": t.at_least, "reached": reached(t, reports)} for t in TARGETS],
+        "targets": [{"what": t.what, "at_least": t.at_least, "reached": reached(t, reports)} for t in PROMISES],
         "sections": reports,
     }
     slug = "".join(letter if letter.isalnum() else "_" for letter in device.lower())
@@ -224,10 +224,10 @@ def has(out: Path, name: str) -> bool:
     return (out / f"{name}.json").exists()
 
 
-def reached(target: Target, reports: dict[str, Any]) -> float | None:
+def reached(promise: Promise, reports: dict[str, Any]) -> float | None:
     """None where the section did not run, or lacks the peer that is compared with."""
     try:
-        return target.read(reports[target.section])
+        return promise.read(reports[promise.section])
     except (KeyError, StopIteration, ValueError):
         return None
 
@@ -237,10 +237,10 @@ def format_summary(outcomes: dict[str, str], out: Path) -> str:
     lines = [f"{name:18}{outcome}" for name, outcome in outcomes.items()]
     reports = {name: json.loads((out / f"{name}.json").read_text()) for name in outcomes if has(out, name)}
     lines += ["", f"{'':52}{'reached':>10}{'target':>10}"]
-    for target in TARGETS:
-        value = reached(target, reports)
+    for promise in PROMISES:
+        value = reached(promise, reports)
         shown = "not yet measured" if value is None else f"{value:.2f}"
-        lines.append(f"{target.what:52}{shown:>10}{target.at_least:>10.2f}")
+        lines.append(f"{promise.what:52}{shown:>10}{promise.at_least:>10.2f}")
     return "\n".join(lines)
 
 

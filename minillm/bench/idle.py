@@ -12,6 +12,7 @@ from minillm.bench.steady import SteadyDecode, check_fits, pool_tokens
 from minillm.bench.target import Target
 from minillm.engine import Engine
 from minillm.errors import ConfigError
+from minillm.quantization import dtype_name
 
 STEPS = 64
 WARM_UP_STEPS = 16
@@ -67,7 +68,7 @@ def run_idle(target: Target, batch: int, context: int, quick: bool) -> dict[str,
     return make_report(
         machine,
         model=target.model,
-        dtype=str(engine.loaded_model.dtype).removeprefix("torch."),
+        dtype=dtype_name(engine.loaded_model.dtype),
         device=device,
         settings={"context": context, "steps": steps, "quick": quick, "engine": describe_engine(engine)},
         results=IdleResult(batch, span, busy, busy / span, len(intervals)),

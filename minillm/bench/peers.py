@@ -14,6 +14,7 @@ from minillm.bench.report import describe_decode
 from minillm.bench.workloads import Workload
 from minillm.errors import MinillmError
 from minillm.known import known
+from minillm.quantization import dtype_name
 
 WARM_UP_TOKENS = 4
 
@@ -85,7 +86,7 @@ class MinillmPeer:
         keys = ("dtype", "max_num_seqs", "max_num_batched_tokens", "block_size")
         return {
             **{key: getattr(engine.config, key) for key in keys},
-            "activation_dtype": str(engine.loaded_model.decoder.activation_dtype).removeprefix("torch."),
+            "activation_dtype": dtype_name(engine.loaded_model.decoder.activation_dtype),
             "attention": engine.torch_runner.attention.__name__,
             **self.decode,
             "kv_blocks": engine.runner.num_kv_blocks,

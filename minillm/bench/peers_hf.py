@@ -11,6 +11,7 @@ import torch
 
 from minillm.bench.peers import WARM_UP_TOKENS, BenchmarkError, Run, check_counts
 from minillm.bench.workloads import Workload
+from minillm.quantization import dtype_name
 
 HF_KV_BLOCK = 256
 """Tokens per KV block of Hugging Face's continuous batching: its default."""
@@ -50,7 +51,7 @@ class HFGenerate:
 
     def describe(self) -> dict[str, Any]:
         return {
-            "dtype": str(self.model.dtype).removeprefix("torch."),
+            "dtype": dtype_name(self.model.dtype),
             "attention": self.model.config._attn_implementation,
             "batching": "static, left-padded",
         }
@@ -119,7 +120,7 @@ class HFContinuousBatching:
 
     def describe(self) -> dict[str, Any]:
         return {
-            "dtype": str(self.model.dtype).removeprefix("torch."),
+            "dtype": dtype_name(self.model.dtype),
             "attention": f"{self._attention} over a paged cache",
             "max_batch_tokens": self.config.max_batch_tokens,
             "kv_blocks": self.config.num_blocks,

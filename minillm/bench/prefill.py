@@ -15,6 +15,7 @@ from minillm.bench.target import LARGEST_BLOCK, Costs, Target, compute_dtype, ra
 from minillm.engine import Engine
 from minillm.errors import ConfigError
 from minillm.known import known
+from minillm.quantization import dtype_name
 from minillm.request import FinishReason, SamplingParams
 
 SHORTEST, LONGEST = 128, {"cpu": 2048, "cuda": 8192}
@@ -130,7 +131,7 @@ def run_prefill(target: Target, lengths: Sequence[int] | None, repeats: int, qui
     return make_report(
         machine,
         model=target.model,
-        dtype=str(engine.loaded_model.dtype).removeprefix("torch."),
+        dtype=dtype_name(engine.loaded_model.dtype),
         device=device,
         settings={"repeats": repeats, "quick": quick, "engine": describe_engine(engine)},
         results=[summarize(length, taken, costs, roof.matmul) for length, taken in seconds.items()],

@@ -13,7 +13,6 @@ from typing import Any
 
 from tqdm import tqdm
 
-from minillm.attention.cache import dtype_name
 from minillm.bench.peers import BenchmarkError
 from minillm.bench.report import describe_engine, describe_machine, format_machine, make_report
 from minillm.bench.scoring import TextScore, choose, held_text, load_items, score_text
@@ -24,7 +23,7 @@ from minillm.errors import ConfigError
 from minillm.kv_cache.window import Window
 from minillm.models import checkpoints
 from minillm.prompt_pruning import prune_context
-from minillm.quantization import share_on_int4_grid
+from minillm.quantization import dtype_name, share_on_int4_grid
 from minillm.request import SamplingParams
 
 GREEDY_TOKENS = 32
@@ -113,7 +112,7 @@ def run_quality(
     return make_report(
         machine,
         model=reference.model,
-        dtype=str(engines[0].loaded_model.dtype).removeprefix("torch."),
+        dtype=dtype_name(engines[0].loaded_model.dtype),
         device=engines[0].loaded_model.device,
         settings={
             "reference": describe_engine(engines[0]),

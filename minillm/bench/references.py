@@ -12,6 +12,7 @@ from minillm.bench.peers import BenchmarkError, MissingPeerError, Peer
 from minillm.bench.report import computes_bfloat16
 from minillm.engine import Engine
 from minillm.models.storage import build_once, cache_home, say
+from minillm.quantization import dtype_name
 
 LLAMA_CPP_INSTALL = (
     "--compare llama.cpp needs llama-cpp-python, which pip compiles with CMake and a C++ compiler in some minutes: "
@@ -49,7 +50,7 @@ def settings_of(engine: Engine, folder: Path, machine: dict[str, Any]) -> Settin
     return Settings(
         model=engine.config.model,
         folder=folder,
-        dtype=str(engine.loaded_model.dtype).removeprefix("torch."),
+        dtype=dtype_name(engine.loaded_model.dtype),
         device=str(engine.loaded_model.device),
         max_num_seqs=engine.config.max_num_seqs,
         max_num_batched_tokens=engine.config.max_num_batched_tokens,

@@ -16,6 +16,7 @@ import torch
 from minillm import __version__
 from minillm.bench.writing import describe_command, without_folder
 from minillm.engine import Engine
+from minillm.quantization import dtype_name
 from minillm.runners.compiled import CompiledDecode
 from minillm.runners.cuda_graphs import GraphedDecode
 from minillm.runners.torch_runner import TorchRunner
@@ -64,7 +65,7 @@ def describe_engine(engine: Engine) -> dict[str, Any]:
     return {
         **engine.config.model_dump(),
         "model": without_folder(engine.config.model),
-        "activation_dtype": str(engine.loaded_model.decoder.activation_dtype).removeprefix("torch."),
+        "activation_dtype": dtype_name(engine.loaded_model.decoder.activation_dtype),
         "attention": runner.attention.__name__,
         **describe_decode(runner),
         "kv_blocks": runner.num_kv_blocks,

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from minillm.bench.timing import best_seconds
+from minillm.quantization import dtype_name
 
 CPU = torch.device("cpu")
 QUICK_BYTES, QUICK_SIZE, QUICK_REPEATS = 10_000_000, 256, 2
@@ -50,7 +51,7 @@ def measure_roof(device: torch.device, compute_dtype: torch.dtype, quick: bool =
     bandwidth = measure_bandwidth(QUICK_BYTES, QUICK_REPEATS, device) if quick else measure_bandwidth(device=device)
     matmul = measure_matmul(compute_dtype, device, *((QUICK_SIZE, QUICK_REPEATS) if quick else ()))
     kind = "copy" if device.type == "cuda" else "read"
-    return Roof(bandwidth, getattr(bandwidth, kind), kind, matmul, str(compute_dtype).removeprefix("torch."))
+    return Roof(bandwidth, getattr(bandwidth, kind), kind, matmul, dtype_name(compute_dtype))
 
 
 def measure_bandwidth(buffer_bytes: int = 1_000_000_000, repeats: int = 7, device: torch.device = CPU) -> Bandwidth:

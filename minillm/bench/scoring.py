@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from minillm.attention.base import blocks_for
 from minillm.engine import Engine
 from minillm.errors import ConfigError
+from minillm.kv_cache.block_pool import blocks_for
 from minillm.kv_cache.window import Window
 from minillm.request import Request, SamplingParams
 from minillm.scheduling.batch import ScheduledRequest

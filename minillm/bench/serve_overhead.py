@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from minillm.bench.compare import Spread
+from minillm.bench.compare import Range
 from minillm.bench.loadgen.asks import Ask, asks_of
 from minillm.bench.loadgen.client import Api, Endpoint
 from minillm.bench.loadgen.load_test import LoadSettings, run_load_test
@@ -29,11 +29,12 @@ from minillm.bench.report import describe_engine, describe_machine, format_machi
 from minillm.bench.target import LARGEST_BLOCK, Target
 from minillm.config import EngineConfig
 from minillm.engine import Engine
+from minillm.garbage import rare_collections
 from minillm.known import known
+from minillm.quantization import dtype_name
 from minillm.request import SamplingParams
 from minillm.serve.flags import as_flags
 from minillm.simulate.arrivals import AllAtOnce
-from minillm.simulate.cli_simulate import rare_collections
 from minillm.simulate.traffic import find_traffic
 from minillm.simulate.workload import make_workload
 
@@ -65,18 +66,18 @@ class Round:
 class Side:
     """The engine alone, or behind the server: spread over the rounds."""
 
-    itl_p50: Spread
-    itl_p99: Spread
-    tokens_per_s: Spread
+    itl_p50: Range
+    itl_p99: Range
+    tokens_per_s: Range
     tokens_per_delivery: float
     """Above 1, some deliveries carried several tokens, and ITL is not of tokens."""
 
     @classmethod
     def of(cls, rounds: Sequence[Round]) -> "Side":
         return cls(
-            itl_p50=Spread.of([_percentile(r, 50) for r in rounds]),
-            itl_p99=Spread.of([_percentile(r, 99) for r in rounds]),
-            tokens_per_s=Spread.of([r.output_tokens / r.seconds for r in rounds]),
+            itl_p50=Range.of([_percentile(r, 50) for r in rounds]),
+            itl_p99=Range.of([_percentile(r, 99) for r in rounds]),
+            tokens_per_s=Range.of([r.output_tokens / r.seconds for r in rounds]),
             tokens_per_delivery=sum(r.output_tokens for r in rounds) / sum(r.deliveries for r in rounds),
         )
 
@@ -88,9 +89,9 @@ class OverheadResult:
     streams: int
     alone: Side
     served: Side
-    itl_p50_ratio: Spread
-    itl_p99_ratio: Spread
-    throughput_ratio: Spread
+    itl_p50_ratio: Range
+    itl_p99_ratio: Range
+    throughput_ratio: Range
     client_cpu: float
     """Mean share of one core that the client took, of which the server's side pays."""
 
@@ -129,7 +130,7 @@ def run_serve_overhead(
     return make_report(
         machine,
         model=target.model,
-        dtype=str(engine.loaded_model.dtype).removeprefix("torch."),
+        dtype=dtype_name(engine.loaded_model.dtype),
         device=device,
         settings={
             "prompt_words": prompt_tokens,
@@ -241,9 +242,9 @@ def summarize(streams: int, pairs: Sequence[tuple[Round, Round]]) -> OverheadRes
         streams=streams,
         alone=Side.of(alone),
         served=Side.of(served),
-        itl_p50_ratio=Spread.of([_percentile(b, 50) / _percentile(a, 50) for a, b in pairs]),
-        itl_p99_ratio=Spread.of([_percentile(b, 99) / _percentile(a, 99) for a, b in pairs]),
-        throughput_ratio=Spread.of([(b.output_tokens / b.seconds) / (a.output_tokens / a.seconds) for a, b in pairs]),
+        itl_p50_ratio=Range.of([_percentile(b, 50) / _percentile(a, 50) for a, b in pairs]),
+        itl_p99_ratio=Range.of([_percentile(b, 99) / _percentile(a, 99) for a, b in pairs]),
+        throughput_ratio=Range.of([(b.output_tokens / b.seconds) / (a.output_tokens / a.seconds) for a, b in pairs]),
         client_cpu=float(np.mean([r.client_cpu for r in served])),
     )
 
@@ -294,6 +295,6 @@ def format_table(report: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _shown(spread: Spread, scale: float = 1.0, digits: int = 1) -> str:
+def _shown(spread: Range, scale: float = 1.0, digits: int = 1) -> str:
     median, low, high = (f"{scale * value:.{digits}f}" for value in (spread.median, spread.low, spread.high))
     return f"{median} [{low}-{high}]"

@@ -13,7 +13,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from minillm.bench.compare import Spread
+from minillm.bench.compare import Range
 from minillm.bench.report import describe_engine, describe_machine, format_machine, make_report
 from minillm.bench.target import Target
 from minillm.config import READ_BY, SpeculativeConfig
@@ -22,6 +22,7 @@ from minillm.errors import ConfigError
 from minillm.known import known
 from minillm.models.loader import load_model
 from minillm.observe.speculation import SpeculationSummary
+from minillm.quantization import dtype_name
 from minillm.request import RequestOutput, SamplingParams
 
 OFF = "off"
@@ -65,10 +66,10 @@ class Result:
 
     job: str
     method: str
-    tokens_per_s: Spread
-    speedup: Spread
+    tokens_per_s: Range
+    speedup: Range
     """Tokens per second, prompts included, over those without drafts."""
-    decode_speedup: Spread
+    decode_speedup: Range
     """The same of decoding alone."""
     emitted_per_verify: float | None
     acceptance_at: list[float]
@@ -131,7 +132,7 @@ def run_speculation(
     return make_report(
         machine,
         model=target.model,
-        dtype=str(loaded.dtype).removeprefix("torch."),
+        dtype=dtype_name(loaded.dtype),
         device=loaded.device,
         settings={"repeats": repeats, "quick": quick, "engine": describe_engine(engines[OFF])},
         results=results,
@@ -176,9 +177,9 @@ def summarize(job: Job, method: str, runs: Sequence[Run], off: Sequence[Run]) ->
     return Result(
         job=job.name,
         method=method,
-        tokens_per_s=Spread.of([run.tokens_per_s for run in runs]),
-        speedup=Spread.of([run.tokens_per_s / base.tokens_per_s for run, base in zip(runs, off)]),
-        decode_speedup=Spread.of([base.tpot / run.tpot for run, base in zip(runs, off)]),
+        tokens_per_s=Range.of([run.tokens_per_s for run in runs]),
+        speedup=Range.of([run.tokens_per_s / base.tokens_per_s for run, base in zip(runs, off)]),
+        decode_speedup=Range.of([base.tpot / run.tpot for run, base in zip(runs, off)]),
         emitted_per_verify=last.emitted_per_verify,
         acceptance_at=last.acceptance_at,
     )
@@ -203,6 +204,6 @@ def format_table(report: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def spread(ratio: Spread) -> str:
+def spread(ratio: Range) -> str:
     """Median and range, as text."""
     return f"{ratio.median:.2f} ({ratio.low:.2f}-{ratio.high:.2f})"

@@ -4,12 +4,12 @@ import itertools
 import math
 from dataclasses import dataclass
 
-from minillm.attention.base import blocks_for
 from minillm.bench.peers import BenchmarkError
 from minillm.bench.target import LARGEST_BLOCK, random_prompts
 from minillm.engine import Engine
 from minillm.errors import ConfigError
 from minillm.known import known
+from minillm.kv_cache.block_pool import blocks_for
 from minillm.request import SamplingParams
 from minillm.timeline import StepRecord
 

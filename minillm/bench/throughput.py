@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
-from minillm.bench.compare import Spread, format_peers, measure, summarize
+from minillm.bench.compare import Range, format_peers, measure, summarize
 from minillm.bench.peers import MinillmPeer, Run
 from minillm.bench.references import check_installed, make_references, settings_of
 from minillm.bench.report import describe_engine, describe_machine, format_machine, make_report
@@ -19,6 +19,7 @@ from minillm.bench.target import LARGEST_BLOCK, Target, random_prompts
 from minillm.bench.workloads import Workload
 from minillm.models.checkpoints import resolve
 from minillm.models.loader import load_model
+from minillm.quantization import dtype_name
 
 SHORTEST, LONGEST = 100, 1024
 """Tokens of an input, and of an output."""
@@ -102,7 +103,7 @@ def run_throughput(
     check_installed(against)
     own = load_own(target, workload, device, alone=not against)
     engine = own.llm.engine
-    dtype = str(engine.loaded_model.dtype).removeprefix("torch.")
+    dtype = dtype_name(engine.loaded_model.dtype)
     references = [
         peer
         for peer in make_references(against, settings_of(engine, resolve(target.model), machine))
@@ -137,7 +138,7 @@ def totals(workload: Workload, runs: dict[str, list[Run]], own: CountedMinillm) 
     total = num_input + workload.num_output_tokens
     return {
         "num_input_tokens": num_input,
-        "total_tokens_per_s": {name: Spread.of([total / run.seconds for run in taken]) for name, taken in runs.items()},
+        "total_tokens_per_s": {name: Range.of([total / run.seconds for run in taken]) for name, taken in runs.items()},
         "num_steps": own.num_steps,
         "mean_batch": workload.num_output_tokens / own.num_steps,  # output tokens per step
     }
@@ -146,7 +147,7 @@ def totals(workload: Workload, runs: dict[str, list[Run]], own: CountedMinillm) 
 def format_table(report: dict[str, Any]) -> str:
     """The report as text: what `minillm bench` prints."""
     settings, result = report["settings"], report["results"]
-    totals_by_peer: dict[str, Spread] = report["total_tokens_per_s"]
+    totals_by_peer: dict[str, Range] = report["total_tokens_per_s"]
     shown: Sequence[str] = [f"{name} {spread.median:.1f}" for name, spread in totals_by_peer.items()]
     return "\n".join(
         [

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import psutil
 
 from minillm.doctor.check import Check
+from minillm.memory import available_bytes
 from minillm.models.storage import say
 from minillm.simulate.hardware import GIGA, find_hardware
 
@@ -41,11 +42,11 @@ def find_bandwidth(device: "torch.device") -> MemoryBandwidth:
     """Of a GPU, what the catalogue says; of other GPUs and of CPUs, what is measured now."""
     import torch
 
+    from minillm.bench.roof import measure_bandwidth
     from minillm.errors import UnknownHardwareError
-    from minillm.simulate.measure import measure_device_bandwidth
 
     if device.type == "cpu":
-        size = min(BUFFER_BYTES, psutil.virtual_memory().available // 8)
+        size = min(BUFFER_BYTES, available_bytes() // 8)
         with note_if_slow("measuring how fast memory is read: some seconds"):
             measured = read_bandwidth(size)
         return MemoryBandwidth(measured, f"read, measured now{_how_busy()}", device)
@@ -54,7 +55,7 @@ def find_bandwidth(device: "torch.device") -> MemoryBandwidth:
         return MemoryBandwidth(find_hardware(name).bandwidth, f"by the catalogue's {name}", device)
     except UnknownHardwareError:
         with note_if_slow("measuring how fast the GPU's memory is copied: some seconds"):
-            measured = measure_device_bandwidth(device)
+            measured = measure_bandwidth(device=device).copy
         return MemoryBandwidth(measured, "copied on the GPU, measured now (it is not in the catalogue)", device)
 
 

@@ -4,13 +4,13 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from minillm.doctor.check import Check
+from minillm.doctor.check import OPTIONAL, Check
 from minillm.models.pull import EMBEDDED_MODELS
 
 if TYPE_CHECKING:
     import torch
 
-GROUP, ATTENTION, OPTIONAL = "compute", "attention", "optional"
+GROUP, ATTENTION = "compute", "attention"
 FLAG_USES = {
     "avx512f": "our kernels work on 16 numbers at once",
     "avx512_bf16": "bfloat16 products",

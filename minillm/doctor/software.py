@@ -10,11 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from minillm.config import default_of
-from minillm.doctor.check import Check
+from minillm.doctor.check import OPTIONAL, Check
 from minillm.serve.config import ServeConfig
 
 GROUP = "software"
-OPTIONAL = "optional"
 NEEDED = ("torch", "transformers", "safetensors", "numpy", "pydantic", "starlette", "uvicorn")
 """What the numbers of the course depend on, or what breaks when it changes."""
 LAB = ("jupyterlab", "ipywidgets", "ipykernel")

@@ -4,12 +4,11 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from minillm.doctor.check import Check
+from minillm.doctor.check import GB, Check
 from minillm.models.pull import EMBEDDED_MODELS, embedded_path
 from minillm.models.storage import cache_home, free_bytes
 
 GROUP = "storage"
-GB = 1_000_000_000
 
 
 def storage() -> Iterator[Check]:

@@ -16,6 +16,7 @@ from minillm.errors import ConfigError
 from minillm.kv_cache.window import Window
 
 NUMBER_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1, "fp8": 1}
+"""Of one number, without a scale."""
 SCALED = ("int8", "fp8")
 """Every vector of these has a scale."""
 SCALE_BYTES = 2

@@ -11,6 +11,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from minillm.known import known
 
 
+def blocks_for(num_tokens: int, block_size: int) -> int:
+    """Blocks that hold this many tokens."""
+    return -(-num_tokens // block_size)
+
+
 class FreeBlocks:
     """Free blocks in the order they will be handed out: those that cache nothing, then the least recently used.
 

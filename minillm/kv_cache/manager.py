@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from minillm.kv_cache.block_pool import BlockPool
+from minillm.kv_cache.block_pool import BlockPool, blocks_for
 from minillm.kv_cache.prefix import extend_chain
 from minillm.kv_cache.window import Window
 from minillm.request import Request
@@ -100,12 +100,15 @@ class KVCacheManager:
             prefix: blocks from :meth:`find_prefix` that it would share.
             chunk: most tokens of it that a step computes; with a window it holds little more.
         """
-        num_blocks = self.blocks_for(max(end, self.reserve_tokens))
+        begin = self.window.first_block(len(prefix) * self.block_size, self.block_size)
+        # Of the prefix: blocks that others hold and it will too. Those behind the sinks leave its window in time.
+        sinks, rest = (self._num_held(blocks) for blocks in (prefix[: self.num_sinks], prefix[begin:]))
+        num_holes = begin - self.num_sinks
+        num_needed = self.blocks_for(max(end, self.reserve_tokens)) - num_holes - sinks - rest
         most = self.window.most_blocks(chunk + 1, self.block_size)
         if most is not None:
-            num_blocks = min(num_blocks, most)
-        num_held_by_others = sum(self.pool.ref_counts[block_id] > 0 for block_id in prefix)
-        return num_blocks - num_held_by_others <= self.pool.num_free
+            num_needed = min(num_needed, most - sinks)
+        return num_needed <= self.pool.num_free
 
     def free(self, request: Request) -> None:
         """Take back everything the request holds. Its full blocks stay findable until they are reused."""
@@ -122,9 +125,9 @@ class KVCacheManager:
             self.pool.release(blocks)
             del table.block_ids[num_kept:]
 
-    def disown(self, request: Request) -> None:
-        """What was computed for the request is not to be trusted: nobody may find its blocks."""
-        self.pool.forget(self.held_blocks(request))
+    def disown(self, request: Request, start: int = 0) -> None:
+        """What was computed for the request from token `start` on is not to be trusted: nobody may find its blocks."""
+        self.pool.forget(self._held(self.tables[request.request_id], slice(start // self.block_size, None)))
 
     def block_ids(self, request: Request) -> list[int]:
         return self.tables[request.request_id].block_ids
@@ -132,16 +135,20 @@ class KVCacheManager:
     def held_blocks(self, request: Request, num_tokens: int | None = None) -> list[int]:
         """Those of its blocks that it holds, in order: all, or those of its first `num_tokens` tokens."""
         end = None if num_tokens is None else self.blocks_for(num_tokens)
-        return self._held(self.tables[request.request_id], end)
+        return self._held(self.tables[request.request_id], slice(end))
 
     def blocks_for(self, num_tokens: int) -> int:
-        return -(-num_tokens // self.block_size)
+        return blocks_for(num_tokens, self.block_size)
 
     def check_integrity(self) -> None:
         self.pool.check_integrity(self._held(table) for table in self.tables.values())
 
-    def _held(self, table: BlockTable, end: int | None = None) -> list[int]:
-        return [block_id for block_id in table.block_ids[:end] if block_id != self.null_block]
+    def _held(self, table: BlockTable, part: slice = slice(None)) -> list[int]:
+        return [block_id for block_id in table.block_ids[part] if block_id != self.null_block]
+
+    def _num_held(self, block_ids: list[int]) -> int:
+        """How many of these some request holds."""
+        return sum(self.pool.ref_counts[block_id] > 0 for block_id in block_ids)
 
     def _holes(self, request: Request, num_prefix_blocks: int) -> int:
         """On admission: how many blocks after the sinks it need not have. It starts behind a prefix that was found,

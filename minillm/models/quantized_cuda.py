@@ -1,6 +1,7 @@
 """Quantized linear layers on a GPU, through PyTorch's own kernels. Each says what it wants, or ConfigError does.
 
-The operations are not documented: `tried` compares each with the plain product before it is used. Not yet run on a GPU.
+The operations are not documented: `checked` compares each with the plain product before it is used. Not yet run on a
+GPU.
 """
 
 from collections.abc import Callable
@@ -24,8 +25,11 @@ from minillm.quantization import (
     quantize_int8,
 )
 
-FEW_ROWS = 16
+NARROW_ROWS = 16
 """Up to here the int8 kernel reads int8; beyond, a matrix is widened before the product."""
+ROUGH = 0.1
+"""Largest error of a product, as a share of its largest number: an fp8 product rounds its inputs to 4 bits, too. A
+wrong layout is off by about 1."""
 
 Maker = Callable[[Linear], nn.Module]
 
@@ -41,7 +45,7 @@ class CudaInt8Linear(nn.Module):
         self.bias = linear.bias
 
     def forward(self, x: Tensor) -> Tensor:
-        if x.shape[0] <= FEW_ROWS:
+        if x.shape[0] <= NARROW_ROWS:
             y = torch._weight_int8pack_mm(x.contiguous(), self.numbers, self.scales)
         else:
             y = F.linear(x, self.numbers.to(x.dtype)) * self.scales
@@ -75,7 +79,7 @@ class CudaInt4Linear(nn.Module):
         self.scales = nn.Parameter(torch.stack((step, zeros), dim=2).transpose(0, 1).bfloat16().contiguous(), False)
         self.group, self.bias = group, linear.bias
         self.expected = (numbers, scales)
-        """For `tried`; forgotten afterwards."""
+        """For `checked`; forgotten afterwards."""
 
     def forward(self, x: Tensor) -> Tensor:
         y = torch._weight_int4pack_mm(x.contiguous(), self.packed, self.group, self.scales)
@@ -125,12 +129,12 @@ def makers(config: EngineConfig, device: torch.device, dtype: torch.dtype) -> tu
         )
     if config.quantization == "int4" and (capability < (8, 0) or dtype != torch.bfloat16):
         raise ConfigError('quantization="int4" on a GPU needs compute capability 8.0 and dtype="bfloat16": or "int8"')
-    int8, fp8 = tried(CudaInt8Linear), tried(CudaFP8Linear)
-    int4 = tried(lambda linear: CudaInt4Linear(linear, config.int4_group_size))
+    int8, fp8 = checked(CudaInt8Linear), checked(CudaFP8Linear)
+    int4 = checked(lambda linear: CudaInt4Linear(linear, config.int4_group_size))
     return {"int8": (int8, int8), "int4": (int4, int8), "fp8": (fp8, fp8)}[known(config.quantization)]
 
 
-def tried(make: Maker) -> Maker:
+def checked(make: Maker) -> Maker:
     """The same maker; the first layer that it makes is compared with the plain product of its rounded weights."""
     seen: list[bool] = []
 
@@ -157,7 +161,7 @@ def check(made: Any, linear: Linear) -> None:
         error = (made(x).float() - expected).abs().max().item()
     except (RuntimeError, AttributeError) as reason:
         raise ConfigError(f"PyTorch's kernel for {type(made).__name__} fails on this GPU: {reason}") from reason
-    if not error <= 0.1 * expected.abs().max().item():
+    if not error <= ROUGH * expected.abs().max().item():
         raise ConfigError(
             f"PyTorch's kernel for {type(made).__name__} computes wrongly on this GPU: off by {error:.3g}"
         )

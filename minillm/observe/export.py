@@ -11,9 +11,7 @@ import pandas as pd
 from minillm.errors import RecordingError
 from minillm.observe.records import Recordable, RequestRecord, as_records
 from minillm.request import FinishReason
-from minillm.timeline import PHASES, StepRecord, StepShare, Timeline, Verification
-
-STAMPS = ("arrival", "scheduled", "prefill_end", "first_token", "last_token", "finished")
+from minillm.timeline import PHASES, STAMPS, StepRecord, StepShare, Timeline, Verification
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ server that sheds its slow requests must not look fast for it, so read `counts` 
 """
 
 import html
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -17,11 +18,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from minillm.errors import ConfigError
 from minillm.observe.records import Recordable, RequestRecord, as_records
 from minillm.observe.speculation import SpeculationSummary
 from minillm.timeline import PHASES, Timeline
 
 METRICS = ("ttft", "itl", "tpot", "e2e")
+COLUMNS = ("count", "mean", "p50", "p95", "p99", "max")
+"""What a Distribution is told by, in every table."""
 BUCKET_BORDERS = (64, 256, 1024, 4096)
 """Prompt lengths, tokens: up to 64, 65 to 256, ... and over 4096."""
 
@@ -65,6 +69,18 @@ class SLO:
             (self.e2e, timeline.e2e),
         )
         return all(limit is None or (value is not None and value <= limit) for limit, value in pairs)
+
+
+def stated_limits(**limits: float | None) -> SLO | None:
+    """The SLO of a command's --slo-... options, seconds; None if none is stated.
+
+    Raises:
+        ConfigError: one is not above zero.
+    """
+    for name, limit in limits.items():
+        if limit is not None and not 0 < limit < math.inf:
+            raise ConfigError(f"--slo-{name} is a number of seconds above 0, not {limit}")
+    return None if set(limits.values()) == {None} else SLO(**limits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,13 +130,13 @@ class Summary:
         return _frame({(bucket.label, name): d for bucket in self.buckets for name, d in bucket.metrics.items()})
 
     def __str__(self) -> str:
-        lines = [f"{'ms':<18}" + "".join(f"{column:>10}" for column in _COLUMNS) + f"{'share':>8}"]
+        lines = [f"{'ms':<18}" + "".join(f"{column:>10}" for column in COLUMNS) + f"{'share':>8}"]
         for name, cells in self._table():
             lines.append(f"{name:<18}" + "".join(f"{cell:>10}" for cell in cells[:-1]) + f"{cells[-1]:>8}")
         return "\n".join([*lines, *self._notes()])
 
     def _repr_html_(self) -> str:
-        head = "".join(f'<th scope="col">{column}</th>' for column in ("milliseconds", *_COLUMNS, "share of E2E"))
+        head = "".join(f'<th scope="col">{column}</th>' for column in ("milliseconds", *COLUMNS, "share of E2E"))
         body = "".join(
             f'<tr><th scope="row">{html.escape(name)}</th>' + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
             for name, cells in self._table()
@@ -234,17 +250,14 @@ def _last_stamp(record: RequestRecord) -> float:
     return max(stamp for stamp in stamps if stamp is not None)
 
 
-_COLUMNS = ("count", "mean", "p50", "p95", "p99", "max")
-
-
 def _frame(rows: dict[Any, Any]) -> pd.DataFrame:
-    values = [[getattr(distribution, column) for column in _COLUMNS] for distribution in rows.values()]
-    return pd.DataFrame(values, index=pd.Index(list(rows)), columns=list(_COLUMNS))
+    values = [[getattr(distribution, column) for column in COLUMNS] for distribution in rows.values()]
+    return pd.DataFrame(values, index=pd.Index(list(rows)), columns=list(COLUMNS))
 
 
 def _cells(distribution: Distribution, share: float | None = None) -> list[str]:
     """Count, times in milliseconds, share in percent."""
-    times = [getattr(distribution, column) for column in _COLUMNS[1:]]
+    times = [getattr(distribution, column) for column in COLUMNS[1:]]
     return [
         str(distribution.count),
         *("-" if seconds is None else f"{seconds * 1e3:.1f}" for seconds in times),

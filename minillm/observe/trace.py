@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from minillm.observe.records import Recordable, RequestRecord, as_records
-from minillm.timeline import PHASES, StepRecord
+from minillm.timeline import PHASES, STAMPS, StepRecord
 
 REQUESTS, ENGINE = 1, 2
 """Process ids: Perfetto groups tracks by process."""
@@ -89,9 +89,11 @@ def chrome_trace(
     now = max(moments, default=0.0) if now is None else now
 
     builder.label("process", REQUESTS, 0, "requests", 0)
-    tracks = {record.request_id: Track(row + 1, record.timeline.borders(now)) for row, record in enumerate(records)}
-    for record in records:
-        _draw_request(builder, record, tracks[record.request_id])
+    tracks: dict[str, list[Track]] = {}
+    for row, record in enumerate(records):
+        track = Track(row + 1, record.timeline.borders(now))
+        tracks.setdefault(record.request_id, []).append(track)
+        _draw_request(builder, record, track)
     builder.label("process", ENGINE, 0, "engine", 1)
     builder.label("thread", ENGINE, 1, "steps", 0)
     for step in steps:
@@ -108,9 +110,13 @@ def write_chrome_trace(
 
 
 def _stamps(record: RequestRecord) -> list[float]:
-    timeline = record.timeline
-    stamps = (timeline.arrival, timeline.scheduled, timeline.prefill_end, timeline.last_token, timeline.finished)
-    return [stamp for stamp in stamps if stamp is not None]
+    return [stamp for name in STAMPS if (stamp := getattr(record.timeline, name)) is not None]
+
+
+def _track_at(tracks: dict[str, list[Track]], request_id: str, moment: float) -> Track | None:
+    """An id may be used again when its request has ended: the last that had come by then. None if it was not asked
+    about."""
+    return next((track for track in reversed(tracks.get(request_id, ())) if track.borders[0] <= moment), None)
 
 
 def _draw_request(builder: TraceBuilder, record: RequestRecord, track: Track) -> None:
@@ -133,12 +139,12 @@ def _draw_request(builder: TraceBuilder, record: RequestRecord, track: Track) ->
             builder.slice(REQUESTS, track.tid, phase, start, end, cat="phase", cname=COLOURS[phase], args=args)
 
 
-def _draw_chunks(builder: TraceBuilder, step: StepRecord, tracks: dict[str, Track]) -> None:
+def _draw_chunks(builder: TraceBuilder, step: StepRecord, tracks: dict[str, list[Track]]) -> None:
     """The step's prompt chunks inside the phases of their requests, and whom it preempted."""
     for share in step.shares:
-        if not share.is_prefill or share.request_id not in tracks:
+        track = _track_at(tracks, share.request_id, step.start)
+        if not share.is_prefill or track is None:
             continue
-        track = tracks[share.request_id]
         for i, phase in enumerate(PHASES):
             if track.borders[i] <= step.start < track.borders[i + 1]:
                 # The step goes on (sampling, detokenizing) when this request's phase is over already.
@@ -147,8 +153,8 @@ def _draw_chunks(builder: TraceBuilder, step: StepRecord, tracks: dict[str, Trac
                 args = {"tokens": share.num_tokens, "step": step.step_id}
                 builder.slice(REQUESTS, track.tid, name, step.start, end, cat="chunk", args=args)
     for request_id in step.preempted:
-        if request_id in tracks:
-            builder.instant(REQUESTS, tracks[request_id].tid, "preempted", step.start)
+        if track := _track_at(tracks, request_id, step.start):
+            builder.instant(REQUESTS, track.tid, "preempted", step.start)
 
 
 def _draw_step(builder: TraceBuilder, step: StepRecord) -> None:

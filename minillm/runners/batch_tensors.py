@@ -8,8 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from minillm.attention.base import AttentionMetadata, blocks_for
+from minillm.attention.base import AttentionMetadata
 from minillm.known import known
+from minillm.kv_cache.block_pool import blocks_for
 from minillm.request import AfterDraft
 from minillm.sampling import Row
 from minillm.scheduling.batch import ScheduledRequest

@@ -21,10 +21,11 @@ import torch
 import torch._inductor.config as inductor_config
 from torch import Tensor, nn
 
-from minillm.attention.base import AttentionBackend, AttentionMetadata, blocks_for
+from minillm.attention.base import AttentionBackend, AttentionMetadata
 from minillm.attention.cache import KVCache, QuantizedKV, write_kv
 from minillm.attention.native import NativeAttention
 from minillm.known import known
+from minillm.kv_cache.block_pool import blocks_for
 from minillm.kv_cache.window import Window
 from minillm.models.decoder import Decoder
 from minillm.models.ops import Ops

@@ -21,7 +21,8 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from minillm.attention.base import AttentionBackend, blocks_for
+from minillm.attention.base import AttentionBackend
+from minillm.kv_cache.block_pool import blocks_for
 from minillm.models.decoder import Decoder
 from minillm.models.ops import Ops
 from minillm.runners.batch_tensors import (

@@ -7,15 +7,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from minillm.attention.base import blocks_for
-from minillm.attention.cache import QUANTIZED_DTYPES, KVCache, QuantizedKV, dtype_name, tensors_of
+from minillm.attention.cache import QUANTIZED_DTYPES, KVCache, QuantizedKV, tensors_of
 from minillm.config import EngineConfig
 from minillm.errors import ConfigError
+from minillm.kv_cache.block_pool import blocks_for
 from minillm.kv_cache.swap import BlockCopy
 from minillm.memory import available_bytes
 from minillm.models.config import ModelConfig
 from minillm.models.memory import who_else
-from minillm.quantization import FP8
+from minillm.quantization import FP8, dtype_name
 
 DEFAULT_CPU_BYTES = 1e9
 FREE_FRACTION = 0.85

@@ -33,6 +33,9 @@ class StepPrice(Protocol):
 StepWatch = Callable[[ScheduledBatch, StepPrice, float], None]
 """Sees every step when it is launched: its batch, its price, and the clock second at which it will end."""
 
+TOKEN_STRIDE = 7919
+"""A prime: answers of different requests begin so many made-up tokens apart, and hardly ever with the same one."""
+
 
 @dataclass(frozen=True, slots=True)
 class SimulatedDrafting:
@@ -100,7 +103,7 @@ class SimulatedRunner:
     def tokens(self, request: Request, start: int, stop: int) -> list[int]:
         """The made-up tokens after contexts of `start` to `stop` - 1 tokens. They depend on who and where only: a
         request that is preempted and computed again agrees with itself."""
-        first, size = 7919 * request.arrival_index, self.vocab_size
+        first, size = TOKEN_STRIDE * request.arrival_index, self.vocab_size
         begin = (first + start) % size
         if begin + stop - start <= size:  # nearly always
             return vocabulary(size)[begin : begin + stop - start]

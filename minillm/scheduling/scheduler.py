@@ -145,7 +145,7 @@ class Scheduler:
             if num_tokens == 0:
                 continue
             while not self.kv.allocate(request, request.num_computed_tokens + num_tokens):
-                victim = self._victim(step)
+                victim = self._victim(request, step)
                 self._preempt(victim, step, now)
                 if victim is request:
                     break
@@ -233,12 +233,31 @@ class Scheduler:
         request.num_computed_tokens += num_tokens
         request.num_pending_tokens += samples
 
-    def _victim(self, step: Step) -> Request:
-        """The running request to preempt: the last one that is not in this step yet."""
+    def _victim(self, asker: Request, step: Step) -> Request:
+        """The running request to preempt for one that needs blocks: the last that is not in this step yet, or that
+        ranks behind the asker. At worst the asker itself."""
         scheduled = {id(scheduled.request) for scheduled in step.requests}
-        return next(request for request in reversed(self.running) if id(request) not in scheduled)
+        return next(
+            request
+            for request in reversed(self.running)
+            if id(request) not in scheduled or self._rank(request) > self._rank(asker)
+        )
+
+    def _take_out(self, request: Request, step: Step) -> None:
+        """Undo `_schedule`, if the request is in this step: it gives way to one of a higher rank."""
+        place = next((i for i, scheduled in enumerate(step.requests) if scheduled.request is request), None)
+        if place is None:
+            return
+        scheduled = step.requests.pop(place)
+        step.num_prefills -= scheduled.num_tokens - scheduled.num_drafts > 1
+        step.draft_budget += scheduled.num_drafts
+        step.budget += scheduled.num_tokens
+        request.num_computed_tokens = scheduled.start
+        request.num_pending_tokens -= scheduled.samples
+        self.kv.disown(request, scheduled.start)  # blocks that this step would have filled can be found already
 
     def _preempt(self, request: Request, step: Step, now: float) -> None:
+        self._take_out(request, step)
         self.running.remove(request)
         computed = self.kv.held_blocks(request, request.num_computed_tokens)
         copies = self.swap.swap_out(request.request_id, computed)

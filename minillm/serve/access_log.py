@@ -10,7 +10,7 @@ from logging.handlers import QueueHandler, QueueListener
 import orjson
 
 from minillm.known import known
-from minillm.serve.call import Call
+from minillm.serve.call import Call, TokenCounts
 
 logger = logging.getLogger("minillm.access")
 
@@ -79,14 +79,14 @@ def entry(call: Call) -> dict[str, object]:
     if call.degraded is not None:
         fields["degraded"] = call.degraded
     if call.outputs:
-        completions = [completion for output in call.outputs for completion in output.completions]
+        tokens = TokenCounts.of(call.outputs)
         fields |= {
-            "prompt_tokens": sum(len(output.prompt_token_ids) for output in call.outputs),
-            "cached_tokens": sum(output.num_cached_tokens for output in call.outputs),
-            "output_tokens": sum(len(completion.token_ids) for completion in completions),
-            "finish_reasons": [completion.finish_reason for completion in completions],
+            "prompt_tokens": tokens.prompt,
+            "cached_tokens": tokens.cached,
+            "output_tokens": tokens.output,
+            "finish_reasons": [completion.finish_reason for completion in call.completions],
         }
-        first = completions[0].timeline
+        first = call.completions[0].timeline
         if first.finished is not None:
             fields["phases_ms"] = {phase: _ms(seconds) for phase, seconds in first.phases().items()}
     return fields

@@ -7,6 +7,7 @@ import orjson
 
 from minillm.known import known
 from minillm.request import Completion, RequestOutput
+from minillm.serve.call import TokenCounts
 from minillm.serve.errors import ApiError
 from minillm.serve.logprobs import TokenTexts, chat_logprobs, completion_logprobs
 from minillm.serve.protocol import GenerationBody
@@ -121,13 +122,12 @@ def num_new_logprobs(news: Completion) -> int:
 
 def usage(outputs: list[RequestOutput]) -> dict[str, Any]:
     """Token counts over all prompts and choices."""
-    prompt_tokens = sum(len(output.prompt_token_ids) for output in outputs)
-    output_tokens = sum(len(completion.token_ids) for output in outputs for completion in output.completions)
+    tokens = TokenCounts.of(outputs)
     return {
-        "prompt_tokens": prompt_tokens,
-        "completion_tokens": output_tokens,
-        "total_tokens": prompt_tokens + output_tokens,
-        "prompt_tokens_details": {"cached_tokens": sum(output.num_cached_tokens for output in outputs)},
+        "prompt_tokens": tokens.prompt,
+        "completion_tokens": tokens.output,
+        "total_tokens": tokens.prompt + tokens.output,
+        "prompt_tokens_details": {"cached_tokens": tokens.cached},
     }
 
 

@@ -1,10 +1,29 @@
 """What is known of one API request when it is over: for the log, the metrics and the spans. None of its text."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from minillm.request import RequestOutput
+from minillm.request import Completion, RequestOutput
 from minillm.serve.protocol import GenerationBody
+
+
+class TokenCounts(NamedTuple):
+    """Over all prompts and answers of a call."""
+
+    prompt: int
+    cached: int
+    """Of the prompts' tokens, those found in the prefix cache."""
+    output: int
+
+    @classmethod
+    def of(cls, outputs: Iterable[RequestOutput]) -> "TokenCounts":
+        prompt = cached = output = 0
+        for one in outputs:
+            prompt += len(one.prompt_token_ids)
+            cached += one.num_cached_tokens
+            output += sum(len(completion.token_ids) for completion in one.completions)
+        return cls(prompt, cached, output)
 
 
 @dataclass(eq=False)
@@ -47,6 +66,11 @@ class Call:
         self.upload_s = now - self.arrival
         self.unix_time += self.upload_s
         self.arrival = now
+
+    @property
+    def completions(self) -> list[Completion]:
+        """All answers, over its prompts."""
+        return [completion for output in self.outputs for completion in output.completions]
 
     @property
     def outcome(self) -> str:

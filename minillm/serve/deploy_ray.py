@@ -127,12 +127,11 @@ def run_replicas(engine: EngineConfig, serve: ServeConfig, on_ready: Callable[[s
     Raises:
         ConfigError: the port is taken, or the replicas do not start.
     """
-    from minillm.serve.server import bind
+    from minillm.serve.server import bind, url_of
 
     sock = bind(serve.host, serve.port)  # Ray's proxy opens it again: taken ports should show here and now
     port = sock.getsockname()[1]
     sock.close()
-    url = f"http://[{serve.host}]:{port}" if ":" in serve.host else f"http://{serve.host}:{port}"
     stop = threading.Event()
     start_ray()
     for number in (signal.SIGTERM, signal.SIGINT):  # after Ray has put its own in place, which end it at once
@@ -142,7 +141,7 @@ def run_replicas(engine: EngineConfig, serve: ServeConfig, on_ready: Callable[[s
         quiet = {"log_level": "ERROR", "enable_access_log": False}
         app = application(engine, serve.replace(port=port))
         ray_serve.run(app, name=APPLICATION, route_prefix="/", logging_config=quiet)
-        on_ready(url)
+        on_ready(url_of(serve.host, port))
         stop.wait()
         drain(serve.drain_timeout_s)
     except RuntimeError as error:

@@ -22,6 +22,7 @@ from minillm.known import known
 from minillm.request import Completion
 from minillm.serve.call import Call
 from minillm.serve.engine_metrics import LABELS, SECONDS, TOKENS, EngineStats, StepTally, Tally
+from minillm.timeline import PHASES
 
 disable_created_metrics()  # a time of birth beside each counter: twice the lines, and nobody reads them
 
@@ -59,7 +60,7 @@ class Metrics:
         self._inference = self._histogram("request_inference_time_seconds", "First scheduled to last token.")
         self._phases = {
             phase: self._histogram(f"request_{phase}_time_seconds", f"The {phase.replace('_', ' ')} phase.")
-            for phase in ("queue", "prefill", "first_token", "decode", "stream")
+            for phase in PHASES
         }
         self._request_prompt = self._histogram("request_prompt_tokens", "Prompt tokens of a request.", TOKENS)
         self._request_output = self._histogram("request_generation_tokens", "Output tokens of a sequence.", TOKENS)

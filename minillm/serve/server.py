@@ -3,7 +3,6 @@
 import asyncio
 import functools
 import logging
-import resource
 import signal
 import socket
 import time
@@ -78,12 +77,22 @@ def bind(host: str, port: int) -> socket.socket:
     return sock
 
 
+def url_of(host: str, port: int) -> str:
+    """As a client writes it: an IPv6 address stands in brackets."""
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
 def make_room(num_connections: int) -> None:
-    """Let this process open so many connections, where the limit on open files is lower than they need.
+    """Let this process open so many connections, where the limit on open files is lower than they need. Windows has
+    no such limit.
 
     Raises:
         ConfigError: that is not allowed.
     """
+    try:
+        import resource
+    except ImportError:
+        return
     needed = num_connections + OTHER_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= needed:
@@ -155,9 +164,12 @@ def run(engine: EngineConfig, serve: ServeConfig, on_ready: Callable[[str], Any]
     host, port = sock.getsockname()[:2]
     if serve.access_log:
         access_log.log_to_stderr()
-    service, metrics = make_service(engine, serve.replace(port=port))
-    url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-    server = make_server(service, metrics, lambda: on_ready(url))
+    try:
+        service, metrics = make_service(engine, serve.replace(port=port))
+    except BaseException:
+        sock.close()
+        raise
+    server = make_server(service, metrics, lambda: on_ready(url_of(host, port)))
     # uvicorn puts handlers of its own in place, and at the end raises the signal again for those before it.
     before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGTERM, signal.SIGINT)}
     try:

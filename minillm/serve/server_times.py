@@ -16,17 +16,16 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from minillm.timeline import Timeline
+from minillm.timeline import PHASES, STAMPS, Timeline
 
 FIELD = "minillm"
-STAMPS = ("arrival", "scheduled", "prefill_end", "first_token", "last_token")
-"""In this order they happen. Stream ends with the last byte at the client, which no server sees."""
-SERVER_PHASES = ("queue", "prefill", "first_token", "decode")
+SERVER_STAMPS, SERVER_PHASES = STAMPS[:-1], PHASES[:-1]
+"""Stream ends with the last byte at the client, which no server sees."""
 
 
 def server_times(timeline: Timeline) -> dict[str, float]:
     """For a server: the value of FIELD. What has not happened is left out."""
-    return {name: stamp for name in STAMPS if (stamp := getattr(timeline, name)) is not None}
+    return {name: stamp for name in SERVER_STAMPS if (stamp := getattr(timeline, name)) is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +40,8 @@ class ServerTimes:
 
 def read_server_times(said: Mapping[str, Any]) -> ServerTimes | None:
     """Read an answer's FIELD, or vLLM's `metrics`; None if they are not there, or no numbers."""
-    stamps = {name: said[name] for name in STAMPS if _is_number(said.get(name))}
-    if len(stamps) == len(STAMPS) and all(a <= b for a, b in pairwise(stamps.values())):
+    stamps = {name: said[name] for name in SERVER_STAMPS if _is_number(said.get(name))}
+    if len(stamps) == len(SERVER_STAMPS) and all(a <= b for a, b in pairwise(stamps.values())):
         lengths = (b - a for a, b in pairwise(stamps.values()))
         return ServerTimes(dict(zip(SERVER_PHASES, lengths)), stamps)
     names = {"queue": "queue_time_ms", "prefill": "time_to_first_token_ms", "decode": "generation_time_ms"}

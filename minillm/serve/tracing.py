@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 from minillm.clock import Clock
 from minillm.errors import MissingPackageError
 from minillm.known import known
-from minillm.request import Completion
-from minillm.serve.call import Call
+from minillm.serve.call import Call, TokenCounts
 from minillm.timeline import PHASES, Timeline
 
 if TYPE_CHECKING:
@@ -72,7 +71,7 @@ class Tracing:
         if call.outcome != "ok":
             span.set_attribute("error.type", call.outcome)
             span.set_status(trace.StatusCode.ERROR, call.outcome)
-        for index, completion in enumerate(completions_of(call)):
+        for index, completion in enumerate(call.completions):
             if completion.timeline.finished is not None:
                 self._phase_spans(call, index, completion.timeline, inside)
         span.end(self._unix_ns(call, known(call.finished)))
@@ -95,7 +94,7 @@ class Tracing:
         self._duration.record(known(call.finished) - call.arrival, labels)
         if call.outcome != "ok":
             return
-        for completion in completions_of(call):
+        for completion in call.completions:
             if completion.timeline.ttft is not None:
                 self._first_token.record(completion.timeline.ttft, common)
             if completion.timeline.tpot is not None:
@@ -139,19 +138,15 @@ def response_attributes(call: Call) -> dict[str, Any]:
     """What a span says about the answer, by the GenAI conventions."""
     if not call.outputs:
         return {}
-    completions = completions_of(call)
+    tokens = TokenCounts.of(call.outputs)
+    reasons = [c.finish_reason.value for c in call.completions if c.finish_reason is not None]
     return {
         "gen_ai.response.id": call.request_id,
-        "gen_ai.response.finish_reasons": [c.finish_reason.value for c in completions if c.finish_reason is not None],
-        "gen_ai.usage.input_tokens": sum(len(output.prompt_token_ids) for output in call.outputs),
-        "gen_ai.usage.output_tokens": sum(len(completion.token_ids) for completion in completions),
-        "gen_ai.usage.cache_read.input_tokens": sum(output.num_cached_tokens for output in call.outputs),
+        "gen_ai.response.finish_reasons": reasons,
+        "gen_ai.usage.input_tokens": tokens.prompt,
+        "gen_ai.usage.output_tokens": tokens.output,
+        "gen_ai.usage.cache_read.input_tokens": tokens.cached,
     }
-
-
-def completions_of(call: Call) -> list[Completion]:
-    """All completions of a call, over its prompts."""
-    return [completion for output in call.outputs for completion in output.completions]
 
 
 def to_collector(endpoint: str, model_name: str, clock: Clock, server: tuple[str, int]) -> Tracing:

@@ -17,6 +17,10 @@ Explain = Callable[[ScheduledBatch], Mapping[str, float]]
 """Seconds of a step by what they were spent on, for instance compute, bandwidth, link, launch floor."""
 FULL = 0.9
 """A KV pool counts as full from this share on: the next prompt may not fit."""
+OFTEN = 0.2
+"""Somebody must wait for this share of the busy time, or what they wait for does not bind: bursts make queues, too."""
+MOSTLY = 0.5
+"""Of the time that somebody waits, the share in which a resource must be used up to be what they wait for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +57,13 @@ def find_limits(run: FleetRun, seconds: Mapping[str, float]) -> Limits:
         busy += length
         if step.num_waiting:
             queued += length
-            # One or two who hold a seat are not in the step: they wait for their last token, or for budget.
-            if step.num_running >= FULL * seats:
+            if step.num_running >= seats:
                 seats_full += length
             elif step.kv_blocks_used >= FULL * step.kv_blocks_total:
                 kv_full += length
     total = sum(seconds.values())
     parts = {name: value / total for name, value in seconds.items() if total > 0}
-    if queued > 0.2 * busy and max(seats_full, kv_full) > 0.5 * queued:
+    if queued > OFTEN * busy and max(seats_full, kv_full) > MOSTLY * queued:
         if seats_full >= kv_full:
             binding, why = "seats", f"while requests wait, all {seats} seats are taken (max_num_seqs)"
         else:

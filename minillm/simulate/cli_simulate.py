@@ -1,12 +1,8 @@
 """`minillm simulate`. With `--json`, standard output is one JSON object."""
 
-import contextlib
 import enum
-import gc
 import json
-import math
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -34,7 +30,6 @@ from minillm.simulate.cli_options import (
 
 # The engine imports torch, which takes seconds; `minillm --help` should not wait for it.
 if TYPE_CHECKING:
-    from minillm.observe.summary import SLO
     from minillm.simulate.cluster import ClusterConfig
     from minillm.simulate.deployment import Deployment
 
@@ -153,6 +148,8 @@ def simulate(
     like a --trace.
     """
     from minillm.config import parse_fields
+    from minillm.garbage import rare_collections
+    from minillm.observe.summary import stated_limits
     from minillm.simulate.fleet_report import simulate_workload
     from minillm.simulate.log_report import simulate_log
     from minillm.simulate.plan_report import simulate_plan
@@ -161,7 +158,7 @@ def simulate(
     from minillm.simulate.traffic import find_arrivals, find_traffic, load_trace, made_up_workload
 
     only_one_source(requests, trace, None if plan and trace else qps)
-    slo = limits(slo_ttft, slo_tpot, slo_e2e)
+    slo = stated_limits(ttft=slo_ttft, tpot=slo_tpot, e2e=slo_e2e)
     if plan and (qps is None or replicas != 1):
         raise WorkloadError("--plan finds the number of replicas for a rate: give it --qps, and no --replicas")
     if not plan and (target, headroom, price_per_hour) != (0.99, 0.0, None):
@@ -216,19 +213,6 @@ def simulate(
     print(json.dumps(report) if as_json else as_text(report, body if plan else latency_text(result)))
 
 
-@contextlib.contextmanager
-def rare_collections() -> Iterator[None]:
-    """A simulation makes many objects and drops few, so looking for garbage after every 700 of them is in vain."""
-    thresholds = gc.get_threshold()
-    gc.freeze()  # what importing has made will stay
-    gc.set_threshold(100_000, *thresholds[1:])
-    try:
-        yield
-    finally:
-        gc.set_threshold(*thresholds)
-        gc.unfreeze()
-
-
 def only_one_source(requests: Path | None, trace: Path | None, qps: float | None) -> None:
     """Raise PricingError unless exactly one of them is given."""
     if sum(source is not None for source in (requests, trace, qps)) != 1:
@@ -236,21 +220,6 @@ def only_one_source(requests: Path | None, trace: Path | None, qps: float | None
             "give one of these: a log of requests with --requests, or a rate of made-up ones with --qps, or a "
             "recorded trace with --trace"
         )
-
-
-def limits(ttft: float | None, tpot: float | None, e2e: float | None) -> "SLO | None":
-    """The stated limits, seconds; None if there is none.
-
-    Raises:
-        WorkloadError: one is not above zero.
-    """
-    from minillm.observe.summary import SLO
-
-    stated = {"ttft": ttft, "tpot": tpot, "e2e": e2e}
-    for name, limit in stated.items():
-        if limit is not None and not 0 < limit < math.inf:
-            raise WorkloadError(f"--slo-{name} is a number of seconds above 0, not {limit}")
-    return None if set(stated.values()) == {None} else SLO(**stated)
 
 
 def deploy(model: str, on: str | None, roofline: bool, typical: bool, **fields: Any) -> "Deployment":

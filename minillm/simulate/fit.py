@@ -17,8 +17,13 @@ from minillm.errors import PricingError
 from minillm.simulate.roofline import HIGHEST, MAX_SHARE, SHARES, Constants, StepTimeModel, StepWork
 
 SPREAD = MappingProxyType({"mfu": 0.25, "bandwidth": 0.1, "kv_bandwidth": 0.2, "attention_mfu": 0.3, "link": 0.7})
-"""How far a constant may well be from its prior: standard deviation of the logarithm."""
+"""How far a constant may well be from its prior: standard deviation of the logarithm. Judged, not measured: libraries
+reach about the same share of the bandwidth everywhere, and links differ most."""
 USUAL_SPREAD = 1.0
+WIDEST = 1e3
+"""Times its prior: what a constant cannot exceed that has no limit of its own."""
+OUTLIER = 1.5
+"""Observations that are further off than so many times what noise makes count linearly."""
 TINY = 1e-7
 """Seconds: a constant of 0 is fitted from here up, since its logarithm would be minus infinity."""
 FITTED = 0.5
@@ -59,7 +64,7 @@ def fit_constants(
     """
     spreads = np.array([spread.get(name, USUAL_SPREAD) for name in free])
     centres = np.array([max(getattr(prior, name), TINY) for name in free])
-    highest = [math.log(HIGHEST.get(name, 1e3 * centre) / centre) for name, centre in zip(free, centres)]
+    highest = [math.log(HIGHEST.get(name, WIDEST * centre) / centre) for name, centre in zip(free, centres)]
 
     def constants_at(x: np.ndarray) -> Constants:
         return prior.replace(**{name: float(c * math.exp(v)) for name, c, v in zip(free, centres, x)})
@@ -73,7 +78,7 @@ def fit_constants(
         raise PricingError("the measurements hold no finite times to fit to")
     upper = np.array([min(h, math.log(limits.get(n, math.inf) / c)) for n, c, h in zip(free, centres, highest)])
     x0 = np.minimum(x0, upper - 1e-6)
-    found = least_squares(all_residuals, x0, bounds=(-np.inf, upper), loss="soft_l1", f_scale=1.5, x_scale=spreads)
+    found = least_squares(all_residuals, x0, bounds=(-np.inf, upper), loss="soft_l1", f_scale=OUTLIER, x_scale=spreads)
     uncertainty = np.sqrt(np.diag(np.linalg.pinv(found.jac.T @ found.jac)))
     decided = tuple(n for n, u, s in zip(free, uncertainty, spreads) if u < FITTED * s)
     return FittedConstants(constants_at(found.x), decided, float(found.cost))

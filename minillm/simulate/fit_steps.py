@@ -142,7 +142,7 @@ def read_step_table(path: Path, model: ModelCost, hardware: Hardware) -> tuple[l
             rows = [{name: float(row[name]) for name in COLUMNS} for row in csv.DictReader(file)]
     except (OSError, UnicodeError) as error:
         raise RecordingError(f"cannot read {path}: {error}") from None
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, csv.Error) as error:
         raise RecordingError(f"{path}: {error!r}. A step table has the columns {', '.join(COLUMNS)}") from None
     wrong = implausible(rows)
     tables = []

@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from minillm.errors import PricingError, UnknownHardwareError
+from minillm.kv_cache.bill import NUMBER_BYTES
 
 GIB = 2**30
 TERA = 1e12
 GIGA = 1e9
 
-DTYPE_BYTES = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0, "fp8": 1.0, "int8": 1.0, "int4": 0.5}
-"""Bytes per element, without scales."""
+DTYPE_BYTES: dict[str, float] = {**NUMBER_BYTES, "int4": 0.5}
+"""Bytes of a weight, without scales."""
 
 
 @dataclass(frozen=True, slots=True)

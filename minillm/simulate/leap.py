@@ -134,13 +134,12 @@ class LeapStep:
 class LeapEngine(Engine):
     """An engine over a SimulatedRunner that leaps. Requests that stream are never parked."""
 
+    scheduler: LeapScheduler
+
     def __init__(self, config: EngineConfig, runner: SimulatedRunner, clock: VirtualClock) -> None:
         if config.speculative is not None:
             raise ConfigError("a LeapEngine cannot speculate: nobody knows how many tokens a step yields; use Engine")
         super().__init__(config, runner=runner, clock=clock)
-        self.scheduler: LeapScheduler = LeapScheduler(
-            self.config, runner.num_kv_blocks, runner.num_host_blocks, self.context_limit
-        )
         self.runner: SimulatedRunner = runner
         self._leaps: deque[LeapStep] = deque()
         """In place of the engine's steps in flight."""
@@ -325,6 +324,17 @@ class LeapEngine(Engine):
             if parked := self._parked.get(sequence.request.request_id):
                 self._unpark(parked)
         return super().abort(request_id)
+
+    def start_over(self) -> None:
+        super().start_over()
+        self._leaps.clear()
+        self._parked.clear()
+        self._due.clear()
+        self._parked_context = 0
+        self._num_launched = len(self._ends)  # a step that was launched and not waited for never was
+
+    def _make_scheduler(self) -> LeapScheduler:
+        return LeapScheduler(self.config, self.runner.num_kv_blocks, self.runner.num_host_blocks, self.context_limit)
 
     def _drain(self) -> None:
         while self._leaps:

@@ -4,21 +4,20 @@ import itertools
 import platform
 import random
 import sys
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
-from typing import Any
 
 import torch
 from tqdm.auto import tqdm
 
-from minillm.bench.roof import measure_bandwidth
+from minillm.bench.roof import measure_bandwidth, measure_matmul
 from minillm.config import EngineConfig
 from minillm.engine import Engine
 from minillm.errors import UnknownHardwareError
 from minillm.known import known
-from minillm.models.loader import LoadedModel, load_model
+from minillm.models.loader import load_model
+from minillm.quantization import dtype_name
 from minillm.request import SamplingParams
 from minillm.simulate.calibrate import today
 from minillm.simulate.costs import ModelCost, Placement
@@ -94,7 +93,7 @@ def calibrate_this_machine(model: str, *, quick: bool = False, with_traffic: boo
     engine = Engine(config, loaded)
     design, mixed = (QUICK_DESIGN, QUICK_MIXED) if quick else (FULL_DESIGN * NUM_PASSES, MIXED)
     steps, served = run_design(engine, design, mixed, with_traffic)
-    placement = Placement(1, dtype_name(loaded), dtype_name(loaded))
+    placement = Placement(1, dtype_name(loaded.dtype), dtype_name(loaded.dtype))
     table = StepTable(ModelCost.of(loaded.model_config), hardware, placement, steps)
     training, held_out = table.split()
     prior = Constants(**PRIORS) if hardware.is_gpu else Constants(**CPU_PRIORS)
@@ -102,7 +101,7 @@ def calibrate_this_machine(model: str, *, quick: bool = False, with_traffic: boo
     fitted = fit_to_steps([training], prior, free)
     constants = from_usual_to_mean(fitted.constants, training, free)
     provenance = {
-        "source": f"{len(steps)} steps of the real engine, {model}, {dtype_name(loaded)}",
+        "source": f"{len(steps)} steps of the real engine, {model}, {dtype_name(loaded.dtype)}",
         "machine": platform.processor() or platform.machine(),
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
@@ -204,11 +203,12 @@ def describe_hardware(device: torch.device, quick: bool) -> Hardware:
             pass
     size = 256 if quick else 1536
     flops = {
-        "float32": measure_flops(size, torch.float32, device),
-        "bfloat16": measure_flops(size, torch.float32 if device.type == "cpu" else torch.bfloat16, device),
+        "float32": measure_matmul(torch.float32, device, size),
+        # On a CPU 16-bit weights are computed in float32.
+        "bfloat16": measure_matmul(torch.float32 if device.type == "cpu" else torch.bfloat16, device, size),
     }
     if device.type == "cuda":
-        memory, bandwidth = torch.cuda.get_device_properties(device).total_memory, measure_device_bandwidth(device)
+        memory, bandwidth = torch.cuda.get_device_properties(device).total_memory, measure_bandwidth(device=device).copy
     else:
         import psutil
 
@@ -219,33 +219,3 @@ def describe_hardware(device: torch.device, quick: bool) -> Hardware:
         is_gpu=device.type == "cuda", price_per_hour=None, price_source="",
         source=f"measured on {today()}: a matrix product of {size} rows, and reading a large buffer",
     )  # fmt: skip
-
-
-def measure_flops(size: int, dtype: torch.dtype, device: torch.device, repeats: int = 5) -> float:
-    """FLOP/s of one square matrix product, the best of a few. On a CPU 16-bit weights are computed in float32."""
-    a = torch.ones(size, size, dtype=dtype, device=device)
-    return 2 * size**3 / best_seconds(lambda: a @ a, device, repeats)
-
-
-def measure_device_bandwidth(device: torch.device) -> float:
-    """Bytes per second of a copy within the device's memory, read and written."""
-    source = torch.ones(250_000_000, dtype=torch.float32, device=device)
-    target = torch.empty_like(source)
-    return 2 * source.nbytes / best_seconds(lambda: target.copy_(source), device, 5)
-
-
-def best_seconds(work: Any, device: torch.device, repeats: int) -> float:
-    """The best, because anything else that runs can only slow it down. One more run before, to warm up."""
-    seconds = []
-    for _ in range(repeats + 1):
-        start = time.perf_counter()
-        work()
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        seconds.append(time.perf_counter() - start)
-    return min(seconds[1:])
-
-
-def dtype_name(model: LoadedModel) -> str:
-    """`bfloat16`, as `Placement` calls it."""
-    return str(model.dtype).removeprefix("torch.")

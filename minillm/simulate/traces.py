@@ -31,21 +31,15 @@ def load_azure(path: str | Path, *, limit: int | None = None, name: str = "azure
     Raises:
         TraceError: the file or a row is not what the format says; the message names the line.
     """
-    with open(path, newline="", encoding="utf-8-sig") as file:
-        reader = csv.DictReader(file)
-        missing = {"TIMESTAMP", "ContextTokens", "GeneratedTokens"} - set(reader.fieldnames or ())
-        if missing:
-            raise TraceError(f"{path}, line 1: no column {', '.join(sorted(missing))}: is this an Azure LLM trace?")
-        first, rows = None, []
-        for row in reader:
-            where = f"{path}, line {reader.line_num}"
-            prompt = whole_number(row["ContextTokens"], "ContextTokens", where)
-            output = whole_number(row["GeneratedTokens"], "GeneratedTokens", where)
-            moment = _moment(row["TIMESTAMP"], where)
-            first = first or moment
-            rows.append(((moment - first).total_seconds(), prompt, output))
-            if limit is not None and len(rows) >= limit:
-                break
+    first, rows = None, []
+    for where, row in _csv_rows(path, {"TIMESTAMP", "ContextTokens", "GeneratedTokens"}):
+        prompt = whole_number(row["ContextTokens"], "ContextTokens", where)
+        output = whole_number(row["GeneratedTokens"], "GeneratedTokens", where)
+        moment = _moment(row["TIMESTAMP"], where)
+        first = first or moment
+        rows.append(((moment - first).total_seconds(), prompt, output))
+        if limit is not None and len(rows) >= limit:
+            break
     return from_lengths(rows, name=name)
 
 
@@ -159,6 +153,19 @@ def _milliseconds(value: Any, where: str) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < float("inf"):
         raise TraceError(f"{where}: timestamp must be milliseconds of at least 0, not {value!r}")
     return value / 1000
+
+
+def _csv_rows(path: str | Path, columns: set[str]) -> Iterator[tuple[str, dict[str, str | None]]]:
+    """Each row with the words that say where it stands."""
+    with open(path, newline="", encoding="utf-8-sig") as file:
+        reader = csv.DictReader(file)
+        try:
+            if missing := columns - set(reader.fieldnames or ()):
+                raise TraceError(f"{path}, line 1: no column {', '.join(sorted(missing))}: is this an Azure LLM trace?")
+            for row in reader:
+                yield f"{path}, line {reader.line_num}", row
+        except csv.Error as error:
+            raise TraceError(f"{path}, line {reader.line_num}: not CSV: {error}") from None
 
 
 def _json_lines(path: str | Path) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -17,6 +17,7 @@ from typing import Any
 from minillm.clock import VirtualClock
 from minillm.engine import Engine
 from minillm.known import known
+from minillm.quantization import dtype_name
 from minillm.request import RequestOutput, SamplingParams
 from minillm.simulate.arrivals import Arrivals, Poisson
 from minillm.simulate.costs import ModelCost, Placement
@@ -133,7 +134,7 @@ def deployment_of(engine: Engine, profile: Profile) -> Deployment:
         ValueError: the engine has no model (it is simulated itself).
     """
     model = engine.loaded_model
-    dtype = str(model.dtype).removeprefix("torch.")
+    dtype = dtype_name(model.dtype)
     config = engine.config.replace(
         num_kv_blocks=engine.runner.num_kv_blocks, kv_cache_memory_gb=None, max_model_len=engine.context_limit
     )

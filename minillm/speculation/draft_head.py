@@ -32,7 +32,7 @@ from minillm.speculation.draft_model import draw_from
 from minillm.speculation.head import DraftHead
 from minillm.transfer import to_device
 
-FEW_ROWS = 16
+ROWS_AS_DECODES = 16
 """Up to so many of each request are computed as if each row were another request's decode; see
 :func:`minillm.runners.batch_tensors.spans_of`."""
 CONTEXT = 512
@@ -233,7 +233,7 @@ class DraftHeadProposer:
         origins = np.repeat([seat.origin for seat in seats], lengths)
         bases = np.repeat([seat.number * self.blocks_per_seat * self.block_size for seat in seats], lengths)
         ids, positions, slots = to_device(np.stack((np.array(token_ids), rows + origins, rows + bases)), self.device)
-        if max(lengths) <= FEW_ROWS:
+        if max(lengths) <= ROWS_AS_DECODES:
             numbers = np.repeat([seat.number for seat in seats], lengths)
             metadata = self._metadata(numbers, rows + 1, np.ones_like(rows), slots, num_decodes=len(rows))
         else:

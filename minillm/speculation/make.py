@@ -2,12 +2,13 @@
 
 from typing import Any
 
-from minillm.attention.cache import cache_dtype, dtype_name
+from minillm.attention.cache import cache_dtype
 from minillm.clock import Clock
 from minillm.config import FOR_SIMULATOR, READ_BY, EngineConfig, SpeculativeConfig, default_of
 from minillm.errors import ConfigError
 from minillm.known import known
 from minillm.models.loader import LoadedModel, load_model
+from minillm.quantization import dtype_name
 from minillm.runners.base import Runner
 from minillm.runners.kv_pool import NO_CLAIM, MemoryClaim
 from minillm.runners.torch_runner import TorchRunner

@@ -11,6 +11,7 @@ from tqdm.auto import tqdm
 
 from minillm.errors import TrainingError
 from minillm.models.storage import write_whole
+from minillm.request import SEED_STRIDE
 from minillm.speculation.head import DraftHead
 from minillm.speculation.head_file import ANOTHER_OUT
 from minillm.training.loss import Agreement, count_agreement, training_loss
@@ -122,7 +123,7 @@ class Training:
     def _batch(self, step: int) -> TalkBatch:
         """The talks of a step. It depends on the settings and the step alone, so a resumed run sees the same."""
         number, place = divmod(step, self.steps_per_pass)
-        shuffle = torch.Generator().manual_seed(self.settings.seed * 1_000_003 + number)
+        shuffle = torch.Generator().manual_seed(self.settings.seed * SEED_STRIDE + number)
         order = torch.randperm(len(self.talks), generator=shuffle)
         starts = torch.rand(2, len(self.talks), generator=shuffle)
         chosen = order[place * self.settings.talks_per_step :][: self.settings.talks_per_step].tolist()

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from minillm.attention.base import AttentionBackend, AttentionMetadata, blocks_for
+from minillm.attention.base import AttentionBackend, AttentionMetadata
 from minillm.attention.cache import QuantizedKV, quantize_kv, write_kv
+from minillm.kv_cache.block_pool import blocks_for
 
 Span = tuple[int, int]
 """One sequence: (new tokens, context after them)."""

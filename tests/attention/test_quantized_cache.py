@@ -8,13 +8,13 @@ from attention.ragged import SPANS, Ragged, Span
 
 from minillm.attention import native
 from minillm.attention.base import AttentionBackend
-from minillm.attention.cache import QuantizedKV, dtype_name, gather_blocks, quantize_kv, write_kv
+from minillm.attention.cache import QuantizedKV, gather_blocks, quantize_kv, write_kv
 from minillm.attention.eager import EagerAttention
 from minillm.attention.native import NativeAttention
 from minillm.attention.sdpa import SDPAAttention
 from minillm.attention.select import BACKENDS, Demands, select_backend, survey
 from minillm.errors import ConfigError
-from minillm.quantization import FP8
+from minillm.quantization import FP8, dtype_name
 
 CPU = torch.device("cpu")
 DTYPES = [torch.int8, FP8]

@@ -8,7 +8,7 @@ from typer.testing import Result
 
 from minillm.bench import variants
 from minillm.bench.breakdown import breakdown, summarize
-from minillm.bench.compare import Spread
+from minillm.bench.compare import Range
 from minillm.bench.steady import DecodeStep
 from minillm.bench.variants import DEFAULT, Variant, applicable
 from minillm.config import EngineConfig
@@ -54,7 +54,7 @@ def test_gains_are_paired_by_turn() -> None:
     default = [[step(1.0, 1.0)] * 3, [step(2.0, 1.0)] * 3]
     slower = [[step(3.0, 1.0)] * 3, [step(6.0, 1.0)] * 3]
     result = summarize(Variant("x", {"compile": True}), slower, default)
-    assert result.time_over_default == Spread(3.0, 3.0, 3.0)
+    assert result.time_over_default == Range(3.0, 3.0, 3.0)
     assert result.num_steps == 6
 
 
@@ -87,3 +87,9 @@ def test_one_variant_can_be_chosen(bench: Callable[..., Result]) -> None:
     assert "sdpa attention" not in table
     with pytest.raises(ConfigError, match="no variant 'warp' here: there are 'default', "):
         bench("step-breakdown", "--variant", "warp")
+
+
+def test_with_a_window_too_the_default_is_not_measured_twice(bench_json: Callable[..., Any]) -> None:
+    """An attention with a window is a class of its own in every engine."""
+    report = bench_json("step-breakdown", "--set", "sliding_window=16", "--variant", "sdpa attention", "--batch", "2")
+    assert report["unable"] == {"sdpa attention": "the default runs it already"}

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tqdm import tqdm
 
-from minillm.bench.compare import Spread, measure, summarize
+from minillm.bench.compare import Range, measure, summarize
 from minillm.bench.costs import ModelBytes
 from minillm.bench.peers import BenchmarkError, MinillmPeer, Run
 from minillm.bench.peers_hf import HFContinuousBatching, HFGenerate, load_hugging_face
@@ -56,8 +56,8 @@ def test_speedup_is_paired_by_repeat_against_every_reference() -> None:
     result = summarize(WORKLOAD, runs, ["good", "bad"], BANDWIDTH, SIZE)
     own, good, bad = result.peers
     assert result.reference == "good"
-    assert own.speedups["good"] == Spread(median=2.0, low=2.0, high=3.0)
-    assert own.speedups["bad"] == Spread(median=9.0, low=4.5, high=9.0)
+    assert own.speedups["good"] == Range(median=2.0, low=2.0, high=3.0)
+    assert own.speedups["bad"] == Range(median=9.0, low=4.5, high=9.0)
     assert good.speedups == bad.speedups == {}
     assert own.tokens_per_s.median == 64.0
 

@@ -13,6 +13,7 @@ from minillm.attention.select import survey
 from minillm.models.config import ModelConfig
 from minillm.models.decoder import Decoder
 from minillm.models.loader import LoadedModel, fill_randomly
+from minillm.quantization import dtype_name
 from minillm.runners.torch_runner import TorchRunner
 
 pytestmark = [
@@ -60,7 +61,7 @@ def on_device(decoder: Decoder, dtype: torch.dtype, device: str) -> LoadedModel:
 
 def generate(model: LoadedModel, **fields: Any) -> list[list[int]]:
     """Everyone's output; requests arrive two steps apart, so that batches of all sizes come about."""
-    dtype = str(model.dtype).removeprefix("torch.")
+    dtype = dtype_name(model.dtype)
     config = EngineConfig(
         dtype=dtype, device=model.device.type, num_kv_blocks=256, max_num_batched_tokens=128, **fields
     )
@@ -146,7 +147,7 @@ def test_logits_are_close_in_every_dtype(decoder: Decoder, backend: str, fused: 
 def logits_of(model: LoadedModel, backend: str, fused: bool) -> torch.Tensor:
     """Logits of two steps over all prompts, taken where the runner hands them to the sampler."""
     config = EngineConfig(
-        dtype=str(model.dtype).removeprefix("torch."),
+        dtype=dtype_name(model.dtype),
         device=model.device.type,
         num_kv_blocks=256,
         attention_backend=backend,

@@ -155,3 +155,29 @@ def test_a_draft_models_blocks_have_no_holes_where_the_models_have(sinks: int) -
     assert windowed.null_block in windowed.block_ids(request)
     assert whole.allocate(request, 41)
     assert len(whole.held_blocks(request)) == len(whole.block_ids(request)) == 11
+
+
+def test_looking_ahead_counts_of_a_shared_prefix_only_what_stays_in_the_window() -> None:
+    """The prefix has 15 blocks, of which the newcomer shares those of a window of 8 tokens. They are given back as it
+    goes on: in the end it holds 4 blocks of its own."""
+    kv = make(Window(8), num_blocks=15 + 4, caching=True)
+    holder, newcomer = make_request("a", 60), make_request("b", 100)
+    compute(kv, holder, 60)
+    prefix = kv.find_prefix(newcomer)
+    assert len(prefix) == 15
+    most = kv.window.most_blocks(4 + 1, 4)
+    assert most == 4 and kv.pool.num_free == most
+    assert kv.could_hold(100, prefix, chunk=4)
+    compute(kv, Request("c", [999] * 4, SamplingParams(), Timeline(0.0)), 4)
+    assert not kv.could_hold(100, prefix, chunk=4), "one block less is free, however much others hold of the prefix"
+    assert kv.could_hold(64, prefix, chunk=4), "its prompt ends before what it shares has left the window"
+
+
+def test_looking_ahead_counts_sinks_that_others_hold() -> None:
+    kv = make(Window(8, 4), num_blocks=15 + 4, caching=True)
+    holder, newcomer = make_request("a", 60), make_request("b", 100)
+    compute(kv, holder, 60)
+    most = kv.window.most_blocks(4 + 1, 4)
+    assert most == 5 and kv.pool.num_free == 4
+    assert kv.could_hold(100, kv.find_prefix(newcomer), chunk=4), "one of its 5 blocks is the other's first"
+    assert not kv.could_hold(100, [], chunk=4)

@@ -9,7 +9,8 @@ from observe.runs import timeline
 
 from minillm.observe.records import RequestRecord
 from minillm.observe.trace import ENGINE, REQUESTS, chrome_trace, write_chrome_trace
-from minillm.timeline import PHASES
+from minillm.request import FinishReason
+from minillm.timeline import PHASES, StepRecord, StepShare
 
 TOLERANCE = 1e-6  # microseconds: a thousandth of the nanosecond that times are rounded to
 
@@ -173,3 +174,22 @@ def test_times_far_from_zero_keep_their_nanoseconds():
     phases = phases_of(chrome_trace([record])["traceEvents"], "r")
     for before, after in itertools.pairwise(phases):
         assert before["ts"] + before["dur"] == pytest.approx(after["ts"], abs=TOLERANCE)
+
+
+def test_an_id_that_was_used_again_has_a_track_for_each_request():
+    """Ids are unique among requests in flight only."""
+    first, second = (
+        RequestRecord("again", size, 0, FinishReason.STOP, timeline(arrival, 1.0, 1.0, 0.5, 0.5, 0.5))
+        for size, arrival in ((10, 0.0), (20, 10.0))
+    )
+    chunks = [
+        StepRecord(i, start, start + 0.5, (StepShare("again", 7 + i, True),), 0, 1, 1, 8, ("again",), {})
+        for i, start in enumerate((1.0, 11.0))
+    ]
+    events = chrome_trace([first, second], chunks)["traceEvents"]
+    by_track = slices_by_track(events)
+    for row, (tid, start) in enumerate(((1, 0.0), (2, 10e6))):
+        assert by_track[REQUESTS, tid][0]["ts"] == start
+        [chunk] = [e for e in by_track[REQUESTS, tid] if e.get("cat") == "chunk"]
+        assert (chunk["ts"], chunk["dur"], chunk["args"]["tokens"]) == (start + 1e6, 0.5e6, 7 + row)
+    assert [(e["tid"], e["ts"]) for e in events if e["ph"] == "i"] == [(1, 1e6), (2, 11e6)]

@@ -24,11 +24,6 @@ def config(tiny_llama_path: Path) -> EngineConfig:
     return EngineConfig(model=str(tiny_llama_path), dtype="float32", num_kv_blocks=16)
 
 
-@pytest.fixture(scope="module")
-def model(config: EngineConfig) -> LoadedModel:
-    return load_model(config)
-
-
 def full(*_: object, **__: object) -> None:
     raise FULL
 

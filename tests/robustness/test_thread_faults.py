@@ -2,7 +2,6 @@
 
 import logging
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ from minillm.async_engine import EngineThread
 from minillm.config import EngineConfig
 from minillm.engine import Engine
 from minillm.errors import EngineDeadError
-from minillm.models.loader import LoadedModel, load_model
+from minillm.models.loader import LoadedModel
 from minillm.request import FinishReason, SamplingParams
 
 GREEDY = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
@@ -24,17 +23,6 @@ ENDLESS = SamplingParams(temperature=0, max_tokens=400, ignore_eos=True)
 @pytest.fixture(scope="module")
 def config(tiny_llama_path: Path) -> EngineConfig:
     return EngineConfig(model=str(tiny_llama_path), dtype="float32", num_kv_blocks=128, max_num_seqs=2)
-
-
-@pytest.fixture(scope="module")
-def model(config: EngineConfig) -> LoadedModel:
-    return load_model(config)
-
-
-@pytest.fixture
-def thread(config: EngineConfig, model: LoadedModel) -> Iterator[EngineThread]:
-    with EngineThread(config, model) as thread:
-        yield thread
 
 
 def raising(error: BaseException):

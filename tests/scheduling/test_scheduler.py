@@ -270,3 +270,48 @@ def test_the_preempted_one_is_the_last_admitted_or_the_least_important():
         run(engine)
         victims = [request.request_id for batch in engine.runner.batches for request in batch.preempted]
         assert victims[0] == victim, order
+
+
+def test_a_prompt_of_high_priority_takes_blocks_from_a_decode_of_the_same_step():
+    """Decodes are scheduled first. The low one's gives way all the same, and its part of the step is taken out."""
+    engine = make_engine(7, scheduling_order="priority")
+    engine.add_request(prompt(6), params(14), request_id="low", priority=5)
+    engine.step()
+    engine.add_request(prompt(24, 50), params(2), request_id="high", priority=0)
+    outputs = run(engine)
+    assert scheduled(engine)[:3] == [{"low": 6}, {"low": 1, "high": 15}, {"high": 9}]
+    assert [request.request_id for request in engine.runner.batches[2].preempted] == ["low"]
+    assert outputs["low"].token_ids == expected_output(prompt(6), 14)
+    assert outputs["high"].token_ids == expected_output(prompt(24, 50), 2)
+
+
+def test_what_was_taken_out_of_a_step_is_in_no_cache():
+    """The lowest gives way in vain: the one in the middle has to, too. Blocks have their names as soon as they are
+    scheduled; one that was then not computed must have none."""
+    engine = make_engine(9, scheduling_order="priority")
+    engine.add_request(prompt(8, 70), params(12), request_id="high", priority=0)
+    engine.add_request(prompt(6), params(12), request_id="low", priority=5)
+    engine.step()
+    engine.add_request(prompt(30, 30), params(2), request_id="middle", priority=1)
+    engine.step()
+    engine.step()
+    assert scheduled(engine) == [{"high": 8, "low": 6}, {"high": 1, "low": 1, "middle": 14}, {"high": 1}]
+    assert [request.request_id for request in engine.runner.batches[-1].preempted] == ["low", "middle"]
+    # Token 7 of "low" would have filled its second block. Somebody comes who begins with the same two.
+    same = prompt(6) + expected_output(prompt(6), 2) + [90]
+    engine.add_request(same, params(2), request_id="same", priority=0)
+    outputs = run(engine)
+    assert outputs["same"].num_cached_tokens == BLOCK
+    assert outputs["same"].token_ids == expected_output(same, 2)
+    assert outputs["low"].token_ids == expected_output(prompt(6), 12)
+    assert outputs["middle"].token_ids == expected_output(prompt(30, 30), 2)
+
+
+def test_who_holds_a_seat_is_counted_whether_it_has_a_share_of_the_step_or_not():
+    """With a step planned ahead, a request whose last token is on its way computes nothing more."""
+    engine = make_engine(async_scheduling=True)
+    engine.add_request(prompt(4), params(2), request_id="short")
+    engine.add_request(prompt(4, 20), params(6), request_id="long")
+    run(engine)
+    assert any(step.num_running == 2 and len(step.shares) == 1 for step in engine.steps)
+    assert all(step.num_running >= len(step.shares) for step in engine.steps)

@@ -2,6 +2,7 @@
 
 import json
 import resource
+import sys
 import threading
 from collections.abc import Callable
 
@@ -163,3 +164,9 @@ def test_room_for_connections_is_made_or_refused(monkeypatch: pytest.MonkeyPatch
     assert limits[-1] == (1128, 4096)
     with pytest.raises(ConfigError, match="lower --max-connections"):
         make_room(5000)
+
+
+def test_where_there_is_no_limit_on_open_files_there_is_room(monkeypatch: pytest.MonkeyPatch):
+    """Windows: Python has no module for it."""
+    monkeypatch.setitem(sys.modules, "resource", None)
+    make_room(10**9)

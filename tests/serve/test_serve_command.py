@@ -14,7 +14,8 @@ from typer.testing import CliRunner
 
 from minillm.cli import app
 from minillm.config import EngineConfig
-from minillm.errors import ConfigError, ModelError
+from minillm.errors import ConfigError, ModelError, UnknownModelError
+from minillm.serve import server
 from minillm.serve.cli import DEFAULT_MAX_QUEUE
 from minillm.serve.config import UNKEPT_BY_REPLICAS, ServeConfig
 from minillm.serve.flags import as_flags, flags_of, given
@@ -110,3 +111,16 @@ def test_what_replicas_cannot_keep_is_refused_before_ray_starts(name: str):
         CliRunner().invoke(app, [*command, "--replicas", "2"], catch_exceptions=False)
     with pytest.raises(ModelError, match="no-such-model"):  # without replicas it is fine
         CliRunner().invoke(app, [*command, "--port", "0"], catch_exceptions=False)
+
+
+def test_a_model_that_cannot_be_loaded_gives_the_port_back(monkeypatch: pytest.MonkeyPatch):
+    bound = []
+    monkeypatch.setattr(server, "bind", lambda host, port: bound.append(bind(host, port)) or bound[-1])
+    with pytest.raises(UnknownModelError):
+        server.run(EngineConfig(model="no-such-model"), ServeConfig(port=0, access_log=False), print)
+    assert bound[0].fileno() == -1, "it is closed"
+
+
+@pytest.mark.parametrize(("host", "url"), [("127.0.0.1", "http://127.0.0.1:80"), ("::1", "http://[::1]:80")])
+def test_an_address_as_a_client_writes_it(host: str, url: str):
+    assert server.url_of(host, 80) == url

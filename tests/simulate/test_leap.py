@@ -130,3 +130,23 @@ def test_an_abort_finds_everything_up_to_date() -> None:
         engine.check_integrity()
         outputs[-1] += (clock.now(),)
     assert outputs[0] == outputs[1]
+
+
+def test_starting_over_it_leaps_as_a_new_one_does() -> None:
+    deployment = Deployment.of("qwen3-1.7b", GPU, num_kv_blocks=70)
+    clock = VirtualClock()
+    engine = deployment.fast_engine(clock)
+    for i in range(3):
+        engine.add_request([i] * 20, SamplingParams(max_tokens=100, ignore_eos=True), stream=False)
+    for _ in range(5):
+        engine.step()
+    assert engine.num_running == 3 and engine.scheduler.num_parked
+    engine.start_over()
+    assert engine.num_running == 0 and not engine.has_unfinished
+    assert all(request.timeline.finished is not None for request in engine.recent_requests)
+    [output] = run(engine, clock, [Arrival("a", clock.now(), [7] * 20, 100)])
+    engine.check_integrity()
+    fresh_clock = VirtualClock()
+    [fresh] = run(deployment.fast_engine(fresh_clock), fresh_clock, [Arrival("a", 0.0, [7] * 20, 100)])
+    assert output.token_ids == fresh.token_ids and len(output.token_ids) == 100
+    assert output.timeline.itl == pytest.approx(fresh.timeline.itl)

@@ -127,3 +127,8 @@ def test_a_recording_without_a_rhythm_has_no_rate() -> None:
     assert replayed(trace, rate=1.0, num_requests=1).requests[0].arrival == 0
     with pytest.raises(WorkloadError, match="all come at once"):
         replayed(trace, rate=1.0, num_requests=2)
+
+
+def test_a_field_that_is_too_long_for_a_table(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match="line 1: not CSV: field larger"):
+        load_azure(write(tmp_path / "t.csv", HEADER + "x" * 200_000 + ",1,2\n"))

@@ -145,8 +145,8 @@ class OpenScheduler(Scheduler):
             return ours
         return min(self._plan.get(request.request_id, 0), request.num_tokens - start, step.budget)
 
-    def _victim(self, step: Step) -> Request:
-        ours = super()._victim(step)
+    def _victim(self, asker: Request, step: Step) -> Request:
+        ours = super()._victim(asker, step)
         return self._victims.ask(lambda: self._their_victim(step), lambda: ours) if self._pick_victim else ours
 
     def _their_victim(self, step: Step) -> Request:

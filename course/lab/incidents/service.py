@@ -11,11 +11,11 @@ from typing import Any, Literal
 from minillm.clock import VirtualClock
 from minillm.config import EngineConfig
 from minillm.engine import Engine
+from minillm.garbage import rare_collections
 from minillm.observe.summary import SLO
 from minillm.runners.simulated import StepWatch
 from minillm.scheduling.batch import ScheduledBatch
 from minillm.simulate.arrivals import Arrivals, Poisson
-from minillm.simulate.cli_simulate import rare_collections
 from minillm.simulate.cluster import ClusterConfig, simulate
 from minillm.simulate.cluster_run import FleetRun
 from minillm.simulate.costs import Placement, find_model

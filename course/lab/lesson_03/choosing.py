@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from minillm.attention.base import blocks_for
 from minillm.engine import Engine
+from minillm.kv_cache.block_pool import blocks_for
 from minillm.request import Request, SamplingParams
 from minillm.runners.batch_tensors import lay_out, upload
 from minillm.scheduling.batch import ScheduledRequest

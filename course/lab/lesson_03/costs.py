@@ -6,7 +6,8 @@ A token goes through every matrix once (linear), and looks at itself and every t
 """
 
 from course.lab.lab import Lab
-from minillm.bench.costs import DTYPE_BYTES, ModelFlops
+from minillm.bench.costs import ModelFlops
+from minillm.kv_cache.bill import NUMBER_BYTES
 from minillm.models.checkpoints import SHAPES, load_config, resolve
 from minillm.models.config import ModelConfig
 
@@ -69,12 +70,12 @@ def projection_share(config: ModelConfig) -> float:
 
 def score_bytes(config: ModelConfig, rows: int, keys: int, dtype: str = "float32") -> int:
     """Bytes of one layer's score matrices, all heads: a number for each pair of a new token and a key."""
-    return rows * keys * config.num_heads * DTYPE_BYTES[dtype]
+    return rows * keys * config.num_heads * NUMBER_BYTES[dtype]
 
 
 def tile_bytes(config: ModelConfig, rows: int, keys: int, tile: int, dtype: str = "float32") -> int:
     """The same where only one tile of a head exists at a time."""
-    return min(rows, tile) * min(keys, tile) * DTYPE_BYTES[dtype]
+    return min(rows, tile) * min(keys, tile) * NUMBER_BYTES[dtype]
 
 
 def chunk_sizes(tokens: int, chunk: int) -> list[int]:

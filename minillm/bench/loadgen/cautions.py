@@ -17,6 +17,14 @@ FEW = 100
 """With fewer requests, p99 is the slowest one or between the two slowest."""
 BUSY_CPU = 0.7
 """Of one core: above, the client's own event loop is a queue."""
+TOKENS_AN_EVENT, NEAR_ZERO_GAPS = 1.1, 0.1
+"""From here on chunks are coalesced: a stray event of two tokens, or a gap that the network closed, is nothing yet."""
+LAG_SHARE = 0.25
+"""Of the median gap: a loop that is later than that moves gaps by as much as one wants to see."""
+SHORT_SHARE = 0.05
+"""Answers that end early, from which on the load is not the one that was planned."""
+STRANGE_SHARE = 0.02
+"""How far the server's count of requests may be from ours: one at work when its counters are read, or two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,9 +139,9 @@ def tokens_per_delivery(completed: Sequence[Observation]) -> float | None:
 def _coalesced(completed: Sequence[Observation]) -> Caution | None:
     density, near = tokens_per_delivery(completed), near_zero_share(completed)
     signs = []
-    if density is not None and density > 1.1:
+    if density is not None and density > TOKENS_AN_EVENT:
         signs.append(f"an event carries {density:.2f} tokens on average")
-    if near is not None and near > 0.1:
+    if near is not None and near > NEAR_ZERO_GAPS:
         signs.append(f"{near:.0%} of the gaps are near zero")
     if not signs:
         return None
@@ -147,7 +155,7 @@ def _coalesced(completed: Sequence[Observation]) -> Caution | None:
 def _slow_client(completed: Sequence[Observation], client: ClientLoad) -> Caution | None:
     gaps = [gap for o in completed for gap in np.diff(o.deliveries)]
     median = float(np.median(gaps)) if gaps else 0.0
-    if client.cpu_share <= BUSY_CPU and not (median and client.lag_p99_s > 0.25 * median):
+    if client.cpu_share <= BUSY_CPU and not (median and client.lag_p99_s > LAG_SHARE * median):
         return None
     return Caution(
         "busy client",
@@ -170,7 +178,7 @@ def _counting(completed: Sequence[Observation]) -> Caution | None:
 
 def _short_answers(completed: Sequence[Observation]) -> Caution | None:
     short = sum(o.num_tokens < o.max_tokens for o in completed)
-    if short <= 0.05 * len(completed):
+    if short <= SHORT_SHARE * len(completed):
         return None
     return Caution(
         "short answers",
@@ -183,7 +191,7 @@ def _strangers(observations: Sequence[Observation], server: dict[str, Histogram]
     """Whether the server's histograms counted about what we sent."""
     counted = next((server[name].count for name in ("e2e", "ttft", "queue") if name in server), None)
     answered = sum(bool(o.deliveries) for o in observations)
-    if counted is None or abs(counted - answered) <= max(1, 0.02 * answered):
+    if counted is None or abs(counted - answered) <= max(1, STRANGE_SHARE * answered):
         return None
     return Caution(
         "server's histograms",

@@ -14,7 +14,7 @@ from minillm.bench.loadgen.client import Client, now
 from minillm.bench.loadgen.observation import Observation
 from minillm.errors import EndpointError
 from minillm.known import known
-from minillm.serve.server_times import SERVER_PHASES, STAMPS, read_server_times
+from minillm.serve.server_times import SERVER_PHASES, SERVER_STAMPS, read_server_times
 
 PROBES = 8
 
@@ -116,7 +116,7 @@ def side_by_side(observation: Observation, offset: Offset, start: float) -> list
         Span("client", "receiving tokens", first, last),
         Span("client", "end of stream", last, ended),
     ]
-    stamps = [times.stamps[name] - offset.middle - start for name in STAMPS]
+    stamps = [times.stamps[name] - offset.middle - start for name in SERVER_STAMPS]
     spans += [
         Span("server", phase, begin, end, offset.error) for phase, begin, end in zip(SERVER_PHASES, stamps, stamps[1:])
     ]

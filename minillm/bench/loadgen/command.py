@@ -1,19 +1,17 @@
 """`minillm bench serve`, as it is typed. It imports what it needs when it runs."""
 
 import enum
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from minillm.bench.options import Json, Out, check_can_draw, check_writable, show
-from minillm.errors import ConfigError, WorkloadError
+from minillm.errors import WorkloadError
 
 if TYPE_CHECKING:
     from minillm.bench.loadgen.load_test import LoadTest
     from minillm.bench.loadgen.observation import CountTokens
-    from minillm.observe.summary import SLO
     from minillm.simulate.workload import Workload
 
 
@@ -88,7 +86,8 @@ def serve(
     from minillm.bench.loadgen.load_test import LoadSettings, run_load_test
     from minillm.bench.loadgen.report import format_report, make_report
     from minillm.config import parse_fields
-    from minillm.simulate.cli_simulate import rare_collections
+    from minillm.garbage import rare_collections
+    from minillm.observe.summary import stated_limits
 
     check_writable(out, picture)
     if picture is not None:
@@ -166,20 +165,6 @@ def plan_workload(
     if arrival != "poisson" or cv is not None:
         raise WorkloadError("a closed loop has no arrivals: --arrival and --cv go with --rate")
     return make_workload(kind, AllAtOnce(), num_requests=max(round(count / mean_turns(kind, seed)), 1), seed=seed)
-
-
-def stated_limits(**limits: float | None) -> "SLO | None":
-    """The limits, seconds; None if there is none.
-
-    Raises:
-        ConfigError: one is not above zero.
-    """
-    from minillm.observe.summary import SLO
-
-    for name, limit in limits.items():
-        if limit is not None and not 0 < limit < math.inf:
-            raise ConfigError(f"--slo-{name} is a number of seconds above 0, not {limit}")
-    return None if set(limits.values()) == {None} else SLO(**limits)
 
 
 def counter(tokenizer: str | None) -> "CountTokens | None":

@@ -19,9 +19,7 @@ from minillm.bench.loadgen.server_metrics import Histogram
 from minillm.bench.writing import describe_command
 from minillm.observe.definitions import compare_tools
 from minillm.observe.records import RequestRecord
-from minillm.observe.summary import METRICS, SLO, Distribution, Summary, summarize
-
-COLUMNS = ("count", "mean", "p50", "p95", "p99", "max")
+from minillm.observe.summary import COLUMNS, METRICS, SLO, Distribution, Summary, summarize
 
 
 def make_report(
