@@ -23,11 +23,10 @@ import nbformat
 from nbclient import NotebookClient
 from nbformat import NotebookNode
 
-from course.lab.control import MOST, MOVED
 from course.lab.grading import source
 from course.lab.grading.attempt import STRICT
+from course.lab.marks import CONTROL_MOVED, QUIET, TRANSIENT
 from course.lab.outcomes import without_outcomes
-from course.lab.waiting import TRANSIENT
 
 COURSE = Path(__file__).resolve().parents[1]
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
@@ -198,11 +197,11 @@ def restless(target: Path) -> list[str]:
     """Whether a control moved so far that the machine must have been busy when this was measured."""
     cells = nbformat.read(target, as_version=4).cells
     outputs = [(cell.id, output) for cell in cells for output in cell.get("outputs", ())]
-    moved = [(name, output.get("metadata", {}).get(MOVED, 0.0)) for name, output in outputs]
+    moved = [(name, output.get("metadata", {}).get(CONTROL_MOVED, 0.0)) for name, output in outputs]
     return [
         f"{target.name}: {name} is a run in which nothing was changed, and it moved by {by:.0%}: the machine was busy"
         for name, by in moved
-        if by > MOST
+        if by > QUIET
     ]
 
 

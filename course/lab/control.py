@@ -3,13 +3,9 @@
 from html import escape
 from typing import Any
 
+from course.lab.marks import CONTROL_MOVED, QUIET
 from course.lab.run import Run, percentile
 from course.lab.style import change, seconds
-
-MOST = 0.2
-"""A control that moved by a larger share was run on a machine that is busy with something else."""
-MOVED = "control_moved"
-"""In the metadata of a stored output: by which share it moved."""
 
 
 class Control:
@@ -26,7 +22,7 @@ class Control:
         """As a share of what it was: 0.2 = by 20%, either way."""
         told = f"{why}: p{q:g} of E2E went from {seconds(was)} to {seconds(now)} ({change(was, now)})."
         told += " So much is the noise of this machine. A difference that is no larger means nothing."
-        if self.moved > MOST:
+        if self.moved > QUIET:
             told += " It is too much: run the lesson again while the machine does nothing else."
         self._told = told
 
@@ -35,4 +31,4 @@ class Control:
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> tuple[dict[str, Any], ...]:
         bundle = {"text/html": f"<p>{escape(self._told)}</p>", "text/plain": self._told}
-        return bundle, {MOVED: round(self.moved, 3)}
+        return bundle, {CONTROL_MOVED: round(self.moved, 3)}

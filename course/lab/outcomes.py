@@ -45,7 +45,7 @@ def names_made(source: str) -> set[str]:
 def without_outcomes(notebook: NotebookNode) -> NotebookNode:
     """A copy in which one line stands for the outputs of each telling cell. What had none stays as it is.
 
-    The line keeps the metadata of what it stands for (control.py writes some).
+    The line keeps the metadata of what it stands for (marks.py).
     """
     copy = deepcopy(notebook)
     for index in telling(copy.cells):

@@ -9,13 +9,12 @@ from typing import Any
 from IPython import get_ipython
 from IPython.display import display
 
+from course.lab.marks import TRANSIENT
 from course.lab.style import seconds
 from course.lab.workloads import Workload
 
 REFRESH_S = 1.0
 """Seconds between two looks at a run: rare enough to take nothing from the engine."""
-TRANSIENT = "waiting"
-"""In the metadata of the line's output: it is of no use to somebody who reads a stored notebook."""
 
 
 def running_cell() -> str | None:
