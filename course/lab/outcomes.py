@@ -1,8 +1,8 @@
 """Committed notebooks show what every cell gives, but for how a bet ends: nobody bets who can read the answer below.
 
 A bet is a cell with `lab.predict(`; the next cell that scores decides it. Left out are the outputs of all cells from
-the bet to the first heading after the score, since the pictures that follow a score are of the same runs. Further down,
-those of a cell that is nothing but a name which was made there.
+the bet to the first heading after the score, since what follows a score in its section is about the same runs. And from
+there to the deep dive, those of a cell that uses something which the deciding cells made.
 """
 
 import ast
@@ -14,32 +14,43 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_output
 
 BETS, SCORES = "lab.predict(", ".score("
-HEADING = re.compile(r"^#{1,6} ", re.M)
+HEADING, DEEP_DIVE = re.compile(r"^#{1,6} ", re.M), re.compile(r"^## Deep dive$", re.M)
 INSTEAD = "Run this cell to see. Its outcome is left out here, so that you can bet first."
 
 
 def telling(cells: Sequence[NotebookNode]) -> list[int]:
     """Which cells tell how a bet ends that is made above them."""
-    found, made_here = [], set[str]()
+    found, decisive = [], set[str]()
     is_open, is_decided = False, False
     for index, cell in enumerate(cells):
         if cell.cell_type != "code":
             is_open = is_open and not (is_decided and HEADING.search(cell.source))
+            decisive = set() if DEEP_DIVE.search(cell.source) else decisive
         elif BETS in cell.source:
             is_open, is_decided = True, False
         elif is_open:
             found.append(index)
-            made_here |= names_made(cell.source)
+            decisive |= set() if is_decided else names_made(cell.source)
             is_decided = is_decided or SCORES in cell.source
-        elif cell.source.strip() in made_here:
+        elif decisive & names_used(cell.source):
             found.append(index)
     return found
 
 
 def names_made(source: str) -> set[str]:
-    """Every name that a cell gives a value."""
-    names = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name))
-    return {name.id for name in names if isinstance(name.ctx, ast.Store)}
+    """The variables that a cell makes, or changes by a call such as `ledger.measure_all()`."""
+    places: list[ast.expr] = []
+    for statement in ast.parse(source).body:
+        match statement:
+            case ast.Assign(targets=targets):
+                places += targets
+            case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name() as owner, attr=method))):
+                places += [owner] if f".{method}(" != SCORES else []
+    return {node.id for place in places for node in ast.walk(place) if isinstance(node, ast.Name)}
+
+
+def names_used(source: str) -> set[str]:
+    return {node.id for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name)}
 
 
 def without_outcomes(notebook: NotebookNode) -> NotebookNode:

@@ -28,12 +28,14 @@ LESSON = [
     new_code_cell("quietly()", execution_count=2),
     text("## Guided"),
     shown("Dashboard(lab)"),
-    shown("eight"),
+    shown("draw(one, eight)"),
     shown("one"),
+    text("Some words.\n\n## Deep dive"),
+    shown("claim(eight)"),
 ]
 
 
-def test_what_tells_is_all_from_the_bet_to_the_heading_after_the_score_and_what_it_made() -> None:
+def test_what_tells_is_all_to_the_heading_after_the_score_and_then_what_uses_what_decided_it() -> None:
     assert telling(LESSON) == [3, 5, 6, 9]
 
 
@@ -50,8 +52,9 @@ def test_the_next_bet_is_shown_even_when_no_heading_stands_before_it() -> None:
     assert telling(cells) == [1, 3]
 
 
-def test_names_made_are_those_that_get_a_value() -> None:
-    assert names_made("a, b = f(c)\nd = {e: g for e in h}") == {"a", "b", "d", "e"}
+def test_names_made_are_variables_that_stay_and_those_that_change() -> None:
+    assert names_made("a, b = f(c)\nd = {e: g for e in h}\nbet.score(d)") == {"a", "b", "d"}
+    assert names_made("ledger.measure_all()\nbet.score(held(ledger.rows()))") == {"ledger"}
 
 
 def test_one_line_stands_for_what_is_left_out_and_the_rest_is_untouched() -> None:
@@ -88,10 +91,10 @@ def test_no_committed_lesson_tells_how_a_bet_ends(path) -> None:
     for bet in bets:
         name = cells[bet].source.split(f" = {BETS}")[0].split()[-1]
         score = next(i for i, cell in enumerate(cells) if f"{name}.score(" in cell.source)
-        for cell in cells[bet + 1 :]:
+        for index, cell in enumerate(cells[bet + 1 :], start=bet + 1):
             if cell.cell_type == "code":
                 assert set(outcomes_of(cell)) <= {INSTEAD}, cell.source
-            elif cells.index(cell) > score and cell.source.startswith("#"):
+            elif index > score and any(line.startswith("#") for line in cell.source.splitlines()):
                 break
         assert any("Predict." in str(output) for output in cells[bet].outputs), "the question itself is shown"
 
