@@ -7,7 +7,7 @@
 # you can read: `minillm`. You will watch one request move through it in slow motion, then eight at once. By the
 # end you can name the five phases of any request, and say which one grew.
 #
-# - **Surface** takes five minutes. Run the cells from the top with Shift+Enter.
+# - **Surface** takes five minutes. Run the cells from the top with Shift+Enter, and stop where you are asked to predict.
 # - **Guided** hands you the controls.
 # - **Deep dive** shows the arithmetic, and the code that keeps the time.
 #
@@ -16,6 +16,7 @@
 # %%
 from course.lab import Dashboard, Lab, Replay, big, big_services, phase_table, services
 from course.lab.claims.lesson_00 import a1
+from course.lab.control import Control
 from course.lab.grading import lesson_00
 from course.lab.pictures.compare import draw_phase_bars
 from course.lab.pictures.steps import draw_steps
@@ -46,7 +47,8 @@ lab = Lab()
 # ### One request, in slow motion
 #
 # The cell below sends one prompt of a little over 200 tokens, and lets the engine read at most 64 of them a step. Then it
-# plays the recorded stamps back at a quarter of the speed. Press ▶, or drag the handle.
+# plays the recorded stamps back at a quarter of the speed. Press ▶, or drag the handle. The first run of a lesson loads
+# the model, which takes longer than the run: a line above the result says what the cell is waiting for.
 
 # %%
 one = lab.run(services.together(1, lab), long_prefill_token_threshold=64)
@@ -64,7 +66,8 @@ phase_table(one)
 # ### Predict
 #
 # Now eight such prompts arrive in the same instant. This engine has four **seats**: it computes at most four
-# requests at once. Commit yourself before you look; that is what makes the answer stick.
+# requests at once. Commit yourself before you look; that is what makes the answer stick. Choose, press **Lock it**, and
+# only then run the next cell. If two phases grow alike, within a tenth, either answer counts.
 
 # %%
 bet = lab.predict(
@@ -127,7 +130,7 @@ dashboard
 #
 # **Prefix caching** keeps the computed beginning of a prompt, its **KV cache** (keys and values, the model's notes
 # about each token it has read), and reuses it for the next prompt that begins the same way. In *rag* traffic,
-# every prompt begins with the same handbook. In *chat*, every prompt is different.
+# every prompt begins with the same handbook. In *chat*, every prompt is different. Choose and lock, as before.
 
 # %%
 caching = lab.predict(
@@ -150,10 +153,16 @@ chat_on = lab.run("chat")
 chat_off = lab.run("chat", enable_prefix_caching=False)
 draw_phase_bars({"cache on": chat_on, "cache off": chat_off}, "Prefix caching, chat")
 
+# %%
+Control("Chat, with nothing to reuse", chat_on, chat_off, q=50)
+
 # %% [markdown]
 # On rag traffic a prefill that is skipped frees the engine for the others, so phases move that the technique does not
-# touch. On chat there is nothing to reuse; what difference you see is noise between two runs. Remember its size: a
-# "gain" smaller than that is no gain.
+# touch. If decode grew most: your neighbours' prompts are read in the very steps that write your tokens, so each of your
+# gaps waits for them. A request has many such steps, and one prefill.
+#
+# On chat there is nothing to reuse; what difference you see is noise between two runs. Remember its size: a "gain"
+# smaller than that is no gain.
 
 # %% [markdown]
 # ### The same at 70 billion weights

@@ -14,19 +14,21 @@
 # %%
 from course.lab import Lab, Ruler, big, big_services, services, slo, tables
 from course.lab.claims.lesson_01 import a6, b1, e5, f3
+from course.lab.control import Control
 from course.lab.grading import lesson_01
 from course.lab.pictures.compare import draw_one_number, draw_phase_bars, draw_two_numbers
 from course.lab.pictures.timeline import draw_timeline
 from course.lab.predict import gained_most
 
-lab = Lab(dtype="float32")  # four bytes a weight; you will halve that in a moment
+lab = Lab(dtype="bfloat16")  # two bytes a weight; you will halve that in a moment
 
 # %% [markdown]
 # ## Surface
 #
 # **Service A** has one seat and gets ten short questions at once. **Service B** has sixteen seats and gets sixteen
 # questions that want long answers. To be fair, the length of B's answers was chosen so that the two p99s agree; the
-# cell below does that by running. Everything is the same model on the same machine.
+# cell below does that by running, several times: a line above the picture says how far it is. Everything is the
+# same model on the same machine.
 #
 # Here is the dashboard that many teams have: **E2E**, end to end, a tick a request.
 
@@ -50,11 +52,12 @@ draw_two_numbers(before)
 #
 # Two medicines, the same for both:
 #
-# 1. **Half the bytes**: weights in 16 bits instead of 32. Each step reads half as much memory. This is the first step of
-#    what *quantization* does (storing weights in fewer bits).
+# 1. **Half the bytes**: weights in 8 bits instead of 16, which is called *quantization* (storing weights in fewer bits).
+#    Each step reads half as much memory.
 # 2. **More seats**: sixteen requests may run at once.
 #
 # The usual advice says that quantization helps decode and does nothing for a queue. Which service does it help more?
+# Choose, press **Lock it**, and only then run the next cell. It plays both services twice again.
 
 # %%
 bet = lab.predict(
@@ -66,21 +69,26 @@ bet
 
 # %%
 seats = services.same_traffic(lab, before, max_num_seqs=16)
-half = services.same_traffic(lab, before, dtype="bfloat16")
-bet.score(gained_most(before, half, tie="about the same (within 10 points)"))
+half = services.same_traffic(lab, before, quantization="int8")
+control = Control("B had sixteen seats before it got them", before["B"], seats["B"])
+bet.score(gained_most(before, half, tie="about the same (within 10 points)", noise=control.moved))
 
 # %%
 tables.changes_table(before, {"half the bytes": half, "more seats": seats})
 
+# %%
+control
+
 # %% [markdown]
 # Read the table by rows.
 #
-# - **More seats** cure A. B had sixteen already, so for B nothing was changed at all: whatever its cell shows is the noise of
-#   this machine. Seats cost nothing but memory for the **KV cache** (the model's notes on every token it has read).
-# - **Half the bytes** help as far as a step is spent on bytes. Where they shorten A's answers, they shorten A's line too: a
-#   queue is made of other people's service time. So "quantization does nothing for a queue" is too strong; it is a dear way to
-#   cure a line when a second seat is free. Where they do little for A, look at what its steps of one request are made of:
-#   hundreds of small operations with a fixed cost each, which no format of the weights will shrink.
+# - **More seats** cure A. B had sixteen already, so for B nothing was changed at all: that is the **control**, and whatever it
+#   shows is the noise of this machine. Seats cost memory for the **KV cache** (the model's notes on every token it has
+#   read), and a somewhat longer step for everybody in it: look at A's decode below. Here that is a good bargain.
+# - **Half the bytes** help as far as a step is spent on reading weights. A's steps read all of them to write a single token.
+#   B's read them once for sixteen, and then do the arithmetic of sixteen, of which fewer bits take nothing away. And what
+#   shortens A's answers shortens A's line: a queue is made of other people's service time. So "quantization does nothing for
+#   a queue" is too strong. It is a dear way to cure a line, though, when a second seat is free.
 #
 # The question to ask is never "does it help?" but "which phase is large, and what is the cheapest thing that
 # shrinks *that*?"
@@ -100,7 +108,7 @@ draw_phase_bars({"before": before["B"], "half the bytes": half["B"], "more seats
 # to p99.9. Red ticks are the requests beyond it; ✕ is the mean. Below the first line, the same requests by prompt length.
 
 # %%
-many = lab.run(services.sample(lab), dtype="bfloat16", enable_prefix_caching=False)
+many = lab.run(services.sample(lab), enable_prefix_caching=False)
 Ruler(many, "TTFT")
 
 # %% [markdown]
@@ -132,8 +140,8 @@ tables.tools_table(before["A"])
 # open (**closed loop**, or a concurrency cap): it holds the rest back, and the server never sees them waiting.
 
 # %%
-open_loop = lab.run(services.steady(lab), dtype="bfloat16", max_num_seqs=2)
-capped = lab.run(services.steady(lab, in_flight=2), dtype="bfloat16", max_num_seqs=2)
+open_loop = lab.run(services.steady(lab), max_num_seqs=2)
+capped = lab.run(services.steady(lab, in_flight=2), max_num_seqs=2)
 tables.clients_table({"open loop": open_loop, "at most two open": capped})
 
 # %%
@@ -235,10 +243,11 @@ check("q4", ...)  # the closed-loop client's cap, from Little's law
 # %% [markdown]
 # ## What this lab cannot tell you
 #
-# - **Your ratios.** How much half the bytes help depends on what a step waits for: memory or arithmetic. On this CPU both halve
-#   with 16-bit weights, if it has instructions for them; without, they can even lose. A GPU at batch 1 never
-#   waits for arithmetic: it waits for memory, or for its host.
-# - **Quality.** 16 bits change the answers hardly at all. 4 bits may. No latency chart shows that.
+# - **Your ratios.** How much half the bytes help depends on what a step waits for: memory or arithmetic. On a CPU it also takes
+#   code that computes from 8 bits as fast as from 16 (here it is C++; without a compiler, 8 bits can even lose). A GPU at
+#   batch 1 never waits for arithmetic: it waits for memory, or for its host.
+# - **Quality.** 8 bits are *lossy*: rounded weights are not quite the same model. No latency chart shows how much that matters;
+#   lesson 09 measures it.
 # - **Real tails.** Minutes of traffic on a quiet machine have short tails. Production tails come from things that are not here:
 #   neighbours, restarts, networks.
 # - **Your SLO.** The limits in the table are other people's opinions.

@@ -7,7 +7,8 @@ explorer.py    a picture with handles       big.py        the same questions at 
 pictures/      one picture a module            svg.py, style.py   how they are drawn
 predict.py     locked predictions              grading/   checks, exercises      claims/   the ledger's rows
 ledger/        every claim that the course tests, what became of it, and a button to measure it again
-build.py       lessons and exercises from .py to .ipynb
+control.py     the same run twice: how noisy the machine is       waiting.py    what a cell is waiting for
+build.py       lessons and exercises from .py to .ipynb           outcomes.py   how bets end is left out of them
 """
 
 import importlib

@@ -13,7 +13,7 @@ from minillm.simulate.lengths import Fixed, LogNormal
 from minillm.simulate.workload_kinds import Independent
 from minillm.timeline import PHASES
 
-EQUAL = Independent(prompt=Fixed(tokens=210), output=Fixed(tokens=32))
+EQUAL = Independent(prompt=Fixed(tokens=210), output=Fixed(tokens=96))
 """The prompts and answers of lesson 00."""
 PROMPT = LogNormal(median=300, sigma=0.5, high=2000)
 QPS = {"A": 2.5, "B": 4.0}

@@ -7,6 +7,7 @@ python -m course.lab.build                  build and execute everything
 python -m course.lab.build 01               only lessons whose name begins so
 python -m course.lab.build --exercises      only exercises and solutions
 python -m course.lab.build --short          with small workloads
+python -m course.lab.build --leave-out      execute nothing: only leave out what tells how a bet ends (outcomes.py)
 python -m course.lab.build --check          fail if a notebook is missing, stale, unexecuted or has errors
 """
 
@@ -24,6 +25,8 @@ from nbformat import NotebookNode
 
 from course.lab.grading import source
 from course.lab.grading.attempt import STRICT
+from course.lab.marks import CONTROL_MOVED, QUIET, TRANSIENT
+from course.lab.outcomes import without_outcomes
 
 COURSE = Path(__file__).resolve().parents[1]
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
@@ -111,9 +114,15 @@ def execute(notebook: NotebookNode, target: Path) -> Path:
     notebook.metadata = NotebookNode(kernelspec=KERNEL, language_info={"name": "python"})
     for cell in notebook.cells:
         if cell.cell_type == "code":
-            cell.outputs = [freeze(output) for output in cell.outputs]
-    nbformat.write(notebook, target)
+            lasting = (output for output in cell.outputs if TRANSIENT not in output.get("metadata", {}))
+            cell.outputs = [freeze(output) for output in lasting]
+    nbformat.write(without_outcomes(notebook), target)
     return target
+
+
+def leave_out(target: Path) -> None:
+    """Leave out of a notebook as it stands what tells how a bet ends."""
+    nbformat.write(without_outcomes(nbformat.read(target, as_version=4)), target)
 
 
 def freeze(output: NotebookNode) -> NotebookNode:
@@ -145,7 +154,7 @@ def as_image(svg: str) -> str:
 def problems(path: Path) -> list[str]:
     """What is wrong with the notebook of a source; empty when it is up to date and was executed without errors."""
     target = path.with_suffix(".ipynb")
-    return drift(target, read_source(path), path) or unexecuted(target)
+    return drift(target, read_source(path), path) or unexecuted(target) + giveaways(target) + restless(target)
 
 
 def exercise_problems(path: Path) -> list[str]:
@@ -177,6 +186,25 @@ def unexecuted(target: Path) -> list[str]:
     return found
 
 
+def giveaways(target: Path) -> list[str]:
+    """Whether it tells how a bet ends before anybody has bet."""
+    notebook = nbformat.read(target, as_version=4)
+    told = zip(notebook.cells, without_outcomes(notebook).cells, strict=True)
+    return [f"{target.name}: {cell.id} tells how a bet above it ends" for cell, bare in told if cell != bare]
+
+
+def restless(target: Path) -> list[str]:
+    """Whether a control moved so far that the machine must have been busy when this was measured."""
+    cells = nbformat.read(target, as_version=4).cells
+    outputs = [(cell.id, output) for cell in cells for output in cell.get("outputs", ())]
+    moved = [(name, output.get("metadata", {}).get(CONTROL_MOVED, 0.0)) for name, output in outputs]
+    return [
+        f"{target.name}: {name} is a run in which nothing was changed, and it moved by {by:.0%}: the machine was busy"
+        for name, by in moved
+        if by > QUIET
+    ]
+
+
 def _text(notebook: NotebookNode) -> list[tuple[str, str]]:
     return [(cell.cell_type, cell.source) for cell in notebook.cells]
 
@@ -187,6 +215,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--check", action="store_true", help="build nothing; fail if a notebook is not up to date")
     parser.add_argument("--exercises", action="store_true", help="only exercises and solutions")
     parser.add_argument("--short", action="store_true", help="small workloads")
+    parser.add_argument("--leave-out", action="store_true", help="execute nothing; leave out how bets end")
     chosen = parser.parse_args(arguments)
     lessons = [] if chosen.exercises else sources(chosen.prefix)
     if chosen.check:
@@ -195,11 +224,16 @@ def main(arguments: list[str] | None = None) -> int:
         for problem in found:
             print(f"{problem}: run `make notebooks`", file=sys.stderr)
         return bool(found)
+    if chosen.leave_out:
+        for path in lessons:
+            leave_out(path.with_suffix(".ipynb"))
+        return 0
     if chosen.short:
         os.environ["MINILLM_SHORT"] = "1"
     for path in lessons:
         print(f"executing {path.name} ...", flush=True)
-        print(f"wrote {build(path).name}", flush=True)
+        target = build(path)
+        print("\n".join([f"wrote {target.name}", *restless(target)]), flush=True)
     for path in source.sources(chosen.prefix):
         print(f"executing solutions/{path.name} ...", flush=True)
         for target in build_exercises(path):

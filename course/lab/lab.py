@@ -15,6 +15,7 @@ from course.lab import progress
 from course.lab.predict import Prediction
 from course.lab.run import Run
 from course.lab.session import Session
+from course.lab.waiting import REFRESH_S, WaitingLine
 from course.lab.workloads import SHORT, Arrival, Workload, workload
 from minillm import Engine, EngineConfig
 from minillm.errors import EngineDeadError
@@ -56,6 +57,7 @@ class Lab:
         self._session: Session | None = None
         self._turn = threading.RLock()  # whoever is `alone` may still make engines
         self._predictions: dict[str, Prediction] = {}
+        self._line = WaitingLine()
         progress.note_opened()
 
     def config(self, **fields: Any) -> EngineConfig:
@@ -79,9 +81,17 @@ class Lab:
         Raises:
             ConfigError: the engine cannot be built so.
         """
-        session = self.start(self.workload(name, seed), self.config(**fields))
+        traffic = self.workload(name, seed)
+        self._line.begin(traffic, is_loading=self._engine is None)
         try:
-            session.wait()
+            return self._play(self.start(traffic, self.config(**fields)))
+        finally:
+            self._line.end()
+
+    def _play(self, session: Session) -> Run:
+        try:
+            while not session.wait(REFRESH_S):
+                self._line.go_on(session.num_ended)
         except KeyboardInterrupt:  # the square button above the notebook
             session.stop()
             session.wait()

@@ -11,6 +11,7 @@ from course.lab.display import Html, LivePanel
 from course.lab.run import Run, percentile
 from course.lab.style import PHASE_COLOURS, PHASE_LABELS, change, seconds
 
+HOW = "Choose, press <b>Lock it</b>, and only then run the next cell."
 CLOSE, NEAR = 1.25, 2.0
 """A number within a factor of CLOSE earns full marks, within NEAR half."""
 
@@ -26,6 +27,8 @@ class Outcome:
     answer: str | float
     evidence: str
     """The measurement in words: 'queue grew most: 0.1 s to 2.3 s'."""
+    also: tuple[str, ...] = ()
+    """Answers that are as right: too close to `answer` to be told apart."""
 
 
 class Prediction(LivePanel):
@@ -59,7 +62,7 @@ class Prediction(LivePanel):
         self.options = tuple(options) if options is not None else None
         self.lock_button = widgets.Button(description="Lock it", icon="lock", button_style="warning")
         self.lock_button.on_click(lambda _: self._try_lock())
-        self.message = widgets.HTML("")
+        self.message = widgets.HTML(HOW)
         heading = widgets.HTML(f"<b>Predict.</b> {escape(question)}")
         self.widget = widgets.VBox([heading, self.picker, widgets.HBox([self.lock_button, self.message])])
 
@@ -117,7 +120,7 @@ class Prediction(LivePanel):
             return _note(
                 f"You said {self._written(self.choice)}. This run cannot tell: {outcome}. No points either way."
             )
-        points = self._points(outcome.answer)
+        points = self._points(outcome)
         progress.note_prediction(self.key, points)
         verdict = {1.0: "Right", 0.5: "Close", 0.0: "Not this time"}[points]
         said = f"You said {self._written(self.choice)}. Measured: {outcome.evidence}."
@@ -125,9 +128,10 @@ class Prediction(LivePanel):
         html = f'<div style="border-left:6px solid {colour};padding:4px 12px"><b>{verdict}.</b> {escape(said)}</div>'
         return Html(html, f"{verdict}. {said}")
 
-    def _points(self, measured: str | float) -> float:
+    def _points(self, outcome: Outcome) -> float:
+        measured = outcome.answer
         if isinstance(measured, str):
-            return float(self.choice == measured)
+            return float(self.choice in (measured, *outcome.also))
         if measured <= 0 or self.choice <= 0:
             return 0.0
         off = max(self.choice / measured, measured / self.choice)
@@ -144,17 +148,27 @@ def _note(words: str) -> Html:
     return Html(f"<p><em>{escape(words)}</em></p>", words)
 
 
-def grew_most(before: Run | None, after: Run | None) -> Outcome | None:
-    """The phase whose mean grew by the most seconds; None until both runs are there and done."""
+def grew_most(before: Run | None, after: Run | None, apart: float = 0.1) -> Outcome | None:
+    """The phase whose mean grew by the most seconds; None until both runs are there and done.
+
+    Args:
+        apart: a phase whose growth is less than by this share behind counts as well.
+    """
     if before is None or after is None or not (before.done and after.done):
         return None
     was, now = before.mean_phases(), after.mean_phases()
-    winner = max(now, key=lambda phase: now[phase] - was[phase])
-    others = [f"{PHASE_LABELS[p]} {seconds(was[p])} to {seconds(now[p])}" for p in now if p != winner and now[p] > 0.01]
-    evidence = (
-        f"{PHASE_LABELS[winner]} grew most, {seconds(was[winner])} to {seconds(now[winner])}; {', '.join(others)}"
+    grown = {phase: now[phase] - was[phase] for phase in now}
+    best, *others = sorted(now, key=grown.get, reverse=True)
+    alike = [phase for phase in others if grown[phase] > (1 - apart) * max(grown[best], 0.0)]
+    told = {phase: f"{PHASE_LABELS[phase]} {seconds(was[phase])} to {seconds(now[phase])}" for phase in now}
+    rest = [told[phase] for phase in others if phase not in alike and now[phase] > 0.01]
+    first = (
+        f"{', '.join(told[phase] for phase in (best, *alike))} grew alike, within {apart:.0%}: each counts"
+        if alike
+        else f"{PHASE_LABELS[best]} grew most, {seconds(was[best])} to {seconds(now[best])}"
     )
-    return Outcome(PHASE_LABELS[winner], evidence)
+    evidence = "; ".join([first, ", ".join(rest)] if rest else [first])
+    return Outcome(PHASE_LABELS[best], evidence, tuple(PHASE_LABELS[phase] for phase in alike))
 
 
 def gained_most(
@@ -164,12 +178,23 @@ def gained_most(
     metric: str = "e2e",
     q: float = 99,
     apart: float = 0.1,
-) -> Outcome:
-    """Of two services, the one whose percentile fell by the larger share; `tie` when they are closer than `apart`."""
+    noise: float = 0.0,
+) -> Outcome | str:
+    """Of two services, the one whose percentile fell by the larger share; `tie` when they are closer than `apart`.
+
+    Args:
+        noise: by which share a run moved in which nothing was changed (control.py). If that is more than the two
+            differ, and more than `apart`, this run cannot tell, and the answer is the sentence that says so.
+    """
     was = {name: percentile(getattr(run, metric), q) for name, run in before.items()}
     now = {name: percentile(getattr(run, metric), q) for name, run in after.items()}
     left = {name: now[name] / was[name] for name in now}
     winner = min(left, key=left.get)
     parts = [f"{name} {seconds(was[name])} to {seconds(now[name])} ({change(was[name], now[name])})" for name in now]
-    is_tie = max(left.values()) - min(left.values()) < apart
-    return Outcome(tie if is_tie else winner, f"p{q:g} of {metric.upper()}: {', '.join(parts)}")
+    difference = max(left.values()) - min(left.values())
+    if noise > max(difference, apart):
+        return (
+            f"a run in which nothing was changed moved by {noise:.0%}, and the two differ by {difference:.0%}. "
+            "Something else keeps this machine busy; run the cell again when it is quiet"
+        )
+    return Outcome(tie if difference < apart else winner, f"p{q:g} of {metric.upper()}: {', '.join(parts)}")

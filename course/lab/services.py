@@ -10,9 +10,12 @@ from course.lab.workloads import Arrival, Workload, document
 
 
 def together(count: int, lab: Lab, seed: int = 0) -> Workload:
-    """`count` different prompts of about 210 tokens, arriving in the same instant; the first is always the same one."""
+    """`count` different prompts of about 210 tokens, arriving in the same instant; the first is always the same one.
+
+    The answers are long enough that whoever waits for a seat waits longer than prompts take that are read together.
+    """
     rng = random.Random(seed)
-    paragraphs, output = (3, 32) if lab.scale == 1 else (2, 6)
+    paragraphs, output = (3, 96) if lab.scale == 1 else (2, 6)
     prompts = [f"Page {i + 1}.\n\n{document(rng, paragraphs)}\n\n{MANUAL_QUESTIONS[i % 10]}" for i in range(count)]
     return Workload(
         f"{count} together", "Different prompts that arrive in the same instant.", _at_once(prompts, output)

@@ -72,6 +72,11 @@ class Session:
         """What has happened so far; when the run is over, what happened, whatever the engine does next."""
         return self._final or self._look(done=False)
 
+    @property
+    def num_ended(self) -> int:
+        """Requests that have been answered or refused."""
+        return len(self._outputs) + len(self._refused)
+
     def _look(self, done: bool) -> Run:
         snapshot = self._engine.snapshot()
         views = {view.request_id: view for view in snapshot.requests}
@@ -130,7 +135,7 @@ class Session:
 
     @property
     def _open(self) -> int:
-        return len(self._sent) - len(self._outputs) - len(self._refused)
+        return len(self._sent) - self.num_ended
 
     def _client_is_full(self) -> bool:
         limit = self.workload.max_in_flight

@@ -2,9 +2,11 @@
 
 import pytest
 
-from course.lab import big_services
+from course.lab import big_services, services
 from course.lab.big_services import answers_of_equal_p99, e2e, phases_table, service, together, two_ill_services
+from course.lab.lab import Lab
 from course.lab.run import percentile
+from minillm.simulate.lengths import Fixed
 
 
 def test_eight_at_four_seats_wait_and_prefill_longer_but_hardly_decode_longer() -> None:
@@ -17,6 +19,11 @@ def test_eight_at_four_seats_wait_and_prefill_longer_but_hardly_decode_longer() 
     assert mean["prefill"] > 1.2 * alone["prefill"]
     assert mean["decode"] < 1.2 * alone["decode"]
     assert sum(mean.values()) == pytest.approx(sum(r.timeline.e2e for r in eight.records) / 8)
+
+
+def test_prompts_and_answers_are_as_long_as_on_the_learners_machine() -> None:
+    (arrival,) = services.together(1, Lab(short=False)).arrivals
+    assert big_services.EQUAL.output == Fixed(tokens=arrival.max_tokens)
 
 
 def test_the_table_of_phases_has_a_column_a_run_and_their_sum() -> None:

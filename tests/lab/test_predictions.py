@@ -1,10 +1,13 @@
 """A prediction is locked before the run, cannot be changed after, and is scored from what was measured."""
 
+from dataclasses import replace
+
 import pytest
 from made_run import made_config, made_run
 
 from course.lab.lab import Lab
 from course.lab.predict import LockedError, Outcome, Prediction, gained_most, grew_most
+from course.lab.run import Run, percentile
 from course.lab.style import seconds
 
 PHASES = ["queue", "prefill", "first token", "decode", "stream"]
@@ -46,6 +49,39 @@ def test_the_key_is_measured_and_quoted() -> None:
     assert outcome.evidence in str(wrong)
 
 
+def grown(**by: float) -> tuple[Run, Run]:
+    """Two runs of one request between which these phases grew by so many seconds."""
+    stamps, later = [0.0], [0.0]
+    for phase in PHASES:
+        stamps.append(stamps[-1] + 1.0)
+        later.append(later[-1] + 1.0 + by.get(phase.replace(" ", "_"), 0.0))
+    return tuple(with_borders(made_run(num_requests=1), tuple(each)) for each in (stamps, later))
+
+
+def with_borders(run: Run, borders: tuple[float, ...]) -> Run:
+    return replace(run, rows=(replace(run.rows[0], view=replace(run.views[0], borders=borders)),))
+
+
+def test_phases_that_grew_alike_count_both_and_the_text_says_so() -> None:
+    outcome = grew_most(*grown(queue=1.0, prefill=0.95, decode=0.85))
+    assert (outcome.answer, outcome.also) == ("queue", ("prefill",))
+    for choice, verdict in (("queue", "Right"), ("prefill", "Right"), ("decode", "Not this time")):
+        said = str(Prediction("which?", PHASES).choose(choice).lock().score(outcome))
+        assert said.startswith(verdict)
+        assert "queue 1 s to 2 s, prefill 1 s to 1.95 s grew alike, within 10%: each counts; decode" in said
+
+
+def test_a_phase_that_is_clearly_behind_does_not_count() -> None:
+    outcome = grew_most(*grown(queue=1.0, prefill=0.85))
+    assert (outcome.answer, outcome.also) == ("queue", ())
+    assert outcome.evidence.startswith("queue grew most, 1 s to 2 s; prefill 1 s to 1.85 s")
+
+
+def test_when_nothing_grew_nothing_ties() -> None:
+    same, _ = grown()
+    assert grew_most(same, same).also == ()
+
+
 def test_other_runs_give_another_key() -> None:
     short, long = made_run(num_requests=1, output=2), made_run(num_requests=1, output=40)
     assert grew_most(short, long).answer == "decode"
@@ -79,6 +115,25 @@ def test_gains_that_are_close_are_a_tie() -> None:
     slow, fast = made_run(config=made_config(max_num_seqs=1)), made_run(config=made_config(max_num_seqs=8))
     assert gained_most({"A": slow, "B": fast}, {"A": fast, "B": fast}, tie="tie").answer == "A"
     assert gained_most({"A": slow, "B": fast}, {"A": slow, "B": fast}, tie="tie").answer == "tie"
+
+
+def test_a_difference_that_is_smaller_than_the_noise_is_no_answer() -> None:
+    slow, fast = made_run(config=made_config(max_num_seqs=1)), made_run(config=made_config(max_num_seqs=8))
+    before, after = {"A": slow, "B": slow}, {"A": fast, "B": slow}
+    fell = 1 - percentile(fast.e2e, 99) / percentile(slow.e2e, 99)
+    assert gained_most(before, after, tie="tie", noise=fell - 0.01).answer == "A"
+    told = gained_most(before, after, tie="tie", noise=fell + 0.01)
+    assert f"moved by {fell + 0.01:.0%}, and the two differ by {fell:.0%}" in told
+    assert "cannot tell" in str(Prediction("which?", ["A", "B"]).choose("A").lock().score(told))
+    assert gained_most(before, before, tie="tie", noise=0.09).answer == "tie", "less than what is called a tie"
+    assert isinstance(gained_most(before, before, tie="tie", noise=0.11), str)
+
+
+def test_an_open_prediction_says_how_to_lock_it() -> None:
+    bet = Prediction("which?", PHASES)
+    assert "Lock it" in bet.message.value
+    bet.choose("queue").lock()
+    assert "Locked" in bet.message.value
 
 
 def test_running_the_cell_again_keeps_the_lock() -> None:

@@ -15,6 +15,7 @@ from course.lab.grading import Result
 from course.lab.incidents.generate import IncidentError
 from course.lab.incidents.incident import ONCE, Incident
 from minillm.errors import MinillmError
+from minillm.models.storage import say
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -25,6 +26,8 @@ changes                   what can be deployed (also: interventions)
 answer FIELD=VALUE ...    dominant_phase=queue secondary=decode evidence=batch,kv_use ranked=more_seats regime=steady
 deploy ID ...             make changes; then: grade
 page, help, quit"""
+DEPLOYING = "playing traffic that nobody has seen yet, with the change and without"
+GRADING = "playing it under every single change: up to a minute"
 LISTS = ("evidence", "ranked", "open_questions")
 ANSWER_FIELDS = ("dominant_phase", "secondary", "regime", *LISTS)
 
@@ -44,6 +47,7 @@ def incident(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
 ) -> None:
     """You are paged: ask for evidence, commit to a diagnosis, deploy a fix, and be graded on what it really did."""
+    wait("looking for a week of traffic that goes wrong in this way")
     current = Incident.classic(classic) if classic else Incident.generate(seed, difficulty, cause)
     if not (ask or answer or deploy or as_json):
         talk(current)
@@ -63,8 +67,10 @@ def step_by_step(current: Incident, ask: list[str], answer: str | None, deploy: 
     if answer is not None:
         current.answer(**parse_answer(answer))
     if deploy:
+        wait(DEPLOYING)
         report["deployed"] = current.deploy(deploy).to_dict()
     if answer is not None:
+        wait(GRADING)
         result = current.grade()
         report["grade"] = as_dict(result)
         report["reveal"] = current.reveal().to_dict()
@@ -146,8 +152,10 @@ def reply(current: Incident, command: str, rest: list[str]) -> str:
         current.answer(**typed_answer(rest))
         return f"noted: deploy something now, then grade. {ONCE}"
     if command == "deploy":
+        wait(DEPLOYING)
         return str(current.deploy(rest))
     if command == "grade":
+        wait(GRADING)
         return f"{current.grade()}\n\n{current.reveal()}"
     if command == "help":
         return HELP
@@ -163,6 +171,11 @@ def typed_answer(words: list[str]) -> dict[str, Any]:
             raise IncidentError(f"an answer is made of FIELD=VALUE with {', '.join(ANSWER_FIELDS)}; got {word!r}")
         fields[name] = [part for part in value.split(",") if part] if name in LISTS else value
     return fields
+
+
+def wait(reason: str) -> None:
+    """Say what takes so long, to somebody who sits before a screen."""
+    say(f"{reason} ...", progress=sys.stderr.isatty())
 
 
 def _plain(value: Any) -> Any:

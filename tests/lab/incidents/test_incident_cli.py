@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from course.lab.incidents import cli
 from minillm.cli import main
 
 SEATS = ("--seed", "1", "--cause", "few_seats")
@@ -57,6 +58,16 @@ def test_mistakes_are_told(
     status, out, err = call(monkeypatch, capsys, *SEATS, *words, "--json")
     assert (status, out) == (2, "")
     assert message in err
+
+
+@pytest.mark.parametrize("is_screen", [True, False])
+def test_a_screen_is_told_what_takes_so_long_and_a_script_is_not(
+    is_screen: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: is_screen)
+    cli.wait(cli.DEPLOYING)
+    out, err = capsys.readouterr()
+    assert out == "" and (cli.DEPLOYING in err) == is_screen
 
 
 def test_a_talk(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

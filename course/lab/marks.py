@@ -1,0 +1,8 @@
+"""What a cell writes into the metadata of its outputs, for whoever builds the notebook. Imports nothing."""
+
+TRANSIENT = "waiting"
+"""True: of no use to somebody who reads a stored notebook."""
+CONTROL_MOVED = "control_moved"
+"""By which share a run moved in which nothing was changed; see control.py."""
+QUIET = 0.2
+"""A control that moved by more was run on a machine that is busy with something else."""

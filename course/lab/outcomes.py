@@ -1,0 +1,68 @@
+"""Committed notebooks show what every cell gives, but for how a bet ends: nobody bets who can read the answer below.
+
+A bet is a cell with `lab.predict(`; the next cell that scores decides it. Left out are the outputs of all cells from
+the bet to the first heading after the score, since what follows a score in its section is about the same runs. And from
+there to the deep dive, those of a cell that uses something which the deciding cells made.
+"""
+
+import ast
+import re
+from collections.abc import Sequence
+from copy import deepcopy
+
+from nbformat import NotebookNode
+from nbformat.v4 import new_output
+
+BETS, SCORES = "lab.predict(", ".score("
+HEADING, DEEP_DIVE = re.compile(r"^#{1,6} ", re.M), re.compile(r"^## Deep dive$", re.M)
+INSTEAD = "Run this cell to see. Its outcome is left out here, so that you can bet first."
+
+
+def telling(cells: Sequence[NotebookNode]) -> list[int]:
+    """Which cells tell how a bet ends that is made above them."""
+    found, decisive = [], set[str]()
+    is_open, is_decided = False, False
+    for index, cell in enumerate(cells):
+        if cell.cell_type != "code":
+            is_open = is_open and not (is_decided and HEADING.search(cell.source))
+            decisive = set() if DEEP_DIVE.search(cell.source) else decisive
+        elif BETS in cell.source:
+            is_open, is_decided = True, False
+        elif is_open:
+            found.append(index)
+            decisive |= set() if is_decided else names_made(cell.source)
+            is_decided = is_decided or SCORES in cell.source
+        elif decisive & names_used(cell.source):
+            found.append(index)
+    return found
+
+
+def names_made(source: str) -> set[str]:
+    """The variables that a cell makes, or changes by a call such as `ledger.measure_all()`."""
+    places: list[ast.expr] = []
+    for statement in ast.parse(source).body:
+        match statement:
+            case ast.Assign(targets=targets):
+                places += targets
+            case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name() as owner, attr=method))):
+                places += [owner] if f".{method}(" != SCORES else []
+    return {node.id for place in places for node in ast.walk(place) if isinstance(node, ast.Name)}
+
+
+def names_used(source: str) -> set[str]:
+    return {node.id for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name)}
+
+
+def without_outcomes(notebook: NotebookNode) -> NotebookNode:
+    """A copy in which one line stands for the outputs of each telling cell. What had none stays as it is.
+
+    The line keeps the metadata of what it stands for (marks.py).
+    """
+    copy = deepcopy(notebook)
+    for index in telling(copy.cells):
+        cell = copy.cells[index]
+        if cell.outputs:
+            kept = {key: value for output in cell.outputs for key, value in output.get("metadata", {}).items()}
+            told = {"text/markdown": f"*{INSTEAD}*", "text/plain": INSTEAD}
+            cell.outputs = [new_output("display_data", told, metadata=kept)]
+    return copy

@@ -1,0 +1,34 @@
+"""A control says how far two runs are apart between which nothing was changed."""
+
+from dataclasses import replace
+
+import pytest
+from made_run import made_run
+
+from course.lab.control import Control
+from course.lab.marks import CONTROL_MOVED, QUIET
+from course.lab.run import Run
+
+
+def longer(run: Run, factor: float) -> Run:
+    """The same, with every request taking `factor` times as long."""
+    rows = []
+    for row in run.rows:
+        first = row.view.borders[0]
+        borders = tuple(first + factor * (border - first) for border in row.view.borders)
+        rows.append(replace(row, view=replace(row.view, borders=borders)))
+    return replace(run, rows=tuple(rows))
+
+
+@pytest.mark.parametrize("factor", [1 + QUIET / 2, 1 - QUIET / 2, 1 + 2 * QUIET, 1 - 2 * QUIET])
+def test_it_says_how_far_it_moved_and_when_that_is_too_far(factor: float) -> None:
+    control = Control("B as before", made_run(), longer(made_run(), factor))
+    assert control.moved == pytest.approx(abs(factor - 1))
+    assert str(control).startswith("B as before: p99 of E2E went from")
+    assert ("too much" in str(control)) == (abs(factor - 1) > QUIET)
+
+
+def test_a_stored_notebook_knows_by_how_much() -> None:
+    shown, metadata = Control("B", made_run(), longer(made_run(), 1.5), q=50)._repr_mimebundle_()
+    assert metadata == {CONTROL_MOVED: 0.5}
+    assert "p50" in shown["text/plain"] and shown["text/plain"] in shown["text/html"]

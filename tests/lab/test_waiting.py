@@ -1,0 +1,109 @@
+"""A cell that plays runs says what it waits for, in one line that no stored notebook keeps."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from course.lab import build, waiting
+from course.lab.lab import Lab
+from course.lab.waiting import WaitingLine
+from course.lab.workloads import Arrival, Workload
+
+TRAFFIC = Workload("chat", "", (Arrival(0.0, "a", 1), Arrival(0.0, "b", 1)))
+
+
+class Screen:
+    """What `display` was told, a line a cell; in place of a notebook."""
+
+    def __init__(self) -> None:
+        self.cell: str | None = "first"
+        self.lines: list[list[str]] = []
+
+    def display(self, bundle: dict[str, str], **_: object) -> "Screen":
+        self.lines.append([bundle["text/plain"]])
+        return self
+
+    def update(self, bundle: dict[str, str], **_: object) -> None:
+        self.lines[-1].append(bundle["text/plain"])
+
+
+@pytest.fixture
+def screen(monkeypatch: pytest.MonkeyPatch) -> Screen:
+    found = Screen()
+    monkeypatch.setattr(waiting, "display", found.display)
+    monkeypatch.setattr(waiting, "running_cell", lambda: found.cell)
+    return found
+
+
+@pytest.fixture
+def clock() -> Callable[[], float]:
+    moments = iter(range(100))
+    return lambda: float(next(moments))
+
+
+def test_a_cell_has_one_line_however_many_runs_it_plays(screen: Screen, clock: Callable[[], float]) -> None:
+    line = WaitingLine(clock)
+    line.begin(TRAFFIC, is_loading=True)
+    line.go_on(1)
+    line.end()
+    line.begin(TRAFFIC, is_loading=False)
+    line.end()
+    assert screen.lines == [
+        [
+            "loading the model, once: some seconds",
+            "run 1, chat: 1 s, 1 of 2 requests done",
+            "1 run, 3 s",
+            "run 2, chat: preparing the engine",
+            "2 runs, 5 s",
+        ]
+    ]
+
+
+def test_the_next_cell_has_a_line_of_its_own_and_counts_anew(screen: Screen) -> None:
+    line = WaitingLine()
+    line.begin(TRAFFIC, is_loading=False)
+    screen.cell = "second"
+    line.begin(TRAFFIC, is_loading=False)
+    assert screen.lines == [["run 1, chat: preparing the engine"]] * 2
+
+
+def test_outside_of_a_cell_nothing_is_shown(screen: Screen) -> None:
+    screen.cell = None
+    line = WaitingLine()
+    line.begin(TRAFFIC, is_loading=True)
+    line.go_on(2)
+    line.end()
+    assert screen.lines == []
+
+
+def test_tests_and_scripts_are_no_cells() -> None:
+    assert waiting.running_cell() is None
+
+
+def test_a_run_tells_the_line_of_its_requests(tiny_lab: Lab, screen: Screen, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("course.lab.lab.REFRESH_S", 0.0)
+    run = tiny_lab.run("chat")
+    (line,) = screen.lines
+    assert line[0] == "loading the model, once: some seconds"
+    assert line[1].startswith("run 1, chat: ") and line[1].endswith(f"of {len(run.rows)} requests done")
+    assert line[-1].startswith("1 run, ")
+
+
+def test_a_built_notebook_does_not_keep_it(tmp_path: Path) -> None:
+    source = tmp_path / "07_example.py"
+    source.write_text(
+        """# %%
+from course.lab.waiting import WaitingLine, running_cell
+from course.lab.workloads import Workload
+
+line = WaitingLine()
+for _ in range(2):
+    line.begin(Workload("chat", "", ()), is_loading=False)
+    line.end()
+running_cell() is not None
+"""
+    )
+    (cell,) = nbformat.read(build.build(source), as_version=4).cells
+    assert [output.data["text/plain"] for output in cell.outputs] == ["True"]
