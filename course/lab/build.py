@@ -230,6 +230,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     if chosen.short:
         os.environ["MINILLM_SHORT"] = "1"
+    os.environ.pop("JPY_SESSION_NAME", None)  # of a learner's notebook that this was started from: kept.py goes by it
     for path in lessons:
         print(f"executing {path.name} ...", flush=True)
         target = build(path)

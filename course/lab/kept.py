@@ -5,6 +5,7 @@ so neither tests nor builds of the lessons leave traces. And nothing here ever b
 write to, it says so once, and the lesson goes on.
 """
 
+import itertools
 import os
 import re
 import sys
@@ -12,15 +13,23 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from filelock import FileLock, Timeout
-from pydantic import BaseModel, ValidationError
+from filelock import FileLock
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from minillm.models.storage import cache_home
 
 Content = TypeVar("Content", bound=BaseModel)
 PATIENCE_S = 2.0
 """For another notebook that is writing the same file."""
-LESSON = re.compile(r"(\d\d)_[^/\\]*\.ipynb$")
+LESSON = re.compile(r"(\d\d)_.*\.ipynb$")
+NO_LESSONS = ("exercises", "solutions")
+"""Folders whose notebooks are named like the lessons that they belong to."""
+
+
+class KeptModel(BaseModel):
+    """What lies in a file. Fields of a newer version stay there when an older one writes."""
+
+    model_config = ConfigDict(extra="allow")
 
 
 def notebook() -> str | None:
@@ -37,8 +46,12 @@ def notebook() -> str | None:
 
 def lesson_here() -> str | None:
     """The number of the lesson that this notebook is, such as "06"; None = it is none."""
-    found = LESSON.search(notebook() or "")
-    return found.group(1) if found else None
+    *folders, file = re.split(r"[/\\]", notebook() or "")
+    found = LESSON.match(file)
+    if found is None:
+        return None
+    folder = folders[-1] if folders else Path.cwd().name  # a kernel begins in its notebook's folder
+    return None if folder in NO_LESSONS else found.group(1)
 
 
 class JsonFile(Generic[Content]):
@@ -46,24 +59,24 @@ class JsonFile(Generic[Content]):
 
     Args:
         kind: the pydantic model of its content; without arguments it is the empty content.
+        on_broken: is told where a file was put that could not be understood.
     """
 
-    def __init__(self, path: Path, kind: type[Content]) -> None:
-        self.path, self.kind = path, kind
+    def __init__(self, path: Path, kind: type[Content], on_broken: Callable[[Path], None] = lambda _: None) -> None:
+        self.path, self.kind, self._on_broken = path, kind, on_broken
 
     def read(self) -> Content:
         """Empty if there is no such file. One that cannot be understood is put aside, and a new one begun.
 
         Raises:
             OSError: the folder cannot be read.
+            Timeout: the file cannot be understood, and somebody else has been writing for PATIENCE_S.
         """
         try:
-            return self.kind.model_validate_json(self.path.read_bytes())
-        except FileNotFoundError:
-            return self.kind()
-        except ValidationError:  # cut off, or edited by hand
-            os.replace(self.path, self.path.with_suffix(".broken"))
-            return self.kind()
+            return self._understood()
+        except ValidationError:
+            with self._lock():
+                return self._understood_or_new()
 
     def change(self, how: Callable[[Content], None]) -> None:
         """Read, change in place, write.
@@ -73,10 +86,34 @@ class JsonFile(Generic[Content]):
             Timeout: somebody else has been writing for PATIENCE_S.
         """
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(self.path.parent / f".{self.path.name}.lock", timeout=PATIENCE_S):
-            content = self.read()
+        with self._lock():
+            content = self._understood_or_new()
             how(content)
             self._write(content)
+
+    def _lock(self) -> FileLock:
+        return FileLock(self.path.parent / f".{self.path.name}.lock", timeout=PATIENCE_S)
+
+    def _understood(self) -> Content:
+        try:
+            return self.kind.model_validate_json(self.path.read_bytes())
+        except FileNotFoundError:
+            return self.kind()
+
+    def _understood_or_new(self) -> Content:
+        """Under the lock: what another notebook has just written anew is not put aside."""
+        try:
+            return self._understood()
+        except ValidationError:  # cut off, or edited by hand
+            aside = self._free_name()
+            os.replace(self.path, aside)
+            self._on_broken(aside)
+            return self.kind()
+
+    def _free_name(self) -> Path:
+        """`x.broken`, `x.broken-2` and so on: an earlier one stays."""
+        names = (self.path.with_suffix(f".broken-{n}" if n > 1 else ".broken") for n in itertools.count(1))
+        return next(name for name in names if not name.exists())
 
     def _write(self, content: Content) -> None:
         """Whole or not at all: beside the file, then in its place."""
@@ -111,8 +148,8 @@ class Kept(Generic[Content]):
     def read(self) -> Content:
         """What is kept; empty if nothing is, or if nothing is to be kept here."""
         try:
-            return JsonFile(self.path, self.kind).read() if self._is_wanted() else self.kind()
-        except OSError as error:
+            return self._file().read() if self._is_wanted() else self.kind()
+        except (OSError, NotImplementedError) as error:  # the last: files cannot be locked there
             self._mention(error)
             return self.kind()
 
@@ -121,8 +158,8 @@ class Kept(Generic[Content]):
         if not self._is_wanted():
             return
         try:
-            JsonFile(self.path, self.kind).change(how)
-        except (OSError, Timeout, NotImplementedError) as error:  # the last: files cannot be locked there
+            self._file().change(how)
+        except (OSError, NotImplementedError) as error:
             self._mention(error)
 
     def erase(self) -> None:
@@ -131,6 +168,12 @@ class Kept(Generic[Content]):
             self.path.unlink(missing_ok=True)
         except OSError as error:
             self._mention(error)
+
+    def _file(self) -> JsonFile[Content]:
+        return JsonFile(self.path, self.kind, self._tell_of_broken)
+
+    def _tell_of_broken(self, aside: Path) -> None:
+        self._say(f"({self.path.name} could not be understood. It is now {aside}, and a new one is begun.)")
 
     def _is_wanted(self) -> bool:
         return self.anywhere or notebook() is not None

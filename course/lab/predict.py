@@ -60,6 +60,8 @@ class Prediction(LivePanel):
             else widgets.FloatText(value=0.0, description=unit, layout=widgets.Layout(width="200px"))
         )
         self.options = tuple(options) if options is not None else None
+        self._is_said = options is not None  # a number stands at 0 before anybody has said so
+        self.picker.observe(lambda _: self._say(), names="value")
         self.lock_button = widgets.Button(description="Lock it", icon="lock", button_style="warning")
         self.lock_button.on_click(lambda _: self._try_lock())
         self.message = widgets.HTML(HOW)
@@ -68,7 +70,11 @@ class Prediction(LivePanel):
 
     @property
     def choice(self) -> str | float | None:
-        return self.picker.value
+        """None: nothing has been said yet."""
+        return self.picker.value if self._is_said else None
+
+    def _say(self) -> None:
+        self._is_said = True
 
     def choose(self, value: str | float) -> "Prediction":
         """Pick an answer; it can be changed until it is locked.
@@ -79,6 +85,7 @@ class Prediction(LivePanel):
         if self.locked:
             raise LockedError(f"locked at {self.choice!r}: see what the run says about it")
         self.picker.value = value
+        self._say()
         return self
 
     def lock(self) -> "Prediction":
@@ -96,7 +103,10 @@ class Prediction(LivePanel):
         return self
 
     def _try_lock(self) -> None:
-        if self.choice is None:
+        if self.choice is None and self.options is None:
+            self._say()
+            self.message.value = "Type a number first. If 0 is what you mean, lock it again."
+        elif self.choice is None:
             self.message.value = "Choose an answer first."
         elif not self.locked:
             self.lock()
@@ -120,6 +130,10 @@ class Prediction(LivePanel):
             return _note(
                 f"You said {self._written(self.choice)}. This run cannot tell: {outcome}. No points either way."
             )
+        if isinstance(outcome.answer, str) and self.options and outcome.answer not in self.options:
+            progress.note_untold(self.key)
+            said = f"You said {self._written(self.choice)}. This run came out as none of the answers offered"
+            return _note(f"{said}: {outcome.evidence}. No points either way.")
         points = self._points(outcome)
         progress.note_prediction(self.key, points)
         verdict = {1.0: "Right", 0.5: "Close", 0.0: "Not this time"}[points]
@@ -130,7 +144,7 @@ class Prediction(LivePanel):
 
     def _points(self, outcome: Outcome) -> float:
         measured = outcome.answer
-        if isinstance(measured, str):
+        if isinstance(measured, str) or self.choice == measured:
             return float(self.choice in (measured, *outcome.also))
         if measured <= 0 or self.choice <= 0:
             return 0.0

@@ -6,19 +6,19 @@ this machine (kept.py): nobody else sees it, it can be exported, and it can be r
 
 from datetime import UTC, datetime
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
-from course.lab.kept import Kept, lesson_here
+from course.lab.kept import Kept, KeptModel, lesson_here
 
 
-class Answered(BaseModel):
+class Answered(KeptModel):
     """The best answer so far to one question of a check."""
 
     score: float
     possible: float
 
 
-class LessonRecord(BaseModel):
+class LessonRecord(KeptModel):
     opened: str
     """When it was first opened; ISO 8601, UTC, as all moments here."""
     last: str
@@ -28,7 +28,7 @@ class LessonRecord(BaseModel):
     checks: dict[str, Answered] = Field(default_factory=dict)
 
 
-class Progress(BaseModel):
+class Progress(KeptModel):
     lessons: dict[str, LessonRecord] = Field(default_factory=dict)
     """By number, such as "06"."""
 

@@ -10,7 +10,7 @@ import pytest
 from made_run import made_run
 from nbformat import NotebookNode
 
-from course.lab import build
+from course.lab import build, kept
 from course.lab.pictures.timeline import draw_timeline
 
 SOURCE = """# %% [markdown]
@@ -39,6 +39,14 @@ def test_a_built_notebook_is_executed_frozen_and_up_to_date(lesson: Path) -> Non
     first = target.read_text()
     build.build(lesson)
     assert target.read_text() == first  # nothing volatile in it
+
+
+def test_a_build_is_not_taken_for_the_learners_notebook_that_it_was_started_from(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("JPY_SESSION_NAME", "course/06_decode.ipynb")
+    assert build.main(["no lesson begins so"]) == 0
+    assert kept.notebook() is None
 
 
 def test_drift_is_noticed(lesson: Path) -> None:

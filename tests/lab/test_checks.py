@@ -3,7 +3,7 @@
 import pytest
 from made_run import made_config, made_run
 
-from course.lab.grading import WrongAnswerError, lesson_00, lesson_01
+from course.lab.grading import Checks, Criterion, WrongAnswerError, close_to, lesson_00, lesson_01, lesson_02
 from course.lab.run import phases_of
 
 ONE, EIGHT = made_run(num_requests=1, output=30), made_run(num_requests=8)
@@ -54,6 +54,30 @@ def test_feedback_names_the_mistake(check00) -> None:
     e2e = sum(phases_of(EIGHT.row_of(7)).values())
     assert "E2E" in str(check00("q2", e2e))
     assert "milliseconds" in str(check00("q2", ttft(7) * 1000))
+
+
+def test_a_key_of_zero_is_met_by_zero_only() -> None:
+    assert close_to(0, 0.0, "people in line").earned == 1
+    assert close_to(0.5, 0.0, "people in line").earned == close_to(-1e9, 0.0, "people in line").earned == 0
+
+
+def test_a_run_in_which_nobody_waited_can_be_asked_about() -> None:
+    nobody = {"80%": made_run(num_requests=1)}
+    q1 = lesson_02.checks(nobody, {}, {}, {})
+    assert q1("q1", 0).score == 1 and q1("q1", 3).score == 0
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [(ZeroDivisionError, "cannot be told from this run"), (KeyError, "could not read"), (IndexError, "could not read"),
+     (AttributeError, "could not read"), (OverflowError, "could not read")],
+)  # fmt: skip
+def test_a_check_that_stumbles_says_so_and_never_raises(error: type[Exception], words: str) -> None:
+    def stumbles(answer: object) -> tuple[Criterion, ...]:
+        raise error("in the grader")
+
+    result = Checks({"q1": stumbles})("q1", 1)
+    assert result.score == 0 and words in str(result)
 
 
 def test_partial_credit(check00) -> None:

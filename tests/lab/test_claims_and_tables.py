@@ -11,6 +11,7 @@ from course.lab.claims.lesson_01 import _split_verdict, a6, b1, e5, f3
 from course.lab.lab import Lab
 from course.lab.ruler import buckets
 from course.lab.run import Run, percentile
+from minillm.observe.summary import SLO
 
 QUEUED = made_run(num_requests=10, config=made_config(max_num_seqs=1))
 DECODING = made_run(num_requests=1, output=190)
@@ -70,6 +71,13 @@ def test_tables_on_a_real_engine(tiny_lab: Lab) -> None:
     assert "GuideLLM: TPOT" in str(tables.tools_table(before["A"]))
     assert "more seats" in str(tables.changes_table(before, {"more seats": after}))
     assert len(slo.attainments(before)) == len(slo.USE_CASES)
+
+
+def test_whoever_was_refused_met_no_limit(tiny_lab: Lab) -> None:
+    full = tiny_lab.run(services.few_seats(tiny_lab), max_num_seqs=1, max_queue_len=1)
+    refused = sum(row.refused is not None for row in full.rows)
+    assert 0 < refused < len(full.rows)
+    assert slo.attainment(full, SLO()) == pytest.approx(1 - refused / len(full.rows))
 
 
 def test_tools_that_count_the_first_token_disagree_when_there_is_a_queue(tiny_lab: Lab) -> None:

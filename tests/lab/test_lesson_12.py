@@ -48,6 +48,14 @@ def test_both_pages_name_the_same_metric_and_one_question_tells_them_apart(first
     assert all(row.endswith("no") for row in rows if "GPU" in row or "Arrivals" in row or "queue growing" in row)
 
 
+def test_arrivals_against_last_week_are_rates() -> None:
+    """A run has as many requests at any load: of more load it takes less time."""
+    crowded = Incident.generate(1, cause="overload")
+    now, before = crowded.window.service, crowded._hidden.scene.before.service
+    assert twins.reading(crowded, "arrivals") == pytest.approx(now.rate / before.rate, rel=0.1)
+    assert now.rate > 1.2 * before.rate
+
+
 def test_looking_at_the_twins_costs_the_learner_nothing(first: Incident, second: Incident) -> None:
     twins.explorer(first.fresh(), second.fresh())
     assert first.minutes == second.minutes == 0
@@ -142,6 +150,19 @@ def test_two_illnesses_of_a_real_engine_differ_in_what_is_full(tiny_lab: Lab) ->
 
 
 # ---------------------------------------------------------------- the check
+
+
+def test_a_check_asks_nothing_on_the_learners_clock(first: Incident, second: Incident, truth: Reveal) -> None:
+    mine, other = first.fresh(), second.fresh()
+    check = lesson_12.checks(mine, other, truth)
+    check("q1", "gpu")
+    check("q3", 0.5)
+    assert mine.minutes == other.minutes == 0
+
+
+def test_where_nothing_helped_any_order_is_the_best(first: Incident, second: Incident, truth: Reveal) -> None:
+    hopeless = replace(truth, effects=truth.effects.assign(value=-0.05))
+    assert lesson_12.checks(first, second, hopeless)("q4", list(truth.effects.index[:3])).score == 3
 
 
 def test_right_answers_earn_everything(first: Incident, second: Incident, truth: Reveal) -> None:

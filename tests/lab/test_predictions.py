@@ -93,6 +93,33 @@ def test_a_run_that_cannot_tell_is_done_with_and_says_why() -> None:
     assert "Press Run" not in told
 
 
+def test_a_run_that_came_out_as_nothing_offered_is_done_with_and_takes_no_points() -> None:
+    bet = Prediction("what moved?", ["p50 fell", "both fell"]).choose("p50 fell").lock()
+    told = str(bet.score(Outcome("p99 fell alone", "p50 stayed, p99 fell")))
+    assert "none of the answers offered: p50 stayed, p99 fell. No points" in told
+
+
+def test_a_number_is_not_locked_before_somebody_said_it() -> None:
+    bet = Prediction("how many?", unit="chats", whole=True)
+    assert bet.choice is None
+    with pytest.raises(ValueError, match="choose"):
+        bet.lock()
+    bet.lock_button.click()
+    assert not bet.locked and "If 0 is what you mean" in bet.message.value
+    bet.picker.value = 3
+    bet.lock_button.click()
+    assert bet.locked and bet.choice == 3
+
+
+def test_zero_can_be_said_and_is_right_where_it_is_measured() -> None:
+    typed = Prediction("how many?", whole=True)
+    for _ in range(2):  # the second press is by somebody who means it
+        typed.lock_button.click()
+    said = Prediction("how long?", unit="s").choose(0).lock()
+    for bet in (typed, said):
+        assert bet.locked and str(bet.score(Outcome(0.0, "none"))).startswith("Right")
+
+
 def test_no_key_from_a_run_that_is_not_done() -> None:
     assert grew_most(made_run(), made_run(until=0.3)) is None
     assert grew_most(None, made_run()) is None

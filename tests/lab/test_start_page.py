@@ -76,11 +76,30 @@ def test_vs_code_names_its_notebook_in_a_variable(home: Path, monkeypatch: pytes
     assert kept.lesson_here() == "06"
 
 
-@pytest.mark.parametrize("session", ["course/start.ipynb", "elsewhere/notes.ipynb"])
+@pytest.mark.parametrize(
+    "session",
+    [
+        "course/start.ipynb",
+        "elsewhere/notes.ipynb",
+        "exercises/04_prefix_caching.ipynb",
+        "/home/ada/minillm/solutions/04_prefix_caching.ipynb",
+        "C:\\minillm\\exercises\\04_prefix_caching.ipynb",
+    ],
+)
 def test_other_notebooks_are_no_lessons(session: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JPY_SESSION_NAME", session)
     progress.note_opened()
     assert not home.exists()
+
+
+@pytest.mark.parametrize(("folder", "lesson"), [("exercises", None), ("course", "04")])
+def test_a_name_without_a_folder_is_looked_for_where_the_kernel_began(
+    folder: str, lesson: str | None, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / folder).mkdir()
+    monkeypatch.chdir(tmp_path / folder)
+    monkeypatch.setenv("JPY_SESSION_NAME", "04_prefix_caching.ipynb")
+    assert kept.lesson_here() == lesson
 
 
 @pytest.mark.parametrize("broken", [b"", b'{"lessons": {"06":', b"\xff\xfe", b'{"lessons": []}', b"[]"])

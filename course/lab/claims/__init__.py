@@ -2,6 +2,8 @@
 
 A module a lesson. A function is named after its claim (`a1`), takes what the lesson has run, and returns the row of the
 ledger. `MEASURE` of each module runs a small experiment for each of its claims, for whoever has not: the ledger does.
+`EXPERIMENT` names the code under course/lab that measures them and lies neither there nor in the lesson's own package:
+when it changes, the ledger calls its results old.
 """
 
 from dataclasses import dataclass

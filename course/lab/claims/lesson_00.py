@@ -38,4 +38,5 @@ def _decode_steps_before_first_token(run: Run) -> int:
     return sum(not share.is_prefill and step.end < first.get(share.request_id, 0.0) for step, share in shares)
 
 
+EXPERIMENT = ("services.py",)
 MEASURE: dict[str, Callable[[Lab], Claim]] = {"A1": lambda lab: a1([lab.run(services.together(8, lab))])}

@@ -94,6 +94,7 @@ def f3(shares: Mapping[str, Mapping[str, float]]) -> Claim:
     )
 
 
+EXPERIMENT = ("services.py", "slo.py")
 MEASURE: dict[str, Callable[[Lab], Claim]] = {
     "A6": lambda lab: a6(services.two_ill_services(lab)),
     "B1": lambda lab: b1(lab.run(services.few_seats(lab), max_num_seqs=1)),

@@ -327,6 +327,7 @@ def cache_shrinks() -> float:
     return first / last
 
 
+EXPERIMENT = ("lesson_02/simulated.py", "lesson_06/shapes.py")
 MEASURE: dict[str, Callable[[Lab], Claim]] = {
     "A11": measure_a11,
     "A12": measure_a12,

@@ -214,6 +214,7 @@ def _measure_d10(shelf: Shelf) -> Claim:
     return d10(found, gate.measure(shelf, found, (PLAIN, "int8")), seventy.throughput_gain())
 
 
+EXPERIMENT = ("lesson_02/simulated.py", "lesson_06")
 MEASURE: dict[str, Callable[[Lab], Claim]] = {
     "A7": _with_shelf(_measure_a7),
     "B4": _with_shelf(lambda shelf: b4(gate.measure(shelf), load_matrix(shelf.lab).share_on_grid)),

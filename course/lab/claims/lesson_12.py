@@ -221,6 +221,7 @@ def straggler_tails() -> dict[str, Tail]:
     return {way: tail_of(way) for way in WAYS}
 
 
+EXPERIMENT = ("lesson_02/simulated.py", "lesson_02/visits.py")
 MEASURE: dict[str, Callable[[Lab], Claim]] = {
     "A18": lambda lab: a18(*post_mortem()),
     "D23": lambda lab: d23(straggler_tails()),

@@ -144,4 +144,5 @@ def experiment(lab: Lab) -> Fit:
     return fit_of(on, capacity, full, dump)
 
 
+EXPERIMENT = ("lesson_02/simulated.py", "lesson_02/visits.py")
 MEASURE: dict[str, Callable[[Lab], Claim]] = {"A17": measure}

@@ -55,4 +55,5 @@ def _verdict(cells: Sequence[Cell]) -> str:
     )
 
 
+EXPERIMENT = ("ledger/techniques.py",)
 MEASURE: dict[str, Callable[[Lab], Claim]] = {"D22": lambda lab: d22(techniques.measure(lab))}

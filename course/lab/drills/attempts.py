@@ -3,18 +3,18 @@
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from course.lab.drills.drill import DIMENSIONS, LEVELS
 from course.lab.drills.grade import Grade
 from course.lab.drills.library import ALL
-from course.lab.kept import Kept
+from course.lab.kept import Kept, KeptModel
 
 RECENT = 5
 """Attempts that tell where somebody stands."""
 
 
-class Attempt(BaseModel):
+class Attempt(KeptModel):
     """One answer, and what became of it."""
 
     drill: str
@@ -32,7 +32,7 @@ class Attempt(BaseModel):
     self_score: dict[str, str] = Field(default_factory=dict)
 
 
-class Attempts(BaseModel):
+class Attempts(KeptModel):
     done: list[Attempt] = Field(default_factory=list)
     """Oldest first."""
 

@@ -24,13 +24,15 @@ WIDE = widgets.Layout(width="100%", max_width="900px")
 MILESTONES: Mapping[str, tuple[str, str, float]] = {
     "two": (
         "both numbers asked for or named: TTFT and ITL",
-        r"(?=.*(?:ttft|first token))(?=.*(?:itl|inter[- ]?token|tpot|per (?:output )?token))",
+        r"\A(?=.*(?:ttft|first token))(?=.*(?:itl|inter[- ]?token|tpot|per (?:output )?token))",
         60,
     ),
     "number": ("a number of your own", r"(?:=|≈|\bis about\b|\bso\b).{0,40}\d", 240),
     "question": ("a question asked", r"\?", 480),
 }
-"""By key: what it is, the text that reaches it, and by when, in seconds of a twelve-minute drill."""
+"""By key: what it is, the text that reaches it, and by when, in seconds of a twelve-minute drill. They are searched at
+every key press: what looks at the whole text does so from its beginning only.
+"""
 FULL_MINUTES = 12
 
 

@@ -7,6 +7,7 @@ Keys are computed from runs of the engine, never written down. The checks ship w
 cannot be tamper-proof: they are for you, not against you.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from html import escape
@@ -106,7 +107,9 @@ class Checks:
             return (Criterion("answer", 0, 1, "not answered yet: replace the dots, and run this cell again"),)
         try:
             return self._graders[question](answer)
-        except (TypeError, ValueError, OverflowError) as error:
+        except ZeroDivisionError:
+            return (Criterion("measurement", 0, 1, "this cannot be told from this run: what it compares with is zero"),)
+        except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError) as error:
             return (Criterion("kind of answer", 0, 1, f"this check could not read {answer!r}: {error}"),)
 
 
@@ -119,12 +122,12 @@ def choice(answer: Any, key: str, options: Mapping[str, str]) -> tuple[Criterion
 
 
 def close_to(answer: Any, key: float, what: str, tolerance: float = 0.1) -> Criterion:
-    """A number: full marks within `tolerance` of the key, half within three times that."""
+    """A number: full marks within `tolerance` of the key, half within three times that. Near a key of 0 is only 0."""
     value = float(answer)
-    off = abs(value - key) / abs(key)
+    off = abs(value - key) / abs(key) if key else 0.0 if math.isclose(value, 0, abs_tol=1e-9) else math.inf
     earned = 1.0 if off <= tolerance else 0.5 if off <= 3 * tolerance else 0.0
     hint = ""
-    if not earned:
+    if not earned and key:
         ratio = value / key
         hint = " A factor of 1000 off: seconds or milliseconds?" if ratio > 300 or 0 < ratio < 1 / 300 else ""
     return Criterion(what, earned, 1, f"you said {value:g}; it is {key:.3g} here.{hint}")

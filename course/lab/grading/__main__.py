@@ -82,12 +82,15 @@ def hint(
 
 @app.command()
 def summary(as_json: Json = False) -> None:
-    """How far you are. With --json, every attempt as well: for a teacher to grade a class from."""
+    """How far you are. With --json, every attempt as well: for a teacher to grade a class from. An exercise that this
+    machine cannot do, and that was not done on another one, has no part in the sum.
+    """
     history = History()
     rows = [(exercise, history.standing(exercise)) for exercise in catalogue()]
+    elsewhere = {exercise.id for exercise, found in rows if exercise.missing is not None and not found.attempts}
     total = {
         "score": sum(standing.best for _, standing in rows),
-        "max_score": sum(exercise.max_score for exercise, _ in rows),
+        "max_score": sum(exercise.max_score for exercise, _ in rows if exercise.id not in elsewhere),
     }
     if as_json:
         exercises = [{**facts(exercise), **asdict(standing)} for exercise, standing in rows]
@@ -95,6 +98,7 @@ def summary(as_json: Json = False) -> None:
         return
     for exercise, found in rows:
         tried = f"{found.attempts} tried, {found.hints} hints" if found.attempts or found.hints else "not tried yet"
+        tried = "not on this machine" if exercise.id in elsewhere else tried
         print(f"{exercise.lesson:02d}  {exercise.id:28} {found.best:5g} of {found.max_score:2g}   {tried}")
     print(f"{'':32} {total['score']:5g} of {total['max_score']:2g}   {history.path}")
 
@@ -107,7 +111,10 @@ def export(
     """All that is kept of your work on this machine, as JSON: lessons, checks, exercises, drills."""
     from course.lab.grading import classroom  # pandas and the drills: nobody else waits for them
 
-    text = classroom.export(name).model_dump_json(indent=2)
+    try:
+        text = classroom.export(name).model_dump_json(indent=2)
+    except OSError as error:
+        fail(f"what is kept on this machine cannot be read: {error}")
     if out is None:
         print(text)
         return

@@ -21,7 +21,11 @@ def fresh_seed() -> int:
 
 
 def graded(exercise: Exercise, submission: Submission, seed: int, history: History | None) -> Result:
-    """Grade in a process of its own, and note it in the history; None = note nothing."""
+    """Grade in a process of its own, and note it in the history; None = note nothing. On a machine that lacks what the
+    exercise needs, it is no attempt.
+    """
+    if exercise.missing is not None:
+        history = None
     with Worker() as worker:
         outcome = worker.grade(exercise, submission, seed)
     result = Result(exercise.id, outcome.criteria)

@@ -31,7 +31,7 @@ def checks(
         visits = visits_of(loads["80%"])
         key, wait = little(visits), mean(waits(visits))
         graded = close_to(answer, key, "people in line", tolerance=0.1)
-        if not graded.earned and abs(float(answer) / wait - 1) < 0.1:
+        if not graded.earned and wait and abs(float(answer) / wait - 1) < 0.1:
             hint = "that is W, the mean wait in seconds: multiply it by the arrivals per second"
             return (Criterion(graded.name, 0.0, 1, hint),)
         return (graded,)

@@ -41,9 +41,10 @@ def checks(large: Account, films: Mapping[str, Film], tight: Film, losses: Mappi
 
     def q2(answer: object) -> tuple[Criterion, ...]:
         everything = chat.room / chat.chat_bytes
+        bytes_of = {name: kind.chat_bytes for name, kind in kinds_of(chat).items()}
         slips = {
             everything: "the weights lie in the same memory: take them off first",
-            chat.chats / (kinds_of(chat)[GQA].chat_bytes / kinds_of(chat)[MHA].chat_bytes) ** -1: "that is for MHA",
+            chat.chats * bytes_of[GQA] / bytes_of[MHA]: "that is for MHA",
         }
         return (near(answer, chat.chats, "chats", slips),)
 

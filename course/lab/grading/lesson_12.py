@@ -28,6 +28,7 @@ def checks(first: Incident, second: Incident, truth: Reveal) -> Checks:
     q4: of the second: three changes by id, the best first.
     q5: of the first: dollars an hour that doubling its fleet, which did not help, costs on top.
     """
+    first, second = first.fresh(), second.fresh()  # a check asks questions, too: not on the learner's clock
 
     def q1(answer: object) -> tuple[Criterion, ...]:
         key = CAUSES[TWINS[0]].told_apart_by
@@ -83,6 +84,7 @@ def _ranking(answer: object, truth: Reveal) -> tuple[Criterion, ...]:
     best = [max(value, 0.0) for value in sorted(values, reverse=True)[:RANKED]]
     reached = sum(max(values[name], 0.0) / place for place, name in enumerate(answer, 1))
     possible = sum(value / place for place, value in enumerate(best, 1))
+    share = reached / possible if possible else 1.0  # where nothing helped, any order is the best
     told = ", ".join(f"{name} {values[name]:+.2f}" for name in answer)
     words = f"measured: {told}; the best three: {', '.join(values.sort_values(ascending=False).index[:RANKED])}"
-    return (Criterion("ranking", round(RANKED * reached / possible, 2), RANKED, words),)
+    return (Criterion("ranking", round(RANKED * share, 2), RANKED, words),)

@@ -6,7 +6,8 @@ from dataclasses import replace
 from course.lab.incidents.causes import CAUSES, Case, Cause, Draw
 from course.lab.incidents.causes.base import lengths, loaded, service
 from course.lab.incidents.causes.prefill import with_long_prompts
-from course.lab.incidents.generate import Hidden, IncidentError, Trials, generate_of
+from course.lab.incidents.generate import Hidden, IncidentError, generate_of
+from course.lab.incidents.trials import Trials
 from minillm.simulate.lengths import Fixed
 from minillm.simulate.workload_kinds import Independent
 

@@ -147,6 +147,8 @@ def reply(current: Incident, command: str, rest: list[str]) -> str:
     if command in ("changes", "interventions"):
         return "\n".join(f"{i.id:20} {i.phase:8} {i.text} ({i.cost})" for i in current.interventions())
     if command == "ask":
+        if not rest:
+            raise IncidentError("name at least one question, by its id")
         return "\n\n".join(str(current.ask(name)) for name in rest)
     if command == "answer":
         current.answer(**typed_answer(rest))

@@ -28,6 +28,7 @@ class Desk(LivePanel):
 
     def __init__(self, incident: Incident) -> None:
         self.incident = incident
+        self._is_warned = False
         self.clock, self.board, self.verdict = widgets.HTML(), widgets.HTML(), widgets.HTML()
         self.ask_buttons = {
             question.id: widgets.Button(
@@ -71,7 +72,9 @@ class Desk(LivePanel):
         if not self.ask_buttons[name].disabled:
             self.ask_buttons[name].disabled = True
             self.board.value = found._repr_html_() + self.board.value
+            marked = self.evidence.value  # new options take every mark away
             self.evidence.options = [*self.evidence.options, (found.question, found.id)]
+            self.evidence.value = marked
         self._tell_time()
 
     def answer(self) -> None:
@@ -87,13 +90,21 @@ class Desk(LivePanel):
         self.verdict.value = f"<p>Noted. Now deploy. {ONCE}</p>"
 
     def deploy(self) -> None:
-        """Deploy what is chosen, and show before and after."""
+        """Deploy what is chosen, and show before and after.
+
+        Raises:
+            IncidentError: nothing is chosen, or there is no diagnosis yet.
+        """
         self.verdict.value = "<p>Playing the same traffic again, before and after …</p>"
         self.verdict.value = self.incident.deploy(list(self.chosen.value))._repr_html_()
         self._tell_time()
 
     def grade(self) -> None:
-        """Show the marks, and the truth."""
+        """Show the marks, and the truth. Who has deployed nothing is asked once whether that is meant."""
+        if self.incident.is_undeployed and not self._is_warned:
+            self._is_warned = True
+            self.verdict.value = "<p>Nothing is deployed: press again to be graded without it.</p>"
+            return
         marks = self.incident.grade()._repr_mimebundle_()["text/html"]
         self.verdict.value = f"{marks}<p>Playing every other change, too …</p>"
         self.verdict.value = marks + self.incident.reveal()._repr_html_()

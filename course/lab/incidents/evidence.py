@@ -84,7 +84,7 @@ def written(value: float) -> str:
         return "–"
     if abs(value) < TINY:
         return f"{value:.5f}".rstrip("0").rstrip(".")
-    return f"{value:.4g}" if abs(value) < 10_000 else f"{value:.0f}"
+    return f"{value:.4g}" if abs(value) < 9_999.5 else f"{value:.0f}"  # what rounds to 10000 would have an exponent
 
 
 TINY = 1e-3

@@ -2,6 +2,7 @@
 restores it on traffic that nobody has seen, and the tempting one does not.
 """
 
+import gc
 from dataclasses import dataclass, replace
 
 from course.lab.incidents.causes import CAUSES, Case, Cause, Draw
@@ -9,7 +10,8 @@ from course.lab.incidents.causes.base import promise, promised
 from course.lab.incidents.disguise import AILMENTS, ODDITIES, Ailment, change_log
 from course.lab.incidents.evidence import Scene
 from course.lab.incidents.interventions import BY_ID, Intervention
-from course.lab.incidents.service import Play, Service, play
+from course.lab.incidents.service import Service, play
+from course.lab.incidents.trials import Trials
 from minillm.errors import MinillmError
 
 DIFFICULTIES = (1, 2, 3)
@@ -35,29 +37,6 @@ class Hidden:
     """Seeds of traffic on which changes are judged."""
     fixes: tuple[str, ...]
     """Of the cause's fixes, those that were tried out and restore the promise here."""
-
-
-class Trials:
-    """Plays services on the held-out traffic; nothing is played twice."""
-
-    def __init__(self, seeds: tuple[int, ...]) -> None:
-        self._seeds = seeds
-        self._plays: list[tuple[Service, Play]] = []
-
-    def plays(self, service: Service) -> tuple[Play, ...]:
-        """One for each seed."""
-        return tuple(self._play(service, seed) for seed in self._seeds)
-
-    def attainment(self, service: Service) -> float:
-        """Share of requests that met the SLO, over all held-out traffic."""
-        return sum(one.attainment for one in self.plays(service)) / len(self._seeds)
-
-    def _play(self, service: Service, seed: int) -> Play:
-        for known, done in self._plays:
-            if done.seed == seed and known == service:
-                return done
-        self._plays.append((service, play(service, seed)))
-        return self._plays[-1][1]
 
 
 def choose_cause(seed: int, name: str | None) -> Cause:
@@ -87,6 +66,7 @@ def generate_of(cause: Cause, seed: int, difficulty: int) -> tuple[Hidden, Trial
         disguise = difficulty if attempt < TRIES // 2 else 1
         found = _try(cause, Draw(f"{cause.name} {seed} {difficulty} {attempt}"), difficulty, disguise)
         if found is not None:
+            gc.collect()  # plays put it off, and what they leave behind would add up from incident to incident
             return found
     raise IncidentError(f"{cause.name} does not come out of seed {seed}: take another seed")
 

@@ -1,7 +1,6 @@
 """An incident to be worked on: the page, questions, an answer, a deployment, a grade, and only then the truth."""
 
 import difflib
-import gc
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
@@ -13,13 +12,14 @@ from course.lab.grading import Result
 from course.lab.incidents.causes import CAUSES
 from course.lab.incidents.classics import draw_classic
 from course.lab.incidents.evidence import Evidence, Question, as_html
-from course.lab.incidents.generate import Hidden, IncidentError, Trials, find_intervention, generate
+from course.lab.incidents.generate import Hidden, IncidentError, find_intervention, generate
 from course.lab.incidents.interventions import ALL, Intervention
 from course.lab.incidents.marking import Answer, lost_by_phase, mark, second_phases
 from course.lab.incidents.outcome import Effect, counterfactuals, effect_of, value_of
 from course.lab.incidents.page import Page, page_of
 from course.lab.incidents.questions import BY_ID, QUESTIONS, find_out
 from course.lab.incidents.service import Play
+from course.lab.incidents.trials import Trials
 
 MINUTES_TO_DEPLOY = 10
 ONCE = "The first deployment is the one that is graded."
@@ -98,9 +98,7 @@ class Incident:
         Raises:
             IncidentError: no such difficulty or cause.
         """
-        made = cls(*generate(seed, difficulty, cause), f"incident {seed}, difficulty {difficulty}")
-        gc.collect()  # plays put it off, and what they leave behind would add up from incident to incident
-        return made
+        return cls(*generate(seed, difficulty, cause), f"incident {seed}, difficulty {difficulty}")
 
     @classmethod
     def classic(cls, name: str) -> "Incident":
@@ -183,14 +181,21 @@ class Incident:
         """Make changes, and see what they do on held-out traffic. The first deployment is the one that is graded.
 
         Raises:
-            IncidentError: there is no diagnosis yet, or no such intervention.
+            IncidentError: there is no diagnosis yet, no such intervention, or none at all.
         """
         if self._answer is None:
             raise IncidentError("diagnose first: commit to an answer, then deploy")
         chosen = [find_intervention(name) for name in dict.fromkeys(listed(ids))]
+        if not chosen:
+            raise IncidentError("name at least one change to deploy")
         self._effects.append(effect_of(chosen, self._hidden.case.now, self._trials))
         self.minutes += MINUTES_TO_DEPLOY
         return self._effects[-1]
+
+    @property
+    def is_undeployed(self) -> bool:
+        """There is a diagnosis, and nothing was deployed: a grade would now be one without a deployment."""
+        return self._answer is not None and not self._effects
 
     def grade(self) -> Result:
         """Marks out of a hundred, with what should have ruled a wrong idea out.

@@ -8,13 +8,11 @@ from typing import Any
 import pandas as pd
 
 from course.lab.incidents.evidence import as_html, written
-from course.lab.incidents.generate import Trials
 from course.lab.incidents.interventions import ALL, BY_ID, Intervention, applied
-from course.lab.incidents.numbers import answered
-from course.lab.incidents.service import Play, Service
+from course.lab.incidents.service import Service
+from course.lab.incidents.trials import Trial, Trials
 from course.lab.run import percentile
 from minillm.errors import MinillmError
-from minillm.simulate.hardware import find_hardware
 
 WORSE = 1.25
 """A percentile that grew by this factor, and is over its limit, is a regression."""
@@ -78,11 +76,11 @@ class Effect:
 def effect_of(chosen: Sequence[Intervention], service: Service, trials: Trials) -> Effect:
     """Deploy some interventions, and look at what they did on held-out traffic."""
     names = tuple(intervention.id for intervention in chosen)
-    before = trials.plays(service)
+    before = trials.of(service)
     share, bill = trials.attainment(service), bill_of(before)
     try:
         changed = applied(service, chosen)
-        after = trials.plays(changed)
+        after = trials.of(changed)
     except MinillmError as error:
         table = pd.DataFrame({"why": [str(error)]}, index=["cannot be built"])
         return Effect(names, share, share, service.target, bill, bill, table, (), possible=False)
@@ -96,7 +94,7 @@ def effect_of(chosen: Sequence[Intervention], service: Service, trials: Trials) 
     )
 
 
-def compared(before: Sequence[Play], after: Sequence[Play]) -> pd.DataFrame:
+def compared(before: Sequence[Trial], after: Sequence[Trial]) -> pd.DataFrame:
     """p95 of latencies in seconds and the share of failures, at the client."""
     slo = before[0].service.slo
     limits = {"TTFT p95": slo.ttft, "ITL, largest gap, p95": slo.itl, "TPOT p95": slo.tpot, "E2E p95": slo.e2e,
@@ -107,30 +105,22 @@ def compared(before: Sequence[Play], after: Sequence[Play]) -> pd.DataFrame:
     return table
 
 
-def _numbers(plays: Sequence[Play]) -> dict[str, float]:
-    rows = [record.as_request_record().timeline for one in plays for record in answered(one)]
-    total = sum(len(one.run.records) for one in plays)
-    samples = {
-        "TTFT p95": [row.ttft for row in rows],
-        "ITL, largest gap, p95": [max(row.itl, default=0.0) for row in rows],
-        "TPOT p95": [row.tpot or 0.0 for row in rows],
-        "E2E p95": [row.e2e for row in rows],
-    }
-    found = {name: percentile(values, 95) or 0.0 for name, values in samples.items()}
-    return {**found, "not answered": 1 - len(rows) / total if total else 0.0}
+def _numbers(trials: Sequence[Trial]) -> dict[str, float]:
+    pooled = {name: [value for one in trials for value in one.latencies[name]] for name in trials[0].latencies}
+    num_answered, offered = len(next(iter(pooled.values()))), sum(one.offered for one in trials)
+    found = {name: percentile(values, 95) or 0.0 for name, values in pooled.items()}
+    return {**found, "not answered": 1 - num_answered / offered if offered else 0.0}
 
 
-def bill_of(plays: Sequence[Play]) -> float:
+def bill_of(trials: Sequence[Trial]) -> float:
     """Dollars an hour for the accelerators that were up, averaged over the runs."""
-    rates = []
-    for one in plays:
-        up = one.run.replica_seconds / one.run.duration if one.run.duration else 0.0
-        rates.append(up * one.service.tp * (find_hardware(one.service.hardware).price_per_hour or 0.0))
-    return sum(rates) / len(rates)
+    return sum(one.bill for one in trials) / len(trials)
 
 
 def value_of(intervention: Intervention, effect: Effect) -> float:
-    """What an intervention is worth on its own: requests saved, less what it costs; 0 when it does nothing."""
+    """What an intervention is worth on its own: requests saved, less what it costs. What users lose counts even when
+    nothing is gained; one that cannot be built is worth 0.
+    """
     if not effect.possible:
         return 0.0
     loss = LOSS_WEIGHS if intervention.loss else 0.0

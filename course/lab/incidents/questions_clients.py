@@ -8,6 +8,7 @@ from course.lab.style import number, seconds
 from minillm.simulate.cluster_record import Outcome
 
 TIME = "seconds since the window began"
+LAST_WEEK = "wanted, last week"
 BUCKETS = (256, 1024, 4096, 10**9)
 
 
@@ -37,7 +38,8 @@ def arrivals(scene: Scene) -> Finding:
         lines.append(Line(name, *per_second(moments, duration)))
     rates = [sum(line.ys) / len(line.ys) for line in lines]
     last_week = len(scene.before.run.records) / scene.before.service.duration_s
-    table = frame({line.name: {"mean": rate, "highest": max(line.ys)} for line, rate in zip(lines, rates)}, "1/s")
+    rows = {line.name: {"mean": rate, "highest": max(line.ys)} for line, rate in zip(lines, rates)}
+    table = frame({**rows, LAST_WEEK: {"mean": last_week, "highest": None}}, "1/s")
     text = (
         f"Wanted: {number(rates[0])}/s on average, {number(max(lines[0].ys))}/s in the busiest twentieth of the time. "
         f"Last week: {number(last_week)}/s on average."

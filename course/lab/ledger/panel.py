@@ -30,11 +30,12 @@ class RowView:
         self.show(row)
 
     def show(self, row: Row, busy: str = "") -> None:
-        """Draw the row.
+        """Draw the row, and remember it: to be drawn again without reading the book.
 
         Args:
             busy: what the button says while nobody can press it.
         """
+        self.row = row
         self.view.value = table_of([row_html(row)])
         self.button.disabled = bool(busy) or not row.has_experiment
         self.button.description = busy or ("again" if row.record else "measure")
@@ -106,7 +107,7 @@ class LedgerPanel(LivePanel):
                 return
             self._queued.add(claim)
             self._waiting.put(claim)
-            self.views[claim].show(self.ledger.row(claim), "in line …")
+            self.views[claim].show(self.views[claim].row, "in line …")
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._work, name="ledger", daemon=True)
                 self._thread.start()
@@ -130,31 +131,46 @@ class LedgerPanel(LivePanel):
         return self
 
     def _work(self) -> None:
-        self.stop_button.disabled = False
-        while True:
-            with self._change:
-                if self._waiting.empty():
-                    self._thread = None
-                    break
-                claim = self._waiting.get()
+        while (claim := self._next()) is not None:
             self.message.value = f"measuring {claim}; {self._waiting.qsize()} more in line"
-            self.views[claim].show(self.ledger.row(claim), "running …")
-            trouble = ""
-            try:
-                self.ledger.run(claim)
-            except OSError as error:  # the book cannot be written: no other claim could be kept either
-                trouble = f"{claim} could not be kept: {error}. Nothing is in line any more."
-                self.stop()
-            with self._change:
-                self._leave(claim)
-            self.refresh()
+            trouble = self._measured(claim) or self._redrawn()
             if trouble:
                 self.message.value = escape(trouble)
-        self.stop_button.disabled = True
+
+    def _next(self) -> str | None:
+        """Who is first in line; None = nobody, and this thread ends: whoever presses now begins another."""
+        with self._change:
+            claim = None if self._waiting.empty() else self._waiting.get()
+            self.stop_button.disabled = claim is None
+            if claim is None:
+                self._thread = None
+            return claim
+
+    def _measured(self, claim: str) -> str:
+        """Measure it, and show what was found. Returns why it could not be kept, or nothing."""
+        view = self.views[claim]
+        try:
+            view.show(view.row, "running …")
+            view.row = self.ledger.run(claim)
+        except Exception as error:  # the book cannot be written: no other claim could be kept either
+            self.stop()
+            return f"{claim} could not be kept: {error}. Nothing is in line any more."
+        finally:
+            with self._change:
+                self._leave(claim)
+        return ""
+
+    def _redrawn(self) -> str:
+        """Draw all again. Returns why it could not be done, or nothing."""
+        try:
+            self.refresh()
+        except Exception as error:  # in a thread of its own nobody would hear of it
+            return f"the ledger cannot be shown: {error}"
+        return ""
 
     def _leave(self, claim: str) -> None:
         self._queued.discard(claim)
-        self.views[claim].show(self.ledger.row(claim))
+        self.views[claim].show(self.views[claim].row)
 
     def _chosen(self) -> dict[str, str | None]:
         return {name: None if menu.value == ALL else menu.value for name, menu in self.filters.items()}

@@ -8,6 +8,7 @@ from course.lab.incidents import Incident
 from course.lab.incidents.board import draw_panel
 from course.lab.incidents.evidence import Evidence
 from course.lab.incidents.questions import BY_ID
+from course.lab.incidents.questions_clients import LAST_WEEK
 from course.lab.predict import Outcome
 from course.lab.svg import Picture
 
@@ -25,11 +26,12 @@ def reading(incident: Incident, question: str) -> float:
     """The one number that an on-call engineer reads off the answer.
 
     Returns:
-        arrivals: those wanted over last week's; queue: waiting in the last third over the second; gpu and KV: percent.
+        arrivals: requests a second over last week's; queue: waiting in the last third over the second; gpu and KV:
+        percent.
     """
     if question == "arrivals":
-        asked = incident.ask("prompt_lengths"), incident.ask("attempts").data["unique requests"]
-        return float(asked[1]["now"] / asked[1]["last week"])
+        rates = incident.ask(question).data["mean"]
+        return float(rates["wanted"] / rates[LAST_WEEK])
     if question == "queue_over_time":
         waiting = incident.ask(question).data["waiting, mean"]
         _, second, last = waiting

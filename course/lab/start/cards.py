@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import fsrs
-from pydantic import BaseModel, Field
+from pydantic import Field
 
-from course.lab.kept import Kept
+from course.lab.kept import Kept, KeptModel
 from course.lab.start.contents import anchor, lessons
 
 RATINGS = {
@@ -45,7 +45,7 @@ class Card:
         return f"{lesson.file}#{anchor(self.heading)}" if lesson else ""
 
 
-class Schedule(BaseModel):
+class Schedule(KeptModel):
     """What is kept of the reviews."""
 
     opted_in: bool = False

@@ -1,6 +1,7 @@
 """Sitting a drill, keeping it, and the same in a terminal."""
 
 import json
+import re
 from pathlib import Path
 
 import httpx
@@ -10,7 +11,7 @@ from typer.testing import CliRunner
 from course.lab.drills import attempts, judge, lesson, report
 from course.lab.drills.cli import app
 from course.lab.drills.clock import clock_html, written
-from course.lab.drills.desk import Desk, solution
+from course.lab.drills.desk import MILESTONES, Desk, solution
 from course.lab.drills.drill import DIMENSIONS
 from course.lab.drills.grade import grade
 from course.lab.drills.library import ALL, FLAGSHIP, find_drill
@@ -57,6 +58,14 @@ def test_a_desk_shows_prompt_and_solution_only_in_their_turn() -> None:
     assert kept.self_score == {"diagnosis": "strong"}
     desk.hand_in()
     assert len(attempts.FILE.read().done) == 1, "once is enough"
+
+
+def test_what_looks_at_the_whole_text_does_so_once() -> None:
+    """Begun anew at each character, it would take minutes over a long answer, at every key press."""
+    sign = re.compile(MILESTONES["two"][1], re.S)
+    text = " ttft here, itl there"
+    assert sign.search(text)
+    assert not any(sign.search(text, begin) for begin in range(1, len(text)))
 
 
 def test_the_static_desk_does_not_give_the_answers_away() -> None:

@@ -66,6 +66,12 @@ def test_a_machine_without_history_exports_an_empty_one(home: Path, tmp_path: Pa
     assert "Bo" in classroom.as_text([learner])
 
 
+def test_a_home_that_cannot_be_read_is_told_in_words(home: Path) -> None:
+    (home / "progress.json").mkdir(parents=True)
+    result = CliRunner().invoke(app, ["export", "--name", "Ada"])
+    assert result.exit_code == 2 and "cannot be read" in result.stderr and "Traceback" not in result.stderr
+
+
 def test_the_table_has_a_row_for_each_learner(home: Path, tmp_path: Path) -> None:
     idle = export("Bo", tmp_path / "bo.json")
     work()

@@ -1,10 +1,19 @@
 """Exercises that need what not every machine has, and kernels on their way to the checker."""
 
+import json
 import types
 from dataclasses import replace
+from pathlib import Path
 
+import pytest
+from typer.testing import CliRunner
+
+from course.lab.grading.__main__ import app
+from course.lab.grading.attempt import graded
 from course.lab.grading.child import grade
 from course.lab.grading.exercises import find
+from course.lab.grading.history import History
+from course.lab.grading.runner import Submission
 from course.lab.grading.ship import pack
 
 
@@ -15,6 +24,28 @@ def test_without_the_package_the_learner_is_told_to_leave_it_out() -> None:
     assert len(messages) == 1
     assert "no_such_package" in messages[0]["failed"]
     assert "leave it out" in messages[0]["failed"]
+
+
+def test_what_this_machine_cannot_do_is_no_attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    exercise, history = replace(find("triton-kernel"), needs=("no_such_package",)), History(tmp_path / "h.jsonl")
+    result = graded(exercise, Submission.of_text("", "answer.py"), 0, history)
+    assert result.score == 0 < result.max_score
+    assert history.standing(exercise).attempts == 0
+
+
+def test_the_summary_leaves_out_what_this_machine_cannot_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MINILLM_HOME", str(tmp_path))
+    here, absent = find("percentiles"), replace(find("triton-kernel"), needs=("no_such_package",))
+    monkeypatch.setattr("course.lab.grading.__main__.catalogue", lambda: (here, absent))
+
+    def total() -> float:
+        return json.loads(CliRunner().invoke(app, ["summary", "--json"]).stdout)["max_score"]
+
+    assert total() == here.max_score
+    shown = CliRunner().invoke(app, ["summary"]).stdout.splitlines()
+    assert ["not on this machine" in line for line in shown] == [False, True, False]
+    History().add_attempt(absent, 0, 1.0)  # on another machine, in the same home
+    assert total() == here.max_score + absent.max_score
 
 
 def test_where_it_is_there_nothing_is_missing() -> None:

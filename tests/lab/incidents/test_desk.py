@@ -7,6 +7,7 @@ from players import again
 
 from course.lab.incidents import Incident
 from course.lab.incidents.desk import Desk
+from course.lab.incidents.marking import EVIDENCE
 
 
 @pytest.fixture
@@ -29,6 +30,37 @@ def test_what_comes_out_of_turn_is_told(desk: Desk) -> None:
     assert "diagnose first" in desk.verdict.value
     desk.grade_button.click()
     assert "answer first" in desk.verdict.value
+
+
+def test_what_is_marked_stays_marked_when_another_question_is_asked(desk: Desk) -> None:
+    desk.ask_buttons["batch"].click()
+    desk.evidence.value = ("batch",)
+    desk.ask_buttons["kv_use"].click()
+    assert desk.evidence.value == ("batch",)
+    desk.evidence.value = ("batch", "kv_use")
+    desk.commit.click()
+    assert {c.name: c.earned for c in desk.incident.grade().criteria}["evidence"] == EVIDENCE
+
+
+def test_deploying_nothing_is_no_deployment(desk: Desk) -> None:
+    desk.ranked[0].value = "more_seats"
+    desk.commit.click()
+    desk.deploy_button.click()
+    assert "at least one change" in desk.verdict.value and desk.incident.is_undeployed
+    desk.chosen.value = ("more_seats",)
+    desk.deploy_button.click()
+    assert "the promise is kept" in desk.verdict.value and not desk.incident.is_undeployed
+
+
+def test_a_grade_without_a_deployment_is_given_to_those_who_mean_it(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(desk.incident, "reveal", lambda: desk.incident.page)  # every change would be played
+    desk.commit.click()
+    desk.grade_button.click()
+    assert "press again" in desk.verdict.value and desk.incident._result is None
+    desk.grade_button.click()
+    assert "Nothing was deployed" in desk.verdict.value
 
 
 def test_a_regime_that_was_not_said_earns_nothing(desk: Desk) -> None:

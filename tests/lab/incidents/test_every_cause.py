@@ -11,6 +11,7 @@ from course.lab.incidents import Incident
 from course.lab.incidents.causes import CAUSES
 from course.lab.incidents.interventions import BY_ID as INTERVENTIONS
 from course.lab.incidents.questions import BY_ID as QUESTIONS
+from course.lab.incidents.service import play
 
 QUICK = (1,)
 LONG = tuple(range(3, 13))
@@ -35,9 +36,9 @@ def test_there_are_causes_enough_and_their_names_exist() -> None:
 def check(incident: Incident) -> None:
     """It is an incident, the fix cures it, the tempting one does not, and an expert scores."""
     hidden = incident._hidden
-    for play in (hidden.scene.before, hidden.scene.now, *incident._trials.plays(hidden.case.now)):
-        play.run.check_conservation()
-        assert len(play.run.records) == len(play.service.workload(play.seed))
+    for one in (hidden.scene.before, hidden.scene.now, *(play(hidden.case.now, seed) for seed in hidden.held_out)):
+        one.run.check_conservation()
+        assert len(one.run.records) == len(one.service.workload(one.seed))
     assert hidden.scene.before.holds
     assert not hidden.scene.now.holds
 

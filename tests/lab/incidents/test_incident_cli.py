@@ -72,16 +72,18 @@ def test_a_screen_is_told_what_takes_so_long_and_a_script_is_not(
 
 def test_a_talk(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     words = [
-        "questions", "ask kv_use batch", "ask gremlins", "deploy more_seats", "dance",
-        "answer dominant_phase=queue evidence=kv_use,batch ranked=more_seats", "deploy more_seats", "grade",
+        "questions", "ask kv_use batch", "ask", "ask gremlins", "deploy more_seats", "dance",
+        "answer dominant_phase=queue evidence=kv_use,batch ranked=more_seats", "deploy", "deploy more_seats", "grade",
     ]  # fmt: skip
     status, out, _ = call(monkeypatch, capsys, *SEATS, stdin="\n".join(words))
     assert status == 0
     for told in (
         "PAGE",
+        "at least one question",
         "no question 'gremlins'",
         "diagnose first",
         "no command 'dance'",
+        "at least one change",
         "incident: ",
         "too few seats",
     ):

@@ -1,5 +1,6 @@
 """Playing one incident: the order of things, the clock, what is marked and what is said."""
 
+import gc
 from collections.abc import Callable
 from dataclasses import replace
 from html import escape
@@ -8,10 +9,12 @@ import pytest
 from players import again, expert
 
 from course.lab.incidents import Incident, IncidentError
+from course.lab.incidents.evidence import written
 from course.lab.incidents.interventions import ALL, BY_ID, MOST_SEATS
 from course.lab.incidents.marking import Answer, _secondary, second_phases
 from course.lab.incidents.page import page_of
 from course.lab.incidents.questions_server import BATCHES
+from minillm.simulate.cluster_run import FleetRun
 from minillm.timeline import PHASES
 
 Draw = Callable[[str, int], Incident]
@@ -160,6 +163,19 @@ def test_the_reveal_tells_what_everything_would_have_done(seats: Incident) -> No
     assert not told.effects.loc["int8_kv", "restored"]
     assert told.title in str(told)
     assert told.title in told._repr_html_()
+
+
+def test_of_a_change_that_was_tried_only_numbers_stay(seats: Incident) -> None:
+    """The moments of every token of every change would fill the memory."""
+    gc.collect()
+    played = sum(type(each) is FleetRun for each in gc.get_objects())
+    seats.answer("queue")
+    seats.deploy(["int8_kv"])
+    assert sum(type(each) is FleetRun for each in gc.get_objects()) == played
+
+
+def test_numbers_are_written_without_an_exponent() -> None:
+    assert [written(value) for value in (9_999.4, 9_999.6, 12_345.6, 0.5)] == ["9999", "10000", "12346", "0.5"]
 
 
 def test_what_was_left_open_is_answered_without_points(seats: Incident) -> None:
