@@ -54,6 +54,16 @@ def measure(shelf: Shelf, found: steps.Sweep | None = None, names: Sequence[str]
         again = steps.sweep(shelf, list(dict.fromkeys((PLAIN, *missing))), (1,))
         plain = speeds.get(PLAIN, again[PLAIN][0].tokens_per_s)
         speeds |= {name: plain * steps.speedup(again, name) for name in again}
+    with shelf.lab.alone():
+        return _scores(shelf, names, speeds)
+
+
+def _scores(shelf: Shelf, names: Sequence[str], speeds: Mapping[str, float]) -> Scores:
+    """Of a text, decoded in each format.
+
+    Args:
+        speeds: tokens/s of one reader, by format.
+    """
     count, size = PIECES if shelf.lab.scale == 1 else PIECE
     token_ids = shelf.lab.model.tokenizer.encode(held_text())
     apart = (len(token_ids) - size) // (count - 1)
