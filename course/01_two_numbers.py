@@ -19,7 +19,7 @@ from course.lab.pictures.compare import draw_one_number, draw_phase_bars, draw_t
 from course.lab.pictures.timeline import draw_timeline
 from course.lab.predict import gained_most
 
-lab = Lab(dtype="float32")  # four bytes a weight; you will halve that in a moment
+lab = Lab(instead_of=globals().get("lab"), dtype="float32")  # four bytes a weight; you will halve that in a moment
 
 # %% [markdown]
 # ## Surface

@@ -20,7 +20,7 @@ from course.lab.lesson_03 import attention, chunks, costs, instrument, reading, 
 from course.lab.lesson_03.length_pictures import draw_ladder, draw_saving
 from course.lab.lesson_03.measured import FACTORS, Ladder, both_ways, four_times, side_by_side
 
-lab = Lab()
+lab = Lab(instead_of=globals().get("lab"))
 
 # %% [markdown]
 # ## Surface

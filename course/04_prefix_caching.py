@@ -20,7 +20,7 @@ from course.lab.lesson_04 import instruments, policies, tables, template, tenant
 from course.lab.lesson_04.beads import draw_finds
 from course.lab.lesson_04.editor import PromptEditor, lint_prompts
 
-lab = Lab()
+lab = Lab(instead_of=globals().get("lab"))
 
 # %% [markdown]
 # ## Surface

@@ -21,7 +21,8 @@ from course.lab.lesson_05 import causes, instrument, per_token, seventy, traffic
 from course.lab.lesson_05.outside import over_http
 from course.lab.lesson_05.pictures import draw_rhythm, draw_sweep, draw_waterfall
 
-lab = Lab(max_num_seqs=traffic.SEATS)  # more seats than people: nobody here ever waits for a seat
+# More seats than people: nobody here ever waits for a seat.
+lab = Lab(instead_of=globals().get("lab"), max_num_seqs=traffic.SEATS)
 
 # %% [markdown]
 # ## Surface

@@ -19,7 +19,7 @@ from course.lab.lesson_06 import bets, bytes_map, instrument, pictures, seventy,
 from course.lab.lesson_06.roofs import on_paper, roofs_table, this_machine
 from course.lab.lesson_06.traffic import room, side_by_side
 
-lab = Lab()
+lab = Lab(instead_of=globals().get("lab"))
 
 # %% [markdown]
 # ## Surface

@@ -22,7 +22,7 @@ from course.lab.lesson_07 import bets, bill, charts, instrument, losses, needle,
 from course.lab.lesson_07.bill_picture import kv_bill
 from course.lab.lesson_07.block_map import draw_frame
 
-lab = Lab()
+lab = Lab(instead_of=globals().get("lab"))
 
 # %% [markdown]
 # ## Surface

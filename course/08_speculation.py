@@ -18,7 +18,7 @@ from course.lab.claims.lesson_08 import a14, d4, d5, d6, f2, quantized_or_drafte
 from course.lab.grading import lesson_08
 from course.lab.lesson_08 import acceptance, bets, costs, overlap, price, served, seventy, short, tiles, traffic, watch
 
-lab = Lab()
+lab = Lab(instead_of=globals().get("lab"))
 
 # %% [markdown]
 # ## Surface

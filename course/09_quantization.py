@@ -22,8 +22,8 @@ from course.lab.lesson_09.formats import Shelf, formats_table
 from course.lab.lesson_09.rounding import load_matrix
 from course.lab.lesson_09.rounding_pictures import errors_table, rounding_lab
 
-lab = Lab()
-shelf = Shelf(lab)
+lab = Lab(instead_of=globals().get("lab"))
+shelf = Shelf(lab, instead_of=globals().get("shelf"))
 
 # %% [markdown]
 # ## Surface

@@ -18,7 +18,7 @@ from course.lab.grading import lesson_10
 from course.lab.lesson_10 import batching, distance, front, leaving, letters, readers, seventy, traffic, trouble, wire
 from course.lab.lesson_10.server import LabServer
 
-lab = Lab()
+lab = Lab(instead_of=globals().get("lab"))
 # The real one, `minillm serve`, in the background, with the lab's weights. Run this again, and the one before is closed.
 server = LabServer(lab, instead_of=globals().get("server"))
 print("listening at", server.url)

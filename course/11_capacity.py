@@ -19,7 +19,7 @@ from course.lab.claims.lesson_11 import a8, a10, a16, a20, a21, d20, e2, e3, e8
 from course.lab.grading import lesson_11
 from course.lab.lesson_11 import bounds, cold, fleet, knee, money, regimes, routing, spike, traffic, warning, worksheet
 
-lab = Lab()
+lab = Lab(instead_of=globals().get("lab"))
 
 # %% [markdown]
 # ## Surface

@@ -21,7 +21,7 @@ from course.lab.incidents import Incident
 from course.lab.incidents.desk import Desk
 from course.lab.lesson_12 import pictures, real, services, twins
 
-lab = Lab()
+lab = Lab(instead_of=globals().get("lab"))
 
 # %% [markdown]
 # ## Surface

@@ -20,7 +20,7 @@ from course.lab.ledger import Ledger, LedgerPanel, bets, techniques
 from course.lab.ledger.claim_map import draw_map
 from course.lab.ledger.technique_chart import draw_techniques, techniques_table
 
-lab = Lab()
+lab = Lab(instead_of=globals().get("lab"))
 ledger = Ledger(lab)
 
 # %% [markdown]
