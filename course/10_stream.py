@@ -16,7 +16,7 @@ from course.lab import Lab, big
 from course.lab.claims.lesson_10 import a5, d15, d16, e1, e6, e7
 from course.lab.grading import lesson_10
 from course.lab.lesson_10 import batching, distance, front, leaving, letters, readers, seventy, traffic, trouble, wire
-from course.lab.lesson_10.server import LabServer
+from course.lab.server import LabServer
 
 lab = Lab(instead_of=globals().get("lab"))
 # The real one, `minillm serve`, in the background, with the lab's weights. Run this again, and the one before is closed.
