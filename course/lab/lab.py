@@ -16,8 +16,9 @@ from typing import Any
 from course.lab import progress
 from course.lab.predict import Prediction
 from course.lab.run import Run
+from course.lab.scale import scale_of
 from course.lab.session import Session
-from course.lab.workloads import SHORT, Arrival, Workload, workload
+from course.lab.workloads import Arrival, Workload, workload
 from minillm import Engine, EngineConfig
 from minillm.errors import EngineDeadError
 from minillm.models.checkpoints import load_tokenizer, resolve
@@ -55,7 +56,7 @@ class Lab:
     ) -> None:
         if instead_of is not None:
             instead_of.close()
-        self.scale = SHORT if (os.environ.get("MINILLM_SHORT") == "1" if short is None else short) else 1.0
+        self.scale = scale_of(short)
         model = os.environ.get("MINILLM_LAB_MODEL")
         self.defaults = {**LAB_DEFAULTS, **({"model": model} if model else {}), **defaults}
         self._make_engine = make_engine
