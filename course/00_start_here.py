@@ -14,7 +14,7 @@
 # Coming back, or looking for one thing? The [start page](start.ipynb) has the map, three paths, and where you stopped.
 
 # %%
-from course.lab import Dashboard, Lab, Replay, big, big_services, phase_table, services
+from course.lab import Dashboard, Replay, big, big_services, open_lab, phase_table, services
 from course.lab.claims.lesson_00 import a1
 from course.lab.control import Control
 from course.lab.grading import lesson_00
@@ -22,7 +22,7 @@ from course.lab.pictures.compare import draw_phase_bars
 from course.lab.pictures.steps import draw_steps
 from course.lab.predict import grew_most
 
-lab = Lab()
+lab = open_lab()
 
 # %% [markdown]
 # ## Surface

@@ -12,7 +12,7 @@
 # - **Deep dive**: the formulas, the code, the claims.
 
 # %%
-from course.lab import Lab, Ruler, big, big_services, services, slo, tables
+from course.lab import Ruler, big, big_services, open_lab, services, slo, tables
 from course.lab.claims.lesson_01 import a6, b1, e5, f3
 from course.lab.control import Control
 from course.lab.grading import lesson_01
@@ -20,7 +20,7 @@ from course.lab.pictures.compare import draw_one_number, draw_phase_bars, draw_t
 from course.lab.pictures.timeline import draw_timeline
 from course.lab.predict import gained_most
 
-lab = Lab(dtype="bfloat16")  # two bytes a weight; you will halve that in a moment
+lab = open_lab(dtype="bfloat16")  # two bytes a weight; you will halve that in a moment
 
 # %% [markdown]
 # ## Surface

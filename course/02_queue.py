@@ -15,12 +15,12 @@
 # - **Deep dive**: the formulas, the scheduler's code, eight claims.
 
 # %%
-from course.lab import Lab, big
+from course.lab import big, open_lab
 from course.lab.claims.lesson_02 import a2, a9, a13, a19, d1, d2, d3, doors, e4, orders
 from course.lab.grading import lesson_02
 from course.lab.lesson_02 import charts, instrument, simulated, tables, traffic
 
-lab = Lab()
+lab = open_lab()
 
 # %% [markdown]
 # ## Surface

@@ -13,14 +13,14 @@
 # - **Deep dive**: the formula, the code, six claims put to the test.
 
 # %%
-from course.lab import Lab, big
+from course.lab import big, open_lab
 from course.lab.claims.lesson_03 import a3, big_savings, d7, d11, d17, d18, f4, halved_4k
 from course.lab.grading import lesson_03
 from course.lab.lesson_03 import attention, chunks, costs, instrument, reading, seventy, traffic, watch
 from course.lab.lesson_03.length_pictures import draw_ladder, draw_saving
 from course.lab.lesson_03.measured import FACTORS, Ladder, both_ways, four_times, side_by_side
 
-lab = Lab()
+lab = open_lab()
 
 # %% [markdown]
 # ## Surface

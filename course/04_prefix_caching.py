@@ -12,7 +12,7 @@
 # - **Deep dive** shows the chain of hashes, the code, and five claims put to the test.
 
 # %%
-from course.lab import Lab, big
+from course.lab import big, open_lab
 from course.lab.claims import lesson_04 as claims
 from course.lab.claims.lesson_04 import d9, d13, f1, f5, f6
 from course.lab.grading import lesson_04
@@ -20,7 +20,7 @@ from course.lab.lesson_04 import instruments, policies, tables, template, tenant
 from course.lab.lesson_04.beads import draw_finds
 from course.lab.lesson_04.editor import PromptEditor, lint_prompts
 
-lab = Lab()
+lab = open_lab()
 
 # %% [markdown]
 # ## Surface

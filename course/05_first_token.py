@@ -13,7 +13,7 @@
 # - **Deep dive**: how the cut is made, what one token costs, three claims put to the test.
 
 # %%
-from course.lab import Lab, big
+from course.lab import big, open_lab
 from course.lab.claims.lesson_05 import b3, b3_at_70b, d19, d21, moves_here, pairs
 from course.lab.display import as_table
 from course.lab.grading import lesson_05
@@ -21,7 +21,8 @@ from course.lab.lesson_05 import causes, instrument, per_token, seventy, traffic
 from course.lab.lesson_05.outside import over_http
 from course.lab.lesson_05.pictures import draw_rhythm, draw_sweep, draw_waterfall
 
-lab = Lab(max_num_seqs=traffic.SEATS)  # more seats than people: nobody here ever waits for a seat
+# More seats than people: nobody here ever waits for a seat.
+lab = open_lab(max_num_seqs=traffic.SEATS)
 
 # %% [markdown]
 # ## Surface

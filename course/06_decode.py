@@ -12,14 +12,14 @@
 # - **Deep dive**: the formula, the code, a claim put to the test.
 
 # %%
-from course.lab import Lab, big
+from course.lab import big, open_lab
 from course.lab.claims.lesson_06 import a4
 from course.lab.grading import lesson_06
 from course.lab.lesson_06 import bets, bytes_map, instrument, pictures, seventy, shapes, steps
 from course.lab.lesson_06.roofs import on_paper, roofs_table, this_machine
 from course.lab.lesson_06.traffic import room, side_by_side
 
-lab = Lab()
+lab = open_lab()
 
 # %% [markdown]
 # ## Surface

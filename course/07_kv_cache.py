@@ -14,7 +14,7 @@
 # - **Deep dive**: the formula, the code, seven claims put to the test.
 
 # %%
-from course.lab import Lab, big
+from course.lab import big, open_lab
 from course.lab.claims import lesson_07 as claims
 from course.lab.claims.lesson_07 import a11, a12, a15, b2, d8, d12, d14
 from course.lab.grading import lesson_07
@@ -22,7 +22,7 @@ from course.lab.lesson_07 import bets, bill, charts, instrument, losses, needle,
 from course.lab.lesson_07.bill_picture import kv_bill
 from course.lab.lesson_07.block_map import draw_frame
 
-lab = Lab()
+lab = open_lab()
 
 # %% [markdown]
 # ## Surface

@@ -13,12 +13,12 @@
 # - **Deep dive**: why nothing is lost, the code, five claims.
 
 # %%
-from course.lab import Lab, big
+from course.lab import big, open_lab
 from course.lab.claims.lesson_08 import a14, d4, d5, d6, f2, quantized_or_drafted
 from course.lab.grading import lesson_08
 from course.lab.lesson_08 import acceptance, bets, costs, overlap, price, served, seventy, short, tiles, traffic, watch
 
-lab = Lab()
+lab = open_lab()
 
 # %% [markdown]
 # ## Surface

@@ -13,7 +13,7 @@
 # - **Deep dive**: the arithmetic, the code, four claims put to the test.
 
 # %%
-from course.lab import Lab, big
+from course.lab import big, open_lab
 from course.lab.claims.lesson_09 import a7, b4, b5, d10
 from course.lab.grading import lesson_09
 from course.lab.lesson_06.roofs import this_machine
@@ -22,8 +22,8 @@ from course.lab.lesson_09.formats import Shelf, formats_table
 from course.lab.lesson_09.rounding import load_matrix
 from course.lab.lesson_09.rounding_pictures import errors_table, rounding_lab
 
-lab = Lab()
-shelf = Shelf(lab)
+lab = open_lab()
+shelf = Shelf(lab, instead_of=globals().get("shelf"))
 
 # %% [markdown]
 # ## Surface

@@ -12,13 +12,13 @@
 # - **Deep dive**: what a token costs on its way to text, six claims put to the test.
 
 # %%
-from course.lab import Lab, big
+from course.lab import big, open_lab
 from course.lab.claims.lesson_10 import a5, d15, d16, e1, e6, e7
 from course.lab.grading import lesson_10
 from course.lab.lesson_10 import batching, distance, front, leaving, letters, readers, seventy, traffic, trouble, wire
-from course.lab.lesson_10.server import LabServer
+from course.lab.server import LabServer
 
-lab = Lab()
+lab = open_lab()
 # The real one, `minillm serve`, in the background, with the lab's weights. Run this again, and the one before is closed.
 server = LabServer(lab, instead_of=globals().get("server"))
 print("listening at", server.url)

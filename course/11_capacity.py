@@ -13,13 +13,13 @@
 # - **Deep dive**: the formulas, the code, nine claims put to the test.
 
 # %%
-from course.lab import Lab, big
+from course.lab import big, open_lab
 from course.lab.claims import lesson_11 as claims
 from course.lab.claims.lesson_11 import a8, a10, a16, a20, a21, d20, e2, e3, e8
 from course.lab.grading import lesson_11
 from course.lab.lesson_11 import bounds, cold, fleet, knee, money, regimes, routing, spike, traffic, warning, worksheet
 
-lab = Lab()
+lab = open_lab()
 
 # %% [markdown]
 # ## Surface

@@ -13,7 +13,7 @@
 # - **Deep dive**: how an incident is made, what every change would have done, what earns marks, the raw data.
 
 # %%
-from course.lab import Lab, big
+from course.lab import big, open_lab
 from course.lab.claims import lesson_12 as claims
 from course.lab.claims.lesson_12 import a18, d23
 from course.lab.grading import lesson_12
@@ -21,7 +21,7 @@ from course.lab.incidents import Incident
 from course.lab.incidents.desk import Desk
 from course.lab.lesson_12 import pictures, real, services, twins
 
-lab = Lab()
+lab = open_lab()
 
 # %% [markdown]
 # ## Surface

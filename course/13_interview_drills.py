@@ -12,7 +12,7 @@
 # - **Deep dive**: how the rules work, where they are blind, a claim put to the test.
 
 # %%
-from course.lab import Lab, big
+from course.lab import big, open_lab
 from course.lab.claims import lesson_13 as claims
 from course.lab.claims.lesson_13 import a17
 from course.lab.drills import lesson
@@ -21,7 +21,7 @@ from course.lab.drills.grade import grade
 from course.lab.drills.library import FLAGSHIP, find_drill
 from course.lab.grading import lesson_13
 
-lab = Lab()
+lab = open_lab()
 dump = find_drill(FLAGSHIP).drawn()
 
 # %% [markdown]

@@ -13,14 +13,14 @@
 # - **Deep dive**: how a verdict is computed, and three post-mortems played again.
 
 # %%
-from course.lab import Lab
+from course.lab import open_lab
 from course.lab.claims.lesson_14 import d22
 from course.lab.grading import lesson_14
 from course.lab.ledger import Ledger, LedgerPanel, bets, techniques
 from course.lab.ledger.claim_map import draw_map
 from course.lab.ledger.technique_chart import draw_techniques, techniques_table
 
-lab = Lab()
+lab = open_lab()
 ledger = Ledger(lab)
 
 # %% [markdown]

@@ -211,7 +211,7 @@ check("paged-attention", gather, paged_attention)
 from course.lab.grading.plug_in import OpenLab
 from course.lab.workloads import Arrival, Workload
 
-lab = OpenLab()
+lab = OpenLab(instead_of=globals().get("lab"))
 one_question = Workload("one question", "a short question, a short answer", (Arrival(0.0, "Why is the sky blue?", 8),))
 ours = lab.run(one_question)
 # [solution]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from course.lab.dashboard import Dashboard
     from course.lab.explorer import Explorer
     from course.lab.grading.notebook import check, hint
-    from course.lab.lab import Lab
+    from course.lab.lab import Lab, open_lab
     from course.lab.predict import Prediction
     from course.lab.replay import Replay
     from course.lab.ruler import Ruler
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 # 164 ms with minillm's own longer one (alone: 50 and 40). Before anything imports torch.
 os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
-__all__ = ["Dashboard", "Explorer", "Lab", "Prediction", "Replay", "Ruler", "check", "hint", "phase_table"]
+__all__ = ["Dashboard", "Explorer", "Lab", "Prediction", "Replay", "Ruler", "check", "hint", "open_lab", "phase_table"]
 
 _HOMES = {
     "Dashboard": "course.lab.dashboard",
@@ -41,6 +41,7 @@ _HOMES = {
     "Ruler": "course.lab.ruler",
     "check": "course.lab.grading.notebook",
     "hint": "course.lab.grading.notebook",
+    "open_lab": "course.lab.lab",
     "phase_table": "course.lab.summary",
 }
 

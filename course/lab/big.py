@@ -5,10 +5,11 @@ run = big.serve(seventy, AZURE_CHAT, qps=3)                 # a FleetRun: run.su
 big.error_band(seventy)                                     # how far its step times were from real ones
 """
 
-import os
+from collections.abc import Iterable
 from typing import Any
 
 from course.lab.display import Html, as_table
+from course.lab.scale import enough
 from minillm.simulate.arrivals import Arrivals, Poisson
 from minillm.simulate.cluster import ClusterConfig, simulate
 from minillm.simulate.cluster_run import FleetRun
@@ -18,8 +19,6 @@ from minillm.simulate.workload import make_workload
 from minillm.simulate.workload_kinds import TrafficModel
 
 MODEL, HARDWARE, TP = "llama-3-70b", "h100-sxm", 4
-SHORT_SHARE = 0.25
-"""Of the requests, in the short form that tests run."""
 
 
 def deployment(**fields: Any) -> Deployment:
@@ -52,11 +51,22 @@ def serve(
         least: requests, even in the short form.
         fleet: fields of ClusterConfig, such as replicas=2.
     """
-    if os.environ.get("MINILLM_SHORT") == "1":
-        num_requests = max(least, round(num_requests * SHORT_SHARE))
-    workload = make_workload(traffic, arrivals or Poisson(rate=qps), num_requests=num_requests, seed=seed)
+    count = enough(num_requests, least)
+    workload = make_workload(traffic, arrivals or Poisson(rate=qps), num_requests=count, seed=seed)
     config = ClusterConfig(**fleet)
     return simulate(workload, config, engines_for(on, config))
+
+
+def steady_rate(ends: Iterable[float]) -> float:
+    """Answers a second over the middle three fifths of a run in which all come at once: filling and emptying the seats
+    do not count.
+
+    Args:
+        ends: when each answer was done, seconds.
+    """
+    done = sorted(ends)
+    first, last = len(done) // 5, 4 * len(done) // 5
+    return (last - first) / (done[last] - done[first])
 
 
 def error_band(on: Deployment) -> Html:

@@ -39,12 +39,14 @@ def render(run: Run, ghost: Run | None, status: str) -> str:
     """One frame of the dashboard as HTML: two columns on a wide page, one on a narrow one."""
     left = f"{draw_timeline(run, ghost).svg()}{draw_steps(run, ghost).svg()}"
     right = f"{draw_blocks(run).svg()}{draw_distributions(run, ghost).svg()}{phase_table(run, ghost).html}"
-    return (
-        f'<div style="font-size:13px">{status}</div>{headline(run, ghost)}'
-        '<div style="display:flex;flex-wrap:wrap;gap:8px 28px">'
-        + "".join(f'<div style="flex:1 1 560px;min-width:0">{column}</div>' for column in (left, right))
-        + "</div>"
-    )
+    return frame(status, headline(run, ghost), left, right)
+
+
+def frame(status: str, head: str, *columns: str) -> str:
+    """What is above all else, and columns of HTML: beside each other, or under each other on a narrow page."""
+    beside = "".join(f'<div style="flex:1 1 560px;min-width:0">{column}</div>' for column in columns)
+    look = "display:flex;flex-wrap:wrap;gap:8px 28px"
+    return f'<div style="font-size:13px">{status}</div>{head}<div style="{look}">{beside}</div>'
 
 
 class Playing(Protocol):
@@ -84,7 +86,7 @@ class Dashboard(LivePanel):
         self._worker: threading.Thread | None = None
         self._stop_requested = threading.Event()
         self._reset_requested = threading.Event()
-        names = [*([name.name] if self._own else []), *MAKERS]
+        names = list(dict.fromkeys([*([name.name] if self._own else []), *MAKERS]))
         self.workload_picker = widgets.Dropdown(
             options=names, value=name.name if self._own else name, description="traffic",
             tooltip="What kind of requests arrive, and when", layout=widgets.Layout(width="240px"),
@@ -93,6 +95,8 @@ class Dashboard(LivePanel):
             value=0, min=0, max=999, description="seed", layout=widgets.Layout(width="150px"),
             tooltip="Another seed gives other requests of the same kind; compare runs on the same seed",
         )  # fmt: skip
+        self.workload_picker.observe(lambda _: self._offer_seeds(), names="value")
+        self._offer_seeds()
         self.run_button = widgets.Button(
             description="Run", icon="play", button_style="primary", tooltip="Play the traffic to a fresh engine"
         )
@@ -122,9 +126,8 @@ class Dashboard(LivePanel):
         """Begin a run with what the controls show. Returns at once; ignored while one is going on."""
         if self._worker is not None and self._worker.is_alive():
             return
-        if self.run is not None:
-            self.previous = self.run
         self._stop_requested.clear()
+        self._reset_requested.clear()  # pressed at the very end of a run, it is not meant for the next
         self._buttons(running=True)
         self._worker = threading.Thread(target=self._work, name="dashboard", daemon=True)
         self._worker.start()
@@ -143,6 +146,14 @@ class Dashboard(LivePanel):
         self.stop()
         if self._worker is None or not self._worker.is_alive():
             self._forget_runs()
+
+    @property
+    def _is_own(self) -> bool:
+        """The traffic that was handed in is chosen: it is what it is, whatever the seed."""
+        return self._own is not None and self.workload_picker.value == self._own.name
+
+    def _offer_seeds(self) -> None:
+        self.seed_picker.disabled = self._is_own
 
     def _forget_runs(self) -> None:
         self._reset_requested.clear()
@@ -167,9 +178,10 @@ class Dashboard(LivePanel):
     def _work(self) -> None:
         try:
             self.view.value = LOADING_HTML
-            traffic = self._own if self._own and self.workload_picker.value == self._own.name else None
-            traffic = traffic or self.lab.workload(self.workload_picker.value, self.seed_picker.value)
+            own = self._own if self._is_own else None
+            traffic = own or self.lab.workload(self.workload_picker.value, self.seed_picker.value)
             self._session = self.lab.start(traffic, self.controls.config())
+            self.previous, self.run = self.run, self._session.run()
             if self._stop_requested.is_set():  # pressed while the engine was being prepared
                 self._session.stop()
             self._publish_until_done(self._session, traffic)

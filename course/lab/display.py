@@ -5,6 +5,8 @@ from typing import Any
 
 import ipywidgets as widgets
 
+from course.lab.style import ALARM
+
 
 class LivePanel:
     """Something with a live widget and a static stand-in for printed and unrun notebooks."""
@@ -45,6 +47,16 @@ def _cell(content: str, is_text: bool, names: str) -> str:
     look = f"{align};padding:2px 16px 2px 0;line-height:1.35;font-weight:{'bold' if names == 'col' else 'normal'}"
     content = escape(content)
     return f'<th scope="{names}" style="{look}">{content}</th>' if names else f'<td style="{look}">{content}</td>'
+
+
+def words_of(error: Exception) -> str:
+    """What a learner is told of it: a ValueError's own words, and of anything else also what it is."""
+    return str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+
+
+def trouble(words: str) -> str:
+    """Why there is nothing to see, as HTML."""
+    return f'<p style="border-left:6px solid {ALARM};padding:4px 12px">{escape(words)}</p>'
 
 
 class Html:

@@ -12,8 +12,7 @@ from typing import Any, Protocol
 
 import ipywidgets as widgets
 
-from course.lab.display import LivePanel
-from course.lab.style import ALARM
+from course.lab.display import LivePanel, trouble, words_of
 
 WIDE = widgets.Layout(width="100%", max_width="620px")
 STYLE = {"description_width": "190px"}
@@ -58,6 +57,7 @@ class Explorer(LivePanel):
         draw: from the controls' values, by name, to what is shown: a Picture or Html. With a `button` it may be a
             generator of several, each shown until the next one comes. A ValueError's words are shown in its place.
         button: what is written on the button that draws; None = every move of a handle draws.
+        slow: drawing takes a second or so: a handle draws when it is let go, and the panel says that it is at it.
         controls: by the names under which `draw` takes them.
     """
 
@@ -66,6 +66,7 @@ class Explorer(LivePanel):
         draw: Callable[..., Shown | Iterator[Shown]],
         *,
         button: str | None = None,
+        slow: bool = False,
         **controls: widgets.ValueWidget,
     ) -> None:
         self.draw, self.controls = draw, controls
@@ -76,10 +77,15 @@ class Explorer(LivePanel):
         self.view = widgets.HTML(layout=widgets.Layout(width="100%"))
         self.busy = widgets.HTML("")
         parts: list[widgets.Widget] = list(controls.values())
+        self.button: widgets.Button | None = None
         if button is None:
             for control in controls.values():
-                control.observe(lambda _: self._draw(), names="value")
+                if slow and control.has_trait("continuous_update"):
+                    control.continuous_update = False
+                control.observe(lambda _: self._work() if slow else self._draw(), names="value")
             self._draw()
+            if slow:
+                parts.append(self.busy)
         else:
             self.button = widgets.Button(description=button, icon="play", button_style="primary")
             self.button.layout.width = "auto"
@@ -97,10 +103,16 @@ class Explorer(LivePanel):
             self.controls[name].value = value
         return self
 
+    def showing(self, shown: Shown) -> "Explorer":
+        """With something in sight before the button is pressed for the first time."""
+        self.shown = shown
+        self.view.value = shown._repr_mimebundle_()["text/html"]
+        return self
+
     def press(self) -> None:
         """Press the button: draws in the background, unless that is going on."""
         if self._thread is None or not self._thread.is_alive():
-            self.button.disabled, self.busy.value = True, "running …"
+            self.button.disabled = True
             self._thread = threading.Thread(target=self._work, daemon=True)
             self._thread.start()
 
@@ -111,21 +123,23 @@ class Explorer(LivePanel):
         return self
 
     def _work(self) -> None:
+        self.busy.value = "running …"
         try:
             self._draw()
         finally:
-            self.button.disabled, self.busy.value = False, ""
+            self.busy.value = ""
+            if self.button is not None:
+                self.button.disabled = False
 
     def _draw(self) -> None:
         self.error = None
         try:
             drawn = self.draw(**self.values)
             for shown in drawn if isinstance(drawn, Iterator) else (drawn,):
-                self.shown = shown
-                self.view.value = shown._repr_mimebundle_()["text/html"]
+                self.showing(shown)
         except Exception as error:  # or a press would end in a thread where nobody sees it
-            self.error = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
-            self.view.value = f'<p style="border-left:6px solid {ALARM};padding:4px 12px">{escape(self.error)}</p>'
+            self.error = words_of(error)
+            self.view.value = trouble(self.error)
 
     def static_html(self) -> str:
         settings = ", ".join(f"{c.description}: {c.value}" for c in self.controls.values())

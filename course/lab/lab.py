@@ -1,24 +1,30 @@
 """The lab bench of a lesson: one model in memory, one engine on it at a time, and runs to compare.
 
-lab = Lab()
+lab = open_lab()
 run = lab.run("chat", max_num_seqs=2)      # blocks, returns what happened
 Dashboard(lab, "chat")                     # live (dashboard.py): toggles, Run, Stop
 """
 
+import functools
+import gc
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from IPython import get_ipython
+
 from course.lab import progress
 from course.lab.predict import Prediction
 from course.lab.run import Run
+from course.lab.scale import scale_of
 from course.lab.session import Session
 from course.lab.waiting import REFRESH_S, WaitingLine
-from course.lab.workloads import SHORT, Arrival, Workload, workload
+from course.lab.workloads import Arrival, Workload, workload
 from minillm import Engine, EngineConfig
 from minillm.errors import EngineDeadError
+from minillm.models.checkpoints import load_tokenizer, resolve
 from minillm.models.loader import LoadedModel
 
 LAB_DEFAULTS: dict[str, Any] = {
@@ -38,6 +44,7 @@ class Lab:
     Args:
         short: play small workloads, as the tests do; None = the environment variable MINILLM_SHORT is 1.
         make_engine: builds the engine thread from a config; None = minillm's EngineThread.
+        instead_of: closed before, if there is one: a cell that is run again leaves no engine behind.
         defaults: config fields that differ from EngineConfig's own. The environment variable MINILLM_LAB_MODEL names
             the model of every lesson, for a machine that has room for a larger one.
     """
@@ -47,14 +54,18 @@ class Lab:
         *,
         short: bool | None = None,
         make_engine: Callable[[EngineConfig], Any] | None = None,
+        instead_of: "Lab | None" = None,
         **defaults: Any,
     ) -> None:
-        self.scale = SHORT if (os.environ.get("MINILLM_SHORT") == "1" if short is None else short) else 1.0
+        if instead_of is not None:
+            instead_of.close()
+        self.scale = scale_of(short)
         model = os.environ.get("MINILLM_LAB_MODEL")
         self.defaults = {**LAB_DEFAULTS, **({"model": model} if model else {}), **defaults}
         self._make_engine = make_engine
         self._engine: Any = None
         self._session: Session | None = None
+        self._closed = False
         self._turn = threading.RLock()  # whoever is `alone` may still make engines
         self._predictions: dict[str, Prediction] = {}
         self._line = WaitingLine()
@@ -94,15 +105,13 @@ class Lab:
                 self._line.go_on(session.num_ended)
         except KeyboardInterrupt:  # the square button above the notebook
             session.stop()
-            session.wait()
+            session.join()
             raise
         return session.run()
 
     def start(self, traffic: Workload, config: EngineConfig) -> Session:
         """Begin a run; the session says when it is done. A second run waits until the first has ended."""
-        with self._turn:
-            if self._session is not None:
-                self._session.wait()
+        with self.alone():
             engine = self._prepare(config)
             self._session = Session(engine, config, traffic)
             self._session.start()
@@ -116,6 +125,11 @@ class Lab:
             self._predictions[key] = Prediction(question, options, unit, key, whole=whole)
         return self._predictions[key]
 
+    @functools.cached_property
+    def tokenizer(self) -> Any:
+        """Of the lab's model; asking for it loads no weights."""
+        return load_tokenizer(resolve(self.config().model))
+
     @property
     def model(self) -> LoadedModel:
         """The weights in memory; other engines may share them. Waits for a run that is going on."""
@@ -123,6 +137,8 @@ class Lab:
 
     def engine(self, **fields: Any) -> Engine:
         """An engine of your own on the lab's weights, for experiments without traffic: you step it, nobody else.
+
+        Step it inside `with lab.alone():`, or it shares the device with whatever another panel runs.
 
         Args:
             fields: EngineConfig fields that differ from the lab's defaults.
@@ -138,23 +154,35 @@ class Lab:
 
         Two engines at once would wait for each other on the same device, and what either measures would be of both;
         CUDA graphs cannot even be recorded while another thread launches kernels.
+
+        Raises:
+            EngineDeadError: the lab was closed.
         """
         with self._turn:
             if self._session is not None:
-                self._session.wait()
+                self._session.join()
+            if self._closed:
+                raise EngineDeadError("this lab was closed: run the cell that makes the lab, then this one again")
             yield
 
     def _model_of(self, config: EngineConfig) -> LoadedModel:
-        with self._turn:
-            if self._session is not None:
-                self._session.wait()
+        with self.alone():
             return self._prepare(config).model
 
     def close(self) -> None:
-        """Stop the engine and let go of the model."""
-        if self._engine is not None:
-            self._engine.stop()
-            self._engine = None
+        """End the run that is going on, stop the engine and let go of the model. The lab cannot be used any more."""
+        self._closed = True
+        if self._session is not None:
+            self._session.stop()  # now: whoever has the turn may be waiting for its end
+        with self._turn:
+            if self._session is not None:
+                self._session.stop()
+                self._session.join()
+                self._session = None  # it knows the engine
+            if self._engine is not None:
+                self._engine.stop()
+                self._engine = None
+                gc.collect()  # an engine's parts refer to each other, and its KV pool is large
 
     def _prepare(self, config: EngineConfig) -> Any:
         """A fresh engine on the loaded weights. The first one is warmed up, so that no run pays for it."""
@@ -185,3 +213,14 @@ class Lab:
         from minillm.async_engine import EngineThread
 
         return EngineThread(config)
+
+
+def open_lab(**defaults: Any) -> Lab:
+    """The lab of a notebook, under the name `lab`. One that was there before, as when the cell is run again, is closed.
+
+    Args:
+        defaults: as for Lab.
+    """
+    shell = get_ipython()
+    before = shell.user_ns.get("lab") if shell is not None else None
+    return Lab(instead_of=before if isinstance(before, Lab) else None, **defaults)

@@ -20,7 +20,8 @@ from course.lab.remote_phases import (
     split_from_metrics,
 )
 from course.lab.run import Remote, Row, Run
-from course.lab.workloads import SHORT, Workload, workload
+from course.lab.scale import scale_of
+from course.lab.workloads import Workload, workload
 from minillm import EngineConfig
 from minillm.bench.loadgen.asks import Ask
 from minillm.bench.loadgen.client import Api, Client, Endpoint, now
@@ -46,6 +47,7 @@ class RemoteLab:
     Args:
         url: without /v1.
         model: None = the first that it lists.
+        short: play small workloads; None = the environment variable MINILLM_SHORT is 1.
         extra: fields of every request's body; None = ignore_eos, which vLLM, SGLang and minillm know.
         api_key_env: the environment variable with the key, where one is needed.
         timeout_s: for a whole answer; a request that takes longer has failed.
@@ -58,12 +60,14 @@ class RemoteLab:
         api: Api | str = Api.CHAT,
         *,
         extra: dict[str, Any] | None = None,
-        short: bool = False,
+        short: bool | None = None,
         api_key_env: str = "OPENAI_API_KEY",
         timeout_s: float = TIMEOUT_S,
     ) -> None:
         self.timeout_s = timeout_s
-        self.scale = SHORT if short else 1.0
+        self.scale = scale_of(short)
+        self._session: RemoteSession | None = None
+        self._turn = threading.Lock()
         extra = {"ignore_eos": True} if extra is None else extra
         base = url.rstrip("/").removesuffix("/v1")
         self.endpoint = Endpoint(base, Api(api), model or "", extra, os.environ.get(api_key_env))
@@ -92,19 +96,23 @@ class RemoteLab:
             session.wait()
         except KeyboardInterrupt:  # the square button above the notebook
             session.stop()
-            session.wait()
+            session.join()
             raise
         return session.run()
 
     def start(self, traffic: Workload, config: EngineConfig) -> "RemoteSession":
-        """Begin a run.
+        """Begin a run. A second one waits until the first has ended: /metrics are of all that a server did.
 
         Raises:
             EndpointError: nobody answers there.
         """
-        session = RemoteSession(self.endpoint, config, traffic, self.timeout_s)
-        session.start()
-        return session
+        with self._turn:
+            if self._session is not None:
+                self._session.join()
+            session = RemoteSession(self.endpoint, config, traffic, self.timeout_s)
+            session.start()
+            self._session = session
+            return session
 
 
 class RemoteSession:
@@ -150,6 +158,10 @@ class RemoteSession:
             raise self._error
         return ended
 
+    def join(self) -> None:
+        """Until it has ended, however it did."""
+        self._done.wait()
+
     def run(self) -> Run:
         """What has happened so far."""
         done = self._done.is_set()
@@ -158,7 +170,7 @@ class RemoteSession:
             observations = [self._observe(index, play.start) for index in range(len(play.played))]
         told = not inferred_phases(observations)
         split = self._split(observations)
-        rows = tuple(self._row(o, split, moment - play.start, play.start) for o in observations)
+        rows = tuple(self._row(o, split, moment - play.start, play.start, done) for o in observations)
         snapshot = _snapshot(moment, tuple(row.view for row in rows if row.view is not None))
         scraped = self._after or self._before
         return Run(
@@ -235,7 +247,7 @@ class RemoteSession:
         ttfts = [o.deliveries[0] - o.sent for o in observations if o.completed]
         return split_from_metrics(self._after.since(self._before), ttfts)
 
-    def _row(self, o: Observation, split: Split, moment: float, start: float) -> Row:
+    def _row(self, o: Observation, split: Split, moment: float, start: float, done: bool) -> Row:
         failed = not o.completed and o.outcome not in (CUT_OFF, NEVER_SENT)
         refused = (o.message or o.outcome)[:120] if failed and not o.deliveries else None
         return Row(
@@ -244,12 +256,12 @@ class RemoteSession:
             due=self.workload.arrivals[o.index].offset,
             sent=o.sent,
             refused=refused,
-            view=None if o.sent is None or refused else self._view(o, split, moment, start),
+            view=None if o.sent is None or refused else self._view(o, split, moment, start, done),
             texts=(),
         )
 
-    def _view(self, o: Observation, split: Split, moment: float, start: float) -> RequestView:
-        is_open = o.outcome == CUT_OFF and not self._done.is_set()
+    def _view(self, o: Observation, split: Split, moment: float, start: float, done: bool) -> RequestView:
+        is_open = o.outcome == CUT_OFF and not done
         ending = o.finish_reason or "stop" if o.completed else "abort" if o.outcome == CUT_OFF else "error"
         borders = borders_of(o, split, moment)
         return RequestView(

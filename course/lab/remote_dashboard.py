@@ -4,7 +4,7 @@ from html import escape
 
 import ipywidgets as widgets
 
-from course.lab.dashboard import Dashboard
+from course.lab.dashboard import Dashboard, frame
 from course.lab.pictures.distribution import draw_distributions
 from course.lab.pictures.timeline import draw_timeline
 from course.lab.remote import RemoteLab
@@ -29,13 +29,5 @@ class RemoteDashboard(Dashboard):
 
     def render(self, run: Run, ghost: Run | None, status: str) -> str:
         """One frame: the timeline, then how the two numbers are spread, and the phases as a table."""
-        columns = (
-            draw_timeline(run, ghost).svg(),
-            f"{draw_distributions(run, ghost).svg()}{phase_table(run, ghost).html}",
-        )
-        return (
-            f'<div style="font-size:13px">{status}</div>{headline(run, ghost)}'
-            '<div style="display:flex;flex-wrap:wrap;gap:8px 28px">'
-            + "".join(f'<div style="flex:1 1 560px;min-width:0">{column}</div>' for column in columns)
-            + "</div>"
-        )
+        right = f"{draw_distributions(run, ghost).svg()}{phase_table(run, ghost).html}"
+        return frame(status, headline(run, ghost), draw_timeline(run, ghost).svg(), right)

@@ -89,8 +89,8 @@ class Replay(LivePanel):
         self.slider = widgets.IntSlider(
             value=end, min=0, max=end, description="time, ms", layout=widgets.Layout(width="100%")
         )
-        player = widgets.Play(value=0, min=0, max=end, step=max(round(frame_ms * speed), 1), interval=frame_ms)
-        player.observe(lambda change: setattr(self.slider, "value", change["new"]), names="value")
+        player = widgets.Play(value=end, min=0, max=end, step=max(round(frame_ms * speed), 1), interval=frame_ms)
+        widgets.jslink((player, "value"), (self.slider, "value"))  # both ways: it goes on from where the slider is
         self.view = widgets.HTML(layout=widgets.Layout(width="100%"))
         self.slider.observe(lambda change: self._show(change["new"]), names="value")
         self._show(end)

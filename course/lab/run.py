@@ -5,6 +5,7 @@ A Run can be looked at while it is still going on; it then speaks of the moment 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -19,9 +20,14 @@ def phases_of(view: RequestView) -> dict[str, float]:
     return {phase: view.borders[i + 1] - view.borders[i] for i, phase in enumerate(PHASES)}
 
 
+def gaps_of(moments: Sequence[float]) -> list[float]:
+    """From each moment to the next."""
+    return [later - earlier for earlier, later in pairwise(moments)]
+
+
 def itl_of(view: RequestView) -> list[float]:
     """Gaps between deliveries, seconds."""
-    return [later - earlier for earlier, later in zip(view.deliveries, view.deliveries[1:])]
+    return gaps_of(view.deliveries)
 
 
 def percentile(values: Sequence[float], q: float) -> float | None:
@@ -113,7 +119,7 @@ class Run:
 
     @property
     def duration(self) -> float:
-        """First arrival to the last stamp, seconds."""
+        """From the beginning of the run to the last stamp, seconds; the wait for the first arrival is in it."""
         return max((view.borders[-1] for view in self.views), default=self.start) - self.start
 
     @property

@@ -53,8 +53,9 @@ class Session:
         self._began = engine.clock.now()
         self._stopped = False
         self._final: Run | None = None
+        self._failed: BaseException | None = None
         self._done = threading.Event()
-        self._thread = threading.Thread(target=self._play, name="client", daemon=True)
+        self._thread = threading.Thread(target=self._work, name="client", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
@@ -65,7 +66,18 @@ class Session:
         self._inbox.put(None)
 
     def wait(self, timeout: float | None = None) -> bool:
-        """True when the run has ended within `timeout` seconds."""
+        """True when the run has ended within `timeout` seconds. Raises what ended it before its time.
+
+        Raises:
+            EngineDeadError: the engine's thread stopped in mid-run.
+        """
+        ended = self.join(timeout)
+        if ended and self._failed is not None:
+            raise self._failed
+        return ended
+
+    def join(self, timeout: float | None = None) -> bool:
+        """The same for those who want the run out of their way, however it ended: raises nothing of it."""
         return self._done.wait(timeout)
 
     def run(self) -> Run:
@@ -115,19 +127,25 @@ class Session:
 
     # ---------------------------------------------------------------- in the client's thread
 
-    def _play(self) -> None:
+    def _work(self) -> None:
+        """Whatever fails, the run ends: nobody may wait for ever."""
         try:
-            self._began = self._engine.clock.now()
-            due = list(enumerate(self.workload.arrivals))
-            while (due and not self._stopped) or self._open:
-                if due and not self._stopped and self._may_send(due[0][1].offset):
-                    self._send(*due.pop(0))
-                else:
-                    self._listen(self._patience(due))
-            self._await_last_snapshot()
-        finally:
+            self._play()
             self._final = self._look(done=True)
+        except BaseException as error:  # raised again where somebody waits
+            self._failed = error
+        finally:
             self._done.set()
+
+    def _play(self) -> None:
+        self._began = self._engine.clock.now()
+        due = list(enumerate(self.workload.arrivals))
+        while (due and not self._stopped) or self._open:
+            if due and not self._stopped and self._may_send(due[0][1].offset):
+                self._send(*due.pop(0))
+            else:
+                self._listen(self._patience(due))
+        self._await_last_snapshot()
 
     @property
     def _now(self) -> float:
@@ -173,6 +191,8 @@ class Session:
         index, said = event
         if isinstance(said, Exception):
             self._refused[index] = str(said)
+            if isinstance(said, EngineDeadError):
+                self._failed = said
             return
         self._texts.setdefault(index, []).append(said.completions[0].new_text)
         if said.finished:

@@ -16,22 +16,39 @@ ALARM = "#D55E00"
 WIDTH = 720
 """Width of a picture in its own units. It scales to the page; text is 12 units high."""
 
+ROUNDS_TO_ONE = 0.9995
+"""From here on, three digits are those of the next unit."""
+
 
 def seconds(value: float | None) -> str:
     """A duration with three significant digits and the unit that suits it; None, or no number, is a dash."""
     if value is None or math.isnan(value):
         return "–"
     for scale, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "µs")):
-        if abs(value) * scale >= 1:
+        if abs(value) * scale >= ROUNDS_TO_ONE:
             return f"{number(value * scale)} {unit}"
     return "0 s" if value == 0 else "< 1 µs"
 
 
 def number(value: float) -> str:
-    """For people: 1240, 12.4, 1.24, 0.12. Three digits above 1, two decimals below, never scientific notation."""
-    if abs(value) >= 100 or value == int(value):
+    """For people: 1240, 12.4, 1.24, 0.12, 0.004. Three digits above 1, two decimals below (or one digit, where two
+    decimals would make it nothing), never scientific notation; no number is a dash."""
+    if math.isnan(value):
+        return "–"
+    size = abs(value)
+    if round(size, 1) >= 100 or value == int(value):
         return f"{value:.0f}"
-    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
+    if round(size, 2) >= 10:
+        return f"{value:.1f}"
+    return f"{value:.2f}" if round(size, 2) else f"{value:.{-math.floor(math.log10(size))}f}"
+
+
+def size(count: float) -> str:
+    """Bytes with three significant digits and the unit that suits them, powers of 1000."""
+    for scale, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if count >= ROUNDS_TO_ONE * scale:
+            return f"{number(count / scale)} {unit}"
+    return f"{count:.0f} bytes"
 
 
 def change(before: float | None, after: float | None) -> str:

@@ -15,6 +15,8 @@ INK = "var(--jp-ui-font-color1, #1f2328)"
 SOFT = "var(--jp-ui-font-color2, #57606a)"
 FAINT = "var(--jp-border-color2, #d0d7de)"
 PAPER = "var(--jp-layout-color0, #ffffff)"
+HALO = {"stroke": PAPER, "stroke_width": 3, "paint_order": "stroke"}
+"""Of words that stay readable across a line."""
 FONT = "var(--jp-ui-font-family, system-ui, -apple-system, 'Segoe UI', sans-serif)"
 
 TITLE_HEIGHT = 24
@@ -79,6 +81,9 @@ class Picture:
 
     In a notebook it shows itself as inline SVG, which follows the theme. `python -m course.lab.build`
     turns it into an image for static views, which strip inline SVG.
+
+    A pattern in the body is called id="@name" and used as "url(#@name)". Ids hold for a whole page, where a name is
+    looked up in the picture that comes first, though that be folded away; so each picture's get a prefix of its own.
     """
 
     title: str
@@ -99,6 +104,7 @@ class Picture:
         """The whole element, valid XML."""
         prefix = f"p{zlib.crc32(self.body.encode()):08x}"
         used = [phase for phase in PHASE_COLOURS if f"url(#@{phase})" in self.body]
+        body = self.body.replace("url(#@", f"url(#{prefix}").replace('id="@', f'id="{prefix}')
         patterns = "".join(_pattern(f"{prefix}{phase}", phase) for phase in used)
         return tag(
             "svg",
@@ -106,7 +112,7 @@ class Picture:
             + (tag("desc", escape(self.description)) if self.description else "")
             + (tag("defs", patterns) if patterns else "")
             + text(4, 15, self.title, size=14, font_weight="bold")
-            + tag("g", self.body.replace("url(#@", f"url(#{prefix}"), transform=f"translate(0 {TITLE_HEIGHT})"),
+            + tag("g", body, transform=f"translate(0 {TITLE_HEIGHT})"),
             xmlns="http://www.w3.org/2000/svg",
             viewBox=f"0 0 {short(self.width)} {short(self.height + TITLE_HEIGHT)}",
             width="100%",

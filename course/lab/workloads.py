@@ -99,8 +99,6 @@ MAKERS: dict[str, Callable[[random.Random, float], tuple[Arrival, ...]]] = {
     "burst": burst,
     "mixed": mixed,
 }
-SHORT = 0.34
-"""The scale of a workload that only has to show that everything works."""
 
 
 def workload(name: str, seed: int = 0, scale: float = 1.0) -> Workload:

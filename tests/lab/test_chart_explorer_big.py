@@ -103,3 +103,16 @@ def test_one_variable_names_the_model_of_every_lesson(monkeypatch: pytest.Monkey
 def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(PricingError):
         big.deployment(kv_heads=7)
+
+
+def test_a_slow_picture_is_drawn_when_a_handle_is_let_go_and_says_so_meanwhile() -> None:
+    said: list[str] = []
+
+    def draw(n: int) -> Html:
+        said.append(explorer.busy.value if n > 1 else "")
+        return Html(str(n), str(n))
+
+    explorer = Explorer(draw, slow=True, n=slider("n", 1, 9, 1))
+    assert not explorer.controls["n"].continuous_update and explorer.busy in explorer.widget.children
+    explorer.set(n=3)
+    assert said == ["", "running …"] and explorer.busy.value == "" and explorer.view.value == "3"

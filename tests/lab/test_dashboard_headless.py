@@ -100,6 +100,30 @@ def test_reset_puts_the_controls_back_and_forgets_the_runs(tiny_lab: Lab) -> Non
     assert "<svg" not in dash.view.value
 
 
+def test_a_reset_at_the_very_end_of_a_run_spares_the_next_one(tiny_lab: Lab) -> None:
+    dash = Dashboard(tiny_lab, "chat")
+    dash._reset_requested.set()  # the worker has looked at it for the last time
+    dash.run_button.click()
+    assert dash.wait(WAIT_S) and dash.run is not None and "<svg" in dash.view.value
+
+
+def test_a_run_that_never_began_is_compared_with_nothing(tiny_lab: Lab) -> None:
+    dash = Dashboard(tiny_lab, "chat")
+    dash.run_button.click()
+    assert dash.wait(WAIT_S)
+    dash.controls.config = lambda: tiny_lab.config(max_model_len=100_000)
+    dash.run_button.click()
+    assert dash.wait(WAIT_S) and "cannot run" in dash.view.value
+    assert dash.run is not None and dash.previous is None
+
+
+def test_a_traffic_of_ones_own_has_no_seed_and_one_place_in_the_list(tiny_lab: Lab) -> None:
+    dash = Dashboard(tiny_lab, workload("chat"))
+    assert dash.workload_picker.options.count("chat") == 1 and dash.seed_picker.disabled
+    dash.workload_picker.value = "rag"
+    assert not dash.seed_picker.disabled
+
+
 def test_a_second_click_while_running_is_ignored(tiny_lab: Lab) -> None:
     dash = Dashboard(tiny_lab, long_traffic(tokens=60))
     dash.run_button.click()

@@ -20,6 +20,7 @@ from course.lab.lesson_04.chain import chain_of
 from course.lab.lesson_04.editor import PromptEditor, lint_prompts
 from course.lab.run import Run
 from minillm.clock import VirtualClock
+from minillm.errors import EngineDeadError
 from minillm.request import SamplingParams
 from minillm.simulate.deployment import Deployment
 
@@ -183,6 +184,26 @@ def test_the_editor_lints_reorders_and_plays_to_the_engine(tiny_lab: Lab) -> Non
     assert "no field {clock}" in editor.error and editor.run_button.disabled
     editor.press()
     assert len(editor.runs) == 2, "what cannot be rendered is not played"
+
+
+def test_the_editor_says_what_fails_and_a_keystroke_does_not_offer_a_second_run(
+    tiny_lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    editor, offered = PromptEditor(tiny_lab), []
+
+    def start(*_: object) -> None:
+        editor.text.value += "!"
+        offered.append(not editor.run_button.disabled)
+        editor.text.value = "It is {clock}."
+        raise EngineDeadError("it has stopped")
+
+    monkeypatch.setattr(tiny_lab, "start", start)
+    editor.press()
+    editor.wait()
+    assert offered == [False] and "it has stopped" in editor.view.value
+    assert editor.run_button.disabled, "what is written now cannot be run"
+    editor.as_found()
+    assert not editor.run_button.disabled
     assert editor.as_found().error is None and not editor.run_button.disabled
     assert "Session: {session}" in editor.static_html()
     assert "id" in str(lint_prompts(tiny_lab, "Session 12ab34cd\nYou are kind."))

@@ -1,5 +1,6 @@
 """Lesson 05: causes that tile a TTFT, policies whose effects follow from the schedule, verdicts from the runs."""
 
+import threading
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 from itertools import pairwise
@@ -13,6 +14,7 @@ from course.lab.lab import Lab
 from course.lab.lesson_05 import causes, instrument, outside, per_token, pictures, seventy, traffic
 from course.lab.lesson_05.causes import CAUSES, Stay, inside
 from course.lab.run import Run
+from minillm.serve.call import Call
 from minillm.timeline import StepRecord, StepShare
 
 ME, OTHER, WRITER = "me", "other", "writer"
@@ -121,6 +123,32 @@ def test_over_http_every_border_is_a_stamp(tiny_lab: Lab) -> None:
     assert "alone" in picture.description and "cold cache" in picture.body
 
 
+def test_a_server_whose_engine_dies_ends_the_cell(tiny_lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    prepare = outside.StampingService.prepare
+
+    async def last(service: outside.StampingService, call: Call) -> object:
+        if len(service.prepared) == 2:  # the warm-up and one request are over
+            service.thread.ask(lambda engine: setattr(engine, "step", None))
+        return await prepare(service, call)
+
+    monkeypatch.setattr(outside.StampingService, "prepare", last)
+    with pytest.raises(RuntimeError, match="the server"):
+        outside.over_http(tiny_lab, traffic.with_rules(tiny_lab, 2))
+
+
+def test_whoever_asks_a_server_of_their_own_has_the_lab_alone(tiny_lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    free: list[bool] = []
+
+    def play(*_: object) -> list[object]:
+        asking = threading.Thread(target=lambda: free.append(tiny_lab._turn.acquire(blocking=False)))
+        asking.start()
+        asking.join()
+        return []
+
+    monkeypatch.setattr(outside, "play", play)
+    assert outside.over_http(tiny_lab, traffic.with_rules(tiny_lab, 2)).causes == () and free == [False]
+
+
 def test_the_bench_runs_a_policy_and_keeps_it_beside_the_others(tiny_lab: Lab) -> None:
     bench = instrument.PolicyBench(tiny_lab, traffic.Pace(0.001, 0.001))
     panel = bench.explorer()
@@ -187,7 +215,7 @@ def test_the_fleet_explorer_draws_all_policies(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("MINILLM_SHORT", "1")
     panel = instrument.at_70b(4.0)
     assert panel.error is None and all(name in panel.view.value for name in (*seventy.POLICIES, seventy.APART))
-    assert panel.shown.description.startswith("prefill first: TTFT") and "way in 10.00 ms" in panel.shown.description
+    assert panel.shown.description.startswith("prefill first: TTFT") and "way in 10.0 ms" in panel.shown.description
 
 
 # ---------------------------------------------------------------- claims

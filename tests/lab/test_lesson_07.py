@@ -246,13 +246,6 @@ def test_handles_of_the_bill(tiny_lab: Lab) -> None:
             ET.fromstring(explorer.view.value)
 
 
-@pytest.mark.parametrize(
-    ("count", "words"), [(492.4e6, "492 MB"), (1.34e9, "1.34 GB"), (999.7e6, "1000 MB"), (23040, "23 kB")]
-)
-def test_sizes_are_written_shortly(count: float, words: str) -> None:
-    assert bill.size(count) == words
-
-
 # ---------------------------------------------------------------- pictures and the instrument
 
 

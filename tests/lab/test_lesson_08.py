@@ -105,7 +105,7 @@ def test_tiles_follow_the_handle() -> None:
     assert "one on top" in player.view.value and "after 2 steps: 5 tokens" in player.view.value
     player.set(step=3)
     assert "own word in its place" in player.view.value and "✗" in player.view.value and "–" in player.view.value
-    player.player.value = 4
+    player.set(step=4)
     assert player.values["step"] == 4 and "after 4 steps: 8 tokens" in player.view.value
     player.set(step=1)
     assert "an ordinary step" in player.view.value

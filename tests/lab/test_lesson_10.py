@@ -9,6 +9,7 @@ import pytest
 from made_stream import COSTS, START, TRIPS, busy, fed, passed
 
 from course.lab.claims import lesson_10 as claims
+from course.lab.http_client import Heard, Read, ask, connect
 from course.lab.lab import Lab
 from course.lab.lesson_10 import (
     batching,
@@ -22,12 +23,11 @@ from course.lab.lesson_10 import (
     trouble,
     wire,
 )
-from course.lab.lesson_10.client import Heard, Read, ask, connect
 from course.lab.lesson_10.leaving import GATEWAY, STRAIGHT, Left
 from course.lab.lesson_10.readers import Answer
 from course.lab.lesson_10.relay import Way, relay
-from course.lab.lesson_10.server import LabServer, in_background, proxy
 from course.lab.lesson_10.traffic import Passed
+from course.lab.server import LabServer, in_background, proxy
 from course.lab.svg import Picture
 from minillm.serve.answers import DONE
 from minillm.timeline import StepRecord, StepShare
@@ -106,7 +106,7 @@ def test_a_server_that_does_not_start_says_so_and_leaves_no_engine(
     tiny_lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stopped = []
-    monkeypatch.setattr("course.lab.lesson_10.server.EngineThread.stop", lambda thread: stopped.append(thread))
+    monkeypatch.setattr("course.lab.server.EngineThread.stop", lambda thread: stopped.append(thread))
 
     async def broken(*_: object) -> None:
         return
@@ -241,6 +241,7 @@ def test_savings_by_hand() -> None:
     right = leaving.saving({STRAIGHT: left(50, 51), GATEWAY: left(50, 100)})
     assert right.answer == leaving.SAVES[True, False] and "51 of 100" in right.evidence
     assert leaving.saving({STRAIGHT: left(50, 99), GATEWAY: left(50, 100)}).answer == leaving.SAVES[False, False]
+    assert "was there" in leaving.saving({STRAIGHT: left(100, 100), GATEWAY: left(50, 100)})
     assert leaving.saved_share(0.6, 0.5, 0.0) == pytest.approx(0.3)
     assert leaving.saved_share(1.0, 0.0, 1.0) == 0
 
@@ -251,6 +252,29 @@ def test_handles_of_the_saving() -> None:
     assert "30% needs 60% to leave" in panel.view.value
     panel.set(read=90)
     assert "cannot be reached" in panel.view.value
+
+
+def reset(*_: object, **__: object) -> None:
+    raise ConnectionResetError("by the peer")
+
+
+def test_a_client_that_fails_is_no_saving(server: LabServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    asking = leaving.ask
+
+    def ask_of(port: int, prompt: str, *args: int, **fields: object) -> Heard:
+        return (reset if prompt.startswith("1") else asking)(port, prompt, *args, **fields)
+
+    monkeypatch.setattr(leaving, "ask", ask_of)
+    with pytest.raises(ConnectionResetError):
+        leaving.crowd(server, 3, 1, 0.5, reads_on=False)
+
+
+def test_a_wire_that_fails_is_not_called_a_closed_server(server: LabServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(traffic, "through", reset)
+    panel = wire.spoil(server, passed())
+    panel.press()
+    panel.wait()
+    assert "ConnectionResetError" in panel.error and "closed" not in panel.error
 
 
 def test_a_crowd_is_counted(server: LabServer) -> None:

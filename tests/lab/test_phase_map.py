@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from course.lab.lab import Lab
-from course.lab.phase_map.measure import STORED, Measured, PhaseMap, Row, Side, measure, on_the_engine, simulated
+from course.lab.phase_map.measure import STORED, Measured, PhaseMap, Row, Side, main, measure, on_the_engine, simulated
 from course.lab.phase_map.picture import COLUMNS, draw_map, label, provenance_note, remeasure, runs_table
 from course.lab.phase_map.rows import ROWS
 from course.lab.phase_map.techniques import CHAT, EnginePair, Pair, Technique, at, many
@@ -141,3 +141,19 @@ def test_the_button_measures_one_line_and_keeps_the_others(monkeypatch: pytest.M
     assert explorer.error is None
     assert "prefix caching: queue" in explorer.shown.description
     assert "more seats: nothing moves" in explorer.shown.description
+
+
+def test_one_row_that_is_measured_again_dates_itself_and_not_the_map() -> None:
+    found = PhaseMap.stored()
+    first, other, *_ = found.rows
+    again = found.measured_again([replace(first, knob="turned")])
+    assert again.provenance == found.provenance and again.rows[1] == other
+    assert again.rows[0].knob == "turned" and again.rows[0].again["date"] in str(provenance_note(again))
+    new = found.measured_again([replace(first, name="brand new")])
+    assert new.rows[-1].name == "brand new" and len(new.rows) == len(found.rows) + 1
+
+
+def test_a_name_that_is_no_technique_measures_and_stores_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PhaseMap, "store", lambda self: pytest.fail("the map was written"))
+    with pytest.raises(SystemExit):
+        main(["prefix cachign"])

@@ -8,7 +8,7 @@ import pytest
 from made_run import made_config, made_run
 
 from course.lab.dashboard import render
-from course.lab.pictures.blocks import draw_blocks
+from course.lab.pictures.blocks import GLYPHS, MANY, draw_blocks
 from course.lab.pictures.compare import draw_one_number, draw_phase_bars, draw_two_numbers
 from course.lab.pictures.distribution import draw_distributions
 from course.lab.pictures.steps import draw_steps
@@ -134,3 +134,15 @@ def test_axes_grow_in_round_steps(value: float, axis: float) -> None:
 def test_a_comparison_names_its_subject() -> None:
     runs = {"before": made_run(), "after": made_run()}
     assert draw_phase_bars(runs, "Service A").title == "Service A: which phase moves?"
+
+
+def test_patterns_have_names_of_their_own_in_each_picture() -> None:
+    """A page looks a name up in its first picture, though that be folded away."""
+    body = '<defs><pattern id="@dots"/></defs><rect fill="url(#@dots)"/>'
+    one, other = (Picture("?", body + more, 10).svg() for more in ("", "<g/>"))
+    names = [re.search(r'id="(p[0-9a-f]+dots)"', svg).group(1) for svg in (one, other)]
+    assert names[0] != names[1] and f"url(#{names[0]})" in one and f"url(#{names[1]})" in other
+
+
+def test_no_two_of_many_owners_share_a_letter() -> None:
+    assert len(set(GLYPHS)) == len(GLYPHS) > 60 and MANY not in GLYPHS

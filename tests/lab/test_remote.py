@@ -7,7 +7,7 @@ from fake_endpoint import FakeEndpoint, Reply
 from hypothesis import given
 from hypothesis import strategies as st
 
-from course.lab.remote import RemoteLab
+from course.lab.remote import RemoteLab, RemoteSession
 from course.lab.remote_dashboard import RemoteDashboard
 from course.lab.remote_phases import ALL_PREFILL, FROM_METRICS, UNKNOWN, borders_of, split_from_metrics
 from course.lab.run import phases_of
@@ -207,3 +207,23 @@ def test_nobody_there_is_said_and_the_button_comes_back() -> None:
 def test_techniques_are_not_set_from_here() -> None:
     with pytest.raises(ConfigError, match="configured where it runs"):
         RemoteLab("http://127.0.0.1:9").config(max_num_seqs=1)
+
+
+def test_a_second_run_waits_for_the_first() -> None:
+    gate = threading.Event()
+    with FakeEndpoint(answer(gate=gate)) as fake:
+        lab = RemoteLab(fake.url)
+        first = lab.start(together(), lab.config())
+        seconds: list[RemoteSession] = []
+        other = threading.Thread(target=lambda: seconds.append(lab.start(together(), lab.config())))
+        other.start()
+        other.join(0.3)
+        assert not seconds, "both would be in the same readings of /metrics"
+        gate.set()
+        other.join(WAIT_S)
+        assert first.wait(0) and seconds[0].wait(WAIT_S)
+
+
+def test_the_short_form_reaches_a_remote_lab(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MINILLM_SHORT", "1")
+    assert RemoteLab("http://127.0.0.1:9").scale < 1 == RemoteLab("http://127.0.0.1:9", short=False).scale

@@ -252,6 +252,9 @@ def test_progress_is_erased_only_when_asked_twice(home: Path) -> None:
     keeping = resume.keep_or_reset()
     keeping.reset.click()
     assert progress.FILE.read().lessons
+    keeping.keep.click()
+    keeping.reset.click()
+    assert progress.FILE.read().lessons, "a press that was taken back does not count"
     keeping.reset.click()
     assert not progress.FILE.read().lessons
     assert "Nothing is kept" in keeping.view.value
@@ -323,7 +326,17 @@ def test_a_sitting_by_buttons(home: Path) -> None:
         review.show.click()
         review.ratings["Good"].click()
     assert "Done for now." in review.view.value and "new ones" not in review.view.value
-    assert set(Deck(THREE)._schedule.cards) == {"c0", "c1", "c2"}
+    assert set(Deck(THREE)._current.cards) == {"c0", "c1", "c2"}
+
+
+def test_cards_that_were_erased_in_mid_sitting_do_not_come_back(home: Path) -> None:
+    review = Review(THREE)
+    review.start.click()
+    review.show.click()
+    FILE.erase()
+    review.ratings["Good"].click()
+    assert "Nothing is kept until you start" in review.view.value and not FILE.path.exists()
+    assert list(review.buttons.children) == [review.start]
 
 
 def test_a_broken_card_counts_as_new(home: Path) -> None:

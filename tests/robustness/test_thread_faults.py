@@ -108,7 +108,9 @@ def test_a_lab_whose_engine_dies_in_a_run_ends_the_run_and_plays_the_next(tiny_l
     assert lab.run("chat").done
     session = lab.start(lab.workload("chat"), lab.config())
     lab._engine.ask(lambda engine: setattr(engine, "step", raising(Panic("in Rust"))))
-    assert session.wait(60), "the client waits for a dead engine"
+    assert session.join(60), "the client waits for a dead engine"
+    with pytest.raises(EngineDeadError, match="in Rust"):
+        session.wait()
     run = session.run()
     assert run.done and any(row.refused and "has stopped" in row.refused for row in run.rows)
     again = lab.run("chat")

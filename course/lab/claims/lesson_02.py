@@ -99,8 +99,8 @@ def _told(ways: Mapping[str, Mapping[str, float]], what: str) -> str:
 
 
 def a13(by_tp: Mapping[int, Mapping[str, float]]) -> Claim:
-    """Tenfold? By number of GPUs: output tokens a second, static first, then continuous, then with memory as "
-    "needed."""
+    """Tenfold? By number of GPUs: output tokens a second, static first, then continuous, then with memory as
+    needed."""
     parts, total = [], []
     for tp, speeds in by_tp.items():
         static, same_seats, paged = speeds.values()

@@ -7,11 +7,11 @@ from dataclasses import replace
 from course.lab.claims import ANATOMY, DECOMPOSING, TECHNIQUES, Claim
 from course.lab.lab import Lab
 from course.lab.lesson_07 import bets, bill, seventy, traffic
-from course.lab.lesson_07.bill import GQA, MHA, Account, kinds_of, size
+from course.lab.lesson_07.bill import GQA, MHA, Account, kinds_of
 from course.lab.lesson_07.film import Film
 from course.lab.lesson_07.needle import Found
 from course.lab.lesson_07.seventy import Served
-from course.lab.style import number
+from course.lab.style import number, size
 
 A11_TOKENS, A11_BYTES = 1500, 600e6
 """The article's example."""

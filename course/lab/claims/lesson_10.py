@@ -10,10 +10,10 @@ from course.lab.lesson_10.distance import network_share
 from course.lab.lesson_10.front import Fed
 from course.lab.lesson_10.leaving import GATEWAY, STRAIGHT, Crowd
 from course.lab.lesson_10.readers import Answer
-from course.lab.lesson_10.server import LabServer
 from course.lab.lesson_10.traffic import Passed, Trip
 from course.lab.lesson_10.trouble import Trouble
 from course.lab.run import percentile
+from course.lab.server import LabServer
 from course.lab.style import seconds
 
 CLAIMED_S = (0.02, 0.1)

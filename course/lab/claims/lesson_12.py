@@ -9,6 +9,7 @@ from course.lab.lab import Lab
 from course.lab.lesson_02 import simulated
 from course.lab.lesson_02.visits import visits_of, waits
 from course.lab.run import percentile
+from course.lab.scale import enough
 from course.lab.style import number, seconds
 from minillm.simulate.arrivals import Poisson
 from minillm.simulate.cluster_run import FleetRun
@@ -201,7 +202,7 @@ def _tail_verdict(tails: Mapping[str, Tail]) -> str:
 
 def tail_of(way: str, count: int = 160) -> Tail:
     """The same short requests without and with long ones in between."""
-    count = simulated.enough(count, 80)
+    count = enough(count, 80)
     seven, one = count * (MEMBERS - 1) // MEMBERS, count // MEMBERS
     share = STRAGGLER_RATE / MEMBERS
     short = make_workload(SHORT, Poisson(rate=share * (MEMBERS - 1)), num_requests=seven, name="short")

@@ -41,11 +41,7 @@ class WaitingRoom(Explorer):
             load=choices("load on one seat", list(REAL_LOADS), "80%"),
             seats=choices("seats", ROOM_SEATS),
         )
-        self._show(_at_its_longest(visits_of(first), 1, "80%"))
-
-    def _show(self, picture: Picture) -> None:
-        self.shown = picture
-        self.view.value = picture.svg()
+        self.showing(_at_its_longest(visits_of(first), 1, "80%"))
 
     def _play(self, load: str, seats: int) -> Iterator[Picture]:
         arrivals = traffic.at_load(self.lab, self.per_second, REAL_LOADS[load])

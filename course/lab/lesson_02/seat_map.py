@@ -13,8 +13,8 @@ LABEL = 20
 
 
 def seat_rows(visits: Sequence[Visit], seats: int) -> list[list[Visit]]:
-    """Each visit in a seat that is free when it sits down; a seat has no number in the engine, so the lowest is "
-    "taken."""
+    """Each visit in a seat that is free when it sits down; a seat has no number in the engine, so the lowest is
+    taken."""
     rows: list[list[Visit]] = [[] for _ in range(seats)]
     for visit in sorted((v for v in visits if v.seated is not None), key=lambda v: (v.seated, v.index)):
         free = [row for row in rows if not row or (row[-1].left or 0.0) <= visit.seated + 1e-9]

@@ -4,7 +4,6 @@ Everything is cached: moving a handle back costs nothing.
 """
 
 import functools
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 from course.lab import big
 from course.lab.lesson_02.visits import Visit, mean, visits_of, waits
 from course.lab.run import percentile
+from course.lab.scale import enough
 from minillm.simulate.arrivals import AllAtOnce, Arrivals, Gamma, Poisson
 from minillm.simulate.clients import ClientConfig
 from minillm.simulate.cluster import ClusterConfig, simulate
@@ -42,11 +42,6 @@ A_LINE = 160
 """Requests without which no line has time to grow."""
 
 
-def enough(count: int, least: int = 20) -> int:
-    """So many requests; in the lab's short form a quarter of them, but not less than `least`."""
-    return max(least, round(count * big.SHORT_SHARE)) if os.environ.get("MINILLM_SHORT") == "1" else count
-
-
 def play(on: Deployment, traffic: Workload, **fleet: Any) -> FleetRun:
     """Serve a workload whose prompts share nothing; no prefix is looked up, nothing is sampled over time."""
     config = ClusterConfig(sample_every_s=None, **fleet)
@@ -75,9 +70,7 @@ def capacity(traffic: TrafficModel, count: int = 300, **fields: Any) -> float:
     """Requests a second when nobody is ever missing: over the middle of a run in which all come at once, so that
     neither the filling of the seats nor the last long answers count.
     """
-    ends = sorted(visit.left for visit in visits_of(serve(traffic, AllAtOnce(), count, **fields)))
-    first, last = len(ends) // 5, 4 * len(ends) // 5
-    return (last - first) / (ends[last] - ends[first])
+    return big.steady_rate(visit.left for visit in visits_of(serve(traffic, AllAtOnce(), count, **fields)))
 
 
 def at_load(traffic: TrafficModel, load: float, count: int = 300, cv: float = 1.0, **fields: Any) -> FleetRun:
@@ -144,9 +137,7 @@ def _short_and_long(short: Arrivals, long: Arrivals, count: int) -> Workload:
 @functools.lru_cache(maxsize=4)
 def _mixed_capacity(count: int) -> float:
     everybody = _short_and_long(Poisson(rate=900.0), Poisson(rate=100.0), count)
-    ends = sorted(v.left for v in visits_of(play(big.deployment(max_num_seqs=ORDER_SEATS), everybody)))
-    first, last = len(ends) // 5, 4 * len(ends) // 5
-    return (last - first) / (ends[last] - ends[first])
+    return big.steady_rate(v.left for v in visits_of(play(big.deployment(max_num_seqs=ORDER_SEATS), everybody)))
 
 
 # ---------------------------------------------------------------- the door
@@ -192,8 +183,7 @@ CASES = {
 
 
 def quantized_waits() -> dict[str, dict[str, float]]:
-    """By case: the mean wait in seconds with weights in bf16, int8 (widened before they are multiplied) and fp8, "
-    "on the
+    """By case: the mean wait in seconds with weights in bf16, int8 (widened before they are multiplied) and fp8, on the
     same arrivals, which are 1.15 times what bf16 can serve.
     """
     found = {}
@@ -253,8 +243,8 @@ def tenfold(tp: int) -> dict[str, float]:
 
 
 def chunks_and_door(load: float) -> dict[str, FleetRun]:
-    """Chats and one prompt of 6000 tokens among ten, with whole prompts or chunks, and with or without a limit of "
-    "8."""
+    """Chats and one prompt of 6000 tokens among ten, with whole prompts or chunks, and with or without a limit of
+    8."""
     count = enough(300, A_LINE)
     rate = load * _mixed_capacity(count)
     found = {}
@@ -287,7 +277,7 @@ def three_ways(load: float = 0.7) -> dict[str, FleetRun]:
 
 def saturated_ways() -> dict[str, float]:
     """Requests a second of the same mix when all come at once, under each of BIG_WAYS."""
-    count = enough(200)
+    count = enough(200, 20)
     traffic = _short_and_long(Poisson(rate=900.0), Poisson(rate=100.0), count)
     found = {}
     for name, fields in BIG_WAYS.items():

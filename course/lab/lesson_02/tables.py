@@ -1,14 +1,12 @@
-"""Tables of lesson 02: capacity, Little's law, three ways to batch, what a padded batch costs, seats against "
-"memory."""
+"""Tables of lesson 02: capacity, Little's law, three ways to batch, what a padded batch costs, seats against memory."""
 
-import itertools
 from collections.abc import Mapping, Sequence
 
 from course.lab.display import Html, as_table
 from course.lab.lesson_02 import simulated
 from course.lab.lesson_02.traffic import capacity, expected_wait, load_of, mean_wait
 from course.lab.lesson_02.visits import Visit, empty_seat_share, end_of, line_length, mean, visits_of, waits
-from course.lab.run import Run, itl_of, percentile
+from course.lab.run import Run, gaps_of, itl_of, percentile
 from course.lab.style import number, seconds
 from minillm.simulate.cluster_run import FleetRun
 
@@ -129,10 +127,6 @@ def seats_table(runs: Mapping[str, Run | FleetRun]) -> Html:
         rows.append((str(name), str(lost), str(again), number(speed), seconds(max(gaps))))
     header = ("seats", "preemptions", "tokens computed again", "output tokens/s", "longest gap in a text")
     return as_table(header, rows)
-
-
-def gaps_of(deliveries: Sequence[float]) -> list[float]:
-    return [later - earlier for earlier, later in itertools.pairwise(deliveries)]
 
 
 def order_table(load: float) -> Html:

@@ -1,5 +1,5 @@
-"""Experiments on the real engine. Everything is sized from what this machine measures, so that any machine can "
-"play."""
+"""Experiments on the real engine. Everything is sized from what this machine measures, so that any machine can
+play."""
 
 import random
 from collections.abc import Mapping, Sequence

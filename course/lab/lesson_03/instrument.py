@@ -42,7 +42,7 @@ def length_explorer(lab: Lab, ladder: Ladder) -> Explorer:
     explorer = Explorer(
         draw, button="Send it", tokens=choices("prompt length, tokens", offered, offered[len(offered) // 2])
     )
-    return _with_first(explorer, draw_ladder(ladder))
+    return explorer.showing(draw_ladder(ladder))
 
 
 def square_explorer(lab: Lab) -> Explorer:
@@ -78,7 +78,7 @@ def attention_explorer(lab: Lab, measured: list[Point]) -> Explorer:
             again.append(point)
             yield stack(*draw_time_and_memory(again))
 
-    return _with_first(Explorer(draw, button="Measure again"), stack(*draw_time_and_memory(measured)))
+    return Explorer(draw, button="Measure again").showing(stack(*draw_time_and_memory(measured)))
 
 
 def chunk_explorer(lab: Lab, swept: Mapping[int, Run]) -> Explorer:
@@ -100,7 +100,7 @@ def chunk_explorer(lab: Lab, swept: Mapping[int, Run]) -> Explorer:
 
     start = sorted(kept)[len(kept) // 2]
     explorer = Explorer(draw, button="Run", chunk=choices("chunk, prompt tokens a step", offered, start))
-    return _with_first(explorer, picture(start))
+    return explorer.showing(picture(start))
 
 
 def seventy_explorer() -> Explorer:
@@ -148,11 +148,4 @@ def gate_explorer(lab: Lab, scores: Mapping[str, reading.Score]) -> Explorer:
         cut=buttons("how to cut", list(reading.CUTS)),
         keep=choices("share of the words kept", (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8), 0.3),
     )
-    return _with_first(explorer, reading.gate_table(kept))
-
-
-def _with_first(explorer: Explorer, shown: Picture | Html) -> Explorer:
-    """Something in sight before the button is pressed for the first time."""
-    explorer.shown = shown
-    explorer.view.value = shown._repr_mimebundle_()["text/html"]
-    return explorer
+    return explorer.showing(reading.gate_table(kept))

@@ -124,9 +124,10 @@ def read(lab: Lab, cut: str | None = None, keep: float = 1.0) -> Score:
     asked = questions(lab)
     prompts = [prompt(question, cut, keep) for question in asked]
     fields = traffic.fields(lab, LONGEST_PROMPT)
-    run = lab.run(one_by_one(f"reading, {cut or WHOLE}", prompts), **fields)
-    engine = lab.engine(**fields)
-    right = sum(choose(engine, each, question.endings) == 0 for each, question in zip(prompts, asked))
+    with lab.alone():
+        run = lab.run(one_by_one(f"reading, {cut or WHOLE}", prompts), **fields)
+        engine = lab.engine(**fields)
+        right = sum(choose(engine, each, question.endings) == 0 for each, question in zip(prompts, asked))
     tokens = sum(view.num_prompt_tokens for view in run.views)
     return Score(right, len(asked), tokens, percentile(run.ttft, 50))
 

@@ -1,7 +1,7 @@
 """How much is there to look at? The square of all pairs of tokens: what is needed, what is built, what is kept."""
 
 from course.lab.lesson_03.costs import chunk_sizes, score_bytes, tile_bytes
-from course.lab.style import ALARM, PHASE_COLOURS, WIDTH, number
+from course.lab.style import ALARM, PHASE_COLOURS, WIDTH, size
 from course.lab.svg import FAINT, INK, PAPER, SOFT, Picture, boxes, line, phase_fill, rect, tag, text
 from minillm.models.config import ModelConfig
 
@@ -114,11 +114,3 @@ def _inside(x: float, y: float, words: str) -> str:
 def _ends(x: float, side: float, tokens: int) -> str:
     under = text(x + side, TOP + side + 14, f"{tokens}", size=11, fill=SOFT, text_anchor="end")
     return under + text(x - 5, TOP + side, f"{tokens}", size=11, fill=SOFT, text_anchor="end")
-
-
-def size(count: float) -> str:
-    """Bytes in words."""
-    for scale, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "KB")):
-        if count >= scale:
-            return f"{number(count / scale)} {unit}"
-    return f"{count:.0f} bytes"

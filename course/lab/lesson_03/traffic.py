@@ -1,13 +1,11 @@
 """Prompts whose length is the experiment: cut to exact numbers of tokens from the harbour handbook."""
 
-import functools
 import random
 
 from course.lab.lab import Lab
 from course.lab.lesson_03.costs import lab_shape
 from course.lab.texts import CHAT_QUESTIONS
 from course.lab.workloads import Arrival, Workload, document
-from minillm.models.checkpoints import load_tokenizer, resolve
 from minillm.models.loader import choose_device
 
 ROUNDS = 3
@@ -50,15 +48,10 @@ def fields(lab: Lab, longest: int) -> dict[str, object]:
     return {"enable_prefix_caching": False, **exact, **sizes}
 
 
-@functools.lru_cache(maxsize=4)
-def _tokenizer(model: str) -> object:
-    return load_tokenizer(resolve(model))
-
-
 def pages(lab: Lab, tokens: int, seed: int = 0) -> list[int]:
     """So many tokens of the handbook, its paragraphs in random order."""
     text = document(random.Random(f"pages/{seed}"), 1 + tokens // PARAGRAPH_TOKENS)
-    return _tokenizer(lab.config().model).encode(text)[:tokens]
+    return lab.tokenizer.encode(text)[:tokens]
 
 
 def ladder(lab: Lab, rounds: int = ROUNDS) -> Workload:

@@ -51,13 +51,14 @@ def look(lab: Lab, sentence: str = SENTENCE, layer: int | None = None, head: int
     Args:
         layer: None = the one in the middle.
     """
-    engine = lab.engine(**{**traffic.fields(lab, 64), "attention_backend": "eager"})
-    ids = engine.tokenizer.encode(sentence)[:MOST_TOKENS]
-    seen: list[Tensor] = []
-    engine.runner.attention = lambda metadata: _watch(metadata, seen)
-    engine.add_request(ids, SamplingParams(max_tokens=1), stream=False)
-    while engine.has_unfinished:
-        engine.step()
+    with lab.alone():
+        engine = lab.engine(**{**traffic.fields(lab, 64), "attention_backend": "eager"})
+        ids = engine.tokenizer.encode(sentence)[:MOST_TOKENS]
+        seen: list[Tensor] = []
+        engine.runner.attention = lambda metadata: _watch(metadata, seen)
+        engine.add_request(ids, SamplingParams(max_tokens=1), stream=False)
+        while engine.has_unfinished:
+            engine.step()
     layer = len(seen) // 2 if layer is None else layer
     words = tuple(engine.tokenizer.decode([token]) for token in ids)
     return Weights(words, layer, head, seen[layer][head])

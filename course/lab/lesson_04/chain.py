@@ -1,14 +1,11 @@
 """From a text to its KV blocks: what the engine will look for in its prefix cache."""
 
-import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from course.lab.lab import Lab
 from course.lab.workloads import Arrival, Workload
 from minillm.kv_cache.prefix import ROOT, block_hashes
-from minillm.models.checkpoints import load_tokenizer, resolve
 
 
 @dataclass(frozen=True)
@@ -40,18 +37,8 @@ class Chain:
         return found
 
 
-@functools.lru_cache(maxsize=4)
-def _tokenizer(model: str) -> Any:
-    return load_tokenizer(resolve(model))
-
-
-def tokenizer_of(lab: Lab) -> Any:
-    """The tokenizer of the lab's model."""
-    return _tokenizer(lab.config().model)
-
-
 def token_ids(lab: Lab, text: str) -> list[int]:
-    return tokenizer_of(lab)(text)["input_ids"]
+    return lab.tokenizer(text)["input_ids"]
 
 
 def count_tokens(lab: Lab, text: str) -> int:
@@ -63,9 +50,9 @@ def chain_of(lab: Lab, text: str, block_size: int) -> Chain:
     ids = token_ids(lab, text)
     full = len(ids) // block_size * block_size
     pieces = [ids[i : i + block_size] for i in range(0, full, block_size)]
-    texts = [tokenizer_of(lab).decode(piece) for piece in pieces]
+    texts = [lab.tokenizer.decode(piece) for piece in pieces]
     names = block_hashes(ROOT, ids, block_size)
-    return Chain(tuple(map(Block, texts, names)), tokenizer_of(lab).decode(ids[full:]), len(ids))
+    return Chain(tuple(map(Block, texts, names)), lab.tokenizer.decode(ids[full:]), len(ids))
 
 
 def names_of(ids: Sequence[int], block_size: int) -> tuple[bytes, ...]:

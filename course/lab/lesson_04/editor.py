@@ -5,7 +5,7 @@ from html import escape
 
 import ipywidgets as widgets
 
-from course.lab.display import Html, LivePanel
+from course.lab.display import Html, LivePanel, trouble, words_of
 from course.lab.lab import Lab
 from course.lab.lesson_04 import cache_model, template
 from course.lab.lesson_04.beads import draw_finds
@@ -13,7 +13,6 @@ from course.lab.lesson_04.chain import block_size_of, count_tokens
 from course.lab.lesson_04.linter import Finding, findings_table, lint
 from course.lab.lesson_04.traces import trace_of_prompts
 from course.lab.run import Run
-from course.lab.style import ALARM
 
 FRAME_S = 0.3
 """Between two pictures of a run in progress."""
@@ -36,6 +35,7 @@ class PromptEditor(LivePanel):
         """Share of the sample's prompt tokens that an empty, roomy cache will find."""
         self.error: str | None = None
         self._thread: threading.Thread | None = None
+        self._playing = False
         wide = widgets.Layout(width="100%")
         self.text = widgets.Textarea(template.AS_FOUND, rows=8, layout=wide, continuous_update=True)
         self.sort_tools = widgets.Checkbox(False, description="tools and keys in one fixed order", indent=False)
@@ -69,8 +69,9 @@ class PromptEditor(LivePanel):
 
     def press(self) -> None:
         """Play the sample, in a thread of its own; the picture follows it."""
-        if self.error is None and (self._thread is None or not self._thread.is_alive()):
-            self.run_button.disabled = True
+        if not self.run_button.disabled:
+            self._playing = True
+            self._enable()
             self._thread = threading.Thread(target=self._play, daemon=True)
             self._thread.start()
 
@@ -88,8 +89,15 @@ class PromptEditor(LivePanel):
                 self._draw(session.run())
             self.runs.append(session.run())
             self._draw(None)
+        except Exception as error:  # or it would end in a thread where nobody sees it
+            self.view.value = trouble(words_of(error))
         finally:
-            self.run_button.disabled = False
+            self._playing = False
+            self._enable()
+
+    def _enable(self) -> None:
+        """The button can be pressed when it would do something."""
+        self.run_button.disabled = self._playing or self.error is not None
 
     def _draw(self, live: Run | None) -> None:
         shown = [*self.runs, *([live] if live else [])][-2:]
@@ -105,12 +113,12 @@ class PromptEditor(LivePanel):
             self.error = None
         except ValueError as error:
             self.error = str(error)
-        self.run_button.disabled = self.error is not None
+        self._enable()
         self.report.value = self._said()
 
     def _said(self) -> str:
         if self.error is not None:
-            return f'<p style="border-left:6px solid {ALARM};padding:4px 12px">{escape(self.error)}</p>'
+            return trouble(self.error)
         found = f"Of {template.SAMPLE} such requests' tokens, a cache can find <b>{self.expected:.0%}</b>."
         return f"{findings_table(self.findings).html}<p>{found}</p>"
 

@@ -1,13 +1,13 @@
 """70B with tenants, in the simulator: which router keeps a tenant's system prompt where it is cached?"""
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
+from statistics import median
 from typing import Any
 
 from course.lab import big
 from course.lab.lesson_04.beads import COMPUTED, FOUND
-from course.lab.lesson_04.traffic import median
 from course.lab.pictures.chart import Axis, Curve, draw_chart
+from course.lab.scale import is_short
 from course.lab.style import PHASE_COLOURS, WIDTH, seconds
 from course.lab.svg import SOFT, Picture, rect, text
 from minillm.simulate.arrivals import Deterministic
@@ -118,8 +118,8 @@ def draw_cold_and_warm(found: Mapping[int, tuple[float, float]]) -> Picture:
 
 def session_cuts(on: Deployment, count: int = 24) -> dict[int, float]:
     """Turn of a conversation -> share of mean TTFT that prefix caching saves. Light load; answers are remembered."""
-    if os.environ.get("MINILLM_SHORT") == "1":
-        count *= 2  # big.serve takes a quarter
+    if is_short():
+        count *= 2  # big.serve takes a share of them
     traffic = Sessions(turns=Fixed(tokens=5), output=Fixed(tokens=120), think_s=20.0)
     times: list[dict[int, list[float]]] = []
     for caching in (True, False):

@@ -4,7 +4,8 @@ In all of them one request is open at a time, unless said otherwise: no queue bl
 """
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from statistics import median
 
 from course.lab.lab import Lab
 from course.lab.run import Run
@@ -115,8 +116,3 @@ def ttfts(run: Run) -> list[float | None]:
 def later_ttft(run: Run) -> float:
     """Median TTFT of all requests but the first, which finds every cache cold. Seconds."""
     return median([value for value in ttfts(run)[1:] if value is not None])
-
-
-def median(values: Sequence[float]) -> float:
-    ordered = sorted(values)
-    return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2

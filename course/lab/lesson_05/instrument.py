@@ -69,9 +69,7 @@ class PolicyBench:
             policy=buttons("policy", list(traffic.POLICIES)),
             budget=choices("token budget of 'mixed'", BUDGETS, 32),
         )
-        if self.runs["busy"]:
-            show(panel, draw_runs(self.runs["busy"]))
-        return panel
+        return panel.showing(draw_runs(self.runs["busy"])) if self.runs["busy"] else panel
 
     def draw(self, arrivals: str, policy: str, budget: int) -> Iterator[Shown]:
         """Play it, live; then show it beside what was played before."""
@@ -85,12 +83,6 @@ class PolicyBench:
             yield draw_timeline(session.run(), title=f"{name}, {arrivals}: running …")
         self.runs[arrivals][name] = session.run()
         yield draw_runs(self.runs[arrivals], f"{arrivals}: who waits, and who pays?")
-
-
-def show(panel: Explorer, shown: Shown) -> None:
-    """Put something in sight before anybody has pressed the button."""
-    panel.shown = shown
-    panel.view.value = shown._repr_mimebundle_()["text/html"]
 
 
 def draw_fleets(fleets: Mapping[str, seventy.Fleet], title: str) -> Picture:

@@ -4,60 +4,36 @@
 read one clock, and every border is a stamp: nothing is inferred.
 """
 
-import http.client
-import json
-import logging
-import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
+from course.lab.http_client import Heard, ask, together
 from course.lab.lab import Lab
 from course.lab.lesson_05.causes import Stay, inside, shared_tokens
+from course.lab.server import LabServer
 from course.lab.workloads import Arrival, Workload
-from minillm import EngineConfig
-from minillm.async_engine import EngineThread
-from minillm.models.loader import LoadedModel
 from minillm.request import SamplingParams
 from minillm.serve.call import Call
-from minillm.serve.config import ServeConfig
-from minillm.serve.door import Door
-from minillm.serve.metrics import Metrics
-from minillm.serve.server import bind, make_server
 from minillm.serve.service import Service
 from minillm.timeline import StepRecord
 
-NAME = "lab"
-TIMEOUT_S = 600
-
 
 class StampingService(Service):
-    """The server's own, which also writes down when it begins and ends to prepare a request, and keeps each call."""
+    """The server's own, which also writes down when it begins and ends to prepare a request."""
 
-    def __init__(self, thread: EngineThread, serve: ServeConfig, door: Door) -> None:
-        super().__init__(thread, serve, door, [self])
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
         self.prepared: dict[str, tuple[float, float]] = {}
         """By call: the clock before and after tokenizing, waiting for a thread included."""
-        self.calls: dict[str, Call] = {}
 
     async def prepare(self, call: Call) -> tuple[list[list[int]], SamplingParams]:
         before = self.clock.now()
         prepared = await super().prepare(call)
         self.prepared[call.request_id] = before, self.clock.now()
         return prepared
-
-    def observe(self, call: Call) -> None:
-        self.calls[call.request_id] = call
-
-
-@dataclass(frozen=True)
-class Heard:
-    """What one client saw of its request. Clock seconds."""
-
-    sent: float
-    first_byte: float
-    call_id: str
 
 
 @dataclass(frozen=True)
@@ -73,94 +49,67 @@ class OverHttp:
         return [sum(each.values()) for each in self.causes]
 
 
-def over_http(lab: Lab, workload: Workload, **fields: object) -> OverHttp:
+def over_http(lab: Lab, workload: Workload, **fields: Any) -> OverHttp:
     """Play a workload to `minillm serve`, a client thread a request.
 
     Args:
         fields: EngineConfig fields that differ from the lab's defaults.
     Raises:
-        RuntimeError: the server refused a request; its words.
+        RuntimeError: the server refused a request, or broke it off; its words.
     """
-    with serving(lab.config(**fields), lab.model) as (service, port):
-        heard = play(workload, port)
-        steps = service.thread.ask(lambda engine: tuple(engine.steps)).result()
-        size = service.thread.config.block_size
-        calls = service.calls
-        wait_for(lambda: all(each.call_id in calls for each in heard))
-    prompts = [calls[each.call_id].outputs[0].prompt_token_ids for each in heard]
-    shared = shared_tokens(prompts, size)
-    causes = [whole(each, service, steps, common) for each, common in zip(heard, shared)]
-    return OverHttp(tuple(causes), steps)
-
-
-@contextmanager
-def serving(config: EngineConfig, model: LoadedModel) -> Iterator[tuple[StampingService, int]]:
-    """A server in a thread, and its port. It is stopped at the end."""
-    serve = ServeConfig(port=0, served_model_name=NAME, access_log=False, drain_timeout_s=5)
-    sock = bind(serve.host, serve.port)
-    service = StampingService(EngineThread(config.replace(max_queue_len=None), model), serve, Door(serve, config))
-    ready = threading.Event()
-    logging.getLogger("uvicorn").setLevel(logging.WARNING)
-    server = make_server(service, Metrics(NAME), ready.set)
-    thread = threading.Thread(target=server.run, args=([sock],), name="minillm-serve", daemon=True)
-    thread.start()
-    try:
-        ready.wait(60)
-        yield service, sock.getsockname()[1]
-    finally:
-        server.should_exit = True
-        thread.join(30)
+    config = lab.config(**fields)
+    fields |= {"max_num_seqs": config.max_num_seqs, "enable_prefix_caching": config.enable_prefix_caching}
+    with lab.alone(), LabServer(lab, service=StampingService, **fields) as server:
+        heard = play(workload, server.port)
+        calls = [answered(server, each) for each in heard]
+        steps, size = server.steps(), server.service.thread.config.block_size
+        prepared = [server.service.prepared[each.call_id] for each in heard]
+    shared = shared_tokens([call.outputs[0].prompt_token_ids for call in calls], size)
+    return OverHttp(tuple(map(partial(whole, steps), heard, calls, prepared, shared)), steps)
 
 
 def play(workload: Workload, port: int) -> list[Heard]:
     """Send every request when it is due; or, if the workload says one at a time, when the one before is over."""
     if workload.max_in_flight == 1:
-        return [ask(arrival, port) for arrival in workload.arrivals]
+        return [send(arrival, port) for arrival in workload.arrivals]
     start = time.perf_counter()
-    heard: dict[int, Heard | Exception] = {}
 
-    def client(index: int, arrival: Arrival) -> None:
+    def client(arrival: Arrival) -> Heard:
         time.sleep(max(start + arrival.offset - time.perf_counter(), 0.0))
-        try:
-            heard[index] = ask(arrival, port)
-        except Exception as error:
-            heard[index] = error
+        return send(arrival, port)
 
-    threads = [threading.Thread(target=client, args=each, daemon=True) for each in enumerate(workload.arrivals)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(TIMEOUT_S)
-    for answer in heard.values():
-        if isinstance(answer, Exception):
-            raise answer
-    return [heard[i] for i in range(len(workload.arrivals))]
+    return together([partial(client, arrival) for arrival in workload.arrivals])
 
 
-def ask(arrival: Arrival, port: int) -> Heard:
+def send(arrival: Arrival, port: int) -> Heard:
     """One request on a new connection, read to its end."""
-    body = {
-        "model": NAME, "prompt": arrival.prompt, "max_tokens": arrival.max_tokens, "temperature": 0,
-        "ignore_eos": True, "stream": True,
-    }  # fmt: skip
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=TIMEOUT_S)
-    sent = time.perf_counter()  # minillm's clock
-    connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
-    answer = connection.getresponse()
-    if answer.status != 200:
-        raise RuntimeError(f"the server refused with {answer.status}: {answer.read(500).decode()}")
-    while not answer.readline().startswith(b"data:"):
-        pass
-    first_byte = time.perf_counter()
-    answer.read()
-    connection.close()
-    return Heard(sent, first_byte, answer.headers["x-request-id"])
+    return ask(port, arrival.prompt, arrival.max_tokens)
 
 
-def whole(heard: Heard, service: StampingService, steps: tuple[StepRecord, ...], shared: int) -> dict[str, float]:
-    """From the client's send to the client's first token."""
-    call = service.calls[heard.call_id]
-    before, after = service.prepared[heard.call_id]
+def answered(server: LabServer, heard: Heard) -> Call:
+    """A request that was answered to its end, as the server saw it.
+
+    Raises:
+        RuntimeError: it was not.
+    """
+    if heard.status != 200:
+        raise RuntimeError(f"the server refused with {heard.status}: {heard.body[:500].decode()}")
+    call = server.call(heard.call_id)
+    if call.outcome != "ok":
+        raise RuntimeError(f"the server broke {heard.call_id} off: {call.outcome}")
+    return call
+
+
+def whole(
+    steps: tuple[StepRecord, ...], heard: Heard, call: Call, prepared: tuple[float, float], shared: int
+) -> dict[str, float]:
+    """From the client's send to the client's first token.
+
+    Args:
+        prepared: clock seconds before and after tokenizing.
+        shared: tokens that it begins with and others do, too.
+    """
+    before, after = prepared
     output = call.outputs[0]
     line = output.completions[0].timeline
     cold = max(shared - output.num_cached_tokens, 0)
@@ -170,13 +119,6 @@ def whole(heard: Heard, service: StampingService, steps: tuple[StepRecord, ...],
         "way in": call.arrival - heard.sent,
         "parsing": before - call.arrival,
         "tokenizing": after - before,
-        "way out": heard.first_byte - line.first_token,
+        "way out": heard.arrivals[0] - line.first_token,
     }
     return {**spent, **around}
-
-
-def wait_for(condition: object, patience_s: float = 10.0) -> None:
-    """The server closes a call a moment after its last byte."""
-    end = time.perf_counter() + patience_s
-    while not condition() and time.perf_counter() < end:
-        time.sleep(0.005)

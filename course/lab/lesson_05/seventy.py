@@ -1,6 +1,5 @@
 """The same policies on Llama-3 70B, simulated, and one more: prefill and decode on machines of their own."""
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -8,6 +7,7 @@ from functools import lru_cache
 from course.lab import big
 from course.lab.lesson_05.causes import Stay, inside, mean
 from course.lab.run import percentile
+from course.lab.scale import enough
 from course.lab.style import number, seconds
 from minillm.clock import VirtualClock
 from minillm.engine import Engine
@@ -118,12 +118,10 @@ def serve(
         rtt_s, handshakes: the network's round trip, and round trips before each request.
         fields: EngineConfig fields on top of the policy's.
     """
-    if os.environ.get("MINILLM_SHORT") == "1":
-        num_requests = max(12, round(num_requests * big.SHORT_SHARE))
     apart = policy == APART
     own = {"max_num_batched_tokens": 8192} if apart else POLICIES[policy]
     on = big.deployment(**{"max_num_seqs": SEATS, **own, **fields})
-    workload = make_workload(TRAFFIC, arrivals(qps, evenly), num_requests=num_requests, seed=0)
+    workload = make_workload(TRAFFIC, arrivals(qps, evenly), num_requests=enough(num_requests, 12), seed=0)
     if not apart:  # no two prompts share a token: looking them up would only take time
         on, workload = on.without_prefix_lookups(), workload.anonymous()
     network = {"rtt_s": rtt_s, "handshakes": handshakes}

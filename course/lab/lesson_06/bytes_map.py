@@ -8,7 +8,7 @@ from course.lab.explorer import Explorer, buttons, choices
 from course.lab.lesson_06.pictures import KV_FILL, READ, STRIPES
 from course.lab.lesson_06.plane import LogAxis, Plane
 from course.lab.lesson_06.shapes import Shape
-from course.lab.style import ALARM, WIDTH, number
+from course.lab.style import ALARM, WIDTH, size
 from course.lab.svg import INK, SOFT, Picture, rect, tag, text
 from minillm.errors import DoesNotFitError
 
@@ -20,7 +20,7 @@ LEFT, RIGHT = 78, 18
 HATCH = tag(
     "pattern",
     tag("path", d="M0 0L8 8", stroke=SOFT, stroke_width=0.8),
-    id="no-room", width=8, height=8, patternUnits="userSpaceOnUse",
+    id="@no-room", width=8, height=8, patternUnits="userSpaceOnUse",
 )  # fmt: skip
 
 
@@ -59,7 +59,7 @@ def draw_map(shape: Shape, batch: int, context: int) -> Picture:
 def _bar(shape: Shape, batch: int, context: int) -> str:
     total, whole = shape.bytes(batch, context), WIDTH - LEFT - RIGHT
     split = whole * shape.weight_bytes / total
-    body = text(LEFT, 14, f"one step reads {_size(total)}: {_parts(shape, batch, context)}", size=12)
+    body = text(LEFT, 14, f"one step reads {size(total)}: {_parts(shape, batch, context)}", size=12)
     body += text(LEFT, BAR_TOP + 44, _but(shape, batch, context), size=12, fill=ALARM)
     body += rect(LEFT, BAR_TOP, split, 26, fill=READ) + rect(LEFT + split, BAR_TOP, whole - split, 26, fill=KV_FILL)
     dark = {"fill": "#1f2328", "stroke": "#ffffff", "stroke_width": 2, "paint_order": "stroke"}
@@ -78,7 +78,7 @@ def _borders(plane: Plane, shape: Shape, dot: tuple[float, float]) -> str:
     """
     body = ""
     if (room := _room(shape)) is not None:
-        body += _beyond(plane, room, fill="url(#no-room)", fill_opacity=0.7)
+        body += _beyond(plane, room, fill="url(#@no-room)", fill_opacity=0.7)
         body += _name_line(plane, room, f"no room for this on {_gpus(shape)}", dot, above=True)
     line = _cut(plane, shape.crossover_tokens)
     if len(line) > 1:
@@ -133,7 +133,7 @@ def _share(shape: Shape, batch: int, context: int) -> str:
 
 
 def _parts(shape: Shape, batch: int, context: int) -> str:
-    return f"weights {_size(shape.weight_bytes)}, KV {_size(shape.kv_bytes(batch, context))}"
+    return f"weights {size(shape.weight_bytes)}, KV {size(shape.kv_bytes(batch, context))}"
 
 
 def _but(shape: Shape, batch: int, context: int) -> str:
@@ -158,11 +158,6 @@ def _gpus(shape: Shape) -> str:
     return "one H100" if shape.gpus == 1 else f"{shape.gpus} H100s"
 
 
-def _size(count: float) -> str:
-    scale, unit = next(((s, u) for s, u in ((1e12, "TB"), (1e9, "GB")) if count >= s), (1e6, "MB"))
-    return f"{number(count / scale)} {unit}"
-
-
 def crossover_table(shapes: Sequence[Shape]) -> Html:
     """For each model: how many tokens it takes, and whether there is room for so many."""
     rows = []
@@ -172,7 +167,7 @@ def crossover_table(shapes: Sequence[Shape]) -> Html:
             (
                 shape.name,
                 f"{shape.kind}, {shape.query_heads} heads, {shape.cost.num_kv_heads} of KV",
-                _size(shape.weight_bytes),
+                size(shape.weight_bytes),
                 f"{shape.kv_bytes_per_token / 1e3:.0f} kB",
                 f"{shape.crossover_tokens:,.0f}",
                 "–" if room is None else f"{room:,.0f} ({_gpus(shape)})",

@@ -30,8 +30,7 @@ class RooflineLab(Explorer):
             batch=choices("batch, requests", BATCHES, 4),
             context=buttons("context of each", list(CONTEXTS)),
         )
-        self.shown = draw_roofline(roof, self.dots)
-        self.view.value = self.shown.svg()
+        self.showing(draw_roofline(roof, self.dots))
 
     def _measure(self, batch: int, context: str) -> Iterator[Picture]:
         tokens = batch * CONTEXTS[context]

@@ -7,7 +7,7 @@ from course.lab.lesson_06.roofs import Roof
 from course.lab.lesson_06.steps import Dot
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
 from course.lab.style import ALARM, PHASE_COLOURS, WIDTH, number, seconds
-from course.lab.svg import FAINT, INK, PAPER, SOFT, Picture, Scale, line, phase_fill, rect, tag, text, time_axis
+from course.lab.svg import FAINT, HALO, INK, SOFT, Picture, Scale, line, phase_fill, rect, tag, text, time_axis
 from minillm.bench.roofline import with_unit
 
 READ = "#56B4E9"
@@ -16,12 +16,10 @@ MULTIPLY = "#F0E442"
 STRIPES = tag(
     "pattern",
     rect(0, 0, 6, 6, fill=READ) + tag("path", d="M0 6L6 0", stroke="#fff", stroke_width=1.6),
-    id="kv-stripes", width=6, height=6, patternUnits="userSpaceOnUse",
+    id="@kv-stripes", width=6, height=6, patternUnits="userSpaceOnUse",
 )  # fmt: skip
-KV_FILL = "url(#kv-stripes)"
+KV_FILL = "url(#@kv-stripes)"
 LEFT, RIGHT = 118, 150
-HALO = {"size": 11, "stroke": PAPER, "stroke_width": 3, "paint_order": "stroke"}
-"""Words that stay readable across a line."""
 
 
 def draw_two_clocks(dots: Sequence[Dot], roof: Roof) -> Picture:
@@ -39,12 +37,12 @@ def draw_two_clocks(dots: Sequence[Dot], roof: Roof) -> Picture:
         start = scale(0)
         body += rect(start, y, scale(weights) - start, 15, fill=READ)
         body += rect(scale(weights), y, scale(weights + kv) - scale(weights), 15, fill=KV_FILL)
-        body += text(scale(weights + kv) + 5, y + 12, f"read at least {seconds(weights + kv)}", **HALO)
+        body += text(scale(weights + kv) + 5, y + 12, f"read at least {seconds(weights + kv)}", size=11, **HALO)
         products = roof.multiplying(dot.flops)
         body += rect(start, y + 19, max(scale(products) - start, 1), 15, fill=MULTIPLY, stroke=SOFT, stroke_width=0.6)
-        body += text(scale(products) + 5, y + 31, f"multiply at least {seconds(products)}", **HALO)
+        body += text(scale(products) + 5, y + 31, f"multiply at least {seconds(products)}", size=11, **HALO)
         body += rect(start, y + 38, scale(dot.itl) - start, 15, fill=phase_fill("decode"))
-        body += text(scale(dot.itl) + 5, y + 50, f"took {seconds(dot.itl)}", font_weight="bold", **HALO)
+        body += text(scale(dot.itl) + 5, y + 50, f"took {seconds(dot.itl)}", size=11, font_weight="bold", **HALO)
     found = "; ".join(
         f"{dot.called}: reading takes at least {seconds(roof.reading(dot.bytes))}, multiplying at least "
         f"{seconds(roof.multiplying(dot.flops))}, the step took {seconds(dot.itl)}"

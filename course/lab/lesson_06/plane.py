@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from course.lab.style import WIDTH
-from course.lab.svg import INK, PAPER, SOFT, line, tag, text
+from course.lab.svg import HALO, INK, PAPER, SOFT, line, tag, text
 
 TICKS = (1, 2, 5)
 
@@ -96,8 +96,7 @@ class Plane:
         boxes = [(across + dx, down + dy - size, wide, tall) for dx, dy in places]
         box = next(filter(self._is_free, boxes), boxes[1])
         self.names.append(box)
-        halo = {"stroke": PAPER, "stroke_width": 3, "paint_order": "stroke"}
-        return text(box[0], box[1] + size, words, size=size, fill=fill, **{**halo, **attributes})
+        return text(box[0], box[1] + size, words, size=size, fill=fill, **{**HALO, **attributes})
 
     def _is_free(self, box: tuple[float, float, float, float]) -> bool:
         x, y, wide, tall = box
@@ -119,7 +118,7 @@ class Plane:
         angle, wide = self.angle(one, other), 6.4 * len(words)
         if abs(angle) < 5:
             self.names.append((x - wide / 2, y + drop - 11, wide, 14))
-        halo = {"stroke": PAPER, "stroke_width": 3, "paint_order": "stroke", "text_anchor": "middle"}
+        halo = {**HALO, "text_anchor": "middle"}
         turned = f"translate({x:.1f} {y:.1f}) rotate({angle:.1f})"
         return tag("g", text(0, drop, words, size=11.5, fill=INK, **halo), transform=turned)
 

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from course.lab import big
 from course.lab.display import Html, as_table
 from course.lab.explorer import Explorer, buttons, choices
-from course.lab.lesson_06.pictures import HALO, KV_FILL, MULTIPLY, READ, STRIPES, draw_roof
+from course.lab.lesson_06.pictures import KV_FILL, MULTIPLY, READ, STRIPES, draw_roof
 from course.lab.lesson_06.plane import LogAxis, Plane
 from course.lab.lesson_06.roofs import Roof, on_paper
 from course.lab.lesson_06.shapes import LLAMA_70B
 from course.lab.style import ALARM, PHASE_COLOURS, WIDTH, number, seconds
-from course.lab.svg import FAINT, SOFT, Picture, Scale, line, rect, tag, text, time_axis
+from course.lab.svg import FAINT, HALO, SOFT, Picture, Scale, line, rect, tag, text, time_axis
 from minillm.simulate.arrivals import AllAtOnce
 from minillm.simulate.deployment import Deployment
 from minillm.simulate.hardware import find_hardware
@@ -116,7 +116,7 @@ def draw_parts(on: Deployment, context: int) -> Picture:
             wide = scale(edge + part) - scale(edge)
             body += rect(scale(edge), y, wide, 19, fill=fill, stroke=SOFT, stroke_width=0.4)
             edge += part
-        body += text(scale(edge) + 5, y + 14, f"{seconds(edge)}, {number(step.tokens_per_s)} tok/s", **HALO)
+        body += text(scale(edge) + 5, y + 14, f"{seconds(edge)}, {number(step.tokens_per_s)} tok/s", size=11, **HALO)
     body += text(LEFT - 8, 20, "batch", size=11, fill=SOFT, text_anchor="end") + line(
         LEFT, 24, LEFT, bottom, stroke=FAINT
     )

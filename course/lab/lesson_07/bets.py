@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 
-from course.lab.lesson_07.bill import size
 from course.lab.lesson_07.film import Film
 from course.lab.lesson_07.needle import FIRST_TIME, Found
 from course.lab.predict import Outcome
+from course.lab.style import size
 
 TWICE = ("nothing, or hardly anything", "up to a quarter", "more than a quarter")
 HARDLY, QUARTER = 0.02, 0.25

@@ -156,9 +156,3 @@ def matched_table(lab: Lab) -> Html:
         by_hand = replace(own, kv_dtype=dtype)
         rows.append((dtype, by_hand.formula(), f"{by_hand.token_bytes:,}", f"{allocated(lab, dtype):,}"))
     return as_table(("KV in", "by arithmetic", "bytes a token", "allocated by a pool"), rows)
-
-
-def size(count: float) -> str:
-    """Bytes, with three digits: 492 MB, 0.49 GB would be the same; powers of ten."""
-    scale, unit = next(((s, u) for s, u in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB")) if count >= s), (1e3, "kB"))
-    return f"{count / scale:.3g} {unit}" if count < 999.5 * scale else f"{count / scale:.0f} {unit}"

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 from course.lab.explorer import Explorer, buttons, choices
 from course.lab.lesson_06.pictures import KV_FILL, READ, STRIPES
-from course.lab.lesson_07.bill import GQA, HEADS, Account, kinds_of, size
-from course.lab.style import ALARM, WIDTH
+from course.lab.lesson_07.bill import GQA, HEADS, Account, kinds_of
+from course.lab.style import ALARM, WIDTH, size
 from course.lab.svg import FAINT, INK, PAPER, SOFT, Picture, Scale, line, rect, short, tag, text
 
 CONTEXTS = (250, 500, 1000, 1500, 2000, 3000, 4000, 6000, 8000, 16000, 32000)

@@ -11,22 +11,22 @@ LEFT, RIGHT = 112, 12
 TOP = 26.0
 LANE = 15.0
 STRIP = 56.0
-SHARED = "url(#block-shared)"
-EVICTION = "url(#block-evicted)"
-READING = "url(#block-again)"
+SHARED = "url(#@block-shared)"
+EVICTION = "url(#@block-evicted)"
+READING = "url(#@block-again)"
 PATTERNS = tag(
     "defs",
     tag(
         "pattern", tag("path", d="M0 8L8 0M-2 2L2 -2M6 10L10 6", stroke=PAPER, stroke_width=2.2),
-        id="block-shared", width=8, height=8, patternUnits="userSpaceOnUse",
+        id="@block-shared", width=8, height=8, patternUnits="userSpaceOnUse",
     )
     + tag(
         "pattern", tag("path", d="M0 0L6 6M6 0L0 6", stroke=ALARM, stroke_width=1),
-        id="block-evicted", width=6, height=6, patternUnits="userSpaceOnUse",
+        id="@block-evicted", width=6, height=6, patternUnits="userSpaceOnUse",
     )
     + tag(
         "pattern", rect(0, 0, 6, 6, fill=PHASE_COLOURS["prefill"]) + rect(0, 0, 3, 6, fill=ALARM),
-        id="block-again", width=6, height=6, patternUnits="userSpaceOnUse",
+        id="@block-again", width=6, height=6, patternUnits="userSpaceOnUse",
     ),
 )  # fmt: skip
 LANE_LOOK = {

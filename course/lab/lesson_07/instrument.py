@@ -51,10 +51,7 @@ class Pool(Explorer):
         """The film at the chosen step."""
         chosen = self.follow.value
         who = None if chosen == NOBODY else int(chosen.removeprefix("request "))
-        self._show(draw_frame(self.film, self.step.value, who))
-
-    def _show(self, picture: Picture) -> None:
-        self.shown, self.view.value = picture, picture.svg()
+        self.showing(draw_frame(self.film, self.step.value, who))
 
     def _shoot(self, pool: int, reservation: str, preemption: str, prefixes: bool) -> Iterator[Picture]:
         fields = traffic.small(

@@ -151,8 +151,7 @@ class AcceptanceLab(Explorer):
             alpha=choices("α, acceptance", ALPHAS, 0.6),
             k=choices("k, guesses in a draft", KS, START_K),
         )
-        self.shown = draw_emitted(self.points, START_K)
-        self.view.value = self.shown.svg()
+        self.showing(draw_emitted(self.points, START_K))
 
     def _measure(self, alpha: float, k: int) -> Iterator[Picture]:
         yield draw_emitted(self.points, k)

@@ -82,8 +82,9 @@ def measure(lab: Lab, batches: Sequence[int] | None = None) -> VerifyCosts:
     """
     batches = batches or (BATCHES if lab.scale == 1 else SHORT_BATCHES)
     taken: dict[tuple[int, int], tuple[float, ...]] = {}
-    for batch in batches:
-        taken |= _measure(lab, batch, rounds=_rounds(lab, batch))
+    with lab.alone():
+        for batch in batches:
+            taken |= _measure(lab, batch, rounds=_rounds(lab, batch))
     return VerifyCosts(taken)
 
 

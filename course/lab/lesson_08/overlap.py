@@ -33,9 +33,10 @@ Rule = Callable[[Tensor, Tensor, Tensor, torch.Generator], Tensor]
 
 def next_token(lab: Lab, token_ids: Sequence[int]) -> Tensor:
     """[V] float64, the model's distribution of the token after some others, at temperature 1."""
-    engine = lab.engine()
-    decoded = next(iter(decode_texts(engine, [[*token_ids, 0]], [len(token_ids)])))
-    return decoded.logits[0].double().softmax(-1).cpu()
+    with lab.alone():
+        engine = lab.engine()
+        decoded = next(iter(decode_texts(engine, [[*token_ids, 0]], [len(token_ids)])))
+        return decoded.logits[0].double().softmax(-1).cpu()
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class Choice:
     @classmethod
     def after(cls, lab: Lab, phrase: str = PHRASE) -> "Choice":
         """After a phrase and its likeliest next token."""
-        tokenizer = lab.model.tokenizer
+        tokenizer = lab.tokenizer
         ids = tokenizer.encode(phrase)
         first = int(next_token(lab, ids).argmax())
         probs = next_token(lab, [*ids, first])
@@ -224,22 +225,23 @@ def sample(lab: Lab, choice: Choice, alpha: float | None, num_rounds: int | None
     num_rounds = num_rounds or (6 if lab.scale == 1 else 1)
     many = 64 if lab.scale == 1 else 16
     drafts = {"method": "synthetic", "acceptance_rate": alpha or 0.0, "k": 1, **GATES_OPEN}
-    engine = lab.engine(
-        max_num_seqs=many,
-        max_num_batched_tokens=1024,
-        num_kv_blocks=many * 2 + MARGIN,
-        speculative=None if alpha is None else drafts,
-    )
-    found, ids = [], engine.tokenizer.encode(PHRASE)
+    found, ids = [], lab.tokenizer.encode(PHRASE)
     likeliest = int(next_token(lab, ids).argmax())
-    for seed in range(num_rounds):
-        params = SamplingParams(temperature=1.0, max_tokens=3, ignore_eos=True, n=many, seed=seed)
-        engine.add_request(ids, params, stream=False)
-        outputs = []
-        while engine.has_unfinished:
-            outputs += engine.step()
-        tokens = [completion.token_ids for output in outputs for completion in output.completions]
-        found += [pair[1] for pair in tokens if pair[0] == likeliest]
+    with lab.alone():
+        engine = lab.engine(
+            max_num_seqs=many,
+            max_num_batched_tokens=1024,
+            num_kv_blocks=many * 2 + MARGIN,
+            speculative=None if alpha is None else drafts,
+        )
+        for seed in range(num_rounds):
+            params = SamplingParams(temperature=1.0, max_tokens=3, ignore_eos=True, n=many, seed=seed)
+            engine.add_request(ids, params, stream=False)
+            outputs = []
+            while engine.has_unfinished:
+                outputs += engine.step()
+            tokens = [completion.token_ids for output in outputs for completion in output.completions]
+            found += [pair[1] for pair in tokens if pair[0] == likeliest]
     if not found:
         raise LookupError(f"none of the answers began as the model is likeliest to go on after {PHRASE!r}")
     return Sample(choice, tuple(found))

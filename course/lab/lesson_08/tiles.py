@@ -18,15 +18,15 @@ DEFS = tag(
     tag(
         "pattern",
         rect(0, 0, 7, 7, fill=PAPER) + tag("path", d="M-1 8L8 -1", stroke=ALARM, stroke_width=1.6),
-        id="rejected", width=7, height=7, patternUnits="userSpaceOnUse",
+        id="@rejected", width=7, height=7, patternUnits="userSpaceOnUse",
     )
     + tag(
         "pattern",
         rect(0, 0, 6, 6, fill=PASSED) + tag("circle", cx=3, cy=3, r=1.1, fill="#fff", fill_opacity=0.7),
-        id="passed", width=6, height=6, patternUnits="userSpaceOnUse",
+        id="@passed", width=6, height=6, patternUnits="userSpaceOnUse",
     ),
 )  # fmt: skip
-REJECTED_FILL, PASSED_FILL = "url(#rejected)", "url(#passed)"
+REJECTED_FILL, PASSED_FILL = "url(#@rejected)", "url(#@passed)"
 
 
 class StoryPlayer(Explorer):
@@ -44,9 +44,10 @@ class StoryPlayer(Explorer):
             answer=buttons("answer", list(told)),
             step=slider("step", 1, longest, _telling(next(iter(told.values()))[0])),
         )
-        self.player = widgets.Play(value=1, min=1, max=longest, interval=FRAME_MS)
-        self.player.observe(lambda change: self.set(step=change["new"]), names="value")
-        self.widget.children = (self.player, *self.widget.children)
+        step = self.controls["step"]
+        player = widgets.Play(value=step.value, min=1, max=longest, interval=FRAME_MS)
+        widgets.jslink((player, "value"), (step, "value"))  # both ways: it goes on from where the handle is
+        self.widget.children = (player, *self.widget.children)
 
     def _draw_step(self, answer: str, step: int) -> Picture:
         story, plain = self.told[answer]

@@ -6,7 +6,7 @@ from typing import Any
 
 from course.lab.lab import Lab
 from course.lab.lesson_08.traffic import CHAT, COPYING, GATES_OPEN, HOT, drafters, prompt_of
-from minillm import SamplingParams
+from minillm import Engine, SamplingParams
 from minillm.prompts import Prompt
 from minillm.request import Draft, Request
 from minillm.speculation.base import Proposer, Wanted
@@ -90,10 +90,16 @@ def watch(lab: Lab, prompt: Prompt, max_tokens: int, way: dict[str, Any] | None,
         hot: draw the tokens, at a high temperature.
     """
     speculative = None if way is None else {**GATES_OPEN, **way}
-    engine = lab.engine(speculative=speculative, enable_prefix_caching=False)
+    params = SamplingParams(temperature=HOT if hot else 0.0, max_tokens=max_tokens, ignore_eos=True, seed=0)
+    with lab.alone():
+        steps, token_ids = _answer(lab.engine(speculative=speculative, enable_prefix_caching=False), prompt, params)
+    return Story("without speculation" if way is None else way["method"], tuple(steps), tuple(token_ids))
+
+
+def _answer(engine: Engine, prompt: Prompt, params: SamplingParams) -> tuple[list[Step], list[int]]:
+    """Every step that yields text, and all token ids."""
     recorder = Recorder(engine.speculator.proposer)
     engine.speculator.proposer = recorder
-    params = SamplingParams(temperature=HOT if hot else 0.0, max_tokens=max_tokens, ignore_eos=True, seed=0)
     name = engine.add_request(prompt, params)
     steps: list[Step] = []
     token_ids: list[int] = []
@@ -110,7 +116,7 @@ def watch(lab: Lab, prompt: Prompt, max_tokens: int, way: dict[str, Any] | None,
         drafted = recorder.last.get(name, [])[: share.num_drafts]
         steps.append(Step(as_text(drafted), share.num_accepted, as_text(new)))
         token_ids += new
-    return Story("without speculation" if way is None else way["method"], tuple(steps), tuple(token_ids))
+    return steps, token_ids
 
 
 def stories(lab: Lab) -> dict[str, tuple[Story, Story]]:

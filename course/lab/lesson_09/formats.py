@@ -39,10 +39,16 @@ FORMATS = {
 class Shelf:
     """One lab for each set of weights, so that formats can take turns: whatever disturbs the machine disturbs all.
 
-    Loading a set takes a second or two, and happens when it is first asked for.
+    Loading a set takes a second or two, and happens when it is first asked for. Their runs take turns, too: the labs
+    share a device, and what one measures beside another would be of both.
+
+    Args:
+        instead_of: closed before, if there is one: a cell that is run again leaves no weights behind.
     """
 
-    def __init__(self, lab: Lab) -> None:
+    def __init__(self, lab: Lab, *, instead_of: "Shelf | None" = None) -> None:
+        if instead_of is not None:
+            instead_of.close()
         self.lab = lab
         self._labs: dict[str, Lab] = {}
         self._reasons: dict[str, str | None] = {}
@@ -71,12 +77,14 @@ class Shelf:
         return self._labs[name]
 
     def engine(self, name: str) -> Engine:
-        """An engine of your own in this format, without traffic."""
-        return self.of(name).engine(**FORMATS[name].kv)
+        """An engine of your own in this format, without traffic; step it while the shelf's lab is `alone`."""
+        with self.lab.alone():
+            return self.of(name).engine(**FORMATS[name].kv)
 
     def run(self, name: str, workload: Workload, **fields: Any) -> Run:
-        """Play traffic to it."""
-        return self.of(name).run(workload, **{**fields, **FORMATS[name].kv})
+        """Play traffic to it, when no other format plays."""
+        with self.lab.alone():
+            return self.of(name).run(workload, **{**fields, **FORMATS[name].kv})
 
     def turns(self, workload: Workload, names: Sequence[str], **fields: Any) -> dict[str, list[Run]]:
         """The same traffic to each, round after round, every other round backwards."""

@@ -8,7 +8,7 @@ from course.lab.explorer import Explorer, choices
 from course.lab.lesson_09 import steps
 from course.lab.lesson_09.formats import FORMATS, PLAIN, Shelf
 from course.lab.style import ALARM, PHASE_COLOURS
-from course.lab.svg import FAINT, INK, SOFT, Picture, line, rect, tag, text
+from course.lab.svg import FAINT, HALO, INK, SOFT, Picture, line, rect, tag, text
 from minillm.bench.quality import Cost, Floors, Quality, Verdict, judge, request_bytes
 from minillm.bench.scoring import TextScore, decode_texts, held_text
 from minillm.bench.target import Costs
@@ -54,6 +54,16 @@ def measure(shelf: Shelf, found: steps.Sweep | None = None, names: Sequence[str]
         again = steps.sweep(shelf, list(dict.fromkeys((PLAIN, *missing))), (1,))
         plain = speeds.get(PLAIN, again[PLAIN][0].tokens_per_s)
         speeds |= {name: plain * steps.speedup(again, name) for name in again}
+    with shelf.lab.alone():
+        return _scores(shelf, names, speeds)
+
+
+def _scores(shelf: Shelf, names: Sequence[str], speeds: Mapping[str, float]) -> Scores:
+    """Of a text, decoded in each format.
+
+    Args:
+        speeds: tokens/s of one reader, by format.
+    """
     count, size = PIECES if shelf.lab.scale == 1 else PIECE
     token_ids = shelf.lab.model.tokenizer.encode(held_text())
     apart = (len(token_ids) - size) // (count - 1)
@@ -172,10 +182,10 @@ def _forbidden(x: float, ladder: tuple[float, ...], floor: float, bottom: float,
     """What lies beyond the floor, hatched."""
     edge = x + TRACK * _place(ladder, floor)
     hatch = tag("path", d="M0 6L6 0", stroke=ALARM, stroke_width=1)
-    pattern = tag("pattern", hatch, id="beyond", width=6, height=6, patternUnits="userSpaceOnUse")
+    pattern = tag("pattern", hatch, id="@beyond", width=6, height=6, patternUnits="userSpaceOnUse")
     drawn = tag("defs", pattern) if ladder is RISES else ""
     for top in range(30, round(bottom) - ROW + 1, ROW):
-        drawn += rect(edge, top, x + TRACK + 8 - edge, 22, fill="url(#beyond)", fill_opacity=0.45)
+        drawn += rect(edge, top, x + TRACK + 8 - edge, 22, fill="url(#@beyond)", fill_opacity=0.45)
         drawn += line(edge, top - 3, edge, top + 24, stroke=ALARM, stroke_width=1.6)
         drawn += line(x, top, x, top + 22, stroke=FAINT)
     return drawn + text(edge + 3, 26, name, size=10, fill=ALARM)
@@ -191,8 +201,7 @@ def _mark(x: float, y: float, start: float, words: str, is_kept: bool) -> str:
         drawn += tag("path", d=f"M{x - 5} {y - 5}L{x + 5} {y + 5}M{x - 5} {y + 5}L{x + 5} {y - 5}", stroke=colour,
                      stroke_width=2.4, fill="none")  # fmt: skip
     left = x > start + TRACK / 2
-    look = {"stroke": "var(--jp-layout-color0, #ffffff)", "stroke_width": 3, "paint_order": "stroke"}
-    return drawn + text(x - 9 if left else x + 9, y + 4, words, size=11, text_anchor="end" if left else "start", **look)
+    return drawn + text(x - 9 if left else x + 9, y + 4, words, size=11, text_anchor="end" if left else "start", **HALO)
 
 
 def sampling_error(share: float, items: int) -> float:

@@ -6,7 +6,7 @@ from course.lab.display import Html, as_table
 from course.lab.explorer import Explorer, buttons, choices
 from course.lab.lesson_09.rounding import BITS, GROUPS, Matrix, bits_per_weight, error, grids, rounded
 from course.lab.style import WIDTH, number
-from course.lab.svg import FAINT, INK, PAPER, SOFT, Picture, Scale, boxes, line, rect, tag, text
+from course.lab.svg import FAINT, HALO, INK, SOFT, Picture, Scale, boxes, line, rect, tag, text
 
 SHOWN = 128
 """Inputs of the row that are drawn: those around the largest weight."""
@@ -114,8 +114,7 @@ def _errors(across: Scale, first: int, errors: list[float]) -> str:
         drawn += text(LEFT - 6, scale(value) + 4, f"{value:+.3f}", size=11, fill=SOFT, text_anchor="end")
     for i in range(first, first + len(errors) + 1, 32):
         drawn += text(across(i), top + ERRORS + 14, str(i), size=11, fill=SOFT, text_anchor="middle")
-    halo = {"stroke": PAPER, "stroke_width": 3, "paint_order": "stroke"}
-    return drawn + text(WIDTH - RIGHT, top - 6, "input of the row →", size=11, fill=SOFT, text_anchor="end", **halo)
+    return drawn + text(WIDTH - RIGHT, top - 6, "input of the row →", size=11, fill=SOFT, text_anchor="end", **HALO)
 
 
 def _axis(upwards: Scale, label: str) -> str:

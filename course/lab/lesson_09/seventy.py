@@ -51,9 +51,7 @@ def deployment(stack: str, name: str, tp: int = 4, seats: int = SEATS) -> Deploy
 def capacity(stack: str, traffic: str, tp: int = 4, seats: int = SEATS, count: int | None = None) -> float:
     """Requests a second that 16 bits can serve: over the middle of a run in which all come at once."""
     work = make_workload(TRAFFIC[traffic], AllAtOnce(), num_requests=count or enough(COUNT, LEAST))
-    ends = sorted(record.ended for record in play(deployment(stack, PLAIN, tp, seats), work).records)
-    first, last = len(ends) // 5, 4 * len(ends) // 5
-    return (last - first) / (ends[last] - ends[first])
+    return big.steady_rate(record.ended for record in play(deployment(stack, PLAIN, tp, seats), work).records)
 
 
 @functools.lru_cache(maxsize=64)

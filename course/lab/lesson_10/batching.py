@@ -1,14 +1,14 @@
 """Streaming, batching, both, neither: which of them shortens what?"""
 
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from course.lab.display import Html, as_table
+from course.lab.http_client import ask, together
 from course.lab.lab import Lab
-from course.lab.lesson_10.client import Heard, ask
-from course.lab.lesson_10.server import LabServer
 from course.lab.run import percentile
+from course.lab.server import LabServer
 from course.lab.style import seconds
 from course.lab.texts import CHAT_QUESTIONS
 
@@ -44,20 +44,11 @@ def four_ways(lab: Lab) -> list[Served]:
 
 def _serve(server: LabServer, streamed: bool, batched: bool, load: str) -> Served:
     count, tokens = (8, 24) if server.lab.scale == 1 else (4, 8)
-    heard: dict[int, Heard] = {}
-
-    def client(i: int) -> None:
-        heard[i] = ask(server.port, f"{i}. {CHAT_QUESTIONS[i]}", tokens, stream=streamed)
-
-    threads = [threading.Thread(target=client, args=(i,), daemon=True) for i in range(count)]
-    for thread in threads:
-        thread.start()
-        if LOADS[load]:
-            thread.join()
-    for thread in threads:
-        thread.join()
-    first = tuple((each.arrivals[0] if streamed else each.ended) - each.sent for each in heard.values())
-    return Served(streamed, batched, load, first, tuple(each.ended - each.sent for each in heard.values()))
+    questions = [f"{i}. {CHAT_QUESTIONS[i]}" for i in range(count)]
+    clients = [partial(ask, server.port, question, tokens, stream=streamed) for question in questions]
+    heard = [client() for client in clients] if LOADS[load] else together(clients)
+    first = tuple((each.arrivals[0] if streamed else each.ended) - each.sent for each in heard)
+    return Served(streamed, batched, load, first, tuple(each.ended - each.sent for each in heard))
 
 
 def by_way(found: list[Served]) -> Mapping[tuple[str, bool, bool], Served]:

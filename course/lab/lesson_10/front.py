@@ -17,12 +17,12 @@ from starlette.routing import Route
 
 from course.lab.display import Html, as_table
 from course.lab.explorer import Explorer, choices
+from course.lab.http_client import NAME, ask
 from course.lab.lab import Lab
 from course.lab.lesson_10 import traffic
-from course.lab.lesson_10.client import NAME, ask
-from course.lab.lesson_10.server import HOST, LabServer, in_background
 from course.lab.pictures.chart import Axis, Curve, draw_chart
 from course.lab.run import percentile
+from course.lab.server import HOST, LabServer, in_background
 from course.lab.style import ALARM, PHASE_COLOURS, number, seconds
 from course.lab.svg import Picture
 from minillm.request import Completion

@@ -1,18 +1,18 @@
 """A reader who leaves in the middle of an answer: when the server notices, and what that saves."""
 
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from course.lab.display import Html, as_table
 from course.lab.explorer import Explorer, slider
+from course.lab.http_client import Heard, ask, together
 from course.lab.lab import Lab
 from course.lab.lesson_10 import traffic
-from course.lab.lesson_10.client import Heard, ask
 from course.lab.lesson_10.relay import Way, relay
-from course.lab.lesson_10.server import LabServer
 from course.lab.pictures.chart import Axis, Curve, draw_chart
 from course.lab.predict import Outcome
+from course.lab.server import LabServer
 from course.lab.style import ALARM, PHASE_COLOURS, WIDTH, seconds
 from course.lab.svg import SOFT, Picture, Scale, boxes, line, rect, text, time_axis
 from course.lab.texts import CHAT_QUESTIONS
@@ -45,9 +45,14 @@ class Left:
     """As the server's log says."""
 
     @property
+    def rest(self) -> int:
+        """Tokens that the reader did not wait for."""
+        return self.heard.asked - len(self.heard.arrivals)
+
+    @property
     def saved(self) -> float:
-        """Of the tokens that the reader did not wait for, the share that nobody wrote."""
-        return (self.heard.asked - self.written) / (self.heard.asked - len(self.heard.arrivals))
+        """The share of the rest that nobody wrote."""
+        return (self.heard.asked - self.written) / self.rest
 
     @property
     def kv_back(self) -> float:
@@ -77,9 +82,11 @@ def both_ways(server: LabServer, share: float = 0.5) -> dict[str, Left]:
     return {STRAIGHT: leave(server, share), GATEWAY: leave(server, share, reads_on=True)}
 
 
-def saving(found: Mapping[str, Left]) -> Outcome:
-    """How much of what nobody read was not written either."""
+def saving(found: Mapping[str, Left]) -> Outcome | str:
+    """How much of what nobody read was not written either; a sentence, if it was all read."""
     straight, gateway = found[STRAIGHT], found[GATEWAY]
+    if not straight.rest or not gateway.rest:
+        return "the whole answer was there before the reader could leave"
     told = "; ".join(
         f"{name}: {len(each.heard.arrivals)} tokens read, {each.written} of {each.heard.asked} written"
         for name, each in found.items()
@@ -148,27 +155,22 @@ class Crowd:
 def crowd(server: LabServer, people: int, leaving: int, share: float, reads_on: bool) -> Crowd:
     """Everybody asks at once; the first `leaving` hang up after a share of their answers."""
     tokens = max(12, traffic.num_tokens(server.lab) // 2)
-    heard: dict[int, Heard] = {}
     begun = max((step.end for step in server.steps()), default=0.0)
 
     with relay(server.port, Way(reads_on=reads_on)) as port:
 
-        def read(i: int) -> None:
+        def read(i: int) -> Heard:
             stop = round(share * tokens) if i < leaving else None
-            heard[i] = ask(port, f"{i}. {CHAT_QUESTIONS[i % len(CHAT_QUESTIONS)]}", tokens, leave_after=stop)
+            return ask(port, f"{i}. {CHAT_QUESTIONS[i % len(CHAT_QUESTIONS)]}", tokens, leave_after=stop)
 
-        threads = [threading.Thread(target=read, args=(i,), daemon=True) for i in range(people)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        for each in heard.values():
+        heard = together([partial(read, i) for i in range(people)])
+        for each in heard:
             server.call(each.call_id)
     steps = [step for step in server.steps() if step.start > begun]
     return Crowd(
         GATEWAY if reads_on else STRAIGHT,
         asked=people * tokens,
-        written=sum(_written(steps, each.call_id) for each in heard.values()),
+        written=sum(_written(steps, each.call_id) for each in heard),
         prompt_tokens=sum(step.num_prefill_tokens for step in steps),
         steps=len(steps),
     )

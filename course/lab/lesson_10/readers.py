@@ -9,12 +9,12 @@ from dataclasses import dataclass
 
 from course.lab.display import Html, as_table
 from course.lab.explorer import Explorer, slider
+from course.lab.http_client import NAME, Heard, ask
 from course.lab.lab import Lab
 from course.lab.lesson_10 import traffic
-from course.lab.lesson_10.client import NAME, Heard, ask
-from course.lab.lesson_10.server import LabServer
 from course.lab.pictures.chart import Axis, Curve, draw_chart
 from course.lab.run import percentile
+from course.lab.server import LabServer
 from course.lab.style import PHASE_COLOURS, seconds
 from course.lab.svg import Picture
 from minillm.serve.call import Call

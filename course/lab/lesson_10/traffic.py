@@ -2,15 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
+from course.lab.http_client import Heard, ask, connect
 from course.lab.lab import Lab
-from course.lab.lesson_10.client import Heard, ask, connect
 from course.lab.lesson_10.relay import HANDSHAKES, Way, relay
-from course.lab.lesson_10.server import LabServer, proxy
 from course.lab.predict import Outcome
-from course.lab.run import percentile
+from course.lab.run import gaps_of, percentile
+from course.lab.server import LabServer, proxy
 from course.lab.style import seconds
 from course.lab.texts import CHAT_QUESTIONS
 
@@ -47,7 +46,7 @@ class Passed:
 
     @property
     def server_itl(self) -> list[float]:
-        return [b - a for a, b in pairwise(self.server)]
+        return gaps_of(self.server)
 
 
 def num_tokens(lab: Lab) -> int:

@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from course.lab.display import Html, as_table
+from course.lab.http_client import NAME, Heard, ask, connect
 from course.lab.lab import Lab
 from course.lab.lesson_10 import traffic
-from course.lab.lesson_10.client import NAME, Heard, ask, connect
-from course.lab.lesson_10.server import HOST, LabServer
+from course.lab.server import HOST, LabServer
 from minillm.serve.answers import DONE
 
 LIMITS = {"max_body_bytes": 20_000, "head_timeout_s": 0.6, "body_timeout_s": 0.6}

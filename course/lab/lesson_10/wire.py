@@ -6,16 +6,15 @@ from itertools import groupby
 from course.lab.display import Html, as_table
 from course.lab.explorer import Explorer, choices
 from course.lab.lesson_10 import traffic
-from course.lab.lesson_10.server import LabServer
 from course.lab.lesson_10.traffic import Passed
 from course.lab.run import percentile
+from course.lab.server import LabServer
 from course.lab.style import ALARM, PHASE_COLOURS, WIDTH, seconds
-from course.lab.svg import FAINT, PAPER, SOFT, Picture, Scale, line, rect, tag, text, time_axis
+from course.lab.svg import FAINT, HALO, SOFT, Picture, Scale, line, rect, tag, text, time_axis
 
 LEFT, RIGHT, PANEL = 74, 14, 124
 LABEL = 28
 """Picture units that a number under a tick needs."""
-HALO = {"stroke": PAPER, "stroke_width": 3, "paint_order": "stroke"}
 
 
 def draw_wire(streams: Sequence[Passed], title: str = "When does a token leave, and when does it arrive?") -> Picture:
@@ -89,19 +88,14 @@ def spoil(server: LabServer, straight: Passed) -> Explorer:
     def send(buffer_bytes: int, coalesce: int, hold_ms: int) -> Iterator[Picture]:
         spoiling = {"buffer_bytes": buffer_bytes, "coalesce": coalesce, "hold_ms": hold_ms}
         spoiling = {name: value for name, value in spoiling.items() if value != (1 if name == "coalesce" else 0)}
-        try:
-            passed = traffic.through(server, **spoiling)
-        except OSError:
-            raise ValueError("the server is closed: run the first cell again, then this one") from None
-        yield draw_wire([straight, passed])
+        if not server.is_open:
+            raise ValueError("the server is closed: run the first cell again, then this one")
+        yield draw_wire([straight, traffic.through(server, **spoiling)])
 
-    panel = Explorer(
+    return Explorer(
         send,
         button="Send one",
         buffer_bytes=choices("proxy holds, bytes", (0, 512, 1024, 2048, 4096, 8192, 32768)),
         coalesce=choices("events passed on together", (1, 2, 4, 8, 16)),
         hold_ms=choices("each piece delayed by, ms", (0, 20, 50, 100, 250)),
-    )
-    panel.shown = draw_wire([straight])
-    panel.view.value = panel.shown.svg()
-    return panel
+    ).showing(draw_wire([straight]))

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from course.lab.display import Html, as_table
 from course.lab.explorer import Explorer, choices, slider
 from course.lab.lesson_11 import fleet
-from course.lab.lesson_11.panels import HALO
 from course.lab.style import ALARM, PHASE_COLOURS, WIDTH, number, seconds
-from course.lab.svg import FAINT, SOFT, Picture, line, rect, text
+from course.lab.svg import FAINT, HALO, SOFT, Picture, line, rect, text
 from minillm.simulate.deployment import Deployment
 from minillm.simulate.hardware import find_hardware
 from minillm.simulate.roofline import StepWork
@@ -104,7 +103,9 @@ def draw_bounds(ask: Ask) -> Picture:
         body += text(LEFT - 8, y + 15, name, text_anchor="end", font_weight="bold" if last else None)
         fill = PHASE_COLOURS["decode"] if last else PHASE_COLOURS["prefill"] if i < 2 else PHASE_COLOURS["queue"]
         body += rect(LEFT, y, across(rate) - LEFT, 21, fill=fill, stroke=FAINT)
-        body += text(across(rate) + 5, y + 15, f"{number(rate)}/s", font_weight="bold" if last else None, **HALO)
+        body += text(
+            across(rate) + 5, y + 15, f"{number(rate)}/s", size=11, font_weight="bold" if last else None, **HALO
+        )
     body += text(across(ask.qps) + 4, 9, f"asked: {number(ask.qps)}/s", size=11, fill=ALARM)
     body += text(LEFT, bottom + 28, "requests per second of one replica, at most (logarithmic)", size=11, fill=SOFT)
     simulated = found["all of it together, simulated"]
@@ -124,6 +125,7 @@ def how_many() -> Explorer:
 
     return Explorer(
         draw,
+        slow=True,
         qps=slider("asked, requests/s", 1, 200, 100),
         prompt=choices("prompts, tokens", (100, 300, 500, 1000, 1500, 3000, 6000), 1500),
         answer=choices("answers, tokens", (1, 20, 50, 150, 500, 1000), 150),

@@ -12,6 +12,7 @@ from course.lab.lesson_11 import fleet
 from course.lab.lesson_11.money import GPUS, HOURS_A_DAY, dollars, gpu_price
 from course.lab.lesson_11.panels import Panel, Ruler, Series, draw_panels
 from course.lab.lesson_11.waiting import shown
+from course.lab.scale import enough
 from course.lab.style import PHASE_COLOURS, number, seconds
 from course.lab.svg import Picture
 from minillm.simulate.arrivals import Poisson
@@ -57,7 +58,7 @@ def sleep(per_hour: float, cold: float, keep: float) -> Sleep:
         cold: from ordering the replica to its first request, seconds.
     """
     workload = make_workload(
-        fleet.asking(1500, 150), Poisson(rate=per_hour / 3600), num_requests=fleet.enough(COUNT, COUNT // 2)
+        fleet.asking(1500, 150), Poisson(rate=per_hour / 3600), num_requests=enough(COUNT, COUNT // 2)
     )
     on = fleet.deployment(max_num_seqs=64)
     # The rate of arrivals, since a short answer may come and go between two looks.

@@ -2,7 +2,6 @@
 
 import functools
 import math
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from course.lab import big
+from course.lab.scale import enough
 from minillm.observe.summary import SLO
 from minillm.simulate.arrivals import AllAtOnce, Arrivals, Poisson
 from minillm.simulate.clients import ClientConfig
@@ -63,13 +63,6 @@ def profile_of(stack: str, hardware: str = big.HARDWARE) -> Profile:
     return find_profile(hardware) if stack == STACKS[0] else typical_profile(find_hardware(hardware))
 
 
-def enough(count: int, least: int | None = None) -> int:
-    """So many requests; in the lab's short form a quarter of them, but not less than `least` (None = LEAST)."""
-    if os.environ.get("MINILLM_SHORT") != "1":
-        return count
-    return max(LEAST if least is None else least, round(count * big.SHORT_SHARE))
-
-
 def play(on: Deployment, workload: Workload, **fleet: Any) -> FleetRun:
     """Serve a workload whose prompts share nothing: no prefix is looked up."""
     config = ClusterConfig(**{"sample_every_s": None, **fleet})
@@ -112,7 +105,9 @@ def served(
     fleet: dict[str, Any] = {"replicas": replicas}
     if in_flight is not None:
         fleet["clients"] = ClientConfig(max_in_flight=in_flight)
-    return _played(traffic, arrivals, enough(count) if count > LEAST else count, stack, _key(fleet), _key(fields))
+    return _played(
+        traffic, arrivals, enough(count, LEAST) if count > LEAST else count, stack, _key(fleet), _key(fields)
+    )
 
 
 def _key(fields: Mapping[str, Any]) -> Fields:

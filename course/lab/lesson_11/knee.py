@@ -136,6 +136,7 @@ def knee_of_seventy() -> Explorer:
 
     return Explorer(
         draw,
+        slow=True,
         at=choices("operating point: max-batch", SEATS, 24),
         prompt=choices("prompts, tokens (mean)", PROMPTS, 1500),
         answer=choices("answers, tokens (mean)", ANSWERS, 150),

@@ -155,6 +155,7 @@ def mends() -> Explorer:
 
     return Explorer(
         draw,
+        slow=True,
         trouble=buttons("what is wrong", list(TROUBLES)),
         replicas=slider("replicas", REPLICAS[0], REPLICAS[-1], 1),
         changed=switch("change the field"),

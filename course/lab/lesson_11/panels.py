@@ -6,12 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from course.lab.style import ALARM, WIDTH, number
-from course.lab.svg import FAINT, PAPER, SOFT, Picture, line, nice, rect, tag, text
+from course.lab.svg import FAINT, HALO, PAPER, SOFT, Picture, line, nice, rect, tag, text
 
 LEFT, RIGHT, TOP, GAP = 190, 96, 16, 16
 Place = Callable[[float], float]
 """Where a value stands, in the picture's units."""
-HALO = {"size": 11, "stroke": PAPER, "stroke_width": 3, "paint_order": "stroke"}
 
 
 @dataclass(frozen=True)
@@ -152,7 +151,13 @@ def _panel(panel: Panel, top: float, across: Place, at: float | None) -> str:
         y = max(down(here) - 7, top + 10)
         words = f"{number(here)}{' ✗' if broken else ''}"
         body += text(
-            across(at) + (-9 if end else 9), y, words, font_weight="bold", text_anchor="end" if end else None, **HALO
+            across(at) + (-9 if end else 9),
+            y,
+            words,
+            font_weight="bold",
+            size=11,
+            text_anchor="end" if end else None,
+            **HALO,
         )
     return body
 

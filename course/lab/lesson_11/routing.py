@@ -10,6 +10,7 @@ from course.lab.explorer import Explorer, choices, slider
 from course.lab.lesson_11 import fleet
 from course.lab.lesson_11.money import GPUS, dollars, gpu_price
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
+from course.lab.scale import enough
 from course.lab.style import seconds
 from course.lab.svg import Picture
 from minillm.simulate.arrivals import Poisson
@@ -123,7 +124,7 @@ def play(wrong: float, load: float = 0.9, easy: float = 0.7) -> Played:
     """
     traffic = fleet.asking(PROMPT, ANSWER)
     rate = load * fleet.capacity(traffic)
-    workload = make_workload(traffic, Poisson(rate=rate), num_requests=fleet.enough(400)).anonymous()
+    workload = make_workload(traffic, Poisson(rate=rate), num_requests=enough(400, fleet.LEAST)).anonymous()
     on = fleet.deployment(max_num_seqs=fleet.SEATS).without_prefix_lookups()
     small = fleet.deployment(model=SMALL, tp=SMALL_GPUS, max_num_seqs=fleet.SEATS).without_prefix_lookups()
     routing = {"easy_share": easy, "misroute_rate": wrong} if wrong >= 0 else None

@@ -216,6 +216,7 @@ def spikes() -> Explorer:
 
     return Explorer(
         draw,
+        slow=True,
         measure=buttons("measure", list(MEASURES), "autoscaler"),
         times=slider("at its highest, x the usual", 2, 6, 4),
         length=choices("how long, s", (20, 60, 120, 240), 60),

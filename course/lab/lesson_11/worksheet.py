@@ -8,6 +8,7 @@ from course.lab.display import Html, as_table
 from course.lab.explorer import Explorer, buttons, choices, slider
 from course.lab.lesson_11 import fleet
 from course.lab.lesson_11.money import dollars, gpu_price, price_source
+from course.lab.scale import enough
 from course.lab.style import number
 from minillm.errors import MinillmError
 from minillm.observe.summary import SLO
@@ -64,7 +65,7 @@ def plan(
         fleet.asking(prompt, answer),
         SLO(ttft=ttft, tpot=tpot),
         target=TARGET,
-        num_requests=fleet.enough(requests, 80),
+        num_requests=enough(requests, 80),
     )
     per_hour = gpus * (gpu_price(hardware) if price is None else price)
     found = plan_capacity(sheet, qps, price_per_hour=per_hour, headroom=headroom, try_out=False)

@@ -1,6 +1,5 @@
 """The incidents of the lesson, and what changes do to them."""
 
-import os
 from collections.abc import Sequence
 
 from course.lab.display import Html, as_table
@@ -10,6 +9,7 @@ from course.lab.incidents.incident import Reveal
 from course.lab.incidents.interventions import BY_ID
 from course.lab.incidents.outcome import Effect
 from course.lab.predict import Outcome
+from course.lab.scale import is_short
 from course.lab.style import number, seconds
 
 FIRST, SECOND = 26, 22
@@ -84,4 +84,4 @@ def sums(incident: Incident) -> Html:
 
 def truth(incident: Incident) -> Reveal:
     """The reveal, with every change's counterfactual; in the lab's short form with some of them."""
-    return incident.reveal(IN_SHORT if os.environ.get("MINILLM_SHORT") == "1" else None)
+    return incident.reveal(IN_SHORT if is_short() else None)

@@ -105,6 +105,8 @@ class Row:
     heading: str
     helps: Measured
     hurts: Measured
+    again: dict[str, Any] | None = None
+    """The provenance of this row alone, if it was measured later than the map."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +114,11 @@ class PhaseMap:
     rows: tuple[Row, ...]
     provenance: dict[str, Any]
     """device, versions, date, command, and what the simulated hardware's constants rest on."""
+
+    def measured_again(self, rows: Sequence[Row]) -> "PhaseMap":
+        """With these rows of here and now in place of their namesakes; what the others rest on stays."""
+        new = {row.name: replace(row, again=provenance()) for row in rows}
+        return replace(self, rows=tuple({**{row.name: row for row in self.rows}, **new}.values()))
 
     @classmethod
     def stored(cls, path: Path = STORED) -> "PhaseMap":
@@ -121,7 +128,8 @@ class PhaseMap:
         return cls(tuple(rows), kept["provenance"])
 
     def store(self, path: Path = STORED) -> None:
-        text = json.dumps({"provenance": self.provenance, "rows": [asdict(row) for row in self.rows]}, indent=1)
+        rows = [{name: value for name, value in asdict(row).items() if value is not None} for row in self.rows]
+        text = json.dumps({"provenance": self.provenance, "rows": rows}, indent=1)
         path.write_text(text + "\n", encoding="utf-8")
 
 
@@ -213,15 +221,17 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog=COMMAND, description="Measure the map of phases and techniques.")
     parser.add_argument("name", nargs="?", default="", help="only techniques whose name holds this")
     name = parser.parse_args(arguments).name
-    found = measure_all(Lab(), [row for row in ROWS if name in row.name], say=lambda words: print(words, flush=True))
+    rows = [row for row in ROWS if name in row.name]
+    if not rows:
+        parser.error(f"no technique's name holds {name!r}: {', '.join(row.name for row in ROWS)}")
+    found = measure_all(Lab(), rows, say=lambda words: print(words, flush=True))
     for row in found.rows:
         for kind in ("helps", "hurts"):
             pair: Measured = getattr(row, kind)
             told = ", ".join(_told(pair, phase) for phase in (*PHASES, "e2e", "worst_gap", "in_time"))
             print(f"{row.name} | {pair.words} | {told}")
     if name:
-        new = {row.name: row for row in found.rows}
-        found = replace(found, rows=tuple(new.get(row.name, row) for row in PhaseMap.stored().rows))
+        found = PhaseMap.stored().measured_again(found.rows)
     found.store()
     print(f"stored in {STORED.relative_to(COURSE.parent)}")
 

@@ -1,13 +1,13 @@
 """The map as a picture, the runs behind it as a table, and a button that measures it again."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from html import escape
+from typing import Any
 
 from course.lab.display import Html
 from course.lab.explorer import Explorer, choices
 from course.lab.lab import Lab
-from course.lab.phase_map.measure import Measured, PhaseMap, Row, measure, provenance
+from course.lab.phase_map.measure import Measured, PhaseMap, Row, measure
 from course.lab.phase_map.rows import ROWS
 from course.lab.start.contents import Lesson, lessons
 from course.lab.style import ALARM, PHASE_LABELS, WIDTH
@@ -120,11 +120,15 @@ def _table_row(row: Row, known: dict[str, Lesson]) -> str:
 
 def provenance_note(found: PhaseMap) -> Html:
     """Where and when the map was measured, and what the simulated hardware rests on."""
-    kept = found.provenance
-    on = ", ".join(f"{name} {number}" for name, number in kept["versions"].items())
-    said = [f"Measured {kept['date']} on {kept['device']} ({on}) by {kept['command']}."]
-    said += [f"{name}: {words}" for name, words in kept["simulated"].items()]
+    said = [f"Measured {_when_and_where(found.provenance)}."]
+    said += [f"{row.name}: measured again {_when_and_where(row.again)}." for row in found.rows if row.again]
+    said += [f"{name}: {words}" for name, words in found.provenance["simulated"].items()]
     return Html("".join(f"<p><small>{escape(each)}</small></p>" for each in said), "\n".join(said))
+
+
+def _when_and_where(kept: dict[str, Any]) -> str:
+    on = ", ".join(f"{name} {number}" for name, number in kept["versions"].items())
+    return f"{kept['date']} on {kept['device']} ({on}) by {kept['command']}"
 
 
 def remeasure(lab: Lab | None = None, found: PhaseMap | None = None) -> Explorer:
@@ -133,11 +137,9 @@ def remeasure(lab: Lab | None = None, found: PhaseMap | None = None) -> Explorer
 
     def draw(technique: str) -> Iterator[Picture]:
         state["lab"] = state["lab"] or Lab()
-        for i, row in enumerate(ROWS):
+        for row in ROWS:
             if technique in (row.name, EVERYTHING):
-                rows = list(state["map"].rows)
-                rows[i] = measure(row, state["lab"])
-                state["map"] = replace(state["map"], rows=tuple(rows), provenance=provenance())
+                state["map"] = state["map"].measured_again([measure(row, state["lab"])])
                 yield draw_map(state["map"])
 
     names = [EVERYTHING, *(row.name for row in ROWS)]

@@ -1,5 +1,6 @@
 """Who holds the KV cache? A cell a block: coloured by its owner's phase, labelled with its owner's number."""
 
+import string
 from collections import Counter
 
 from course.lab.run import Run, blocks_held
@@ -8,7 +9,10 @@ from course.lab.svg import FAINT, INK, SOFT, Picture, boxes, phase_fill, short, 
 from minillm.observe.snapshot import CACHED, FREE, SHARED, EngineSnapshot
 
 TOP, LEFT = 34, 4
-GLYPHS = "0123456789abcdefghijklmnopqrstuvwxyz"
+MANY = "s"
+"""On a block that several requests share."""
+GLYPHS = (string.digits + string.ascii_letters).replace(MANY, "")
+"""Of requests, by their number."""
 
 
 def draw_blocks(run: Run) -> Picture:
@@ -26,7 +30,7 @@ def draw_blocks(run: Run) -> Picture:
         kind = {FREE: "free", CACHED: "cached", SHARED: "shared"}.get(owner) or phases.get(owner, "decode")
         groups.setdefault(kind, []).append((x + 0.6, y + 0.6, cell - 1.2, cell - 1.2))
         if kind == "shared" or owner >= 0:
-            glyph = "s" if owner == SHARED else GLYPHS[numbers.get(owner, owner) % len(GLYPHS)]
+            glyph = MANY if owner == SHARED else GLYPHS[numbers.get(owner, owner) % len(GLYPHS)]
             labels.append((x + cell / 2, y + cell / 2 + 3.6, glyph))
     bottom = TOP + -(-max(len(owners), 1) // columns) * cell
     body = _legend(owners) + "".join(boxes(cells, **_look(kind)) for kind, cells in groups.items())
@@ -72,7 +76,7 @@ def _legend(owners: tuple[int, ...]) -> str:
     body, x = "", float(LEFT)
     for kind, look, words in (
         ("held", {"fill": phase_fill("prefill")}, "held, in its request's phase colour"),
-        ("shared", _look("shared"), "shared (s)"),
+        ("shared", _look("shared"), f"shared ({MANY})"),
         ("cached", _look("cached"), "free, prefix kept"),
         ("free", _look("free"), "free"),
     ):

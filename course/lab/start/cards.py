@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -69,29 +69,37 @@ class Deck:
         self.new_at_once = new_at_once
         self._kept = kept
         self._scheduler = fsrs.Scheduler(enable_fuzzing=False)
-        self._schedule = kept.read()
+        self._schedule = Schedule()
+        self._was_there = False
 
     @property
     def opted_in(self) -> bool:
-        return self._schedule.opted_in
+        return self._current.opted_in
+
+    @property
+    def _current(self) -> Schedule:
+        """What is kept: in the file, or where none can be written, in memory. A file that is gone has been erased."""
+        there = self._kept.path.exists()
+        if there or self._was_there:
+            self._schedule, self._was_there = self._kept.read(), there
+        return self._schedule
 
     def opt_in(self) -> None:
         """From now on reviews are kept."""
         self._change(lambda schedule: setattr(schedule, "opted_in", True))
 
-    def due(self, now: datetime | None = None, lesson: str | None = None) -> list[Card]:
+    def due(self, now: datetime | None = None) -> list[Card]:
         """What to review now: what has been seen and is due, longest overdue first, then some that are new.
 
         Args:
             now: with a time zone; None = this moment.
-            lesson: only its cards.
         """
         now = now or datetime.now(UTC)
-        seen = {key: self._seen(key) for key in self.cards if key in self._schedule.cards}
+        kept = self._current.cards
+        seen = {key: self._seen(key, kept) for key in self.cards if key in kept}
         ready = sorted((state.due, key) for key, state in seen.items() if state is not None and state.due <= now)
         new = [key for key in self.cards if seen.get(key) is None][: self.new_at_once]
-        found = [self.cards[key] for key in (*(key for _, key in ready), *new)]
-        return [card for card in found if lesson in (None, card.lesson)]
+        return [self.cards[key] for key in (*(key for _, key in ready), *new)]
 
     def review(self, key: str, rating: str, now: datetime | None = None) -> datetime:
         """Take down how well it was remembered, one of RATINGS.
@@ -99,7 +107,7 @@ class Deck:
         Returns:
             When it is due again.
         """
-        state = self._seen(key) or fsrs.Card(card_id=list(self.cards).index(key))
+        state = self._seen(key, self._current.cards) or fsrs.Card(card_id=list(self.cards).index(key))
         state, _ = self._scheduler.review_card(state, RATINGS[rating], now or datetime.now(UTC))
         self._change(lambda schedule: schedule.cards.__setitem__(key, state.to_json()))
         return state.due
@@ -112,13 +120,14 @@ class Deck:
         writer.writerows((c.question, c.answer_text, f"minillm::lesson-{c.lesson}") for c in self.cards.values())
         return out.getvalue()
 
-    def _seen(self, key: str) -> fsrs.Card | None:
+    @staticmethod
+    def _seen(key: str, kept: Mapping[str, str]) -> fsrs.Card | None:
         """Its state; None if it was never seen, or what was kept cannot be read."""
         try:
-            return fsrs.Card.from_json(self._schedule.cards[key])
+            return fsrs.Card.from_json(kept[key])
         except (KeyError, ValueError, TypeError):
             return None
 
     def _change(self, how: Callable[[Schedule], None]) -> None:
-        how(self._schedule)
+        how(self._current)
         self._kept.change(how)

@@ -137,9 +137,11 @@ class Keeping(LivePanel):
         self.view = widgets.HTML()
         self.reset = widgets.Button(description="Reset my progress", icon="trash", layout=widgets.Layout(width="auto"))
         self.reset.on_click(lambda _: self.press())
-        self._sure = False
-        self.widget = widgets.VBox([self.view, self.reset])
-        self._draw()
+        self.keep = widgets.Button(description="No, keep it")
+        self.keep.on_click(lambda _: self._ask(False))
+        self.buttons = widgets.HBox()
+        self.widget = widgets.VBox([self.view, self.buttons])
+        self._ask(False)
 
     def press(self) -> None:
         """The first time it asks, the second time it erases."""
@@ -147,8 +149,13 @@ class Keeping(LivePanel):
             for kept in (progress.FILE, cards.FILE, attempts.FILE):
                 kept.erase()
             History().erase()
-        self._sure = not self._sure
-        self.reset.description = "Really? Press again to erase" if self._sure else "Reset my progress"
+        self._ask(not self._sure)
+
+    def _ask(self, sure: bool) -> None:
+        """Whether the next press erases; then there is a way back beside it."""
+        self._sure = sure
+        self.reset.description = "Really? Press again to erase" if sure else "Reset my progress"
+        self.buttons.children = (self.reset, self.keep) if sure else (self.reset,)
         self._draw()
 
     def _draw(self) -> None:

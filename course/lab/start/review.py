@@ -52,6 +52,10 @@ class Review(LivePanel):
 
     def rate(self, rating: str) -> None:
         """How well it was known, one of RATINGS. What was not known comes again at the end of the sitting."""
+        if not self.deck.opted_in:  # all that was kept has been erased meanwhile
+            self.waiting.clear()
+            self._say(self._due_words())
+            self._offer(self.start)
         if self.waiting:
             card = self.waiting.pop(0)
             self.deck.review(card.key, rating)

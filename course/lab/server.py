@@ -14,8 +14,8 @@ from typing import Any
 
 import uvicorn
 
+from course.lab.http_client import NAME, ask
 from course.lab.lab import Lab
-from course.lab.lesson_10.client import NAME, ask
 from minillm.async_engine import EngineThread
 from minillm.bench.loadgen.server_metrics import Scrape, read_metrics
 from minillm.serve.call import Call
@@ -49,6 +49,7 @@ class LabServer:
 
     Args:
         serve: fields of ServeConfig that differ from its defaults.
+        service: the server's own, or one that also notes things.
         instead_of: closed before this one is built, if there is one: a cell that is run again leaves none behind.
         fields: EngineConfig fields that differ from the lab's. Nothing is cached from one request to the next, so
             that equal requests are equal work.
@@ -61,6 +62,7 @@ class LabServer:
         lab: Lab,
         serve: dict[str, Any] | None = None,
         *,
+        service: type[Service] = Service,
         instead_of: "LabServer | None" = None,
         **fields: Any,
     ) -> None:
@@ -74,7 +76,7 @@ class LabServer:
         thread = EngineThread(config.replace(max_queue_len=None), lab.model)
         try:
             thread.ask(self._metrics.attach).result()
-            self.service = Service(thread, settings, Door(settings, config), [self._metrics, self.calls])
+            self.service = service(thread, settings, Door(settings, config), [self._metrics, self.calls])
             self._server = _Background(make_server(self.service, self._metrics, lambda: None))
         except BaseException:
             thread.stop()
@@ -99,6 +101,10 @@ class LabServer:
 
     def close(self) -> None:
         self._server.close()
+
+    @property
+    def is_open(self) -> bool:
+        return self._server.is_open
 
     @property
     def url(self) -> str:
@@ -175,6 +181,10 @@ class _Background:
             return question()
 
         return asyncio.run_coroutine_threadsafe(answer(), self._loop).result(START_S)
+
+    @property
+    def is_open(self) -> bool:
+        return self._thread.is_alive() and not self._server.should_exit
 
     def close(self) -> None:
         self._server.should_exit = True

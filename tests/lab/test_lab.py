@@ -1,0 +1,142 @@
+"""The bench itself: what a cell that is run again leaves behind, runs that fail, and who may step an engine when."""
+
+import threading
+import weakref
+from collections.abc import Callable
+
+import pytest
+
+from course.lab.lab import Lab
+from course.lab.lesson_03 import reading, watch
+from course.lab.lesson_08 import costs, overlap
+from course.lab.lesson_08 import watch as verifying
+from course.lab.lesson_09 import gate
+from course.lab.lesson_09.formats import PLAIN, Shelf
+from course.lab.session import Session
+from minillm import Engine
+from minillm.errors import EngineDeadError
+
+WAIT_S = 60
+
+
+def another(lab: Lab, **options: object) -> Lab:
+    """As the lesson's first cell makes it when it is run again."""
+    return Lab(short=True, **options, **lab.defaults)
+
+
+def test_a_lab_that_takes_anothers_place_ends_its_run_and_frees_its_memory(tiny_lab: Lab) -> None:
+    session = tiny_lab.start(tiny_lab.workload("chat"), tiny_lab.config())
+    engine = weakref.ref(tiny_lab._engine)
+    new = another(tiny_lab, instead_of=tiny_lab)
+    try:
+        assert session.wait(0) and session.run().done
+        del session
+        assert engine() is None, "although the old lab is still known to its panels"
+        assert len(new.run("chat").finished) == len(new.workload("chat").arrivals)
+        with pytest.raises(EngineDeadError, match="closed: run the cell"):
+            tiny_lab.run("chat")
+    finally:
+        new.close()
+
+
+def test_a_shelf_that_takes_anothers_place_closes_its_labs(tiny_lab: Lab) -> None:
+    old = Shelf(tiny_lab)
+    rounded = old.of("int8")
+    assert rounded.model is not tiny_lab.model
+    Shelf(tiny_lab, instead_of=old)
+    with pytest.raises(EngineDeadError):
+        _ = rounded.model
+    assert tiny_lab.model is not None, "the lab that was given stays"
+
+
+def test_a_tokenizer_is_had_without_weights(tiny_lab: Lab) -> None:
+    assert tiny_lab.tokenizer.encode("Hello there") and tiny_lab._engine is None
+
+
+# ---------------------------------------------------------------- runs that fail
+
+
+def failing(error: Exception) -> Callable[..., None]:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    return fail
+
+
+def test_a_run_whose_client_fails_is_not_handed_out_as_complete(tiny_lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    tiny_lab.run("chat")
+    with monkeypatch.context() as patched:
+        patched.setattr(Session, "_listen", failing(ZeroDivisionError("a bug")))
+        with pytest.raises(ZeroDivisionError, match="a bug"):
+            tiny_lab.run("chat")
+    assert tiny_lab.run("chat").done, "and the next one is played"
+
+
+def test_a_run_whose_last_look_fails_ends_all_the_same(tiny_lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    tiny_lab.run("chat")
+    look = Session._look
+    monkeypatch.setattr(Session, "_look", lambda self, done: failing(ValueError("odd"))() if done else look(self, done))
+    session = tiny_lab.start(tiny_lab.workload("chat"), tiny_lab.config())
+    assert session.join(WAIT_S), "or everybody who waits would wait for ever"
+    with pytest.raises(ValueError, match="odd"):
+        session.wait(0)
+
+
+# ---------------------------------------------------------------- one engine at a time
+
+
+def can_be_had(lab: Lab) -> bool:
+    """Whether another thread would get an engine now."""
+    free: list[bool] = []
+
+    def ask() -> None:
+        free.append(lab._turn.acquire(blocking=False))
+        if free[0]:
+            lab._turn.release()
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    thread.join()
+    return free[0]
+
+
+EXPERIMENTS = {
+    "attention weights": lambda lab: watch.look(lab, "A few words."),
+    "questions about a text": lambda lab: reading.read(lab, "first part", 0.1),
+    "verifications": lambda lab: costs.measure(lab, (1,)),
+    "an answer, step by step": lambda lab: verifying.watch(lab, "Hello there", 4, None),
+    "the next token": lambda lab: overlap.next_token(lab, [1, 2, 3]),
+    "formats on a text": lambda lab: gate.measure(Shelf(lab), names=(PLAIN,)),
+}
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_whoever_steps_an_engine_has_the_lab_alone(name: str, tiny_lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    make, decode, disturbed = Lab.engine, gate.decode_texts, []
+
+    def engine(self: Lab, **fields: object) -> Engine:
+        disturbed.append(can_be_had(tiny_lab))
+        return make(self, **fields)
+
+    def decoding(*args: object) -> object:
+        disturbed.append(can_be_had(tiny_lab))
+        return decode(*args)
+
+    monkeypatch.setattr(Lab, "engine", engine)
+    monkeypatch.setattr(gate, "decode_texts", decoding)
+    asked = reading.questions(tiny_lab)[:1]
+    monkeypatch.setattr(reading, "questions", lambda _: asked)
+    EXPERIMENTS[name](tiny_lab)
+    assert disturbed and not any(disturbed)
+
+
+def test_formats_take_turns_on_one_device(tiny_lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    shelf, begun = Shelf(tiny_lab), threading.Event()
+    rounded = shelf.of("int8")
+    monkeypatch.setattr(rounded, "run", lambda *_, **__: begun.set())
+    thread = threading.Thread(target=shelf.run, args=("int8", tiny_lab.workload("chat")))
+    with tiny_lab.alone():
+        thread.start()
+        assert not begun.wait(0.3), "another format has the device"
+    thread.join()
+    assert begun.is_set()
