@@ -7,13 +7,13 @@ there is. `--ask` as often as wanted, then `--answer`, then `--deploy`; with `--
 import json
 import shlex
 import sys
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
 from course.lab.grading import Result
-from course.lab.incidents.generate import IncidentError
-from course.lab.incidents.incident import ONCE, Incident
+from course.lab.incidents.generate import IncidentError, find_intervention
+from course.lab.incidents.incident import DIAGNOSE_FIRST, ONCE, Incident, find_question
 from minillm.errors import MinillmError
 from minillm.models.storage import say
 
@@ -47,29 +47,50 @@ def incident(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
 ) -> None:
     """You are paged: ask for evidence, commit to a diagnosis, deploy a fix, and be graded on what it really did."""
+    orders = read_orders(ask or [], answer, deploy or [])
     wait("looking for a week of traffic that goes wrong in this way")
     current = Incident.classic(classic) if classic else Incident.generate(seed, difficulty, cause)
     if not (ask or answer or deploy or as_json):
         talk(current)
         return
-    report = step_by_step(current, ask or [], answer, deploy or [])
+    report = step_by_step(current, orders)
     print(json.dumps(report, default=_plain) if as_json else as_text(current, report))
 
 
-def step_by_step(current: Incident, ask: list[str], answer: str | None, deploy: list[str]) -> dict[str, Any]:
-    """Do all of it, and tell where things stand.
+class Orders(NamedTuple):
+    """What a script wants done with an incident."""
+
+    ask: list[str]
+    answer: dict[str, Any] | None
+    deploy: list[str]
+
+
+def read_orders(ask: list[str], answer: str | None, deploy: list[str]) -> Orders:
+    """What can be seen to be wrong is told before an incident is looked for, which takes seconds.
 
     Raises:
-        IncidentError: an id does not exist, or the answer is no JSON object of the right fields.
+        IncidentError: an id does not exist, the answer is no JSON object of the right fields, or there is none to
+            deploy upon.
     """
+    for name in ask:
+        find_question(name)
+    for name in deploy:
+        find_intervention(name)
+    if deploy and answer is None:
+        raise IncidentError(DIAGNOSE_FIRST)
+    return Orders(ask, None if answer is None else parse_answer(answer), deploy)
+
+
+def step_by_step(current: Incident, orders: Orders) -> dict[str, Any]:
+    """Do all of it, and tell where things stand."""
     report: dict[str, Any] = {"name": current.name, "page": current.page.to_dict()}
-    report["evidence"] = [current.ask(name).to_dict() for name in ask]
-    if answer is not None:
-        current.answer(**parse_answer(answer))
-    if deploy:
+    report["evidence"] = [current.ask(name).to_dict() for name in orders.ask]
+    if orders.answer is not None:
+        current.answer(**orders.answer)
+    if orders.deploy:
         wait(DEPLOYING)
-        report["deployed"] = current.deploy(deploy).to_dict()
-    if answer is not None:
+        report["deployed"] = current.deploy(orders.deploy).to_dict()
+    if orders.answer is not None:
         wait(GRADING)
         result = current.grade()
         report["grade"] = as_dict(result)

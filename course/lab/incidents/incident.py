@@ -22,6 +22,7 @@ from course.lab.incidents.service import Play
 from course.lab.incidents.trials import Trials
 
 MINUTES_TO_DEPLOY = 10
+DIAGNOSE_FIRST = "diagnose first: commit to an answer, then deploy"
 ONCE = "The first deployment is the one that is graded."
 
 
@@ -133,7 +134,7 @@ class Incident:
         Raises:
             IncidentError: there is no such question.
         """
-        question = _find(id, BY_ID, "question")
+        question = find_question(id)
         if id not in self._asked:
             self._asked[id] = find_out(question, self._hidden.scene)
             self.minutes += question.minutes
@@ -169,7 +170,7 @@ class Incident:
             raise IncidentError("this incident has its diagnosis: deploy something, or grade it")
         cited, ranked, still_open = listed(evidence), listed(ranked), listed(open_questions)
         for name in cited:
-            _find(name, BY_ID, "question")
+            find_question(name)
         for name in ranked:
             find_intervention(name)
         self._answer = Answer(
@@ -184,7 +185,7 @@ class Incident:
             IncidentError: there is no diagnosis yet, no such intervention, or none at all.
         """
         if self._answer is None:
-            raise IncidentError("diagnose first: commit to an answer, then deploy")
+            raise IncidentError(DIAGNOSE_FIRST)
         chosen = [find_intervention(name) for name in dict.fromkeys(listed(ids))]
         if not chosen:
             raise IncidentError("name at least one change to deploy")
@@ -249,9 +250,10 @@ def plain(name: object) -> str | None:
     return None if written == "none" else written
 
 
-def _find(name: str, among: dict[str, Question], what: str) -> Question:
-    if not isinstance(name, str) or name not in among:
-        close = difflib.get_close_matches(str(name), among, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"choose from {', '.join(among)}"
-        raise IncidentError(f"no {what} {name!r}: {hint}")
-    return among[name]
+def find_question(name: str) -> Question:
+    """Raises IncidentError: there is no such question."""
+    if not isinstance(name, str) or name not in BY_ID:
+        close = difflib.get_close_matches(str(name), BY_ID, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"choose from {', '.join(BY_ID)}"
+        raise IncidentError(f"no question {name!r}: {hint}")
+    return BY_ID[name]

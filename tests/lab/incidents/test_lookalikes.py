@@ -1,8 +1,10 @@
-"""Pairs that look the same on the page, and the one answer in which they differ."""
+"""Pairs that look the same on the page, and the one answer in which they differ. In `make test`, those that are soon
+drawn."""
 
 from collections.abc import Callable
 
 import pandas as pd
+import pytest
 from players import again
 
 from course.lab.incidents import Incident
@@ -25,18 +27,21 @@ def test_clients_that_hold_back_or_a_service_that_is_full(draw: Draw) -> None:
     assert full["TTFT, server"] > full["TTFT, client, since it was wanted"] / 2
 
 
+@pytest.mark.slow
 def test_whole_prompts_or_large_chunks(draw: Draw) -> None:
     whole, large = (answer(draw, cause, "chunks").loc["now"] for cause in ("unchunked", "large_chunks"))
     assert whole["most"] > whole["budget of a step"]
     assert large["most"] <= large["budget of a step"]
 
 
+@pytest.mark.slow
 def test_a_broken_prefix_or_an_evicted_one(draw: Draw) -> None:
     broken, evicted = (answer(draw, cause, "shared_prefix").loc["now"] for cause in ("prefix_breaker", "evicted"))
     assert broken["at the start"] < broken["anywhere"] / 100
     assert evicted["at the start"] == evicted["anywhere"] > 1000
 
 
+@pytest.mark.slow
 def test_bad_drafts_or_a_full_batch(draw: Draw) -> None:
     first = "place 1, %"
     bad, full = (answer(draw, cause, "acceptance")[first] for cause in ("low_acceptance", "speculation_load"))
@@ -62,6 +67,7 @@ def test_a_busy_ingress_or_a_full_service(draw: Draw) -> None:
     assert overload.iloc[1] > 10 * overload.iloc[0]
 
 
+@pytest.mark.slow
 def test_the_gpus_convict_nobody(draw: Draw) -> None:
     for cause in ("overload", "few_seats", "unchunked", "kv_pool"):
         assert answer(draw, cause, "gpu").iloc[0]["busy, %"] > 70
