@@ -166,10 +166,6 @@ slo.slo_table(before)
 #
 # Llama-3 70B on four H100s, simulated. A has four seats and a line; B lets everybody in, and writes long answers. Again B's
 # answers are as long as makes the two p99s of E2E agree.
-#
-# One row may surprise you: weights in 8 bits change nothing here. The stack that these step times were measured on launches its
-# kernels one by one, and the step waits for those launches longer than for the weights. Before you halve bytes, ask whether bytes
-# are what the step waits for; lesson 06 shows how.
 
 # %%
 big_services.two_ill_services()
