@@ -1,6 +1,7 @@
 """Constants from steps that were timed one by one: a published table, or this machine's own engine."""
 
 import csv
+import math
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -22,6 +23,8 @@ OF_PROMPTS = ("mfu", "attention_mfu", "prefill_s", "prefill_host_s")
 """Constants that are most of the price of a step with prompts, and little of a decode's."""
 ROUNDS = 8
 """Enough for both kinds of steps to be matched to a thousandth."""
+GAIN = 0.9
+"""A round that leaves more than this share of what was off changes constants that do not decide the price."""
 EAGER_LAUNCH_S = 3e-4
 """Host seconds to launch one layer's kernels one by one: some 15 kernels, and Python around them."""
 
@@ -88,17 +91,26 @@ def from_usual_to_mean(constants: Constants, table: StepTable, free: Sequence[st
     """The constants of a usual step, made those of the mean one.
 
     Outliers hardly count in a robust fit. But requests wait for slow steps, too, and an answer is the sum of many. A
-    hiccup makes a short step relatively longer than a long one, so decodes and steps with prompts are matched apart.
+    hiccup makes a short step relatively longer than a long one, so decodes and steps with prompts are matched apart,
+    until no more is gained: steps that wait for something else do not change with these constants.
     """
     of_prompts = [name for name in free if name in OF_PROMPTS]
     parts = (
         (table.only(prompts=False), [name for name in free if name not in OF_PROMPTS]),
         (table.only(prompts=True), of_prompts),
     )
+    parts = tuple((part, names) for part, names in parts if part.steps)
+
+    def off(candidate: Constants) -> float:
+        return sum(abs(math.log(part.slowness(candidate))) for part, _ in parts)
+
     for _ in range(ROUNDS):  # each part's constants are also a little of the other's price
+        better = constants
         for part, names in parts:
-            if part.steps:
-                constants = slower(constants, part.slowness(constants), names)
+            better = slower(better, part.slowness(better), names)
+        if off(better) > GAIN * off(constants):
+            break
+        constants = better
     return constants
 
 

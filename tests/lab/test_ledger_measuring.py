@@ -37,7 +37,7 @@ def test_the_fingerprint_covers_other_code_that_an_experiment_runs(tmp_path: Pat
     assert len(seen) == 3
 
 
-SHARED = {"big", "claims", "lab", "run", "style"}
+SHARED = {"big", "claims", "lab", "run", "scale", "style"}
 """Of course.lab, what every experiment stands on."""
 
 

@@ -16,6 +16,8 @@ from course.lab.run import percentile
 from course.lab.server import LabServer
 from course.lab.style import seconds
 
+EXPERIMENT = ("server.py", "http_client.py")
+
 CLAIMED_S = (0.02, 0.1)
 SHIFT = 0.25
 """Of the client's added delay: a server's own figures that move by less have not shown it."""
