@@ -1,4 +1,5 @@
-"""A bar that says how far a cell is, for whoever sits there. It comes late, and goes when the cell is done."""
+"""A bar that says how far a cell is, for whoever sits there. It comes late; in the
+end it says how long all took."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -8,6 +9,8 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.display import display
 
 from course.lab.display import Html
+from course.lab.marks import TRANSIENT
+from course.lab.style import seconds
 
 PATIENCE_S = 2.0
 """Nothing is shown of what takes less time."""
@@ -26,7 +29,7 @@ def shown(
     """
     items = list(items)
     if show is None:
-        show = (lambda what: display(what, display_id=True)) if InteractiveShell.initialized() else None
+        show = (lambda what: display(what, display_id=True, metadata={TRANSIENT: True})) if InteractiveShell.initialized() else None
     began, handle = now(), None
     for i, item in enumerate(items):
         if show is not None and now() - began > PATIENCE_S:
@@ -37,7 +40,11 @@ def shown(
                 handle.update(bar)
         yield item
     if handle is not None:
-        handle.update(Html("", ""))
+        handle.update(_line(f"{what}: {seconds(now() - began)}"))
+
+
+def _line(words: str) -> Html:
+    return Html(f'<div style="font-size:12px;opacity:.75">{words}</div>', words)
 
 
 def _bar(what: str, done: int, total: int) -> Html:
