@@ -187,7 +187,7 @@ def test_a_bar_comes_late_and_ends_with_the_time_it_took() -> None:
 
     clock, screen = iter([0.0, 1.0, 2.5, 3.0, 4.0]), Screen()
     assert list(shown("abc", "work", lambda: next(clock), screen)) == ["a", "b", "c"]
-    assert screen.seen == ["work: 1 of 3 done", "work: 2 of 3 done", "work: 4.00 s"]
+    assert screen.seen == ["work: 1 of 3 done", "work: 2 of 3 done", "work: 4 s"]
     quick = Screen()
     assert list(shown("abc", "work", lambda: 0.0, quick)) == ["a", "b", "c"] and quick.seen == []
 

@@ -1,6 +1,7 @@
 """A bar that says how far a cell is, for whoever sits there. It comes late; in the
 end it says how long all took."""
 
+import functools
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
@@ -28,8 +29,8 @@ def shown(
         show: as `display(..., display_id=True)`: shows something and returns a handle with `update`; None = that.
     """
     items = list(items)
-    if show is None:
-        show = (lambda what: display(what, display_id=True, metadata={TRANSIENT: True})) if InteractiveShell.initialized() else None
+    if show is None and InteractiveShell.initialized():
+        show = functools.partial(display, display_id=True, metadata={TRANSIENT: True})
     began, handle = now(), None
     for i, item in enumerate(items):
         if show is not None and now() - began > PATIENCE_S:
