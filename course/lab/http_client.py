@@ -13,7 +13,8 @@ from course.lab.run import gaps_of
 
 NAME = "lab"
 """The model's name in the API of the lab's server."""
-TIMEOUT_S = 120
+TIMEOUT_S = 600
+"""For the next bytes. The first come with the first token, and a large model on a CPU takes its time."""
 EVENT_END = b"\n\n"
 READ_BYTES = 65_536
 

@@ -147,11 +147,15 @@ class Kept(Generic[Content]):
 
     def read(self) -> Content:
         """What is kept; empty if nothing is, or if nothing is to be kept here."""
+        return self.read_or(self.kind())
+
+    def read_or(self, otherwise: Content) -> Content:
+        """What is kept, empty if nothing is; `otherwise` if nothing is to be kept here, or it cannot be read."""
         try:
-            return self._file().read() if self._is_wanted() else self.kind()
+            return self._file().read() if self._is_wanted() else otherwise
         except (OSError, NotImplementedError) as error:  # the last: files cannot be locked there
             self._mention(error)
-            return self.kind()
+            return otherwise
 
     def change(self, how: Callable[[Content], None]) -> None:
         """Read, change in place, write; nothing happens where nothing is to be kept."""

@@ -20,7 +20,7 @@ from course.lab.predict import Prediction
 from course.lab.run import Run
 from course.lab.scale import scale_of
 from course.lab.session import Session
-from course.lab.waiting import REFRESH_S, WaitingLine
+from course.lab.waiting import REFRESH_S, RunLine, WaitingLine
 from course.lab.workloads import Arrival, Workload, workload
 from minillm import Engine, EngineConfig
 from minillm.errors import EngineDeadError
@@ -45,6 +45,8 @@ class Lab:
         short: play small workloads, as the tests do; None = the environment variable MINILLM_SHORT is 1.
         make_engine: builds the engine thread from a config; None = minillm's EngineThread.
         instead_of: closed before, if there is one: a cell that is run again leaves no engine behind.
+            Its predictions are handed on: what was locked stays locked.
+        line: says what a cell waits for; None = one of its own. Labs that take turns in a cell share one.
         defaults: config fields that differ from EngineConfig's own. The environment variable MINILLM_LAB_MODEL names
             the model of every lesson, for a machine that has room for a larger one.
     """
@@ -55,6 +57,7 @@ class Lab:
         short: bool | None = None,
         make_engine: Callable[[EngineConfig], Any] | None = None,
         instead_of: "Lab | None" = None,
+        line: WaitingLine | None = None,
         **defaults: Any,
     ) -> None:
         if instead_of is not None:
@@ -67,8 +70,8 @@ class Lab:
         self._session: Session | None = None
         self._closed = False
         self._turn = threading.RLock()  # whoever is `alone` may still make engines
-        self._predictions: dict[str, Prediction] = {}
-        self._line = WaitingLine()
+        self._predictions: dict[str, Prediction] = {} if instead_of is None else dict(instead_of._predictions)
+        self.line = line or WaitingLine()
         progress.note_opened()
 
     def config(self, **fields: Any) -> EngineConfig:
@@ -93,16 +96,16 @@ class Lab:
             ConfigError: the engine cannot be built so.
         """
         traffic = self.workload(name, seed)
-        self._line.begin(traffic, is_loading=self._engine is None)
+        line = self.line.begin(traffic, is_loading=self._engine is None)
         try:
-            return self._play(self.start(traffic, self.config(**fields)))
+            return self._play(self.start(traffic, self.config(**fields)), line)
         finally:
-            self._line.end()
+            line.end()
 
-    def _play(self, session: Session) -> Run:
+    def _play(self, session: Session, line: RunLine) -> Run:
         try:
             while not session.wait(REFRESH_S):
-                self._line.go_on(session.num_ended)
+                line.go_on(session.num_ended)
         except KeyboardInterrupt:  # the square button above the notebook
             session.stop()
             session.join()

@@ -7,7 +7,7 @@ there to the deep dive, those of a cell that uses something which the deciding c
 
 import ast
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from copy import deepcopy
 
 from nbformat import NotebookNode
@@ -15,6 +15,11 @@ from nbformat.v4 import new_output
 
 BETS, SCORES = "lab.predict(", ".score("
 HEADING, DEEP_DIVE = re.compile(r"^#{1,6} ", re.M), re.compile(r"^## Deep dive$", re.M)
+SCOPES = (
+    *(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda),
+    *(ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp),
+)
+"""Their variables do not stay."""
 INSTEAD = "Run this cell to see. Its outcome is left out here, so that you can bet first."
 
 
@@ -38,15 +43,25 @@ def telling(cells: Sequence[NotebookNode]) -> list[int]:
 
 
 def names_made(source: str) -> set[str]:
-    """The variables that a cell makes, or changes by a call such as `ledger.measure_all()`."""
-    places: list[ast.expr] = []
-    for statement in ast.parse(source).body:
-        match statement:
-            case ast.Assign(targets=targets):
-                places += targets
-            case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name() as owner, attr=method))):
-                places += [owner] if f".{method}(" != SCORES else []
-    return {node.id for place in places for node in ast.walk(place) if isinstance(node, ast.Name)}
+    """The variables that a cell makes, or changes: a part of them, or by a call such as `ledger.measure_all()`."""
+    found = set[str]()
+    for node in _of_the_cell(ast.parse(source)):
+        match node:
+            case ast.Name(id=name, ctx=ast.Store()):
+                found.add(name)
+            case ast.Attribute(value=owner, ctx=ast.Store()) | ast.Subscript(value=owner, ctx=ast.Store()):
+                found |= {each.id for each in ast.walk(owner) if isinstance(each, ast.Name)}
+            case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=method))):
+                found |= {name} if f".{method}(" != SCORES else set()
+    return found
+
+
+def _of_the_cell(node: ast.AST) -> Iterator[ast.AST]:
+    """A node and all below it, but for what has variables of its own."""
+    yield node
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, SCOPES):
+            yield from _of_the_cell(child)
 
 
 def names_used(source: str) -> set[str]:

@@ -5,6 +5,7 @@ engine, so a slow engine cannot slow the traffic down; Stop takes effect within 
 """
 
 import contextlib
+import copy
 import functools
 import queue
 import threading
@@ -33,6 +34,15 @@ class EngineLike(Protocol):
     def offer(self, prompt: Prompt, params: SamplingParams, sink: Callable, *, request_id: str) -> Future: ...
     def abort_all(self) -> None: ...
     def snapshot(self) -> EngineSnapshot: ...
+
+
+def _twin(error: BaseException) -> BaseException:
+    """An equal error, from the same place. One object that all who wait raise would gather, and keep, their frames."""
+    try:
+        twin = copy.copy(error)
+    except Exception:  # its constructor wants something else than it keeps
+        return error
+    return twin.with_traceback(error.__traceback__)
 
 
 class Session:
@@ -73,7 +83,7 @@ class Session:
         """
         ended = self.join(timeout)
         if ended and self._failed is not None:
-            raise self._failed
+            raise _twin(self._failed) from self._failed.__cause__
         return ended
 
     def join(self, timeout: float | None = None) -> bool:

@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from html import escape
 from typing import Any
 
@@ -27,44 +28,71 @@ def running_cell() -> str | None:
 
 
 class WaitingLine:
-    """What `Lab.run` is busy with. A cell has one line, however many runs it plays."""
+    """What `Lab.run` is busy with. A cell has one line, however many runs it plays; other runs have none."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._cell: str | None = None
-        self._handle: Any = None
-        self._num_runs = 0
-        self._cell_began = self._run_began = 0.0
-        self._traffic: Workload | None = None
+        self._cell: Cell | None = None
 
-    def begin(self, traffic: Workload, is_loading: bool) -> None:
+    def begin(self, traffic: Workload, is_loading: bool) -> "RunLine":
         """Another run is about to be played; `is_loading`: the model has to be read first."""
-        cell = running_cell()
-        if cell != self._cell:
-            self._cell, self._handle, self._num_runs, self._cell_began = cell, None, 0, self._clock()
-        self._num_runs += 1
-        self._traffic, self._run_began = traffic, self._clock()
-        self._show("loading the model, once: some seconds" if is_loading else f"{self._run}: preparing the engine")
+        name, now = running_cell(), self._clock()
+        if name is None:  # the cell that runs meanwhile keeps its line
+            return RunLine(None, 0, traffic, self._clock, now)
+        if self._cell is None or name != self._cell.name:
+            self._cell = Cell(name, now)
+        self._cell.num_runs += 1
+        run = RunLine(self._cell, self._cell.num_runs, traffic, self._clock, now)
+        run.show("loading the model, once: some seconds" if is_loading else f"{run.name}: preparing the engine")
+        return run
+
+
+@dataclass
+class Cell:
+    """One execution of a cell, and what it shows."""
+
+    name: str
+    began: float
+    """Clock seconds."""
+    num_runs: int = 0
+    handle: Any = None
+    """Of the display; None before anything is shown."""
+
+
+class RunLine:
+    """What one run writes on its cell's line; nothing, if no cell plays it.
+
+    Args:
+        cell: None = no cell plays it.
+        number: of the run in its cell, from 1.
+        began: clock seconds.
+    """
+
+    def __init__(
+        self, cell: Cell | None, number: int, traffic: Workload, clock: Callable[[], float], began: float
+    ) -> None:
+        self.name = f"run {number}, {traffic.name}"
+        self._cell, self._clock, self._began = cell, clock, began
+        self._num_requests = len(traffic.arrivals)
 
     def go_on(self, num_ended: int) -> None:
         """So many of the run's requests have ended by now."""
-        taken = f"{self._clock() - self._run_began:.0f} s"
-        self._show(f"{self._run}: {taken}, {num_ended} of {len(self._traffic.arrivals)} requests done")
+        taken = f"{self._clock() - self._began:.0f} s"
+        self.show(f"{self.name}: {taken}, {num_ended} of {self._num_requests} requests done")
 
     def end(self) -> None:
-        runs = "1 run" if self._num_runs == 1 else f"{self._num_runs} runs"
-        self._show(f"{runs}, {seconds(self._clock() - self._cell_began)}")
+        """The run is over, or failed."""
+        if self._cell is not None:
+            runs = "1 run" if self._cell.num_runs == 1 else f"{self._cell.num_runs} runs"
+            self.show(f"{runs}, {seconds(self._clock() - self._cell.began)}")
 
-    @property
-    def _run(self) -> str:
-        return f"run {self._num_runs}, {self._traffic.name}"
-
-    def _show(self, words: str) -> None:
+    def show(self, words: str) -> None:
+        """In place of what the line says."""
         if self._cell is None:
             return
         look = "font-size:12px;opacity:.75"
         bundle = {"text/html": f'<div style="{look}">{escape(words)}</div>', "text/plain": words}
-        if self._handle is None:
-            self._handle = display(bundle, raw=True, metadata={TRANSIENT: True}, display_id=True)
+        if self._cell.handle is None:
+            self._cell.handle = display(bundle, raw=True, metadata={TRANSIENT: True}, display_id=True)
         else:
-            self._handle.update(bundle, raw=True, metadata={TRANSIENT: True})
+            self._cell.handle.update(bundle, raw=True, metadata={TRANSIENT: True})

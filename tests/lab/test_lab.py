@@ -1,6 +1,7 @@
 """The bench itself: what a cell that is run again leaves behind, runs that fail, and who may step an engine when."""
 
 import threading
+import traceback
 import weakref
 from collections.abc import Callable
 
@@ -80,6 +81,35 @@ def test_a_run_whose_last_look_fails_ends_all_the_same(tiny_lab: Lab, monkeypatc
     assert session.join(WAIT_S), "or everybody who waits would wait for ever"
     with pytest.raises(ValueError, match="odd"):
         session.wait(0)
+
+
+class OddError(Exception):
+    """One that cannot be copied: its constructor wants other arguments than it keeps."""
+
+    def __init__(self, code: int, where: str) -> None:
+        super().__init__(f"{code} at {where}")
+
+
+def test_each_who_waits_gets_an_error_of_its_own(tiny_lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    tiny_lab.run("chat")
+    monkeypatch.setattr(Session, "_listen", failing(ZeroDivisionError("a bug")))
+    session = tiny_lab.start(tiny_lab.workload("chat"), tiny_lab.config())
+    errors = []
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError, match="a bug") as found:
+            session.wait(WAIT_S)
+        errors.append(found.value)
+    first, second = errors
+    assert first is not second
+    places = [[frame.name for frame in traceback.extract_tb(error.__traceback__)] for error in errors]
+    assert places[0] == places[1] and places[0][-1] == "fail", "where it failed, and who waited: nobody else"
+    assert "wait" not in [frame.name for frame in traceback.extract_tb(session._failed.__traceback__)]
+
+
+def test_an_error_that_cannot_be_copied_is_told_all_the_same(tiny_lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Session, "_listen", failing(OddError(7, "the client")))
+    with pytest.raises(OddError, match="7 at the client"):
+        tiny_lab.run("chat")
 
 
 # ---------------------------------------------------------------- one engine at a time

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from made_stream import COSTS, START, TRIPS, busy, fed, passed
 
+from course.lab import remote
 from course.lab.claims import lesson_10 as claims
 from course.lab.http_client import Heard, Read, ask, connect
 from course.lab.lab import Lab
@@ -285,6 +286,10 @@ def test_a_crowd_is_counted(server: LabServer) -> None:
     assert found.steps >= 24 and less.steps_saved(found) == 1 - (found.steps // 2) / found.steps
     table = str(leaving.crowds_table({("room", GATEWAY): found, ("room", STRAIGHT): replace(less, name=STRAIGHT)}))
     assert f"{found.written - 20} of {found.asked}" in table and f"{less.steps_saved(found):.0%}" in table
+
+
+def test_a_slow_first_token_is_waited_for_as_long_as_a_whole_answer_of_somebody_elses_server() -> None:
+    assert connect(1).timeout >= remote.TIMEOUT_S
 
 
 # ---------------------------------------------------------------- far away

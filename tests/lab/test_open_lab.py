@@ -22,5 +22,14 @@ def test_a_cell_that_is_run_again_closes_the_lab_before(monkeypatch: pytest.Monk
     assert closed == [first]
 
 
+def test_a_bet_that_was_locked_stays_locked_when_the_first_cell_is_run_again() -> None:
+    first = Lab(short=True)
+    bet = first.predict("eight", "What grows?", ["queue", "decode"]).choose("queue").lock()
+    second = Lab(short=True, instead_of=first)
+    assert second.predict("eight", "What grows?", ["queue", "decode"]) is bet
+    second.predict("nine", "And now?")
+    assert "nine" not in first._predictions, "each lab has its own from here"
+
+
 def test_outside_a_notebook_it_is_a_lab() -> None:
     assert isinstance(open_lab(), Lab)

@@ -57,6 +57,13 @@ def test_names_made_are_variables_that_stay_and_those_that_change() -> None:
     assert names_made("ledger.measure_all()\nbet.score(held(ledger.rows()))") == {"ledger"}
 
 
+def test_names_are_made_in_blocks_and_by_every_kind_of_assignment() -> None:
+    assert names_made("a: int = 1\nb += 2\nc.x = d[i] = 3\nprint(e := f)") == {"a", "b", "c", "d", "e"}
+    block = "with server(lab) as found:\n    for run in runs:\n        kept = ask(run)\n        shelf.put(kept)"
+    assert names_made(block) == {"found", "run", "kept", "shelf"}
+    assert names_made("def f(x):\n    y = x\ng = lambda: [z for z in f(1)]") == {"g"}
+
+
 def test_one_line_stands_for_what_is_left_out_and_the_rest_is_untouched() -> None:
     notebook = new_notebook(cells=LESSON)
     bare = without_outcomes(notebook)

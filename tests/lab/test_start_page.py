@@ -15,6 +15,7 @@ from course.lab.drills import attempts
 from course.lab.grading import Checks, Criterion
 from course.lab.grading.exercises import find
 from course.lab.grading.history import History
+from course.lab.kept import Kept
 from course.lab.lab import Lab
 from course.lab.lesson_08.formulas import emitted
 from course.lab.predict import Outcome, Prediction
@@ -327,6 +328,28 @@ def test_a_sitting_by_buttons(home: Path) -> None:
         review.ratings["Good"].click()
     assert "Done for now." in review.view.value and "new ones" not in review.view.value
     assert set(Deck(THREE)._current.cards) == {"c0", "c1", "c2"}
+
+
+def test_where_the_file_is_not_read_a_sitting_is_kept_in_memory(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Review(THREE).start.click()
+    before = FILE.path.read_text()
+    monkeypatch.delenv("JPY_SESSION_NAME")
+    review = Review(THREE)
+    review.start.click()
+    review.show.click()
+    review.ratings["Good"].click()
+    assert "Question 1?" in review.view.value and review.deck.opted_in
+    assert FILE.path.read_text() == before
+
+
+def test_a_home_that_cannot_be_looked_into_stops_no_sitting(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MINILLM_HOME", str(home / ("x" * 300)))
+    said: list[str] = []
+    deck = Deck(THREE, Kept("cards.json", Schedule, say=said.append))
+    deck.opt_in()
+    deck.review("c0", "Good", TODAY)
+    assert deck.opted_in and len(said) == 1
+    assert [card.key for card in deck.due(TODAY)] == ["c1", "c2"]
 
 
 def test_cards_that_were_erased_in_mid_sitting_do_not_come_back(home: Path) -> None:

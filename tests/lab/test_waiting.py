@@ -1,6 +1,8 @@
 """A cell that plays runs says what it waits for, in one line that no stored notebook keeps."""
 
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import nbformat
@@ -8,6 +10,7 @@ import pytest
 
 from course.lab import build, waiting
 from course.lab.lab import Lab
+from course.lab.lesson_09.formats import Shelf
 from course.lab.waiting import WaitingLine
 from course.lab.workloads import Arrival, Workload
 
@@ -33,7 +36,8 @@ class Screen:
 def screen(monkeypatch: pytest.MonkeyPatch) -> Screen:
     found = Screen()
     monkeypatch.setattr(waiting, "display", found.display)
-    monkeypatch.setattr(waiting, "running_cell", lambda: found.cell)
+    main = threading.main_thread()
+    monkeypatch.setattr(waiting, "running_cell", lambda: found.cell if threading.current_thread() is main else None)
     return found
 
 
@@ -45,18 +49,17 @@ def clock() -> Callable[[], float]:
 
 def test_a_cell_has_one_line_however_many_runs_it_plays(screen: Screen, clock: Callable[[], float]) -> None:
     line = WaitingLine(clock)
-    line.begin(TRAFFIC, is_loading=True)
-    line.go_on(1)
-    line.end()
-    line.begin(TRAFFIC, is_loading=False)
-    line.end()
+    run = line.begin(TRAFFIC, is_loading=True)
+    run.go_on(1)
+    run.end()
+    line.begin(TRAFFIC, is_loading=False).end()
     assert screen.lines == [
         [
             "loading the model, once: some seconds",
             "run 1, chat: 1 s, 1 of 2 requests done",
-            "1 run, 3 s",
+            "1 run, 2 s",
             "run 2, chat: preparing the engine",
-            "2 runs, 5 s",
+            "2 runs, 4 s",
         ]
     ]
 
@@ -71,11 +74,30 @@ def test_the_next_cell_has_a_line_of_its_own_and_counts_anew(screen: Screen) -> 
 
 def test_outside_of_a_cell_nothing_is_shown(screen: Screen) -> None:
     screen.cell = None
-    line = WaitingLine()
-    line.begin(TRAFFIC, is_loading=True)
-    line.go_on(2)
-    line.end()
+    run = WaitingLine().begin(TRAFFIC, is_loading=True)
+    run.go_on(2)
+    run.end()
     assert screen.lines == []
+
+
+def test_an_explorers_runs_leave_the_line_of_the_cell_alone(screen: Screen, clock: Callable[[], float]) -> None:
+    line = WaitingLine(clock)
+    with ThreadPoolExecutor(1) as explorer:  # its thread plays, while the main one waits for its turn
+        theirs = explorer.submit(line.begin, TRAFFIC, is_loading=False).result()
+        ours = line.begin(TRAFFIC, is_loading=False)
+        explorer.submit(theirs.go_on, 2).result()
+        explorer.submit(theirs.end).result()
+        explorer.submit(line.begin, TRAFFIC, is_loading=False).result()
+    ours.go_on(1)
+    ours.end()
+    (said,) = screen.lines
+    assert [words.split(":")[0].split(",")[0] for words in said] == ["run 1", "run 1", "1 run"]
+    assert said[1].endswith("1 of 2 requests done")
+
+
+def test_formats_that_take_turns_share_the_line_of_their_lab() -> None:
+    lab = Lab(short=True)
+    assert Shelf(lab).of("int8").line is lab.line
 
 
 def test_tests_and_scripts_are_no_cells() -> None:
@@ -100,8 +122,7 @@ from course.lab.workloads import Workload
 
 line = WaitingLine()
 for _ in range(2):
-    line.begin(Workload("chat", "", ()), is_loading=False)
-    line.end()
+    line.begin(Workload("chat", "", ()), is_loading=False).end()
 running_cell() is not None
 """
     )

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -78,10 +79,13 @@ class Deck:
 
     @property
     def _current(self) -> Schedule:
-        """What is kept: in the file, or where none can be written, in memory. A file that is gone has been erased."""
-        there = self._kept.path.exists()
-        if there or self._was_there:
-            self._schedule, self._was_there = self._kept.read(), there
+        """What is kept: in the file, or where none is read or written, in memory. One that is gone has been erased."""
+        there = os.path.exists(self._kept.path)  # Path.exists raises where the home cannot be entered
+        if there:
+            self._schedule = self._kept.read_or(self._schedule)
+        elif self._was_there:
+            self._schedule = Schedule()
+        self._was_there = there
         return self._schedule
 
     def opt_in(self) -> None:
