@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 # Still there: the last setup was cut short, and some package may be half unpacked. Start over from pip's cache.
+# It outlives the clearing away: that may be cut short, too.
 INSTALLING := $(VENV)/.installing
 # One line a step; what pip says is in the log.
 LOG := $(VENV)/setup.log
@@ -19,11 +20,11 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3
 SYSTEM := $(shell uname)
 CPU_INDEX := https://download.pytorch.org/whl/cpu/
 REACH := import urllib.request; urllib.request.urlopen("$(CPU_INDEX)", timeout=5)
-# Asked for once, and only by a setup; by Python, since a machine may have no curl.
-TORCH_INDEX ?= $(eval TORCH_INDEX := $(shell test $(SYSTEM) = Linux && ! command -v nvidia-smi >/dev/null && { \
+# Asked for once, and only by a setup; by Python, if there is one, since a machine may have no curl.
+TORCH_INDEX ?= $(eval TORCH_INDEX := $(if $(PYTHON),$(shell test $(SYSTEM) = Linux && ! command -v nvidia-smi >/dev/null && { \
 	echo "Asking for PyTorch's CPU build, six seconds at most ..." >&2; \
-	if timeout 6 $(or $(PYTHON),false) -c '$(REACH)' 2>/dev/null; then echo --extra-index-url $(CPU_INDEX); else \
-	echo "$(CPU_INDEX) could not be reached, so PyTorch comes from pip's own index, there with CUDA." >&2; fi; }))$(TORCH_INDEX)
+	if timeout 6 $(PYTHON) -c '$(REACH)' 2>/dev/null; then echo --extra-index-url $(CPU_INDEX); else \
+	echo "$(CPU_INDEX) could not be reached, so PyTorch comes from pip's own index, there with CUDA." >&2; fi; })))$(TORCH_INDEX)
 # PyPI has CUDA in torch for Linux only.
 SMALL_TORCH = $(or $(filter-out Linux,$(SYSTEM)),$(findstring $(CPU_INDEX),$(TORCH_INDEX)))
 
@@ -68,7 +69,7 @@ $(INSTALLED): pyproject.toml constraints.txt binder/overrides.json binder/jupyte
 		echo "Install one (Debian and Ubuntu: apt install python3.11 python3.11-venv; macOS: brew install python@3.13),"; \
 		echo "or name one: make setup PYTHON=/path/to/python3"; exit 1; } >&2
 	@echo "Setting up minillm in $(VENV), once: $(if $(SMALL_TORCH),0.7,3) GB to fetch, a few minutes in all. Ctrl-C is safe; run it again to go on."
-	@$(if $(wildcard $(INSTALLING)),rm -rf $(VENV);) mkdir -p $(VENV)
+	@$(if $(wildcard $(INSTALLING)),find $(VENV) -mindepth 1 ! -path $(INSTALLING) -delete &&) mkdir -p $(VENV)
 	@$(PYTHON) binder/step.py $(LOG) "1 of 4: an environment" $(PYTHON) -m venv $(VENV)
 	@touch $(INSTALLING)
 	$(STEP) "2 of 4: pip" $(BIN)/python -m pip install -c constraints.txt --upgrade pip setuptools

@@ -2,7 +2,8 @@
 
 On a screen one line counts the seconds and says what is being fetched, and how much of it is here; elsewhere there is
 a line a minute. What the command says goes to LOG, whose end is shown if it fails; a line that begins with `! ` is for
-the reader, and is shown at once. The exit status is the command's.
+the reader, and is shown at once. The exit status is the command's; 130 after Ctrl-C, which is the command's, too, and
+is given the time to put things away.
 """
 
 import re
@@ -12,6 +13,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import TextIO
 
 TALKING = re.compile(r"^\s*(Collecting|Downloading|Using cached|Processing)\s+(\S+)")
 """Lines of pip that tell what it is at."""
@@ -76,29 +78,53 @@ def bar(fetched: int, total: int) -> str:
 
 
 def run(log: Path, what: str, command: list[str], screen: bool) -> int:
-    with Progress(what, screen) as progress, log.open("a", encoding="utf-8") as file:
-        file.write(f"$ {' '.join(command)}\n")
-        process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
-        )
-        assert process.stdout is not None
-        for line in process.stdout:
-            if found := FETCHED.match(line):
-                progress.now = bar(*map(int, found.groups()))
-                continue
-            file.write(line)
-            if line.startswith("! "):
-                progress.tell(f"  {line.rstrip()}")
-            elif found := TALKING.match(line):
-                progress.now = " ".join(found.groups())
-            elif line.startswith("Installing collected packages"):
-                progress.now = "unpacking"
-        status = process.wait()
+    progress = Progress(what, screen)
+    try:
+        with progress, log.open("a", encoding="utf-8") as file:
+            file.write(f"$ {' '.join(command)}\n")
+            process = subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+            )
+            try:
+                status = follow(process, file, progress)
+            except KeyboardInterrupt:
+                progress.now = "stopping"
+                see_out(process)
+                raise
+    except KeyboardInterrupt:
+        progress.close("stopped:")
+        raise
     progress.close("failed:" if status else "done:")
     if status:
         lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
         print("\n".join(lines[-TOLD_AT_FAILURE:]), f"\n(all of it: {log})", file=sys.stderr)
     return status
+
+
+def follow(process: "subprocess.Popen[str]", file: TextIO, progress: Progress) -> int:
+    """Show and keep what the command says until it ends. Returns its status."""
+    assert process.stdout is not None
+    for line in process.stdout:
+        if found := FETCHED.match(line):
+            progress.now = bar(*map(int, found.groups()))
+            continue
+        file.write(line)
+        if line.startswith("! "):
+            progress.tell(f"  {line.rstrip()}")
+        elif found := TALKING.match(line):
+            progress.now = " ".join(found.groups())
+        elif line.startswith("Installing collected packages"):
+            progress.now = "unpacking"
+    return process.wait()
+
+
+def see_out(process: "subprocess.Popen[str]") -> None:
+    """Wait for a command that was told to stop: who starts again at once must not meet it. A second Ctrl-C kills it."""
+    try:
+        process.communicate()  # what it still says is read, or it might wait for ever
+    except KeyboardInterrupt:
+        process.kill()
+        process.wait()
 
 
 if __name__ == "__main__":

@@ -394,7 +394,8 @@ check("preemption", preempt, pick_victim, make_room)
 # %% [markdown]
 # **Your code serves the real model** (optional; takes a few seconds; `lab` is the one from above). A pool too small for
 # the requests that run at once: the engine asks your `pick_victim` whenever blocks run out. Answers stay what they are,
-# only later.
+# only later. (That is first come, first served. With priorities the engine may also take a request out of the step
+# again, if it ranks behind the one that asks; yours may not.)
 
 # %%
 ours = lab.run("burst", num_kv_blocks=8)

@@ -14,6 +14,10 @@ from minillm.errors import ConfigError
 from minillm.known import known
 
 DEFAULT_REPEATS = 3
+COMPARE_HELP = (
+    "Measure this one beside it; may be repeated. llama.cpp in bfloat16 on a CPU is four: files of BF16 and F16, each "
+    "with two layouts of the KV cache."
+)
 
 
 class Dtype(enum.StrEnum):
@@ -54,7 +58,7 @@ for command in (
 def bench(
     context: typer.Context,
     model: Annotated[str, typer.Option(help="Short name, local folder, GGUF file or Hub id.")] = "smollm2-135m",
-    compare: Annotated[list[Against] | None, typer.Option(help="Measure this one beside it; may be repeated.")] = None,
+    compare: Annotated[list[Against] | None, typer.Option(help=COMPARE_HELP)] = None,
     compiled: Annotated[bool, typer.Option("--compiled", help="Also minillm with compile=True.")] = False,
     dtype: Annotated[Dtype, typer.Option(help="Of weights, activations and KV, for everyone.")] = Dtype.BFLOAT16,
     workload: Annotated[list[WorkloadName] | None, typer.Option(help="Only this one; may be repeated.")] = None,

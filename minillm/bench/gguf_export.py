@@ -68,9 +68,12 @@ def export_once(folder: Path, dtype: str, *, progress: bool = True) -> Path:
 def write_gguf(folder: Path, file: Path, dtype: str) -> None:
     """Write the folder's weights and shape to `file`: matrices in `dtype`, vectors in fp32 (as llama.cpp wants).
 
+    Rounding is to nearest: float16 turns the smallest of bfloat16's values into zero.
+
     Raises:
         UnsupportedArchitectureError: its rotary embedding cannot be told to llama.cpp.
-        BenchmarkError: a tensor has no place in llama.cpp's layout, or the dtype has no GGUF type.
+        BenchmarkError: a tensor has no place in llama.cpp's layout, the dtype has no GGUF type, or it
+            cannot hold a value.
         CorruptCheckpointError: the folder cannot be read.
     """
     if dtype not in FILE_TYPES:
@@ -123,7 +126,7 @@ def _tensors(folder: Path, config: ModelConfig, dtype: str) -> Iterator[tuple[st
             tensor = interleave_halves(tensor, config.num_heads)
         if architecture is MODEL_ARCH.LLAMA and ".k_proj." in name:
             tensor = interleave_halves(tensor, config.num_kv_heads)
-        yield _gguf_name(names, name), *_encode(tensor, dtype)
+        yield _gguf_name(names, name), *_encode(name, tensor, dtype)
 
 
 def _gguf_name(names: TensorNameMap, name: str) -> str:
@@ -133,8 +136,10 @@ def _gguf_name(names: TensorNameMap, name: str) -> str:
     return found
 
 
-def _encode(tensor: torch.Tensor, dtype: str) -> tuple[np.ndarray, GGMLQuantizationType]:
+def _encode(name: str, tensor: torch.Tensor, dtype: str) -> tuple[np.ndarray, GGMLQuantizationType]:
     rounded = tensor.to(getattr(torch, dtype)).contiguous()
+    if rounded.isinf().any():
+        raise BenchmarkError(f"{name} has values beyond {torch.finfo(rounded.dtype).max:g}: {dtype} cannot hold them")
     if rounded.ndim == 1 or dtype == "float32":
         return rounded.float().numpy(), GGMLQuantizationType.F32
     return rounded.view(torch.uint8).numpy(), FILE_TYPES[dtype][1]  # numpy has no bfloat16: its bytes

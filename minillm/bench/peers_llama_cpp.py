@@ -1,4 +1,5 @@
-"""llama.cpp on the same weights and the same number of threads, through llama-cpp-python's low-level calls.
+"""llama.cpp on the same weights (in an F16 file: rounded to float16) and the same number of threads, through
+llama-cpp-python's low-level calls.
 
 Import this module only where `llama_cpp` is installed (the extra `bench`). It runs on the CPU.
 """

@@ -110,7 +110,11 @@ def _llama_cpp(settings: Settings) -> list[Peer]:
     folder = folder_with_weights(settings.folder, settings.dtype)
     files = {"": export_once(folder, settings.dtype)}
     if settings.dtype == "bfloat16" and settings.device == "cpu":
-        files["_f16"] = export_once(folder, "float16")  # as many bytes, and on some CPUs the faster instructions
+        # As many bytes, and on some CPUs the faster instructions. The smallest weights become zero.
+        try:
+            files["_f16"] = export_once(folder, "float16")
+        except BenchmarkError as error:
+            say(f"llama.cpp without its F16 file: {error}")
     return [
         peer
         for tag, gguf in files.items()

@@ -235,7 +235,7 @@ class Scheduler:
 
     def _victim(self, asker: Request, step: Step) -> Request:
         """The running request to preempt for one that needs blocks: the last that is not in this step yet, or that
-        ranks behind the asker. At worst the asker itself."""
+        ranks behind the asker. At worst the asker itself: then whoever went before it gave way in vain."""
         scheduled = {id(scheduled.request) for scheduled in step.requests}
         return next(
             request
@@ -267,6 +267,7 @@ class Scheduler:
         else:
             step.swap_out += copies
         self.kv.free(request)
+        request.draft = Draft()
         request.status = RequestStatus.PREEMPTED
         request.num_preemptions += 1
         self.num_preemptions += 1

@@ -26,6 +26,8 @@ class Arrival:
     """When it reaches the front door, clock seconds."""
     prompt_token_ids: Sequence[int]
     output_tokens: int
+    priority: int = 0
+    """Lower is served earlier, with scheduling_order="priority"."""
 
 
 def arrivals_of(log: Sequence[LoggedRequest]) -> list[Arrival]:
@@ -70,6 +72,7 @@ def run(
                 arrival.prompt_token_ids,
                 SamplingParams(temperature=0, max_tokens=arrival.output_tokens, ignore_eos=True),
                 request_id=arrival.request_id,
+                priority=arrival.priority,
                 arrival=now if stamped_by_loop else arrival.moment,
                 stream=False,
             )

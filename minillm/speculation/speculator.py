@@ -77,7 +77,7 @@ class Speculator:
                 self.gates.learn(scheduled.request, scheduled.num_drafts, len(tokens) - 1)
 
     def forget(self, request: Request) -> None:
-        """The request has ended."""
+        """The request has ended, or lost its blocks."""
         self.proposer.forget(request)
         if self.gates is not None:
             self.gates.forget(request)

@@ -103,6 +103,16 @@ def test_what_cannot_be_told_to_llama_cpp_is_refused(tiny_llama_path: Path, tmp_
         write_gguf(tiny_llama_path, tmp_path / "model.gguf", "float64")
 
 
+def test_a_value_that_float16_cannot_hold_is_refused(
+    tiny_llama_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large = [(name, torch.full_like(tensor, 1e5)) for name, tensor in iter_weights(tiny_llama_path)]
+    monkeypatch.setattr("minillm.bench.gguf_export.iter_weights", lambda folder: large)
+    write_gguf(tiny_llama_path, tmp_path / "model.gguf", "bfloat16")
+    with pytest.raises(BenchmarkError, match="has values beyond 65504: float16 cannot hold them"):
+        write_gguf(tiny_llama_path, tmp_path / "model.gguf", "float16")
+
+
 def test_it_is_made_once_for_one_content(
     tiny_llama_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,7 +2,9 @@
 
 import json
 import shutil
+import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from minillm.bench.cli import Against
 from minillm.bench.peers import MissingPeerError
 from minillm.bench.references import REFERENCES, Settings, check_installed, folder_with_weights, make_references
 from minillm.cli import app
+from minillm.models.checkpoints import iter_weights
 
 
 def settings_of(folder: Path, **changes: Any) -> Settings:
@@ -68,6 +71,22 @@ def test_llama_cpp_gets_the_gguf_file_itself_or_copies_in_both_16_bit_types(
     write_gguf(tiny_llama_path, tmp_path / "mine.gguf", "float32")
     [unified, _] = make_references(["llama.cpp"], settings_of(tiny_llama_path, model=str(tmp_path / "mine.gguf")))
     assert unified.describe()["dtype"] == "all F32"
+
+
+def test_weights_that_float16_cannot_hold_leave_llama_cpp_its_other_file(
+    tiny_llama_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made: list[str] = []
+    peers = ModuleType("minillm.bench.peers_llama_cpp")  # the real one needs llama-cpp-python
+    peers.make_llama_cpp_peers = lambda gguf, dtype, seats, tag: made.append(tag) or []
+    large = [(name, torch.full_like(tensor, 1e5)) for name, tensor in iter_weights(tiny_llama_path)]
+    monkeypatch.setitem(sys.modules, peers.__name__, peers)
+    monkeypatch.setattr("minillm.bench.references.check_installed", lambda names: None)
+    monkeypatch.setattr("minillm.bench.gguf_export.iter_weights", lambda folder: large)
+    monkeypatch.setenv("MINILLM_HOME", str(tmp_path))
+    make_references(["llama.cpp"], settings_of(tiny_llama_path, dtype="bfloat16"))
+    assert made == [""]
+    assert "without its F16 file" in capsys.readouterr().err
 
 
 def test_several_are_measured_in_one_run_and_the_fastest_is_the_reference(

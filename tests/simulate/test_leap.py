@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from minillm.clock import VirtualClock
 from minillm.engine import Engine
-from minillm.request import RequestOutput, SamplingParams
+from minillm.request import Request, RequestOutput, SamplingParams
+from minillm.scheduling.scheduler import Scheduler, Step
 from minillm.simulate.deployment import Deployment
 from minillm.simulate.hardware import find_hardware
 from minillm.simulate.profile import typical_profile
@@ -23,7 +24,7 @@ def traffic(seed: int, num: int, gap: float, shared: int) -> Iterator[Arrival]:
     prefix = [rng.randrange(32000) for _ in range(shared)]
     for i in range(num):
         prompt = prefix + [rng.randrange(32000) for _ in range(rng.choice([3, 40, 200, 700]))]
-        yield Arrival(f"r{i}", moment, prompt, rng.choice([1, 2, 7, 50, 150]))
+        yield Arrival(f"r{i}", moment, prompt, rng.choice([1, 2, 7, 50, 150]), priority=rng.randrange(3))
         moment += rng.expovariate(1 / gap)
 
 
@@ -69,7 +70,7 @@ def both(arrivals: list[Arrival], beside: bool = True, **fields) -> tuple[Engine
     budget=st.sampled_from([256, 2048]),
     caching=st.booleans(),
     preemption=st.sampled_from(["recompute", "swap"]),
-    order=st.sampled_from(["fcfs", "shortest_prompt", "two_lane"]),
+    order=st.sampled_from(["fcfs", "shortest_prompt", "two_lane", "priority"]),
     shared=st.sampled_from([0, 100]),
     beside=st.booleans(),
     chunks=st.sampled_from([{}, {"enable_chunked_prefill": False}, {"long_prefill_token_threshold": 64}]),
@@ -92,6 +93,28 @@ def test_leaping_changes_nothing(
         max_num_batched_tokens=budget, enable_prefix_caching=caching, preemption=preemption, scheduling_order=order,
         max_model_len=1000, **chunks, **others,
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("preemption", ["recompute", "swap"])
+@pytest.mark.parametrize("beside", [True, False])
+def test_who_gives_way_to_a_higher_rank_gives_way_in_a_leap_too(
+    preemption: str, beside: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Decodes are taken out of a step that was being put together; in a leap, most are in no step."""
+    taken_out: list[str] = []
+    take_out = Scheduler._take_out
+
+    def spy(scheduler: Scheduler, request: Request, step: Step) -> None:
+        taken_out.extend(request.request_id for scheduled in step.requests if scheduled.request is request)
+        take_out(scheduler, request, step)
+
+    monkeypatch.setattr(Scheduler, "_take_out", spy)
+    both(
+        list(traffic(1, 60, 0.02, 0)), beside, num_kv_blocks=100, max_num_batched_tokens=256, max_num_seqs=64,
+        scheduling_order="priority", preemption=preemption,
+    )  # fmt: skip
+    half = len(taken_out) // 2
+    assert taken_out[:half] == taken_out[half:] != []
 
 
 def test_it_sees_preemptions_prefix_hits_and_leaps() -> None:

@@ -150,6 +150,7 @@ class OpenScheduler(Scheduler):
         return self._victims.ask(lambda: self._their_victim(step), lambda: ours) if self._pick_victim else ours
 
     def _their_victim(self, step: Step) -> Request:
+        """Never one of this step, as under fcfs; with priorities the engine itself may take one out of it again."""
         if self.num_preemptions > MOST_PREEMPTIONS * self.num_arrivals:
             raise ValueError(f"{self.num_preemptions} preemptions: requests take each other's blocks and do not get on")
         planned = {scheduled.request.request_id for scheduled in step.requests}

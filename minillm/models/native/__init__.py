@@ -24,6 +24,9 @@ from minillm.models.native.compiling import build
 
 logger = logging.getLogger(__name__)
 
+LINES_SAID = 10
+"""Of what a compiler said: the first error tells most, and the advice above it should stay on the screen."""
+
 OPERATIONS = torch.library.Library("minillm", "FRAGMENT")
 OPERATIONS.define("native_linear(Tensor x, Tensor weight, int out) -> Tensor")
 OPERATIONS.define("native_linear_quantized(Tensor x, Tensor numbers, Tensor scales, int out) -> Tensor")
@@ -118,12 +121,11 @@ def native_kernels() -> NativeKernels | None:
         logger.info("no native kernels (%s): using PyTorch's, which are slower at small batches", error)
         return None
     except (OSError, AttributeError, subprocess.SubprocessError) as error:
-        said = getattr(error, "stderr", None) or b""
+        said = (getattr(error, "stderr", None) or "").splitlines()[:LINES_SAID]
         logger.warning(
-            "the native kernels cannot be had: %s %s. Using PyTorch's, which are slower at small batches. They need a "
-            "C++ compiler that works, and a cache folder that can be written (MINILLM_HOME)",
-            error,
-            said.decode(errors="replace"),
+            "the native kernels cannot be had. Using PyTorch's, which are slower at small batches. They need a C++ "
+            "compiler that works, and a cache folder that can be written (MINILLM_HOME). What went wrong:\n%s",
+            "\n".join([str(error), *said]),
         )
         return None
     return kernels if is_right(kernels) else None

@@ -4,12 +4,23 @@ What a learner must know begins with `! `: `make lab` shows such lines, and no o
 """
 
 import logging
+import textwrap
 
 from minillm.models.native import native_kernels
 from minillm.models.native.compiling import why_none
 from minillm.models.storage import say
 
-logging.basicConfig(format="! %(message)s")  # what the compiler said against it
+
+class ForTheReader(logging.Formatter):
+    """`! ` before each line of a message: it may have several."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return textwrap.indent(super().format(record), "! ", lambda line: True)
+
+
+handler = logging.StreamHandler()
+handler.setFormatter(ForTheReader())
+logging.basicConfig(handlers=[handler])  # what the compiler said against it
 say("compiling the CPU kernels for this processor, unless that was done before: under a minute")
 if native_kernels() is None and (why := why_none()):
     print(f"! {why}", flush=True)

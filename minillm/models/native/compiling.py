@@ -30,7 +30,7 @@ def build() -> Path:
         raise FileNotFoundError("it needs Linux and a C++ compiler, such as g++")
     # The same cache may serve several machines and PyTorches: a library is good for one kind of processor, and
     # for the OpenMP that it was linked with.
-    version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True).stdout
+    version = run([compiler, "--version"])
     texts = [(FOLDER / name).read_text() for name in ("vectors.h", *SOURCES)]
     identity = "\n".join([*texts, *FLAGS, version, cpu_identity(), torch.__version__, *openmp()])
     library = cache_home() / "native" / f"kernels-{hashlib.sha256(identity.encode()).hexdigest()[:16]}.so"
@@ -41,14 +41,19 @@ def build() -> Path:
             for name in SOURCES:
                 objects.append(str(Path(folder) / f"{name}.o"))
                 command = [compiler, *FLAGS, "-c", str(FOLDER / name), "-o", objects[-1]]
-                subprocess.run(command, check=True, capture_output=True)
+                run(command)
             built = Path(folder) / "kernels.so"
             command = [compiler, "-shared", *objects, *openmp(), "-o", str(built)]
-            subprocess.run(command, check=True, capture_output=True)
+            run(command)
             with built.open("rb") as file:
                 os.fsync(file.fileno())  # nor does a power cut leave one
             built.replace(library)  # at once: no other process ever sees half a library
     return library
+
+
+def run(command: list[str]) -> str:
+    """What the command printed. Raises CalledProcessError, which has what it printed as errors, as text."""
+    return subprocess.run(command, check=True, capture_output=True, text=True, errors="replace").stdout
 
 
 def find_compiler() -> str | None:
