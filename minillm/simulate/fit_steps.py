@@ -95,11 +95,9 @@ def from_usual_to_mean(constants: Constants, table: StepTable, free: Sequence[st
     until no more is gained: steps that wait for something else do not change with these constants.
     """
     of_prompts = [name for name in free if name in OF_PROMPTS]
-    parts = (
-        (table.only(prompts=False), [name for name in free if name not in OF_PROMPTS]),
-        (table.only(prompts=True), of_prompts),
-    )
-    parts = tuple((part, names) for part, names in parts if part.steps)
+    others = [name for name in free if name not in OF_PROMPTS]
+    both = ((table.only(prompts=False), others), (table.only(prompts=True), of_prompts))
+    parts = [(part, names) for part, names in both if part.steps]
 
     def off(candidate: Constants) -> float:
         return sum(abs(math.log(part.slowness(candidate))) for part, _ in parts)
