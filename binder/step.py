@@ -2,8 +2,8 @@
 
 On a screen one line counts the seconds and says what is being fetched, and how much of it is here; elsewhere there is
 a line a minute. What the command says goes to LOG, whose end is shown if it fails; a line that begins with `! ` is for
-the reader, and is shown at once. The exit status is the command's; 130 after Ctrl-C, which is the command's, too, and
-is given the time to put things away.
+the reader, and is shown at once. The exit status is the command's. Ctrl-C (130) reaches the command, too: it has
+the time to put things away.
 """
 
 import re
