@@ -179,7 +179,7 @@ def test_jupyterlabs_terminals_find_the_commands() -> None:
 
 
 def test_setup_ends_with_how_to_get_at_the_commands() -> None:
-    command = ["make", "-n", "-B", "setup", "TORCH_INDEX=", f"PYTHON={sys.executable}"]
+    command = ["make", "--no-print-directory", "-n", "-B", "setup", "TORCH_INDEX=", f"PYTHON={sys.executable}"]
     told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert "source .venv/bin/activate" in told.splitlines()[-1]
 
