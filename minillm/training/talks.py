@@ -1,10 +1,10 @@
-"""What a draft head learns from: talks that the model has with itself. No data set is needed.
+"""What a draft head learns from: the model's own answers. No data set is needed.
 
-A chat model that is given its template up to where the user's turn begins writes what a user might say (Xu et al.
-2024, "Magpie"); given that turn, it writes the answer. A small model rambles if it is left alone with an empty turn,
-and its answers to that are unlike those to real questions; so most turns are begun for it, with words that questions
-often begin with. The answers are what a head has to guess, so most are greedy,
-as they will be when it is used, and some are drawn, so that it has seen more than the beaten track.
+Most questions are plain ones, put together from templates (everyday.py). The others the model thinks up: a chat model
+that is given its template up to where the user's turn begins writes what a user might say (Xu et al. 2024, "Magpie").
+A small model rambles if it is left alone with an empty turn, so most of those turns are begun for it, with words that
+questions often begin with. The answers are what a head has to guess, so most are greedy, as they will be when it is
+used, and some are drawn, so that it has seen more than the beaten track.
 
 The hidden states, which the head builds on, are noted while the model talks: computing them again would take a third
 of the time once more.
@@ -31,14 +31,17 @@ from minillm.models.storage import storage_errors, write_whole
 from minillm.request import SamplingParams
 from minillm.scheduling.batch import ScheduledRequest
 from minillm.speculation.head_file import ANOTHER_OUT
+from minillm.training.everyday import everyday_questions
 
 SPEAKER = "model.json"
 """Beside the talks: whose they are."""
 SHARD_SIZE = 128
 """Talks in a file. Small, so that training may begin while more are sampled."""
 MAX_USER_TOKENS, MAX_ANSWER_TOKENS = 160, 256
+EVERYDAY_SHARE = 0.75
+"""Of the talks: how many begin with an everyday question."""
 OPENED_SHARE = 0.8
-"""Of the user's turns: how many begin with one of the openers."""
+"""Of the user's turns that the model thinks up: how many begin with one of the openers."""
 OPENERS = """\
 What is|What are|What does|What should I|What was|How do I|How do|How does|How can I|How many|Why is|Why do
 Who is|Who was|When did|Where is|Which|Is it|Are there|Can I|Can you|Could you|Should I|Do you|Explain
@@ -48,7 +51,8 @@ I have|I am|My|In simple terms,|Please""".replace("\n", "|").split("|")
 TOP_P = 0.9
 """Of the user's turns, which are drawn at temperature 1: without it, one in three is gibberish."""
 GREEDY_SHARE = 0.7
-"""Of the answers; the others are drawn at temperatures between 0.7 and 1."""
+"""Of the answers; the others, and those to questions that come around again, are drawn at temperatures between 0.7
+and 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +62,10 @@ class ChatFrame:
     before: list[int]
     between: list[int]
     """From the end of the user's turn to the beginning of the answer."""
+
+    def around(self, words: list[int]) -> list[int]:
+        """The prompt of a user's words."""
+        return self.before + words + self.between
 
     @classmethod
     def of(cls, tokenizer: Any) -> "ChatFrame":
@@ -182,8 +190,8 @@ class Answering(NamedTuple):
 
     shard: int
     place: int
-    asked: str
-    """The request that made the question"""
+    asked: list[str]
+    """The request that made the question, if one did"""
     prompt: list[int]
     params: SamplingParams
 
@@ -196,6 +204,11 @@ def talks(engine: Engine, frame: ChatFrame, shards: list[int], recorder: Recorde
     while True:
         while len(asking) + len(answering) < engine.config.max_num_seqs and (task := next(todo, None)):
             draws = random.Random(f"talk {task}")
+            if draws.random() < EVERYDAY_SHARE:
+                words, is_new = everyday_question(engine, *task)
+                each = Answering(*task, [], frame.around(words), answer_params(draws, may_be_greedy=is_new))
+                answering[engine.add_request(each.prompt, each.params, stream=False)] = each
+                continue
             ask = SamplingParams(
                 max_tokens=MAX_USER_TOKENS,
                 top_p=TOP_P,
@@ -214,20 +227,29 @@ def talks(engine: Engine, frame: ChatFrame, shards: list[int], recorder: Recorde
                 shard, place, draws = asking.pop(output.request_id)
                 # If it was cut off, it ends there: users send half sentences, too.
                 prompt = output.prompt_token_ids + without_end(output.token_ids, frame, engine) + frame.between
-                temperature = 0.0 if draws.random() < GREEDY_SHARE else draws.uniform(0.7, 1)
-                params = SamplingParams(
-                    max_tokens=MAX_ANSWER_TOKENS, temperature=temperature, seed=draws.getrandbits(40)
-                )
-                each = Answering(shard, place, output.request_id, prompt, params)
+                each = Answering(shard, place, [output.request_id], prompt, answer_params(draws, may_be_greedy=True))
             else:
                 each = answering.pop(output.request_id)
                 token_ids = torch.tensor(output.prompt_token_ids + output.token_ids, dtype=torch.int32)
-                hidden = recorder.take([each.asked, output.request_id], len(token_ids) - 1)
+                hidden = recorder.take([*each.asked, output.request_id], len(token_ids) - 1)
                 if hidden is not None:
                     yield each.shard, each.place, Talk(token_ids, len(each.prompt), hidden)
                     continue
                 engine.reset_prefix_cache()  # the same once more, and all of it computed
             answering[engine.add_request(each.prompt, each.params, stream=False)] = each
+
+
+def everyday_question(engine: Engine, shard: int, place: int) -> tuple[list[int], bool]:
+    """The question of a talk, as tokens, and whether no talk before it had the same."""
+    rounds, number = divmod(shard * SHARD_SIZE + place, len(everyday_questions()))
+    words: list[int] = engine.tokenizer(everyday_questions()[number], add_special_tokens=False)["input_ids"]
+    return words, rounds == 0
+
+
+def answer_params(draws: random.Random, *, may_be_greedy: bool) -> SamplingParams:
+    """How an answer is chosen."""
+    temperature = 0.0 if draws.random() < GREEDY_SHARE and may_be_greedy else draws.uniform(0.7, 1)
+    return SamplingParams(max_tokens=MAX_ANSWER_TOKENS, temperature=temperature, seed=draws.getrandbits(40))
 
 
 def without_end(token_ids: list[int], frame: ChatFrame, engine: Engine) -> list[int]:

@@ -1,6 +1,7 @@
 """Training a draft head, on a tiny model of random weights: its talks, its loss, and going on after an interruption."""
 
 import json
+import random
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -105,6 +106,26 @@ def test_sampling_goes_on_with_the_missing_file_and_makes_the_same(tiny: LoadedM
     assert [file.stat().st_mtime_ns for file in (files[0], files[2])] == [times[0], times[2]]
 
 
+def test_everyday_questions_are_asked_as_written_and_drawn_answers_follow_when_they_come_around(
+    tiny: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(making_talks, "EVERYDAY_SHARE", 1.0)
+    monkeypatch.setattr(making_talks, "GREEDY_SHARE", 1.0)
+    monkeypatch.setattr(making_talks, "everyday_questions", lambda: ("Why?", "What is {}?", "how so"))
+    [file] = sample_talks(make_engine(tiny, max_num_seqs=5), tmp_path, range(1), progress=False)
+    said = [talk.token_ids.tolist() for talk in load_talks(file)]
+    asked = [tiny.tokenizer.decode(ids).split("<|im_start|>user\n")[1].split("<|im_end|>")[0] for ids in said]
+    assert asked == ["Why?", "What is {}?", "how so"] * 2 + ["Why?", "What is {}?"]
+    greedy = making_talks.answer_params(random.Random(0), may_be_greedy=True)
+    assert greedy.temperature == 0 < making_talks.answer_params(random.Random(0), may_be_greedy=False).temperature
+    engine, prompt = make_engine(tiny), said[0][: load_talks(file)[0].answer_start]
+    engine.add_request(prompt, greedy)
+    while engine.has_unfinished:
+        [*_, answer] = engine.step()
+    assert said[0] == prompt + answer.token_ids
+    assert len({tuple(each) for each in said}) > 3  # the same questions, drawn answers
+
+
 def test_sampling_lets_go_of_the_engine(tiny: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = make_engine(tiny, max_num_seqs=5)
     sample_talks(engine, tmp_path / "whole", range(1), progress=False)
@@ -119,6 +140,7 @@ def test_equal_questions_do_not_hide_their_states_from_each_other(
     tiny: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second one would find the whole prompt in the prefix cache."""
+    monkeypatch.setattr(making_talks, "EVERYDAY_SHARE", 0.0)
     monkeypatch.setattr(making_talks, "MAX_USER_TOKENS", 1)
     monkeypatch.setattr(making_talks, "without_end", lambda *_: [])
     monkeypatch.setattr(making_talks, "OPENERS", ["What is"])
