@@ -58,7 +58,7 @@ class QuantizedLinear(nn.Module):
         return dequantize_int4(numbers, self.scales[ids // LANES, :, :, ids % LANES])
 
 
-def make_int8(linear: Linear) -> nn.Module:
+def make_int8(linear: Linear) -> QuantizedLinear:
     """The layer with weights in 8 bits, a scale for each output."""
     numbers, scales = quantize_int8(linear.weight)
     return QuantizedLinear(band_int8(numbers), in_bands(scales), len(numbers), linear.bias)
@@ -100,6 +100,17 @@ def make_recipe(config: EngineConfig, device: torch.device, dtype: torch.dtype) 
         return Recipe(make_int8, make_int8)
     group = config.int4_group_size
     return Recipe(lambda linear: make_int4(linear, group), make_int8, group)
+
+
+def round_linears(module: nn.Module, but: nn.Module) -> None:
+    """Replace every Linear inside `module` by one of int8, all but one."""
+    arena = Arena()
+    for parent in list(module.modules()):
+        for name, child in list(parent.named_children()):
+            if isinstance(child, Linear) and child is not but:
+                made = make_int8(child)
+                made.numbers.data = arena.keep(made.numbers.data)
+                setattr(parent, name, made)
 
 
 class Quantizer:

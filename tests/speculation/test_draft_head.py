@@ -12,7 +12,10 @@ from torch import Tensor
 
 from minillm import Engine, EngineConfig, SamplingParams
 from minillm.errors import ConfigError, CorruptCheckpointError
+from minillm.models.linear import CPULinear
 from minillm.models.loader import LoadedModel, load_model
+from minillm.models.native import native_kernels
+from minillm.models.quantized import QuantizedLinear
 from minillm.observe.speculation import SpeculationSummary
 from minillm.request import Draft, Request, RequestOutput
 from minillm.scheduling.batch import ScheduledRequest
@@ -295,6 +298,24 @@ def test_heads_that_do_not_fit(tiny: LoadedModel, folder: Path, tmp_path: Path) 
 def test_rows_of_a_packed_output_head(tiny: LoadedModel, tiny_llama_path: Path) -> None:
     packed = load_model(EngineConfig(model=str(tiny_llama_path), dtype="bfloat16", device="cpu"))
     torch.testing.assert_close(output_rows(packed.decoder), output_rows(tiny.decoder).bfloat16())
+
+
+@pytest.mark.skipif(native_kernels() is None, reason="no C++ compiler")
+def test_on_a_cpu_all_but_the_first_matrix_is_in_8_bits(smollm_path: Path) -> None:
+    """And what it foretells is what the head foretells that was trained, but for rounding."""
+    load = {dtype: EngineConfig(model=str(smollm_path), device="cpu", dtype=dtype) for dtype in ("bfloat16", "float32")}
+    rounded = load_head("smollm2-135m", load_model(load["bfloat16"]))
+    exact = load_head("smollm2-135m", load_model(load["float32"]))
+    in_8_bits = [name for name, module in rounded.named_modules() if isinstance(module, QuantizedLinear)]
+    assert len(in_8_bits) == 5 and "output" in in_8_bits and isinstance(rounded.fuse, CPULinear)
+    foretold = []
+    for head in (rounded, exact):
+        hidden = torch.randn(40, 576, generator=torch.Generator().manual_seed(0))
+        batch = TalkBatch.of([torch.arange(1000, 1041)], [hidden], [0])
+        with torch.no_grad():
+            foretold += [next(unroll(head, batch, 1))[0][0]]
+    similar = torch.cosine_similarity(*foretold, dim=-1)
+    assert 0.99 < similar.min() < 0.999999
 
 
 def test_a_head_beside_quantized_weights(smollm_path: Path, tmp_path: Path) -> None:
