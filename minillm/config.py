@@ -102,9 +102,8 @@ def parse_fields(assignments: list[str] | None, option: str) -> dict[str, Any]:
 
 READ_BY: dict[str, tuple[str, ...]] = {
     "model": ("draft_model", "draft_head"),
-    "ngram_min": ("ngram", "draft_head"),
-    "ngram_max": ("ngram", "draft_head"),
-    "lookup_first": ("draft_head",),
+    "ngram_min": ("ngram",),
+    "ngram_max": ("ngram",),
     "acceptance_rate": ("synthetic",),
     "seed": ("synthetic",),
     "draft_cost": (),
@@ -131,12 +130,8 @@ class SpeculativeConfig(StrictModel):
         description="draft_model: short name, local folder, GGUF file or Hub id; draft_head: a folder that `minillm "
         "train-draft` wrote, None = the head that comes with minillm for this model",
     )
-    ngram_min: int = Field(2, ge=1, description="lookup: tokens that must agree with an earlier place")
-    ngram_max: int = Field(8, ge=1, description="lookup: of several places, the one that agrees longest, up to this")
-    lookup_first: bool = Field(
-        True,
-        description="draft_head: where the last ngram_min tokens stood before, copy what followed; else guess",
-    )
+    ngram_min: int = Field(2, ge=1, description="ngram: tokens that must agree with an earlier place")
+    ngram_max: int = Field(8, ge=1, description="ngram: of several places, the one that agrees longest, up to this")
     acceptance_rate: float = Field(
         0.7, ge=0, le=1, description="synthetic, and in the simulator: a draft token passes with this probability"
     )

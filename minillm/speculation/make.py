@@ -17,7 +17,6 @@ from minillm.speculation.draft_head import CONTEXT, DraftHeadProposer
 from minillm.speculation.draft_model import DraftModelProposer
 from minillm.speculation.head import DraftHead
 from minillm.speculation.head_file import load_head
-from minillm.speculation.lookup_first import LookupFirst
 from minillm.speculation.ngram import NgramProposer
 from minillm.speculation.synthetic import SyntheticProposer
 
@@ -78,8 +77,7 @@ def make_proposer(config: EngineConfig, drafter: Drafter, runner: Runner, clock:
         return NgramProposer(wanted.ngram_min, wanted.ngram_max)
     if isinstance(drafter, DraftHead):
         assert isinstance(runner, TorchRunner), "a draft head reads the hidden states of a model"
-        head = DraftHeadProposer(drafter, runner, config.max_num_seqs)
-        return LookupFirst(NgramProposer(wanted.ngram_min, wanted.ngram_max), head) if wanted.lookup_first else head
+        return DraftHeadProposer(drafter, runner, config.max_num_seqs)
     # As many blocks as the model has, each of them smaller if the drafting model is.
     fields: dict[str, Any] = {
         "num_kv_blocks": runner.num_kv_blocks,

@@ -24,7 +24,7 @@ from minillm.training.train import Training, TrainingSettings
 
 SEATS = 64
 """Talks sampled at once: throughput is what counts here."""
-MOST_HELD_OUT = 128
+ONE_IN, MOST_HELD_OUT = 10, 128
 GREEDY = 0.9
 """An answer is taken for a greedy one if such a share of its tokens are the model's likeliest, as far as the head can
 name them."""
@@ -71,12 +71,11 @@ def train_head(
     start_from: str | None = None,
     progress: bool = True,
 ) -> dict[str, Any]:
-    """Train on these talks, but for the first tenth, which judges. See `make_head`."""
+    """Train on these talks, but for some, which judge. See `make_head`."""
     start = time.monotonic()
-    num_held_out = min(len(talks) // 10, MOST_HELD_OUT)
-    held_out, seen = talks[:num_held_out], talks[num_held_out:]
-    if not held_out:
+    if len(talks) < ONE_IN:
         raise TrainingError(f"{len(talks)} talks are too few: it takes ten, to have one to judge by")
+    held_out, seen = split(talks)
     token_ids, coverage = most_frequent(seen, num_tokens, model.model_config.vocab_size)
     head = new_head(model, token_ids, settings.seed, model.device)
     before: dict[str, Any] | None = None
@@ -86,7 +85,7 @@ def train_head(
         before, tensors, _ = read_head(start_from, model)
         fill_head(head, tensors, Path(start_from))
     greedy = [talk for talk in held_out if is_greedy(head, talk)]
-    training = Training(head, list(seen), greedy, settings, out / "training.pt")
+    training = Training(head, seen, greedy, settings, out / "training.pt", start_from)
     training.run(progress=progress)
     agreement = training.judge()
     facts = {
@@ -108,6 +107,13 @@ def train_head(
         },
     }
     return save_head(head, out, facts)
+
+
+def split(talks: Sequence[Talk]) -> tuple[list[Talk], list[Talk]]:
+    """One talk in ten to judge by, up to MOST_HELD_OUT, and the others. However many more are sampled, it is the same
+    ones: a head that goes on with more talks is judged by none that the head before it learned from."""
+    judges = range(0, min(len(talks), ONE_IN * MOST_HELD_OUT), ONE_IN)
+    return [talks[i] for i in judges], [talk for i, talk in enumerate(talks) if i not in judges]
 
 
 def hours_since(start: float) -> float:

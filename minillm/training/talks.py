@@ -12,6 +12,7 @@ of the time once more.
 
 import json
 import random
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -162,12 +163,14 @@ def sample_talks(engine: Engine, folder: Path, shards: Iterable[int], *, progres
 
 
 def claim_folder(folder: Path, model: LoadedModel) -> None:
-    """Note in the folder whose talks it holds: words and hidden states of one model teach nothing about another.
+    """Note in the folder whose talks it holds, and about what: words and hidden states of one model teach nothing about
+    another, and what is missing would not be what is there.
 
     Raises:
-        TrainingError: another model's.
+        TrainingError: another model's, or begun with other questions.
     """
     mine = {"model": model.name, **{name: getattr(model.model_config, name) for name in ("hidden_size", "vocab_size")}}
+    mine["questions"] = zlib.crc32("\n".join(everyday_questions()).encode())
     file = folder / SPEAKER
     theirs = read_speaker(file) if file.exists() else mine
     if theirs != mine:

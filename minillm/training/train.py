@@ -5,6 +5,7 @@ import math
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from tqdm.auto import tqdm
@@ -48,6 +49,7 @@ class Training:
     Args:
         held_out: talks to judge by; never trained on.
         checkpoint: where to keep the state, to go on from after an interruption; None = nowhere.
+        start_from: the head whose weights it begins with, by name; for a run that is resumed, to be the same one.
     Raises:
         TrainingError: there are no talks, or the checkpoint is of another run, or damaged.
     """
@@ -59,11 +61,12 @@ class Training:
         held_out: list[Talk],
         settings: TrainingSettings,
         checkpoint: Path | None = None,
+        start_from: str | None = None,
     ) -> None:
         if not talks or not held_out:
             raise TrainingError("there are no talks to train on, or none to judge by: sample more of them")
         self.head, self.talks, self.held_out = head, talks, held_out
-        self.settings, self.checkpoint = settings, checkpoint
+        self.settings, self.checkpoint, self.start_from = settings, checkpoint, start_from
         self.device = head.norm.weight.device
         self.steps_per_pass = math.ceil(len(talks) / settings.talks_per_step)
         self.num_steps = settings.passes * self.steps_per_pass
@@ -167,9 +170,14 @@ class Training:
         self.optimizer.load_state_dict(state["optimizer"])
         self.step = state["step"]
 
-    def describe_run(self) -> dict[str, float]:
+    def describe_run(self) -> dict[str, Any]:
         """What has to be the same for a run to go on."""
-        return {**asdict(self.settings), "talks": len(self.talks), "tokens": self.head.output.weight.shape[0]}
+        return {
+            **asdict(self.settings),
+            "talks": len(self.talks),
+            "tokens": self.head.output.weight.shape[0],
+            "start_from": self.start_from,
+        }
 
 
 def describe(agreement: Agreement) -> str:

@@ -93,7 +93,6 @@ def random_speculation(rng: random.Random, models: Models) -> dict[str, Any] | N
         fields["model"] = str(models.folder)
     elif method == "draft_head":
         fields["model"] = str(models.head)
-        fields["lookup_first"] = rng.choice([True, False])
     elif method == "synthetic":
         fields["acceptance_rate"] = rng.choice([0.0, 0.6, 1.0])
     return fields

@@ -1,7 +1,6 @@
 """The draft head in the engine: same tokens, and a cache that holds what the model's states make it, come what may."""
 
 import zlib
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,21 +16,18 @@ from minillm.models.loader import LoadedModel, load_model
 from minillm.models.native import native_kernels
 from minillm.models.quantized import QuantizedLinear
 from minillm.observe.speculation import SpeculationSummary
-from minillm.request import Draft, Request, RequestOutput
+from minillm.request import Request, RequestOutput
 from minillm.scheduling.batch import ScheduledRequest
 from minillm.speculation import draft_head
-from minillm.speculation.base import NoProposer, Wanted
 from minillm.speculation.draft_head import DraftHeadProposer, Seat
 from minillm.speculation.head import DraftHead
 from minillm.speculation.head_file import embedding_table, load_head, new_head, output_rows, save_head
-from minillm.speculation.lookup_first import LookupFirst
 from minillm.training import unrolled
 from minillm.training.unrolled import TalkBatch, unroll
 
 from .ways import WAYS
 
 ALWAYS = {"acceptance_floor": 0, "adaptive_k": False, "min_output_tokens": 1, "max_batch": 64, "k": 3}
-ALWAYS["lookup_first"] = False  # the head alone
 PROMPTS = [list(range(10, 10 + length)) for length in (3, 17, 30, 9, 1)] + [list(range(10, 41))]
 GREEDY = SamplingParams(temperature=0, max_tokens=40, ignore_eos=True)
 
@@ -106,24 +102,19 @@ def serve(engine: Engine, params: SamplingParams = GREEDY) -> list[RequestOutput
             engine.add_request(prompt, params, request_id=str(number), stream=False)
         outputs |= {output.request_id: output for output in engine.step()}
         engine.check_integrity()
-        if isinstance(head_of(engine), Hinted):
+        if isinstance(engine.speculator.proposer, Hinted):
             check_cache(engine)
         step += 1
-    proposer = head_of(engine)
+    proposer = engine.speculator.proposer
     if isinstance(proposer, DraftHeadProposer):
         assert not proposer._seats and sorted(proposer._free) == list(range(6)), "seats leaked"
     return [outputs[str(number)] for number in range(len(PROMPTS))]
 
 
-def head_of(engine: Engine) -> Any:
-    proposer = engine.speculator.proposer
-    return proposer.head if isinstance(proposer, LookupFirst) else proposer
-
-
 def check_cache(engine: Engine) -> None:
     """Every row of every seat, and what the last one foretells, is what the code for training makes in one go of the
     model's states and the known tokens."""
-    proposer = head_of(engine)
+    proposer = engine.speculator.proposer
     for request in engine.scheduler.running:
         seat = proposer._seats.get(request.request_id)
         if seat is None or seat.num_rows == 0:
@@ -156,46 +147,6 @@ def test_same_tokens_and_a_right_cache(tiny: LoadedModel, folder: Path, without:
         assert outputs[-1].num_cached_tokens > 0, "the last prompt continues one that has ended"
     summary = SpeculationSummary.of_steps(engine.steps)
     assert summary.num_rejected > 30 and sum(summary.accepted_at) > 30
-
-
-@pytest.mark.parametrize("way", ["roomy", "small steps", "tight", "tight, swapped"])
-def test_a_head_that_is_asked_only_where_nothing_is_repeated(
-    tiny: LoadedModel, folder: Path, without: list[RequestOutput], way: str
-) -> None:
-    """Its states wait meanwhile, and its cache is the same as if it had been asked every time."""
-    texts = [output.token_ids for output in without]
-    engine = make_engine(tiny, folder, texts, **WAYS[way])
-    head, found = engine.speculator.proposer, Counter[str]()
-
-    class Copying(NoProposer):
-        """Now and then it finds something, and every other time that is wrong."""
-
-        def propose(self, wanted: Sequence[Wanted]) -> list[Draft]:
-            drafts = super().propose(wanted)
-            for (request, k), draft in zip(wanted, drafts):
-                text, place = texts[int(request.request_id)], request.num_output_tokens
-                if zlib.crc32(f"{request.request_id} {place}".encode()) % 3:
-                    draft.token_ids += [token + (place % 2) for token in text[place : place + k]]
-                found["copied" if draft.token_ids else "asked"] += 1
-            return drafts
-
-    engine.speculator.proposer = engine.runner.hidden_state_reader = LookupFirst(Copying(), head)
-    assert [output.token_ids for output in serve(engine)] == texts
-    assert found["copied"] > 20 and found["asked"] > 20
-    assert (engine.num_preemptions > 0) == way.startswith("tight")
-
-
-def test_lookup_comes_first_unless_it_is_switched_off(tiny: LoadedModel, folder: Path) -> None:
-    def proposer(**fields: object) -> object:
-        wanted = {"method": "draft_head", "model": str(folder), **fields}
-        config = EngineConfig(
-            model=tiny.name, dtype="float32", device="cpu", num_kv_blocks=64, max_num_seqs=2, speculative=wanted
-        )
-        return Engine(config, tiny).speculator.proposer
-
-    default = proposer(ngram_min=3)
-    assert isinstance(default, LookupFirst) and default.lookup.shortest == 3
-    assert isinstance(proposer(lookup_first=False), DraftHeadProposer)
 
 
 def test_a_full_seat_goes_on_with_its_newer_half(

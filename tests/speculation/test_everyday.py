@@ -7,8 +7,8 @@ from importlib import resources
 from minillm.training.everyday import SLOPPY_SHARE, everyday_questions
 
 JUDGED = re.compile(
-    r"\b(france|photosynthesis|pancakes?|virus|bacteri|vowel|marie|curie|landlord|heater|sky|romeo|hik(e|ing)|bicycle|fox"
-    r"|good nights|working from home|sea in winter|good morning)"
+    r"\b(france|photosynthesis|sea|winter|pancakes?|eggs?|virus|bacteri\w+|vowels?|good nights|curie|landlord|heater"
+    r"|sky|romeo|juliet|hik(e|ing)|good morning|spanish|bicycles?|bikes?|fox|from home)\b"
 )
 """What the questions of `minillm bench speculation` are about."""
 
@@ -20,7 +20,7 @@ def plain(question: str) -> str:
 def test_there_are_thousands_and_each_is_asked_once() -> None:
     questions = everyday_questions()
     assert len(questions) > 5000
-    assert len({plain(each) for each in questions}) > 0.99 * len(questions)
+    assert len(set(questions)) == len(questions)
     assert not any("{" in each or each != each.strip() or not each for each in questions)
 
 

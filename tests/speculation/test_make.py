@@ -66,7 +66,7 @@ def test_a_draft_heads_cache_is_left_room_for(
 ) -> None:
     save_head(new_head(model, torch.arange(0, 49152, 5), 0, torch.device("cpu")), tmp_path, {})
     found = engine({"method": "draft_head", "model": str(tmp_path)}, max_num_seqs=20)
-    cache = found.speculator.proposer.head.cache
+    cache = found.speculator.proposer.cache
     left = FREE_FRACTION * FREE - cache.numel() * cache.element_size()
     assert found.runner.num_kv_blocks == int(left // (BLOCK * TOKEN)) < 20 * 128 // BLOCK
 

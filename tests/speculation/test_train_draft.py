@@ -246,6 +246,38 @@ def test_from_the_command_line_to_a_head_that_drafts(tiny: LoadedModel, tmp_path
     assert json.loads(again.stdout)["held_out"] == facts["held_out"], "there was nothing left to do"
 
 
+def test_talks_that_judge_stay_the_same_when_more_are_sampled(talks: list[Talk]) -> None:
+    def judges(number: int) -> set[int]:
+        held_out, seen = make.split(many[:number])
+        assert [*held_out, *seen] != [] and {id(t) for t in held_out} | {id(t) for t in seen} == {
+            *map(id, many[:number])
+        }
+        return {id(talk) for talk in held_out}
+
+    many = [Talk(talks[0].token_ids, 1, talks[0].hidden) for _ in range(2000)]
+    assert len(judges(20)) == 2 and len(judges(512)) == 52 and len(judges(2000)) == 128
+    for few, more in ((20, 512), (512, 1000), (1000, 2000)):
+        learned = {id(talk) for talk in many[:few]} - judges(few)
+        assert not learned & judges(more)
+
+
+def test_another_head_to_begin_with_is_another_run(tiny: LoadedModel, talks: list[Talk], tmp_path: Path) -> None:
+    """Else the finished one would be taken for it."""
+    make.train_head(tiny, talks, 50, SETTINGS, tmp_path / "one", progress=False)
+    with pytest.raises(TrainingError, match=r"is of another run.*start_from.*delete it"):
+        make.train_head(tiny, talks, 50, SETTINGS, tmp_path / "one", start_from=str(tmp_path / "one"), progress=False)
+
+
+def test_talks_that_began_with_other_questions_are_not_mixed(
+    tiny: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    making_talks.claim_folder(tmp_path, tiny)
+    making_talks.claim_folder(tmp_path, tiny)
+    monkeypatch.setattr(making_talks, "everyday_questions", lambda: ("Why?",))
+    with pytest.raises(TrainingError, match="delete them, or choose with --out"):
+        making_talks.claim_folder(tmp_path, tiny)
+
+
 def test_too_few_talks(tiny: LoadedModel, talks: list[Talk], tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match="too few"):
         make.train_head(tiny, talks[:9], 50, SETTINGS, tmp_path)
