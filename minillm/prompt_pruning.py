@@ -55,7 +55,7 @@ def prune_context(context: str, question: str, keep: float, count_tokens: Callab
             kept.add(i)
             budget -= sizes[i]
     order = sorted(kept)
-    text = " ".join(sentences[i] for i in order)
+    text = context if len(order) == len(sentences) else " ".join(sentences[i] for i in order)
     return Pruned(text, order, sum(sizes[i] for i in order))
 
 
@@ -91,8 +91,8 @@ def words_of(text: str) -> list[str]:
 
 
 def stem(word: str) -> str:
-    """A word without its English ending, roughly."""
-    for ending in ("ing", "ed", "es", "s"):
+    """A word without its English ending, roughly: `houses` and `house` are both `hous`."""
+    for ending in ("ing", "ed", "es", "s", "e"):
         if word.endswith(ending) and len(word) - len(ending) >= 3:
             return word[: -len(ending)]
     return word

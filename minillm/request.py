@@ -30,7 +30,9 @@ class SamplingParams(StrictModel):
     repetition_penalty: float = Field(1.0, gt=0, description="divides (or multiplies) logits of tokens seen; 1 = off")
     presence_penalty: float = Field(0.0, ge=-2, le=2, description="subtracted once from logits of tokens generated")
     frequency_penalty: float = Field(0.0, ge=-2, le=2, description="subtracted per occurrence in the output")
-    seed: int | None = Field(None, description="same seed, same output, whatever else is in the batch")
+    seed: int | None = Field(
+        None, description="same seed, same output, whatever else is in the batch; see docs/engine.md about drafts"
+    )
     stop: tuple[str, ...] = Field((), description="end when one of these appears; it is not part of the text")
     stop_token_ids: tuple[int, ...] = Field((), description="end when one of these is sampled")
     ignore_eos: bool = Field(False, description="go on past the model's end-of-sequence token")

@@ -10,7 +10,8 @@ Two ideas keep it short and exact:
 - All three filters keep "the n likeliest tokens", so each row needs one number n, found in its
   largest logits alone. Equal logits (common in bfloat16) are ranked by token id.
 - The random number is a hash of (request seed, output position). Nothing is carried from step to
-  step, so neighbours in the batch, row order and preemption cannot change a request's output.
+  step, so neighbours in the batch, row order and preemption cannot change a request's output. (Drafts that were
+  drawn can: see speculation/verify.py.)
 """
 
 import hashlib

@@ -15,6 +15,14 @@ def test_sentences_and_words() -> None:
     assert split_sentences("  ") == []
 
 
+@pytest.mark.parametrize(
+    "pair", ["trees tree", "houses house", "places place", "boxes box", "painted paints", "uses use"]
+)
+def test_forms_of_a_word_are_one(pair: str) -> None:
+    assert len(set(words_of(pair))) == 1
+    assert words_of("the bus is red") == ["the", "bus", "is", "red"]
+
+
 def test_what_is_asked_for_stays_in_order() -> None:
     pruned = prune_context(TEXT, "When was the mill built, and where does it stand?", keep=0.6)
     assert pruned.text == "The mill was built in 1784. It stands by the river!"
@@ -30,6 +38,7 @@ def test_the_sentence_after_an_answer_gets_half_of_its_score() -> None:
 
 def test_all_and_nearly_nothing() -> None:
     assert prune_context(TEXT, "mill", keep=1.0).text == TEXT
+    assert prune_context("One.\n\n- Two.", "mill", keep=1.0).text == "One.\n\n- Two.", "nothing is changed for nothing"
     assert prune_context(TEXT, "mill", keep=0.01).kept == [1], "one sentence is always left"
     assert prune_context("", "mill", keep=0.5).text == ""
     # No word in common: the first sentences that fit.

@@ -1,5 +1,6 @@
 """The subcommands of `minillm bench`, as they are typed. Each imports what it needs, which takes seconds."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -310,7 +311,10 @@ def speculation(
         typer.Option(help="Way of drafting (ngram, draft_head, ...; default ngram); may be repeated."),
     ] = None,
     job: Annotated[
-        list[str] | None, typer.Option(help="Only this one (chat, copy, short, crowd, hot); may be repeated.")
+        list[str] | None, typer.Option(help="Only this one (chat, copy, few, short, crowd, hot); may be repeated.")
+    ] = None,
+    prompts: Annotated[
+        Path | None, typer.Option(help="Your own prompts instead, one on each line: what would you gain?")
     ] = None,
     repeats: Repeats = 3,
     quick: Quick = False,
@@ -325,7 +329,7 @@ def speculation(
 
     check_writable(out)
     target = make_target(model, load_format, dtype, device, engine_fields)
-    report = run_speculation(target, method or ["ngram"], job, repeats, quick)
+    report = run_speculation(target, method or ["ngram"], job, repeats, quick, prompts)
     show(report, format_table(report), out, as_json)
 
 

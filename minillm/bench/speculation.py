@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
@@ -49,6 +50,8 @@ class Run:
     """Seconds from first to last token, summed over the requests."""
     num_tokens: int
     speculation: SpeculationSummary
+    texts: Sequence[Sequence[int]] = ()
+    """What was answered, as tokens, in the order of the prompts."""
 
     @property
     def tokens_per_s(self) -> float:
@@ -73,10 +76,27 @@ class Result:
     """The same of decoding alone."""
     emitted_per_verify: float | None
     acceptance_at: list[float]
+    same_text: float | None
+    """The share of the answers that are, token by token, those without drafts; None where tokens are drawn. In 16 bits
+    it may be less than 1: a row that is computed beside others is rounded differently, and near ties turn."""
 
 
-def make_jobs(quick: bool) -> list[Job]:
-    """The jobs at home, then those that are not."""
+def make_jobs(quick: bool, prompts: Path | None = None) -> list[Job]:
+    """The jobs at home, then those that are not.
+
+    Args:
+        prompts: a file with a prompt on each line, for a job "yours"; it is then the only one.
+    Raises:
+        ConfigError: the file cannot be read, or has no prompt in it.
+    """
+    if prompts is not None:
+        try:
+            lines = [line.strip() for line in prompts.read_text(encoding="utf-8").splitlines() if line.strip()]
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"--prompts {prompts} cannot be read: {error}") from error
+        if not lines:
+            raise ConfigError(f"--prompts {prompts}: there is no prompt in it; it wants one on each line")
+        return [Job("yours", f"prompts of {prompts.name}, one at a time", lines, 8 if quick else 96)]
     files = resources.files("minillm.bench")
     chat = (files / "chat_prompts.txt").read_text().splitlines()
     copy = json.loads((files / "texts" / "copy_prompts.json").read_text())
@@ -85,6 +105,7 @@ def make_jobs(quick: bool) -> list[Job]:
     return [
         Job("chat", "everyday questions, one at a time", chat[:10], 96),
         Job("copy", "copying, quoting, editing, one at a time", copy, 128),
+        Job("few", "everyday questions, 4 at once", chat[:8], 64, at_once=4),
         Job("short", "answers of 6 tokens, one at a time", chat[:10], 6),
         Job("crowd", "16 questions at once", chat, 64, at_once=16),
         Job("hot", "everyday questions at temperature 1.5", chat[:6], 64, temperature=1.5),
@@ -92,21 +113,28 @@ def make_jobs(quick: bool) -> list[Job]:
 
 
 def run_speculation(
-    target: Target, methods: Sequence[str], jobs: Sequence[str] | None, repeats: int, quick: bool
+    target: Target,
+    methods: Sequence[str],
+    jobs: Sequence[str] | None,
+    repeats: int,
+    quick: bool,
+    prompts: Path | None = None,
 ) -> dict[str, Any]:
     """Measure, and return the report. The methods take turns within every repeat.
 
     Args:
         methods: of `SpeculativeConfig.method`, each with its defaults, or as `target`'s fields say.
         jobs: names of those to run; None = all.
+        prompts: see make_jobs.
     Raises:
-        ConfigError, ModelError: see Engine. ConfigError also if the fields are of a method that is not measured,
-            or there is no job of such a name.
+        ConfigError, ModelError: see Engine and make_jobs. ConfigError also if the fields are of a method that is not
+            measured, or there is no job of such a name.
     """
-    all_jobs = make_jobs(quick)
+    all_jobs = make_jobs(quick, prompts)
     if unknown := set(jobs or ()) - {job.name for job in all_jobs}:
         raise ConfigError(
-            f"no job {', '.join(sorted(unknown))}{' with --quick' if quick else ''}: there are "
+            f"no job {', '.join(sorted(unknown))}{' with --quick' if quick else ''}: there "
+            f"{'are' if len(all_jobs) > 1 else 'is only'} "
             f"{', '.join(job.name for job in all_jobs)}"
         )
     machine, repeats = describe_machine(), 1 if quick else repeats
@@ -157,10 +185,11 @@ def serve(engine: Engine, job: Job) -> Run:
     params = SamplingParams(temperature=job.temperature, max_tokens=job.max_tokens, seed=0)
     waiting = [[{"role": "user", "content": prompt}] for prompt in job.prompts]
     done: list[RequestOutput] = []
+    order: list[str] = []
     begin, in_flight = time.perf_counter(), 0
     while waiting or in_flight:
         while waiting and in_flight < job.at_once:
-            engine.add_request(waiting.pop(0), params, stream=False)
+            order.append(engine.add_request(waiting.pop(0), params, stream=False))
             in_flight += 1
         ended = engine.step()
         done += ended
@@ -168,12 +197,16 @@ def serve(engine: Engine, job: Job) -> Run:
     seconds = time.perf_counter() - begin
     timelines = [output.timeline for output in done]
     decode_s = sum(t.phases()["decode"] for t in timelines)
-    return Run(seconds, decode_s, sum(t.num_tokens for t in timelines), SpeculationSummary.of_requests(done))
+    said = {output.request_id: output.token_ids for output in done}
+    summary = SpeculationSummary.of_requests(done)
+    return Run(seconds, decode_s, sum(t.num_tokens for t in timelines), summary, [said[name] for name in order])
 
 
 def summarize(job: Job, method: str, runs: Sequence[Run], off: Sequence[Run]) -> Result:
     """Figures of one method on one job; `off` are the runs of the same repeats without drafts."""
     last = runs[-1].speculation
+    pairs = [pair for run, base in zip(runs, off) for pair in zip(run.texts, base.texts)]
+    drawn = job.temperature > 0 or not pairs
     return Result(
         job=job.name,
         method=method,
@@ -182,6 +215,7 @@ def summarize(job: Job, method: str, runs: Sequence[Run], off: Sequence[Run]) ->
         decode_speedup=Range.of([base.tpot / run.tpot for run, base in zip(runs, off)]),
         emitted_per_verify=last.emitted_per_verify,
         acceptance_at=last.acceptance_at,
+        same_text=None if drawn else sum(with_drafts == without for with_drafts, without in pairs) / len(pairs),
     )
 
 
@@ -192,14 +226,16 @@ def format_table(report: dict[str, Any]) -> str:
     for name, title in report["jobs"].items():
         lines += ["", f"{name}: {title}"]
         lines.append(
-            f"  {'':12} {'tokens/s':>9} {'speedup':>16} {'decode alone':>16} {'per verify':>11}  accepted by place"
+            f"  {'':12} {'tokens/s':>9} {'speedup':>16} {'decode alone':>16} {'per verify':>11} "
+            f"{'same text':>10}  accepted by place"
         )
         for result in (r for r in report["results"] if r.job == name):
             emitted = "" if result.emitted_per_verify is None else f"{result.emitted_per_verify:.2f}"
+            same = "" if result.same_text is None else f"{result.same_text:.0%}"
             places = " ".join(f"{share:.0%}" for share in result.acceptance_at)
             lines.append(
                 f"  {result.method:12} {result.tokens_per_s.median:9.1f} {spread(result.speedup):>16} "
-                f"{spread(result.decode_speedup):>16} {emitted:>11}  {places}"
+                f"{spread(result.decode_speedup):>16} {emitted:>11} {same:>10}  {places}"
             )
     return "\n".join(lines)
 

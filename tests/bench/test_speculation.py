@@ -30,9 +30,36 @@ def test_ratios_are_taken_within_each_repeat() -> None:
     assert summarize(job, "off", off, off).speedup.median == 1.0
 
 
+def test_texts_are_compared_with_those_of_the_same_repeat() -> None:
+    def said(*texts: list[int]) -> Run:
+        return Run(1.0, 1.0, 10, SpeculationSummary([], [], 0, 0, 0, 0), texts)
+
+    job = Job("chat", "", ["a", "b"], 8)
+    off, other = [said([1, 2], [3]), said([1, 2], [4])], [said([1, 2], [4]), said([1, 2], [4])]
+    assert summarize(job, "ngram", other, off).same_text == 0.75
+    drawn = Job("hot", "", ["a", "b"], 8, temperature=1.5)
+    assert summarize(drawn, "ngram", other, off).same_text is None
+
+
+def test_prompts_of_ones_own(tiny_llama_path: Path, tmp_path: Path) -> None:
+    file = tmp_path / "mine.txt"
+    file.write_text("What is this?\n\n  And that?  \n")
+    [job] = make_jobs(quick=False, prompts=file)
+    assert job.prompts == ["What is this?", "And that?"] and "mine.txt" in job.title
+    report = run_speculation(Target(str(tiny_llama_path), dtype="float32"), ["ngram"], None, 1, True, file)
+    assert [(row.job, row.same_text) for row in report["results"]] == [("yours", 1.0)] * 2
+    with pytest.raises(ConfigError, match="no job copy with --quick: there is only yours"):
+        run_speculation(Target(str(tiny_llama_path)), ["ngram"], ["copy"], 1, True, file)
+    file.write_text("\n")
+    with pytest.raises(ConfigError, match="no prompt in it"):
+        make_jobs(quick=True, prompts=file)
+    with pytest.raises(ConfigError, match="cannot be read"):
+        make_jobs(quick=True, prompts=tmp_path)
+
+
 def test_there_are_jobs_to_win_and_jobs_to_lose() -> None:
     jobs = {job.name: job for job in make_jobs(quick=False)}
-    assert list(jobs) == ["chat", "copy", "short", "crowd", "hot"]
+    assert list(jobs) == ["chat", "copy", "few", "short", "crowd", "hot"]
     assert jobs["crowd"].at_once == 16 and jobs["short"].max_tokens < 8 and jobs["hot"].temperature > 1
     assert all(prompt.strip() for job in jobs.values() for prompt in job.prompts)
 

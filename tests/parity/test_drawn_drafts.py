@@ -70,6 +70,11 @@ def test_what_is_drawn_after_a_draft_models_drafts(whole_model: Any, four_layers
     check_drawn_texts(whole_model, {"method": "draft_model", "model": str(four_layers.folder)})
 
 
+@pytest.mark.slow
+def test_what_is_drawn_after_the_draft_heads_drafts(whole_model: Any) -> None:
+    check_drawn_texts(whole_model, {"method": "draft_head", "model": "smollm2-135m"})
+
+
 def check_drawn_texts(parity: Any, speculative: dict[str, Any]) -> None:
     """Draw the same short text many times, and compare how often each came with how often it should."""
     prompt = parity.reference.prompt_ids["64 tokens"][:PROMPT_TOKENS]

@@ -46,3 +46,17 @@ def test_a_draft_model_changes_no_token(whole_model: Any, four_layers: Any) -> N
     outputs = whole_model.serve(engine, names, interleaved=True)
     assert whole_model.assert_identical(outputs, names) <= MOST_TIES
     assert sum(share.num_drafts for step in engine.steps for share in step.shares) > 30
+
+
+@pytest.mark.parametrize("num_kv_blocks", [256, 14], ids=["roomy", "recompute"])
+def test_the_draft_head_changes_no_token(whole_model: Any, num_kv_blocks: int) -> None:
+    """The one that comes with minillm, which is right often enough to be worth the test."""
+    speculative = {"method": "draft_head", "model": "smollm2-135m", **DRAFTING}
+    engine = whole_model.engine(num_kv_blocks=num_kv_blocks, max_model_len=256, speculative=speculative)
+    names = whole_model.forty_names
+    outputs = whole_model.serve(engine, names, interleaved=True)
+    assert whole_model.assert_identical(outputs, names) <= MOST_TIES
+    assert (engine.num_preemptions > 0) == (num_kv_blocks == 14)
+    shares = [share for step in engine.steps for share in step.shares]
+    assert sum(share.num_accepted for share in shares) > 30
+    assert sum(share.num_drafts - share.num_accepted for share in shares) > 30
