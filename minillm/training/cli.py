@@ -25,7 +25,7 @@ def train_draft(
     seed: Annotated[int, typer.Option(help="Of the first weights and the order of the talks.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
 ) -> None:
-    """Train a draft head for a model, on talks that the model has with itself. Interrupted, it goes on where it was."""
+    """Train a draft head for a model, on its own answers. Interrupted, it goes on where it was."""
     from minillm.config import EngineConfig
     from minillm.training.make import make_head
     from minillm.training.train import TrainingSettings
