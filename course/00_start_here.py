@@ -92,9 +92,9 @@ Replay(eight, row=7)
 draw_phase_bars({"one alone": one, "eight together": eight})
 
 # %% [markdown]
-# Two things happened, and they are different. The last four requests **waited for a seat**: that is queue. And prefill
-# grew, because a step that reads four prompts takes longer than a step that reads one. Decode grew much less: one pass
-# over the model's weights writes the next token of all four. The model did not get slower. It got shared.
+# Compare the bars, phase by phase. If *queue* grew: the last four requests **waited for a seat**. If *prefill* grew: a
+# step that reads four prompts takes longer than a step that reads one. And *decode*? One pass over the model's weights
+# writes the next token of all four; did it grow as much? The model did not get slower. It got shared.
 #
 # That is the surface: *latency is not one number, it is five, and each has causes of its own.*
 

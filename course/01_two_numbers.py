@@ -85,10 +85,11 @@ control
 # - **More seats** cure A. B had sixteen already, so for B nothing was changed at all: that is the **control**, and whatever it
 #   shows is the noise of this machine. Seats cost memory for the **KV cache** (the model's notes on every token it has
 #   read), and a somewhat longer step for everybody in it: look at A's decode below. Here that is a good bargain.
-# - **Half the bytes** help as far as a step is spent on reading weights. A's steps read all of them to write a single token.
-#   B's read them once for sixteen, and then do the arithmetic of sixteen, of which fewer bits take nothing away. And what
-#   shortens A's answers shortens A's line: a queue is made of other people's service time. So "quantization does nothing for
-#   a queue" is too strong. It is a dear way to cure a line, though, when a second seat is free.
+# - **Half the bytes** help as far as a step is spent on reading weights. Did B gain less than A? B's steps read them once
+#   for sixteen tokens, and then do the arithmetic of sixteen, of which fewer bits take nothing away. Did it gain as much, or
+#   more? Then its steps wait for the reading all the same. And if A's answers became shorter, so did A's line: a queue is made
+#   of other people's service time. Then "quantization does nothing for a queue" is too strong. It is a dear way to cure a line,
+#   though, when a second seat is free.
 #
 # The question to ask is never "does it help?" but "which phase is large, and what is the cheapest thing that
 # shrinks *that*?"

@@ -58,11 +58,10 @@ instrument.lines(loads)
 
 # %% [markdown]
 # Each column is the line at one moment, one figure a request. The rhythm of arrivals is the same in the three runs,
-# only faster. At 50% somebody is unlucky now and then. At 95% a small clump of arrivals leaves a line that the server
-# has hardly any spare time to work off: 5% of it. The next clump comes before the line is gone.
+# only faster. Look for a small clump of arrivals, and for the line that it leaves. The server works it off in the time
+# that it has to spare. Is the line gone before the next clump comes: at 50%, at 80%, at 95%?
 #
-# That is the surface: *a line is not made by too much work, but by too little spare time. The wait grows with one
-# over what is spare.*
+# That is the surface: *a line is not made by too much work, but by too little spare time.*
 
 # %% [markdown]
 # ## Guided
@@ -89,8 +88,9 @@ room
 charts.draw_wait_curve(loads, simulated.one_seat_curve())
 
 # %% [markdown]
-# The points scatter the more the closer they come to capacity. That is no fault of the measurement. Near capacity
-# luck decides, and even a long run has only a few bad hours in it. Do not plan with a number from there.
+# The wait grows with one over what is spare. The points scatter the more the closer they come to capacity. That is no
+# fault of the measurement. Near capacity luck decides, and even a long run has only a few bad hours in it. Do not
+# plan with a number from there.
 #
 # **Little's law** does not ask how people arrive, how long they take, or who is next; only that the room is empty
 # when the count begins and ends (or that it runs long enough at less than capacity): *mean length of the line =
@@ -153,17 +153,17 @@ payer.score(traffic.who_pays(**straggler))
 instrument.seats_of(straggler, "One long answer: who sits where?")
 
 # %% [markdown]
-# Under static batching the three that sit beside #0 leave on time, with their answers. Their seats stay empty,
-# dashed, while four people look at them. Such a slow member is called a **straggler**. (A server that does not
-# stream, and hands the whole batch back at once, makes the three pay as well.) How much it costs depends on how
-# uneven the answers are. At 70B, with handles:
+# Under static batching, follow three groups: #0, the three that sit beside it, and the four in line. When does each
+# leave, with its answer? Whose seats stay empty, dashed, and for how long? Such a slow member as #0 is called a
+# **straggler**. How much it costs depends on how uneven the answers are. At 70B, with handles:
 
 # %%
 instrument.big_seats()
 
 # %% [markdown]
 # Pull the first handle to 1: with equal answers the two are the same, because here all come at once. Continuous
-# batching is a cure for *unevenness*: of the answers' lengths, and of the moments at which people come.
+# batching is a cure for *unevenness*: of the answers' lengths, and of the moments at which people come. (Answers are
+# streamed here. A server that hands the whole batch back at once makes those beside the straggler pay as well.)
 #
 # Now all three ways on the very same arrivals. Answers of all lengths, and request #5 is a long document.
 
@@ -175,10 +175,10 @@ instrument.seats_of(ways, "The same arrivals, three ways: who sits where?")
 tables.ways_table(ways)
 
 # %% [markdown]
-# Look at three columns. *Seats empty*: what static wastes. *Longest gap*: with whole prompts, everybody who is
-# writing stands still while the document is read; with chunks, for one chunk at a time. *The document's TTFT*: chunks
-# do not make the document faster. It shares its steps now. (A short run on a busy machine is noisy; the table in the
-# deep dive has the same at 70B, without noise.)
+# Look at three columns. *Seats empty*: what static wastes, while people in line look at them. *Longest gap*: with
+# whole prompts, everybody who is writing stands still while the document is read; with chunks, for one chunk at a
+# time. *The document's TTFT*: chunks do not make the document faster. It shares its steps now. (A short run on a busy
+# machine is noisy; the table in the deep dive has the same at 70B, without noise.)
 #
 # ### Who is next?
 #

@@ -70,14 +70,15 @@ draw_ladder(ladder)
 
 # %% [markdown]
 # Both axes are logarithmic: equal distances are equal factors, so straight growth and growth with the square are both
-# straight lines, one steeper. Three stretches to look for (how wide each is depends on the machine):
+# straight lines, one steeper. Three stretches to look for, from left to right (how wide each is depends on the machine):
 #
-# - On the **left** the measured curve is flatter than both. A step has fixed costs, for one token as for thirty: all
-#   weights are read once, hundreds of small operations are started.
-# - In the **middle** the matrices rule, and twice the prompt takes about twice the time.
-# - On the **right** it begins to bend upwards. That is the square, and on most models it comes late.
+# - Is the measured curve **flatter than both**? A step has fixed costs, for one token as for thirty: all weights are
+#   read once, hundreds of small operations are started.
+# - Is it as steep as **straight growth**? There the matrices rule, and twice the prompt takes about twice the time.
+# - Does it **bend upwards**? That is the square.
 #
-# That is the surface: *a prompt costs its length, plus a square that most prompts are too short to feel.*
+# In which of them do the two prompts of your bet lie? That is the surface: *a prompt costs its length, plus a square.
+# Which of the two it feels depends on how long it is.*
 
 # %% [markdown]
 # ## Guided
@@ -101,8 +102,9 @@ instrument.length_explorer(lab, ladder)
 instrument.flops_explorer(lab)
 
 # %% [markdown]
-# The larger model feels its square *later*. Its matrices grow with the square of its width, its attention only with
-# the width. So a rule of thumb from a small model overstates attention for a large one.
+# On most models the square comes late, and most prompts are too short to feel it. The larger model feels its square
+# *later* still. Its matrices grow with the square of its width, its attention only with the width. So a rule of thumb
+# from a small model overstates attention for a large one.
 #
 # ### The square, built or not
 #
@@ -173,14 +175,10 @@ chunk_bet.score(chunks.own_ttft(swept, sizes[0]))
 instrument.chunk_explorer(lab, swept)
 
 # %% [markdown]
-# Read the two curves against each other. The further left, the less the others notice of the long prompt, and the
-# more it pays for their peace. The further right, the sooner it is done, and the longer everybody waits for it once.
-# Chunking is a gift to the *others*. There is no chunk size that is best for both: there is one that meets both
-# limits you promised.
-#
-# **Where it hurts: chunks too small.** Each chunk is a step, and each step reads all weights again and pays its fixed
-# costs again. On a GPU this is worse than on a CPU: it can multiply so fast that a few hundred tokens only just keep
-# it busy while the weights stream by.
+# Read the two curves against each other. To the left: how much do the others notice of the long prompt, and does it pay
+# for their peace? To the right: is it done sooner, and how long does everybody wait for it once? If one curve climbs
+# where the other falls, chunking is a gift to the *others*. Then there is no chunk size that is best for both: there is
+# one that meets both limits you promised.
 #
 # ### The same question at 70B
 #
@@ -200,6 +198,10 @@ big.error_band(seventy.deployment())
 # nothing and is paid in full. Where the bend lies depends on model, hardware and software (this profile is of a stack
 # without CUDA graphs, whose steps begin with a long launch; with them the floor is lower). Find your own before you
 # copy anybody's number.
+#
+# **Where it hurts: chunks too small.** Each chunk is a step, and each step reads all weights again and pays its fixed
+# costs again. On a GPU this is worse than on a CPU: it can multiply so fast that a few hundred tokens only just keep
+# it busy while the weights stream by.
 #
 # ### A shorter prompt
 #

@@ -68,9 +68,9 @@ bet.score(tables.moved(first, last))
 draw_finds({"the time in the first line": first, "the time in the last line": last})
 
 # %% [markdown]
-# The same words, the same length, the same model. With the time in front, no two prompts begin alike, and the cache finds
-# nothing: not the instructions, not the handbook, which have not changed at all. That is the surface: **what changes goes
-# last**.
+# The same words, the same length, the same model. Does the cache find as much in both runs? If no two prompts begin alike, it
+# finds nothing: not the instructions, not the handbook, which have not changed at all. And if TTFT fell when the time moved,
+# that is the surface: **what changes goes last**.
 
 # %% [markdown]
 # ## Guided
@@ -133,8 +133,8 @@ ladder = tables.ladder(lab)
 tables.ladder_table(ladder)
 
 # %% [markdown]
-# A chain holds as far as its first broken link. Three of the four fixes look worthless, and none of them was: each was
-# in front of the next. So do not judge a fix by the hit rate alone; look at what the *first* broken line is now.
+# A chain holds as far as its first broken link. If a fix looks worthless here, it need not be: perhaps the next broken line
+# stands right behind it. So do not judge a fix by the hit rate alone; look at what the *first* broken line is now.
 #
 # The linter also takes your own prompts: one, for suspects by their looks; two or more of one service, for what differs.
 

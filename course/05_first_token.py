@@ -81,9 +81,9 @@ bet.score(traffic.winner(runs))
 draw_rhythm(runs)
 
 # %% [markdown]
-# Read a strip from left to right as the writer would: every green tick is a token. Under *prefill first* the ticks stop dead
-# whenever somebody arrives. Under *mixed* they come a little slower, but they come. Under *decode first* nothing disturbs them,
-# and the newcomers stand outside, grey, until the last answer is done.
+# Read a strip from left to right as the writer would: every green tick is a token. Where do the ticks stop dead whenever
+# somebody arrives? Where do they come a little slower, but come? Where does nothing disturb them? And in which strip do the
+# newcomers stand outside longest, grey?
 #
 # The same runs in numbers: on the left what the newcomers waited for, on the right the gaps between two tokens of a
 # writer: one in a hundred is longer than this.
@@ -141,9 +141,9 @@ calm = {name: lab.run(traffic.calm(lab), **fields) for name, fields in traffic.P
 quiet.score(traffic.wins_when_calm(calm))
 
 # %% [markdown]
-# A scheduler chooses among those who are there. With one request in the house there is nothing to choose, and differences
-# between the three are this machine's noise. If your service is idle most of the time and TTFT is bad, look at the other rows of the
-# waterfall: the cache, the prompt's length, the way in.
+# A scheduler chooses among those who are there. How many requests are in the house at a time here, and what does that leave to
+# choose? If all three policies took the very same steps, differences between them are this machine's noise. If your service is
+# idle most of the time and TTFT is bad, look at the other rows of the waterfall: the cache, the prompt's length, the way in.
 #
 # ### Where each policy hurts
 #

@@ -216,9 +216,9 @@ lost.score(bets.needle(found))
 charts.draw_needle(found, needle.reach(lab, window))
 
 # %% [markdown]
-# A cliff, not a slope: compare the two points beside the line. A few tokens more between, and the passage is gone. Nothing in
-# latency or throughput shows it. Models *trained* with windows (the first Mistral 7B in all layers, Gemma 3 in most) carry
-# things on from layer to layer; here the window is put on a model that knows nothing of it.
+# A slope, or a cliff? Compare the two points beside the line: what do a few tokens more between do to the passage? If it is
+# gone, nothing in latency or throughput shows it. Models *trained* with windows (the first Mistral 7B in all layers, Gemma 3 in most)
+# carry things on from layer to layer; here the window is put on a model that knows nothing of it.
 #
 # ### Rounding: KV in 8 bits
 #

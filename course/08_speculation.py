@@ -161,9 +161,10 @@ crowd.score(bets.crowded(together))
 served.served_table(together)
 
 # %% [markdown]
-# With sixteen in the step the weights are shared already: each guess is a row that must be multiplied like any other. What the
-# guesses earn has not changed, what they cost has. The third row is the gates' answer. That is a CPU: on a large GPU
-# sixteen are few, so "always" may still gain there, and the gates, whose limits are a CPU's, give the gain away (see 70B below).
+# With sixteen in the step the weights are shared already. Is there arithmetic to spare for the guesses? If "always" lost, there
+# was none: each guess is a row that must be multiplied like any other. What the guesses earn has not changed, what they cost
+# has. If it still gained, sixteen may be few for this machine, as for a large GPU. The third row is the gates' answer. Their
+# limits are a CPU's: where "always" gains, they may give the gain away (see 70B below).
 #
 # ### Where it hurts: short answers
 #

@@ -74,9 +74,9 @@ bet.score(phases.where_gained(alone))
 phases.draw_pairs(alone, "one reader, long answer", "int8")
 
 # %% [markdown]
-# Hollow is before, filled is after. To write one token, a machine reads every weight once and does next to
-# nothing else with it (lesson 06). Half the bytes can be half the reading. That is where int8 can help; hardly any
-# other bar in this picture is long enough to win something. Where the picture says *not told apart*, the runs of both
+# Hollow is before, filled is after. Which bars are long enough to win something, and which of those moved? To write one
+# token, a machine reads every weight once and does next to nothing else with it (lesson 06); half the bytes can be half
+# the reading. Is the phase that gained one that waits for that? Where the picture says *not told apart*, the runs of both
 # kinds overlap: on a busy laptop, or on a GPU far too large for this small model, that may be the whole result.
 #
 # That is the surface: *quantized weights shorten the reading of weights. A phase gains as far as it waits for that.*

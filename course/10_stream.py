@@ -67,9 +67,9 @@ bet.score(traffic.rhythm(held))
 wire.draw_wire([straight, held])
 
 # %% [markdown]
-# Text comes in lumps. Within a lump, tokens arrive at once: most gaps are nothing at all, so the **median gets better**.
-# Between two lumps there is one long gap: p99 gets much worse. And TTFT is now the time until the first lump is full. Whoever
-# watches the median alone would praise this proxy.
+# Look for lumps. Within a lump, tokens arrive at once; between two lumps there is one gap. Which kind of gap is the more
+# frequent, and so the median? Which one is p99? And what must be full before the first token comes? If the **median got
+# better**, whoever watches it alone would praise this proxy.
 #
 # What does the server itself say? These are its own `/metrics`, for each of the two answers.
 
@@ -155,10 +155,10 @@ gone.score(leaving.saving(left))
 leaving.draw_leaving(left)
 
 # %% [markdown]
-# The bars are the KV blocks (the memory of what the model has read and written) that are held at each step. Straight, the
-# connection closes, the server sees it, and the request is ended between two steps: its seat and its blocks are free at
-# once. Through the gateway the server has a reader who never tires. Detecting a disconnect is only as good as the last hop that
-# passes it on. So test it through *your* whole chain.
+# The bars are the KV blocks (the memory of what the model has read and written) that are held at each step. When are they
+# free again, straight, and when through the gateway? If a server sees that the connection has closed, it can end the request between
+# two steps: its seat and its blocks are free at once. If it does not, it has a reader who never tires. Detecting a disconnect is
+# only as good as the last hop that passes it on. So test it through *your* whole chain.
 #
 # What is it worth? Eight readers, half of whom leave halfway. Once with a seat for each, once with a line before two seats.
 
@@ -214,10 +214,10 @@ far.score(traffic.far_away(trips))
 distance.draw_trips(trips)
 
 # %% [markdown]
-# Blocks to the left of the question are pure set-up: no model, however fast, shortens them. And the gaps between tokens do not know
-# how far they have travelled: a stream is a pipe, and what enters it evenly leaves it evenly, only later. (Our distance is a relay on this machine that
+# Blocks to the left of the question are pure set-up: no model, however fast, shortens them. And the gaps between tokens: do they
+# know how far they have travelled? If not, a stream is a pipe: what enters it evenly leaves it evenly, only later. (Our distance is a relay on this machine that
 # holds bytes for half a round trip each way; a new connection's first bytes wait as long as its greetings would take. Real
-# distances also lose packets, and then gaps do appear. And there are short cuts: resumed TLS sessions and QUIC greet in fewer
+# distances also lose packets, which makes gaps of its own. And there are short cuts: resumed TLS sessions and QUIC greet in fewer
 # round trips.) By arithmetic, with handles; the server's own part is what you have just measured:
 
 # %%

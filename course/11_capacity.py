@@ -66,7 +66,7 @@ bet.score(traffic.hundred(flood))
 bounds.envelope(bounds.Ask())
 
 # %% [markdown]
-# No simulation was needed for that. A prompt token costs two operations for each weight; multiply by tokens, by requests, and
+# Was a simulation needed for that? A prompt token costs two operations for each weight; multiply by tokens, by requests, and
 # divide by what the data sheet promises. If the result is above one, no scheduler, batch size or queue policy can help: there are not enough
 # multipliers. A second envelope counts seats. By **Little's law**, *requests in the house = arrivals per second × time that each one stays*.
 #
@@ -190,9 +190,9 @@ who.score(traffic.first_back(day))
 traffic.stories_table(day, money.gpu_price())
 
 # %% [markdown]
-# Read the columns against each other. Shedding keeps the promise for those it takes, and breaks it openly for the rest. The small model
-# keeps it for everybody, with two kinds of answers. The autoscaler keeps it for hardly anybody who came during the spike, and then pays for
-# replicas when the spike is over. (Those who stand in the old replica's line stay there, too: most routers do not move
+# Read the columns against each other. For each of the five, ask: for whom does it keep the promise, for whom does it break it, and does it
+# say so? Who gets which kind of answer? How many who came during the spike were served in time, and who pays for what when the spike
+# is over? (Whoever stands in the old replica's line stays there, also when a new one comes: most routers do not move
 # a request that was handed over.) Now with handles:
 
 # %%

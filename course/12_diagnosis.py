@@ -130,7 +130,7 @@ beside
 
 # %% [markdown]
 # Each row is the same traffic, which nobody had seen before, under one change. Look at three things: is the promise kept? did
-# anything else get worse? what does it cost? More seats do nothing for a full pool: nobody could sit in them.
+# anything else get worse? what does it cost? If more seats did nothing: who could sit in them, while the pool is full?
 
 # %%
 second.grade()
@@ -199,8 +199,8 @@ effort.score(outcome)
 months_beside
 
 # %% [markdown]
-# Fewer bits make reading the weights cheaper, which is what decode waits for. The seconds are lost in a queue in front of
-# prefill, which waits for arithmetic. The story is often told with a moral: "the seats were too many, lower them". Does that
+# Fewer bits make reading the weights cheaper, which is what decode waits for. Prefill waits for arithmetic. In front of which of
+# the two were the seconds lost? The story is often told with a moral: "the seats were too many, lower them". Does that
 # cure it? The claim, put to the test:
 
 # %%
@@ -239,7 +239,7 @@ d23(claims.straggler_tails())
 # %% [markdown]
 # ### Where it hurts
 #
-# The tempting change, "cut off whoever takes too long", is in the next table. Look at its first column, then at *unanswered*.
+# One of the three changes cuts off whoever takes too long. Find its row in the next table: the first column, then *unanswered*.
 
 # %%
 contract_beside

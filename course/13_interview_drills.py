@@ -58,7 +58,8 @@ words.score(outcome)
 both
 
 # %% [markdown]
-# Credit needs a sentence that connects cause, number and phase. Words in a row are no claim, and length earns nothing.
+# Credit needs a sentence that connects cause, number and phase. How many such sentences has each of the two? If the long one
+# scored less, that is why: words in a row are no claim, and length earns nothing.
 #
 # That is the surface: *diagnose, derive, rank, ask.*
 
@@ -94,8 +95,8 @@ gap.score(lesson.biggest_step(dump))
 lesson.levels_table(dump)
 
 # %% [markdown]
-# Read it column by column. Passing answers often diagnose well already. What they lack is arithmetic, an order with conditions ("if
-# it is still slow after that"), and questions of which they can say what each answer would change.
+# Read it column by column. What do passing answers have already, and what do they lack: the diagnosis, the arithmetic, an order
+# with conditions ("if it is still slow after that"), or questions of which they can say what each answer would change?
 #
 # ### All drills
 #

@@ -70,8 +70,8 @@ draw_map(ledger.rows())
 # A full tile holds, one with a foot holds under a condition, a crossed one is wrong, a hollow one could not be told; a dashed one
 # waits for you. Compare the articles: which tiles do they have most of?
 #
-# That is the surface: *count the feet against the crosses. Most figures are not false; they lack their workload.* With few
-# tiles measured it says nothing yet.
+# That is the surface: *count the feet against the crosses. A cross is a figure that is false; a foot is one that lacks its
+# workload.* With few tiles measured it says nothing yet.
 
 # %% [markdown]
 # ## Guided
