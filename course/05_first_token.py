@@ -124,7 +124,7 @@ bench = instrument.PolicyBench(lab, pace, runs)
 bench.explorer()
 
 # %% [markdown]
-# ### Where a policy does nothing
+# ### When nobody meets
 #
 # Now short questions, one at a time: each comes when the one before has been answered.
 
