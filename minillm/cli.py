@@ -13,6 +13,7 @@ import typer
 from minillm.bench.cli import bench_app
 from minillm.bench.options import check_writable
 from minillm.errors import (
+    ConfigError,
     InvalidSamplingParamsError,
     MinillmError,
     MissingPackageError,
@@ -28,6 +29,7 @@ from minillm.training.cli import train_draft
 # Torch and transformers take seconds to import, so each command imports what it needs.
 if TYPE_CHECKING:
     from minillm.config import EngineConfig
+    from minillm.engine import Engine
     from minillm.request import RequestOutput, SamplingParams
     from minillm.timeline import Timeline
 
@@ -155,6 +157,12 @@ def generate(
     max_tokens: MaxTokens = 128,
     temperature: Temperature = 0.0,
     chat_template: Annotated[bool, typer.Option("--chat", help="Put each prompt in the chat template.")] = False,
+    about: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A text that the prompts ask about; it goes in front of each.")
+    ] = None,
+    keep: Annotated[
+        float, typer.Option(help="Of that text, the share of tokens that stays: the sentences relevant to the prompt.")
+    ] = 1.0,
     engine_fields: Set = None,
     sampling_fields: Sample = None,
     trace: Annotated[
@@ -169,8 +177,10 @@ def generate(
     from minillm.observe.speculation import SpeculationSummary
     from minillm.observe.trace import write_chrome_trace
 
+    context = _read_context(about, keep)
     llm = LLM(**config.model_dump(exclude_unset=True))
-    inputs = [[{"role": "user", "content": prompt}] for prompt in prompts] if chat_template else prompts
+    asked = prompts if context is None else [_ask_about(context, keep, prompt, llm.engine) for prompt in prompts]
+    inputs = [[{"role": "user", "content": prompt}] for prompt in asked] if chat_template else asked
     outputs = llm.generate(inputs, params, use_tqdm=sys.stderr.isatty())
     if trace is not None:
         write_chrome_trace(trace, outputs, llm.engine.steps)
@@ -263,6 +273,34 @@ def _stream_answer(engine: Any, messages: list[dict[str, str]], params: "Samplin
     except KeyboardInterrupt:
         stream.abort()
         return stream.result()
+
+
+def _read_context(about: Path | None, keep: float) -> str | None:
+    """The text of the file. Raises ConfigError: it cannot be read, or there is none to keep such a share of."""
+    from minillm.prompt_pruning import check_keep
+
+    if about is None:
+        if keep != 1:
+            raise ConfigError("--keep is the share of a text that stays: give the text's file with --about")
+        return None
+    check_keep(keep)
+    try:
+        return about.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"--about {about} cannot be read as text: {error}") from error
+
+
+def _ask_about(context: str, keep: float, prompt: str, engine: "Engine") -> str:
+    """The prompt behind what is kept of the text for it."""
+    from minillm.prompt_pruning import prune_context
+
+    def count(text: str) -> int:
+        return len(engine.tokenizer.encode(text, add_special_tokens=False))
+
+    pruned = prune_context(context, prompt, keep, count)
+    if keep < 1:
+        print(f"kept {pruned.num_tokens} of {count(context)} tokens, for: {prompt}", file=sys.stderr)
+    return f"{pruned.text}\n\n{prompt}"
 
 
 def _settings(

@@ -42,8 +42,7 @@ def prune_context(context: str, question: str, keep: float, count_tokens: Callab
     Raises:
         ConfigError: `keep` is not a share.
     """
-    if not 0 < keep <= 1:
-        raise ConfigError(f"keep is the share of tokens that may stay, above 0 and at most 1; got {keep}")
+    check_keep(keep)
     count = count_tokens or (lambda text: len(text.split()))
     sentences = split_sentences(context)
     sizes = [count(sentence) for sentence in sentences]
@@ -57,6 +56,12 @@ def prune_context(context: str, question: str, keep: float, count_tokens: Callab
     order = sorted(kept)
     text = context if len(order) == len(sentences) else " ".join(sentences[i] for i in order)
     return Pruned(text, order, sum(sizes[i] for i in order))
+
+
+def check_keep(keep: float) -> None:
+    """Raise ConfigError unless it is a share, and not of nothing."""
+    if not 0 < keep <= 1:
+        raise ConfigError(f"keep is the share of tokens that may stay, above 0 and at most 1; got {keep}")
 
 
 def split_sentences(text: str) -> list[str]:
