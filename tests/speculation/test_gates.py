@@ -137,3 +137,9 @@ def test_forgotten_requests_leave_nothing_behind() -> None:
 def test_a_wrong_configuration_says_what_to_do(fields: dict[str, object], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         SpeculativeConfig(**fields)
+
+
+def test_how_far_a_draft_goes_at_most_depends_on_what_it_costs() -> None:
+    assert SpeculativeConfig(method="draft_head").k == 3 and SpeculativeConfig(method="ngram").k == 7
+    assert SpeculativeConfig(method="draft_head", k=5).k == 5
+    assert SpeculativeConfig(method="draft_head").model_dump(exclude_unset=True) == {"method": "draft_head"}
