@@ -14,6 +14,7 @@ the order of t, without a gap.
   prompt.
 """
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -22,6 +23,8 @@ import torch
 from torch import Tensor
 
 from minillm.attention.base import AttentionMetadata
+from minillm.models.decoder import Pass
+from minillm.models.ops import Rotation
 from minillm.request import AfterDraft, Draft, Request
 from minillm.runners.kv_pool import zeros
 from minillm.runners.torch_runner import TorchRunner
@@ -96,6 +99,7 @@ class DraftHeadProposer:
         shape = (self.block_size, 2, head.config.num_kv_heads, head.config.head_dim)
         self.cache = zeros((num_seats * self.blocks_per_seat, *shape), runner.model.dtype, self.device)
         self.num_seats = num_seats
+        self._angles = self._angles_up_to(CONTEXT)
         self.tables = torch.arange(len(self.cache), dtype=torch.int32, device=self.device).view(num_seats, -1)
         """[num_seats, blocks_per_seat] the blocks of each seat"""
         self.reset()
@@ -228,30 +232,45 @@ class DraftHeadProposer:
         lengths: Sequence[int],
     ) -> Tensor:
         """The head over rows start, start + 1, ... of each seat. Returns [T, h]."""
-        ends = [start + length for start, length in zip(starts, lengths)]
-        rows = np.concatenate([np.arange(start, end) for start, end in zip(starts, ends)])
-        origins = np.repeat([seat.origin for seat in seats], lengths)
-        bases = np.repeat([seat.number * self.blocks_per_seat * self.block_size for seat in seats], lengths)
-        ids, positions, slots = to_device(np.stack((np.array(token_ids), rows + origins, rows + bases)), self.device)
+        # Mostly a few rows: lists are faster than arrays.
+        rows: list[int] = []
+        positions: list[int] = []
+        slots: list[int] = []
+        owners: list[int] = []
+        for seat, start, length in zip(seats, starts, lengths):
+            new = range(start, start + length)
+            first_slot = seat.number * self.blocks_per_seat * self.block_size
+            rows += new
+            positions += [row + seat.origin for row in new]
+            slots += [row + first_slot for row in new]
+            owners += [seat.number] * length
+        if (last := max(positions)) >= len(self._angles[0]):
+            self._angles = self._angles_up_to(2 * last)
+        ids, places, to = to_device(np.array((token_ids, positions, slots)), self.device)
         if max(lengths) <= ROWS_AS_DECODES:
-            numbers = np.repeat([seat.number for seat in seats], lengths)
-            metadata = self._metadata(numbers, rows + 1, np.ones_like(rows), slots, num_decodes=len(rows))
+            metadata = self._metadata(owners, [row + 1 for row in rows], [1] * len(rows), to, num_decodes=len(rows))
         else:
-            numbers = np.array([seat.number for seat in seats])
-            metadata = self._metadata(numbers, np.array(ends), np.array(lengths), slots, num_decodes=0)
-        return self.head(hidden, ids, positions, self.cache, self.attention(metadata), self.ops)
+            ends = [start + length for start, length in zip(starts, lengths)]
+            metadata = self._metadata([seat.number for seat in seats], ends, lengths, to, num_decodes=0)
+        cos, sin = (angles[places] for angles in self._angles)
+        return self.head(hidden, ids, self.cache, Pass(Rotation(cos, sin, to), self.attention(metadata), self.ops))
+
+    def _angles_up_to(self, length: int) -> tuple[Tensor, Tensor]:
+        """Of all positions before `length`: cos and signed sin, [length, 1, d] each. They are looked up, as a pass of
+        the head is so short that working them out would be a tenth of it."""
+        return self.head.rope.angles(torch.arange(length, device=self.device), self.head.activation_dtype)
 
     def _metadata(
-        self, numbers: np.ndarray, context_lens: np.ndarray, lengths: np.ndarray, slots: Tensor, num_decodes: int
+        self, numbers: list[int], context_lens: list[int], lengths: Sequence[int], slots: Tensor, num_decodes: int
     ) -> AttentionMetadata:
-        """Of B sequences in the seats `numbers` [B], of `lengths` new rows each."""
-        starts = np.concatenate(([0], lengths.cumsum()))
+        """Of B sequences in the seats `numbers`, of `lengths` new rows each."""
+        starts = list(itertools.accumulate(lengths, initial=0))
         return AttentionMetadata(
-            query_starts=starts.tolist(),
-            context_lens=context_lens.tolist(),
-            query_starts_tensor=to_device(starts.astype(np.int32), self.device),
-            context_lens_tensor=to_device(context_lens.astype(np.int32), self.device),
-            block_tables=self.tables[to_device(numbers, self.device)],
+            query_starts=starts,
+            context_lens=context_lens,
+            query_starts_tensor=to_device(np.array(starts, np.int32), self.device),
+            context_lens_tensor=to_device(np.array(context_lens, np.int32), self.device),
+            block_tables=self.tables[to_device(np.array(numbers), self.device)],
             slot_mapping=slots,
             num_decodes=num_decodes,
             block_size=self.block_size,

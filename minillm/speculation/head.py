@@ -20,12 +20,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from minillm.attention.base import AttentionBackend
 from minillm.attention.cache import KVCache
 from minillm.models.config import ModelConfig
 from minillm.models.decoder import Layer, Pass, RMSNorm
 from minillm.models.linear import Linear
-from minillm.models.ops import Ops, Rotation
 from minillm.models.rope import RotaryEmbedding
 
 
@@ -64,27 +62,15 @@ class DraftHead(nn.Module):
         self.embed_tokens = embed_tokens.detach()
         self.output.weight.data.copy_(lm_head[self.token_ids])
 
-    def forward(
-        self,
-        hidden: Tensor,
-        token_ids: Tensor,
-        positions: Tensor,
-        kv_cache: KVCache,
-        attention: AttentionBackend,
-        ops: Ops,
-    ) -> Tensor:
+    def forward(self, hidden: Tensor, token_ids: Tensor, kv_cache: KVCache, step: Pass) -> Tensor:
         """[T, h]: the hidden states that come next.
 
         Args:
             hidden: [T, h] the model's hidden states, or those foretold.
             token_ids: [T] the tokens chosen there, of which the head is to see the consequences.
-            positions: [T] of the hidden states.
             kv_cache: [num_blocks, block_size, 2, n_kv_heads, d].
+            step: turns by the positions of the hidden states.
         """
-        rotation = Rotation(*self.rope.angles(positions, self.activation_dtype), attention.metadata.slot_mapping)
-        return self.run(hidden, token_ids, kv_cache, Pass(rotation, attention, ops))
-
-    def run(self, hidden: Tensor, token_ids: Tensor, kv_cache: KVCache, step: Pass) -> Tensor:
         embedded = F.embedding(token_ids, self.embed_tokens).to(self.activation_dtype)
         nothing = torch.zeros_like(embedded)
         ops = step.ops

@@ -114,7 +114,7 @@ def unroll(
         positions = (batch.first[:, None] + rows + j - 1).flatten()
         rotation = Rotation(*head.rope.angles(positions, head.activation_dtype), rows)
         token_ids = shifted(batch.token_ids, j, length)
-        hidden = head.run(hidden.flatten(0, 1), token_ids.flatten(), batch.hidden, Pass(rotation, dense, dense))
+        hidden = head(hidden.flatten(0, 1), token_ids.flatten(), batch.hidden, Pass(rotation, dense, dense))
         hidden = hidden.view(num_talks, length, size)
         yield hidden, rows + j < batch.num_states[:, None]
 
