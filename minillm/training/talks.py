@@ -167,10 +167,11 @@ def claim_folder(folder: Path, model: LoadedModel) -> None:
     another, and what is missing would not be what is there.
 
     Raises:
-        TrainingError: another model's, or begun with other questions.
+        TrainingError: another model's, or sampled in another way.
     """
     mine = {"model": model.name, **{name: getattr(model.model_config, name) for name in ("hidden_size", "vocab_size")}}
-    mine["questions"] = zlib.crc32("\n".join(everyday_questions()).encode())
+    recipe = (everyday_questions(), OPENERS, EVERYDAY_SHARE, OPENED_SHARE, TOP_P, GREEDY_SHARE, MAX_ANSWER_TOKENS)
+    mine["recipe"] = zlib.crc32(repr(recipe).encode())
     file = folder / SPEAKER
     theirs = read_speaker(file) if file.exists() else mine
     if theirs != mine:

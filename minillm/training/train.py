@@ -49,7 +49,7 @@ class Training:
     Args:
         held_out: talks to judge by; never trained on.
         checkpoint: where to keep the state, to go on from after an interruption; None = nowhere.
-        start_from: the head whose weights it begins with, by name; for a run that is resumed, to be the same one.
+        start_from: what tells the head apart whose weights it begins with; a run that is resumed wants the same one.
     Raises:
         TrainingError: there are no talks, or the checkpoint is of another run, or damaged.
     """

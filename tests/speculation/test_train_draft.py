@@ -266,6 +266,11 @@ def test_another_head_to_begin_with_is_another_run(tiny: LoadedModel, talks: lis
     make.train_head(tiny, talks, 50, SETTINGS, tmp_path / "one", progress=False)
     with pytest.raises(TrainingError, match=r"is of another run.*start_from.*delete it"):
         make.train_head(tiny, talks, 50, SETTINGS, tmp_path / "one", start_from=str(tmp_path / "one"), progress=False)
+    weights = {"fuse": torch.zeros(3, 4, dtype=torch.float16), "norm": torch.ones(4)}
+    changed = {**weights, "fuse": weights["fuse"].clone()}
+    assert make.fingerprint(changed) == make.fingerprint(weights)
+    changed["fuse"][2, 3] = 1
+    assert make.fingerprint(changed) != make.fingerprint(weights), "another head of the same name"
 
 
 def test_talks_that_began_with_other_questions_are_not_mixed(
