@@ -87,7 +87,7 @@ model: setup ## fetch the default model
 	@$(BIN)/minillm pull >/dev/null
 
 lab: model ## open the course in JupyterLab (LAB_ARGS="--no-browser --port 8899")
-	$(STEP) "the CPU's kernels, compiled once" $(BIN)/python -m minillm.models.native  # not in the middle of the first cell
+	$(STEP) "the CPU's kernels, compiled once" $(BIN)/python -m minillm.kernels.cpu  # not in the middle of the first cell
 	$(STEP) "the notebooks: their pictures may be shown" \
 		$(BIN)/jupyter trust --log-level=ERROR course/*.ipynb solutions/*.ipynb
 	@echo "Opening course/$(LANDING).ipynb in JupyterLab: some seconds. If no browser opens, use one of the addresses below. Ctrl-C ends it."

@@ -194,13 +194,13 @@ big.error_band(big.deployment())
 #
 # TPOT, time per output token, is an average over a request of $n$ output tokens. ITL keeps every gap.
 #
-# **The code.** All of it is one small class. The engine writes the stamps as things happen (`minillm/engine.py`,
+# **The code.** All of it is one small class. The engine writes the stamps as things happen (`minillm/frontend/engine.py`,
 # search for `timeline`); every number in this course is computed from them.
 
 # %%
 import inspect
 
-from minillm.timeline import Timeline
+from minillm.core.timeline import Timeline
 
 print(inspect.getsource(Timeline.borders))
 print(inspect.getsource(Timeline.phases))

@@ -256,8 +256,8 @@ tables.seats_table(simulated.seats_and_memory())  # the same at 70B, on two H100
 import inspect
 
 from course.lab.lesson_02 import theory
-from minillm.scheduling.ordering import TwoLaneQueue
-from minillm.scheduling.scheduler import Scheduler
+from minillm.core.scheduler import Scheduler
+from minillm.policies.queues import TwoLaneQueue
 
 print(inspect.getsource(theory.mg1_wait))
 print(inspect.getsource(theory.waits_of_these))

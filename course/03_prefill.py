@@ -260,7 +260,7 @@ reading.cache_table({"whole text": reading.shared(lab), "by relevance, half": cu
 # %%
 import inspect
 
-from minillm.attention import eager
+from minillm.kernels.attention import eager
 
 print(inspect.getsource(eager.attend))
 
@@ -269,7 +269,7 @@ print(inspect.getsource(eager.attend))
 # engine has faster ones for GPUs; this one exists everywhere.)
 
 # %%
-from minillm.attention.sdpa import Prefill
+from minillm.kernels.attention.sdpa import Prefill
 
 print("\n".join(inspect.getsource(Prefill.__call__).splitlines()[:8]))
 

@@ -278,9 +278,8 @@ tenants.draw_routers(hot)
 # %%
 import inspect
 
-from minillm.kv_cache.block_pool import BlockPool
-from minillm.kv_cache.manager import KVCacheManager
-from minillm.kv_cache.prefix import block_hashes
+from minillm.core.block_manager import KVCacheManager
+from minillm.core.block_pool import BlockPool, block_hashes
 
 print(inspect.getsource(block_hashes))
 print(inspect.getsource(KVCacheManager.find_prefix))

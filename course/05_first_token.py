@@ -207,14 +207,14 @@ print(f"{len(gaps)} first tokens; the causes miss TTFT by at most {max(gaps):.1e
 print(inspect.getsource(causes.share_out))
 
 # %% [markdown]
-# Sharing a step by tokens is a convention, and the engine's own (`stalled_by_prefill` in `minillm/step_log.py`). It is not the same as
+# Sharing a step by tokens is a convention, and the engine's own (`stalled_by_prefill` in `minillm/core/step_log.py`). It is not the same as
 # asking what would happen if the others left: a step's fixed price is shared too. For that question there is only one honest way: run it
 # alone, as the thin outline did.
 #
 # **Who goes first, in code.** The whole policy of *mixed* is one `sorted` and one budget:
 
 # %%
-from minillm.scheduling.scheduler import Scheduler
+from minillm.core.scheduler import Scheduler
 
 print(inspect.getsource(Scheduler._schedule_running).split("num_drafts = ")[0])
 

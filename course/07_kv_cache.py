@@ -290,8 +290,8 @@ seventy.too_large()
 # %%
 import inspect
 
-from minillm.kv_cache.manager import KVCacheManager
-from minillm.scheduling.scheduler import Scheduler
+from minillm.core.block_manager import KVCacheManager
+from minillm.core.scheduler import Scheduler
 
 print(inspect.getsource(KVCacheManager.allocate))
 print(inspect.getsource(Scheduler._preempt))

@@ -269,8 +269,8 @@ overlap.samples_table(drawn)
 # %%
 import inspect
 
+from minillm.runner.rejection_sampler import check_drawn
 from minillm.speculation.gates import Gates
-from minillm.speculation.verify import check_drawn
 
 print(inspect.getsource(Gates.num_drafts))
 print(inspect.getsource(check_drawn))

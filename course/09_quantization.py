@@ -275,13 +275,13 @@ seventy.draw_cramped(cramped)
 # - **KV in 8 bits** shortens the reading of KV (long contexts, large batches: just where weights no longer count), and
 #   nearly doubles the tokens that fit.
 #
-# **The code.** Rounding is a few lines (`minillm/quantization.py`); the gate's rule is one function.
+# **The code.** Rounding is a few lines (`minillm/kernels/quantization.py`); the gate's rule is one function.
 
 # %%
 import inspect
 
 from minillm.bench.quality import judge
-from minillm.quantization import quantize_int4
+from minillm.kernels.quantization import quantize_int4
 
 print(inspect.getsource(quantize_int4))
 print(inspect.getsource(judge))

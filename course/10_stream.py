@@ -292,13 +292,13 @@ letters.draw_cost(detok)
 
 # %% [markdown]
 # A token at place $n$ costs about $c\,n$ the simple way, and so an answer costs $c\,n^2/2$: *quadratic*. With a window it is a constant. The
-# heart of it, `minillm/detokenizer.py`; the method is that of Hugging Face's text-generation-inference and of vLLM:
+# heart of it, `minillm/frontend/detokenizer.py`; the method is that of Hugging Face's text-generation-inference and of vLLM:
 
 # %%
 import inspect
 
-from minillm.detokenizer import Detokenizer
-from minillm.serve.answers import AnswerShape
+from minillm.frontend.detokenizer import Detokenizer
+from minillm.server.answers import AnswerShape
 
 print(inspect.getsource(Detokenizer._take))
 

@@ -12,10 +12,10 @@ import minillm
 
 SOURCES = Path(minillm.__file__).parent
 NEEDS = {
-    "minillm.attention.triton_kernels": "triton",
-    "minillm.models.triton_ops": "triton",
+    "minillm.kernels.triton.attention_kernels": "triton",
+    "minillm.kernels.triton.ops": "triton",
     "minillm.bench.peers_llama_cpp": "llama_cpp",
-    "minillm.serve.deploy_ray": "ray",
+    "minillm.server.deploy_ray": "ray",
 }
 """Modules that import what not every machine has: without it they are left out."""
 LEFT_OUT = ["minillm.__main__", *(module for module, wanted in NEEDS.items() if find_spec(wanted) is None)]

@@ -12,10 +12,11 @@ import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from minillm.config import EngineConfig
-    from minillm.engine import Engine
-    from minillm.llm import LLM
-    from minillm.request import RequestOutput, SamplingParams
+    from minillm.core.params import SamplingParams
+    from minillm.frontend.engine import Engine
+    from minillm.frontend.llm import LLM
+    from minillm.frontend.outputs import RequestOutput
+    from minillm.policies.config import EngineConfig
 
 # PyTorch's OpenMP threads (GNU's, on Linux) wait for each other by spinning, for milliseconds. When a browser
 # or another program wants the same cores, they keep each other from running, and steps take several times
@@ -32,11 +33,11 @@ __version__ = "0.1.0"
 __all__ = ["LLM", "Engine", "EngineConfig", "RequestOutput", "SamplingParams"]
 
 _HOMES = {
-    "LLM": "minillm.llm",
-    "Engine": "minillm.engine",
-    "EngineConfig": "minillm.config",
-    "RequestOutput": "minillm.request",
-    "SamplingParams": "minillm.request",
+    "LLM": "minillm.frontend.llm",
+    "Engine": "minillm.frontend.engine",
+    "EngineConfig": "minillm.policies.config",
+    "RequestOutput": "minillm.frontend.outputs",
+    "SamplingParams": "minillm.core.params",
 }
 
 

@@ -1,5 +1,354 @@
-"""`python -m minillm` is the `minillm` command."""
+"""The `minillm` command. With `--json`, standard output is one JSON object; all else goes to standard error."""
 
-from minillm.cli import main
+import errno
+import importlib
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
-main()
+import typer
+
+from minillm.bench.cli import bench_app
+from minillm.bench.options import check_writable
+from minillm.core.errors import (
+    ConfigError,
+    InvalidSamplingParamsError,
+    MinillmError,
+    MissingPackageError,
+    RequestError,
+    UnknownModelError,
+)
+from minillm.server.cli import serve
+from minillm.server.cli_proxy import proxy
+from minillm.simulate.cli_calibrate import calibrate
+from minillm.simulate.cli_simulate import simulate
+from minillm.training.cli import train_draft
+
+# Torch and transformers take seconds to import, so each command imports what it needs.
+if TYPE_CHECKING:
+    from minillm.core.params import SamplingParams
+    from minillm.core.timeline import Timeline
+    from minillm.frontend.engine import Engine
+    from minillm.frontend.outputs import RequestOutput
+    from minillm.policies.config import EngineConfig
+
+app = typer.Typer(
+    help="Serve a language model, and see where the time goes.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.add_typer(bench_app, name="bench")
+app.command()(serve)
+app.command()(simulate)
+app.command()(calibrate)
+app.command()(proxy)
+app.command()(train_draft)
+
+Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
+Model = Annotated[str, typer.Option(help="Short name, local folder, GGUF file or Hub id.")]
+MaxTokens = Annotated[int, typer.Option(help="Most output tokens.")]
+Temperature = Annotated[float, typer.Option(help="0 = always the likeliest token.")]
+Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="FIELD=VALUE",
+        help="An EngineConfig field, e.g. block_size=32 or speculative.method=ngram; may be repeated.",
+    ),
+]
+Sample = Annotated[
+    list[str] | None,
+    typer.Option("--sample", metavar="FIELD=VALUE", help="A SamplingParams field, e.g. top_p=0.9; may be repeated."),
+]
+
+
+INTERRUPTED = 130
+OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS)
+
+
+def main() -> None:
+    """Entry point. What minillm raises on purpose is shown as one message, with exit status 2; so is a disk that is
+    full or cannot be written. Ctrl-C is exit status 130, as with every other program."""
+    try:
+        app()
+    except MinillmError as error:
+        _fail(str(error))
+    except OSError as error:
+        if error.errno not in OF_THE_DISK:
+            raise
+        _fail(f"{error}. Free some space, check the rights, or choose another place")
+    except SystemExit as end:
+        if end.code == INTERRUPTED:
+            print("minillm: stopped by Ctrl-C", file=sys.stderr)
+        raise
+
+
+def _fail(message: str) -> NoReturn:
+    print(f"minillm: {message}", file=sys.stderr)
+    sys.exit(2)
+
+
+@app.command()
+def pull(
+    model: Annotated[str, typer.Argument(help="Short name, GGUF file or Hub id.")] = "smollm2-135m",
+    force: Annotated[bool, typer.Option(help="Fetch a short-named model anew, e.g. after damage.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Fetch a model and convert it, once."""
+    from minillm.model import pull as fetching
+    from minillm.model.checkpoints import resolve
+
+    if force and model not in fetching.EMBEDDED_MODELS:
+        raise UnknownModelError(f"--force works for short names: {', '.join(fetching.EMBEDDED_MODELS)}")
+    path = fetching.pull(model, force=True) if force else resolve(model)
+    if as_json:
+        print(json.dumps({"model": model, "path": str(path)}))
+    else:
+        print(path)
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True}, add_help_option=False)
+def drill(context: typer.Context) -> None:
+    """Interview drills: list, show, grade, history. `minillm drill --help` says more."""
+    run_course_command("course.lab.drills.cli", context)
+
+
+@app.command()
+def doctor(as_json: Json = False) -> None:
+    """What this machine can do, at what speed, and how to get what is missing. Exit status 1 if minillm cannot work."""
+    from minillm.bench.doctor.check import as_text, is_healthy
+    from minillm.bench.doctor.examine import examine
+
+    checks = examine()
+    healthy = is_healthy(checks)
+    if as_json:
+        print(json.dumps({"ok": healthy, "checks": [asdict(check) for check in checks]}, indent=2))
+    else:
+        print(as_text(checks))
+    raise typer.Exit(0 if healthy else 1)
+
+
+@app.command(add_help_option=False, context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
+def incident(context: typer.Context) -> None:
+    """You are paged: find out what is wrong with a service, fix it, and be graded on what the fix did."""
+    run_course_command("course.lab.incidents.cli", context)
+
+
+def run_course_command(module: str, context: typer.Context) -> None:
+    """Hand the arguments to a command of the course. The engine knows nothing of it, but for where it is.
+
+    Raises:
+        MissingPackageError: the course's own packages are not installed.
+    """
+    try:
+        command = importlib.import_module(module).app
+    except ModuleNotFoundError as error:
+        cure = 'pip install -c constraints.txt -e ".[lab]"'
+        raise MissingPackageError(f"{context.info_name} needs {error.name}: {cure}") from None
+    command(context.args, prog_name=context.command_path)
+
+
+@app.command()
+def generate(
+    prompts: Annotated[list[str], typer.Argument(help="One or more; they run together.")],
+    model: Model = "smollm2-135m",
+    max_tokens: MaxTokens = 128,
+    temperature: Temperature = 0.0,
+    chat_template: Annotated[bool, typer.Option("--chat", help="Put each prompt in the chat template.")] = False,
+    about: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A text that the prompts ask about; it goes in front of each.")
+    ] = None,
+    keep: Annotated[
+        float, typer.Option(help="Of that text, the share of tokens that stays: the sentences relevant to the prompt.")
+    ] = 1.0,
+    engine_fields: Set = None,
+    sampling_fields: Sample = None,
+    trace: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the run as a trace; open it at https://ui.perfetto.dev.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Continue the prompts; then say how long each phase took. Exit status 1 if an output failed."""
+    check_writable(trace)
+    config, params = _settings(model, max_tokens, temperature, engine_fields, sampling_fields)
+    from minillm.frontend.llm import LLM
+    from minillm.observe.speculation import SpeculationSummary
+    from minillm.observe.trace import write_chrome_trace
+
+    context = _read_context(about, keep)
+    llm = LLM(**config.model_dump(exclude_unset=True))
+    asked = prompts if context is None else [_ask_about(context, keep, prompt, llm.engine) for prompt in prompts]
+    inputs = [[{"role": "user", "content": prompt}] for prompt in asked] if chat_template else asked
+    outputs = llm.generate(inputs, params, use_tqdm=sys.stderr.isatty())
+    if trace is not None:
+        write_chrome_trace(trace, outputs, llm.engine.steps)
+    if as_json:
+        results = [output_as_dict(output) for output in outputs]
+        report = {"config": config.model_dump(), "sampling": params.model_dump(), "outputs": results}
+        if config.speculative is not None:
+            report["speculation"] = SpeculationSummary.of_steps(llm.engine.steps).to_dict()
+        print(json.dumps(report))
+    else:
+        for prompt, output in zip(prompts, outputs):
+            for completion in output.completions:
+                print(completion.text if chat_template else prompt + completion.text, flush=True)
+                print(phase_line(completion.timeline), file=sys.stderr)
+                if completion.error is not None:
+                    print(f"this output is not complete: {completion.error}", file=sys.stderr)
+        if config.speculative is not None:
+            print(SpeculationSummary.of_steps(llm.engine.steps), file=sys.stderr)
+    failed = any(completion.error is not None for output in outputs for completion in output.completions)
+    raise typer.Exit(1 if failed else 0)
+
+
+@app.command()
+def chat(
+    model: Model = "smollm2-135m",
+    max_tokens: MaxTokens = 512,
+    temperature: Temperature = 0.7,
+    system: Annotated[str | None, typer.Option(help="System message.")] = None,
+    engine_fields: Set = None,
+    sampling_fields: Sample = None,
+    as_json: Annotated[bool, typer.Option("--json", help="At the end, the whole talk as one JSON object.")] = False,
+) -> None:
+    """Talk with the model; each answer streams, then says how long each phase took. Exit status 1 if one failed."""
+    config, params = _settings(model, max_tokens, temperature, engine_fields, sampling_fields)
+    if params.n > 1:
+        raise InvalidSamplingParamsError("a talk goes on with one answer: leave n out, or use minillm generate")
+    from minillm.frontend.engine_thread import EngineThread
+
+    screen = sys.stderr if as_json else sys.stdout
+
+    def show(text: str) -> None:
+        print(text, end="", file=screen, flush=True)
+
+    opening = [{"role": "system", "content": system}] if system else []
+    messages, turns = list(opening), []
+    with EngineThread(config) as engine:
+        show("Ctrl-C ends an answer, /reset starts over, Ctrl-D leaves.\n")
+        while line := _read_line(show):
+            if line == "/reset":
+                messages = list(opening)
+                continue
+            messages.append({"role": "user", "content": line})
+            try:
+                output = _stream_answer(engine, messages, params, show)
+            except RequestError as error:  # the talk has outgrown the context window, for one
+                messages.pop()
+                show(f"{error}\n/reset starts over.\n")
+                continue
+            turns.append({"user": line, **output_as_dict(output)})
+            show(f"\n[{phase_line(output.timeline)}]\n")
+            failure = output.completions[0].error
+            if failure is None:
+                messages.append({"role": "assistant", "content": output.text})
+            else:
+                messages.pop()
+                show(f"this answer is not complete, and the talk goes on without it: {failure}\n")
+    if as_json:
+        print(json.dumps({"config": config.model_dump(), "sampling": params.model_dump(), "turns": turns}))
+    raise typer.Exit(1 if any(turn["completions"][0]["error"] is not None for turn in turns) else 0)
+
+
+def _read_line(show: Any) -> str:
+    """The user's next line; empty when there is none left."""
+    while True:
+        show("> ")
+        line = sys.stdin.readline()
+        if not line or line.strip():
+            return line.strip()
+
+
+def _stream_answer(engine: Any, messages: list[dict[str, str]], params: "SamplingParams", show: Any) -> "RequestOutput":
+    """Print text as it comes, and return the finished output. Ctrl-C aborts this answer only."""
+    stream = engine.submit(messages, params)
+    shown = 0
+    try:
+        for output in stream:
+            show(output.text[shown:])
+            shown = len(output.text)
+        return output
+    except KeyboardInterrupt:
+        stream.abort()
+        return stream.result()
+
+
+def _read_context(about: Path | None, keep: float) -> str | None:
+    """The text of the file. Raises ConfigError: it cannot be read, or there is none to keep such a share of."""
+    from minillm.frontend.prompt_pruning import check_keep
+
+    if about is None:
+        if keep != 1:
+            raise ConfigError("--keep is the share of a text that stays: give the text's file with --about")
+        return None
+    check_keep(keep)
+    try:
+        return about.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"--about {about} cannot be read as text: {error}") from error
+
+
+def _ask_about(context: str, keep: float, prompt: str, engine: "Engine") -> str:
+    """The prompt behind what is kept of the text for it."""
+    from minillm.frontend.prompt_pruning import prune_context
+
+    def count(text: str) -> int:
+        return len(engine.tokenizer.encode(text, add_special_tokens=False))
+
+    pruned = prune_context(context, prompt, keep, count)
+    if keep < 1:
+        print(f"kept {pruned.num_tokens} of {count(context)} tokens, for: {prompt}", file=sys.stderr)
+    return f"{pruned.text}\n\n{prompt}"
+
+
+def _settings(
+    model: str, max_tokens: int, temperature: float, engine_fields: list[str] | None, sampling_fields: list[str] | None
+) -> tuple["EngineConfig", "SamplingParams"]:
+    """The validated configuration and sampling parameters; `--set` and `--sample` win over named options."""
+    from minillm.core.params import SamplingParams
+    from minillm.policies.config import EngineConfig, parse_fields
+
+    config = EngineConfig(**{"model": model, **parse_fields(engine_fields, "--set")})
+    chosen = {"max_tokens": max_tokens, "temperature": temperature, **parse_fields(sampling_fields, "--sample")}
+    return config, SamplingParams(**chosen)
+
+
+def output_as_dict(output: "RequestOutput") -> dict[str, Any]:
+    """A finished request, with its times in seconds, ready for JSON."""
+    return {
+        "request_id": output.request_id,
+        "prompt": output.prompt,
+        "num_prompt_tokens": len(output.prompt_token_ids),
+        "num_cached_tokens": output.num_cached_tokens,
+        "completions": [
+            {
+                "text": completion.text,
+                "token_ids": completion.token_ids,
+                "finish_reason": completion.finish_reason,
+                "error": completion.error,
+                "logprobs": completion.logprobs and [asdict(logprob) for logprob in completion.logprobs],
+                "phases": completion.timeline.phases(),
+                "e2e": completion.timeline.e2e,
+                "ttft": completion.timeline.ttft,
+                "tpot": completion.timeline.tpot,
+                "itl": completion.timeline.itl,
+            }
+            for completion in output.completions
+        ],
+    }
+
+
+def phase_line(timeline: "Timeline") -> str:
+    """`queue 0 ms | prefill 41 ms | ...`, then the number of tokens and their rate while decoding, and how many steps
+    checked drafts."""
+    phases = " | ".join(f"{name.replace('_', ' ')} {1000 * s:.1f} ms" for name, s in timeline.phases().items())
+    rate = f", {1 / timeline.tpot:.0f} tok/s" if timeline.tpot else ""
+    checked = f", {len(timeline.verifications)} verifications" if timeline.verifications else ""
+    return f"{phases} | {timeline.num_tokens} tokens{rate}{checked}"
+
+
+if __name__ == "__main__":
+    main()

@@ -13,11 +13,11 @@ if not torch.cuda.is_available():
     # imports it: kernels run in Triton's interpreter.
     os.environ["TRITON_INTERPRET"] = "1"
 
-from minillm.async_engine import EngineThread
-from minillm.config import EngineConfig
-from minillm.errors import ModelError
-from minillm.models.checkpoints import resolve
-from minillm.models.loader import LoadedModel, load_model
+from minillm.core.errors import ModelError
+from minillm.frontend.engine_thread import EngineThread
+from minillm.model.checkpoints import resolve
+from minillm.model.loader import LoadedModel, load_model
+from minillm.policies.config import EngineConfig
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from minillm.attention.base import AttentionBackend
-from minillm.attention.eager import attend
+from minillm.kernels.attention.base import AttentionBackend
+from minillm.kernels.attention.eager import attend
 
 
 class FakeGraph:

@@ -11,13 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from minillm.clock import VirtualClock
-from minillm.engine import Engine
-from minillm.request import Draft, Request, RequestOutput, SamplingParams
-from minillm.runners.base import StepOutput
-from minillm.scheduling.batch import ScheduledBatch
-from minillm.speculation.base import NoProposer, Wanted
-from minillm.speculation.verify import num_kept
+from minillm.core.batch import ScheduledBatch, StepOutput
+from minillm.core.params import SamplingParams
+from minillm.core.request import Draft, Request
+from minillm.core.timeline import VirtualClock
+from minillm.frontend.engine import Engine
+from minillm.frontend.outputs import RequestOutput
+from minillm.runner.rejection_sampler import num_kept
+from minillm.speculation.base import DraftRequest, NoProposer
 
 EMPTY = -1
 
@@ -105,7 +106,7 @@ class GuessingProposer(NoProposer):
         self.rate = rate
         self.rng = random.Random(seed)
 
-    def propose(self, wanted: Sequence[Wanted]) -> list[Draft]:
+    def propose(self, wanted: Sequence[DraftRequest]) -> list[Draft]:
         return [Draft(self._guess(request.token_ids(0, request.num_known_tokens), k)) for request, k in wanted]
 
     def _guess(self, context: list[int], k: int) -> list[int]:

@@ -5,11 +5,10 @@ Its clock moves when a step is waited for; the tokens are made up. Enough to tes
 
 from dataclasses import dataclass
 
-from minillm.clock import VirtualClock
-from minillm.config import EngineConfig
-from minillm.engine import Engine
-from minillm.runners.base import StepOutput
-from minillm.scheduling.batch import ScheduledBatch
+from minillm.core.batch import ScheduledBatch, StepOutput
+from minillm.core.timeline import VirtualClock
+from minillm.frontend.engine import Engine
+from minillm.policies.config import EngineConfig
 from minillm.simulate.cluster_replica import EngineFactory
 
 

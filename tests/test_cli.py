@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from minillm.cli import main
-from minillm.config import EngineConfig, SpeculativeConfig, parse_fields
-from minillm.errors import ConfigError
-from minillm.runners.torch_runner import TorchRunner
-from minillm.scheduling.batch import ScheduledBatch
-from minillm.timeline import PHASES
+from minillm.__main__ import main
+from minillm.core.batch import ScheduledBatch
+from minillm.core.errors import ConfigError
+from minillm.core.timeline import PHASES
+from minillm.policies.config import EngineConfig, SpeculativeConfig, parse_fields
+from minillm.runner.torch_runner import TorchRunner
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -53,7 +53,9 @@ def test_help_lists_the_commands(run: Run) -> None:
 
 
 def test_help_does_not_wait_for_torch() -> None:
-    program = "import sys, minillm.cli; print([m for m in ('torch', 'transformers', 'pandas') if m in sys.modules])"
+    program = (
+        "import sys, minillm.__main__; print([m for m in ('torch', 'transformers', 'pandas') if m in sys.modules])"
+    )
     assert subprocess.check_output([sys.executable, "-c", program], text=True) == "[]\n"
 
 

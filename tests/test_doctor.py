@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from minillm.bench.roof import Bandwidth
-from minillm.cli import main
-from minillm.config import EngineConfig, default_of
-from minillm.doctor import bandwidth, compute, examine, machine, software, speed, storage
-from minillm.doctor.bandwidth import MemoryBandwidth, find_bandwidth, note_if_slow
-from minillm.doctor.check import Check, as_text, is_healthy
+from minillm.__main__ import main
+from minillm.bench.doctor import bandwidth, compute, examine, machine, software, speed, storage
+from minillm.bench.doctor.bandwidth import MemoryBandwidth, find_bandwidth, note_if_slow
+from minillm.bench.doctor.check import Check, as_text, is_healthy
+from minillm.core.params import default_of
+from minillm.policies.config import EngineConfig
+from minillm.runner.machine_peaks import Bandwidth
 from minillm.simulate.costs import find_model
 from minillm.simulate.hardware import GIGA, find_hardware
 from minillm.simulate.profile import PRIORS, roofline_profile, this_machine_path
@@ -187,7 +188,7 @@ def test_the_cpu_is_measured_and_a_known_gpu_looked_up(monkeypatch: pytest.Monke
     assert found.bytes_per_s == find_hardware("h200").bandwidth
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "NVIDIA Nobody Knows")
     copied = Bandwidth(read=9.0 * GIGA, copy=5.0 * GIGA)
-    monkeypatch.setattr("minillm.bench.roof.measure_bandwidth", lambda device: copied)
+    monkeypatch.setattr("minillm.runner.machine_peaks.measure_bandwidth", lambda device: copied)
     assert "not in the catalogue" in find_bandwidth(torch.device("cuda")).check().found
 
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from minillm import Engine, EngineConfig, RequestOutput, SamplingParams
-from minillm.errors import ConfigError
-from minillm.models.loader import LoadedModel, load_model
+from minillm.core.errors import ConfigError
+from minillm.model.loader import LoadedModel, load_model
 
 WINDOW = 24
 PROMPTS = [list(range(100 + 7 * i, 100 + 7 * i + length)) for i, length in enumerate((70, 5, 40, 70, 130, 25))]
@@ -135,7 +135,7 @@ def test_a_request_longer_than_the_pool(model: LoadedModel) -> None:
 
 @pytest.mark.parametrize("fields", [{}, LOSSY["sinks"], LOSSY["int8 cache"]], ids=["plain", "sinks", "int8 cache"])
 def test_compiled_steps(model: LoadedModel, fields: dict, monkeypatch: pytest.MonkeyPatch) -> None:
-    from minillm.runners import compiled
+    from minillm.runner import compiled
 
     monkeypatch.setattr(compiled, "BUCKETS", (1,))
     engine = make_engine(model, compile=True, batching="none", max_model_len=160, **fields)

@@ -22,7 +22,7 @@ from course.lab.style import ALARM
 from course.lab.summary import headline, phase_table
 from course.lab.workloads import MAKERS, Workload
 from minillm import EngineConfig
-from minillm.errors import MinillmError
+from minillm.core.errors import MinillmError
 
 FRAME_S = 1 / 8
 

@@ -23,9 +23,9 @@ from course.lab.session import Session
 from course.lab.waiting import REFRESH_S, RunLine, WaitingLine
 from course.lab.workloads import Arrival, Workload, workload
 from minillm import Engine, EngineConfig
-from minillm.errors import EngineDeadError
-from minillm.models.checkpoints import load_tokenizer, resolve
-from minillm.models.loader import LoadedModel
+from minillm.core.errors import EngineDeadError
+from minillm.model.checkpoints import load_tokenizer, resolve
+from minillm.model.loader import LoadedModel
 
 LAB_DEFAULTS: dict[str, Any] = {
     "max_model_len": 2048,
@@ -213,7 +213,7 @@ class Lab:
         return engine
 
     def _engine_thread(self, config: EngineConfig) -> Any:
-        from minillm.async_engine import EngineThread
+        from minillm.frontend.engine_thread import EngineThread
 
         return EngineThread(config)
 

@@ -30,8 +30,8 @@ from minillm.bench.loadgen.observation import CUT_OFF, NEVER_SENT, Observation, 
 from minillm.bench.loadgen.play import Play
 from minillm.bench.loadgen.server_metrics import Scrape, scrape
 from minillm.bench.loadgen.stream import GrowingAnswer
-from minillm.errors import ConfigError
-from minillm.observe.snapshot import EngineSnapshot, RequestView
+from minillm.core.errors import ConfigError
+from minillm.frontend.snapshot import EngineSnapshot, RequestView
 
 TIMEOUT_S = 600.0
 """For a whole answer."""

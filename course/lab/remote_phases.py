@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from minillm.bench.loadgen.observation import Observation
 from minillm.bench.loadgen.server_metrics import Histogram
-from minillm.serve.server_times import read_server_times
+from minillm.server.server_times import read_server_times
 
 BEFORE_FIRST = ("queue", "prefill", "first_token")
 TOLD = "queue and prefill: told by the server, for each request; first token: the rest, with the wire"

@@ -9,8 +9,8 @@ from course.lab.display import LivePanel
 from course.lab.pictures.timeline import draw_timeline
 from course.lab.run import Row, Run
 from course.lab.style import PHASE_COLOURS, PHASE_LABELS, seconds
-from minillm.observe.snapshot import RequestView
-from minillm.timeline import PHASES
+from minillm.core.timeline import PHASES
+from minillm.frontend.snapshot import RequestView
 
 
 def rewind(run: Run, moment: float) -> Run:

@@ -9,7 +9,7 @@ from course.lab.pictures.distribution import beside
 from course.lab.run import Run, itl_of, percentile
 from course.lab.style import ALARM, WIDTH, seconds
 from course.lab.svg import INK, SOFT, Picture, Scale, boxes, line, text, time_axis
-from minillm.observe.snapshot import RequestView
+from minillm.frontend.snapshot import RequestView
 from minillm.observe.summary import BUCKET_BORDERS
 
 LEFT = 150

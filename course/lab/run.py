@@ -10,9 +10,9 @@ from itertools import pairwise
 import numpy as np
 
 from minillm import EngineConfig
+from minillm.core.timeline import PHASES, StepRecord
+from minillm.frontend.snapshot import CACHED, FREE, EngineSnapshot, RequestView
 from minillm.observe.records import Recordable
-from minillm.observe.snapshot import CACHED, FREE, EngineSnapshot, RequestView
-from minillm.timeline import PHASES, StepRecord
 
 
 def phases_of(view: RequestView) -> dict[str, float]:

@@ -16,16 +16,16 @@ import uvicorn
 
 from course.lab.http_client import NAME, ask
 from course.lab.lab import Lab
-from minillm.async_engine import EngineThread
 from minillm.bench.loadgen.server_metrics import Scrape, read_metrics
-from minillm.serve.call import Call
-from minillm.serve.config import ServeConfig
-from minillm.serve.door import Door
-from minillm.serve.metrics import Metrics
-from minillm.serve.proxy import Spoiling, make_proxy
-from minillm.serve.server import bind, make_server
-from minillm.serve.service import Service
-from minillm.timeline import StepRecord, Timeline
+from minillm.core.timeline import StepRecord, Timeline
+from minillm.frontend.engine_thread import EngineThread
+from minillm.server.call import Call
+from minillm.server.config import ServeConfig
+from minillm.server.door import Door
+from minillm.server.metrics import Metrics
+from minillm.server.proxy import Spoiling, make_proxy
+from minillm.server.server import bind, make_server
+from minillm.server.service import Service
 
 SEATS = 8
 START_S, STOP_S = 60, 30

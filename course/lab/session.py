@@ -18,16 +18,16 @@ from typing import Any, Protocol
 from course.lab.run import Row, Run, blocks_held
 from course.lab.workloads import Workload
 from minillm import EngineConfig, RequestOutput, SamplingParams
-from minillm.errors import EngineDeadError
-from minillm.observe.snapshot import EngineSnapshot, RequestView
-from minillm.prompts import Prompt
+from minillm.core.errors import EngineDeadError
+from minillm.frontend.prompts import Prompt
+from minillm.frontend.snapshot import EngineSnapshot, RequestView
 
 Event = tuple[int, RequestOutput | Exception]
 """Row of the request, and what the engine said about it."""
 
 
 class EngineLike(Protocol):
-    """What a session needs of an engine; minillm.async_engine.EngineThread has it."""
+    """What a session needs of an engine; minillm.frontend.engine_thread.EngineThread has it."""
 
     clock: Any
 

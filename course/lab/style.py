@@ -6,7 +6,7 @@ colour is never the only signal.
 
 import math
 
-from minillm.timeline import PHASES
+from minillm.core.timeline import PHASES
 
 PHASE_COLOURS = dict(zip(PHASES, ("#999999", "#0072B2", "#E69F00", "#009E73", "#CC79A7")))
 PHASE_LABELS = dict(zip(PHASES, ("queue", "prefill", "first token", "decode", "stream")))

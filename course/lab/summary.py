@@ -5,7 +5,7 @@ from html import escape
 from course.lab.display import Html, table
 from course.lab.run import Remote, Run, percentile
 from course.lab.style import ALARM, PHASE_COLOURS, PHASE_LABELS, change, number, seconds
-from minillm.timeline import PHASES
+from minillm.core.timeline import PHASES
 
 NEGLIGIBLE = 0.005
 """A phase that changed by less than this share of E2E is shown as unchanged: its percentage would be noise."""

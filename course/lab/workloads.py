@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from course.lab.texts import CHAT_QUESTIONS, MANUAL, MANUAL_QUESTIONS
 from minillm import SamplingParams
-from minillm.prompts import Prompt
+from minillm.frontend.prompts import Prompt
 
 
 @dataclass(frozen=True)

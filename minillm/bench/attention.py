@@ -11,18 +11,18 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from minillm.attention.base import AttentionBackend
-from minillm.attention.select import BACKENDS, Demands, select_backend, survey
 from minillm.bench.attention_shapes import HeadShape, PreparedAttention, Shape, make_cache, make_metadata
 from minillm.bench.peers import BenchmarkError
 from minillm.bench.report import describe_machine, format_machine, make_report
-from minillm.bench.roof import QUICK_REPEATS, QUICK_SIZE, Roof, measure_matmul, measure_roof
 from minillm.bench.roofline import with_unit
 from minillm.bench.target import Target
-from minillm.bench.timing import seconds_per_call
-from minillm.errors import ConfigError
-from minillm.models.loader import choose_dtype
-from minillm.quantization import dtype_name
+from minillm.core.errors import ConfigError
+from minillm.kernels.attention.base import AttentionBackend
+from minillm.kernels.attention.select import BACKENDS, Demands, select_backend, survey
+from minillm.kernels.quantization import dtype_name
+from minillm.kernels.timing import seconds_per_call
+from minillm.model.loader import choose_dtype
+from minillm.runner.machine_peaks import QUICK_REPEATS, QUICK_SIZE, Roof, measure_matmul, measure_roof
 
 BATCHES = {"cpu": (1, 8, 32), "cuda": (1, 8, 32, 128)}
 CONTEXTS = {"cpu": (512, 2048), "cuda": (1024, 4096)}

@@ -14,11 +14,11 @@ from minillm.bench.report import describe_engine, describe_machine, format_machi
 from minillm.bench.steady import DecodeStep, SteadyDecode, pool_tokens
 from minillm.bench.target import Target
 from minillm.bench.variants import DEFAULT, Variant, applicable
-from minillm.engine import Engine
-from minillm.errors import ConfigError, MinillmError
-from minillm.models.loader import load_model
-from minillm.quantization import dtype_name
-from minillm.runners.compiled import CompiledDecode
+from minillm.core.errors import ConfigError, MinillmError
+from minillm.frontend.engine import Engine
+from minillm.kernels.quantization import dtype_name
+from minillm.model.loader import load_model
+from minillm.runner.compiled import CompiledDecode
 
 STAGES = ("schedule", "build", "forward", "sample", "detokenize")
 """In the order they happen. What an engine records beside them is shown after them."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from minillm.models.checkpoints import SHAPES
+from minillm.model.checkpoints import SHAPES
 from minillm.simulate.costs import USABLE_MEMORY, ModelCost, Placement, bytes_for_kv, find_model
 from minillm.simulate.hardware import CATALOGUE, find_hardware
 

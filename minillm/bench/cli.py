@@ -10,8 +10,8 @@ from typer.core import TyperGroup
 from minillm.bench import commands
 from minillm.bench.loadgen.command import serve
 from minillm.bench.options import Against, Json, Out, Quick, check_writable, show
-from minillm.errors import ConfigError
-from minillm.known import known
+from minillm.core.errors import ConfigError
+from minillm.core.known import known
 
 DEFAULT_REPEATS = 3
 COMPARE_HELP = (
@@ -123,9 +123,9 @@ def run_benchmark(
     from minillm.bench.peers import MinillmPeer
     from minillm.bench.references import check_installed, make_references, settings_of
     from minillm.bench.report import describe_engine, describe_machine, make_report
-    from minillm.bench.roof import QUICK_BYTES, QUICK_REPEATS, measure_bandwidth
     from minillm.bench.workloads import make_workloads
-    from minillm.models.checkpoints import resolve
+    from minillm.model.checkpoints import resolve
+    from minillm.runner.machine_peaks import QUICK_BYTES, QUICK_REPEATS, measure_bandwidth
 
     check_installed(against)
     machine = describe_machine()

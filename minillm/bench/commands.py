@@ -24,7 +24,7 @@ from minillm.bench.options import (
     make_target,
     show,
 )
-from minillm.errors import ConfigError
+from minillm.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from minillm.bench.attention_shapes import HeadShape
@@ -346,7 +346,7 @@ def kv_bill(
 ) -> None:
     """What keys and values take, by dtype: arithmetic (MHA, GQA, MQA, MLA), beside what a pool allocates."""
     from minillm.bench.kv_bill import format_table, run_kv_bill
-    from minillm.kv_cache.window import Window
+    from minillm.policies.window import Window
 
     check_writable(out)
     if sinks and window is None:

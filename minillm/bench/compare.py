@@ -15,9 +15,9 @@ from tqdm import tqdm
 from minillm.bench.costs import ModelBytes
 from minillm.bench.peers import Peer, Run
 from minillm.bench.report import format_machine
-from minillm.bench.roof import Bandwidth
 from minillm.bench.workloads import Workload
-from minillm.models.config import ModelConfig
+from minillm.model.config import ModelConfig
+from minillm.runner.machine_peaks import Bandwidth
 
 
 @dataclass(frozen=True, slots=True)

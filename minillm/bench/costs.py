@@ -8,8 +8,8 @@ addition for each of the m k n pairs.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from minillm.kv_cache.bill import NUMBER_BYTES
-from minillm.models.config import ModelConfig
+from minillm.model.config import ModelConfig
+from minillm.model.kv_cache_size import NUMBER_BYTES
 
 
 def layer_linear_parameters(config: ModelConfig) -> int:

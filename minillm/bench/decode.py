@@ -9,12 +9,12 @@ import numpy as np
 from tqdm import tqdm
 
 from minillm.bench.report import describe_engine, describe_machine, format_machine, make_report
-from minillm.bench.roof import Roof, measure_roof
 from minillm.bench.roofline import with_unit
 from minillm.bench.steady import SteadyDecode, check_fits, pool_tokens
 from minillm.bench.target import Costs, Target, compute_dtype
-from minillm.engine import Engine
-from minillm.quantization import dtype_name
+from minillm.frontend.engine import Engine
+from minillm.kernels.quantization import dtype_name
+from minillm.runner.machine_peaks import Roof, measure_roof
 
 LARGEST_BATCH = {"cpu": 32, "cuda": 256}
 STEPS = {"cpu": 32, "cuda": 128}

@@ -22,12 +22,12 @@ from gguf import (
 )
 
 from minillm.bench.peers import BenchmarkError
-from minillm.errors import UnsupportedArchitectureError
-from minillm.models.checkpoints import iter_weights, load_config
-from minillm.models.config import ModelConfig
-from minillm.models.pull import sha256_of
-from minillm.models.rope import inverse_frequencies
-from minillm.models.storage import build_once, cache_home, say
+from minillm.core.errors import UnsupportedArchitectureError
+from minillm.kernels.storage import build_once, cache_home, say
+from minillm.model.checkpoints import iter_weights, load_config
+from minillm.model.config import ModelConfig
+from minillm.model.pull import sha256_of
+from minillm.model.rope import inverse_frequencies
 
 GGUF_ARCHITECTURES = {
     "LlamaForCausalLM": MODEL_ARCH.LLAMA,

@@ -10,9 +10,9 @@ from torch._C._autograd import DeviceType
 from minillm.bench.report import describe_engine, describe_machine, make_report
 from minillm.bench.steady import SteadyDecode, check_fits, pool_tokens
 from minillm.bench.target import Target
-from minillm.engine import Engine
-from minillm.errors import ConfigError
-from minillm.quantization import dtype_name
+from minillm.core.errors import ConfigError
+from minillm.frontend.engine import Engine
+from minillm.kernels.quantization import dtype_name
 
 STEPS = 64
 WARM_UP_STEPS = 16

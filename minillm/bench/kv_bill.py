@@ -6,13 +6,13 @@ from typing import Any
 
 import torch
 
-from minillm.attention.cache import QUANTIZED_DTYPES, tensors_of
-from minillm.errors import UnsupportedArchitectureError
-from minillm.kv_cache.bill import NUMBER_BYTES, KVBill
-from minillm.kv_cache.window import Window
-from minillm.models.checkpoints import SHAPES, read_config, resolve
-from minillm.models.config import ModelConfig
-from minillm.runners.kv_pool import KVPool
+from minillm.core.errors import UnsupportedArchitectureError
+from minillm.kernels.attention.cache import QUANTIZED_DTYPES, tensors_of
+from minillm.model.checkpoints import SHAPES, read_config, resolve
+from minillm.model.config import ModelConfig
+from minillm.model.kv_cache_size import NUMBER_BYTES, KVCacheSize
+from minillm.policies.window import Window
+from minillm.runner.kv_pool import KVPool
 
 GB = 10**9
 
@@ -40,7 +40,7 @@ def run_kv_bill(model: str, tokens: int, block_size: int, window: Window) -> dic
     """
     path = SHAPES.get(model) or (Path(model) if model.endswith(".json") else resolve(model))
     hf = read_config(path)
-    bill = KVBill.of_config(hf)
+    bill = KVCacheSize.of_config(hf)
     try:
         config = ModelConfig.from_hf(hf)
     except UnsupportedArchitectureError:

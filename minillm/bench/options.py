@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from minillm.bench.writing import as_json
-from minillm.errors import ConfigError, MissingPackageError
+from minillm.core.errors import ConfigError, MissingPackageError
 
 if TYPE_CHECKING:
     from minillm.bench.target import Target
@@ -69,7 +69,7 @@ def make_target(
         ConfigError: a field is unknown, or out of range.
     """
     from minillm.bench.target import Target
-    from minillm.config import parse_fields
+    from minillm.policies.config import parse_fields
 
     target = Target(model, load_format.value, dtype.value, device.value, parse_fields(engine_fields, "--set"))
     target.config()

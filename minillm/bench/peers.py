@@ -12,9 +12,9 @@ from typing import Any, Protocol
 from minillm import LLM, SamplingParams
 from minillm.bench.report import describe_decode
 from minillm.bench.workloads import Workload
-from minillm.errors import MinillmError
-from minillm.known import known
-from minillm.quantization import dtype_name
+from minillm.core.errors import MinillmError
+from minillm.core.known import known
+from minillm.kernels.quantization import dtype_name
 
 WARM_UP_TOKENS = 4
 

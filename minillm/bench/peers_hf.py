@@ -11,7 +11,7 @@ import torch
 
 from minillm.bench.peers import WARM_UP_TOKENS, BenchmarkError, Run, check_counts
 from minillm.bench.workloads import Workload
-from minillm.quantization import dtype_name
+from minillm.kernels.quantization import dtype_name
 
 HF_KV_BLOCK = 256
 """Tokens per KV block of Hugging Face's continuous batching: its default."""

@@ -9,14 +9,15 @@ from tqdm import tqdm
 
 from minillm.bench.peers import BenchmarkError
 from minillm.bench.report import describe_engine, describe_machine, format_machine, make_report
-from minillm.bench.roof import Roof, measure_roof
 from minillm.bench.roofline import with_unit
 from minillm.bench.target import LARGEST_BLOCK, Costs, Target, compute_dtype, random_prompts
-from minillm.engine import Engine
-from minillm.errors import ConfigError
-from minillm.known import known
-from minillm.quantization import dtype_name
-from minillm.request import FinishReason, SamplingParams
+from minillm.core.errors import ConfigError
+from minillm.core.known import known
+from minillm.core.params import SamplingParams
+from minillm.core.request import FinishReason
+from minillm.frontend.engine import Engine
+from minillm.kernels.quantization import dtype_name
+from minillm.runner.machine_peaks import Roof, measure_roof
 
 SHORTEST, LONGEST = 128, {"cpu": 2048, "cuda": 8192}
 """Tokens of the default prompts, by kind of device."""

@@ -17,14 +17,14 @@ from minillm.bench.peers import BenchmarkError
 from minillm.bench.report import describe_engine, describe_machine, format_machine, make_report
 from minillm.bench.scoring import TextScore, choose, held_text, load_items, score_text
 from minillm.bench.target import Costs, Target
-from minillm.config import EngineConfig
-from minillm.engine import Engine
-from minillm.errors import ConfigError
-from minillm.kv_cache.window import Window
-from minillm.models import checkpoints
-from minillm.prompt_pruning import prune_context
-from minillm.quantization import dtype_name, share_on_int4_grid
-from minillm.request import SamplingParams
+from minillm.core.errors import ConfigError
+from minillm.core.params import SamplingParams
+from minillm.frontend.engine import Engine
+from minillm.frontend.prompt_pruning import prune_context
+from minillm.kernels.quantization import dtype_name, share_on_int4_grid
+from minillm.model import checkpoints
+from minillm.policies.config import EngineConfig
+from minillm.policies.window import Window
 
 GREEDY_TOKENS = 32
 SPEED_CONTEXT, SPEED_TOKENS = 128, 48

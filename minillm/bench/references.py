@@ -10,9 +10,9 @@ from typing import Any
 
 from minillm.bench.peers import BenchmarkError, MissingPeerError, Peer
 from minillm.bench.report import computes_bfloat16
-from minillm.engine import Engine
-from minillm.models.storage import build_once, cache_home, say
-from minillm.quantization import dtype_name
+from minillm.frontend.engine import Engine
+from minillm.kernels.quantization import dtype_name
+from minillm.kernels.storage import build_once, cache_home, say
 
 LLAMA_CPP_INSTALL = (
     "--compare llama.cpp needs llama-cpp-python, which pip compiles with CMake and a C++ compiler in some minutes: "

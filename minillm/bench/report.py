@@ -15,11 +15,11 @@ import torch
 
 from minillm import __version__
 from minillm.bench.writing import describe_command, without_folder
-from minillm.engine import Engine
-from minillm.quantization import dtype_name
-from minillm.runners.compiled import CompiledDecode
-from minillm.runners.cuda_graphs import GraphedDecode
-from minillm.runners.torch_runner import TorchRunner
+from minillm.frontend.engine import Engine
+from minillm.kernels.quantization import dtype_name
+from minillm.runner.compiled import CompiledDecode
+from minillm.runner.cuda_graphs import GraphedDecode
+from minillm.runner.torch_runner import TorchRunner
 
 CPU_FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "asimd", "bf16", "i8mm")
 """Of /proc/cpuinfo's flags, those that decide how fast small matrices are multiplied."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from minillm.bench.roof import Roof
+    from minillm.runner.machine_peaks import Roof
 
 ROOF_COLOUR, TEXT_COLOUR = "#999999", "#333333"
 DECODE_COLOUR, PREFILL_COLOUR = "#009E73", "#0072B2"

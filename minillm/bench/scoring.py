@@ -17,13 +17,14 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from minillm.engine import Engine
-from minillm.errors import ConfigError
-from minillm.kv_cache.block_pool import blocks_for
-from minillm.kv_cache.window import Window
-from minillm.request import Request, SamplingParams
-from minillm.scheduling.batch import ScheduledRequest
-from minillm.timeline import Timeline
+from minillm.core.batch import ScheduledRequest
+from minillm.core.block_pool import blocks_for
+from minillm.core.errors import ConfigError
+from minillm.core.params import SamplingParams
+from minillm.core.request import Request
+from minillm.core.timeline import Timeline
+from minillm.frontend.engine import Engine
+from minillm.policies.window import Window
 
 TEXTS = Path(__file__).parent / "texts"
 CHUNK = 512

@@ -27,14 +27,14 @@ from minillm.bench.loadgen.load_test import LoadSettings, run_load_test
 from minillm.bench.peers import BenchmarkError
 from minillm.bench.report import describe_engine, describe_machine, format_machine, make_report
 from minillm.bench.target import LARGEST_BLOCK, Target
-from minillm.config import EngineConfig
-from minillm.engine import Engine
-from minillm.garbage import rare_collections
-from minillm.known import known
-from minillm.quantization import dtype_name
-from minillm.request import SamplingParams
-from minillm.serve.flags import as_flags
+from minillm.core.known import known
+from minillm.core.params import SamplingParams
+from minillm.frontend.engine import Engine
+from minillm.kernels.quantization import dtype_name
+from minillm.policies.config import EngineConfig
+from minillm.server.flags import as_flags
 from minillm.simulate.arrivals import AllAtOnce
+from minillm.simulate.garbage import rare_collections
 from minillm.simulate.traffic import find_traffic
 from minillm.simulate.workload import make_workload
 

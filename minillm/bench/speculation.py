@@ -17,14 +17,15 @@ from tqdm import tqdm
 from minillm.bench.compare import Range
 from minillm.bench.report import describe_engine, describe_machine, format_machine, make_report
 from minillm.bench.target import Target
-from minillm.config import READ_BY, SpeculativeConfig
-from minillm.engine import Engine
-from minillm.errors import ConfigError
-from minillm.known import known
-from minillm.models.loader import load_model
+from minillm.core.errors import ConfigError
+from minillm.core.known import known
+from minillm.core.params import SamplingParams
+from minillm.frontend.engine import Engine
+from minillm.frontend.outputs import RequestOutput
+from minillm.kernels.quantization import dtype_name
+from minillm.model.loader import load_model
 from minillm.observe.speculation import SpeculationSummary
-from minillm.quantization import dtype_name
-from minillm.request import RequestOutput, SamplingParams
+from minillm.policies.config import READ_BY, SpeculativeConfig
 
 OFF = "off"
 

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from minillm.bench.peers import BenchmarkError
 from minillm.bench.target import LARGEST_BLOCK, random_prompts
-from minillm.engine import Engine
-from minillm.errors import ConfigError
-from minillm.known import known
-from minillm.kv_cache.block_pool import blocks_for
-from minillm.request import SamplingParams
-from minillm.timeline import StepRecord
+from minillm.core.block_pool import blocks_for
+from minillm.core.errors import ConfigError
+from minillm.core.known import known
+from minillm.core.params import SamplingParams
+from minillm.core.timeline import StepRecord
+from minillm.frontend.engine import Engine
 
 
 @dataclass(frozen=True, slots=True)

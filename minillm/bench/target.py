@@ -6,15 +6,15 @@ from typing import Any
 
 import torch
 
-from minillm.attention.cache import cache_dtype
 from minillm.bench.costs import ModelBytes, ModelFlops
-from minillm.config import EngineConfig
-from minillm.engine import Engine
-from minillm.models.checkpoints import load_config, resolve
-from minillm.models.config import ModelConfig
-from minillm.models.linear import CPULinear
-from minillm.models.loader import LoadedModel, choose_device, choose_dtype
-from minillm.quantization import dtype_name
+from minillm.frontend.engine import Engine
+from minillm.kernels.attention.cache import cache_dtype
+from minillm.kernels.quantization import dtype_name
+from minillm.model.checkpoints import load_config, resolve
+from minillm.model.config import ModelConfig
+from minillm.model.linear import CPULinear
+from minillm.model.loader import LoadedModel, choose_device, choose_dtype
+from minillm.policies.config import EngineConfig
 
 LARGEST_BLOCK = 256
 """Tokens in the largest KV block of any attention backend: the most that rounding up to blocks can take."""

@@ -17,9 +17,9 @@ from minillm.bench.references import check_installed, make_references, settings_
 from minillm.bench.report import describe_engine, describe_machine, format_machine, make_report
 from minillm.bench.target import LARGEST_BLOCK, Target, random_prompts
 from minillm.bench.workloads import Workload
-from minillm.models.checkpoints import resolve
-from minillm.models.loader import load_model
-from minillm.quantization import dtype_name
+from minillm.kernels.quantization import dtype_name
+from minillm.model.checkpoints import resolve
+from minillm.model.loader import load_model
 
 SHORTEST, LONGEST = 100, 1024
 """Tokens of an input, and of an output."""

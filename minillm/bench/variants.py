@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-from minillm.config import EngineConfig
-from minillm.errors import ConfigError
+from minillm.core.errors import ConfigError
+from minillm.policies.config import EngineConfig
 
 
 @dataclass(frozen=True, slots=True)

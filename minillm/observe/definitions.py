@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from minillm.known import known
+from minillm.core.known import known
+from minillm.core.timeline import Timeline
 from minillm.observe.records import Recordable, as_records
 from minillm.observe.summary import Distribution
-from minillm.timeline import Timeline
 
 
 def gaps(timeline: Timeline) -> list[float]:
@@ -51,8 +51,8 @@ class ToolMetric:
 
 
 TOOL_METRICS = (
-    ToolMetric("minillm", "ITL", gaps, "minillm/timeline.py"),
-    ToolMetric("minillm", "TPOT", decode_average_to_end, "minillm/timeline.py"),
+    ToolMetric("minillm", "ITL", gaps, "minillm/core/timeline.py"),
+    ToolMetric("minillm", "TPOT", decode_average_to_end, "minillm/core/timeline.py"),
     ToolMetric("vLLM bench", "ITL", gaps, "vllm-project/vllm: vllm/benchmarks/serve.py, calculate_metrics"),
     ToolMetric("vLLM bench", "TPOT", decode_average, "vllm-project/vllm: vllm/benchmarks/serve.py, calculate_metrics"),
     ToolMetric(

@@ -8,10 +8,10 @@ from typing import Any
 
 import pandas as pd
 
-from minillm.errors import RecordingError
+from minillm.core.errors import RecordingError
+from minillm.core.request import FinishReason
+from minillm.core.timeline import PHASES, STAMPS, StepRecord, StepShare, Timeline, Verification
 from minillm.observe.records import Recordable, RequestRecord, as_records
-from minillm.request import FinishReason
-from minillm.timeline import PHASES, STAMPS, StepRecord, StepShare, Timeline, Verification
 
 
 @dataclass(frozen=True, slots=True)

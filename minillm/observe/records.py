@@ -3,8 +3,9 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from minillm.request import FinishReason, Request, RequestOutput
-from minillm.timeline import Timeline
+from minillm.core.request import FinishReason, Request
+from minillm.core.timeline import Timeline
+from minillm.frontend.outputs import RequestOutput
 
 COMPLETED = frozenset({FinishReason.STOP, FinishReason.LENGTH})
 """The endings of a request that was served in full. All others are failures, seen by the client."""

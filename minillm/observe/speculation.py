@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from minillm.core.timeline import StepRecord, Verification
 from minillm.observe.records import Recordable, as_records
-from minillm.timeline import StepRecord, Verification
 
 
 @dataclass(frozen=True, slots=True)

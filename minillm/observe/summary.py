@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from minillm.errors import ConfigError
+from minillm.core.errors import ConfigError
+from minillm.core.timeline import PHASES, Timeline
 from minillm.observe.records import Recordable, RequestRecord, as_records
 from minillm.observe.speculation import SpeculationSummary
-from minillm.timeline import PHASES, Timeline
 
 METRICS = ("ttft", "itl", "tpot", "e2e")
 COLUMNS = ("count", "mean", "p50", "p95", "p99", "max")

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from minillm.core.timeline import PHASES, STAMPS, StepRecord
 from minillm.observe.records import Recordable, RequestRecord, as_records
-from minillm.timeline import PHASES, STAMPS, StepRecord
 
 REQUESTS, ENGINE = 1, 2
 """Process ids: Perfetto groups tracks by process."""

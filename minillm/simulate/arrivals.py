@@ -12,8 +12,8 @@ from typing import Protocol
 import numpy as np
 from pydantic import Field, model_validator
 
-from minillm.config import StrictModel
-from minillm.errors import WorkloadError
+from minillm.core.errors import WorkloadError
+from minillm.core.params import StrictModel
 
 NANOSECONDS = 1_000_000_000
 

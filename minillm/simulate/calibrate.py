@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from minillm.errors import PricingError
+from minillm.core.errors import PricingError
 from minillm.simulate.costs import find_model
 from minillm.simulate.deployment import Deployment
 from minillm.simulate.fit import FittedConstants

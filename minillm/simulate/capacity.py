@@ -14,8 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from minillm.errors import SimulationError, WorkloadError
-from minillm.known import known
+from minillm.core.errors import SimulationError, WorkloadError
+from minillm.core.known import known
 from minillm.observe.summary import SLO
 from minillm.simulate.arrivals import Arrivals, Poisson
 from minillm.simulate.capacity_limits import Explain, Limits, explained, find_limits, prefill_share, with_all_steps

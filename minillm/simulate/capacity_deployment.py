@@ -8,10 +8,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from minillm.errors import PricingError
+from minillm.core.batch import ScheduledBatch
+from minillm.core.errors import PricingError
 from minillm.observe.summary import SLO
-from minillm.runners.simulated import StepWatch
-from minillm.scheduling.batch import ScheduledBatch
+from minillm.runner.simulated import StepWatch
 from minillm.simulate.capacity import Worksheet
 from minillm.simulate.cluster import ClusterConfig
 from minillm.simulate.deployment import Deployment

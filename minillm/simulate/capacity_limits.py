@@ -4,14 +4,12 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from minillm.clock import VirtualClock
-from minillm.engine import Engine
-from minillm.errors import SimulationError
-from minillm.runners.base import LaunchedStep, Runner
-from minillm.scheduling.batch import ScheduledBatch
+from minillm.core.batch import LaunchedStep, Runner, ScheduledBatch
+from minillm.core.errors import SimulationError
+from minillm.core.timeline import StepRecord, VirtualClock
+from minillm.frontend.engine import Engine
 from minillm.simulate.cluster_replica import EngineFactory
 from minillm.simulate.cluster_run import FleetRun
-from minillm.timeline import StepRecord
 
 Explain = Callable[[ScheduledBatch], Mapping[str, float]]
 """Seconds of a step by what they were spent on, for instance compute, bandwidth, link, launch floor."""

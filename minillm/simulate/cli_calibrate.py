@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from minillm.errors import PricingError
+from minillm.core.errors import PricingError
 from minillm.simulate.cli_options import (
     LOG_HELP,
     BlockSize,

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from minillm.errors import PricingError, WorkloadError
-from minillm.known import known
+from minillm.core.errors import PricingError, WorkloadError
+from minillm.core.known import known
 from minillm.simulate.cli_options import (
     LOG_HELP,
     BlockSize,
@@ -147,10 +147,10 @@ def simulate(
     --requests plays a log, --trace a trace, --qps made-up traffic; --plan finds the replicas for --qps, made up or
     like a --trace.
     """
-    from minillm.config import parse_fields
-    from minillm.garbage import rare_collections
     from minillm.observe.summary import stated_limits
+    from minillm.policies.config import parse_fields
     from minillm.simulate.fleet_report import simulate_workload
+    from minillm.simulate.garbage import rare_collections
     from minillm.simulate.log_report import simulate_log
     from minillm.simulate.plan_report import simulate_plan
     from minillm.simulate.progress import Progress
@@ -243,7 +243,7 @@ def cluster_config(fleet: list[str] | None, replicas: int, router: Router, seed:
     Raises:
         WorkloadError: no such field, or a value it cannot have.
     """
-    from minillm.config import parse_fields
+    from minillm.policies.config import parse_fields
     from minillm.simulate.cluster import ClusterConfig
 
     fields: dict[str, Any] = {

@@ -12,14 +12,14 @@ from typing import Protocol
 
 from pydantic import Field, model_validator
 
-from minillm.config import StrictModel
-from minillm.errors import WorkloadError
+from minillm.core.errors import WorkloadError
+from minillm.core.params import StrictModel
+from minillm.core.timeline import Timeline
 from minillm.simulate.cluster_events import EventQueue
 from minillm.simulate.cluster_record import ClientRecord, Outcome
 from minillm.simulate.cluster_replica import Job
 from minillm.simulate.workload import Piece, Workload, answer_piece
 from minillm.simulate.workload_streams import Streams
-from minillm.timeline import Timeline
 
 
 class ClientConfig(StrictModel):

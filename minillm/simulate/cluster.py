@@ -17,9 +17,9 @@ prefill replica keeps a KV cache until it has been sent.
 
 from pydantic import Field, model_validator
 
-from minillm.config import StrictModel
-from minillm.errors import WorkloadError
-from minillm.known import known
+from minillm.core.errors import WorkloadError
+from minillm.core.known import known
+from minillm.core.params import StrictModel
 from minillm.simulate.clients import Attempt, ClientConfig, Clients, Reply
 from minillm.simulate.cluster_autoscale import Autoscaler, Autoscaling
 from minillm.simulate.cluster_events import EventQueue

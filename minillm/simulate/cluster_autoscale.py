@@ -6,8 +6,8 @@ from typing import Literal, TypeVar
 
 from pydantic import Field, model_validator
 
-from minillm.config import StrictModel
-from minillm.errors import WorkloadError
+from minillm.core.errors import WorkloadError
+from minillm.core.params import StrictModel
 
 
 class Autoscaling(StrictModel):

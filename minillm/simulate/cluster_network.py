@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from pydantic import Field
 
-from minillm.config import StrictModel
-from minillm.errors import WorkloadError
+from minillm.core.errors import WorkloadError
+from minillm.core.params import StrictModel
 from minillm.simulate.clients import Attempt, Clients, Reply
 from minillm.simulate.cluster_events import EventQueue
 from minillm.simulate.workload_streams import Streams

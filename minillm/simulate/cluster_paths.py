@@ -6,9 +6,10 @@ from typing import Protocol
 import numpy as np
 from pydantic import Field
 
-from minillm.config import StrictModel
-from minillm.errors import WorkloadError
-from minillm.known import known
+from minillm.core.errors import WorkloadError
+from minillm.core.known import known
+from minillm.core.params import StrictModel
+from minillm.core.timeline import Timeline
 from minillm.simulate.clients import Attempt, Reply
 from minillm.simulate.cluster_events import EventQueue
 from minillm.simulate.cluster_pool import Pool
@@ -16,7 +17,6 @@ from minillm.simulate.cluster_record import Outcome
 from minillm.simulate.cluster_replica import Job, JobEnd
 from minillm.simulate.workload import prompt_token_ids
 from minillm.simulate.workload_streams import Streams
-from minillm.timeline import Timeline
 
 Answer = Callable[[Attempt, Reply], None]
 """Sends a reply back to the client."""

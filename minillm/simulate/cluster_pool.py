@@ -5,9 +5,9 @@ from collections import deque
 
 from pydantic import Field
 
-from minillm.config import StrictModel
-from minillm.errors import WorkloadError
-from minillm.known import known
+from minillm.core.errors import WorkloadError
+from minillm.core.known import known
+from minillm.core.params import StrictModel
 from minillm.simulate.cluster_autoscale import Autoscaler
 from minillm.simulate.cluster_events import EventQueue
 from minillm.simulate.cluster_record import Outcome

@@ -4,11 +4,11 @@ import enum
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from minillm.known import known
+from minillm.core.known import known
+from minillm.core.request import FinishReason
+from minillm.core.timeline import Timeline
 from minillm.observe.records import RequestRecord
-from minillm.request import FinishReason
 from minillm.simulate.workload import WorkloadRequest
-from minillm.timeline import Timeline
 
 
 class Outcome(enum.StrEnum):

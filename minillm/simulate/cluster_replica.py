@@ -7,12 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from minillm.clock import VirtualClock
-from minillm.engine import Engine
-from minillm.errors import PromptTooLongError, QueueFullError, RequestError, SimulationError
-from minillm.known import known
-from minillm.kv_cache.prefix import ROOT, block_hashes
-from minillm.request import FinishReason, Request, RequestOutput, SamplingParams
+from minillm.core.block_pool import ROOT, block_hashes
+from minillm.core.errors import PromptTooLongError, QueueFullError, RequestError, SimulationError
+from minillm.core.known import known
+from minillm.core.params import SamplingParams
+from minillm.core.request import FinishReason, Request
+from minillm.core.timeline import VirtualClock
+from minillm.frontend.engine import Engine
+from minillm.frontend.outputs import RequestOutput
 from minillm.simulate.cluster_events import EventQueue
 from minillm.simulate.cluster_record import Outcome
 from minillm.simulate.workload import Piece

@@ -8,10 +8,10 @@
 
 from dataclasses import dataclass, replace
 
-from minillm.errors import DoesNotFitError, PricingError, UnknownModelError
-from minillm.kv_cache.bill import NUMBER_BYTES, KVBill
-from minillm.models.checkpoints import SHAPES, load_config, resolve
-from minillm.models.config import ModelConfig
+from minillm.core.errors import DoesNotFitError, PricingError, UnknownModelError
+from minillm.model.checkpoints import SHAPES, load_config, resolve
+from minillm.model.config import ModelConfig
+from minillm.model.kv_cache_size import NUMBER_BYTES, KVCacheSize
 from minillm.simulate.hardware import DTYPE_BYTES, GIB, Hardware
 
 WORKING_BYTES = 1.2e9
@@ -81,7 +81,7 @@ class ModelCost:
         return self.read_params + self.embedding_params
 
     def read_bytes(self, dtype: str) -> float:
-        """Of what every step reads, kept as the engine keeps it (minillm/models/quantized.py)."""
+        """Of what every step reads, kept as the engine keeps it (minillm/model/quantized.py)."""
         rest = self.small_params * UNQUANTIZED_BYTES.get(dtype, DTYPE_BYTES[dtype])
         return self.layer_params * LAYER_BYTES[dtype] + self.head_params * HEAD_BYTES[dtype] + rest
 
@@ -91,7 +91,7 @@ class ModelCost:
     def kv_bytes_per_token(self, dtype: str) -> int:
         """Keys and values of one token, over all layers, with their scales."""
         heads = self.query_size // self.head_dim
-        return KVBill.of_heads(self.layers, heads, self.num_kv_heads, self.head_dim).bytes_per_token(dtype)
+        return KVCacheSize.of_heads(self.layers, heads, self.num_kv_heads, self.head_dim).bytes_per_token(dtype)
 
 
 def find_model(name: str, kv_heads: int | None = None) -> ModelCost:

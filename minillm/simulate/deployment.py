@@ -3,13 +3,13 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from minillm.clock import VirtualClock
-from minillm.config import EngineConfig
-from minillm.engine import Engine
-from minillm.errors import PricingError
-from minillm.kv_cache.window import Window
-from minillm.runners.simulated import SimulatedDrafting, SimulatedRunner, StepWatch
-from minillm.scheduling.batch import ScheduledBatch
+from minillm.core.batch import ScheduledBatch
+from minillm.core.errors import PricingError
+from minillm.core.timeline import VirtualClock
+from minillm.frontend.engine import Engine
+from minillm.policies.config import EngineConfig
+from minillm.policies.window import Window
+from minillm.runner.simulated import SimulatedDrafting, SimulatedRunner, StepWatch
 from minillm.simulate.costs import ModelCost, Placement, check_fits, find_model, kv_blocks_that_fit
 from minillm.simulate.drafting import simulated_drafting
 from minillm.simulate.leap import LeapEngine

@@ -7,12 +7,12 @@ import math
 import random
 from collections.abc import Callable
 
-from minillm.config import SpeculativeConfig
-from minillm.errors import PricingError
-from minillm.known import known
-from minillm.kv_cache.window import Window
-from minillm.runners.simulated import NO_DRAFTING, SimulatedDrafting
-from minillm.scheduling.batch import ScheduledBatch
+from minillm.core.batch import ScheduledBatch
+from minillm.core.errors import PricingError
+from minillm.core.known import known
+from minillm.policies.config import SpeculativeConfig
+from minillm.policies.window import Window
+from minillm.runner.simulated import NO_DRAFTING, SimulatedDrafting
 from minillm.simulate.costs import ModelCost, find_model
 from minillm.simulate.roofline import EVERYTHING, StepTimeModel, StepWork
 

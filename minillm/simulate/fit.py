@@ -13,7 +13,7 @@ from types import MappingProxyType
 import numpy as np
 from scipy.optimize import least_squares
 
-from minillm.errors import PricingError
+from minillm.core.errors import PricingError
 from minillm.simulate.roofline import HIGHEST, MAX_SHARE, SHARES, Constants, StepTimeModel, StepWork
 
 SPREAD = MappingProxyType({"mfu": 0.25, "bandwidth": 0.1, "kv_bandwidth": 0.2, "attention_mfu": 0.3, "link": 0.7})

@@ -15,12 +15,13 @@ from statistics import median
 
 import numpy as np
 
-from minillm.clock import VirtualClock
-from minillm.errors import PricingError
-from minillm.known import known
-from minillm.request import RequestOutput, SamplingParams
-from minillm.runners.simulated import StepPrice, StepWatch
-from minillm.scheduling.batch import ScheduledBatch
+from minillm.core.batch import ScheduledBatch
+from minillm.core.errors import PricingError
+from minillm.core.known import known
+from minillm.core.params import SamplingParams
+from minillm.core.timeline import VirtualClock
+from minillm.frontend.outputs import RequestOutput
+from minillm.runner.simulated import StepPrice, StepWatch
 from minillm.simulate.deployment import Deployment
 from minillm.simulate.fit import stack, step_seconds
 from minillm.simulate.replay import arrivals_of

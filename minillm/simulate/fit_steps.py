@@ -10,7 +10,7 @@ from statistics import median
 
 import numpy as np
 
-from minillm.errors import RecordingError
+from minillm.core.errors import RecordingError
 from minillm.simulate.costs import ModelCost, Placement
 from minillm.simulate.fit import FittedConstants, fit_constants, slower, stack, step_seconds
 from minillm.simulate.hardware import Hardware

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from minillm.known import known
+from minillm.core.known import known
 from minillm.observe.speculation import SpeculationSummary
 from minillm.observe.summary import SLO
-from minillm.runners.simulated import StepWatch
+from minillm.runner.simulated import StepWatch
 from minillm.simulate.cluster import ClusterConfig, simulate
 from minillm.simulate.cluster_record import Outcome
 from minillm.simulate.cluster_replica import EngineFactory

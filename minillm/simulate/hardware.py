@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from minillm.errors import PricingError, UnknownHardwareError
-from minillm.kv_cache.bill import NUMBER_BYTES
+from minillm.core.errors import PricingError, UnknownHardwareError
+from minillm.model.kv_cache_size import NUMBER_BYTES
 
 GIB = 2**30
 TERA = 1e12

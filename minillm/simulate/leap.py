@@ -15,17 +15,17 @@ import itertools
 from collections import defaultdict, deque
 from dataclasses import dataclass, field, replace
 
-from minillm.clock import VirtualClock
-from minillm.config import EngineConfig
-from minillm.engine import Engine
-from minillm.errors import ConfigError
-from minillm.request import FinishReason, Request, RequestOutput, RequestStatus
-from minillm.request_group import RequestGroup
-from minillm.runners.simulated import SimulatedRunner, SimulatedStep
-from minillm.scheduling.batch import ScheduledBatch, ScheduledRequest
-from minillm.scheduling.scheduler import Scheduler, Step
+from minillm.core.batch import ScheduledBatch, ScheduledRequest
+from minillm.core.errors import ConfigError
+from minillm.core.request import FinishReason, Request, RequestStatus
+from minillm.core.scheduler import Scheduler, Step
+from minillm.core.step_log import close_preemption
+from minillm.core.timeline import VirtualClock
+from minillm.frontend.engine import Engine
+from minillm.frontend.outputs import RequestGroup, RequestOutput
+from minillm.policies.config import EngineConfig
+from minillm.runner.simulated import SimulatedRunner, SimulatedStep
 from minillm.simulate.roofline import StepWork
-from minillm.step_log import close_preemption
 
 
 class LeapScheduler(Scheduler):

@@ -12,8 +12,8 @@ from statistics import NormalDist
 
 from pydantic import Field, field_validator, model_validator
 
-from minillm.config import StrictModel
-from minillm.errors import WorkloadError
+from minillm.core.errors import WorkloadError
+from minillm.core.params import StrictModel
 
 
 class LengthModel(StrictModel):

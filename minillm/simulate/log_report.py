@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from minillm.clock import VirtualClock
-from minillm.known import known
+from minillm.core.known import known
+from minillm.core.timeline import VirtualClock
+from minillm.frontend.outputs import RequestOutput
 from minillm.observe.speculation import SpeculationSummary
-from minillm.request import RequestOutput
-from minillm.runners.simulated import StepWatch
+from minillm.runner.simulated import StepWatch
 from minillm.simulate.deployment import Deployment
 from minillm.simulate.progress import Progress
 from minillm.simulate.replay import (

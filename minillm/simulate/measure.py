@@ -11,14 +11,15 @@ from statistics import median
 import torch
 from tqdm.auto import tqdm
 
-from minillm.bench.roof import measure_bandwidth, measure_matmul
-from minillm.config import EngineConfig
-from minillm.engine import Engine
-from minillm.errors import UnknownHardwareError
-from minillm.known import known
-from minillm.models.loader import load_model
-from minillm.quantization import dtype_name
-from minillm.request import SamplingParams
+from minillm.core.errors import UnknownHardwareError
+from minillm.core.known import known
+from minillm.core.params import SamplingParams
+from minillm.core.timeline import StepRecord
+from minillm.frontend.engine import Engine
+from minillm.kernels.quantization import dtype_name
+from minillm.model.loader import load_model
+from minillm.policies.config import EngineConfig
+from minillm.runner.machine_peaks import measure_bandwidth, measure_matmul
 from minillm.simulate.calibrate import today
 from minillm.simulate.costs import ModelCost, Placement
 from minillm.simulate.fit_steps import StepTable, TimedStep, error_report, fit_to_steps, from_usual_to_mean
@@ -26,7 +27,6 @@ from minillm.simulate.hardware import THIS_MACHINE, Hardware, find_hardware
 from minillm.simulate.profile import PRIORS, Profile
 from minillm.simulate.roofline import ROOFLINE, Constants, StepWork
 from minillm.simulate.validate import RealRun, num_runs, serve_traffic, validate, with_validation
-from minillm.timeline import StepRecord
 
 CPU_PRIORS = {
     "mfu": 0.5,

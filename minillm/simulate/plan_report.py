@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from minillm.errors import WorkloadError
+from minillm.core.errors import WorkloadError
 from minillm.observe.summary import SLO
 from minillm.simulate.arrivals import Arrivals
 from minillm.simulate.capacity import plan_capacity

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from minillm.errors import PricingError, StorageError
-from minillm.models.storage import cache_home, write_whole
+from minillm.core.errors import PricingError, StorageError
+from minillm.kernels.storage import cache_home, write_whole
 from minillm.simulate.hardware import THIS_MACHINE, Hardware, find_hardware, read_json
 from minillm.simulate.roofline import ROOFLINE, Constants
 

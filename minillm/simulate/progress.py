@@ -5,8 +5,8 @@ import time
 from collections.abc import Callable
 from typing import TextIO
 
-from minillm.runners.simulated import StepPrice, StepWatch
-from minillm.scheduling.batch import ScheduledBatch
+from minillm.core.batch import ScheduledBatch
+from minillm.runner.simulated import StepPrice, StepWatch
 
 PATIENCE_S = 2.0
 """Nothing is shown of what takes less time."""

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from minillm.clock import VirtualClock
-from minillm.engine import Engine
-from minillm.errors import PricingError
-from minillm.known import known
-from minillm.request import RequestOutput, SamplingParams
+from minillm.core.errors import PricingError
+from minillm.core.known import known
+from minillm.core.params import SamplingParams
+from minillm.core.timeline import Timeline, VirtualClock
+from minillm.frontend.engine import Engine
+from minillm.frontend.outputs import RequestOutput
 from minillm.simulate.requests_log import LoggedRequest
-from minillm.timeline import Timeline
 
 DIGITS = 9
 """Times are reported to the nanosecond."""

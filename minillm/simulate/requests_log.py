@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from minillm.errors import RecordingError
-from minillm.known import known
+from minillm.core.errors import RecordingError
+from minillm.core.known import known
 
 
 @dataclass(frozen=True, slots=True)

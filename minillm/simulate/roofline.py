@@ -21,9 +21,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from minillm.errors import PricingError
-from minillm.kv_cache.window import Window
-from minillm.scheduling.batch import ScheduledRequest
+from minillm.core.batch import ScheduledRequest
+from minillm.core.errors import PricingError
+from minillm.policies.window import Window
 from minillm.simulate.costs import ModelCost, Placement
 from minillm.simulate.hardware import DTYPE_BYTES, Hardware
 

@@ -8,8 +8,8 @@ from typing import Literal, Protocol, TypeVar
 import numpy as np
 from pydantic import Field
 
-from minillm.config import StrictModel
-from minillm.errors import WorkloadError
+from minillm.core.errors import WorkloadError
+from minillm.core.params import StrictModel
 from minillm.simulate.workload import Piece
 
 

@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from minillm.errors import TraceError, WorkloadError
-from minillm.known import known
+from minillm.core.errors import TraceError, WorkloadError
+from minillm.core.known import known
 from minillm.simulate.workload import Piece, Workload, WorkloadRequest
 
 MOONCAKE_BLOCK = 512

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from minillm.errors import TraceError, WorkloadError
+from minillm.core.errors import TraceError, WorkloadError
 from minillm.simulate.arrivals import Arrivals, Gamma, Poisson
 from minillm.simulate.lengths import Fixed
 from minillm.simulate.traces import load_azure, load_mooncake

@@ -14,11 +14,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from minillm.clock import VirtualClock
-from minillm.engine import Engine
-from minillm.known import known
-from minillm.quantization import dtype_name
-from minillm.request import RequestOutput, SamplingParams
+from minillm.core.known import known
+from minillm.core.params import SamplingParams
+from minillm.core.timeline import VirtualClock
+from minillm.frontend.engine import Engine
+from minillm.frontend.outputs import RequestOutput
+from minillm.kernels.quantization import dtype_name
 from minillm.simulate.arrivals import Arrivals, Poisson
 from minillm.simulate.costs import ModelCost, Placement
 from minillm.simulate.deployment import Deployment

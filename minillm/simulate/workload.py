@@ -16,8 +16,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from minillm.errors import WorkloadError
-from minillm.known import known
+from minillm.core.errors import WorkloadError
+from minillm.core.known import known
 from minillm.simulate.arrivals import Arrivals, take
 from minillm.simulate.workload_streams import Streams
 

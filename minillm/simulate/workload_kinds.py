@@ -10,8 +10,8 @@ import itertools
 
 from pydantic import Field, model_validator
 
-from minillm.config import StrictModel
-from minillm.errors import WorkloadError
+from minillm.core.errors import WorkloadError
+from minillm.core.params import StrictModel
 from minillm.simulate.lengths import (
     AZURE_CHAT_OUTPUT,
     AZURE_CHAT_PROMPT,

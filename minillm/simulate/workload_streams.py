@@ -9,7 +9,7 @@ import hashlib
 
 import numpy as np
 
-from minillm.errors import WorkloadError
+from minillm.core.errors import WorkloadError
 
 
 class Streams:

@@ -5,11 +5,11 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 from torch import Tensor
 
-from minillm.request import Draft, Request
-from minillm.scheduling.batch import ScheduledRequest
+from minillm.core.batch import ScheduledRequest
+from minillm.core.request import Draft, Request
 
 
-class Wanted(NamedTuple):
+class DraftRequest(NamedTuple):
     """A request that is one token behind, and how many tokens are to be drafted for it."""
 
     request: Request
@@ -26,7 +26,7 @@ class Proposer(Protocol):
     A proposer that is also a `HiddenStateReader` is shown the model's hidden states.
     """
 
-    def propose(self, wanted: Sequence[Wanted]) -> list[Draft]:
+    def propose(self, wanted: Sequence[DraftRequest]) -> list[Draft]:
         """A draft of at most `k` tokens for each, empty where there is no good guess."""
         ...
 
@@ -64,7 +64,7 @@ class ShowsHiddenStates(Protocol):
 class NoProposer:
     """Speculation is off."""
 
-    def propose(self, wanted: Sequence[Wanted]) -> list[Draft]:
+    def propose(self, wanted: Sequence[DraftRequest]) -> list[Draft]:
         return [Draft() for _ in wanted]
 
     def forget(self, request: Request) -> None:
@@ -77,5 +77,5 @@ class NoProposer:
 class MadeUpProposer(NoProposer):
     """As many tokens as are wanted, all of them 0: for a simulated runner, which decides itself how many pass."""
 
-    def propose(self, wanted: Sequence[Wanted]) -> list[Draft]:
+    def propose(self, wanted: Sequence[DraftRequest]) -> list[Draft]:
         return [Draft([0] * k) for _, k in wanted]

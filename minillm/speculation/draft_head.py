@@ -22,22 +22,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from minillm.attention.base import AttentionMetadata
-from minillm.models.decoder import Pass
-from minillm.models.ops import Rotation
-from minillm.request import AfterDraft, Draft, Request
-from minillm.runners.kv_pool import zeros
-from minillm.runners.torch_runner import TorchRunner
-from minillm.sampling import probabilities
-from minillm.scheduling.batch import ScheduledRequest
-from minillm.speculation.base import Wanted
+from minillm.core.batch import ScheduledRequest
+from minillm.core.request import Draft, DraftPosition, Request
+from minillm.kernels.attention.base import AttentionMetadata
+from minillm.kernels.ops import Rotation
+from minillm.kernels.transfer import to_device
+from minillm.model.decoder import Pass
+from minillm.runner.kv_pool import zeros
+from minillm.runner.sampler import probabilities
+from minillm.runner.torch_runner import TorchRunner
+from minillm.speculation.base import DraftRequest
 from minillm.speculation.draft_model import draw_from
 from minillm.speculation.head import DraftHead
-from minillm.transfer import to_device
 
 ROWS_AS_DECODES = 16
 """Up to so many of each request are computed as if each row were another request's decode; see
-:func:`minillm.runners.batch_tensors.spans_of`."""
+:func:`minillm.runner.batch_tensors.spans_of`."""
 CONTEXT = 512
 """Rows that a request has in the head's cache. The head is trained on talks of about this length."""
 
@@ -141,7 +141,7 @@ class DraftHeadProposer:
     # ---------------------------------------------------------------- drafts out
 
     @torch.inference_mode()
-    def propose(self, wanted: Sequence[Wanted]) -> list[Draft]:
+    def propose(self, wanted: Sequence[DraftRequest]) -> list[Draft]:
         """See :class:`minillm.speculation.base.Proposer`. Who has no state yet, as after a whole prompt was found
         cached, waits for one."""
         active = [each for each in wanted if self._has_states(each.request)]
@@ -167,7 +167,7 @@ class DraftHeadProposer:
         seat = self._seats.get(request.request_id)
         return seat is not None and seat.seen >= request.num_known_tokens - 1 > seat.origin + seat.num_rows
 
-    def _catch_up(self, active: Sequence[Wanted]) -> Tensor:
+    def _catch_up(self, active: Sequence[DraftRequest]) -> Tensor:
         """Rows from all states of known tokens. Returns [B, h], what the last row of each request foretells."""
         states, token_ids, seats, lengths = [], [], [], []
         for request, k in active:
@@ -209,7 +209,7 @@ class DraftHeadProposer:
         if not any(request.params.temperature > 0 or request.params.has_penalty for request in requests):
             chosen = self.head.token_ids[logits.argmax(dim=-1)].tolist()
         else:
-            rows = [AfterDraft(request, len(request.draft)) for request in requests]
+            rows = [DraftPosition(request, len(request.draft)) for request in requests]
             distributions = probabilities(self._widened(logits.float()), rows)
             chosen = draw_from(distributions, rows)
             for row, drawn_from in zip(rows, distributions):

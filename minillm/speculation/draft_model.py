@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from minillm.kv_cache.manager import KVCacheManager
-from minillm.request import AfterDraft, Draft, Request
-from minillm.runners.torch_runner import TorchRunner
-from minillm.sampling import on_device, pick, probabilities, uniform
-from minillm.scheduling.batch import ScheduledRequest
-from minillm.speculation.base import Wanted
+from minillm.core.batch import ScheduledRequest
+from minillm.core.block_manager import KVCacheManager
+from minillm.core.request import Draft, DraftPosition, Request
+from minillm.runner.sampler import on_device, pick, probabilities, uniform
+from minillm.runner.torch_runner import TorchRunner
+from minillm.speculation.base import DraftRequest
 
 
 @dataclass(slots=True)
@@ -60,7 +60,7 @@ class DraftModelProposer:
         self._progress.pop(request.request_id, None)
 
     @torch.inference_mode()
-    def propose(self, wanted: Sequence[Wanted]) -> list[Draft]:
+    def propose(self, wanted: Sequence[DraftRequest]) -> list[Draft]:
         probs: dict[str, list[Tensor]] = {request.request_id: [] for request, _ in wanted}
         batch = self._catch_up(wanted)
         while batch:
@@ -68,7 +68,7 @@ class DraftModelProposer:
             logits = self.runner.forward(laid_out)
             # Nothing has a draft yet to be checked, so these are requests.
             requests = [row for row in laid_out.requests if isinstance(row, Request)]
-            rows = [AfterDraft(request, len(request.draft)) for request in requests]
+            rows = [DraftPosition(request, len(request.draft)) for request in requests]
             if rows:
                 tokens, drawn_from = self.draw(logits, rows)
                 for i, (row, token) in enumerate(zip(rows, tokens)):
@@ -83,7 +83,7 @@ class DraftModelProposer:
                 request.draft.probs = torch.stack(probs[request.request_id])
         return [request.draft for request, _ in wanted]
 
-    def draw(self, logits: Tensor, rows: Sequence[AfterDraft]) -> tuple[list[int], Tensor | None]:
+    def draw(self, logits: Tensor, rows: Sequence[DraftPosition]) -> tuple[list[int], Tensor | None]:
         """A token for each row of logits [R, V], and the distributions [R, V] they were drawn from; None if they
         are the likeliest ones."""
         if not any(row.params.temperature > 0 or row.params.has_penalty for row in rows):
@@ -91,7 +91,7 @@ class DraftModelProposer:
         probs = probabilities(logits.float(), rows)
         return draw_from(probs, rows), probs
 
-    def _catch_up(self, wanted: Sequence[Wanted]) -> list[ScheduledRequest]:
+    def _catch_up(self, wanted: Sequence[DraftRequest]) -> list[ScheduledRequest]:
         """The first pass: every request's known tokens that are not computed yet. Who has no blocks is left out."""
         batch, budget = [], self.max_num_tokens
         for request, k in wanted:
@@ -125,7 +125,7 @@ class DraftModelProposer:
         return num_computed
 
 
-def draw_from(probs: Tensor, rows: Sequence[AfterDraft], purpose: str = "draft") -> list[int]:
+def draw_from(probs: Tensor, rows: Sequence[DraftPosition], purpose: str = "draft") -> list[int]:
     """One token from each distribution [R, V]. These draws have nothing to do with those that check them, or with those
     for another purpose."""
     cumulative = probs.cumsum(dim=-1)

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 
 import torch
 
-from minillm.config import SpeculativeConfig
-from minillm.request import Request
+from minillm.core.request import Request
+from minillm.policies.config import SpeculativeConfig
 
-CHEAP_ROW, DEAR_ROW = 0.12, 0.25
+CHEAP_ROW, COSTLY_ROW = 0.12, 0.25
 """What one more row adds to a step with one, and a margin: where a step is spent on reading weights, and where
 arithmetic takes a good part of it. On two cores with AVX512_BF16 a step of 12.0 ms became one of 15.3 with three rows
 and three passes of a draft head more, 0.09 for each; rows beyond eight were measured to add 0.1."""
@@ -53,7 +53,7 @@ class Acceptance:
 def row_price(device: torch.device) -> float:
     """The acceptance floor of a model on this device, if nobody names another. On GPUs it is not yet measured."""
     cheap = device.type == "cuda" or torch.cpu._is_avx512_bf16_supported()
-    return CHEAP_ROW if cheap else DEAR_ROW
+    return CHEAP_ROW if cheap else COSTLY_ROW
 
 
 class Gates:
@@ -63,7 +63,7 @@ class Gates:
         row_price: the floor where the configuration names none.
     """
 
-    def __init__(self, config: SpeculativeConfig, row_price: float = DEAR_ROW) -> None:
+    def __init__(self, config: SpeculativeConfig, row_price: float = COSTLY_ROW) -> None:
         self.config = config
         self.row_price = row_price
         self._pooled = Acceptance(POOLED_WINDOW, HOPE * HOPE_WEIGHT, HOPE_WEIGHT)

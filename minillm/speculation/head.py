@@ -20,11 +20,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from minillm.attention.cache import KVCache
-from minillm.models.config import ModelConfig
-from minillm.models.decoder import Layer, Pass, RMSNorm
-from minillm.models.linear import Linear
-from minillm.models.rope import RotaryEmbedding
+from minillm.kernels.attention.cache import KVCache
+from minillm.model.config import ModelConfig
+from minillm.model.decoder import Layer, Pass, RMSNorm
+from minillm.model.linear import Linear
+from minillm.model.rope import RotaryEmbedding
 
 
 class DraftHead(nn.Module):

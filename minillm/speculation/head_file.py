@@ -9,13 +9,13 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor
 
-from minillm.errors import ConfigError, CorruptCheckpointError
-from minillm.known import known
-from minillm.models.decoder import Decoder, RMSNorm
-from minillm.models.linear import PackedInBands, choose_packings, pack_linears
-from minillm.models.loader import LoadedModel
-from minillm.models.quantized import round_linears
-from minillm.models.storage import write_whole
+from minillm.core.errors import ConfigError, CorruptCheckpointError
+from minillm.core.known import known
+from minillm.kernels.storage import write_whole
+from minillm.model.decoder import Decoder, RMSNorm
+from minillm.model.linear import PackedInBands, choose_packings, pack_linears
+from minillm.model.loader import LoadedModel
+from minillm.model.quantized import round_linears
 from minillm.speculation.head import DraftHead
 
 WEIGHTS, FACTS = "head.safetensors", "head.json"

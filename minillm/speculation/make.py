@@ -2,16 +2,17 @@
 
 from typing import Any
 
-from minillm.attention.cache import cache_dtype
-from minillm.clock import Clock
-from minillm.config import FOR_SIMULATOR, READ_BY, EngineConfig, SpeculativeConfig, default_of
-from minillm.errors import ConfigError
-from minillm.known import known
-from minillm.models.loader import LoadedModel, load_model
-from minillm.quantization import dtype_name
-from minillm.runners.base import Runner
-from minillm.runners.kv_pool import NO_CLAIM, MemoryClaim
-from minillm.runners.torch_runner import TorchRunner
+from minillm.core.batch import Runner
+from minillm.core.errors import ConfigError
+from minillm.core.known import known
+from minillm.core.params import default_of
+from minillm.core.timeline import Clock
+from minillm.kernels.attention.cache import cache_dtype
+from minillm.kernels.quantization import dtype_name
+from minillm.model.loader import LoadedModel, load_model
+from minillm.policies.config import FOR_SIMULATOR, READ_BY, EngineConfig, SpeculativeConfig
+from minillm.runner.kv_pool import NO_CLAIM, MemoryClaim
+from minillm.runner.torch_runner import TorchRunner
 from minillm.speculation.base import NoProposer, Proposer
 from minillm.speculation.draft_head import CONTEXT, DraftHeadProposer
 from minillm.speculation.draft_model import DraftModelProposer

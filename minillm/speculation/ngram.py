@@ -7,8 +7,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from minillm.request import Draft, Request
-from minillm.speculation.base import Wanted
+from minillm.core.request import Draft, Request
+from minillm.speculation.base import DraftRequest
 
 MOST_PLACES = 16
 """Of the places where the last few tokens stood before, the latest so many are compared."""
@@ -54,7 +54,7 @@ class NgramProposer:
         self.shortest, self.longest = shortest, longest
         self._places: dict[str, Places] = {}
 
-    def propose(self, wanted: Sequence[Wanted]) -> list[Draft]:
+    def propose(self, wanted: Sequence[DraftRequest]) -> list[Draft]:
         return [Draft(self._continue(request, k)) for request, k in wanted]
 
     def forget(self, request: Request) -> None:

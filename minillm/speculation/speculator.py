@@ -3,12 +3,11 @@
 import logging
 from collections.abc import Callable, Sequence
 
-from minillm.config import SpeculativeConfig
-from minillm.request import Draft, Request
-from minillm.runners.base import Runner, StepOutput
-from minillm.scheduling.batch import ScheduledBatch
-from minillm.speculation.base import HiddenStateReader, NoProposer, Proposer, ShowsHiddenStates, Wanted
-from minillm.speculation.gates import DEAR_ROW, Gates
+from minillm.core.batch import Runner, ScheduledBatch, StepOutput
+from minillm.core.request import Draft, Request
+from minillm.policies.config import SpeculativeConfig
+from minillm.speculation.base import DraftRequest, HiddenStateReader, NoProposer, Proposer, ShowsHiddenStates
+from minillm.speculation.gates import COSTLY_ROW, Gates
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +30,7 @@ class Speculator:
         runner: Runner,
         context_limit: int,
     ) -> None:
-        self.gates = None if config is None else Gates(config, getattr(runner, "row_price", DEAR_ROW))
+        self.gates = None if config is None else Gates(config, getattr(runner, "row_price", COSTLY_ROW))
         self.proposer = proposer
         self.now = now
         self.context_limit = context_limit
@@ -51,7 +50,7 @@ class Speculator:
             if request.num_tokens - request.num_computed_tokens == 1:
                 room = self.context_limit - request.num_tokens - 1  # the step itself yields one more
                 k = min(self.gates.num_drafts(request, len(running)), room)
-                wanted += [Wanted(request, k)] if k > 0 else []
+                wanted += [DraftRequest(request, k)] if k > 0 else []
         try:
             for (request, _), draft in zip(wanted, self.proposer.propose(wanted)):
                 request.draft = draft

@@ -14,9 +14,9 @@ from typing import Any
 
 from torch import Tensor
 
-from minillm.request import AfterDraft
-from minillm.runners.torch_runner import TorchRunner
-from minillm.sampling import probabilities
+from minillm.core.request import DraftPosition
+from minillm.runner.sampler import probabilities
+from minillm.runner.torch_runner import TorchRunner
 from minillm.speculation.draft_model import DraftModelProposer, draw_from
 
 
@@ -33,7 +33,7 @@ class SyntheticProposer(DraftModelProposer):
         self.acceptance_rate = acceptance_rate
         self.purpose = f"draft {seed}"
 
-    def draw(self, logits: Tensor, rows: Sequence[AfterDraft]) -> tuple[list[int], Tensor | None]:
+    def draw(self, logits: Tensor, rows: Sequence[DraftPosition]) -> tuple[list[int], Tensor | None]:
         probs = probabilities(logits.float(), rows)
         wrong = probs.argmin(dim=-1, keepdim=True)
         probs.mul_(self.acceptance_rate).scatter_add_(1, wrong, probs.new_full(wrong.shape, 1 - self.acceptance_rate))

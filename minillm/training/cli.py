@@ -26,7 +26,7 @@ def train_draft(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
 ) -> None:
     """Train a draft head for a model, on its own answers. Interrupted, it goes on where it was."""
-    from minillm.config import EngineConfig
+    from minillm.policies.config import EngineConfig
     from minillm.training.make import make_head
     from minillm.training.train import TrainingSettings
 

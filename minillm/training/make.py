@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 import minillm
-from minillm.config import EngineConfig
-from minillm.engine import Engine
-from minillm.errors import TrainingError
-from minillm.models.loader import LoadedModel, load_model
+from minillm.core.errors import TrainingError
+from minillm.frontend.engine import Engine
+from minillm.model.loader import LoadedModel, load_model
+from minillm.policies.config import EngineConfig
 from minillm.speculation.head import DraftHead
 from minillm.speculation.head_file import fill_head, new_head, read_head, save_head
 from minillm.training.linear_start import start_linear

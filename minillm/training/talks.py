@@ -24,13 +24,13 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from minillm.engine import Engine
-from minillm.errors import TrainingError
-from minillm.known import known
-from minillm.models.loader import LoadedModel
-from minillm.models.storage import storage_errors, write_whole
-from minillm.request import SamplingParams
-from minillm.scheduling.batch import ScheduledRequest
+from minillm.core.batch import ScheduledRequest
+from minillm.core.errors import TrainingError
+from minillm.core.known import known
+from minillm.core.params import SamplingParams
+from minillm.frontend.engine import Engine
+from minillm.kernels.storage import storage_errors, write_whole
+from minillm.model.loader import LoadedModel
 from minillm.speculation.head_file import ANOTHER_OUT
 from minillm.training.everyday import everyday_questions
 

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from tqdm.auto import tqdm
 
-from minillm.errors import TrainingError
-from minillm.models.storage import write_whole
-from minillm.request import SEED_STRIDE
+from minillm.core.errors import TrainingError
+from minillm.core.params import SEED_STRIDE
+from minillm.kernels.storage import write_whole
 from minillm.speculation.head import DraftHead
 from minillm.speculation.head_file import ANOTHER_OUT
 from minillm.training.loss import Agreement, count_agreement, training_loss

@@ -19,9 +19,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from minillm.attention.cache import KVCache
-from minillm.models.decoder import Pass
-from minillm.models.ops import Ops, Rotation
+from minillm.kernels.attention.cache import KVCache
+from minillm.kernels.ops import Ops, Rotation
+from minillm.model.decoder import Pass
 from minillm.speculation.head import DraftHead
 
 

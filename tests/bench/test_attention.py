@@ -8,13 +8,13 @@ import pytest
 import torch
 from typer.testing import Result
 
-from minillm.attention.eager import attend
-from minillm.attention.select import select_backend
 from minillm.bench import attention as bench_attention
 from minillm.bench.attention import compare_outputs, make_shapes, usable
 from minillm.bench.attention_shapes import HeadShape, PreparedAttention, Shape, make_cache, make_metadata
 from minillm.bench.peers import BenchmarkError
-from minillm.errors import ConfigError
+from minillm.core.errors import ConfigError
+from minillm.kernels.attention.eager import attend
+from minillm.kernels.attention.select import select_backend
 
 CPU = torch.device("cpu")
 CPU_BACKENDS = ("sdpa", "eager")

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from minillm.__main__ import app
 from minillm.bench.report import describe_machine
-from minillm.cli import app
-from minillm.errors import ConfigError
+from minillm.core.errors import ConfigError
 
 QUICK = ["bench", "--quick", "--dtype", "float32"]
 

@@ -11,8 +11,8 @@ from minillm.bench.breakdown import breakdown, summarize
 from minillm.bench.compare import Range
 from minillm.bench.steady import DecodeStep
 from minillm.bench.variants import DEFAULT, Variant, applicable
-from minillm.config import EngineConfig
-from minillm.errors import ConfigError
+from minillm.core.errors import ConfigError
+from minillm.policies.config import EngineConfig
 
 STAGES = ["schedule", "build", "forward", "sample", "detokenize", "rest"]
 

@@ -8,8 +8,8 @@ import torch
 from safetensors import safe_open
 
 from minillm.bench.costs import ModelBytes, ModelFlops, causal_pairs, parameters_read_per_step
-from minillm.models.checkpoints import load_config
-from minillm.models.config import ModelConfig
+from minillm.model.checkpoints import load_config
+from minillm.model.config import ModelConfig
 
 QWEN3_06B = {
     "architectures": ["Qwen3ForCausalLM"],

@@ -15,8 +15,8 @@ from minillm.bench.peers import BenchmarkError
 from minillm.bench.roofline import with_unit
 from minillm.bench.steady import SteadyDecode
 from minillm.bench.target import Costs, Target
-from minillm.engine import Engine
-from minillm.errors import ConfigError, MissingPackageError
+from minillm.core.errors import ConfigError, MissingPackageError
+from minillm.frontend.engine import Engine
 
 COSTS = Costs(ModelBytes(weights=1000, kv_per_token=10), ModelFlops(per_token=4, per_logit_row=6, per_pair=2))
 

@@ -11,10 +11,10 @@ from gguf import GGUFReader
 
 from minillm.bench.gguf_export import export_once, interleave_halves, write_gguf
 from minillm.bench.peers import BenchmarkError
-from minillm.errors import UnsupportedArchitectureError
-from minillm.models.checkpoints import iter_weights
-from minillm.models.config import ModelConfig
-from minillm.models.rope import inverse_frequencies
+from minillm.core.errors import UnsupportedArchitectureError
+from minillm.model.checkpoints import iter_weights
+from minillm.model.config import ModelConfig
+from minillm.model.rope import inverse_frequencies
 
 LLAMA3 = {
     "rope_type": "llama3",

@@ -11,11 +11,11 @@ import pytest
 import torch
 from typer.testing import CliRunner, Result
 
+from minillm.__main__ import app
 from minillm.bench import gpu_check
 from minillm.bench.gpu_check import PROMISES, Section, reached, run, sections
 from minillm.bench.idle import union_seconds
-from minillm.cli import app
-from minillm.errors import ConfigError
+from minillm.core.errors import ConfigError
 
 
 class Script(Section):

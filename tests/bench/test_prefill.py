@@ -12,10 +12,10 @@ from minillm.bench.costs import ModelBytes, ModelFlops
 from minillm.bench.peers import BenchmarkError
 from minillm.bench.prefill import cap, default_lengths, prefill_seconds, summarize
 from minillm.bench.target import Costs, Target
-from minillm.engine import Engine
-from minillm.errors import ConfigError
-from minillm.models.linear import CPULinear
-from minillm.models.loader import load_model
+from minillm.core.errors import ConfigError
+from minillm.frontend.engine import Engine
+from minillm.model.linear import CPULinear
+from minillm.model.loader import load_model
 
 COSTS = Costs(ModelBytes(weights=1000, kv_per_token=10), ModelFlops(per_token=4, per_logit_row=6, per_pair=2))
 

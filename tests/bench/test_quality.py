@@ -28,12 +28,12 @@ from minillm.bench.quality import (
 )
 from minillm.bench.scoring import GIVEN, TextScore, choose, cut, decode_texts, held_text, load_items, score_text
 from minillm.bench.target import Costs, Target
-from minillm.config import EngineConfig
-from minillm.engine import Engine
-from minillm.errors import ConfigError
-from minillm.models.loader import load_model
-from minillm.request import SamplingParams
-from minillm.runners.torch_runner import TorchRunner
+from minillm.core.errors import ConfigError
+from minillm.core.params import SamplingParams
+from minillm.frontend.engine import Engine
+from minillm.model.loader import load_model
+from minillm.policies.config import EngineConfig
+from minillm.runner.torch_runner import TorchRunner
 
 GOOD = Quality(10.0, 0.001, 0.99, 0.9, 20, 12, 1000)
 DEAR, CHEAP = Cost(200, 20, 4000, 50.0), Cost(100, 20, 4000, 80.0)

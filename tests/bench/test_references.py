@@ -11,11 +11,11 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from minillm.__main__ import app
 from minillm.bench.cli import Against
 from minillm.bench.peers import MissingPeerError
 from minillm.bench.references import REFERENCES, Settings, check_installed, folder_with_weights, make_references
-from minillm.cli import app
-from minillm.models.checkpoints import iter_weights
+from minillm.model.checkpoints import iter_weights
 
 
 def settings_of(folder: Path, **changes: Any) -> Settings:

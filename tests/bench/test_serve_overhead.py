@@ -8,7 +8,7 @@ from fake_endpoint import FakeEndpoint, Reply
 
 from minillm.bench.peers import BenchmarkError
 from minillm.bench.serve_overhead import Round, check_same_work, make_asks, own_server, run_served, summarize
-from minillm.config import EngineConfig
+from minillm.policies.config import EngineConfig
 
 
 def taken(gap: float, seconds: float = 1.0, **fields: Any) -> Round:

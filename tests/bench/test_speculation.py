@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from minillm import cli
+from minillm import __main__ as cli
 from minillm.bench.speculation import Job, Run, make_jobs, run_speculation, speculative_fields, summarize
 from minillm.bench.target import Target
-from minillm.config import SpeculativeConfig
-from minillm.errors import ConfigError
+from minillm.core.errors import ConfigError
 from minillm.observe.speculation import SpeculationSummary
+from minillm.policies.config import SpeculativeConfig
 
 
 def run(seconds: float, decode_s: float, accepted: list[int]) -> Run:

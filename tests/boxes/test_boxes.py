@@ -18,7 +18,7 @@ from jupyter_server.services.contents.manager import ContentsManager
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
-from minillm.cli import app
+from minillm.__main__ import app
 
 ROOT = Path(__file__).parents[2]
 OLDEST_PYTHON = "3.11.0"
@@ -278,7 +278,7 @@ def test_a_compiler_that_fails_is_told_with_the_advice_first(tmp_path: Path) -> 
     compiler.chmod(0o755)
     command = [sys.executable, ROOT / "binder/step.py", tmp_path / "log", "compiling"]
     told = subprocess.run(
-        [*command, sys.executable, "-m", "minillm.models.native"],
+        [*command, sys.executable, "-m", "minillm.kernels.cpu"],
         env={**os.environ, "CXX": str(compiler), "MINILLM_HOME": str(tmp_path)},
         capture_output=True,
         text=True,

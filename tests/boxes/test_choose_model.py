@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from minillm.__main__ import app
 from minillm.bench import choose_model
-from minillm.cli import app
-from minillm.errors import UnknownHardwareError
+from minillm.core.errors import UnknownHardwareError
 from minillm.simulate.costs import Placement, find_model, kv_blocks_that_fit
 from minillm.simulate.hardware import CATALOGUE
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from minillm import memory
+from minillm.kernels import device_memory as memory
 
 MB = 2**20
 

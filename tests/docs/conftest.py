@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from serve.running import Running, running
+from server.running import Running, running
 
-from minillm.config import EngineConfig
-from minillm.models.loader import load_model
-from minillm.models.storage import cache_home
-from minillm.serve.config import ServeConfig
+from minillm.kernels.storage import cache_home
+from minillm.model.loader import load_model
+from minillm.policies.config import EngineConfig
+from minillm.server.config import ServeConfig
 
 NOTES = "The queue is long when the seats are taken. The queue is long when the prompts are long. "
 ANSWER = "TTFT and ITL apart first. The dominant phase is the queue, since the batch is full while requests wait."

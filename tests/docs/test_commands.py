@@ -18,10 +18,10 @@ import pytest
 import typer
 from docs.how import AS_IT_STANDS, RULES, SKETCHES, Rule, Way, rule_of
 from docs.pages import ROOT, Block, Command, blocks, commands, pages
-from serve.running import Running
+from server.running import Running
 from typer._click.exceptions import MissingParameter
 
-from minillm import cli
+from minillm import __main__ as cli
 
 PLACE = "127.0.0.1:8000"
 """Where a server stands on the pages."""
@@ -144,11 +144,11 @@ def expanded(text: str) -> list[str]:
 def run(text: str, rule: Rule, monkeypatch: pytest.MonkeyPatch) -> int:
     """Run a command in this process, which has imported what it needs. Returns its exit status."""
     words = [*expanded(text), *rule.more]
-    program = "minillm.cli" if words[0] == "minillm" else words[2]
+    program = "minillm.__main__" if words[0] == "minillm" else words[2]
     monkeypatch.setattr(sys, "argv", words if words[0] == "minillm" else words[2:])
     monkeypatch.setattr(sys, "stdin", io.StringIO(""))
     try:
-        if program == "minillm.cli":
+        if program == "minillm.__main__":
             cli.main()
         else:
             runpy.run_module(program, run_name="__main__", alter_sys=False)

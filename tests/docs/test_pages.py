@@ -15,7 +15,7 @@ from course.lab.incidents.causes import CAUSES
 from course.lab.start.contents import HEADING, anchor, plain
 from course.lab.start.paths import INTERVIEW, SERVER, TEACHER
 from minillm import __version__
-from minillm.serve.config import UNKEPT_BY_REPLICAS
+from minillm.server.config import UNKEPT_BY_REPLICAS
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 LINK = re.compile(r"\]\(([^)\s]+)\)")

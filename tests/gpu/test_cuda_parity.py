@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from minillm import Engine, EngineConfig, SamplingParams
-from minillm.attention.select import survey
-from minillm.models.config import ModelConfig
-from minillm.models.decoder import Decoder
-from minillm.models.loader import LoadedModel, fill_randomly
-from minillm.quantization import dtype_name
-from minillm.runners.torch_runner import TorchRunner
+from minillm.kernels.attention.select import survey
+from minillm.kernels.quantization import dtype_name
+from minillm.model.config import ModelConfig
+from minillm.model.decoder import Decoder
+from minillm.model.loader import LoadedModel, fill_randomly
+from minillm.runner.torch_runner import TorchRunner
 
 pytestmark = [
     pytest.mark.gpu,

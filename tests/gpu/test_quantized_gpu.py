@@ -9,7 +9,7 @@ import torch
 from minillm.bench.quality import engine_config
 from minillm.bench.scoring import held_text, score_text
 from minillm.bench.target import Target
-from minillm.engine import Engine
+from minillm.frontend.engine import Engine
 
 pytestmark = [
     pytest.mark.gpu,
@@ -47,8 +47,8 @@ def test_perplexity(smollm_path: Path, fields: dict[str, Any], most: float) -> N
 
 @pytest.mark.parametrize("quantization", ["int8", "int4"])
 def test_weights_in_memory(smollm_path: Path, quantization: str) -> None:
-    from minillm.config import EngineConfig
-    from minillm.models.loader import load_model
+    from minillm.model.loader import load_model
+    from minillm.policies.config import EngineConfig
 
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()

@@ -2,8 +2,8 @@
 
 from course.lab.run import Row, Run
 from minillm import EngineConfig
-from minillm.observe.snapshot import FREE, EngineSnapshot, RequestView
-from minillm.timeline import StepRecord, StepShare, Timeline
+from minillm.core.timeline import StepRecord, StepShare, Timeline
+from minillm.frontend.snapshot import FREE, EngineSnapshot, RequestView
 
 START = 100.0
 

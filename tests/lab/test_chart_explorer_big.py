@@ -13,7 +13,7 @@ from course.lab.explorer import Explorer, buttons, choices, slider, switch
 from course.lab.lab import Lab
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
 from minillm import EngineConfig
-from minillm.errors import PricingError
+from minillm.core.errors import PricingError
 from minillm.simulate.lengths import Fixed
 from minillm.simulate.workload_kinds import Independent
 

@@ -15,7 +15,7 @@ from course.lab.lesson_09 import gate
 from course.lab.lesson_09.formats import PLAIN, Shelf
 from course.lab.session import Session
 from minillm import Engine
-from minillm.errors import EngineDeadError
+from minillm.core.errors import EngineDeadError
 
 WAIT_S = 60
 

@@ -19,9 +19,9 @@ from course.lab.lesson_04.cache_model import FIFO, LRU, Policy, PrefixCache, rep
 from course.lab.lesson_04.chain import chain_of
 from course.lab.lesson_04.editor import PromptEditor, lint_prompts
 from course.lab.run import Run
-from minillm.clock import VirtualClock
-from minillm.errors import EngineDeadError
-from minillm.request import SamplingParams
+from minillm.core.errors import EngineDeadError
+from minillm.core.params import SamplingParams
+from minillm.core.timeline import VirtualClock
 from minillm.simulate.deployment import Deployment
 
 

@@ -14,8 +14,8 @@ from course.lab.lab import Lab
 from course.lab.lesson_05 import causes, instrument, outside, per_token, pictures, seventy, traffic
 from course.lab.lesson_05.causes import CAUSES, Stay, inside
 from course.lab.run import Run
-from minillm.serve.call import Call
-from minillm.timeline import StepRecord, StepShare
+from minillm.core.timeline import StepRecord, StepShare
+from minillm.server.call import Call
 
 ME, OTHER, WRITER = "me", "other", "writer"
 

@@ -27,7 +27,7 @@ from course.lab.lesson_07.instrument import Pool
 from course.lab.lesson_07.needle import FIRST_TIME
 from course.lab.svg import Picture
 from minillm.bench.quality import Floors
-from minillm.kv_cache.bill import KVBill
+from minillm.model.kv_cache_size import KVCacheSize
 
 PROMPT = tuple(range(100, 140))
 
@@ -192,7 +192,7 @@ def test_the_bill_of_a_70b_by_hand() -> None:
     assert kinds[GQA].chat_bytes == 2 * 80 * 8 * 128 * 2 * 1504 == large().chat_bytes_at(1500)
     assert kinds[MHA].chat_bytes == 8 * kinds[GQA].chat_bytes and kinds[MQA].copies == kinds[MLA].copies == 4
     assert kinds[MQA].chat_bytes == kinds[GQA].chat_bytes / 2, "an eighth, four times"
-    assert kinds[MLA].bill == KVBill("MLA", 80, 1, 576)
+    assert kinds[MLA].bill == KVCacheSize("MLA", 80, 1, 576)
     assert replace(large(), kv_dtype="int8").token_bytes == 2 * 80 * 8 * (128 + 2)
     assert large().chats == int((283e9 - large().weight_bytes) // large().chat_bytes)
     assert Account(bill.LLAMA_70B, room=1e9).chats == 0

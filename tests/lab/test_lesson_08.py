@@ -19,7 +19,7 @@ from course.lab.lesson_08.watch import Step, Story
 from course.lab.run import Run
 from course.lab.svg import Picture
 from minillm import EngineConfig
-from minillm.timeline import StepRecord, StepShare
+from minillm.core.timeline import StepRecord, StepShare
 
 TOLD = {
     "copying": (

@@ -19,8 +19,8 @@ from course.lab.lesson_09.phases import Pair, PhasesLab
 from course.lab.lesson_09.sparsity import Timed
 from course.lab.svg import Picture
 from minillm.bench.quality import Cost, Floors, Quality
-from minillm.errors import ConfigError
-from minillm.timeline import PHASES
+from minillm.core.errors import ConfigError
+from minillm.core.timeline import PHASES
 
 ROOF = Roof("made", bandwidth=10e9, flops=100e9, source="by hand")
 

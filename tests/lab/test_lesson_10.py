@@ -30,8 +30,8 @@ from course.lab.lesson_10.relay import Way, relay
 from course.lab.lesson_10.traffic import Passed
 from course.lab.server import LabServer, in_background, proxy
 from course.lab.svg import Picture
-from minillm.serve.answers import DONE
-from minillm.timeline import StepRecord, StepShare
+from minillm.core.timeline import StepRecord, StepShare
+from minillm.server.answers import DONE
 
 
 def shows(picture: Picture, *words: str) -> None:
@@ -112,7 +112,7 @@ def test_a_server_that_does_not_start_says_so_and_leaves_no_engine(
     async def broken(*_: object) -> None:
         return
 
-    monkeypatch.setattr("minillm.serve.server.DrainingServer.serve", broken)
+    monkeypatch.setattr("minillm.server.server.DrainingServer.serve", broken)
     with pytest.raises(RuntimeError, match="did not start"):
         LabServer(tiny_lab)
     assert len(stopped) == 1

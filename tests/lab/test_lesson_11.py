@@ -34,10 +34,10 @@ from course.lab.lesson_11.spike import MEASURES, Fate, Spike, Story
 from course.lab.lesson_11.waiting import shown
 from course.lab.lesson_11.warning import Alarm
 from course.lab.svg import Picture
-from minillm.errors import SimulationError, WorkloadError
+from minillm.core.errors import SimulationError, WorkloadError
+from minillm.core.timeline import Timeline
 from minillm.observe.summary import SLO
 from minillm.simulate.cluster_record import ClientRecord
-from minillm.timeline import Timeline
 
 
 @pytest.fixture(autouse=True)

@@ -13,9 +13,9 @@ from course.lab.phase_map.picture import COLUMNS, draw_map, label, provenance_no
 from course.lab.phase_map.rows import ROWS
 from course.lab.phase_map.techniques import CHAT, EnginePair, Pair, Technique, at, many
 from course.lab.start.contents import GUIDED, anchor, lessons
-from minillm.config import EngineConfig
+from minillm.core.timeline import PHASES
+from minillm.policies.config import EngineConfig
 from minillm.simulate.cluster import ClusterConfig
-from minillm.timeline import PHASES
 
 
 def side(in_time: float = 1.0, gap: float = 0.05, **phases: float) -> Side:

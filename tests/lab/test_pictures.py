@@ -17,7 +17,7 @@ from course.lab.ruler import draw_ruler
 from course.lab.run import Run
 from course.lab.style import PHASE_COLOURS, PHASE_LABELS
 from course.lab.svg import Picture, nice
-from minillm.observe.snapshot import CACHED, SHARED
+from minillm.frontend.snapshot import CACHED, SHARED
 
 SVG = "{http://www.w3.org/2000/svg}"
 

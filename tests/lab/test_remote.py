@@ -17,7 +17,7 @@ from minillm.bench.loadgen import observation
 from minillm.bench.loadgen.observation import COMPLETED, Observation, TokenSource
 from minillm.bench.loadgen.server_metrics import Histogram
 from minillm.bench.loadgen.stream import read_answer
-from minillm.errors import ConfigError, EndpointError
+from minillm.core.errors import ConfigError, EndpointError
 from minillm.observe.summary import SLO
 
 WAIT_S = 30

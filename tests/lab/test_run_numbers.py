@@ -8,7 +8,7 @@ from made_run import made_config, made_run
 from course.lab.run import percentile, phases_of
 from course.lab.style import change, number, seconds, size
 from course.lab.summary import phase_rows
-from minillm.timeline import PHASES
+from minillm.core.timeline import PHASES
 
 
 @pytest.mark.parametrize("until", [1e9, 1.0, 0.3])

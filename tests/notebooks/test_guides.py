@@ -7,9 +7,9 @@ import pytest
 
 from course.lab.build import COURSE, lesson_sources, read_source
 from course.lab.start.contents import GUIDED, HEADING, anchor
-from minillm.config import EngineConfig, SpeculativeConfig
-from minillm.serve.engine_metrics import EngineStats
-from minillm.serve.metrics import Metrics
+from minillm.policies.config import EngineConfig, SpeculativeConfig
+from minillm.server.engine_metrics import EngineStats
+from minillm.server.metrics import Metrics
 from minillm.simulate.cluster import ClusterConfig
 
 GUIDES = (COURSE / "guide_2am.md", COURSE / "guide_debugging.md")

@@ -1,8 +1,8 @@
 import pytest
 from observe.runs import every_ending, steps_of_whole
 
+from minillm.core.timeline import StepRecord
 from minillm.observe.records import RequestRecord
-from minillm.timeline import StepRecord
 
 
 @pytest.fixture

@@ -1,8 +1,8 @@
 """Made-up runs for the tests of this folder, with every kind of ending."""
 
+from minillm.core.request import FinishReason
+from minillm.core.timeline import StepRecord, StepShare, Timeline
 from minillm.observe.records import RequestRecord
-from minillm.request import FinishReason
-from minillm.timeline import StepRecord, StepShare, Timeline
 
 
 def timeline(arrival: float, *gaps: float, finished: bool = True, lost: dict[str, float] | None = None) -> Timeline:

@@ -6,11 +6,11 @@ import math
 import pandas as pd
 import pytest
 
-from minillm.errors import RecordingError
+from minillm.core.errors import RecordingError
+from minillm.core.request import FinishReason
+from minillm.core.timeline import PHASES, Timeline, Verification
 from minillm.observe.export import read_jsonl, requests_frame, steps_frame, write_jsonl
 from minillm.observe.records import RequestRecord
-from minillm.request import FinishReason
-from minillm.timeline import PHASES, Timeline, Verification
 
 
 def test_requests_frame(records):

@@ -4,16 +4,15 @@ import pytest
 from fake_runner import FakeRunner
 from observe.test_trace import assert_slices_nest, phases_of, slices_by_track
 
-from minillm.clock import VirtualClock
-from minillm.config import EngineConfig
-from minillm.engine import Engine
+from minillm.core.params import SamplingParams
+from minillm.core.timeline import PHASES, VirtualClock
+from minillm.frontend.engine import Engine
+from minillm.frontend.snapshot import RequestView, take_snapshot
 from minillm.observe.export import read_jsonl, requests_frame, steps_frame, write_jsonl
 from minillm.observe.records import as_records
-from minillm.observe.snapshot import RequestView, take_snapshot
 from minillm.observe.summary import SLO, summarize
 from minillm.observe.trace import chrome_trace
-from minillm.request import SamplingParams
-from minillm.timeline import PHASES
+from minillm.policies.config import EngineConfig
 
 
 @pytest.fixture(scope="module", params=["recompute", "swap"])

@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 from observe.runs import timeline
 
+from minillm.core.params import SamplingParams
+from minillm.core.request import FinishReason, Request
+from minillm.core.timeline import PHASES, Timeline
+from minillm.frontend.outputs import Completion, RequestOutput
 from minillm.observe.definitions import TOOL_METRICS, compare_tools
 from minillm.observe.records import RequestRecord, as_records
 from minillm.observe.summary import SLO, Distribution, summarize
-from minillm.request import Completion, FinishReason, Request, RequestOutput, SamplingParams
-from minillm.timeline import PHASES, Timeline
 
 
 def completed(i: int, *gaps: float, prompt: int = 10, lost: dict[str, float] | None = None) -> RequestRecord:

@@ -7,10 +7,10 @@ from collections import defaultdict
 import pytest
 from observe.runs import timeline
 
+from minillm.core.request import FinishReason
+from minillm.core.timeline import PHASES, StepRecord, StepShare
 from minillm.observe.records import RequestRecord
 from minillm.observe.trace import ENGINE, REQUESTS, chrome_trace, write_chrome_trace
-from minillm.request import FinishReason
-from minillm.timeline import PHASES, StepRecord, StepShare
 
 TOLERANCE = 1e-6  # microseconds: a thousandth of the nanosecond that times are rounded to
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from minillm import Engine, EngineConfig, RequestOutput, SamplingParams
-from minillm.models.loader import LoadedModel, load_model
+from minillm.model.loader import LoadedModel, load_model
 
 TIE = 1e-4
 """Logits closer than this are a true tie: the order in which fp32 sums are taken may decide."""

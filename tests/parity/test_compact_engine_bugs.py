@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from minillm import EngineConfig, SamplingParams
-from minillm.errors import ConfigError, DuplicateRequestError, PromptTooLongError
-from minillm.request import FinishReason, RequestOutput
+from minillm.core.errors import ConfigError, DuplicateRequestError, PromptTooLongError
+from minillm.core.request import FinishReason
+from minillm.frontend.outputs import RequestOutput
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=8, ignore_eos=True)
 

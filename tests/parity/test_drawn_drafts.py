@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from minillm.request import SamplingParams
+from minillm.core.params import SamplingParams
 
 from .test_parity import DRAFTING
 

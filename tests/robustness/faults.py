@@ -8,9 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from minillm.engine import Engine
-from minillm.runners.base import LaunchedStep, StepOutput
-from minillm.scheduling.batch import ScheduledBatch
+from minillm.core.batch import LaunchedStep, ScheduledBatch, StepOutput
+from minillm.frontend.engine import Engine
 
 
 class Injected(RuntimeError):

@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
-from minillm.engine import Engine
-from minillm.request import FinishReason, Request
-from minillm.timeline import PHASES, Timeline
+from minillm.core.request import FinishReason, Request
+from minillm.core.timeline import PHASES, Timeline
+from minillm.frontend.engine import Engine
 
 TIE = 1e-4
 """Logits closer than this are a true tie: the order in which fp32 sums are taken may decide."""

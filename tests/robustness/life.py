@@ -9,10 +9,12 @@ from robustness.faults import Faults, Panic, TickingClock
 from robustness.judge import TIE, Reference, check_at_rest, check_ending, check_steps, check_text
 from robustness.toggles import MODEL_LEN, Models, is_lossless, random_config
 
-from minillm.engine import Engine
-from minillm.errors import ConfigError, RequestError
-from minillm.observe.snapshot import RequestView, take_snapshot
-from minillm.request import FinishReason, Request, RequestOutput, SamplingParams
+from minillm.core.errors import ConfigError, RequestError
+from minillm.core.params import SamplingParams
+from minillm.core.request import FinishReason, Request
+from minillm.frontend.engine import Engine
+from minillm.frontend.outputs import RequestOutput
+from minillm.frontend.snapshot import RequestView, take_snapshot
 
 STEPS_TO_DRAIN = 20_000
 """Whoever is still there after so many steps waits for ever."""

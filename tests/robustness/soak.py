@@ -23,7 +23,7 @@ from robustness.life import Tally, live
 from robustness.toggles import Models
 from tiny_llama import make_tiny_llama
 
-from minillm.models.checkpoints import resolve
+from minillm.model.checkpoints import resolve
 from minillm.speculation.head_file import new_head, save_head
 
 STEPS = (20, 400)

@@ -13,9 +13,9 @@ from course.lab import progress
 from course.lab.grading.exercises import find
 from course.lab.grading.history import History
 from course.lab.start import cards
-from minillm.async_engine import EngineThread
-from minillm.config import EngineConfig
-from minillm.request import SamplingParams
+from minillm.core.params import SamplingParams
+from minillm.frontend.engine_thread import EngineThread
+from minillm.policies.config import EngineConfig
 
 YEAR_S = 365 * 24 * 3600
 MOMENTS = [datetime.datetime(year, 1, 1, tzinfo=datetime.UTC) for year in (2026, 1970, 2037, 2026)]

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from minillm.__main__ import main
 from minillm.bench import cli as bench_cli
-from minillm.cli import main
-from minillm.runners.torch_runner import TorchRunner
+from minillm.runner.torch_runner import TorchRunner
 from minillm.training import train
 
 ROOT = Path(__file__).parents[2]
@@ -47,10 +47,10 @@ class Pressed:
 
 WHERE = {
     "generate": (["generate", "hello", "--model", "MODEL"], (TorchRunner, "launch")),
-    "generate, loading": (["generate", "hello", "--model", "MODEL"], ("minillm.engine", "load_model")),
-    "serve, loading": (["serve", "--model", "MODEL", "--port", "0"], ("minillm.serve.server", "make_service")),
+    "generate, loading": (["generate", "hello", "--model", "MODEL"], ("minillm.frontend.engine", "load_model")),
+    "serve, loading": (["serve", "--model", "MODEL", "--port", "0"], ("minillm.server.server", "make_service")),
     "bench": (["bench", "--model", "MODEL", "--quick"], (bench_cli, "run_benchmark")),
-    "pull": (["pull", "--force"], ("minillm.models.pull", "_download_wheel")),
+    "pull": (["pull", "--force"], ("minillm.model.pull", "_download_wheel")),
     "train-draft": (["train-draft", "--model", "MODEL", "--out", "OUT"], ("minillm.training.make", "sample_talks")),
     "simulate": (
         ["simulate", "--qps", "1", "--model", "llama-3.1-8b", "--hardware", "h100-sxm"],
@@ -126,9 +126,9 @@ def test_a_real_signal_in_a_real_process(tiny_llama_path: Path) -> None:
     """While it generates what takes for ever."""
     options = ["--max-tokens", "100000", "--set", "num_kv_blocks=32", "--set", "sliding_window=32"]
     program = (
-        "import sys; from minillm.runners.torch_runner import TorchRunner; launch = TorchRunner.launch\n"
+        "import sys; from minillm.runner.torch_runner import TorchRunner; launch = TorchRunner.launch\n"
         "def slow(self, batch):\n    print('step', flush=True); return launch(self, batch)\n"
-        "TorchRunner.launch = slow; from minillm.cli import main; main()"
+        "TorchRunner.launch = slow; from minillm.__main__ import main; main()"
     )
     command = [sys.executable, "-c", program, "generate", "hello", "--model", str(tiny_llama_path), *options]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}

@@ -11,10 +11,10 @@ from fake_runner import FakeRunner, GuessingProposer, expected_output, greedy
 from robustness.judge import check_at_rest
 
 import minillm
-from minillm.clock import VirtualClock
-from minillm.config import EngineConfig
-from minillm.engine import Engine
-from minillm.llm import LLM
+from minillm.core.timeline import VirtualClock
+from minillm.frontend.engine import Engine
+from minillm.frontend.llm import LLM
+from minillm.policies.config import EngineConfig
 
 PACKAGE = Path(minillm.__file__).parent
 BOOKS = tuple(str(PACKAGE / name) for name in ("engine.py", "scheduling", "kv_cache", "step_log.py"))

@@ -10,10 +10,11 @@ from fake_runner import FakeRunner, GuessingProposer, drain, expected_output, gr
 from robustness.faults import Injected, TickingClock
 from robustness.judge import check_at_rest, check_timeline
 
-from minillm.clock import VirtualClock
-from minillm.config import EngineConfig
-from minillm.engine import Engine
-from minillm.request import FinishReason, RequestOutput
+from minillm.core.request import FinishReason
+from minillm.core.timeline import VirtualClock
+from minillm.frontend.engine import Engine
+from minillm.frontend.outputs import RequestOutput
+from minillm.policies.config import EngineConfig
 
 BLOCK = 4
 PROMPTS = [[i, i + 1, i + 2, i + 3, i + 4, 7, 7] for i in range(6)]

@@ -5,15 +5,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from minillm.cli import main
-from minillm.config import EngineConfig
-from minillm.engine import Engine
-from minillm.errors import ConfigError, OutOfMemoryError
-from minillm.models import loader
-from minillm.models.loader import LoadedModel, load_model
-from minillm.models.memory import memory_errors
-from minillm.runners import kv_pool, torch_runner
-from minillm.runners.kv_pool import NO_CLAIM, size_kv_pool
+from minillm.__main__ import main
+from minillm.core.errors import ConfigError, OutOfMemoryError
+from minillm.frontend.engine import Engine
+from minillm.kernels.memory_errors import memory_errors
+from minillm.model import loader
+from minillm.model.loader import LoadedModel, load_model
+from minillm.policies.config import EngineConfig
+from minillm.runner import kv_pool, torch_runner
+from minillm.runner.kv_pool import NO_CLAIM, size_kv_pool
 
 GPU = torch.device("cuda")
 FULL = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total of 8 GiB\nand so on")

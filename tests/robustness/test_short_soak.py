@@ -9,12 +9,13 @@ from robustness import life, toggles
 from robustness.soak import GROWTH_MB, LifeFailed, Soak, growth
 from robustness.toggles import Models
 
-from minillm.config import EngineConfig, default_of
-from minillm.kv_cache.manager import KVCacheManager
-from minillm.request import Request
-from minillm.sampling import Sampler
+from minillm.core.block_manager import KVCacheManager
+from minillm.core.params import default_of
+from minillm.core.request import Request
+from minillm.core.timeline import Timeline
+from minillm.policies.config import EngineConfig
+from minillm.runner.sampler import Sampler
 from minillm.speculation.head_file import new_head, save_head
-from minillm.timeline import Timeline
 
 LIVES, STEPS = 8, 40
 

@@ -17,13 +17,20 @@ from course.lab.grading.exercises import find
 from course.lab.grading.history import History
 from course.lab.kept import Kept
 from course.lab.progress import Progress
-from minillm.config import EngineConfig
-from minillm.errors import ConfigError, CorruptCheckpointError, MinillmError, PricingError, StorageError, TrainingError
-from minillm.models import storage
-from minillm.models.loader import LoadedModel, load_model
-from minillm.models.native import NativeKernels, compiling, native_kernels
-from minillm.models.pull import pull
-from minillm.models.storage import cache_home, write_whole
+from minillm.core.errors import (
+    ConfigError,
+    CorruptCheckpointError,
+    MinillmError,
+    PricingError,
+    StorageError,
+    TrainingError,
+)
+from minillm.kernels import storage
+from minillm.kernels.cpu import NativeKernels, compiling, native_kernels
+from minillm.kernels.storage import cache_home, write_whole
+from minillm.model.loader import LoadedModel, load_model
+from minillm.model.pull import pull
+from minillm.policies.config import EngineConfig
 from minillm.simulate.hardware import find_hardware
 from minillm.simulate.profile import Profile, find_profile, this_machine_path, typical_profile
 from minillm.speculation.head_file import FACTS, WEIGHTS, load_head, new_head, save_head
@@ -298,7 +305,7 @@ def test_a_damaged_library_is_compiled_anew(tmp_path: Path, home: Path, monkeypa
             raise OSError(f"{path}: file too short")
 
     monkeypatch.setattr(NativeKernels, "__init__", load)
-    monkeypatch.setattr("minillm.models.native.is_right", lambda kernels: True)
+    monkeypatch.setattr("minillm.kernels.cpu.is_right", lambda kernels: True)
     assert native_kernels() is not None
     assert loaded == ["half a lib", "library"] and len(calls.read_text().splitlines()) == 2 * before
 

@@ -8,13 +8,14 @@ import pytest
 from robustness.faults import Panic
 
 from course.lab.lab import Lab
-from minillm import async_engine
-from minillm.async_engine import EngineThread
-from minillm.config import EngineConfig
-from minillm.engine import Engine
-from minillm.errors import EngineDeadError
-from minillm.models.loader import LoadedModel
-from minillm.request import FinishReason, SamplingParams
+from minillm.core.errors import EngineDeadError
+from minillm.core.params import SamplingParams
+from minillm.core.request import FinishReason
+from minillm.frontend import engine_thread as async_engine
+from minillm.frontend.engine import Engine
+from minillm.frontend.engine_thread import EngineThread
+from minillm.model.loader import LoadedModel
+from minillm.policies.config import EngineConfig
 
 GREEDY = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
 ENDLESS = SamplingParams(temperature=0, max_tokens=400, ignore_eos=True)
@@ -64,7 +65,7 @@ def test_what_ends_the_loading_reaches_whoever_waits_for_it(
 def test_a_tokenizer_that_panics_harms_one_request_only(thread: EngineThread, monkeypatch: pytest.MonkeyPatch) -> None:
     stream = thread.submit("Hello there", GREEDY)
     with monkeypatch.context() as patch:
-        patch.setattr("minillm.engine.encode_prompt", raising(Panic("in Rust")))
+        patch.setattr("minillm.frontend.engine.encode_prompt", raising(Panic("in Rust")))
         with pytest.raises(Panic):
             thread.submit("Hello", GREEDY)
     assert stream.result(timeout=60).finish_reason is FinishReason.LENGTH

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from minillm.config import EngineConfig
-from minillm.models.loader import LoadedModel, load_model
+from minillm.model.loader import LoadedModel, load_model
+from minillm.policies.config import EngineConfig
 
 MODEL_LEN = 160
 """Longest prompt + output, tokens: short, so that many requests pass in a minute."""

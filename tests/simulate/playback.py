@@ -7,15 +7,15 @@ the same scheduler must make the same batches, token for token: the simulator's 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from minillm.clock import VirtualClock
-from minillm.config import EngineConfig
-from minillm.engine import Engine
-from minillm.known import known
-from minillm.request import RequestOutput, SamplingParams
-from minillm.runners.simulated import SimulatedRunner
-from minillm.scheduling.batch import ScheduledBatch
+from minillm.core.batch import ScheduledBatch
+from minillm.core.known import known
+from minillm.core.params import SamplingParams
+from minillm.core.timeline import StepRecord, VirtualClock
+from minillm.frontend.engine import Engine
+from minillm.frontend.outputs import RequestOutput
+from minillm.policies.config import EngineConfig
+from minillm.runner.simulated import SimulatedRunner
 from minillm.simulate.replay import Arrival
-from minillm.timeline import StepRecord
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from minillm.errors import WorkloadError
+from minillm.core.errors import WorkloadError
 from minillm.simulate.arrivals import AllAtOnce, Arrivals, Deterministic, Diurnal, Gamma, Poisson, Ramp, Spikes, take
 from minillm.simulate.workload_streams import Streams
 

@@ -5,9 +5,9 @@ import json
 import pytest
 from priced_runner import priced_engines
 
-from minillm.errors import SimulationError, WorkloadError
+from minillm.core.batch import ScheduledBatch
+from minillm.core.errors import SimulationError, WorkloadError
 from minillm.observe.summary import SLO
-from minillm.scheduling.batch import ScheduledBatch
 from minillm.simulate.arrivals import Deterministic, Gamma
 from minillm.simulate.capacity import (
     IDLE_RATE,

@@ -5,10 +5,10 @@ import json
 
 import pytest
 
-from minillm.clock import VirtualClock
-from minillm.errors import PricingError
+from minillm.core.errors import PricingError
+from minillm.core.params import SamplingParams
+from minillm.core.timeline import VirtualClock
 from minillm.observe.summary import SLO
-from minillm.request import SamplingParams
 from minillm.simulate.capacity import plan_capacity
 from minillm.simulate.capacity_deployment import price_of_replica, step_causes, worksheet_for
 from minillm.simulate.deployment import Deployment

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from priced_runner import priced_engines
 
-from minillm.errors import SimulationError, WorkloadError
+from minillm.core.errors import SimulationError, WorkloadError
 from minillm.observe.summary import SLO
 from minillm.simulate.arrivals import AllAtOnce, Deterministic, Gamma, Poisson
 from minillm.simulate.clients import ClientConfig

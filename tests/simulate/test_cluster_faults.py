@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from priced_runner import priced_engines
 
-from minillm.errors import WorkloadError
+from minillm.core.errors import WorkloadError
 from minillm.observe.summary import SLO
 from minillm.simulate.arrivals import AllAtOnce, Deterministic, Poisson, Spikes
 from minillm.simulate.clients import ClientConfig

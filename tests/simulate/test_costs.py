@@ -7,20 +7,21 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from minillm.config import EngineConfig
-from minillm.engine import Engine
-from minillm.errors import DoesNotFitError, PricingError, UnknownModelError
-from minillm.kv_cache.window import Window
-from minillm.models.checkpoints import SHAPES, load_config
-from minillm.models.config import ModelConfig
-from minillm.models.decoder import Decoder
-from minillm.models.loader import load_model
-from minillm.request import Request, SamplingParams
-from minillm.scheduling.batch import ScheduledRequest
+from minillm.core.batch import ScheduledRequest
+from minillm.core.errors import DoesNotFitError, PricingError, UnknownModelError
+from minillm.core.params import SamplingParams
+from minillm.core.request import Request
+from minillm.core.timeline import Timeline
+from minillm.frontend.engine import Engine
+from minillm.model.checkpoints import SHAPES, load_config
+from minillm.model.config import ModelConfig
+from minillm.model.decoder import Decoder
+from minillm.model.loader import load_model
+from minillm.policies.config import EngineConfig
+from minillm.policies.window import Window
 from minillm.simulate.costs import ModelCost, Placement, find_model, kv_blocks_that_fit
 from minillm.simulate.hardware import find_hardware
 from minillm.simulate.roofline import work_of
-from minillm.timeline import Timeline
 
 META = torch.device("meta")
 

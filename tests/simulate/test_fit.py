@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from simulate.made_logs import made_requests, write_served_log
 
-from minillm.errors import PricingError, RecordingError
+from minillm.core.errors import PricingError, RecordingError
 from minillm.simulate.calibrate import calibrate_from_requests
 from minillm.simulate.costs import Placement, find_model
 from minillm.simulate.deployment import Deployment

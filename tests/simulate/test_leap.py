@@ -7,10 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from minillm.clock import VirtualClock
-from minillm.engine import Engine
-from minillm.request import Request, RequestOutput, SamplingParams
-from minillm.scheduling.scheduler import Scheduler, Step
+from minillm.core.params import SamplingParams
+from minillm.core.request import Request
+from minillm.core.scheduler import Scheduler, Step
+from minillm.core.timeline import VirtualClock
+from minillm.frontend.engine import Engine
+from minillm.frontend.outputs import RequestOutput
 from minillm.simulate.deployment import Deployment
 from minillm.simulate.hardware import find_hardware
 from minillm.simulate.profile import typical_profile

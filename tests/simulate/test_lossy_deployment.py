@@ -2,9 +2,9 @@
 
 import pytest
 
-from minillm.clock import VirtualClock
-from minillm.errors import PricingError
-from minillm.request import SamplingParams
+from minillm.core.errors import PricingError
+from minillm.core.params import SamplingParams
+from minillm.core.timeline import VirtualClock
 from minillm.simulate.deployment import Deployment
 
 LLAMA = ("llama-3-8b", "h100-sxm")

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from minillm import cli
-from minillm.config import EngineConfig
-from minillm.engine import Engine
+from minillm import __main__ as cli
+from minillm.frontend.engine import Engine
+from minillm.policies.config import EngineConfig
 from minillm.simulate.deployment import Deployment
 from minillm.simulate.hardware import THIS_MACHINE
 from minillm.simulate.measure import QUICK_DESIGN, Mixed, drive, run_design

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from simulate.playback import arrivals_of_run, play_back
 
-from minillm.config import EngineConfig
-from minillm.engine import Engine
-from minillm.request import SamplingParams
+from minillm.core.params import SamplingParams
+from minillm.frontend.engine import Engine
+from minillm.policies.config import EngineConfig
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from minillm.errors import PricingError, UnknownHardwareError
+from minillm.core.errors import PricingError, UnknownHardwareError
 from minillm.simulate.hardware import CATALOGUE, Hardware, find_hardware
 from minillm.simulate.profile import PACKAGED, PRIORS, Profile, find_profile, roofline_profile, typical_profile
 from minillm.simulate.roofline import ROOFLINE, Constants

@@ -2,7 +2,7 @@
 
 import io
 
-from minillm.scheduling.batch import ScheduledBatch
+from minillm.core.batch import ScheduledBatch
 from minillm.simulate.progress import PATIENCE_S, Progress
 
 BATCH = ScheduledBatch(step_id=1, requests=(), swap_out=(), swap_in=(), preempted=(), timed_out=())

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from minillm.errors import PricingError
+from minillm.core.errors import PricingError
 from minillm.simulate.costs import Placement, find_model
 from minillm.simulate.fit import stack, step_seconds
 from minillm.simulate.hardware import CATALOGUE, find_hardware

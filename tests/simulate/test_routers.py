@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from priced_runner import priced_engines
 
-from minillm.errors import WorkloadError
+from minillm.core.errors import WorkloadError
 from minillm.simulate.arrivals import Poisson
 from minillm.simulate.cluster import ClusterConfig, simulate
 from minillm.simulate.cluster_run import FleetRun

@@ -38,5 +38,7 @@ def test_every_exported_name_is_there() -> None:
 
 
 def test_the_command_line_does_not_wait_for_torch() -> None:
-    program = "import sys, minillm.simulate, minillm.cli; sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
+    program = (
+        "import sys, minillm.simulate, minillm.__main__; sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

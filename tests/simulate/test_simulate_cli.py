@@ -7,7 +7,7 @@ import pytest
 from simulate.made_logs import made_requests, write_served_log
 from typer.testing import CliRunner
 
-from minillm import cli
+from minillm import __main__ as cli
 from minillm.simulate.deployment import Deployment
 from minillm.simulate.requests_log import LoggedRequest
 

@@ -7,7 +7,7 @@ import pytest
 from simulate.test_simulate_cli import call
 from typer.testing import CliRunner
 
-from minillm import cli
+from minillm import __main__ as cli
 from minillm.simulate.arrivals import Poisson
 from minillm.simulate.cli_simulate import Router, cluster_config
 from minillm.simulate.cluster import ClusterConfig, simulate

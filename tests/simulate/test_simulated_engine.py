@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 import pytest
 
-from minillm.clock import VirtualClock
-from minillm.config import EngineConfig
-from minillm.engine import Engine
-from minillm.errors import DoesNotFitError, PricingError
-from minillm.request import FinishReason
-from minillm.runners.simulated import SimulatedRunner
+from minillm.core.errors import DoesNotFitError, PricingError
+from minillm.core.request import FinishReason
+from minillm.core.timeline import VirtualClock
+from minillm.frontend.engine import Engine
+from minillm.policies.config import EngineConfig
+from minillm.runner.simulated import SimulatedRunner
 from minillm.simulate.deployment import Deployment
 from minillm.simulate.hardware import find_hardware
 from minillm.simulate.profile import typical_profile

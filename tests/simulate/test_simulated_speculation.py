@@ -2,12 +2,12 @@
 
 import pytest
 
-from minillm.clock import VirtualClock
-from minillm.engine import Engine
-from minillm.errors import ConfigError, PricingError
+from minillm.core.batch import ScheduledBatch, ScheduledRequest
+from minillm.core.errors import ConfigError, PricingError
+from minillm.core.timeline import VirtualClock
+from minillm.frontend.engine import Engine
+from minillm.frontend.outputs import RequestOutput
 from minillm.observe.speculation import SpeculationSummary
-from minillm.request import RequestOutput
-from minillm.scheduling.batch import ScheduledBatch, ScheduledRequest
 from minillm.simulate.capacity_deployment import step_causes
 from minillm.simulate.deployment import Deployment
 from minillm.simulate.hardware import find_hardware

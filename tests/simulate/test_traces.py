@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from minillm.errors import TraceError, WorkloadError
+from minillm.core.errors import TraceError, WorkloadError
 from minillm.simulate.traces import from_lengths, load_azure, load_mooncake, replayed
 
 DATA = Path(__file__).parents[3] / "shared" / "data"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from minillm.errors import TraceError, WorkloadError
+from minillm.core.errors import TraceError, WorkloadError
 from minillm.simulate.cli_simulate import TraceFormat, TrafficName
 from minillm.simulate.traffic import KINDS, LOADERS, find_arrivals, find_traffic, load_trace, made_up_workload
 from minillm.simulate.workload import mean_turns

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from minillm.config import EngineConfig
+from minillm.policies.config import EngineConfig
 from minillm.simulate import validate as module
 from minillm.simulate.costs import Placement, find_model
 from minillm.simulate.deployment import Deployment

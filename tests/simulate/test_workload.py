@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from minillm.errors import WorkloadError
+from minillm.core.errors import WorkloadError
 from minillm.simulate.arrivals import Deterministic, Gamma, Poisson
 from minillm.simulate.lengths import Fixed, LogNormal, Uniform
 from minillm.simulate.workload import (

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from minillm.errors import WorkloadError
+from minillm.core.errors import WorkloadError
 from minillm.simulate.lengths import (
     AZURE_CHAT_OUTPUT,
     AZURE_CHAT_PROMPT,

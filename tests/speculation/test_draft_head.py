@@ -10,14 +10,15 @@ import torch
 from torch import Tensor
 
 from minillm import Engine, EngineConfig, SamplingParams
-from minillm.errors import ConfigError, CorruptCheckpointError
-from minillm.models.linear import CPULinear
-from minillm.models.loader import LoadedModel, load_model
-from minillm.models.native import native_kernels
-from minillm.models.quantized import QuantizedLinear
+from minillm.core.batch import ScheduledRequest
+from minillm.core.errors import ConfigError, CorruptCheckpointError
+from minillm.core.request import Request
+from minillm.frontend.outputs import RequestOutput
+from minillm.kernels.cpu import native_kernels
+from minillm.model.linear import CPULinear
+from minillm.model.loader import LoadedModel, load_model
+from minillm.model.quantized import QuantizedLinear
 from minillm.observe.speculation import SpeculationSummary
-from minillm.request import Request, RequestOutput
-from minillm.scheduling.batch import ScheduledRequest
 from minillm.speculation import draft_head
 from minillm.speculation.draft_head import DraftHeadProposer, Seat
 from minillm.speculation.head import DraftHead

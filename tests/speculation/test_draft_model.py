@@ -12,15 +12,16 @@ import torch
 from torch import Tensor
 
 from minillm import Engine, EngineConfig, SamplingParams
-from minillm.errors import ConfigError
-from minillm.models.loader import LoadedModel, fill_randomly, load_model
+from minillm.core.batch import ScheduledRequest
+from minillm.core.errors import ConfigError
+from minillm.core.request import Draft
+from minillm.frontend.outputs import RequestOutput
+from minillm.model.loader import LoadedModel, fill_randomly, load_model
 from minillm.observe.speculation import SpeculationSummary
-from minillm.request import Draft, RequestOutput
-from minillm.runners.torch_runner import TorchRunner
-from minillm.sampling import probabilities
-from minillm.scheduling.batch import ScheduledRequest
+from minillm.runner.sampler import probabilities
+from minillm.runner.torch_runner import TorchRunner
 from minillm.speculation import make
-from minillm.speculation.base import NoProposer, Proposer, Wanted
+from minillm.speculation.base import DraftRequest, NoProposer, Proposer
 
 from .ways import WAYS
 
@@ -56,7 +57,7 @@ class Echo(NoProposer):
     def __init__(self, outputs: list[RequestOutput]) -> None:
         self.texts = {output.request_id: output.token_ids for output in outputs}
 
-    def propose(self, wanted: Sequence[Wanted]) -> list[Draft]:
+    def propose(self, wanted: Sequence[DraftRequest]) -> list[Draft]:
         drafts = []
         for request, k in wanted:
             places = range(request.num_output_tokens, min(request.num_output_tokens + k, len(self.texts["0"])))
@@ -253,8 +254,8 @@ def test_sampled_pairs_of_tokens_follow_the_model(tiny: LoadedModel) -> None:
 
 def exact_distribution(model: LoadedModel, prompt: list[int], params: SamplingParams) -> dict[tuple[int, ...], float]:
     """By one engine step for each beginning, without speculation."""
-    from minillm.request import Request
-    from minillm.timeline import Timeline
+    from minillm.core.request import Request
+    from minillm.core.timeline import Timeline
 
     def next_tokens(tokens: list[int]) -> dict[int, float]:
         engine = make_engine(model, None)

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minillm import Engine, EngineConfig
-from minillm.clock import VirtualClock
-from minillm.errors import ConfigError
-from minillm.kv_cache.prefix import ROOT, block_hashes
+from minillm.core.block_pool import ROOT, block_hashes
+from minillm.core.errors import ConfigError
+from minillm.core.request import FinishReason, Request
+from minillm.core.timeline import VirtualClock
 from minillm.observe.speculation import SpeculationSummary
-from minillm.request import FinishReason, Request
 from minillm.speculation.base import NoProposer
 
 BLOCK = 4

@@ -4,11 +4,12 @@ import random
 
 import pytest
 
-from minillm.config import SpeculativeConfig
-from minillm.errors import ConfigError
-from minillm.request import Request, SamplingParams
+from minillm.core.errors import ConfigError
+from minillm.core.params import SamplingParams
+from minillm.core.request import Request
+from minillm.core.timeline import Timeline
+from minillm.policies.config import SpeculativeConfig
 from minillm.speculation.gates import Gates
-from minillm.timeline import Timeline
 
 
 def make_request(name: str = "r", max_tokens: int = 1000, num_output: int = 1) -> Request:

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from minillm import Engine, EngineConfig
-from minillm.errors import ConfigError
-from minillm.models.loader import LoadedModel, load_model
-from minillm.runners import kv_pool
-from minillm.runners.kv_pool import FREE_FRACTION
+from minillm.core.errors import ConfigError
+from minillm.model.loader import LoadedModel, load_model
+from minillm.runner import kv_pool
+from minillm.runner.kv_pool import FREE_FRACTION
 from minillm.speculation import make
 from minillm.speculation.head_file import new_head, save_head
 

@@ -5,10 +5,11 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from minillm.request import Request, SamplingParams
-from minillm.speculation.base import Wanted
+from minillm.core.params import SamplingParams
+from minillm.core.request import Request
+from minillm.core.timeline import Timeline
+from minillm.speculation.base import DraftRequest
 from minillm.speculation.ngram import MOST_PLACES, NgramProposer, Places
-from minillm.timeline import Timeline
 
 
 def make_request(tokens: list[int]) -> Request:
@@ -16,7 +17,7 @@ def make_request(tokens: list[int]) -> Request:
 
 
 def propose(tokens: list[int], k: int = 4, shortest: int = 2, longest: int = 8) -> list[int]:
-    return NgramProposer(shortest, longest).propose([Wanted(make_request(tokens), k)])[0].token_ids
+    return NgramProposer(shortest, longest).propose([DraftRequest(make_request(tokens), k)])[0].token_ids
 
 
 def test_what_followed_the_last_tokens_before() -> None:
@@ -64,19 +65,19 @@ def test_each_token_is_entered_once(monkeypatch) -> None:
     """A context of 20,000 tokens costs no more a step than one of 20."""
     request = make_request([random.Random(0).randrange(50) for _ in range(20_000)])
     proposer = NgramProposer(2, 8)
-    proposer.propose([Wanted(request, 4)])
+    proposer.propose([DraftRequest(request, 4)])
     entered = []
     monkeypatch.setattr(request.__class__, "token_ids", lambda self, a, b: entered.append(b - a) or [1] * (b - a))
     for _ in range(5):
         request.output_token_ids += [1, 2, 3]
-        proposer.propose([Wanted(request, 4)])
+        proposer.propose([DraftRequest(request, 4)])
     assert entered == [3] * 5
     assert max(len(ends) for ends in proposer._places["r"].ends.values()) > MOST_PLACES, "but few are compared"
 
 
 def test_forgetting() -> None:
     proposer, request = NgramProposer(2, 8), make_request([1, 2, 1, 2])
-    proposer.propose([Wanted(request, 2)])
+    proposer.propose([DraftRequest(request, 2)])
     proposer.forget(request)
     assert not proposer._places
     proposer.forget(request)

@@ -14,10 +14,10 @@ from torch import Tensor
 from typer.testing import CliRunner
 
 from minillm import Engine, EngineConfig, SamplingParams
-from minillm.cli import app
-from minillm.errors import ConfigError, TrainingError
-from minillm.models.loader import LoadedModel, load_model
-from minillm.scheduling.batch import ScheduledRequest
+from minillm.__main__ import app
+from minillm.core.batch import ScheduledRequest
+from minillm.core.errors import ConfigError, TrainingError
+from minillm.model.loader import LoadedModel, load_model
 from minillm.speculation.head_file import load_head, new_head
 from minillm.training import make
 from minillm.training import talks as making_talks

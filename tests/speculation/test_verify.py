@@ -11,12 +11,13 @@ import torch
 from scipy.stats import chisquare
 from torch import Tensor
 
-from minillm.request import AfterDraft, Draft, Request, SamplingParams
-from minillm.sampling import pick, probabilities
-from minillm.speculation import verify
+from minillm.core.params import SamplingParams
+from minillm.core.request import Draft, DraftPosition, Request
+from minillm.core.timeline import Timeline
+from minillm.runner import rejection_sampler as verify
+from minillm.runner.rejection_sampler import Verifier, check_drawn, num_kept
+from minillm.runner.sampler import pick, probabilities
 from minillm.speculation.draft_model import draw_from
-from minillm.speculation.verify import Verifier, check_drawn, num_kept
-from minillm.timeline import Timeline
 
 VOCAB, LENGTH, K = 5, 3, 2
 NUM_REQUESTS = 12_000
@@ -61,7 +62,7 @@ def exact(history: list[int], params: SamplingParams) -> np.ndarray:
     return result / result.sum()
 
 
-def last_tokens(rows: list[AfterDraft]) -> list[int]:
+def last_tokens(rows: list[DraftPosition]) -> list[int]:
     return [(row.prompt_token_ids + row.output_token_ids)[-1] for row in rows]
 
 
@@ -85,7 +86,7 @@ def draw_from_small(requests: list[Request]) -> None:
     for request in requests:
         request.draft = Draft()
     for place in range(K):
-        rows = [AfterDraft(request, place) for request in requests]
+        rows = [DraftPosition(request, place) for request in requests]
         q = probabilities(SMALL[last_tokens(rows)].clone(), rows)
         for request, token in zip(requests, draw_from(q, rows)):
             request.draft.token_ids.append(token)
@@ -102,7 +103,7 @@ def write(
     num_tokens = num_verifications = 0
     while writing := [request for request in requests if request.num_output_tokens < LENGTH]:
         draft(writing)
-        rows = [AfterDraft(request, place) for request in writing for place in range(len(request.draft) + 1)]
+        rows = [DraftPosition(request, place) for request in writing for place in range(len(request.draft) + 1)]
         outcomes = Verifier()(TARGET[last_tokens(rows)], rows).token_ids
         for request in writing:
             own, outcomes = outcomes[: len(request.draft) + 1], outcomes[len(request.draft) + 1 :]
@@ -196,7 +197,7 @@ def test_greedy_and_drawn_rows_share_a_batch() -> None:
     )
     for request in (greedy, random):
         request.draft = Draft([3], None if request is greedy else torch.eye(VOCAB)[[3]])
-    rows = [AfterDraft(greedy, 0), AfterDraft(random, 0), AfterDraft(greedy, 1), AfterDraft(random, 1)]
+    rows = [DraftPosition(greedy, 0), DraftPosition(random, 0), DraftPosition(greedy, 1), DraftPosition(random, 1)]
     outcomes = Verifier()(TARGET[last_tokens(rows)], rows).token_ids
     assert outcomes[0] == TARGET[0].argmax() and outcomes[2] == TARGET[3].argmax()
 

@@ -9,7 +9,7 @@ from course.lab.lesson_03 import costs, reading, seventy
 from course.lab.lesson_03.attention import FUSED, TEXTBOOK, Point, compare
 from course.lab.lesson_03.measured import Ladder, both_ways, ladder_run, saving, slope
 from course.lab.style import seconds
-from minillm.models.config import ModelConfig
+from minillm.model.config import ModelConfig
 
 FOUR_K = 4096
 LONG = 32768

@@ -14,7 +14,7 @@ from course.lab.drills.grade import grade as grade_answer
 from course.lab.drills.judge import ask
 from course.lab.drills.library import ALL, find_drill
 from course.lab.drills.report import advice, report, summary
-from minillm.errors import MinillmError
+from minillm.core.errors import MinillmError
 
 app = typer.Typer(
     help="Timed interview drills: a prompt, your answer, and a score that quotes the words it goes by.",

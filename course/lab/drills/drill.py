@@ -9,7 +9,7 @@ from pathlib import Path
 
 from course.lab.drills.amounts import Amount
 from course.lab.drills.reading import Numbers
-from minillm.errors import MinillmError
+from minillm.core.errors import MinillmError
 
 LEVELS = ("weak", "passing", "strong", "staff")
 DIMENSIONS = {

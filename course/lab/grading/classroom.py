@@ -21,7 +21,7 @@ from course.lab.grading.exercises import catalogue
 from course.lab.grading.history import History
 from course.lab.kept import JsonFile
 from minillm import __version__
-from minillm.errors import MinillmError
+from minillm.core.errors import MinillmError
 
 FORMAT = "minillm-learner-1"
 

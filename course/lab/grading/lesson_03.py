@@ -7,7 +7,7 @@ from course.lab.lesson_03 import costs
 from course.lab.lesson_03.chunks import trade
 from course.lab.run import Run
 from course.lab.style import seconds
-from minillm.models.config import ModelConfig
+from minillm.model.config import ModelConfig
 
 
 def checks(shape: ModelConfig, swept: Mapping[int, Run]) -> Checks:

@@ -20,15 +20,15 @@ from course.lab.lab import Lab
 from course.lab.run import Run
 from course.lab.workloads import Workload
 from minillm import Engine, EngineConfig
-from minillm.async_engine import EngineThread
-from minillm.config import SpeculativeConfig
-from minillm.kv_cache.block_pool import BlockPool, FreeBlocks
-from minillm.kv_cache.manager import KVCacheManager
-from minillm.request import AfterDraft, Draft, Request
-from minillm.sampling import Row, Sampler, on_device, probabilities
-from minillm.scheduling.batch import ScheduledBatch
-from minillm.scheduling.scheduler import Scheduler, Step
-from minillm.speculation.base import NoProposer, Wanted
+from minillm.core.batch import ScheduledBatch
+from minillm.core.block_manager import KVCacheManager
+from minillm.core.block_pool import BlockPool, FreeBlocks
+from minillm.core.request import Draft, DraftPosition, Request
+from minillm.core.scheduler import Scheduler, Step
+from minillm.frontend.engine_thread import EngineThread
+from minillm.policies.config import SpeculativeConfig
+from minillm.runner.sampler import Row, Sampler, on_device, probabilities
+from minillm.speculation.base import DraftRequest, NoProposer
 
 MOST_PREEMPTIONS = 50
 """For each request that arrived. Who chooses victims so that more are needed keeps two from ever getting on."""
@@ -289,7 +289,7 @@ class CheckingSampler(Sampler):
 
     def choose(self, logits: Tensor, requests: Sequence[Row]) -> Tensor:
         token_ids = self._ours.choose(logits.clone(), requests)
-        drafts = [row.next_draft if isinstance(row, AfterDraft) else None for row in requests]
+        drafts = [row.next_draft if isinstance(row, DraftPosition) else None for row in requests]
         for i in (i for i, draft in enumerate(drafts) if draft is not None):
             rows = on_device([i], logits.device)
             p = probabilities(logits[rows], [requests[i]])[0].double().cpu().numpy()
@@ -314,7 +314,7 @@ class OwnProposer(NoProposer):
     def __init__(self, propose: Callable[[list[int], int], Sequence[int]], watch: Watch) -> None:
         self._propose, self._watch = propose, watch
 
-    def propose(self, wanted: Sequence[Wanted]) -> list[Draft]:
+    def propose(self, wanted: Sequence[DraftRequest]) -> list[Draft]:
         return [Draft(self._watch.ask(lambda r=request, k=k: self._draft(r, k), list)) for request, k in wanted]
 
     def _draft(self, request: Request, k: int) -> list[int]:

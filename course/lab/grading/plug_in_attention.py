@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from course.lab.grading.blame import shown
-from minillm.attention.base import AttentionBackend, AttentionMetadata
-from minillm.attention.cache import KVCache, gather_blocks
-from minillm.runners.torch_runner import TorchRunner
+from minillm.kernels.attention.base import AttentionBackend, AttentionMetadata
+from minillm.kernels.attention.cache import KVCache, gather_blocks
+from minillm.runner.torch_runner import TorchRunner
 
 if TYPE_CHECKING:
     from course.lab.grading.plug_in import Watch

@@ -14,8 +14,8 @@ import typer
 from course.lab.grading import Result
 from course.lab.incidents.generate import IncidentError, find_intervention
 from course.lab.incidents.incident import DIAGNOSE_FIRST, ONCE, Incident, find_question
-from minillm.errors import MinillmError
-from minillm.models.storage import say
+from minillm.core.errors import MinillmError
+from minillm.kernels.storage import say
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 

@@ -9,7 +9,7 @@ from course.lab.display import LivePanel
 from course.lab.incidents.generate import IncidentError
 from course.lab.incidents.incident import ONCE, Incident
 from course.lab.style import ALARM
-from minillm.timeline import PHASES
+from minillm.core.timeline import PHASES
 
 NONE = "none"
 NOT_SAID = "not said"

@@ -12,7 +12,7 @@ from course.lab.incidents.evidence import Scene
 from course.lab.incidents.interventions import BY_ID, Intervention
 from course.lab.incidents.service import Service, play
 from course.lab.incidents.trials import Trials
-from minillm.errors import MinillmError
+from minillm.core.errors import MinillmError
 
 DIFFICULTIES = (1, 2, 3)
 TRIES = 12

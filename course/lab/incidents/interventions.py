@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from course.lab.incidents.service import Flow, Service
-from minillm.config import SpeculativeConfig
+from minillm.policies.config import SpeculativeConfig
 from minillm.simulate.cluster_autoscale import Autoscaling
 from minillm.simulate.lengths import LogNormal
 from minillm.simulate.routers import RouterConfig

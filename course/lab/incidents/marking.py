@@ -14,7 +14,7 @@ from course.lab.incidents.interventions import BY_ID as CHANGES
 from course.lab.incidents.numbers import answered
 from course.lab.incidents.outcome import Effect
 from course.lab.incidents.questions import BY_ID as QUESTIONS
-from minillm.timeline import PHASES
+from minillm.core.timeline import PHASES
 
 PHASE, SECONDARY, REGIME, EVIDENCE, RANKING, RESTORED, HARM, COST, CLOCK = 20, 5, 5, 20, 20, 15, 5, 5, 5
 """Points; they add up to 100."""

@@ -12,7 +12,7 @@ from course.lab.incidents.interventions import ALL, BY_ID, Intervention, applied
 from course.lab.incidents.service import Service
 from course.lab.incidents.trials import Trial, Trials
 from course.lab.run import percentile
-from minillm.errors import MinillmError
+from minillm.core.errors import MinillmError
 
 WORSE = 1.25
 """A percentile that grew by this factor, and is over its limit, is a regression."""

@@ -6,8 +6,8 @@ from course.lab.incidents.panel import Line, Panel
 from course.lab.incidents.questions_clients import TIME
 from course.lab.incidents.service import Play
 from course.lab.style import number, seconds
+from minillm.core.timeline import PHASES
 from minillm.observe.speculation import SpeculationSummary
-from minillm.timeline import PHASES
 
 MOST_POINTS = 400
 """Dots in a cloud; more say no more."""

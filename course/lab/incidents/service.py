@@ -8,18 +8,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from minillm.clock import VirtualClock
-from minillm.config import EngineConfig
-from minillm.engine import Engine
-from minillm.garbage import rare_collections
+from minillm.core.batch import ScheduledBatch
+from minillm.core.timeline import VirtualClock
+from minillm.frontend.engine import Engine
 from minillm.observe.summary import SLO
-from minillm.runners.simulated import StepWatch
-from minillm.scheduling.batch import ScheduledBatch
+from minillm.policies.config import EngineConfig
+from minillm.runner.simulated import StepWatch
 from minillm.simulate.arrivals import Arrivals, Poisson
 from minillm.simulate.cluster import ClusterConfig, simulate
 from minillm.simulate.cluster_run import FleetRun
 from minillm.simulate.costs import Placement, find_model
 from minillm.simulate.deployment import Deployment, kv_dtype_of
+from minillm.simulate.garbage import rare_collections
 from minillm.simulate.hardware import find_hardware
 from minillm.simulate.profile import PACKAGED, Profile, typical_profile
 from minillm.simulate.roofline import StepTime

@@ -14,7 +14,7 @@ from course.lab.predict import Outcome
 from course.lab.run import Run
 from course.lab.texts import CHAT_QUESTIONS, MANUAL, MANUAL_QUESTIONS
 from course.lab.workloads import Arrival, Workload
-from minillm.prompt_pruning import prune_context
+from minillm.frontend.prompt_pruning import prune_context
 
 CLAIMED = {
     "static batching": 1.5,

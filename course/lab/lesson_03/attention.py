@@ -13,10 +13,10 @@ from torch.utils._pytree import tree_leaves
 from course.lab.lab import Lab
 from course.lab.lesson_03 import traffic
 from course.lab.lesson_03.costs import lab_shape
-from minillm.attention.select import BACKENDS
 from minillm.bench.attention_shapes import HeadShape, PreparedAttention, Shape, make_cache, make_metadata
-from minillm.bench.timing import seconds_per_call
-from minillm.models.config import ModelConfig
+from minillm.kernels.attention.select import BACKENDS
+from minillm.kernels.timing import seconds_per_call
+from minillm.model.config import ModelConfig
 
 TEXTBOOK, FUSED = "textbook", "fused"
 BACKEND_OF = {TEXTBOOK: "eager", FUSED: "sdpa"}

@@ -3,12 +3,13 @@
 import torch
 from torch import Tensor
 
-from minillm.engine import Engine
-from minillm.kv_cache.block_pool import blocks_for
-from minillm.request import Request, SamplingParams
-from minillm.runners.batch_tensors import lay_out, upload
-from minillm.scheduling.batch import ScheduledRequest
-from minillm.timeline import Timeline
+from minillm.core.batch import ScheduledRequest
+from minillm.core.block_pool import blocks_for
+from minillm.core.params import SamplingParams
+from minillm.core.request import Request
+from minillm.core.timeline import Timeline
+from minillm.frontend.engine import Engine
+from minillm.runner.batch_tensors import lay_out, upload
 
 
 def choose(engine: Engine, prompt: str, endings: tuple[str, ...]) -> int:

@@ -8,7 +8,7 @@ from course.lab.lesson_03 import traffic
 from course.lab.predict import Outcome
 from course.lab.run import Run
 from course.lab.style import change, seconds
-from minillm.observe.snapshot import RequestView
+from minillm.frontend.snapshot import RequestView
 
 CHUNKS = (16, 32, 64, 128, 256, 512)
 SWEEP = (16, 64, 256)

@@ -7,15 +7,16 @@ A token goes through every matrix once (linear), and looks at itself and every t
 
 from course.lab.lab import Lab
 from minillm.bench.costs import ModelFlops
-from minillm.kv_cache.bill import NUMBER_BYTES
-from minillm.models.checkpoints import SHAPES, load_config, resolve
-from minillm.models.config import ModelConfig
+from minillm.model.checkpoints import SHAPES, load_config, resolve
+from minillm.model.config import ModelConfig
+from minillm.model.kv_cache_size import NUMBER_BYTES
 
 BIG = "llama-3.1-70b"
 """The 70B of this lesson: it has positions for 128k tokens, so that long prompts can be asked about."""
 EAGER_PASSES = 8
 """Times that textbook attention goes through the whole score matrix: it writes the scores; reads and writes them to
-scale, to mask, and for the softmax; and reads them once more to weigh the values (minillm/attention/eager.py)."""
+scale, to mask, and for the softmax; and reads them once more to weigh the values
+(minillm/kernels/attention/eager.py)."""
 
 
 def shape_of(model: str) -> ModelConfig:

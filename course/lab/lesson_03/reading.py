@@ -15,7 +15,7 @@ from course.lab.style import change, seconds
 from course.lab.workloads import Arrival, Workload
 from minillm.bench.quality import Floors
 from minillm.bench.scoring import load_items
-from minillm.prompt_pruning import Pruned, prune_context, split_sentences
+from minillm.frontend.prompt_pruning import Pruned, prune_context, split_sentences
 
 FLOOR = Floors().tasks_lost
 """The gate, stated before anything is measured: at most so many answers fewer than with the whole text."""
@@ -45,7 +45,7 @@ Cut = Callable[[str, str, float], str]
 
 
 def by_relevance(text: str, question: str, keep: float) -> str:
-    """The sentences that share rare words with the question (minillm/prompt_pruning.py)."""
+    """The sentences that share rare words with the question (minillm/frontend/prompt_pruning.py)."""
     return prune(text, question, keep).text
 
 

@@ -3,7 +3,7 @@
 from course.lab.lesson_03.costs import chunk_sizes, score_bytes, tile_bytes
 from course.lab.style import ALARM, PHASE_COLOURS, WIDTH, size
 from course.lab.svg import FAINT, INK, PAPER, SOFT, Picture, boxes, line, phase_fill, rect, tag, text
-from minillm.models.config import ModelConfig
+from minillm.model.config import ModelConfig
 
 TILE = 128
 """Rows and columns of the tile that is drawn. Each kernel chooses its own size, near this one."""

@@ -5,7 +5,7 @@ from html import escape
 from course.lab.display import Html
 from course.lab.lesson_03.reading import CUTS, Question
 from course.lab.style import ALARM, PHASE_COLOURS
-from minillm.prompt_pruning import split_sentences
+from minillm.frontend.prompt_pruning import split_sentences
 
 
 def show_cut(question: Question, cut: str, keep: float) -> Html:

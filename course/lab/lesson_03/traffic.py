@@ -6,7 +6,7 @@ from course.lab.lab import Lab
 from course.lab.lesson_03.costs import lab_shape
 from course.lab.texts import CHAT_QUESTIONS
 from course.lab.workloads import Arrival, Workload, document
-from minillm.models.loader import choose_device
+from minillm.model.loader import choose_device
 
 ROUNDS = 3
 LENGTHS = {"cpu": (32, 64, 128, 256, 512, 1024), "cuda": (256, 512, 1024, 2048, 4096, 8192)}

@@ -10,8 +10,8 @@ from course.lab.lesson_03 import traffic
 from course.lab.style import PHASE_COLOURS, WIDTH
 from course.lab.svg import FAINT, SOFT, Picture, boxes, text
 from minillm import SamplingParams
-from minillm.attention.cache import KVCache
-from minillm.attention.eager import EagerAttention, visible_keys
+from minillm.kernels.attention.cache import KVCache
+from minillm.kernels.attention.eager import EagerAttention, visible_keys
 
 SENTENCE = "The crane lifts four tonnes at most, and two tonnes when the wind is strong."
 MOST_TOKENS = 32

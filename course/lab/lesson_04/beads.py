@@ -7,7 +7,7 @@ from course.lab.lesson_04.traffic import hit_rate, later_ttft, ttfts
 from course.lab.run import Run
 from course.lab.style import ALARM, PHASE_COLOURS, WIDTH, seconds
 from course.lab.svg import INK, PAPER, SOFT, Picture, line, rect, tag, text
-from minillm.observe.snapshot import RequestView
+from minillm.frontend.snapshot import RequestView
 
 FOUND = "#F0E442"
 """Okabe-Ito yellow: a block that need not be computed."""

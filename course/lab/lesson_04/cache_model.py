@@ -1,6 +1,6 @@
 """A prefix cache in sixty lines: who is forgotten when room is short?
 
-The engine's own cache is LRU: minillm/kv_cache/block_pool.py. This model serves one request after the other. Its LRU
+The engine's own cache is LRU: minillm/core/block_pool.py. This model serves one request after the other. Its LRU
 finds exactly what the engine finds (the lesson checks that on a run); the other policies are for comparison.
 """
 

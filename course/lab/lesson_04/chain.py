@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from course.lab.lab import Lab
 from course.lab.workloads import Arrival, Workload
-from minillm.kv_cache.prefix import ROOT, block_hashes
+from minillm.core.block_pool import ROOT, block_hashes
 
 
 @dataclass(frozen=True)

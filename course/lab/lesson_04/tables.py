@@ -12,7 +12,7 @@ from course.lab.lesson_04.traffic import hit_rate, later_ttft, short_prefix
 from course.lab.predict import Outcome
 from course.lab.run import Run
 from course.lab.style import change, seconds
-from minillm.kv_cache.prefix import ROOT, block_hashes
+from minillm.core.block_pool import ROOT, block_hashes
 
 HARDLY, LESS = "hardly changes: there are as many tokens as before", "falls, but by less than half"
 HALF, MORE = "falls to less than half", "rises"

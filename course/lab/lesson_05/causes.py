@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from course.lab.run import Run
 from course.lab.style import ALARM
-from minillm.timeline import StepRecord
+from minillm.core.timeline import StepRecord
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,10 @@ from course.lab.lab import Lab
 from course.lab.lesson_05.causes import Stay, inside, shared_tokens
 from course.lab.server import LabServer
 from course.lab.workloads import Arrival, Workload
-from minillm.request import SamplingParams
-from minillm.serve.call import Call
-from minillm.serve.service import Service
-from minillm.timeline import StepRecord
+from minillm.core.params import SamplingParams
+from minillm.core.timeline import StepRecord
+from minillm.server.call import Call
+from minillm.server.service import Service
 
 
 class StampingService(Service):

@@ -9,10 +9,10 @@ from course.lab.lesson_05.causes import Stay, inside, mean
 from course.lab.run import percentile
 from course.lab.scale import enough
 from course.lab.style import number, seconds
-from minillm.clock import VirtualClock
-from minillm.engine import Engine
-from minillm.runners.simulated import StepPrice
-from minillm.scheduling.batch import ScheduledBatch
+from minillm.core.batch import ScheduledBatch
+from minillm.core.timeline import StepRecord, StepShare, VirtualClock
+from minillm.frontend.engine import Engine
+from minillm.runner.simulated import StepPrice
 from minillm.simulate.arrivals import Arrivals, Deterministic, Poisson
 from minillm.simulate.cluster import ClusterConfig, simulate
 from minillm.simulate.cluster_record import ClientRecord
@@ -21,7 +21,6 @@ from minillm.simulate.deployment import Deployment
 from minillm.simulate.lengths import LogNormal
 from minillm.simulate.workload import make_workload
 from minillm.simulate.workload_kinds import Independent
-from minillm.timeline import StepRecord, StepShare
 
 TRAFFIC = Independent(
     prompt=LogNormal(median=1500, sigma=0.6, high=6000), output=LogNormal(median=150, sigma=0.5, high=600)

@@ -10,7 +10,7 @@ from course.lab.run import Run, itl_of, percentile
 from course.lab.style import seconds
 from course.lab.texts import CHAT_QUESTIONS, MANUAL, MANUAL_QUESTIONS
 from course.lab.workloads import Arrival, Workload, document
-from minillm.observe.snapshot import RequestView
+from minillm.frontend.snapshot import RequestView
 
 SEATS = 12
 """More than there are people: nobody ever waits for a seat."""

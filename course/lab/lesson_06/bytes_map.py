@@ -10,7 +10,7 @@ from course.lab.lesson_06.plane import LogAxis, Plane
 from course.lab.lesson_06.shapes import Shape
 from course.lab.style import ALARM, WIDTH, size
 from course.lab.svg import INK, SOFT, Picture, rect, tag, text
-from minillm.errors import DoesNotFitError
+from minillm.core.errors import DoesNotFitError
 
 CONTEXTS = (128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)

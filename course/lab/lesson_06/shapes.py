@@ -4,10 +4,10 @@ from dataclasses import dataclass, replace
 
 from course.lab.lab import Lab
 from minillm.bench.target import Target
-from minillm.errors import DoesNotFitError
-from minillm.models.config import ModelConfig
-from minillm.models.loader import choose_dtype
-from minillm.quantization import dtype_name
+from minillm.core.errors import DoesNotFitError
+from minillm.kernels.quantization import dtype_name
+from minillm.model.config import ModelConfig
+from minillm.model.loader import choose_dtype
 from minillm.simulate.costs import ModelCost, Placement, find_model, kv_blocks_that_fit
 from minillm.simulate.deployment import BLOCK_SIZE
 from minillm.simulate.hardware import find_hardware

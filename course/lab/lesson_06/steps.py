@@ -13,7 +13,7 @@ from course.lab.lesson_06.shapes import Shape
 from course.lab.run import Run, percentile
 from course.lab.style import number, seconds
 from course.lab.workloads import Workload
-from minillm.timeline import StepRecord
+from minillm.core.timeline import StepRecord
 
 BATCHES, SHORT_BATCHES = (1, 2, 4, 8, 16, 32, 64, 128), (1, 4, 16, 64)
 RESTLESS = 1.6

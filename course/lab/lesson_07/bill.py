@@ -8,8 +8,8 @@ from course.lab.lab import Lab
 from course.lab.lesson_06.shapes import LLAMA_13B, LLAMA_70B, Shape
 from minillm.bench.kv_bill import allocated_bytes
 from minillm.bench.target import Target
-from minillm.kv_cache.bill import NUMBER_BYTES, SCALE_BYTES, SCALED, KVBill
-from minillm.kv_cache.window import Window
+from minillm.model.kv_cache_size import NUMBER_BYTES, SCALE_BYTES, SCALED, KVCacheSize
+from minillm.policies.window import Window
 from minillm.simulate.costs import USABLE_MEMORY, WORKING_BYTES
 from minillm.simulate.hardware import find_hardware
 
@@ -43,16 +43,16 @@ class Account:
         return self.shape.query_heads // self.shape.cost.num_kv_heads if self.shape.kind == GQA else GROUP
 
     @property
-    def bill(self) -> KVBill:
+    def bill(self) -> KVCacheSize:
         """Raises ValueError: the heads cannot be put into groups of that size."""
         cost = self.shape.cost
         query = self.shape.query_heads
         if self.heads == MLA:
-            return KVBill("MLA", cost.layers, 1, LATENT)
+            return KVCacheSize("MLA", cost.layers, 1, LATENT)
         if self.heads == GQA and query % self.group:
             raise ValueError(f"{query} heads cannot be put into groups of {self.group}")
         kept = {AS_BUILT: cost.num_kv_heads, MHA: query, GQA: query // self.group, MQA: 1}[self.heads]
-        return KVBill.of_heads(cost.layers, query, kept, cost.head_dim)
+        return KVCacheSize.of_heads(cost.layers, query, kept, cost.head_dim)
 
     @property
     def copies(self) -> float:

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from minillm import Engine, SamplingParams
-from minillm.attention.cache import tensors_of
-from minillm.request import Request, RequestStatus
+from minillm.core.request import Request, RequestStatus
+from minillm.kernels.attention.cache import tensors_of
 
 GONE = -1
 """In a block table: a block that has left the sliding window, and was given back."""

@@ -16,7 +16,7 @@ from course.lab.lesson_07 import traffic
 from minillm import Engine
 from minillm.bench.quality import REQUEST_TOKENS, Floors, request_bytes
 from minillm.bench.scoring import GIVEN, TextScore, cut, decode_texts, held_text, window_tokens
-from minillm.kv_cache.window import Window
+from minillm.policies.window import Window
 
 LEAST_GB, SPARE = 0.1, 1.1
 """Of the pool: at least, and times what the text takes."""

@@ -13,9 +13,9 @@ from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
 from course.lab.run import percentile
 from course.lab.style import number, seconds
 from course.lab.svg import Picture
-from minillm.errors import DoesNotFitError
-from minillm.kv_cache.block_pool import blocks_for
-from minillm.scheduling.batch import ScheduledBatch
+from minillm.core.batch import ScheduledBatch
+from minillm.core.block_pool import blocks_for
+from minillm.core.errors import DoesNotFitError
 from minillm.simulate.arrivals import AllAtOnce, Arrivals, Poisson
 from minillm.simulate.cluster import ClusterConfig, simulate
 from minillm.simulate.cluster_run import FleetRun

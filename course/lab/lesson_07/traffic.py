@@ -11,7 +11,7 @@ from course.lab.lesson_07.needle import FIRST_TIME, Found, haystacks, look_for, 
 from course.lab.texts import CHAT_QUESTIONS, MANUAL, MANUAL_QUESTIONS
 from course.lab.workloads import document
 from minillm import Engine
-from minillm.kv_cache.block_pool import blocks_for
+from minillm.core.block_pool import blocks_for
 
 WINDOW_LEN = 256
 """max_model_len of the small films: what a request may grow to, and what `max_len` sets aside for it."""

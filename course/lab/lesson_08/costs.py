@@ -11,8 +11,8 @@ from course.lab.lesson_08.traffic import BLOCK, CHAT, GATES_OPEN, MARGIN, PROMPT
 from course.lab.run import percentile
 from course.lab.style import seconds
 from minillm import SamplingParams
-from minillm.request import Draft
-from minillm.speculation.base import NoProposer, Wanted
+from minillm.core.request import Draft
+from minillm.speculation.base import DraftRequest, NoProposer
 
 BATCHES, SHORT_BATCHES = (1, 2, 4, 8, 16), (1, 8)
 LENGTHS = (0, 1, 2, 4, 8)
@@ -28,7 +28,7 @@ class ByTurns(NoProposer):
         self.lengths = lengths
         self.turn = 0
 
-    def propose(self, wanted: Sequence[Wanted]) -> list[Draft]:
+    def propose(self, wanted: Sequence[DraftRequest]) -> list[Draft]:
         length = self.lengths[self.turn % len(self.lengths)]
         self.turn += bool(wanted)
         return [Draft([0] * min(length, k)) for _, k in wanted]

@@ -17,7 +17,7 @@ from course.lab.style import ALARM, PHASE_COLOURS, WIDTH
 from course.lab.svg import FAINT, INK, SOFT, Picture, Scale, line, rect, tag, text
 from minillm import SamplingParams
 from minillm.bench.scoring import decode_texts
-from minillm.speculation.verify import check_drawn
+from minillm.runner.rejection_sampler import check_drawn
 
 PHRASE = "Thank you very"
 """Its next word is nearly certain, and the one after that is not."""
@@ -95,7 +95,7 @@ def _sampled(probs: Tensor, draws: int, rng: torch.Generator) -> Tensor:
 
 
 def engine_rule(p: Tensor, q: Tensor, drafts: Tensor, rng: torch.Generator) -> Tensor:
-    """What the engine does: minillm/speculation/verify.py."""
+    """What the engine does: minillm/runner/rejection_sampler.py."""
     accept, again = (torch.rand(len(drafts), dtype=torch.float64, generator=rng) for _ in range(2))
     count = len(drafts)
     return check_drawn(p.float().expand(count, -1), q.float().expand(count, -1), drafts, accept, again)

@@ -9,7 +9,7 @@ from course.lab.run import Run
 from course.lab.texts import CHAT_QUESTIONS, MANUAL
 from course.lab.workloads import Arrival, Workload
 from minillm import SamplingParams
-from minillm.prompts import Prompt
+from minillm.frontend.prompts import Prompt
 from minillm.speculation import head_file
 
 HOT = 1.0

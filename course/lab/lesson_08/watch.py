@@ -7,9 +7,9 @@ from typing import Any
 from course.lab.lab import Lab
 from course.lab.lesson_08.traffic import CHAT, COPYING, GATES_OPEN, HOT, drafters, prompt_of
 from minillm import Engine, SamplingParams
-from minillm.prompts import Prompt
-from minillm.request import Draft, Request
-from minillm.speculation.base import Proposer, Wanted
+from minillm.core.request import Draft, Request
+from minillm.frontend.prompts import Prompt
+from minillm.speculation.base import DraftRequest, Proposer
 
 INDEX = 4
 """Which of the prompts of a kind is watched."""
@@ -23,7 +23,7 @@ class Recorder:
         self.last: dict[str, list[int]] = {}
         """Token ids, by request."""
 
-    def propose(self, wanted: Sequence[Wanted]) -> list[Draft]:
+    def propose(self, wanted: Sequence[DraftRequest]) -> list[Draft]:
         drafts = self.inner.propose(wanted)
         self.last = {request.request_id: list(draft.token_ids) for (request, _), draft in zip(wanted, drafts)}
         return drafts

@@ -11,7 +11,7 @@ from course.lab.style import number
 from course.lab.workloads import Workload
 from minillm import Engine
 from minillm.bench.target import Costs
-from minillm.errors import ConfigError
+from minillm.core.errors import ConfigError
 
 
 @dataclass(frozen=True)

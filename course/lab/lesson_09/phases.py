@@ -12,7 +12,7 @@ from course.lab.predict import Outcome
 from course.lab.run import Run
 from course.lab.style import ALARM, PHASE_COLOURS, PHASE_LABELS, WIDTH, seconds
 from course.lab.svg import INK, SOFT, Picture, Scale, phase_fill, rect, text, time_axis
-from minillm.timeline import PHASES
+from minillm.core.timeline import PHASES
 
 TELLING = 0.07
 """A change by less than this share is called no change, however steady the machine."""

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from course.lab.lab import Lab
-from minillm.models import checkpoints
-from minillm.quantization import SMALLEST_SCALE, share_on_int4_grid
+from minillm.kernels.quantization import SMALLEST_SCALE, share_on_int4_grid
+from minillm.model import checkpoints
 
 BITS = (8, 6, 4, 3, 2)
 GROUPS = (32, 64, "whole row")

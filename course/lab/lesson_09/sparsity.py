@@ -16,7 +16,7 @@ from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
 from course.lab.style import WIDTH, seconds
 from course.lab.svg import FAINT, SOFT, Picture, rect, text
 from minillm.bench.target import Target
-from minillm.bench.timing import best_seconds
+from minillm.kernels.timing import best_seconds
 
 SHARES = (0.0, 0.5, 0.8, 0.95, 0.99)
 """Of zeros."""

@@ -25,12 +25,12 @@ from course.lab.run import percentile
 from course.lab.server import HOST, LabServer, in_background
 from course.lab.style import ALARM, PHASE_COLOURS, number, seconds
 from course.lab.svg import Picture
-from minillm.request import Completion
-from minillm.serve.answers import DONE, AnswerShape
-from minillm.serve.logprobs import TokenTexts
-from minillm.serve.protocol import CompletionBody
-from minillm.serve.server import make_room
-from minillm.timeline import Timeline
+from minillm.core.timeline import Timeline
+from minillm.frontend.outputs import Completion
+from minillm.server.answers import DONE, AnswerShape
+from minillm.server.logprobs import TokenTexts
+from minillm.server.protocol import CompletionBody
+from minillm.server.server import make_room
 
 WORD = " word"
 EVERY = (1, 2, 4, 8, 16)

@@ -16,7 +16,7 @@ from course.lab.server import LabServer
 from course.lab.style import ALARM, PHASE_COLOURS, WIDTH, seconds
 from course.lab.svg import SOFT, Picture, Scale, boxes, line, rect, text, time_axis
 from course.lab.texts import CHAT_QUESTIONS
-from minillm.timeline import StepRecord
+from minillm.core.timeline import StepRecord
 
 STRAIGHT, GATEWAY = "straight to the server", "through a gateway that reads on"
 SAVES = {

@@ -9,8 +9,8 @@ from course.lab.explorer import Explorer, slider
 from course.lab.pictures.chart import Axis, Curve, draw_chart
 from course.lab.style import ALARM, PHASE_COLOURS, WIDTH
 from course.lab.svg import FAINT, INK, SOFT, Picture, rect, text
-from minillm.detokenizer import REPLACEMENT, Detokenizer
-from minillm.serve.logprobs import TokenTexts
+from minillm.frontend.detokenizer import REPLACEMENT, Detokenizer
+from minillm.server.logprobs import TokenTexts
 
 SAMPLE = "Café 🦜 says: 日本!"
 HALFWAY = 5

@@ -17,8 +17,8 @@ from course.lab.run import percentile
 from course.lab.server import LabServer
 from course.lab.style import PHASE_COLOURS, seconds
 from course.lab.svg import Picture
-from minillm.serve.call import Call
-from minillm.timeline import StepShare
+from minillm.core.timeline import StepShare
+from minillm.server.call import Call
 
 PATIENCE_S = 1.5
 """Of a server for a reader who takes nothing; far shorter than one would deploy, to see it happen."""

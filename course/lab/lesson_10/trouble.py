@@ -12,7 +12,7 @@ from course.lab.http_client import NAME, Heard, ask, connect
 from course.lab.lab import Lab
 from course.lab.lesson_10 import traffic
 from course.lab.server import HOST, LabServer
-from minillm.serve.answers import DONE
+from minillm.server.answers import DONE
 
 LIMITS = {"max_body_bytes": 20_000, "head_timeout_s": 0.6, "body_timeout_s": 0.6}
 """Short ones, to see them at work."""

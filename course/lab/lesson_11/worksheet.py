@@ -10,7 +10,7 @@ from course.lab.lesson_11 import fleet
 from course.lab.lesson_11.money import dollars, gpu_price, price_source
 from course.lab.scale import enough
 from course.lab.style import number
-from minillm.errors import MinillmError
+from minillm.core.errors import MinillmError
 from minillm.observe.summary import SLO
 from minillm.simulate.capacity import CapacityPlan, plan_capacity
 from minillm.simulate.capacity_deployment import worksheet_for

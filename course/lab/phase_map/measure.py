@@ -24,10 +24,10 @@ from course.lab.phase_map.techniques import EnginePair, Pair, Setting, Technique
 from course.lab.run import Run, percentile
 from course.lab.style import number
 from course.lab.workloads import Arrival, Workload
+from minillm.core.timeline import PHASES
 from minillm.observe.summary import summarize
 from minillm.simulate.cluster import ClusterConfig, simulate
 from minillm.simulate.fleet_report import engines_for
-from minillm.timeline import PHASES
 
 STORED = COURSE / "data" / "measured" / "map_phases_and_techniques.json"
 COMMAND = "python -m course.lab.phase_map.measure"

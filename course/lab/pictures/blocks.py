@@ -6,7 +6,7 @@ from collections import Counter
 from course.lab.run import Run, blocks_held
 from course.lab.style import PHASE_COLOURS, WIDTH
 from course.lab.svg import FAINT, INK, SOFT, Picture, boxes, phase_fill, short, tag, text
-from minillm.observe.snapshot import CACHED, FREE, SHARED, EngineSnapshot
+from minillm.frontend.snapshot import CACHED, FREE, SHARED, EngineSnapshot
 
 TOP, LEFT = 34, 4
 MANY = "s"

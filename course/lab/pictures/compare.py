@@ -6,8 +6,8 @@ from course.lab.pictures.distribution import LEFT, RIGHT, beside
 from course.lab.run import Run, itl_of, percentile, phases_of
 from course.lab.style import PHASE_COLOURS, PHASE_LABELS, WIDTH, seconds
 from course.lab.svg import INK, SOFT, Picture, Scale, boxes, legend, line, phase_fill, rect, text, time_axis
-from minillm.observe.snapshot import RequestView
-from minillm.timeline import PHASES
+from minillm.core.timeline import PHASES
+from minillm.frontend.snapshot import RequestView
 
 
 def draw_one_number(runs: Mapping[str, Run], q: float = 99) -> Picture:

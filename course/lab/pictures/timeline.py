@@ -18,8 +18,8 @@ from course.lab.svg import (
     text,
     time_axis,
 )
-from minillm.observe.snapshot import RequestView
-from minillm.timeline import PHASES
+from minillm.core.timeline import PHASES
+from minillm.frontend.snapshot import RequestView
 
 LEFT, RIGHT, TOP = 104, 62, 34
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from minillm.bench.loadgen.observation import COMPLETED, CUT_OFF, NEVER_SENT, Observation, TokenSource
 from minillm.bench.loadgen.server_metrics import Histogram
-from minillm.known import known
+from minillm.core.known import known
 
 LATE_S, LATE_SHARE = 0.005, 0.05
 """A request was sent late from here on: 5 ms, and 5% of the median TTFT."""

@@ -15,7 +15,7 @@ from typing import Any
 import aiohttp
 
 from minillm.bench.loadgen.stream import Read
-from minillm.errors import EndpointError
+from minillm.core.errors import EndpointError
 
 PAGE_TIMEOUT_S = 30.0
 """For a small page: a busy server answers between two steps."""

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from minillm.bench.loadgen.client import Client, now
 from minillm.bench.loadgen.observation import Observation
-from minillm.errors import EndpointError
-from minillm.known import known
-from minillm.serve.server_times import SERVER_PHASES, SERVER_STAMPS, read_server_times
+from minillm.core.errors import EndpointError
+from minillm.core.known import known
+from minillm.server.server_times import SERVER_PHASES, SERVER_STAMPS, read_server_times
 
 PROBES = 8
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from minillm.bench.options import Json, Out, check_can_draw, check_writable, show
-from minillm.errors import WorkloadError
+from minillm.core.errors import WorkloadError
 
 if TYPE_CHECKING:
     from minillm.bench.loadgen.load_test import LoadTest
@@ -85,9 +85,9 @@ def serve(
     from minillm.bench.loadgen.client import Api, Endpoint
     from minillm.bench.loadgen.load_test import LoadSettings, run_load_test
     from minillm.bench.loadgen.report import format_report, make_report
-    from minillm.config import parse_fields
-    from minillm.garbage import rare_collections
     from minillm.observe.summary import stated_limits
+    from minillm.policies.config import parse_fields
+    from minillm.simulate.garbage import rare_collections
 
     check_writable(out, picture)
     if picture is not None:

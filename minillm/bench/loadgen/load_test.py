@@ -15,8 +15,8 @@ from minillm.bench.loadgen.client import Client, Endpoint, Failure
 from minillm.bench.loadgen.observation import CountTokens, Observation, observe
 from minillm.bench.loadgen.play import Play, Played
 from minillm.bench.loadgen.server_metrics import Histogram, Scrape, scrape
-from minillm.errors import EndpointError
-from minillm.known import known
+from minillm.core.errors import EndpointError
+from minillm.core.known import known
 
 TICK_S = 0.01
 """How often the event loop's lateness is looked at."""

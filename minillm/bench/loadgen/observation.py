@@ -8,10 +8,10 @@ from typing import Any, Literal
 from minillm.bench.loadgen.client import Failure
 from minillm.bench.loadgen.play import Play, Played
 from minillm.bench.loadgen.stream import Answer, read_answer
-from minillm.known import known
+from minillm.core.known import known
+from minillm.core.request import FinishReason
+from minillm.core.timeline import Timeline
 from minillm.observe.records import RequestRecord
-from minillm.request import FinishReason
-from minillm.timeline import Timeline
 
 COMPLETED = "completed"
 CUT_OFF = "cut off"

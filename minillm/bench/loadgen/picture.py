@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from minillm.bench.loadgen.observation import Observation
-from minillm.known import known
+from minillm.core.known import known
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from minillm.bench.loadgen.asks import Ask
 from minillm.bench.loadgen.client import CAN_RETRY, Client, Exchange, Failure, now
 from minillm.bench.loadgen.stream import read_answer
-from minillm.known import known
+from minillm.core.known import known
 
 BACKOFF_S = 0.5
 """Before the first retry when the server does not say how long; each further pause is twice as long."""

@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from minillm.bench.loadgen.client import Client
-from minillm.errors import EndpointError
+from minillm.core.errors import EndpointError
 
 PREFIXES = ("minillm", "vllm", "sglang")
 HISTOGRAMS = {

@@ -13,9 +13,9 @@ from minillm.bench.loadgen.asks import Ask
 from minillm.bench.loadgen.client import Api, Client, Endpoint
 from minillm.bench.loadgen.clocks import Offset, measure_offset, narrowed, offset_of, side_by_side, wire_cost
 from minillm.bench.loadgen.load_test import LoadSettings, run_load_test
-from minillm.errors import EndpointError
-from minillm.serve.server_times import read_server_times, server_times
-from minillm.timeline import Timeline
+from minillm.core.errors import EndpointError
+from minillm.core.timeline import Timeline
+from minillm.server.server_times import read_server_times, server_times
 
 positive = st.floats(0, 10)
 

@@ -8,7 +8,7 @@ from fake_endpoint import FakeEndpoint, Reply
 from typer.testing import CliRunner
 
 from minillm.bench.cli import bench_app
-from minillm.errors import ConfigError, EndpointError, MinillmError, TraceError, WorkloadError
+from minillm.core.errors import ConfigError, EndpointError, MinillmError, TraceError, WorkloadError
 
 HISTOGRAMS = {"vllm:request_queue_time_seconds": 0.005, "vllm:time_to_first_token_seconds": 0.05}
 

@@ -12,7 +12,7 @@ from minillm.bench.loadgen.asks import Ask, asks_of
 from minillm.bench.loadgen.client import Api, Client, Endpoint, Exchange, Failure
 from minillm.bench.loadgen.load_test import LoadSettings, LoadTest, run_load_test
 from minillm.bench.loadgen.observation import COMPLETED, CUT_OFF, NEVER_SENT, TokenSource
-from minillm.errors import EndpointError
+from minillm.core.errors import EndpointError
 from minillm.simulate.arrivals import AllAtOnce, Poisson
 from minillm.simulate.lengths import Fixed
 from minillm.simulate.workload import make_workload

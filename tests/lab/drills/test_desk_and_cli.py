@@ -16,8 +16,8 @@ from course.lab.drills.drill import DIMENSIONS
 from course.lab.drills.grade import grade
 from course.lab.drills.library import ALL, FLAGSHIP, find_drill
 from course.lab.grading import lesson_13
-from minillm.cli import app as minillm_app
-from minillm.errors import MinillmError
+from minillm.__main__ import app as minillm_app
+from minillm.core.errors import MinillmError
 
 
 @pytest.fixture(autouse=True)

@@ -10,10 +10,10 @@ from fake_runner import FakeRunner, greedy
 from course.lab.grading.arrays import alike
 from course.lab.grading.exercises import chunked_prefill, int8_quantization, paged_attention, roofline_knee
 from minillm import Engine, EngineConfig
-from minillm.attention.base import AttentionMetadata
-from minillm.attention.eager import EagerAttention
-from minillm.clock import VirtualClock
-from minillm.quantization import quantize_int8
+from minillm.core.timeline import VirtualClock
+from minillm.kernels.attention.base import AttentionMetadata
+from minillm.kernels.attention.eager import EagerAttention
+from minillm.kernels.quantization import quantize_int8
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -6,13 +6,13 @@ import numpy as np
 
 from course.lab.grading.exercises import block_tables, kv_bill, lru_eviction
 from minillm import SamplingParams
-from minillm.kv_cache.bill import NUMBER_BYTES, KVBill
-from minillm.kv_cache.block_pool import FreeBlocks
-from minillm.kv_cache.window import Window
-from minillm.request import Request
-from minillm.runners.batch_tensors import lay_out
-from minillm.scheduling.batch import ScheduledRequest
-from minillm.timeline import Timeline
+from minillm.core.batch import ScheduledRequest
+from minillm.core.block_pool import FreeBlocks
+from minillm.core.request import Request
+from minillm.core.timeline import Timeline
+from minillm.model.kv_cache_size import NUMBER_BYTES, KVCacheSize
+from minillm.policies.window import Window
+from minillm.runner.batch_tensors import lay_out
 
 
 def test_the_kv_bill_is_the_engines() -> None:
@@ -20,7 +20,7 @@ def test_the_kv_bill_is_the_engines() -> None:
     assert kv_bill.NUMBER_BYTES == NUMBER_BYTES
     for _ in range(300):
         shape, dtype, size = kv_bill.some_shape(rng), rng.choice(list(NUMBER_BYTES)), rng.choice((8, 16, 32))
-        bill = KVBill.of_heads(*(shape[key] for key in ("layers", "num_heads", "num_kv_heads", "head_dim")))
+        bill = KVCacheSize.of_heads(*(shape[key] for key in ("layers", "num_heads", "num_kv_heads", "head_dim")))
         assert kv_bill.right_token(shape, dtype) == bill.bytes_per_token(dtype)
         tokens, window = rng.randint(1, 500), rng.choice((None, rng.randint(2, 300)))
         held = bill.bytes_of(tokens, dtype, size, Window(window))

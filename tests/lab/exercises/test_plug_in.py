@@ -10,11 +10,10 @@ from course.lab.grading.exercises.continuous_batching_step import Seat, right_pl
 from course.lab.grading.plug_in import CheckingSampler, OpenLab, Parts, Watch, build_engine
 from course.lab.grading.source import answer_file
 from minillm import EngineConfig, SamplingParams
-from minillm.clock import VirtualClock
-from minillm.request import AfterDraft, Draft, Request
-from minillm.scheduling.scheduler import Scheduler
-from minillm.speculation.verify import Verifier
-from minillm.timeline import Timeline
+from minillm.core.request import Draft, DraftPosition, Request
+from minillm.core.scheduler import Scheduler
+from minillm.core.timeline import Timeline, VirtualClock
+from minillm.runner.rejection_sampler import Verifier
 
 PROMPTS = [list(range(10 * i, 10 * i + length)) for i, length in enumerate((30, 5, 17, 60, 9, 41))]
 
@@ -205,10 +204,10 @@ def test_drafts_of_a_proposer_save_steps() -> None:
     assert "at most" in served(Parts(proposer=lambda tokens, k: [0] * (k + 1)))[0][0]
 
 
-def drafted_row() -> tuple[torch.Tensor, AfterDraft]:
+def drafted_row() -> tuple[torch.Tensor, DraftPosition]:
     params = SamplingParams(temperature=1.0)
     request = Request("r", [1, 2], params, Timeline(0.0), draft=Draft([3], torch.full((1, 5), 0.2)))
-    return torch.tensor([[0.0, 1.0, 2.0, 0.5, 0.0]]), AfterDraft(request, 0)
+    return torch.tensor([[0.0, 1.0, 2.0, 0.5, 0.0]]), DraftPosition(request, 0)
 
 
 def test_a_learners_verify_decides_about_drafts() -> None:

@@ -5,7 +5,7 @@ import random
 from course.lab.grading import Result
 from course.lab.incidents import Incident
 from course.lab.incidents.marking import second_phases
-from minillm.timeline import PHASES
+from minillm.core.timeline import PHASES
 
 
 def again(incident: Incident) -> Incident:

@@ -15,7 +15,7 @@ from course.lab.incidents.dumps.sums import ASKED, Sums
 from course.lab.incidents.generate import IncidentError
 from course.lab.incidents.interventions import BY_ID as CHANGES
 from course.lab.incidents.questions import BY_ID as QUESTIONS
-from minillm.timeline import PHASES
+from minillm.core.timeline import PHASES
 
 SOURCE = source.SOLUTIONS / "12_diagnosis_dumps.py"
 IDS = [dump.id for dump in DUMPS]

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from course.lab.incidents import cli
-from minillm.cli import main
+from minillm.__main__ import main
 
 SEATS = ("--seed", "1", "--cause", "few_seats")
 ANSWER = {"dominant_phase": "queue", "evidence": ["kv_use", "batch"], "ranked": ["more_seats"]}

@@ -14,8 +14,8 @@ from course.lab.incidents.interventions import ALL, BY_ID, MOST_SEATS
 from course.lab.incidents.marking import Answer, _secondary, second_phases
 from course.lab.incidents.page import page_of
 from course.lab.incidents.questions_server import BATCHES
+from minillm.core.timeline import PHASES
 from minillm.simulate.cluster_run import FleetRun
-from minillm.timeline import PHASES
 
 Draw = Callable[[str, int], Incident]
 

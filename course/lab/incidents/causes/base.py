@@ -8,8 +8,8 @@ from typing import Any, Literal, TypeVar
 
 from course.lab.incidents.service import Flow, Play, Service, capacity
 from course.lab.run import percentile
-from minillm.config import EngineConfig
 from minillm.observe.summary import SLO
+from minillm.policies.config import EngineConfig
 from minillm.simulate.arrivals import Poisson
 from minillm.simulate.cluster import ClusterConfig
 from minillm.simulate.lengths import LogNormal

@@ -1,0 +1,66 @@
+"""The speed of the default model, against this machine's own roofline.
+
+At batch 1 a decode step reads every weight and the request's keys and values once, and computes next to nothing: the
+bytes over the bandwidth are a floor that no engine gets below (minillm/runner/machine_peaks.py).
+"""
+
+from collections.abc import Iterator
+
+from minillm.bench.doctor.bandwidth import MemoryBandwidth
+from minillm.bench.doctor.check import Check
+from minillm.core.errors import PricingError
+from minillm.core.params import default_of
+from minillm.policies.config import EngineConfig
+from minillm.simulate.costs import ModelCost, Placement, find_model
+from minillm.simulate.hardware import GIGA
+from minillm.simulate.profile import PRIORS, Profile, this_machine_path
+from minillm.simulate.roofline import StepTimeModel, StepWork
+
+GROUP = "speed"
+DTYPE = "bfloat16"
+CONTEXT = 512
+"""Tokens of context in the step that is priced."""
+
+
+def speed(bandwidth: MemoryBandwidth) -> Iterator[Check]:
+    """The floor of a decode step of the default model, and what to expect above it."""
+    name = default_of(EngineConfig, "model")
+    cost = find_model(name)
+    step_bytes = cost.read_bytes(DTYPE) + CONTEXT * cost.kv_bytes_per_token(DTYPE)
+    profile = calibrated(bandwidth)
+    # Whatever else ran now or when it was calibrated, the memory is at least as fast as was seen.
+    fastest = max(bandwidth.bytes_per_s, profile.hardware.bandwidth if profile else 0.0)
+    floor = step_bytes / fastest
+    found = (
+        f"{name} at batch 1, {CONTEXT} tokens of context: {1e3 * floor:.2f} ms per token, {1 / floor:.0f} tokens/s at "
+        f"most ({step_bytes / 1e6:.0f} MB at {fastest / GIGA:.1f} GB/s)"
+    )
+    yield Check(GROUP, "roofline", "ok", found)
+    yield expectation(cost, floor, profile)
+
+
+def calibrated(bandwidth: MemoryBandwidth) -> Profile | None:
+    """What `minillm calibrate` measured on this device; None if it was not run here, or wrote no profile."""
+    try:
+        profile = Profile.read(this_machine_path())
+    except PricingError:
+        return None
+    return profile if profile.hardware.is_gpu == (bandwidth.device.type == "cuda") else None
+
+
+def expectation(cost: ModelCost, floor: float, profile: Profile | None) -> Check:
+    """What a decode step will take here: as calibrated, or as good engines do."""
+    if profile is None:
+        share = PRIORS["bandwidth"]
+        found = f"about {1e3 * floor / share:.2f} ms per token, if {share:.0%} of the bandwidth is reached (a guess)"
+        return Check(GROUP, "expected", "absent", found, "minillm calibrate")
+    seconds = decode_seconds(cost, profile)
+    found = f"{1e3 * seconds:.2f} ms per token, {1 / seconds:.0f} tokens/s, {floor / seconds:.0%} of the roofline"
+    return Check(GROUP, "expected", "ok", f"{found}: by what `minillm calibrate` measured here")
+
+
+def decode_seconds(cost: ModelCost, profile: Profile) -> float:
+    """Of a step with one decode in it."""
+    placement = Placement(1, DTYPE, DTYPE)
+    model = StepTimeModel(cost, profile.hardware, placement, profile.constants)
+    return float(model.price(StepWork(1, 1, 1, CONTEXT, CONTEXT, 0)).total)

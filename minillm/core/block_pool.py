@@ -1,0 +1,190 @@
+"""The pool of KV blocks: reference counts, free blocks in eviction order, and the prefix index.
+
+A block is free when nobody holds it, but a free block may still *cache* a prefix: its hash stays in
+the index until somebody else is given the block. So the cache costs no memory that a request wants.
+(After vLLM v1's block pool, which keeps both kinds in one linked list.)
+"""
+
+import hashlib
+from array import array
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+
+from minillm.core.known import known
+from minillm.core.request import Request
+
+
+def blocks_for(num_tokens: int, block_size: int) -> int:
+    """Blocks that hold this many tokens."""
+    return -(-num_tokens // block_size)
+
+
+class FreeBlocks:
+    """Free blocks in the order they will be handed out: those that cache nothing, then the least recently used.
+
+    All operations are O(1) per block. An OrderedDict is a doubly linked list with a way in from the middle: a
+    block that is hit leaves it without anybody walking there.
+    """
+
+    def __init__(self, num_blocks: int) -> None:
+        self._plain = list(range(num_blocks - 1, -1, -1))
+        """Blocks that cache nothing; the last is handed out next."""
+        self._cached: OrderedDict[int, None] = OrderedDict()
+        """Blocks that cache a prefix, least recently used first."""
+
+    def __len__(self) -> int:
+        return len(self._plain) + len(self._cached)
+
+    def __iter__(self) -> Iterator[int]:
+        yield from reversed(self._plain)
+        yield from self._cached
+
+    def add(self, block_ids: Sequence[int], hashes: Sequence[bytes | None]) -> None:
+        """These are free now, in this order of use; one that has a hash caches something."""
+        plain = [block_id for block_id in block_ids if hashes[block_id] is None]
+        self._plain += plain
+        if len(plain) < len(block_ids):
+            self._cached.update((block_id, None) for block_id in block_ids if hashes[block_id] is not None)
+
+    def take(self, count: int) -> tuple[list[int], list[int]]:
+        """The next `count` blocks: those that cached nothing, and those that did."""
+        first = max(len(self._plain) - count, 0)
+        plain = self._plain[first:]
+        del self._plain[first:]
+        plain.reverse()
+        return plain, [self._cached.popitem(last=False)[0] for _ in range(count - len(plain))]
+
+    def take_cached(self, block_id: int) -> None:
+        """Take this one, for what it caches."""
+        del self._cached[block_id]
+
+
+class BlockPool:
+    """`num_blocks` KV blocks, each free or held by one or more requests."""
+
+    def __init__(self, num_blocks: int) -> None:
+        self.ref_counts = [0] * num_blocks
+        """How many requests hold each block."""
+        self.hashes: list[bytes | None] = [None] * num_blocks
+        """The prefix each block is indexed under."""
+        self.index: dict[bytes, int] = {}
+        """Prefix index: hash of a full block (and all before it) -> the block that holds it."""
+        self.free = FreeBlocks(num_blocks)
+
+    def __len__(self) -> int:
+        return len(self.ref_counts)
+
+    @property
+    def num_free(self) -> int:
+        return len(self.free)
+
+    @property
+    def num_used(self) -> int:
+        return len(self) - len(self.free)
+
+    def allocate(self, count: int) -> list[int]:
+        """Take `count` free blocks, least recently used first; whatever prefix they cached is forgotten.
+
+        Raises:
+            IndexError: fewer are free. Callers check `num_free` first.
+        """
+        if count > self.num_free:
+            raise IndexError(f"{count} blocks wanted, {self.num_free} free")
+        plain, evicted = self.free.take(count)
+        for block_id in evicted:
+            self._forget(block_id)
+        taken = plain + evicted
+        for block_id in taken:
+            self.ref_counts[block_id] = 1
+        return taken
+
+    def share(self, block_ids: Iterable[int]) -> None:
+        """One more holder for each block: a prefix hit. Free ones are free no more."""
+        for block_id in block_ids:
+            if self.ref_counts[block_id] == 0:
+                self.free.take_cached(block_id)
+            self.ref_counts[block_id] += 1
+
+    def release(self, block_ids: Sequence[int]) -> None:
+        """One holder less for each block of a block table, given in table order.
+
+        Blocks are freed last to first, so that the tail of a sequence is evicted before its head: a
+        prefix is only useful while everything before it is still there.
+        """
+        counts = self.ref_counts
+        for block_id in block_ids:
+            if counts[block_id] <= 0:
+                raise ValueError(f"block {block_id} is released but nobody holds it")
+            counts[block_id] -= 1
+        self.free.add([block_id for block_id in reversed(block_ids) if counts[block_id] == 0], self.hashes)
+
+    def register(self, block_id: int, block_hash: bytes) -> None:
+        """Enter a full block in the prefix index. If an equal block is there already, it stays the one."""
+        if block_hash not in self.index:
+            self.index[block_hash] = block_id
+            self.hashes[block_id] = block_hash
+
+    def find(self, block_hash: bytes) -> int | None:
+        """The block that caches this prefix, or None."""
+        return self.index.get(block_hash)
+
+    def forget(self, block_ids: Iterable[int]) -> None:
+        """Take some blocks out of the prefix index. Requests keep the blocks they hold."""
+        for block_id in block_ids:
+            if self.hashes[block_id] is not None:
+                self._forget(block_id)
+                if self.ref_counts[block_id] == 0:
+                    self.free.take_cached(block_id)
+                    self.free.add([block_id], self.hashes)
+
+    def forget_prefixes(self) -> None:
+        """Empty the prefix index. Requests keep the blocks they hold."""
+        self.forget(list(self.index.values()))
+
+    def _forget(self, block_id: int) -> None:
+        del self.index[known(self.hashes[block_id])]
+        self.hashes[block_id] = None
+
+    def check_integrity(self, tables: Iterable[Sequence[int]]) -> None:
+        """Raise AssertionError unless counts, free blocks and index agree with the block tables in use."""
+        holders = [0] * len(self)
+        for table in tables:
+            assert len(set(table)) == len(table), f"a table holds a block twice: {table}"
+            for block_id in table:
+                holders[block_id] += 1
+        for block_id, (counted, held) in enumerate(zip(self.ref_counts, holders)):
+            assert counted == held, f"block {block_id}: {counted} counted, {held} holders"
+        free = list(self.free)
+        assert len(free) == len(set(free)), "a block is free twice"
+        assert set(free) == {i for i, count in enumerate(holders) if count == 0}, "free blocks and counts disagree"
+        for block_hash, block_id in self.index.items():
+            assert self.hashes[block_id] == block_hash, f"block {block_id} is indexed under a hash it does not have"
+        hashed = sum(block_hash is not None for block_hash in self.hashes)
+        assert hashed == len(self.index), "a block has a hash that the index does not know"
+
+
+ROOT = b"minillm"
+
+
+def block_hashes(parent: bytes, token_ids: Sequence[int], block_size: int) -> list[bytes]:
+    """16 bytes for each block of these tokens, which follow the prefix named `parent`. A last partial block has none.
+
+    A cryptographic hash, because a collision would serve one user another user's text.
+    """
+    tokens = array("q", token_ids)
+    content, size = tokens.tobytes(), block_size * tokens.itemsize
+    hashes = []
+    for start in range(0, len(content) - size + 1, size):
+        parent = hashlib.blake2b(content[start : start + size], key=parent, digest_size=16).digest()
+        hashes.append(parent)
+    return hashes
+
+
+def extend_chain(request: Request, block_size: int) -> list[bytes]:
+    """Bring `request.block_hashes` up to date with its known tokens: one hash per full block. Returns it."""
+    hashes, num_known = request.block_hashes, request.num_known_tokens
+    start = len(hashes) * block_size
+    if start + block_size <= num_known:
+        parent = hashes[-1] if hashes else ROOT
+        hashes += block_hashes(parent, request.token_ids(start, num_known), block_size)
+    return hashes

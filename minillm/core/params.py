@@ -1,0 +1,116 @@
+"""What callers may set, checked at the door: unknown fields and bad values are typed errors, never ignored."""
+
+import difflib
+import reprlib
+from typing import Any, Self, cast
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from minillm.core.errors import InvalidSamplingParamsError
+
+MAX_PROBLEMS = 3
+"""Bad fields that one error message explains. A client of the server could send a hundred thousand."""
+MAX_NAME = 100
+"""Characters of a field's name that are quoted."""
+SHORT = reprlib.Repr()
+SHORT.maxstring = SHORT.maxother = 200
+"""Quotes what was given, but not a megabyte of it."""
+
+
+class StrictModel(BaseModel):
+    """Frozen, no unknown fields, no NaN; `_error` is the typed error that a bad field raises."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    _error: type[Exception] = ValueError
+
+    def __init__(self, **fields: Any) -> None:
+        try:
+            super().__init__(**fields)
+        except ValidationError as error:
+            raise type(self)._error_type()(explain(type(self), error)) from None
+
+    @classmethod
+    def _error_type(cls) -> type[Exception]:
+        return cast(type[Exception], cls.__private_attributes__["_error"].default)
+
+    def replace(self, **changes: Any) -> Self:
+        """A validated copy with some fields changed."""
+        return type(self)(**{**self.model_dump(exclude_unset=True), **changes})
+
+    def _only_with(self, switch: bool, needs: str, name: str) -> None:
+        """For validators: without the switch nothing reads the field, so a value but the default is refused."""
+        if not switch and getattr(self, name) != default_of(type(self), name):
+            raise ValueError(f"{name} is read only with {needs}: set that, too, or leave {name} out")
+
+
+def default_of(model: type[BaseModel], name: str) -> Any:
+    """A field's default."""
+    return model.model_fields[name].default
+
+
+def explain(model: type[BaseModel], error: ValidationError) -> str:
+    """A line for each of the first bad fields: its name, what is wrong, and the field that was probably meant."""
+    lines = []
+    for problem in error.errors(include_url=False, include_context=False)[:MAX_PROBLEMS]:
+        name = ".".join(str(part)[:MAX_NAME] for part in problem["loc"]) or model.__name__
+        if problem["type"] == "extra_forbidden":
+            close = difflib.get_close_matches(name, model.model_fields, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"fields: {', '.join(model.model_fields)}"
+            lines.append(f"{model.__name__} has no field {name!r}: {hint}")
+        else:
+            message = problem["msg"].removeprefix("Value error, ")
+            lines.append(f"{name}: {message} (got {SHORT.repr(problem.get('input'))})" if problem["loc"] else message)
+    if error.error_count() > MAX_PROBLEMS:
+        lines.append(f"and {error.error_count() - MAX_PROBLEMS} more")
+    return "\n".join(lines)
+
+
+SEED_STRIDE = 1_000_003
+"""A prime far above what people choose: seeds that are to be apart are so many apart, and never meet a neighbour's."""
+
+
+class SamplingParams(StrictModel):
+    """How the next token is chosen and when to stop. Every field works; unknown ones are refused."""
+
+    _error: type[Exception] = InvalidSamplingParamsError
+
+    max_tokens: int = Field(128, ge=1, description="most output tokens")
+    temperature: float = Field(1.0, ge=0, description="0 = greedy")
+    top_k: int = Field(0, ge=0, description="keep the k most likely tokens; 0 = all")
+    top_p: float = Field(1.0, gt=0, le=1, description="keep the smallest set with this probability; 1 = all")
+    min_p: float = Field(0.0, ge=0, le=1, description="drop tokens below min_p times the likeliest's probability")
+    repetition_penalty: float = Field(1.0, gt=0, description="divides (or multiplies) logits of tokens seen; 1 = off")
+    presence_penalty: float = Field(0.0, ge=-2, le=2, description="subtracted once from logits of tokens generated")
+    frequency_penalty: float = Field(0.0, ge=-2, le=2, description="subtracted per occurrence in the output")
+    seed: int | None = Field(
+        None, description="same seed, same output, whatever else is in the batch; see docs/engine.md about drafts"
+    )
+    stop: tuple[str, ...] = Field((), description="end when one of these appears; it is not part of the text")
+    stop_token_ids: tuple[int, ...] = Field((), description="end when one of these is sampled")
+    ignore_eos: bool = Field(False, description="go on past the model's end-of-sequence token")
+    logprobs: int | None = Field(None, ge=0, le=20, description="report this many top log-probabilities per token")
+    n: int = Field(1, ge=1, le=64, description="independent outputs for one prompt")
+
+    @property
+    def has_penalty(self) -> bool:
+        """Whether what was said before changes the next token."""
+        return self.repetition_penalty != 1 or self.presence_penalty != 0 or self.frequency_penalty != 0
+
+    @property
+    def has_filter(self) -> bool:
+        """Whether unlikely tokens are left out: top-k, top-p or min-p."""
+        return self.top_k > 0 or self.top_p < 1 or self.min_p > 0
+
+    @field_validator("stop", "stop_token_ids", mode="before")
+    @classmethod
+    def _one_or_many(cls, value: Any) -> Any:
+        if value is None:
+            return ()
+        return (value,) if isinstance(value, (str, int)) else value
+
+    @field_validator("stop")
+    @classmethod
+    def _no_empty_stop(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if any(not text for text in value):
+            raise ValueError("a stop string must not be empty")
+        return value

@@ -1,0 +1,158 @@
+"""Steps as the engine keeps them: in flight, and written down, with what each cost whom."""
+
+import itertools
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from minillm.core.batch import LaunchedStep, ScheduledBatch, StepOutput
+from minillm.core.request import FinishReason, Request
+from minillm.core.scheduler import Scheduler
+from minillm.core.timeline import StepRecord, StepShare, Verification
+
+STEP_HISTORY = 4096
+"""Step records kept by an engine."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepStart:
+    """What is written down when a step is launched, for its record. Clock seconds."""
+
+    start: float
+    draft_s: float
+    """Seconds from then on that went into drafts."""
+    scheduled: float
+    shares: tuple[StepShare, ...]
+    num_preemptions: tuple[int, ...]
+    """Of each request, so far."""
+    num_waiting: int
+    num_running: int
+    kv_blocks_used: int
+
+    @classmethod
+    def of(
+        cls, batch: ScheduledBatch, scheduler: Scheduler, start: float, draft_s: float, scheduled: float
+    ) -> "StepStart":
+        shares = tuple(
+            StepShare(s.request.request_id, s.num_tokens, s.is_prefill, s.num_drafts) for s in batch.requests
+        )
+        return cls(
+            start=start,
+            draft_s=draft_s,
+            scheduled=scheduled,
+            shares=shares,
+            num_preemptions=tuple(s.request.num_preemptions for s in batch.requests),
+            num_waiting=len(scheduler.waiting),
+            num_running=len(scheduler.running),
+            kv_blocks_used=scheduler.kv.pool.num_used,
+        )
+
+
+@dataclass(slots=True)
+class StepInFlight:
+    """A step that was launched and not waited for yet."""
+
+    batch: ScheduledBatch
+    begun: StepStart
+    launched: LaunchedStep | None
+    error: Exception | None = None
+    """It could not be launched, or it built on a step that failed."""
+
+
+class StepLog:
+    """Records of the last steps, and counters over all of them."""
+
+    def __init__(self, num_kv_blocks: int) -> None:
+        self.num_kv_blocks = num_kv_blocks
+        self.records: deque[StepRecord] = deque(maxlen=STEP_HISTORY)
+        self.num_recomputed_tokens = 0
+        self.listeners: list[Callable[[StepRecord], None]] = []
+        """Called with each record when it is written, by the thread that steps. They must not wait, nor raise."""
+
+    def write(
+        self,
+        batch: ScheduledBatch,
+        begun: StepStart,
+        output: StepOutput,
+        executed: float,
+        end: float,
+        alive: list[bool],
+    ) -> None:
+        """Write a finished step down, and book its cost to those of its requests that were still `alive`.
+
+        With asynchronous scheduling a step is launched while the one before it runs. Its record begins
+        where that one ended, so that records never overlap; what Python did before is hidden behind it.
+        """
+        start = max(begun.start, self.records[-1].end) if self.records else begun.start
+        drafting = {"draft": begun.draft_s} if begun.draft_s else {}
+        schedule_s = begun.scheduled - begun.start - begun.draft_s
+        seconds = {**drafting, "schedule": schedule_s, **output.stages}
+        record = StepRecord(
+            step_id=batch.step_id,
+            start=start,
+            end=end,
+            shares=tuple(with_outcome(share, output) for share in begun.shares),
+            num_waiting=begun.num_waiting,
+            num_running=begun.num_running,
+            kv_blocks_used=begun.kv_blocks_used,
+            kv_blocks_total=self.num_kv_blocks,
+            preempted=tuple(request.request_id for request in batch.preempted),
+            stages={**clip_stages(seconds, begun.start, start), "detokenize": end - executed},
+        )
+        self.records.append(record)
+        for listener in self.listeners:
+            listener(record)
+        stalled = (end - start) * record.num_prefill_tokens / record.num_tokens
+        for scheduled, share, preemptions, lives in zip(batch.requests, record.shares, begun.num_preemptions, alive):
+            request = scheduled.request
+            if not lives:
+                continue
+            if share.num_drafts:
+                book_draft(request, share, record)
+            if stalled and not share.is_prefill:
+                # The step's time is shared out by tokens: the others' prompt tokens made this one wait.
+                request.timeline.add_lost("stalled_by_prefill", stalled)
+            if request.num_preemptions > preemptions:
+                continue  # it was preempted while this step was in flight: what it recomputes comes later
+            self.num_recomputed_tokens += max(min(scheduled.end, request.recompute_until) - scheduled.start, 0)
+            if scheduled.end >= request.recompute_until:
+                close_preemption(request, end)
+
+
+def with_outcome(share: StepShare, output: StepOutput) -> StepShare:
+    """The share, once it is known how many of its draft tokens passed."""
+    tokens = output.tokens.get(share.request_id) if share.num_drafts else None
+    return replace(share, num_accepted=len(tokens) - 1) if tokens else share
+
+
+def book_draft(request: Request, share: StepShare, record: StepRecord) -> None:
+    """Write down in the request's timeline what became of its draft."""
+    seconds, draft_s = record.end - record.start, record.stages.get("draft", 0.0)
+    verification = Verification(share.num_drafts, share.num_accepted, draft_s, seconds - draft_s)
+    request.timeline.verifications.append(verification)
+    if rejected := share.num_drafts - share.num_accepted:
+        # By tokens, as with everything that shares a step.
+        request.timeline.add_lost("rejected_drafts", seconds * rejected / record.num_tokens)
+
+
+def clip_stages(stages: dict[str, float], begin: float, start: float) -> dict[str, float]:
+    """Seconds of each stage that lie after `start`, when the first begins at `begin` and each follows the last."""
+    borders = list(itertools.accumulate(stages.values(), initial=begin))
+    clipped = [max(border, start) for border in borders]
+    return {name: later - earlier for name, (earlier, later) in zip(stages, itertools.pairwise(clipped))}
+
+
+def close_preemption(request: Request, now: float) -> None:
+    """The request has caught up with where it was preempted, or ended: book the time that cost."""
+    if request.preempted_at is not None:
+        request.timeline.add_lost("preempted", now - request.preempted_at)
+        request.preempted_at = None
+
+
+def close_timeline(request: Request, now: float) -> None:
+    """The request has ended."""
+    timeline = request.timeline
+    if request.finish_reason in (FinishReason.ABORT, FinishReason.ERROR) and timeline.last_token is not None:
+        timeline.last_token = now  # more tokens were to come: it ended while decoding, not streaming
+    timeline.finished = now
+    close_preemption(request, now)

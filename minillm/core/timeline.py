@@ -1,0 +1,208 @@
+"""The five phases of one request, from arrival to the last byte.
+
+The engine writes six stamps as things happen; the phases are the five gaps between them. Because
+every phase starts where the one before it ended, they always sum to the end-to-end time: no
+second can go missing, and none is counted twice.
+
+    arrival     scheduled    prefill_end   first_token    last_token    finished
+       |  queue     |   prefill   | first_token |   decode    |   stream    |
+"""
+
+import time
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+
+class Clock(Protocol):
+    """A source of time: real (WallClock) or simulated (VirtualClock)."""
+
+    def now(self) -> float:
+        """Seconds since an arbitrary origin; never goes backwards."""
+        ...
+
+
+class WallClock:
+    """Monotonic real time, in seconds."""
+
+    def now(self) -> float:
+        return time.perf_counter()
+
+
+class VirtualClock:
+    """Time that stands still until it is advanced, in seconds."""
+
+    def __init__(self, start: float = 0.0) -> None:
+        self._now = start
+
+    def now(self) -> float:
+        return self._now
+
+    def advance(self, seconds: float) -> None:
+        if seconds < 0:
+            raise ValueError(f"time cannot go backwards: advance({seconds})")
+        self._now += seconds
+
+    def advance_to(self, moment: float) -> None:
+        """Set the clock to exactly `moment`. (`advance(moment - now)` may miss it by a rounding error.)"""
+        if moment < self._now:
+            raise ValueError(f"time cannot go backwards: advance_to({moment}) at {self._now}")
+        self._now = moment
+
+
+PHASES = ("queue", "prefill", "first_token", "decode", "stream")
+"""
+queue: arrival at the front door, to the first step that schedules it
+prefill: that step's start, to the end of the pass that computes its last prompt token
+first_token: end of that pass, to the first token handed over (sample, sync, detokenize)
+decode: first token handed over, to the last token handed over
+stream: last token handed over, to the last byte taken by the client
+"""
+
+STAMPS = ("arrival", "scheduled", "prefill_end", "first_token", "last_token", "finished")
+"""A Timeline's, in the order in which they happen: the borders of the phases."""
+
+
+class Verification(NamedTuple):
+    """One step that checked a request's draft. The others in the step share its seconds."""
+
+    num_drafts: int
+    num_accepted: int
+    """Draft tokens that passed: one token more was emitted."""
+    draft_s: float
+    verify_s: float
+    """Seconds of the step without drafting."""
+
+
+@dataclass(slots=True)
+class Timeline:
+    """Stamps of one request, in seconds of the engine's clock. None means "has not happened".
+
+    A request that ends early (aborted, timed out) has fewer stamps; the phase it was in when it
+    ended absorbs the rest, so the sum still holds.
+    """
+
+    arrival: float
+    scheduled: float | None = None
+    prefill_end: float | None = None
+    first_token: float | None = None
+    last_token: float | None = None
+    finished: float | None = None
+    deliveries: list[float] = field(default_factory=list)
+    """One stamp per delivery to the client. A delivery can carry several tokens."""
+    num_tokens: int = 0
+    """Output tokens delivered so far."""
+    lost: dict[str, float] = field(default_factory=dict)
+    """Seconds lost inside phases, by cause: preempted, stalled_by_prefill, rejected_drafts, detokenize, ..."""
+    verifications: list[Verification] = field(default_factory=list)
+    """Every step that checked a draft; see observe/speculation.py."""
+
+    def add_lost(self, cause: str, seconds: float) -> None:
+        self.lost[cause] = self.lost.get(cause, 0.0) + seconds
+
+    def deliver(self, now: float, num_tokens: int) -> None:
+        """`num_tokens` were handed over at `now`; the first call also ends the first-token phase."""
+        if self.first_token is None:
+            self.first_token = now
+        self.last_token = now
+        self.deliveries.append(now)
+        self.num_tokens += num_tokens
+
+    def accept(self, now: float) -> None:
+        """The client's transport took the last byte at `now`: the stream phase ends there."""
+        self.finished = max(now, self.finished if self.finished is not None else now)
+
+    def borders(self, now: float | None = None) -> list[float]:
+        """The six borders of the five phases, in seconds; what has not happened yet is put at the end.
+
+        Args:
+            now: for a request that is still in flight, the moment to look at it.
+        Raises:
+            ValueError: the request is in flight and `now` was not given.
+        """
+        end = self.finished if self.finished is not None else now
+        if end is None:
+            raise ValueError("the request has not finished: pass now= to look at it in flight")
+        # While tokens still come, the last hand-over is not known: decode runs to the end.
+        last_token = self.last_token if self.finished is not None else None
+        stamps = (self.scheduled, self.prefill_end, self.first_token, last_token)
+        return [self.arrival, *(end if stamp is None else stamp for stamp in stamps), end]
+
+    def phases(self, now: float | None = None) -> dict[str, float]:
+        """Seconds spent in each phase; they sum to :attr:`e2e` (or to now - arrival in flight)."""
+        borders = self.borders(now)
+        return {phase: borders[i + 1] - borders[i] for i, phase in enumerate(PHASES)}
+
+    @property
+    def current_phase(self) -> str | None:
+        """The phase a request in flight is in; None once it has finished."""
+        if self.finished is not None:
+            return None
+        if self.scheduled is None:
+            return "queue"
+        if self.prefill_end is None:
+            return "prefill"
+        return "first_token" if self.first_token is None else "decode"
+
+    @property
+    def e2e(self) -> float | None:
+        """Arrival to last byte, seconds; None while in flight."""
+        return None if self.finished is None else self.finished - self.arrival
+
+    @property
+    def ttft(self) -> float | None:
+        """Time to first token, seconds: queue + prefill + first token. None if there was none."""
+        return None if self.first_token is None else self.first_token - self.arrival
+
+    @property
+    def itl(self) -> list[float]:
+        """Inter-token latencies, seconds: the raw gaps between deliveries."""
+        return [b - a for a, b in zip(self.deliveries, self.deliveries[1:])]
+
+    @property
+    def tpot(self) -> float | None:
+        """Time per output token, seconds: (E2E - TTFT) / (n - 1). Undefined (None) for n < 2."""
+        if self.num_tokens < 2 or self.e2e is None or self.ttft is None:
+            return None
+        return (self.e2e - self.ttft) / (self.num_tokens - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class StepShare:
+    """What one request got out of one step."""
+
+    request_id: str
+    num_tokens: int
+    is_prefill: bool
+    """True while it computes prompt tokens, or recomputes after a preemption."""
+    num_drafts: int = 0
+    """Of its tokens, guesses that were checked."""
+    num_accepted: int = 0
+    """Of these, guesses that passed."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepRecord:
+    """One engine step: who was in it, and where its time went. Times in seconds."""
+
+    step_id: int
+    start: float
+    end: float
+    shares: tuple[StepShare, ...]
+    num_waiting: int
+    num_running: int
+    """Requests that hold a seat. One or two of them may have no share: they wait for a pending token, or for budget."""
+    kv_blocks_used: int
+    """Blocks some request holds. Free blocks that still cache a prefix do not count."""
+    kv_blocks_total: int
+    preempted: tuple[str, ...]
+    stages: dict[str, float]
+    """Seconds in draft (if there was any), schedule, build, forward, sample, detokenize; they sum to at most
+    end - start."""
+
+    @property
+    def num_tokens(self) -> int:
+        return sum(share.num_tokens for share in self.shares)
+
+    @property
+    def num_prefill_tokens(self) -> int:
+        return sum(share.num_tokens for share in self.shares if share.is_prefill)

@@ -1,0 +1,150 @@
+"""From the engine thread to readers in an event loop: one wake-up a step, and no queue that can grow.
+
+Waking a loop costs a system call, and then the loop competes with the engine for Python's lock. So what
+one step yields, for however many streams, travels together. A reader that lags finds one merged output
+instead of a queue: what it can hold up in memory is its own answer, once.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from concurrent.futures import Future
+from dataclasses import replace
+from typing import Unpack
+
+from minillm.core.params import SamplingParams
+from minillm.frontend.engine_thread import EngineThread, OfferOptions
+from minillm.frontend.outputs import Completion, RequestOutput
+from minillm.frontend.prompts import Prompt
+
+Item = RequestOutput | Exception
+
+
+class OutputCollector:
+    """Outputs for one reader, who may have several requests in flight. Belongs to one event loop."""
+
+    def __init__(self) -> None:
+        self._outputs: dict[str, RequestOutput] = {}
+        """By request id: all that is new since the last look."""
+        self._error: Exception | None = None
+        self._reader: asyncio.Future[None] | None = None
+
+    def put(self, item: Item) -> None:
+        """Add an output, or an error, which `get` then raises."""
+        if isinstance(item, Exception):
+            self._error = item
+        else:
+            unread = self._outputs.get(item.request_id)
+            self._outputs[item.request_id] = item if unread is None else merge(unread, item)
+        if self._reader is not None and not self._reader.done():
+            self._reader.set_result(None)
+
+    async def get(self) -> list[RequestOutput]:
+        """Wait for news. Returns one output for each request that has some.
+
+        Raises:
+            Exception: the one that was put in.
+        """
+        while not self._outputs and self._error is None:
+            self._reader = asyncio.get_running_loop().create_future()
+            await self._reader
+        if self._error is not None:
+            raise self._error
+        outputs, self._outputs = list(self._outputs.values()), {}
+        return outputs
+
+
+class OutputCourier:
+    """Carries items from the engine thread to the inboxes of one event loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self._bag: deque[tuple[OutputCollector, Item]] = deque()
+        self._called = False
+
+    def post(self, inbox: OutputCollector, item: Item) -> None:
+        """Called in the engine thread only.
+
+        Raises:
+            RuntimeError: the event loop is closed.
+        """
+        self._bag.append((inbox, item))
+        if not self._called:
+            self._called = True
+            try:
+                self.loop.call_soon_threadsafe(self._deliver)
+            except RuntimeError:
+                self._called = False
+                self._bag.clear()
+                raise
+
+    def _deliver(self) -> None:
+        self._called = False  # first: what is posted from here on calls again
+        while self._bag:
+            inbox, item = self._bag.popleft()
+            inbox.put(item)
+
+
+def merge(unread: RequestOutput, latest: RequestOutput) -> RequestOutput:
+    """The latest output, with what was new in the one before as well."""
+    completions = [_merge(old, new) for old, new in zip(unread.completions, latest.completions)]
+    return replace(latest, completions=completions)
+
+
+def _merge(unread: Completion, latest: Completion) -> Completion:
+    return replace(
+        latest,
+        new_text=unread.new_text + latest.new_text,
+        num_new_tokens=unread.num_new_tokens + latest.num_new_tokens,
+    )
+
+
+class AsyncEngine:
+    """The engine for asyncio: an async iterator for each request, which never blocks the event loop."""
+
+    def __init__(self, thread: EngineThread) -> None:
+        self.thread = thread
+        self._courier: OutputCourier | None = None
+
+    async def generate(
+        self, prompt: Prompt, params: SamplingParams | None = None, *, priority: int = 0, request_id: str | None = None
+    ) -> AsyncIterator[RequestOutput]:
+        """Yield outputs as they come. Leaving the loop early, or being cancelled, aborts the request."""
+        inbox = OutputCollector()
+        request_id = await self.submit(prompt, params, inbox, priority=priority, request_id=request_id)
+        finished = False
+        try:
+            while not finished:
+                for output in await inbox.get():
+                    finished = output.finished
+                    if finished:
+                        for completion in output.completions:
+                            completion.timeline.accept(self.thread.clock.now())
+                    yield output
+        finally:
+            if not finished:
+                self.thread.abort(request_id)
+
+    async def submit(
+        self, prompt: Prompt, params: SamplingParams | None, inbox: OutputCollector, **options: Unpack[OfferOptions]
+    ) -> str:
+        """Queue a request whose outputs go to `inbox`. Returns its id; the caller aborts it if nobody reads on.
+
+        Raises:
+            RequestError: it cannot be served.
+            EngineDeadError: the engine thread has stopped.
+        """
+        loop = asyncio.get_running_loop()
+        if self._courier is None or self._courier.loop is not loop:
+            self._courier = OutputCourier(loop)
+        post = self._courier.post
+        submitted = self.thread.offer(prompt, params, lambda item: post(inbox, item), **options)
+        try:
+            return await asyncio.shield(asyncio.wrap_future(submitted))
+        except asyncio.CancelledError:  # the request may reach the engine after we have left
+            submitted.add_done_callback(self._abort_late)
+            raise
+
+    def _abort_late(self, submitted: "Future[str]") -> None:
+        if submitted.exception() is None:
+            self.thread.abort(submitted.result())

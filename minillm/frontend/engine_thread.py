@@ -1,0 +1,345 @@
+"""The engine in a thread of its own, with a stream for each request.
+
+The thread owns the engine: nobody else touches it. Everything that others want done is a command on a
+queue, carried out between two steps; so an abort or a stop takes effect within one step. What others
+want to see is an immutable snapshot, published a few times a second.
+"""
+
+import gc
+import logging
+import queue
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from typing import Any, TypedDict, TypeVar, Unpack
+
+from minillm.core.errors import EngineDeadError
+from minillm.core.params import SamplingParams
+from minillm.core.timeline import Clock, WallClock
+from minillm.frontend.engine import Engine
+from minillm.frontend.outputs import RequestOutput
+from minillm.frontend.prompts import Prompt
+from minillm.frontend.snapshot import EngineSnapshot, RequestView, take_snapshot
+from minillm.kernels.memory_errors import let_go
+from minillm.model.loader import LoadedModel, load_model
+from minillm.policies.config import EngineConfig
+
+logger = logging.getLogger(__name__)
+
+PUBLISH_INTERVAL_S = 1 / 10
+"""Snapshots are taken at most this often while steps run: a little above a dashboard's frame rate."""
+
+WEIGHT_FIELDS = ("model", "dtype", "device", "load_format", "quantization", "int4_group_size")
+"""Config fields that decide the weights in memory; a change in others needs no loading."""
+
+Sink = Callable[[RequestOutput | Exception], None]
+"""Where a request's outputs go; an exception ends the stream."""
+
+T = TypeVar("T")
+
+
+class OfferOptions(TypedDict, total=False):
+    """See Engine.add_request."""
+
+    priority: int
+    request_id: str | None
+    arrival: float | None
+    """Clock seconds; None = the call of `offer`."""
+    stream: bool
+    """False: only the final output is wanted."""
+
+
+class RequestStream:
+    """The outputs of one request, as they come. Iterate over it, or wait for `result()`."""
+
+    def __init__(
+        self, request_id: str, outputs: "queue.SimpleQueue[RequestOutput | Exception]", thread: "EngineThread"
+    ) -> None:
+        self.request_id = request_id
+        self._outputs = outputs
+        self._thread = thread
+        self._last: RequestOutput | None = None
+
+    def __iter__(self) -> Iterator[RequestOutput]:
+        while self._last is None or not self._last.finished:
+            yield self._next(timeout=None)
+
+    def result(self, timeout: float | None = None) -> RequestOutput:
+        """Wait for the final output, at most `timeout` seconds for each step of it.
+
+        Raises:
+            TimeoutError: nothing came in time; the request is still in flight.
+            EngineDeadError: the engine thread has stopped.
+        """
+        while self._last is None or not self._last.finished:
+            self._next(timeout)
+        return self._last
+
+    def abort(self) -> None:
+        """End the request within one step; the stream then ends with FinishReason.ABORT."""
+        self._thread.abort(self.request_id)
+
+    def _next(self, timeout: float | None) -> RequestOutput:
+        try:
+            item = self._outputs.get(timeout=timeout)
+        except queue.Empty:
+            raise TimeoutError(f"{self.request_id}: no output for {timeout} s") from None
+        if isinstance(item, Exception):
+            raise item
+        if item.finished:
+            # The reader is the client here: the last byte is accepted when it takes the last output.
+            for completion in item.completions:
+                completion.timeline.accept(self._thread.clock.now())
+        self._last = item
+        return item
+
+
+class EngineThread:
+    """A daemon thread that steps an engine while there is work, and sleeps while there is none.
+
+    It also loads and builds there: OpenMP keeps a team of workers for each thread that ever computed, and once all
+    teams together outnumber the cores, it puts its workers to sleep between any two operations. On 2 cores that
+    made each decode step a third longer (bench/serve_overhead.py).
+
+    Args:
+        config: the engine's configuration.
+        model: weights in memory; None loads `config.model`.
+        clock: the one source of time; None = the wall clock.
+        build: makes each engine; an engine with parts of your own, say.
+    Raises:
+        ConfigError, ModelError: the engine cannot be built.
+    """
+
+    def __init__(
+        self,
+        config: EngineConfig,
+        model: LoadedModel | None = None,
+        *,
+        clock: Clock | None = None,
+        build: Callable[..., Engine] = Engine,
+    ) -> None:
+        self.clock = clock or WallClock()
+        self._build = build
+        self._commands: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = queue.SimpleQueue()
+        self._sinks: dict[str, Sink] = {}
+        self._views: dict[int, RequestView] = {}
+        self._stopping = False
+        self._closed = False
+        self._closing = threading.Lock()
+        self._death: BaseException | None = None
+        built: Future[None] = Future()
+        self._thread = threading.Thread(
+            target=self._build_and_run, args=(config, model, built), name="minillm-engine", daemon=True
+        )
+        self._thread.start()
+        built.result()
+
+    # ---------------------------------------------------------------- from any thread
+
+    def submit(
+        self, prompt: Prompt, params: SamplingParams | None = None, *, priority: int = 0, request_id: str | None = None
+    ) -> RequestStream:
+        """Queue a request; its arrival is now. Returns once the engine has taken it, within a step.
+
+        Raises:
+            RequestError: it cannot be served.
+            EngineDeadError: the engine thread has stopped.
+        """
+        outputs: queue.SimpleQueue[RequestOutput | Exception] = queue.SimpleQueue()
+        request_id = self.subscribe(prompt, params, outputs.put, priority=priority, request_id=request_id)
+        return RequestStream(request_id, outputs, self)
+
+    def subscribe(
+        self, prompt: Prompt, params: SamplingParams | None, sink: Sink, **options: Unpack[OfferOptions]
+    ) -> str:
+        """Like :meth:`submit`, but each output is passed to `sink`, in the engine thread. Returns the id."""
+        return self.offer(prompt, params, sink, **options).result()
+
+    def offer(
+        self, prompt: Prompt, params: SamplingParams | None, sink: Sink, **options: Unpack[OfferOptions]
+    ) -> "Future[str]":
+        """Like :meth:`subscribe`, but never waits: the future gives the id, or raises the refusal.
+
+        An open-loop client needs this: one that waits for a busy engine sends late, and measures too little.
+        """
+        if options.get("arrival") is None:
+            options["arrival"] = self.clock.now()
+
+        def add() -> str:
+            added = self._engine.add_request(prompt, params, **options)
+            self._sinks[added] = sink
+            return added
+
+        return self._send(add)
+
+    def abort(self, request_id: str) -> None:
+        """End a request within one step. Unknown ids are fine: it may just have finished."""
+        self._send(lambda: self._dispatch([self._engine.abort(request_id)]))
+
+    def ask(self, question: Callable[[Engine], T]) -> "Future[T]":
+        """Have the engine thread look at the engine, between two steps. The question must not change it."""
+        return self._send(lambda: question(self._engine))
+
+    def abort_all(self) -> None:
+        """End every request within one step, and wait until that is done."""
+        self._call(lambda: self._dispatch(self._engine.abort_all()))
+
+    def reconfigure(self, config: EngineConfig) -> None:
+        """Abort everything and go on with a new engine; the weights are kept if they still fit.
+
+        Raises:
+            ConfigError, ModelError: the new configuration cannot be built; the old engine stays. On a GPU it had to go
+                first, so that there it is built anew, and what was in flight is aborted.
+        """
+        same_weights = all(getattr(config, name) == getattr(self.config, name) for name in WEIGHT_FIELDS)
+        self._call(lambda: self._replace_engine(config, same_weights))
+
+    def reset(self) -> None:
+        """Abort everything and start over with an empty cache and an empty history."""
+        self.reconfigure(self.config)
+
+    def snapshot(self) -> EngineSnapshot:
+        """The last published look at the engine. Costs nothing, never waits."""
+        return self._snapshot
+
+    def check_alive(self) -> None:
+        """Raise EngineDeadError if the thread has stopped."""
+        if self._closed:
+            raise self._dead_error()
+
+    def stop(self) -> None:
+        """Abort everything and end the thread, within one step."""
+        if self._thread.is_alive():
+            self._send(self._begin_stop)
+            self._thread.join()
+
+    def __enter__(self) -> "EngineThread":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _send(self, command: Callable[[], Any]) -> Future[Any]:
+        reply: Future[Any] = Future()
+        with self._closing:
+            if self._closed:
+                reply.set_exception(self._dead_error())
+            else:
+                self._commands.put((command, reply))
+        return reply
+
+    def _call(self, command: Callable[[], Any]) -> Any:
+        return self._send(command).result()
+
+    def _dead_error(self) -> EngineDeadError:
+        error = EngineDeadError(f"the engine thread has stopped: {self._death or 'stop() was called'}")
+        error.__cause__ = self._death
+        return error
+
+    # ---------------------------------------------------------------- in the engine thread
+
+    def _build_and_run(self, config: EngineConfig, model: LoadedModel | None, built: "Future[None]") -> None:
+        try:
+            self.model = model or load_model(config)
+            self._set_engine(self._build(config, self.model, clock=self.clock))
+        except BaseException as error:  # also what is no Exception: a library in Rust panics, say
+            built.set_exception(error)
+            return
+        built.set_result(None)
+        self._run()
+
+    def _run(self) -> None:
+        published = self.clock.now()
+        try:
+            while True:
+                self._obey(wait=not self._engine.has_unfinished)
+                if self._stopping:
+                    break
+                if self._engine.has_unfinished:
+                    self._dispatch(self._engine.step())
+                idle = not self._engine.has_unfinished
+                if idle or self.clock.now() - published >= PUBLISH_INTERVAL_S:
+                    self._publish()
+                    published = self.clock.now()
+        except BaseException as error:  # a bug in the engine: nobody may wait for ever
+            self._death = error
+        self._close()
+
+    def _obey(self, wait: bool) -> None:
+        """Carry out the commands that have come; with nothing else to do, wait for one."""
+        while wait or not (self._stopping or self._commands.empty()):
+            command, reply = self._commands.get()
+            wait = False
+            if not reply.set_running_or_notify_cancel():
+                continue  # whoever asked has changed their mind
+            try:
+                reply.set_result(command())
+            except BaseException as error:
+                reply.set_exception(error)
+
+    def _dispatch(self, outputs: Iterable[RequestOutput | None]) -> None:
+        for output in filter(None, outputs):
+            finished = output.finished
+            sink = self._sinks.pop(output.request_id) if finished else self._sinks.get(output.request_id)
+            if sink is not None and not self._hand_over(sink, output) and not finished:
+                del self._sinks[output.request_id]
+                self._engine.abort(output.request_id)
+
+    def _hand_over(self, sink: Sink, item: RequestOutput | Exception) -> bool:
+        """False if the reader is gone (its event loop is closed, say). Nobody else may suffer from that."""
+        try:
+            sink(item)
+        except Exception:
+            logger.exception("a client is gone: its request ends here")
+            return False
+        return True
+
+    def _replace_engine(self, config: EngineConfig, same_weights: bool) -> None:
+        on_gpu = self.model.device.type == "cuda"
+        if on_gpu:  # a KV pool takes most of its memory: there is no room for a second one
+            self._dispatch(self._engine.abort_all())
+            del self._engine
+            gc.collect()  # its parts refer to each other
+        try:
+            model = self.model if same_weights else load_model(config)
+            engine = self._build(config, model, clock=self.clock)
+        except BaseException as error:
+            if on_gpu:
+                let_go(error)
+                self._stopping, self._death = True, error  # unless the old one can be had again
+                self._set_engine(self._build(self.config, self.model, clock=self.clock))
+                self._stopping, self._death = False, None
+            raise
+        if not on_gpu:
+            self._dispatch(self._engine.abort_all())
+        self.model = model
+        self._set_engine(engine)
+
+    def _set_engine(self, engine: Engine) -> None:
+        self._engine, self.config = engine, engine.config
+        self._views.clear()
+        self._publish()
+
+    def _publish(self) -> None:
+        self._snapshot = take_snapshot(self._engine, self._views)
+
+    def _begin_stop(self) -> None:
+        self._stopping = True
+        self._dispatch(self._engine.abort_all())
+
+    def _close(self) -> None:
+        """Nobody is left waiting: end the streams, refuse the commands that came too late."""
+        error = self._dead_error()
+        with self._closing:
+            self._closed = True  # from here on no command comes in
+        while not self._commands.empty():
+            reply = self._commands.get()[1]
+            if reply.set_running_or_notify_cancel():
+                reply.set_exception(error)
+        for sink in self._sinks.values():
+            self._hand_over(sink, error)
+        self._sinks.clear()
+        try:
+            self._publish()
+        except Exception:  # of an engine that failed halfway: the last good look stays
+            logger.exception("no snapshot of the engine's end")

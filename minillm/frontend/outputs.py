@@ -1,0 +1,115 @@
+"""The n outputs that one request asked for, as the engine writes them and as the caller sees them."""
+
+from dataclasses import dataclass, field
+
+from minillm.core.request import FinishReason, Request, TokenLogprob
+from minillm.core.timeline import Timeline
+from minillm.frontend.detokenizer import Detokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """One of the n outputs of a request: everything so far, and what is new since the last look."""
+
+    text: str
+    token_ids: list[int]
+    finish_reason: FinishReason | None
+    logprobs: list[TokenLogprob] | None
+    timeline: Timeline
+    new_text: str = ""
+    num_new_tokens: int = 0
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RequestOutput:
+    """A request's state at one moment; final when `finished`. The short properties speak of output 0."""
+
+    request_id: str
+    prompt: str | None
+    prompt_token_ids: list[int]
+    completions: list[Completion]
+    num_cached_tokens: int = 0
+
+    @property
+    def finished(self) -> bool:
+        """Whether all of its completions have ended."""
+        return all(completion.finish_reason is not None for completion in self.completions)
+
+    @property
+    def text(self) -> str:
+        """Of the first completion; so are the next ones."""
+        return self.completions[0].text
+
+    @property
+    def token_ids(self) -> list[int]:
+        """Its output tokens."""
+        return self.completions[0].token_ids
+
+    @property
+    def finish_reason(self) -> FinishReason | None:
+        """Why it has ended; None = it goes on."""
+        return self.completions[0].finish_reason
+
+    @property
+    def logprobs(self) -> list[TokenLogprob] | None:
+        """One for each output token; None = they were not asked for."""
+        return self.completions[0].logprobs
+
+    @property
+    def timeline(self) -> Timeline:
+        """Its stamps, phases and latencies."""
+        return self.completions[0].timeline
+
+
+@dataclass(slots=True)
+class Sequence:
+    """One of the n outputs being written: the scheduler's request, and its text so far."""
+
+    request: Request
+    detokenizer: Detokenizer
+    seen_text: int = 0
+    """Characters of request.text that an output has shown."""
+    seen_tokens: int = 0
+
+    def completion(self) -> Completion:
+        """Everything so far, and what is new since the last look."""
+        request, seen_text, seen_tokens = self.request, self.seen_text, self.seen_tokens
+        self.seen_text, self.seen_tokens = len(request.text), request.num_output_tokens
+        return Completion(
+            text=request.text,
+            token_ids=list(request.output_token_ids),
+            finish_reason=request.finish_reason,
+            logprobs=None if request.params.logprobs is None else list(request.logprobs),
+            timeline=request.timeline,
+            new_text=request.text[seen_text:],
+            num_new_tokens=request.num_output_tokens - seen_tokens,
+            error=request.error,
+        )
+
+
+@dataclass(slots=True)
+class RequestGroup:
+    """What one add_request call asked for: n sequences over one prompt."""
+
+    request_id: str
+    prompt: str | None
+    stream: bool
+    sequences: list[Sequence] = field(default_factory=list)
+
+    @property
+    def finished(self) -> bool:
+        return all(sequence.request.finish_reason is not None for sequence in self.sequences)
+
+    def output(self) -> RequestOutput:
+        """What the caller gets now. What is new in it will not be new the next time.
+
+        With the last output log-probabilities leave the engine: its history of requests would keep them, and they can
+        be a hundred times as large as the text.
+        """
+        completions = [sequence.completion() for sequence in self.sequences]
+        first = self.sequences[0].request
+        if self.finished:
+            for sequence in self.sequences:
+                sequence.request.logprobs = []
+        return RequestOutput(self.request_id, self.prompt, first.prompt_token_ids, completions, first.num_cached_tokens)

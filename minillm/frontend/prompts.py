@@ -1,0 +1,86 @@
+"""At the door: turns whatever a caller may send as a prompt into token ids, or says why not."""
+
+from collections.abc import Sequence
+from numbers import Integral
+from typing import Any, TypeGuard
+
+import numpy as np
+
+from minillm.core.errors import EmptyPromptError, InvalidPromptError
+
+ChatMessage = dict[str, Any]
+Prompt = str | Sequence[ChatMessage] | Sequence[int] | np.ndarray
+"""Plain text; chat messages ({"role": ..., "content": ...}), put through the model's chat template; token ids."""
+
+
+def is_single_prompt(prompts: Any) -> bool:
+    """True for one prompt, False for a list of prompts."""
+    if isinstance(prompts, str):
+        return True
+    return bool(len(prompts)) and (isinstance(prompts[0], dict) or is_token_id(prompts[0]))
+
+
+def is_token_id(value: Any) -> bool:
+    """Whether a value is a whole number (NumPy's, too), and no bool."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def is_chat(prompt: Prompt) -> TypeGuard[Sequence[ChatMessage]]:
+    """Whether these are chat messages."""
+    return isinstance(prompt, Sequence) and bool(prompt) and all(isinstance(message, dict) for message in prompt)
+
+
+def as_token_ids(values: Sequence[Any] | np.ndarray) -> list[int] | None:
+    """A list of plain ints; None if something else is among them."""
+    if isinstance(values, np.ndarray):
+        return values.tolist() if values.ndim == 1 and values.dtype.kind in "iu" else None
+    if set(map(type, values)) <= {int}:  # nearly always; asking one by one is slow with a long prompt
+        return list(values)
+    return list(map(int, values)) if all(map(is_token_id, values)) else None
+
+
+def encode_prompt(prompt: Prompt, tokenizer: Any, vocab_size: int | None) -> tuple[str | None, list[int]]:
+    """The prompt's text (None if it came as ids) and its token ids.
+
+    Raises:
+        EmptyPromptError: no tokens.
+        InvalidPromptError: of no known kind, no valid text, an id outside the vocabulary, or text without a tokenizer.
+    """
+    text = token_ids = None
+    if isinstance(prompt, str):
+        text, token_ids = prompt, _tokenize(tokenizer, prompt)
+    elif is_chat(prompt):
+        text = _apply_chat_template(_require(tokenizer), prompt)
+        token_ids = _tokenize(tokenizer, text, add_special_tokens=False)
+    elif not isinstance(prompt, (bytes, bytearray)) and hasattr(prompt, "__len__"):
+        token_ids = as_token_ids(prompt)
+    if token_ids is None:
+        raise InvalidPromptError("a prompt is a string, a list of chat messages (dicts), or a list of token ids")
+    if not token_ids:
+        raise EmptyPromptError("the prompt has no tokens: send at least one")
+    values = prompt if isinstance(prompt, np.ndarray) else np.asarray(token_ids)
+    if values.min() < 0 or (vocab_size is not None and values.max() >= vocab_size):
+        wrong = next(t for t in token_ids if t < 0 or t >= (vocab_size or t + 1))
+        ids = "0 and up" if vocab_size is None else f"0 to {vocab_size - 1}"
+        raise InvalidPromptError(f"token id {wrong} is not in the vocabulary ({ids})")
+    return text, token_ids
+
+
+def _require(tokenizer: Any) -> Any:
+    if tokenizer is None:
+        raise InvalidPromptError("this model has no tokenizer (a dummy or a bare config): send token ids")
+    return tokenizer
+
+
+def _tokenize(tokenizer: Any, text: str, **options: Any) -> list[int]:
+    try:
+        return _require(tokenizer)(text, **options)["input_ids"]
+    except (TypeError, UnicodeError) as error:  # half a surrogate pair is a str in Python, but not text
+        raise InvalidPromptError(f"the prompt is not valid Unicode text: {error}") from error
+
+
+def _apply_chat_template(tokenizer: Any, messages: Sequence[ChatMessage]) -> str:
+    try:
+        return tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=True)
+    except Exception as error:  # a template is a program that came with the checkpoint: it can raise anything
+        raise InvalidPromptError(f"the model's chat template refused these messages: {error}") from error

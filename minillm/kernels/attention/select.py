@@ -1,0 +1,113 @@
+"""Which attention backend runs, and why."""
+
+from dataclasses import dataclass, replace
+
+import torch
+
+from minillm.core.errors import ConfigError
+from minillm.kernels.attention.base import AttentionBackend, AttentionMetadata
+from minillm.kernels.attention.eager import EagerAttention
+from minillm.kernels.attention.flash import FlashAttention2, FlashAttention3, TorchVarlenAttention
+from minillm.kernels.attention.native import NativeAttention
+from minillm.kernels.attention.sdpa import SDPAAttention
+from minillm.kernels.quantization import dtype_name
+from minillm.kernels.triton.attention import TritonAttention
+from minillm.policies.window import Window
+
+BACKENDS: dict[str, type[AttentionBackend]] = {
+    "fa3": FlashAttention3,
+    "triton": TritonAttention,
+    "fa2": FlashAttention2,
+    "torch_varlen": TorchVarlenAttention,
+    "native": NativeAttention,
+    "sdpa": SDPAAttention,
+    "eager": EagerAttention,
+}
+PREFERENCE = {"cuda": ("triton", "fa3", "sdpa"), "cpu": ("native", "sdpa")}
+"""auto takes the first of these that can run. FlashAttention-2's large pages (256 tokens) waste KV memory
+and prefix hits, so it is there to be compared with, not chosen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A backend, and what speaks against it on this device."""
+
+    name: str
+    missing: str | None
+    """None = it can run"""
+
+
+@dataclass(frozen=True, slots=True)
+class Demands:
+    """What a configuration wants of a backend."""
+
+    block_size: int | None = None
+    """Tokens per KV block; None = whatever the backend likes."""
+    dtype: torch.dtype | None = None
+    """Of the model, if known."""
+    kv_dtype: torch.dtype | None = None
+    """Of a quantized KV cache; None = the model's."""
+    sinks: bool = False
+    """Attention sinks."""
+
+
+def survey(device: torch.device, demands: Demands = Demands()) -> list[Choice]:
+    """Every backend, and whether it can run on `device`. For `minillm doctor` and the benchmarks."""
+    return [Choice(name, _objection(backend, device, demands)) for name, backend in BACKENDS.items()]
+
+
+def select_backend(
+    name: str,
+    device: torch.device,
+    demands: Demands = Demands(),
+) -> type[AttentionBackend]:
+    """The backend called `name` in EngineConfig.attention_backend; auto = the fastest that can run here.
+
+    Raises:
+        ConfigError: it cannot run on this device, or cannot do what is demanded.
+    """
+    if name == "auto":
+        candidates = [BACKENDS[candidate] for candidate in PREFERENCE.get(device.type, ("sdpa",))]
+        # The last candidate, sdpa, can do everything: one is always found.
+        return next(backend for backend in candidates if not _objection(backend, device, demands))
+    if objection := _objection(BACKENDS[name], device, demands):
+        raise ConfigError(f"attention_backend={name!r} cannot run here: {objection}")
+    return BACKENDS[name]
+
+
+def with_window(backend: type[AttentionBackend], window: Window) -> type[AttentionBackend]:
+    """The same backend, for tokens that see a window only."""
+    if window.size is None:
+        return backend
+
+    class Windowed(backend):  # type: ignore[misc, valid-type]  # a class that is an argument
+        def __init__(self, metadata: AttentionMetadata) -> None:
+            super().__init__(replace(metadata, window=window.size, sinks=window.sinks))
+
+    Windowed.__name__ = backend.__name__
+    return Windowed
+
+
+def _objection(backend: type[AttentionBackend], device: torch.device, demands: Demands) -> str | None:
+    block_size, dtype, kv_dtype = demands.block_size, demands.dtype, demands.kv_dtype
+    if reason := backend.missing(device):
+        return reason
+    if block_size is not None and block_size % backend.block_size_step:
+        return (
+            f"block_size is {block_size} and it needs a multiple of {backend.block_size_step}: "
+            "leave block_size out, or choose another backend"
+        )
+    if kv_dtype is not None and kv_dtype not in backend.quantized_caches:
+        return (
+            f"it does not read a KV cache in {dtype_name(kv_dtype)}: choose one that does "
+            f"({', '.join(name for name, other in BACKENDS.items() if kv_dtype in other.quantized_caches)}), "
+            'or kv_cache_dtype="auto"'
+        )
+    if demands.sinks and not backend.sees_sinks:
+        return (
+            "it has a window, but no attention sinks: set attention_sinks=0, or choose one that has "
+            f"({', '.join(name for name, other in BACKENDS.items() if other.sees_sinks)})"
+        )
+    if kv_dtype is None and dtype is not None and backend.dtypes is not None and dtype not in backend.dtypes:
+        return f"it has no kernels for {dtype}: choose another dtype, or another backend"
+    return None

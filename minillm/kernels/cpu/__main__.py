@@ -1,0 +1,26 @@
+"""`python -m minillm.kernels.cpu`: compile the C++ now, rather than in the first lesson.
+
+What a learner must know begins with `! `: `make lab` shows such lines, and no others.
+"""
+
+import logging
+import textwrap
+
+from minillm.kernels.cpu import native_kernels
+from minillm.kernels.cpu.compiling import why_none
+from minillm.kernels.storage import say
+
+
+class ForTheReader(logging.Formatter):
+    """`! ` before each line of a message: it may have several."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return textwrap.indent(super().format(record), "! ", lambda line: True)
+
+
+handler = logging.StreamHandler()
+handler.setFormatter(ForTheReader())
+logging.basicConfig(handlers=[handler])  # what the compiler said against it
+say("compiling the CPU kernels for this processor, unless that was done before: under a minute")
+if native_kernels() is None and (why := why_none()):
+    print(f"! {why}", flush=True)

@@ -1,0 +1,221 @@
+"""Our own paged attention kernel: runs on every CUDA GPU, with any block size, for any mix of requests.
+
+The kernels are in triton_kernels.py. Here is what surrounds them: how large the tiles are, how many
+programs share a sequence's keys, and the launches. One launch computes the decodes, another one the rest.
+
+Not yet measured on a GPU: tile sizes follow from the sizes of registers and shared memory.
+"""
+
+import functools
+import importlib.util
+import math
+import os
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from minillm.kernels.attention.base import AttentionBackend, AttentionMetadata
+from minillm.kernels.attention.cache import KVCache
+
+MAX_ACCUMULATOR = 128 * 128
+"""Float32 numbers of the result that one program keeps in registers: 64 of a thread's 255, in 8 warps."""
+KEY_TILE = 64 * 128
+"""Numbers in the keys of one step: 16 KB of 16-bit ones, and as much again for the values."""
+STAGES = 5
+"""Half of the pipeline's stages look up blocks, so this is two steps of keys and values on their way while a
+third one is computed: 72 KB for decodes, so that three programs fit into a multiprocessor's 228 KB."""
+PROGRAMS_PER_PROCESSOR = 2
+"""Splitting stops where every multiprocessor has this many programs: more only adds parts to combine."""
+MIN_KEYS_PER_SPLIT = 256
+"""Fewer are read in less time than combining the parts takes."""
+MAX_SPLITS = 64
+"""Parts that one program of the combine kernel holds in registers, d numbers each."""
+
+
+class TritonAttention(AttentionBackend):
+    """Reads pages where they lie. Grids and constants depend on shapes only: lengths are read on the device."""
+
+    capturable = True
+    device_types = ("cuda",)
+    quantized_caches = (torch.int8,)
+
+    def __init__(self, metadata: AttentionMetadata) -> None:
+        super().__init__(metadata)
+        num_sequences = len(metadata.context_lens)
+        self.launches = []
+        if metadata.num_decodes:
+            self.launches.append(Launch(0, metadata.num_decodes, 1))
+        if metadata.num_decodes < num_sequences:
+            rest = num_sequences - metadata.num_decodes
+            self.launches.append(Launch(metadata.num_decodes, rest, metadata.max_query_len))
+
+    def attend(self, query: Tensor, kv_cache: KVCache, scale: float) -> Tensor:
+        output = torch.empty(query.shape, dtype=query.dtype, device=query.device)
+        for launch in self.launches:
+            launch(self.metadata, query, kv_cache, scale, output)
+        return output
+
+    @classmethod
+    def missing(cls, device: torch.device) -> str | None:
+        if importlib.util.find_spec("triton") is None:
+            return "the package triton is not installed: pip install triton (Linux; torch for CUDA brings it along)"
+        if device.type == "cpu" and os.environ.get("TRITON_INTERPRET") == "1":
+            return None  # Triton's interpreter: slow, for tests
+        return super().missing(device)
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """The shape of one program's work."""
+
+    rows: int
+    """(query position, head of the group) pairs; a power of two"""
+    keys: int
+    """Keys per step; a power of two"""
+    num_warps: int
+    num_stages: int
+    """Depth of the pipeline that loads keys and values ahead"""
+
+
+@functools.cache
+def tile_for(num_rows: int, head_dim: int, itemsize: int, shared_memory: int) -> Tile:
+    """The tile for sequences that have `num_rows` rows of queries at most.
+
+    Args:
+        head_dim: d, padded to a power of two.
+        itemsize: of the query's dtype, bytes.
+        shared_memory: that one program may take, bytes.
+    """
+    if itemsize == 4:  # no tensor cores for float32: every product goes through registers, so little at once
+        return Tile(16, max(16, min(64, 2048 // head_dim)), num_warps=4, num_stages=1)
+    keys = KEY_TILE // head_dim
+    if num_rows <= 16:  # decodes: the fewest rows that tensor cores multiply
+        return Tile(16, min(128, keys), num_warps=4, num_stages=STAGES)
+    # 132 KB at d = 128. Datacenter GPUs have that much and more, the others 99 KB.
+    stages = STAGES if shared_memory >= 160 * 1024 else STAGES - 2
+    if num_rows <= 64 or 128 * head_dim > MAX_ACCUMULATOR:  # drafts: the rows of a Hopper matrix instruction
+        return Tile(64, min(64, keys), num_warps=4, num_stages=stages)
+    return Tile(128, min(64, keys), num_warps=8, num_stages=stages)
+
+
+def splits_for(num_programs: int, max_context: int, num_processors: int) -> int:
+    """Into how many parts to split each sequence's keys; a power of two.
+
+    Args:
+        num_programs: without splitting.
+        max_context: the longest context that the block table has room for, tokens.
+        num_processors: multiprocessors of the GPU.
+    """
+    wanted = num_processors * PROGRAMS_PER_PROCESSOR // num_programs
+    limit = max(1, min(wanted, max_context // MIN_KEYS_PER_SPLIT, MAX_SPLITS))
+    return 1 << (limit.bit_length() - 1)  # rounded down: each power is a kernel of its own to compile
+
+
+def power_of_two(number: int) -> int:
+    """The smallest power of two that is not below `number`."""
+    return 1 << (number - 1).bit_length()
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """What the sizes depend on."""
+
+    num_processors: int
+    shared_memory: int
+    """Bytes that one program may take."""
+
+
+@functools.cache
+def gpu(device: torch.device) -> Gpu:
+    """The interpreter has no processors, but pretends to have a few: splitting should be seen there too."""
+    if device.type != "cuda":
+        return Gpu(8, 227 * 1024)
+    properties = torch.cuda.get_device_properties(device)
+    shared_memory = getattr(properties, "shared_memory_per_block_optin", 64 * 1024)  # torch for AMD does not say
+    return Gpu(properties.multi_processor_count, shared_memory)
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Some neighbouring sequences of the batch."""
+
+    first_sequence: int
+    num_sequences: int
+    max_query_len: int
+    """The most new tokens any of them has. It sets the height of the tiles; any value gives right results."""
+
+    def __call__(
+        self, metadata: AttentionMetadata, query: Tensor, kv_cache: KVCache, scale: float, output: Tensor
+    ) -> None:
+        """Attend with their queries; see AttentionBackend.attend. Writes their rows of `output`."""
+        from minillm.kernels.triton import attention_kernels as triton_kernels  # here, as triton may not be installed
+
+        # A cache without scales gives itself in their place; they are not read.
+        numbers, scales = (kv_cache, kv_cache) if isinstance(kv_cache, Tensor) else kv_cache
+        num_tokens, num_heads, head_dim = query.shape
+        num_kv_heads = kv_cache.shape[3]
+        group = num_heads // num_kv_heads
+        padded_dim = max(power_of_two(head_dim), 16)  # a matrix product sums over 16 numbers at least
+        one_token = self.max_query_len == 1
+        # Decodes come first, so what is not theirs belongs to the rest: a number that depends on shapes only.
+        num_rows = self.num_sequences if one_token else num_tokens - self.first_sequence
+
+        device = gpu(query.device)
+        tile = tile_for(self.max_query_len * group, padded_dim, query.element_size(), device.shared_memory)
+        tile_rows = max(tile.rows, power_of_two(group))
+        # However the tokens are spread over the sequences, there are no more tiles than this.
+        num_tiles = self.num_sequences
+        if not one_token:
+            num_tiles += num_rows // (tile_rows // group)
+        max_context = metadata.block_tables.shape[1] * metadata.block_size
+        splits = splits_for(num_tiles * num_kv_heads, max_context, device.num_processors)
+        if splits > 1:
+            parts = query.new_empty((num_rows, num_heads, splits, head_dim), dtype=torch.float32)
+            softmax = query.new_empty((num_rows, num_heads, splits, 2), dtype=torch.float32)
+        else:
+            parts = softmax = output  # not used
+
+        triton_kernels.attend_tiles[(num_kv_heads, splits, num_tiles)](
+            query,
+            numbers,
+            scales,
+            metadata.block_tables,
+            metadata.query_starts_tensor,
+            metadata.context_lens_tensor,
+            output,
+            parts,
+            softmax,
+            self.first_sequence,
+            self.num_sequences,
+            scale * math.log2(math.e),
+            *query.stride()[:2],
+            *numbers.stride()[:4],
+            metadata.block_tables.stride(0),
+            output.stride(0),
+            HEAD_DIM=head_dim,
+            PADDED_DIM=padded_dim,
+            GROUP=group,
+            BLOCK_SIZE=metadata.block_size,
+            WINDOW=metadata.window or 0,
+            QUANTIZED=scales is not numbers,
+            SPLITS=splits,
+            ONE_TOKEN=one_token,
+            TILE_ROWS=tile_rows,
+            TILE_KEYS=tile.keys,
+            num_warps=tile.num_warps,
+            num_stages=tile.num_stages,
+        )
+        if splits > 1:
+            triton_kernels.combine_splits[(num_rows, num_heads)](
+                parts,
+                softmax,
+                output,
+                metadata.query_starts_tensor,
+                self.first_sequence,
+                output.stride(0),
+                HEAD_DIM=head_dim,
+                PADDED_DIM=padded_dim,
+                SPLITS=splits,
+                num_warps=4,
+            )

@@ -1,0 +1,203 @@
+"""From an EngineConfig to a model that is ready to run: resolve, build, fill, pack or quantize."""
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from minillm.core.errors import ConfigError, CorruptCheckpointError
+from minillm.core.known import known
+from minillm.kernels.memory_errors import memory_errors
+from minillm.model import checkpoints
+from minillm.model.config import ModelConfig
+from minillm.model.decoder import Decoder
+from minillm.model.linear import Linear
+from minillm.model.quantized import Quantizer, make_recipe
+from minillm.policies.config import EngineConfig
+
+logger = logging.getLogger(__name__)
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """Weights and what belongs to them. Engines may share one: no technique is stored in it."""
+
+    name: str
+    decoder: Decoder
+    tokenizer: Any | None
+    """transformers' tokenizer; None if the checkpoint has none."""
+    eos_token_ids: frozenset[int]
+    model_config: ModelConfig
+    dtype: torch.dtype
+    """Of the weights and the KV cache, as far as they are not quantized."""
+    device: torch.device
+    quantization: str | None = None
+    """Of the weights; see EngineConfig."""
+
+
+def load_model(config: EngineConfig) -> LoadedModel:
+    """Load `config.model` in `config.dtype` onto `config.device`.
+
+    Raises:
+        ConfigError: device="cuda" without one, or a quantization that the device has not.
+        UnknownModelError, UnsupportedArchitectureError, CorruptCheckpointError: see checkpoints.py.
+        OutOfMemoryError: the device has no room for the weights.
+    """
+    device = choose_device(config.device)
+    path = checkpoints.resolve(config.model)
+    with memory_errors(device, f"the weights of {config.model}", "Choose a smaller model, or quantization"):
+        return _load(config, device, path)
+
+
+def _load(config: EngineConfig, device: torch.device, path: Path) -> LoadedModel:
+    model_config = ModelConfig.from_hf(checkpoints.load_config(path))
+    dtype = choose_dtype(config.dtype, model_config, device)
+    recipe, is_dummy = make_recipe(config, device, dtype), config.load_format == "dummy"
+    # Weights that are to be quantized come through the host, so that a GPU never holds them in 16 bits.
+    decoder = Decoder(model_config, dtype, device if recipe is None or is_dummy else torch.device("cpu"))
+    quantizer = None if recipe is None else Quantizer(decoder, recipe, device)
+    if is_dummy:
+        fill_randomly(decoder)
+    else:
+        fill(decoder, checkpoints.iter_weights(path), path, quantizer)
+    if quantizer is not None:
+        quantizer.finish()
+    elif device.type == "cpu":
+        decoder.optimise_for_cpu()
+    return LoadedModel(
+        name=config.model,
+        decoder=decoder.eval(),
+        tokenizer=checkpoints.load_tokenizer(path),
+        eos_token_ids=frozenset(checkpoints.eos_token_ids(path)),
+        model_config=model_config,
+        dtype=dtype,
+        device=device,
+        quantization=config.quantization,
+    )
+
+
+def choose_device(wanted: str) -> torch.device:
+    """The device that a configuration means.
+
+    Raises:
+        ConfigError: CUDA is asked for, and there is none.
+    """
+    if wanted == "auto":
+        wanted = "cuda" if torch.cuda.is_available() else "cpu"
+    if wanted == "cuda" and not torch.cuda.is_available():
+        raise ConfigError('device="cuda", but PyTorch sees no GPU: use device="cpu" or "auto"')
+    return torch.device(wanted)
+
+
+def choose_dtype(wanted: str, model_config: ModelConfig, device: torch.device) -> torch.dtype:
+    """auto = the checkpoint's own; on a CPU bfloat16, since half the bytes are half the time of a decode.
+
+    Raises:
+        ConfigError: the checkpoint's own is not one that is computed in.
+    """
+    if wanted == "auto":
+        wanted = "bfloat16" if device.type == "cpu" else model_config.dtype or "bfloat16"
+        if wanted not in DTYPES:
+            raise ConfigError(f"the checkpoint is in {wanted}: choose dtype={', dtype='.join(DTYPES)}")
+    return DTYPES[wanted]
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """Where a tensor of a checkpoint goes."""
+
+    part: Tensor
+    linear: Linear | None = None
+    """The layer it is a part of, if that is a matrix product."""
+
+
+def weight_slots(decoder: Decoder) -> dict[str, Slot]:
+    """Each tensor of a Hugging Face checkpoint: its name, and the part of ours it fills.
+
+    Queries, keys and values lie in one matrix here, gate and up in another, so slots are views.
+    """
+    config, head = decoder.config, decoder.lm_head
+    tied = head if config.tie_word_embeddings else None
+    slots = {
+        "model.embed_tokens.weight": Slot(known(decoder.embed_tokens), tied),
+        "model.norm.weight": Slot(decoder.norm.weight),
+    }
+    if tied is None:
+        slots["lm_head.weight"] = Slot(head.weight, head)
+    query, key = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
+    for i, layer in enumerate(decoder.layers):
+        attention, mlp, prefix = layer.attention, layer.mlp, f"model.layers.{i}"
+        slots[f"{prefix}.input_layernorm.weight"] = Slot(layer.input_norm.weight)
+        slots[f"{prefix}.post_attention_layernorm.weight"] = Slot(layer.post_attention_norm.weight)
+        for kind, linear, names, sizes in (
+            ("self_attn", attention.qkv_proj, ("q_proj", "k_proj", "v_proj"), (query, key, key)),
+            ("self_attn", attention.o_proj, ("o_proj",), (config.hidden_size,)),
+            ("mlp", mlp.gate_up_proj, ("gate_proj", "up_proj"), (config.intermediate_size,) * 2),
+            ("mlp", mlp.down_proj, ("down_proj",), (config.hidden_size,)),
+        ):
+            for parameter, whole in linear.named_parameters():
+                for name, part in zip(names, whole.split(sizes)):
+                    slots[f"{prefix}.{kind}.{name}.{parameter}"] = Slot(part, linear)
+        if config.qk_norm:
+            slots[f"{prefix}.self_attn.q_norm.weight"] = Slot(known(attention.q_norm).weight)
+            slots[f"{prefix}.self_attn.k_norm.weight"] = Slot(known(attention.k_norm).weight)
+    return slots
+
+
+@torch.no_grad()
+def fill(
+    decoder: Decoder,
+    weights: Iterable[tuple[str, Tensor]],
+    source: Path,
+    when_complete: Callable[[Linear], None] | None = None,
+) -> None:
+    """Copy a checkpoint's tensors into the decoder.
+
+    Args:
+        when_complete: called with each matrix product whose last part has come.
+    Raises:
+        CorruptCheckpointError: tensors are missing, left over, or of another shape; all are named.
+    """
+    slots, tied = weight_slots(decoder), decoder.config.tie_word_embeddings
+    parts_left = Counter(id(slot.linear) for slot in slots.values())
+    done: set[str] = set()
+    problems = []
+    for name, tensor in weights:
+        if name not in slots:
+            # Old checkpoints store the rotary frequencies, and some store a tied head a second time.
+            if not (name.endswith("rotary_emb.inv_freq") or (tied and name == "lm_head.weight") or name in done):
+                problems.append(f"unexpected tensor {name}")
+            continue
+        slot = slots.pop(name)  # so that its memory may go when the matrix is replaced
+        done.add(name)
+        if tensor.shape != slot.part.shape:
+            problems.append(f"{name} is {list(tensor.shape)}, config.json makes it {list(slot.part.shape)}")
+            continue
+        slot.part.copy_(tensor)
+        parts_left[id(slot.linear)] -= 1
+        if slot.linear is not None and parts_left[id(slot.linear)] == 0 and when_complete is not None:
+            when_complete(slot.linear)
+    problems += [f"missing tensor {name}" for name in sorted(slots)]
+    if problems:
+        shown = "; ".join(problems[:8]) + (f"; and {len(problems) - 8} more" if len(problems) > 8 else "")
+        raise CorruptCheckpointError(f"{source} does not hold the model that its config.json describes: {shown}")
+
+
+@torch.no_grad()
+def fill_randomly(decoder: Decoder) -> None:
+    """Random weights, always the same, at a scale that keeps activations finite."""
+    generator = torch.Generator(known(decoder.embed_tokens).device).manual_seed(0)
+    for name, parameter in decoder.named_parameters():
+        if name.endswith("norm.weight"):
+            parameter.fill_(1)
+        elif name.endswith("bias"):
+            parameter.zero_()
+        else:
+            parameter.uniform_(-0.035, 0.035, generator=generator)  # a standard deviation of 0.02

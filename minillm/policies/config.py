@@ -1,0 +1,230 @@
+"""EngineConfig: one frozen, validated object; each serving technique is one field.
+
+"Off" is a limiting value, not a branch: a prefix cache that never finds anything, a reservation
+that takes the whole window. Unknown fields are errors, never ignored.
+"""
+
+import json
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from minillm.core.errors import ConfigError
+from minillm.core.params import StrictModel
+
+
+def parse_fields(assignments: list[str] | None, option: str) -> dict[str, Any]:
+    """`["block_size=32", "speculative.method=ngram"]` to a dict, with a dict in it for names with a dot.
+
+    Values are JSON; what is not JSON is a string.
+
+    Raises:
+        ConfigError: there is no `=`, a field is given twice, or a name with a dot is a part of what was given a plain
+            value.
+    """
+    fields: dict[str, Any] = {}
+    for assignment in assignments or []:
+        name, equals, text = assignment.partition("=")
+        if not equals or not name:
+            raise ConfigError(f"{option} wants FIELD=VALUE, such as {option} seed=7; got {assignment!r}")
+        try:
+            value = json.loads(text)
+        except json.JSONDecodeError:
+            value = text
+        *groups, last = name.split(".")
+        inner = fields
+        for group in groups:
+            inner = inner.setdefault(group, {})
+            if not isinstance(inner, dict):
+                raise ConfigError(f"{option} {assignment}: {group} was given a plain value before: drop one of the two")
+        if last in inner:
+            raise ConfigError(f"{option} {assignment}: {name} was given before: drop one of the two")
+        inner[last] = value
+    return fields
+
+
+READ_BY: dict[str, tuple[str, ...]] = {
+    "model": ("draft_model", "draft_head"),
+    "ngram_min": ("ngram",),
+    "ngram_max": ("ngram",),
+    "acceptance_rate": ("synthetic",),
+    "seed": ("synthetic",),
+    "draft_cost": (),
+}
+"""Fields of a SpeculativeConfig that not every method reads, and those that do."""
+FOR_SIMULATOR = ("acceptance_rate", "seed", "draft_cost")
+"""Of these, what the simulator reads with other methods, too."""
+
+
+class SpeculativeConfig(StrictModel):
+    """Speculative decoding: something cheap drafts tokens, and the model checks them all in one step."""
+
+    _error: type[Exception] = ConfigError
+
+    method: Literal["ngram", "draft_model", "draft_head", "synthetic"] = Field(
+        description="ngram = look up what followed the same words before; draft_model = a smaller model; draft_head = "
+        "a trained layer on the model's own hidden states; synthetic = right with the probability acceptance_rate"
+    )
+    k: int = Field(
+        default_factory=lambda known: 3 if known.get("method") == "draft_head" else 7,
+        ge=1,
+        le=32,
+        description="most draft tokens per request and step; if not given, 3 with a draft head, which is run for "
+        "each of them, and 7 elsewhere: with its own that is 8 rows, cheap on a CPU",
+    )
+    model: str | None = Field(
+        None,
+        description="draft_model: short name, local folder, GGUF file or Hub id; draft_head: a folder that `minillm "
+        "train-draft` wrote, None = the head that comes with minillm for this model",
+    )
+    ngram_min: int = Field(2, ge=1, description="ngram: tokens that must agree with an earlier place")
+    ngram_max: int = Field(8, ge=1, description="ngram: of several places, the one that agrees longest, up to this")
+    acceptance_rate: float = Field(
+        0.7, ge=0, le=1, description="synthetic, and in the simulator: a draft token passes with this probability"
+    )
+    draft_cost: float = Field(
+        0.1, ge=0, description="in the simulator, without a draft model: seconds per draft step, in decode steps"
+    )
+    seed: int = Field(0, description="seeds the draws of the synthetic method and of the simulator")
+
+    min_output_tokens: int = Field(8, ge=1, description="requests with a smaller max_tokens are left alone")
+    max_batch: int = Field(8, ge=1, description="with more requests running nobody drafts: the model is busy enough")
+    acceptance_floor: float | None = Field(
+        None,
+        ge=0,
+        lt=1,
+        description="what one more row adds to the cost of a step with one, and a margin: a draft token less likely to "
+        "pass is not worth it; the more requests run, the likelier it must be; None = 0.12 on GPUs and on CPUs that "
+        "multiply bfloat16, 0.25 elsewhere and in the simulator; 0 = draft always",
+    )
+    reprobe_steps: int = Field(64, ge=1, description="steps after which a request that was below the floor tries again")
+    adaptive_k: bool = Field(True, description="draft only as far as the floor allows, by what has passed so far")
+
+    @model_validator(mode="after")
+    def _complete(self) -> "SpeculativeConfig":
+        if self.method == "draft_model" and self.model is None:
+            raise ValueError("draft_model wants a model: one that is smaller and has the same vocabulary")
+        for name, methods in READ_BY.items():
+            if name not in FOR_SIMULATOR:
+                self._only_with(self.method in methods, f"method={' or '.join(methods)}", name)
+        if self.ngram_min > self.ngram_max:
+            raise ValueError(f"ngram_min ({self.ngram_min}) is larger than ngram_max ({self.ngram_max})")
+        return self
+
+
+class EngineConfig(StrictModel):
+    """Everything that decides how the engine serves. Defaults are what one would deploy on this machine."""
+
+    _error: type[Exception] = ConfigError
+
+    model: str = Field("smollm2-135m", description="short name, local folder, GGUF file or Hub id")
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
+        "auto", description="weights and KV cache; auto = the checkpoint's own, bfloat16 on a CPU"
+    )
+    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto = cuda where there is one")
+    load_format: Literal["auto", "dummy"] = Field(
+        "auto", description="dummy = random weights of the config's shape, for speed work"
+    )
+    max_model_len: int | None = Field(None, gt=1, description="longest prompt + output, tokens; None = the model's")
+    quantization: Literal["int8", "int4", "fp8"] | None = Field(
+        None, description="LOSSY: weights rounded when they are loaded; int4 by groups; fp8 on GPUs that have it"
+    )
+    int4_group_size: Literal[32, 64] = Field(
+        32, description="int4: inputs of an output that share a scale; 5 or 4.5 bits a weight"
+    )
+    seed: int = Field(0, description="seeds the requests that bring no seed of their own")
+
+    batching: Literal["continuous", "static", "none"] = Field(
+        "continuous", description="static = a batch is admitted whole and closed until its last member ends"
+    )
+    max_num_seqs: int = Field(32, ge=1, description="seats: requests that run at once; one with batching=none")
+    max_num_batched_tokens: int = Field(1024, ge=1, description="token budget of one step")
+    enable_chunked_prefill: bool = Field(
+        True, description="a long prompt may take several steps; off = whole in one, even one over the budget"
+    )
+    long_prefill_token_threshold: int | None = Field(
+        None, ge=1, description="most prompt tokens one request gets per step; None = the budget"
+    )
+    scheduler_reserve_full_isl: bool = Field(
+        False,
+        description="a request is admitted when blocks are free for all its tokens, not only for its first chunk; "
+        "vLLM's name, and on there",
+    )
+    scheduling_order: Literal["fcfs", "shortest_prompt", "priority", "two_lane"] = Field(
+        "fcfs", description="who is admitted first among the waiting"
+    )
+    two_lane_threshold: int = Field(512, ge=1, description="two_lane: longer prompts take the slow lane")
+
+    enable_prefix_caching: bool = Field(True, description="reuse KV blocks of an equal prompt prefix")
+    kv_reservation: Literal["on_demand", "max_len"] = Field(
+        "on_demand", description="max_len = every request reserves the whole window up front"
+    )
+    block_size: int | None = Field(
+        None, ge=1, description="tokens per KV block; None = what the attention backend likes (16, most of them)"
+    )
+    num_kv_blocks: int | None = Field(None, ge=1, description="KV pool size in blocks")
+    kv_cache_memory_gb: float | None = Field(
+        None,
+        gt=0,
+        description="KV pool size in GB (1e9 bytes); the default is 1 GB on a CPU, 85% of free memory on a GPU, "
+        "less what a draft model's pool takes, which has as many blocks and comes on top",
+    )
+    kv_cache_dtype: Literal["auto", "int8", "fp8"] = Field(
+        "auto", description="auto = dtype; the others are LOSSY: half the bytes, a scale for each token and head"
+    )
+    sliding_window: int | None = Field(
+        None, ge=1, description="LOSSY: a token sees itself and the tokens before it, so many in all; None = everything"
+    )
+    attention_sinks: int = Field(
+        0, ge=0, description="sliding_window: the first tokens of a sequence stay in sight, so many"
+    )
+    preemption: Literal["recompute", "swap"] = Field(
+        "recompute", description="what happens to a request whose KV blocks are taken away"
+    )
+    swap_space_gb: float = Field(0.5, gt=0, description="host memory for swapped-out KV, GB")
+
+    attention_backend: Literal["auto", "eager", "sdpa", "native", "triton", "fa3", "fa2", "torch_varlen"] = Field(
+        "auto", description="eager = the textbook one, native and triton = our own kernels; auto = the fastest here"
+    )
+    compile: bool | Literal["max"] = Field(
+        False, description='CPU: torch.compile the decode step, slow to start; "max" also tunes float32 products'
+    )
+    cuda_graphs: bool = Field(True, description="GPU: replay captured decode steps, instead of launching each kernel")
+    fused_kernels: bool = Field(True, description="norms, rotation with cache write, and SwiGLU as one kernel each")
+    async_scheduling: bool | None = Field(
+        None, description="put the next step together while this one runs; None = on a GPU, which makes it pay"
+    )
+
+    speculative: SpeculativeConfig | None = Field(
+        None, description='draft tokens that one step checks: {"method": "ngram", "k": 4}'
+    )
+
+    max_queue_len: int | None = Field(None, ge=1, description="waiting requests before new ones are refused")
+    queue_timeout_s: float | None = Field(None, gt=0, description="longest wait in the queue, seconds")
+    max_prompt_tokens: int | None = Field(None, ge=1, description="longest prompt admitted, tokens")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "EngineConfig":
+        if self.max_num_batched_tokens < self.max_num_seqs:
+            raise ValueError(
+                f"max_num_batched_tokens ({self.max_num_batched_tokens}) must be at least max_num_seqs "
+                f"({self.max_num_seqs}), or some running requests would get no token in a step"
+            )
+        if self.num_kv_blocks is not None and self.kv_cache_memory_gb is not None:
+            raise ValueError("num_kv_blocks and kv_cache_memory_gb both set the size of the KV pool: give one")
+        if self.speculative is not None and self.async_scheduling:
+            raise ValueError("async_scheduling=True cannot be had with speculative: a draft follows known tokens")
+        if self.speculative is not None and self.speculative.method == "draft_head" and self.compile:
+            raise ValueError("compile cannot be had with a draft_head: compiled steps show it no hidden states")
+        self._only_with(self.sliding_window is not None, "a sliding_window", "attention_sinks")
+        self._only_with(self.quantization == "int4", "quantization=int4", "int4_group_size")
+        self._only_with(self.preemption == "swap", "preemption=swap", "swap_space_gb")
+        self._only_with(self.scheduling_order == "two_lane", "scheduling_order=two_lane", "two_lane_threshold")
+        self._only_with(self.enable_chunked_prefill, "enable_chunked_prefill", "long_prefill_token_threshold")
+        return self
+
+    @property
+    def max_decode_rows(self) -> int:
+        """Most tokens that requests with nothing to catch up on compute in one step: one each, and their drafts."""
+        drafting = min(self.max_num_seqs, self.speculative.max_batch) * self.speculative.k if self.speculative else 0
+        return self.max_num_seqs + drafting

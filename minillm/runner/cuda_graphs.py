@@ -1,0 +1,172 @@
+"""Decode steps as CUDA graphs: a whole forward pass launched at once.
+
+A decode step of a small model is hundreds of kernels of a few microseconds each, and launching one from
+Python costs about as much. A CUDA graph records the launches once, and replays them with a single call
+(CUDA 10, 2018; in serving since FasterTransformer and vLLM). The price: every replay runs the same
+kernels on the same memory with the same shapes. So
+
+- batch sizes are rounded up to buckets, and rows added as padding write to the null block;
+- inputs are copied into the memory the graph was recorded on;
+- nothing that differs from step to step may have been decided on the host while recording. Context
+  lengths above all: a backend that plans with them (`capturable = False`) is not captured. Engines that
+  overlooked this returned wrong text without any error.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+from tqdm.auto import tqdm
+
+from minillm.core.block_pool import blocks_for
+from minillm.kernels.attention.base import AttentionBackend
+from minillm.kernels.ops import Ops
+from minillm.kernels.transfer import to_device
+from minillm.model.decoder import Decoder
+from minillm.runner.batch_tensors import (
+    NO_ROWS,
+    BatchArrays,
+    HostBatch,
+    fill_in,
+    make_metadata,
+    pack,
+    pad_decodes,
+    unpack,
+)
+from minillm.runner.kv_pool import KVPool
+
+SMALL_BUCKETS = (1, 2, 4)
+BUCKET_STEP = 8
+WARM_UPS = 2
+"""Runs before recording: libraries set themselves up, and Triton compiles."""
+
+
+class Graph(Protocol):
+    """Records what `work` does, and can do it again."""
+
+    def record(self, work: Callable[[], Tensor]) -> Tensor:
+        """Run `work` and remember it. Returns its result, whose memory every replay writes anew."""
+        ...
+
+    def replay(self) -> None: ...
+
+
+class CudaGraph:
+    """torch.cuda.CUDAGraph. All of one runner share a memory pool: only one of them runs at a time."""
+
+    def __init__(self, pool: Any = None) -> None:
+        self.graph = torch.cuda.CUDAGraph()
+        self.pool = pool
+
+    def record(self, work: Callable[[], Tensor]) -> Tensor:
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(WARM_UPS):
+                work()
+        torch.cuda.current_stream().wait_stream(side)
+        with torch.cuda.graph(self.graph, pool=self.pool):
+            return work()
+
+    def replay(self) -> None:
+        self.graph.replay()
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """One bucket: a graph, the memory it reads, and the memory it writes."""
+
+    graph: Graph
+    flat: Tensor
+    """int32: all inputs but the block tables, packed"""
+    block_tables: Tensor
+    """[bucket, table_width] int32. Only as many columns are renewed as a step needs: a window of 128k tokens has
+    8192, and nobody reads past its own length."""
+    logits: Tensor
+    """[bucket, V]"""
+
+
+class GraphedDecode:
+    """Decode steps of up to `max_batch` sequences, recorded in buckets.
+
+    Args:
+        decoder, ops, backend: the forward pass to record; the backend must be capturable.
+        max_context: longest context any request can have, tokens: as wide as block tables are made.
+        make_graph: CudaGraph; tests put something in its place that runs without a GPU.
+    """
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        ops: Ops,
+        backend: type[AttentionBackend],
+        kv_pool: KVPool,
+        block_size: int,
+        max_context: int,
+        max_batch: int,
+        make_graph: Callable[[], Graph],
+    ) -> None:
+        self.decoder, self.ops, self.backend = decoder, ops, backend
+        self.kv_pool = kv_pool
+        self.block_size = block_size
+        self.table_width = blocks_for(max_context, block_size)
+        self.device = kv_pool.layers[0].device
+        self.previous_tokens = torch.zeros(max_batch, dtype=torch.int64, device=self.device)
+        """Where a replay finds what the step before sampled."""
+        vocab_size, dtype = decoder.config.vocab_size, decoder.activation_dtype
+        self.logits = torch.empty(max_batch, vocab_size, dtype=dtype, device=self.device)
+        """Where every recording leaves its result: a vocabulary wide, it should not exist once a bucket."""
+        self.recordings: dict[int, Recording] = {}
+        # The largest first: the memory of its activations then serves all the others.
+        for bucket in tqdm(bucket_sizes(max_batch)[::-1], desc="recording CUDA graphs", unit="graph", leave=False):
+            self.recordings[bucket] = self._record(bucket, make_graph())
+
+    def __call__(self, batch: HostBatch, previous_tokens: Tensor | None) -> Tensor | None:
+        """Logits [R, V] of a batch of decodes, good until the next call; None if it is anything else.
+
+        Args:
+            previous_tokens: what the step before sampled, on the device.
+        """
+        n = batch.num_sequences
+        bucket = min((size for size in self.recordings if size >= n), default=None)
+        if bucket is None or not batch.only_decodes:
+            return None
+        recording, width = self.recordings[bucket], batch.arrays.block_tables.shape[1]
+        arrays = pad_decodes(batch.arrays, bucket, width, self.kv_pool.null_block, self.block_size)
+        recording.flat.copy_(to_device(pack(without_tables(arrays)), self.device))
+        recording.block_tables[:, :width].copy_(to_device(arrays.block_tables, self.device))
+        if batch.has_pending and previous_tokens is not None:
+            self.previous_tokens[: len(previous_tokens)].copy_(previous_tokens)
+        recording.graph.replay()
+        return recording.logits[:n]
+
+    @torch.inference_mode()
+    def _record(self, bucket: int, graph: Graph) -> Recording:
+        # Only shapes count here: every row is padding.
+        like = pad_decodes(NO_ROWS, bucket, self.table_width, self.kv_pool.null_block, self.block_size)
+        flat = to_device(pack(without_tables(like)), self.device).clone()
+        block_tables = to_device(like.block_tables, self.device).clone()
+        arrays = unpack(flat, without_tables(like))._replace(block_tables=block_tables)
+
+        def work() -> Tensor:
+            token_ids = fill_in(arrays.token_ids, arrays.previous_rows, self.previous_tokens)
+            metadata = make_metadata(arrays, list(range(bucket + 1)), [1] * bucket, bucket, self.block_size)
+            attention = self.backend(metadata)
+            logits = self.decoder(token_ids, arrays.positions, self.kv_pool.layers, attention, self.ops)
+            return self.logits[:bucket].copy_(logits)
+
+        return Recording(graph, flat, block_tables, graph.record(work))
+
+
+def without_tables(arrays: BatchArrays[np.ndarray]) -> BatchArrays[np.ndarray]:
+    """The arrays without block tables, which have buffers of their own."""
+    return arrays._replace(block_tables=NO_ROWS.block_tables)
+
+
+def bucket_sizes(max_batch: int) -> list[int]:
+    """1, 2, 4, 8, 16, 24, ... below max_batch, and max_batch: little padding at any size."""
+    sizes = [*SMALL_BUCKETS, *range(BUCKET_STEP, max_batch + BUCKET_STEP, BUCKET_STEP)]
+    return [size for size in sizes if size < max_batch] + [max_batch]

@@ -1,0 +1,181 @@
+"""The memory behind the block ids: the KV pool on the device, and the swap pool on the host."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from minillm.core.batch import BlockCopy
+from minillm.core.block_pool import blocks_for
+from minillm.core.errors import ConfigError
+from minillm.kernels.attention.cache import QUANTIZED_DTYPES, KVCache, QuantizedKV, tensors_of
+from minillm.kernels.device_memory import available_bytes
+from minillm.kernels.memory_errors import who_else
+from minillm.kernels.quantization import FP8, dtype_name
+from minillm.model.config import ModelConfig
+from minillm.policies.config import EngineConfig
+
+DEFAULT_CPU_BYTES = 1e9
+FREE_FRACTION = 0.85
+"""Most of the memory that is free once the weights are loaded; the rest is for activations."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryClaim:
+    """What others will take of the device's memory when the KV pool is there. Weights that are loaded already are not
+    in it: they are not free any more."""
+
+    num_bytes: int = 0
+    bytes_per_token: int = 0
+    """For every token that the KV pool holds: that of a draft model, which has as many blocks."""
+
+
+NO_CLAIM = MemoryClaim()
+
+
+class KVPool:
+    """Keys and values of every layer, in blocks.
+
+    Args:
+        dtype: of what is kept; int8 and float8_e4m3fn have scales.
+        num_blocks: blocks that the scheduler hands out.
+        num_host_blocks: blocks of swap space in host memory.
+
+    One more block than `num_blocks` exists: the null block, which padding may write to.
+    """
+
+    def __init__(
+        self,
+        model_config: ModelConfig,
+        num_blocks: int,
+        num_host_blocks: int,
+        block_size: int,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:
+        shape = (block_size, 2, model_config.num_kv_heads, model_config.head_dim)
+        host, layers = torch.device("cpu"), range(model_config.num_layers)
+        self.null_block = num_blocks
+        self.layers = [make_cache((num_blocks + 1, *shape), dtype, device) for _ in layers]
+        """Per layer: [num_blocks + 1, block_size, 2 (key, value), n_kv_heads, d]"""
+        self.host_layers = [make_cache((num_host_blocks, *shape), dtype, host) for _ in layers]
+
+    def make_finite(self, block_ids: Sequence[int]) -> None:
+        """Replace NaN and infinity in some blocks. Whoever gets a block next reads its unused end, too, if
+        only to multiply it by zero, and 0 * NaN is NaN. Finite values stay as they are."""
+        for layer in self.layers:
+            if isinstance(layer, Tensor):
+                layer[block_ids] = layer[block_ids].nan_to_num_()
+                continue
+            layer.scales[block_ids] = layer.scales[block_ids].nan_to_num_(posinf=0)
+            if layer.numbers.dtype == FP8:  # its NaN has all bits but the sign set
+                numbers = layer.numbers.view(torch.int8)
+                numbers[block_ids] = numbers[block_ids].masked_fill(numbers[block_ids] & 127 == 127, 0)
+
+    def swap_out(self, copies: Sequence[BlockCopy]) -> None:
+        """Device to host."""
+        copy_blocks(self.layers, self.host_layers, copies)
+
+    def swap_in(self, copies: Sequence[BlockCopy]) -> None:
+        """Host to device."""
+        copy_blocks(self.host_layers, self.layers, copies)
+
+
+def copy_blocks(sources: list[KVCache], targets: list[KVCache], copies: Sequence[BlockCopy]) -> None:
+    """Copy blocks of all layers from one pool to another."""
+    if not copies:
+        return
+    source_ids, target_ids = [copy.source for copy in copies], [copy.target for copy in copies]
+    for source_layer, target_layer in zip(sources, targets, strict=True):
+        for source, target in zip(tensors_of(source_layer), tensors_of(target_layer)):
+            target[target_ids] = source[source_ids].to(target.device)
+
+
+def make_cache(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> KVCache:
+    """One layer's, of zeros: [num_blocks, block_size, 2, n_kv_heads, d]."""
+    numbers = zeros(shape, dtype, device)
+    if dtype not in QUANTIZED_DTYPES.values():
+        return numbers
+    return QuantizedKV(numbers, zeros(shape[:-1], torch.bfloat16, device))
+
+
+def zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """A pool of zeros: padding is read, if only to be masked, and 0 * NaN would be NaN."""
+    if device.type != "cpu":
+        return torch.zeros(shape, dtype=dtype, device=device)
+    # numpy gets zeroed pages from the operating system as they are first touched: a pool that is mostly
+    # unused costs no memory and no time.
+    integers = np.zeros(shape, dtype=f"int{8 * dtype.itemsize}")
+    return torch.from_numpy(integers).view(dtype)
+
+
+def size_kv_pool(
+    config: EngineConfig,
+    model_config: ModelConfig,
+    block_size: int,
+    dtype: torch.dtype,
+    device: torch.device,
+    claim: MemoryClaim,
+) -> int:
+    """Blocks in the KV pool: as configured, else a default that fits the machine, beside what others claim.
+
+    Raises:
+        ConfigError: it does not fit the memory, or holds no block.
+    """
+    block_bytes = model_config.kv_bill.bytes_per_token(dtype_name(dtype)) * block_size
+    bytes_with_claim = block_bytes + claim.bytes_per_token * block_size
+    free_bytes = _free_bytes(device)
+    if config.num_kv_blocks is not None:
+        num_blocks = config.num_kv_blocks
+    elif config.kv_cache_memory_gb is not None:
+        num_blocks = int(config.kv_cache_memory_gb * 1e9 // block_bytes)
+    else:
+        num_blocks = int((FREE_FRACTION * free_bytes - claim.num_bytes) // bytes_with_claim)
+        if device.type == "cpu":
+            num_blocks = min(int(DEFAULT_CPU_BYTES // block_bytes), num_blocks)
+        longest = config.max_model_len or model_config.max_position_embeddings
+        # More than every seat at full length could never be used.
+        num_blocks = min(num_blocks, config.max_num_seqs * blocks_for(longest, block_size))
+    if num_blocks < 1:
+        raise ConfigError(
+            f"the KV pool has no room for one block of {block_bytes / 1e6:.1f} MB, and {free_bytes / 1e9:.2f} GB are "
+            f"free: raise kv_cache_memory_gb, or lower block_size.{who_else(device)}"
+        )
+    what = "the KV pool" if claim == NO_CLAIM else "the KV pool, with what drafts,"
+    num_bytes = num_blocks * bytes_with_claim + claim.num_bytes
+    _check_fits(what, "num_kv_blocks or kv_cache_memory_gb", num_bytes, free_bytes, device)
+    return num_blocks
+
+
+def size_swap_pool(config: EngineConfig, model_config: ModelConfig, block_size: int, dtype: torch.dtype) -> int:
+    """Blocks of swap space on the host: none unless preemption="swap".
+
+    Raises:
+        ConfigError: it does not fit the memory, or holds no block.
+    """
+    if config.preemption != "swap":
+        return 0
+    block_bytes = model_config.kv_bill.bytes_per_token(dtype_name(dtype)) * block_size
+    num_blocks = int(config.swap_space_gb * 1e9 // block_bytes)
+    if num_blocks < 1:
+        raise ConfigError(f"swap_space_gb holds no block of {block_bytes / 1e6:.1f} MB: raise it")
+    host = torch.device("cpu")
+    _check_fits("the swap space", "swap_space_gb", num_blocks * block_bytes, _free_bytes(host), host)
+    return num_blocks
+
+
+def _free_bytes(device: torch.device) -> int:
+    if device.type != "cuda":
+        return available_bytes()
+    torch.cuda.empty_cache()  # what PyTorch keeps for later, of an engine that is gone, counts as taken otherwise
+    return torch.cuda.mem_get_info(device)[0]
+
+
+def _check_fits(what: str, fields: str, num_bytes: int, free_bytes: int, device: torch.device) -> None:
+    if num_bytes > free_bytes:
+        raise ConfigError(
+            f"{what} would take {num_bytes / 1e9:.2f} GB, but {free_bytes / 1e9:.2f} GB are free: lower {fields}."
+            f"{who_else(device)}"
+        )

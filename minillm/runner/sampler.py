@@ -1,0 +1,286 @@
+"""From logits to the next token: penalties, temperature, top-k, top-p, min-p, and one draw.
+
+The order is penalties, temperature, top-k, top-p, min-p: Hugging Face's, so that equal settings mean
+an equal distribution. It matters twice: temperature comes before top-p because it decides how many
+tokens hold the mass, and top-p counts the mass that top-k left over. min-p compares each token with
+the likeliest one, which no other filter changes, so its place among the three is free.
+
+Two ideas keep it short and exact:
+
+- All three filters keep "the n likeliest tokens", so each row needs one number n, found in its
+  largest logits alone. Equal logits (common in bfloat16) are ranked by token id.
+- The random number is a hash of (request seed, output position). Nothing is carried from step to
+  step, so neighbours in the batch, row order and preemption cannot change a request's output. (Drafts that were
+  drawn can: see speculation/verify.py.)
+"""
+
+import hashlib
+import itertools
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from minillm.core.known import known
+from minillm.core.params import SamplingParams
+from minillm.core.request import DraftPosition, Request, TokenLogprob
+from minillm.kernels.transfer import HostCopy, to_device
+
+Row = Request | DraftPosition
+"""Whose next token a row of logits is about."""
+FIRST_PREFIX = 256
+"""Largest logits sorted at first. A nucleus is rarely wider; where it is, more are sorted."""
+
+
+@dataclass(frozen=True, slots=True)
+class SampledTokens:
+    """One token per row of logits."""
+
+    token_ids: list[int | None]
+    """None where the row could not be sampled; `errors` says why."""
+    logprobs: list[TokenLogprob | None]
+    """Of the model's own distribution, before penalties and temperature, for rows that asked for them."""
+    errors: dict[str, str] = field(default_factory=dict)
+    """What was wrong, by request id. The engine fails these requests and no other."""
+
+
+class SampleInFlight:
+    """Samples that a GPU may still be computing, and on their way to the host."""
+
+    def __init__(self, requests: Sequence[Row], token_ids: Tensor, logprobs: Tensor | None) -> None:
+        self.requests = requests
+        self.token_ids = token_ids
+        """[R] int64 on the device; -1 where the row's logits are not finite"""
+        # One copy brings everything over. Token ids are far below 2^53, so float64 holds them exactly.
+        self.copy = HostCopy(token_ids if logprobs is None else torch.cat((token_ids[:, None], logprobs), dim=1))
+
+    def wait(self) -> SampledTokens:
+        """The samples, on the host."""
+        rows = self.copy.wait().tolist()
+        token_ids = [int(row[0]) if isinstance(row, list) else row for row in rows]
+        logprobs: list[TokenLogprob | None] = [None] * len(rows)
+        errors = {}
+        for i, (request, token_id) in enumerate(zip(self.requests, token_ids)):
+            if token_id < 0:
+                errors[request.request_id] = (
+                    "the model's logits are NaN or infinite: check the checkpoint, or try dtype='float32'"
+                )
+            elif request.params.logprobs is not None:
+                logprobs[i] = as_logprob(rows[i], request.params.logprobs)
+        return SampledTokens([None if token_id < 0 else token_id for token_id in token_ids], logprobs, errors)
+
+
+class Sampler:
+    """Chooses the next token of every request in a batch."""
+
+    def __call__(self, logits: Tensor, requests: Sequence[Row]) -> SampledTokens:
+        """Sample one token per row, and wait for it. See `launch`."""
+        return self.launch(logits, requests).wait()
+
+    def launch(self, logits: Tensor, requests: Sequence[Row]) -> SampleInFlight:
+        """Begin to sample one token per row. On a GPU this does not wait, but for a nucleus (top-p, min-p).
+
+        Args:
+            logits: [R, V], any float dtype; left unchanged.
+            requests: R of them; row r belongs to requests[r].
+        Raises:
+            ValueError: there are not as many requests as rows.
+        """
+        if len(requests) != logits.shape[0]:
+            raise ValueError(f"{logits.shape[0]} rows of logits for {len(requests)} requests")
+        # An all-greedy batch is done after this one pass. max() gives the largest logit along with its
+        # token, and hands NaN on, so the check for a broken row costs nothing.
+        largest, token_ids = logits.max(dim=-1)
+        params = [request.params for request in requests]
+        touched = [row for row, p in enumerate(params) if p.temperature > 0 or p.has_penalty]
+        if touched:
+            rows = on_device(touched, logits.device)
+            token_ids[rows] = self.choose(logits[rows].float(), [requests[row] for row in touched])
+        token_ids = torch.where(largest.isfinite(), token_ids, -1)
+        logprobs, reported = None, [row for row, p in enumerate(params) if p.logprobs is not None]
+        if reported:
+            rows = on_device(reported, logits.device)
+            found = report_logprobs(
+                logits[rows].float(), token_ids[rows], max(known(params[row].logprobs) for row in reported)
+            )
+            logprobs = found.new_zeros(len(requests), found.shape[1]).index_copy_(0, rows, found)
+        return SampleInFlight(requests, token_ids, logprobs)
+
+    def choose(self, logits: Tensor, requests: Sequence[Row]) -> Tensor:
+        """[R] token ids for rows that are random or have penalties. `logits` [R, V] float32 is overwritten."""
+        apply_penalties(logits, requests)
+        greedy: list[int] = []
+        plain: list[int] = []
+        filtered: list[int] = []
+        for row, request in enumerate(requests):
+            group = greedy if request.params.temperature == 0 else filtered if request.params.has_filter else plain
+            group.append(row)
+
+        device = logits.device
+        token_ids = torch.empty(len(requests), dtype=torch.int64, device=device)
+        if greedy:
+            rows = on_device(greedy, device)
+            token_ids[rows] = logits[rows].argmax(dim=-1)
+        for group, draw in ((plain, _draw_plain), (filtered, _draw_filtered)):  # plain rows are never sorted
+            if group:
+                rows = on_device(group, device)
+                params = [requests[row].params for row in group]
+                uniforms = [uniform(requests[row].seed, requests[row].draw_position) for row in group]
+                scaled = apply_temperature(logits[rows], [p.temperature for p in params])
+                token_ids[rows] = draw(scaled, params, on_device(uniforms, device))
+        return token_ids
+
+
+def on_device(numbers: Sequence[float] | np.ndarray, device: torch.device) -> Tensor:
+    """A list of numbers as a tensor: int64 or float64, as they are."""
+    return to_device(np.asarray(numbers), device)
+
+
+def uniform(seed: int, position: int, purpose: str = "") -> float:
+    """A number in [0, 1) that depends on (seed, position, purpose) and on nothing else.
+
+    A cryptographic hash used as a counter-based generator (Salmon et al., "Parallel random numbers:
+    as easy as 1, 2, 3", 2011): its output is as good as random for any pattern of inputs, and one
+    call takes about a microsecond, where drawing noise for V tokens would cost V draws.
+    """
+    digest = hashlib.blake2b(f"{seed}:{position}{purpose}".encode(), digest_size=8).digest()
+    return (int.from_bytes(digest, "little") >> 12) * 2.0**-52
+
+
+def apply_penalties(logits: Tensor, requests: Sequence[Row]) -> None:
+    """Each request's penalties, in place on its row of logits [R, V].
+
+    - repetition (CTRL, Keskar et al. 2019, as in Hugging Face): a token seen in prompt or output has
+      its logit divided by the penalty if positive, multiplied if negative.
+    - frequency and presence (OpenAI's API): subtracted per occurrence in the output, and once for a
+      token that occurs there at all. The prompt does not count.
+    """
+    seen = []  # only these logits change: (row, token, times in the output, the three penalties)
+    for row, request in enumerate(requests):
+        p = request.params
+        if p.has_penalty:
+            counts = Counter(request.output_token_ids)
+            penalties = (p.repetition_penalty, p.presence_penalty, p.frequency_penalty)
+            seen += [(row, token, counts[token], *penalties) for token in counts.keys() | request.prompt_token_ids]
+    if not seen:
+        return
+
+    columns = on_device(np.array(seen, dtype=np.float64), logits.device).T
+    row, token = columns[:2].long()
+    count, repetition, presence, frequency = columns[2:]
+    value = logits[row, token].double()
+    value = torch.where(value > 0, value / repetition, value * repetition)
+    value -= frequency * count + presence * (count > 0)
+    limits = torch.finfo(logits.dtype)
+    logits[row, token] = value.clamp(limits.min, limits.max).to(logits.dtype)  # an extreme penalty stays finite
+
+
+def apply_temperature(logits: Tensor, temperatures: Sequence[float]) -> Tensor:
+    """Logits [R, V] less their maximum (now 0), over the temperature: no temperature can overflow."""
+    limits = torch.finfo(logits.dtype)
+    divisor = on_device(temperatures, logits.device).double().clamp(limits.tiny, limits.max)
+    return (logits - logits.amax(dim=-1, keepdim=True)).div_(divisor.to(logits.dtype)[:, None])
+
+
+def pick(cumulative: Tensor, total: Tensor, uniforms: Tensor) -> Tensor:
+    """Inverse transform sampling: [R] the first index whose cumulative weight [R, K] exceeds u * total [R]."""
+    target = (uniforms * total).to(cumulative.dtype)
+    # Rounding can lift u * total to total itself, where there is no index left to find.
+    target = torch.minimum(target, torch.nextafter(total, torch.zeros_like(total)))
+    # The clamp is for rows of NaN, which are thrown away later, but must not index out of bounds.
+    return torch.searchsorted(cumulative, target[:, None], right=True)[:, 0].clamp(max=cumulative.shape[1] - 1)
+
+
+def _draw_plain(scaled: Tensor, params: Sequence[SamplingParams], uniforms: Tensor) -> Tensor:
+    """[R] tokens drawn from softmax(scaled) with one uniform number [R] each."""
+    cumulative = scaled.exp().cumsum(dim=-1)
+    return pick(cumulative, cumulative[:, -1], uniforms)
+
+
+def _draw_filtered(scaled: Tensor, params: Sequence[SamplingParams], uniforms: Tensor) -> Tensor:
+    """[R] tokens drawn from the n likeliest of each row: first a rank, then the token that has it."""
+    vocab_size = scaled.shape[1]
+    total = scaled.exp().sum(dim=-1, dtype=torch.float64)
+    width = max(FIRST_PREFIX, *(p.top_k for p in params))
+    while True:
+        values = scaled.topk(min(width, vocab_size)).values  # sorted, largest first
+        cumulative = values.double().exp().cumsum(dim=-1)
+        kept = count_kept(values, cumulative, total, params)
+        # Where the whole prefix is kept, the border may lie beyond it: look further. Top-k's never does.
+        if width >= vocab_size or all(p.top_k for p in params) or int(kept.max()) < width:
+            break
+        width *= 8
+    mass = cumulative.gather(1, kept[:, None] - 1)[:, 0]
+    rank = pick(cumulative, mass, uniforms)
+
+    # The token of that rank: of all tokens with this logit, in order of id, skip as many as are ranked before it.
+    value = values.gather(1, rank[:, None])
+    skip = rank - (values > value).sum(dim=-1)
+    occurrence = (scaled == value).cumsum(dim=-1, dtype=torch.int32)
+    return torch.searchsorted(occurrence, (skip + 1).to(torch.int32)[:, None])[:, 0]
+
+
+def count_kept(values: Tensor, cumulative: Tensor, total: Tensor, params: Sequence[SamplingParams]) -> Tensor:
+    """[R] how many of the likeliest tokens top-k, top-p and min-p leave; at least 1.
+
+    Args:
+        values: [R, K] the K largest scaled logits, largest (0) first.
+        cumulative: [R, K] running sum of exp(values), float64.
+        total: [R] sum of exp over the whole vocabulary, float64.
+    """
+    num_values = values.shape[1]
+
+    def per_row(numbers: list[float]) -> Tensor:
+        return on_device(numbers, values.device).double()[:, None]
+
+    k = on_device([p.top_k or num_values for p in params], values.device).clamp(max=num_values)[:, None]
+    limited = on_device([p.top_k > 0 for p in params], values.device)[:, None]
+    mass = torch.where(limited, cumulative.gather(1, k - 1), total[:, None])  # what top-p is a share of
+    top_p = per_row([p.top_p if p.top_p < 1 else math.inf for p in params])
+    log_min_p = per_row([math.log(p.min_p) if p.min_p > 0 else -math.inf for p in params])
+
+    in_top_k = torch.arange(num_values, device=values.device) < k
+    # A token is kept while those before it have not reached the mass: the smallest set that does.
+    in_top_p = cumulative - values.double().exp() < top_p * mass
+    in_min_p = values.double() >= log_min_p
+    return (in_top_k & in_top_p & in_min_p).sum(dim=-1).clamp(min=1)
+
+
+def probabilities(logits: Tensor, requests: Sequence[Row]) -> Tensor:
+    """[R, V] float32: the distribution that each row's token is drawn from. `logits` [R, V] float32 is overwritten."""
+    apply_penalties(logits, requests)
+    params = [request.params for request in requests]
+    scaled = apply_temperature(logits, [p.temperature or 1.0 for p in params])
+    if filtered := [row for row, p in enumerate(params) if p.has_filter and p.temperature > 0]:
+        rows = on_device(filtered, logits.device)
+        values, order = scaled[rows].sort(dim=-1, descending=True, stable=True)  # equal ones by token id
+        cumulative = values.double().exp().cumsum(dim=-1)
+        kept = count_kept(values, cumulative, cumulative[:, -1], [params[row] for row in filtered])
+        dropped = torch.arange(values.shape[1], device=logits.device) >= kept[:, None]
+        scaled[rows] = scaled[rows].scatter(1, order, values.masked_fill(dropped, -math.inf))
+    probs = scaled.softmax(dim=-1)
+    if greedy := [row for row, p in enumerate(params) if p.temperature == 0]:
+        rows = on_device(greedy, logits.device)
+        probs[rows] = torch.zeros_like(probs[rows]).scatter_(1, logits[rows].argmax(dim=-1, keepdim=True), 1.0)
+    return probs
+
+
+def report_logprobs(logits: Tensor, token_ids: Tensor, count: int) -> Tensor:
+    """[R, 1 + 2 * count] float64, natural log-probabilities under softmax(logits) [R, V]: the chosen token's,
+    then the `count` likeliest token ids, then theirs."""
+    normalizer = logits.logsumexp(dim=-1, keepdim=True)
+    chosen = logits.gather(1, token_ids.clamp(min=0)[:, None]) - normalizer
+    best = logits.topk(min(count, logits.shape[1]))
+    return torch.cat((chosen.double(), best.indices.double(), (best.values - normalizer).double()), dim=1)
+
+
+def as_logprob(row: list[float], count: int) -> TokenLogprob:
+    """One request's part of what `report_logprobs` gave, behind its token id."""
+    token_id, chosen, best = int(row[0]), row[1], row[2:]
+    half = len(best) // 2
+    ids, values = (int(token) for token in best[:half]), best[half:]
+    return TokenLogprob(token_id, chosen, dict(itertools.islice(zip(ids, values), count)))

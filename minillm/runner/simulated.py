@@ -1,0 +1,160 @@
+"""SimulatedRunner: executes steps by looking up what they would cost, and moving a clock.
+
+It knows no model and no token. What comes out of a request is its length, which the caller decides
+(max_tokens, ignore_eos); the token ids are made up, the same ones every time.
+"""
+
+import functools
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from minillm.core.batch import ScheduledBatch, ScheduledRequest, StepOutput
+from minillm.core.request import Request
+from minillm.core.timeline import VirtualClock
+
+
+class StepPrice(Protocol):
+    """Seconds of one step."""
+
+    @property
+    def forward(self) -> float:
+        """Until the forward pass is done."""
+        ...
+
+    @property
+    def total(self) -> float:
+        """Until its tokens are handed over."""
+        ...
+
+
+StepWatch = Callable[[ScheduledBatch, StepPrice, float], None]
+"""Sees every step when it is launched: its batch, its price, and the clock second at which it will end."""
+
+TOKEN_STRIDE = 7919
+"""A prime: answers of different requests begin so many made-up tokens apart, and hardly ever with the same one."""
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedDrafting:
+    """What speculation is like: the price of drafts, and their fate."""
+
+    seconds: Callable[[ScheduledBatch], float]
+    """To draft what the batch checks."""
+    acceptance_rate: float
+    """Each draft token passes with this probability, if those before it have."""
+    rng: random.Random = field(default_factory=lambda: random.Random(0))
+
+    def num_accepted(self, scheduled: ScheduledRequest) -> int:
+        """How many of a request's draft tokens pass this time."""
+        passed = 0
+        while passed < scheduled.num_drafts and self.rng.random() < self.acceptance_rate:
+            passed += 1
+        return passed
+
+
+NO_DRAFTING = SimulatedDrafting(lambda batch: 0.0, 0.0)
+
+
+class SimulatedRunner:
+    """A device that takes as long as `price` says. Steps that are launched ahead wait for each other.
+
+    Args:
+        price: what a batch costs, its block copies apart.
+        clock: the engine's. `wait` moves it to the end of the step.
+        num_kv_blocks, num_host_blocks: sizes of the KV pool and of the swap space.
+        block_size: tokens per block.
+        swap_s_per_block: seconds to copy one KV block to the host or back.
+        vocab_size: made-up tokens are below it.
+        runs_beside_python: as on a GPU: the next step is scheduled while this one runs.
+        watch: sees every step.
+        drafting: for an engine that speculates, with a MadeUpProposer.
+    """
+
+    def __init__(
+        self,
+        price: Callable[[ScheduledBatch], StepPrice],
+        clock: VirtualClock,
+        *,
+        num_kv_blocks: int,
+        num_host_blocks: int = 0,
+        block_size: int = 16,
+        swap_s_per_block: float = 0.0,
+        vocab_size: int = 32_000,
+        runs_beside_python: bool = True,
+        watch: StepWatch | None = None,
+        drafting: SimulatedDrafting = NO_DRAFTING,
+    ) -> None:
+        self.price = price
+        self.clock = clock
+        self.num_kv_blocks = num_kv_blocks
+        self.num_host_blocks = num_host_blocks
+        self.block_size = block_size
+        self.swap_s_per_block = swap_s_per_block
+        self.vocab_size = vocab_size
+        self.runs_beside_python = runs_beside_python
+        self.watch = watch
+        self.drafting = drafting
+        self._free_at = clock.now()
+        """When the device will have done all it was given."""
+
+    def tokens(self, request: Request, start: int, stop: int) -> list[int]:
+        """The made-up tokens after contexts of `start` to `stop` - 1 tokens. They depend on who and where only: a
+        request that is preempted and computed again agrees with itself."""
+        first, size = TOKEN_STRIDE * request.arrival_index, self.vocab_size
+        begin = (first + start) % size
+        if begin + stop - start <= size:  # nearly always
+            return vocabulary(size)[begin : begin + stop - start]
+        return [(first + end) % size for end in range(start, stop)]
+
+    def launch(self, batch: ScheduledBatch) -> "SimulatedStep":
+        """Price the step and queue it behind what the device is doing."""
+        self.swap(batch)
+        start = max(self._free_at, self.clock.now())
+        drafted = start + self.drafting.seconds(batch)
+        price = self.price(batch)
+        self._free_at = drafted + price.total
+        if self.watch is not None:
+            self.watch(batch, price, self._free_at)
+        return SimulatedStep(self, batch, start, drafted, drafted + price.forward, self._free_at)
+
+    def swap(self, batch: ScheduledBatch) -> None:
+        """The device is busy copying."""
+        copies = len(batch.swap_out) + len(batch.swap_in)
+        if copies:
+            self._free_at = max(self._free_at, self.clock.now()) + copies * self.swap_s_per_block
+
+
+@functools.lru_cache(maxsize=4)
+def vocabulary(size: int) -> list[int]:
+    """All token ids. A slice of it costs far less than to make its numbers again."""
+    return list(range(size))
+
+
+class SimulatedStep:
+    """A step on its way."""
+
+    __slots__ = ("batch", "drafted", "end", "forward_end", "runner", "start")
+
+    def __init__(
+        self, runner: SimulatedRunner, batch: ScheduledBatch, start: float, drafted: float, forward_end: float,
+        end: float,
+    ) -> None:  # fmt: skip
+        self.runner = runner
+        self.batch = batch
+        self.start, self.drafted, self.forward_end, self.end = start, drafted, forward_end, end
+
+    def wait(self) -> StepOutput:
+        """Move the clock to the step's end, and make its tokens up."""
+        self.runner.clock.advance_to(self.end)
+        tokens = {s.request.request_id: self._tokens(s) for s in self.batch.requests if s.samples}
+        stages = {"build": 0.0, "forward": self.forward_end - self.drafted, "sample": self.end - self.forward_end}
+        if self.drafted > self.start:
+            stages = {"draft": self.drafted - self.start, **stages}
+        return StepOutput(tokens, self.forward_end, stages)
+
+    def _tokens(self, scheduled: ScheduledRequest) -> list[int]:
+        first = scheduled.end - scheduled.num_drafts
+        last = first + self.runner.drafting.num_accepted(scheduled)
+        return self.runner.tokens(scheduled.request, first, last + 1)

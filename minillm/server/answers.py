@@ -1,0 +1,142 @@
+"""Answers in OpenAI's shapes. A stream's chunks differ in a few bytes only: the rest is built once a request."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import orjson
+
+from minillm.core.known import known
+from minillm.frontend.outputs import Completion, RequestOutput
+from minillm.server.call import TokenCounts
+from minillm.server.errors import ApiError
+from minillm.server.logprobs import TokenTexts, chat_logprobs, completion_logprobs
+from minillm.server.protocol import GenerationBody
+from minillm.server.server_times import FIELD, server_times
+
+DONE = b"data: [DONE]\n\n"
+
+
+class AnswerShape:
+    """Shapes the answer to one request.
+
+    Args:
+        body: decides between chat and completion, and whether usage is reported in a stream.
+        request_id: also the answer's id.
+        created: Unix time, seconds.
+        model: the name that the API knows it by.
+        texts: for log-probabilities.
+    """
+
+    def __init__(self, body: GenerationBody, request_id: str, created: int, model: str, texts: TokenTexts) -> None:
+        self.is_chat = body.is_chat
+        self.texts = texts
+        self.head = {"id": request_id, "object": self._object(body.stream), "created": created, "model": model}
+        opening = orjson.dumps(self.head)[:-1]
+        self._chunk_start = b"data: " + opening + b',"choices":[{"index":'
+        self._chunk_end = b'}],"usage":null}\n\n' if body.include_usage else b"}]}\n\n"
+        self._greeted: set[int] = set()
+        """Choices whose role has been sent."""
+        self._token_characters: dict[int, int] = {}
+        """By choice: characters of the tokens whose log-probabilities have been sent."""
+
+    def _object(self, stream: bool) -> str:
+        if self.is_chat:
+            return "chat.completion.chunk" if stream else "chat.completion"
+        return "text_completion"
+
+    # ---------------------------------------------------------------- streamed
+
+    def chunk(self, index: int, news: Completion) -> bytes:
+        """One event: what is new in choice `index`. Role, first text and ending need no chunks of their own:
+        with one chunk for each delivery, gaps between chunks are gaps between tokens."""
+        text = orjson.dumps(news.new_text)
+        if not self.is_chat:
+            content = b',"text":' + text
+        elif index in self._greeted:
+            content = b',"delta":{"content":' + text + b"}"
+        else:
+            self._greeted.add(index)
+            content = b',"delta":{"role":"assistant","content":' + text + b"}"
+        logprobs = b"null" if news.logprobs is None else orjson.dumps(self._new_logprobs(index, news))
+        reason = b"null" if news.finish_reason is None else b'"%s"' % news.finish_reason.value.encode()
+        return b"".join(
+            (
+                self._chunk_start,
+                str(index).encode(),
+                content,
+                b',"logprobs":',
+                logprobs,
+                b',"finish_reason":',
+                reason,
+                self._chunk_end,
+            )
+        )
+
+    def chunks(self, news: Iterable[tuple[int, Completion]]) -> bytes:
+        """An event for each choice that has something new."""
+        return b"".join([self.chunk(index, completion) for index, completion in news])
+
+    def usage_chunk(self, outputs: list[RequestOutput]) -> bytes:
+        """The last event but [DONE], with `stream_options.include_usage`."""
+        told = {**self.head, "choices": [], "usage": usage(outputs), **times(outputs)}
+        return b"data: " + orjson.dumps(told) + b"\n\n"
+
+    def _new_logprobs(self, index: int, news: Completion) -> dict[str, Any]:
+        return self._logprobs(index, news, len(news.token_ids) - news.num_new_tokens)
+
+    def _logprobs(self, index: int, completion: Completion, start: int) -> dict[str, Any]:
+        entries = known(completion.logprobs)[start:]
+        if self.is_chat:
+            return chat_logprobs(entries, self.texts)
+        offset = self._token_characters.get(index, 0)
+        shaped = completion_logprobs(entries, self.texts, offset)
+        self._token_characters[index] = offset + sum(map(len, shaped["tokens"]))
+        return shaped
+
+    # ---------------------------------------------------------------- whole
+
+    def whole(self, choices: list[Completion], outputs: list[RequestOutput]) -> bytes:
+        """The answer to a request without `stream`."""
+        return orjson.dumps(
+            {
+                **self.head,
+                "choices": [self._choice(index, completion) for index, completion in enumerate(choices)],
+                "usage": usage(outputs),
+                **times(outputs),
+            }
+        )
+
+    def _choice(self, index: int, completion: Completion) -> dict[str, Any]:
+        logprobs = None if completion.logprobs is None else self._logprobs(index, completion, 0)
+        text = completion.text
+        content = (
+            {"message": {"role": "assistant", "content": text, "refusal": None}} if self.is_chat else {"text": text}
+        )
+        return {"index": index, **content, "logprobs": logprobs, "finish_reason": completion.finish_reason}
+
+
+def num_new_logprobs(news: Completion) -> int:
+    """Log-probabilities that a chunk would show: those of its new tokens, and of the likeliest ones beside them."""
+    return news.num_new_tokens * (1 + len(news.logprobs[-1].top)) if news.logprobs else 0
+
+
+def usage(outputs: list[RequestOutput]) -> dict[str, Any]:
+    """Token counts over all prompts and choices."""
+    tokens = TokenCounts.of(outputs)
+    return {
+        "prompt_tokens": tokens.prompt,
+        "completion_tokens": tokens.output,
+        "total_tokens": tokens.prompt + tokens.output,
+        "prompt_tokens_details": {"cached_tokens": tokens.cached},
+    }
+
+
+def times(outputs: list[RequestOutput]) -> dict[str, Any]:
+    """The server's own stamps, for a client that lays them beside its own; only where there is one text."""
+    alone = len(outputs) == 1 and len(outputs[0].completions) == 1
+    return {FIELD: server_times(outputs[0].timeline)} if alone else {}
+
+
+def error_event(error: ApiError) -> bytes:
+    """For a stream that has begun, and so has a status already. No [DONE] follows: the answer is not whole."""
+    return b"data: " + error.body + b"\n\n"

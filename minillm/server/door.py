@@ -1,0 +1,127 @@
+"""At the server's door: who may come in, how many at once, and what the others are told.
+
+What is refused here has cost almost nothing: no tokenizing, no wait for an engine step. A client that is
+refused at once can go elsewhere; one that waits in an endless queue has lost already.
+
+The engine seats `max_num_seqs` sequences and `max_queue_len` more may wait, so that many are let in. (The
+engine's own limit counts differently: between two steps it cannot see that its seats are free, and would
+turn half of a burst away from an empty house. The server therefore counts here, and leaves that one off.)
+"""
+
+import hashlib
+import hmac
+import math
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from minillm.core.errors import ConfigError
+from minillm.policies.config import EngineConfig
+from minillm.server.config import ServeConfig
+from minillm.server.errors import SERVER_BUSY, ApiError
+
+LONGEST_RETRY_AFTER_S = 60
+NEW_WEIGHT = 0.1
+"""Of the newest request in the running mean of service times."""
+
+
+class ApiKeys:
+    """The keys that are accepted; none at all means that everybody is let in.
+
+    Raises:
+        ConfigError: the file cannot be read, or has no keys.
+    """
+
+    def __init__(self, file: str | None) -> None:
+        self._keys: list[bytes] = []
+        if file is None:
+            return
+        try:
+            lines = [line.strip() for line in Path(file).read_text(encoding="utf-8").splitlines()]
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"cannot read the API keys: {error}") from error
+        self._keys = [line.encode() for line in lines if line and not line.startswith("#")]
+        if not self._keys:
+            raise ConfigError(f"{file} has no API keys: write one on each line")
+
+    def caller(self, authorization: str | None, address: str) -> str:
+        """Whom to count a request for: a short hash of its key, or its address if there are no keys.
+
+        Raises:
+            ApiError: 401: no key, or a wrong one.
+        """
+        if not self._keys:
+            return address
+        scheme, _, given = (authorization or "").partition(" ")
+        secret = given.strip().encode(errors="replace")
+        # All keys are compared, each in constant time: how long a refusal takes says nothing about them.
+        matches = [hmac.compare_digest(secret, key) for key in self._keys]
+        if scheme.lower() != "bearer" or not any(matches):
+            raise ApiError(401, "send a valid API key: Authorization: Bearer KEY", "invalid_api_key")
+        return "key-" + hashlib.sha256(secret).hexdigest()[:8]
+
+
+class Door:
+    """Counts what is in flight. All in the event loop, so no locks."""
+
+    def __init__(self, serve: ServeConfig, engine: EngineConfig) -> None:
+        self.serve = serve
+        self.seats = 1 if engine.batching == "none" else engine.max_num_seqs
+        self.capacity = math.inf if engine.max_queue_len is None else self.seats + engine.max_queue_len
+        self.num_sequences = 0
+        """In flight: running or waiting."""
+        self._per_caller: Counter[str] = Counter()
+        self._service_s = 1.0
+        """Running mean of a request's time in the engine, seconds."""
+
+    @contextmanager
+    def caller_slot(self, caller: str) -> Iterator[None]:
+        """Hold one of the caller's slots.
+
+        Raises:
+            ApiError: 429: it has max_requests_per_key in flight.
+        """
+        limit = self.serve.max_requests_per_key
+        if limit is not None and self._per_caller[caller] >= limit:
+            message = f"{limit} of your requests are in flight, and that is the limit: wait for one to finish"
+            raise ApiError(429, message, "too_many_requests_per_key", retry_after_s=1)
+        self._per_caller[caller] += 1
+        try:
+            yield
+        finally:
+            self._per_caller[caller] -= 1
+            if not self._per_caller[caller]:
+                del self._per_caller[caller]
+
+    @contextmanager
+    def places(self, num_sequences: int) -> Iterator[None]:
+        """Hold places in the engine, or in the queue before it.
+
+        Raises:
+            ApiError: 429: seats and queue are full; 400: so many sequences never fit.
+        """
+        if num_sequences > self.capacity:
+            raise ApiError(400, f"{num_sequences} outputs at once can never fit here: ask for fewer", param="n")
+        if self.num_sequences + num_sequences > self.capacity:
+            message = f"{self.num_sequences} outputs are being written or waited for, and more than that cannot wait"
+            raise ApiError(429, message, SERVER_BUSY, retry_after_s=self.retry_after_s())
+        self.num_sequences += num_sequences
+        try:
+            yield
+        finally:
+            self.num_sequences -= num_sequences
+
+    @property
+    def has_queue(self) -> bool:
+        """Whether somebody has to wait for a seat: the last one to come in, if so."""
+        return self.num_sequences > self.seats
+
+    def served(self, seconds: float) -> None:
+        """A request was served in so many seconds after its wait."""
+        self._service_s += NEW_WEIGHT * (seconds - self._service_s)
+
+    def retry_after_s(self) -> int:
+        """When a place should be free at the present pace: one leaves every service time / seats."""
+        waiting = max(self.num_sequences - self.seats, 0) + 1
+        return min(max(math.ceil(waiting * self._service_s / self.seats), 1), LONGEST_RETRY_AFTER_S)

@@ -1,0 +1,82 @@
+"""Errors as OpenAI's API shows them: a status, and `{"error": {"message", "type", "param", "code"}}`."""
+
+from dataclasses import dataclass
+
+import orjson
+
+from minillm.core.errors import EngineDeadError, MinillmError, PromptTooLongError, RequestError
+from minillm.core.request import FinishReason
+from minillm.frontend.outputs import Completion
+
+SERVER_BUSY = "server_busy"
+
+
+@dataclass(eq=False)
+class ApiError(MinillmError):
+    """A request that gets an error for an answer."""
+
+    status: int
+    message: str
+    code: str | None = None
+    param: str | None = None
+    """The field of the request that is to blame."""
+    retry_after_s: int | None = None
+    close: bool = False
+    """The rest of the request was not read: the connection cannot be used again."""
+
+    def __str__(self) -> str:
+        return self.message
+
+    @property
+    def body(self) -> bytes:
+        """JSON, in OpenAI's shape."""
+        error = {"message": self.message, "type": self.type, "param": self.param, "code": self.code}
+        return orjson.dumps({"error": error})
+
+    @property
+    def type(self) -> str:
+        if self.status == 429:
+            return "rate_limit_error"
+        if self.status == 401:
+            return "authentication_error"
+        return "server_error" if self.status >= 500 else "invalid_request_error"
+
+    @property
+    def headers(self) -> dict[str, str]:
+        headers = {"content-type": "application/json"}
+        if self.retry_after_s is not None:
+            headers["retry-after"] = str(self.retry_after_s)
+        if self.status == 401:
+            headers["www-authenticate"] = "Bearer"
+        if self.close:
+            headers["connection"] = "close"
+        return headers
+
+
+def as_api_error(error: Exception) -> ApiError:
+    """What a client sees of an error. Of a bug it sees that there is one, and the server's log has the rest."""
+    match error:
+        case ApiError():
+            return error
+        case PromptTooLongError():
+            return ApiError(400, str(error), "context_length_exceeded")
+        case RequestError():
+            return ApiError(400, str(error))
+        case EngineDeadError():
+            return ApiError(503, "the engine has stopped: this server must be started anew", "engine_stopped")
+    return ApiError(500, "internal error: see the server's log", "internal_error")
+
+
+def check_ending(completion: Completion) -> None:
+    """Raise if an output ended in a way that is no answer.
+
+    Raises:
+        ApiError: 503 after a queue timeout or an abort that the client did not ask for, 500 after a failed step.
+    """
+    match completion.finish_reason:
+        case FinishReason.TIMEOUT:
+            raise ApiError(503, "the request waited too long in the queue: try later", "queue_timeout", retry_after_s=1)
+        case FinishReason.ABORT:
+            raise ApiError(503, "the server ended this request: it is stopping", "aborted", retry_after_s=1)
+        case FinishReason.ERROR:
+            raise ApiError(500, f"the step that this request was part of failed: {completion.error}", "step_failed")

@@ -1,0 +1,149 @@
+"""A proxy that spoils streams on purpose: it delays, buffers, or gathers events, as real ones do unasked.
+
+nginx buffers 4 or 8 KB by default, gateways scan whole paragraphs, load balancers gather small writes. The
+engine's own figures show none of it. Put this between a client and a server, and see it in the client's.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+
+import aiohttp
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from minillm.core.errors import ConfigError
+
+HOP_BY_HOP = {
+    "connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailer", "transfer-encoding",
+    "upgrade", "content-length", "host",
+}  # fmt: skip
+"""Headers of one connection, which the next one makes anew (RFC 9110, 7.6.1)."""
+EVENT_END = b"\n\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Spoiling:
+    """What is done to a stream. The default does nothing."""
+
+    hold_ms: float = 0.0
+    """Each piece goes on this much later than it came; the gaps between pieces stay."""
+    buffer_bytes: int = 0
+    """Nothing goes on until so many bytes are there; the rest goes when the stream ends."""
+    coalesce: int = 1
+    """So many events go on together."""
+
+    def __post_init__(self) -> None:
+        if not self.hold_ms >= 0 or self.buffer_bytes < 0 or self.coalesce < 1:
+            raise ConfigError("--hold-ms and --buffer-bytes are 0 or more, --coalesce is 1 or more")
+
+    def apply(self, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        """The stream as the client will get it: the same bytes, at other moments."""
+        if self.coalesce > 1:
+            pieces = gathered(pieces, self.coalesce)
+        if self.buffer_bytes:
+            pieces = buffered(pieces, self.buffer_bytes)
+        return held(pieces, self.hold_ms / 1e3) if self.hold_ms else pieces
+
+
+async def gathered(pieces: AsyncIterator[bytes], count: int) -> AsyncIterator[bytes]:
+    """`count` server-sent events at a time."""
+    pending = b""
+    async for piece in pieces:
+        pending += piece
+        while pending.count(EVENT_END) >= count:
+            *whole, rest = pending.split(EVENT_END, count)
+            pending = rest
+            yield EVENT_END.join(whole) + EVENT_END
+    if pending:
+        yield pending
+
+
+async def buffered(pieces: AsyncIterator[bytes], size: int) -> AsyncIterator[bytes]:
+    """At least `size` bytes at a time."""
+    pending = b""
+    async for piece in pieces:
+        pending += piece
+        if len(pending) >= size:
+            yield pending
+            pending = b""
+    if pending:
+        yield pending
+
+
+async def held(pieces: AsyncIterator[bytes], seconds: float) -> AsyncIterator[bytes]:
+    """Each piece `seconds` after it came. Reading goes on meanwhile, so delays do not add up."""
+    waiting: asyncio.Queue[tuple[float, bytes] | None] = asyncio.Queue()
+
+    async def read() -> None:
+        try:
+            async for piece in pieces:
+                waiting.put_nowait((time.perf_counter() + seconds, piece))
+        finally:
+            waiting.put_nowait(None)
+
+    reader = asyncio.create_task(read())
+    try:
+        while (entry := await waiting.get()) is not None:
+            due, piece = entry
+            await asyncio.sleep(due - time.perf_counter())
+            yield piece
+        await reader  # raises what ended the stream
+    finally:
+        reader.cancel()
+        with contextlib.suppress(asyncio.CancelledError, aiohttp.ClientError):
+            await reader
+
+
+def make_proxy(upstream: str, spoiling: Spoiling) -> Starlette:
+    """An app that hands every request on to `upstream`, and spoils what streams back.
+
+    Args:
+        upstream: URL of the server, without a path.
+    """
+    base = upstream.rstrip("/").removesuffix("/v1")
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=10)
+        async with aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0), timeout=timeout, auto_decompress=False
+        ) as app.state.session:
+            yield
+
+    async def forward(request: Request) -> Response:
+        path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+        try:
+            answer = await request.app.state.session.request(
+                request.method, base + path, data=await request.body(), headers=passed_on(request.headers),
+                allow_redirects=False,
+            )  # fmt: skip
+        except (aiohttp.ClientError, TimeoutError) as error:
+            message = f"{base} does not answer: {error or type(error).__name__}"
+            return JSONResponse({"error": {"message": message, "type": "bad_gateway"}}, status_code=502)
+        pieces = relayed(answer)
+        is_stream = answer.content_type == "text/event-stream"
+        response = StreamingResponse(spoiling.apply(pieces) if is_stream else pieces, answer.status)
+        response.raw_headers = [(k.lower().encode(), v.encode("latin-1")) for k, v in passed_on(answer.headers)]
+        return response
+
+    methods = ["GET", "POST", "PUT", "DELETE", "OPTIONS", "HEAD", "PATCH"]
+    return Starlette(routes=[Route("/{path:path}", forward, methods=methods)], lifespan=lifespan)
+
+
+async def relayed(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    """The answer's bytes as they come. A client that leaves closes the connection upstream, which aborts the work."""
+    try:
+        async for piece in answer.content.iter_any():
+            yield piece
+    finally:
+        answer.close()
+
+
+def passed_on(headers: Mapping[str, str]) -> list[tuple[str, str]]:
+    """The headers that go through a proxy; some, such as Set-Cookie, can be there several times."""
+    return [(name, value) for name, value in headers.items() if name.lower() not in HOP_BY_HOP]

@@ -1,0 +1,179 @@
+"""The server process: bind, load, listen, say so, serve, drain."""
+
+import asyncio
+import functools
+import logging
+import signal
+import socket
+import time
+from collections.abc import Callable
+from typing import Any
+
+import uvicorn
+from sse_starlette.sse import AppStatus
+
+from minillm.core.errors import ConfigError
+from minillm.frontend.engine_thread import EngineThread
+from minillm.model.loader import LoadedModel
+from minillm.policies.config import EngineConfig
+from minillm.server import access_log, tracing
+from minillm.server.app import make_app
+from minillm.server.call import CallObserver
+from minillm.server.config import ServeConfig
+from minillm.server.connection import BoundedProtocol
+from minillm.server.door import Door
+from minillm.server.metrics import Metrics
+from minillm.server.service import Service
+
+logger = logging.getLogger(__name__)
+
+KEEP_ALIVE_S = 75
+"""An idle connection is kept so long: longer than clients keep theirs, so that no request meets a closing one."""
+OTHER_FILES = 128
+"""Open files that are no connections, at most."""
+AFTER_DRAIN_S = 5
+"""Past the drain timeout: time to tell everybody that it is over."""
+
+# Otherwise the library ends all streams as soon as SIGTERM comes. We let them finish.
+AppStatus.disable_automatic_graceful_drain()
+
+
+def make_service(engine: EngineConfig, serve: ServeConfig, model: LoadedModel | None = None) -> tuple[Service, Metrics]:
+    """Load the model, start the engine, and put a door before it.
+
+    Raises:
+        ConfigError, ModelError: the engine cannot be built, or the API keys cannot be read.
+        MissingPackageError: tracing is asked for and not installed.
+    """
+    metrics = Metrics(serve.served_model_name or engine.model)
+    observers: list[CallObserver] = [metrics]
+    if serve.access_log:
+        observers.append(access_log.AccessLog())
+    thread = EngineThread(engine.replace(max_queue_len=None), model)
+    try:
+        thread.ask(metrics.attach).result()
+        if serve.otlp_endpoint is not None:
+            where = (serve.host, serve.port)
+            observers.append(tracing.to_collector(serve.otlp_endpoint, metrics.model_name, thread.clock, where))
+        return Service(thread, serve, Door(serve, engine), observers), metrics
+    except BaseException:
+        thread.stop()
+        raise
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A bound socket that does not listen yet: a port that is taken shows before the model is loaded.
+
+    Raises:
+        ConfigError: it is taken, or no address of this machine.
+    """
+    sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        sock.bind((host, port))
+    except OSError as error:
+        sock.close()
+        raise ConfigError(f"cannot listen on {host} port {port}: {error.strerror}; choose another --port") from error
+    return sock
+
+
+def url_of(host: str, port: int) -> str:
+    """As a client writes it: an IPv6 address stands in brackets."""
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def make_room(num_connections: int) -> None:
+    """Let this process open so many connections, where the limit on open files is lower than they need. Windows has
+    no such limit.
+
+    Raises:
+        ConfigError: that is not allowed.
+    """
+    try:
+        import resource
+    except ImportError:
+        return
+    needed = num_connections + OTHER_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        raise ConfigError(
+            f"{num_connections} connections need {needed} open files, and this process may have {hard}: "
+            "lower --max-connections, or raise the limit (ulimit -Hn)"
+        )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+
+
+class DrainingServer(uvicorn.Server):
+    """uvicorn, which on SIGTERM or Ctrl-C stops listening and waits for requests in flight.
+
+    Those that are not done within the drain timeout are ended with an error that says so. A second Ctrl-C
+    ends them at once.
+    """
+
+    def __init__(self, config: uvicorn.Config, service: Service, on_ready: Callable[[], Any]) -> None:
+        super().__init__(config)
+        self._service = service
+        self._on_ready = on_ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._on_ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._service.draining = True
+        timer = asyncio.create_task(self._end_of_drain())
+        try:
+            await super().shutdown(sockets)
+        finally:
+            timer.cancel()
+
+    async def _end_of_drain(self) -> None:
+        await asyncio.sleep(self._service.serve.drain_timeout_s)
+        logger.warning("requests are still in flight after the drain timeout: they end here")
+        await asyncio.to_thread(self._service.thread.abort_all)
+
+
+def make_server(service: Service, metrics: Metrics, on_ready: Callable[[], Any]) -> DrainingServer:
+    """uvicorn with our protocol, limits and way of stopping; `on_ready` is called once it listens."""
+    config = uvicorn.Config(
+        make_app(service, metrics, int(time.time())),
+        http=functools.partial(BoundedProtocol, service),  # type: ignore[arg-type]
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=int(service.serve.drain_timeout_s) + AFTER_DRAIN_S,
+    )
+    return DrainingServer(config, service, on_ready)
+
+
+def run(engine: EngineConfig, serve: ServeConfig, on_ready: Callable[[str], Any]) -> None:
+    """Serve until SIGTERM or Ctrl-C. `on_ready` gets the base URL once clients can connect.
+
+    Raises:
+        ConfigError, ModelError: as make_room, bind and make_service.
+    """
+    make_room(serve.max_connections)
+    sock = bind(serve.host, serve.port)
+    host, port = sock.getsockname()[:2]
+    if serve.access_log:
+        access_log.log_to_stderr()
+    try:
+        service, metrics = make_service(engine, serve.replace(port=port))
+    except BaseException:
+        sock.close()
+        raise
+    server = make_server(service, metrics, lambda: on_ready(url_of(host, port)))
+    # uvicorn puts handlers of its own in place, and at the end raises the signal again for those before it.
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        server.run(sockets=[sock])
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

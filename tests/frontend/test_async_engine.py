@@ -1,0 +1,309 @@
+"""The engine thread and the async front, on a tiny real model."""
+
+import asyncio
+import queue
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+import torch
+from fake_runner import FakeRunner
+
+from minillm.core.errors import ConfigError, DuplicateRequestError, EngineDeadError, ModelError, PromptTooLongError
+from minillm.core.params import SamplingParams
+from minillm.core.request import FinishReason
+from minillm.core.timeline import VirtualClock
+from minillm.frontend.async_engine import AsyncEngine
+from minillm.frontend.engine import Engine
+from minillm.frontend.engine_thread import EngineThread
+from minillm.frontend.llm import LLM
+from minillm.frontend.snapshot import CACHED, FREE, SHARED
+from minillm.model.loader import LoadedModel, load_model
+from minillm.policies.config import EngineConfig
+
+GREEDY = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
+ENDLESS = SamplingParams(temperature=0, max_tokens=400, ignore_eos=True)
+
+
+@pytest.fixture(scope="module")
+def config(tiny_llama_path: Path) -> EngineConfig:
+    return EngineConfig(model=str(tiny_llama_path), dtype="float32", num_kv_blocks=128, max_num_seqs=4)
+
+
+@pytest.fixture(scope="module")
+def expected(config: EngineConfig, model: LoadedModel) -> list[int]:
+    fields = config.model_dump(exclude_unset=True)
+    return LLM(loaded=model, **fields).generate("Hello there", GREEDY, use_tqdm=False)[0].token_ids
+
+
+def test_a_stream_gives_every_token_and_the_text_adds_up(thread: EngineThread, expected: list[int]):
+    outputs = list(thread.submit("Hello there", GREEDY))
+    assert outputs[-1].finished and outputs[-1].token_ids == expected
+    assert [len(output.token_ids) for output in outputs] == list(range(1, 13))
+    assert "".join(output.completions[0].new_text for output in outputs) == outputs[-1].text
+    timeline = outputs[-1].timeline
+    assert sum(timeline.phases().values()) == pytest.approx(timeline.e2e)
+    assert timeline.phases()["stream"] > 0
+
+
+def test_many_threads_may_submit_at_once(thread: EngineThread, expected: list[int]):
+    results: list[list[int]] = []
+
+    def client() -> None:
+        results.append(thread.submit("Hello there", GREEDY).result(timeout=60).token_ids)
+
+    clients = [threading.Thread(target=client) for _ in range(8)]
+    for one in clients:
+        one.start()
+    for one in clients:
+        one.join()
+    assert results == [expected] * 8
+
+
+def test_errors_at_the_door_reach_the_caller_and_harm_nobody(thread: EngineThread, expected: list[int]):
+    stream = thread.submit("Hello there", GREEDY, request_id="a")
+    with pytest.raises(DuplicateRequestError):
+        thread.submit("Hello", ENDLESS, request_id="a")
+        thread.submit("Hello", ENDLESS, request_id="a")  # in case the first had finished
+    with pytest.raises(PromptTooLongError):
+        thread.submit([1] * 1000)
+    assert stream.result(timeout=60).token_ids == expected
+
+
+def test_abort_ends_the_stream_and_frees_the_blocks(thread: EngineThread):
+    stream = thread.submit("Hello there", ENDLESS)
+    next(iter(stream))
+    stream.abort()
+    output = stream.result(timeout=60)
+    assert output.finish_reason is FinishReason.ABORT and 0 < len(output.token_ids) < 400
+    thread.abort_all()
+    assert all(owner in (FREE, CACHED) for owner in thread.snapshot().block_owners)
+
+
+def test_abort_all(thread: EngineThread):
+    streams = [thread.submit(f"Number {i}", ENDLESS) for i in range(6)]
+    thread.abort_all()
+    assert {stream.result(timeout=60).finish_reason for stream in streams} == {FinishReason.ABORT}
+
+
+def test_stop_ends_every_stream_and_refuses_what_comes_after(config: EngineConfig, model: LoadedModel):
+    thread = EngineThread(config, model)
+    stream = thread.submit("Hello there", ENDLESS)
+    thread.stop()
+    assert stream.result(timeout=60).finish_reason is FinishReason.ABORT
+    with pytest.raises(EngineDeadError, match="stopped"):
+        thread.submit("Hello")
+    thread.stop()
+
+
+def test_a_bug_in_the_engine_reaches_whoever_waits(config: EngineConfig, model: LoadedModel, monkeypatch):
+    thread = EngineThread(config, model)
+    monkeypatch.setattr(thread._engine, "step", lambda: 1 / 0)
+    with pytest.raises(EngineDeadError, match="division by zero"):
+        thread.submit("Hello there", ENDLESS).result(timeout=60)
+    with pytest.raises(EngineDeadError):
+        thread.submit("Hello")
+
+
+def test_reconfigure_keeps_the_weights_and_refuses_nonsense(thread: EngineThread, expected: list[int]):
+    weights = thread.model
+    thread.reconfigure(thread.config.replace(enable_prefix_caching=False, max_num_seqs=2))
+    assert thread.model is weights and thread.config.max_num_seqs == 2
+    with pytest.raises(ConfigError, match="its own window, end at"):
+        thread.reconfigure(thread.config.replace(max_model_len=100_000))
+    assert thread.submit("Hello there", GREEDY).result(timeout=60).token_ids == expected
+
+
+class FakeGPU:
+    """Each engine takes most of the memory that is free, as on a GPU, and gives it back once it is gone."""
+
+    def __init__(self, free: int) -> None:
+        self.free = free
+        self.broken = False
+
+    def build(self, config: EngineConfig, model: object, *, clock: VirtualClock) -> Engine:
+        num_blocks = int(0.85 * self.free)
+        engine = Engine(config, runner=FakeRunner(num_blocks, 4, clock), clock=clock)
+        self.free -= num_blocks
+        weakref.finalize(engine.runner, self.give_back, num_blocks)
+        if self.broken or config.max_num_seqs == 13:
+            raise ConfigError("unlucky")
+        return engine
+
+    def give_back(self, num_blocks: int) -> None:
+        self.free += num_blocks
+
+
+@pytest.fixture
+def gpu() -> FakeGPU:
+    return FakeGPU(100)
+
+
+@pytest.fixture
+def gpu_thread(gpu: FakeGPU) -> Iterator[EngineThread]:
+    on_gpu = cast(LoadedModel, SimpleNamespace(device=torch.device("cuda")))
+    with EngineThread(EngineConfig(max_model_len=200), on_gpu, clock=VirtualClock(), build=gpu.build) as thread:
+        yield thread
+
+
+def num_blocks(thread: EngineThread) -> int:
+    return len(thread.snapshot().block_owners)
+
+
+def test_on_a_gpu_the_next_engine_finds_as_much_memory(gpu_thread: EngineThread):
+    blocks = [num_blocks(gpu_thread)]
+    for _ in range(3):
+        gpu_thread.reset()
+        blocks.append(num_blocks(gpu_thread))
+    assert blocks == [85] * 4
+
+
+def test_on_a_gpu_an_engine_that_cannot_be_built_leaves_the_one_before(gpu_thread: EngineThread):
+    before, stream = gpu_thread.config, gpu_thread.submit([1, 2, 3], ENDLESS)
+    with pytest.raises(ConfigError, match="unlucky"):
+        gpu_thread.reconfigure(before.replace(max_num_seqs=13))
+    assert stream.result(timeout=60).finish_reason in (FinishReason.ABORT, FinishReason.LENGTH)
+    assert gpu_thread.config == before and num_blocks(gpu_thread) == 85
+    assert len(gpu_thread.submit([1, 2, 3], GREEDY).result(timeout=60).token_ids) == GREEDY.max_tokens
+
+
+def test_on_a_gpu_nobody_waits_for_an_engine_that_cannot_be_had_again(gpu: FakeGPU, gpu_thread: EngineThread):
+    gpu.broken = True
+    with pytest.raises(ConfigError, match="unlucky"):
+        gpu_thread.reset()
+    with pytest.raises(EngineDeadError, match="unlucky"):
+        gpu_thread.submit([1, 2, 3], GREEDY)
+
+
+def test_the_engine_is_loaded_and_built_where_it_runs(config: EngineConfig, monkeypatch: pytest.MonkeyPatch):
+    """Two threads that both compute have two teams of OpenMP workers, too many for a small machine's cores."""
+    where: list[tuple[str, str]] = []
+
+    def noting(make: Callable) -> Callable:
+        def noted(*arguments, **named):
+            where.append((make.__name__, threading.current_thread().name))
+            return make(*arguments, **named)
+
+        return noted
+
+    monkeypatch.setattr("minillm.frontend.engine_thread.load_model", noting(load_model))
+    with EngineThread(config, build=noting(Engine)) as thread:
+        thread.reconfigure(config.replace(dtype="bfloat16"))
+    assert where == [("load_model", "minillm-engine"), ("Engine", "minillm-engine")] * 2
+
+
+def test_what_keeps_the_engine_from_being_built_reaches_the_caller(config: EngineConfig, model: LoadedModel):
+    with pytest.raises(ModelError, match="no-such-model"):
+        EngineThread(config.replace(model="no-such-model"))
+    with pytest.raises(ConfigError, match="memory"):
+        EngineThread(config.replace(num_kv_blocks=10**12), model)
+
+
+def test_snapshots_show_requests_blocks_and_steps(thread: EngineThread):
+    shared = "The same long beginning for everybody, so that some blocks are shared by all of them. " * 2
+    streams = [thread.submit(shared + str(i), ENDLESS) for i in range(3)]
+    for stream in streams:
+        next(iter(stream))
+    snapshot = thread.snapshot()
+    for _ in range(200):
+        snapshot = thread.snapshot()
+        if SHARED in snapshot.block_owners and all(view.num_output_tokens > 2 for view in snapshot.requests):
+            break
+        next(iter(streams[0]))
+    assert [view.arrival_index for view in snapshot.requests] == [0, 1, 2]
+    assert {view.phase for view in snapshot.requests} == {"decode"}
+    assert SHARED in snapshot.block_owners and {0, 1, 2} <= set(snapshot.block_owners)
+    assert snapshot.prefix_hits > 0 and snapshot.num_steps >= len(snapshot.steps) > 0
+    for view in snapshot.requests:
+        assert list(view.borders) == sorted(view.borders) and view.borders[-1] == snapshot.now
+
+
+def test_async_streams_run_side_by_side_and_leaving_early_aborts(thread: EngineThread, expected: list[int]):
+    engine = AsyncEngine(thread)
+
+    async def client(limit: int | None) -> list[int]:
+        token_ids: list[int] = []
+        async for output in engine.generate("Hello there", GREEDY if limit is None else ENDLESS):
+            token_ids = output.token_ids
+            if limit is not None and len(token_ids) >= limit:
+                break
+        return token_ids
+
+    async def main() -> list[list[int]]:
+        return await asyncio.gather(client(None), client(3), client(None))
+
+    first, left_early, third = asyncio.run(main())
+    assert first == third == expected and left_early[:3] == expected[:3]
+    thread.abort_all()
+    assert all(view.status == "finished" for view in thread.snapshot().requests)
+
+
+def test_a_cancelled_task_aborts_its_request(thread: EngineThread):
+    async def main() -> None:
+        async def client() -> None:
+            async for _ in AsyncEngine(thread).generate("Hello there", ENDLESS, request_id="doomed"):
+                started.set()
+
+        started = asyncio.Event()
+        task = asyncio.create_task(client())
+        await started.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+    thread.reconfigure(thread.config)  # commands are carried out in order: the abort comes before this
+    assert thread.submit("Hello there", GREEDY, request_id="doomed").result(timeout=60).finished
+
+
+def test_a_client_whose_sink_fails_harms_nobody(config: EngineConfig, model: LoadedModel, expected: list[int]):
+    # Regression: a closed event loop makes call_soon_threadsafe raise, in the engine thread.
+    def gone(_: object) -> None:
+        raise RuntimeError("Event loop is closed")
+
+    thread = EngineThread(config, model)
+    thread.subscribe("Hello there", ENDLESS, gone, request_id="gone")
+    assert thread.submit("Hello there", GREEDY).result(timeout=60).token_ids == expected
+    assert thread.submit("Hello there", GREEDY, request_id="gone").result(timeout=60).token_ids == expected
+    thread.subscribe("Hello there", ENDLESS, gone)
+    thread.stop()
+    with pytest.raises(EngineDeadError):
+        thread.submit("Hello")
+
+
+def test_a_cancelled_offer_harms_nobody(thread: EngineThread, expected: list[int]):
+    busy = thread.submit("Hello there", GREEDY)
+    thread.offer("Never", ENDLESS, lambda _: None).cancel()
+    assert busy.result(timeout=60).token_ids == expected
+    assert thread.submit("Hello there", GREEDY).result(timeout=60).token_ids == expected
+
+
+def test_the_memo_of_finished_requests_is_bounded_by_the_history(
+    config: EngineConfig, model: LoadedModel, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("minillm.frontend.engine.REQUEST_HISTORY", 3)
+    with EngineThread(config, model) as thread:
+        for _ in range(8):
+            thread.submit("Hello there", SamplingParams(max_tokens=1)).result(timeout=60)
+            thread.abort_all()
+    assert [view.arrival_index for view in thread.snapshot().requests] == [5, 6, 7]
+    assert thread._views.keys() == {5, 6, 7}
+
+
+def test_when_no_snapshot_can_be_taken_nobody_waits_for_ever(config: EngineConfig, model: LoadedModel, monkeypatch):
+    thread = EngineThread(config, model)
+    release = threading.Event()
+    held = thread.ask(lambda _: release.wait(60))  # what follows is in the queue when the engine dies
+    monkeypatch.setattr(thread, "_publish", lambda: 1 / 0)
+    monkeypatch.setattr(thread._engine, "step", lambda: 1 / 0)
+    stream = thread.offer("Hello there", ENDLESS, (outputs := queue.SimpleQueue()).put)
+    release.set()
+    assert held.result(60) and stream.result(60)
+    assert isinstance(outputs.get(timeout=60), EngineDeadError)
+    with pytest.raises(EngineDeadError):
+        thread.ask(lambda engine: engine).result(timeout=60)
+    thread.stop()

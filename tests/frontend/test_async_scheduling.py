@@ -1,0 +1,240 @@
+"""The next step put together while this one runs: same outputs, nothing lost, whatever happens in between."""
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_runner import FakeRunner, expected_output
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from minillm import Engine, EngineConfig, SamplingParams
+from minillm.core.request import FinishReason
+from minillm.core.timeline import VirtualClock
+from minillm.frontend.outputs import RequestOutput
+from minillm.model.loader import LoadedModel, load_model
+
+BLOCK = 4
+
+
+def make_engine(num_kv_blocks: int = 64, num_host_blocks: int = 0, **fields: Any) -> Engine:
+    shape = dict(max_num_seqs=4, max_num_batched_tokens=16, max_model_len=128, block_size=BLOCK, async_scheduling=True)
+    clock = VirtualClock()
+    runner = FakeRunner(num_kv_blocks, BLOCK, clock, num_host_blocks)
+    return Engine(EngineConfig(**{**shape, **fields}), runner=runner, clock=clock)
+
+
+def greedy(max_tokens: int = 4, **fields: Any) -> SamplingParams:
+    return SamplingParams(temperature=0, max_tokens=max_tokens, **fields)
+
+
+def drain(engine: Engine, max_steps: int = 2000) -> dict[str, RequestOutput]:
+    outputs = {}
+    for _ in range(max_steps):
+        if not engine.has_unfinished:
+            assert engine.scheduler.kv.pool.num_used == 0
+            return outputs
+        outputs |= {output.request_id: output for output in engine.step()}
+        engine.check_integrity()
+    raise AssertionError(f"not done after {max_steps} steps")
+
+
+def test_a_step_is_launched_before_the_last_one_is_waited_for() -> None:
+    engine = make_engine()
+    engine.add_request([1, 2, 3], greedy(3))
+    assert engine.step() == [], "the prompt was launched, and nothing has been waited for"
+    [output] = engine.step()
+    assert output.token_ids == expected_output([1, 2, 3], 3)[:1]
+    assert len(engine.runner.batches) == 2, "the second token is already on its way"
+    assert drain(engine)[output.request_id].token_ids == expected_output([1, 2, 3], 3)
+
+
+def test_no_step_is_spent_on_a_token_that_the_limits_rule_out() -> None:
+    engine = make_engine()
+    engine.add_request([1, 2, 3], greedy(3))
+    drain(engine)
+    assert [batch.num_tokens for batch in engine.runner.batches] == [3, 1, 1]
+    engine = make_engine(max_model_len=8)
+    engine.add_request([1, 2, 3, 4, 5], greedy(100))
+    [output] = drain(engine).values()
+    assert len(output.token_ids) == 3 and output.finish_reason is FinishReason.LENGTH
+    assert len(engine.runner.batches) == 3
+
+
+def test_a_token_computed_past_a_stop_is_thrown_away() -> None:
+    expected = expected_output([1, 2, 3], 8)
+    engine = make_engine()
+    engine.add_request([1, 2, 3], greedy(8, stop_token_ids=(expected[2],)), request_id="stops")
+    engine.add_request([4, 5, 6], greedy(8), request_id="goes on")
+    outputs = drain(engine)
+    assert outputs["stops"].token_ids == expected[: expected.index(expected[2]) + 1]
+    assert outputs["stops"].finish_reason is FinishReason.STOP
+    assert outputs["goes on"].token_ids == expected_output([4, 5, 6], 8)
+
+
+def test_abort_while_a_step_is_in_flight_frees_everything_and_forgets_the_token() -> None:
+    engine = make_engine()
+    engine.add_request([1, 2, 3], greedy(50), request_id="a")
+    engine.add_request([4, 5, 6], greedy(5), request_id="b")
+    for _ in range(3):
+        engine.step()
+    seen = len(engine.abort("a").token_ids)
+    engine.add_request([7, 8], greedy(3), request_id="a")
+    engine.check_integrity()
+    outputs = drain(engine)
+    assert seen == 2
+    assert outputs["a"].token_ids == expected_output([7, 8], 3), "the old one's token is not the new one's"
+    assert outputs["b"].token_ids == expected_output([4, 5, 6], 5)
+
+
+def test_after_the_last_abort_no_step_is_left_in_flight() -> None:
+    engine = make_engine()
+    engine.add_request([1, 2, 3], greedy(50), request_id="a")
+    engine.step()
+    engine.abort("a")
+    assert not engine._in_flight
+    engine.clock.advance(1000.0)
+    engine.add_request([4, 5], greedy(2), request_id="b")
+    assert drain(engine)["b"].token_ids == expected_output([4, 5], 2)
+    assert all(record.end - record.start < 100 for record in engine.steps)
+
+
+def test_one_failure_does_not_go_on_and_on() -> None:
+    """More requests than seats: those admitted after the failure are served."""
+    engine = make_engine(max_num_seqs=2)
+    for number in range(8):
+        engine.add_request([number, 2, 3], greedy(6), request_id=str(number))
+    engine.step()
+    engine._in_flight[0].launched = Broken()
+    outputs = drain(engine)
+    failed = [name for name, output in outputs.items() if output.finish_reason is FinishReason.ERROR]
+    assert set(failed) == {"0", "1"}
+    assert all(outputs[str(n)].token_ids == expected_output([n, 2, 3], 6) for n in range(2, 8))
+
+
+def test_time_lost_to_a_preemption_is_booked_when_it_is_over() -> None:
+    engine = make_engine(8, max_num_batched_tokens=32)
+    for number in range(2):
+        engine.add_request([number] * 12, greedy(12), request_id=str(number))
+    outputs = drain(engine)
+    assert engine.num_preemptions > 0 and engine.num_recomputed_tokens > 0
+    lost = [output.timeline.lost.get("preempted", 0.0) for output in outputs.values()]
+    assert max(lost) > 0.02, "several steps of 10 ms went by"
+
+
+def test_a_failing_launch_ends_its_requests_and_no_others() -> None:
+    engine = make_engine()
+    engine.add_request([1, 2, 3], greedy(20), request_id="a")
+    engine.step()
+    engine.runner.fail_next = RuntimeError("out of memory")
+    outputs = {output.request_id: output for output in engine.step()}
+    engine.add_request([4, 5], greedy(3), request_id="b")
+    outputs |= drain(engine)
+    assert outputs["a"].finish_reason is FinishReason.ERROR
+    assert "out of memory" in outputs["a"].completions[0].error
+    assert outputs["b"].token_ids == expected_output([4, 5], 3)
+
+
+def test_a_step_that_fails_on_the_device_takes_what_was_built_on_it_along() -> None:
+    engine = make_engine()
+    engine.add_request([1, 2, 3], greedy(20), request_id="a")
+    engine.step()
+    engine.add_request([4, 5], greedy(20), request_id="b")
+    engine._in_flight[0].launched = Broken()
+    outputs = drain(engine)
+    assert [outputs[name].finish_reason for name in "ab"] == [FinishReason.ERROR] * 2
+    assert "illegal memory access" in outputs["b"].completions[0].error
+
+
+class Broken:
+    def wait(self) -> None:
+        raise RuntimeError("illegal memory access")
+
+
+def test_records_of_steps_never_overlap_and_phases_still_tile() -> None:
+    engine = make_engine()
+    for number in range(5):
+        engine.add_request(list(range(number, number + 7)), greedy(6), request_id=str(number))
+    outputs = drain(engine)
+    records = list(engine.steps)
+    assert all(earlier.end <= later.start for earlier, later in itertools.pairwise(records))
+    for record in records:
+        assert sum(record.stages.values()) <= record.end - record.start + 1e-9
+        assert min(record.stages.values()) >= 0
+    for output in outputs.values():
+        assert sum(output.timeline.phases().values()) == pytest.approx(output.timeline.e2e)
+
+
+REQUESTS = st.lists(
+    st.tuples(st.integers(1, 30), st.integers(1, 12), st.integers(0, 6), st.booleans()), min_size=1, max_size=10
+)
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    requests=REQUESTS,
+    num_kv_blocks=st.integers(12, 40),
+    swap=st.booleans(),
+    batching=st.sampled_from(["continuous", "static", "none"]),
+    chunked=st.booleans(),
+    caching=st.booleans(),
+)
+def test_any_schedule_writes_what_each_request_would_alone(
+    requests: list, num_kv_blocks: int, swap: bool, batching: str, chunked: bool, caching: bool
+) -> None:
+    engine = make_engine(
+        num_kv_blocks,
+        num_host_blocks=8 if swap else 0,
+        preemption="swap" if swap else "recompute",
+        batching=batching,
+        enable_chunked_prefill=chunked,
+        enable_prefix_caching=caching,
+    )
+    waiting, expected, outputs, step = list(enumerate(requests)), {}, {}, 0
+    while waiting or engine.has_unfinished:
+        while waiting and waiting[0][1][2] <= step:
+            number, (length, max_tokens, _, penalty) = waiting.pop(0)
+            prompt = [number % 3] * length
+            expected[str(number)] = expected_output(prompt, max_tokens)
+            # A penalty needs history: such a request waits for each of its tokens.
+            params = greedy(max_tokens, presence_penalty=0.5 if penalty else 0.0)
+            engine.add_request(prompt, params, request_id=str(number))
+        outputs |= {output.request_id: output.token_ids for output in engine.step()}
+        engine.check_integrity()
+        step += 1
+    assert outputs == expected
+    assert engine.scheduler.kv.pool.num_used == 0
+
+
+@pytest.fixture(scope="module")
+def model(tiny_llama_path: Path) -> LoadedModel:
+    return load_model(EngineConfig(model=str(tiny_llama_path), dtype="float32", device="cpu"))
+
+
+def test_a_real_model_says_the_same_ahead_and_in_turn(model: LoadedModel) -> None:
+    """Every way of sampling: seeds, penalties and logprobs must not notice that a token is pending."""
+    ways = [
+        dict(temperature=0),
+        dict(temperature=1.0, seed=3),
+        dict(temperature=0.8, top_p=0.9, top_k=40, seed=4, logprobs=2),
+        dict(temperature=0, repetition_penalty=1.3),
+        dict(temperature=0.7, frequency_penalty=0.5, seed=5, logprobs=0),
+        dict(temperature=0, logprobs=3),
+    ]
+    results = []
+    for ahead in (False, True):
+        config = EngineConfig(
+            model=model.name, dtype="float32", device="cpu", num_kv_blocks=12, block_size=4, async_scheduling=ahead
+        )
+        engine = Engine(config, model)
+        for number, way in enumerate(ways):
+            params = SamplingParams(max_tokens=12, ignore_eos=True, **way)
+            engine.add_request(list(range(20, 26 + number)), params, request_id=str(number), stream=False)
+        outputs = drain(engine)
+        assert engine.num_preemptions > 0
+        results.append({name: (output.token_ids, output.text, output.logprobs) for name, output in outputs.items()})
+    for name, (tokens, text, logprobs) in results[0].items():
+        assert results[1][name][:2] == (tokens, text)
+        assert (logprobs is None) == (results[1][name][2] is None)
+        assert [item.token_id for item in logprobs or []] == [item.token_id for item in results[1][name][2] or []]

@@ -1,0 +1,248 @@
+"""Increments add up to the whole text, no half characters, stop strings exactly where str.find sees them."""
+
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from tokenizers import AddedToken, Tokenizer, decoders, models
+from transformers import AutoTokenizer
+
+from minillm.frontend.detokenizer import Detokenizer
+
+WORDS = [
+    "👩‍👩‍👧‍👦",
+    "🏳️‍🌈",
+    "日本語",
+    "العربية",
+    "e\u0301",
+    "नमस्ते",
+    "a",
+    " b",
+    "\n",
+    "\ufffd",
+    "stop",
+    "𝒳",
+    "é",
+    "\u200d",
+]
+texts = st.lists(st.one_of(st.sampled_from(WORDS), st.text(max_size=5)), max_size=12).map("".join)
+
+
+class Bytes:
+    """A tokenizer whose token i is the i-th piece of a byte string, cut anywhere: the worst byte-level vocabulary."""
+
+    def __init__(self, data: bytes, cuts: Sequence[int]) -> None:
+        borders = [0, *sorted({cut % (len(data) + 1) for cut in cuts} - {0, len(data)}), len(data)]
+        self.pieces = [data[a:b] for a, b in itertools.pairwise(borders) if a < b]
+        self.ids = list(range(len(self.pieces)))
+
+    def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
+        return b"".join(self.pieces[i] for i in token_ids if i < len(self.pieces)).decode(errors="replace")
+
+
+def increments(detokenizer: Detokenizer, ids: Sequence[int], sizes: Sequence[int] = (1,)) -> list[str]:
+    """What each append (of sizes[0], sizes[1], ... tokens, in turn) releases, then what finish does."""
+    parts, at = [], 0
+    while at < len(ids):
+        size = sizes[len(parts) % len(sizes)]
+        parts.append(detokenizer.append(ids[at : at + size]))
+        at += size
+    return [*parts, detokenizer.finish()]
+
+
+def assert_increments_add_up(detokenizer: Detokenizer, whole: str, parts: list[str]) -> None:
+    assert "".join(parts) == whole
+    assert detokenizer.text == whole
+
+
+cuts_and_sizes = {
+    "cuts": st.lists(st.integers(0, 400), max_size=60),
+    "sizes": st.lists(st.integers(1, 5), min_size=1, max_size=4),
+}
+
+
+@given(text=texts, **cuts_and_sizes)
+@settings(max_examples=400, deadline=None)
+@example(text="😀" * 30, cuts=list(range(2, 120, 4)), sizes=[1])  # every token straddles two characters
+def test_text_cut_anywhere_comes_back_whole(text, cuts, sizes):
+    tokenizer = Bytes(text.encode(), cuts)
+    detokenizer = Detokenizer(tokenizer, [])
+    parts = increments(detokenizer, tokenizer.ids, sizes)
+    assert_increments_add_up(detokenizer, text, parts)
+    assert "".join(parts).count("\ufffd") == text.count("\ufffd"), "no cut shows as U+FFFD"
+
+
+@given(data=st.binary(max_size=60), **cuts_and_sizes)
+@settings(max_examples=400, deadline=None)
+@example(data=b"\xf0\x9f\x98" * 10, cuts=list(range(30)), sizes=[1])
+@example(data=b"\x80" * 30, cuts=list(range(30)), sizes=[1])
+def test_invalid_bytes_come_out_as_the_tokenizer_decodes_them(data, cuts, sizes):
+    tokenizer = Bytes(data, cuts)
+    detokenizer = Detokenizer(tokenizer, [])
+    assert_increments_add_up(
+        detokenizer, tokenizer.decode(tokenizer.ids), increments(detokenizer, tokenizer.ids, sizes)
+    )
+
+
+@given(text=texts, **cuts_and_sizes, stops=st.lists(st.text("ab\u0301é👩\u200dst", min_size=1, max_size=4), max_size=3))
+@settings(max_examples=400, deadline=None)
+@example(text="xstoppy", cuts=[2, 4, 6], sizes=[3], stops=["stop"])
+def test_stop_strings_are_found_where_find_finds_them(text, cuts, sizes, stops):
+    tokenizer = Bytes(text.encode(), cuts)
+    detokenizer = Detokenizer(tokenizer, [], tuple(stops))
+    parts = increments(detokenizer, tokenizer.ids, sizes)
+    complete = min(((text.find(s) + len(s), text.find(s), s) for s in stops if s in text), default=None)
+    if complete is None:
+        assert detokenizer.stopped_by is None
+        assert_increments_add_up(detokenizer, text, parts)
+        assert detokenizer.num_tokens == len(tokenizer.ids)
+    else:
+        end, start, stop = complete
+        assert detokenizer.stopped_by == stop
+        assert_increments_add_up(detokenizer, text[:start], parts)
+        # The token that completed it is the last one consumed, unless its text had to wait for later ones.
+        consumed = b"".join(tokenizer.pieces[: detokenizer.num_tokens])
+        assert len(text[:end].encode()) <= len(consumed)
+
+
+def test_nothing_released_is_ever_taken_back_by_a_stop():
+    """While "END" may still come, its beginning waits; when it does not come, the text goes on."""
+    tokenizer = Bytes(b"a EN EEND b", range(20))
+    detokenizer = Detokenizer(tokenizer, [], ("END",))
+    parts = increments(detokenizer, tokenizer.ids)
+    assert parts == ["a", " ", "", "", "EN ", "", "E", "", "", "", "", ""]
+    assert (detokenizer.text, detokenizer.stopped_by, detokenizer.num_tokens) == ("a EN E", "END", 9)
+
+
+def test_tokens_after_the_match_are_not_consumed():
+    tokenizer = Bytes(b"one stop two", range(20))
+    detokenizer = Detokenizer(tokenizer, [], ("stop",))
+    assert detokenizer.append(tokenizer.ids) == "one "
+    assert detokenizer.num_tokens == len("one stop")
+    assert detokenizer.append([9]) == ""
+    assert detokenizer.finish() == ""
+    assert detokenizer.num_tokens == len("one stop")
+
+
+def test_of_several_stops_the_one_complete_first_wins():
+    for cuts in ([], [2], [1, 2, 3]):
+        tokenizer = Bytes(b"abcd", cuts)
+        detokenizer = Detokenizer(tokenizer, [], ("abcd", "bc"))
+        detokenizer.append(tokenizer.ids)
+        assert (detokenizer.stopped_by, detokenizer.text) == ("bc", "a")
+
+
+def test_a_stop_string_completed_only_by_finish():
+    """The real character U+FFFD looks like a cut one, so it waits; as a stop string it still matches."""
+    tokenizer = Bytes("ab\ufffd".encode(), [])
+    detokenizer = Detokenizer(tokenizer, [], ("\ufffd",))
+    assert detokenizer.append(tokenizer.ids) == ""
+    assert detokenizer.finish() == "ab"
+    assert detokenizer.stopped_by == "\ufffd"
+
+
+def test_bytes_that_cannot_complete_wait_a_bounded_time():
+    tokenizer = Bytes(b"\x80" * 40, range(40))
+    detokenizer = Detokenizer(tokenizer, [])
+    for consumed, token_id in enumerate(tokenizer.ids, start=1):
+        detokenizer.append([token_id])
+        assert consumed - len(detokenizer.text) <= 4
+
+
+def test_a_character_held_at_the_end_becomes_a_replacement():
+    tokenizer = Bytes(b"ab\xf0\x9f\x98", [1, 2, 3, 4])
+    detokenizer = Detokenizer(tokenizer, [])
+    assert increments(detokenizer, tokenizer.ids) == ["a", "b", "", "", "", "\ufffd"]
+    assert detokenizer.finish() == ""
+
+
+def test_the_window_stays_short():
+    """Constant work per token: also in runs of tokens without text, invalid bytes, and straddling tokens."""
+
+    class Counting(Bytes):
+        longest = 0
+
+        def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
+            self.longest = max(self.longest, len(token_ids))
+            return super().decode(token_ids)
+
+    for data, cuts in (
+        ("日本語 text ".encode() * 50, range(1000)),
+        (b"\x80" * 200, range(200)),
+        ("😀".encode() * 50, range(2, 200, 4)),
+    ):
+        tokenizer = Counting(data, cuts)
+        no_text = len(tokenizer.ids)
+        detokenizer = Detokenizer(tokenizer, [])
+        increments(detokenizer, [*tokenizer.ids, *[no_text] * 100, *tokenizer.ids])
+        assert tokenizer.longest <= 10
+
+
+def test_without_a_tokenizer_the_text_stays_empty():
+    detokenizer = Detokenizer(None, [1, 2], ("x",))
+    assert increments(detokenizer, [3, 4, 5], [2]) == ["", "", ""]
+    assert (detokenizer.text, detokenizer.num_tokens, detokenizer.stopped_by) == ("", 3, None)
+
+
+@pytest.fixture(scope="module")
+def sentencepiece_like() -> Tokenizer:
+    """The decoder of Llama 2 and Mistral: "▁" is a space, bytes as <0x..>, the text's first space is dropped."""
+    words = ["<s>", "▁I", "▁say", "▁hello", "▁", "!"] + [f"<0x{byte:02X}>" for byte in "é😀".encode()]
+    tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="!"))
+    tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    tokenizer.add_special_tokens([AddedToken("<s>")])
+    return tokenizer
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        [3],
+        [3, 3],
+        [4, 3],
+        [5, 4, 4, 3, 5],
+        [0, 0, 0, 3],
+        [3, 0, 0, 0, 3],
+        [6, 7, 3],
+        [5, 8, 9, 10, 11, 6, 7],  # byte fallback shows one U+FFFD per byte of an unfinished character
+    ],
+)
+def test_sentencepiece_text_continues_the_prompt(sentencepiece_like, ids):
+    prompt = [0, 1, 2]
+    detokenizer = Detokenizer(sentencepiece_like, prompt)
+    parts = increments(detokenizer, ids)
+    assert "I say" + "".join(parts) == sentencepiece_like.decode(prompt + ids)
+
+
+def test_a_prompt_cut_inside_a_character_is_no_context():
+    tokenizer = Bytes("😀a".encode(), [1, 2, 3, 4])
+    detokenizer = Detokenizer(tokenizer, tokenizer.ids[:2])
+    assert "".join(increments(detokenizer, tokenizer.ids[2:])) == tokenizer.decode(tokenizer.ids[2:])
+
+
+@pytest.fixture(scope="module")
+def smollm_tokenizer(smollm_path: Path):
+    return AutoTokenizer.from_pretrained(smollm_path)
+
+
+@given(text=texts, prompt=texts, sizes=cuts_and_sizes["sizes"])
+@settings(max_examples=150, deadline=None)
+def test_smollm_text_comes_back_whole(smollm_tokenizer, text, prompt, sizes):
+    prompt_ids = smollm_tokenizer.encode(prompt)
+    ids = [*smollm_tokenizer.encode(text), smollm_tokenizer.eos_token_id]
+    detokenizer = Detokenizer(smollm_tokenizer, prompt_ids)
+    parts = increments(detokenizer, ids, sizes)
+    assert_increments_add_up(detokenizer, smollm_tokenizer.decode(ids, skip_special_tokens=True), parts)
+
+
+@given(ids=st.lists(st.integers(0, 49151), max_size=40), sizes=cuts_and_sizes["sizes"])
+@settings(max_examples=150, deadline=None)
+def test_smollm_random_tokens_come_out_as_decoded(smollm_tokenizer, ids, sizes):
+    detokenizer = Detokenizer(smollm_tokenizer, [1, 2, 3])
+    parts = increments(detokenizer, ids, sizes)
+    assert_increments_add_up(detokenizer, smollm_tokenizer.decode(ids, skip_special_tokens=True), parts)

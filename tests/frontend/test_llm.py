@@ -1,0 +1,86 @@
+"""LLM.generate: prompts of every kind, in order, all or none."""
+
+from pathlib import Path
+
+import pytest
+
+from minillm import LLM, SamplingParams
+from minillm.core.errors import EmptyPromptError, InvalidPromptError, QueueFullError
+
+GREEDY = SamplingParams(temperature=0, max_tokens=6, ignore_eos=True)
+
+
+@pytest.fixture(scope="module")
+def llm(tiny_llama_path: Path) -> LLM:
+    return LLM(model=str(tiny_llama_path), dtype="float32", num_kv_blocks=64)
+
+
+def test_a_string_a_chat_and_ids_are_one_prompt_each(llm: LLM):
+    chat = [{"role": "user", "content": "Hello"}]
+    for prompt in ("Hello", chat, [1, 2, 3]):
+        outputs = llm.generate(prompt, GREEDY, use_tqdm=False)
+        assert len(outputs) == 1 and len(outputs[0].token_ids) == 6
+    text = llm.engine.tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
+    assert llm.generate(chat, GREEDY, use_tqdm=False)[0].prompt == text
+    assert llm.generate(text, GREEDY, use_tqdm=False)[0].prompt_token_ids == outputs_ids(llm, chat)
+
+
+def outputs_ids(llm: LLM, chat: list[dict]) -> list[int]:
+    return llm.generate(chat, GREEDY, use_tqdm=False)[0].prompt_token_ids
+
+
+def test_outputs_come_in_the_order_of_the_prompts(llm: LLM):
+    prompts = [[i, i + 1, i + 2] for i in range(10)]
+    lengths = [SamplingParams(temperature=0, max_tokens=1 + i % 4, ignore_eos=True) for i in range(10)]
+    outputs = llm.generate(prompts, lengths, use_tqdm=False)
+    assert [o.prompt_token_ids for o in outputs] == prompts
+    assert [len(o.token_ids) for o in outputs] == [1 + i % 4 for i in range(10)]
+    alone = [llm.generate(p, s, use_tqdm=False)[0].token_ids for p, s in zip(prompts, lengths)]
+    assert [o.token_ids for o in outputs] == alone
+
+
+def test_one_bad_prompt_and_none_of_them_runs(llm: LLM):
+    with pytest.raises(EmptyPromptError):
+        llm.generate(["fine", ""], GREEDY, use_tqdm=False)
+    assert not llm.engine.has_unfinished
+    llm.engine.check_integrity()
+
+
+def test_a_full_queue_refuses_the_whole_call(tiny_llama_path: Path):
+    llm = LLM(model=str(tiny_llama_path), dtype="float32", num_kv_blocks=64, max_queue_len=2)
+    with pytest.raises(QueueFullError):
+        llm.generate([[1], [2], [3]], GREEDY, use_tqdm=False)
+    assert len(llm.generate([[1], [2]], GREEDY, use_tqdm=False)) == 2
+
+
+def test_as_many_params_as_prompts(llm: LLM):
+    with pytest.raises(ValueError, match="2 prompts but 1"):
+        llm.generate(["a", "b"], [GREEDY], use_tqdm=False)
+
+
+def test_half_a_surrogate_pair_is_not_text(llm: LLM):
+    for prompt in ("a\ud800b", [{"role": "user", "content": "a\ud800b"}]):
+        with pytest.raises(InvalidPromptError):
+            llm.generate(prompt, GREEDY, use_tqdm=False)
+
+
+def test_no_prompts_is_no_work(llm: LLM):
+    assert llm.generate([], GREEDY, use_tqdm=False) == []
+
+
+def test_ctrl_c_aborts_what_was_running(llm: LLM, monkeypatch):
+    calls = iter(range(3))
+    original = llm.engine.step
+
+    def step():
+        if next(calls) == 2:
+            raise KeyboardInterrupt
+        return original()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(llm.engine, "step", step)
+        with pytest.raises(KeyboardInterrupt):
+            llm.generate(["a", "b"], GREEDY, use_tqdm=False)
+    assert not llm.engine.has_unfinished and llm.engine.scheduler.kv.pool.num_used == 0
+    assert not llm.engine.scheduler.kv.pool.index, "blocks of the step that was cut off can be found"
+    assert llm.generate("a", GREEDY, use_tqdm=False)[0].finished

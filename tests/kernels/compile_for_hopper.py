@@ -1,0 +1,112 @@
+"""Compile every Triton kernel for sm_90, without a GPU, and print what each one takes as JSON lines.
+
+Run by test_compiles.py in a process of its own, since Triton's interpreter, which the other tests use,
+cannot be switched off in a process that has imported it.
+"""
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from minillm.kernels.triton import attention_kernels as triton_kernels
+from minillm.kernels.triton import ops as triton_ops
+from minillm.kernels.triton.attention import tile_for
+
+HOPPER = GPUTarget("cuda", 90, 32)
+SHARED_MEMORY = 227 * 1024
+
+
+def attention_kernels(dtype: str, head_dim: int) -> Iterator[tuple[str, Any, dict[str, Any], dict[str, Any]]]:
+    """(what it is for, kernel, types or constants of its arguments, options)."""
+    pointers = dict.fromkeys(["query", "kv_cache", "output"], f"*{dtype}")
+    pointers |= {"kv_scales": "*bf16"}
+    pointers |= dict.fromkeys(["block_tables", "query_starts", "context_lens"], "*i32")
+    pointers |= dict.fromkeys(["partial_output", "partial_softmax"], "*fp32")
+    group = 4
+    constants = dict(HEAD_DIM=head_dim, PADDED_DIM=head_dim)
+    phases = [("decode", group, 8, 0), ("prefill", 4096, 1, 0)]
+    if dtype == "bf16":
+        phases += [("decode int8", group, 8, 0), ("prefill int8", 4096, 1, 0)]
+    if dtype == "bf16":
+        phases += [("verify", 5 * group, 8, 0), ("prefill window", 4096, 1, 1024)]
+    for phase, rows, splits, window in phases:
+        tile = tile_for(rows, head_dim, 4 if dtype == "fp32" else 2, SHARED_MEMORY)
+        quantized = {"kv_cache": "*i8"} if "int8" in phase else {}
+        arguments = pointers | quantized | constants | dict(
+            QUANTIZED=bool(quantized),
+            scale="fp32", GROUP=group, BLOCK_SIZE=16, WINDOW=window, SPLITS=splits,
+            ONE_TOKEN=rows == group, TILE_ROWS=tile.rows, TILE_KEYS=tile.keys,
+        )  # fmt: skip
+        options = dict(num_warps=tile.num_warps, num_stages=tile.num_stages)
+        yield f"attention {dtype} d={head_dim} {phase}", triton_kernels.attend_tiles, arguments, options
+    arguments = pointers | constants | dict(SPLITS=64)
+    yield f"combine {dtype} d={head_dim}", triton_kernels.combine_splits, arguments, dict(num_warps=4)
+
+
+def small_kernels(dtype: str) -> Iterator[tuple[str, Any, dict[str, Any], dict[str, Any]]]:
+    pointer = f"*{dtype}"
+    arguments = dict.fromkeys(["x", "delta", "weight", "total", "normed"], pointer)
+    arguments |= dict(eps="fp32", SIZE=4096, PADDED=4096)
+    options = dict(num_warps=triton_ops.warps_for(4096))
+    yield f"add_rms_norm {dtype}", triton_ops._add_rms_norm, arguments, options
+    arguments = dict(gate_up=pointer, output=pointer, INNER=14336, ELEMENTS=triton_ops.ELEMENTS_PER_PROGRAM)
+    yield f"silu_mul {dtype}", triton_ops._silu_mul, arguments, {}
+    for norms in (False, True):
+        names = ["qkv", "query_weight", "key_weight", "cos", "sin", "query", "kv_cache"]
+        arguments = dict.fromkeys(names, pointer) | dict(slot_mapping="*i64", eps="fp32")
+        arguments |= dict(NUM_HEADS=32, NUM_KV_HEADS=8, HEAD_DIM=128, PADDED_DIM=128, HEADS=8, NORMS=norms)
+        yield f"rotate_and_write {dtype} norms={norms}", triton_ops._rotate_and_write, arguments, {}
+
+
+def compile_kernel(name: str, kernel: Any, arguments: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
+    """Arguments not given are 32-bit strides and counts. Pointers and strides are multiples of 16, as in real calls."""
+    signature, constants, attributes = {}, {}, {}
+    for index, parameter in enumerate(kernel.params):
+        value = arguments.get(parameter.name, "i32")
+        if parameter.is_constexpr:
+            signature[parameter.name], constants[parameter.name] = "constexpr", value
+            continue
+        signature[parameter.name] = value
+        if value.startswith("*") or (value == "i32" and "stride" in parameter.name and not parameter.do_not_specialize):
+            attributes[(index,)] = [["tt.divisibility", 16]]
+    compiled = triton.compile(ASTSource(kernel, signature, constants, attributes), target=HOPPER, options=options)
+    return {
+        "name": name,
+        "cubin_bytes": len(compiled.asm["cubin"]),
+        "shared_bytes": compiled.metadata.shared,
+        "tensor_cores": sorted(set(re.findall(r"wgmma\.mma_async|mma\.sync", compiled.asm["ptx"]))),
+        "async_copies": "cp.async" in compiled.asm["ptx"],
+        "wide_loads": bool(re.search(r"ld\.global[.\w:]*v4|cp\.async\.cg", compiled.asm["ptx"])),
+        **resources(compiled.asm["cubin"]),
+    }
+
+
+def resources(cubin: bytes) -> dict[str, int]:
+    """Registers of a thread, and its bytes of stack and local memory: where registers are spilled to."""
+    tool = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        command = [str(tool), "--dump-resource-usage", file.name]
+        report = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    numbers = {"registers": "REG", "stack_bytes": "STACK", "local_bytes": "LOCAL"}
+    return {key: int(re.search(rf"{name}:(\d+)", report)[1]) for key, name in numbers.items()}
+
+
+if __name__ == "__main__":
+    kernels = [*small_kernels("bf16")]
+    for dtype, head_dim in [("bf16", 64), ("bf16", 128), ("fp32", 128)]:
+        kernels += attention_kernels(dtype, head_dim)
+    wanted = sys.argv[1] if len(sys.argv) > 1 else ""
+    for one in kernels:
+        if wanted in one[0]:
+            print(json.dumps(compile_kernel(*one)), flush=True)

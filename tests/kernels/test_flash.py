@@ -1,0 +1,143 @@
+"""The adapters to other kernels: fakes with the real signatures and the documented meaning stand in for them.
+
+They read the paged cache through the block table, in plain torch, so a swapped or missing argument shows.
+"""
+
+import importlib
+import sys
+from types import ModuleType
+
+import pytest
+import torch
+from kernels.ragged import SPANS, Ragged, Span, slow_attention
+from torch import Tensor
+
+from minillm.core.errors import ConfigError
+from minillm.kernels.attention.flash import FlashAttention2, FlashAttention3, FlashBackend, TorchVarlenAttention
+
+BACKENDS = [FlashAttention3, FlashAttention2, TorchVarlenAttention]
+
+
+def paged(
+    query: Tensor, keys: Tensor, values: Tensor, query_starts: Tensor, lens: Tensor, table: Tensor, scale: float,
+    window: tuple[int, int],
+) -> Tensor:  # fmt: skip
+    """The contract they share: causal, aligned at the lower right, left window, strided pages."""
+    for tensor in (query_starts, lens, table):
+        assert tensor.dtype == torch.int32 and tensor.stride(-1) == 1
+    assert keys.stride() == values.stride() and keys.stride(-1) == 1 and not keys.is_contiguous()
+    assert len(lens) == len(table) == len(query_starts) - 1 and query_starts[0] == 0
+    assert query_starts[-1] == len(query) and window[1] == 0
+    output = torch.empty_like(query)
+    page_size = keys.shape[1]
+    for b, (length, row) in enumerate(zip(lens.tolist(), table.tolist())):
+        blocks = torch.tensor(row[: -(-length // page_size)])
+        own = slice(int(query_starts[b]), int(query_starts[b + 1]))
+        k, v = (cache[blocks].flatten(0, 1)[:length] for cache in (keys, values))
+        output[own] = slow_attention(query[own], k, v, scale, None if window[0] < 0 else window[0] + 1)
+    return output
+
+
+def fa3_with_kvcache(
+    q, k_cache, v_cache, k=None, v=None, qv=None, rotary_cos=None, rotary_sin=None, cache_seqlens=None,
+    cache_batch_idx=None, cache_leftpad=None, page_table=None, cu_seqlens_q=None, cu_seqlens_k_new=None,
+    max_seqlen_q=None, rotary_seqlens=None, q_descale=None, k_descale=None, v_descale=None, softmax_scale=None,
+    causal=False, window_size=(-1, -1), attention_chunk=0, softcap=0.0, rotary_interleaved=True,
+    scheduler_metadata=None, num_splits=0, pack_gqa=None, sm_margin=0, return_softmax_lse=False,
+):  # fmt: skip
+    assert causal and k is None and v is None
+    assert max_seqlen_q == cu_seqlens_q.diff().max()
+    return paged(q, k_cache, v_cache, cu_seqlens_q, cache_seqlens, page_table, softmax_scale, window_size)
+
+
+def fa2_with_kvcache(
+    q, k_cache, v_cache, k=None, v=None, rotary_cos=None, rotary_sin=None, cache_seqlens=None, cache_batch_idx=None,
+    cache_leftpad=None, block_table=None, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0,
+    rotary_interleaved=True, alibi_slopes=None, num_splits=0, return_softmax_lse=False,
+):  # fmt: skip
+    assert causal and k_cache.shape[1] % 256 == 0
+    starts = torch.arange(q.shape[0] + 1, dtype=torch.int32) * q.shape[1]
+    args = (k_cache, v_cache, starts, cache_seqlens, block_table, softmax_scale, window_size)
+    return paged(q.flatten(0, 1), *args).view_as(q)
+
+
+def fa2_varlen(
+    q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, dropout_p=0.0, softmax_scale=None, causal=False,
+    window_size=(-1, -1), softcap=0.0, alibi_slopes=None, deterministic=False, return_attn_probs=False,
+    block_table=None,
+):  # fmt: skip
+    assert causal and dropout_p == 0 and k.shape[1] % 256 == 0
+    lens = cu_seqlens_k.diff()
+    assert cu_seqlens_k.dtype == torch.int32 and cu_seqlens_k[0] == 0
+    assert max_seqlen_q >= cu_seqlens_q.diff().max() and max_seqlen_k >= lens.max()
+    return paged(q, k, v, cu_seqlens_q, lens, block_table, softmax_scale, window_size)
+
+
+def torch_varlen(
+    query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, *, return_aux=None, scale=None, window_size=(-1, -1),
+    enable_gqa=False, seqused_k=None, block_table=None, num_splits=None,
+):  # fmt: skip
+    assert enable_gqa or query.shape[1] == key.shape[2]
+    assert key.shape[1] % 256 == 0 and num_splits is None  # splits are FlashAttention-3's
+    assert torch.equal(cu_seq_k.diff(), seqused_k) and cu_seq_k.dtype == torch.int32
+    assert max_q >= cu_seq_q.diff().max() and max_k >= seqused_k.max()
+    return paged(query, key, value, cu_seq_q, seqused_k, block_table, scale, window_size)
+
+
+@pytest.fixture(autouse=True)
+def fakes(monkeypatch: pytest.MonkeyPatch) -> None:
+    fa3, fa2 = ModuleType("flash_attn_interface"), ModuleType("flash_attn")
+    fa3.flash_attn_with_kvcache = fa3_with_kvcache
+    fa2.flash_attn_with_kvcache, fa2.flash_attn_varlen_func = fa2_with_kvcache, fa2_varlen
+    monkeypatch.setitem(sys.modules, "flash_attn_interface", fa3)
+    monkeypatch.setitem(sys.modules, "flash_attn", fa2)
+    monkeypatch.setattr(importlib.import_module("torch.nn.attention.varlen"), "varlen_attn", torch_varlen)
+
+
+def ragged(spans: list[Span], backend: type[FlashBackend], window: int | None = None, seed: int = 0) -> Ragged:
+    """With blocks as large as the backend wants them, and sequences that fill more than one."""
+    longer = [(n, context + 250) for n, context in spans]
+    half = torch.float16
+    return Ragged(longer, block_size=backend.block_size, dtype=half, query_dtype=half, window=window, seed=seed)
+
+
+@pytest.mark.parametrize("window", [None, 3, 255])
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("spans", ["decodes of many lengths", "a later chunk", "mixed"])
+def test_arguments_are_where_they_belong(spans: str, backend: type[FlashBackend], window: int | None) -> None:
+    assert ragged(SPANS[spans], backend, window).error(backend) < 2e-3
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_keys_and_values_are_views_of_the_cache(backend: type[FlashBackend], monkeypatch: pytest.MonkeyPatch) -> None:
+    batch, seen = ragged(SPANS["one decode"], backend), []
+
+    def call(self: FlashBackend, query: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
+        seen.extend([keys, values])
+        return query
+
+    monkeypatch.setattr(backend, "call", call)
+    backend(batch.metadata).attend(batch.query, batch.kv_cache, batch.scale)
+    assert [view.untyped_storage().data_ptr() for view in seen] == [batch.kv_cache.untyped_storage().data_ptr()] * 2
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_lengths_of_a_replay_come_from_the_tensors(backend: type[FlashBackend]) -> None:
+    before = ragged([(1, 9), (1, 300), (3, 40)], backend)
+    after = ragged([(1, 298), (1, 7), (3, 3)], backend, seed=1)
+    assert before.metadata.block_tables.shape == after.metadata.block_tables.shape
+    attention = backend(before.metadata)
+    assert before.error_of(attention.attend(before.query, before.kv_cache, before.scale)) < 2e-3
+    before.metadata.context_lens_tensor.copy_(after.metadata.context_lens_tensor)
+    before.metadata.block_tables.copy_(after.metadata.block_tables)
+    assert after.error_of(attention.attend(after.query, after.kv_cache, after.scale)) < 2e-3
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_dtypes_it_has_no_kernel_for(backend: type[FlashBackend]) -> None:
+    wide = Ragged(SPANS["one decode"], block_size=backend.block_size)
+    with pytest.raises(ConfigError, match=r"choose attention_backend"):
+        wide.error(backend)
+    mixed = Ragged(SPANS["one decode"], block_size=backend.block_size, query_dtype=torch.bfloat16)
+    with pytest.raises(ConfigError, match=r"not torch.bfloat16 and torch.float32"):
+        mixed.error(backend)

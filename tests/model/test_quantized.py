@@ -1,0 +1,256 @@
+"""Quantized layers: kernels against the weights they stand for, what is left in memory, and what is refused."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from minillm.core.errors import ConfigError
+from minillm.frontend.engine import Engine
+from minillm.kernels import quantization
+from minillm.kernels.cpu import native_kernels
+from minillm.kernels.quantization import (
+    dequantize_int4,
+    quantize_fp8,
+    quantize_int4,
+    quantize_int8,
+    share_on_int4_grid,
+)
+from minillm.model import quantized
+from minillm.model.decoder import Decoder
+from minillm.model.linear import Arena, Linear
+from minillm.model.loader import LoadedModel, load_model
+from minillm.model.quantized import QuantizedLinear, make_int4, make_int8, make_recipe
+from minillm.policies.config import EngineConfig
+
+pytestmark = pytest.mark.usefixtures("two_threads")
+CPU = torch.device("cpu")
+
+
+def plain(size: int, out: int, bias: bool = False) -> Linear:
+    torch.manual_seed(size + out)
+    layer = Linear(size, out, bias, torch.bfloat16, CPU)
+    layer.weight.normal_(0, 0.1)
+    if bias:
+        layer.bias.normal_()
+    return layer
+
+
+def test_int8_is_the_nearest_step_of_each_row() -> None:
+    weight = torch.randn(5, 40) * torch.tensor([1e-3, 0.1, 1.0, 30.0, 0.0])[:, None]
+    numbers, scales = quantize_int8(weight)
+    assert numbers.dtype == torch.int8 and (numbers[:4].abs().amax(1) == 127).all()
+    assert ((numbers.float() * scales[:, None] - weight).abs() <= scales[:, None] / 2 * 1.0001).all()
+    assert (numbers[4] == 0).all() and scales.isfinite().all(), "a row of zeros is no division by zero"
+
+
+@pytest.mark.parametrize("group", [32, 64])
+def test_int4_is_the_nearest_step_of_each_group(group: int) -> None:
+    weight = torch.randn(6, 128)
+    weight[0, :32], weight[1] = 0.0, 2.5
+    numbers, scales = quantize_int4(weight, group)
+    assert numbers.max() <= 15 and scales.shape == (6, 128 // group, 2)
+    step = scales[..., 0].float().repeat_interleave(group, 1)
+    error = (dequantize_int4(numbers, scales) - weight).abs()
+    # bfloat16 keeps 8 bits of a scale and an offset: beyond half a step, the ends may be off by that much.
+    assert (error <= 0.5 * step + weight.abs().max() / 128).all()
+    assert error[1].max() < 0.01, "a constant group stays"
+
+
+def test_a_finer_group_is_nearer() -> None:
+    weight = torch.randn(64, 256)
+    errors = [(dequantize_int4(*quantize_int4(weight, group)) - weight).square().mean() for group in (32, 64)]
+    assert errors[0] < 0.9 * errors[1]
+
+
+@pytest.mark.parametrize("quantize", [quantize_int8, lambda weight: quantize_int4(weight, 32), quantize_fp8])
+def test_slices_change_nothing(quantize: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    weight = torch.randn(50, 64).bfloat16()
+    whole = quantize(weight)
+    monkeypatch.setattr(quantization, "SLICE", 64 * 7)
+    for part, expected in zip(quantize(weight), whole):
+        assert part.dtype == expected.dtype and torch.equal(part.float(), expected.float())
+
+
+def test_fp8_keeps_three_bits_of_mantissa() -> None:
+    weight = torch.randn(8, 64)
+    numbers, scales = quantize_fp8(weight)
+    assert ((numbers.float() * scales[:, None] - weight).abs() <= weight.abs() / 16 + scales[:, None] / 512).all()
+
+
+def test_weights_that_were_of_four_bits_are_recognised() -> None:
+    weight = torch.randn(16, 128)
+    numbers, scales = quantize_int4(weight, 32)
+    assert share_on_int4_grid(weight) < 0.4
+    assert share_on_int4_grid(dequantize_int4(numbers, scales).bfloat16()) > 0.9
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 6, 7, 8, 9, 33, 70])
+@pytest.mark.parametrize(("size", "out"), [(64, 33), (32, 1), (576, 130)], ids=str)
+@pytest.mark.parametrize("bias", [False, True], ids=["plain", "bias"])
+@pytest.mark.parametrize("kind", ["int8", "int4"])
+def test_a_layer_multiplies_by_the_weights_it_stands_for(kind: str, bias: bool, size: int, out: int, rows: int) -> None:
+    layer, x = plain(size, out, bias), torch.randn(rows, size)
+    made = make_int8(layer) if kind == "int8" else make_int4(layer, 32)
+    weight = made.rows(torch.arange(out))
+    exact = F.linear(x.double(), weight.double(), None if layer.bias is None else layer.bias.double())
+    assert (made(x) - exact).abs().max() < 1e-4
+    assert (weight - layer.weight.float()).abs().max() < (0.003 if kind == "int8" else 0.04), "of the checkpoint's"
+
+
+@pytest.mark.parametrize("size", [1, 15, 50, 577])
+def test_int8_of_any_width(size: int) -> None:
+    layer, x = plain(size, 7), torch.randn(3, size)
+    made = make_int8(layer)
+    assert (made(x) - x @ made.rows(torch.arange(7)).T).abs().max() < 1e-4
+
+
+@pytest.mark.parametrize("kind", ["int8", "int4"])
+def test_without_a_compiler_it_multiplies_all_the_same(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    layer, x = plain(64, 40, True), torch.randn(5, 64)
+    made = make_int8(layer) if kind == "int8" else make_int4(layer, 64)
+    expected, rows = made(x), made.rows(torch.tensor([3, 39]))
+    made.kernels = None
+    monkeypatch.setattr(quantized, "BLOCK", 640)  # several blocks, the last one smaller
+    assert torch.allclose(made(x), expected, atol=1e-5) and torch.equal(made.rows(torch.tensor([3, 39])), rows)
+
+
+@pytest.mark.skipif(native_kernels() is None, reason="no C++ compiler here")
+def test_the_compiler_does_not_look_into_the_kernel() -> None:
+    made, x = make_int4(plain(64, 40), 32), torch.randn(2, 64)
+    compiled = torch.compile(made, fullgraph=True, backend="eager")
+    assert torch.equal(compiled(x), made(x))
+
+
+def test_arena_keeps_copies_side_by_side() -> None:
+    arena = Arena()
+    tensors = [
+        torch.randint(-9, 9, (7, 5), dtype=torch.int8),
+        torch.randn(3, 3),
+        torch.zeros(1 << 27, dtype=torch.int8),
+    ]
+    kept = [arena.keep(tensor) for tensor in tensors]
+    assert all(torch.equal(a, b) for a, b in zip(kept, tensors))
+    assert kept[1].data_ptr() - kept[0].data_ptr() == 64
+
+
+# ---------------------------------------------------------------- a whole model
+
+
+def model_bytes(model: LoadedModel) -> int:
+    return sum(parameter.nbytes for parameter in model.decoder.parameters())
+
+
+def load(path: Path, **fields: object) -> LoadedModel:
+    return load_model(EngineConfig(model=str(path), device="cpu", **fields))
+
+
+@pytest.mark.parametrize(
+    ("fields", "bits"),
+    [
+        ({"quantization": "int8"}, 8),
+        ({"quantization": "int4"}, 5),
+        ({"quantization": "int4", "int4_group_size": 64}, 4.5),
+    ],
+    ids=str,
+)
+def test_no_16_bit_matrix_is_left(smollm_path: Path, fields: dict, bits: float) -> None:
+    model = load(smollm_path, **fields)
+    config, decoder = model.model_config, model.decoder
+    head = config.vocab_size * config.hidden_size
+    matrices = sum(p.numel() for p in Decoder(config, torch.bfloat16, torch.device("meta")).parameters()) - head
+    scales = 4 * config.vocab_size
+    if bits == 8:
+        scales += 4 * sum(m.scales.numel() for m in decoder.layers.modules() if isinstance(m, QuantizedLinear))
+    norms = (2 * config.num_layers + 1) * config.hidden_size
+    assert model_bytes(model) == (matrices - norms) * bits / 8 + head + scales + 4 * norms
+    assert decoder.embed_tokens is None, "the table is the head's rows"
+    assert not [m for m in decoder.modules() if isinstance(m, Linear)]
+    assert max(p.nbytes for p in decoder.parameters() if p.dtype.is_floating_point) < 3e5, "scales"
+
+
+def test_the_16_bit_matrices_never_exist_all_together(smollm_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    alive, most = set(), [0]
+    make = quantized.quantize_int8
+
+    def watched(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        storage = weight.untyped_storage()
+        assert storage.data_ptr() not in alive, "each once"
+        most[0] += 1
+        import weakref
+
+        alive.add(storage.data_ptr())
+        weakref.finalize(weight, alive.discard, storage.data_ptr())
+        assert len(alive) <= 2, "a matrix is dropped before the next one is rounded"
+        return make(weight)
+
+    monkeypatch.setattr(quantized, "quantize_int8", watched)
+    load(smollm_path, quantization="int8")
+    assert most[0] == 4 * 30 + 1
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads Linux's books")
+def test_peak_memory_of_loading(smollm_path: Path) -> None:
+    """Of the whole process: the checkpoint's pages, what is kept, and little more; 16-bit matrices would be 269 MB."""
+    code = f"""
+from pathlib import Path
+import minillm.model.loader as loader
+from minillm.policies.config import EngineConfig
+def megabytes(name):
+    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(name))
+    return int(line.split()[1]) * 1024 / 1e6
+EngineConfig()
+import minillm.kernels.cpu
+minillm.kernels.cpu.native_kernels()
+before = megabytes("VmRSS")
+model = loader.load_model(EngineConfig(model={str(smollm_path)!r}, device="cpu", quantization="int8"))
+print(megabytes("VmHWM") - before)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    checkpoint = sum(file.stat().st_size for file in smollm_path.glob("*.safetensors")) / 1e6
+    kept = 135.3
+    assert float(done.stdout) < checkpoint + kept + 150
+
+
+def test_an_embedding_table_of_its_own_stays_as_it_is(tiny_llama_path: Path) -> None:
+    model = load(tiny_llama_path, quantization="int8", dtype="bfloat16")
+    assert model.decoder.embed_tokens.dtype == torch.bfloat16
+    assert isinstance(model.decoder.lm_head, QuantizedLinear)
+
+
+def test_random_weights_are_quantized_too(tiny_llama_path: Path) -> None:
+    model = load(tiny_llama_path, quantization="int4", load_format="dummy")
+    assert model.decoder.layers[0].mlp.down_proj.numbers.dtype == torch.int32
+    assert model.decoder.lm_head.numbers.dtype == torch.int8, "int4 leaves the head 8 bits"
+
+
+def test_what_cannot_be_is_refused(tiny_llama_path: Path) -> None:
+    with pytest.raises(ConfigError, match='"fp8" needs a GPU'):
+        load(tiny_llama_path, quantization="fp8")
+    model = load(tiny_llama_path, quantization="int8", dtype="float32")
+    with pytest.raises(ConfigError, match="these weights were loaded with 'int8': load them again"):
+        Engine(EngineConfig(model=str(tiny_llama_path), dtype="float32", device="cpu", num_kv_blocks=8), model)
+    narrow = quantized.Quantizer(model.decoder, quantized.Recipe(make_int8, make_int8, 64), CPU)
+    layer = plain(96, 8)
+    narrow.places[layer] = (model.decoder, "layer")
+    with pytest.raises(ConfigError, match=r"among 64 inputs, and layer has 96: choose \"int8\""):
+        narrow(layer)
+
+
+@pytest.mark.parametrize(
+    ("capability", "fields", "hint"),
+    [
+        ((8, 6), {"quantization": "fp8"}, "8.9 or more, and this one has 8.6"),
+        ((7, 5), {"quantization": "int4"}, "compute capability 8.0"),
+        ((9, 0), {"quantization": "int4", "dtype": "float16"}, 'dtype="bfloat16"'),
+    ],
+)
+def test_gpus_that_cannot(capability: tuple, fields: dict, hint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    dtype = torch.float16 if fields.get("dtype") == "float16" else torch.bfloat16
+    with pytest.raises(ConfigError, match=hint):
+        make_recipe(EngineConfig(**fields), torch.device("cuda"), dtype)

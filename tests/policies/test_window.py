@@ -1,0 +1,184 @@
+"""Blocks that leave a sliding window go back to the pool: held blocks stay bounded, and none is lost or found twice."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from minillm.core.block_manager import KVCacheManager
+from minillm.core.errors import ConfigError
+from minillm.core.params import SamplingParams
+from minillm.core.request import Request
+from minillm.core.timeline import Timeline
+from minillm.policies.config import EngineConfig
+from minillm.policies.window import Window
+
+
+def make(window: Window, num_blocks: int = 64, block_size: int = 4, caching: bool = False) -> KVCacheManager:
+    return KVCacheManager(num_blocks, block_size, enable_prefix_caching=caching, reserve_tokens=0, window=window)
+
+
+def make_request(name: str, num_tokens: int) -> Request:
+    return Request(name, list(range(num_tokens)), SamplingParams(), Timeline(0.0))
+
+
+def compute(kv: KVCacheManager, request: Request, end: int, prefix: list[int] | None = None) -> bool:
+    done = kv.allocate(request, end, prefix)
+    request.num_computed_tokens = end if done else request.num_computed_tokens
+    kv.check_integrity()
+    return done
+
+
+def test_a_long_request_holds_a_window() -> None:
+    window = Window(size=10, sinks=5)
+    kv, request = make(window), make_request("a", 1)
+    most = 0
+    for end in range(1, 400):
+        assert compute(kv, request, end)
+        request.output_token_ids.append(7)
+        most = max(most, len(kv.held_blocks(request)))
+        held = kv.held_blocks(request)
+        assert len(held) == kv.pool.num_used
+        # What its next token sees is there, in its place.
+        for position in [*range(min(5, end)), *range(max(0, end - 9), end)]:
+            assert kv.block_ids(request)[position // 4] in held
+    assert most == window.most_blocks(1, 4) == 2 + 4
+    kv.free(request)
+    assert kv.pool.num_free == 64
+
+
+def test_without_a_window_nothing_is_given_back() -> None:
+    kv, request = make(Window()), make_request("a", 200)
+    compute(kv, request, 100)
+    compute(kv, request, 200)
+    assert len(kv.held_blocks(request)) == 50 and kv.null_block not in kv.block_ids(request)
+
+
+def test_rejected_drafts_do_not_take_what_will_be_seen_again() -> None:
+    kv, request = make(Window(4), block_size=1), make_request("a", 10)
+    compute(kv, request, 15)  # 5 drafts behind 10 known tokens
+    kv.allocate(request, 16)
+    assert kv.block_ids(request)[6] != kv.null_block, "position 9 may be computed again, and sees 6 to 9"
+    assert kv.block_ids(request)[5] == kv.null_block
+
+
+def test_swapped_out_and_in_again() -> None:
+    window = Window(6, 3)
+    kv, request, other = make(window, 12), make_request("a", 60), make_request("b", 24)
+    for end in (20, 40, 50):
+        compute(kv, request, end)
+    held, table = kv.held_blocks(request, 50), list(kv.block_ids(request))
+    kv.free(request)
+    compute(kv, other, 24)
+    assert compute(kv, request, 52)
+    new = kv.block_ids(request)
+    assert [i for i, block in enumerate(new) if block == kv.null_block] == [
+        i for i, block in enumerate(table) if block == kv.null_block
+    ]
+    assert len(kv.held_blocks(request)) == len(held), "the copies find a place each"
+
+
+def test_computed_again_from_the_start_after_preemption() -> None:
+    kv, request = make(Window(6)), make_request("a", 60)
+    compute(kv, request, 40)
+    compute(kv, request, 60)
+    kv.free(request)
+    request.num_computed_tokens = 0
+    compute(kv, request, 8)
+    assert kv.null_block not in kv.block_ids(request)
+
+
+def test_a_prefix_that_was_found_is_shared_as_far_as_it_is_seen() -> None:
+    kv = make(Window(8, 4), caching=True)
+    first, second = make_request("a", 60), make_request("b", 60)
+    compute(kv, first, 60)
+    prefix = kv.find_prefix(second)
+    assert len(prefix) == 14
+    assert compute(kv, second, 60, prefix)
+    assert kv.held_blocks(second)[:1] == prefix[:1] and kv.held_blocks(second)[1:-1] == prefix[12:]
+    assert kv.pool.num_used == 15 + 1
+    kv.free(first)
+    kv.free(second)
+    kv.check_integrity()
+    assert kv.pool.num_used == 0
+
+
+def test_a_prefix_longer_than_the_pool_has_room_for() -> None:
+    """Sharing all of it would take the last free blocks, and the request would wait for ever."""
+    kv = make(Window(4), num_blocks=8, caching=True)
+    first = make_request("a", 32)
+    compute(kv, first, 32)
+    kv.free(first)
+    second = make_request("b", 64)
+    assert compute(kv, second, 48, kv.find_prefix(second)[:7])
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    size=st.integers(1, 30),
+    sinks=st.integers(0, 12),
+    block_size=st.integers(1, 7),
+    caching=st.booleans(),
+    steps=st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 25), st.booleans()), max_size=60),
+)
+def test_no_block_is_lost(size: int, sinks: int, block_size: int, caching: bool, steps: list) -> None:
+    kv = make(Window(size, sinks), 40, block_size, caching)
+    live: dict[str, Request] = {}
+    for name, num_tokens, ends in steps:
+        request = live.setdefault(name, make_request(name, 300))
+        if ends and name in kv.tables:
+            kv.free(request)
+            del live[name]
+        else:
+            admitted = name in kv.tables
+            prefix = [] if admitted else kv.find_prefix(request)
+            start = request.num_computed_tokens if admitted else len(prefix) * block_size
+            end = min(start + num_tokens, 300)
+            if kv.allocate(request, end, prefix):
+                request.num_computed_tokens = end
+        kv.check_integrity()
+    for name in list(kv.tables):
+        kv.free(live[name])
+    assert kv.pool.num_used == 0
+    kv.check_integrity()
+
+
+def test_sinks_without_a_window_are_refused() -> None:
+    with pytest.raises(ConfigError, match="set that, too"):
+        EngineConfig(attention_sinks=4)
+
+
+@pytest.mark.parametrize("sinks", [0, 4])
+def test_a_draft_models_blocks_have_no_holes_where_the_models_have(sinks: int) -> None:
+    """Two managers know the same request: what has left one's window has not left the other's cache."""
+    windowed, whole = make(Window(size=8, sinks=sinks)), make(Window())
+    request = make_request("a", 60)
+    assert compute(windowed, request, 40) and compute(windowed, request, 41)
+    assert windowed.null_block in windowed.block_ids(request)
+    assert whole.allocate(request, 41)
+    assert len(whole.held_blocks(request)) == len(whole.block_ids(request)) == 11
+
+
+def test_looking_ahead_counts_of_a_shared_prefix_only_what_stays_in_the_window() -> None:
+    """The prefix has 15 blocks, of which the newcomer shares those of a window of 8 tokens. They are given back as it
+    goes on: in the end it holds 4 blocks of its own."""
+    kv = make(Window(8), num_blocks=15 + 4, caching=True)
+    holder, newcomer = make_request("a", 60), make_request("b", 100)
+    compute(kv, holder, 60)
+    prefix = kv.find_prefix(newcomer)
+    assert len(prefix) == 15
+    most = kv.window.most_blocks(4 + 1, 4)
+    assert most == 4 and kv.pool.num_free == most
+    assert kv.could_hold(100, prefix, chunk=4)
+    compute(kv, Request("c", [999] * 4, SamplingParams(), Timeline(0.0)), 4)
+    assert not kv.could_hold(100, prefix, chunk=4), "one block less is free, however much others hold of the prefix"
+    assert kv.could_hold(64, prefix, chunk=4), "its prompt ends before what it shares has left the window"
+
+
+def test_looking_ahead_counts_sinks_that_others_hold() -> None:
+    kv = make(Window(8, 4), num_blocks=15 + 4, caching=True)
+    holder, newcomer = make_request("a", 60), make_request("b", 100)
+    compute(kv, holder, 60)
+    most = kv.window.most_blocks(4 + 1, 4)
+    assert most == 5 and kv.pool.num_free == 4
+    assert kv.could_hold(100, kv.find_prefix(newcomer), chunk=4), "one of its 5 blocks is the other's first"
+    assert not kv.could_hold(100, [], chunk=4)

@@ -1,0 +1,243 @@
+"""TorchRunner, driven by hand-made batches: no scheduler, no engine."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from minillm.core.batch import BlockCopy, ScheduledBatch, ScheduledRequest, StepOutput
+from minillm.core.errors import ConfigError
+from minillm.core.params import SamplingParams
+from minillm.core.request import Request
+from minillm.core.timeline import Timeline, WallClock
+from minillm.model.loader import LoadedModel, load_model
+from minillm.policies.config import EngineConfig
+from minillm.runner import compiled, kv_pool
+from minillm.runner.torch_runner import TorchRunner
+
+FIELDS = dict(dtype="float32", device="cpu", block_size=4, num_kv_blocks=32)
+
+
+@pytest.fixture(scope="module")
+def model(tiny_llama_path: Path) -> LoadedModel:
+    return load_model(EngineConfig(model=str(tiny_llama_path), **FIELDS))
+
+
+def make_runner(model: LoadedModel, **fields: object) -> TorchRunner:
+    return TorchRunner(model, EngineConfig(model=model.name, **{**FIELDS, **fields}), WallClock())
+
+
+def make_request(name: str, prompt: list[int], **params: object) -> Request:
+    return Request(name, prompt, SamplingParams(**{"temperature": 0, **params}), Timeline(0.0))
+
+
+def batch_of(*scheduled: tuple[Request, int, list[int]], **copies: tuple[BlockCopy, ...]) -> ScheduledBatch:
+    """Parts are (request, tokens to compute, its blocks); what they computed before is kept in the request."""
+    parts = []
+    for request, num_tokens, blocks in scheduled:
+        start = request.num_computed_tokens
+        request.num_computed_tokens += num_tokens
+        samples = request.num_computed_tokens == request.num_tokens
+        parts.append(ScheduledRequest(request, start, num_tokens, blocks, samples))
+    return ScheduledBatch(0, tuple(parts), **copies)
+
+
+def execute(runner: TorchRunner, batch: ScheduledBatch) -> StepOutput:
+    return runner.launch(batch).wait()
+
+
+def take(output: StepOutput, *requests: Request) -> None:
+    for request in requests:
+        request.output_token_ids += output.tokens.get(request.request_id, [])
+
+
+def hf_greedy(path: str, prompt: list[int], num_tokens: int) -> list[int]:
+    hf = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
+    ids = hf.generate(torch.tensor([prompt]), max_new_tokens=num_tokens, min_new_tokens=num_tokens, do_sample=False)
+    return ids[0, len(prompt) :].tolist()
+
+
+def tokens(length: int, seed: int = 0) -> list[int]:
+    return torch.randint(5, 40000, (length,), generator=torch.Generator().manual_seed(seed)).tolist()
+
+
+@pytest.mark.parametrize("backend", ["eager", "sdpa"])
+def test_interleaved_requests_match_hugging_face(model: LoadedModel, backend: str) -> None:
+    runner = make_runner(model, attention_backend=backend)
+    a, b = make_request("a", tokens(9)), make_request("b", tokens(21, seed=1))
+    blocks_a, blocks_b = [3, 30, 7, 11, 12], [5, 2, 31, 9, 1, 0, 8, 6]
+    output = execute(runner, batch_of((b, 10, blocks_b), (a, 9, blocks_a)))
+    assert set(output.tokens) == {"a"}, "b has prompt left to compute: it must not sample"
+    take(output, a)
+    take(execute(runner, batch_of((b, 11, blocks_b), (a, 1, blocks_a))), a, b)
+    for _ in range(4):
+        take(execute(runner, batch_of((a, 1, blocks_a), (b, 1, blocks_b))), a, b)
+    assert a.output_token_ids == hf_greedy(model.name, a.prompt_token_ids, 6)
+    assert b.output_token_ids == hf_greedy(model.name, b.prompt_token_ids, 5)
+
+
+def test_a_block_filled_by_another_in_the_same_step_can_be_read(model: LoadedModel) -> None:
+    runner = make_runner(model)
+    prompt = tokens(11)
+    first, second = make_request("first", prompt), make_request("second", prompt)
+    second.num_computed_tokens = 8
+    # Listed before the request that computes its two shared blocks.
+    output = execute(runner, batch_of((second, 3, [4, 5, 9]), (first, 11, [4, 5, 6])))
+    assert output.tokens["second"] == output.tokens["first"] == hf_greedy(model.name, prompt, 1)
+
+
+def test_swapped_out_and_back_in_elsewhere(model: LoadedModel) -> None:
+    runner = make_runner(model, preemption="swap", swap_space_gb=0.001)
+    assert runner.num_host_blocks > 8
+    a, b = make_request("a", tokens(7)), make_request("b", tokens(8, seed=2))
+    take(execute(runner, batch_of((a, 7, [0, 1]))), a)
+    # In one step: a's blocks leave for the host, b overwrites them.
+    execute(runner, batch_of((b, 8, [0, 1]), swap_out=(BlockCopy(0, 8), BlockCopy(1, 3))))
+    take(execute(runner, batch_of((a, 1, [20, 21]), swap_in=(BlockCopy(8, 20), BlockCopy(3, 21)))), a)
+    assert a.output_token_ids == hf_greedy(model.name, a.prompt_token_ids, 2)
+
+
+def test_copies_alone(model: LoadedModel) -> None:
+    runner = make_runner(model, preemption="swap", swap_space_gb=0.001)
+    runner.kv_pool.layers[1][2] = 5.0
+    runner.swap(ScheduledBatch(0, (), swap_out=(BlockCopy(2, 1),)))
+    assert (runner.kv_pool.host_layers[1][1] == 5.0).all()
+
+
+def test_stages_and_logprobs(model: LoadedModel) -> None:
+    a, b = make_request("a", tokens(3), logprobs=2), make_request("b", tokens(4))
+    before = WallClock().now()
+    output = execute(make_runner(model), batch_of((a, 3, [0]), (b, 4, [1])))
+    assert set(output.stages) == {"build", "forward", "sample"}
+    assert sum(output.stages.values()) <= WallClock().now() - before
+    assert before < output.forward_end < WallClock().now()
+    assert set(output.logprobs) == {"a"} and output.logprobs["a"][0].token_id == output.tokens["a"][0]
+
+
+def test_a_failed_step_leaves_the_runner_usable(model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    runner = make_runner(model)
+    a = make_request("a", tokens(6))
+    with monkeypatch.context() as patch:
+        patch.setattr(runner, "attention", lambda metadata: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            execute(runner, batch_of((a, 6, [0, 1])))
+    a.num_computed_tokens = 0
+    take(execute(runner, batch_of((a, 6, [0, 1]))), a)
+    assert a.output_token_ids == hf_greedy(model.name, a.prompt_token_ids, 1)
+
+
+def test_broken_logits_fail_their_request_only(model: LoadedModel) -> None:
+    runner = make_runner(model)
+    a, b = make_request("a", tokens(4)), make_request("b", tokens(4, seed=1))
+    take(execute(runner, batch_of((a, 4, [0, 1]), (b, 4, [2, 3]))), a, b)
+    runner.kv_pool.layers[1][0, :, 1] = float("nan")
+    output = execute(runner, batch_of((a, 1, [0, 1]), (b, 1, [2, 3])))
+    assert set(output.errors) == {"a"} and set(output.tokens) == {"b"}
+
+
+def test_a_block_that_held_nan_harms_nobody_who_gets_it_next(model: LoadedModel) -> None:
+    runner = make_runner(model)
+    broken = make_request("broken", tokens(4))
+    take(execute(runner, batch_of((broken, 4, [0, 1]))), broken)
+    for layer in runner.kv_pool.layers:
+        layer[[0, 1]] = float("nan")
+    assert execute(runner, batch_of((broken, 1, [0, 1]))).errors
+    # The next owner of block 1 uses two of its four places, and decodes padded to a longer neighbour.
+    a, b = make_request("a", tokens(5)), make_request("b", tokens(9, seed=1))
+    take(execute(runner, batch_of((a, 5, [2, 1]), (b, 9, [4, 5, 6]))), a, b)
+    take(execute(runner, batch_of((a, 1, [2, 1]), (b, 1, [4, 5, 6]))), a, b)
+    assert a.output_token_ids == hf_greedy(model.name, a.prompt_token_ids, 2)
+    assert b.output_token_ids == hf_greedy(model.name, b.prompt_token_ids, 2)
+
+
+def test_pool_is_at_most_what_the_seats_could_use(model: LoadedModel) -> None:
+    runner = make_runner(model, num_kv_blocks=None, max_num_seqs=3, max_model_len=10)
+    assert runner.num_kv_blocks == 3 * 3
+
+
+def test_pool_size_from_memory(model: LoadedModel) -> None:
+    # 2 layers x (key, value) x 2 heads x 16 dims x 4 bytes = 512 bytes a token, 2048 a block of 4.
+    runner = make_runner(model, num_kv_blocks=None, kv_cache_memory_gb=20480 / 1e9)
+    assert runner.num_kv_blocks == 10
+
+
+@pytest.mark.parametrize(
+    ("fields", "hint"),
+    [
+        (dict(num_kv_blocks=None, kv_cache_memory_gb=1e-6), "raise kv_cache_memory_gb"),
+        (dict(num_kv_blocks=10**9), "lower num_kv_blocks"),
+        (dict(preemption="swap", swap_space_gb=1e-6), "swap_space_gb"),
+        (dict(preemption="swap", swap_space_gb=1e5), "lower swap_space_gb"),
+    ],
+)
+def test_memory_that_does_not_fit_is_refused(model: LoadedModel, fields: dict, hint: str) -> None:
+    with pytest.raises(ConfigError, match=hint):
+        make_runner(model, **fields)
+
+
+def test_default_pool_leaves_room_on_a_small_machine(model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kv_pool, "_free_bytes", lambda device: 3_000_000)
+    large = replace(model.model_config, max_position_embeddings=100_000)
+    config = EngineConfig(model="any", block_size=4)
+    num_blocks = kv_pool.size_kv_pool(config, large, 4, torch.float32, torch.device("cpu"), kv_pool.NO_CLAIM)
+    assert 0 < num_blocks * 2048 < 3_000_000
+
+
+def test_two_runners_share_a_model_but_no_cache(model: LoadedModel) -> None:
+    one, two = make_runner(model), make_runner(model, attention_backend="eager")
+    a, b = make_request("a", tokens(5)), make_request("b", tokens(5, seed=4))
+    take(execute(one, batch_of((a, 5, [0, 1]))), a)
+    take(execute(two, batch_of((b, 5, [0, 1]))), b)
+    take(execute(one, batch_of((a, 1, [0, 1]))), a)
+    assert a.output_token_ids == hf_greedy(model.name, a.prompt_token_ids, 2)
+
+
+@pytest.mark.parametrize("how", [True, "max"])
+def test_compiled_decode_matches_hugging_face(
+    model: LoadedModel, monkeypatch: pytest.MonkeyPatch, how: bool | str
+) -> None:
+    monkeypatch.setattr(compiled, "BUCKETS", (2,))
+    runner = make_runner(model, compile=how, max_model_len=64)
+    calls = []
+    step = runner.fast_decode.steps[2]
+    runner.fast_decode.steps[2] = lambda *args: calls.append(1) or step(*args)
+    a, b = make_request("a", tokens(9)), make_request("b", tokens(21, seed=1))
+    blocks_a, blocks_b = [3, 30, 7, 11, 12], [5, 2, 31, 9, 1, 0, 8, 6]
+    take(execute(runner, batch_of((a, 9, blocks_a))), a)
+    take(execute(runner, batch_of((a, 1, blocks_a))), a)  # padded to two rows
+    assert len(calls) == 1
+    take(execute(runner, batch_of((a, 1, blocks_a), (b, 21, blocks_b))), a, b)
+    assert len(calls) == 1, "a prefill is no decode: it runs eagerly"
+    for _ in range(3):
+        take(execute(runner, batch_of((b, 1, blocks_b), (a, 1, blocks_a))), a, b)
+    assert len(calls) == 4
+    assert a.output_token_ids == hf_greedy(model.name, a.prompt_token_ids, 6)
+    assert b.output_token_ids == hf_greedy(model.name, b.prompt_token_ids, 4)
+
+
+def test_a_compiled_step_sees_contexts_longer_than_its_first(model: LoadedModel, monkeypatch) -> None:
+    """A length remembered from the first call, as engines with captured graphs have had it, reads too little."""
+    monkeypatch.setattr(compiled, "BUCKETS", (1,))
+    runner = make_runner(model, compile=True, max_model_len=64)
+    a, blocks = make_request("a", tokens(3)), list(range(16))
+    take(execute(runner, batch_of((a, 3, blocks))), a)
+    for _ in range(59):
+        take(execute(runner, batch_of((a, 1, blocks))), a)
+    assert a.output_token_ids == hf_greedy(model.name, a.prompt_token_ids, 60)
+
+
+def test_without_a_compiler_it_warns_and_runs_eagerly(
+    model: LoadedModel, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def no_compiler(*args: object, **kwargs: object) -> None:
+        raise RuntimeError("no C++ compiler found")
+
+    monkeypatch.setattr(compiled.torch, "compile", no_compiler)
+    runner = make_runner(model, compile=True, max_model_len=64)
+    assert "no C++ compiler found" in caplog.text
+    a = make_request("a", tokens(6))
+    take(execute(runner, batch_of((a, 6, [0, 1]))), a)
+    take(execute(runner, batch_of((a, 1, [0, 1]))), a)
+    assert a.output_token_ids == hf_greedy(model.name, a.prompt_token_ids, 2)

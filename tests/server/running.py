@@ -1,0 +1,162 @@
+"""A real server on a real port, in a thread of the test process, and what tests want of it."""
+
+import asyncio
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import httpx
+import openai
+import uvicorn
+
+from minillm.frontend.engine import Engine
+from minillm.model.loader import LoadedModel
+from minillm.policies.config import EngineConfig
+from minillm.server.config import ServeConfig
+from minillm.server.server import bind, make_server, make_service
+from minillm.server.service import Service
+
+MODEL = "tiny"
+CHAT = [{"role": "user", "content": "Tell me about the weather in five words."}]
+GREEDY = {"temperature": 0, "max_tokens": 12, "extra_body": {"ignore_eos": True}}
+LONG = {"temperature": 0, "max_tokens": 400, "extra_body": {"ignore_eos": True}}
+
+
+@dataclass
+class Running:
+    """A server, and what tests want of it."""
+
+    url: str
+    service: Service
+    server: uvicorn.Server
+    loop: asyncio.AbstractEventLoop
+    stop: Callable[[], None]
+    """Asks it to drain; returns at once."""
+    join: Callable[[], None]
+
+    @cached_property
+    def http(self) -> httpx.Client:
+        return httpx.Client(base_url=self.url, timeout=60)
+
+    def client(self, **options: Any) -> openai.OpenAI:
+        """The official client. Without options always the same one: making it costs tens of milliseconds."""
+        return self._make_client(**options) if options else self._client
+
+    @cached_property
+    def _client(self) -> openai.OpenAI:
+        return self._make_client()
+
+    def _make_client(self, **options: Any) -> openai.OpenAI:
+        return openai.OpenAI(**{"base_url": f"{self.url}/v1", "api_key": "none", "max_retries": 0, **options})
+
+    def async_client(self, **options: Any) -> openai.AsyncOpenAI:
+        return openai.AsyncOpenAI(**{"base_url": f"{self.url}/v1", "api_key": "none", "max_retries": 0, **options})
+
+    def connect(self, receive_buffer: int | None = None) -> socket.socket:
+        """A connection, to send what no client would."""
+        host, port = self.url.removeprefix("http://").split(":")
+        sock = socket.socket()
+        if receive_buffer is not None:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        sock.settimeout(60)
+        sock.connect((host, int(port)))
+        return sock
+
+    def raw(self, payload: bytes, *, after: bytes | None = None, then: bytes = b"") -> bytes:
+        """Send bytes, and read until the server closes. With `after`, send more once that has come."""
+        with self.connect() as sock:
+            sock.sendall(payload)
+            answer = b""
+            while piece := sock.recv(65_536):
+                answer += piece
+                if after is not None and after in answer:
+                    sock.sendall(then)
+                    after = None
+            return answer
+
+    def tasks(self) -> list[str]:
+        """What runs in the server's event loop, by name of the coroutine."""
+
+        async def look() -> list[str]:
+            others = asyncio.all_tasks() - {asyncio.current_task()}
+            return sorted(task.get_coro().__qualname__ for task in others)
+
+        return asyncio.run_coroutine_threadsafe(look(), self.loop).result(timeout=60)
+
+    def num_connections(self) -> int:
+        return len(self.server.server_state.connections)
+
+    def engine(self, question: Callable[[Engine], Any]) -> Any:
+        """Ask the engine, between two steps."""
+        return self.service.thread.ask(question).result(timeout=60)
+
+    def wait_until(self, condition: Callable[[Engine], bool]) -> None:
+        """Returns as soon as the engine is in some state; fails if it never is."""
+        for _ in range(10_000):
+            if self.engine(condition):
+                return
+            threading.Event().wait(0.002)
+        raise AssertionError("the engine never came into the state that was waited for")
+
+    def wait_until_idle(self) -> None:
+        """Nothing is in flight, and no KV block is held."""
+        self.wait_until(lambda engine: not engine.has_unfinished)
+        self.engine(lambda engine: engine.check_integrity())
+        assert self.engine(lambda engine: engine.scheduler.kv.pool.num_used) == 0
+
+    @contextmanager
+    def halted(self) -> Iterator[None]:
+        """No step is taken meanwhile. Requests reach the engine afterwards."""
+        go = threading.Event()
+        held = self.service.thread.ask(lambda _: go.wait(60))
+        try:
+            yield
+        finally:
+            go.set()
+            held.result(timeout=60)
+
+    def metric(self, name: str, **labels: str) -> float:
+        """The sum over all series of a metric that have these labels."""
+        total = 0.0
+        for line in self.http.get("/metrics").text.splitlines():
+            series, _, value = line.rpartition(" ")
+            full, _, rest = series.partition("{")
+            if full == f"minillm:{name}" and all(f'{key}="{wanted}"' in rest for key, wanted in labels.items()):
+                total += float(value)
+        return total
+
+
+Serve = Callable[..., Running]
+
+
+@contextmanager
+def running(engine: EngineConfig, serve: ServeConfig, model: LoadedModel) -> Iterator[Running]:
+    sock = bind(serve.host, serve.port)
+    service, metrics = make_service(engine, serve, model)
+    ready, loops = threading.Event(), []
+
+    def on_ready() -> None:
+        loops.append(asyncio.get_running_loop())
+        ready.set()
+
+    server = make_server(service, metrics, on_ready)
+    thread = threading.Thread(target=server.run, args=([sock],), name="server")
+    thread.start()
+    assert ready.wait(60)
+
+    def stop() -> None:
+        server.should_exit = True
+
+    def join() -> None:
+        thread.join(60)
+        assert not thread.is_alive(), "the server does not stop"
+
+    try:
+        yield Running(f"http://127.0.0.1:{sock.getsockname()[1]}", service, server, loops[0], stop, join)
+    finally:
+        stop()
+        join()

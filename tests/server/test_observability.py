@@ -1,0 +1,239 @@
+"""Metrics, the access log, and spans."""
+
+import itertools
+import json
+import logging
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import openai
+import pytest
+from fake_runner import FakeRunner
+from server.running import CHAT, GREEDY, LONG, MODEL, Running, Serve
+
+from minillm.core.params import SamplingParams
+from minillm.core.timeline import PHASES, VirtualClock
+from minillm.frontend.engine import Engine
+from minillm.policies.config import EngineConfig
+from minillm.server import access_log
+from minillm.server.call import Call
+from minillm.server.metrics import Metrics
+
+
+def read(text: str, name: str) -> float:
+    """The one series of a metric."""
+    (line,) = [line for line in text.splitlines() if line.startswith(f"minillm:{name}{{")]
+    return float(line.rpartition(" ")[2])
+
+
+def buckets(text: str, name: str) -> list[float]:
+    lines = [line for line in text.splitlines() if line.startswith(f"minillm:{name}_bucket")]
+    return [float(line.split('le="')[1].split('"')[0]) for line in lines]
+
+
+def test_gauges_show_what_is_in_flight_and_return_to_zero(serve: Serve):
+    server = serve(engine={"max_num_seqs": 1, "enable_prefix_caching": False})
+    gauges = ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc")
+    assert [server.metric(name) for name in gauges] == [0, 0, 0]
+    client = server.client()
+    streams = [client.chat.completions.create(model=MODEL, messages=CHAT, **LONG, stream=True)]
+    next(streams[0])
+    asked = {"model": MODEL, "messages": CHAT, **LONG}
+    with pytest.raises(openai.APITimeoutError):
+        server.client(timeout=0.2).chat.completions.create(**asked)  # waits behind the first, then leaves
+    assert server.metric("num_requests_running") == 1 and server.metric("kv_cache_usage_perc") > 0
+    streams[0].close()
+    server.wait_until_idle()
+    assert [server.metric(name) for name in gauges] == [0, 0, 0]
+    assert server.metric("http_requests_total", outcome="disconnected") == 2
+
+
+def test_counters_and_histograms_add_up(serve: Serve):
+    server = serve()
+    client = server.client()
+    for _ in range(3):
+        client.chat.completions.create(model=MODEL, messages=CHAT, **GREEDY)
+    list(client.chat.completions.create(model=MODEL, messages=CHAT, **GREEDY, n=2, stream=True))
+    with pytest.raises(openai.BadRequestError):
+        client.chat.completions.create(model=MODEL, messages=CHAT, temperature=9)
+    prompt_tokens = client.chat.completions.create(model=MODEL, messages=CHAT, **GREEDY).usage.prompt_tokens
+    assert server.metric("request_success_total", finished_reason="length") == 6
+    assert server.metric("generation_tokens_total") == 6 * 12
+    assert server.metric("prompt_tokens_total") == 5 * prompt_tokens
+    assert server.metric("inter_token_latency_seconds_count") == 6 * 11
+    assert server.metric("http_requests_total", status="400", outcome="invalid_value") == 1
+    for phase in PHASES:
+        assert server.metric(f"request_{phase}_time_seconds_count") == 6
+    total = sum(server.metric(f"request_{phase}_time_seconds_sum") for phase in PHASES)
+    assert total == pytest.approx(server.metric("e2e_request_latency_seconds_sum"))
+    computed = server.metric("iteration_tokens_total_sum")
+    assert server.metric("iteration_tokens_total_count") == server.metric("step_time_seconds_count") > 0
+    assert computed == server.metric("iteration_tokens_total_sum"), "a step is counted once, however often one looks"
+
+
+def step_totals(server: Running) -> tuple[float, float, float]:
+    metric = server.metric
+    names = ("iteration_tokens_total_count", "step_time_seconds_count", "iteration_tokens_total_sum")
+    return tuple(metric(name) for name in names)
+
+
+def recorded_totals(server: Running) -> tuple[float, float, float]:
+    """The same from the engine's own records, of which it keeps thousands."""
+    steps = server.engine(lambda engine: list(engine.steps))
+    return len(steps), len(steps), sum(step.num_tokens for step in steps)
+
+
+@pytest.mark.parametrize("async_scheduling", [False, True])
+def test_steps_are_counted_once_whoever_scrapes_and_when(serve: Serve, async_scheduling: bool):
+    server = serve(engine={"async_scheduling": async_scheduling})
+    asked = {"model": MODEL, "messages": CHAT, "max_tokens": 30, "extra_body": {"ignore_eos": True}}
+
+    def scrape_until(over: threading.Event) -> list[str]:
+        """One of several scrapers; with steps in flight, it gets its answer in the middle of things."""
+        with httpx.Client(base_url=server.url, timeout=60) as client:
+            seen = []
+            while not over.wait(0.02):  # without a pause, three threads fight with the engine for Python's lock
+                seen.append(client.get("/metrics").text)
+            return seen
+
+    over = threading.Event()
+    with ThreadPoolExecutor(2) as pool:
+        scrapers = [pool.submit(scrape_until, over) for _ in range(2)]
+        try:
+            for _ in range(2):
+                server.client().chat.completions.create(**asked)
+        finally:
+            over.set()
+        seen = [text for scraper in scrapers for text in scraper.result()]
+    assert step_totals(server) == recorded_totals(server) == step_totals(server)
+    for text in seen:  # and in each scrape the numbers fit together
+        assert read(text, "iteration_tokens_total_count") == read(text, "step_time_seconds_count")
+
+
+def test_steps_are_counted_however_long_nobody_looks(serve: Serve, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("minillm.core.step_log.STEP_HISTORY", 4)
+    server = serve(engine={"enable_prefix_caching": False, "async_scheduling": False})
+    asked = {"model": MODEL, "messages": CHAT, **GREEDY}
+    prompts = sum(server.client().chat.completions.create(**asked).usage.prompt_tokens for _ in range(3))
+    assert len(server.engine(lambda engine: engine.steps)) == 4
+    assert step_totals(server) == (36, 36, prompts + 3 * 11)  # the last token of each is not computed again
+
+
+def test_ten_thousand_steps_without_a_scrape():
+    clock, metrics = VirtualClock(), Metrics(MODEL)
+    config = EngineConfig(max_model_len=64, max_num_seqs=1, enable_prefix_caching=False)
+    engine = Engine(config, runner=FakeRunner(8, 16, clock), clock=clock)
+    metrics.attach(engine)
+    for _ in range(200):
+        engine.add_request([1, 2, 3], SamplingParams(max_tokens=50), stream=False)
+    while engine.has_unfinished:
+        engine.step()
+    text = metrics.render(metrics.look(engine)).decode()
+    assert read(text, "iteration_tokens_total_count") == read(text, "step_time_seconds_count") == 10_000
+    assert read(text, "iteration_tokens_total_sum") == 200 * (3 + 49)
+
+
+def test_a_queue_of_a_millisecond_can_be_seen(server: Running):
+    borders = buckets(server.http.get("/metrics").text, "request_queue_time_seconds")
+    assert len([border for border in borders if border <= 0.005]) >= 4
+
+
+class Kept(logging.Handler):
+    """Keeps the lines."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+
+
+def test_the_access_log_says_everything_but_what_was_said(serve: Serve, monkeypatch: pytest.MonkeyPatch):
+    server, kept = serve(access_log=True), Kept()
+    for name, value in (("handlers", [kept]), ("level", logging.INFO), ("propagate", False)):
+        monkeypatch.setattr(access_log.logger, name, value)
+    secret = "xyzzy plugh"
+    answer = server.client().chat.completions.create(
+        model=MODEL, messages=[{"role": "user", "content": secret}], **GREEDY
+    )
+    with pytest.raises(openai.BadRequestError):
+        server.client().chat.completions.create(model=MODEL, messages=[{"role": secret, "content": secret}])
+    server.stop(), server.join()
+    served, refused = map(json.loads, kept.lines)
+    assert served["request_id"] == answer.id and served["outcome"] == "ok" and served["output_tokens"] == 12
+    assert sum(served["phases_ms"].values()) == pytest.approx(served["e2e_ms"], abs=1)
+    assert refused["status"] == 400 and refused["outcome"] == "invalid_value"
+    said = "".join(kept.lines)
+    assert "xyzzy" not in said and answer.choices[0].message.content not in said
+
+
+def test_a_log_that_nobody_reads_holds_nobody_up(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(access_log, "MAX_LINES", 3)
+    for name in ("handlers", "level", "propagate"):  # put back afterwards
+        monkeypatch.setattr(access_log.logger, name, getattr(access_log.logger, name))
+    stopping: list[Callable[[], None]] = []
+    monkeypatch.setattr(access_log.atexit, "register", stopping.append)
+    pipe_is_full, taken, written = threading.Event(), threading.Event(), []
+
+    class FullPipe:
+        def write(self, text: str) -> None:
+            taken.set()
+            assert pipe_is_full.wait(60)
+            written.append(text.strip())
+
+        def flush(self) -> None:
+            pass
+
+    monkeypatch.setattr(sys, "stderr", FullPipe())
+    access_log.log_to_stderr()
+    access_log.logger.info("0")
+    assert taken.wait(60)
+    for i in range(1, 10):
+        access_log.logger.info("%d", i)  # returns, whatever the pipe does
+    pipe_is_full.set()
+    while access_log.logger.handlers[0].queue.qsize():
+        threading.Event().wait(0.002)
+    access_log.logger.info("last")
+    stopping[0]()
+    assert [line for line in written if line] == ["0", "1", "2", "3", '{"lost_lines": 6}', "last"]
+
+
+def test_one_span_a_phase_by_the_genai_conventions(serve: Serve):
+    pytest.importorskip("opentelemetry.sdk")
+    from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+    from minillm.server.tracing import Tracing
+
+    server = serve()
+    spans, tracers, reader = InMemorySpanExporter(), TracerProvider(), InMemoryMetricReader()
+    tracers.add_span_processor(SimpleSpanProcessor(spans))
+    tracing = Tracing(tracers, MeterProvider(metric_readers=[reader]), MODEL, server.service.clock, ("127.0.0.1", 1))
+    calls: list[Call] = []
+    watch = type("Watch", (), {"observe": lambda self, call: calls.append(call)})()
+    server.service.observers = (tracing, watch)
+    trace_id = "0af7651916cd43dd8448eb211c80319c"
+    headers = {"traceparent": f"00-{trace_id}-b7ad6b7169203331-01"}
+    answer = server.client().chat.completions.create(model=MODEL, messages=CHAT, **GREEDY, extra_headers=headers)
+    with pytest.raises(openai.BadRequestError):
+        server.client().chat.completions.create(model=MODEL, messages=[])
+    server.stop(), server.join()
+
+    *phases, root, failed = spans.get_finished_spans()
+    assert root.name == failed.name == f"chat {MODEL}" and format(root.context.trace_id, "032x") == trace_id
+    assert root.attributes["gen_ai.usage.output_tokens"] == 12 and root.attributes["gen_ai.response.id"] == answer.id
+    assert failed.attributes["error.type"] == "invalid_value" and not failed.status.is_ok
+    assert [span.name for span in phases] == list(PHASES)
+    assert {span.parent.span_id for span in phases} == {root.context.span_id}
+    assert all(a.end_time == b.start_time for a, b in itertools.pairwise(phases)), "phases tile the request"
+    for span, seconds in zip(phases, calls[0].outputs[0].timeline.phases().values()):
+        assert span.end_time - span.start_time == pytest.approx(1e9 * seconds, abs=1e4)
+    names = {m.name for r in reader.get_metrics_data().resource_metrics for s in r.scope_metrics for m in s.metrics}
+    assert {"gen_ai.server.request.duration", "gen_ai.server.time_to_first_token"} <= names

@@ -1,0 +1,81 @@
+"""Small parts on their own: the door's arithmetic, tokens as bytes."""
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from minillm.policies.config import EngineConfig
+from minillm.server.config import ServeConfig
+from minillm.server.door import LONGEST_RETRY_AFTER_S, ApiKeys, Door
+from minillm.server.errors import ApiError
+from minillm.server.logprobs import gpt2_letters, piece_bytes
+from minillm.server.protocol import ChatBody, CompletionBody, parse
+
+
+def test_retry_after_follows_the_pace():
+    door = Door(ServeConfig(), EngineConfig(max_num_seqs=2, max_queue_len=6))
+    for _ in range(200):
+        door.served(4.0)
+    with door.places(2):
+        assert door.retry_after_s() == 2  # one of two seats is free every 4 s / 2
+        with door.places(6):
+            assert door.retry_after_s() == 14  # six more wait before a newcomer
+            with pytest.raises(ApiError) as refused, door.places(1):
+                pass
+    assert refused.value.status == 429 and refused.value.headers["retry-after"] == "14"
+    assert door.num_sequences == 0 and door.retry_after_s() <= LONGEST_RETRY_AFTER_S
+
+
+def test_seats_do_not_count_without_batching():
+    assert Door(ServeConfig(), EngineConfig(batching="none", max_num_seqs=8)).seats == 1
+
+
+def test_a_caller_is_known_by_a_hash_of_its_key(tmp_path):
+    file = tmp_path / "keys"
+    file.write_text("secret\n")
+    keys = ApiKeys(str(file))
+    caller = keys.caller("Bearer secret", "10.0.0.1")
+    assert caller == keys.caller("bearer  secret", "10.0.0.2") and "secret" not in caller
+    for wrong in (None, "", "secret", "Basic secret", "Bearer", "Bearer secre", "Bearer é"):
+        with pytest.raises(ApiError):
+            keys.caller(wrong, "10.0.0.1")
+    assert ApiKeys(None).caller(None, "10.0.0.1") == "10.0.0.1"
+
+
+@given(raw=st.binary(max_size=8))
+def test_gpt2_letters_stand_for_all_bytes(raw: bytes):
+    letters = {byte: letter for letter, byte in gpt2_letters().items()}
+    assert len(letters) == 256
+    assert piece_bytes("".join(letters[byte] for byte in raw)) == raw
+
+
+def test_bytes_of_sentencepiece():
+    assert piece_bytes("<0xE2>") == b"\xe2"
+    assert piece_bytes("a b") is None  # a plain space is no letter of that alphabet
+
+
+MANY = 100_000
+HUGE: dict[str, dict] = {
+    "unknown fields": {f"field_{i}": i for i in range(MANY)},
+    "a long name": {"x" * 1_000_000: 1},
+    "unknown fields in a message": {"messages": [{"role": "user", "content": "", **{f"f{i}": 1 for i in range(MANY)}}]},
+    "bad messages": {"messages": [{}] * MANY},
+    "bad parts": {"messages": [{"role": "user", "content": [{}] * MANY}]},
+    "nulls for a prompt": {"prompt": [None] * MANY},
+    "lists for a prompt": {"prompt": [[None]] * MANY},
+    "a dictionary for a prompt": {"prompt": {str(i): i for i in range(MANY)}},
+    "stops": {"stop": [0] * MANY},
+    "stop tokens": {"stop_token_ids": ["a"] * MANY},
+}
+
+
+@pytest.mark.parametrize("fields", HUGE.values(), ids=HUGE)
+def test_of_a_hundred_thousand_mistakes_few_are_explained(fields: dict):
+    kind = ChatBody if "messages" in fields else CompletionBody
+    with pytest.raises(ApiError) as refused:
+        parse(orjson.dumps({"model": "tiny", **({} if "messages" in fields else {"prompt": ""}), **fields}), kind)
+    assert refused.value.status == 400 and len(refused.value.body) < 2000
+    assert isinstance(refused.value.__context__, ValidationError)
+    assert refused.value.__context__.error_count() <= 8, "each mistake costs time, explained or not"

@@ -1,0 +1,326 @@
+"""What the server owes its users when things go wrong. No timing: the engine is halted where order matters."""
+
+import json
+import socket
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import openai
+import pytest
+from server.running import CHAT, GREEDY, LONG, MODEL, Running, Serve
+
+POOL = ThreadPoolExecutor(32)
+
+
+def chat(server: Running, **options: object) -> Future:
+    """An answer that is being waited for, in a thread."""
+    asked = {"model": MODEL, "messages": CHAT, **GREEDY, **options}
+    return POOL.submit(lambda: server.client().chat.completions.create(**asked))
+
+
+def raw_request(server: Running, body: dict, receive_buffer: int | None = None) -> socket.socket:
+    """Send a chat request, and leave reading to the caller."""
+    sock = server.connect(receive_buffer)
+    payload = json.dumps({"model": MODEL, "messages": CHAT, **body}).encode()
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {len(payload)}\r\n\r\n"
+    sock.sendall(head.encode() + payload)
+    return sock
+
+
+def num_unfinished(server: Running) -> int:
+    return server.engine(lambda engine: len(engine.scheduler.running) + len(engine.scheduler.waiting))
+
+
+# -------------------------------------------------------------------- clients that leave
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_client_that_leaves_frees_its_blocks(server: Running, stream: bool):
+    sock = raw_request(server, {"max_tokens": 400, "ignore_eos": True, "stream": stream})
+    server.wait_until(lambda engine: len(engine.scheduler.running) == 1)
+    sock.close()
+    server.wait_until_idle()
+    assert server.service.door.num_sequences == 0
+
+
+def test_a_client_that_leaves_while_it_waits_frees_its_place(serve: Serve):
+    server = serve(engine={"max_num_seqs": 1, "max_queue_len": 1})
+    first = raw_request(server, {"max_tokens": 400, "ignore_eos": True})
+    second = raw_request(server, {"max_tokens": 400, "ignore_eos": True})
+    server.wait_until(lambda engine: len(engine.scheduler.waiting) == 1)
+    second.close()
+    server.wait_until(lambda engine: len(engine.scheduler.waiting) == 0)
+    assert num_unfinished(server) == 1
+    first.close()
+    server.wait_until_idle()
+
+
+def test_a_slow_reader_is_bounded_and_hurts_nobody(serve: Serve, expected: Callable[..., str], monkeypatch):
+    # Its answer does not fit into what the sockets hold: 64 tokens of many bytes each, logprobs and all.
+    monkeypatch.setattr("minillm.server.connection.SOCKET_SEND_BUFFER", 4096)
+    server = serve(reader_timeout_s=0.5)
+    slow = raw_request(
+        server,
+        {"max_tokens": 300, "ignore_eos": True, "stream": True, "logprobs": True, "top_logprobs": 20, "n": 4},
+        receive_buffer=4096,
+    )
+    server.wait_until(lambda engine: len(engine.scheduler.running) == 4)
+    assert chat(server).result().choices[0].message.content == expected()
+    slow.settimeout(60)
+    server.wait_until_idle()
+    for _ in range(1000):  # and then it is cut off, although it never closed anything
+        if server.service.door.num_sequences == 0:
+            break
+        threading.Event().wait(0.02)
+    assert server.metric("http_requests_total", outcome="slow_reader") == 1
+    slow.close()
+
+
+# -------------------------------------------------------------------- too many
+
+
+def test_a_full_queue_answers_429_at_once_and_says_when_to_come_back(serve: Serve, expected: Callable[..., str]):
+    server = serve(engine={"max_num_seqs": 2, "max_queue_len": 3})
+    with server.halted():
+        served = [chat(server) for _ in range(5)]
+        while server.service.door.num_sequences < 5:
+            threading.Event().wait(0.002)
+        with pytest.raises(openai.RateLimitError) as refused:
+            chat(server).result()
+        assert int(refused.value.response.headers["retry-after"]) >= 1
+        assert refused.value.code == "server_busy"
+    assert [answer.result().choices[0].message.content for answer in served] == [expected()] * 5
+    chat(server).result()
+    with pytest.raises(openai.BadRequestError, match="never fit"):
+        chat(server, n=6).result()
+
+
+def test_the_official_client_retries_by_itself(serve: Serve):
+    server = serve(engine={"max_num_seqs": 1, "max_queue_len": 1})
+    with ThreadPoolExecutor(4) as pool:
+        client = server.client(max_retries=20)
+        asked = {"model": MODEL, "messages": CHAT, **GREEDY, "max_tokens": 2}
+        answers = [pool.submit(client.chat.completions.create, **asked) for _ in range(4)]
+        assert len({answer.result().choices[0].message.content for answer in answers}) == 1
+
+
+def test_queue_timeout(serve: Serve):
+    server = serve(engine={"max_num_seqs": 1, "queue_timeout_s": 0.05})
+    for stream in (False, True):
+        with raw_request(server, {"max_tokens": 400, "ignore_eos": True}):
+            server.wait_until(lambda engine: len(engine.scheduler.running) == 1)
+            with pytest.raises(openai.InternalServerError) as refused:
+                chat(server, stream=stream).result()
+        assert refused.value.status_code == 503 and refused.value.code == "queue_timeout"
+        server.wait_until_idle()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_deadline_while_nothing_was_sent(serve: Serve, stream: bool):
+    server = serve(request_timeout_s=0.1)
+    with server.halted(), pytest.raises(openai.InternalServerError) as refused:
+        chat(server, **LONG, stream=stream).result(timeout=30)  # although the engine does not even know of it
+    assert refused.value.status_code == 504 and refused.value.code == "deadline_exceeded"
+    server.wait_until_idle()
+    assert server.service.door.num_sequences == 0
+
+
+def test_the_deadline_counts_while_a_prompt_is_tokenized(serve: Serve, monkeypatch: pytest.MonkeyPatch):
+    server = serve(request_timeout_s=0.1)
+    tokenized, encode = threading.Event(), server.service._encode
+
+    def slow(prompts: object) -> list[list[int]]:
+        assert tokenized.wait(60)
+        return encode(prompts)
+
+    monkeypatch.setattr(server.service, "_encode", slow)
+    try:
+        with pytest.raises(openai.InternalServerError) as refused:
+            chat(server, **LONG).result(timeout=30)
+    finally:
+        tokenized.set()
+    assert refused.value.status_code == 504 and refused.value.code == "deadline_exceeded"
+    server.wait_until_idle()
+
+
+def test_deadline_in_a_stream(serve: Serve):
+    server = serve(request_timeout_s=0.5)
+    stream = server.client().chat.completions.create(model=MODEL, messages=CHAT, **LONG, stream=True)
+    next(stream)
+    with server.halted():
+        threading.Event().wait(0.6)
+    with pytest.raises(openai.APIError, match=r"longer than 0\.5 s"):
+        list(stream)
+    server.wait_until_idle()
+
+
+def test_too_many_requests_of_one_key(serve: Serve, tmp_path: Path):
+    keys = tmp_path / "keys"
+    keys.write_text("a\nb\n")
+    server = serve(api_key_file=str(keys), max_requests_per_key=1)
+
+    def ask(key: str) -> object:
+        client = server.client(api_key=key)
+        return client.chat.completions.create(model=MODEL, messages=CHAT, **GREEDY)
+
+    with server.halted():
+        first = POOL.submit(ask, "a")
+        while server.service.door.num_sequences < 1:
+            threading.Event().wait(0.002)
+        with pytest.raises(openai.RateLimitError) as refused:
+            ask("a")
+        other = POOL.submit(ask, "b")
+    assert refused.value.code == "too_many_requests_per_key"
+    first.result(), other.result(), ask("a")
+
+
+# -------------------------------------------------------------------- too large, too slow
+
+
+def test_large_bodies_are_refused_before_they_are_read(serve: Serve):
+    server = serve(max_body_bytes=1000)
+    for body in (b"x" * 1001, iter([b"x" * 600, b"x" * 600])):  # announced, and in chunks
+        answer = httpx.post(f"{server.url}/v1/completions", content=body)
+        assert answer.status_code == 413 and answer.json()["error"]["code"] == "body_too_large"
+
+
+def test_a_body_that_never_comes(serve: Serve):
+    server = serve(body_timeout_s=0.1)
+    answer = server.raw(b'POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{"model": ')
+    assert answer.startswith(b"HTTP/1.1 408") and b"body_timeout" in answer
+
+
+def test_prompt_limit(serve: Serve):
+    server = serve(engine={"max_prompt_tokens": 40})
+    with pytest.raises(openai.BadRequestError, match="max_prompt_tokens is 40") as refused:
+        server.client().completions.create(model=MODEL, prompt="word " * 60)
+    assert refused.value.code == "context_length_exceeded"
+
+
+# -------------------------------------------------------------------- degrading on purpose
+
+
+def test_shorter_answers_once_there_is_a_queue(serve: Serve):
+    server = serve(engine={"max_num_seqs": 1}, overload_answer="shorter", overload_max_tokens=3)
+    with server.halted():
+        first = chat(server)
+        while server.service.door.num_sequences < 1:
+            threading.Event().wait(0.002)
+        second = chat(server)
+        while server.service.door.num_sequences < 2:
+            threading.Event().wait(0.002)
+    assert first.result().usage.completion_tokens == 12
+    assert second.result().usage.completion_tokens == 3
+    assert server.metric("requests_degraded_total", how="shorter") == 1
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_an_apology_in_place_of_an_error(serve: Serve, stream: bool):
+    server = serve(engine={"max_num_seqs": 1, "max_queue_len": 1}, overload_answer="apology", overload_apology="Sorry!")
+    with server.halted():
+        waiting = [chat(server), chat(server)]
+        while server.service.door.num_sequences < 2:
+            threading.Event().wait(0.002)
+        client = server.client()
+        answer = client.chat.completions.with_raw_response.create(model=MODEL, messages=CHAT, stream=stream)
+        assert answer.headers["x-minillm-degraded"] == "apology"
+        said = answer.parse()
+        if stream:
+            assert "".join(chunk.choices[0].delta.content for chunk in said) == "Sorry!"
+        else:
+            assert said.choices[0].message.content == "Sorry!" and said.usage.total_tokens == 0
+    for one in waiting:
+        assert one.result().choices[0].message.content != "Sorry!"
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_an_apology_after_a_wait_in_the_queue(serve: Serve, stream: bool, caplog: pytest.LogCaptureFixture):
+    server = serve(engine={"max_num_seqs": 1, "queue_timeout_s": 0.05}, overload_answer="apology")
+    with raw_request(server, {"max_tokens": 400, "ignore_eos": True}):
+        server.wait_until(lambda engine: len(engine.scheduler.running) == 1)
+        client = server.client()
+        answer = client.chat.completions.with_raw_response.create(model=MODEL, messages=CHAT, stream=stream)
+        answer.parse() if not stream else list(answer.parse())
+    assert answer.headers["x-minillm-degraded"] == "apology"
+    server.wait_until_idle()
+    assert server.metric("requests_degraded_total", how="apology") == 1
+    assert server.metric("request_success_total") == 0, "an apology is no answer of the engine"
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+def test_an_observer_that_fails_harms_nobody(serve: Serve, caplog: pytest.LogCaptureFixture):
+    server = serve()
+    bad = type("Bad", (), {"observe": lambda self, call: 1 / 0})()
+    server.service.observers = (bad, *server.service.observers)
+    chat(server).result()
+    server.wait_until_idle()
+    server.stop(), server.join()
+    assert "Bad could not take note" in caplog.text
+
+
+# -------------------------------------------------------------------- the engine fails, the server stops
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_step_that_fails_is_a_500_and_the_next_request_is_served(
+    serve: Serve, expected: Callable[..., str], stream: bool
+):
+    server = serve()
+    runner = server.engine(lambda engine: engine.runner)
+    launch, failures = runner.launch, iter([RuntimeError("no more memory")])
+
+    def fail_once(batch: object) -> object:
+        for error in failures:
+            raise error
+        return launch(batch)
+
+    server.engine(lambda _: setattr(runner, "launch", fail_once))
+    with pytest.raises(openai.InternalServerError, match="no more memory") as refused:
+        chat(server, stream=stream).result()
+    assert refused.value.status_code == 500 and refused.value.code == "step_failed", "a bug would be internal_error"
+    assert chat(server).result().choices[0].message.content == expected()
+
+
+def test_an_engine_that_dies_is_a_503_and_shows_in_health(serve: Serve):
+    server = serve()
+    server.engine(lambda engine: setattr(engine, "step", lambda: 1 / 0))
+    with pytest.raises(openai.InternalServerError) as refused:
+        chat(server).result()
+    assert refused.value.status_code == 503 and refused.value.code == "engine_stopped"
+    assert httpx.get(f"{server.url}/health").status_code == 503
+    assert "minillm:step_time_seconds_count" in httpx.get(f"{server.url}/metrics").text
+    with pytest.raises(openai.InternalServerError) as refused:
+        chat(server).result()
+    assert refused.value.status_code == 503 and refused.value.code == "engine_stopped"
+
+
+def test_draining_finishes_what_is_in_flight_and_lets_nobody_in(serve: Serve, expected: Callable[..., str]):
+    server = serve()
+    stream = server.client().chat.completions.create(model=MODEL, messages=CHAT, **LONG, stream=True)
+    text = next(stream).choices[0].delta.content
+    server.stop()
+    text += "".join(chunk.choices[0].delta.content for chunk in stream)
+    assert text == expected(max_tokens=400)
+    server.join()
+    with pytest.raises(openai.APIConnectionError):
+        chat(server).result()
+
+
+def test_after_the_drain_timeout_everybody_is_told(serve: Serve):
+    server = serve(drain_timeout_s=0.05, engine={"max_num_seqs": 1})
+    stream = server.client().chat.completions.create(model=MODEL, messages=CHAT, **LONG, stream=True)
+    next(stream)
+    waiting = chat(server)
+    while server.service.door.num_sequences < 2:
+        threading.Event().wait(0.002)
+    with server.halted():
+        server.stop()
+        threading.Event().wait(0.3)
+    with pytest.raises(openai.APIError, match="stopping"):
+        list(stream)
+    with pytest.raises(openai.InternalServerError, match="stopping"):
+        waiting.result()
+    server.join()
