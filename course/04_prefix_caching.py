@@ -278,11 +278,11 @@ tenants.draw_routers(hot)
 # %%
 import inspect
 
-from minillm.core.block_manager import KVCacheManager
+from minillm.core.block_manager import BlockManager
 from minillm.core.block_pool import BlockPool, block_hashes
 
 print(inspect.getsource(block_hashes))
-print(inspect.getsource(KVCacheManager.find_prefix))
+print(inspect.getsource(BlockManager.find_prefix))
 
 # %% [markdown]
 # A block that nobody holds is free, and may still be found: the cache takes no memory that a request wants. When a request

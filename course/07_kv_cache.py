@@ -284,16 +284,16 @@ seventy.too_large()
 #   demand, half a block on average.
 # - The working set, by Little's law: arrivals per second × seconds in a seat × KV of a request.
 #
-# **The code.** A block table grows in `KVCacheManager.allocate`, which is also where a window gives blocks back. When the pool
+# **The code.** A block table grows in `BlockManager.append`, which is also where a window gives blocks back. When the pool
 # is short, the scheduler takes the blocks of the last request (`Scheduler._preempt`).
 
 # %%
 import inspect
 
-from minillm.core.block_manager import KVCacheManager
+from minillm.core.block_manager import BlockManager
 from minillm.core.scheduler import Scheduler
 
-print(inspect.getsource(KVCacheManager.allocate))
+print(inspect.getsource(BlockManager.append))
 print(inspect.getsource(Scheduler._preempt))
 
 # %% [markdown]

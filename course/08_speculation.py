@@ -270,9 +270,9 @@ overlap.samples_table(drawn)
 import inspect
 
 from minillm.runner.rejection_sampler import check_drawn
-from minillm.speculation.gates import Gates
+from minillm.speculation.draft_length import DraftLength
 
-print(inspect.getsource(Gates.num_drafts))
+print(inspect.getsource(DraftLength.num_drafts))
 print(inspect.getsource(check_drawn))
 
 # %% [markdown]

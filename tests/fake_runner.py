@@ -47,10 +47,10 @@ class FakeRunner:
         self.runs_beside_python = False
         self._last_sampled: dict[Request, int] = {}
 
-    def swap(self, batch: ScheduledBatch) -> None:
-        for copy in batch.swap_out:
+    def copy_blocks(self, batch: ScheduledBatch) -> None:
+        for copy in batch.saves:
             self.host[copy.target] = list(self.device[copy.source])
-        for copy in batch.swap_in:
+        for copy in batch.loads:
             self.device[copy.target] = list(self.host[copy.source])
 
     def launch(self, batch: ScheduledBatch) -> "FakeStep":
@@ -60,7 +60,7 @@ class FakeRunner:
         if self.fail_next is not None:
             error, self.fail_next = self.fail_next, None
             raise error
-        self.swap(batch)
+        self.copy_blocks(batch)
         for scheduled in batch.requests:
             for position in range(scheduled.start, scheduled.end):
                 block = scheduled.block_ids[position // self.block_size]

@@ -75,7 +75,7 @@ class LabServer:
         self._metrics = Metrics(NAME)
         thread = EngineThread(config.replace(max_queue_len=None), lab.model)
         try:
-            thread.ask(self._metrics.attach).result()
+            thread.call(self._metrics.attach).result()
             self.service = service(thread, settings, Door(settings, config), [self._metrics, self.calls])
             self._server = _Background(make_server(self.service, self._metrics, lambda: None))
         except BaseException:
@@ -112,10 +112,10 @@ class LabServer:
 
     def steps(self) -> tuple[StepRecord, ...]:
         """What the engine has done so far; clock seconds."""
-        return self.service.thread.ask(lambda engine: tuple(engine.steps)).result()
+        return self.service.thread.call(lambda engine: tuple(engine.steps)).result()
 
     def kv_blocks_held(self) -> int:
-        return self.service.thread.ask(lambda engine: engine.scheduler.kv.pool.num_used).result()
+        return self.service.thread.call(lambda engine: engine.scheduler.kv.pool.num_used).result()
 
     def metrics(self) -> Scrape:
         """What a dashboard would read."""

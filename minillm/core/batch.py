@@ -1,4 +1,4 @@
-"""The contract between the scheduler and a runner: what to compute in one step."""
+"""The contract between the scheduler and a runner: what one step computes, and what comes back."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -9,7 +9,7 @@ from minillm.core.request import Request, TokenLogprob
 
 @dataclass(frozen=True, slots=True)
 class BlockCopy:
-    """Copy one KV block between device and host: `source` and `target` are block ids of their pools."""
+    """Copy one KV block between the device's pool and a preemption policy's storage: ids of source and target."""
 
     source: int
     target: int
@@ -38,28 +38,80 @@ class ScheduledRequest:
         """Context length after the step, tokens."""
         return self.start + self.num_tokens
 
-    def without_drafts(self) -> "ScheduledRequest":
-        return replace(self, num_tokens=self.num_tokens - self.num_drafts, num_drafts=0)
-
     @property
     def is_prefill(self) -> bool:
         """It computes prompt tokens, or computes again after a preemption."""
         return self.num_tokens - self.num_drafts > 1 or self.start < self.request.num_prompt_tokens
 
 
+class Step:
+    """A batch while it is put together. What is scheduled counts as computed from here on.
+
+    Args:
+        budget: most tokens of the step.
+        num_running: requests that run as it begins, each of which may want a token.
+    """
+
+    def __init__(self, budget: int, num_running: int) -> None:
+        self.budget = budget
+        """Tokens that may still be scheduled."""
+        self.num_spare = budget - num_running
+        """Tokens left for guesses if each running request gets one."""
+        self.scheduled: dict[Request, ScheduledRequest] = {}
+        self.preempted: list[Request] = []
+        self.saves: list[BlockCopy] = []
+        self.loads: list[BlockCopy] = []
+
+    @property
+    def has_prefill(self) -> bool:
+        return any(part.num_tokens - part.num_drafts > 1 for part in self.scheduled.values())
+
+    def add(self, request: Request, num_tokens: int, block_ids: Sequence[int]) -> None:
+        """Schedule the next tokens of a request."""
+        start = request.num_computed_tokens
+        samples = start + num_tokens == request.num_tokens
+        self.scheduled[request] = ScheduledRequest(request, start, num_tokens, block_ids, samples)
+        self.budget = max(self.budget - num_tokens, 0)
+        request.num_computed_tokens += num_tokens
+        request.num_pending_tokens += samples
+
+    def remove(self, request: Request) -> ScheduledRequest | None:
+        """Undo `add` (and `add_draft`), if the request is in this step. Returns what was scheduled."""
+        part = self.scheduled.pop(request, None)
+        if part is not None:
+            self.budget += part.num_tokens
+            request.num_computed_tokens = part.start
+            request.num_pending_tokens -= part.samples
+        return part
+
+    def add_draft(self, request: Request, num_drafts: int) -> None:
+        """Check so many tokens of its draft after its own."""
+        part = self.scheduled[request]
+        self.scheduled[request] = replace(part, num_tokens=part.num_tokens + num_drafts, num_drafts=num_drafts)
+        self.budget -= num_drafts
+        request.num_computed_tokens += num_drafts
+
+    def drop_draft(self, request: Request) -> None:
+        """Undo `add_draft`."""
+        part = self.scheduled[request]
+        self.scheduled[request] = replace(part, num_tokens=part.num_tokens - part.num_drafts, num_drafts=0)
+        self.budget += part.num_drafts
+        request.num_computed_tokens -= part.num_drafts
+
+
 @dataclass(frozen=True, slots=True)
 class ScheduledBatch:
-    """One step's work. A runner does it in this order: swap_out, swap_in, forward, sample."""
+    """One step's work. A runner does it in this order: saves, loads, forward, sample."""
 
     step_id: int
     requests: tuple[ScheduledRequest, ...]
-    swap_out: tuple[BlockCopy, ...] = ()
-    """device block -> host block"""
-    swap_in: tuple[BlockCopy, ...] = ()
-    """host block -> device block"""
+    saves: tuple[BlockCopy, ...] = ()
+    """device block -> block of the preemption policy's storage"""
+    loads: tuple[BlockCopy, ...] = ()
+    """block of that storage -> device block"""
     preempted: tuple[Request, ...] = ()
     timed_out: tuple[Request, ...] = ()
-    """Waited longer than queue_timeout_s; already finished, reported with this step."""
+    """Waited too long; already finished, reported with this step."""
 
     @property
     def num_tokens(self) -> int:
@@ -92,23 +144,20 @@ class LaunchedStep(Protocol):
 
 
 class Runner(Protocol):
-    """Executes batches over a KV cache of `num_kv_blocks` blocks (and `num_host_blocks` swap blocks)."""
+    """Executes batches over a KV cache of `num_kv_blocks` blocks."""
 
     num_kv_blocks: int
     num_host_blocks: int
+    """Blocks of storage for what a preemption policy saves; 0 if it saves nothing."""
     block_size: int
     """Tokens per block."""
     runs_beside_python: bool
     """True when `launch` returns before the step is done, so that Python can prepare the next one meanwhile."""
 
     def launch(self, batch: ScheduledBatch) -> LaunchedStep:
-        """Begin one step, its block copies first. The batch has at least one request.
+        """Begin one step, its block copies first. A batch may hold nothing but copies: then `wait` is not called.
 
         Steps are computed in the order they are launched. A request may have tokens in the batch that
         the step launched just before will yield (`Request.num_pending_tokens`): the runner knows them.
         """
-        ...
-
-    def swap(self, batch: ScheduledBatch) -> None:
-        """Only the batch's block copies: swap_out, then swap_in. `launch` begins with it."""
         ...

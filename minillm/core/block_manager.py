@@ -1,23 +1,29 @@
 """Block tables: gives requests the KV blocks they need, and finds the blocks they need not compute."""
 
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 
-from minillm.core.block_pool import BlockPool, blocks_for, extend_chain
+from minillm.core.block_pool import BlockPool, blocks_for, extend_hashes
 from minillm.core.request import Request
-from minillm.policies.window import Window
+from minillm.core.seams import KeepAll, KVLayout
 
 
 @dataclass(slots=True)
 class BlockTable:
-    """The blocks of one request: position p is in block_ids[p // block_size]. Append-only, but that the null block
-    takes the place of one that has left the sliding window, and that drafts which did not pass give theirs back."""
+    """The blocks of one request: position p is in block_ids[p // block_size].
 
-    block_ids: list[int] = field(default_factory=list)
+    Append-only, with two exceptions: the null block replaces a block that the KV layout lets go of, and the blocks
+    behind rejected drafts are given back.
+    """
+
+    block_ids: list[int]
     num_registered: int = 0
     """How many of them, from the first, were offered to the prefix index."""
+    num_expired: int = 0
+    """Where the part that the KV layout has let go of ends, as an index."""
 
 
-class KVCacheManager:
+class BlockManager:
     """All block tables over one pool.
 
     Args:
@@ -26,7 +32,9 @@ class KVCacheManager:
         enable_prefix_caching: off = no block is ever hashed, so no lookup finds anything.
         reserve_tokens: every admitted request gets room for at least this many tokens at once. 0 is
             paging as in PagedAttention; the whole context window is what servers did before it.
-        window: what a token sees; None = all before it. Blocks that nobody will see again go back to the pool.
+        layout: which blocks a request keeps.
+        pool: None = a BlockPool of that size.
+        hash_blocks: (request, block_size) -> the names of its full blocks so far.
     """
 
     def __init__(
@@ -34,18 +42,20 @@ class KVCacheManager:
         num_blocks: int,
         block_size: int,
         *,
-        enable_prefix_caching: bool,
-        reserve_tokens: int,
-        window: Window | None = None,
+        enable_prefix_caching: bool = True,
+        reserve_tokens: int = 0,
+        layout: KVLayout | None = None,
+        pool: BlockPool | None = None,
+        hash_blocks: Callable[[Request, int], list[bytes]] = extend_hashes,
     ) -> None:
-        self.pool = BlockPool(num_blocks)
-        self.window = window or Window()
-        self.num_sinks = self.window.sink_blocks(block_size)
-        self.null_block = num_blocks
-        """Nobody's: the runner has one block more than the pool."""
+        self.pool = pool or BlockPool(num_blocks)
         self.block_size = block_size
         self.enable_prefix_caching = enable_prefix_caching
         self.reserve_tokens = reserve_tokens
+        self.layout = layout or KeepAll()
+        self.hash_blocks = hash_blocks
+        self.null_block = num_blocks
+        """No request's: the runner has one block more than the pool, which padding and expired entries point to."""
         self.tables: dict[str, BlockTable] = {}
 
     def find_prefix(self, request: Request) -> list[int]:
@@ -62,117 +72,113 @@ class KVCacheManager:
             found.append(block_id)
         return found
 
-    def allocate(self, request: Request, end: int, prefix: list[int] | None = None) -> bool:
-        """Give the request room for its tokens [0, end), and take back what no token to come will see. False, and
-        nothing given, if the pool is short.
+    def can_allocate(self, start: int, end: int, prefix: Sequence[int] = ()) -> bool:
+        """Whether blocks are free for a new request's tokens [0, end), of which `start` are computed already.
 
         Args:
-            prefix: on admission, the blocks from :meth:`find_prefix` that it will share.
+            prefix: blocks from `find_prefix` that it would share. One that no request holds is a free block: sharing
+                it uses it up as well.
         """
-        prefix = prefix or []
-        table, num_holes = self.tables.get(request.request_id), 0
-        if table is None:
-            table, num_holes = BlockTable(), self._holes(request, len(prefix))
-        else:
-            self._give_back(request, table)
-        shared = prefix[: self.num_sinks] + prefix[self.num_sinks + num_holes :]
-        num_present = len(table.block_ids) + num_holes + len(shared)
-        num_needed = self.blocks_for(max(end, self.reserve_tokens)) - num_present
-        if num_needed > 0 or prefix:
-            # A prefix block that nobody holds is a free one: sharing it uses it up as well.
-            num_revived = sum(self.pool.ref_counts[block_id] == 0 for block_id in shared)
-            if max(num_needed, 0) + num_revived > self.pool.num_free:
-                return False
-            self.pool.share(shared)
-            added = shared + self.pool.allocate(max(num_needed, 0))
-            added[self.num_sinks : self.num_sinks] = [self.null_block] * num_holes
-            table.block_ids += added
-            table.num_registered += len(prefix)
-            self.tables[request.request_id] = table
+        expired = self.layout.expired(start)
+        num_needed = self._room_for(end) - len(expired) - self._num_held_by_others(without(prefix, expired))
+        if self.layout.peak_blocks is not None and not self.reserve_tokens:
+            # Of what it shares, it keeps what lies before the part that expires.
+            kept = self._num_held_by_others(prefix[: expired.start])
+            num_needed = min(num_needed, self.layout.peak_blocks - kept)
+        return num_needed <= self.pool.num_free
+
+    def allocate(self, request: Request, start: int, end: int, prefix: Sequence[int] = ()) -> None:
+        """Give a request without blocks room for its tokens [0, end). Arguments as in `can_allocate`.
+
+        Raises:
+            IndexError: the pool is short; nothing has changed.
+        """
+        expired = self.layout.expired(start)
+        shared = without(prefix, expired)
+        num_blocks = self._room_for(end)
+        revived = sum(self.pool.ref_counts[block_id] == 0 for block_id in shared)
+        num_fresh = num_blocks - len(expired) - len(shared)
+        if num_fresh + revived > self.pool.num_free:
+            raise IndexError(f"{num_fresh + revived} blocks wanted, {self.pool.num_free} free")
+        self.pool.share(shared)
+        held = iter(shared + self.pool.allocate(num_fresh))
+        block_ids = [self.null_block if i in expired else next(held) for i in range(num_blocks)]
+        table = BlockTable(block_ids, num_registered=len(prefix), num_expired=expired.stop)
+        self.tables[request.request_id] = table
+        self._register_full_blocks(request, table, end)
+
+    def append(self, request: Request, end: int) -> bool:
+        """Grow a running request's table to its tokens [0, end), after letting go of blocks that no token to come
+        will attend to. False, and nothing given, if the pool is short."""
+        table = self.tables[request.request_id]
+        self._release_expired(request, table)
+        num_fresh = self._room_for(end) - len(table.block_ids)
+        if num_fresh > self.pool.num_free:
+            return False
+        if num_fresh > 0:
+            table.block_ids += self.pool.allocate(num_fresh)
         self._register_full_blocks(request, table, end)
         return True
 
-    def could_hold(self, end: int, prefix: list[int], chunk: int) -> bool:
-        """Whether blocks are free for a newcomer's tokens [0, end), as many as it will hold at once.
-
-        Args:
-            prefix: blocks from :meth:`find_prefix` that it would share.
-            chunk: most tokens of it that a step computes; with a window it holds little more.
-        """
-        begin = self.window.first_block(len(prefix) * self.block_size, self.block_size)
-        # Of the prefix: blocks that others hold and it will too. Those behind the sinks leave its window in time.
-        sinks, rest = (self._num_held(blocks) for blocks in (prefix[: self.num_sinks], prefix[begin:]))
-        num_holes = begin - self.num_sinks
-        num_needed = self.blocks_for(max(end, self.reserve_tokens)) - num_holes - sinks - rest
-        most = self.window.most_blocks(chunk + 1, self.block_size)
-        if most is not None:
-            num_needed = min(num_needed, most - sinks)
-        return num_needed <= self.pool.num_free
+    def truncate(self, request: Request, end: int) -> None:
+        """Take back the blocks behind its tokens [0, end), where rejected drafts were. They were never findable."""
+        table = self.tables[request.request_id]
+        num_kept = self._room_for(end)
+        if blocks := table.block_ids[num_kept:]:
+            self.pool.release(blocks)
+            del table.block_ids[num_kept:]
 
     def free(self, request: Request) -> None:
         """Take back everything the request holds. Its full blocks stay findable until they are reused."""
         table = self.tables.pop(request.request_id, None)
         if table is not None:
-            self.pool.release(self._held(table))
+            self.pool.release(self._held(table.block_ids))
 
-    def cut(self, request: Request, end: int) -> None:
-        """Take back the blocks behind its tokens [0, end): what was put there are drafts that did not pass. Such blocks
-        were never findable."""
-        table = self.tables[request.request_id]
-        num_kept = self.blocks_for(max(end, self.reserve_tokens))
-        if blocks := table.block_ids[num_kept:]:
-            self.pool.release(blocks)
-            del table.block_ids[num_kept:]
-
-    def disown(self, request: Request, start: int = 0) -> None:
-        """What was computed for the request from token `start` on is not to be trusted: nobody may find its blocks."""
-        self.pool.forget(self._held(self.tables[request.request_id], slice(start // self.block_size, None)))
+    def invalidate(self, request: Request, start: int = 0) -> None:
+        """What was computed for the request from token `start` on is not to be trusted: its blocks can't be found
+        any more."""
+        self.pool.forget(self._held(self.block_ids(request)[start // self.block_size :]))
 
     def block_ids(self, request: Request) -> list[int]:
         return self.tables[request.request_id].block_ids
 
-    def held_blocks(self, request: Request, num_tokens: int | None = None) -> list[int]:
-        """Those of its blocks that it holds, in order: all, or those of its first `num_tokens` tokens."""
-        end = None if num_tokens is None else self.blocks_for(num_tokens)
-        return self._held(self.tables[request.request_id], slice(end))
+    def held_blocks(self, request: Request, num_tokens: int | None = None) -> dict[int, int]:
+        """The blocks it holds, index in its table -> block: all, or those of its first `num_tokens` tokens."""
+        end = None if num_tokens is None else blocks_for(num_tokens, self.block_size)
+        table = enumerate(self.block_ids(request)[:end])
+        return {index: block_id for index, block_id in table if block_id != self.null_block}
 
     def blocks_for(self, num_tokens: int) -> int:
         return blocks_for(num_tokens, self.block_size)
 
     def check_integrity(self) -> None:
-        self.pool.check_integrity(self._held(table) for table in self.tables.values())
+        """Raise AssertionError unless tables and pool agree. For tests and soaks."""
+        self.pool.check_integrity(self._held(table.block_ids) for table in self.tables.values())
 
-    def _held(self, table: BlockTable, part: slice = slice(None)) -> list[int]:
-        return [block_id for block_id in table.block_ids[part] if block_id != self.null_block]
+    def _room_for(self, end: int) -> int:
+        return blocks_for(max(end, self.reserve_tokens), self.block_size)
 
-    def _num_held(self, block_ids: list[int]) -> int:
-        """How many of these some request holds."""
+    def _num_held_by_others(self, block_ids: Sequence[int]) -> int:
         return sum(self.pool.ref_counts[block_id] > 0 for block_id in block_ids)
 
-    def _holes(self, request: Request, num_prefix_blocks: int) -> int:
-        """On admission: how many blocks after the sinks it need not have. It starts behind a prefix that was found,
-        or was swapped out with what it then held."""
-        if self.window.size is None:  # also of a draft model: `window_begin` is not about its blocks
-            return 0
-        if request.num_computed_tokens == 0:
-            request.window_begin = self.window.first_block(num_prefix_blocks * self.block_size, self.block_size)
-        return max(request.window_begin - self.num_sinks, 0)
+    def _held(self, block_ids: Sequence[int]) -> list[int]:
+        return [block_id for block_id in block_ids if block_id != self.null_block]
 
-    def _give_back(self, request: Request, table: BlockTable) -> None:
+    def _release_expired(self, request: Request, table: BlockTable) -> None:
         # Its next token may be the last known one again, after drafts that were rejected.
         position = min(request.num_computed_tokens, request.num_known_tokens - 1)
-        begin = self.window.first_block(position, self.block_size)
-        gone = slice(max(request.window_begin, self.num_sinks), begin)
+        expired = self.layout.expired(position)
+        gone = slice(max(table.num_expired, expired.start), expired.stop)
         if blocks := table.block_ids[gone]:
             self.pool.release(blocks)
             table.block_ids[gone] = [self.null_block] * len(blocks)
-            request.window_begin = begin
+            table.num_expired = expired.stop
 
     def _register_full_blocks(self, request: Request, table: BlockTable, end: int) -> None:
-        # Blocks are registered when the step that fills them is scheduled, not when it is done. That is
-        # safe: in every layer a step writes all its keys and values before anyone's attention reads them,
-        # so a request admitted into the same step may already share them. A block that ends in a pending token
-        # has no hash yet: it is registered a step later.
+        # A block becomes findable when the step that fills it is scheduled, not when it is done. That is safe:
+        # in every layer a step writes all its keys and values before any attention reads them, so a request admitted
+        # into the same step may already share them. It can't be sooner: before, no step has promised its contents. A
+        # block that ends in a pending token has no hash yet, and is registered a step later.
         hashes = self._hashes(request)
         for i in range(table.num_registered, min(end // self.block_size, len(hashes))):
             if table.block_ids[i] != self.null_block:
@@ -180,4 +186,9 @@ class KVCacheManager:
             table.num_registered = i + 1
 
     def _hashes(self, request: Request) -> list[bytes]:
-        return extend_chain(request, self.block_size) if self.enable_prefix_caching else []
+        return self.hash_blocks(request, self.block_size) if self.enable_prefix_caching else []
+
+
+def without(block_ids: Sequence[int], indices: Collection[int]) -> list[int]:
+    """The blocks of a table but those at some indices."""
+    return [block_id for index, block_id in enumerate(block_ids) if index not in indices]

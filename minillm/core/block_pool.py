@@ -1,8 +1,13 @@
 """The pool of KV blocks: reference counts, free blocks in eviction order, and the prefix index.
 
-A block is free when nobody holds it, but a free block may still *cache* a prefix: its hash stays in
-the index until somebody else is given the block. So the cache costs no memory that a request wants.
-(After vLLM v1's block pool, which keeps both kinds in one linked list.)
+A block is free when no request holds it, but a free block may still *cache* a prefix: its hash stays in the index
+until the block is handed out again. So the cache costs no memory that a request wants. (After vLLM v1's block pool,
+which keeps both kinds in one linked list.)
+
+A full block is named by everything from the start of the prompt up to its end. Two requests that agree on their first
+k blocks have the same first k hashes, and nothing else makes them equal, since the hash of a block covers the hash of
+the block before it. So the longest shared prefix is found by walking the chain until a hash is unknown (vLLM's
+automatic prefix caching).
 """
 
 import hashlib
@@ -10,8 +15,33 @@ from array import array
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 
-from minillm.core.known import known
 from minillm.core.request import Request
+
+ROOT = b"minillm"
+
+
+def block_hashes(parent: bytes, token_ids: Sequence[int], block_size: int) -> list[bytes]:
+    """16 bytes for each block of these tokens, which follow the prefix named `parent`. A last partial block has none.
+
+    A cryptographic hash, because a collision would serve one user another user's text.
+    """
+    tokens = array("q", token_ids)
+    content, size = tokens.tobytes(), block_size * tokens.itemsize
+    hashes = []
+    for start in range(0, len(content) - size + 1, size):
+        parent = hashlib.blake2b(content[start : start + size], key=parent, digest_size=16).digest()
+        hashes.append(parent)
+    return hashes
+
+
+def extend_hashes(request: Request, block_size: int) -> list[bytes]:
+    """Bring `request.block_hashes` up to date with its known tokens: one hash per full block. Returns it."""
+    hashes, num_known = request.block_hashes, request.num_known_tokens
+    start = len(hashes) * block_size
+    if start + block_size <= num_known:
+        parent = hashes[-1] if hashes else ROOT
+        hashes += block_hashes(parent, request.token_ids(start, num_known), block_size)
+    return hashes
 
 
 def blocks_for(num_tokens: int, block_size: int) -> int:
@@ -23,40 +53,40 @@ class FreeBlocks:
     """Free blocks in the order they will be handed out: those that cache nothing, then the least recently used.
 
     All operations are O(1) per block. An OrderedDict is a doubly linked list with a way in from the middle: a
-    block that is hit leaves it without anybody walking there.
+    block that is hit leaves it without a walk to it.
     """
 
     def __init__(self, num_blocks: int) -> None:
-        self._plain = list(range(num_blocks - 1, -1, -1))
+        self.plain = list(range(num_blocks - 1, -1, -1))
         """Blocks that cache nothing; the last is handed out next."""
-        self._cached: OrderedDict[int, None] = OrderedDict()
+        self.cached: OrderedDict[int, None] = OrderedDict()
         """Blocks that cache a prefix, least recently used first."""
 
     def __len__(self) -> int:
-        return len(self._plain) + len(self._cached)
+        return len(self.plain) + len(self.cached)
 
     def __iter__(self) -> Iterator[int]:
-        yield from reversed(self._plain)
-        yield from self._cached
+        yield from reversed(self.plain)
+        yield from self.cached
 
     def add(self, block_ids: Sequence[int], hashes: Sequence[bytes | None]) -> None:
         """These are free now, in this order of use; one that has a hash caches something."""
         plain = [block_id for block_id in block_ids if hashes[block_id] is None]
-        self._plain += plain
+        self.plain += plain
         if len(plain) < len(block_ids):
-            self._cached.update((block_id, None) for block_id in block_ids if hashes[block_id] is not None)
+            self.cached.update((block_id, None) for block_id in block_ids if hashes[block_id] is not None)
 
     def take(self, count: int) -> tuple[list[int], list[int]]:
         """The next `count` blocks: those that cached nothing, and those that did."""
-        first = max(len(self._plain) - count, 0)
-        plain = self._plain[first:]
-        del self._plain[first:]
+        first = max(len(self.plain) - count, 0)
+        plain = self.plain[first:]
+        del self.plain[first:]
         plain.reverse()
-        return plain, [self._cached.popitem(last=False)[0] for _ in range(count - len(plain))]
+        return plain, [self.cached.popitem(last=False)[0] for _ in range(count - len(plain))]
 
     def take_cached(self, block_id: int) -> None:
         """Take this one, for what it caches."""
-        del self._cached[block_id]
+        del self.cached[block_id]
 
 
 class BlockPool:
@@ -114,7 +144,7 @@ class BlockPool:
         counts = self.ref_counts
         for block_id in block_ids:
             if counts[block_id] <= 0:
-                raise ValueError(f"block {block_id} is released but nobody holds it")
+                raise ValueError(f"block {block_id} is released but no request holds it")
             counts[block_id] -= 1
         self.free.add([block_id for block_id in reversed(block_ids) if counts[block_id] == 0], self.hashes)
 
@@ -142,7 +172,9 @@ class BlockPool:
         self.forget(list(self.index.values()))
 
     def _forget(self, block_id: int) -> None:
-        del self.index[known(self.hashes[block_id])]
+        block_hash = self.hashes[block_id]
+        assert block_hash is not None
+        del self.index[block_hash]
         self.hashes[block_id] = None
 
     def check_integrity(self, tables: Iterable[Sequence[int]]) -> None:
@@ -161,30 +193,3 @@ class BlockPool:
             assert self.hashes[block_id] == block_hash, f"block {block_id} is indexed under a hash it does not have"
         hashed = sum(block_hash is not None for block_hash in self.hashes)
         assert hashed == len(self.index), "a block has a hash that the index does not know"
-
-
-ROOT = b"minillm"
-
-
-def block_hashes(parent: bytes, token_ids: Sequence[int], block_size: int) -> list[bytes]:
-    """16 bytes for each block of these tokens, which follow the prefix named `parent`. A last partial block has none.
-
-    A cryptographic hash, because a collision would serve one user another user's text.
-    """
-    tokens = array("q", token_ids)
-    content, size = tokens.tobytes(), block_size * tokens.itemsize
-    hashes = []
-    for start in range(0, len(content) - size + 1, size):
-        parent = hashlib.blake2b(content[start : start + size], key=parent, digest_size=16).digest()
-        hashes.append(parent)
-    return hashes
-
-
-def extend_chain(request: Request, block_size: int) -> list[bytes]:
-    """Bring `request.block_hashes` up to date with its known tokens: one hash per full block. Returns it."""
-    hashes, num_known = request.block_hashes, request.num_known_tokens
-    start = len(hashes) * block_size
-    if start + block_size <= num_known:
-        parent = hashes[-1] if hashes else ROOT
-        hashes += block_hashes(parent, request.token_ids(start, num_known), block_size)
-    return hashes

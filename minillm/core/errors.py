@@ -38,15 +38,15 @@ class StorageError(ModelError):
 
 
 class OutOfMemoryError(MinillmError):
-    """Weights or a KV pool find no room on the device: they are too large, or somebody else is there, too."""
+    """Weights or a KV pool find no room on the device: they are too large, or another program takes some."""
 
 
 class TrainingError(MinillmError, ValueError):
-    """A draft head cannot be trained like this: no talks to learn from, or settings that make no sense."""
+    """A draft head cannot be trained like this: no conversations to learn from, or settings that make no sense."""
 
 
 class RequestError(MinillmError, ValueError):
-    """One request was refused at the door. Nothing else is affected."""
+    """One request was refused on arrival. Nothing else is affected."""
 
 
 class EmptyPromptError(RequestError):
@@ -90,7 +90,7 @@ class EngineDeadError(MinillmError):
 
 
 class EndpointError(MinillmError):
-    """An endpoint cannot be load-tested: nobody answers there, or not as OpenAI's API says."""
+    """An endpoint cannot be load-tested: nothing answers there, or not as OpenAI's API says."""
 
 
 class RecordingError(MinillmError, ValueError):

@@ -1,14 +1,11 @@
-"""What a caller asks for, what the engine keeps while it serves, and what the caller gets back."""
+"""A request inside the engine: the tokens it has, and how many of them are in the KV cache."""
 
 import enum
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Any
 
 from minillm.core.params import SamplingParams
 from minillm.core.timeline import Timeline
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 class RequestStatus(enum.Enum):
@@ -17,7 +14,7 @@ class RequestStatus(enum.Enum):
     WAITING = "waiting"
     RUNNING = "running"
     PREEMPTED = "preempted"
-    """Back in the waiting queue: its KV blocks were taken (recompute) or moved to the host (swap)."""
+    """Back in the waiting queue: its KV blocks were taken away."""
     FINISHED = "finished"
 
 
@@ -31,7 +28,7 @@ class FinishReason(enum.StrEnum):
     ABORT = "abort"
     """Cancelled by the caller."""
     TIMEOUT = "timeout"
-    """Waited longer than queue_timeout_s."""
+    """Waited too long in the queue."""
     ERROR = "error"
     """The step it was part of failed."""
 
@@ -46,10 +43,22 @@ class TokenLogprob:
     """The `logprobs` most likely token ids at this position, likeliest first."""
 
 
+@dataclass(slots=True)
+class Draft:
+    """Tokens guessed to follow a request's known ones; the next step checks them."""
+
+    token_ids: list[int] = field(default_factory=list)
+    probs: Any = None
+    """For the sampler only: the distributions they were drawn from, None if they were chosen without a draw."""
+
+    def __len__(self) -> int:
+        return len(self.token_ids)
+
+
 @dataclass(eq=False, slots=True)
 class Request:
-    """One sequence inside the engine. The scheduler's whole rule reads two of its numbers:
-    `num_tokens`, what it has, and `num_computed_tokens`, how many of those are in the KV cache."""
+    """One sequence. The scheduler's whole rule reads two of its numbers: `num_tokens`, what it has, and
+    `num_computed_tokens`, how many of those are in the KV cache."""
 
     request_id: str
     prompt_token_ids: list[int]
@@ -58,35 +67,37 @@ class Request:
     seed: int = 0
     """Resolved from params.seed or the engine's; with the position, decides each random draw."""
     priority: int = 0
-    """Lower is served earlier (scheduling_order="priority")."""
+    """Lower is served earlier, under a queue policy that looks at it."""
+    streams: bool = True
+    """The caller wants each token as it comes, not only the finished text."""
     arrival_index: int = 0
     """Counts arrivals at the scheduler; ties are broken first come, first served."""
 
     status: RequestStatus = RequestStatus.WAITING
     finish_reason: FinishReason | None = None
+    error: str | None = None
+    """With FinishReason.ERROR: what went wrong."""
     output_token_ids: list[int] = field(default_factory=list)
     logprobs: list[TokenLogprob] = field(default_factory=list)
+    text: str = ""
+    """Output text released so far."""
+
     num_computed_tokens: int = 0
-    window_begin: int = 0
-    """Of its blocks after the attention sinks, those before this one have left the sliding window."""
+    """Advanced when a step is scheduled, before it is computed; draft tokens count until they are rejected."""
     num_pending_tokens: int = 0
-    """Output tokens that scheduled steps will yield and nobody has seen yet: with asynchronous scheduling
-    the next step is put together before they are known."""
-    draft: "Draft" = field(default_factory=lambda: Draft())
-    """Tokens that may come next, to be checked in the step that is put together now; see speculation/."""
+    """Output tokens that launched steps will yield and nothing has read yet: with asynchronous scheduling the next
+    step is put together before they are known."""
+    draft: Draft = field(default_factory=Draft)
     num_cached_tokens: int = 0
     """Prompt tokens found in the prefix cache when it was first admitted."""
+    block_hashes: list[bytes] = field(default_factory=list)
+    """Hash chain over its full blocks, extended as it grows; see block_pool.py."""
+
     num_preemptions: int = 0
     preempted_at: float | None = None
     """Set from a preemption until it has caught up again; clock seconds."""
     recompute_until: int = 0
     """Tokens it had in the cache before its last preemption: computing below this is computing again."""
-    text: str = ""
-    """Output text released so far."""
-    error: str | None = None
-    """With FinishReason.ERROR: what went wrong."""
-    block_hashes: list[bytes] = field(default_factory=list)
-    """Hash chain over its full blocks, extended as it grows; see kv_cache/prefix.py."""
 
     @property
     def num_prompt_tokens(self) -> int:
@@ -98,7 +109,7 @@ class Request:
 
     @property
     def num_known_tokens(self) -> int:
-        """Prompt and output, as far as anybody has seen them."""
+        """Prompt and output, as far as the host has read them."""
         return len(self.prompt_token_ids) + len(self.output_token_ids)
 
     @property
@@ -108,12 +119,12 @@ class Request:
 
     @property
     def needs_history(self) -> bool:
-        """Its next token depends on which ones came before in more than the KV cache: they must be known."""
+        """Its next token depends on earlier ones by more than the KV cache (penalties): they must be known."""
         return self.params.has_penalty
 
     @property
     def draw_position(self) -> int:
-        """Which of its output tokens is drawn now, from 0. It is the last of the pending ones."""
+        """Which of its output tokens is drawn now, from 0: the last of the pending ones."""
         return self.num_output_tokens + max(self.num_pending_tokens - 1, 0)
 
     def token_ids(self, start: int, end: int) -> list[int]:
@@ -126,56 +137,3 @@ class Request:
         if start >= split:
             return self.output_token_ids[start - split : end - split]
         return self.prompt_token_ids[start:] + self.output_token_ids[: end - split]
-
-
-@dataclass(slots=True)
-class Draft:
-    """Tokens that somebody guesses will follow a request's known ones."""
-
-    token_ids: list[int] = field(default_factory=list)
-    probs: "Tensor | None" = None
-    """[len(token_ids) or more, V] the distribution each was drawn from; None = they were not drawn but chosen."""
-
-    def __len__(self) -> int:
-        return len(self.token_ids)
-
-
-@dataclass(frozen=True, slots=True)
-class DraftPosition:
-    """A request as it would be if the first `num_drafts` tokens of its draft were its own: what the sampler reads
-    to choose the token after them."""
-
-    request: Request
-    num_drafts: int
-
-    @property
-    def request_id(self) -> str:
-        return self.request.request_id
-
-    @property
-    def params(self) -> SamplingParams:
-        return self.request.params
-
-    @property
-    def seed(self) -> int:
-        return self.request.seed
-
-    @property
-    def prompt_token_ids(self) -> list[int]:
-        return self.request.prompt_token_ids
-
-    @property
-    def output_token_ids(self) -> list[int]:
-        return self.request.output_token_ids + self.request.draft.token_ids[: self.num_drafts]
-
-    @property
-    def draw_position(self) -> int:
-        return self.request.draw_position + self.num_drafts
-
-    @property
-    def next_draft(self) -> "tuple[int, Tensor] | None":
-        """The draft token at this place, and the distribution [V] it was drawn from; None if it was not drawn."""
-        draft = self.request.draft
-        if draft.probs is None or self.num_drafts >= len(draft):
-            return None
-        return draft.token_ids[self.num_drafts], draft.probs[self.num_drafts]

@@ -1,4 +1,4 @@
-"""Steps as the engine keeps them: in flight, and written down, with what each cost whom."""
+"""In-flight steps, step records, and per-request cost attribution."""
 
 import itertools
 from collections import deque

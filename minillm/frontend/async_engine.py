@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Unpack
 
 from minillm.core.params import SamplingParams
-from minillm.frontend.engine_thread import EngineThread, OfferOptions
+from minillm.frontend.engine_thread import EngineThread, SubmitOptions
 from minillm.frontend.outputs import Completion, RequestOutput
 from minillm.frontend.prompts import Prompt
 
@@ -54,7 +54,7 @@ class OutputCollector:
         return outputs
 
 
-class OutputCourier:
+class OutputDispatcher:
     """Carries items from the engine thread to the inboxes of one event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -104,7 +104,7 @@ class AsyncEngine:
 
     def __init__(self, thread: EngineThread) -> None:
         self.thread = thread
-        self._courier: OutputCourier | None = None
+        self._dispatcher: OutputDispatcher | None = None
 
     async def generate(
         self, prompt: Prompt, params: SamplingParams | None = None, *, priority: int = 0, request_id: str | None = None
@@ -126,7 +126,7 @@ class AsyncEngine:
                 self.thread.abort(request_id)
 
     async def submit(
-        self, prompt: Prompt, params: SamplingParams | None, inbox: OutputCollector, **options: Unpack[OfferOptions]
+        self, prompt: Prompt, params: SamplingParams | None, inbox: OutputCollector, **options: Unpack[SubmitOptions]
     ) -> str:
         """Queue a request whose outputs go to `inbox`. Returns its id; the caller aborts it if nobody reads on.
 
@@ -135,10 +135,10 @@ class AsyncEngine:
             EngineDeadError: the engine thread has stopped.
         """
         loop = asyncio.get_running_loop()
-        if self._courier is None or self._courier.loop is not loop:
-            self._courier = OutputCourier(loop)
-        post = self._courier.post
-        submitted = self.thread.offer(prompt, params, lambda item: post(inbox, item), **options)
+        if self._dispatcher is None or self._dispatcher.loop is not loop:
+            self._dispatcher = OutputDispatcher(loop)
+        post = self._dispatcher.post
+        submitted = self.thread.submit_nowait(prompt, params, lambda item: post(inbox, item), **options)
         try:
             return await asyncio.shield(asyncio.wrap_future(submitted))
         except asyncio.CancelledError:  # the request may reach the engine after we have left

@@ -38,13 +38,13 @@ Sink = Callable[[RequestOutput | Exception], None]
 T = TypeVar("T")
 
 
-class OfferOptions(TypedDict, total=False):
+class SubmitOptions(TypedDict, total=False):
     """See Engine.add_request."""
 
     priority: int
     request_id: str | None
     arrival: float | None
-    """Clock seconds; None = the call of `offer`."""
+    """Clock seconds; None = the call of `submit_nowait`."""
     stream: bool
     """False: only the final output is wanted."""
 
@@ -150,13 +150,13 @@ class EngineThread:
         return RequestStream(request_id, outputs, self)
 
     def subscribe(
-        self, prompt: Prompt, params: SamplingParams | None, sink: Sink, **options: Unpack[OfferOptions]
+        self, prompt: Prompt, params: SamplingParams | None, sink: Sink, **options: Unpack[SubmitOptions]
     ) -> str:
         """Like :meth:`submit`, but each output is passed to `sink`, in the engine thread. Returns the id."""
-        return self.offer(prompt, params, sink, **options).result()
+        return self.submit_nowait(prompt, params, sink, **options).result()
 
-    def offer(
-        self, prompt: Prompt, params: SamplingParams | None, sink: Sink, **options: Unpack[OfferOptions]
+    def submit_nowait(
+        self, prompt: Prompt, params: SamplingParams | None, sink: Sink, **options: Unpack[SubmitOptions]
     ) -> "Future[str]":
         """Like :meth:`subscribe`, but never waits: the future gives the id, or raises the refusal.
 
@@ -176,7 +176,7 @@ class EngineThread:
         """End a request within one step. Unknown ids are fine: it may just have finished."""
         self._send(lambda: self._dispatch([self._engine.abort(request_id)]))
 
-    def ask(self, question: Callable[[Engine], T]) -> "Future[T]":
+    def call(self, question: Callable[[Engine], T]) -> "Future[T]":
         """Have the engine thread look at the engine, between two steps. The question must not change it."""
         return self._send(lambda: question(self._engine))
 
@@ -252,7 +252,7 @@ class EngineThread:
         published = self.clock.now()
         try:
             while True:
-                self._obey(wait=not self._engine.has_unfinished)
+                self._run_commands(wait=not self._engine.has_unfinished)
                 if self._stopping:
                     break
                 if self._engine.has_unfinished:
@@ -265,7 +265,7 @@ class EngineThread:
             self._death = error
         self._close()
 
-    def _obey(self, wait: bool) -> None:
+    def _run_commands(self, wait: bool) -> None:
         """Carry out the commands that have come; with nothing else to do, wait for one."""
         while wait or not (self._stopping or self._commands.empty()):
             command, reply = self._commands.get()

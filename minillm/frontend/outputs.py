@@ -1,10 +1,14 @@
 """The n outputs that one request asked for, as the engine writes them and as the caller sees them."""
 
+import logging
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from minillm.core.request import FinishReason, Request, TokenLogprob
 from minillm.core.timeline import Timeline
 from minillm.frontend.detokenizer import Detokenizer
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +67,7 @@ class RequestOutput:
 
 
 @dataclass(slots=True)
-class Sequence:
+class OutputSequence:
     """One of the n outputs being written: the scheduler's request, and its text so far."""
 
     request: Request
@@ -95,7 +99,7 @@ class RequestGroup:
     request_id: str
     prompt: str | None
     stream: bool
-    sequences: list[Sequence] = field(default_factory=list)
+    sequences: list[OutputSequence] = field(default_factory=list)
 
     @property
     def finished(self) -> bool:
@@ -113,3 +117,56 @@ class RequestGroup:
             for sequence in self.sequences:
                 sequence.request.logprobs = []
         return RequestOutput(self.request_id, self.prompt, first.prompt_token_ids, completions, first.num_cached_tokens)
+
+
+class OutputProcessor:
+    """The requests in flight as their callers see them: detokenizes, finds stop strings, gathers outputs."""
+
+    def __init__(self) -> None:
+        self.groups: dict[str, RequestGroup] = {}
+        self.sequences: dict[Request, tuple[RequestGroup, OutputSequence]] = {}
+
+    def add(self, group: RequestGroup) -> None:
+        """A request comes in."""
+        self.groups[group.request_id] = group
+        self.sequences |= {sequence.request: (group, sequence) for sequence in group.sequences}
+
+    def on_token(self, request: Request, token_id: int) -> bool:
+        """Add a token's text to its request. True if that reaches a stop string."""
+        detokenizer = self.sequences[request][1].detokenizer
+        request.text += detokenizer.append([token_id])
+        return detokenizer.stopped_by is not None
+
+    def gather(self, changed: Iterable[Request]) -> list[RequestOutput]:
+        """An output for each group of the changed requests that streams or is complete."""
+        groups: dict[str, RequestGroup] = {}
+        for request in changed:
+            has_ended = request.finish_reason is not None
+            group = self.retire(request) if has_ended else self.sequences[request][0]
+            groups[group.request_id] = group
+        return [group.output() for group in groups.values() if group.stream or group.finished]
+
+    def retire(self, request: Request) -> RequestGroup:
+        """A request has ended: flush its text, forget it. Returns its group."""
+        group, sequence = self.sequences.pop(request)
+        try:
+            request.text += sequence.detokenizer.finish()
+        except Exception:  # it has ended all the same
+            logger.exception("%s: the end of its text is lost", request.request_id)
+        if group.finished:
+            self.groups.pop(group.request_id, None)  # all n of them may time out in one stroke
+        return group
+
+    def retire_ended(self) -> None:
+        """Retire what has ended without being gathered: a step was interrupted."""
+        for request in [request for request in self.sequences if request.finish_reason is not None]:
+            self.retire(request)
+
+    def clear(self) -> None:
+        """Forget all requests."""
+        self.groups.clear()
+        self.sequences.clear()
+
+    def check_integrity(self) -> None:
+        """Raise AssertionError if a request was kept that has ended."""
+        assert all(not group.finished for group in self.groups.values()), "a finished request was kept"

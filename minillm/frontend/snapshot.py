@@ -48,7 +48,7 @@ class EngineSnapshot:
 
     now: float
     requests: tuple[RequestView, ...]
-    """Requests in order of arrival: all since the engine was built, or the last engine.REQUEST_HISTORY."""
+    """Requests in order of arrival: all since the engine was built, or the last core.engine.REQUEST_HISTORY."""
     steps: tuple[StepRecord, ...]
     """The most recent steps, oldest first (at most step_log.STEP_HISTORY)."""
     num_steps: int
@@ -124,6 +124,6 @@ def view_request(request: Request, now: float) -> RequestView:
 def _block_owners(scheduler: Scheduler) -> tuple[int, ...]:
     owners = [FREE if block_hash is None else CACHED for block_hash in scheduler.kv.pool.hashes]
     for request in scheduler.running:
-        for block_id in scheduler.kv.held_blocks(request):
+        for block_id in scheduler.kv.held_blocks(request).values():
             owners[block_id] = request.arrival_index if owners[block_id] < 0 and owners[block_id] != SHARED else SHARED
     return tuple(owners)

@@ -1,34 +1,34 @@
-"""At the front door: which requests can be served at all, and which may wait.
+"""Admission control: which requests can be served at all, and which may wait.
 
 What is refused here has cost nothing yet. A request that could never fit would otherwise get stuck,
-and a queue without a limit turns overload into waiting that nobody sees the end of.
+and a queue without a limit turns overload into waiting without end.
 """
 
 from minillm.core.errors import ConfigError, PromptTooLongError, QueueFullError
-from minillm.core.known import known
-from minillm.model.config import ModelConfig
 from minillm.policies.config import EngineConfig
-from minillm.policies.window import Window
+from minillm.policies.window import make_layout
 
 
-class Admission:
+class AdmissionLimiter:
     """The limits of one engine.
 
     Args:
-        model_config: None for an engine without a model; then config.max_model_len must be set.
+        config: with its block_size settled.
+        max_positions: the model's; None for an engine without a model; then config.max_model_len must be set.
     Raises:
         ConfigError: max_model_len is missing, or more than the model's positions.
     """
 
-    def __init__(self, config: EngineConfig, model_config: ModelConfig | None, num_kv_blocks: int) -> None:
+    def __init__(self, config: EngineConfig, max_positions: int | None, num_kv_blocks: int) -> None:
         self.config = config
         self.num_kv_blocks = num_kv_blocks
-        self.max_model_len = max_model_len(config, model_config)
+        self.max_model_len = max_model_len(config, max_positions)
         self.context_limit = self.max_model_len
         """Most tokens one request may have. A KV pool smaller than that lowers it: a request that could never fit is
         refused or ended, it never gets stuck."""
+        assert config.block_size is not None
         if not has_room_for_any_length(config, num_kv_blocks):
-            self.context_limit = min(self.max_model_len, num_kv_blocks * known(config.block_size))
+            self.context_limit = min(self.max_model_len, num_kv_blocks * config.block_size)
 
     def check(self, num_prompt_tokens: int, num_sequences: int, num_waiting: int) -> None:
         """Let a request in, or say why not.
@@ -69,20 +69,19 @@ def has_room_for_any_length(config: EngineConfig, num_kv_blocks: int) -> bool:
     """Whether a sliding window keeps every request within the pool, however long it gets."""
     if not config.enable_chunked_prefill or config.kv_reservation == "max_len":
         return False  # some blocks are held before they are computed
-    chunk = config.long_prefill_token_threshold or config.max_num_batched_tokens
-    # One more than a chunk: a step may begin with a token that is computed again.
-    most = Window(config.sliding_window, config.attention_sinks).most_blocks(chunk + 1, known(config.block_size))
+    most = make_layout(config).peak_blocks
     return most is not None and most <= num_kv_blocks
 
 
-def max_model_len(config: EngineConfig, model_config: ModelConfig | None) -> int:
+def max_model_len(config: EngineConfig, max_positions: int | None) -> int:
     """The context window: as configured, else the model's."""
     wanted = config.max_model_len
-    if model_config is None:
+    if max_positions is None:
         if wanted is None:
             raise ConfigError("an engine without a model needs max_model_len")
         return wanted
-    longest = model_config.max_position_embeddings
-    if wanted is not None and wanted > longest:
-        raise ConfigError(f"max_model_len is {wanted}, but the model's positions, or its own window, end at {longest}")
-    return wanted or longest
+    if wanted is not None and wanted > max_positions:
+        raise ConfigError(
+            f"max_model_len is {wanted}, but the model's positions, or its own window, end at {max_positions}"
+        )
+    return wanted or max_positions

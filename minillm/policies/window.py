@@ -1,4 +1,4 @@
-"""Sliding window with attention sinks: which keys a token sees, and which blocks nobody will ever see again.
+"""Sliding window with attention sinks: which keys a token sees, and which blocks no token will ever see again.
 
 A token sees the last `size` tokens, itself included (Beltagy et al. 2020, Longformer; Mistral 7B), and the first
 `sinks` of the sequence: without those, which models put attention on that has to go somewhere, text falls apart when
@@ -8,6 +8,9 @@ the window is not seen any more.
 
 from dataclasses import dataclass
 
+from minillm.core.seams import KeepAll, KVLayout
+from minillm.policies.config import EngineConfig
+
 
 @dataclass(frozen=True, slots=True)
 class Window:
@@ -16,7 +19,7 @@ class Window:
     size: int | None = None
     """Tokens, itself included; None = all before it."""
     sinks: int = 0
-    """Tokens at the beginning that everybody sees."""
+    """Tokens at the beginning that every token sees."""
 
     def sink_blocks(self, block_size: int) -> int:
         """Blocks at the beginning that are never given back."""
@@ -43,3 +46,29 @@ class Window:
             return None
         # In the worst case the keys that are seen begin with the last token of a block.
         return self.sink_blocks(block_size) + 1 + -(-(self.size - 1 + chunk - 1) // block_size)
+
+
+class SlidingWindow:
+    """A KV layout: what has left the window goes back to the pool; the sinks' blocks stay.
+
+    Args:
+        max_chunk: most tokens of a request that one step computes.
+    """
+
+    def __init__(self, window: Window, block_size: int, max_chunk: int) -> None:
+        self._window, self._block_size = window, block_size
+        # One more than a chunk: a step may begin with a token that is computed again.
+        self.peak_blocks = window.most_blocks(max_chunk + 1, block_size)
+
+    def expired(self, position: int) -> range:
+        sinks = self._window.sink_blocks(self._block_size)
+        return range(sinks, self._window.first_block(position, self._block_size))
+
+
+def make_layout(config: EngineConfig) -> KVLayout:
+    """The KV layout that a configuration asks for; its block_size is settled."""
+    if config.sliding_window is None:
+        return KeepAll()
+    assert config.block_size is not None
+    max_chunk = config.long_prefill_token_threshold or config.max_num_batched_tokens
+    return SlidingWindow(Window(config.sliding_window, config.attention_sinks), config.block_size, max_chunk)

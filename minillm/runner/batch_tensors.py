@@ -11,10 +11,9 @@ from torch import Tensor
 from minillm.core.batch import ScheduledRequest
 from minillm.core.block_pool import blocks_for
 from minillm.core.known import known
-from minillm.core.request import DraftPosition
 from minillm.kernels.attention.base import AttentionMetadata
 from minillm.kernels.transfer import to_device
-from minillm.runner.sampler import Row
+from minillm.runner.sampler import DraftPosition, Row
 
 ALIGNMENT = 4
 """int32 numbers in 16 bytes."""

@@ -21,8 +21,7 @@ import torch
 from torch import Tensor
 
 from minillm.core.known import known
-from minillm.core.request import DraftPosition
-from minillm.runner.sampler import Row, Sampler, on_device, pick, probabilities, uniform
+from minillm.runner.sampler import DraftPosition, Row, Sampler, on_device, pick, probabilities, uniform
 
 
 class Verifier(Sampler):

@@ -110,7 +110,9 @@ class SimulatedRunner:
 
     def launch(self, batch: ScheduledBatch) -> "SimulatedStep":
         """Price the step and queue it behind what the device is doing."""
-        self.swap(batch)
+        self._copy(batch)
+        if not batch.requests:
+            return SimulatedStep(self, batch, self._free_at, self._free_at, self._free_at, self._free_at)
         start = max(self._free_at, self.clock.now())
         drafted = start + self.drafting.seconds(batch)
         price = self.price(batch)
@@ -119,9 +121,9 @@ class SimulatedRunner:
             self.watch(batch, price, self._free_at)
         return SimulatedStep(self, batch, start, drafted, drafted + price.forward, self._free_at)
 
-    def swap(self, batch: ScheduledBatch) -> None:
-        """The device is busy copying."""
-        copies = len(batch.swap_out) + len(batch.swap_in)
+    def _copy(self, batch: ScheduledBatch) -> None:
+        """The device is busy copying blocks."""
+        copies = len(batch.saves) + len(batch.loads)
         if copies:
             self._free_at = max(self._free_at, self.clock.now()) + copies * self.swap_s_per_block
 

@@ -25,7 +25,6 @@ from minillm.runner.kv_pool import NO_CLAIM, KVPool, MemoryClaim, size_kv_pool, 
 from minillm.runner.rejection_sampler import Verifier, num_kept
 from minillm.runner.sampler import Row, SampleInFlight
 from minillm.speculation.base import HiddenStateReader
-from minillm.speculation.gates import row_price
 
 
 class TorchRunner:
@@ -62,7 +61,6 @@ class TorchRunner:
         self.clock = clock
         self.device = model.device
         self.runs_beside_python = model.device.type == "cuda"
-        self.row_price = row_price(model.device)
         self.kv_dtype = cache_dtype(config.kv_cache_dtype, model.dtype)
         window = Window(config.sliding_window, config.attention_sinks)
         self.attention = with_window(choose_attention(config, model), window)
@@ -92,7 +90,8 @@ class TorchRunner:
     def launch(self, batch: ScheduledBatch) -> "TorchStep":
         """Copy swapped blocks, compute the step's tokens, sample. See :class:`minillm.core.batch.Runner`."""
         start = self.clock.now()
-        self.swap(batch)
+        self.kv_pool.swap_out(batch.saves)
+        self.kv_pool.swap_in(batch.loads)
         laid_out = self.lay_out(batch.requests)
         built = self.clock.now()
         logits = self.forward(laid_out)
@@ -101,11 +100,6 @@ class TorchRunner:
         self._previous_tokens = samples.token_ids
         self._previous_rows = {request: row for row, request in enumerate(laid_out.requests)}
         return TorchStep(self, batch, laid_out.requests, (start, built), forward_done, samples)
-
-    def swap(self, batch: ScheduledBatch) -> None:
-        """Copy the batch's swapped blocks."""
-        self.kv_pool.swap_out(batch.swap_out)
-        self.kv_pool.swap_in(batch.swap_in)
 
     def lay_out(self, scheduled: Sequence[ScheduledRequest]) -> HostBatch:
         return lay_out(scheduled, self.block_size, self.kv_pool.null_block, self._previous_rows)

@@ -55,7 +55,7 @@ def make_app(service: Service, metrics: Metrics, started: int) -> Starlette:
 
     async def show_metrics(_: Request) -> Response:
         try:
-            stats = await asyncio.wrap_future(service.thread.ask(metrics.look))
+            stats = await asyncio.wrap_future(service.thread.call(metrics.look))
         except EngineDeadError:
             stats = None
         return Response(metrics.render(stats), media_type=METRICS_TYPE)

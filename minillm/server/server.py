@@ -51,7 +51,7 @@ def make_service(engine: EngineConfig, serve: ServeConfig, model: LoadedModel | 
         observers.append(access_log.AccessLog())
     thread = EngineThread(engine.replace(max_queue_len=None), model)
     try:
-        thread.ask(metrics.attach).result()
+        thread.call(metrics.attach).result()
         if serve.otlp_endpoint is not None:
             where = (serve.host, serve.port)
             observers.append(tracing.to_collector(serve.otlp_endpoint, metrics.model_name, thread.clock, where))

@@ -13,7 +13,7 @@ from minillm.frontend.async_engine import AsyncEngine
 from minillm.frontend.engine_thread import EngineThread
 from minillm.frontend.outputs import Completion
 from minillm.frontend.prompts import Prompt, encode_prompt
-from minillm.policies.admission import Admission
+from minillm.policies.admission import AdmissionLimiter
 from minillm.server.call import Call, CallObserver
 from minillm.server.config import ServeConfig
 from minillm.server.door import ApiKeys, Door
@@ -51,7 +51,7 @@ class Service:
         self.texts = TokenTexts(thread.model.tokenizer)
         self.draining = False
         """Set when the server has been told to stop: who is here is served, nobody else comes in."""
-        self._admission: Admission = thread.ask(lambda engine: engine.admission).result()
+        self._admission: AdmissionLimiter = thread.call(lambda engine: engine.admission).result()
         self._helpers = ThreadPoolExecutor(HELPER_THREADS, thread_name_prefix="minillm-helper")
 
     @property

@@ -134,7 +134,7 @@ def explained(make_engine: EngineFactory, explain: Explain | None) -> tuple[Engi
 
     def make(clock: VirtualClock) -> Engine:
         engine = make_engine(clock)
-        engine.runner = ExplainedRunner(engine.runner, explain, seconds)
+        engine.core.runner = ExplainedRunner(engine.runner, explain, seconds)
         return engine
 
     return make, seconds
@@ -152,6 +152,3 @@ class ExplainedRunner:
         for resource, seconds in self._explain(batch).items():
             self._seconds[resource] += seconds
         return self._runner.launch(batch)
-
-    def swap(self, batch: ScheduledBatch) -> None:
-        self._runner.swap(batch)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import cast
 
 from minillm.core.batch import ScheduledBatch
 from minillm.core.errors import PricingError
@@ -12,7 +13,7 @@ from minillm.policies.window import Window
 from minillm.runner.simulated import SimulatedDrafting, SimulatedRunner, StepWatch
 from minillm.simulate.costs import ModelCost, Placement, check_fits, find_model, kv_blocks_that_fit
 from minillm.simulate.drafting import simulated_drafting
-from minillm.simulate.leap import LeapEngine
+from minillm.simulate.fast_forward import FastForwardCore
 from minillm.simulate.profile import Profile, find_profile
 from minillm.simulate.roofline import Constants, StepTime, StepTimeModel, work_of
 from minillm.speculation.base import MadeUpProposer
@@ -155,7 +156,7 @@ class Deployment:
 
     def fast_engine(self, clock: VirtualClock, watch: StepWatch | None = None) -> Engine:
         """The same results in a fraction of the time, but no step records, and timelines that are brought up to date
-        only now and then while a request runs; see leap.py.
+        only now and then while a request runs; see fast_forward.py.
 
         With speculation it is the plain engine: nobody knows beforehand how many tokens a step will yield.
         """
@@ -165,10 +166,11 @@ class Deployment:
 
         def price(batch: ScheduledBatch) -> StepTime:
             work = work_of(batch.requests, self.window)
-            engine.add_parked(work)
+            cast(FastForwardCore, engine.core).add_parked(work)
             return step_time.price(work)
 
-        engine = LeapEngine(self._engine_config, self._runner(price, clock, watch), clock)
+        runner = self._runner(price, clock, watch)
+        engine = Engine(self._engine_config, runner=runner, clock=clock, make_core=FastForwardCore)
         return engine
 
     @property

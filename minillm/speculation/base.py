@@ -1,12 +1,13 @@
 """What a proposer is, and the one that proposes nothing."""
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol, runtime_checkable
-
-from torch import Tensor
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 from minillm.core.batch import ScheduledRequest
 from minillm.core.request import Draft, Request
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class DraftRequest(NamedTuple):
@@ -43,7 +44,7 @@ class Proposer(Protocol):
 class HiddenStateReader(Protocol):
     """A proposer that builds on the hidden states of the model, as EAGLE's draft heads do (Li et al. 2024)."""
 
-    def read_hidden_states(self, scheduled: Sequence[ScheduledRequest], hidden: Tensor) -> None:
+    def read_hidden_states(self, scheduled: Sequence[ScheduledRequest], hidden: "Tensor") -> None:
         """Called in every step, before anything is sampled.
 
         Args:

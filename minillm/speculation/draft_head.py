@@ -23,13 +23,13 @@ import torch
 from torch import Tensor
 
 from minillm.core.batch import ScheduledRequest
-from minillm.core.request import Draft, DraftPosition, Request
+from minillm.core.request import Draft, Request
 from minillm.kernels.attention.base import AttentionMetadata
 from minillm.kernels.ops import Rotation
 from minillm.kernels.transfer import to_device
 from minillm.model.decoder import Pass
 from minillm.runner.kv_pool import zeros
-from minillm.runner.sampler import probabilities
+from minillm.runner.sampler import DraftPosition, probabilities
 from minillm.runner.torch_runner import TorchRunner
 from minillm.speculation.base import DraftRequest
 from minillm.speculation.draft_model import draw_from

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from minillm.core.batch import ScheduledRequest
-from minillm.core.block_manager import KVCacheManager
-from minillm.core.request import Draft, DraftPosition, Request
-from minillm.runner.sampler import on_device, pick, probabilities, uniform
+from minillm.core.block_manager import BlockManager
+from minillm.core.request import Draft, Request
+from minillm.runner.sampler import DraftPosition, on_device, pick, probabilities, uniform
 from minillm.runner.torch_runner import TorchRunner
 from minillm.speculation.base import DraftRequest
 
@@ -47,11 +47,10 @@ class DraftModelProposer:
         self.reset()
 
     def reset(self) -> None:
-        self.kv = KVCacheManager(
+        self.kv = BlockManager(
             self.runner.num_kv_blocks,
             self.runner.block_size,
             enable_prefix_caching=self.enable_prefix_caching,
-            reserve_tokens=0,
         )
         self._progress: dict[str, Progress] = {}
 
@@ -101,12 +100,19 @@ class DraftModelProposer:
             end = min(known, start + budget)
             samples = end == known
             num_slots = known + k - 1 if samples else end
-            if end == start or num_slots > self.context_limit or not self.kv.allocate(request, num_slots, prefix):
+            if end == start or num_slots > self.context_limit or not self._make_room(request, start, num_slots, prefix):
                 continue
             batch.append(ScheduledRequest(request, start, end - start, self.kv.block_ids(request), samples))
             self._progress[request.request_id] = Progress(end)
             budget -= end - start
         return batch
+
+    def _make_room(self, request: Request, start: int, end: int, prefix: list[int]) -> bool:
+        if request.request_id in self.kv.tables:
+            return self.kv.append(request, end)
+        if fits := self.kv.can_allocate(start, end, prefix):
+            self.kv.allocate(request, start, end, prefix)
+        return fits
 
     def _next(self, request: Request) -> ScheduledRequest:
         """A further pass: over the newest guess."""

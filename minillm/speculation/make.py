@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import torch
+
 from minillm.core.batch import Runner
 from minillm.core.errors import ConfigError
 from minillm.core.known import known
@@ -15,6 +17,7 @@ from minillm.runner.kv_pool import NO_CLAIM, MemoryClaim
 from minillm.runner.torch_runner import TorchRunner
 from minillm.speculation.base import NoProposer, Proposer
 from minillm.speculation.draft_head import CONTEXT, DraftHeadProposer
+from minillm.speculation.draft_length import CHEAP_ROW, COSTLY_ROW
 from minillm.speculation.draft_model import DraftModelProposer
 from minillm.speculation.head import DraftHead
 from minillm.speculation.head_file import load_head
@@ -118,3 +121,11 @@ def check_vocabulary(small: LoadedModel, model: LoadedModel) -> None:
             f"the draft model {small.name!r} and {model.name!r} have different tokens: choose one with the same "
             "vocabulary"
         )
+
+
+def marginal_row_cost(runner: Runner) -> float:
+    """What one more row adds to the cost of a step with one, on the runner's device. On GPUs it is not yet measured."""
+    if not isinstance(runner, TorchRunner):
+        return COSTLY_ROW
+    cheap = runner.device.type == "cuda" or torch.cpu._is_avx512_bf16_supported()
+    return CHEAP_ROW if cheap else COSTLY_ROW

@@ -1,55 +1,59 @@
-"""The engine's side of speculation: asks the gates, then the proposer, and tells both what came of it."""
+"""Speculation as the core's draft policy: decides how far, asks the proposer, and makes room for what it guesses."""
 
 import logging
 from collections.abc import Callable, Sequence
 
-from minillm.core.batch import Runner, ScheduledBatch, StepOutput
+from minillm.core.batch import Runner, ScheduledBatch, Step, StepOutput
 from minillm.core.request import Draft, Request
+from minillm.core.timeline import Clock
 from minillm.policies.config import SpeculativeConfig
 from minillm.speculation.base import DraftRequest, HiddenStateReader, NoProposer, Proposer, ShowsHiddenStates
-from minillm.speculation.gates import COSTLY_ROW, Gates
+from minillm.speculation.draft_length import DraftLength
 
 logger = logging.getLogger(__name__)
 
 
 class Speculator:
-    """A proposer behind its gates.
+    """A proposer, and when to ask it: a DraftPolicy.
 
     Args:
-        config: None = off; then nothing is ever drafted.
-        now: the clock.
+        config: when drafting pays.
         context_limit: most tokens of a request: nothing is drafted beyond.
         runner: shows its hidden states to a proposer that reads them.
+        row_cost: what one more row adds to the cost of a step with one (draft_length.py).
     """
 
     def __init__(
         self,
-        config: SpeculativeConfig | None,
+        config: SpeculativeConfig,
         proposer: Proposer,
-        now: Callable[[], float],
+        clock: Clock,
         runner: Runner,
         context_limit: int,
+        row_cost: float,
     ) -> None:
-        self.gates = None if config is None else Gates(config, getattr(runner, "row_price", COSTLY_ROW))
+        self.config = config
         self.proposer = proposer
-        self.now = now
-        self.context_limit = context_limit
+        self.clock = clock
         self.runner = runner
+        self.context_limit = context_limit
+        self.row_cost = row_cost
+        self.length: DraftLength | None = DraftLength(config, row_cost)
+        """None: the proposer has failed, and nothing is drafted any more."""
         if isinstance(proposer, HiddenStateReader) and isinstance(runner, ShowsHiddenStates):
             runner.hidden_state_reader = proposer
 
     def propose(self, running: Sequence[Request]) -> float:
         """Give every running request its draft for the step to come. Returns the seconds it took, 0 when off."""
-        if self.gates is None:
+        if self.length is None:
             return 0.0
-        start = self.now()
+        start = self.clock.now()
         wanted = []
         for request in running:
             request.draft = Draft()
-            # Who is more than one token behind computes known tokens; guessing goes on where those end.
+            # A request that is more than one token behind computes known tokens; guessing goes on where those end.
             if request.num_tokens - request.num_computed_tokens == 1:
-                room = self.context_limit - request.num_tokens - 1  # the step itself yields one more
-                k = min(self.gates.num_drafts(request, len(running)), room)
+                k = min(self.length.num_drafts(request, len(running)), self._room(request))
                 wanted += [DraftRequest(request, k)] if k > 0 else []
         try:
             for (request, _), draft in zip(wanted, self.proposer.propose(wanted)):
@@ -58,34 +62,55 @@ class Speculator:
             logger.exception("the proposer failed: speculation is off from here on")
             drop_drafts(running)
             self.proposer.reset()
-            self.proposer, self.gates = NoProposer(), None
+            self.proposer, self.length = NoProposer(), None
             if isinstance(self.runner, ShowsHiddenStates):
                 self.runner.hidden_state_reader = None
         except BaseException:
             drop_drafts(running)
             self.proposer.reset()
             raise
-        return self.now() - start
+        return self.clock.now() - start
 
-    def learn(self, batch: ScheduledBatch, output: StepOutput) -> None:
-        """A step is over: whose drafts passed?"""
-        if self.gates is None:
+    def reserve(self, step: Step) -> None:
+        """Check drafts with the budget that is left if each running request gets a token: none goes without so that
+        another may guess."""
+        spare = step.num_spare
+        for request, scheduled in list(step.scheduled.items()):
+            num_drafts = min(len(request.draft), spare, self._room(request, scheduled.samples))
+            if num_drafts > 0:
+                step.add_draft(request, num_drafts)
+                spare -= num_drafts
+
+    def place(self, step: Step, append: Callable[[Request, int], bool]) -> None:
+        """Give drafts blocks that no request's own tokens need: none is preempted or kept waiting for a guess. A draft
+        that gets none is not checked."""
+        for request, scheduled in list(step.scheduled.items()):
+            if scheduled.num_drafts and not append(request, scheduled.end):
+                step.drop_draft(request)
+
+    def observe(self, batch: ScheduledBatch, output: StepOutput) -> None:
+        """A step is over: which drafts passed?"""
+        if self.length is None:
             return
         for scheduled in batch.requests:
             if scheduled.num_drafts and (tokens := output.tokens.get(scheduled.request.request_id)):
-                self.gates.learn(scheduled.request, scheduled.num_drafts, len(tokens) - 1)
+                self.length.observe(scheduled.request, scheduled.num_drafts, len(tokens) - 1)
 
     def forget(self, request: Request) -> None:
         """The request has ended, or lost its blocks."""
         self.proposer.forget(request)
-        if self.gates is not None:
-            self.gates.forget(request)
+        if self.length is not None:
+            self.length.forget(request)
 
     def start_over(self) -> None:
-        """Nobody is left."""
+        """No request is left."""
         self.proposer.reset()
-        if self.gates is not None:
-            self.gates = Gates(self.gates.config, self.gates.row_price)
+        if self.length is not None:
+            self.length = DraftLength(self.config, self.row_cost)
+
+    def _room(self, request: Request, num_scheduled_pending: int = 0) -> int:
+        """Draft tokens that fit the context after its own tokens; the step itself yields one token more than pass."""
+        return self.context_limit - (request.num_tokens - num_scheduled_pending) - 1
 
 
 def drop_drafts(running: Sequence[Request]) -> None:

@@ -22,7 +22,7 @@ def test_a_double_free_is_caught():
     pool = BlockPool(2)
     table = pool.allocate(1)
     pool.release(table)
-    with pytest.raises(ValueError, match="nobody holds it"):
+    with pytest.raises(ValueError, match="no request holds it"):
         pool.release(table)
 
 

@@ -1,10 +1,11 @@
 """Prefix hashes, and what the manager makes of them."""
 
+from core.room import make_room
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minillm.core.block_manager import KVCacheManager
-from minillm.core.block_pool import extend_chain
+from minillm.core.block_manager import BlockManager
+from minillm.core.block_pool import extend_hashes
 from minillm.core.params import SamplingParams
 from minillm.core.request import Request
 from minillm.core.timeline import Timeline
@@ -14,13 +15,13 @@ def make_request(token_ids: list[int], request_id: str = "r") -> Request:
     return Request(request_id, token_ids, SamplingParams(), Timeline(0.0))
 
 
-def make_manager(num_blocks: int = 16, caching: bool = True, reserve_tokens: int = 0) -> KVCacheManager:
-    return KVCacheManager(num_blocks, 4, enable_prefix_caching=caching, reserve_tokens=reserve_tokens)
+def make_manager(num_blocks: int = 16, caching: bool = True, reserve_tokens: int = 0) -> BlockManager:
+    return BlockManager(num_blocks, 4, enable_prefix_caching=caching, reserve_tokens=reserve_tokens)
 
 
 @given(st.lists(st.integers(0, 5), max_size=40), st.lists(st.integers(0, 5), max_size=40))
 def test_chains_agree_exactly_as_far_as_the_tokens_do(a: list[int], b: list[int]):
-    chain_a, chain_b = extend_chain(make_request(a), 4), extend_chain(make_request(b), 4)
+    chain_a, chain_b = extend_hashes(make_request(a), 4), extend_hashes(make_request(b), 4)
     assert len(chain_a) == len(a) // 4
     for i, (x, y) in enumerate(zip(chain_a, chain_b)):
         assert (x == y) == (a[: 4 * i + 4] == b[: 4 * i + 4])
@@ -28,18 +29,18 @@ def test_chains_agree_exactly_as_far_as_the_tokens_do(a: list[int], b: list[int]
 
 def test_the_chain_grows_with_the_output():
     request = make_request([1, 2, 3, 4, 5])
-    assert len(extend_chain(request, 4)) == 1
+    assert len(extend_hashes(request, 4)) == 1
     request.output_token_ids += [6, 7, 8]
-    assert extend_chain(request, 4) == extend_chain(make_request([1, 2, 3, 4, 5, 6, 7, 8]), 4)
+    assert extend_hashes(request, 4) == extend_hashes(make_request([1, 2, 3, 4, 5, 6, 7, 8]), 4)
 
 
 def test_a_second_request_shares_the_first_ones_blocks():
     manager = make_manager()
     first, second = make_request(list(range(10)), "first"), make_request(list(range(10)) + [99], "second")
-    assert manager.allocate(first, 10)
+    assert make_room(manager, first, 10)
     prefix = manager.find_prefix(second)
     assert prefix == manager.block_ids(first)[:2]
-    assert manager.allocate(second, 11, prefix)
+    assert make_room(manager, second, 11, prefix)
     assert manager.block_ids(second)[:2] == manager.block_ids(first)[:2]
     assert manager.pool.num_used == 4
     manager.check_integrity()
@@ -48,35 +49,35 @@ def test_a_second_request_shares_the_first_ones_blocks():
 def test_a_complete_hit_leaves_one_token_to_compute():
     manager = make_manager()
     request = make_request(list(range(8)), "first")
-    manager.allocate(request, 8)
+    make_room(manager, request, 8)
     assert len(manager.find_prefix(make_request(list(range(8))))) == 1  # not 2: the last token is needed
 
 
 def test_off_means_that_nothing_is_found():
     manager = make_manager(caching=False)
-    manager.allocate(make_request(list(range(8)), "first"), 8)
+    make_room(manager, make_request(list(range(8)), "first"), 8)
     assert manager.find_prefix(make_request(list(range(9)))) == []
 
 
 def test_a_prefix_outlives_its_request_and_is_counted_when_revived():
     manager = make_manager(num_blocks=3)
     first = make_request(list(range(8)), "first")
-    manager.allocate(first, 8)
+    make_room(manager, first, 8)
     manager.free(first)
     assert manager.pool.num_free == 3
     longer = make_request(list(range(8)) + [9] * 8, "longer")
     prefix = manager.find_prefix(longer)
     assert len(prefix) == 2
     # 4 blocks are needed: 2 revived ones and 2 new ones, of which only 1 is free
-    assert not manager.allocate(longer, 16, prefix)
+    assert not make_room(manager, longer, 16, prefix)
     manager.check_integrity()
-    assert manager.allocate(longer, 12, prefix)
+    assert make_room(manager, longer, 12, prefix)
 
 
 def test_max_len_reserves_the_window_at_once_and_no_more_later():
     manager = make_manager(reserve_tokens=24)
     request = make_request(list(range(5)))
-    assert manager.allocate(request, 5)
+    assert make_room(manager, request, 5)
     assert len(manager.block_ids(request)) == 6
-    assert manager.allocate(request, 23)
+    assert make_room(manager, request, 23)
     assert len(manager.block_ids(request)) == 6

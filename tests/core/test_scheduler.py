@@ -163,7 +163,7 @@ def test_preempted_requests_come_back_and_say_the_same(preemption: str, num_host
     assert engine.num_preemptions > 0
     for i in range(3):
         assert outputs[f"r{i}"].token_ids == expected_output(prompt(7, 20 * i), 12)
-    swapped = any(batch.swap_out for batch in engine.runner.batches)
+    swapped = any(batch.saves for batch in engine.runner.batches)
     assert swapped == (num_host_blocks > 0)
     preempted = [o for o in outputs.values() if o.timeline.lost.get("preempted", 0) > 0]
     assert preempted and all(o.timeline.lost["preempted"] <= o.timeline.e2e for o in preempted)

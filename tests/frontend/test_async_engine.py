@@ -277,7 +277,7 @@ def test_a_client_whose_sink_fails_harms_nobody(config: EngineConfig, model: Loa
 
 def test_a_cancelled_offer_harms_nobody(thread: EngineThread, expected: list[int]):
     busy = thread.submit("Hello there", GREEDY)
-    thread.offer("Never", ENDLESS, lambda _: None).cancel()
+    thread.submit_nowait("Never", ENDLESS, lambda _: None).cancel()
     assert busy.result(timeout=60).token_ids == expected
     assert thread.submit("Hello there", GREEDY).result(timeout=60).token_ids == expected
 
@@ -285,7 +285,7 @@ def test_a_cancelled_offer_harms_nobody(thread: EngineThread, expected: list[int
 def test_the_memo_of_finished_requests_is_bounded_by_the_history(
     config: EngineConfig, model: LoadedModel, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("minillm.frontend.engine.REQUEST_HISTORY", 3)
+    monkeypatch.setattr("minillm.core.engine.REQUEST_HISTORY", 3)
     with EngineThread(config, model) as thread:
         for _ in range(8):
             thread.submit("Hello there", SamplingParams(max_tokens=1)).result(timeout=60)
@@ -297,13 +297,13 @@ def test_the_memo_of_finished_requests_is_bounded_by_the_history(
 def test_when_no_snapshot_can_be_taken_nobody_waits_for_ever(config: EngineConfig, model: LoadedModel, monkeypatch):
     thread = EngineThread(config, model)
     release = threading.Event()
-    held = thread.ask(lambda _: release.wait(60))  # what follows is in the queue when the engine dies
+    held = thread.call(lambda _: release.wait(60))  # what follows is in the queue when the engine dies
     monkeypatch.setattr(thread, "_publish", lambda: 1 / 0)
     monkeypatch.setattr(thread._engine, "step", lambda: 1 / 0)
-    stream = thread.offer("Hello there", ENDLESS, (outputs := queue.SimpleQueue()).put)
+    stream = thread.submit_nowait("Hello there", ENDLESS, (outputs := queue.SimpleQueue()).put)
     release.set()
     assert held.result(60) and stream.result(60)
     assert isinstance(outputs.get(timeout=60), EngineDeadError)
     with pytest.raises(EngineDeadError):
-        thread.ask(lambda engine: engine).result(timeout=60)
+        thread.call(lambda engine: engine).result(timeout=60)
     thread.stop()

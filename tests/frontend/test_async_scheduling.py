@@ -93,7 +93,7 @@ def test_after_the_last_abort_no_step_is_left_in_flight() -> None:
     engine.add_request([1, 2, 3], greedy(50), request_id="a")
     engine.step()
     engine.abort("a")
-    assert not engine._in_flight
+    assert not engine.core._in_flight
     engine.clock.advance(1000.0)
     engine.add_request([4, 5], greedy(2), request_id="b")
     assert drain(engine)["b"].token_ids == expected_output([4, 5], 2)
@@ -106,7 +106,7 @@ def test_one_failure_does_not_go_on_and_on() -> None:
     for number in range(8):
         engine.add_request([number, 2, 3], greedy(6), request_id=str(number))
     engine.step()
-    engine._in_flight[0].launched = Broken()
+    engine.core._in_flight[0].launched = Broken()
     outputs = drain(engine)
     failed = [name for name, output in outputs.items() if output.finish_reason is FinishReason.ERROR]
     assert set(failed) == {"0", "1"}
@@ -141,7 +141,7 @@ def test_a_step_that_fails_on_the_device_takes_what_was_built_on_it_along() -> N
     engine.add_request([1, 2, 3], greedy(20), request_id="a")
     engine.step()
     engine.add_request([4, 5], greedy(20), request_id="b")
-    engine._in_flight[0].launched = Broken()
+    engine.core._in_flight[0].launched = Broken()
     outputs = drain(engine)
     assert [outputs[name].finish_reason for name in "ab"] == [FinishReason.ERROR] * 2
     assert "illegal memory access" in outputs["b"].completions[0].error

@@ -128,7 +128,7 @@ def test_a_server_whose_engine_dies_ends_the_cell(tiny_lab: Lab, monkeypatch: py
 
     async def last(service: outside.StampingService, call: Call) -> object:
         if len(service.prepared) == 2:  # the warm-up and one request are over
-            service.thread.ask(lambda engine: setattr(engine, "step", None))
+            service.thread.call(lambda engine: setattr(engine, "step", None))
         return await prepare(service, call)
 
     monkeypatch.setattr(outside.StampingService, "prepare", last)

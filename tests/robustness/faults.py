@@ -79,12 +79,14 @@ class Faults:
 
     def __post_init__(self) -> None:
         runner = self.engine.runner
-        self._launch, self._forward, self._swap = runner.launch, runner.forward, runner.swap
+        self._launch, self._forward = runner.launch, runner.forward
         self._propose = self.engine.speculator.proposer.propose
-        runner.launch, runner.forward, runner.swap = self.launch, self.forward, self.swap
+        runner.launch, runner.forward = self.launch, self.forward
         self.engine.speculator.proposer.propose = self.propose
 
     def launch(self, batch: ScheduledBatch) -> LaunchedStep:
+        if (batch.saves or batch.loads) and self.strikes("swap"):
+            raise self.error()
         if self.strikes("before the step"):
             raise self.error()
         step = self._launch(batch)
@@ -99,11 +101,6 @@ class Faults:
             logits[self.rng.randrange(len(logits))] = torch.nan
         return logits
 
-    def swap(self, batch: ScheduledBatch) -> None:
-        if (batch.swap_out or batch.swap_in) and self.strikes("swap"):
-            raise self.error()
-        self._swap(batch)
-
     def propose(self, wanted: Any) -> Any:
         if self.strikes("proposer", chance=self.rate / 10):  # it is done without from then on
             raise self.error()
@@ -111,7 +108,7 @@ class Faults:
 
     def break_text(self, request_id: str) -> None:
         """Perhaps one of the request's detokenizers will fail at some token."""
-        for sequence in self.engine._groups[request_id].sequences:
+        for sequence in self.engine.outputs.groups[request_id].sequences:
             if self.strikes("detokenizer"):
                 tokens_left = self.rng.randrange(10)
                 sequence.detokenizer.append = self._broken_append(sequence.detokenizer.append, tokens_left)

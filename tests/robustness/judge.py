@@ -9,6 +9,7 @@ import torch
 from minillm.core.request import FinishReason, Request
 from minillm.core.timeline import PHASES, Timeline
 from minillm.frontend.engine import Engine
+from minillm.policies.preemption import Swap
 
 TIE = 1e-4
 """Logits closer than this are a true tie: the order in which fp32 sums are taken may decide."""
@@ -90,9 +91,13 @@ def check_at_rest(engine: Engine) -> None:
     """Nobody is in the engine: it holds nothing."""
     engine.check_integrity()
     assert engine.scheduler.kv.pool.num_used == 0, "blocks leaked"
-    assert len(engine.scheduler.swap._free) == engine.scheduler.swap.num_blocks, "swap blocks leaked"
-    assert not engine._groups and not engine._sequences and not engine._in_flight, "a request was kept"
-    proposer = engine.speculator.proposer
+    swap = engine.scheduler.preemption
+    if isinstance(swap, Swap):
+        swap.check_integrity()
+        assert swap.num_free == swap.num_blocks, "swap blocks leaked"
+    assert not engine.has_unfinished and not engine.core.has_unfinished, "a request was kept"
+    assert not engine.core._in_flight, "a step was kept"
+    proposer = engine.speculator.proposer if engine.config.speculative else None
     if hasattr(proposer, "kv"):
         proposer.kv.check_integrity()
         assert proposer.kv.pool.num_used == 0, "the draft model's blocks leaked"

@@ -112,9 +112,9 @@ class Life:
             self.engine.add_request(self._prompt(), self._params(), **options)
         except RequestError:
             self.tally.refusals += 1
-            assert name not in self.engine._groups
+            assert name not in self.engine.outputs.groups
             return
-        self.requests[name] = [sequence.request for sequence in self.engine._groups[name].sequences]
+        self.requests[name] = [sequence.request for sequence in self.engine.outputs.groups[name].sequences]
         self.shown[name] = [""] * len(self.requests[name])
         self.faults.break_text(name)
 

@@ -37,7 +37,7 @@ def test_phases_do_not_notice(tiny_llama_path: Path) -> None:
     with EngineThread(config) as thread:
         streams = [thread.submit([i, 2, 3], SamplingParams(max_tokens=10, temperature=0)) for i in range(1, 7)]
         outputs = [stream.result(timeout=120) for stream in streams]
-        thread.ask(check_steps).result(timeout=60)
+        thread.call(check_steps).result(timeout=60)
     elapsed = time.perf_counter() - before
     for output in outputs:
         timeline = output.completions[0].timeline

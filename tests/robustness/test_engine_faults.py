@@ -123,7 +123,7 @@ def test_a_text_that_cannot_be_finished_ends_all_the_same() -> None:
     engine = make_engine()
     engine.tokenizer = Letters()
     ask_all(engine)
-    for group in engine._groups.values():
+    for group in engine.outputs.groups.values():
         group.sequences[0].detokenizer.finish = lambda: 1 / 0
     check_all_right(drain(engine))
     check_at_rest(engine)

@@ -9,7 +9,7 @@ from robustness import life, toggles
 from robustness.soak import GROWTH_MB, LifeFailed, Soak, growth
 from robustness.toggles import Models
 
-from minillm.core.block_manager import KVCacheManager
+from minillm.core.block_manager import BlockManager
 from minillm.core.params import default_of
 from minillm.core.request import Request
 from minillm.core.timeline import Timeline
@@ -49,14 +49,14 @@ def test_a_life_repeats_exactly(soak: Soak) -> None:
 
 def leak(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of each table, the last block stays taken."""
-    free = KVCacheManager.free
+    free = BlockManager.free
 
-    def free_most(manager: KVCacheManager, request: Request) -> None:
+    def free_most(manager: BlockManager, request: Request) -> None:
         if table := manager.tables.get(request.request_id):
             del table.block_ids[-1:]
         free(manager, request)
 
-    monkeypatch.setattr(KVCacheManager, "free", free_most)
+    monkeypatch.setattr(BlockManager, "free", free_most)
 
 
 def misdate(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,7 +39,7 @@ def test_whoever_runs_waits_or_comes_is_told(
 ) -> None:
     streams = [thread.submit("Hello there", ENDLESS) for _ in range(4)]  # two run, two wait
     next(iter(streams[0]))
-    thread.ask(lambda engine: setattr(engine, "step", raising(error))).result(timeout=60)
+    thread.call(lambda engine: setattr(engine, "step", raising(error))).result(timeout=60)
     for stream in streams:
         with pytest.raises(EngineDeadError) as told:
             stream.result(timeout=60)
@@ -89,12 +89,12 @@ def test_a_step_that_fails_is_the_end_of_its_requests_only(
         engine.runner.launch = broken
 
     with caplog.at_level(logging.CRITICAL, "minillm"):
-        thread.ask(fail_once).result(timeout=60)
+        thread.call(fail_once).result(timeout=60)
         outputs = [stream.result(timeout=60) for stream in streams]
     reasons = [output.finish_reason for output in outputs]
     assert reasons == [FinishReason.ERROR, FinishReason.ERROR, FinishReason.LENGTH], "the third was not in it"
     assert "MemoryError: no room" in outputs[0].completions[0].error
-    thread.ask(lambda engine: engine.check_integrity()).result(timeout=60)
+    thread.call(lambda engine: engine.check_integrity()).result(timeout=60)
 
 
 # ------------------------------------------------------------------------ labs

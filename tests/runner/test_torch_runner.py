@@ -94,15 +94,15 @@ def test_swapped_out_and_back_in_elsewhere(model: LoadedModel) -> None:
     a, b = make_request("a", tokens(7)), make_request("b", tokens(8, seed=2))
     take(execute(runner, batch_of((a, 7, [0, 1]))), a)
     # In one step: a's blocks leave for the host, b overwrites them.
-    execute(runner, batch_of((b, 8, [0, 1]), swap_out=(BlockCopy(0, 8), BlockCopy(1, 3))))
-    take(execute(runner, batch_of((a, 1, [20, 21]), swap_in=(BlockCopy(8, 20), BlockCopy(3, 21)))), a)
+    execute(runner, batch_of((b, 8, [0, 1]), saves=(BlockCopy(0, 8), BlockCopy(1, 3))))
+    take(execute(runner, batch_of((a, 1, [20, 21]), loads=(BlockCopy(8, 20), BlockCopy(3, 21)))), a)
     assert a.output_token_ids == hf_greedy(model.name, a.prompt_token_ids, 2)
 
 
 def test_copies_alone(model: LoadedModel) -> None:
     runner = make_runner(model, preemption="swap", swap_space_gb=0.001)
     runner.kv_pool.layers[1][2] = 5.0
-    runner.swap(ScheduledBatch(0, (), swap_out=(BlockCopy(2, 1),)))
+    runner.launch(ScheduledBatch(0, (), saves=(BlockCopy(2, 1),)))
     assert (runner.kv_pool.host_layers[1][1] == 5.0).all()
 
 

@@ -5,7 +5,7 @@ import io
 from minillm.core.batch import ScheduledBatch
 from minillm.simulate.progress import PATIENCE_S, Progress
 
-BATCH = ScheduledBatch(step_id=1, requests=(), swap_out=(), swap_in=(), preempted=(), timed_out=())
+BATCH = ScheduledBatch(step_id=1, requests=(), saves=(), loads=(), preempted=(), timed_out=())
 
 
 class Terminal(io.StringIO):

@@ -112,8 +112,8 @@ def test_swapping_takes_its_time() -> None:
         engine = simple_engine(clock, beside=False, preemption="swap", num_kv_blocks=20)
         engine.runner.swap_s_per_block = swap_s
         copied = []
-        swap = engine.runner.swap
-        engine.runner.swap = lambda batch: (copied.append(len(batch.swap_in) + len(batch.swap_out)), swap(batch))  # noqa: B023
+        launch = engine.runner.launch
+        engine.runner.launch = lambda batch: copied.append(len(batch.saves) + len(batch.loads)) or launch(batch)  # noqa: B023
         run(engine, clock, prompts(40, (3, 30), (5, 30), gap=0.0001))
         ends.append((clock.now(), sum(copied)))
     (without, copies), (with_copies, again) = ends

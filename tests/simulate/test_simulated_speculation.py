@@ -3,6 +3,7 @@
 import pytest
 
 from minillm.core.batch import ScheduledBatch, ScheduledRequest
+from minillm.core.engine import EngineCore
 from minillm.core.errors import ConfigError, PricingError
 from minillm.core.timeline import VirtualClock
 from minillm.frontend.engine import Engine
@@ -10,8 +11,8 @@ from minillm.frontend.outputs import RequestOutput
 from minillm.observe.speculation import SpeculationSummary
 from minillm.simulate.capacity_deployment import step_causes
 from minillm.simulate.deployment import Deployment
+from minillm.simulate.fast_forward import FastForwardCore
 from minillm.simulate.hardware import find_hardware
-from minillm.simulate.leap import LeapEngine
 from minillm.simulate.profile import typical_profile
 from minillm.simulate.replay import Arrival, run
 from minillm.simulate.roofline import StepWork, work_of
@@ -124,9 +125,9 @@ def test_many_requests_make_drafts_a_loss() -> None:
 
 def test_leaping_is_not_for_speculation() -> None:
     deployment = Deployment.of("llama-3-70b", GPU, tp=4)
-    assert isinstance(deployment.fast_engine(VirtualClock()), LeapEngine)
+    assert isinstance(deployment.fast_engine(VirtualClock()).core, FastForwardCore)
     speculating = Deployment.of("llama-3-70b", GPU, tp=4, speculative=DRAFTS)
-    assert type(speculating.fast_engine(VirtualClock())) is Engine
+    assert type(speculating.fast_engine(VirtualClock()).core) is EngineCore
     engine = speculating.engine(VirtualClock())
-    with pytest.raises(ConfigError, match="cannot speculate"):
-        LeapEngine(engine.config, engine.runner, engine.clock)
+    with pytest.raises(ConfigError, match="can't speculate"):
+        FastForwardCore(engine.scheduler, engine.runner, engine.clock)

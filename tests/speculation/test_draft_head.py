@@ -165,7 +165,7 @@ def test_states_of_who_is_never_drafted_for_do_not_pile_up(
 ) -> None:
     monkeypatch.setattr(draft_head, "CONTEXT", 20)
     engine = make_engine(tiny, folder, [output.token_ids for output in without])
-    monkeypatch.setattr(engine.speculator.gates, "num_drafts", lambda request, num_running: 0)
+    monkeypatch.setattr(engine.speculator.length, "num_drafts", lambda request, num_running: 0)
     engine.add_request(PROMPTS[2], GREEDY, request_id="2", stream=False)
     while engine.has_unfinished:
         engine.step()
@@ -285,7 +285,7 @@ def test_a_head_beside_quantized_weights(smollm_path: Path, tmp_path: Path) -> N
         engine.add_request(list(range(100, 120)), params, stream=False)
         texts += [serve_all(engine)]
         assert config is plain or sum(share.num_drafts for step in engine.steps for share in step.shares) > 0
-        assert config is plain or engine.speculator.gates is not None, "the proposer failed"
+        assert config is plain or engine.speculator.length is not None, "the proposer failed"
     assert texts[0] == texts[1]
 
 

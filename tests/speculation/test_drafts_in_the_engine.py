@@ -266,7 +266,7 @@ def test_aborts_at_any_moment() -> None:
     for i in range(12):
         tokens = outputs[str(i)].token_ids
         assert tokens == expected_output([i, 1, 2], 12)[: len(tokens)]
-    assert engine.speculator.gates._requests == {}
+    assert engine.speculator.length._requests == {}
 
 
 def test_running_ahead_and_speculating_exclude_each_other() -> None:

@@ -12,11 +12,11 @@ from scipy.stats import chisquare
 from torch import Tensor
 
 from minillm.core.params import SamplingParams
-from minillm.core.request import Draft, DraftPosition, Request
+from minillm.core.request import Draft, Request
 from minillm.core.timeline import Timeline
 from minillm.runner import rejection_sampler as verify
 from minillm.runner.rejection_sampler import Verifier, check_drawn, num_kept
-from minillm.runner.sampler import pick, probabilities
+from minillm.runner.sampler import DraftPosition, pick, probabilities
 from minillm.speculation.draft_model import draw_from
 
 VOCAB, LENGTH, K = 5, 3, 2

@@ -10,10 +10,11 @@ from course.lab.grading.exercises.continuous_batching_step import Seat, right_pl
 from course.lab.grading.plug_in import CheckingSampler, OpenLab, Parts, Watch, build_engine
 from course.lab.grading.source import answer_file
 from minillm import EngineConfig, SamplingParams
-from minillm.core.request import Draft, DraftPosition, Request
+from minillm.core.request import Draft, Request
 from minillm.core.scheduler import Scheduler
 from minillm.core.timeline import Timeline, VirtualClock
 from minillm.runner.rejection_sampler import Verifier
+from minillm.runner.sampler import DraftPosition
 
 PROMPTS = [list(range(10 * i, 10 * i + length)) for i, length in enumerate((30, 5, 17, 60, 9, 41))]
 

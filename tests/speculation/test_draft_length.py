@@ -9,66 +9,68 @@ from minillm.core.params import SamplingParams
 from minillm.core.request import Request
 from minillm.core.timeline import Timeline
 from minillm.policies.config import SpeculativeConfig
-from minillm.speculation.gates import Gates
+from minillm.speculation.draft_length import DraftLength
 
 
 def make_request(name: str = "r", max_tokens: int = 1000, num_output: int = 1) -> Request:
     return Request(name, [1], SamplingParams(max_tokens=max_tokens), Timeline(0.0), output_token_ids=[0] * num_output)
 
 
-def make_gates(**fields: object) -> Gates:
-    return Gates(SpeculativeConfig(**{"method": "ngram", "k": 4, **fields}))
+def make_gates(**fields: object) -> DraftLength:
+    return DraftLength(SpeculativeConfig(**{"method": "ngram", "k": 4, **fields}))
 
 
-def feed(gates: Gates, request: Request, rate: float, num_steps: int, seed: int = 0, num_running: int = 1) -> list[int]:
+def feed(
+    length: DraftLength, request: Request, rate: float, num_steps: int, seed: int = 0, num_running: int = 1
+) -> list[int]:
     """Steps in which each draft token passes with probability `rate`; how many were drafted in each."""
     rng, drafted = random.Random(seed), []
     for _ in range(num_steps):
-        k = gates.num_drafts(request, num_running)
+        k = length.num_drafts(request, num_running)
         drafted.append(k)
         passed = 0
         while passed < k and rng.random() < rate:
             passed += 1
         if k:
-            gates.learn(request, k, passed)
+            length.observe(request, k, passed)
     return drafted
 
 
 def test_short_outputs_and_large_batches_are_left_alone() -> None:
-    gates = make_gates(min_output_tokens=10, max_batch=3)
-    assert gates.num_drafts(make_request(max_tokens=9), 1) == 0
-    assert gates.num_drafts(make_request(max_tokens=10), 1) > 0
-    assert gates.num_drafts(make_request(), 3) > 0
-    assert gates.num_drafts(make_request(), 4) == 0
+    length = make_gates(min_output_tokens=10, max_batch=3)
+    assert length.num_drafts(make_request(max_tokens=9), 1) == 0
+    assert length.num_drafts(make_request(max_tokens=10), 1) > 0
+    assert length.num_drafts(make_request(), 3) > 0
+    assert length.num_drafts(make_request(), 4) == 0
 
 
 def test_no_more_is_drafted_than_can_be_used() -> None:
-    gates = make_gates(adaptive_k=False)
-    assert [gates.num_drafts(make_request(max_tokens=20, num_output=n), 1) for n in (15, 17, 18, 19)] == [4, 2, 1, 0]
+    length = make_gates(adaptive_k=False)
+    assert [length.num_drafts(make_request(max_tokens=20, num_output=n), 1) for n in (15, 17, 18, 19)] == [4, 2, 1, 0]
 
 
 def test_below_the_floor_it_stops_and_tries_again_later() -> None:
-    gates, request = make_gates(acceptance_floor=0.3, reprobe_steps=50), make_request()
-    drafted = feed(gates, request, rate=0.0, num_steps=400)
+    length, request = make_gates(acceptance_floor=0.3, reprobe_steps=50), make_request()
+    drafted = feed(length, request, rate=0.0, num_steps=400)
     assert sum(k > 0 for k in drafted[:20]) <= 8, "it takes a few drafts to see that"
     tries = [step for step, k in enumerate(drafted[20:]) if k]
     assert len(tries) in (7, 8), "then one in 50 steps"
     assert sum(drafted[20:]) <= 8 * 4
-    assert gates.rate(request) < 0.1
+    assert length.rate(request) < 0.1
 
 
 def test_it_comes_back_when_drafts_pass_again() -> None:
-    gates, request = make_gates(acceptance_floor=0.25, reprobe_steps=20), make_request()
-    feed(gates, request, rate=0.0, num_steps=100)
-    drafted = feed(gates, request, rate=0.9, num_steps=300)
+    length, request = make_gates(acceptance_floor=0.25, reprobe_steps=20), make_request()
+    feed(length, request, rate=0.0, num_steps=100)
+    drafted = feed(length, request, rate=0.9, num_steps=300)
     assert drafted[-50:] == [4] * 50
 
 
 @pytest.mark.parametrize(("rate", "k"), [(0.95, 8), (0.8, 6), (0.5, 2), (0.35, 1)])
 def test_a_draft_ends_where_its_next_token_is_not_worth_it(rate: float, k: int) -> None:
     """The last j with rate^j at least 0.25: 0.8^6 = 0.26, 0.8^7 = 0.21."""
-    gates, request = make_gates(k=8, acceptance_floor=0.25), make_request()
-    drafted = feed(gates, request, rate, num_steps=600)[100:]
+    length, request = make_gates(k=8, acceptance_floor=0.25), make_request()
+    drafted = feed(length, request, rate, num_steps=600)[100:]
     assert sum(drafted) / len(drafted) == pytest.approx(k, abs=1.0)
 
 
@@ -84,42 +86,42 @@ def test_in_a_batch_only_what_is_likelier_to_pass_is_drafted(num_running: int, f
 
 
 def test_many_requests_together_try_as_often_as_one() -> None:
-    gates, requests = make_gates(reprobe_steps=10), [make_request(str(i)) for i in range(8)]
-    num_drafts = sum(sum(feed(gates, request, 0.0, 800, num_running=8)[400:]) for request in requests)
+    length, requests = make_gates(reprobe_steps=10), [make_request(str(i)) for i in range(8)]
+    num_drafts = sum(sum(feed(length, request, 0.0, 800, num_running=8)[400:]) for request in requests)
     assert num_drafts <= 4 * 400 / 10 * 1.1
 
 
 def test_without_adapting_it_is_all_or_nothing() -> None:
-    gates, request = make_gates(k=8, adaptive_k=False), make_request()
-    assert set(feed(gates, request, rate=0.5, num_steps=300)) <= {0, 8}
+    length, request = make_gates(k=8, adaptive_k=False), make_request()
+    assert set(feed(length, request, rate=0.5, num_steps=300)) <= {0, 8}
     assert set(feed(make_gates(acceptance_floor=0), request, rate=0.0, num_steps=100)) == {4}
 
 
 def test_a_new_request_is_believed_to_be_like_the_others() -> None:
-    gates = make_gates()
-    feed(gates, make_request("a"), rate=0.0, num_steps=300)
-    assert gates.num_drafts(make_request("b"), 1) == 0
-    gates = make_gates()
-    feed(gates, make_request("a"), rate=1.0, num_steps=50)
-    assert gates.num_drafts(make_request("b"), 1) == 4
+    length = make_gates()
+    feed(length, make_request("a"), rate=0.0, num_steps=300)
+    assert length.num_drafts(make_request("b"), 1) == 0
+    length = make_gates()
+    feed(length, make_request("a"), rate=1.0, num_steps=50)
+    assert length.num_drafts(make_request("b"), 1) == 4
 
 
 def test_what_passed_is_estimated_without_bias() -> None:
     """After a rejection nothing was put to the test. Passed over drafted would say 0.38 here, not 0.6."""
-    gates, request = make_gates(acceptance_floor=0), make_request()
+    length, request = make_gates(acceptance_floor=0), make_request()
     rates = []
     for seed in range(60):
-        feed(gates, request, rate=0.6, num_steps=30, seed=seed)
-        rates.append(gates.rate(request))
+        feed(length, request, rate=0.6, num_steps=30, seed=seed)
+        rates.append(length.rate(request))
     assert sum(rates) / len(rates) == pytest.approx(0.6, abs=0.05)
 
 
 def test_forgotten_requests_leave_nothing_behind() -> None:
-    gates, request = make_gates(), make_request()
-    feed(gates, request, 0.5, 10)
-    gates.forget(request)
-    gates.learn(request, 4, 2)
-    assert not gates._requests
+    length, request = make_gates(), make_request()
+    feed(length, request, 0.5, 10)
+    length.forget(request)
+    length.observe(request, 4, 2)
+    assert not length._requests
 
 
 @pytest.mark.parametrize(

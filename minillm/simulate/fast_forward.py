@@ -1,91 +1,32 @@
-"""Leaping: the same results as the Engine's, without going through every step of everybody.
+"""Fast-forward: the same results as EngineCore's, without going through every step of every request.
 
 Most of what a server does is to give each running request one more token. Nothing else can happen to a request
 that decodes, until its last token is next; but once in a block's worth of tokens it needs a KV block. So it is
-*parked*: taken out of the scheduler's sight, and counted in every step's price and budget. When it needs a
-block it is given one, and stays parked. It is brought up to date and put back when its last token is next,
-when somebody may have to be preempted, or when it is aborted. Of 200 tokens, two steps are gone through.
+*parked*: taken out of `Scheduler.running`, and counted in every step's price, slots and budget (`num_parked`). When
+it needs a block it is given one, and stays parked. It is brought up to date and put back when its last token is next,
+when a request may have to be preempted, or when it is aborted. Of 200 tokens, two steps are gone through.
 
 Scheduling, admission, preemption and prefix caching stay the Scheduler's own; a test holds that every stamp of
-every request is the same as without leaping. What is not kept are step records (`engine.steps`).
+every request is the same as without fast-forward. What is not kept are step records (`engine.steps`).
 """
 
 import bisect
 import itertools
 from collections import defaultdict, deque
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from minillm.core.batch import ScheduledBatch, ScheduledRequest
+from minillm.core.engine import EngineCore
 from minillm.core.errors import ConfigError
 from minillm.core.request import FinishReason, Request, RequestStatus
-from minillm.core.scheduler import Scheduler, Step
+from minillm.core.scheduler import Scheduler
+from minillm.core.seams import KeepAll, NoDrafts
 from minillm.core.step_log import close_preemption
-from minillm.core.timeline import VirtualClock
-from minillm.frontend.engine import Engine
-from minillm.frontend.outputs import RequestGroup, RequestOutput
-from minillm.policies.config import EngineConfig
+from minillm.core.timeline import Clock
+from minillm.policies.queues import StaticBatches
 from minillm.runner.simulated import SimulatedRunner, SimulatedStep
 from minillm.simulate.roofline import StepWork
-
-
-class LeapScheduler(Scheduler):
-    """The scheduler, when some running requests are parked: they take tokens and seats, and are not looked at."""
-
-    num_parked = 0
-
-    def __init__(self, config: EngineConfig, num_kv_blocks: int, num_host_blocks: int, context_limit: int) -> None:
-        super().__init__(config, num_kv_blocks, num_host_blocks, context_limit)
-        self._admissions = itertools.count()
-        self._order: dict[str, tuple[int, int]] = {}
-        """Where each running request (by id) belongs in `running`: by rank, then by admission."""
-
-    def _schedule_running(self, step: Step, now: float) -> None:
-        step.budget -= self.num_parked
-        if self.running:
-            super()._schedule_running(step, now)
-
-    def _admit_waiting(self, step: Step) -> None:
-        if not self.waiting:
-            return
-        before = len(step.requests)
-        self._seats -= self.num_parked
-        super()._admit_waiting(step)
-        self._seats += self.num_parked
-        for scheduled in step.requests[before:]:
-            request = scheduled.request
-            self._order[request.request_id] = (self._rank(request), next(self._admissions))
-
-    def finish(self, request: Request, reason: FinishReason) -> None:
-        super().finish(request, reason)
-        self._order.pop(request.request_id, None)
-
-    def park(self, request: Request) -> None:
-        self.running.remove(request)
-        self.num_parked += 1
-
-    def unpark(self, request: Request) -> None:
-        """Back into its place."""
-        bisect.insort(self.running, request, key=lambda request: self._order[request.request_id])
-        self.num_parked -= 1
-
-    def may_preempt(self, num_promised: int) -> bool:
-        """Whether the requests in sight may need more blocks than are free. Admission never preempts.
-
-        Args:
-            num_promised: free blocks that parked requests will take in this step.
-        """
-        free = self.kv.pool.num_free - num_promised
-        # A request needs a block for every block_size tokens of the budget, and one for what does not fill one.
-        budget_blocks = self.kv.blocks_for(self.config.max_num_batched_tokens)
-        if not self.kv.reserve_tokens and 2 * len(self.running) + budget_blocks <= free:
-            return False
-        needed = 0
-        for request in self.running:
-            end = min(request.num_tokens, request.num_computed_tokens + self.config.max_num_batched_tokens)
-            wanted = self.kv.blocks_for(max(end, self.kv.reserve_tokens)) - len(self.kv.block_ids(request))
-            needed += max(wanted, 0)
-        return needed > free
-
 
 NEVER = -1
 
@@ -114,7 +55,7 @@ class Parked:
 
 
 @dataclass(slots=True)
-class LeapStep:
+class FastForwardStep:
     """A step that was launched and not waited for yet."""
 
     batch: ScheduledBatch
@@ -131,21 +72,20 @@ class LeapStep:
         self.num_preemptions.append(scheduled.request.num_preemptions)
 
 
-class LeapEngine(Engine):
-    """An engine over a SimulatedRunner that leaps. Requests that stream are never parked."""
+class FastForwardCore(EngineCore):
+    """EngineCore over a SimulatedRunner, with parking. Requests that stream are never parked."""
 
-    scheduler: LeapScheduler
+    runner: SimulatedRunner
 
-    def __init__(self, config: EngineConfig, runner: SimulatedRunner, clock: VirtualClock) -> None:
-        if config.speculative is not None:
-            raise ConfigError("a LeapEngine cannot speculate: nobody knows how many tokens a step yields; use Engine")
-        super().__init__(config, runner=runner, clock=clock)
-        self.runner: SimulatedRunner = runner
-        self._leaps: deque[LeapStep] = deque()
-        """In place of the engine's steps in flight."""
-        self._parked: dict[str, Parked] = {}
+    def __init__(self, scheduler: Scheduler, runner: SimulatedRunner, clock: Clock, **options: Any) -> None:
+        if not isinstance(scheduler.drafts, NoDrafts):
+            raise ConfigError("fast-forward can't speculate: how many tokens a step yields isn't known; use EngineCore")
+        super().__init__(scheduler, runner, clock, **options)
+        self._steps: deque[FastForwardStep] = deque()
+        """In place of the core's steps in flight."""
+        self._parked: dict[Request, Parked] = {}
         self._due: defaultdict[int, list[Parked]] = defaultdict(list)
-        """By step: who has to be seen to in it, and some who have been unparked since."""
+        """By step: parked requests that need something then, and some that have been put back since."""
         self._parked_context = 0
         """Tokens that the parked requests' next tokens attend to, themselves included."""
         self._num_launched = 0
@@ -153,12 +93,9 @@ class LeapEngine(Engine):
         """When each step ended, clock seconds."""
         self._stalls: list[float] = [0.0]
         """Seconds that decodes lost to others' prompts before each step."""
-        # With the next step planned before this one's token is known, a full block is registered one step later.
-        self._registers_early = int(config.enable_prefix_caching and not self._lookahead)
-        # Nor is anybody parked whose blocks have to be given back as they leave its window.
-        self._can_park = (
-            config.batching == "continuous" and config.kv_reservation == "on_demand" and config.sliding_window is None
-        )
+        self._admissions = itertools.count()
+        self._admitted: dict[Request, int] = {}
+        """In which order the running requests were admitted, parked ones included."""
 
     def add_parked(self, work: StepWork) -> None:
         """Add what the parked requests do in the step that is being launched."""
@@ -171,38 +108,43 @@ class LeapEngine(Engine):
 
     # ---------------------------------------------------------------- steps
 
-    def step(self) -> list[RequestOutput]:
+    def step(self) -> list[Request]:
         start = self.clock.now()
         self._see_to_parked()
         batch = self.scheduler.schedule(start)
-        changed = {id(group): group for group in (self._retire(request) for request in batch.timed_out)}
+        for request in batch.timed_out:
+            self.close(request)
+        changed = dict.fromkeys(batch.timed_out)
         works = bool(batch.requests or self._parked)
         if works:
-            self._leaps.append(self._leap(batch, start))
-        elif batch.swap_out:
-            self.runner.swap(batch)
-        lookahead = self._lookahead if works else 0
-        while len(self._leaps) > (lookahead if self.has_unfinished else 0):
-            for group in self._finish_step(self._leaps.popleft()):
-                changed[id(group)] = group
-        return [group.output() for group in changed.values() if group.stream or group.finished]
+            self._steps.append(self._launch_step(batch, start))
+        elif batch.saves:
+            self.runner.launch(batch)
+        ahead = self.lookahead if works else 0
+        while len(self._steps) > (ahead if self.has_unfinished else 0):
+            changed |= dict.fromkeys(self._finish_step(self._steps.popleft()))
+        return list(changed)
 
-    def _leap(self, batch: ScheduledBatch, start: float) -> LeapStep:
-        """Launch a step, and park whoever will only decode for a while."""
+    def _launch_step(self, batch: ScheduledBatch, start: float) -> FastForwardStep:
+        """Launch a step, and park the requests that will only decode for a while."""
+        for request in batch.preempted:
+            self._admitted.pop(request, None)
         for scheduled in batch.requests:
+            if scheduled.request not in self._admitted:
+                self._admitted[scheduled.request] = next(self._admissions)
             timeline = scheduled.request.timeline
             timeline.scheduled = start if timeline.scheduled is None else timeline.scheduled
         self.scheduler.num_steps += not batch.requests
         preemptions = [scheduled.request.num_preemptions for scheduled in batch.requests]
-        step = LeapStep(batch, self.runner.launch(batch), start, len(self._parked), preemptions)
+        step = FastForwardStep(batch, self.runner.launch(batch), start, len(self._parked), preemptions)
         self._parked_context += len(self._parked)
         self._num_launched += 1
-        if self._can_park:
+        if self._can_park():
             for scheduled in batch.requests:
                 self._park(scheduled)
         return step
 
-    def _finish_step(self, step: LeapStep) -> list[RequestGroup]:
+    def _finish_step(self, step: FastForwardStep) -> list[Request]:
         """Wait for a step, hand out what those in sight got, and write down what the others will need."""
         if step.late:
             step.batch = replace(step.batch, requests=(*step.batch.requests, *step.late))
@@ -214,7 +156,7 @@ class LeapEngine(Engine):
         stalled, changed = 0.0, []
         if requests:
             alive = [scheduled.request.finish_reason is None for scheduled in requests]
-            changed = self._update(step.batch, output)
+            changed = self.process(step.batch, output)
             prefills = sum(s.num_tokens for s in requests if s.is_prefill)
             num_tokens = step.num_parked - len(step.late) + sum(s.num_tokens for s in requests)
             stalled = (end - start) * prefills / num_tokens
@@ -244,21 +186,22 @@ class LeapEngine(Engine):
         if not scheduled.samples or request.needs_history or request.params.stop_token_ids:
             return
         num_output = request.num_output_tokens + request.num_pending_tokens
-        num_left = min(request.params.max_tokens - num_output, self.context_limit - request.num_tokens)
-        if num_left < 2 or self._sequences[request.request_id][0].stream:
+        num_left = min(request.params.max_tokens - num_output, self.scheduler.config.max_model_len - request.num_tokens)
+        if num_left < 2 or request.streams:
             return
         first = self._num_launched
         block_ids = self.scheduler.kv.block_ids(request)
         parked = Parked(request, block_ids, first, scheduled.end, last=first + num_left - 1, due=0)
-        self._parked[request.request_id] = parked
+        self._parked[request] = parked
         self._parked_context += scheduled.end + 1
-        self.scheduler.park(request)
+        self.scheduler.running.remove(request)
+        self.scheduler.num_parked += 1
         self._wait_for_block(parked, first - 1, scheduled.end)
 
     def _wait_for_block(self, parked: Parked, step: int, end: int) -> None:
         """Note down when a parked request, which has `end` tokens after this step, will have to be seen to."""
         room = len(parked.block_ids) * self.runner.block_size - end
-        parked.due = min(step + 1 + max(room - self._registers_early, 0), parked.last)
+        parked.due = min(step + 1 + max(room - self._registers_early(), 0), parked.last)
         self._due[parked.due].append(parked)
 
     def _see_to_parked(self) -> None:
@@ -272,7 +215,7 @@ class LeapEngine(Engine):
                 end = parked.end_at(step)
                 staying.append((parked, end))
                 num_blocks += len(parked.block_ids) * size < end
-        if self._parked and self.scheduler.may_preempt(num_blocks):
+        if self._parked and self._may_preempt(num_blocks):
             for parked in list(self._parked.values()):
                 self._unpark(parked)
             return
@@ -280,9 +223,9 @@ class LeapEngine(Engine):
         for parked, end in staying:
             if len(parked.block_ids) * size < end:
                 parked.block_ids.append(next(new_blocks))
-            if self.config.enable_prefix_caching:
+            if self.scheduler.kv.enable_prefix_caching:
                 self._tell(parked)  # a full block is named by its tokens
-                self.scheduler.kv.allocate(parked.request, end)
+                self.scheduler.kv.append(parked.request, end)
             self._wait_for_block(parked, step, end)
 
     def _tell(self, parked: Parked) -> None:
@@ -305,7 +248,7 @@ class LeapEngine(Engine):
         """Bring a request up to date with the steps it was parked in, and put it back in sight."""
         self._tell(parked)
         request = parked.request
-        del self._parked[request.request_id]
+        del self._parked[request]
         parked.due = NEVER
         num_steps = self._num_launched - parked.first
         request.num_computed_tokens += num_steps
@@ -313,37 +256,64 @@ class LeapEngine(Engine):
         self._parked_context -= end + 1
         if num_steps > parked.num_told:  # it is also in the step that runs now
             request.num_pending_tokens += 1
-            self._leaps[-1].add_late(ScheduledRequest(request, end - 1, 1, parked.block_ids, True))
-        self.scheduler.unpark(request)
+            self._steps[-1].add_late(ScheduledRequest(request, end - 1, 1, parked.block_ids, True))
+        bisect.insort(self.scheduler.running, request, key=self._place)
+        self.scheduler.num_parked -= 1
 
-    # ---------------------------------------------------------------- from outside
+    def _can_park(self) -> bool:
+        """Not where a batch is closed, all blocks are held from the start, or blocks are given back on the way."""
+        scheduler = self.scheduler
+        is_plain = isinstance(scheduler.kv.layout, KeepAll) and not scheduler.kv.reserve_tokens
+        return is_plain and not isinstance(scheduler.waiting, StaticBatches)
 
-    def abort(self, request_id: str) -> RequestOutput | None:
-        group = self._groups.get(request_id)
-        for sequence in group.sequences if group else ():
-            if parked := self._parked.get(sequence.request.request_id):
-                self._unpark(parked)
-        return super().abort(request_id)
+    def _registers_early(self) -> int:
+        # With the next step planned before this one's token is known, a full block is registered one step later.
+        return int(self.scheduler.kv.enable_prefix_caching and not self.lookahead)
 
-    def start_over(self) -> None:
-        super().start_over()
-        self._leaps.clear()
+    def _place(self, request: Request) -> tuple[int, int]:
+        """Where a request belongs in `Scheduler.running`."""
+        return self.scheduler.preemption.rank(request), self._admitted[request]
+
+    def _may_preempt(self, num_promised: int) -> bool:
+        """Whether the requests in sight may need more blocks than are free. Admission never preempts.
+
+        Args:
+            num_promised: free blocks that parked requests will take in this step.
+        """
+        kv, budget = self.scheduler.kv, self.scheduler.config.max_num_batched_tokens
+        free = kv.pool.num_free - num_promised
+        # A request needs a block for every block_size tokens of the budget, and one for what does not fill one.
+        if not kv.reserve_tokens and 2 * len(self.scheduler.running) + kv.blocks_for(budget) <= free:
+            return False
+        needed = 0
+        for request in self.scheduler.running:
+            end = min(request.num_tokens, request.num_computed_tokens + budget)
+            needed += max(kv.blocks_for(max(end, kv.reserve_tokens)) - len(kv.block_ids(request)), 0)
+        return needed > free
+
+    # ---------------------------------------------------------------- endings
+
+    def finish(self, request: Request, reason: FinishReason) -> None:
+        super().finish(request, reason)
+        self._admitted.pop(request, None)
+
+    def abort(self, request_id: str) -> Request | None:
+        request = self.requests.get(request_id)
+        if request is not None and (parked := self._parked.get(request)):
+            self._unpark(parked)
+        super().abort(request_id)
+        while self._steps and not self.has_unfinished:
+            self._finish_step(self._steps.popleft())
+        return request
+
+    def start_over(self, scheduler: Scheduler) -> None:
+        super().start_over(scheduler)
+        self._steps.clear()
         self._parked.clear()
         self._due.clear()
+        self._admitted.clear()
         self._parked_context = 0
         self._num_launched = len(self._ends)  # a step that was launched and not waited for never was
-
-    def _make_scheduler(self) -> LeapScheduler:
-        return LeapScheduler(self.config, self.runner.num_kv_blocks, self.runner.num_host_blocks, self.context_limit)
-
-    def _drain(self) -> None:
-        while self._leaps:
-            self._finish_step(self._leaps.popleft())
-
-    @property
-    def num_running(self) -> int:
-        """Requests that run, parked or not."""
-        return len(self.scheduler.running) + len(self._parked)
 
     def check_integrity(self) -> None:
         for parked in list(self._parked.values()):

@@ -13,30 +13,28 @@ and a row must be likelier to yield one: B f / (1 + (B - 1) f). That is 0.25, 0.
 import math
 from dataclasses import dataclass
 
-import torch
-
 from minillm.core.request import Request
 from minillm.policies.config import SpeculativeConfig
 
 CHEAP_ROW, COSTLY_ROW = 0.12, 0.25
-"""What one more row adds to a step with one, and a margin: where a step is spent on reading weights, and where
-arithmetic takes a good part of it. On two cores with AVX512_BF16 a step of 12.0 ms became one of 15.3 with three rows
-and three passes of a draft head more, 0.09 for each; rows beyond eight were measured to add 0.1."""
+"""Marginal row cost: what one more row adds to a step with one, and a margin; where a step is spent on reading weights,
+and where arithmetic takes a good part of it. On two cores with AVX512_BF16 a step of 12.0 ms became one of 15.3 with
+three rows and three passes of a draft head more, 0.09 for each; rows beyond eight were measured to add 0.1."""
 WINDOW = 60
 """Draft tokens over which a request's acceptance is averaged. With 20 the mean wanders, and with it the length of
 drafts: that cost everyday questions 1%. In return a request whose drafts begin to pass after a long time without takes
 two or three tries to be believed."""
 POOLED_WINDOW = 100
 """The same over all requests."""
-PRIOR = 12
+PRIOR_WEIGHT = 12
 """A new request is believed to be like the others until it has had about as many draft tokens."""
-HOPE, HOPE_WEIGHT = 0.5, 4
+PRIOR_ACCEPTANCE, PRIOR_TRIES = 0.5, 4
 """What is believed at first: such a share passes, as if so many draft tokens had been seen."""
 
 
 @dataclass(slots=True)
 class Acceptance:
-    """Draft tokens whose fate was seen, older ones counting less and less."""
+    """Draft tokens whose outcome was seen, older ones counting less and less."""
 
     window: int
     passed: float = 0.0
@@ -50,23 +48,17 @@ class Acceptance:
         self.tried = self.tried * keep + tried
 
 
-def row_price(device: torch.device) -> float:
-    """The acceptance floor of a model on this device, if nobody names another. On GPUs it is not yet measured."""
-    cheap = device.type == "cuda" or torch.cpu._is_avx512_bf16_supported()
-    return CHEAP_ROW if cheap else COSTLY_ROW
-
-
-class Gates:
+class DraftLength:
     """Decides, request by request, how many tokens to draft.
 
     Args:
-        row_price: the floor where the configuration names none.
+        row_cost: the floor where the configuration names none.
     """
 
-    def __init__(self, config: SpeculativeConfig, row_price: float = COSTLY_ROW) -> None:
+    def __init__(self, config: SpeculativeConfig, row_cost: float = COSTLY_ROW) -> None:
         self.config = config
-        self.row_price = row_price
-        self._pooled = Acceptance(POOLED_WINDOW, HOPE * HOPE_WEIGHT, HOPE_WEIGHT)
+        self.row_cost = row_cost
+        self._pooled = Acceptance(POOLED_WINDOW, PRIOR_ACCEPTANCE * PRIOR_TRIES, PRIOR_TRIES)
         self._requests: dict[str, Acceptance] = {}
 
     def num_drafts(self, request: Request, num_running: int) -> int:
@@ -86,9 +78,9 @@ class Gates:
     def rate(self, request: Request) -> float:
         """The share of draft tokens expected to pass, of those before which all have passed."""
         own = self._requests.get(request.request_id) or Acceptance(WINDOW)
-        return (PRIOR * self._pooled.passed / self._pooled.tried + own.passed) / (PRIOR + own.tried)
+        return (PRIOR_WEIGHT * self._pooled.passed / self._pooled.tried + own.passed) / (PRIOR_WEIGHT + own.tried)
 
-    def learn(self, request: Request, num_drafts: int, num_accepted: int) -> None:
+    def observe(self, request: Request, num_drafts: int, num_accepted: int) -> None:
         """A draft was checked."""
         # What comes after a rejected token was not put to the test.
         tried = min(num_accepted + 1, num_drafts)
@@ -110,5 +102,5 @@ class Gates:
         return max(1, min(k, math.floor(math.log(floor) / math.log(rate))))
 
     def _floor(self, num_running: int) -> float:
-        floor = self.row_price if self.config.acceptance_floor is None else self.config.acceptance_floor
+        floor = self.row_cost if self.config.acceptance_floor is None else self.config.acceptance_floor
         return num_running * floor / (1 + (num_running - 1) * floor)

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from minillm.core.batch import ScheduledRequest, Step
 from minillm.core.params import SamplingParams
 from minillm.core.request import Request
-from minillm.core.scheduler import Scheduler, Step
 from minillm.core.timeline import VirtualClock
 from minillm.frontend.engine import Engine
 from minillm.frontend.outputs import RequestOutput
@@ -44,9 +44,7 @@ def both(arrivals: list[Arrival], beside: bool = True, **fields) -> tuple[Engine
         clock = VirtualClock()
         engine = make(clock)
         if not beside:
-            engine._lookahead = 0
-            if make == deployment.fast_engine:
-                engine._registers_early = int(engine.config.enable_prefix_caching)
+            engine.core.lookahead = 0
         outputs = run(engine, clock, arrivals)
         engine.check_integrity()
         results.append((engine, clock.now(), {output.request_id: output for output in outputs}))
@@ -104,13 +102,13 @@ def test_who_gives_way_to_a_higher_rank_gives_way_in_a_leap_too(
 ) -> None:
     """Decodes are taken out of a step that was being put together; in a leap, most are in no step."""
     taken_out: list[str] = []
-    take_out = Scheduler._take_out
+    remove = Step.remove
 
-    def spy(scheduler: Scheduler, request: Request, step: Step) -> None:
-        taken_out.extend(request.request_id for scheduled in step.requests if scheduled.request is request)
-        take_out(scheduler, request, step)
+    def spy(step: Step, request: Request) -> ScheduledRequest | None:
+        taken_out.extend([request.request_id] if request in step.scheduled else [])
+        return remove(step, request)
 
-    monkeypatch.setattr(Scheduler, "_take_out", spy)
+    monkeypatch.setattr(Step, "remove", spy)
     both(
         list(traffic(1, 60, 0.02, 0)), beside, num_kv_blocks=100, max_num_batched_tokens=256, max_num_seqs=64,
         scheduling_order="priority", preemption=preemption,
@@ -165,9 +163,9 @@ def test_starting_over_it_leaps_as_a_new_one_does() -> None:
         engine.add_request([i] * 20, SamplingParams(max_tokens=100, ignore_eos=True), stream=False)
     for _ in range(5):
         engine.step()
-    assert engine.num_running == 3 and engine.scheduler.num_parked
+    assert engine.scheduler.num_running == 3 and engine.scheduler.num_parked
     engine.start_over()
-    assert engine.num_running == 0 and not engine.has_unfinished
+    assert engine.scheduler.num_running == 0 and not engine.has_unfinished
     assert all(request.timeline.finished is not None for request in engine.recent_requests)
     [output] = run(engine, clock, [Arrival("a", clock.now(), [7] * 20, 100)])
     engine.check_integrity()

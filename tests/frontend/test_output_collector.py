@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minillm.core.timeline import Timeline
-from minillm.frontend.async_engine import OutputCollector, OutputCourier
+from minillm.frontend.async_engine import OutputCollector, OutputDispatcher
 from minillm.frontend.outputs import Completion, RequestOutput
 
 
@@ -31,12 +31,12 @@ class CountingLoop:
 @given(reads=st.lists(st.booleans(), min_size=1, max_size=30))
 def test_whenever_the_reader_looks_it_finds_all_that_is_new_once(reads: list[bool]):
     async def main() -> None:
-        inbox, seen, num_tokens, texts = OutputCollector(), "", 0, []
+        collector, seen, num_tokens, texts = OutputCollector(), "", 0, []
         for i, read in enumerate([*reads, True]):
             texts.append(f"<{i}>")
-            inbox.put(output("a", texts))
+            collector.put(output("a", texts))
             if read:
-                [news] = await inbox.get()
+                [news] = await collector.get()
                 seen += news.completions[0].new_text
                 num_tokens += news.completions[0].num_new_tokens
                 assert seen == news.text and num_tokens == len(news.token_ids)
@@ -46,33 +46,33 @@ def test_whenever_the_reader_looks_it_finds_all_that_is_new_once(reads: list[boo
 
 def test_a_reader_that_lags_holds_up_one_output_for_each_request():
     async def main() -> None:
-        inbox = OutputCollector()
+        collector = OutputCollector()
         for length in range(1, 100):
             for request_id in "ab":
-                inbox.put(output(request_id, ["x"] * length))
-        assert [news.completions[0].num_new_tokens for news in await inbox.get()] == [99, 99]
-        inbox.put(ValueError("no more"))
+                collector.put(output(request_id, ["x"] * length))
+        assert [news.completions[0].num_new_tokens for news in await collector.get()] == [99, 99]
+        collector.put(ValueError("no more"))
         with pytest.raises(ValueError, match="no more"):
-            await inbox.get()
+            await collector.get()
 
     asyncio.run(main())
 
 
 def test_one_wake_up_for_all_streams_of_a_step():
-    loop, inboxes = CountingLoop(), [OutputCollector() for _ in range(64)]
-    courier = OutputCourier(loop)
+    loop, collectors = CountingLoop(), [OutputCollector() for _ in range(64)]
+    dispatcher = OutputDispatcher(loop)
     for step in range(1, 3):
-        for inbox in inboxes:
-            courier.post(inbox, output("a", ["x"] * step))
+        for collector in collectors:
+            dispatcher.post(collector, output("a", ["x"] * step))
         assert len(loop.calls) == step
         loop.calls[-1]()
-    assert all(inbox._outputs["a"].completions[0].num_new_tokens == 2 for inbox in inboxes)
+    assert all(collector._outputs["a"].completions[0].num_new_tokens == 2 for collector in collectors)
 
 
 def test_a_loop_that_is_closed_is_said_every_time():
     loop = CountingLoop()
     loop.closed = True
-    courier = OutputCourier(loop)
+    dispatcher = OutputDispatcher(loop)
     for _ in range(2):
         with pytest.raises(RuntimeError, match="closed"):
-            courier.post(OutputCollector(), output("a", ["x"]))
+            dispatcher.post(OutputCollector(), output("a", ["x"]))

@@ -1,0 +1,282 @@
+"""The engine's loop: schedule, launch, wait, hand out. It serves token ids; text is the frontend's.
+
+    add -> Scheduler.schedule() -> Runner.launch() -> LaunchedStep.wait() -> process() -> Request
+
+Single-threaded; it never waits for requests: call `step()` for as long as `has_unfinished`.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Collection
+
+from minillm.core.batch import Runner, ScheduledBatch, StepOutput
+from minillm.core.errors import DuplicateRequestError, PromptTooLongError
+from minillm.core.request import FinishReason, Request, RequestStatus
+from minillm.core.scheduler import Scheduler
+from minillm.core.step_log import StepInFlight, StepLog, StepStart, close_timeline
+from minillm.core.timeline import Clock, WallClock
+
+logger = logging.getLogger(__name__)
+
+REQUEST_HISTORY = 1024
+"""Requests, live and finished, kept for a look at them."""
+
+
+def no_text(request: Request, token_id: int) -> bool:
+    """Tokens stay tokens, so no stop string ends a request."""
+    return False
+
+
+class EngineCore:
+    """Serves requests on one runner.
+
+    Args:
+        scheduler: with its policies; over as many blocks as the runner has.
+        runner: executes the steps.
+        clock: the one source of time.
+        eos_token_ids: end a request, unless it ignores them.
+        on_token: called for each new token, before it is handed over: detokenizes, and says whether the text has
+            reached a stop string.
+        lookahead: steps that may still run while the next one is put together; 1 is asynchronous scheduling.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        runner: Runner,
+        clock: Clock | None = None,
+        *,
+        eos_token_ids: Collection[int] = (),
+        on_token: Callable[[Request, int], bool] = no_text,
+        lookahead: int = 0,
+    ) -> None:
+        self.scheduler = scheduler
+        self.runner = runner
+        self.clock = clock or WallClock()
+        self.eos_token_ids = eos_token_ids
+        self.on_token = on_token
+        self.lookahead = lookahead
+        self.requests: dict[str, Request] = {}
+        """In flight, by id."""
+        self.recent_requests: deque[Request] = deque(maxlen=REQUEST_HISTORY)
+        self.log = StepLog(runner.num_kv_blocks)
+        self._in_flight: deque[StepInFlight] = deque()
+
+    @property
+    def has_unfinished(self) -> bool:
+        """Whether any request is in flight: call `step` for as long as there is."""
+        return bool(self.requests)
+
+    def add(self, request: Request) -> None:
+        """Queue a request.
+
+        Raises:
+            DuplicateRequestError: another of this id is in flight.
+            PromptTooLongError: it leaves no room for one output token.
+        """
+        limit = self.scheduler.config.max_model_len
+        if request.request_id in self.requests:
+            raise DuplicateRequestError(f"request id {request.request_id!r} is in flight: use another, or wait for it")
+        if request.num_prompt_tokens >= limit:
+            raise PromptTooLongError(f"the prompt has {request.num_prompt_tokens} tokens; with output, {limit} fit")
+        self.requests[request.request_id] = request
+        self.recent_requests.append(request)
+        self.scheduler.add(request)
+
+    def abort(self, request_id: str) -> Request | None:
+        """End a request now and free all it holds. Returns it; None if it is not in flight."""
+        request = self.requests.get(request_id)
+        if request is not None:
+            self.finish(request, FinishReason.ABORT)
+            if not self.has_unfinished:
+                self._drain()
+        return request
+
+    # ---------------------------------------------------------------- one step
+
+    def step(self) -> list[Request]:
+        """Schedule and launch one step, and wait for it. Returns the requests that got tokens or ended.
+
+        With asynchronous scheduling the step waited for is the one launched before: while it runs, this one
+        is put together, so that a GPU never waits for Python. Each request's newest token is then still
+        unknown; the runner feeds it on, and if it turns out to have been the last, one token is thrown away.
+
+        A runner that raises ends the requests of that step (FinishReason.ERROR, with the message); the
+        others go on.
+        """
+        start = self.clock.now()
+        draft_s = self.scheduler.drafts.propose(self.scheduler.running)
+        batch = self.scheduler.schedule(start)
+        for request in batch.timed_out:
+            self.close(request)
+        changed = dict.fromkeys(batch.timed_out)
+        if batch.requests:
+            self._in_flight.append(self._launch(batch, start, draft_s))
+        elif batch.saves:
+            self._copy_only(batch)  # a request lost its blocks, and all others wait for a pending token
+        # One step may stay in flight while there is a next one; none that has failed.
+        ahead = self.lookahead if batch.requests else 0
+        while len(self._in_flight) > ahead or (self._in_flight and self._in_flight[0].error is not None):
+            changed |= dict.fromkeys(self._complete(self._in_flight.popleft()))
+        if not self.has_unfinished:
+            self._drain()
+        return list(changed)
+
+    def _launch(self, batch: ScheduledBatch, start: float, draft_s: float) -> StepInFlight:
+        begun = StepStart.of(batch, self.scheduler, start, draft_s, self.clock.now())
+        for scheduled in batch.requests:
+            timeline = scheduled.request.timeline
+            timeline.scheduled = start if timeline.scheduled is None else timeline.scheduled
+        try:
+            return StepInFlight(batch, begun, self.runner.launch(batch))
+        except Exception as error:
+            return StepInFlight(batch, begun, None, error)
+        except BaseException:
+            self._interrupted(batch)
+            raise
+
+    def _complete(self, step: StepInFlight) -> list[Request]:
+        """Wait for a step, and hand out what it yields. Returns the requests that changed."""
+        try:
+            if step.launched is not None:
+                output = step.launched.wait()
+            if step.error is not None:
+                raise step.error
+        except Exception as error:
+            output = self._failed(step.batch, error)
+        except BaseException:
+            self._interrupted(step.batch)
+            raise
+        executed = self.clock.now()
+        alive = [scheduled.request.finish_reason is None for scheduled in step.batch.requests]
+        self.scheduler.drafts.observe(step.batch, output)
+        changed = self.process(step.batch, output)
+        self.log.write(step.batch, step.begun, output, executed, self.clock.now(), alive)
+        return changed
+
+    def process(self, batch: ScheduledBatch, output: StepOutput) -> list[Request]:
+        """Give each request its new tokens. Returns the requests that changed."""
+        changed = []
+        for scheduled in batch.requests:
+            request = scheduled.request
+            if request.finish_reason is not None:
+                continue  # it ended while the step was in flight
+            tokens = output.tokens.get(request.request_id, [])
+            self.scheduler.commit(scheduled, num_accepted=max(len(tokens) - 1, 0))
+            if request.request_id in output.errors:
+                self._fail(request, output.errors[request.request_id])
+            else:
+                if request.timeline.prefill_end is None and scheduled.end >= request.num_prompt_tokens:
+                    request.timeline.prefill_end = output.forward_end
+                if not scheduled.samples:
+                    continue
+                self._hand_over(request, tokens)
+                # Without those of tokens past the end.
+                logprobs = output.logprobs.get(request.request_id, [])
+                request.logprobs += logprobs[: request.num_output_tokens - len(request.logprobs)]
+            changed.append(request)
+        return changed
+
+    def _hand_over(self, request: Request, token_ids: list[int]) -> None:
+        """Append new tokens to a request, until one of them ends it."""
+        before, num_before = self.clock.now(), request.num_output_tokens
+        reason = None
+        try:
+            for token_id in token_ids:
+                request.output_token_ids.append(token_id)
+                reason = self._finish_reason(request, token_id)
+                if reason is not None:
+                    break
+        except Exception as error:  # its text cannot be had: no other request may suffer from that
+            logger.exception("%s: a token has no text: the request ends here", request.request_id)
+            request.error, reason = f"the tokenizer failed: {type(error).__name__}: {error}", FinishReason.ERROR
+        now = self.clock.now()
+        request.timeline.add_lost("detokenize", now - before)
+        request.timeline.deliver(now, request.num_output_tokens - num_before)
+        if reason is not None:
+            self.finish(request, reason)
+
+    def _finish_reason(self, request: Request, token_id: int) -> FinishReason | None:
+        """Whether a request ends with its newest token, and why."""
+        params = request.params
+        if token_id in params.stop_token_ids or (token_id in self.eos_token_ids and not params.ignore_eos):
+            return FinishReason.STOP
+        if self.on_token(request, token_id):
+            return FinishReason.STOP
+        is_full = request.num_known_tokens >= self.scheduler.config.max_model_len
+        return FinishReason.LENGTH if is_full or request.num_output_tokens >= params.max_tokens else None
+
+    # ---------------------------------------------------------------- endings
+
+    def finish(self, request: Request, reason: FinishReason) -> None:
+        """End a request in flight, whatever its state, and free all it holds."""
+        self.scheduler.finish(request, reason)
+        self.close(request)
+
+    def close(self, request: Request) -> None:
+        """A request has left the scheduler: forget it, and close its timeline."""
+        del self.requests[request.request_id]
+        close_timeline(request, self.clock.now())
+
+    def _fail(self, request: Request, message: str) -> None:
+        # What was computed for it is not to be trusted. If it was preempted, its blocks may be anywhere by now.
+        if request.status is RequestStatus.RUNNING:
+            self.scheduler.kv.invalidate(request)
+        else:
+            self.scheduler.kv.pool.forget_prefixes()
+        request.error = message
+        self.finish(request, FinishReason.ERROR)
+
+    def _failed(self, batch: ScheduledBatch, error: Exception) -> StepOutput:
+        """The output of a step that raised: an error for each of its requests."""
+        logger.error("step %d failed: its %d requests end here", batch.step_id, len(batch.requests), exc_info=error)
+        # Blocks were promised contents that never came: they must not be found, or copied back in. What
+        # was launched meanwhile may have read them.
+        self.scheduler.invalidate(batch)
+        for later in self._in_flight:
+            later.error = error
+        message = f"{type(error).__name__}: {error}"
+        errors = {scheduled.request.request_id: message for scheduled in batch.requests}
+        return StepOutput(tokens={}, forward_end=self.clock.now(), stages={}, errors=errors)
+
+    def _interrupted(self, batch: ScheduledBatch) -> None:
+        """Ctrl-C in a step: its requests end, and the caller decides about the others."""
+        self.scheduler.invalidate(batch)
+        for later in self._in_flight:
+            later.error = RuntimeError("the step before was interrupted")
+        for scheduled in batch.requests:
+            if scheduled.request.finish_reason is None:
+                self._fail(scheduled.request, "interrupted")
+
+    def _copy_only(self, batch: ScheduledBatch) -> None:
+        try:
+            self.runner.launch(batch)
+        except Exception:
+            logger.exception("copying KV blocks failed: they will be computed again")
+            self.scheduler.invalidate(batch)
+
+    def _drain(self) -> None:
+        """Wait for steps whose requests have all ended: nothing they yield is wanted."""
+        while self._in_flight:
+            self._complete(self._in_flight.popleft())
+
+    def start_over(self, scheduler: Scheduler) -> None:
+        """Forget all requests and all that is cached: after Ctrl-C, at whatever line, the books cannot be trusted.
+
+        Args:
+            scheduler: a new one, over the same pool.
+        """
+        scheduler.num_steps = self.scheduler.num_steps
+        self.scheduler = scheduler
+        self._in_flight.clear()
+        self.requests.clear()
+        for request in self.recent_requests:
+            if request.timeline.finished is None:
+                request.status, request.finish_reason = RequestStatus.FINISHED, FinishReason.ABORT
+                close_timeline(request, self.clock.now())
+
+    def check_integrity(self) -> None:
+        """Raise AssertionError unless every part agrees with every other. For tests and soaks."""
+        self.scheduler.check_integrity()
+        in_scheduler = {request.request_id for request in (*self.scheduler.running, *self.scheduler.waiting)}
+        assert in_scheduler == set(self.requests), "scheduler and engine disagree about what is in flight"

@@ -1,0 +1,227 @@
+"""The four seams: what one deployment decides differently from the next, each with a trivial default.
+
+- `QueuePolicy`: who is next. Default: first come, first served.
+- `PreemptionPolicy`: who gives way when no block is free, and what becomes of its keys and values. Default: the
+  request admitted last; its KV is dropped and computed again.
+- `KVLayout`: which blocks a request keeps. Default: all of them.
+- `DraftPolicy`: which tokens are guessed ahead. Default: none.
+
+Everything optional comes through these: see `minillm.policies` and `minillm.speculation`. A policy is called by the
+thread that steps the engine, between two steps or while one is put together. It must not wait, and what it keeps per
+request it lets go of when told that the request is gone.
+"""
+
+import heapq
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Protocol
+
+from minillm.core.batch import BlockCopy, ScheduledBatch, Step, StepOutput
+from minillm.core.request import Request
+
+
+class QueuePolicy(Protocol):
+    """Who is next: the requests that wait, new and preempted, in the order in which they will be admitted."""
+
+    def push(self, request: Request) -> None:
+        """A request has arrived, or was preempted (`status` says which) and waits again."""
+        ...
+
+    def peek(self, num_running: int) -> Request | None:
+        """The request to admit next, None if none may join `num_running` others now.
+
+        If it does not fit, admission ends for this step: nothing overtakes it.
+        """
+        ...
+
+    def pop(self) -> Request:
+        """The request that `peek` has just shown was admitted: take it out."""
+        ...
+
+    def remove(self, request: Request) -> None:
+        """A waiting request has ended."""
+        ...
+
+    def share(self, request: Request, most: int) -> int:
+        """How many of the `most` tokens that it could compute in this step the request gets, running or next."""
+        ...
+
+    def overdue(self, now: float) -> list[Request]:
+        """Requests that have waited too long at `now` (clock seconds): they end with FinishReason.TIMEOUT."""
+        ...
+
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[Request]: ...
+
+
+class PreemptionPolicy(Protocol):
+    """Who gives way when no block is free, and what becomes of its keys and values."""
+
+    def rank(self, request: Request) -> int:
+        """Running requests are kept in this order, equal ones in order of admission; the lowest are served first."""
+        ...
+
+    def choose_victim(self, needy: Request, running: Sequence[Request], scheduled: Mapping[Request, object]) -> Request:
+        """The running request that loses its blocks because `needy` needs one.
+
+        Args:
+            running: in order of rank; `needy` is among them, and may be chosen: then it waits again.
+            scheduled: requests that are in the step being put together. One of them is taken out again if chosen.
+        """
+        ...
+
+    def save(self, request: Request, block_ids: Mapping[int, int]) -> Sequence[BlockCopy]:
+        """The victim's computed blocks are about to be reused: the copies to make first, none if nothing is kept.
+
+        Args:
+            block_ids: of its computed tokens: index in its block table -> block.
+        """
+        ...
+
+    def restore(self, request: Request, block_ids: Mapping[int, int]) -> Sequence[BlockCopy]:
+        """It is admitted again: the copies that bring what was saved into its new blocks."""
+        ...
+
+    def forget(self, request: Request) -> None:
+        """It has ended, or what was saved is not to be trusted: let go of that."""
+        ...
+
+
+class KVLayout(Protocol):
+    """Which blocks a request keeps."""
+
+    def expired(self, position: int) -> range:
+        """Indices in a block table that no token at `position` or later attends to. It only grows with `position`,
+        and always begins at the same index."""
+        ...
+
+    @property
+    def peak_blocks(self) -> int | None:
+        """Most blocks that a request of any length holds at once; None = as many as its tokens fill."""
+        ...
+
+
+class DraftPolicy(Protocol):
+    """Which tokens are guessed ahead. Whatever is guessed, the output stays what it would have been."""
+
+    def propose(self, running: Sequence[Request]) -> float:
+        """Give each running request its `draft` for the step to come, empty where guessing does not pay.
+
+        Returns:
+            Seconds it took; 0 if nothing was tried.
+        """
+        ...
+
+    def reserve(self, step: Step) -> None:
+        """The decodes are in the step, prompts are not: claim budget for drafts (`Step.add_draft`)."""
+        ...
+
+    def place(self, step: Step, append: Callable[[Request, int], bool]) -> None:
+        """All requests have their blocks: give drafts some of what is left, or drop them (`Step.drop_draft`).
+
+        Args:
+            append: BlockManager.append.
+        """
+        ...
+
+    def observe(self, batch: ScheduledBatch, output: StepOutput) -> None:
+        """A step is over: which drafts passed?"""
+        ...
+
+    def forget(self, request: Request) -> None:
+        """The request has ended, or lost its blocks. It may come back."""
+        ...
+
+
+def first_come(request: Request) -> tuple[int, ...]:
+    """First come, first served. A preempted request came before all that wait, so it is next."""
+    return (request.arrival_index,)
+
+
+class SortedQueue:
+    """Smallest key first, ties first come, first served. O(log n) each; removal is lazy."""
+
+    def __init__(self, key: Callable[[Request], tuple[int, ...]] = first_come) -> None:
+        self._key = key
+        self._heap: list[tuple[tuple[int, ...], int, Request]] = []
+        self._waiting: dict[Request, None] = {}
+
+    def push(self, request: Request) -> None:
+        heapq.heappush(self._heap, (self._key(request), request.arrival_index, request))
+        self._waiting[request] = None
+
+    def peek(self, num_running: int) -> Request | None:
+        while self._heap and self._heap[0][-1] not in self._waiting:
+            heapq.heappop(self._heap)  # it was removed earlier
+        return self._heap[0][-1] if self._heap else None
+
+    def pop(self) -> Request:
+        request = heapq.heappop(self._heap)[-1]
+        del self._waiting[request]
+        return request
+
+    def remove(self, request: Request) -> None:
+        del self._waiting[request]
+
+    def share(self, request: Request, most: int) -> int:
+        return most
+
+    def overdue(self, now: float) -> list[Request]:
+        return []
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def __iter__(self) -> Iterator[Request]:
+        return iter(self._waiting)
+
+
+class Recompute:
+    """The last request that is not in this step yet gives way; its KV is dropped, to be computed again.
+
+    A request in the step gives way only to one of a lower rank. At worst the needy request is its own victim: then
+    earlier preemptions in this step were unnecessary.
+    """
+
+    def __init__(self, rank: Callable[[Request], int] = lambda request: 0) -> None:
+        self.rank = rank
+
+    def choose_victim(self, needy: Request, running: Sequence[Request], scheduled: Mapping[Request, object]) -> Request:
+        own = self.rank(needy)
+        return next(r for r in reversed(running) if r not in scheduled or self.rank(r) > own)
+
+    def save(self, request: Request, block_ids: Mapping[int, int]) -> Sequence[BlockCopy]:
+        return ()
+
+    def restore(self, request: Request, block_ids: Mapping[int, int]) -> Sequence[BlockCopy]:
+        raise ValueError(f"nothing was saved of {request.request_id}")
+
+    def forget(self, request: Request) -> None:
+        pass
+
+
+class KeepAll:
+    """Every token attends to all before it, so no block expires."""
+
+    peak_blocks = None
+
+    def expired(self, position: int) -> range:
+        return range(0)
+
+
+class NoDrafts:
+    """Nothing is guessed."""
+
+    def propose(self, running: Sequence[Request]) -> float:
+        return 0.0
+
+    def reserve(self, step: Step) -> None:
+        pass
+
+    def place(self, step: Step, append: Callable[[Request, int], bool]) -> None:
+        pass
+
+    def observe(self, batch: ScheduledBatch, output: StepOutput) -> None:
+        pass
+
+    def forget(self, request: Request) -> None:
+        pass

@@ -1,0 +1,31 @@
+"""The parts of an engine that compute: weights, the runner on them, and what drafts."""
+
+from minillm.core.batch import Runner
+from minillm.core.timeline import Clock
+from minillm.model.loader import LoadedModel, load_model
+from minillm.policies.config import EngineConfig
+from minillm.runner.torch_runner import TorchRunner
+from minillm.speculation.base import Proposer
+from minillm.speculation.make import load_drafter, make_proposer, marginal_row_cost, memory_claim
+
+
+def load_parts(
+    config: EngineConfig, model: LoadedModel | None, runner: Runner | None, proposer: Proposer | None, clock: Clock
+) -> tuple[LoadedModel | None, Runner, Proposer | None, float]:
+    """What an Engine was not given: arguments as its own. Returns model, runner, proposer, and what one more row adds
+    to the cost of a step (marginal_row_cost).
+
+    Raises:
+        ConfigError: the configuration does not fit the model or the memory.
+        ModelError: a model cannot be loaded.
+    """
+    if runner is None:
+        model = model or load_model(config)
+    # Before the KV pool takes the memory that is left.
+    drafter = load_drafter(config, model) if proposer is None else None
+    if runner is None:
+        assert model is not None
+        runner = TorchRunner(model, config, clock, claim=memory_claim(config, drafter, model))
+    if proposer is None:
+        proposer = make_proposer(config.replace(block_size=runner.block_size), drafter, runner, clock)
+    return model, runner, proposer, marginal_row_cost(runner)
