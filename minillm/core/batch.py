@@ -155,9 +155,13 @@ class Runner(Protocol):
     """True when `launch` returns before the step is done, so that Python can prepare the next one meanwhile."""
 
     def launch(self, batch: ScheduledBatch) -> LaunchedStep:
-        """Begin one step, its block copies first. A batch may hold nothing but copies: then `wait` is not called.
+        """Begin one step, its block copies first. The batch has at least one request.
 
         Steps are computed in the order they are launched. A request may have tokens in the batch that
         the step launched just before will yield (`Request.num_pending_tokens`): the runner knows them.
         """
+        ...
+
+    def copy_blocks(self, batch: ScheduledBatch) -> None:
+        """Only the batch's block copies, saves before loads. `launch` begins with it."""
         ...

@@ -250,7 +250,7 @@ class EngineCore:
 
     def _copy_only(self, batch: ScheduledBatch) -> None:
         try:
-            self.runner.launch(batch)
+            self.runner.copy_blocks(batch)
         except Exception:
             logger.exception("copying KV blocks failed: they will be computed again")
             self.scheduler.invalidate(batch)

@@ -110,9 +110,7 @@ class SimulatedRunner:
 
     def launch(self, batch: ScheduledBatch) -> "SimulatedStep":
         """Price the step and queue it behind what the device is doing."""
-        self._copy(batch)
-        if not batch.requests:
-            return SimulatedStep(self, batch, self._free_at, self._free_at, self._free_at, self._free_at)
+        self.copy_blocks(batch)
         start = max(self._free_at, self.clock.now())
         drafted = start + self.drafting.seconds(batch)
         price = self.price(batch)
@@ -121,7 +119,7 @@ class SimulatedRunner:
             self.watch(batch, price, self._free_at)
         return SimulatedStep(self, batch, start, drafted, drafted + price.forward, self._free_at)
 
-    def _copy(self, batch: ScheduledBatch) -> None:
+    def copy_blocks(self, batch: ScheduledBatch) -> None:
         """The device is busy copying blocks."""
         copies = len(batch.saves) + len(batch.loads)
         if copies:

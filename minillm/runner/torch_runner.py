@@ -90,8 +90,7 @@ class TorchRunner:
     def launch(self, batch: ScheduledBatch) -> "TorchStep":
         """Copy swapped blocks, compute the step's tokens, sample. See :class:`minillm.core.batch.Runner`."""
         start = self.clock.now()
-        self.kv_pool.swap_out(batch.saves)
-        self.kv_pool.swap_in(batch.loads)
+        self.copy_blocks(batch)
         laid_out = self.lay_out(batch.requests)
         built = self.clock.now()
         logits = self.forward(laid_out)
@@ -100,6 +99,11 @@ class TorchRunner:
         self._previous_tokens = samples.token_ids
         self._previous_rows = {request: row for row, request in enumerate(laid_out.requests)}
         return TorchStep(self, batch, laid_out.requests, (start, built), forward_done, samples)
+
+    def copy_blocks(self, batch: ScheduledBatch) -> None:
+        """Copy the batch's saved and loaded blocks."""
+        self.kv_pool.swap_out(batch.saves)
+        self.kv_pool.swap_in(batch.loads)
 
     def lay_out(self, scheduled: Sequence[ScheduledRequest]) -> HostBatch:
         return lay_out(scheduled, self.block_size, self.kv_pool.null_block, self._previous_rows)

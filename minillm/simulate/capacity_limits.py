@@ -152,3 +152,6 @@ class ExplainedRunner:
         for resource, seconds in self._explain(batch).items():
             self._seconds[resource] += seconds
         return self._runner.launch(batch)
+
+    def copy_blocks(self, batch: ScheduledBatch) -> None:
+        self._runner.copy_blocks(batch)

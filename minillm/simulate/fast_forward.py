@@ -119,7 +119,7 @@ class FastForwardCore(EngineCore):
         if works:
             self._steps.append(self._launch_step(batch, start))
         elif batch.saves:
-            self.runner.launch(batch)
+            self.runner.copy_blocks(batch)
         ahead = self.lookahead if works else 0
         while len(self._steps) > (ahead if self.has_unfinished else 0):
             changed |= dict.fromkeys(self._finish_step(self._steps.popleft()))

@@ -79,14 +79,12 @@ class Faults:
 
     def __post_init__(self) -> None:
         runner = self.engine.runner
-        self._launch, self._forward = runner.launch, runner.forward
+        self._launch, self._forward, self._copy = runner.launch, runner.forward, runner.copy_blocks
         self._propose = self.engine.speculator.proposer.propose
-        runner.launch, runner.forward = self.launch, self.forward
+        runner.launch, runner.forward, runner.copy_blocks = self.launch, self.forward, self.copy_blocks
         self.engine.speculator.proposer.propose = self.propose
 
     def launch(self, batch: ScheduledBatch) -> LaunchedStep:
-        if (batch.saves or batch.loads) and self.strikes("swap"):
-            raise self.error()
         if self.strikes("before the step"):
             raise self.error()
         step = self._launch(batch)
@@ -100,6 +98,11 @@ class Faults:
             logits = logits.clone()
             logits[self.rng.randrange(len(logits))] = torch.nan
         return logits
+
+    def copy_blocks(self, batch: ScheduledBatch) -> None:
+        if (batch.saves or batch.loads) and self.strikes("swap"):
+            raise self.error()
+        self._copy(batch)
 
     def propose(self, wanted: Any) -> Any:
         if self.strikes("proposer", chance=self.rate / 10):  # it is done without from then on

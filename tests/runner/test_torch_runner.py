@@ -102,7 +102,7 @@ def test_swapped_out_and_back_in_elsewhere(model: LoadedModel) -> None:
 def test_copies_alone(model: LoadedModel) -> None:
     runner = make_runner(model, preemption="swap", swap_space_gb=0.001)
     runner.kv_pool.layers[1][2] = 5.0
-    runner.launch(ScheduledBatch(0, (), saves=(BlockCopy(2, 1),)))
+    runner.copy_blocks(ScheduledBatch(0, (), saves=(BlockCopy(2, 1),)))
     assert (runner.kv_pool.host_layers[1][1] == 5.0).all()
 
 

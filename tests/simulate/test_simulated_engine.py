@@ -112,8 +112,10 @@ def test_swapping_takes_its_time() -> None:
         engine = simple_engine(clock, beside=False, preemption="swap", num_kv_blocks=20)
         engine.runner.swap_s_per_block = swap_s
         copied = []
-        launch = engine.runner.launch
-        engine.runner.launch = lambda batch: copied.append(len(batch.saves) + len(batch.loads)) or launch(batch)  # noqa: B023
+        copy_blocks = engine.runner.copy_blocks
+        engine.runner.copy_blocks = lambda batch: (
+            copied.append(len(batch.saves) + len(batch.loads)) or copy_blocks(batch)
+        )  # noqa: B023
         run(engine, clock, prompts(40, (3, 30), (5, 30), gap=0.0001))
         ends.append((clock.now(), sum(copied)))
     (without, copies), (with_copies, again) = ends

@@ -1,19 +1,17 @@
 """A learner's paged attention inside the real engine: every layer of every step asks it (exercise paged-attention)."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from course.lab.grading.blame import shown
+from course.lab.grading.plug_in_guard import FallbackGuard
 from minillm.kernels.attention.base import AttentionBackend, AttentionMetadata
 from minillm.kernels.attention.cache import KVCache, gather_blocks
 from minillm.runner.torch_runner import TorchRunner
-
-if TYPE_CHECKING:
-    from course.lab.grading.plug_in import Watch
 
 PagedAttention = Callable[..., Any]
 """(query, key_cache, value_cache, block_tables, context_lens, query_lens) -> [T, n_heads, d], in NumPy."""
@@ -27,14 +25,14 @@ class OwnAttention(AttentionBackend):
         ours: the engine's own, which takes over.
     """
 
-    def __init__(self, attend: PagedAttention, watch: "Watch", ours: AttentionBackend) -> None:
+    def __init__(self, attend: PagedAttention, guard: FallbackGuard, ours: AttentionBackend) -> None:
         super().__init__(ours.metadata)
-        self._theirs, self._watch, self._ours = attend, watch, ours
+        self._theirs, self._guard, self._ours = attend, guard, ours
         self._blocks, tables = torch.unique(self.metadata.block_tables, return_inverse=True)
         self._tables = tables.cpu().numpy()
 
     def attend(self, query: Tensor, kv_cache: KVCache, scale: float) -> Tensor:
-        return self._watch.ask(lambda: self._asked(query, kv_cache), lambda: self._ours.attend(query, kv_cache, scale))
+        return self._guard.call(lambda: self._asked(query, kv_cache), lambda: self._ours.attend(query, kv_cache, scale))
 
     def _asked(self, query: Tensor, kv_cache: KVCache) -> Tensor:
         if self.metadata.window is not None:
@@ -57,12 +55,12 @@ class OwnAttention(AttentionBackend):
         return torch.from_numpy(output).to(query)
 
 
-def attend_with(runner: TorchRunner, attend: PagedAttention, watch: "Watch") -> None:
+def attend_with(runner: TorchRunner, attend: PagedAttention, guard: FallbackGuard) -> None:
     """Let a runner's steps use a learner's attention; none of them is compiled or recorded any more."""
     ours = runner.attention
 
     def of_step(metadata: AttentionMetadata) -> AttentionBackend:
-        return OwnAttention(attend, watch, ours(metadata))
+        return OwnAttention(attend, guard, ours(metadata))
 
     runner.attention = of_step
     runner.fast_decode = None

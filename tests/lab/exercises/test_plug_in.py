@@ -7,7 +7,8 @@ from fake_runner import FakeRunner, drain, expected_output, greedy, next_token
 
 from course.lab.grading.exercises import find
 from course.lab.grading.exercises.continuous_batching_step import Seat, right_plan
-from course.lab.grading.plug_in import CheckingSampler, OpenLab, Parts, Watch, build_engine
+from course.lab.grading.plug_in import CheckingSampler, OpenLab, Parts, build_engine
+from course.lab.grading.plug_in_guard import FallbackGuard
 from course.lab.grading.source import answer_file
 from minillm import EngineConfig, SamplingParams
 from minillm.core.request import Draft, Request
@@ -219,10 +220,10 @@ def test_a_learners_verify_decides_about_drafts() -> None:
         seen.append((target.shape, proposal.shape, drafts))
         return [2]
 
-    sampler = CheckingSampler(verify, Watch("sampler", notes), Verifier())
+    sampler = CheckingSampler(verify, FallbackGuard("sampler", notes), Verifier())
     assert sampler(logits, [row]).token_ids == [2]
     assert seen == [((2, 5), (1, 5), [3])]
-    broken = CheckingSampler(lambda *_: [99], Watch("sampler", notes), Verifier())
+    broken = CheckingSampler(lambda *_: [99], FallbackGuard("sampler", notes), Verifier())
     assert broken(logits, [row]).token_ids == Verifier()(logits, [row]).token_ids
     assert "99" in notes[0]
 
@@ -230,7 +231,7 @@ def test_a_learners_verify_decides_about_drafts() -> None:
 def test_the_model_answers_verify_is_distributed_as_the_model() -> None:
     logits, row = drafted_row()
     notes: list[str] = []
-    sampler = CheckingSampler(model_answer("rejection-sampler")["verify"], Watch("sampler", notes), Verifier())
+    sampler = CheckingSampler(model_answer("rejection-sampler")["verify"], FallbackGuard("sampler", notes), Verifier())
     rng = np.random.default_rng(0)
     counts = np.zeros(5)
     for _ in range(1000):
