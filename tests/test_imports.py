@@ -1,39 +1,57 @@
 """The shape of the code: imports point one way, files stay short, dependencies are declared."""
 
 import ast
+import collections
 import functools
 import importlib.metadata
+import io
 import re
+import subprocess
 import sys
+import tokenize
 import tomllib
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
-
-import pytest
+from typing import TypeGuard
 
 import minillm
 
 ROOT = Path(__file__).parent.parent
 MAX_LINES = 400
 
-LAYERS = [
-    ["minillm", "errors", "clock", "garbage", "known", "timeline", "config", "request"],
-    ["kv_cache", "memory"],
-    ["scheduling"],
-    ["transfer"],
-    ["models", "attention", "sampling", "detokenizer", "prompts", "quantization", "prompt_pruning"],
-    ["runners", "speculation"],
-    ["admission", "request_group", "step_log", "engine"],
-    ["observe"],
-    ["llm", "inbox", "async_engine"],
-    ["simulate", "serve", "bench", "training"],
-    ["doctor", "cli", "__main__"],
-    ["course"],
-]
-"""A module may import from its own layer and those above it in this list."""
+LAYERS = (
+    "core",
+    "policies",
+    "kernels",
+    "model",
+    "runner",
+    "speculation",
+    "frontend",
+    "observe",
+    "simulate",
+    "server",
+    "training",
+    "bench",
+    "__main__",
+    "course",
+)
+"""A package imports from itself and from those before it, at any place in a file: so no two import each other."""
 
-RANKS = {name: rank for rank, names in enumerate(LAYERS) for name in names}
+WITHOUT_TORCH = (
+    "minillm.core.engine",
+    "minillm.policies.assemble",
+    "minillm.observe.summary",
+    "minillm.simulate",
+    "minillm.frontend.engine",
+    "minillm.__main__",
+    "course.lab.incidents.cli",
+    "course.lab.drills.cli",
+)
+"""Importing these loads no torch: `minillm incident`, `drill`, `simulate` and `--help` answer at once."""
+
+BUDGETS = {"minillm": 14_000, "minillm/core": 1_500, "course": 27_000, "tests": 24_000}
+"""Most code lines: no blanks, comments, docstrings."""
 
 
 def source_files() -> list[Path]:
@@ -81,15 +99,15 @@ def ours(file: Path) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("file", source_files(), ids=module_name)
-def test_imports_point_one_way(file: Path) -> None:
-    own = layer(module_name(file))
-    if own == "minillm":  # minillm/__init__.py: lazy, so it imports nothing
-        assert not ours(file)
-        return
-    assert own in RANKS, f"say in LAYERS where {own} belongs"
-    upward = [name for name in ours(file) if RANKS[layer(name)] > RANKS[own]]
-    assert not upward, f"{module_name(file)} imports from a layer above its own: {upward}"
+def test_imports_point_one_way() -> None:
+    for file in source_files():
+        own = layer(module_name(file))
+        if own == "minillm":  # minillm/__init__.py: lazy, so it imports nothing
+            assert not ours(file)
+            continue
+        allowed = LAYERS[: LAYERS.index(own) + 1]
+        upward = [name for name in ours(file) if layer(name) not in allowed]
+        assert not upward, f"{module_name(file)} imports from a layer above its own: {upward}"
 
 
 def test_no_import_cycles() -> None:
@@ -98,10 +116,92 @@ def test_no_import_cycles() -> None:
     TopologicalSorter(graph).prepare()  # raises CycleError, naming the cycle
 
 
-@pytest.mark.parametrize("file", source_files(), ids=module_name)
-def test_files_stay_short(file: Path) -> None:
-    lines = len(file.read_text(encoding="utf-8").splitlines())
-    assert lines <= MAX_LINES, f"{file.relative_to(ROOT)} has {lines} lines: split it by concept"
+def test_minillm_has_at_most_twelve_entries() -> None:
+    entries = {path.name for path in (ROOT / "minillm").iterdir() if not path.name.startswith("__")}
+    assert len(entries) <= 12, f"which two of these are one? {sorted(entries)}"
+    assert len(list((ROOT / "minillm" / "core").glob("*.py"))) <= 12
+
+
+def test_what_answers_at_once_loads_no_torch() -> None:
+    program = f"""
+import importlib, sys
+for name in {WITHOUT_TORCH}:
+    importlib.import_module(name)
+    heavy = {{"torch", "transformers"}} & sys.modules.keys()
+    assert not heavy, f"{{name}} loads {{heavy}}"
+    assert not name.startswith("minillm.core") or "numpy" not in sys.modules, f"{{name}} loads numpy"
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT)
+
+
+def test_the_core_knows_no_option() -> None:
+    """What is optional comes through the four seams: its words do not occur in the core's code."""
+    for file in (ROOT / "minillm" / "core").glob("*.py"):
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+        names |= {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+        names |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
+        found = [name for name in names if re.search("swap|window|sink|lane|static", name.lower())]
+        assert not found, f"{file.name} has {found}"
+
+
+def test_no_package_uses_what_is_private_to_another() -> None:
+    """No `_name` of an object from another package is read, and none of its private methods is overridden."""
+    private = collections.defaultdict(set)
+    for file in source_files():
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef) and is_private(node.name):
+                private[node.name].add(home(file))
+            elif is_own_attribute(node) and is_private(node.attr):
+                private[node.attr].add(home(file))
+    for file in source_files():
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.Attribute) or not is_private(node.attr):
+                continue
+            owner = node.value.id if isinstance(node.value, ast.Name) else ""
+            if owner in ("self", "cls") or home(file) in private[node.attr] or not private[node.attr]:
+                continue  # its own, or of a library
+            raise AssertionError(f"{file.relative_to(ROOT)}:{node.lineno} reads {node.attr} of {private[node.attr]}")
+
+
+def is_own_attribute(node: ast.AST) -> TypeGuard[ast.Attribute]:
+    return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"
+
+
+def is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__")
+
+
+def home(file: Path) -> str:
+    """The package that a file's private names belong to."""
+    return ".".join(module_name(file).split(".")[: 3 if module_name(file).startswith("course") else 2])
+
+
+def test_files_stay_short() -> None:
+    for file in source_files():
+        lines = len(file.read_text(encoding="utf-8").splitlines())
+        assert lines <= MAX_LINES, f"{file.relative_to(ROOT)} has {lines} lines: split it by concept"
+
+
+def code_lines(file: Path) -> int:
+    """Lines of a file that hold code: no blanks, comments, docstrings."""
+    source = file.read_text(encoding="utf-8")
+    texts = {
+        line
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
+    }
+    quiet = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
+    tokens = [token for token in tokenize.generate_tokens(io.StringIO(source).readline) if token.type not in quiet]
+    return len({line for token in tokens for line in range(token.start[0], token.end[0] + 1)} - texts)
+
+
+def test_sizes_stay_within_their_budgets() -> None:
+    sizes = {name: sum(map(code_lines, (ROOT / name).rglob("*.py"))) for name in BUDGETS}
+    for name, size in sizes.items():
+        print(f"{name}: {size} of {BUDGETS[name]} code lines")
+    assert all(size <= BUDGETS[name] for name, size in sizes.items()), sizes
 
 
 BUILT_BY_THE_USER = {"flash_attn_interface", "nanovllm"}
