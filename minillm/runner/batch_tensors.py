@@ -76,7 +76,7 @@ class HostBatch:
 
     @property
     def only_decodes(self) -> bool:
-        """Every sequence computes one token and samples the next: what can be compiled or recorded."""
+        """Every sequence computes one token and samples the next: what can be recorded."""
         return self.num_decodes == len(self.requests) == self.num_sequences
 
 
@@ -133,8 +133,8 @@ def spans_of(scheduled: ScheduledRequest) -> list[Span]:
     """One piece; but where drafts are checked, every token by itself, as if each were another request's decode.
 
     They share a block table, and keys and values are written before anybody attends, so each token finds those
-    before it in the cache. Checking a draft is then what a step of decodes is, with the same kernels, compiled
-    programs and recorded graphs. The price: a context is read once for each of them. The weights, read once for
+    before it in the cache. Checking a draft is then what a step of decodes is, with the same kernels and recorded
+    graphs. The price: a context is read once for each of them. The weights, read once for
     all, are far larger at the batch sizes at which drafting pays.
     """
     request, start, end = scheduled.request, scheduled.start, scheduled.end

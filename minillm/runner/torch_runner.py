@@ -19,7 +19,6 @@ from minillm.model.loader import LoadedModel
 from minillm.policies.config import EngineConfig
 from minillm.policies.window import Window
 from minillm.runner.batch_tensors import HostBatch, lay_out, upload
-from minillm.runner.compiled import CompiledDecode
 from minillm.runner.cuda_graphs import CudaGraph, Graph, GraphedDecode
 from minillm.runner.kv_pool import NO_CLAIM, KVPool, MemoryClaim, size_kv_pool, size_swap_pool
 from minillm.runner.rejection_sampler import Verifier, num_kept
@@ -33,13 +32,13 @@ class TorchRunner:
 
     Args:
         model: weights; engines may share them.
-        config: reads the fields on KV memory, swap space, attention backend, kernels, graphs and compilation.
+        config: reads the fields on KV memory, swap space, attention backend, kernels and graphs.
         clock: the engine's.
         make_graph: how decode steps are recorded and replayed; None = by CUDA graphs, where there is CUDA.
         claim: memory that the KV pool leaves free.
     Raises:
         ConfigError: the KV pool or the swap space does not fit the memory, the attention backend cannot
-            run here, the weights are quantized in another way, or compile=True on a GPU.
+            run here, or the weights are quantized in another way.
         OutOfMemoryError: somebody else took the memory meanwhile.
 
     All it keeps about requests is what the last step sampled, so a step that fails leaves nothing to clean up.
@@ -113,7 +112,7 @@ class TorchRunner:
     def forward(self, batch: HostBatch) -> Tensor:
         """Logits [R, V] of the rows that sample."""
         decoder, reader = self.model.decoder, self.hidden_state_reader
-        # What is compiled or recorded gives logits only.
+        # What is recorded gives logits only.
         if self.fast_decode is not None and reader is None:
             logits = self.fast_decode(batch, self._previous_tokens)
             if logits is not None:
@@ -126,24 +125,10 @@ class TorchRunner:
         reader.read_hidden_states(batch.scheduled, hidden)
         return decoder.lm_head(hidden[tensors.logit_rows])
 
-    def _prepare_decode(
-        self, config: EngineConfig, make_graph: Callable[[], Graph] | None
-    ) -> CompiledDecode | GraphedDecode | None:
+    def _prepare_decode(self, config: EngineConfig, make_graph: Callable[[], Graph] | None) -> GraphedDecode | None:
         """The special way of steps that decode only, if one is configured."""
         longest = config.max_model_len or self.model.model_config.max_position_embeddings
         max_context = longest if config.sliding_window else min(longest, self.num_kv_blocks * self.block_size)
-        if config.compile:
-            if self.device.type != "cpu":
-                raise ConfigError('compile=True compiles for a CPU: set compile=False, or device="cpu"')
-            return CompiledDecode(
-                self.model.decoder,
-                self.kv_pool,
-                self.block_size,
-                max_context,
-                config.max_decode_rows,
-                tune=config.compile == "max",
-                window=Window(config.sliding_window, config.attention_sinks),
-            )
         if make_graph is None and self.device.type == "cuda":
             pool = torch.cuda.graph_pool_handle()
             make_graph = lambda: CudaGraph(pool)  # noqa: E731

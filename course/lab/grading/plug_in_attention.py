@@ -58,7 +58,7 @@ class OwnAttention(AttentionBackend):
 
 
 def attend_with(runner: TorchRunner, attend: PagedAttention, watch: "Watch") -> None:
-    """Let a runner's steps use a learner's attention; none of them is compiled or recorded any more."""
+    """Let a runner's steps use a learner's attention; none of them is recorded any more."""
     ours = runner.attention
 
     def of_step(metadata: AttentionMetadata) -> AttentionBackend:
