@@ -1,14 +1,12 @@
 """What a caller asks for, what the engine keeps while it serves, and what the caller gets back."""
 
 import enum
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Any
 
 from minillm.core.params import SamplingParams
 from minillm.core.timeline import Timeline
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 class RequestStatus(enum.Enum):
@@ -133,49 +131,8 @@ class Draft:
     """Tokens that somebody guesses will follow a request's known ones."""
 
     token_ids: list[int] = field(default_factory=list)
-    probs: "Tensor | None" = None
-    """[len(token_ids) or more, V] the distribution each was drawn from; None = they were not drawn but chosen."""
+    probs: Sequence[Any] | None = None
+    """For each token the distribution [V] it was drawn from; None = they were not drawn but chosen."""
 
     def __len__(self) -> int:
         return len(self.token_ids)
-
-
-@dataclass(frozen=True, slots=True)
-class DraftPosition:
-    """A request as it would be if the first `num_drafts` tokens of its draft were its own: what the sampler reads
-    to choose the token after them."""
-
-    request: Request
-    num_drafts: int
-
-    @property
-    def request_id(self) -> str:
-        return self.request.request_id
-
-    @property
-    def params(self) -> SamplingParams:
-        return self.request.params
-
-    @property
-    def seed(self) -> int:
-        return self.request.seed
-
-    @property
-    def prompt_token_ids(self) -> list[int]:
-        return self.request.prompt_token_ids
-
-    @property
-    def output_token_ids(self) -> list[int]:
-        return self.request.output_token_ids + self.request.draft.token_ids[: self.num_drafts]
-
-    @property
-    def draw_position(self) -> int:
-        return self.request.draw_position + self.num_drafts
-
-    @property
-    def next_draft(self) -> "tuple[int, Tensor] | None":
-        """The draft token at this place, and the distribution [V] it was drawn from; None if it was not drawn."""
-        draft = self.request.draft
-        if draft.probs is None or self.num_drafts >= len(draft):
-            return None
-        return draft.token_ids[self.num_drafts], draft.probs[self.num_drafts]

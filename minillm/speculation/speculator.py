@@ -3,11 +3,14 @@
 import logging
 from collections.abc import Callable, Sequence
 
+import torch
+
 from minillm.core.batch import Runner, ScheduledBatch, StepOutput
 from minillm.core.request import Draft, Request
 from minillm.policies.config import SpeculativeConfig
-from minillm.speculation.base import DraftRequest, HiddenStateReader, NoProposer, Proposer, ShowsHiddenStates
-from minillm.speculation.gates import COSTLY_ROW, Gates
+from minillm.runner.hidden_states import HiddenStateReader, ShowsHiddenStates
+from minillm.speculation.base import DraftRequest, NoProposer, Proposer
+from minillm.speculation.gates import COSTLY_ROW, Gates, row_price
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +33,9 @@ class Speculator:
         runner: Runner,
         context_limit: int,
     ) -> None:
-        self.gates = None if config is None else Gates(config, getattr(runner, "row_price", COSTLY_ROW))
+        device = getattr(runner, "device", None)
+        floor = row_price(device) if isinstance(device, torch.device) else COSTLY_ROW
+        self.gates = None if config is None else Gates(config, floor)
         self.proposer = proposer
         self.now = now
         self.context_limit = context_limit

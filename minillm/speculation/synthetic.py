@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import Tensor
 
-from minillm.core.request import DraftPosition
+from minillm.runner.rows import DraftPosition
 from minillm.runner.sampler import probabilities
 from minillm.runner.torch_runner import TorchRunner
 from minillm.speculation.draft_model import DraftModelProposer, draw_from

@@ -102,8 +102,8 @@ def test_swapped_out_and_back_in_elsewhere(model: LoadedModel) -> None:
 def test_copies_alone(model: LoadedModel) -> None:
     runner = make_runner(model, preemption="swap", swap_space_gb=0.001)
     runner.kv_pool.layers[1][2] = 5.0
-    runner.swap(ScheduledBatch(0, (), swap_out=(BlockCopy(2, 1),)))
-    assert (runner.kv_pool.host_layers[1][1] == 5.0).all()
+    output = execute(runner, ScheduledBatch(0, (), swap_out=(BlockCopy(2, 1),)))
+    assert (runner.kv_pool.host_layers[1][1] == 5.0).all() and not output.tokens and not output.errors
 
 
 def test_stages_and_logprobs(model: LoadedModel) -> None:
@@ -137,7 +137,7 @@ def test_broken_logits_fail_their_request_only(model: LoadedModel) -> None:
     assert set(output.errors) == {"a"} and set(output.tokens) == {"b"}
 
 
-def test_a_block_that_held_nan_harms_nobody_who_gets_it_next(model: LoadedModel) -> None:
+def test_a_block_that_held_nan_harms_no_later_request(model: LoadedModel) -> None:
     runner = make_runner(model)
     broken = make_request("broken", tokens(4))
     take(execute(runner, batch_of((broken, 4, [0, 1]))), broken)
@@ -152,7 +152,7 @@ def test_a_block_that_held_nan_harms_nobody_who_gets_it_next(model: LoadedModel)
     assert b.output_token_ids == hf_greedy(model.name, b.prompt_token_ids, 2)
 
 
-def test_pool_is_at_most_what_the_seats_could_use(model: LoadedModel) -> None:
+def test_pool_is_at_most_what_the_slots_could_use(model: LoadedModel) -> None:
     runner = make_runner(model, num_kv_blocks=None, max_num_seqs=3, max_model_len=10)
     assert runner.num_kv_blocks == 3 * 3
 
@@ -178,7 +178,7 @@ def test_memory_that_does_not_fit_is_refused(model: LoadedModel, fields: dict, h
 
 
 def test_default_pool_leaves_room_on_a_small_machine(model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kv_pool, "_free_bytes", lambda device: 3_000_000)
+    monkeypatch.setattr(kv_pool, "free_bytes", lambda device: 3_000_000)
     large = replace(model.model_config, max_position_embeddings=100_000)
     config = EngineConfig(model="any", block_size=4)
     num_blocks = kv_pool.size_kv_pool(config, large, 4, torch.float32, torch.device("cpu"), kv_pool.NO_CLAIM)

@@ -23,11 +23,12 @@ from minillm import Engine, EngineConfig
 from minillm.core.batch import ScheduledBatch
 from minillm.core.block_manager import KVCacheManager
 from minillm.core.block_pool import BlockPool, FreeBlocks
-from minillm.core.request import Draft, DraftPosition, Request
+from minillm.core.request import Draft, Request
 from minillm.core.scheduler import Scheduler, Step
 from minillm.frontend.engine_thread import EngineThread
 from minillm.policies.config import SpeculativeConfig
-from minillm.runner.sampler import Row, Sampler, on_device, probabilities
+from minillm.runner.rows import DraftPosition, Row
+from minillm.runner.sampler import Sampler, on_device, probabilities
 from minillm.speculation.base import DraftRequest, NoProposer
 
 MOST_PREEMPTIONS = 50
