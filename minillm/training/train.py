@@ -90,9 +90,8 @@ class Training:
                 if self.step % save_every == 0:
                     self._save()
                     if progress:
-                        text = (
-                            f"step {self.step}: loss {loss:.3f}, held out {self.judge(FEW_HELD_OUT).emitted_per_verify}"
-                        )
+                        emitted = self.judge(FEW_HELD_OUT).emitted_per_verify[-1]
+                        text = f"step {self.step}: loss {loss:.3f}, held out: {emitted:.2f} tokens per step"
                         bar.write(text, file=sys.stderr)
         self._save()
 
@@ -128,14 +127,14 @@ class Training:
         shuffle = torch.Generator().manual_seed(self.settings.seed * SEED_STRIDE + number)
         order = torch.randperm(len(self.conversations), generator=shuffle)
         starts = torch.rand(2, len(self.conversations), generator=shuffle)
-        chosen = order[place * self.settings.conversations_per_step :][: self.settings.conversations_per_step].tolist()
-        conversations = [self.conversations[i] for i in chosen]
-        first = [
-            0 if starts[0, i] < KEEP_WHOLE else int(starts[1, i] * (conversation.answer_start - 1))
-            for i, conversation in zip(chosen, conversations)
-        ]
-        token_ids = [conversation.token_ids[start:] for conversation, start in zip(conversations, first)]
-        hidden = [conversation.hidden[start:] for conversation, start in zip(conversations, first)]
+        size = self.settings.conversations_per_step
+        token_ids, hidden, first = [], [], []
+        for i in order[place * size :][:size].tolist():
+            each = self.conversations[i]
+            start = 0 if starts[0, i] < KEEP_WHOLE else int(starts[1, i] * (each.answer_start - 1))
+            token_ids.append(each.token_ids[start:])
+            hidden.append(each.hidden[start:])
+            first.append(start)
         return ConversationBatch.of(token_ids, hidden, first).to(self.device)
 
     def _save(self) -> None:
