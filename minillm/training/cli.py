@@ -30,11 +30,16 @@ def train_draft(
     from minillm.training.make import make_head
     from minillm.training.train import TrainingSettings
 
-    settings = TrainingSettings(passes=passes, draft_len=draft_len, learning_rate=learning_rate, seed=seed)
-    config = EngineConfig(model=model, device=device)
-    facts = make_head(
-        config, out, conversations, vocabulary, settings, start_from=start_from, progress=sys.stderr.isatty()
+    settings = TrainingSettings(
+        passes=passes,
+        draft_len=draft_len,
+        learning_rate=learning_rate,
+        vocabulary=vocabulary,
+        start_from=start_from,
+        seed=seed,
     )
+    config = EngineConfig(model=model, device=device)
+    facts = make_head(config, out, conversations, settings, progress=sys.stderr.isatty())
     if as_json:
         print(json.dumps(facts))
     else:

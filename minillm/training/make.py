@@ -32,14 +32,7 @@ name them."""
 
 
 def make_head(
-    config: EngineConfig,
-    out: Path,
-    num_conversations: int,
-    num_tokens: int,
-    settings: TrainingSettings,
-    *,
-    start_from: str | None = None,
-    progress: bool = True,
+    config: EngineConfig, out: Path, num_conversations: int, settings: TrainingSettings, *, progress: bool = True
 ) -> dict[str, Any]:
     """Write a draft head for `config.model` to `out`. Returns what its head.json says of it.
 
@@ -47,8 +40,6 @@ def make_head(
 
     Args:
         num_conversations: conversations to learn from and judge by; one in ten is held out.
-        num_tokens: most tokens that the head can name: the most frequent ones of the answers.
-        start_from: a head to go on from, as `load_head` takes it; None = the best linear guess.
     Raises:
         ModelError: the model cannot be loaded.
         ConfigError, CorruptCheckpointError: the head to go on from is none of this model, or cannot be read.
@@ -59,17 +50,15 @@ def make_head(
     shards = range(-(-num_conversations // SHARD_SIZE))
     files = sample_conversations(engine, out / "conversations", shards, progress=progress)
     conversations = [conversation for file in files for conversation in load_conversations(file)][:num_conversations]
-    return train_head(model, conversations, num_tokens, settings, out, start_from=start_from, progress=progress)
+    return train_head(model, conversations, settings, out, progress=progress)
 
 
 def train_head(
     model: LoadedModel,
     conversations: Sequence[Conversation],
-    num_tokens: int,
     settings: TrainingSettings,
     out: Path,
     *,
-    start_from: str | None = None,
     progress: bool = True,
 ) -> dict[str, Any]:
     """Train on these conversations, but for some, which judge. See `make_head`."""
@@ -77,14 +66,14 @@ def train_head(
     if len(conversations) < ONE_IN:
         raise TrainingError(f"{len(conversations)} conversations are too few: it takes ten, to have one to judge by")
     held_out, seen = split(conversations)
-    token_ids, coverage = most_frequent(seen, num_tokens, model.model_config.vocab_size)
+    token_ids, coverage = most_frequent(seen, settings.vocabulary, model.model_config.vocab_size)
     head = new_head(model, token_ids, settings.seed, model.device)
     before = origin = None
-    if start_from is None:
+    if settings.start_from is None:
         start_linear(head, seen)
     else:
-        before, tensors, _ = read_head(start_from, model)
-        fill_head(head, tensors, Path(start_from))
+        before, tensors, _ = read_head(settings.start_from, model)
+        fill_head(head, tensors, Path(settings.start_from))
         origin = fingerprint(tensors)
     greedy = [conversation for conversation in held_out if is_greedy(head, conversation)]
     training = Training(head, seen, greedy, settings, out / "training.pt", origin)

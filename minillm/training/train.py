@@ -39,6 +39,10 @@ class TrainingSettings:
     conversations_per_step: int = 2
     """Few: on a CPU more steps are worth more than a smoother one"""
     learning_rate: float = 7e-4
+    vocabulary: int = 6144
+    """Most tokens that the head can name: the most frequent ones of the answers."""
+    start_from: str | None = None
+    """A head to go on from, as `load_head` takes it; None = the best linear guess."""
     weight_decay: float = 0.01
     seed: int = 0
 
@@ -49,7 +53,7 @@ class Training:
     Args:
         held_out: conversations to judge by; never trained on.
         checkpoint: where to keep the state, to go on from after an interruption; None = nowhere.
-        start_from: what tells the head apart whose weights it begins with; a run that is resumed wants the same one.
+        origin: what tells the head apart whose weights it begins with; a run that is resumed wants the same one.
     Raises:
         TrainingError: there are no conversations, or the checkpoint is of another run, or damaged.
     """
@@ -61,12 +65,12 @@ class Training:
         held_out: list[Conversation],
         settings: TrainingSettings,
         checkpoint: Path | None = None,
-        start_from: str | None = None,
+        origin: str | None = None,
     ) -> None:
         if not conversations or not held_out:
             raise TrainingError("there are no conversations to train on, or none to judge by: sample more of them")
         self.head, self.conversations, self.held_out = head, conversations, held_out
-        self.settings, self.checkpoint, self.start_from = settings, checkpoint, start_from
+        self.settings, self.checkpoint, self.origin = settings, checkpoint, origin
         self.device = head.norm.weight.device
         self.steps_per_pass = math.ceil(len(conversations) / settings.conversations_per_step)
         self.num_steps = settings.passes * self.steps_per_pass
@@ -174,5 +178,5 @@ class Training:
             **asdict(self.settings),
             "conversations": len(self.conversations),
             "tokens": self.head.output.weight.shape[0],
-            "start_from": self.start_from,
+            "start_from": self.origin,
         }

@@ -28,7 +28,7 @@ from minillm.training.train import Training, TrainingSettings
 from minillm.training.unrolled import ConversationBatch, unroll
 
 SHARD = 8
-SETTINGS = TrainingSettings(passes=8, draft_len=2, conversations_per_step=3, learning_rate=5e-3)
+SETTINGS = TrainingSettings(vocabulary=50, passes=8, draft_len=2, conversations_per_step=3, learning_rate=5e-3)
 
 
 @pytest.fixture(autouse=True)
@@ -284,11 +284,10 @@ def test_another_head_to_begin_with_is_another_run(
     tiny: LoadedModel, conversations: list[Conversation], tmp_path: Path
 ) -> None:
     """Else the finished one would be taken for it."""
-    make.train_head(tiny, conversations, 50, SETTINGS, tmp_path / "one", progress=False)
+    make.train_head(tiny, conversations, SETTINGS, tmp_path / "one", progress=False)
     with pytest.raises(TrainingError, match=r"is of another run.*start_from.*delete it"):
-        make.train_head(
-            tiny, conversations, 50, SETTINGS, tmp_path / "one", start_from=str(tmp_path / "one"), progress=False
-        )
+        going_on = replace(SETTINGS, start_from=str(tmp_path / "one"))
+        make.train_head(tiny, conversations, going_on, tmp_path / "one", progress=False)
     weights = {"fuse": torch.zeros(3, 4, dtype=torch.float16), "norm": torch.ones(4)}
     changed = {**weights, "fuse": weights["fuse"].clone()}
     assert make.fingerprint(changed) == make.fingerprint(weights)
@@ -308,7 +307,7 @@ def test_talks_that_began_with_other_questions_are_not_mixed(
 
 def test_too_few_talks(tiny: LoadedModel, conversations: list[Conversation], tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match="too few"):
-        make.train_head(tiny, conversations[:9], 50, SETTINGS, tmp_path)
+        make.train_head(tiny, conversations[:9], SETTINGS, tmp_path)
 
 
 def test_it_begins_at_the_best_linear_guess(tiny: LoadedModel) -> None:
@@ -338,14 +337,12 @@ def test_it_begins_at_the_best_linear_guess(tiny: LoadedModel) -> None:
 
 
 def test_going_on_from_another_head(tiny: LoadedModel, conversations: list[Conversation], tmp_path: Path) -> None:
-    make.train_head(tiny, conversations, 50, SETTINGS, tmp_path / "one", progress=False)
-    still = replace(SETTINGS, learning_rate=0.0, passes=1)
-    facts = make.train_head(
-        tiny, conversations, 50, still, tmp_path / "two", start_from=str(tmp_path / "one"), progress=False
-    )
+    make.train_head(tiny, conversations, SETTINGS, tmp_path / "one", progress=False)
+    still = replace(SETTINGS, learning_rate=0.0, passes=1, start_from=str(tmp_path / "one"))
+    facts = make.train_head(tiny, conversations, still, tmp_path / "two", progress=False)
     assert facts["went_on_from"] == json.loads((tmp_path / "one" / "head.json").read_text())
     one, two = (load_file(tmp_path / name / "head.safetensors") for name in ("one", "two"))
     for name, weights in one.items():
         torch.testing.assert_close(two[name], weights, atol=0, rtol=0)
     with pytest.raises(ConfigError, match="no draft head for 'nowhere'"):
-        make.train_head(tiny, conversations, 50, still, tmp_path / "three", start_from="nowhere", progress=False)
+        make.train_head(tiny, conversations, replace(still, start_from="nowhere"), tmp_path / "three", progress=False)
