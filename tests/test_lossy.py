@@ -133,16 +133,6 @@ def test_a_request_longer_than_the_pool(model: LoadedModel) -> None:
     assert make_engine(model, num_kv_blocks=12, enable_chunked_prefill=False, **fields).context_limit == 48
 
 
-@pytest.mark.parametrize("fields", [{}, LOSSY["sinks"], LOSSY["int8 cache"]], ids=["plain", "sinks", "int8 cache"])
-def test_compiled_steps(model: LoadedModel, fields: dict, monkeypatch: pytest.MonkeyPatch) -> None:
-    from minillm.runner import compiled
-
-    monkeypatch.setattr(compiled, "BUCKETS", (1,))
-    engine = make_engine(model, compile=True, batching="none", max_model_len=160, **fields)
-    assert list(engine.runner.fast_decode.steps) == [1]
-    assert serve(engine, PROMPTS[:2]) == serve(make_engine(model, **fields), PROMPTS[:2])
-
-
 @pytest.mark.parametrize("quantization", ["int8", "int4"])
 def test_quantized_weights_under_the_toggles(tiny_llama_path: Path, quantization: str) -> None:
     config = EngineConfig(model=str(tiny_llama_path), dtype="float32", device="cpu", quantization=quantization)

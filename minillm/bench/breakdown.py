@@ -18,7 +18,6 @@ from minillm.core.errors import ConfigError, MinillmError
 from minillm.frontend.engine import Engine
 from minillm.kernels.quantization import dtype_name
 from minillm.model.loader import load_model
-from minillm.runner.compiled import CompiledDecode
 
 STAGES = ("schedule", "build", "forward", "sample", "detokenize")
 """In the order they happen. What an engine records beside them is shown after them."""
@@ -169,9 +168,6 @@ def run_breakdown(
 
 def _check_differs(variant: Variant, engine: Engine, default: Engine) -> None:
     """Raise BenchmarkError if what was asked for did not come about: it would be the default, measured twice."""
-    fast = engine.torch_runner.fast_decode
-    if isinstance(fast, CompiledDecode) and not fast.steps:
-        raise BenchmarkError("it fell back to eager steps, see the warning above")
     # By name: with a window, the class is made anew for each engine.
     ours, usual = (each.torch_runner.attention.__name__ for each in (engine, default))
     if set(variant.fields) == {"attention_backend"} and ours == usual:

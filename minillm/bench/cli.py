@@ -59,7 +59,6 @@ def bench(
     context: typer.Context,
     model: Annotated[str, typer.Option(help="Short name, local folder, GGUF file or Hub id.")] = "smollm2-135m",
     compare: Annotated[list[Against] | None, typer.Option(help=COMPARE_HELP)] = None,
-    compiled: Annotated[bool, typer.Option("--compiled", help="Also minillm with compile=True.")] = False,
     dtype: Annotated[Dtype, typer.Option(help="Of weights, activations and KV, for everyone.")] = Dtype.BFLOAT16,
     workload: Annotated[list[WorkloadName] | None, typer.Option(help="Only this one; may be repeated.")] = None,
     repeats: Annotated[int, typer.Option(min=1, help="Rounds; in each, everyone runs once.")] = DEFAULT_REPEATS,
@@ -78,7 +77,6 @@ def bench(
     report = run_benchmark(
         model,
         against=[name.value for name in compare or []],
-        compiled=compiled,
         dtype=dtype.value,
         names=[name.value for name in workload or WorkloadName],
         repeats=1 if quick else repeats,
@@ -111,7 +109,6 @@ def run_benchmark(
     model: str,
     *,
     against: Sequence[str],
-    compiled: bool,
     dtype: str,
     names: Sequence[str],
     repeats: int,
@@ -134,8 +131,6 @@ def run_benchmark(
     own = [MinillmPeer(model, dtype)]
     engine = own[0].llm.engine
     workloads = [w for w in make_workloads(known(engine.vocab_size), quick=quick) if w.name in names]
-    if compiled:
-        own.append(MinillmPeer(model, dtype, name="minillm_compiled", compile=True))
     references = make_references(against, settings_of(engine, folder, machine))
     report = compare(own, references, workloads, repeats, bandwidth, engine.loaded_model.model_config, dtype)
     return make_report(

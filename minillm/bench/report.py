@@ -17,8 +17,6 @@ from minillm import __version__
 from minillm.bench.writing import describe_command, without_folder
 from minillm.frontend.engine import Engine
 from minillm.kernels.quantization import dtype_name
-from minillm.runner.compiled import CompiledDecode
-from minillm.runner.cuda_graphs import GraphedDecode
 from minillm.runner.torch_runner import TorchRunner
 
 CPU_FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "asimd", "bf16", "i8mm")
@@ -73,12 +71,8 @@ def describe_engine(engine: Engine) -> dict[str, Any]:
 
 
 def describe_decode(runner: TorchRunner) -> dict[str, list[int]]:
-    """Batch sizes whose decode steps were compiled, or recorded as CUDA graphs."""
-    fast = runner.fast_decode
-    return {
-        "compiled_batches": list(fast.steps) if isinstance(fast, CompiledDecode) else [],
-        "graph_batches": sorted(fast.recordings) if isinstance(fast, GraphedDecode) else [],
-    }
+    """Batch sizes whose decode steps were recorded as CUDA graphs."""
+    return {"graph_batches": sorted(runner.fast_decode.recordings) if runner.fast_decode else []}
 
 
 def describe_versions() -> dict[str, str | None]:

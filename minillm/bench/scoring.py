@@ -79,8 +79,8 @@ def decode_texts(engine: Engine, texts: Sequence[list[int]], num_given: Sequence
         return ScheduledRequest(requests[i], start, num_tokens, tables[i], samples=True)
 
     def logits_of(batch: list[ScheduledRequest]) -> Tensor:
-        laid_out = runner.lay_out(batch)
-        return runner.forward(laid_out)[[laid_out.requests.index(scheduled.request) for scheduled in batch]]
+        laid_out = runner.prepare(batch)
+        return runner.forward(laid_out)[[laid_out.rows.index(scheduled.request) for scheduled in batch]]
 
     going, done = list(range(len(texts))), 0
     try:

@@ -22,8 +22,6 @@ class Variant:
 DEFAULT = Variant("default", {})
 
 VARIANTS = (
-    Variant("compile on", {"compile": True}, "cpu", slow_start=True),
-    Variant("compile off", {"compile": False}),
     Variant("eager attention", {"attention_backend": "eager"}),
     Variant("sdpa attention", {"attention_backend": "sdpa"}),
     Variant("triton attention", {"attention_backend": "triton"}, "cuda"),

@@ -186,9 +186,6 @@ class EngineConfig(StrictModel):
     attention_backend: Literal["auto", "eager", "sdpa", "native", "triton", "fa3", "fa2", "torch_varlen"] = Field(
         "auto", description="eager = the textbook one, native and triton = our own kernels; auto = the fastest here"
     )
-    compile: bool | Literal["max"] = Field(
-        False, description='CPU: torch.compile the decode step, slow to start; "max" also tunes float32 products'
-    )
     cuda_graphs: bool = Field(True, description="GPU: replay captured decode steps, instead of launching each kernel")
     fused_kernels: bool = Field(True, description="norms, rotation with cache write, and SwiGLU as one kernel each")
     async_scheduling: bool | None = Field(
@@ -214,8 +211,6 @@ class EngineConfig(StrictModel):
             raise ValueError("num_kv_blocks and kv_cache_memory_gb both set the size of the KV pool: give one")
         if self.speculative is not None and self.async_scheduling:
             raise ValueError("async_scheduling=True cannot be had with speculative: a draft follows known tokens")
-        if self.speculative is not None and self.speculative.method == "draft_head" and self.compile:
-            raise ValueError("compile cannot be had with a draft_head: compiled steps show it no hidden states")
         self._only_with(self.sliding_window is not None, "a sliding_window", "attention_sinks")
         self._only_with(self.quantization == "int4", "quantization=int4", "int4_group_size")
         self._only_with(self.preemption == "swap", "preemption=swap", "swap_space_gb")

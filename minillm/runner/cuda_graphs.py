@@ -26,17 +26,9 @@ from minillm.kernels.attention.base import AttentionBackend
 from minillm.kernels.ops import Ops
 from minillm.kernels.transfer import to_device
 from minillm.model.decoder import Decoder
-from minillm.runner.batch_tensors import (
-    NO_ROWS,
-    BatchArrays,
-    HostBatch,
-    fill_in,
-    make_metadata,
-    pack,
-    pad_decodes,
-    unpack,
-)
+from minillm.runner.batch_layout import NO_ROWS, BatchArrays, HostBatch, make_metadata, pack, pad_decodes, unpack
 from minillm.runner.kv_pool import KVPool
+from minillm.runner.pending_tokens import PendingTokens
 
 SMALL_BUCKETS = (1, 2, 4)
 BUCKET_STEP = 8
@@ -84,17 +76,18 @@ class Recording:
     """int32: all inputs but the block tables, packed"""
     block_tables: Tensor
     """[bucket, table_width] int32. Only as many columns are renewed as a step needs: a window of 128k tokens has
-    8192, and nobody reads past its own length."""
+    8192, and no row reads past its own length."""
     logits: Tensor
     """[bucket, V]"""
 
 
 class GraphedDecode:
-    """Decode steps of up to `max_batch` sequences, recorded in buckets.
+    """Decode steps of as many sequences as `pending` has rows, recorded in buckets.
 
     Args:
         decoder, ops, backend: the forward pass to record; the backend must be capturable.
         max_context: longest context any request can have, tokens: as wide as block tables are made.
+        pending: read by every replay, at one address.
         make_graph: CudaGraph; tests put something in its place that runs without a GPU.
     """
 
@@ -104,18 +97,14 @@ class GraphedDecode:
         ops: Ops,
         backend: type[AttentionBackend],
         kv_pool: KVPool,
-        block_size: int,
+        pending: PendingTokens,
         max_context: int,
-        max_batch: int,
         make_graph: Callable[[], Graph],
     ) -> None:
         self.decoder, self.ops, self.backend = decoder, ops, backend
-        self.kv_pool = kv_pool
-        self.block_size = block_size
-        self.table_width = blocks_for(max_context, block_size)
-        self.device = kv_pool.layers[0].device
-        self.previous_tokens = torch.zeros(max_batch, dtype=torch.int64, device=self.device)
-        """Where a replay finds what the step before sampled."""
+        self.kv_pool, self.pending = kv_pool, pending
+        self.table_width = blocks_for(max_context, kv_pool.block_size)
+        self.device, max_batch = pending.sampled.device, len(pending.sampled)
         vocab_size, dtype = decoder.config.vocab_size, decoder.activation_dtype
         self.logits = torch.empty(max_batch, vocab_size, dtype=dtype, device=self.device)
         """Where every recording leaves its result: a vocabulary wide, it should not exist once a bucket."""
@@ -124,36 +113,31 @@ class GraphedDecode:
         for bucket in tqdm(bucket_sizes(max_batch)[::-1], desc="recording CUDA graphs", unit="graph", leave=False):
             self.recordings[bucket] = self._record(bucket, make_graph())
 
-    def __call__(self, batch: HostBatch, previous_tokens: Tensor | None) -> Tensor | None:
-        """Logits [R, V] of a batch of decodes, good until the next call; None if it is anything else.
-
-        Args:
-            previous_tokens: what the step before sampled, on the device.
-        """
-        n = batch.num_sequences
+    def __call__(self, batch: HostBatch) -> Tensor | None:
+        """Logits [R, V] of a batch of decodes, good until the next call; None if it is anything else."""
+        n = len(batch.arrays.context_lens)
         bucket = min((size for size in self.recordings if size >= n), default=None)
         if bucket is None or not batch.only_decodes:
             return None
         recording, width = self.recordings[bucket], batch.arrays.block_tables.shape[1]
-        arrays = pad_decodes(batch.arrays, bucket, width, self.kv_pool.null_block, self.block_size)
+        arrays = pad_decodes(batch.arrays, bucket, width, self.kv_pool.null_block, batch.block_size)
         recording.flat.copy_(to_device(pack(without_tables(arrays)), self.device))
         recording.block_tables[:, :width].copy_(to_device(arrays.block_tables, self.device))
-        if batch.has_pending and previous_tokens is not None:
-            self.previous_tokens[: len(previous_tokens)].copy_(previous_tokens)
         recording.graph.replay()
         return recording.logits[:n]
 
     @torch.inference_mode()
     def _record(self, bucket: int, graph: Graph) -> Recording:
         # Only shapes count here: every row is padding.
-        like = pad_decodes(NO_ROWS, bucket, self.table_width, self.kv_pool.null_block, self.block_size)
+        null_block, block_size = self.kv_pool.null_block, self.kv_pool.block_size
+        like = pad_decodes(NO_ROWS, bucket, self.table_width, null_block, block_size)
         flat = to_device(pack(without_tables(like)), self.device).clone()
         block_tables = to_device(like.block_tables, self.device).clone()
         arrays = unpack(flat, without_tables(like))._replace(block_tables=block_tables)
 
         def work() -> Tensor:
-            token_ids = fill_in(arrays.token_ids, arrays.previous_rows, self.previous_tokens)
-            metadata = make_metadata(arrays, list(range(bucket + 1)), [1] * bucket, bucket, self.block_size)
+            token_ids = self.pending.fill_in(arrays.token_ids)
+            metadata = make_metadata(arrays, list(range(bucket + 1)), [1] * bucket, bucket, block_size)
             attention = self.backend(metadata)
             logits = self.decoder(token_ids, arrays.positions, self.kv_pool.layers, attention, self.ops)
             return self.logits[:bucket].copy_(logits)

@@ -24,8 +24,8 @@ FREE_FRACTION = 0.85
 
 @dataclass(frozen=True, slots=True)
 class MemoryClaim:
-    """What others will take of the device's memory when the KV pool is there. Weights that are loaded already are not
-    in it: they are not free any more."""
+    """Memory of the device that must stay free beside the KV pool. Weights that are loaded already are not in it: they
+    are not free any more."""
 
     num_bytes: int = 0
     bytes_per_token: int = 0
@@ -57,13 +57,13 @@ class KVPool:
     ) -> None:
         shape = (block_size, 2, model_config.num_kv_heads, model_config.head_dim)
         host, layers = torch.device("cpu"), range(model_config.num_layers)
-        self.null_block = num_blocks
+        self.null_block, self.block_size = num_blocks, block_size
         self.layers = [make_cache((num_blocks + 1, *shape), dtype, device) for _ in layers]
         """Per layer: [num_blocks + 1, block_size, 2 (key, value), n_kv_heads, d]"""
         self.host_layers = [make_cache((num_host_blocks, *shape), dtype, host) for _ in layers]
 
     def make_finite(self, block_ids: Sequence[int]) -> None:
-        """Replace NaN and infinity in some blocks. Whoever gets a block next reads its unused end, too, if
+        """Replace NaN and infinity in some blocks. The next request that gets a block reads its unused end, too, if
         only to multiply it by zero, and 0 * NaN is NaN. Finite values stay as they are."""
         for layer in self.layers:
             if isinstance(layer, Tensor):
@@ -74,11 +74,11 @@ class KVPool:
                 numbers = layer.numbers.view(torch.int8)
                 numbers[block_ids] = numbers[block_ids].masked_fill(numbers[block_ids] & 127 == 127, 0)
 
-    def swap_out(self, copies: Sequence[BlockCopy]) -> None:
+    def save(self, copies: Sequence[BlockCopy]) -> None:
         """Device to host."""
         copy_blocks(self.layers, self.host_layers, copies)
 
-    def swap_in(self, copies: Sequence[BlockCopy]) -> None:
+    def load(self, copies: Sequence[BlockCopy]) -> None:
         """Host to device."""
         copy_blocks(self.host_layers, self.layers, copies)
 
@@ -126,26 +126,26 @@ def size_kv_pool(
     """
     block_bytes = model_config.kv_bill.bytes_per_token(dtype_name(dtype)) * block_size
     bytes_with_claim = block_bytes + claim.bytes_per_token * block_size
-    free_bytes = _free_bytes(device)
+    free = free_bytes(device)
     if config.num_kv_blocks is not None:
         num_blocks = config.num_kv_blocks
     elif config.kv_cache_memory_gb is not None:
         num_blocks = int(config.kv_cache_memory_gb * 1e9 // block_bytes)
     else:
-        num_blocks = int((FREE_FRACTION * free_bytes - claim.num_bytes) // bytes_with_claim)
+        num_blocks = int((FREE_FRACTION * free - claim.num_bytes) // bytes_with_claim)
         if device.type == "cpu":
             num_blocks = min(int(DEFAULT_CPU_BYTES // block_bytes), num_blocks)
         longest = config.max_model_len or model_config.max_position_embeddings
-        # More than every seat at full length could never be used.
+        # More than every slot at full length could never be used.
         num_blocks = min(num_blocks, config.max_num_seqs * blocks_for(longest, block_size))
     if num_blocks < 1:
         raise ConfigError(
-            f"the KV pool has no room for one block of {block_bytes / 1e6:.1f} MB, and {free_bytes / 1e9:.2f} GB are "
+            f"the KV pool has no room for one block of {block_bytes / 1e6:.1f} MB, and {free / 1e9:.2f} GB are "
             f"free: raise kv_cache_memory_gb, or lower block_size.{who_else(device)}"
         )
     what = "the KV pool" if claim == NO_CLAIM else "the KV pool, with what drafts,"
     num_bytes = num_blocks * bytes_with_claim + claim.num_bytes
-    _check_fits(what, "num_kv_blocks or kv_cache_memory_gb", num_bytes, free_bytes, device)
+    _check_fits(what, "num_kv_blocks or kv_cache_memory_gb", num_bytes, free, device)
     return num_blocks
 
 
@@ -162,20 +162,21 @@ def size_swap_pool(config: EngineConfig, model_config: ModelConfig, block_size: 
     if num_blocks < 1:
         raise ConfigError(f"swap_space_gb holds no block of {block_bytes / 1e6:.1f} MB: raise it")
     host = torch.device("cpu")
-    _check_fits("the swap space", "swap_space_gb", num_blocks * block_bytes, _free_bytes(host), host)
+    _check_fits("the swap space", "swap_space_gb", num_blocks * block_bytes, free_bytes(host), host)
     return num_blocks
 
 
-def _free_bytes(device: torch.device) -> int:
+def free_bytes(device: torch.device) -> int:
+    """Memory that is free on the device; on a CPU, what a program may take before something gets killed."""
     if device.type != "cuda":
         return available_bytes()
     torch.cuda.empty_cache()  # what PyTorch keeps for later, of an engine that is gone, counts as taken otherwise
     return torch.cuda.mem_get_info(device)[0]
 
 
-def _check_fits(what: str, fields: str, num_bytes: int, free_bytes: int, device: torch.device) -> None:
-    if num_bytes > free_bytes:
+def _check_fits(what: str, fields: str, num_bytes: int, free: int, device: torch.device) -> None:
+    if num_bytes > free:
         raise ConfigError(
-            f"{what} would take {num_bytes / 1e9:.2f} GB, but {free_bytes / 1e9:.2f} GB are free: lower {fields}."
+            f"{what} would take {num_bytes / 1e9:.2f} GB, but {free / 1e9:.2f} GB are free: lower {fields}."
             f"{who_else(device)}"
         )

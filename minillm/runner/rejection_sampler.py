@@ -20,29 +20,29 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from minillm.core.known import known
-from minillm.runner.sampler import DraftPosition, Row, Sampler, on_device, pick, probabilities, uniform
+from minillm.runner.rows import DraftPosition, Row
+from minillm.runner.sampler import Sampler, on_device, pick, probabilities, uniforms
 
 
-class Verifier(Sampler):
+class RejectionSampler(Sampler):
     """A sampler whose rows may have a draft token to check."""
 
     def choose(self, logits: Tensor, requests: Sequence[Row]) -> Tensor:
-        drafts = [row.next_draft if isinstance(row, DraftPosition) else None for row in requests]
-        drawn = [i for i, draft in enumerate(drafts) if draft is not None]
+        drafts = {i: row.next_draft for i, row in enumerate(requests) if isinstance(row, DraftPosition)}
+        drawn = {i: draft for i, draft in drafts.items() if draft is not None}
         if not drawn:
             return super().choose(logits, requests)
         token_ids = torch.empty(len(requests), dtype=torch.int64, device=logits.device)
-        if others := [i for i, draft in enumerate(drafts) if draft is None]:
+        if others := [i for i in range(len(requests)) if i not in drawn]:
             rows = on_device(others, logits.device)
             token_ids[rows] = super().choose(logits[rows], [requests[i] for i in others])
-        rows, checked = on_device(drawn, logits.device), [requests[i] for i in drawn]
+        rows, checked = on_device(list(drawn), logits.device), [requests[i] for i in drawn]
         token_ids[rows] = check_drawn(
             probabilities(logits[rows], checked),
-            torch.stack([known(drafts[i])[1] for i in drawn]),
-            on_device([known(drafts[i])[0] for i in drawn], logits.device),
-            on_device([uniform(row.seed, row.draw_position, "accept") for row in checked], logits.device),
-            on_device([uniform(row.seed, row.draw_position, "again") for row in checked], logits.device),
+            torch.stack([probs for _, probs in drawn.values()]),
+            on_device([token for token, _ in drawn.values()], logits.device),
+            uniforms(checked, logits.device, "accept"),
+            uniforms(checked, logits.device, "again"),
         )
         return token_ids
 

@@ -11,80 +11,38 @@ Two ideas keep it short and exact:
   largest logits alone. Equal logits (common in bfloat16) are ranked by token id.
 - The random number is a hash of (request seed, output position). Nothing is carried from step to
   step, so neighbours in the batch, row order and preemption cannot change a request's output. (Drafts that were
-  drawn can: see speculation/verify.py.)
+  drawn can: see rejection_sampler.py.)
 """
 
 import hashlib
 import itertools
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from minillm.core.known import known
 from minillm.core.params import SamplingParams
-from minillm.core.request import Request, TokenLogprob
+from minillm.core.request import TokenLogprob
 from minillm.kernels.transfer import HostCopy, to_device
+from minillm.runner.rows import Row
 
-
-@dataclass(frozen=True, slots=True)
-class DraftPosition:
-    """A request as it would be if the first `num_drafts` tokens of its draft were its own: what the sampler reads
-    to choose the token after them."""
-
-    request: Request
-    num_drafts: int
-
-    @property
-    def request_id(self) -> str:
-        return self.request.request_id
-
-    @property
-    def params(self) -> SamplingParams:
-        return self.request.params
-
-    @property
-    def seed(self) -> int:
-        return self.request.seed
-
-    @property
-    def prompt_token_ids(self) -> list[int]:
-        return self.request.prompt_token_ids
-
-    @property
-    def output_token_ids(self) -> list[int]:
-        return self.request.output_token_ids + self.request.draft.token_ids[: self.num_drafts]
-
-    @property
-    def draw_position(self) -> int:
-        return self.request.draw_position + self.num_drafts
-
-    @property
-    def next_draft(self) -> "tuple[int, Tensor] | None":
-        """The draft token at this place, and the distribution [V] it was drawn from; None if it was not drawn."""
-        draft = self.request.draft
-        if draft.probs is None or self.num_drafts >= len(draft):
-            return None
-        return draft.token_ids[self.num_drafts], draft.probs[self.num_drafts]
-
-
-Row = Request | DraftPosition
-"""Whose next token a row of logits is about."""
 FIRST_PREFIX = 256
 """Largest logits sorted at first. A nucleus is rarely wider; where it is, more are sorted."""
+UNSAMPLED = "the model's logits are NaN or infinite: check the checkpoint, or try dtype='float32'"
 
 
 @dataclass(frozen=True, slots=True)
 class SampledTokens:
     """One token per row of logits."""
 
-    token_ids: list[int | None]
+    token_ids: list[int | None] = field(default_factory=list)
     """None where the row could not be sampled; `errors` says why."""
-    logprobs: list[TokenLogprob | None]
+    logprobs: list[TokenLogprob | None] = field(default_factory=list)
     """Of the model's own distribution, before penalties and temperature, for rows that asked for them."""
     errors: dict[str, str] = field(default_factory=dict)
     """What was wrong, by request id. The engine fails these requests and no other."""
@@ -98,22 +56,19 @@ class SampleInFlight:
         self.token_ids = token_ids
         """[R] int64 on the device; -1 where the row's logits are not finite"""
         # One copy brings everything over. Token ids are far below 2^53, so float64 holds them exactly.
-        self.copy = HostCopy(token_ids if logprobs is None else torch.cat((token_ids[:, None], logprobs), dim=1))
+        columns = token_ids[:, None]
+        self.copy = HostCopy(columns if logprobs is None else torch.cat((columns, logprobs), dim=1))
 
     def wait(self) -> SampledTokens:
         """The samples, on the host."""
-        rows = self.copy.wait().tolist()
-        token_ids = [int(row[0]) if isinstance(row, list) else row for row in rows]
-        logprobs: list[TokenLogprob | None] = [None] * len(rows)
-        errors = {}
-        for i, (request, token_id) in enumerate(zip(self.requests, token_ids)):
-            if token_id < 0:
-                errors[request.request_id] = (
-                    "the model's logits are NaN or infinite: check the checkpoint, or try dtype='float32'"
-                )
-            elif request.params.logprobs is not None:
-                logprobs[i] = as_logprob(rows[i], request.params.logprobs)
-        return SampledTokens([None if token_id < 0 else token_id for token_id in token_ids], logprobs, errors)
+        sampled = SampledTokens()
+        for request, (token_id, *logprobs) in zip(self.requests, self.copy.wait().tolist()):
+            failed, count = token_id < 0, request.params.logprobs
+            if failed:
+                sampled.errors[request.request_id] = UNSAMPLED
+            sampled.token_ids.append(None if failed else int(token_id))
+            sampled.logprobs.append(None if failed or count is None else as_logprob(int(token_id), logprobs, count))
+        return sampled
 
 
 class Sampler:
@@ -143,42 +98,28 @@ class Sampler:
             rows = on_device(touched, logits.device)
             token_ids[rows] = self.choose(logits[rows].float(), [requests[row] for row in touched])
         token_ids = torch.where(largest.isfinite(), token_ids, -1)
-        logprobs, reported = None, [row for row, p in enumerate(params) if p.logprobs is not None]
+        logprobs, reported = None, {row: p.logprobs for row, p in enumerate(params) if p.logprobs is not None}
         if reported:
-            rows = on_device(reported, logits.device)
-            found = report_logprobs(
-                logits[rows].float(), token_ids[rows], max(known(params[row].logprobs) for row in reported)
-            )
+            rows = on_device(list(reported), logits.device)
+            found = report_logprobs(logits[rows].float(), token_ids[rows], max(reported.values()))
             logprobs = found.new_zeros(len(requests), found.shape[1]).index_copy_(0, rows, found)
         return SampleInFlight(requests, token_ids, logprobs)
 
     def choose(self, logits: Tensor, requests: Sequence[Row]) -> Tensor:
         """[R] token ids for rows that are random or have penalties. `logits` [R, V] float32 is overwritten."""
         apply_penalties(logits, requests)
-        greedy: list[int] = []
-        plain: list[int] = []
-        filtered: list[int] = []
+        groups: dict[Draw, list[int]] = {}
         for row, request in enumerate(requests):
-            group = greedy if request.params.temperature == 0 else filtered if request.params.has_filter else plain
-            group.append(row)
-
-        device = logits.device
-        token_ids = torch.empty(len(requests), dtype=torch.int64, device=device)
-        if greedy:
-            rows = on_device(greedy, device)
-            token_ids[rows] = logits[rows].argmax(dim=-1)
-        for group, draw in ((plain, _draw_plain), (filtered, _draw_filtered)):  # plain rows are never sorted
-            if group:
-                rows = on_device(group, device)
-                params = [requests[row].params for row in group]
-                uniforms = [uniform(requests[row].seed, requests[row].draw_position) for row in group]
-                scaled = apply_temperature(logits[rows], [p.temperature for p in params])
-                token_ids[rows] = draw(scaled, params, on_device(uniforms, device))
+            groups.setdefault(draw_of(request.params), []).append(row)
+        token_ids = torch.empty(len(requests), dtype=torch.int64, device=logits.device)
+        for draw, group in groups.items():
+            rows = on_device(group, logits.device)
+            token_ids[rows] = draw(logits[rows], [requests[row] for row in group])
         return token_ids
 
 
-def on_device(numbers: Sequence[float] | np.ndarray, device: torch.device) -> Tensor:
-    """A list of numbers as a tensor: int64 or float64, as they are."""
+def on_device(numbers: npt.ArrayLike, device: torch.device) -> Tensor:
+    """Numbers as a tensor: int64 or float64, as they are."""
     return to_device(np.asarray(numbers), device)
 
 
@@ -191,6 +132,11 @@ def uniform(seed: int, position: int, purpose: str = "") -> float:
     """
     digest = hashlib.blake2b(f"{seed}:{position}{purpose}".encode(), digest_size=8).digest()
     return (int.from_bytes(digest, "little") >> 12) * 2.0**-52
+
+
+def uniforms(rows: Sequence[Row], device: torch.device, purpose: str = "") -> Tensor:
+    """[R] float64: the random number of each row."""
+    return on_device([uniform(row.seed, row.draw_position, purpose) for row in rows], device)
 
 
 def apply_penalties(logits: Tensor, requests: Sequence[Row]) -> None:
@@ -221,30 +167,48 @@ def apply_penalties(logits: Tensor, requests: Sequence[Row]) -> None:
     logits[row, token] = value.clamp(limits.min, limits.max).to(logits.dtype)  # an extreme penalty stays finite
 
 
-def apply_temperature(logits: Tensor, temperatures: Sequence[float]) -> Tensor:
-    """Logits [R, V] less their maximum (now 0), over the temperature: no temperature can overflow."""
+def apply_temperature(logits: Tensor, requests: Sequence[Row]) -> Tensor:
+    """Logits [R, V] less their maximum (now 0), over the temperature: no temperature can overflow. 0 counts as 1."""
     limits = torch.finfo(logits.dtype)
-    divisor = on_device(temperatures, logits.device).double().clamp(limits.tiny, limits.max)
+    temperatures = on_device([request.params.temperature or 1.0 for request in requests], logits.device)
+    divisor = temperatures.double().clamp(limits.tiny, limits.max)
     return (logits - logits.amax(dim=-1, keepdim=True)).div_(divisor.to(logits.dtype)[:, None])
 
 
-def pick(cumulative: Tensor, total: Tensor, uniforms: Tensor) -> Tensor:
+def pick(cumulative: Tensor, total: Tensor, draws: Tensor) -> Tensor:
     """Inverse transform sampling: [R] the first index whose cumulative weight [R, K] exceeds u * total [R]."""
-    target = (uniforms * total).to(cumulative.dtype)
+    target = (draws * total).to(cumulative.dtype)
     # Rounding can lift u * total to total itself, where there is no index left to find.
     target = torch.minimum(target, torch.nextafter(total, torch.zeros_like(total)))
     # The clamp is for rows of NaN, which are thrown away later, but must not index out of bounds.
     return torch.searchsorted(cumulative, target[:, None], right=True)[:, 0].clamp(max=cumulative.shape[1] - 1)
 
 
-def _draw_plain(scaled: Tensor, params: Sequence[SamplingParams], uniforms: Tensor) -> Tensor:
-    """[R] tokens drawn from softmax(scaled) with one uniform number [R] each."""
-    cumulative = scaled.exp().cumsum(dim=-1)
-    return pick(cumulative, cumulative[:, -1], uniforms)
+Draw = Callable[[Tensor, Sequence[Row]], Tensor]
+"""Logits [R, V] and their rows -> [R] tokens."""
 
 
-def _draw_filtered(scaled: Tensor, params: Sequence[SamplingParams], uniforms: Tensor) -> Tensor:
+def draw_of(params: SamplingParams) -> Draw:
+    """How a request's tokens are drawn. Only filters need logits in order, so other rows are never sorted."""
+    if params.temperature == 0:
+        return take_likeliest
+    return draw_filtered if params.has_filter else draw_plain
+
+
+def take_likeliest(logits: Tensor, requests: Sequence[Row]) -> Tensor:
+    return logits.argmax(dim=-1)
+
+
+def draw_plain(logits: Tensor, requests: Sequence[Row]) -> Tensor:
+    """[R] tokens drawn from the whole of each row's softmax."""
+    cumulative = apply_temperature(logits, requests).exp().cumsum(dim=-1)
+    return pick(cumulative, cumulative[:, -1], uniforms(requests, logits.device))
+
+
+def draw_filtered(logits: Tensor, requests: Sequence[Row]) -> Tensor:
     """[R] tokens drawn from the n likeliest of each row: first a rank, then the token that has it."""
+    params = [request.params for request in requests]
+    scaled = apply_temperature(logits, requests)
     vocab_size = scaled.shape[1]
     total = scaled.exp().sum(dim=-1, dtype=torch.float64)
     width = max(FIRST_PREFIX, *(p.top_k for p in params))
@@ -257,7 +221,7 @@ def _draw_filtered(scaled: Tensor, params: Sequence[SamplingParams], uniforms: T
             break
         width *= 8
     mass = cumulative.gather(1, kept[:, None] - 1)[:, 0]
-    rank = pick(cumulative, mass, uniforms)
+    rank = pick(cumulative, mass, uniforms(requests, logits.device))
 
     # The token of that rank: of all tokens with this logit, in order of id, skip as many as are ranked before it.
     value = values.gather(1, rank[:, None])
@@ -275,20 +239,15 @@ def count_kept(values: Tensor, cumulative: Tensor, total: Tensor, params: Sequen
         total: [R] sum of exp over the whole vocabulary, float64.
     """
     num_values = values.shape[1]
-
-    def per_row(numbers: list[float]) -> Tensor:
-        return on_device(numbers, values.device).double()[:, None]
-
-    k = on_device([p.top_k or num_values for p in params], values.device).clamp(max=num_values)[:, None]
-    limited = on_device([p.top_k > 0 for p in params], values.device)[:, None]
-    mass = torch.where(limited, cumulative.gather(1, k - 1), total[:, None])  # what top-p is a share of
-    top_p = per_row([p.top_p if p.top_p < 1 else math.inf for p in params])
-    log_min_p = per_row([math.log(p.min_p) if p.min_p > 0 else -math.inf for p in params])
+    limits = [(p.top_k, p.top_p if p.top_p < 1 else math.inf, p.min_p) for p in params]
+    top_k, top_p, min_p = on_device(limits, values.device).T[:, :, None]
+    k = torch.where(top_k > 0, top_k, num_values).long().clamp(max=num_values)
+    mass = torch.where(top_k > 0, cumulative.gather(1, k - 1), total[:, None])  # what top-p is a share of
 
     in_top_k = torch.arange(num_values, device=values.device) < k
     # A token is kept while those before it have not reached the mass: the smallest set that does.
     in_top_p = cumulative - values.double().exp() < top_p * mass
-    in_min_p = values.double() >= log_min_p
+    in_min_p = values.double() >= min_p.log()  # log 0 = -inf: all are kept
     return (in_top_k & in_top_p & in_min_p).sum(dim=-1).clamp(min=1)
 
 
@@ -296,7 +255,7 @@ def probabilities(logits: Tensor, requests: Sequence[Row]) -> Tensor:
     """[R, V] float32: the distribution that each row's token is drawn from. `logits` [R, V] float32 is overwritten."""
     apply_penalties(logits, requests)
     params = [request.params for request in requests]
-    scaled = apply_temperature(logits, [p.temperature or 1.0 for p in params])
+    scaled = apply_temperature(logits, requests)
     if filtered := [row for row, p in enumerate(params) if p.has_filter and p.temperature > 0]:
         rows = on_device(filtered, logits.device)
         values, order = scaled[rows].sort(dim=-1, descending=True, stable=True)  # equal ones by token id
@@ -320,9 +279,9 @@ def report_logprobs(logits: Tensor, token_ids: Tensor, count: int) -> Tensor:
     return torch.cat((chosen.double(), best.indices.double(), (best.values - normalizer).double()), dim=1)
 
 
-def as_logprob(row: list[float], count: int) -> TokenLogprob:
-    """One request's part of what `report_logprobs` gave, behind its token id."""
-    token_id, chosen, best = int(row[0]), row[1], row[2:]
+def as_logprob(token_id: int, reported: list[float], count: int) -> TokenLogprob:
+    """One row of `report_logprobs`, of which the request asked for `count`."""
+    chosen, *best = reported
     half = len(best) // 2
-    ids, values = (int(token) for token in best[:half]), best[half:]
-    return TokenLogprob(token_id, chosen, dict(itertools.islice(zip(ids, values), count)))
+    likeliest = zip((int(token) for token in best[:half]), best[half:])
+    return TokenLogprob(token_id, chosen, dict(itertools.islice(likeliest, count)))

@@ -7,7 +7,7 @@ It knows no model and no token. What comes out of a request is its length, which
 import functools
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Protocol
 
 from minillm.core.batch import ScheduledBatch, ScheduledRequest, StepOutput
@@ -38,7 +38,7 @@ TOKEN_STRIDE = 7919
 
 @dataclass(frozen=True, slots=True)
 class SimulatedDrafting:
-    """What speculation is like: the price of drafts, and their fate."""
+    """What speculation is like: the price of drafts, and how many of their tokens pass."""
 
     seconds: Callable[[ScheduledBatch], float]
     """To draft what the batch checks."""
@@ -57,51 +57,37 @@ class SimulatedDrafting:
 NO_DRAFTING = SimulatedDrafting(lambda batch: 0.0, 0.0)
 
 
+@dataclass(eq=False)
 class SimulatedRunner:
-    """A device that takes as long as `price` says. Steps that are launched ahead wait for each other.
+    """A device that takes as long as `price` says. Steps that are launched ahead wait for each other."""
 
-    Args:
-        price: what a batch costs, its block copies apart.
-        clock: the engine's. `wait` moves it to the end of the step.
-        num_kv_blocks, num_host_blocks: sizes of the KV pool and of the swap space.
-        block_size: tokens per block.
-        swap_s_per_block: seconds to copy one KV block to the host or back.
-        vocab_size: made-up tokens are below it.
-        runs_beside_python: as on a GPU: the next step is scheduled while this one runs.
-        watch: sees every step.
-        drafting: for an engine that speculates, with a MadeUpProposer.
-    """
+    price: Callable[[ScheduledBatch], StepPrice]
+    """What a batch costs, its block copies apart; a batch of copies alone should cost nothing more."""
+    clock: VirtualClock
+    """The engine's. `wait` moves it to the end of the step."""
+    _: KW_ONLY
+    num_kv_blocks: int
+    num_host_blocks: int = 0
+    block_size: int = 16
+    """Tokens per block."""
+    swap_s_per_block: float = 0.0
+    """Seconds to copy one KV block to the host or back."""
+    vocab_size: int = 32_000
+    """Made-up tokens are below it."""
+    runs_beside_python: bool = True
+    """As on a GPU: the next step is scheduled while this one runs."""
+    watch: StepWatch | None = None
+    """Sees every step."""
+    drafting: SimulatedDrafting = NO_DRAFTING
+    """For an engine that speculates, with a MadeUpProposer."""
 
-    def __init__(
-        self,
-        price: Callable[[ScheduledBatch], StepPrice],
-        clock: VirtualClock,
-        *,
-        num_kv_blocks: int,
-        num_host_blocks: int = 0,
-        block_size: int = 16,
-        swap_s_per_block: float = 0.0,
-        vocab_size: int = 32_000,
-        runs_beside_python: bool = True,
-        watch: StepWatch | None = None,
-        drafting: SimulatedDrafting = NO_DRAFTING,
-    ) -> None:
-        self.price = price
-        self.clock = clock
-        self.num_kv_blocks = num_kv_blocks
-        self.num_host_blocks = num_host_blocks
-        self.block_size = block_size
-        self.swap_s_per_block = swap_s_per_block
-        self.vocab_size = vocab_size
-        self.runs_beside_python = runs_beside_python
-        self.watch = watch
-        self.drafting = drafting
-        self._free_at = clock.now()
+    def __post_init__(self) -> None:
+        self.free_at = self.clock.now()
         """When the device will have done all it was given."""
 
     def tokens(self, request: Request, start: int, stop: int) -> list[int]:
-        """The made-up tokens after contexts of `start` to `stop` - 1 tokens. They depend on who and where only: a
-        request that is preempted and computed again agrees with itself."""
+        """The made-up tokens after contexts of `start` to `stop` - 1 tokens. They depend on the request and the
+        position only: a request that is preempted and computed again agrees with itself."""
         first, size = TOKEN_STRIDE * request.arrival_index, self.vocab_size
         begin = (first + start) % size
         if begin + stop - start <= size:  # nearly always
@@ -111,19 +97,19 @@ class SimulatedRunner:
     def launch(self, batch: ScheduledBatch) -> "SimulatedStep":
         """Price the step and queue it behind what the device is doing."""
         self.copy_blocks(batch)
-        start = max(self._free_at, self.clock.now())
+        start = max(self.free_at, self.clock.now())
         drafted = start + self.drafting.seconds(batch)
         price = self.price(batch)
-        self._free_at = drafted + price.total
+        self.free_at = drafted + price.total
         if self.watch is not None:
-            self.watch(batch, price, self._free_at)
-        return SimulatedStep(self, batch, start, drafted, drafted + price.forward, self._free_at)
+            self.watch(batch, price, self.free_at)
+        return SimulatedStep(self, batch, start, drafted, drafted + price.forward, self.free_at)
 
     def copy_blocks(self, batch: ScheduledBatch) -> None:
         """The device is busy copying blocks."""
         copies = len(batch.saves) + len(batch.loads)
         if copies:
-            self._free_at = max(self._free_at, self.clock.now()) + copies * self.swap_s_per_block
+            self.free_at = max(self.free_at, self.clock.now()) + copies * self.swap_s_per_block
 
 
 @functools.lru_cache(maxsize=4)
@@ -132,18 +118,16 @@ def vocabulary(size: int) -> list[int]:
     return list(range(size))
 
 
+@dataclass(slots=True)
 class SimulatedStep:
-    """A step on its way."""
+    """A step on its way, with the seconds on the clock at which its parts are done."""
 
-    __slots__ = ("batch", "drafted", "end", "forward_end", "runner", "start")
-
-    def __init__(
-        self, runner: SimulatedRunner, batch: ScheduledBatch, start: float, drafted: float, forward_end: float,
-        end: float,
-    ) -> None:  # fmt: skip
-        self.runner = runner
-        self.batch = batch
-        self.start, self.drafted, self.forward_end, self.end = start, drafted, forward_end, end
+    runner: SimulatedRunner
+    batch: ScheduledBatch
+    start: float
+    drafted: float
+    forward_end: float
+    end: float
 
     def wait(self) -> StepOutput:
         """Move the clock to the step's end, and make its tokens up."""

@@ -1,13 +1,14 @@
-"""TorchRunner: executes steps on a real model, on a CPU or a GPU."""
+"""TorchRunner: executes steps on a real model, on a CPU or a GPU. A step is prepare -> forward -> sample -> collect."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from minillm.core.batch import ScheduledBatch, ScheduledRequest, StepOutput
 from minillm.core.errors import ConfigError
-from minillm.core.known import known
 from minillm.core.request import TokenLogprob
 from minillm.core.timeline import Clock
 from minillm.kernels.attention.base import AttentionBackend
@@ -18,13 +19,14 @@ from minillm.kernels.select_ops import select_ops
 from minillm.model.loader import LoadedModel
 from minillm.policies.config import EngineConfig
 from minillm.policies.window import Window
-from minillm.runner.batch_tensors import HostBatch, lay_out, upload
-from minillm.runner.compiled import CompiledDecode
+from minillm.runner.batch_layout import HostBatch, lay_out, upload
 from minillm.runner.cuda_graphs import CudaGraph, Graph, GraphedDecode
+from minillm.runner.hidden_states import HiddenStateReader
 from minillm.runner.kv_pool import NO_CLAIM, KVPool, MemoryClaim, size_kv_pool, size_swap_pool
-from minillm.runner.rejection_sampler import Verifier, num_kept
-from minillm.runner.sampler import Row, SampleInFlight
-from minillm.speculation.base import HiddenStateReader
+from minillm.runner.pending_tokens import PendingTokens
+from minillm.runner.rejection_sampler import RejectionSampler, num_kept
+from minillm.runner.rows import Row
+from minillm.runner.sampler import SampleInFlight
 
 
 class TorchRunner:
@@ -32,14 +34,14 @@ class TorchRunner:
 
     Args:
         model: weights; engines may share them.
-        config: reads the fields on KV memory, swap space, attention backend, kernels, graphs and compilation.
+        config: reads the fields on KV memory, swap space, attention backend, kernels and graphs.
         clock: the engine's.
         make_graph: how decode steps are recorded and replayed; None = by CUDA graphs, where there is CUDA.
         claim: memory that the KV pool leaves free.
     Raises:
         ConfigError: the KV pool or the swap space does not fit the memory, the attention backend cannot
-            run here, the weights are quantized in another way, or compile=True on a GPU.
-        OutOfMemoryError: somebody else took the memory meanwhile.
+            run here, or the weights are quantized in another way.
+        OutOfMemoryError: another process took the memory meanwhile.
 
     All it keeps about requests is what the last step sampled, so a step that fails leaves nothing to clean up.
     """
@@ -57,171 +59,83 @@ class TorchRunner:
                 f"quantization is {config.quantization!r}, and these weights were loaded with {model.quantization!r}: "
                 "load them again"
             )
-        self.model = model
-        self.clock = clock
-        self.device = model.device
-        self.runs_beside_python = model.device.type == "cuda"
+        self.model, self.device, self.clock = model, model.device, clock
+        self.runs_beside_python = self.device.type == "cuda"
         self.kv_dtype = cache_dtype(config.kv_cache_dtype, model.dtype)
-        window = Window(config.sliding_window, config.attention_sinks)
-        self.attention = with_window(choose_attention(config, model), window)
-        self.ops = select_ops(config.fused_kernels, model.device, self.kv_dtype, model.decoder.activation_dtype)
+        self.attention = choose_attention(config, model)
+        self.ops = select_ops(config.fused_kernels, self.device, self.kv_dtype, model.decoder.activation_dtype)
         self.block_size = config.block_size or self.attention.block_size
         shape = (model.model_config, self.block_size, self.kv_dtype)
-        self.num_kv_blocks = size_kv_pool(config, *shape, model.device, claim)
+        self.num_kv_blocks = size_kv_pool(config, *shape, self.device, claim)
         self.num_host_blocks = size_swap_pool(config, *shape)
         with memory_errors(self.device, "the KV pool", "Lower num_kv_blocks or kv_cache_memory_gb"):
-            self.kv_pool = KVPool(
-                model.model_config,
-                self.num_kv_blocks,
-                self.num_host_blocks,
-                self.block_size,
-                self.kv_dtype,
-                self.device,
-            )
-        self.sampler = Verifier()
+            self.kv_pool = KVPool(model.model_config, self.num_kv_blocks, self.num_host_blocks, *shape[1:], self.device)
+        self.sampler = RejectionSampler()
+        self.pending = PendingTokens(config.max_decode_rows, self.device)
         self.hidden_state_reader: HiddenStateReader | None = None
-        """Who wants to see what goes into the output head."""
-        self.fast_decode = self._prepare_decode(config, make_graph)
-        self._previous_tokens: Tensor | None = None
-        """[R] what the last step sampled, on the device: the next one may need it before the host sees it."""
-        self._previous_rows: dict[Row, int] = {}
+        """Sees what goes into the output head."""
+        self.fast_decode = self._record_decode(config, make_graph)
+        """Steps that only decode, as CUDA graphs; None = all steps are launched kernel by kernel."""
 
     @torch.inference_mode()
     def launch(self, batch: ScheduledBatch) -> "TorchStep":
         """Copy swapped blocks, compute the step's tokens, sample. See :class:`minillm.core.batch.Runner`."""
         start = self.clock.now()
         self.copy_blocks(batch)
-        laid_out = self.lay_out(batch.requests)
+        prepared = self.prepare(batch.requests)
         built = self.clock.now()
-        logits = self.forward(laid_out)
-        forward_done = Moment(self.clock, self.device)
-        samples = self.sampler.launch(logits, laid_out.requests)
-        self._previous_tokens = samples.token_ids
-        self._previous_rows = {request: row for row, request in enumerate(laid_out.requests)}
-        return TorchStep(self, batch, laid_out.requests, (start, built), forward_done, samples)
+        logits = self.forward(prepared)
+        forward_done = DeviceEvent(self.clock, self.device)
+        samples = self.sampler.launch(logits, prepared.rows)
+        self.pending.keep(prepared.rows, samples.token_ids)
+        return TorchStep(batch, prepared.rows, start, built, forward_done, samples, self.kv_pool)
 
     def copy_blocks(self, batch: ScheduledBatch) -> None:
-        """Copy the batch's saved and loaded blocks."""
-        self.kv_pool.swap_out(batch.saves)
-        self.kv_pool.swap_in(batch.loads)
+        """Copy what the batch saves to the host and loads from there."""
+        self.kv_pool.save(batch.saves)
+        self.kv_pool.load(batch.loads)
 
-    def lay_out(self, scheduled: Sequence[ScheduledRequest]) -> HostBatch:
-        return lay_out(scheduled, self.block_size, self.kv_pool.null_block, self._previous_rows)
+    def prepare(self, scheduled: Sequence[ScheduledRequest]) -> HostBatch:
+        """Lay the requests' new tokens out, on the host."""
+        return lay_out(scheduled, self.block_size, self.kv_pool.null_block, self.pending.rows)
 
     def forward(self, batch: HostBatch) -> Tensor:
         """Logits [R, V] of the rows that sample."""
         decoder, reader = self.model.decoder, self.hidden_state_reader
-        # What is compiled or recorded gives logits only.
-        if self.fast_decode is not None and reader is None:
-            logits = self.fast_decode(batch, self._previous_tokens)
+        if self.fast_decode is not None and reader is None:  # a recorded step gives logits only
+            logits = self.fast_decode(batch)
             if logits is not None:
                 return logits
-        tensors = upload(batch, self.device, self._previous_tokens)
-        inputs = (tensors.token_ids, tensors.positions, self.kv_pool.layers, self.attention(tensors.metadata), self.ops)
+        arrays, metadata = upload(batch, self.device)
+        token_ids = self.pending.fill_in(arrays.token_ids) if batch.has_pending else arrays.token_ids
+        inputs = (token_ids, arrays.positions, self.kv_pool.layers, self.attention(metadata), self.ops)
         if reader is None:
-            return decoder(*inputs, tensors.logit_rows)
+            return decoder(*inputs, arrays.logit_rows)
         hidden = decoder.hidden_states(*inputs)
         reader.read_hidden_states(batch.scheduled, hidden)
-        return decoder.lm_head(hidden[tensors.logit_rows])
+        return decoder.lm_head(hidden[arrays.logit_rows])
 
-    def _prepare_decode(
-        self, config: EngineConfig, make_graph: Callable[[], Graph] | None
-    ) -> CompiledDecode | GraphedDecode | None:
-        """The special way of steps that decode only, if one is configured."""
-        longest = config.max_model_len or self.model.model_config.max_position_embeddings
-        max_context = longest if config.sliding_window else min(longest, self.num_kv_blocks * self.block_size)
-        if config.compile:
-            if self.device.type != "cpu":
-                raise ConfigError('compile=True compiles for a CPU: set compile=False, or device="cpu"')
-            return CompiledDecode(
-                self.model.decoder,
-                self.kv_pool,
-                self.block_size,
-                max_context,
-                config.max_decode_rows,
-                tune=config.compile == "max",
-                window=Window(config.sliding_window, config.attention_sinks),
-            )
+    def _record_decode(self, config: EngineConfig, make_graph: Callable[[], Graph] | None) -> GraphedDecode | None:
         if make_graph is None and self.device.type == "cuda":
-            pool = torch.cuda.graph_pool_handle()
-            make_graph = lambda: CudaGraph(pool)  # noqa: E731
+            make_graph = partial(CudaGraph, torch.cuda.graph_pool_handle())
         if make_graph is None or not config.cuda_graphs or not self.attention.capturable:
             return None
+        longest = config.max_model_len or self.model.model_config.max_position_embeddings
+        max_context = longest if config.sliding_window else min(longest, self.num_kv_blocks * self.block_size)
         return GraphedDecode(
-            self.model.decoder,
-            self.ops,
-            self.attention,
-            self.kv_pool,
-            self.block_size,
-            max_context,
-            config.max_decode_rows,
-            make_graph,
-        )
-
-
-class TorchStep:
-    """A step that has begun; a GPU may still be at it."""
-
-    def __init__(
-        self,
-        runner: TorchRunner,
-        batch: ScheduledBatch,
-        requests: list[Row],
-        began: tuple[float, float],
-        forward_done: "Moment",
-        samples: SampleInFlight,
-    ) -> None:
-        self.runner = runner
-        self.batch = batch
-        self.requests = requests
-        self.began = began
-        self.forward_done = forward_done
-        self.samples = samples
-
-    def wait(self) -> StepOutput:
-        """Wait for the device, and gather what it gives."""
-        start, built = self.began
-        forward_end = self.forward_done.wait()
-        sampled = self.samples.wait()
-        for scheduled in self.batch.requests:
-            if scheduled.request.request_id in sampled.errors:
-                self.runner.kv_pool.make_finite(list(scheduled.block_ids))
-        tokens: dict[str, list[int]] = {}
-        logprobs: dict[str, list[TokenLogprob]] = {}
-        for row, token, logprob in zip(self.requests, sampled.token_ids, sampled.logprobs):
-            if row.request_id not in sampled.errors:
-                tokens.setdefault(row.request_id, []).append(known(token))
-                if logprob is not None:
-                    logprobs.setdefault(row.request_id, []).append(logprob)
-        for scheduled in self.batch.requests:
-            request_id = scheduled.request.request_id
-            if scheduled.num_drafts and request_id in tokens:
-                drafts = scheduled.request.draft.token_ids[: scheduled.num_drafts]
-                kept = num_kept(tokens[request_id], drafts)
-                del tokens[request_id][kept:], logprobs.get(request_id, [])[kept:]
-        end = self.runner.clock.now()
-        return StepOutput(
-            tokens=tokens,
-            forward_end=forward_end,
-            stages={"build": built - start, "forward": forward_end - built, "sample": end - forward_end},
-            logprobs=logprobs,
-            errors=sampled.errors,
+            self.model.decoder, self.ops, self.attention, self.kv_pool, self.pending, max_context, make_graph
         )
 
 
 def choose_attention(config: EngineConfig, model: LoadedModel) -> type[AttentionBackend]:
     """The backend that a configuration asks for. Raises ConfigError if it cannot do what else is asked for."""
-    kv_dtype = cache_dtype(config.kv_cache_dtype, model.dtype)
-    demands = Demands(
-        config.block_size,
-        model.dtype,
-        kv_dtype=None if config.kv_cache_dtype == "auto" else kv_dtype,
-        sinks=config.attention_sinks > 0,
-    )
-    return select_backend(config.attention_backend, model.device, demands)
+    kv_dtype = None if config.kv_cache_dtype == "auto" else cache_dtype(config.kv_cache_dtype, model.dtype)
+    demands = Demands(config.block_size, model.dtype, kv_dtype=kv_dtype, sinks=config.attention_sinks > 0)
+    backend = select_backend(config.attention_backend, model.device, demands)
+    return with_window(backend, Window(config.sliding_window, config.attention_sinks))
 
 
-class Moment:
+class DeviceEvent:
     """A point in the device's work, and when it got there. A GPU works behind the clock's back."""
 
     def __init__(self, clock: Clock, device: torch.device) -> None:
@@ -237,3 +151,39 @@ class Moment:
             return self.time
         self.event.synchronize()
         return self.clock.now()
+
+
+@dataclass(frozen=True, slots=True)
+class TorchStep:
+    """A step that has begun; a GPU may still be at it."""
+
+    batch: ScheduledBatch
+    rows: list[Row]
+    start: float
+    built: float
+    forward_done: DeviceEvent
+    samples: SampleInFlight
+    kv_pool: KVPool
+
+    def wait(self) -> StepOutput:
+        """Wait for the device, and collect what each request keeps of its rows."""
+        forward_end = self.forward_done.wait()
+        sampled = self.samples.wait()
+        tokens: dict[str, list[int]] = {}
+        logprobs: dict[str, list[TokenLogprob]] = {}
+        for row, token, logprob in zip(self.rows, sampled.token_ids, sampled.logprobs):
+            if token is not None and row.request_id not in sampled.errors:
+                tokens.setdefault(row.request_id, []).append(token)
+                if logprob is not None:
+                    logprobs.setdefault(row.request_id, []).append(logprob)
+        for scheduled in self.batch.requests:
+            request_id = scheduled.request.request_id
+            if request_id in sampled.errors:
+                self.kv_pool.make_finite(list(scheduled.block_ids))
+            elif scheduled.num_drafts:
+                drafts = scheduled.request.draft.token_ids[: scheduled.num_drafts]
+                kept = num_kept(tokens[request_id], drafts)
+                del tokens[request_id][kept:], logprobs.get(request_id, [])[kept:]
+        end = self.forward_done.clock.now()
+        stages = {"build": self.built - self.start, "forward": forward_end - self.built, "sample": end - forward_end}
+        return StepOutput(tokens, forward_end, stages, logprobs, sampled.errors)

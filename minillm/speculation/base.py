@@ -1,13 +1,9 @@
 """What a proposer is, and the one that proposes nothing."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol
 
-from minillm.core.batch import ScheduledRequest
 from minillm.core.request import Draft, Request
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 class DraftRequest(NamedTuple):
@@ -38,28 +34,6 @@ class Proposer(Protocol):
     def reset(self) -> None:
         """`propose` was interrupted: let go of everything."""
         ...
-
-
-@runtime_checkable
-class HiddenStateReader(Protocol):
-    """A proposer that builds on the hidden states of the model, as EAGLE's draft heads do (Li et al. 2024)."""
-
-    def read_hidden_states(self, scheduled: Sequence[ScheduledRequest], hidden: "Tensor") -> None:
-        """Called in every step, before anything is sampled.
-
-        Args:
-            hidden: [T, h] what goes into the output head, for every token of the step: those of scheduled[0] from
-                its `start` to its `end`, then those of scheduled[1], and so on. Rows of rejected drafts are among
-                them; who was rejected is seen when the request's known tokens have grown.
-        """
-        ...
-
-
-@runtime_checkable
-class ShowsHiddenStates(Protocol):
-    """A runner that has hidden states to show."""
-
-    hidden_state_reader: HiddenStateReader | None
 
 
 class NoProposer:

@@ -14,7 +14,8 @@ from torch import Tensor
 from minillm.core.batch import ScheduledRequest
 from minillm.core.block_manager import BlockManager
 from minillm.core.request import Draft, Request
-from minillm.runner.sampler import DraftPosition, on_device, pick, probabilities, uniform
+from minillm.runner.rows import DraftPosition
+from minillm.runner.sampler import pick, probabilities, uniforms
 from minillm.runner.torch_runner import TorchRunner
 from minillm.speculation.base import DraftRequest
 
@@ -40,9 +41,8 @@ class DraftModelProposer:
     """
 
     def __init__(self, runner: TorchRunner, *, enable_prefix_caching: bool, max_num_tokens: int) -> None:
-        self.runner = runner
+        self.runner, self.max_num_tokens = runner, max_num_tokens
         self.enable_prefix_caching = enable_prefix_caching
-        self.max_num_tokens = max_num_tokens
         self.context_limit = runner.model.model_config.max_position_embeddings
         self.reset()
 
@@ -60,38 +60,31 @@ class DraftModelProposer:
 
     @torch.inference_mode()
     def propose(self, wanted: Sequence[DraftRequest]) -> list[Draft]:
-        probs: dict[str, list[Tensor]] = {request.request_id: [] for request, _ in wanted}
         batch = self._catch_up(wanted)
         while batch:
-            laid_out = self.runner.lay_out(batch)
-            logits = self.runner.forward(laid_out)
+            prepared = self.runner.prepare(batch)
+            logits = self.runner.forward(prepared)
             # Nothing has a draft yet to be checked, so these are requests.
-            requests = [row for row in laid_out.requests if isinstance(row, Request)]
-            rows = [DraftPosition(request, len(request.draft)) for request in requests]
+            rows = [DraftPosition(row, len(row.draft)) for row in prepared.rows if isinstance(row, Request)]
             if rows:
-                tokens, drawn_from = self.draw(logits, rows)
-                for i, (row, token) in enumerate(zip(rows, tokens)):
-                    row.request.draft.token_ids.append(token)
-                    if drawn_from is not None and row.params.temperature > 0:
-                        probs[row.request_id].append(drawn_from[i])
+                add_tokens(rows, *self.draw(logits, rows))
             batch = [self._next(request) for request, k in wanted if 0 < len(request.draft) < k]
         for request, _ in wanted:
             if progress := self._progress.get(request.request_id):
                 progress.guesses = request.draft.token_ids[:-1]  # nothing was computed after the last
-            if probs[request.request_id]:
-                request.draft.probs = torch.stack(probs[request.request_id])
         return [request.draft for request, _ in wanted]
 
     def draw(self, logits: Tensor, rows: Sequence[DraftPosition]) -> tuple[list[int], Tensor | None]:
         """A token for each row of logits [R, V], and the distributions [R, V] they were drawn from; None if they
         are the likeliest ones."""
-        if not any(row.params.temperature > 0 or row.params.has_penalty for row in rows):
+        if are_greedy(rows):
             return logits.argmax(dim=-1).tolist(), None
         probs = probabilities(logits.float(), rows)
         return draw_from(probs, rows), probs
 
     def _catch_up(self, wanted: Sequence[DraftRequest]) -> list[ScheduledRequest]:
-        """The first pass: every request's known tokens that are not computed yet. Who has no blocks is left out."""
+        """The first pass: every request's known tokens that are not computed yet. A request without blocks is left
+        out."""
         batch, budget = [], self.max_num_tokens
         for request, k in wanted:
             known = request.num_known_tokens
@@ -131,9 +124,22 @@ class DraftModelProposer:
         return num_computed
 
 
+def are_greedy(rows: Sequence[DraftPosition]) -> bool:
+    """Whether each row's token is the one with the largest logit."""
+    return not any(row.params.temperature > 0 or row.params.has_penalty for row in rows)
+
+
+def add_tokens(rows: Sequence[DraftPosition], tokens: Sequence[int], probs: Tensor | None) -> None:
+    """Add to each row's draft its token, and the distribution of `probs` [R, V] that a random one was drawn from."""
+    for i, (row, token) in enumerate(zip(rows, tokens)):
+        draft = row.request.draft
+        draft.token_ids.append(token)
+        if probs is not None and row.params.temperature > 0:
+            draft.probs = [*(draft.probs or ()), probs[i]]
+
+
 def draw_from(probs: Tensor, rows: Sequence[DraftPosition], purpose: str = "draft") -> list[int]:
     """One token from each distribution [R, V]. These draws have nothing to do with those that check them, or with those
     for another purpose."""
     cumulative = probs.cumsum(dim=-1)
-    uniforms = [uniform(row.seed, row.draw_position, purpose) for row in rows]
-    return pick(cumulative, cumulative[:, -1], on_device(uniforms, probs.device)).tolist()
+    return pick(cumulative, cumulative[:, -1], uniforms(rows, probs.device, purpose)).tolist()

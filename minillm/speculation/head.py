@@ -47,7 +47,7 @@ class DraftHead(nn.Module):
         self.embedding_norm = RMSNorm(size, eps, dtype, device)
         self.fuse = Linear(2 * size, size, False, dtype, device)
         self.layers = cast(Sequence[Layer], nn.ModuleList([Layer(self.config, dtype, device)]))
-        """One; a list, as everybody who runs layers wants it"""
+        """One; a list, as `Ops.run_layers` wants it"""
         self.norm = RMSNorm(size, eps, dtype, device)
         self.rope = RotaryEmbedding(config.rope, config.head_dim, device)
         # The model's own, not saved with the head.

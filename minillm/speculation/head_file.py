@@ -10,7 +10,6 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 
 from minillm.core.errors import ConfigError, CorruptCheckpointError
-from minillm.core.known import known
 from minillm.kernels.storage import write_whole
 from minillm.model.decoder import Decoder, RMSNorm
 from minillm.model.linear import PackedInBands, choose_packings, pack_linears
@@ -103,9 +102,9 @@ def read_head(name: str, model: LoadedModel) -> tuple[dict[str, Any], dict[str, 
     """What head.json says, the trained weights, and the tokens [N] that the head can name. See `load_head`."""
     folder = HEADS / name if (HEADS / name).is_dir() else Path(name).expanduser()
     if not (folder / FACTS).is_file():
-        known = ", ".join(packaged_heads()) or "none"
+        packaged = ", ".join(packaged_heads()) or "none"
         raise ConfigError(
-            f"there is no draft head for {name!r} (with minillm come: {known}): train one with `minillm train-draft "
+            f"there is no draft head for {name!r} (minillm has: {packaged}): train one with `minillm train-draft "
             "--model MODEL --out FOLDER`, and set speculative.model to the folder"
         )
     try:
@@ -159,6 +158,7 @@ def output_rows(decoder: Decoder) -> Tensor:
     if decoder.config.tie_word_embeddings:
         return embedding_table(decoder)
     # The i-th unit vector's logits are the i-th column.
-    table = known(decoder.embed_tokens)
+    table = decoder.embed_tokens
+    assert table is not None, "an untied model has both"
     units = torch.eye(decoder.config.hidden_size, dtype=decoder.activation_dtype, device=table.device)
     return torch.cat([decoder.lm_head(part).to(table.dtype) for part in units.split(ROWS_AT_ONCE)]).T

@@ -89,7 +89,6 @@ def make_proposer(config: EngineConfig, drafter: Drafter, runner: Runner, clock:
         "preemption": "recompute",
     }
     fields["swap_space_gb"] = default_of(EngineConfig, "swap_space_gb")
-    fields["compile"] = False  # programs of a second model would push out the first one's
     own = TorchRunner(known(drafter), config.replace(speculative=None, **fields), clock)
     options: dict[str, Any] = {
         "enable_prefix_caching": config.enable_prefix_caching,

@@ -7,7 +7,8 @@ from minillm.core.batch import Runner, ScheduledBatch, Step, StepOutput
 from minillm.core.request import Draft, Request
 from minillm.core.timeline import Clock
 from minillm.policies.config import SpeculativeConfig
-from minillm.speculation.base import DraftRequest, HiddenStateReader, NoProposer, Proposer, ShowsHiddenStates
+from minillm.runner.hidden_states import HiddenStateReader, ShowsHiddenStates
+from minillm.speculation.base import DraftRequest, NoProposer, Proposer
 from minillm.speculation.draft_length import DraftLength
 
 logger = logging.getLogger(__name__)

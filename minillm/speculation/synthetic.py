@@ -14,7 +14,8 @@ from typing import Any
 
 from torch import Tensor
 
-from minillm.runner.sampler import DraftPosition, probabilities
+from minillm.runner.rows import DraftPosition
+from minillm.runner.sampler import probabilities
 from minillm.runner.torch_runner import TorchRunner
 from minillm.speculation.draft_model import DraftModelProposer, draw_from
 

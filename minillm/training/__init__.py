@@ -1,1 +1,1 @@
-"""How a draft head is made: talks that the model samples itself, its hidden states over them, and the training."""
+"""How a draft head is made: conversations that the model samples itself, its hidden states, and the training."""

@@ -1,8 +1,8 @@
 """Questions as users ask them, put together from ways to ask and things to ask about (everyday.toml).
 
 What a small model thinks up by itself is stranger and longer than what people ask, and its answers to that are unlike
-its answers to them: of a head that had learned from such talks alone, 58% of the first guesses were right there, and
-47% in the answers to plain questions. Only the questions come from here; every answer is the model's own.
+its answers to them: of a head that had learned from such conversations alone, 58% of the first guesses were right
+there, and 47% in the answers to plain questions. Only the questions come from here; every answer is the model's own.
 """
 
 import random

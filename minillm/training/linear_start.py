@@ -11,22 +11,22 @@ import torch
 import torch.nn.functional as F
 
 from minillm.speculation.head import DraftHead
-from minillm.training.talks import Talk
+from minillm.training.conversations import Conversation
 
-ENOUGH_TALKS = 1024
+ENOUGH = 1024
 RIDGE = 0.01
 """Of the mean square of the inputs, added to each: of two inputs that say the same, neither gets a huge weight."""
 
 
 @torch.no_grad()
-def start_linear(head: DraftHead, talks: Sequence[Talk]) -> None:
-    """Set `fuse` to the ridge regression of h[t+1] on [norm(h[t]); norm(embedding of x[t+1])], over the talks."""
+def start_linear(head: DraftHead, conversations: Sequence[Conversation]) -> None:
+    """Set `fuse` to the ridge regression of h[t+1] on [norm(h[t]); norm(embedding of x[t+1])], over all of them."""
     size, eps, device = head.config.hidden_size, head.norm.eps, head.token_ids.device
     squares = torch.zeros(2 * size, 2 * size, device=device)
     products = torch.zeros(2 * size, size, device=device)
-    for talk in talks[:ENOUGH_TALKS]:
-        hidden = talk.hidden.to(device).float()
-        embedded = F.embedding(talk.token_ids[1:-1].to(device).long(), head.embed_tokens).float()
+    for conversation in conversations[:ENOUGH]:
+        hidden = conversation.hidden.to(device).float()
+        embedded = F.embedding(conversation.token_ids[1:-1].to(device).long(), head.embed_tokens).float()
         inputs = torch.cat([F.rms_norm(x, (size,), eps=eps) for x in (hidden[:-1], embedded)], dim=-1)
         # The head's last norm multiplies by its weight.
         wanted = hidden[1:] / head.norm.weight

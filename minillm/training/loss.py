@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from minillm.speculation.head import DraftHead
-from minillm.training.unrolled import TalkBatch, shifted, unroll
+from minillm.training.unrolled import ConversationBatch, shifted, unroll
 
 STATE_WEIGHT = 0.5
 """Of the distance between hidden states, beside the cross-entropy."""
@@ -15,7 +15,7 @@ PASS_WEIGHT = 0.8
 """Of each pass, relative to the one before: a token counts only if those before it were right."""
 
 
-def training_loss(head: DraftHead, batch: TalkBatch, num_passes: int) -> Tensor:
+def training_loss(head: DraftHead, batch: ConversationBatch, num_passes: int) -> Tensor:
     """Cross-entropy to the model's own distribution over the head's tokens, and smooth L1 of the hidden states; the
     mean over rows, weighted over passes."""
     length = batch.hidden.shape[1]
@@ -51,7 +51,7 @@ class Agreement:
 
 
 @torch.no_grad()
-def count_agreement(head: DraftHead, batch: TalkBatch, answer_starts: Tensor, agreement: Agreement) -> None:
+def count_agreement(head: DraftHead, batch: ConversationBatch, answer_starts: Tensor, agreement: Agreement) -> None:
     """Count for the rows from which answers are drafted, which are taken to be greedy.
 
     Args:

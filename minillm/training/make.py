@@ -1,4 +1,4 @@
-"""From a model to a draft head in a folder: sample talks, train, judge, save."""
+"""From a model to a draft head in a folder: sample conversations, train, judge, save."""
 
 import datetime
 import shlex
@@ -19,12 +19,12 @@ from minillm.model.loader import LoadedModel, load_model
 from minillm.policies.config import EngineConfig
 from minillm.speculation.head import DraftHead
 from minillm.speculation.head_file import fill_head, new_head, read_head, save_head
+from minillm.training.conversations import SHARD_SIZE, Conversation, load_conversations, sample_conversations
 from minillm.training.linear_start import start_linear
-from minillm.training.talks import SHARD_SIZE, Talk, load_talks, sample_talks
 from minillm.training.train import Training, TrainingSettings
 
-SEATS = 64
-"""Talks sampled at once: throughput is what counts here."""
+SAMPLED_AT_ONCE = 64
+"""Conversations: throughput is what counts here."""
 ONE_IN, MOST_HELD_OUT = 10, 128
 GREEDY = 0.9
 """An answer is taken for a greedy one if such a share of its tokens are the model's likeliest, as far as the head can
@@ -32,62 +32,50 @@ name them."""
 
 
 def make_head(
-    config: EngineConfig,
-    out: Path,
-    num_talks: int,
-    num_tokens: int,
-    settings: TrainingSettings,
-    *,
-    start_from: str | None = None,
-    progress: bool = True,
+    config: EngineConfig, out: Path, num_conversations: int, settings: TrainingSettings, *, progress: bool = True
 ) -> dict[str, Any]:
     """Write a draft head for `config.model` to `out`. Returns what its head.json says of it.
 
-    The talks and the training's state are kept in the folder, so that calling it again goes on where it stopped.
+    Conversations and the training's state are kept in the folder, so calling it again goes on where it stopped.
 
     Args:
-        num_talks: talks to learn from and judge by; one in ten is held out.
-        num_tokens: most tokens that the head can name: the most frequent ones of the answers.
-        start_from: a head to go on from, as `load_head` takes it; None = the best linear guess.
+        num_conversations: conversations to learn from and judge by; one in ten is held out.
     Raises:
         ModelError: the model cannot be loaded.
         ConfigError, CorruptCheckpointError: the head to go on from is none of this model, or cannot be read.
         TrainingError: it has no chat template, or the folder is of a run with other settings.
     """
     model = load_model(config)
-    engine = Engine(config.replace(max_num_seqs=SEATS), model)
-    shards = range(-(-num_talks // SHARD_SIZE))
-    files = sample_talks(engine, out / "talks", shards, progress=progress)
-    talks = [talk for file in files for talk in load_talks(file)][:num_talks]
-    return train_head(model, talks, num_tokens, settings, out, start_from=start_from, progress=progress)
+    engine = Engine(config.replace(max_num_seqs=SAMPLED_AT_ONCE), model)
+    shards = range(-(-num_conversations // SHARD_SIZE))
+    files = sample_conversations(engine, out / "conversations", shards, progress=progress)
+    conversations = [conversation for file in files for conversation in load_conversations(file)][:num_conversations]
+    return train_head(model, conversations, settings, out, progress=progress)
 
 
 def train_head(
     model: LoadedModel,
-    talks: Sequence[Talk],
-    num_tokens: int,
+    conversations: Sequence[Conversation],
     settings: TrainingSettings,
     out: Path,
     *,
-    start_from: str | None = None,
     progress: bool = True,
 ) -> dict[str, Any]:
-    """Train on these talks, but for some, which judge. See `make_head`."""
+    """Train on these conversations, but for some, which judge. See `make_head`."""
     start = time.monotonic()
-    if len(talks) < ONE_IN:
-        raise TrainingError(f"{len(talks)} talks are too few: it takes ten, to have one to judge by")
-    held_out, seen = split(talks)
-    token_ids, coverage = most_frequent(seen, num_tokens, model.model_config.vocab_size)
+    if len(conversations) < ONE_IN:
+        raise TrainingError(f"{len(conversations)} conversations are too few: it takes ten, to have one to judge by")
+    held_out, seen = split(conversations)
+    token_ids, coverage = most_frequent(seen, settings.vocabulary, model.model_config.vocab_size)
     head = new_head(model, token_ids, settings.seed, model.device)
-    before: dict[str, Any] | None = None
-    origin: str | None = None
-    if start_from is None:
+    before = origin = None
+    if settings.start_from is None:
         start_linear(head, seen)
     else:
-        before, tensors, _ = read_head(start_from, model)
-        fill_head(head, tensors, Path(start_from))
+        before, tensors, _ = read_head(settings.start_from, model)
+        fill_head(head, tensors, Path(settings.start_from))
         origin = fingerprint(tensors)
-    greedy = [talk for talk in held_out if is_greedy(head, talk)]
+    greedy = [conversation for conversation in held_out if is_greedy(head, conversation)]
     training = Training(head, seen, greedy, settings, out / "training.pt", origin)
     training.run(progress=progress)
     agreement = training.judge()
@@ -96,14 +84,18 @@ def train_head(
         "command": shlex.join(["minillm", *sys.argv[1:]]),
         "date": datetime.date.today().isoformat(),
         "versions": {"minillm": minillm.__version__, "torch": torch.__version__},
-        "talks": len(seen),
+        "conversations": len(seen),
         "went_on_from": before,
-        "tokens": sum(len(talk.token_ids) for talk in seen),
-        "answer_tokens": sum(len(talk.token_ids) - talk.answer_start for talk in seen),
+        "tokens": sum(len(conversation.token_ids) for conversation in seen),
+        "answer_tokens": sum(len(conversation.token_ids) - conversation.answer_start for conversation in seen),
         "vocabulary": {"tokens": len(token_ids), "share_of_answers": round(coverage, 4)},
-        "training": {**training.describe_run(), "steps": training.num_steps, "hours": hours_since(start)},
+        "training": {
+            **training.describe_run(),
+            "steps": training.num_steps,
+            "hours": round((time.monotonic() - start) / 3600, 2),
+        },
         "held_out": {
-            "greedy_talks": len(greedy),
+            "greedy_conversations": len(greedy),
             "rows": agreement.rows,
             "acceptance_by_position": [round(share, 4) for share in agreement.by_position],
             "emitted_per_verify": [round(emitted, 3) for emitted in agreement.emitted_per_verify],
@@ -112,12 +104,14 @@ def train_head(
     return save_head(head, out, facts)
 
 
-def split(talks: Sequence[Talk]) -> tuple[list[Talk], list[Talk]]:
-    """One talk in ten to judge by, up to MOST_HELD_OUT, and the others. However many more are sampled, it is the same
-    ones: a head that goes on with more talks is judged by none that the head before it learned from. (Each everyday
-    question comes once in some 6,000 talks. Beyond that, other answers to those of the judging talks are learned.)"""
-    judges = range(0, min(len(talks), ONE_IN * MOST_HELD_OUT), ONE_IN)
-    return [talks[i] for i in judges], [talk for i, talk in enumerate(talks) if i not in judges]
+def split(conversations: Sequence[Conversation]) -> tuple[list[Conversation], list[Conversation]]:
+    """One conversation in ten to judge by, up to MOST_HELD_OUT, and the others. However many more are sampled, it is
+    the same ones: a head that goes on with more of them is judged by none that the head before it learned from. (Each
+    everyday question comes once in some 6,000. Beyond that, other answers to the judging ones are learned.)"""
+    judges = range(0, min(len(conversations), ONE_IN * MOST_HELD_OUT), ONE_IN)
+    return [conversations[i] for i in judges], [
+        conversation for i, conversation in enumerate(conversations) if i not in judges
+    ]
 
 
 def fingerprint(tensors: dict[str, Tensor]) -> str:
@@ -126,29 +120,24 @@ def fingerprint(tensors: dict[str, Tensor]) -> str:
     return f"{zlib.crc32(b''.join(parts)):08x}"
 
 
-def hours_since(start: float) -> float:
-    """Hours since a moment of time.monotonic()."""
-    return round((time.monotonic() - start) / 3600, 2)
-
-
-def most_frequent(talks: Sequence[Talk], num_tokens: int, vocab_size: int) -> tuple[Tensor, float]:
-    """The most frequent tokens [N] of the talks, the most frequent first, and the share of the answers they make.
+def most_frequent(conversations: Sequence[Conversation], num_tokens: int, vocab_size: int) -> tuple[Tensor, float]:
+    """The most frequent tokens [N], the most frequent first, and the share of the answers they make.
 
     Of tokens seen equally often, or never, those with the lower ids are taken: the vocabulary was built by merging what
     is most frequent, so low ids are frequent ones.
     """
-    counts = torch.bincount(torch.cat([talk.token_ids for talk in talks]), minlength=vocab_size)
+    counts = torch.bincount(torch.cat([conversation.token_ids for conversation in conversations]), minlength=vocab_size)
     chosen = counts.argsort(descending=True, stable=True)[:num_tokens]
-    answers = torch.cat([talk.token_ids[talk.answer_start :] for talk in talks])
+    answers = torch.cat([conversation.token_ids[conversation.answer_start :] for conversation in conversations])
     return chosen, torch.isin(answers, chosen).float().mean().item()
 
 
 @torch.no_grad()
-def is_greedy(head: DraftHead, talk: Talk) -> bool:
+def is_greedy(head: DraftHead, conversation: Conversation) -> bool:
     """Whether the answer is what the model finds likeliest, token by token."""
     device = head.token_ids.device
-    before = talk.hidden[talk.answer_start - 1 :].to(device).float()
+    before = conversation.hidden[conversation.answer_start - 1 :].to(device).float()
     likeliest = head.token_ids[head.output(before).argmax(dim=-1)]
-    said = talk.token_ids[talk.answer_start :].to(device)
+    said = conversation.token_ids[conversation.answer_start :].to(device)
     nameable = torch.isin(said, head.token_ids)
     return bool((likeliest == said).sum() >= GREEDY * nameable.sum())

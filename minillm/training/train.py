@@ -1,4 +1,4 @@
-"""Training a draft head on recorded talks: AdamW, warm-up and cosine, checkpoints to go on from."""
+"""Training a draft head on recorded conversations: AdamW, warm-up and cosine, checkpoints to go on from."""
 
 import io
 import math
@@ -15,60 +15,64 @@ from minillm.core.params import SEED_STRIDE
 from minillm.kernels.storage import write_whole
 from minillm.speculation.head import DraftHead
 from minillm.speculation.head_file import ANOTHER_OUT
+from minillm.training.conversations import Conversation
 from minillm.training.loss import Agreement, count_agreement, training_loss
-from minillm.training.talks import Talk
-from minillm.training.unrolled import TalkBatch
+from minillm.training.unrolled import ConversationBatch
 
 WARM_UP = 0.03
 """Share of the steps in which the learning rate rises."""
 FEW_HELD_OUT = 32
-"""Talks by which it is judged now and then."""
+"""Conversations by which it is judged now and then."""
 KEEP_WHOLE = 0.5
-"""Share of talks seen from their first token on. The others begin somewhere in the prompt, as after a hit in the prefix
-cache, where the model computes no hidden states."""
+"""Share of conversations seen from their first token on. The others begin somewhere in the prompt, as after a hit in
+the prefix cache, where the model computes no hidden states."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingSettings:
-    """What a training run depends on, besides its talks."""
+    """What a training run depends on, besides its conversations."""
 
     passes: int = 8
-    """Times that every talk is seen."""
+    """Times that every conversation is seen."""
     draft_len: int = 2
     """Tokens of a draft that it is trained for; the first half of the steps trains the first one only."""
-    talks_per_step: int = 2
+    conversations_per_step: int = 2
     """Few: on a CPU more steps are worth more than a smoother one"""
     learning_rate: float = 7e-4
+    vocabulary: int = 6144
+    """Most tokens that the head can name: the most frequent ones of the answers."""
+    start_from: str | None = None
+    """A head to go on from, as `load_head` takes it; None = the best linear guess."""
     weight_decay: float = 0.01
     seed: int = 0
 
 
 class Training:
-    """A head, the talks it learns from, and how far it has got.
+    """A head, the conversations it learns from, and how far it has got.
 
     Args:
-        held_out: talks to judge by; never trained on.
+        held_out: conversations to judge by; never trained on.
         checkpoint: where to keep the state, to go on from after an interruption; None = nowhere.
-        start_from: what tells the head apart whose weights it begins with; a run that is resumed wants the same one.
+        origin: what tells the head apart whose weights it begins with; a run that is resumed wants the same one.
     Raises:
-        TrainingError: there are no talks, or the checkpoint is of another run, or damaged.
+        TrainingError: there are no conversations, or the checkpoint is of another run, or damaged.
     """
 
     def __init__(
         self,
         head: DraftHead,
-        talks: list[Talk],
-        held_out: list[Talk],
+        conversations: list[Conversation],
+        held_out: list[Conversation],
         settings: TrainingSettings,
         checkpoint: Path | None = None,
-        start_from: str | None = None,
+        origin: str | None = None,
     ) -> None:
-        if not talks or not held_out:
-            raise TrainingError("there are no talks to train on, or none to judge by: sample more of them")
-        self.head, self.talks, self.held_out = head, talks, held_out
-        self.settings, self.checkpoint, self.start_from = settings, checkpoint, start_from
+        if not conversations or not held_out:
+            raise TrainingError("there are no conversations to train on, or none to judge by: sample more of them")
+        self.head, self.conversations, self.held_out = head, conversations, held_out
+        self.settings, self.checkpoint, self.origin = settings, checkpoint, origin
         self.device = head.norm.weight.device
-        self.steps_per_pass = math.ceil(len(talks) / settings.talks_per_step)
+        self.steps_per_pass = math.ceil(len(conversations) / settings.conversations_per_step)
         self.num_steps = settings.passes * self.steps_per_pass
         self.parameters = [p for name, p in head.named_parameters() if not name.startswith("output.")]
         for parameter in self.parameters:
@@ -82,30 +86,28 @@ class Training:
 
     def run(self, *, save_every: int = 100, progress: bool = True, until: int | None = None) -> None:
         """Train to the end, or up to the step `until`."""
-        smooth = None
         with tqdm(total=self.num_steps, initial=self.step, desc="training", unit="step", disable=not progress) as bar:
             while self.step < min(self.num_steps, until or self.num_steps):
                 loss = self._train(self._batch(self.step))
                 self.step += 1
-                smooth = loss if smooth is None else 0.98 * smooth + 0.02 * loss
                 bar.update()
-                bar.set_postfix_str(f"loss {smooth:.3f}", refresh=False)
                 if self.step % save_every == 0:
                     self._save()
                     if progress:
-                        held_out = describe(self.judge(FEW_HELD_OUT))
-                        bar.write(f"step {self.step}: loss {smooth:.3f}, held out {held_out}", file=sys.stderr)
+                        emitted = self.judge(FEW_HELD_OUT).emitted_per_verify[-1]
+                        text = f"step {self.step}: loss {loss:.3f}, held out: {emitted:.2f} tokens per step"
+                        bar.write(text, file=sys.stderr)
         self._save()
 
     def judge(self, most: int | None = None) -> Agreement:
-        """How the head does on the held-out talks, or the first `most` of them."""
+        """How the head does on the held-out conversations, or the first `most` of them."""
         agreement = Agreement([0] * max(self.settings.draft_len, 4))
-        for talk in self.held_out[:most]:
-            batch = TalkBatch.of([talk.token_ids], [talk.hidden], [0]).to(self.device)
-            count_agreement(self.head, batch, torch.tensor([talk.answer_start], device=self.device), agreement)
+        for conversation in self.held_out[:most]:
+            batch = ConversationBatch.of([conversation.token_ids], [conversation.hidden], [0]).to(self.device)
+            count_agreement(self.head, batch, torch.tensor([conversation.answer_start], device=self.device), agreement)
         return agreement
 
-    def _train(self, batch: TalkBatch) -> float:
+    def _train(self, batch: ConversationBatch) -> float:
         for group in self.optimizer.param_groups:
             group["lr"] = self.settings.learning_rate * self._rate()
         draft_len = self.settings.draft_len if self.step >= self.num_steps / 2 else 1
@@ -123,21 +125,21 @@ class Training:
             return done / WARM_UP
         return 0.5 + 0.5 * math.cos(math.pi * (done - WARM_UP) / (1 - WARM_UP))
 
-    def _batch(self, step: int) -> TalkBatch:
-        """The talks of a step. It depends on the settings and the step alone, so a resumed run sees the same."""
+    def _batch(self, step: int) -> ConversationBatch:
+        """A step's conversations. They depend on the settings and the step alone, so a resumed run sees the same."""
         number, place = divmod(step, self.steps_per_pass)
         shuffle = torch.Generator().manual_seed(self.settings.seed * SEED_STRIDE + number)
-        order = torch.randperm(len(self.talks), generator=shuffle)
-        starts = torch.rand(2, len(self.talks), generator=shuffle)
-        chosen = order[place * self.settings.talks_per_step :][: self.settings.talks_per_step].tolist()
-        talks = [self.talks[i] for i in chosen]
-        first = [
-            0 if starts[0, i] < KEEP_WHOLE else int(starts[1, i] * (talk.answer_start - 1))
-            for i, talk in zip(chosen, talks)
-        ]
-        token_ids = [talk.token_ids[start:] for talk, start in zip(talks, first)]
-        hidden = [talk.hidden[start:] for talk, start in zip(talks, first)]
-        return TalkBatch.of(token_ids, hidden, first).to(self.device)
+        order = torch.randperm(len(self.conversations), generator=shuffle)
+        starts = torch.rand(2, len(self.conversations), generator=shuffle)
+        size = self.settings.conversations_per_step
+        token_ids, hidden, first = [], [], []
+        for i in order[place * size :][:size].tolist():
+            each = self.conversations[i]
+            start = 0 if starts[0, i] < KEEP_WHOLE else int(starts[1, i] * (each.answer_start - 1))
+            token_ids.append(each.token_ids[start:])
+            hidden.append(each.hidden[start:])
+            first.append(start)
+        return ConversationBatch.of(token_ids, hidden, first).to(self.device)
 
     def _save(self) -> None:
         if self.checkpoint is None:
@@ -174,14 +176,7 @@ class Training:
         """What has to be the same for a run to go on."""
         return {
             **asdict(self.settings),
-            "talks": len(self.talks),
+            "conversations": len(self.conversations),
             "tokens": self.head.output.weight.shape[0],
-            "start_from": self.start_from,
+            "start_from": self.origin,
         }
-
-
-def describe(agreement: Agreement) -> str:
-    """`0.66 0.60 0.55, 2.35 emitted per verify at k=3`."""
-    shares = " ".join(f"{share:.3f}" for share in agreement.by_position)
-    k = min(3, len(agreement.passed))
-    return f"{shares}, {agreement.emitted_per_verify[k - 1]:.2f} emitted per verify at k={k}"

@@ -1,4 +1,4 @@
-"""A draft head run over whole talks at once, with gradients, and fed with what it foretells itself.
+"""A draft head run over whole conversations at once, with gradients, and fed with what it foretells itself.
 
 In use, only the first token of a draft is guessed from a hidden state of the model. The others are guessed from states
 that the head has foretold, with errors it never meets if it is trained on the model's states alone. So it is run again
@@ -25,8 +25,8 @@ from minillm.model.decoder import Pass
 from minillm.speculation.head import DraftHead
 
 
-class TalkBatch(NamedTuple):
-    """Parts of B talks, from some token on to the end, padded to the longest; L states at most."""
+class ConversationBatch(NamedTuple):
+    """Parts of B conversations, from some token on to the end, padded to the longest; L states at most."""
 
     token_ids: Tensor
     """[B, L + 1] int64"""
@@ -35,11 +35,11 @@ class TalkBatch(NamedTuple):
     num_states: Tensor
     """[B] how many of the L are no padding"""
     first: Tensor
-    """[B] position of the first token in its talk"""
+    """[B] position of the first token in its conversation"""
 
     @classmethod
-    def of(cls, token_ids: Sequence[Tensor], hidden: Sequence[Tensor], first: Sequence[int]) -> "TalkBatch":
-        """Pad; for each talk [n + 1] tokens and [n, h] states."""
+    def of(cls, token_ids: Sequence[Tensor], hidden: Sequence[Tensor], first: Sequence[int]) -> "ConversationBatch":
+        """Pad; for each conversation [n + 1] tokens and [n, h] states."""
         return cls(
             torch.nn.utils.rnn.pad_sequence(list(token_ids), batch_first=True).long(),
             torch.nn.utils.rnn.pad_sequence(list(hidden), batch_first=True).float(),
@@ -47,8 +47,8 @@ class TalkBatch(NamedTuple):
             torch.tensor(first),
         )
 
-    def to(self, device: torch.device) -> "TalkBatch":
-        return TalkBatch(*(tensor.to(device) for tensor in self))
+    def to(self, device: torch.device) -> "ConversationBatch":
+        return ConversationBatch(*(tensor.to(device) for tensor in self))
 
 
 class DenseAttention(Ops):
@@ -57,8 +57,8 @@ class DenseAttention(Ops):
     In place of a KV cache it keeps the keys and values of every pass, [B, n_kv_heads, L, d] each.
     """
 
-    def __init__(self, num_talks: int) -> None:
-        self.num_talks = num_talks
+    def __init__(self, num_conversations: int) -> None:
+        self.num_conversations = num_conversations
         self.kept: list[tuple[Tensor, Tensor]] = []
 
     def add_rms_norm(self, x: Tensor, delta: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
@@ -96,26 +96,26 @@ class DenseAttention(Ops):
 
     def _by_head(self, x: Tensor) -> Tensor:
         """[B * L, n, d] to [B, n, L, d]."""
-        return x.unflatten(0, (self.num_talks, -1)).transpose(1, 2)
+        return x.unflatten(0, (self.num_conversations, -1)).transpose(1, 2)
 
 
 def unroll(
-    head: DraftHead, batch: TalkBatch, num_passes: int, dense: DenseAttention | None = None
+    head: DraftHead, batch: ConversationBatch, num_passes: int, dense: DenseAttention | None = None
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """For each pass j = 1, 2, ...: the foretold states ~h[t+j] [B, L, h], and [B, L] where there is a h[t+j].
 
     Args:
         dense: to look at the keys and values afterwards.
     """
-    num_talks, length, size = batch.hidden.shape
-    dense = dense or DenseAttention(num_talks)
+    num_conversations, length, size = batch.hidden.shape
+    dense = dense or DenseAttention(num_conversations)
     hidden, rows = batch.hidden, torch.arange(length, device=batch.hidden.device)
     for j in range(1, num_passes + 1):
         positions = (batch.first[:, None] + rows + j - 1).flatten()
         rotation = Rotation(*head.rope.angles(positions, head.activation_dtype), rows)
         token_ids = shifted(batch.token_ids, j, length)
         hidden = head(hidden.flatten(0, 1), token_ids.flatten(), batch.hidden, Pass(rotation, dense, dense))
-        hidden = hidden.view(num_talks, length, size)
+        hidden = hidden.view(num_conversations, length, size)
         yield hidden, rows + j < batch.num_states[:, None]
 
 

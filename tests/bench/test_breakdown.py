@@ -53,31 +53,30 @@ def test_gains_are_paired_by_turn() -> None:
     # The machine is twice as slow in the second turn: the ratio does not notice.
     default = [[step(1.0, 1.0)] * 3, [step(2.0, 1.0)] * 3]
     slower = [[step(3.0, 1.0)] * 3, [step(6.0, 1.0)] * 3]
-    result = summarize(Variant("x", {"compile": True}), slower, default)
+    result = summarize(Variant("x", {"fused_kernels": False}), slower, default)
     assert result.time_over_default == Range(3.0, 3.0, 3.0)
     assert result.num_steps == 6
 
 
 def test_variants_are_those_that_the_engine_has_and_that_change_something(monkeypatch: pytest.MonkeyPatch) -> None:
     table = (
-        Variant("compile on", {"compile": True}, "cpu", slow_start=True),
-        Variant("compile off", {"compile": False}),
+        Variant("fused kernels", {"fused_kernels": True}),
         Variant("eager attention", {"attention_backend": "eager"}),
         Variant("a value that is not there yet", {"attention_backend": "magic"}),
         Variant("a field that is not there yet", {"warp_drive": False}),
         Variant("for a GPU", {"enable_prefix_caching": False}, "cuda"),
     )
     monkeypatch.setattr(variants, "VARIANTS", table)
-    assert names(EngineConfig(), "cpu") == ["default", "compile on", "eager attention"]
-    assert names(EngineConfig(compile=True), "cpu") == ["default", "compile off", "eager attention"]
-    assert names(EngineConfig(attention_backend="eager"), "cpu") == ["default", "compile on"]
+    assert names(EngineConfig(), "cpu") == ["default", "eager attention"]
+    assert names(EngineConfig(fused_kernels=False), "cpu") == ["default", "fused kernels", "eager attention"]
+    assert names(EngineConfig(attention_backend="eager"), "cpu") == ["default"]
     assert names(EngineConfig(), "cuda") == ["default", "eager attention", "for a GPU"]
     assert names(EngineConfig(), "cpu", quick=True) == ["default", "eager attention"]
 
 
 def test_every_optimisation_of_the_issue_is_in_the_table() -> None:
     fields = {name for variant in variants.VARIANTS for name in variant.fields}
-    assert fields == {"compile", "attention_backend", "cuda_graphs", "async_scheduling", "fused_kernels"}
+    assert fields == {"attention_backend", "cuda_graphs", "async_scheduling", "fused_kernels"}
     assert DEFAULT.fields == {}
 
 

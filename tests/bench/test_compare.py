@@ -116,14 +116,3 @@ def test_a_peer_that_emits_too_little_is_not_measured(tiny_llama_path: Path) -> 
     workload = Workload("one", "1 request", [[5] * 30], [20])
     with pytest.raises(BenchmarkError, match=r"minillm emitted \[10\] tokens .* asked for \[20\]"):
         cramped.run(workload)
-
-
-def test_a_peer_that_was_not_compiled_is_not_called_compiled(
-    tiny_llama_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def broken(*_: Any, **__: Any) -> None:
-        raise RuntimeError("no compiler")
-
-    monkeypatch.setattr("torch.compile", broken)
-    with pytest.raises(BenchmarkError, match="minillm_compiled fell back to eager"):
-        MinillmPeer(str(tiny_llama_path), "float32", name="minillm_compiled", compile=True)

@@ -123,7 +123,6 @@ def test_bad_sampling_params(fields: dict, says: str):
         ({"swap_space_gb": 2.0}, "only with preemption=swap"),
         ({"two_lane_threshold": 64}, "only with scheduling_order=two_lane"),
         ({"long_prefill_token_threshold": 64, "enable_chunked_prefill": False}, "only with enable_chunked_prefill"),
-        ({"compile": True, "speculative": {"method": "draft_head"}}, "compile cannot be had with a draft_head"),
     ],
 )
 def test_bad_config(fields: dict, says: str):

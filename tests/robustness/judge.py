@@ -101,5 +101,5 @@ def check_at_rest(engine: Engine) -> None:
     if hasattr(proposer, "kv"):
         proposer.kv.check_integrity()
         assert proposer.kv.pool.num_used == 0, "the draft model's blocks leaked"
-    if hasattr(proposer, "num_seats"):
-        assert sorted(proposer._free) == list(range(proposer.num_seats)), "the draft head's seats leaked"
+    if hasattr(proposer, "num_slots"):
+        assert sorted(proposer.free_slots) == list(range(proposer.num_slots)), "the draft head's slots leaked"

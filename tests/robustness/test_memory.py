@@ -75,7 +75,7 @@ def test_a_kv_pool_that_finds_no_room_and_then_does(
 
 @pytest.mark.parametrize("fields", [{}, {"kv_cache_memory_gb": 2.0}], ids=["default", "asked for"])
 def test_a_gpu_that_somebody_else_has_filled(fields: dict, model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kv_pool, "_free_bytes", lambda device: 1000)
+    monkeypatch.setattr(kv_pool, "free_bytes", lambda device: 1000)
     with pytest.raises(ConfigError, match="Another notebook or server on this GPU"):
         size_kv_pool(EngineConfig(model="m", **fields), model.model_config, 16, torch.float32, GPU, NO_CLAIM)
 

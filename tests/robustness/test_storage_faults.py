@@ -34,7 +34,7 @@ from minillm.policies.config import EngineConfig
 from minillm.simulate.hardware import find_hardware
 from minillm.simulate.profile import Profile, find_profile, this_machine_path, typical_profile
 from minillm.speculation.head_file import FACTS, WEIGHTS, load_head, new_head, save_head
-from minillm.training.talks import Talk, load_talks, sample_talks, save_talks
+from minillm.training.conversations import Conversation, load_conversations, sample_conversations, save_conversations
 from minillm.training.train import Training, TrainingSettings
 
 CPU = torch.device("cpu")
@@ -154,15 +154,19 @@ def test_a_damaged_profile_of_this_machine_is_named(content: str, home: Path) ->
 # ------------------------------------------------------------------------ training
 
 
-def talks(model: LoadedModel, count: int = 4) -> list[Talk]:
+def conversations(model: LoadedModel, count: int = 4) -> list[Conversation]:
     hidden = model.model_config.hidden_size
-    return [Talk(torch.arange(5, 17, dtype=torch.int32), 4, torch.randn(11, hidden).half()) for _ in range(count)]
+    return [
+        Conversation(torch.arange(5, 17, dtype=torch.int32), 4, torch.randn(11, hidden).half()) for _ in range(count)
+    ]
 
 
 def make_training(model: LoadedModel, checkpoint: Path) -> Training:
     head = new_head(model, torch.arange(0, 64), 0, CPU)
-    seen = talks(model)
-    return Training(head, seen[1:], seen[:1], TrainingSettings(passes=2, talks_per_step=1, draft_len=1), checkpoint)
+    seen = conversations(model)
+    return Training(
+        head, seen[1:], seen[:1], TrainingSettings(passes=2, conversations_per_step=1, draft_len=1), checkpoint
+    )
 
 
 def test_a_checkpoint_on_a_full_disk_keeps_the_one_before(
@@ -194,20 +198,20 @@ def test_a_damaged_checkpoint_is_named(keep: float, model: LoadedModel, tmp_path
 def test_talks_on_a_full_disk_and_damaged_talks(
     model: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = tmp_path / "talks-00000.safetensors"
+    file = tmp_path / "conversations-00000.safetensors"
     with monkeypatch.context() as patch:
         fill_the_disk(patch)
         with pytest.raises(StorageError, match="is full"):
-            save_talks(file, talks(model))
+            save_conversations(file, conversations(model))
     assert not list(tmp_path.iterdir())
-    save_talks(file, talks(model))
-    assert len(load_talks(file)) == 4
+    save_conversations(file, conversations(model))
+    assert len(load_conversations(file)) == 4
     file.write_bytes(file.read_bytes()[:-10])
-    with pytest.raises(TrainingError, match="delete it, and its talks are sampled again"):
-        load_talks(file)
+    with pytest.raises(TrainingError, match="delete it, and its conversations are sampled again"):
+        load_conversations(file)
     block(tmp_path / "out")
     with pytest.raises(StorageError, match="choose with --out"):
-        sample_talks(None, tmp_path / "out" / "talks", [0])
+        sample_conversations(None, tmp_path / "out" / "conversations", [0])
 
 
 def test_a_draft_head_on_a_full_disk(model: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,7 +33,7 @@ class Models:
 
 
 def random_config(rng: random.Random, models: Models) -> EngineConfig:
-    """Any engine that can be had on a CPU, but for compiled ones: a compilation takes half a minute."""
+    """Any engine that can be had on a CPU."""
     seats = rng.choice([1, 2, 3, 5, 8, 16])
     block_size = rng.choice([4, 8, 16, 16, 32])
     fields: dict[str, Any] = {

@@ -14,7 +14,7 @@ from minillm.core.request import Request
 from minillm.core.timeline import Timeline, WallClock
 from minillm.model.loader import LoadedModel, load_model
 from minillm.policies.config import EngineConfig
-from minillm.runner import compiled, kv_pool
+from minillm.runner import kv_pool
 from minillm.runner.torch_runner import TorchRunner
 
 FIELDS = dict(dtype="float32", device="cpu", block_size=4, num_kv_blocks=32)
@@ -137,7 +137,7 @@ def test_broken_logits_fail_their_request_only(model: LoadedModel) -> None:
     assert set(output.errors) == {"a"} and set(output.tokens) == {"b"}
 
 
-def test_a_block_that_held_nan_harms_nobody_who_gets_it_next(model: LoadedModel) -> None:
+def test_a_block_that_held_nan_harms_no_later_request(model: LoadedModel) -> None:
     runner = make_runner(model)
     broken = make_request("broken", tokens(4))
     take(execute(runner, batch_of((broken, 4, [0, 1]))), broken)
@@ -152,7 +152,7 @@ def test_a_block_that_held_nan_harms_nobody_who_gets_it_next(model: LoadedModel)
     assert b.output_token_ids == hf_greedy(model.name, b.prompt_token_ids, 2)
 
 
-def test_pool_is_at_most_what_the_seats_could_use(model: LoadedModel) -> None:
+def test_pool_is_at_most_what_the_slots_could_use(model: LoadedModel) -> None:
     runner = make_runner(model, num_kv_blocks=None, max_num_seqs=3, max_model_len=10)
     assert runner.num_kv_blocks == 3 * 3
 
@@ -178,7 +178,7 @@ def test_memory_that_does_not_fit_is_refused(model: LoadedModel, fields: dict, h
 
 
 def test_default_pool_leaves_room_on_a_small_machine(model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kv_pool, "_free_bytes", lambda device: 3_000_000)
+    monkeypatch.setattr(kv_pool, "free_bytes", lambda device: 3_000_000)
     large = replace(model.model_config, max_position_embeddings=100_000)
     config = EngineConfig(model="any", block_size=4)
     num_blocks = kv_pool.size_kv_pool(config, large, 4, torch.float32, torch.device("cpu"), kv_pool.NO_CLAIM)
@@ -191,53 +191,4 @@ def test_two_runners_share_a_model_but_no_cache(model: LoadedModel) -> None:
     take(execute(one, batch_of((a, 5, [0, 1]))), a)
     take(execute(two, batch_of((b, 5, [0, 1]))), b)
     take(execute(one, batch_of((a, 1, [0, 1]))), a)
-    assert a.output_token_ids == hf_greedy(model.name, a.prompt_token_ids, 2)
-
-
-@pytest.mark.parametrize("how", [True, "max"])
-def test_compiled_decode_matches_hugging_face(
-    model: LoadedModel, monkeypatch: pytest.MonkeyPatch, how: bool | str
-) -> None:
-    monkeypatch.setattr(compiled, "BUCKETS", (2,))
-    runner = make_runner(model, compile=how, max_model_len=64)
-    calls = []
-    step = runner.fast_decode.steps[2]
-    runner.fast_decode.steps[2] = lambda *args: calls.append(1) or step(*args)
-    a, b = make_request("a", tokens(9)), make_request("b", tokens(21, seed=1))
-    blocks_a, blocks_b = [3, 30, 7, 11, 12], [5, 2, 31, 9, 1, 0, 8, 6]
-    take(execute(runner, batch_of((a, 9, blocks_a))), a)
-    take(execute(runner, batch_of((a, 1, blocks_a))), a)  # padded to two rows
-    assert len(calls) == 1
-    take(execute(runner, batch_of((a, 1, blocks_a), (b, 21, blocks_b))), a, b)
-    assert len(calls) == 1, "a prefill is no decode: it runs eagerly"
-    for _ in range(3):
-        take(execute(runner, batch_of((b, 1, blocks_b), (a, 1, blocks_a))), a, b)
-    assert len(calls) == 4
-    assert a.output_token_ids == hf_greedy(model.name, a.prompt_token_ids, 6)
-    assert b.output_token_ids == hf_greedy(model.name, b.prompt_token_ids, 4)
-
-
-def test_a_compiled_step_sees_contexts_longer_than_its_first(model: LoadedModel, monkeypatch) -> None:
-    """A length remembered from the first call, as engines with captured graphs have had it, reads too little."""
-    monkeypatch.setattr(compiled, "BUCKETS", (1,))
-    runner = make_runner(model, compile=True, max_model_len=64)
-    a, blocks = make_request("a", tokens(3)), list(range(16))
-    take(execute(runner, batch_of((a, 3, blocks))), a)
-    for _ in range(59):
-        take(execute(runner, batch_of((a, 1, blocks))), a)
-    assert a.output_token_ids == hf_greedy(model.name, a.prompt_token_ids, 60)
-
-
-def test_without_a_compiler_it_warns_and_runs_eagerly(
-    model: LoadedModel, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def no_compiler(*args: object, **kwargs: object) -> None:
-        raise RuntimeError("no C++ compiler found")
-
-    monkeypatch.setattr(compiled.torch, "compile", no_compiler)
-    runner = make_runner(model, compile=True, max_model_len=64)
-    assert "no C++ compiler found" in caplog.text
-    a = make_request("a", tokens(6))
-    take(execute(runner, batch_of((a, 6, [0, 1]))), a)
-    take(execute(runner, batch_of((a, 1, [0, 1]))), a)
     assert a.output_token_ids == hf_greedy(model.name, a.prompt_token_ids, 2)

@@ -66,9 +66,8 @@ def test_flags_become_fields():
     names = [parameter.name for parameter in flags_of(EngineConfig, "Engine")]
     absent = dict.fromkeys(names)
     assert given(EngineConfig, absent) == {}
-    values = {**absent, "compile": "max", "enable_prefix_caching": False, "max_num_seqs": 3}
-    assert given(EngineConfig, values) == {"compile": "max", "enable_prefix_caching": False, "max_num_seqs": 3}
-    assert given(EngineConfig, {**absent, "compile": "true"}) == {"compile": True}
+    values = {**absent, "quantization": "int8", "enable_prefix_caching": False, "max_num_seqs": 3}
+    assert given(EngineConfig, values) == {"quantization": "int8", "enable_prefix_caching": False, "max_num_seqs": 3}
 
 
 @pytest.mark.parametrize(
@@ -76,8 +75,8 @@ def test_flags_become_fields():
     [
         {},
         {"enable_prefix_caching": False, "max_num_seqs": 3, "dtype": "float32", "max_queue_len": 9},
-        {"compile": True, "kv_cache_memory_gb": 0.125, "num_kv_blocks": None},
-        {"compile": "max", "speculative": {"method": "ngram", "k": 4}, "max_prompt_tokens": 7},
+        {"kv_cache_memory_gb": 0.125, "num_kv_blocks": None},
+        {"quantization": "int8", "speculative": {"method": "ngram", "k": 4}, "max_prompt_tokens": 7},
     ],
     ids=str,
 )

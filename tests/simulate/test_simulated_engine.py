@@ -1,10 +1,12 @@
 """The unchanged engine on a simulated runner: exact times, and the laws that any server obeys."""
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
 
+from minillm.core.batch import ScheduledBatch
 from minillm.core.errors import DoesNotFitError, PricingError
 from minillm.core.request import FinishReason
 from minillm.core.timeline import VirtualClock
@@ -113,9 +115,12 @@ def test_swapping_takes_its_time() -> None:
         engine.runner.swap_s_per_block = swap_s
         copied = []
         copy_blocks = engine.runner.copy_blocks
-        engine.runner.copy_blocks = lambda batch: (
-            copied.append(len(batch.saves) + len(batch.loads)) or copy_blocks(batch)
-        )  # noqa: B023
+
+        def spy(batch: ScheduledBatch, copied: list[int] = copied, copy_blocks: Callable = copy_blocks) -> None:
+            copied.append(len(batch.saves) + len(batch.loads))
+            copy_blocks(batch)
+
+        engine.runner.copy_blocks = spy
         run(engine, clock, prompts(40, (3, 30), (5, 30), gap=0.0001))
         ends.append((clock.now(), sum(copied)))
     (without, copies), (with_copies, again) = ends

@@ -20,11 +20,11 @@ from minillm.model.loader import LoadedModel, load_model
 from minillm.model.quantized import QuantizedLinear
 from minillm.observe.speculation import SpeculationSummary
 from minillm.speculation import draft_head
-from minillm.speculation.draft_head import DraftHeadProposer, Seat
+from minillm.speculation.draft_head import DraftHeadProposer, Slot
 from minillm.speculation.head import DraftHead
 from minillm.speculation.head_file import embedding_table, load_head, new_head, output_rows, save_head
 from minillm.training import unrolled
-from minillm.training.unrolled import TalkBatch, unroll
+from minillm.training.unrolled import ConversationBatch, unroll
 
 from .ways import WAYS
 
@@ -68,7 +68,7 @@ class Hinted(DraftHeadProposer):
             noted = self.states.setdefault(each.request.request_id, {})
             noted.update(zip(range(each.start, each.end), states))
 
-    def _guess(self, hidden: Tensor, requests: Sequence[Request], probs: dict[str, list[Tensor]]) -> None:
+    def guess(self, hidden: Tensor, requests: Sequence[Request]) -> None:
         for request, row in zip(requests, hidden):
             if not request.draft.token_ids:
                 self.foretold[request.request_id] = row
@@ -76,10 +76,10 @@ class Hinted(DraftHeadProposer):
             wrong = zlib.crc32(f"{request.request_id} {place}".encode()) % 4 == 0
             request.draft.token_ids.append(text[min(place, len(text) - 1)] + wrong)
 
-    def _make_room(self, seat: Seat, k: int) -> None:
-        before = seat.origin
-        super()._make_room(seat, k)
-        self.moved += seat.origin != before
+    def make_room(self, slot: Slot, k: int) -> None:
+        before = slot.origin
+        super().make_room(slot, k)
+        self.moved += slot.origin != before
 
 
 def make_engine(tiny: LoadedModel, head: Path | None, texts: list[list[int]] | None = None, **fields: Any) -> Engine:
@@ -108,30 +108,30 @@ def serve(engine: Engine, params: SamplingParams = GREEDY) -> list[RequestOutput
         step += 1
     proposer = engine.speculator.proposer
     if isinstance(proposer, DraftHeadProposer):
-        assert not proposer._seats and sorted(proposer._free) == list(range(6)), "seats leaked"
+        assert not proposer.slots and sorted(proposer.free_slots) == list(range(6)), "slots leaked"
     return [outputs[str(number)] for number in range(len(PROMPTS))]
 
 
 def check_cache(engine: Engine) -> None:
-    """Every row of every seat, and what the last one foretells, is what the code for training makes in one go of the
+    """Every row of every slot, and what the last one foretells, is what the code for training makes in one go of the
     model's states and the known tokens."""
     proposer = engine.speculator.proposer
     for request in engine.scheduler.running:
-        seat = proposer._seats.get(request.request_id)
-        if seat is None or seat.num_rows == 0:
+        slot = proposer.slots.get(request.request_id)
+        if slot is None or slot.num_rows == 0:
             continue
-        noted, end = proposer.states[request.request_id], seat.origin + seat.num_rows
-        states = torch.stack([noted[t] for t in range(seat.origin, end)])
-        batch = TalkBatch.of([torch.tensor(request.token_ids(seat.origin, end + 1))], [states], [seat.origin])
+        noted, end = proposer.states[request.request_id], slot.origin + slot.num_rows
+        states = torch.stack([noted[t] for t in range(slot.origin, end)])
+        batch = ConversationBatch.of([torch.tensor(request.token_ids(slot.origin, end + 1))], [states], [slot.origin])
         (foretold, _), kept = first_pass(proposer.head, batch)
         expected = torch.stack([each[0].transpose(0, 1) for each in kept], dim=1)
-        rows = proposer._blocks(seat.number).flatten(0, 1)[: seat.num_rows]
+        rows = proposer.blocks(slot.number).flatten(0, 1)[: slot.num_rows]
         torch.testing.assert_close(rows, expected, atol=1e-5, rtol=1e-4)
         torch.testing.assert_close(proposer.foretold[request.request_id], foretold[0, -1], atol=1e-4, rtol=1e-3)
 
 
 @torch.no_grad()
-def first_pass(head: DraftHead, batch: TalkBatch) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+def first_pass(head: DraftHead, batch: ConversationBatch) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
     """What pass 1 of `unroll` gives, and its keys and values, each [1, n_kv_heads, L, d]."""
     dense = unrolled.DenseAttention(1)
     return next(unroll(head, batch, 1, dense)), dense.kept[0]
@@ -150,14 +150,14 @@ def test_same_tokens_and_a_right_cache(tiny: LoadedModel, folder: Path, without:
     assert summary.num_rejected > 30 and sum(summary.accepted_at) > 30
 
 
-def test_a_full_seat_goes_on_with_its_newer_half(
+def test_a_full_slot_goes_on_with_its_newer_half(
     tiny: LoadedModel, folder: Path, without: list[RequestOutput], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(draft_head, "CONTEXT", 20)
     engine = make_engine(tiny, folder, [output.token_ids for output in without])
     assert [output.token_ids for output in serve(engine)] == engine.speculator.proposer.texts
     proposer = engine.speculator.proposer
-    assert proposer.moved > 10 and proposer.blocks_per_seat == 5
+    assert proposer.moved > 10 and proposer.blocks_per_slot == 5
 
 
 def test_states_of_who_is_never_drafted_for_do_not_pile_up(
@@ -169,8 +169,8 @@ def test_states_of_who_is_never_drafted_for_do_not_pile_up(
     engine.add_request(PROMPTS[2], GREEDY, request_id="2", stream=False)
     while engine.has_unfinished:
         engine.step()
-        for seat in engine.speculator.proposer._seats.values():
-            assert seat.num_states == sum(map(len, seat.states)) <= 20
+        for slot in engine.speculator.proposer.slots.values():
+            assert len(slot.states) <= 20
 
 
 def test_its_own_guesses_are_those_of_the_unrolled_head(tiny: LoadedModel, folder: Path) -> None:
@@ -195,7 +195,7 @@ def test_its_own_guesses_are_those_of_the_unrolled_head(tiny: LoadedModel, folde
         assert len(request.draft) == 3 and len(states) == request.num_prompt_tokens
         tokens = request.token_ids(0, request.num_known_tokens + 3)
         padded = torch.cat((states, states.new_zeros(3, states.shape[1])))
-        batch = TalkBatch.of([torch.tensor([*tokens, 0])], [padded], [0])
+        batch = ConversationBatch.of([torch.tensor([*tokens, 0])], [padded], [0])
         with torch.no_grad():
             foretold = [hidden[0, len(states) - 1] for hidden, _ in unroll(proposer.head, batch, 3)]
             guesses = [int(proposer.head.token_ids[proposer.head.output(row).argmax()]) for row in foretold]
@@ -212,10 +212,11 @@ def test_drawn_drafts_come_with_the_distributions_they_were_drawn_from(
     engine.speculator.propose(engine.scheduler.running)
     [request] = engine.scheduler.running
     draft = request.draft
-    assert draft.probs.shape == (3, 49152)
-    torch.testing.assert_close(draft.probs.sum(dim=-1), torch.ones(3))
-    assert all(draft.probs[i, token] > 0 for i, token in enumerate(draft.token_ids))
-    assert draft.probs.reshape(3, -1)[:, 1::5].sum() == 0, "tokens that the head cannot name"
+    probs = torch.stack(draft.probs)
+    assert probs.shape == (3, 49152)
+    torch.testing.assert_close(probs.sum(dim=-1), torch.ones(3))
+    assert all(probs[i, token] > 0 for i, token in enumerate(draft.token_ids))
+    assert probs[:, 1::5].sum() == 0, "tokens that the head cannot name"
     while engine.has_unfinished:
         outputs = engine.step()
     assert len(outputs[0].token_ids) == 12
@@ -263,7 +264,7 @@ def test_on_a_cpu_all_but_the_first_matrix_is_in_8_bits(smollm_path: Path) -> No
     foretold = []
     for head in (rounded, exact):
         hidden = torch.randn(40, 576, generator=torch.Generator().manual_seed(0))
-        batch = TalkBatch.of([torch.arange(1000, 1041)], [hidden], [0])
+        batch = ConversationBatch.of([torch.arange(1000, 1041)], [hidden], [0])
         with torch.no_grad():
             foretold += [next(unroll(head, batch, 1))[0][0]]
     similar = torch.cosine_similarity(*foretold, dim=-1)

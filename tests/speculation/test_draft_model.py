@@ -261,7 +261,7 @@ def exact_distribution(model: LoadedModel, prompt: list[int], params: SamplingPa
         engine = make_engine(model, None)
         request = Request("r", tokens, params, Timeline(0.0))
         blocks = list(range(len(tokens) // 4 + 1))
-        logits = engine.runner.forward(engine.runner.lay_out([ScheduledRequest(request, 0, len(tokens), blocks, True)]))
+        logits = engine.runner.forward(engine.runner.prepare([ScheduledRequest(request, 0, len(tokens), blocks, True)]))
         probs = probabilities(logits.float(), [request])[0]
         return {int(token): probs[token].item() for token in probs.nonzero()[:, 0]}
 

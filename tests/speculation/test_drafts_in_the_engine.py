@@ -187,19 +187,6 @@ def test_what_was_drafted_is_in_the_records() -> None:
     assert not any(share.is_prefill for record in list(engine.steps)[1:] for share in record.shares)
 
 
-@pytest.mark.parametrize("rate", [0.3, 0.7, 0.9])
-@pytest.mark.parametrize("k", [1, 4])
-def test_emitted_per_verification_is_the_geometric_sum(rate: float, k: int) -> None:
-    """(1 - α^(k+1)) / (1 - α), Leviathan et al. 2023, equation 1."""
-    engine = make_engine(rate, num_kv_blocks=900, max_model_len=3500, speculative={**ALWAYS, "k": k})
-    engine.add_request([1, 2, 3], greedy(1500))
-    drain(engine)
-    summary = SpeculationSummary.of_steps(engine.steps)
-    assert summary.emitted_per_verify == pytest.approx((1 - rate ** (k + 1)) / (1 - rate), rel=0.06)
-    for place, share in enumerate(summary.acceptance_at):
-        assert share == pytest.approx(rate ** (place + 1), abs=0.06)
-
-
 class Failing(GuessingProposer):
     def __init__(self, error: BaseException) -> None:
         super().__init__()

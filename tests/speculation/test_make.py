@@ -36,7 +36,7 @@ def engine(model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
     def make_engine(speculative: dict[str, Any] | None, **fields: Any) -> Engine:
         taken = []
         monkeypatch.setattr(make, "load_model", lambda config: taken.append(WEIGHTS) or model)
-        monkeypatch.setattr(kv_pool, "_free_bytes", lambda device: FREE - sum(taken))
+        monkeypatch.setattr(kv_pool, "free_bytes", lambda device: FREE - sum(taken))
         shape = dict(block_size=BLOCK, max_num_seqs=64, max_model_len=128)
         config = EngineConfig(model=model.name, dtype="float32", device="cpu", speculative=speculative, **shape)
         return Engine(config.replace(**fields), model)

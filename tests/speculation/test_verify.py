@@ -15,8 +15,9 @@ from minillm.core.params import SamplingParams
 from minillm.core.request import Draft, Request
 from minillm.core.timeline import Timeline
 from minillm.runner import rejection_sampler as verify
-from minillm.runner.rejection_sampler import Verifier, check_drawn, num_kept
-from minillm.runner.sampler import DraftPosition, pick, probabilities
+from minillm.runner.rejection_sampler import RejectionSampler, check_drawn, num_kept
+from minillm.runner.rows import DraftPosition
+from minillm.runner.sampler import pick, probabilities
 from minillm.speculation.draft_model import draw_from
 
 VOCAB, LENGTH, K = 5, 3, 2
@@ -104,7 +105,7 @@ def write(
     while writing := [request for request in requests if request.num_output_tokens < LENGTH]:
         draft(writing)
         rows = [DraftPosition(request, place) for request in writing for place in range(len(request.draft) + 1)]
-        outcomes = Verifier()(TARGET[last_tokens(rows)], rows).token_ids
+        outcomes = RejectionSampler()(TARGET[last_tokens(rows)], rows).token_ids
         for request in writing:
             own, outcomes = outcomes[: len(request.draft) + 1], outcomes[len(request.draft) + 1 :]
             kept = own[: num_kept(own, request.draft.token_ids)]
@@ -198,7 +199,7 @@ def test_greedy_and_drawn_rows_share_a_batch() -> None:
     for request in (greedy, random):
         request.draft = Draft([3], None if request is greedy else torch.eye(VOCAB)[[3]])
     rows = [DraftPosition(greedy, 0), DraftPosition(random, 0), DraftPosition(greedy, 1), DraftPosition(random, 1)]
-    outcomes = Verifier()(TARGET[last_tokens(rows)], rows).token_ids
+    outcomes = RejectionSampler()(TARGET[last_tokens(rows)], rows).token_ids
     assert outcomes[0] == TARGET[0].argmax() and outcomes[2] == TARGET[3].argmax()
 
 

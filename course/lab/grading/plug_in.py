@@ -32,7 +32,8 @@ from minillm.core.scheduler import Scheduler
 from minillm.frontend.engine_thread import EngineThread
 from minillm.policies.assemble import make_scheduler
 from minillm.policies.config import SpeculativeConfig
-from minillm.runner.sampler import DraftPosition, Row, Sampler, on_device, probabilities
+from minillm.runner.rows import DraftPosition, Row
+from minillm.runner.sampler import Sampler, on_device, probabilities
 from minillm.speculation.base import DraftRequest, NoProposer
 
 USUAL_DRAFT = SpeculativeConfig(method="ngram", k=4, min_output_tokens=1, acceptance_floor=0)

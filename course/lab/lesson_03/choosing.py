@@ -9,7 +9,7 @@ from minillm.core.params import SamplingParams
 from minillm.core.request import Request
 from minillm.core.timeline import Timeline
 from minillm.frontend.engine import Engine
-from minillm.runner.batch_tensors import lay_out, upload
+from minillm.runner.batch_layout import upload
 
 
 def choose(engine: Engine, prompt: str, endings: tuple[str, ...]) -> int:
@@ -40,7 +40,6 @@ def _logits(engine: Engine, token_ids: list[int], start: int) -> Tensor:
     blocks = list(range(blocks_for(len(token_ids), runner.block_size)))
     request = Request("choose", token_ids, SamplingParams(), Timeline(0.0))
     scheduled = ScheduledRequest(request, start, len(token_ids) - start, blocks, True)
-    tensors = upload(lay_out([scheduled], runner.block_size, runner.kv_pool.null_block, {}), runner.device, None)
-    attention = runner.attention(tensors.metadata)
+    arrays, metadata = upload(runner.prepare([scheduled]), runner.device)
     decoder, layers = runner.model.decoder, runner.kv_pool.layers
-    return decoder(tensors.token_ids, tensors.positions, layers, attention, runner.ops)
+    return decoder(arrays.token_ids, arrays.positions, layers, runner.attention(metadata), runner.ops)

@@ -12,7 +12,7 @@ from minillm.core.request import Request
 from minillm.core.timeline import Timeline
 from minillm.model.kv_cache_size import NUMBER_BYTES, KVCacheSize
 from minillm.policies.window import Window
-from minillm.runner.batch_tensors import lay_out
+from minillm.runner.batch_layout import lay_out
 
 
 def test_the_kv_bill_is_the_engines() -> None:

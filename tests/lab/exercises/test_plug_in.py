@@ -14,8 +14,8 @@ from minillm import EngineConfig, SamplingParams
 from minillm.core.request import Draft, Request
 from minillm.core.scheduler import Scheduler
 from minillm.core.timeline import Timeline, VirtualClock
-from minillm.runner.rejection_sampler import Verifier
-from minillm.runner.sampler import DraftPosition
+from minillm.runner.rejection_sampler import RejectionSampler
+from minillm.runner.rows import DraftPosition
 
 PROMPTS = [list(range(10 * i, 10 * i + length)) for i, length in enumerate((30, 5, 17, 60, 9, 41))]
 
@@ -220,18 +220,20 @@ def test_a_learners_verify_decides_about_drafts() -> None:
         seen.append((target.shape, proposal.shape, drafts))
         return [2]
 
-    sampler = CheckingSampler(verify, FallbackGuard("sampler", notes), Verifier())
+    sampler = CheckingSampler(verify, FallbackGuard("sampler", notes), RejectionSampler())
     assert sampler(logits, [row]).token_ids == [2]
     assert seen == [((2, 5), (1, 5), [3])]
-    broken = CheckingSampler(lambda *_: [99], FallbackGuard("sampler", notes), Verifier())
-    assert broken(logits, [row]).token_ids == Verifier()(logits, [row]).token_ids
+    broken = CheckingSampler(lambda *_: [99], FallbackGuard("sampler", notes), RejectionSampler())
+    assert broken(logits, [row]).token_ids == RejectionSampler()(logits, [row]).token_ids
     assert "99" in notes[0]
 
 
 def test_the_model_answers_verify_is_distributed_as_the_model() -> None:
     logits, row = drafted_row()
     notes: list[str] = []
-    sampler = CheckingSampler(model_answer("rejection-sampler")["verify"], FallbackGuard("sampler", notes), Verifier())
+    sampler = CheckingSampler(
+        model_answer("rejection-sampler")["verify"], FallbackGuard("sampler", notes), RejectionSampler()
+    )
     rng = np.random.default_rng(0)
     counts = np.zeros(5)
     for _ in range(1000):

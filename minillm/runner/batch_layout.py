@@ -10,10 +10,9 @@ from torch import Tensor
 
 from minillm.core.batch import ScheduledRequest
 from minillm.core.block_pool import blocks_for
-from minillm.core.known import known
 from minillm.kernels.attention.base import AttentionMetadata
 from minillm.kernels.transfer import to_device
-from minillm.runner.sampler import DraftPosition, Row
+from minillm.runner.rows import DraftPosition, Row
 
 ALIGNMENT = 4
 """int32 numbers in 16 bytes."""
@@ -24,9 +23,7 @@ class BatchArrays(NamedTuple, Generic[Array]):
     """One step's inputs, int32: T tokens of B sequences, R of which get a next token."""
 
     token_ids: Array
-    """[T]"""
-    previous_rows: Array
-    """[T] where the token is not known yet: its row among the step before's samples; elsewhere -1"""
+    """[T]; ~row where the token is still pending, see :class:`minillm.runner.pending_tokens.PendingTokens`"""
     positions: Array
     """[T]"""
     slots: Array
@@ -41,6 +38,30 @@ class BatchArrays(NamedTuple, Generic[Array]):
     """[R] the last row of each sequence that samples"""
 
 
+NONE = np.zeros(0, np.int32)
+NO_ROWS = BatchArrays(NONE, NONE, NONE, NONE, NONE, np.zeros((0, 0), np.int32), NONE)
+
+
+@dataclass(frozen=True, slots=True)
+class HostBatch:
+    """A step laid out on the host. Sequences with one new token come first."""
+
+    scheduled: list[ScheduledRequest]
+    """In the order of their tokens"""
+    arrays: BatchArrays[np.ndarray]
+    rows: list[Row]
+    """R, in the order of logit_rows; a request with n draft tokens has n + 1"""
+    num_decodes: int
+    block_size: int
+    has_pending: bool
+    """Some tokens were sampled by the step before, and only the device knows them."""
+
+    @property
+    def only_decodes(self) -> bool:
+        """Every sequence computes one token and samples the next: what can be recorded."""
+        return self.num_decodes == len(self.rows) == len(self.arrays.context_lens)
+
+
 class Span(NamedTuple):
     """A piece of a request that is computed as a sequence of its own."""
 
@@ -51,53 +72,39 @@ class Span(NamedTuple):
     """Whose next token its last row yields."""
 
 
-NONE = np.zeros(0, np.int32)
-NO_ROWS = BatchArrays(NONE, NONE, NONE, NONE, NONE, NONE, np.zeros((0, 0), np.int32), NONE)
+def spans_of(scheduled: ScheduledRequest) -> list[Span]:
+    """One piece; but where drafts are checked, every token by itself, as if each were another request's decode.
 
-
-@dataclass(frozen=True, slots=True)
-class HostBatch:
-    """A step laid out on the host. Sequences with one new token come first."""
-
-    scheduled: list[ScheduledRequest]
-    """In the order of their tokens"""
-    arrays: BatchArrays[np.ndarray]
-    requests: list[Row]
-    """R requests, in the order of logit_rows; one with n draft tokens is there n + 1 times"""
-    num_decodes: int
-    block_size: int
-    has_pending: bool
-    """Some token ids come from the step before."""
-
-    @property
-    def num_sequences(self) -> int:
-        return len(self.arrays.context_lens)
-
-    @property
-    def only_decodes(self) -> bool:
-        """Every sequence computes one token and samples the next: what can be compiled or recorded."""
-        return self.num_decodes == len(self.requests) == self.num_sequences
+    They share a block table, and keys and values are written before any row attends, so each token finds those
+    before it in the cache. Checking a draft is then what a step of decodes is, with the same kernels and recorded
+    graphs. The price: a context is read once for each of them. The weights, read once for all, are far larger at
+    the batch sizes at which drafting pays.
+    """
+    request, start, end = scheduled.request, scheduled.start, scheduled.end
+    if scheduled.num_drafts == 0:
+        return [Span(scheduled, start, end, request if scheduled.samples else None)]
+    return [Span(scheduled, start + i, start + i + 1, DraftPosition(request, i)) for i in range(end - start)]
 
 
 def lay_out(
-    scheduled: Sequence[ScheduledRequest], block_size: int, null_block: int, previous_rows: Mapping[Row, int]
+    scheduled: Sequence[ScheduledRequest], block_size: int, null_block: int, pending_rows: Mapping[str, int]
 ) -> HostBatch:
     """Lay the sequences' new tokens end to end. Block tables are padded with the null block.
 
     Args:
-        previous_rows: rows of the step before's samples, for requests whose last token is still pending.
+        pending_rows: by request id, the row of the step before that samples a request's last token.
     """
     ordered = sorted(scheduled, key=lambda s: s.num_tokens - s.num_drafts > 1)
     spans = [span for s in ordered for span in spans_of(s)]
     num_tokens = np.array([span.end - span.start for span in spans])
     query_starts = np.concatenate(([0], num_tokens.cumsum()))
-    token_ids, sources = [], np.full(query_starts[-1], -1)
+    token_ids: list[int] = []
+    has_pending = False
     for span, end in zip(spans, query_starts[1:]):
-        known = span.scheduled.request.token_ids(span.start, span.end)
-        token_ids += known
-        if len(known) < span.end - span.start:  # the last one is still being computed
-            token_ids.append(0)
-            sources[end - 1] = previous_rows[span.scheduled.request]
+        token_ids += span.scheduled.request.token_ids(span.start, span.end)
+        if len(token_ids) < end:  # its last token is still being sampled
+            token_ids.append(~pending_rows[span.scheduled.request.request_id])
+            has_pending = True
     positions = np.concatenate([np.arange(span.start, span.end) for span in spans])
 
     tables = np.full((len(spans), max(blocks_for(span.end, block_size) for span in spans)), null_block)
@@ -106,40 +113,17 @@ def lay_out(
         row[:num_blocks] = span.scheduled.block_ids[:num_blocks]
     sequence_of_token = np.arange(len(spans)).repeat(num_tokens)
     slots = tables[sequence_of_token, positions // block_size] * block_size + positions % block_size
-    sampling = [(b, span.row) for b, span in enumerate(spans) if span.row is not None]
     context_lens = np.array([span.end for span in spans])
-    arrays = BatchArrays(
-        np.array(token_ids),
-        sources,
-        positions,
-        slots,
-        query_starts,
-        context_lens,
-        tables,
-        query_starts[1:][[b for b, _ in sampling]] - 1,
-    )
+    logit_rows = [end - 1 for end, span in zip(query_starts[1:], spans) if span.row is not None]
+    arrays = (np.array(token_ids), positions, slots, query_starts, context_lens, tables, np.array(logit_rows))
     return HostBatch(
         scheduled=ordered,
         arrays=BatchArrays(*(array.astype(np.int32) for array in arrays)),
-        requests=[row for _, row in sampling],
+        rows=[span.row for span in spans if span.row is not None],
         num_decodes=int((num_tokens == 1).sum()),
         block_size=block_size,
-        has_pending=bool((sources >= 0).any()),
+        has_pending=has_pending,
     )
-
-
-def spans_of(scheduled: ScheduledRequest) -> list[Span]:
-    """One piece; but where drafts are checked, every token by itself, as if each were another request's decode.
-
-    They share a block table, and keys and values are written before anybody attends, so each token finds those
-    before it in the cache. Checking a draft is then what a step of decodes is, with the same kernels, compiled
-    programs and recorded graphs. The price: a context is read once for each of them. The weights, read once for
-    all, are far larger at the batch sizes at which drafting pays.
-    """
-    request, start, end = scheduled.request, scheduled.start, scheduled.end
-    if scheduled.num_drafts == 0:
-        return [Span(scheduled, start, end, request if scheduled.samples else None)]
-    return [Span(scheduled, start + i, start + i + 1, DraftPosition(request, i)) for i in range(end - start)]
 
 
 def pad_decodes(
@@ -148,7 +132,7 @@ def pad_decodes(
     """A batch of decodes with rows added up to `num_rows`, and tables `table_width` blocks wide.
 
     An added row computes token 0 at position 0 of a context of one token, in the null block: it may be
-    written to, and nobody reads what comes of it.
+    written to, and nothing reads what comes of it.
     """
     present = len(arrays.context_lens)
 
@@ -159,7 +143,6 @@ def pad_decodes(
     tables[:present, : arrays.block_tables.shape[1]] = arrays.block_tables
     return BatchArrays(
         token_ids=pad(arrays.token_ids, 0),
-        previous_rows=pad(arrays.previous_rows, -1),
         positions=pad(arrays.positions, 0),
         slots=pad(arrays.slots, null_block * block_size),
         query_starts=np.arange(num_rows + 1, dtype=np.int32),
@@ -183,38 +166,12 @@ def unpack(flat: Tensor, like: BatchArrays[np.ndarray]) -> BatchArrays[Tensor]:
     return BatchArrays(*(part[: array.size].view(array.shape) for part, array in zip(parts, like)))
 
 
-@dataclass(frozen=True, slots=True)
-class BatchTensors:
-    """One step's inputs on the device."""
-
-    token_ids: Tensor
-    """[T]"""
-    positions: Tensor
-    """[T]"""
-    metadata: AttentionMetadata
-    logit_rows: Tensor
-    """[R]"""
-
-
-def upload(batch: HostBatch, device: torch.device, previous_tokens: Tensor | None) -> BatchTensors:
-    """Bring a batch to the device with one copy.
-
-    Args:
-        previous_tokens: [R of the step before] what it sampled, on the device.
-    """
-    arrays = unpack(to_device(pack(batch.arrays), device), batch.arrays)
-    token_ids = arrays.token_ids
-    if batch.has_pending:
-        token_ids = fill_in(token_ids, arrays.previous_rows, known(previous_tokens))
+def upload(batch: HostBatch, device: torch.device) -> tuple[BatchArrays[Tensor], AttentionMetadata]:
+    """Bring a batch to the device with one copy. Returns its arrays there, and what attention needs to know of it."""
     host = batch.arrays
-    return BatchTensors(
-        token_ids=token_ids,
-        positions=arrays.positions,
-        metadata=make_metadata(
-            arrays, host.query_starts.tolist(), host.context_lens.tolist(), batch.num_decodes, batch.block_size
-        ),
-        logit_rows=arrays.logit_rows,
-    )
+    arrays = unpack(to_device(pack(host), device), host)
+    query_starts, context_lens = host.query_starts.tolist(), host.context_lens.tolist()
+    return arrays, make_metadata(arrays, query_starts, context_lens, batch.num_decodes, batch.block_size)
 
 
 def make_metadata(
@@ -231,10 +188,3 @@ def make_metadata(
         num_decodes=num_decodes,
         block_size=block_size,
     )
-
-
-def fill_in(token_ids: Tensor, previous_rows: Tensor, previous_tokens: Tensor) -> Tensor:
-    """Token ids [T], those that the step before sampled filled in on the device."""
-    newest = previous_tokens[previous_rows.clamp(min=0)].to(token_ids.dtype)
-    # A row that could not be sampled is -1. Its request ends as soon as that is seen; until then, any token will do.
-    return torch.where(previous_rows >= 0, newest.clamp(min=0), token_ids)

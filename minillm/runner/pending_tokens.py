@@ -1,0 +1,40 @@
+"""Pending tokens: sampled on the device, and not yet seen by the host.
+
+With asynchronous scheduling a step is laid out while the one before it still runs, so the newest token of each
+decoding request is not known. Its place is taken by `~row`, a negative number: "whatever row `row` of the step before
+samples". The device looks it up, so nothing waits, and one tensor at one address serves eager steps and CUDA graphs.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from minillm.runner.rows import Row
+
+
+class PendingTokens:
+    """What the last step sampled, kept on the device.
+
+    Args:
+        max_rows: most rows that a step samples.
+    """
+
+    def __init__(self, max_rows: int, device: torch.device) -> None:
+        self.sampled = torch.zeros(max_rows, dtype=torch.int32, device=device)
+        """[max_rows] token ids; -1 where a row could not be sampled"""
+        self.rows: dict[str, int] = {}
+        """By request id: its row in `sampled`."""
+
+    def keep(self, rows: Sequence[Row], token_ids: Tensor) -> None:
+        """Keep a step's samples [R] for the next step. Only a proposer that drafts more than it was asked for makes
+        more than `max_rows` of them, and with drafts no token is ever pending."""
+        size = len(self.sampled)
+        self.rows = {row.request_id: index for index, row in enumerate(rows[:size])}
+        self.sampled[: len(rows)] = token_ids[:size]
+
+    def fill_in(self, token_ids: Tensor) -> Tensor:
+        """Token ids [T] int32, each `~row` replaced by what that row sampled."""
+        newest = self.sampled[(~token_ids).clamp(min=0)]
+        # A row that could not be sampled ends its request as soon as that is seen; until then, any token will do.
+        return torch.where(token_ids < 0, newest, token_ids).clamp(min=0)
