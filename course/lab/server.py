@@ -16,6 +16,7 @@ import uvicorn
 
 from course.lab.http_client import NAME, ask
 from course.lab.lab import Lab
+from course.lab.proxy import Spoiling, make_proxy
 from minillm.bench.loadgen.server_metrics import Scrape, read_metrics
 from minillm.core.timeline import StepRecord, Timeline
 from minillm.frontend.engine_thread import EngineThread
@@ -23,7 +24,6 @@ from minillm.server.call import Call
 from minillm.server.config import ServeConfig
 from minillm.server.door import Door
 from minillm.server.metrics import Metrics
-from minillm.server.proxy import Spoiling, make_proxy
 from minillm.server.server import bind, make_server
 from minillm.server.service import Service
 
