@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from server.running import CHAT, MODEL, Running, Serve
 
-from minillm.server.call import Call
+from minillm.server.calls import Call
 from minillm.server.endpoint import GenerationEndpoint
 from minillm.server.protocol import ChatBody
 
@@ -55,7 +55,7 @@ def test_a_call_that_is_cancelled_was_not_answered(serve: Serve, stream: bool):
     asyncio.run(main())
     assert [call.outcome for call in calls] == ["disconnected"]
     server.wait_until_idle()
-    assert server.service.door.num_sequences == 0
+    assert server.service.limiter.num_sequences == 0
 
 
 @pytest.mark.parametrize("body", [{}, {"stream": True}, {"temperature": 9}, {"n": 9}], ids=str)
@@ -68,7 +68,7 @@ def test_every_end_of_an_answer_has_a_time_limit(serve: Serve, body: dict):
         if message["type"] == "http.response.body" and not message["more_body"]:
             await asyncio.Event().wait()
 
-    with server.service.door.places(1):  # so that n = 9 is one too many
+    with server.service.limiter.hold(1):  # so that n = 9 is one too many
         asyncio.run(asyncio.wait_for(call(server, {**BODY, **body}, send), 60))
     assert [call.outcome for call in calls] == ["slow_reader"]
     server.wait_until_idle()

@@ -19,7 +19,7 @@ from minillm.core.timeline import PHASES, VirtualClock
 from minillm.frontend.engine import Engine
 from minillm.policies.config import EngineConfig
 from minillm.server import access_log
-from minillm.server.call import Call
+from minillm.server.calls import Call
 from minillm.server.metrics import Metrics
 
 
@@ -131,7 +131,8 @@ def test_ten_thousand_steps_without_a_scrape():
         engine.add_request([1, 2, 3], SamplingParams(max_tokens=50), stream=False)
     while engine.has_unfinished:
         engine.step()
-    text = metrics.render(metrics.look(engine)).decode()
+    metrics.look(engine)
+    text = metrics.render().decode()
     assert read(text, "iteration_tokens_total_count") == read(text, "step_time_seconds_count") == 10_000
     assert read(text, "iteration_tokens_total_sum") == 200 * (3 + 49)
 

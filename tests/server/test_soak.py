@@ -117,7 +117,7 @@ def footprint_at_rest(server: Running) -> Footprint:
     rest = None
     for _ in range(500):
         before, rest = rest, Footprint.of(server)
-        if before == rest and not rest.connections and not server.service.door.num_sequences:
+        if before == rest and not rest.connections and not server.service.limiter.num_sequences:
             return rest
         threading.Event().wait(0.02)
     raise AssertionError(f"the server does not come to rest: {rest}")
@@ -125,7 +125,7 @@ def footprint_at_rest(server: Running) -> Footprint:
 
 def check_nothing_is_left(server: Running, before: Footprint) -> None:
     assert footprint_at_rest(server) == before
-    assert not server.service.door._per_caller
+    assert not server.service.limiter._per_caller
     assert server.engine(lambda _: len(server.service.thread._sinks)) == 0
     del server.http  # closed above
     assert server.metric("num_requests_running") == server.metric("kv_cache_usage_perc") == 0

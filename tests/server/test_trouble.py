@@ -43,7 +43,7 @@ def test_a_client_that_leaves_frees_its_blocks(server: Running, stream: bool):
     server.wait_until(lambda engine: len(engine.scheduler.running) == 1)
     sock.close()
     server.wait_until_idle()
-    assert server.service.door.num_sequences == 0
+    assert server.service.limiter.num_sequences == 0
 
 
 def test_a_client_that_leaves_while_it_waits_frees_its_place(serve: Serve):
@@ -72,7 +72,7 @@ def test_a_slow_reader_is_bounded_and_hurts_nobody(serve: Serve, expected: Calla
     slow.settimeout(60)
     server.wait_until_idle()
     for _ in range(1000):  # and then it is cut off, although it never closed anything
-        if server.service.door.num_sequences == 0:
+        if server.service.limiter.num_sequences == 0:
             break
         threading.Event().wait(0.02)
     assert server.metric("http_requests_total", outcome="slow_reader") == 1
@@ -86,7 +86,7 @@ def test_a_full_queue_answers_429_at_once_and_says_when_to_come_back(serve: Serv
     server = serve(engine={"max_num_seqs": 2, "max_queue_len": 3})
     with server.halted():
         served = [chat(server) for _ in range(5)]
-        while server.service.door.num_sequences < 5:
+        while server.service.limiter.num_sequences < 5:
             threading.Event().wait(0.002)
         with pytest.raises(openai.RateLimitError) as refused:
             chat(server).result()
@@ -125,7 +125,7 @@ def test_deadline_while_nothing_was_sent(serve: Serve, stream: bool):
         chat(server, **LONG, stream=stream).result(timeout=30)  # although the engine does not even know of it
     assert refused.value.status_code == 504 and refused.value.code == "deadline_exceeded"
     server.wait_until_idle()
-    assert server.service.door.num_sequences == 0
+    assert server.service.limiter.num_sequences == 0
 
 
 def test_the_deadline_counts_while_a_prompt_is_tokenized(serve: Serve, monkeypatch: pytest.MonkeyPatch):
@@ -168,7 +168,7 @@ def test_too_many_requests_of_one_key(serve: Serve, tmp_path: Path):
 
     with server.halted():
         first = POOL.submit(ask, "a")
-        while server.service.door.num_sequences < 1:
+        while server.service.limiter.num_sequences < 1:
             threading.Event().wait(0.002)
         with pytest.raises(openai.RateLimitError) as refused:
             ask("a")
@@ -207,10 +207,10 @@ def test_shorter_answers_once_there_is_a_queue(serve: Serve):
     server = serve(engine={"max_num_seqs": 1}, overload_answer="shorter", overload_max_tokens=3)
     with server.halted():
         first = chat(server)
-        while server.service.door.num_sequences < 1:
+        while server.service.limiter.num_sequences < 1:
             threading.Event().wait(0.002)
         second = chat(server)
-        while server.service.door.num_sequences < 2:
+        while server.service.limiter.num_sequences < 2:
             threading.Event().wait(0.002)
     assert first.result().usage.completion_tokens == 12
     assert second.result().usage.completion_tokens == 3
@@ -222,7 +222,7 @@ def test_an_apology_in_place_of_an_error(serve: Serve, stream: bool):
     server = serve(engine={"max_num_seqs": 1, "max_queue_len": 1}, overload_answer="apology", overload_apology="Sorry!")
     with server.halted():
         waiting = [chat(server), chat(server)]
-        while server.service.door.num_sequences < 2:
+        while server.service.limiter.num_sequences < 2:
             threading.Event().wait(0.002)
         client = server.client()
         answer = client.chat.completions.with_raw_response.create(model=MODEL, messages=CHAT, stream=stream)
@@ -314,7 +314,7 @@ def test_after_the_drain_timeout_everybody_is_told(serve: Serve):
     stream = server.client().chat.completions.create(model=MODEL, messages=CHAT, **LONG, stream=True)
     next(stream)
     waiting = chat(server)
-    while server.service.door.num_sequences < 2:
+    while server.service.limiter.num_sequences < 2:
         threading.Event().wait(0.002)
     with server.halted():
         server.stop()

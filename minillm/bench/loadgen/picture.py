@@ -55,6 +55,7 @@ def _draw_rows(axes: "Axes", observations: Sequence[Observation]) -> None:
             continue
         first = o.deliveries[0]
         axes.hlines(row, start, first, color=WAIT, linewidth=2)
+        assert o.ended is not None
         axes.hlines(row, first, o.ended, color=DECODE, linewidth=2)
         axes.plot(first, row, "|", color=FIRST, markersize=4)
     axes.invert_yaxis()
