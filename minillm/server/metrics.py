@@ -122,8 +122,9 @@ class Metrics:
         families: list[Metric] = []
         for kind, described in ((GaugeMetricFamily, gauges), (CounterMetricFamily, counters)):
             for name, text, value in described:
-                families.append(kind(f"minillm:{name}", text, labels=LABELS))
-                families[-1].add_metric([self.model_name], value)
+                made = kind(f"minillm:{name}", text, labels=LABELS)
+                made.add_metric([self.model_name], value)
+                families.append(made)
         tallies = (
             ("iteration_tokens_total", "Tokens computed in one step.", self._step_tokens),
             ("step_time_seconds", "One engine step.", self._step_seconds),

@@ -113,15 +113,6 @@ def test_steps_are_counted_once_whoever_scrapes_and_when(serve: Serve, async_sch
         assert read(text, "iteration_tokens_total_count") == read(text, "step_time_seconds_count")
 
 
-def test_steps_are_counted_however_long_nobody_looks(serve: Serve, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("minillm.core.step_log.STEP_HISTORY", 4)
-    server = serve(engine={"enable_prefix_caching": False, "async_scheduling": False})
-    asked = {"model": MODEL, "messages": CHAT, **GREEDY}
-    prompts = sum(server.client().chat.completions.create(**asked).usage.prompt_tokens for _ in range(3))
-    assert len(server.engine(lambda engine: engine.steps)) == 4
-    assert step_totals(server) == (36, 36, prompts + 3 * 11)  # the last token of each is not computed again
-
-
 def test_ten_thousand_steps_without_a_scrape():
     clock, metrics = VirtualClock(), Metrics(MODEL)
     config = EngineConfig(max_model_len=64, max_num_seqs=1, enable_prefix_caching=False)

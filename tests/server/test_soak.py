@@ -141,18 +141,6 @@ def test_a_short_soak(serve: Serve, expected: Callable[..., str]):
     check_nothing_is_left(server, before)
 
 
-def test_what_is_left_behind_is_seen(serve: Serve):
-    server = serve()
-    before = footprint_at_rest(server)
-    with server.connect():
-        while not server.num_connections():
-            threading.Event().wait(0.002)
-        seen = Footprint.of(server)
-        assert seen.files == before.files + 2, "both ends are in this process"
-    asyncio.run_coroutine_threadsafe(asyncio.sleep(60), server.loop)
-    assert footprint_at_rest(server).tasks == (*before.tasks, "sleep")
-
-
 @pytest.mark.slow
 def test_a_soak_of_2000_leaves_memory_flat(serve: Serve, expected: Callable[..., str]):
     server = serve()
