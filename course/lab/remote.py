@@ -11,6 +11,7 @@ import threading
 from dataclasses import replace
 from typing import Any
 
+from course.lab.growing_answer import GrowingAnswer
 from course.lab.remote_phases import (
     ALL_PREFILL,
     TOLD,
@@ -29,7 +30,6 @@ from minillm.bench.loadgen.observation import CUT_OFF, NEVER_SENT, Observation, 
 from minillm.bench.loadgen.planned_requests import PlannedRequest
 from minillm.bench.loadgen.play import Play
 from minillm.bench.loadgen.server_metrics import Scrape, scrape
-from minillm.bench.loadgen.stream import GrowingAnswer
 from minillm.core.errors import ConfigError
 from minillm.frontend.snapshot import EngineSnapshot, RequestView
 

@@ -7,7 +7,6 @@ each is over, in the event loop, so a long stream appears at its end.
 
 from bisect import bisect_left
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import accumulate
 
 from prometheus_client import (
@@ -53,16 +52,6 @@ class Tally:
         made = HistogramMetricFamily(f"minillm:{name}", text, labels=LABELS)
         made.add_metric([model_name], list(zip(names, accumulate(self.counts))), self.sum)
         return made
-
-
-@dataclass(frozen=True)
-class Scrape:
-    """What one scrape shows, as the library wants to have it."""
-
-    families: list[Metric]
-
-    def collect(self) -> list[Metric]:
-        return self.families
 
 
 class Metrics:
@@ -133,9 +122,10 @@ class Metrics:
 
     def render(self) -> bytes:
         """Prometheus text, with what was last seen of the engine."""
-        return generate_latest(Scrape(list(self._families())))
+        return generate_latest(self)
 
-    def _families(self) -> Iterator[Metric]:
+    def collect(self) -> Iterator[Metric]:
+        """As the library asks a registry."""
         yield from self.registry.collect()
         yield self._itl.family("inter_token_latency_seconds", "Gaps between deliveries.", self.model_name)
         yield from self._last

@@ -1,8 +1,11 @@
-"""When not to believe a load test: what its own record says against it. Each check says what to do."""
+"""When not to believe a load test: what its own record says against it. What each check then says, and what to do about
+it, stands in validity.toml."""
 
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 
@@ -65,8 +68,12 @@ class Evidence:
 
 def check_validity(evidence: Evidence) -> list[ValidityWarning]:
     """All warnings that apply, the gravest first."""
-    found = ((kind, check(evidence)) for kind, check in CHECKS.items())
-    return [ValidityWarning(kind, message) for kind, message in found if message is not None]
+    told = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+    return [
+        ValidityWarning(told[name]["kind"], told[name]["message"].format(**facts))
+        for name, check in CHECKS.items()
+        if (facts := check(evidence)) is not None
+    ]
 
 
 def near_zero_share(completed: Sequence[Observation]) -> float | None:
@@ -81,36 +88,29 @@ def tokens_per_delivery(completed: Sequence[Observation]) -> float | None:
     return sum(o.num_tokens for o in completed) / deliveries if deliveries else None
 
 
-def _failures(e: Evidence) -> str | None:
+Facts = dict[str, float | str] | None
+"""What a message is filled with; None: nothing is wrong."""
+
+
+def _failures(e: Evidence) -> Facts:
     failed = [o for o in e.observations if o.outcome not in (COMPLETED, CUT_OFF, NEVER_SENT)]
-    if not failed:
-        return None
     first = next((f" First: {o.outcome}: {o.message[:160]}" for o in failed if o.message), "")
-    return (
-        f"{len(failed)} of {len(e.observations)} requests have no answer, and so no latency: a server that sheds what "
-        f"is slow looks fast. Read the counts first.{first}"
-    )
+    return {"failed": len(failed), "total": len(e.observations), "first": first} if failed else None
 
 
-def _omission(e: Evidence) -> str | None:
-    if e.max_in_flight is None or not e.completed:
-        return None
-    if not e.has_schedule:
-        return (
-            f"a closed loop of {e.max_in_flight} never asks while the server stalls, and its rate is the server's, not "
-            "the users'. 'From an even schedule' counts from when each request would have come had they not waited "
-            "for each other. For users who do not know of each other, use --rate."
-        )
+def _closed_loop(e: Evidence) -> Facts:
+    applies = e.max_in_flight is not None and e.completed and not e.has_schedule
+    return {"cap": e.max_in_flight or 0} if applies else None
+
+
+def _held_back(e: Evidence) -> Facts:
     held = [o.late_s for o in e.observations if o.late_s > LATE_S]
-    if not held:
+    if e.max_in_flight is None or not e.completed or not e.has_schedule or not held:
         return None
-    return (
-        f"--concurrency held {len(held)} of {len(e.observations)} requests back, by up to {max(held):.3g} s that no "
-        "latency from 'sent' shows. Believe 'from the schedule', or leave the cap away."
-    )
+    return {"held": len(held), "total": len(e.observations), "longest": max(held)}
 
 
-def _late(e: Evidence) -> str | None:
+def _late(e: Evidence) -> Facts:
     if e.max_in_flight is not None or not e.completed:
         return None
     ttft = float(np.median([o.deliveries[0] - o.sent for o in e.completed if o.sent is not None]))
@@ -118,87 +118,55 @@ def _late(e: Evidence) -> str | None:
     late = [o.late_s for o in e.completed if o.late_s > limit]
     if not late:
         return None
-    return (
-        f"{len(late)} of {len(e.completed)} requests left more than {limit * 1e3:.0f} ms after they were due (at worst "
-        f"{max(late) * 1e3:.0f} ms): this client cannot keep its schedule. Give it a core of its own, or send less "
-        "from each of several."
-    )
+    return {"late": len(late), "total": len(e.completed), "limit_ms": limit * 1e3, "worst_ms": max(late) * 1e3}
 
 
-def _coalesced(e: Evidence) -> str | None:
-    density, near = tokens_per_delivery(e.completed), near_zero_share(e.completed)
-    signs = []
-    if density is not None and density > TOKENS_AN_EVENT:
-        signs.append(f"an event carries {density:.2f} tokens on average")
-    if near is not None and near > NEAR_ZERO_GAPS:
-        signs.append(f"{near:.0%} of the gaps are near zero")
-    if not signs:
-        return None
-    return (
-        f"{' and '.join(signs)}: something on the way gathers tokens (a proxy that buffers, speculative decoding, "
-        "a busy server). ITL then measures how they are packed; believe TPOT, and p99 and max of ITL."
-    )
+def _coalesced(e: Evidence) -> Facts:
+    density, near = tokens_per_delivery(e.completed) or 0.0, near_zero_share(e.completed) or 0.0
+    return {"density": density, "near": near} if density > TOKENS_AN_EVENT or near > NEAR_ZERO_GAPS else None
 
 
-def _slow_client(e: Evidence) -> str | None:
+def _slow_client(e: Evidence) -> Facts:
     gaps = [gap for o in e.completed for gap in np.diff(o.deliveries)]
     median = float(np.median(gaps)) if gaps else 0.0
     if e.client.cpu_share <= BUSY_CPU and not (median and e.client.lag_p99_s > LAG_SHARE * median):
         return None
-    return (
-        f"the load generator used {e.client.cpu_share:.0%} of a core, and its loop was up to "
-        f"{e.client.lag_p99_s * 1e3:.1f} ms late (p99): part of what it measured is itself. Give it a core of its "
-        "own, or fewer streams."
-    )
+    return {"cpu": e.client.cpu_share, "lag_ms": e.client.lag_p99_s * 1e3}
 
 
-def _counting(e: Evidence) -> str | None:
+def _counting(e: Evidence) -> Facts:
     guessed = sum(o.token_source is TokenSource.EVENTS for o in e.completed)
-    if not guessed:
-        return None
-    return (
-        f"{guessed} answers came without `usage`, so one token an event is assumed: TPOT and tokens/s are wrong "
-        "where events carry several. Give --tokenizer to count."
-    )
+    return {"guessed": guessed} if guessed else None
 
 
-def _short_answers(e: Evidence) -> str | None:
+def _short_answers(e: Evidence) -> Facts:
     short = sum(o.num_tokens < o.max_tokens for o in e.completed)
-    if short <= SHORT_SHARE * len(e.completed):
-        return None
-    return (
-        f"{short} of {len(e.completed)} answers ended before the length that was planned, so the load is lighter than "
-        "planned. vLLM, SGLang and minillm go on with --body ignore_eos=true."
-    )
+    return {"short": short, "total": len(e.completed)} if short > SHORT_SHARE * len(e.completed) else None
 
 
-def _strangers(e: Evidence) -> str | None:
+def _other_traffic(e: Evidence) -> Facts:
     """Whether the server's histograms counted about what we sent."""
     counted = next((e.server[name].count for name in ("e2e", "ttft", "queue") if name in e.server), None)
     answered = sum(bool(o.deliveries) for o in e.observations)
     if counted is None or abs(counted - answered) <= max(1, STRANGE_SHARE * answered):
         return None
-    return (
-        f"the server counted {counted:.0f} requests where this client had {answered} answers: its queue and prefill "
-        "times are of other traffic too, or of several replicas of which /metrics shows one."
-    )
+    return {"counted": counted, "answered": answered}
 
 
-def _few(e: Evidence) -> str | None:
-    if not 0 < len(e.completed) < FEW:
-        return None
-    return f"with {len(e.completed)} answers, p99 of TTFT, TPOT and E2E is about the slowest one: send more."
+def _few(e: Evidence) -> Facts:
+    return {"total": len(e.completed)} if 0 < len(e.completed) < FEW else None
 
 
 CHECKS = {
     "failures": _failures,
-    "coordinated omission": _omission,
-    "late sends": _late,
-    "coalesced chunks": _coalesced,
-    "busy client": _slow_client,
-    "token counts": _counting,
-    "short answers": _short_answers,
-    "server's histograms": _strangers,
-    "few samples": _few,
+    "closed_loop": _closed_loop,
+    "held_back": _held_back,
+    "late_sends": _late,
+    "coalesced_chunks": _coalesced,
+    "busy_client": _slow_client,
+    "token_counts": _counting,
+    "short_answers": _short_answers,
+    "other_traffic": _other_traffic,
+    "few_samples": _few,
 }
-"""By the kind of warning, the gravest first."""
+"""By the message's name in validity.toml, the gravest first."""
