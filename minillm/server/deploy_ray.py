@@ -112,8 +112,8 @@ def start_ray() -> None:
 
 def drain(timeout_s: float) -> None:
     """Take the application away, and wait for the requests in its replicas: a shutdown alone ends the proxy at once,
-    and every stream that goes through it. Whoever comes meanwhile gets 404 from Ray; what still waits in the router
-    is cut off by the shutdown.
+    and every stream that goes through it. New requests get 404 from Ray meanwhile; what still waits in the router is
+    dropped by the shutdown.
     """
     ray_serve.delete(APPLICATION, _blocking=False)  # the blocking one gives up after a minute
     deadline = time.monotonic() + timeout_s + AFTER_DRAIN_S

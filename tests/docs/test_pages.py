@@ -59,7 +59,7 @@ def test_every_link_leads_to_a_file_and_to_a_heading_in_it(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES_WITH_COMMANDS)
 def test_a_page_says_how_its_commands_are_found_before_the_first(page: str) -> None:
-    """`minillm` and this `python` are in .venv/bin, which is on nobody's PATH."""
+    """`minillm` and this `python` are in .venv/bin, which is on no PATH by itself."""
     text = (ROOT / page).read_text(encoding="utf-8")
     first = min(text.index(f"\n{begin}") for begin in IN_THE_ENVIRONMENT if f"\n{begin}" in text)
     assert "source .venv/bin/activate" in text[:first]
@@ -71,7 +71,7 @@ def test_nothing_is_left_to_be_filled_in(page: Path) -> None:
     assert not re.search(r"ORG/REPO|clone URL|<your-|TODO", page.read_text(encoding="utf-8"))
 
 
-def test_nobody_is_sent_to_the_package_index_for_minillm() -> None:
+def test_no_page_sends_readers_to_the_package_index_for_minillm() -> None:
     """`minillm` there is another project: whatever is installed comes from this folder."""
     files = [*pages(), *ROOT.glob("minillm/**/*.py"), *ROOT.glob("course/**/*.py"), *ROOT.glob("course/**/*.ipynb")]
     for file in files:

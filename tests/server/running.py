@@ -16,6 +16,7 @@ import uvicorn
 from minillm.frontend.engine import Engine
 from minillm.model.loader import LoadedModel
 from minillm.policies.config import EngineConfig
+from minillm.server.calls import Call
 from minillm.server.config import ServeConfig
 from minillm.server.server import bind, make_server, make_service
 from minillm.server.service import Service
@@ -101,6 +102,18 @@ class Running:
                 return
             threading.Event().wait(0.002)
         raise AssertionError("the engine never came into the state that was waited for")
+
+    def wait_until_admitted(self, num_sequences: int) -> None:
+        """So many sequences are in flight; the engine need not know of them."""
+        while self.service.limiter.num_sequences < num_sequences:
+            threading.Event().wait(0.002)
+
+    def watched(self) -> list[Call]:
+        """Calls that are over, from now on."""
+        calls: list[Call] = []
+        watch = type("Watch", (), {"observe": lambda self, call: calls.append(call)})()
+        self.service.observers = (*self.service.observers, watch)
+        return calls
 
     def wait_until_idle(self) -> None:
         """Nothing is in flight, and no KV block is held."""

@@ -94,7 +94,7 @@ class Soak:
 
 @dataclass(frozen=True)
 class Footprint:
-    """What a server holds while nobody asks anything."""
+    """What a server holds while it is idle."""
 
     threads: int
     tasks: tuple[str, ...]

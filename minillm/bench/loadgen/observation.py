@@ -64,7 +64,7 @@ class Observation:
     cached_tokens: int | None
     finish_reason: str | None
     server_times: dict[str, Any] = field(default_factory=dict)
-    """The server's own word; see minillm/server/server_times.py."""
+    """The server's own word; see minillm/server/answers.py."""
 
     @property
     def completed(self) -> bool:

@@ -32,7 +32,7 @@ class Answer:
     finish_reason: str | None = None
     usage: dict[str, Any] = field(default_factory=dict)
     server_times: dict[str, Any] = field(default_factory=dict)
-    """The server's own word on its times, if it gives any; see server_times.py."""
+    """The server's own word on its times, if it gives any; see minillm/server/answers.py."""
     is_whole: bool = False
     """It ended as an answer ends: with a finish reason or `[DONE]`."""
     error: str | None = None

@@ -39,7 +39,7 @@ def test_an_open_loop_reports_what_was_served(tmp_path: Path) -> None:
     assert printed["latency"]["ttft"]["count"] == 8
     assert printed["latency"]["itl"]["count"] == 8 * 4
     assert printed["tokens"] == {"counted_by": {"usage": 8}, "output": 40, "prompt": 56, "cached": 0}
-    assert printed["rates"]["attainment"] == 0.0, "nobody answers within a microsecond"
+    assert printed["rates"]["attainment"] == 0.0, "no server answers within a microsecond"
     assert [row["num_tokens"] for row in printed["requests"]] == [5] * 8
     assert printed["server"]["name"] == "vllm"
     queue = printed["server"]["histograms"]["queue"]

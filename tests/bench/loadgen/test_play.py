@@ -84,7 +84,7 @@ def test_every_kind_of_failure_is_counted_as_itself(reply: Reply, failure: Failu
 
 
 @pytest.mark.parametrize("where", ["stream", "endpoint.body"])
-def test_what_nobody_foresaw_costs_one_request_and_is_shown(
+def test_a_bug_of_the_client_costs_one_request_and_is_shown(
     where: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class Bug(Exception):
@@ -120,7 +120,7 @@ def test_a_timeout_is_a_failure_and_ends_the_request_at_the_server() -> None:
     assert o.as_request_record().timeline.first_token is None
 
 
-def test_nobody_there_is_said_before_the_test() -> None:
+def test_no_server_there_is_said_before_the_test() -> None:
     endpoint = Endpoint("http://127.0.0.1:9", Api.COMPLETIONS, "m")
     with pytest.raises(EndpointError, match="no connection"):
         asyncio.run(run_load_test(endpoint, at_once(1), LoadSettings()))
