@@ -189,14 +189,14 @@ big.error_band(big.deployment())
 # \text{GuideLLM's TPOT} = \frac{d_n - t_0}{n}$$
 #
 # ITL is a set, TPOT an average. A request that stalls once for a second and then runs smoothly has a fine TPOT and a terrible
-# largest ITL. `minillm/observe/definitions.py` has each tool's formula beside the place it was read from; here is one:
+# largest ITL. `course/lab/tool_metrics.py` has each tool's formula beside the place it was read from; here is one:
 
 # %%
 import inspect
 
-from minillm.observe import definitions
+from course.lab import tool_metrics
 
-print(inspect.getsource(definitions.whole_average))
+print(inspect.getsource(tool_metrics.whole_average))
 
 # %% [markdown]
 # **Percentiles** interpolate linearly between ranked samples: with $n$ values, $p_q$ sits at rank $(n-1)\,q/100$. For ten
@@ -259,6 +259,6 @@ check("q4", ...)  # the closed-loop client's cap, from Little's law
 #   E5: *Latency Optimization in LLM Inference Systems*. F3 ("article F"): an article on LLM latency in three layers (surface,
 #   guided, deep dive), its table of limits by use case.
 # - MLPerf Inference, p99 limits for Llama-2-70B, server and interactive scenarios. Each tool's source is named in
-#   `minillm/observe/definitions.py`.
+#   `course/lab/tool_metrics.py`.
 # - Little, *A Proof for the Queuing Formula L = λW*, 1961. Open and closed loops: Schroeder, Wierman and Harchol-Balter, *Open
 #   Versus Closed: A Cautionary Tale*, 2006.

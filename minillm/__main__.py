@@ -21,7 +21,6 @@ from minillm.core.errors import (
     UnknownModelError,
 )
 from minillm.server.cli import serve
-from minillm.server.cli_proxy import proxy
 from minillm.simulate.cli_calibrate import calibrate
 from minillm.simulate.cli_simulate import simulate
 from minillm.training.cli import train_draft
@@ -44,7 +43,6 @@ app.add_typer(bench_app, name="bench")
 app.command()(serve)
 app.command()(simulate)
 app.command()(calibrate)
-app.command()(proxy)
 app.command()(train_draft)
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
@@ -135,6 +133,12 @@ def doctor(as_json: Json = False) -> None:
 def incident(context: typer.Context) -> None:
     """You are paged: find out what is wrong with a service, fix it, and be graded on what the fix did."""
     run_course_command("course.lab.incidents.cli", context)
+
+
+@app.command(add_help_option=False, context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
+def proxy(context: typer.Context) -> None:
+    """A proxy that spoils streams on purpose, to show latency that no GPU has caused."""
+    run_course_command("course.lab.proxy", context)
 
 
 def run_course_command(module: str, context: typer.Context) -> None:

@@ -11,6 +11,7 @@ import threading
 from dataclasses import replace
 from typing import Any
 
+from course.lab.growing_answer import GrowingAnswer
 from course.lab.remote_phases import (
     ALL_PREFILL,
     TOLD,
@@ -23,13 +24,12 @@ from course.lab.run import Remote, Row, Run
 from course.lab.scale import scale_of
 from course.lab.workloads import Workload, workload
 from minillm import EngineConfig
-from minillm.bench.loadgen.asks import Ask
 from minillm.bench.loadgen.client import Api, Client, Endpoint, now
 from minillm.bench.loadgen.load_test import find_model
 from minillm.bench.loadgen.observation import CUT_OFF, NEVER_SENT, Observation, observe_one
+from minillm.bench.loadgen.planned_requests import PlannedRequest
 from minillm.bench.loadgen.play import Play
 from minillm.bench.loadgen.server_metrics import Scrape, scrape
-from minillm.bench.loadgen.stream import GrowingAnswer
 from minillm.core.errors import ConfigError
 from minillm.frontend.snapshot import EngineSnapshot, RequestView
 
@@ -209,7 +209,7 @@ class RemoteSession:
             if not self._endpoint.model:
                 client.endpoint = replace(self._endpoint, model=await find_model(client))
             self._before = await scrape(client)
-            asks = [Ask(i, a.prompt, a.max_tokens, a.offset) for i, a in enumerate(self.workload.arrivals)]
+            asks = [PlannedRequest(i, a.prompt, a.max_tokens, a.offset) for i, a in enumerate(self.workload.arrivals)]
             self._play = Play(asks, client, self.workload.max_in_flight)
             watcher = asyncio.create_task(self._watch(client))
             playing = asyncio.create_task(self._play.run())

@@ -7,10 +7,11 @@ the server's histograms at /metrics; or not at all, and then it is drawn as one.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from minillm.bench.loadgen.observation import Observation
 from minillm.bench.loadgen.server_metrics import Histogram
-from minillm.server.server_times import read_server_times
+from minillm.core.timeline import PHASES, STAMPS
 
 BEFORE_FIRST = ("queue", "prefill", "first_token")
 TOLD = "queue and prefill: told by the server, for each request; first token: the rest, with the wire"
@@ -69,11 +70,25 @@ def borders_of(observation: Observation, split: Split, now: float) -> tuple[floa
 
 def told_phases(observation: Observation) -> dict[str, float] | None:
     """Queue and prefill of this request as its answer says, seconds; None if it does not say both."""
-    times = read_server_times(observation.server_times)
-    return times.phases if times is not None and {"queue", "prefill"} <= times.phases.keys() else None
+    phases = read_server_phases(observation.server_times)
+    return phases if {"queue", "prefill"} <= phases.keys() else None
+
+
+def read_server_phases(said: Mapping[str, Any]) -> dict[str, float]:
+    """Seconds by phase, from an answer's `minillm` (stamps of the server's clock, see minillm/server/answers.py) or
+    vLLM's `metrics` (milliseconds; its "time_to_first_token_ms" means prefill, for it counts from being scheduled)."""
+    stamps = [said[name] for name in STAMPS[:-1] if _is_number(said.get(name))]
+    if len(stamps) == len(STAMPS) - 1 and stamps == sorted(stamps):
+        return {phase: after - before for phase, before, after in zip(PHASES, stamps, stamps[1:])}
+    names = {"queue": "queue_time_ms", "prefill": "time_to_first_token_ms", "decode": "generation_time_ms"}
+    return {phase: said[name] / 1e3 for phase, name in names.items() if _is_number(said.get(name))}
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def inferred_phases(observations: Sequence[Observation]) -> frozenset[str]:
-    """What nobody told of at least one answer that is over: its first phases."""
+    """What the server did not tell of at least one answer that is over: its first phases."""
     over = [o for o in observations if o.completed]
     return frozenset() if over and all(told_phases(o) for o in over) else frozenset(BEFORE_FIRST)

@@ -16,14 +16,14 @@ import uvicorn
 
 from course.lab.http_client import NAME, ask
 from course.lab.lab import Lab
+from course.lab.proxy import Spoiling, make_proxy
 from minillm.bench.loadgen.server_metrics import Scrape, read_metrics
 from minillm.core.timeline import StepRecord, Timeline
 from minillm.frontend.engine_thread import EngineThread
-from minillm.server.call import Call
+from minillm.server.admission import AdmissionLimiter
+from minillm.server.calls import Call
 from minillm.server.config import ServeConfig
-from minillm.server.door import Door
 from minillm.server.metrics import Metrics
-from minillm.server.proxy import Spoiling, make_proxy
 from minillm.server.server import bind, make_server
 from minillm.server.service import Service
 
@@ -76,7 +76,7 @@ class LabServer:
         thread = EngineThread(config.replace(max_queue_len=None), lab.model)
         try:
             thread.call(self._metrics.attach).result()
-            self.service = service(thread, settings, Door(settings, config), [self._metrics, self.calls])
+            self.service = service(thread, settings, AdmissionLimiter(settings, config), [self._metrics, self.calls])
             self._server = _Background(make_server(self.service, self._metrics, lambda: None))
         except BaseException:
             thread.stop()

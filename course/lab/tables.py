@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from course.lab.display import Html, as_table
 from course.lab.run import Run, percentile
 from course.lab.style import change, seconds
-from minillm.observe.definitions import compare_tools
+from course.lab.tool_metrics import compare_tools
 
 
 def tools_table(run: Run) -> Html:

@@ -21,9 +21,9 @@ import numpy as np
 from tqdm import tqdm
 
 from minillm.bench.compare import Range
-from minillm.bench.loadgen.asks import Ask, asks_of
 from minillm.bench.loadgen.client import Api, Endpoint
 from minillm.bench.loadgen.load_test import LoadSettings, run_load_test
+from minillm.bench.loadgen.planned_requests import PlannedRequest, planned_requests
 from minillm.bench.peers import BenchmarkError
 from minillm.bench.report import describe_engine, describe_machine, format_machine, make_report
 from minillm.bench.target import LARGEST_BLOCK, Target
@@ -125,7 +125,7 @@ def run_serve_overhead(
     results = []
     with own_server(config) as url, tqdm(total=2 * len(counts) * (repeats + 1), unit="run") as bar:
         for count in counts:
-            asks = make_asks(count, prompt_tokens, length, seed)
+            asks = make_requests(count, prompt_tokens, length, seed)
             results.append(_compare(engine, url, asks, repeats, bar))
     return make_report(
         machine,
@@ -144,18 +144,18 @@ def run_serve_overhead(
     )
 
 
-def make_asks(count: int, prompt_words: int, output_tokens: int, seed: int) -> list[Ask]:
+def make_requests(count: int, prompt_words: int, output_tokens: int, seed: int) -> list[PlannedRequest]:
     """Requests of one size, all at once, that share no prefix."""
     kind = find_traffic("fixed", prompt_words, output_tokens)
-    return asks_of(make_workload(kind, AllAtOnce(), num_requests=count, seed=seed))
+    return planned_requests(make_workload(kind, AllAtOnce(), num_requests=count, seed=seed))
 
 
-def _compare(engine: Engine, url: str, asks: Sequence[Ask], repeats: int, bar: tqdm) -> OverheadResult:
+def _compare(engine: Engine, url: str, asks: Sequence[PlannedRequest], repeats: int, bar: tqdm) -> OverheadResult:
     """Warm both up, then `repeats` rounds in which each runs once."""
     pairs: list[tuple[Round, Round]] = []
     for number in range(repeats + 1):
         warm_up = not number
-        played = [Ask(ask.index, ask.prompt, WARM_UP_TOKENS) for ask in asks] if warm_up else asks
+        played = [PlannedRequest(ask.index, ask.prompt, WARM_UP_TOKENS) for ask in asks] if warm_up else asks
         bar.set_description(f"{len(asks)} streams, engine alone")
         alone = run_alone(engine, played)
         bar.update()
@@ -167,7 +167,7 @@ def _compare(engine: Engine, url: str, asks: Sequence[Ask], repeats: int, bar: t
     return summarize(len(asks), pairs)
 
 
-def run_alone(engine: Engine, asks: Sequence[Ask]) -> Round:
+def run_alone(engine: Engine, asks: Sequence[PlannedRequest]) -> Round:
     """The bare engine, stepped until all is answered."""
     stamps: dict[str, list[float]] = defaultdict(list)
     prompt_tokens = output_tokens = 0
@@ -187,7 +187,7 @@ def run_alone(engine: Engine, asks: Sequence[Ask]) -> Round:
     return _round(stamps.values(), start, prompt_tokens, output_tokens)
 
 
-def run_served(url: str, asks: Sequence[Ask]) -> Round:
+def run_served(url: str, asks: Sequence[PlannedRequest]) -> Round:
     """The same requests as streams of the server.
 
     Raises:

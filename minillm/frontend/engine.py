@@ -25,7 +25,7 @@ from minillm.frontend.detokenizer import Detokenizer
 from minillm.frontend.outputs import OutputProcessor, OutputSequence, RequestGroup, RequestOutput
 from minillm.frontend.prompts import Prompt, encode_prompt
 from minillm.policies import assemble
-from minillm.policies.admission import AdmissionLimiter
+from minillm.policies.admission import RequestLimits
 from minillm.policies.config import EngineConfig
 from minillm.speculation.base import Proposer
 from minillm.speculation.draft_length import COSTLY_ROW
@@ -80,7 +80,7 @@ class Engine:
         self.tokenizer: Any = model.tokenizer if model else None
         self.vocab_size = model.model_config.vocab_size if model else None
         max_positions = model.model_config.max_position_embeddings if model else None
-        self.admission = AdmissionLimiter(self.config, max_positions, runner.num_kv_blocks)
+        self.admission = RequestLimits(self.config, max_positions, runner.num_kv_blocks)
         self.context_limit = self.admission.context_limit
         self.drafts: DraftPolicy = NoDrafts()
         if config.speculative is not None and proposer is not None:

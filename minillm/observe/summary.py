@@ -13,15 +13,14 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from minillm.core.errors import ConfigError
 from minillm.core.timeline import PHASES, Timeline
 from minillm.observe.records import Recordable, RequestRecord, as_records
 from minillm.observe.speculation import SpeculationSummary
+from minillm.observe.tables import text_table
 
 METRICS = ("ttft", "itl", "tpot", "e2e")
 COLUMNS = ("count", "mean", "p50", "p95", "p99", "max")
@@ -47,6 +46,15 @@ class Distribution:
             return cls(0, None, None, None, None, None)
         p50, p95, p99 = np.percentile(samples, (50, 95, 99)).tolist()
         return cls(len(samples), float(np.mean(samples)), p50, p95, p99, float(max(samples)))
+
+    def cells(self) -> list[str]:
+        """A table's cells under COLUMNS: the count, then milliseconds."""
+        return [str(self.count), *(milliseconds(getattr(self, column)) for column in COLUMNS[1:])]
+
+
+def milliseconds(seconds: float | None) -> str:
+    """As every table has it: one decimal, and a dash for what was never measured."""
+    return "-" if seconds is None else f"{seconds * 1e3:.1f}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,40 +128,19 @@ class Summary:
     speculation: SpeculationSummary
     """What became of the drafts of completed requests."""
 
-    def to_pandas(self) -> pd.DataFrame:
-        """One row per metric and phase; columns count, mean, p50, p95, p99, max; seconds."""
-        rows = {**self.metrics, **{f"phase {phase}": d for phase, d in self.phases.items()}}
-        return _frame(rows)
-
-    def buckets_to_pandas(self) -> pd.DataFrame:
-        """One row per prompt-length bucket and metric; columns as in `to_pandas`."""
-        return _frame({(bucket.label, name): d for bucket in self.buckets for name, d in bucket.metrics.items()})
-
     def __str__(self) -> str:
-        lines = [f"{'ms':<18}" + "".join(f"{column:>10}" for column in COLUMNS) + f"{'share':>8}"]
-        for name, cells in self._table():
-            lines.append(f"{name:<18}" + "".join(f"{cell:>10}" for cell in cells[:-1]) + f"{cells[-1]:>8}")
-        return "\n".join([*lines, *self._notes()])
+        return "\n".join([text_table(("ms", *COLUMNS, "share"), self._table()), *self._notes()])
 
     def _repr_html_(self) -> str:
-        head = "".join(f'<th scope="col">{column}</th>' for column in ("milliseconds", *COLUMNS, "share of E2E"))
-        body = "".join(
-            f'<tr><th scope="row">{html.escape(name)}</th>' + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
-            for name, cells in self._table()
-        )
-        notes = "<br>".join(html.escape(note) for note in self._notes())
-        return (
-            f'<table style="text-align: right"><caption>Latency of completed requests</caption>'
-            f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><p>{notes}</p>"
-        )
+        return f"<pre>{html.escape(str(self))}</pre>"
 
-    def _table(self) -> list[tuple[str, list[str]]]:
-        """Row name and cells, ready to print: metrics, phases, then each bucket's metrics."""
-        rows = [(name.upper(), _cells(d)) for name, d in self.metrics.items()]
-        rows += [(phase, _cells(d, self.phase_shares[phase])) for phase, d in self.phases.items()]
+    def _table(self) -> list[list[str]]:
+        """Rows ready to print: metrics, phases, then each bucket's metrics."""
+        rows = [[name.upper(), *d.cells(), ""] for name, d in self.metrics.items()]
+        rows += [[phase, *d.cells(), f"{self.phase_shares[phase]:.0%}"] for phase, d in self.phases.items()]
         if len(self.buckets) > 1:
             for bucket in self.buckets:
-                rows += [(f"{name.upper()} {bucket.label}", _cells(d)) for name, d in bucket.metrics.items()]
+                rows += [[f"{name.upper()} {bucket.label}", *d.cells(), ""] for name, d in bucket.metrics.items()]
         return rows
 
     def _notes(self) -> list[str]:
@@ -248,18 +235,3 @@ def _last_stamp(record: RequestRecord) -> float:
     timeline = record.timeline
     stamps = (timeline.arrival, timeline.scheduled, timeline.prefill_end, timeline.last_token, timeline.finished)
     return max(stamp for stamp in stamps if stamp is not None)
-
-
-def _frame(rows: dict[Any, Any]) -> pd.DataFrame:
-    values = [[getattr(distribution, column) for column in COLUMNS] for distribution in rows.values()]
-    return pd.DataFrame(values, index=pd.Index(list(rows)), columns=list(COLUMNS))
-
-
-def _cells(distribution: Distribution, share: float | None = None) -> list[str]:
-    """Count, times in milliseconds, share in percent."""
-    times = [getattr(distribution, column) for column in COLUMNS[1:]]
-    return [
-        str(distribution.count),
-        *("-" if seconds is None else f"{seconds * 1e3:.1f}" for seconds in times),
-        "" if share is None else f"{share:.0%}",
-    ]

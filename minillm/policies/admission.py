@@ -9,7 +9,7 @@ from minillm.policies.config import EngineConfig
 from minillm.policies.window import make_layout
 
 
-class AdmissionLimiter:
+class RequestLimits:
     """The limits of one engine.
 
     Args:

@@ -9,8 +9,7 @@ from logging.handlers import QueueHandler, QueueListener
 
 import orjson
 
-from minillm.core.known import known
-from minillm.server.call import Call, TokenCounts
+from minillm.server.calls import Call, TokenCounts
 
 logger = logging.getLogger("minillm.access")
 
@@ -19,7 +18,7 @@ MAX_LINES = 10_000
 
 
 class LossyQueueHandler(QueueHandler):
-    """Puts lines in a queue that a thread empties. When nobody reads them, requests go on and lines are lost: the
+    """Puts lines in a queue that a thread empties. When they are not read, requests go on and lines are lost: the
     next one that finds room says how many."""
 
     def __init__(self, lines: "queue.Queue[logging.LogRecord]") -> None:
@@ -42,7 +41,7 @@ def plain_record(line: str) -> logging.LogRecord:
 
 
 def log_to_stderr() -> None:
-    """Write the lines to standard error, and nowhere else, from a thread: a pipe that nobody empties holds up whoever
+    """Write the lines to standard error, and nowhere else, from a thread: a full pipe holds up whatever
     writes to it, and that must not be the event loop. What is left is written when the process ends."""
     writer = logging.StreamHandler(sys.stderr)
     writer.setFormatter(logging.Formatter("%(message)s"))
@@ -72,7 +71,7 @@ def entry(call: Call) -> dict[str, object]:
         "status": call.status,
         "outcome": call.outcome,
         "upload_ms": _ms(call.upload_s),
-        "e2e_ms": _ms(known(call.finished) - call.arrival),
+        "e2e_ms": _ms(call.e2e_s),
     }
     if call.body is not None:
         fields |= {"stream": call.body.stream, "n": call.body.n, "max_tokens": call.max_tokens}

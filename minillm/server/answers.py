@@ -5,13 +5,13 @@ from typing import Any
 
 import orjson
 
-from minillm.core.known import known
+from minillm.core.request import FinishReason
+from minillm.core.timeline import STAMPS, Timeline
 from minillm.frontend.outputs import Completion, RequestOutput
-from minillm.server.call import TokenCounts
+from minillm.server.calls import TokenCounts
 from minillm.server.errors import ApiError
 from minillm.server.logprobs import TokenTexts, chat_logprobs, completion_logprobs
 from minillm.server.protocol import GenerationBody
-from minillm.server.server_times import FIELD, server_times
 
 DONE = b"data: [DONE]\n\n"
 
@@ -28,12 +28,13 @@ class AnswerShape:
     """
 
     def __init__(self, body: GenerationBody, request_id: str, created: int, model: str, texts: TokenTexts) -> None:
-        self.is_chat = body.is_chat
+        self.is_chat, self.is_stream, self.include_usage = body.is_chat, body.stream, body.include_usage
+        self.num_choices = len(body.prompts()) * body.n
         self.texts = texts
         self.head = {"id": request_id, "object": self._object(body.stream), "created": created, "model": model}
         opening = orjson.dumps(self.head)[:-1]
         self._chunk_start = b"data: " + opening + b',"choices":[{"index":'
-        self._chunk_end = b'}],"usage":null}\n\n' if body.include_usage else b"}]}\n\n"
+        self._chunk_end = b'}],"usage":null}\n\n' if self.include_usage else b"}]}\n\n"
         self._greeted: set[int] = set()
         """Choices whose role has been sent."""
         self._token_characters: dict[int, int] = {}
@@ -85,7 +86,7 @@ class AnswerShape:
         return self._logprobs(index, news, len(news.token_ids) - news.num_new_tokens)
 
     def _logprobs(self, index: int, completion: Completion, start: int) -> dict[str, Any]:
-        entries = known(completion.logprobs)[start:]
+        entries = (completion.logprobs or [])[start:]
         if self.is_chat:
             return chat_logprobs(entries, self.texts)
         offset = self._token_characters.get(index, 0)
@@ -132,9 +133,29 @@ def usage(outputs: list[RequestOutput]) -> dict[str, Any]:
 
 
 def times(outputs: list[RequestOutput]) -> dict[str, Any]:
-    """The server's own stamps, for a client that lays them beside its own; only where there is one text."""
+    """The server's own stamps in a field `minillm` beside `usage`, so that a client can tell queue from prefill; only
+    where there is one text.
+
+    Seconds of the server's clock, which has any origin; `GET /health` has a field `clock`, what it shows now. vLLM with
+    --enable-per-request-metrics sends lengths instead, in milliseconds, in a field `metrics`.
+    """
     alone = len(outputs) == 1 and len(outputs[0].completions) == 1
-    return {FIELD: server_times(outputs[0].timeline)} if alone else {}
+    return {"minillm": server_times(outputs[0].timeline)} if alone else {}
+
+
+def server_times(timeline: Timeline) -> dict[str, float]:
+    """Its stamps by name, but for the last byte at the client: no server sees it. What has not happened is left out."""
+    return {name: stamp for name in STAMPS[:-1] if (stamp := getattr(timeline, name)) is not None}
+
+
+def of_fixed_text(shape: AnswerShape, text: str) -> tuple[bytes, str]:
+    """A ready-made answer, whole or as events, and its content type. No token was computed, and none is counted."""
+    said = Completion(text, [], FinishReason.STOP, None, Timeline(0.0), new_text=text)
+    choices = [said] * shape.num_choices
+    if not shape.is_stream:
+        return shape.whole(choices, []), "application/json"
+    usage_chunk = shape.usage_chunk([]) if shape.include_usage else b""
+    return shape.chunks(enumerate(choices)) + usage_chunk + DONE, "text/event-stream; charset=utf-8"
 
 
 def error_event(error: ApiError) -> bytes:

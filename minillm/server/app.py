@@ -1,4 +1,4 @@
-"""The ASGI application: routes, and errors in one shape whoever raises them."""
+"""The ASGI application: routes, and errors in one shape wherever they are raised."""
 
 import asyncio
 import contextlib
@@ -54,11 +54,9 @@ def make_app(service: Service, metrics: Metrics, started: int) -> Starlette:
         return _json({"status": "ok", "clock": service.clock.now()})
 
     async def show_metrics(_: Request) -> Response:
-        try:
-            stats = await asyncio.wrap_future(service.thread.call(metrics.look))
-        except EngineDeadError:
-            stats = None
-        return Response(metrics.render(stats), media_type=METRICS_TYPE)
+        with contextlib.suppress(EngineDeadError):  # then what was last seen of it is shown
+            await asyncio.wrap_future(service.thread.call(metrics.look))
+        return Response(metrics.render(), media_type=METRICS_TYPE)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:

@@ -1,7 +1,7 @@
 """One HTTP/1.1 connection, from the moment it is made: how much of a request it may send, and how slowly.
 
 uvicorn's protocol reads request lines and headers of any size, for any time. Here each has a limit, and who goes
-beyond it gets an error in OpenAI's shape and is closed; nobody else notices. Bodies have their limits in wire.py.
+beyond it gets an error in OpenAI's shape and is closed; no other request notices. Bodies have their limits in wire.py.
 
     made --- head (max_url_bytes, max_head_bytes, head_timeout_s) --- body, answer --- idle (keep-alive) --- head ...
 """
@@ -14,10 +14,9 @@ from http import HTTPStatus
 from typing import Any
 
 import httptools
-from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from minillm.server.call import Call
+from minillm.server.calls import Call
 from minillm.server.errors import ApiError
 from minillm.server.service import Service
 from minillm.server.wire import CONNECTION
@@ -77,15 +76,13 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._cancel_timers()
-        if self._answering is not None:  # uvicorn tells only the last request of a pipeline
-            self._answering.disconnected = True
-            self._answering.message_event.set()
+        self._tell_application()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         if self._refused:
             return
-        self._unset_keepalive_if_required()
+        self._end_keep_alive()
         self._unparsed += len(data)
         try:
             self.parser.feed_data(data)
@@ -140,7 +137,10 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._patience is not None:
             self._patience.cancel()
             self._patience = None
+        starts_now = self._is_client_due
         super().on_headers_complete()
+        if starts_now:
+            self._answering = self.cycle
 
     def on_body(self, body: bytes) -> None:
         self._unparsed = 0
@@ -151,19 +151,17 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_message_complete()
         if self._is_client_due:  # the rest of a request that was answered before: now the connection is idle
             self._cancel_timers()
-            self._unset_keepalive_if_required()
             later = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
             self.timeout_keep_alive_task = later
 
     def on_response_complete(self) -> None:
+        following = self.pipeline[-1][0] if self.pipeline else None
         super().on_response_complete()
-        if self._in_head and self._is_client_due:  # the next request has begun already: this is no idle connection
-            self._unset_keepalive_if_required()
+        if following is not None:
+            self._answering = following
+        elif self._in_head:  # the next request has begun already: this is no idle connection
+            self._end_keep_alive()
             self._lose_patience_later()
-
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        self._answering = cycle
-        super()._start_asgi_task(cycle, app)
 
     # ---------------------------------------------------------------- refusing
 
@@ -187,37 +185,37 @@ class BoundedProtocol(HttpToolsProtocol):
             self.transport.abort()  # it asked for nothing, or has its answer
 
     def _refuse(self, error: ApiError) -> None:
-        """Close the connection, with an error if the client can read one: no answer has begun."""
+        """Close the connection, with an error if the client can read one: no answer has begun. It is logged and
+        counted as any request is."""
         self._refused = True
         self._cancel_timers()
-        self._unset_keepalive_if_required()
-        self._take_note(error)
-        if self._answering is not None and not self._answering.response_complete:
-            self._answering.disconnected = True
-            self._answering.message_event.set()
-            if self._answering.response_started:
+        caller = self.client[0] if self.client else None
+        now = self._service.clock.now()
+        call = Call("http-" + uuid.uuid4().hex, "", False, now, time.time(), caller=caller)
+        call.status, call.error_code = error.status, error.code
+        self._service.close(call)
+        if not self._is_client_due:
+            self._tell_application()
+            if self._answering is not None and self._answering.response_started:
                 self.transport.close()
                 return
         self.transport.write(raw_answer(error))
         self.transport.write_eof()
         self._patience = self.loop.call_later(LINGER_S, self.transport.abort)
 
-    def _take_note(self, error: ApiError) -> None:
-        """Log and count the refusal, as that of any request."""
-        self._service.close(
-            Call(
-                request_id="http-" + uuid.uuid4().hex,
-                path="",
-                is_chat=False,
-                arrival=self._service.clock.now(),
-                unix_time=time.time(),
-                caller=self.client[0] if self.client else None,
-                status=error.status,
-                error_code=error.code,
-            )
-        )
+    def _tell_application(self) -> None:
+        """The client is gone. uvicorn tells only the last request of a pipeline."""
+        if self._answering is not None:
+            self._answering.disconnected = True
+            self._answering.message_event.set()
+
+    def _end_keep_alive(self) -> None:
+        if self.timeout_keep_alive_task is not None:
+            self.timeout_keep_alive_task.cancel()
+            self.timeout_keep_alive_task = None
 
     def _cancel_timers(self) -> None:
+        self._end_keep_alive()
         for timer in filter(None, (self._patience, self._stalled)):
             timer.cancel()
         self._patience = self._stalled = None

@@ -2,7 +2,7 @@
 
 Nothing of that is home-made. Each replica is the same application as `minillm serve` on one machine, in a
 process of its own. Ray's proxy takes the connections and holds the queue: a replica gets as many requests
-as it has seats, the rest wait in the router, and beyond --max-queue clients get 503. When a replica dies,
+as it has slots, the rest wait in the router, and beyond --max-queue clients get 503. When a replica dies,
 requests that wait for its answer get 500 and may be sent again; a stream that has begun breaks off without
 its [DONE], since its status was sent long ago. `/metrics` shows whichever replica answers: to see all of
 them, scrape Ray's own metrics, or send spans to a collector.
@@ -20,8 +20,8 @@ from typing import Any
 
 from minillm.core.errors import ConfigError, MissingPackageError
 from minillm.policies.config import EngineConfig
+from minillm.server.admission import AdmissionLimiter
 from minillm.server.config import ServeConfig
-from minillm.server.door import Door
 
 try:
     import ray
@@ -68,7 +68,7 @@ def application(engine: EngineConfig, serve: ServeConfig) -> "ray_serve.Applicat
     """What Ray is to run: replicas of one core each (on a GPU: of one GPU each)."""
     from minillm.model.loader import choose_device
 
-    seats = Door(serve, engine).seats
+    slots = AdmissionLimiter(serve, engine).num_slots
     on_gpu = choose_device(engine.device).type == "cuda"
     scaling: dict[str, Any] = {"num_replicas": serve.replicas}
     if serve.max_replicas is not None:
@@ -76,14 +76,14 @@ def application(engine: EngineConfig, serve: ServeConfig) -> "ray_serve.Applicat
             "autoscaling_config": {
                 "min_replicas": serve.replicas,
                 "max_replicas": serve.max_replicas,
-                "target_ongoing_requests": max(seats // 2, 1),
+                "target_ongoing_requests": max(slots // 2, 1),
             }
         }
     deployment = ray_serve.deployment(
         ray_serve.ingress()(Replica),
         name="engine",
         ray_actor_options={"num_cpus": 1, "num_gpus": int(on_gpu)},
-        max_ongoing_requests=seats,
+        max_ongoing_requests=slots,
         max_queued_requests=-1 if engine.max_queue_len is None else engine.max_queue_len,
         health_check_period_s=HEALTH_CHECK_S,
         graceful_shutdown_timeout_s=serve.drain_timeout_s,
@@ -99,7 +99,7 @@ def start_ray() -> None:
         ConfigError: it does not start.
     """
     logging.getLogger("ray").setLevel(logging.ERROR)
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # it would report to its makers, which nobody asked for
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # it would report to its makers, without being asked
     for attempt in range(START_ATTEMPTS):
         try:
             ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
@@ -112,8 +112,8 @@ def start_ray() -> None:
 
 def drain(timeout_s: float) -> None:
     """Take the application away, and wait for the requests in its replicas: a shutdown alone ends the proxy at once,
-    and every stream that goes through it. Whoever comes meanwhile gets 404 from Ray; what still waits in the router
-    is cut off by the shutdown.
+    and every stream that goes through it. New requests get 404 from Ray meanwhile; what still waits in the router is
+    dropped by the shutdown.
     """
     ray_serve.delete(APPLICATION, _blocking=False)  # the blocking one gives up after a minute
     deadline = time.monotonic() + timeout_s + AFTER_DRAIN_S

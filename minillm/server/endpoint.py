@@ -12,12 +12,10 @@ from sse_starlette.sse import EventSourceResponse
 from starlette.datastructures import Headers
 from starlette.types import Receive, Scope, Send
 
-from minillm.core.known import known
 from minillm.frontend.outputs import Completion
-from minillm.server import overload
-from minillm.server.answers import DONE, AnswerShape, error_event, num_new_logprobs
-from minillm.server.call import Call
-from minillm.server.errors import ApiError, as_api_error
+from minillm.server.answers import DONE, AnswerShape, error_event, num_new_logprobs, of_fixed_text
+from minillm.server.calls import Call
+from minillm.server.errors import SERVER_BUSY, ApiError, as_api_error
 from minillm.server.generation import Generation, until_deadline
 from minillm.server.protocol import GenerationBody, parse
 from minillm.server.service import Service
@@ -82,36 +80,36 @@ class GenerationEndpoint:
         headers = Headers(scope=scope)
         address = scope["client"][0] if scope.get("client") else "unknown"
         call.caller = service.keys.caller(headers.get("authorization"), address)
-        with service.door.caller_slot(call.caller):
+        with service.limiter.caller_slot(call.caller):
             length = headers.get("content-length")
             announced = int(length) if length is not None else None
             body = await read_body(receive, announced, limits.max_body_bytes, limits.body_timeout_s)
             call.arrive(service.clock.now())
-            call.body = parse(body, self.kind)
-            self._check_model(call.body.model)
+            call.body = asked = parse(body, self.kind)
+            if asked.model != service.model_name:
+                message = f"there is no model {asked.model[:100]!r} here: send {service.model_name!r}"
+                raise ApiError(404, message, "model_not_found", "model")
             if service.draining:
                 raise ApiError(503, "this server is stopping: send it to another", "stopping", retry_after_s=1)
+            shape = AnswerShape(asked, call.request_id, int(call.unix_time), service.model_name, service.texts)
             try:
-                with service.door.places(len(call.body.prompts()) * call.body.n):
-                    call.waits = service.door.has_queue
-                    await self._answer(call, scope, receive, send)
+                with service.limiter.hold(len(asked.prompts()) * asked.n):
+                    call.waits = service.limiter.has_queue
+                    await self._answer(call, asked, shape, scope, receive, send)
             except ApiError as error:
-                if call.status is not None or not overload.wants_apology(limits, error):
+                is_overload = error.code in (SERVER_BUSY, "queue_timeout")
+                if call.status is not None or limits.overload_answer != "apology" or not is_overload:
                     raise
-                await self._apologise(call, send)
+                await self._apologise(call, shape, send)
 
-    def _check_model(self, model: str) -> None:
-        if model != self.service.model_name:
-            message = f"there is no model {model[:100]!r} here: send {self.service.model_name!r}"
-            raise ApiError(404, message, "model_not_found", "model")
-
-    async def _answer(self, call: Call, scope: Scope, receive: Receive, send: Send) -> None:
-        body, service = known(call.body), self.service
-        limit = service.serve.request_timeout_s
+    async def _answer(
+        self, call: Call, body: GenerationBody, shape: AnswerShape, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        service, limit = self.service, self.service.serve.request_timeout_s
         async with AsyncExitStack() as stack:
 
             async def begin() -> tuple[Generation, News | None]:
-                prompts, params = await service.prepare(call)
+                prompts, params = await service.prepare(call, body)
                 generation = Generation(
                     service.engine,
                     call.request_id,
@@ -128,18 +126,12 @@ class GenerationEndpoint:
 
             async with until_deadline(limit, service.clock.now() - call.arrival):
                 generation, first = await unless_gone(receive, begin())
-            shape = self._shape(call)
-            if body.stream:
-                await self._stream(call, generation, known(first), shape, scope, receive, send)
+            if first is not None:
+                await self._stream(call, generation, first, shape, scope, receive, send)
             else:
                 await self._send_whole(call, generation, shape, send)
 
     # ---------------------------------------------------------------- answers
-
-    def _shape(self, call: Call) -> AnswerShape:
-        return AnswerShape(
-            known(call.body), call.request_id, int(call.unix_time), self.service.model_name, self.service.texts
-        )
 
     async def _send_whole(self, call: Call, generation: Generation, shape: AnswerShape, send: Send) -> None:
         body = await self._shaped(generation.choices, shape.whole, generation.choices, generation.outputs)
@@ -191,22 +183,23 @@ class GenerationEndpoint:
             yield error_event(problem)
             return
         closing.extend(completion for _, completion in news)
-        usage = shape.usage_chunk(generation.outputs) if known(call.body).include_usage else b""
+        usage = shape.usage_chunk(generation.outputs) if shape.include_usage else b""
         yield last + usage + DONE
 
     async def _chunks(self, shape: AnswerShape, news: News) -> bytes:
         return await self._shaped([completion for _, completion in news], shape.chunks, news)
 
     async def _shaped(self, completions: list[Completion], shape: Callable[..., bytes], *args: Any) -> bytes:
-        """Shape here what is small: handing it to a thread would take longer. What is large would hold up everybody."""
+        """Shape here what is small: handing it to a thread would take longer. The rest would hold up all streams."""
         if sum(map(num_new_logprobs, completions)) < MANY_LOGPROBS:
             return shape(*args)
         return await self.service.in_thread(shape, *args)
 
-    async def _apologise(self, call: Call, send: Send) -> None:
+    async def _apologise(self, call: Call, shape: AnswerShape, send: Send) -> None:
+        """An apology at once can be worth more than an answer too late, or an error."""
         call.status, call.degraded = 200, "apology"
         call.outputs.clear()  # of a request that timed out in the queue: no part of what is said
-        body, content_type = overload.apology(self._shape(call), known(call.body), self.service.serve.overload_apology)
+        body, content_type = of_fixed_text(shape, self.service.serve.overload_apology)
         await send_whole(send, 200, {**self._headers(call), "content-type": content_type}, body)
 
     # ---------------------------------------------------------------- trouble

@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from minillm.core.known import known
 from minillm.core.params import SamplingParams
 from minillm.frontend.async_engine import AsyncEngine, OutputCollector
 from minillm.frontend.outputs import Completion, RequestOutput
@@ -122,11 +121,14 @@ async def until_deadline(seconds: float | None, passed: float) -> AsyncIterator[
     Raises:
         ApiError: 504.
     """
+    if seconds is None:
+        yield
+        return
     try:
-        async with asyncio.timeout(None if seconds is None else seconds - passed):
+        async with asyncio.timeout(seconds - passed):
             yield
     except TimeoutError:
-        raise deadline_error(known(seconds)) from None
+        raise deadline_error(seconds) from None
 
 
 def deadline_error(seconds: float) -> ApiError:

@@ -1,11 +1,13 @@
 """Prometheus metrics: vLLM's names under `minillm:`, with buckets in which a healthy queue can be seen.
 
-The engine thread counts steps (engine_metrics.py). What happened to requests is added up when each is over,
-in the event loop, so a long stream appears at its end.
+The engine thread counts every step as it is recorded, and a scrape copies the counts between two steps: totals are
+exact however often one looks, and in one scrape all numbers fit together. What happened to requests is added up when
+each is over, in the event loop, so a long stream appears at its end.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterator
-from dataclasses import dataclass
+from itertools import accumulate
 
 from prometheus_client import (
     CollectorRegistry,
@@ -15,36 +17,51 @@ from prometheus_client import (
     disable_created_metrics,
     generate_latest,
 )
-from prometheus_client.metrics_core import Metric
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.utils import floatToGoString
 
-from minillm.core.known import known
-from minillm.core.timeline import PHASES
+from minillm.core.timeline import PHASES, StepRecord
 from minillm.frontend.engine import Engine
 from minillm.frontend.outputs import Completion
-from minillm.server.call import Call
-from minillm.server.engine_metrics import LABELS, SECONDS, TOKENS, EngineStats, StepTally, Tally
+from minillm.server.calls import Call
 
-disable_created_metrics()  # a time of birth beside each counter: twice the lines, and nobody reads them
+SECONDS = tuple(base * scale for scale in (0.0001, 0.001, 0.01, 0.1, 1, 10) for base in (1, 2, 5)) + (100, 200, 500)
+"""0.1 ms to 500 s. vLLM's buckets of the queue time begin at 300 ms: a queue of 1 ms and one of 200 look the same."""
+TOKENS = tuple(2**power for power in range(18))
+LABELS = ("model_name",)
+
+disable_created_metrics()  # a time of birth beside each counter: twice the lines, and no dashboard uses them
 
 
-@dataclass(frozen=True)
-class Scrape:
-    """What one scrape shows, as the library wants to have it."""
+class Tally:
+    """A histogram that one thread fills. The library's own takes a lock for each value."""
 
-    families: list[Metric]
+    def __init__(self, borders: tuple[float, ...]) -> None:
+        self.borders = borders
+        self.counts = [0] * (len(borders) + 1)
+        """By bucket; the last is for what lies beyond all borders."""
+        self.sum = 0.0
 
-    def collect(self) -> list[Metric]:
-        return self.families
+    def add(self, value: float) -> None:
+        self.counts[bisect_left(self.borders, value)] += 1
+        self.sum += value
+
+    def family(self, name: str, text: str, model_name: str) -> Metric:
+        """As Prometheus has it: each bucket counts what is at most its border."""
+        names = (*map(floatToGoString, self.borders), "+Inf")
+        made = HistogramMetricFamily(f"minillm:{name}", text, labels=LABELS)
+        made.add_metric([model_name], list(zip(names, accumulate(self.counts))), self.sum)
+        return made
 
 
 class Metrics:
-    """All metrics of one server. It observes steps and calls; `/metrics` asks the engine and then renders."""
+    """All metrics of one server. It observes steps and calls; `/metrics` has the engine thread look, then renders."""
 
     def __init__(self, model_name: str) -> None:
         self.registry = CollectorRegistry()
         self.model_name = model_name
-        self._steps = StepTally()
-        self._last: EngineStats | None = None
+        self._step_tokens, self._step_seconds = Tally(TOKENS), Tally(SECONDS)  # belong to the engine thread
+        self._last: list[Metric] = []
         ProcessCollector(registry=self.registry)
 
         self._prompt_tokens = self._counter("prompt_tokens", "Prompt tokens of requests that are over.")
@@ -70,24 +87,48 @@ class Metrics:
 
     def attach(self, engine: Engine) -> None:
         """Count the engine's steps from now on. To be called once, in the engine thread."""
-        engine.log.listeners.append(self._steps.add)
+        engine.log.listeners.append(self._count_step)
         self.look(engine)
 
-    def look(self, engine: Engine) -> EngineStats:
-        """To be asked in the engine thread; the answer goes to `render`."""
-        self._last = EngineStats.of(engine, self._steps)
-        return self._last
+    def _count_step(self, record: StepRecord) -> None:
+        self._step_tokens.add(record.num_tokens)
+        self._step_seconds.add(record.end - record.start)
 
-    def render(self, stats: EngineStats | None) -> bytes:
-        """Prometheus text. None: the engine has stopped; what was last seen of it is shown."""
-        return generate_latest(Scrape(list(self._families(stats or self._last))))
+    def look(self, engine: Engine) -> None:
+        """Copy what the engine counts. Called in the engine thread, between two steps, before `render`."""
+        scheduler = engine.scheduler
+        pool = scheduler.kv.pool
+        gauges = (
+            ("num_requests_running", "Sequences in the engine's batch.", len(scheduler.running)),
+            ("num_requests_waiting", "Sequences waiting to be scheduled.", len(scheduler.waiting)),
+            ("kv_cache_usage_perc", "KV blocks held by requests; 1 = all of them.", pool.num_used / len(pool)),
+        )
+        counters = (
+            ("prefix_cache_queries", "Prompt tokens looked up in the prefix cache.", scheduler.prefix_queries),
+            ("prefix_cache_hits", "Prompt tokens found there.", scheduler.prefix_hits),
+            ("num_preemptions", "Times that a request's KV blocks were taken away.", scheduler.num_preemptions),
+        )
+        families: list[Metric] = []
+        for kind, described in ((GaugeMetricFamily, gauges), (CounterMetricFamily, counters)):
+            for name, text, value in described:
+                made = kind(f"minillm:{name}", text, labels=LABELS)
+                made.add_metric([self.model_name], value)
+                families.append(made)
+        tallies = (
+            ("iteration_tokens_total", "Tokens computed in one step.", self._step_tokens),
+            ("step_time_seconds", "One engine step.", self._step_seconds),
+        )
+        self._last = families + [tally.family(name, text, self.model_name) for name, text, tally in tallies]
 
-    def _families(self, stats: EngineStats | None) -> Iterator[Metric]:
+    def render(self) -> bytes:
+        """Prometheus text, with what was last seen of the engine."""
+        return generate_latest(self)
+
+    def collect(self) -> Iterator[Metric]:
+        """As the library asks a registry."""
         yield from self.registry.collect()
-        text = "Gaps between deliveries."
-        yield self._itl.family("inter_token_latency_seconds", text, self.model_name)
-        if stats is not None:
-            yield from stats.families(self.model_name)
+        yield self._itl.family("inter_token_latency_seconds", "Gaps between deliveries.", self.model_name)
+        yield from self._last
 
     # ---------------------------------------------------------------- requests, when they are over
 
@@ -108,13 +149,16 @@ class Metrics:
 
     def _observe_answer(self, completion: Completion) -> None:
         timeline = completion.timeline
-        self._success.labels(self.model_name, known(completion.finish_reason).value).inc()
+        assert completion.finish_reason is not None
+        self._success.labels(self.model_name, completion.finish_reason.value).inc()
         self._request_output.observe(len(completion.token_ids))
         if timeline.first_token is None:
             return
-        self._ttft.observe(known(timeline.ttft))
-        self._e2e.observe(known(timeline.e2e))
-        self._inference.observe(known(timeline.last_token) - known(timeline.scheduled))
+        assert timeline.ttft is not None and timeline.e2e is not None
+        assert timeline.last_token is not None and timeline.scheduled is not None
+        self._ttft.observe(timeline.ttft)
+        self._e2e.observe(timeline.e2e)
+        self._inference.observe(timeline.last_token - timeline.scheduled)
         for phase, seconds in timeline.phases().items():
             self._phases[phase].observe(seconds)
         for gap in timeline.itl:

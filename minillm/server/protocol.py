@@ -158,22 +158,9 @@ class GenerationBody(StrictJson):
             ApiError: 400.
         """
         try:
-            return SamplingParams(
-                max_tokens=max_tokens,
-                n=self.n,
-                temperature=self.temperature,
-                top_k=max(self.top_k, 0),
-                top_p=self.top_p,
-                min_p=self.min_p,
-                repetition_penalty=self.repetition_penalty,
-                presence_penalty=self.presence_penalty,
-                frequency_penalty=self.frequency_penalty,
-                seed=self.seed,
-                stop=self.stop,
-                stop_token_ids=tuple(self.stop_token_ids),
-                ignore_eos=self.ignore_eos,
-                logprobs=self.num_logprobs,
-            )
+            shared = self.model_dump(include=SamplingParams.model_fields.keys() & GenerationBody.model_fields.keys())
+            own = {"max_tokens": max_tokens, "top_k": max(self.top_k, 0), "logprobs": self.num_logprobs}
+            return SamplingParams(**{**shared, **own})
         except InvalidSamplingParamsError as error:
             raise ApiError(400, str(error), "invalid_value") from error
 

@@ -17,11 +17,11 @@ from minillm.frontend.engine_thread import EngineThread
 from minillm.model.loader import LoadedModel
 from minillm.policies.config import EngineConfig
 from minillm.server import access_log, tracing
+from minillm.server.admission import AdmissionLimiter
 from minillm.server.app import make_app
-from minillm.server.call import CallObserver
+from minillm.server.calls import CallObserver
 from minillm.server.config import ServeConfig
 from minillm.server.connection import BoundedProtocol
-from minillm.server.door import Door
 from minillm.server.metrics import Metrics
 from minillm.server.service import Service
 
@@ -32,14 +32,14 @@ KEEP_ALIVE_S = 75
 OTHER_FILES = 128
 """Open files that are no connections, at most."""
 AFTER_DRAIN_S = 5
-"""Past the drain timeout: time to tell everybody that it is over."""
+"""Past the drain timeout: time to tell every client that it is over."""
 
 # Otherwise the library ends all streams as soon as SIGTERM comes. We let them finish.
 AppStatus.disable_automatic_graceful_drain()
 
 
 def make_service(engine: EngineConfig, serve: ServeConfig, model: LoadedModel | None = None) -> tuple[Service, Metrics]:
-    """Load the model, start the engine, and put a door before it.
+    """Load the model, start the engine, and put admission control before it.
 
     Raises:
         ConfigError, ModelError: the engine cannot be built, or the API keys cannot be read.
@@ -55,7 +55,7 @@ def make_service(engine: EngineConfig, serve: ServeConfig, model: LoadedModel | 
         if serve.otlp_endpoint is not None:
             where = (serve.host, serve.port)
             observers.append(tracing.to_collector(serve.otlp_endpoint, metrics.model_name, thread.clock, where))
-        return Service(thread, serve, Door(serve, engine), observers), metrics
+        return Service(thread, serve, AdmissionLimiter(serve, engine), observers), metrics
     except BaseException:
         thread.stop()
         raise

@@ -6,25 +6,25 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from minillm.core.known import known
 from minillm.core.params import SamplingParams
 from minillm.core.timeline import Clock, Timeline
 from minillm.frontend.async_engine import AsyncEngine
 from minillm.frontend.engine_thread import EngineThread
 from minillm.frontend.outputs import Completion
 from minillm.frontend.prompts import Prompt, encode_prompt
-from minillm.policies.admission import AdmissionLimiter
-from minillm.server.call import Call, CallObserver
+from minillm.policies.admission import RequestLimits
+from minillm.server.admission import AdmissionLimiter, ApiKeys
+from minillm.server.calls import Call, CallObserver
 from minillm.server.config import ServeConfig
-from minillm.server.door import ApiKeys, Door
 from minillm.server.errors import ApiError
 from minillm.server.logprobs import TokenTexts
+from minillm.server.protocol import GenerationBody
 
 logger = logging.getLogger(__name__)
 
 HELPER_THREADS = 2
 """A long prompt takes a while to tokenize, and so do thousands of log-probabilities to write: neither the event loop
-nor the engine nor a neighbour waits for them."""
+nor the engine nor another request waits for them."""
 
 T = TypeVar("T")
 
@@ -33,25 +33,27 @@ class Service:
     """One engine, its limits, and who is told about each request.
 
     Args:
-        thread: the engine. Its config must have no max_queue_len: the door counts.
-        door: lets requests in.
+        thread: the engine. Its config must have no max_queue_len: the limiter counts.
+        limiter: lets requests in.
         observers: told about each request when it is over.
     Raises:
         ConfigError: the API keys cannot be read.
     """
 
-    def __init__(self, thread: EngineThread, serve: ServeConfig, door: Door, observers: Sequence[CallObserver]) -> None:
+    def __init__(
+        self, thread: EngineThread, serve: ServeConfig, limiter: AdmissionLimiter, observers: Sequence[CallObserver]
+    ) -> None:
         self.thread = thread
         self.engine = AsyncEngine(thread)
         self.serve = serve
-        self.door = door
+        self.limiter = limiter
         self.keys = ApiKeys(serve.api_key_file)
         self.observers = tuple(observers)
         self.model_name = serve.served_model_name or thread.config.model
         self.texts = TokenTexts(thread.model.tokenizer)
         self.draining = False
-        """Set when the server has been told to stop: who is here is served, nobody else comes in."""
-        self._admission: AdmissionLimiter = thread.call(lambda engine: engine.admission).result()
+        """Set when the server has been told to stop: requests in flight are served, no other comes in."""
+        self._limits: RequestLimits = thread.call(lambda engine: engine.admission).result()
         self._helpers = ThreadPoolExecutor(HELPER_THREADS, thread_name_prefix="minillm-helper")
 
     @property
@@ -61,38 +63,36 @@ class Service:
     @property
     def context_limit(self) -> int:
         """Most tokens, prompt and output, that one request may have."""
-        return self._admission.context_limit
+        return self._limits.context_limit
 
     async def in_thread(self, work: Callable[..., T], *args: Any) -> T:
         """Do what takes long beside the event loop."""
         return await asyncio.get_running_loop().run_in_executor(self._helpers, work, *args)
 
-    async def prepare(self, call: Call) -> tuple[list[list[int]], SamplingParams]:
+    async def prepare(self, call: Call, body: GenerationBody) -> tuple[list[list[int]], SamplingParams]:
         """The prompts' token ids, and how to continue them.
 
         Raises:
             ApiError, RequestError: 400: the prompt is too long, or cannot be tokenized; there are no priorities here.
         """
-        body = known(call.body)
         if body.priority != 0 and self.thread.config.scheduling_order != "priority":
             message = "this server serves in another order than by priority: leave it out"
             raise ApiError(400, message, "unsupported_parameter", "priority")
         prompts = body.prompts()
         token_ids = await self.in_thread(self._encode, prompts)
-        call.max_tokens = self._output_limit(call, max(map(len, token_ids)))
+        call.max_tokens = self._output_limit(call, body, max(map(len, token_ids)))
         return token_ids, body.sampling(call.max_tokens)
 
     def _encode(self, prompts: Sequence[Prompt]) -> list[list[int]]:
         model = self.thread.model
         encoded = [encode_prompt(prompt, model.tokenizer, model.model_config.vocab_size)[1] for prompt in prompts]
         for token_ids in encoded:
-            self._admission.check_length(len(token_ids))
+            self._limits.check_length(len(token_ids))
         return encoded
 
-    def _output_limit(self, call: Call, num_prompt_tokens: int) -> int:
+    def _output_limit(self, call: Call, body: GenerationBody, num_prompt_tokens: int) -> int:
         """Output tokens to ask the engine for. Less than the client asked for only if the server degrades."""
         room = self.context_limit - num_prompt_tokens
-        body = known(call.body)
         wanted = body.token_limit
         if wanted is not None and wanted > room:
             raise ApiError(
@@ -100,7 +100,7 @@ class Service:
                 f"the prompt has {num_prompt_tokens} tokens, so that {room} are left of {self.context_limit}; "
                 f"you asked for {wanted}: ask for fewer, or shorten the prompt",
                 "context_length_exceeded",
-                "max_completion_tokens" if call.is_chat else "max_tokens",
+                "max_completion_tokens" if body.is_chat else "max_tokens",
             )
         limit = int(min(room, body.default_tokens)) if wanted is None else wanted
         if self.serve.overload_answer == "shorter" and call.waits and limit > self.serve.overload_max_tokens:
@@ -118,7 +118,7 @@ class Service:
         call.finished = self.clock.now()
         if call.outcome == "ok":
             for output in filter(lambda output: output.finished, call.outputs):
-                self.door.served(max(_service_time(completion.timeline) for completion in output.completions))
+                self.limiter.served(max(_service_time(completion.timeline) for completion in output.completions))
         for observer in self.observers:
             try:
                 observer.observe(call)
@@ -131,4 +131,4 @@ class Service:
 
 
 def _service_time(timeline: Timeline) -> float:
-    return known(timeline.e2e) - timeline.phases()["queue"]
+    return sum(seconds for phase, seconds in timeline.phases().items() if phase != "queue")

@@ -9,9 +9,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from minillm.core.errors import MissingPackageError
-from minillm.core.known import known
 from minillm.core.timeline import PHASES, Clock, Timeline
-from minillm.server.call import Call, TokenCounts
+from minillm.server.calls import Call, TokenCounts
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
@@ -22,6 +21,12 @@ DURATION_BUCKETS = tuple(0.01 * 2**power for power in range(14))
 FIRST_TOKEN_BUCKETS = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
 PER_TOKEN_BUCKETS = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5)
 """Buckets that the conventions ask for, seconds."""
+
+REQUESTED = {
+    "temperature": None, "top_p": None, "stream": None, "top_k": 0, "n": 1, "seed": None, "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+}  # fmt: skip
+"""Fields of a request that a span tells, but for those that ask for nothing: their values here."""
 
 
 class Tracing:
@@ -73,7 +78,7 @@ class Tracing:
         for index, completion in enumerate(call.completions):
             if completion.timeline.finished is not None:
                 self._phase_spans(call, index, completion.timeline, inside)
-        span.end(self._unix_ns(call, known(call.finished)))
+        span.end(self._unix_ns(call, call.arrival + call.e2e_s))
         self._record(call, common)
 
     def _phase_spans(self, call: Call, index: int, timeline: Timeline, inside: Any) -> None:
@@ -90,7 +95,7 @@ class Tracing:
 
     def _record(self, call: Call, common: dict[str, str]) -> None:
         labels = common if call.outcome == "ok" else {**common, "error.type": call.outcome}
-        self._duration.record(known(call.finished) - call.arrival, labels)
+        self._duration.record(call.e2e_s, labels)
         if call.outcome != "ok":
             return
         for completion in call.completions:
@@ -113,22 +118,12 @@ class Tracing:
 
 def request_attributes(call: Call) -> Iterator[tuple[str, Any]]:
     """What was asked for, as far as it is known and was asked for."""
-    body = call.body
-    if body is None:
+    if call.body is None:
         return
-    yield "gen_ai.request.temperature", body.temperature
-    yield "gen_ai.request.top_p", body.top_p
-    yield "gen_ai.request.stream", body.stream
-    if body.top_k > 0:
-        yield "gen_ai.request.top_k", body.top_k
-    if body.n > 1:
-        yield "gen_ai.request.choice.count", body.n
-    if body.seed is not None:
-        yield "gen_ai.request.seed", body.seed
-    if body.presence_penalty:
-        yield "gen_ai.request.presence_penalty", body.presence_penalty
-    if body.frequency_penalty:
-        yield "gen_ai.request.frequency_penalty", body.frequency_penalty
+    asked = call.body.model_dump(include=set(REQUESTED))
+    for name, neutral in REQUESTED.items():
+        if asked[name] != neutral:
+            yield f"gen_ai.request.{'choice.count' if name == 'n' else name}", asked[name]
     if call.max_tokens is not None:
         yield "gen_ai.request.max_tokens", call.max_tokens
 

@@ -15,7 +15,7 @@ CONNECTION = "minillm.connection"
 
 
 class ClientGone(Exception):
-    """The client has closed the connection: nobody waits for an answer."""
+    """The client has closed the connection: the answer is not wanted any more."""
 
 
 class SlowReader(Exception):

@@ -7,7 +7,7 @@ import pytest
 from fake_endpoint import FakeEndpoint, Reply
 
 from minillm.bench.peers import BenchmarkError
-from minillm.bench.serve_overhead import Round, check_same_work, make_asks, own_server, run_served, summarize
+from minillm.bench.serve_overhead import Round, check_same_work, make_requests, own_server, run_served, summarize
 from minillm.policies.config import EngineConfig
 
 
@@ -43,7 +43,7 @@ def test_a_stream_that_fails_ends_the_benchmark() -> None:
     replies = {1: Reply(status=503)}
     said = pytest.raises(BenchmarkError, match=r"1 of 3 streams were not answered \(5xx server error: 503")
     with FakeEndpoint(lambda number, body: replies.get(number, Reply())) as fake, said:
-        run_served(fake.url, make_asks(3, 4, 4, seed=0))
+        run_served(fake.url, make_requests(3, 4, 4, seed=0))
 
 
 def test_a_server_that_does_not_start_is_said() -> None:

@@ -13,7 +13,7 @@ from minillm.model.loader import load_model
 from minillm.policies.config import EngineConfig
 from minillm.server.config import ServeConfig
 
-NOTES = "The queue is long when the seats are taken. The queue is long when the prompts are long. "
+NOTES = "The queue is long when the slots are taken. The queue is long when the prompts are long. "
 ANSWER = "TTFT and ITL apart first. The dominant phase is the queue, since the batch is full while requests wait."
 
 

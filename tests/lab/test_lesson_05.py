@@ -15,7 +15,7 @@ from course.lab.lesson_05 import causes, instrument, outside, per_token, picture
 from course.lab.lesson_05.causes import CAUSES, Stay, inside
 from course.lab.run import Run
 from minillm.core.timeline import StepRecord, StepShare
-from minillm.server.call import Call
+from minillm.server.calls import Call
 
 ME, OTHER, WRITER = "me", "other", "writer"
 

@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 
 from course.lab.remote import RemoteLab, RemoteSession
 from course.lab.remote_dashboard import RemoteDashboard
-from course.lab.remote_phases import ALL_PREFILL, FROM_METRICS, UNKNOWN, borders_of, split_from_metrics
+from course.lab.remote_phases import (
+    ALL_PREFILL,
+    FROM_METRICS,
+    UNKNOWN,
+    borders_of,
+    read_server_phases,
+    split_from_metrics,
+)
 from course.lab.run import phases_of
 from course.lab.slo import attainment
 from course.lab.workloads import Arrival, Workload
@@ -18,7 +25,9 @@ from minillm.bench.loadgen.observation import COMPLETED, Observation, TokenSourc
 from minillm.bench.loadgen.server_metrics import Histogram
 from minillm.bench.loadgen.stream import read_answer
 from minillm.core.errors import ConfigError, EndpointError
+from minillm.core.timeline import Timeline
 from minillm.observe.summary import SLO
+from minillm.server.answers import server_times
 
 WAIT_S = 30
 VLLM = {"vllm:request_queue_time_seconds": 0.02, "vllm:request_prefill_time_seconds": 0.01}
@@ -227,3 +236,15 @@ def test_a_second_run_waits_for_the_first() -> None:
 def test_the_short_form_reaches_a_remote_lab(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MINILLM_SHORT", "1")
     assert RemoteLab("http://127.0.0.1:9").scale < 1 == RemoteLab("http://127.0.0.1:9", short=False).scale
+
+
+def test_the_server_says_its_phases_by_stamps_and_vllm_by_lengths() -> None:
+    timeline = Timeline(arrival=1.0, scheduled=1.5, prefill_end=2.0, finished=4.0)
+    timeline.deliver(2.25, 1)
+    timeline.deliver(3.0, 1)
+    said = server_times(timeline)
+    assert read_server_phases(said) == {k: v for k, v in timeline.phases().items() if k != "stream"}
+    theirs = read_server_phases({"queue_time_ms": 12, "time_to_first_token_ms": 85.2, "generation_time_ms": 1240.5})
+    assert theirs == pytest.approx({"queue": 0.012, "prefill": 0.0852, "decode": 1.2405})
+    assert read_server_phases({"arrival": "soon"}) == {}
+    assert read_server_phases({**said, "first_token": 0.0}) == {}, "out of order"

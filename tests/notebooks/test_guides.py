@@ -4,11 +4,13 @@ import re
 from pathlib import Path
 
 import pytest
+from fake_runner import FakeRunner
 
 from course.lab.build import COURSE, lesson_sources, read_source
 from course.lab.start.contents import GUIDED, HEADING, anchor
+from minillm.core.timeline import VirtualClock
+from minillm.frontend.engine import Engine
 from minillm.policies.config import EngineConfig, SpeculativeConfig
-from minillm.server.engine_metrics import EngineStats
 from minillm.server.metrics import Metrics
 from minillm.simulate.cluster import ClusterConfig
 
@@ -101,6 +103,7 @@ def test_every_name_in_code_type_is_one_of_ours(page: Path) -> None:
 def metric_names() -> set[str]:
     """As /metrics writes them, without the endings of histograms."""
     metrics = Metrics("m")
-    stats = EngineStats(0, 0, 0.0, 0, 0, 0, metrics._steps.tokens, metrics._steps.seconds)
-    text = metrics.render(stats).decode()
+    clock = VirtualClock()
+    metrics.look(Engine(EngineConfig(max_model_len=64), runner=FakeRunner(8, 16, clock), clock=clock))
+    text = metrics.render().decode()
     return set(re.findall(r"^# TYPE (minillm:\w+) ", text, re.M)) | set(re.findall(r"^(minillm:\w+)[ {]", text, re.M))

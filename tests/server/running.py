@@ -16,6 +16,7 @@ import uvicorn
 from minillm.frontend.engine import Engine
 from minillm.model.loader import LoadedModel
 from minillm.policies.config import EngineConfig
+from minillm.server.calls import Call
 from minillm.server.config import ServeConfig
 from minillm.server.server import bind, make_server, make_service
 from minillm.server.service import Service
@@ -92,7 +93,7 @@ class Running:
 
     def engine(self, question: Callable[[Engine], Any]) -> Any:
         """Ask the engine, between two steps."""
-        return self.service.thread.ask(question).result(timeout=60)
+        return self.service.thread.call(question).result(timeout=60)
 
     def wait_until(self, condition: Callable[[Engine], bool]) -> None:
         """Returns as soon as the engine is in some state; fails if it never is."""
@@ -101,6 +102,18 @@ class Running:
                 return
             threading.Event().wait(0.002)
         raise AssertionError("the engine never came into the state that was waited for")
+
+    def wait_until_admitted(self, num_sequences: int) -> None:
+        """So many sequences are in flight; the engine need not know of them."""
+        while self.service.limiter.num_sequences < num_sequences:
+            threading.Event().wait(0.002)
+
+    def watched(self) -> list[Call]:
+        """Calls that are over, from now on."""
+        calls: list[Call] = []
+        watch = type("Watch", (), {"observe": lambda self, call: calls.append(call)})()
+        self.service.observers = (*self.service.observers, watch)
+        return calls
 
     def wait_until_idle(self) -> None:
         """Nothing is in flight, and no KV block is held."""
@@ -112,7 +125,7 @@ class Running:
     def halted(self) -> Iterator[None]:
         """No step is taken meanwhile. Requests reach the engine afterwards."""
         go = threading.Event()
-        held = self.service.thread.ask(lambda _: go.wait(60))
+        held = self.service.thread.call(lambda _: go.wait(60))
         try:
             yield
         finally:

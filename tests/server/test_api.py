@@ -201,7 +201,7 @@ def test_models_and_health_and_unknown_routes(server: Running):
         server.client().models.retrieve("another")
     health = [server.http.get("/health").json() for _ in range(2)]
     assert [answer["status"] for answer in health] == ["ok", "ok"]
-    assert health[0]["clock"] < health[1]["clock"]  # seconds of the server's own clock, for bench/loadgen/clocks.py
+    assert health[0]["clock"] < health[1]["clock"]  # seconds of the server's own clock
     assert server.http.get("/v1/nothing").json()["error"]["message"] == "GET /v1/nothing: Not Found"
     wrong = server.http.get("/v1/completions")
     assert wrong.status_code == 405 and wrong.json()["error"]["type"] == "invalid_request_error"
@@ -222,8 +222,7 @@ def test_api_keys(serve: Serve, tmp_path: Path):
 
 
 def test_the_stream_phase_ends_when_the_transport_has_the_last_byte(server: Running):
-    ended = []
-    server.service.observers += (type("Watch", (), {"observe": lambda self, call: ended.append(call)})(),)
+    ended = server.watched()
     list(server.client().chat.completions.create(model=MODEL, messages=CHAT, **GREEDY, stream=True))
     server.client().chat.completions.create(model=MODEL, messages=CHAT, **GREEDY)
     server.service.observers = server.service.observers[:-1]

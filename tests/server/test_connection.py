@@ -109,7 +109,7 @@ def test_one_connection_too_many(serve: Serve):
     for _ in range(100):
         if server.raw(GET + b"connection: close\r\n\r\n").startswith(b"HTTP/1.1 200"):
             return
-    raise AssertionError("nobody gets in any more")
+    raise AssertionError("no connection gets in any more")
 
 
 def request(body: dict) -> bytes:

@@ -7,20 +7,11 @@ from collections.abc import Awaitable, Callable
 import pytest
 from server.running import CHAT, MODEL, Running, Serve
 
-from minillm.server.call import Call
 from minillm.server.endpoint import GenerationEndpoint
 from minillm.server.protocol import ChatBody
 
 SCOPE = {"type": "http", "method": "POST", "path": "/v1/chat/completions", "headers": [], "client": ("10.0.0.1", 1)}
 BODY = {"model": MODEL, "messages": CHAT, "max_tokens": 3, "ignore_eos": True}
-
-
-def watched(server: Running) -> list[Call]:
-    """Calls that are over, from now on."""
-    calls: list[Call] = []
-    watch = type("Watch", (), {"observe": lambda self, call: calls.append(call)})()
-    server.service.observers = (*server.service.observers, watch)
-    return calls
 
 
 def call(server: Running, body: dict, send: Callable[[dict], Awaitable[None]]) -> Awaitable[None]:
@@ -36,7 +27,7 @@ def call(server: Running, body: dict, send: Callable[[dict], Awaitable[None]]) -
 @pytest.mark.parametrize("stream", [True, False])
 def test_a_call_that_is_cancelled_was_not_answered(serve: Serve, stream: bool):
     server = serve()
-    calls = watched(server)
+    calls = server.watched()
 
     async def main() -> None:
         sending = asyncio.Event()
@@ -55,29 +46,29 @@ def test_a_call_that_is_cancelled_was_not_answered(serve: Serve, stream: bool):
     asyncio.run(main())
     assert [call.outcome for call in calls] == ["disconnected"]
     server.wait_until_idle()
-    assert server.service.door.num_sequences == 0
+    assert server.service.limiter.num_sequences == 0
 
 
 @pytest.mark.parametrize("body", [{}, {"stream": True}, {"temperature": 9}, {"n": 9}], ids=str)
 def test_every_end_of_an_answer_has_a_time_limit(serve: Serve, body: dict):
     # An answer, the end of a stream, a refusal, an apology: none waits for ever until its last byte is taken.
     server = serve(engine={"max_num_seqs": 8, "max_queue_len": 1}, reader_timeout_s=0.05, overload_answer="apology")
-    calls = watched(server)
+    calls = server.watched()
 
     async def send(message: dict) -> None:
         if message["type"] == "http.response.body" and not message["more_body"]:
             await asyncio.Event().wait()
 
-    with server.service.door.places(1):  # so that n = 9 is one too many
+    with server.service.limiter.hold(1):  # so that n = 9 is one too many
         asyncio.run(asyncio.wait_for(call(server, {**BODY, **body}, send), 60))
     assert [call.outcome for call in calls] == ["slow_reader"]
     server.wait_until_idle()
 
 
 def test_the_wait_in_the_queue_begins_when_the_body_is_in(serve: Serve):
-    # Regression: with a queue timeout, an idle server refused whoever sent a body slowly.
+    # Regression: with a queue timeout, an idle server refused a body that came slowly.
     server = serve()
-    calls, clock = watched(server), server.service.clock
+    calls, clock = server.watched(), server.service.clock
     half_sent: list[float] = []
 
     async def receive() -> dict:

@@ -1,4 +1,4 @@
-"""Small parts on their own: the door's arithmetic, tokens as bytes."""
+"""Small parts on their own: admission control's arithmetic, tokens as bytes."""
 
 import orjson
 import pytest
@@ -7,29 +7,29 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from minillm.policies.config import EngineConfig
+from minillm.server.admission import LONGEST_RETRY_AFTER_S, AdmissionLimiter, ApiKeys
 from minillm.server.config import ServeConfig
-from minillm.server.door import LONGEST_RETRY_AFTER_S, ApiKeys, Door
 from minillm.server.errors import ApiError
 from minillm.server.logprobs import gpt2_letters, piece_bytes
 from minillm.server.protocol import ChatBody, CompletionBody, parse
 
 
 def test_retry_after_follows_the_pace():
-    door = Door(ServeConfig(), EngineConfig(max_num_seqs=2, max_queue_len=6))
+    limiter = AdmissionLimiter(ServeConfig(), EngineConfig(max_num_seqs=2, max_queue_len=6))
     for _ in range(200):
-        door.served(4.0)
-    with door.places(2):
-        assert door.retry_after_s() == 2  # one of two seats is free every 4 s / 2
-        with door.places(6):
-            assert door.retry_after_s() == 14  # six more wait before a newcomer
-            with pytest.raises(ApiError) as refused, door.places(1):
+        limiter.served(4.0)
+    with limiter.hold(2):
+        assert limiter.retry_after_s() == 2  # one of two slots is free every 4 s / 2
+        with limiter.hold(6):
+            assert limiter.retry_after_s() == 14  # six more wait before a newcomer
+            with pytest.raises(ApiError) as refused, limiter.hold(1):
                 pass
     assert refused.value.status == 429 and refused.value.headers["retry-after"] == "14"
-    assert door.num_sequences == 0 and door.retry_after_s() <= LONGEST_RETRY_AFTER_S
+    assert limiter.num_sequences == 0 and limiter.retry_after_s() <= LONGEST_RETRY_AFTER_S
 
 
-def test_seats_do_not_count_without_batching():
-    assert Door(ServeConfig(), EngineConfig(batching="none", max_num_seqs=8)).seats == 1
+def test_slots_do_not_count_without_batching():
+    assert AdmissionLimiter(ServeConfig(), EngineConfig(batching="none", max_num_seqs=8)).num_slots == 1
 
 
 def test_a_caller_is_known_by_a_hash_of_its_key(tmp_path):

@@ -43,7 +43,7 @@ def test_a_client_that_leaves_frees_its_blocks(server: Running, stream: bool):
     server.wait_until(lambda engine: len(engine.scheduler.running) == 1)
     sock.close()
     server.wait_until_idle()
-    assert server.service.door.num_sequences == 0
+    assert server.service.limiter.num_sequences == 0
 
 
 def test_a_client_that_leaves_while_it_waits_frees_its_place(serve: Serve):
@@ -58,7 +58,7 @@ def test_a_client_that_leaves_while_it_waits_frees_its_place(serve: Serve):
     server.wait_until_idle()
 
 
-def test_a_slow_reader_is_bounded_and_hurts_nobody(serve: Serve, expected: Callable[..., str], monkeypatch):
+def test_a_slow_reader_is_bounded_and_delays_no_other_request(serve: Serve, expected: Callable[..., str], monkeypatch):
     # Its answer does not fit into what the sockets hold: 64 tokens of many bytes each, logprobs and all.
     monkeypatch.setattr("minillm.server.connection.SOCKET_SEND_BUFFER", 4096)
     server = serve(reader_timeout_s=0.5)
@@ -72,7 +72,7 @@ def test_a_slow_reader_is_bounded_and_hurts_nobody(serve: Serve, expected: Calla
     slow.settimeout(60)
     server.wait_until_idle()
     for _ in range(1000):  # and then it is cut off, although it never closed anything
-        if server.service.door.num_sequences == 0:
+        if server.service.limiter.num_sequences == 0:
             break
         threading.Event().wait(0.02)
     assert server.metric("http_requests_total", outcome="slow_reader") == 1
@@ -86,8 +86,7 @@ def test_a_full_queue_answers_429_at_once_and_says_when_to_come_back(serve: Serv
     server = serve(engine={"max_num_seqs": 2, "max_queue_len": 3})
     with server.halted():
         served = [chat(server) for _ in range(5)]
-        while server.service.door.num_sequences < 5:
-            threading.Event().wait(0.002)
+        server.wait_until_admitted(5)
         with pytest.raises(openai.RateLimitError) as refused:
             chat(server).result()
         assert int(refused.value.response.headers["retry-after"]) >= 1
@@ -125,7 +124,7 @@ def test_deadline_while_nothing_was_sent(serve: Serve, stream: bool):
         chat(server, **LONG, stream=stream).result(timeout=30)  # although the engine does not even know of it
     assert refused.value.status_code == 504 and refused.value.code == "deadline_exceeded"
     server.wait_until_idle()
-    assert server.service.door.num_sequences == 0
+    assert server.service.limiter.num_sequences == 0
 
 
 def test_the_deadline_counts_while_a_prompt_is_tokenized(serve: Serve, monkeypatch: pytest.MonkeyPatch):
@@ -168,8 +167,7 @@ def test_too_many_requests_of_one_key(serve: Serve, tmp_path: Path):
 
     with server.halted():
         first = POOL.submit(ask, "a")
-        while server.service.door.num_sequences < 1:
-            threading.Event().wait(0.002)
+        server.wait_until_admitted(1)
         with pytest.raises(openai.RateLimitError) as refused:
             ask("a")
         other = POOL.submit(ask, "b")
@@ -207,11 +205,9 @@ def test_shorter_answers_once_there_is_a_queue(serve: Serve):
     server = serve(engine={"max_num_seqs": 1}, overload_answer="shorter", overload_max_tokens=3)
     with server.halted():
         first = chat(server)
-        while server.service.door.num_sequences < 1:
-            threading.Event().wait(0.002)
+        server.wait_until_admitted(1)
         second = chat(server)
-        while server.service.door.num_sequences < 2:
-            threading.Event().wait(0.002)
+        server.wait_until_admitted(2)
     assert first.result().usage.completion_tokens == 12
     assert second.result().usage.completion_tokens == 3
     assert server.metric("requests_degraded_total", how="shorter") == 1
@@ -222,8 +218,7 @@ def test_an_apology_in_place_of_an_error(serve: Serve, stream: bool):
     server = serve(engine={"max_num_seqs": 1, "max_queue_len": 1}, overload_answer="apology", overload_apology="Sorry!")
     with server.halted():
         waiting = [chat(server), chat(server)]
-        while server.service.door.num_sequences < 2:
-            threading.Event().wait(0.002)
+        server.wait_until_admitted(2)
         client = server.client()
         answer = client.chat.completions.with_raw_response.create(model=MODEL, messages=CHAT, stream=stream)
         assert answer.headers["x-minillm-degraded"] == "apology"
@@ -251,7 +246,7 @@ def test_an_apology_after_a_wait_in_the_queue(serve: Serve, stream: bool, caplog
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
-def test_an_observer_that_fails_harms_nobody(serve: Serve, caplog: pytest.LogCaptureFixture):
+def test_an_observer_that_fails_harms_no_request(serve: Serve, caplog: pytest.LogCaptureFixture):
     server = serve()
     bad = type("Bad", (), {"observe": lambda self, call: 1 / 0})()
     server.service.observers = (bad, *server.service.observers)
@@ -297,7 +292,7 @@ def test_an_engine_that_dies_is_a_503_and_shows_in_health(serve: Serve):
     assert refused.value.status_code == 503 and refused.value.code == "engine_stopped"
 
 
-def test_draining_finishes_what_is_in_flight_and_lets_nobody_in(serve: Serve, expected: Callable[..., str]):
+def test_draining_finishes_what_is_in_flight_and_lets_no_request_in(serve: Serve, expected: Callable[..., str]):
     server = serve()
     stream = server.client().chat.completions.create(model=MODEL, messages=CHAT, **LONG, stream=True)
     text = next(stream).choices[0].delta.content
@@ -309,13 +304,12 @@ def test_draining_finishes_what_is_in_flight_and_lets_nobody_in(serve: Serve, ex
         chat(server).result()
 
 
-def test_after_the_drain_timeout_everybody_is_told(serve: Serve):
+def test_after_the_drain_timeout_every_client_is_told(serve: Serve):
     server = serve(drain_timeout_s=0.05, engine={"max_num_seqs": 1})
     stream = server.client().chat.completions.create(model=MODEL, messages=CHAT, **LONG, stream=True)
     next(stream)
     waiting = chat(server)
-    while server.service.door.num_sequences < 2:
-        threading.Event().wait(0.002)
+    server.wait_until_admitted(2)
     with server.halted():
         server.stop()
         threading.Event().wait(0.3)

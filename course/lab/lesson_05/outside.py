@@ -17,7 +17,7 @@ from course.lab.server import LabServer
 from course.lab.workloads import Arrival, Workload
 from minillm.core.params import SamplingParams
 from minillm.core.timeline import StepRecord
-from minillm.server.call import Call
+from minillm.server.calls import Call
 from minillm.server.service import Service
 
 

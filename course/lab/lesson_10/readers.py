@@ -18,7 +18,7 @@ from course.lab.server import LabServer
 from course.lab.style import PHASE_COLOURS, seconds
 from course.lab.svg import Picture
 from minillm.core.timeline import StepShare
-from minillm.server.call import Call
+from minillm.server.calls import Call
 
 PATIENCE_S = 1.5
 """Of a server for a reader who takes nothing; far shorter than one would deploy, to see it happen."""

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from minillm.server.proxy import held
+from course.lab.proxy import held
 
 PIECE = 65_536
 START_S = 10

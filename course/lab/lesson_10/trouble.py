@@ -148,7 +148,7 @@ def _slow_tool(server: LabServer) -> tuple[str, bool]:
     line = connect(server.port)
     first = ask(server.port, traffic.PROMPT, 4, connection=line)
     time.sleep(PAUSE_S)
-    held = server.service.door.num_sequences
+    held = server.service.limiter.num_sequences
     second = ask(server.port, f"{traffic.PROMPT} {first.text} The tool says: 42.", 4, connection=line)
     line.close()
     fine = (first.status, second.status) == (200, 200) and held <= 1  # at most the neighbour's

@@ -54,7 +54,7 @@ class Failure(enum.StrEnum):
     BAD_STREAM = "bad stream"
     """Answered, but the stream ends too soon, reports an error, or is not what the API says."""
     CLIENT_BUG = "error in this client"
-    """Nobody foresaw it. It costs this request, not the test."""
+    """Unforeseen. It costs this request, not the test."""
 
 
 CAN_RETRY = {Failure.RATE_LIMITED, Failure.SERVER_ERROR, Failure.NO_CONNECTION}
@@ -162,7 +162,7 @@ class Client:
         """Status and text of a small page such as /metrics.
 
         Raises:
-            EndpointError: nobody answers there.
+            EndpointError: nothing answers there.
         """
         url, timeout = self.endpoint.url + path, aiohttp.ClientTimeout(total=PAGE_TIMEOUT_S)
         try:

@@ -1,8 +1,7 @@
 """`minillm bench serve`, as it is typed. It imports what it needs when it runs."""
 
-import enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -15,32 +14,20 @@ if TYPE_CHECKING:
     from minillm.simulate.workload import Workload
 
 
-class ApiName(enum.StrEnum):
-    """The endpoints, by the names of the command line."""
-
-    COMPLETIONS = "completions"
-    CHAT = "chat"
-
-
-class ArrivalName(enum.StrEnum):
-    """Kinds of arrivals, by the names of the command line."""
-
-    POISSON = "poisson"
-    GAMMA = "gamma"
-
-
 DEFAULT_REQUESTS = 100
 
 
 def serve(
     url: Annotated[str, typer.Option(help="Of the server, without /v1.")] = "http://127.0.0.1:8000",
-    api: Annotated[ApiName, typer.Option(help="/v1/completions or /v1/chat/completions.")] = ApiName.COMPLETIONS,
+    api: Annotated[
+        Literal["completions", "chat"], typer.Option(help="/v1/completions or /v1/chat/completions.")
+    ] = "completions",
     model: Annotated[str, typer.Option(help="Default: the first that the server lists.")] = "",
     rate: Annotated[float | None, typer.Option(help="Open loop: requests per second.")] = None,
     concurrency: Annotated[
         int | None, typer.Option(min=1, help="Closed loop of so many; with --rate or --trace, a cap on it.")
     ] = None,
-    arrival: Annotated[ArrivalName, typer.Option(help="How --rate is spread.")] = ArrivalName.POISSON,
+    arrival: Annotated[Literal["poisson", "gamma"], typer.Option(help="How --rate is spread.")] = "poisson",
     cv: Annotated[float | None, typer.Option(help="gamma: standard deviation of the gaps over their mean.")] = None,
     trace: Annotated[
         Path | None, typer.Option(help="Play a recorded trace: .csv is Azure's, .jsonl Mooncake's.")
@@ -81,9 +68,9 @@ def serve(
     import os
     import sys
 
-    from minillm.bench.loadgen.asks import asks_of
     from minillm.bench.loadgen.client import Api, Endpoint
     from minillm.bench.loadgen.load_test import LoadSettings, run_load_test
+    from minillm.bench.loadgen.planned_requests import planned_requests
     from minillm.bench.loadgen.report import format_report, make_report
     from minillm.observe.summary import stated_limits
     from minillm.policies.config import parse_fields
@@ -94,33 +81,28 @@ def serve(
         check_can_draw(picture, "--picture")
     slo = stated_limits(ttft=slo_ttft, itl=slo_itl, tpot=slo_tpot, e2e=slo_e2e)
     workload = plan_workload(
-        rate, concurrency, arrival.value, cv, trace, speed, traffic, prompt_tokens, output_tokens, num_requests, seed
+        rate, concurrency, arrival, cv, trace, speed, traffic, prompt_tokens, output_tokens, num_requests, seed
     )
     endpoint = Endpoint(
-        url.rstrip("/").removesuffix("/v1"), Api(api.value), model, parse_fields(body, "--body"),
+        url.rstrip("/").removesuffix("/v1"), Api(api), model, parse_fields(body, "--body"),
         os.environ.get(api_key_env),
     )  # fmt: skip
     settings = LoadSettings(concurrency, retries + 1, timeout, keep_alive, warm_up)
     with rare_collections():
         test = asyncio.run(
-            run_load_test(endpoint, asks_of(workload), settings, counter(tokenizer), sys.stderr.isatty())
+            run_load_test(endpoint, planned_requests(workload), settings, counter(tokenizer), sys.stderr.isatty())
         )
     told = {
-        "rate": rate, "concurrency": concurrency, "arrival": None if rate is None else arrival.value, "cv": cv,
+        "rate": rate, "concurrency": concurrency, "arrival": None if rate is None else arrival, "cv": cv,
         "speed": speed, "trace": trace and trace.name, "traffic": traffic, "prompt_tokens": prompt_tokens,
         "output_tokens": output_tokens, "requests": len(workload), "seed": seed, "retries": retries,
         "timeout_s": timeout, "keep_alive": keep_alive, "warm_up": warm_up, "body": endpoint.extra,
     }  # fmt: skip
-    report = make_report(test, told, slo, has_schedule=has_schedule(rate, trace), per_request=per_request)
+    report = make_report(test, told, slo, has_schedule=rate is not None or trace is not None, per_request=per_request)
     if picture is not None:
         draw(picture, test, report)
     show(report, format_report(report), out, as_json)
     raise typer.Exit(0 if any(o.completed for o in test.observations) else 1)
-
-
-def has_schedule(rate: float | None, trace: Path | None) -> bool:
-    """Whether requests have moments of their own: an open loop."""
-    return rate is not None or trace is not None
 
 
 def plan_workload(
@@ -139,7 +121,7 @@ def plan_workload(
     """What is sent and when.
 
     Raises:
-        WorkloadError: nobody said at what rate, or two did; or an option that the others leave without effect.
+        WorkloadError: no rate is given, or two are; or an option that the others leave without effect.
     """
     from minillm.simulate.arrivals import AllAtOnce
     from minillm.simulate.traffic import find_traffic, load_trace, made_up_workload

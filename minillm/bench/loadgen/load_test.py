@@ -9,14 +9,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 from tqdm import tqdm
 
-from minillm.bench.loadgen.asks import Ask
-from minillm.bench.loadgen.cautions import ClientLoad
 from minillm.bench.loadgen.client import Client, Endpoint, Failure
 from minillm.bench.loadgen.observation import CountTokens, Observation, observe
+from minillm.bench.loadgen.planned_requests import PlannedRequest
 from minillm.bench.loadgen.play import Play, Played
 from minillm.bench.loadgen.server_metrics import Histogram, Scrape, scrape
+from minillm.bench.loadgen.validity import ClientLoad
 from minillm.core.errors import EndpointError
-from minillm.core.known import known
 
 TICK_S = 0.01
 """How often the event loop's lateness is looked at."""
@@ -74,12 +73,12 @@ async def find_model(client: Client) -> str:
 
 async def run_load_test(
     endpoint: Endpoint,
-    asks: Sequence[Ask],
+    requests: Sequence[PlannedRequest],
     settings: LoadSettings,
     count_tokens: CountTokens | None = None,
     show_progress: bool = False,
 ) -> LoadTest:
-    """Play `asks` to the endpoint. With an empty model name, the first that it serves.
+    """Play `requests` to the endpoint. With an empty model name, the first that it serves.
 
     Raises:
         EndpointError: it cannot answer even one request.
@@ -87,10 +86,10 @@ async def run_load_test(
     async with Client(endpoint, settings.timeout_s, settings.keep_alive) as client:
         if not endpoint.model:
             client.endpoint = replace(endpoint, model=await find_model(client))
-        await _warm_up(client, asks, settings.warm_up)
+        await _warm_up(client, requests, settings.warm_up)
         before = await scrape(client)
-        with tqdm(total=len(asks), unit="req", disable=not show_progress) as bar:
-            play = Play(asks, client, settings.max_in_flight, settings.max_attempts, on_end=_shown_on(bar))
+        with tqdm(total=len(requests), unit="req", disable=not show_progress) as bar:
+            play = Play(requests, client, settings.max_in_flight, settings.max_attempts, on_end=_shown_on(bar))
             load = await _watched(play)
         if before is not None:
             await asyncio.sleep(SETTLE_S)
@@ -111,16 +110,16 @@ def _shown_on(bar: tqdm) -> Callable[[Played], None]:
     return show
 
 
-async def _warm_up(client: Client, asks: Sequence[Ask], count: int) -> None:
+async def _warm_up(client: Client, requests: Sequence[PlannedRequest], count: int) -> None:
     """Send a few requests first: the cold start is none of the test's business, and a wrong URL shows at once.
 
     Raises:
         EndpointError: the first one is not answered.
     """
-    first = next((ask for ask in asks if ask.due is not None), None)
+    first = next((r for r in requests if r.due is not None), None)
     if first is None or not count:
         return
-    warm = [Ask(i, f"Warm-up number {i}.{first.prompt}", first.max_tokens) for i in range(count)]
+    warm = [PlannedRequest(i, f"Warm-up number {i}.{first.prompt}", first.max_tokens) for i in range(count)]
     played = await _one(client, warm[0])
     if played.exchange.failure is Failure.REFUSED and "stream_options" in played.exchange.message:
         client.endpoint = replace(client.endpoint, include_usage=False)  # it does not know how to count
@@ -133,8 +132,8 @@ async def _warm_up(client: Client, asks: Sequence[Ask], count: int) -> None:
     await Play(warm[1:], client).run()
 
 
-async def _one(client: Client, ask: Ask) -> Played:
-    play = Play([ask], client)
+async def _one(client: Client, request: PlannedRequest) -> Played:
+    play = Play([request], client)
     await play.run()
     return play.played[0]
 
@@ -154,7 +153,9 @@ async def _watched(play: Play) -> ClientLoad:
     try:
         await play.run()
     except asyncio.CancelledError:  # Ctrl-C: what is there so far will be reported
-        known(asyncio.current_task()).uncancel()
+        task = asyncio.current_task()
+        assert task is not None
+        task.uncancel()
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     watcher.cancel()
     p50, p99 = np.percentile(lags or [0.0], (50, 99)).tolist()

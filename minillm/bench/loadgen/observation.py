@@ -2,13 +2,14 @@
 
 import enum
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
+
+import numpy as np
 
 from minillm.bench.loadgen.client import Failure
 from minillm.bench.loadgen.play import Play, Played
 from minillm.bench.loadgen.stream import Answer, read_answer
-from minillm.core.known import known
 from minillm.core.request import FinishReason
 from minillm.core.timeline import Timeline
 from minillm.observe.records import RequestRecord
@@ -31,7 +32,7 @@ class TokenSource(enum.StrEnum):
     USAGE = "usage"
     TOKENIZER = "tokenizer"
     EVENTS = "events"
-    """Nobody said: one token an event is assumed, which is wrong where a server puts several into one."""
+    """The server did not say: one token an event is assumed, which is wrong where a server puts several into one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ class Observation:
     cached_tokens: int | None
     finish_reason: str | None
     server_times: dict[str, Any] = field(default_factory=dict)
-    """The server's own word; see server_times.py."""
+    """The server's own word; see minillm/server/answers.py."""
 
     @property
     def completed(self) -> bool:
@@ -102,10 +103,6 @@ class Observation:
             return FinishReason.ABORT
         return FinishReason.TIMEOUT if self.outcome == Failure.TIMEOUT else FinishReason.ERROR
 
-    def row(self) -> dict[str, Any]:
-        """A JSON-able dict."""
-        return asdict(self)
-
 
 def observe(play: Play, count_tokens: CountTokens | None = None) -> list[Observation]:
     """Every request of a test, in order.
@@ -123,7 +120,7 @@ def observe_one(
 
     Args:
         start: of the test, on the client's clock.
-        answer: what its stream has said, where somebody has read it already.
+        answer: what its stream has said, where it has been read already.
     """
     exchange = played.exchange
     answer = answer or read_answer(exchange.reads)
@@ -135,7 +132,7 @@ def observe_one(
         return None if moment is None else moment - start
 
     return Observation(
-        index=played.ask.index,
+        index=played.request.index,
         outcome=outcome,
         message=message,
         status=exchange.status,
@@ -148,7 +145,7 @@ def observe_one(
         num_bundled=answer.num_bundled,
         num_tokens=tokens,
         token_source=source,
-        max_tokens=played.ask.max_tokens,
+        max_tokens=played.request.max_tokens,
         prompt_tokens=_number(answer.usage.get("prompt_tokens")),
         cached_tokens=_cached_tokens(answer.usage),
         finish_reason=answer.finish_reason,
@@ -191,16 +188,15 @@ def _count(answer: Answer, count_tokens: CountTokens | None) -> tuple[int, Token
 
 
 def on_even_schedule(observations: Sequence[Observation]) -> list[Observation]:
-    """The requests of a closed loop, as if each had been due at its place in an even stream of the same rate.
+    """The requests of a closed loop, as if each had been due at its turn in an even stream of the same rate.
 
     A closed loop has no schedule: while the server stalls, it asks nothing, so the stall is in few samples.
     Users do not coordinate like that. Those who would have come meanwhile would have waited; counting from
     these moments shows it. It is the least that coordination hides: the same requests, in the same time.
     """
-    moments = sorted(o.sent for o in observations if o.sent is not None)
-    if len(moments) < 2:
+    sent = sorted((o.sent, o.index) for o in observations if o.sent is not None)
+    if not sent:
         return list(observations)
-    step = (moments[-1] - moments[0]) / (len(moments) - 1)
-    order = sorted((o for o in observations if o.sent is not None), key=lambda o: known(o.sent))
-    due = {o.index: moments[0] + step * place for place, o in enumerate(order)}
+    moments = np.linspace(sent[0][0], sent[-1][0], len(sent)).tolist()
+    due = {index: moment for (_, index), moment in zip(sent, moments)}
     return [replace(o, due=due.get(o.index, o.due)) for o in observations]

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from minillm.bench.loadgen.observation import Observation
-from minillm.core.known import known
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -54,9 +53,10 @@ def _draw_rows(axes: "Axes", observations: Sequence[Observation]) -> None:
         if not o.completed:
             axes.plot(start, row, "x", color=ALARM, markersize=4)
             continue
-        first, end = o.deliveries[0], known(o.ended)
+        first = o.deliveries[0]
         axes.hlines(row, start, first, color=WAIT, linewidth=2)
-        axes.hlines(row, first, end, color=DECODE, linewidth=2)
+        assert o.ended is not None
+        axes.hlines(row, first, o.ended, color=DECODE, linewidth=2)
         axes.plot(first, row, "|", color=FIRST, markersize=4)
     axes.invert_yaxis()
     axes.set_xlabel("seconds since the start", color=INK)
@@ -71,20 +71,17 @@ def _draw_curves(axes: "Axes", completed: Sequence[Observation], slo: dict[str, 
     """The share of samples that took at most x."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-    timelines = [known(o.as_request_record()).timeline for o in completed]
+    timelines = [record.timeline for o in completed if (record := o.as_request_record()) is not None]
     samples = {
-        "ttft": ([known(t.ttft) for t in timelines], FIRST),
+        "ttft": ([t.ttft for t in timelines if t.ttft is not None], FIRST),
         "itl": ([gap for t in timelines for gap in t.itl], DECODE),
         "tpot": ([t.tpot for t in timelines if t.tpot], INK),
-        "e2e": ([known(t.e2e) for t in timelines], WAIT),
+        "e2e": ([t.e2e for t in timelines if t.e2e is not None], WAIT),
     }
     for name, (values, colour) in samples.items():
         if not values:
             continue
-        milliseconds = np.maximum(np.sort(values), 1e-5) * 1e3
-        axes.step(
-            milliseconds, np.arange(1, len(values) + 1) / len(values), where="post", color=colour, label=name.upper()
-        )
+        axes.ecdf(np.maximum(values, 1e-5) * 1e3, color=colour, label=name.upper())
         if slo.get(name) is not None:
             axes.axvline(slo[name] * 1e3, color=colour, linestyle="--", linewidth=1)
     axes.set_xscale("log")

@@ -8,10 +8,9 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from minillm.bench.loadgen.asks import Ask
 from minillm.bench.loadgen.client import CAN_RETRY, Client, Exchange, Failure, now
+from minillm.bench.loadgen.planned_requests import PlannedRequest
 from minillm.bench.loadgen.stream import read_answer
-from minillm.core.known import known
 
 BACKOFF_S = 0.5
 """Before the first retry when the server does not say how long; each further pause is twice as long."""
@@ -21,7 +20,7 @@ BACKOFF_S = 0.5
 class Played:
     """One request, and what became of it so far. Moments on the client's clock; None = not yet, or never."""
 
-    ask: Ask
+    request: PlannedRequest
     due: float | None = None
     """When it should have been sent."""
     first_sent: float | None = None
@@ -36,7 +35,7 @@ class Play:
     """One load test in progress.
 
     Args:
-        asks: requests by index; a later turn stands after the turn it answers to.
+        requests: by index; a later turn stands after the turn it answers to.
         max_in_flight: most requests open at once, retries' pauses included; None = open loop.
         max_attempts: tries at one request; 1 = no retries.
         on_end: called for each request that has ended.
@@ -44,21 +43,21 @@ class Play:
 
     def __init__(
         self,
-        asks: Sequence[Ask],
+        requests: Sequence[PlannedRequest],
         client: Client,
         max_in_flight: int | None = None,
         max_attempts: int = 1,
         on_end: Callable[[Played], None] = lambda played: None,
     ) -> None:
-        self.played = [Played(ask) for ask in asks]
+        self.played = [Played(request) for request in requests]
         self.start = now()
-        """When the play began; `Ask.due` counts from here."""
+        """When the play began; `PlannedRequest.due` counts from here."""
         self.was_cut_off = False
         self._client = client
         self._max_attempts = max_attempts
         self._on_end = on_end
-        self._seats = asyncio.Semaphore(max_in_flight or max(len(asks), 1))
-        self._next = {ask.after: self.played[ask.index] for ask in asks if ask.after is not None}
+        self._slots = asyncio.Semaphore(max_in_flight or max(len(requests), 1))
+        self._next = {r.after: self.played[r.index] for r in requests if r.after is not None}
         self._tasks: list[asyncio.Task[None]] = []
 
     async def run(self) -> None:
@@ -66,7 +65,7 @@ class Play:
         self.start = now()
         try:
             async with asyncio.TaskGroup() as group:
-                self._tasks = [group.create_task(self._begin(p)) for p in self.played if p.ask.due is not None]
+                self._tasks = [group.create_task(self._begin(p)) for p in self.played if p.request.due is not None]
         except asyncio.CancelledError:
             self.was_cut_off = True
             raise
@@ -79,22 +78,23 @@ class Play:
 
     async def _begin(self, played: Played) -> None:
         """A conversation from its first turn on."""
-        played.due = self.start + known(played.ask.due)
+        assert played.request.due is not None
+        played.due = self.start + played.request.due
         await asyncio.sleep(played.due - now())
-        while await self._ask(played):
-            following = self._next.get(played.ask.index)
+        while await self._send(played):
+            following = self._next.get(played.request.index)
             if following is None:
                 return
             played = following
-            played.due = now() + played.ask.think_s
-            await asyncio.sleep(played.ask.think_s)
+            played.due = now() + played.request.think_s
+            await asyncio.sleep(played.request.think_s)
 
-    async def _ask(self, played: Played) -> bool:
+    async def _send(self, played: Played) -> bool:
         """Send one request, again if it may be. Whether it was answered."""
         try:
-            async with self._seats:
+            async with self._slots:
                 await self._try(played)
-        except Exception as error:  # nobody foresaw it: this request has failed, and the others go on
+        except Exception as error:  # unforeseen: this request has failed, and the others go on
             played.exchange.fail(Failure.CLIENT_BUG, f"{type(error).__name__}: {error}")
             played.exchange.ended = now()
         played.ended = True
@@ -102,7 +102,7 @@ class Play:
         return played.exchange.failure is None
 
     async def _try(self, played: Played) -> None:
-        body = self._client.endpoint.body(self._messages(played), played.ask.max_tokens)
+        body = self._client.endpoint.body(self._messages(played), played.request.max_tokens)
         for attempt in range(self._max_attempts):
             if attempt:
                 told = played.exchange.retry_after_s
@@ -115,9 +115,9 @@ class Play:
 
     def _messages(self, played: Played) -> list[dict[str, str]]:
         """The conversation up to this turn, with the answers that really came: read while others still stream."""
-        messages = [{"role": "user", "content": played.ask.prompt}]
-        while played.ask.after is not None:
-            played = self.played[played.ask.after]
+        messages = [{"role": "user", "content": played.request.prompt}]
+        while played.request.after is not None:
+            played = self.played[played.request.after]
             messages.insert(0, {"role": "assistant", "content": read_answer(played.exchange.reads).text})
-            messages.insert(0, {"role": "user", "content": played.ask.prompt})
+            messages.insert(0, {"role": "user", "content": played.request.prompt})
         return messages

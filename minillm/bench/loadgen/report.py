@@ -12,14 +12,31 @@ from typing import Any
 import aiohttp
 
 from minillm import __version__
-from minillm.bench.loadgen.cautions import find_cautions, near_zero_share, tokens_per_delivery
 from minillm.bench.loadgen.load_test import LoadTest
 from minillm.bench.loadgen.observation import Observation, Since, on_even_schedule
 from minillm.bench.loadgen.server_metrics import Histogram
+from minillm.bench.loadgen.validity import Evidence, check_validity, near_zero_share, tokens_per_delivery
 from minillm.bench.writing import describe_command
-from minillm.observe.definitions import compare_tools
+from minillm.core.timeline import Timeline
 from minillm.observe.records import RequestRecord
-from minillm.observe.summary import COLUMNS, METRICS, SLO, Distribution, Summary, summarize
+from minillm.observe.summary import COLUMNS, METRICS, SLO, Distribution, Summary, milliseconds, summarize
+from minillm.observe.tables import text_table
+
+GAPS = "gaps between deliveries, of all requests"
+TPOT = "(end of the response - first token) / (n - 1) of each request"
+DECODE_AVERAGE = "(last token - first token) / (n - 1) of each request"
+WHOLE_AVERAGE = "(last token - sent) / n of each request"
+OTHER_TOOLS = (
+    ("vLLM bench", "ITL", GAPS),
+    ("vLLM bench", "TPOT", DECODE_AVERAGE),
+    ("AIPerf", "ITL", DECODE_AVERAGE),
+    ("AIPerf", "ICL", GAPS),
+    ("GuideLLM", "ITL", DECODE_AVERAGE),
+    ("GuideLLM", "TPOT", WHOLE_AVERAGE),
+    ("LLMPerf", "ITL", WHOLE_AVERAGE),
+    ("MLPerf", "TPOT", TPOT),
+)
+"""What each tool means by a name. The words are the same and the numbers are not."""
 
 
 def make_report(
@@ -32,11 +49,10 @@ def make_report(
         has_schedule: requests had moments of their own; not so in a closed loop.
         per_request: with a row for each request.
     """
-    cap = settings.get("concurrency")
     observations = test.observations if has_schedule else on_even_schedule(test.observations)
     completed = [o for o in observations if o.completed]
-    summary = summarize(_records(observations, "sent"), slo)
-    cautions = find_cautions(observations, test.client, cap, has_schedule, test.server)
+    records = _records(observations, "sent")
+    summary = summarize(records, slo)
     report = {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "command": describe_command(sys.argv),
@@ -52,14 +68,21 @@ def make_report(
         "rates": _rates(observations, summary),
         "slo": None if slo is None else asdict(slo),
         "tokens": _tokens(completed),
-        "chunks": _chunks(completed),
-        "connections": _connections(observations),
+        "chunks": {
+            "deliveries": sum(len(o.deliveries) for o in completed),
+            "tokens_per_delivery": tokens_per_delivery(completed),
+            "near_zero_gaps": near_zero_share(completed),
+            "read_together": sum(o.num_bundled for o in completed),
+        },
+        "connect_s": Distribution.of([o.connect_s for o in observations if o.connect_s is not None]),
         "server": _server(test),
         "client": test.client,
-        "other_tools": _other_tools(observations),
-        "cautions": cautions,
+        "other_tools": _other_tools([record.timeline for record in records if record.completed]),
+        "warnings": check_validity(
+            Evidence(observations, test.client, settings.get("concurrency"), has_schedule, test.server)
+        ),
     }
-    return {**report, "requests": [o.row() for o in observations]} if per_request else report
+    return {**report, "requests": [asdict(o) for o in observations]} if per_request else report
 
 
 def _records(observations: Sequence[Observation], since: Since) -> list[RequestRecord]:
@@ -84,57 +107,43 @@ def _rates(observations: Sequence[Observation], summary: Summary) -> dict[str, A
 
 
 def _tokens(completed: Sequence[Observation]) -> dict[str, Any]:
-    known = [o for o in completed if o.prompt_tokens is not None]
+    prompts = [o.prompt_tokens for o in completed if o.prompt_tokens is not None]
     return {
         "counted_by": dict(Counter(o.token_source.value for o in completed)),
         "output": sum(o.num_tokens for o in completed),
-        "prompt": sum(o.prompt_tokens for o in known) if known else None,
-        "cached": sum(o.cached_tokens or 0 for o in known) if known else None,
+        "prompt": sum(prompts) if prompts else None,
+        "cached": sum(o.cached_tokens or 0 for o in completed) if prompts else None,
     }
-
-
-def _chunks(completed: Sequence[Observation]) -> dict[str, Any]:
-    return {
-        "deliveries": sum(len(o.deliveries) for o in completed),
-        "tokens_per_delivery": tokens_per_delivery(completed),
-        "near_zero_gaps": near_zero_share(completed),
-        "read_together": sum(o.num_bundled for o in completed),
-    }
-
-
-def _connections(observations: Sequence[Observation]) -> dict[str, Any]:
-    opened = [o.connect_s for o in observations if o.connect_s is not None]
-    return {"opened": len(opened), "connect_s": Distribution.of(opened)}
 
 
 def _server(test: LoadTest) -> dict[str, Any] | None:
     """The server's own histograms of the time of the test; None where /metrics offers none."""
     if test.after is None:
         return None
-    return {
-        "name": test.after.server,
-        "histograms": {name: _histogram(histogram) for name, histogram in test.server.items()},
-        "gauges_after": test.after.gauges,
-    }
+    histograms = {name: _histogram(histogram) for name, histogram in test.server.items()}
+    return {"name": test.after.server, "histograms": histograms, "gauges_after": test.after.gauges}
 
 
 def _histogram(histogram: Histogram) -> dict[str, Any]:
     """The mean is exact; of a quantile a histogram knows only its bucket."""
-    buckets = {f"p{q}_between": histogram.bucket(q / 100) for q in (50, 99)}
-    finite = {
-        name: None if bounds is None else [bounds[0], None if bounds[1] == float("inf") else bounds[1]]
-        for name, bounds in buckets.items()
-    }
-    return {"count": histogram.count, "mean": histogram.mean, **finite}
+    bounds = {f"p{q}_between": histogram.bucket(q / 100) for q in (50, 99)}
+    return {"count": histogram.count, "mean": histogram.mean, **bounds}
 
 
-def _other_tools(observations: Sequence[Observation]) -> list[dict[str, Any]]:
-    """What other tools would print about the same stamps."""
-    table = compare_tools(_records(observations, "sent"))
-    columns = ["tool", "metric", "count", "mean", "p50", "p99", "definition"]
+def _other_tools(timelines: Sequence[Timeline]) -> list[dict[str, Any]]:
+    """What other tools would print about the same stamps, seconds."""
+    samples: dict[str, list[float]] = {GAPS: [], TPOT: [], DECODE_AVERAGE: [], WHOLE_AVERAGE: []}
+    for t in timelines:
+        assert t.first_token is not None and t.last_token is not None
+        samples[GAPS] += t.itl
+        if t.num_tokens:
+            samples[WHOLE_AVERAGE].append((t.last_token - t.arrival) / t.num_tokens)
+        if t.tpot is not None:
+            samples[TPOT].append(t.tpot)
+            samples[DECODE_AVERAGE].append((t.last_token - t.first_token) / (t.num_tokens - 1))
     return [
-        {key: None if value != value else value for key, value in row.items()}  # NaN, where pandas wants a number
-        for row in table[columns].to_dict("records")
+        {"tool": tool, "metric": metric, "definition": meaning, **asdict(Distribution.of(samples[meaning]))}
+        for tool, metric, meaning in OTHER_TOOLS
     ]
 
 
@@ -143,66 +152,58 @@ def _other_tools(observations: Sequence[Observation]) -> list[dict[str, Any]]:
 
 def format_report(report: dict[str, Any]) -> str:
     """The report in a terminal, at most 100 columns wide; times in milliseconds."""
-    endpoint, rates = report["endpoint"], report["rates"]
-    lines = [f"{endpoint['model']} at {endpoint['url']} ({endpoint['api']})", ""]
-    lines += _latency_table(report)
-    counts = ", ".join(f"{n} {outcome}" for outcome, n in report["counts"].items())
-    lines += ["", f"requests      {counts}" + (" (test was cut off)" if report["was_cut_off"] else "")]
-    lines.append(
-        f"rates         {rates['requests_per_s']:.2f} requests/s answered, {rates['sent_per_s'] or 0:.2f} sent, "
-        f"{rates['output_tokens_per_s']:.1f} output tokens/s, {rates['mean_in_flight'] or 0:.1f} in flight on average"
-    )
-    if report["slo"] is not None and rates["attainment"] is not None:
-        limits = ", ".join(f"{n.upper()} <= {v * 1e3:g} ms" for n, v in report["slo"].items() if v is not None)
-        lines.append(f"goodput       {rates['goodput_per_s']:.2f} requests/s with {limits}; {rates['attainment']:.1%}")
-    lines += _detail_lines(report)
-    for caution in report["cautions"]:
-        lines += ["", *_wrapped(f"! {caution.kind}: {caution.message}", "  ")]
+    endpoint = report["endpoint"]
+    lines = [f"{endpoint['model']} at {endpoint['url']} ({endpoint['api']})", "", _latency_table(report), ""]
+    for name, text in _details(report):
+        lines += textwrap.wrap(f"{name:<14}{text}", 100, subsequent_indent=" " * 14, break_long_words=False)
+    for warning in report["warnings"]:
+        text = f"! {warning.kind}: {warning.message}"
+        lines += ["", *textwrap.wrap(text, 100, subsequent_indent="  ", break_long_words=False)]
     return "\n".join(lines)
 
 
-def _latency_table(report: dict[str, Any]) -> list[str]:
-    lines = [f"{'ms, from sent':<24}" + "".join(f"{column:>10}" for column in COLUMNS)]
-    lines += [_row(name.upper(), report["latency"][name]) for name in METRICS]
-    kinds = {caution.kind for caution in report["cautions"]}
-    if kinds & {"coordinated omission", "late sends"}:
-        name = "from the schedule" if report["schedule"] == "stated" else "from an even schedule"
-        lines.append(f"ms, {name}")
-        lines += [_row(metric.upper(), report["latency_from_schedule"][metric]) for metric in ("ttft", "e2e")]
-    return lines
+def _latency_table(report: dict[str, Any]) -> str:
+    rows = [(f"{name.upper()} from sent", *report["latency"][name].cells()) for name in METRICS]
+    if {warning.kind for warning in report["warnings"]} & {"coordinated omission", "late sends"}:
+        since = "from the schedule" if report["schedule"] == "stated" else "from an even schedule"
+        rows += [
+            (f"{name.upper()} {since}", *report["latency_from_schedule"][name].cells()) for name in ("ttft", "e2e")
+        ]
+    return text_table(("ms", *COLUMNS), rows)
 
 
-def _row(name: str, distribution: Distribution) -> str:
-    values = [getattr(distribution, column) for column in COLUMNS[1:]]
-    return f"{name:<24}{distribution.count:>10}" + "".join(f"{_ms(value):>10}" for value in values)
-
-
-def _ms(seconds: float | None) -> str:
-    return "-" if seconds is None else f"{seconds * 1e3:.1f}"
-
-
-def _detail_lines(report: dict[str, Any]) -> list[str]:
-    tokens, chunks, client = report["tokens"], report["chunks"], report["client"]
+def _details(report: dict[str, Any]) -> list[tuple[str, str]]:
+    rates, tokens, client, connect = report["rates"], report["tokens"], report["client"], report["connect_s"]
+    counts = ", ".join(f"{n} {outcome}" for outcome, n in report["counts"].items())
     counted = ", ".join(f"{n} by {source}" for source, n in tokens["counted_by"].items()) or "none"
+    prompt = "?" if tokens["prompt"] is None else tokens["prompt"]
+    server = "no /metrics that we know: queue and prefill cannot be told apart"
+    if report["server"] is not None:
+        means = {name: h["mean"] for name, h in report["server"]["histograms"].items() if h["mean"] is not None}
+        told = ", ".join(f"{name} {milliseconds(mean)}" for name, mean in means.items())
+        server = f"{report['server']['name']} says, mean ms: {told or 'nothing about requests'}"
     lines = [
-        f"tokens        {tokens['prompt'] if tokens['prompt'] is not None else '?'} in, {tokens['output']} out; "
-        f"answers counted: {counted}; {chunks['tokens_per_delivery'] or 0:.2f} tokens an event"
+        ("requests", counts + (" (test was cut off)" if report["was_cut_off"] else "")),
+        (
+            "rates",
+            f"{rates['requests_per_s']:.2f} requests/s answered, {rates['sent_per_s'] or 0:.2f} sent, "
+            f"{rates['output_tokens_per_s']:.1f} output tokens/s, {rates['mean_in_flight'] or 0:.1f} in flight",
+        ),
+        (
+            "tokens",
+            f"{prompt} in, {tokens['output']} out; answers counted: {counted}; "
+            f"{report['chunks']['tokens_per_delivery'] or 0:.2f} tokens an event",
+        ),
+        ("server", server),
+        ("connections", f"{connect.count} opened, {milliseconds(connect.p50)} ms each (p50)"),
+        (
+            "this client",
+            f"{client.cpu_share:.0%} of a core, loop late by {milliseconds(client.lag_p50_s)} ms (p50), "
+            f"{milliseconds(client.lag_p99_s)} ms (p99)",
+        ),
     ]
-    server = report["server"]
-    if server is None:
-        lines.append("server        no /metrics that we know: queue and prefill cannot be told apart")
-    else:
-        parts = [f"{name} {_ms(h['mean'])}" for name, h in server["histograms"].items() if h["mean"] is not None]
-        says = f"server        {server['name']} says, mean ms: {', '.join(parts) or 'nothing about requests'}"
-        lines += _wrapped(says, " " * 14)
-    opened, connect = report["connections"]["opened"], report["connections"]["connect_s"]
-    lines.append(f"connections   {opened} opened" + (f", {_ms(connect.p50)} ms each (p50)" if opened else ""))
-    lines.append(
-        f"this client   {client.cpu_share:.0%} of a core, loop late by {client.lag_p50_s * 1e3:.1f} ms (p50), "
-        f"{client.lag_p99_s * 1e3:.1f} ms (p99)"
-    )
+    if report["slo"] is not None and rates["attainment"] is not None:
+        limits = ", ".join(f"{n.upper()} <= {v * 1e3:g} ms" for n, v in report["slo"].items() if v is not None)
+        goodput = f"{rates['goodput_per_s']:.2f} requests/s with {limits}; {rates['attainment']:.1%}"
+        lines.insert(2, ("goodput", goodput))
     return lines
-
-
-def _wrapped(text: str, indent: str) -> list[str]:
-    return textwrap.wrap(text, 100, subsequent_indent=indent, break_long_words=False)

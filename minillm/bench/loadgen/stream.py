@@ -19,10 +19,6 @@ TEXT_KEYS = ("content", "reasoning_content", "reasoning", "tool_calls")
 """Of a chat delta: what a user can see of a token. The opening chunk, which only names a role, is none."""
 
 
-EVENT_ENDS = (b"\n\n", b"\r\n\r\n")
-"""The usual ones. The standard allows more, which are found when the stream is over."""
-
-
 @dataclass(slots=True)
 class Answer:
     """What a stream said. A delivery is an event that carries text."""
@@ -36,7 +32,7 @@ class Answer:
     finish_reason: str | None = None
     usage: dict[str, Any] = field(default_factory=dict)
     server_times: dict[str, Any] = field(default_factory=dict)
-    """The server's own word on its times, if it gives any; see server_times.py."""
+    """The server's own word on its times, if it gives any; see minillm/server/answers.py."""
     is_whole: bool = False
     """It ended as an answer ends: with a finish reason or `[DONE]`."""
     error: str | None = None
@@ -50,45 +46,12 @@ class Answer:
 def read_answer(reads: Sequence[Read]) -> Answer:
     """The answer as far as it has arrived. Never raises: what is wrong with it stands in `error`."""
     answer = Answer()
-    _read_into(answer, reads)
+    read_into(answer, reads)
     return answer
 
 
-class GrowingAnswer:
-    """An answer that is looked at again and again while it arrives. Every event is read once.
-
-    What stands behind the last event's end waits until that event is whole.
-    """
-
-    def __init__(self) -> None:
-        self._answer = Answer()
-        self._num_seen = 0
-        self._waiting: list[Read] = []
-
-    def read(self, reads: Sequence[Read]) -> Answer:
-        """Args: reads: all so far; those of the last call must still be its beginning."""
-        self._waiting += reads[self._num_seen :]
-        self._num_seen = max(self._num_seen, len(reads))
-        text = b"".join(data for _, data in self._waiting)
-        end = max(text.rfind(border) + len(border) if border in text else 0 for border in EVENT_ENDS)
-        whole, self._waiting = _cut(self._waiting, end)
-        _read_into(self._answer, whole)
-        return self._answer
-
-
-def _cut(reads: Iterable[Read], at: int) -> tuple[list[Read], list[Read]]:
-    """The reads with the first `at` bytes, and those with the rest."""
-    before, after = [], []
-    for stamp, data in reads:
-        if at > 0:
-            before.append((stamp, data[:at]))
-        if len(data) > at:
-            after.append((stamp, data[max(at, 0) :]))
-        at -= len(data)
-    return before, after
-
-
-def _read_into(answer: Answer, reads: Iterable[Read]) -> None:
+def read_into(answer: Answer, reads: Iterable[Read]) -> None:
+    """Add whole events to an answer."""
     for stamp, event in stamped_events(reads):
         if event.data == "[DONE]":
             answer.is_whole = True

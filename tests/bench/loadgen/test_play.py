@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from fake_endpoint import FakeEndpoint, Reply
 
-from minillm.bench.loadgen.asks import Ask, asks_of
 from minillm.bench.loadgen.client import Api, Client, Endpoint, Exchange, Failure
 from minillm.bench.loadgen.load_test import LoadSettings, LoadTest, run_load_test
 from minillm.bench.loadgen.observation import COMPLETED, CUT_OFF, NEVER_SENT, TokenSource
+from minillm.bench.loadgen.planned_requests import PlannedRequest, planned_requests
 from minillm.core.errors import EndpointError
 from minillm.simulate.arrivals import AllAtOnce, Poisson
 from minillm.simulate.lengths import Fixed
@@ -21,12 +21,12 @@ from minillm.simulate.workload_kinds import Independent, Sessions
 WARM = 1
 
 
-def at_once(count: int, max_tokens: int = 4) -> list[Ask]:
-    return [Ask(i, f"prompt {i}", max_tokens) for i in range(count)]
+def at_once(count: int, max_tokens: int = 4) -> list[PlannedRequest]:
+    return [PlannedRequest(i, f"prompt {i}", max_tokens) for i in range(count)]
 
 
 def load(
-    fake: FakeEndpoint, asks: list[Ask], api: Api = Api.COMPLETIONS, extra: Any = None, **settings: Any
+    fake: FakeEndpoint, asks: list[PlannedRequest], api: Api = Api.COMPLETIONS, extra: Any = None, **settings: Any
 ) -> LoadTest:
     endpoint = Endpoint(fake.url, api, "", extra or {})
     return asyncio.run(run_load_test(endpoint, asks, LoadSettings(**settings)))
@@ -84,7 +84,7 @@ def test_every_kind_of_failure_is_counted_as_itself(reply: Reply, failure: Failu
 
 
 @pytest.mark.parametrize("where", ["stream", "endpoint.body"])
-def test_what_nobody_foresaw_costs_one_request_and_is_shown(
+def test_a_bug_of_the_client_costs_one_request_and_is_shown(
     where: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class Bug(Exception):
@@ -120,7 +120,7 @@ def test_a_timeout_is_a_failure_and_ends_the_request_at_the_server() -> None:
     assert o.as_request_record().timeline.first_token is None
 
 
-def test_nobody_there_is_said_before_the_test() -> None:
+def test_no_server_there_is_said_before_the_test() -> None:
     endpoint = Endpoint("http://127.0.0.1:9", Api.COMPLETIONS, "m")
     with pytest.raises(EndpointError, match="no connection"):
         asyncio.run(run_load_test(endpoint, at_once(1), LoadSettings()))
@@ -176,7 +176,7 @@ def test_an_open_loop_does_not_wait_for_answers() -> None:
         return Reply(gate=None if number < WARM else gate)
 
     with FakeEndpoint(reply) as fake:
-        test = load(fake, [Ask(i, "p", 4, due=0.01 * i) for i in range(5)])
+        test = load(fake, [PlannedRequest(i, "p", 4, due=0.01 * i) for i in range(5)])
     assert [o.completed for o in test.observations] == [True] * 5
     assert [o.due for o in test.observations] == pytest.approx([0.0, 0.01, 0.02, 0.03, 0.04])
     assert all(o.sent >= o.due for o in test.observations)
@@ -186,8 +186,8 @@ def test_a_conversation_repeats_what_was_really_answered() -> None:
     turns = Sessions(turns=Fixed(tokens=3), system=Fixed(tokens=5), think_s=0.0)
     workload = make_workload(turns, AllAtOnce(), num_requests=1)
     with FakeEndpoint(lambda n, body: Reply(num_tokens=2)) as fake:
-        test = load(fake, asks_of(workload), Api.CHAT)
-        completions = load(fake, asks_of(workload))
+        test = load(fake, planned_requests(workload), Api.CHAT)
+        completions = load(fake, planned_requests(workload))
     assert all(o.completed for o in test.observations + completions.observations)
     last = fake.bodies[WARM + 2]["messages"]
     assert [m["role"] for m in last] == ["user", "assistant", "user", "assistant", "user"]
@@ -197,7 +197,11 @@ def test_a_conversation_repeats_what_was_really_answered() -> None:
 
 
 def test_after_a_failed_turn_the_rest_is_never_sent() -> None:
-    asks = [Ask(0, "a", 4), Ask(1, "b", 4, due=None, after=0), Ask(2, "c", 4, due=None, after=1)]
+    asks = [
+        PlannedRequest(0, "a", 4),
+        PlannedRequest(1, "b", 4, due=None, after=0),
+        PlannedRequest(2, "c", 4, due=None, after=1),
+    ]
     with FakeEndpoint(after_warm_up(Reply(status=500))) as fake:
         test = load(fake, asks)
     assert [o.outcome for o in test.observations] == [Failure.SERVER_ERROR, NEVER_SENT, NEVER_SENT]
@@ -210,7 +214,7 @@ def test_cut_off_keeps_what_is_there() -> None:
     replies = [Reply(), Reply(), Reply(gate=threading.Event())]
 
     async def cut_off(fake: FakeEndpoint) -> LoadTest:
-        asks = [Ask(0, "a", 4), Ask(1, "b", 4, due=0.2), Ask(2, "c", 4, due=60.0)]
+        asks = [PlannedRequest(0, "a", 4), PlannedRequest(1, "b", 4, due=0.2), PlannedRequest(2, "c", 4, due=60.0)]
         endpoint = Endpoint(fake.url, Api.COMPLETIONS, "m")
         running = asyncio.create_task(run_load_test(endpoint, asks, LoadSettings()))
         while len(fake.bodies) < WARM + 2 or fake.in_flight != 1:
@@ -258,11 +262,11 @@ def test_the_key_goes_out_and_is_in_no_text() -> None:
 
 def test_shared_pieces_are_shared_words_and_about_as_long_as_planned() -> None:
     turns = make_workload(Sessions(turns=Fixed(tokens=1), system=Fixed(tokens=50)), Poisson(rate=1), num_requests=2)
-    first, second = (ask.prompt.split() for ask in asks_of(turns))
+    first, second = (ask.prompt.split() for ask in planned_requests(turns))
     assert first[:50] == second[:50]
     assert first[50:] != second[50:]
     alone = make_workload(Independent(prompt=Fixed(tokens=30), output=Fixed(tokens=5)), Poisson(rate=1), num_requests=1)
-    assert len(asks_of(alone)[0].prompt.split()) == 30
+    assert len(planned_requests(alone)[0].prompt.split()) == 30
 
 
 def test_progress_shows_how_many_and_how_many_failed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,22 +1,29 @@
 """A proxy that spoils streams on purpose: it delays, buffers, or gathers events, as real ones do unasked.
 
 nginx buffers 4 or 8 KB by default, gateways scan whole paragraphs, load balancers gather small writes. The
-engine's own figures show none of it. Put this between a client and a server, and see it in the client's.
+engine's own figures show none of it. Put this between a client and a server, and see it in the client's:
+`minillm proxy`.
 """
 
 import asyncio
 import contextlib
+import json
 import time
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
+from typing import Annotated
 
 import aiohttp
+import typer
+import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from minillm.core.errors import ConfigError
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 HOP_BY_HOP = {
     "connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailer", "transfer-encoding",
@@ -108,11 +115,11 @@ def make_proxy(upstream: str, spoiling: Spoiling) -> Starlette:
     base = upstream.rstrip("/").removesuffix("/v1")
 
     @contextlib.asynccontextmanager
-    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+    async def lifespan(proxy: Starlette) -> AsyncIterator[None]:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=10)
         async with aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0), timeout=timeout, auto_decompress=False
-        ) as app.state.session:
+        ) as proxy.state.session:
             yield
 
     async def forward(request: Request) -> Response:
@@ -147,3 +154,30 @@ async def relayed(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
 def passed_on(headers: Mapping[str, str]) -> list[tuple[str, str]]:
     """The headers that go through a proxy; some, such as Set-Cookie, can be there several times."""
     return [(name, value) for name, value in headers.items() if name.lower() not in HOP_BY_HOP]
+
+
+@app.command()
+def proxy(
+    upstream: Annotated[str, typer.Option(help="The server behind it.")] = "http://127.0.0.1:8000",
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="0 = any that is free.")] = 8001,
+    hold_ms: Annotated[float, typer.Option(help="Each piece of a stream goes on this much later.")] = 0.0,
+    buffer_bytes: Annotated[int, typer.Option(help="Nothing goes on before so many bytes are there.")] = 0,
+    coalesce: Annotated[int, typer.Option(help="So many events go on together.")] = 1,
+    as_json: Annotated[bool, typer.Option("--json", help="Say where it listens as one JSON object.")] = False,
+) -> None:
+    """A proxy that spoils streams on purpose, to show latency that no GPU has caused."""
+    spoiler = make_proxy(upstream, Spoiling(hold_ms, buffer_bytes, coalesce))
+    server = uvicorn.Server(uvicorn.Config(spoiler, host=host, port=port, log_level="warning"))
+
+    async def run() -> None:
+        serving = asyncio.create_task(server.serve())
+        while not server.started and not serving.done():
+            await asyncio.sleep(0.01)
+        if server.started:
+            url = f"http://{host}:{server.servers[0].sockets[0].getsockname()[1]}"
+            words = json.dumps({"url": url, "upstream": upstream}) if as_json else f"{url} -> {upstream}"
+            print(words, flush=True)
+        await serving
+
+    asyncio.run(run())

@@ -16,12 +16,12 @@ from fake_endpoint import FakeEndpoint, Reply
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minillm.bench.loadgen.asks import Ask
+from course.lab.proxy import Spoiling, buffered, gathered, held, make_proxy
 from minillm.bench.loadgen.client import Api, Endpoint
 from minillm.bench.loadgen.load_test import LoadSettings, run_load_test
 from minillm.bench.loadgen.observation import Observation
+from minillm.bench.loadgen.planned_requests import PlannedRequest
 from minillm.core.errors import ConfigError
-from minillm.server.proxy import Spoiling, buffered, gathered, held, make_proxy
 
 EVENT = b"data: x\n\n"
 
@@ -94,7 +94,7 @@ def proxied(upstream: str, **spoiling: float) -> Iterator[str]:
 def observe_through(fake: FakeEndpoint, **spoiling: float) -> Observation:
     with proxied(fake.url, **spoiling) as url:
         endpoint = Endpoint(url, Api.COMPLETIONS, "m")
-        [o] = asyncio.run(run_load_test(endpoint, [Ask(0, "p", 8)], LoadSettings())).observations
+        [o] = asyncio.run(run_load_test(endpoint, [PlannedRequest(0, "p", 8)], LoadSettings())).observations
     assert o.completed, o.message
     assert o.num_tokens == 8
     return o

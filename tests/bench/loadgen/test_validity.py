@@ -1,12 +1,12 @@
-"""Each caution appears for the illness it names, and not for a healthy test."""
+"""Each warning appears for the illness it names, and not for a healthy test."""
 
 import pytest
 from made import observation
 
-from minillm.bench.loadgen.cautions import ClientLoad, find_cautions
 from minillm.bench.loadgen.client import Failure
 from minillm.bench.loadgen.observation import CUT_OFF, NEVER_SENT, Observation, TokenSource, on_even_schedule
 from minillm.bench.loadgen.server_metrics import Histogram
+from minillm.bench.loadgen.validity import ClientLoad, Evidence, check_validity
 from minillm.observe.summary import summarize
 
 CALM = ClientLoad(cpu_share=0.05, lag_p50_s=0.0001, lag_p99_s=0.001)
@@ -15,7 +15,7 @@ HEALTHY = [observation(i, sent=0.1 * i) for i in range(100)]
 
 def kinds(observations: list[Observation], client: ClientLoad = CALM, cap: int | None = None, **more: object) -> dict:
     settings = {"has_schedule": True, "server": {}, **more}
-    return {c.kind: c.message for c in find_cautions(observations, client, cap, **settings)}
+    return {w.kind: w.message for w in check_validity(Evidence(observations, client, cap, **settings))}
 
 
 def test_a_healthy_test_gets_none() -> None:

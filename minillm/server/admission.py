@@ -1,11 +1,11 @@
-"""At the server's door: who may come in, how many at once, and what the others are told.
+"""Admission control: who may come in, how many at once, and what the others are told.
 
 What is refused here has cost almost nothing: no tokenizing, no wait for an engine step. A client that is
 refused at once can go elsewhere; one that waits in an endless queue has lost already.
 
-The engine seats `max_num_seqs` sequences and `max_queue_len` more may wait, so that many are let in. (The
-engine's own limit counts differently: between two steps it cannot see that its seats are free, and would
-turn half of a burst away from an empty house. The server therefore counts here, and leaves that one off.)
+The engine runs `max_num_seqs` sequences and `max_queue_len` more may wait, so that many are let in. (The
+engine's own limit counts differently: between two steps it cannot see that its slots are free, and would
+refuse half of a burst while nothing runs. The server therefore counts here, and leaves that one off.)
 """
 
 import hashlib
@@ -27,7 +27,7 @@ NEW_WEIGHT = 0.1
 
 
 class ApiKeys:
-    """The keys that are accepted; none at all means that everybody is let in.
+    """The keys that are accepted; none at all means that every request is let in.
 
     Raises:
         ConfigError: the file cannot be read, or has no keys.
@@ -62,13 +62,13 @@ class ApiKeys:
         return "key-" + hashlib.sha256(secret).hexdigest()[:8]
 
 
-class Door:
+class AdmissionLimiter:
     """Counts what is in flight. All in the event loop, so no locks."""
 
     def __init__(self, serve: ServeConfig, engine: EngineConfig) -> None:
         self.serve = serve
-        self.seats = 1 if engine.batching == "none" else engine.max_num_seqs
-        self.capacity = math.inf if engine.max_queue_len is None else self.seats + engine.max_queue_len
+        self.num_slots = 1 if engine.batching == "none" else engine.max_num_seqs
+        self.capacity = math.inf if engine.max_queue_len is None else self.num_slots + engine.max_queue_len
         self.num_sequences = 0
         """In flight: running or waiting."""
         self._per_caller: Counter[str] = Counter()
@@ -95,11 +95,11 @@ class Door:
                 del self._per_caller[caller]
 
     @contextmanager
-    def places(self, num_sequences: int) -> Iterator[None]:
-        """Hold places in the engine, or in the queue before it.
+    def hold(self, num_sequences: int) -> Iterator[None]:
+        """Count sequences that run in the engine, or wait in the queue before it.
 
         Raises:
-            ApiError: 429: seats and queue are full; 400: so many sequences never fit.
+            ApiError: 429: slots and queue are full; 400: so many sequences never fit.
         """
         if num_sequences > self.capacity:
             raise ApiError(400, f"{num_sequences} outputs at once can never fit here: ask for fewer", param="n")
@@ -114,14 +114,14 @@ class Door:
 
     @property
     def has_queue(self) -> bool:
-        """Whether somebody has to wait for a seat: the last one to come in, if so."""
-        return self.num_sequences > self.seats
+        """Whether a request waits for a slot: the last one to come in, if so."""
+        return self.num_sequences > self.num_slots
 
     def served(self, seconds: float) -> None:
         """A request was served in so many seconds after its wait."""
         self._service_s += NEW_WEIGHT * (seconds - self._service_s)
 
     def retry_after_s(self) -> int:
-        """When a place should be free at the present pace: one leaves every service time / seats."""
-        waiting = max(self.num_sequences - self.seats, 0) + 1
-        return min(max(math.ceil(waiting * self._service_s / self.seats), 1), LONGEST_RETRY_AFTER_S)
+        """When there should be room at the present pace: a sequence ends every service time / slots."""
+        waiting = max(self.num_sequences - self.num_slots, 0) + 1
+        return min(max(math.ceil(waiting * self._service_s / self.num_slots), 1), LONGEST_RETRY_AFTER_S)

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from minillm.core.known import known
 from minillm.core.timeline import Timeline
 from minillm.observe.records import Recordable, as_records
 from minillm.observe.summary import Distribution
@@ -25,7 +24,8 @@ def decode_average(timeline: Timeline) -> list[float]:
     """(last token - first token) / (n - 1)"""
     if timeline.num_tokens < 2:
         return []
-    return [(known(timeline.last_token) - known(timeline.first_token)) / (timeline.num_tokens - 1)]
+    assert timeline.first_token is not None and timeline.last_token is not None
+    return [(timeline.last_token - timeline.first_token) / (timeline.num_tokens - 1)]
 
 
 def decode_average_to_end(timeline: Timeline) -> list[float]:
@@ -37,7 +37,8 @@ def whole_average(timeline: Timeline) -> list[float]:
     """(last token - arrival) / n: queueing and prefill are spread over the output tokens."""
     if timeline.num_tokens == 0:
         return []
-    return [(known(timeline.last_token) - timeline.arrival) / timeline.num_tokens]
+    assert timeline.last_token is not None
+    return [(timeline.last_token - timeline.arrival) / timeline.num_tokens]
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ class Call:
     body: GenerationBody | None = None
     """Once it could be parsed. It holds the prompt: do not write it anywhere."""
     waits: bool = False
-    """All seats were taken when it came."""
+    """All slots were taken when it came."""
     max_tokens: int | None = None
     """What the engine was asked for."""
     degraded: str | None = None
@@ -68,6 +68,12 @@ class Call:
         self.arrival = now
 
     @property
+    def e2e_s(self) -> float:
+        """From its arrival to its end, of a call that is over."""
+        assert self.finished is not None
+        return self.finished - self.arrival
+
+    @property
     def completions(self) -> list[Completion]:
         """All answers, over its prompts."""
         return [completion for output in self.outputs for completion in output.completions]
@@ -81,7 +87,7 @@ class Call:
 
 
 class CallObserver(Protocol):
-    """Somebody who is told about each call: metrics, access log, tracing."""
+    """Told about each call: metrics, access log, tracing."""
 
     def observe(self, call: Call) -> None:
         """Called in the event loop when a call is over. Must not wait, nor raise."""
