@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from minillm.core.errors import PricingError
-from minillm.simulate.costs import find_model
+from minillm.model.arithmetic import find_model
 from minillm.simulate.deployment import Deployment
 from minillm.simulate.fit import FittedConstants
 from minillm.simulate.fit_requests import GPU_CONSTANTS, LINK_CONSTANTS, fit_to_log, set_speed

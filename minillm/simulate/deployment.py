@@ -7,10 +7,11 @@ from minillm.core.batch import ScheduledBatch
 from minillm.core.errors import PricingError
 from minillm.core.timeline import VirtualClock
 from minillm.frontend.engine import Engine
+from minillm.model.arithmetic import ModelCost, find_model
 from minillm.policies.config import EngineConfig
 from minillm.policies.window import Window
 from minillm.runner.simulated import SimulatedDrafting, SimulatedRunner, StepWatch
-from minillm.simulate.costs import ModelCost, Placement, check_fits, find_model, kv_blocks_that_fit
+from minillm.simulate.cost.placement import Placement, check_fits, kv_blocks_that_fit
 from minillm.simulate.drafting import simulated_drafting
 from minillm.simulate.leap import LeapEngine
 from minillm.simulate.profile import Profile, find_profile

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from minillm.core.batch import ScheduledBatch
 from minillm.core.errors import PricingError
 from minillm.core.known import known
+from minillm.model.arithmetic import ModelCost, find_model
 from minillm.policies.config import SpeculativeConfig
 from minillm.policies.window import Window
 from minillm.runner.simulated import NO_DRAFTING, SimulatedDrafting
-from minillm.simulate.costs import ModelCost, find_model
 from minillm.simulate.roofline import EVERYTHING, StepTimeModel, StepWork
 
 

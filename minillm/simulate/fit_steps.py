@@ -11,7 +11,8 @@ from statistics import median
 import numpy as np
 
 from minillm.core.errors import RecordingError
-from minillm.simulate.costs import ModelCost, Placement
+from minillm.model.arithmetic import ModelCost
+from minillm.simulate.cost.placement import Placement
 from minillm.simulate.fit import FittedConstants, fit_constants, slower, stack, step_seconds
 from minillm.simulate.hardware import Hardware
 from minillm.simulate.roofline import Constants, StepTimeModel, StepWork

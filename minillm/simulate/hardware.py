@@ -13,14 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from minillm.core.errors import PricingError, UnknownHardwareError
-from minillm.model.kv_cache_size import NUMBER_BYTES
 
 GIB = 2**30
 TERA = 1e12
 GIGA = 1e9
-
-DTYPE_BYTES: dict[str, float] = {**NUMBER_BYTES, "int4": 0.5}
-"""Bytes of a weight, without scales."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,11 +17,12 @@ from minillm.core.params import SamplingParams
 from minillm.core.timeline import StepRecord
 from minillm.frontend.engine import Engine
 from minillm.kernels.quantization import dtype_name
+from minillm.model.arithmetic import ModelCost
 from minillm.model.loader import load_model
 from minillm.policies.config import EngineConfig
 from minillm.runner.machine_peaks import measure_bandwidth, measure_matmul
 from minillm.simulate.calibrate import today
-from minillm.simulate.costs import ModelCost, Placement
+from minillm.simulate.cost.placement import Placement
 from minillm.simulate.fit_steps import StepTable, TimedStep, error_report, fit_to_steps, from_usual_to_mean
 from minillm.simulate.hardware import THIS_MACHINE, Hardware, find_hardware
 from minillm.simulate.profile import PRIORS, Profile

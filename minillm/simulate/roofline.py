@@ -23,9 +23,10 @@ from typing import Any
 
 from minillm.core.batch import ScheduledRequest
 from minillm.core.errors import PricingError
+from minillm.model.arithmetic import DTYPE_BYTES, ModelCost
 from minillm.policies.window import Window
-from minillm.simulate.costs import ModelCost, Placement
-from minillm.simulate.hardware import DTYPE_BYTES, Hardware
+from minillm.simulate.cost.placement import Placement
+from minillm.simulate.hardware import Hardware
 
 Number = Any
 """A float, or a numpy array of floats: one for each step."""

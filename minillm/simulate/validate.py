@@ -20,8 +20,9 @@ from minillm.core.timeline import VirtualClock
 from minillm.frontend.engine import Engine
 from minillm.frontend.outputs import RequestOutput
 from minillm.kernels.quantization import dtype_name
+from minillm.model.arithmetic import ModelCost
 from minillm.simulate.arrivals import Arrivals, Poisson
-from minillm.simulate.costs import ModelCost, Placement
+from minillm.simulate.cost.placement import Placement
 from minillm.simulate.deployment import Deployment
 from minillm.simulate.lengths import Uniform
 from minillm.simulate.profile import Profile

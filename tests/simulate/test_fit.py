@@ -10,8 +10,9 @@ import pytest
 from simulate.made_logs import made_requests, write_served_log
 
 from minillm.core.errors import PricingError, RecordingError
+from minillm.model.arithmetic import find_model
 from minillm.simulate.calibrate import calibrate_from_requests
-from minillm.simulate.costs import Placement, find_model
+from minillm.simulate.cost.placement import Placement
 from minillm.simulate.deployment import Deployment
 from minillm.simulate.fit_requests import LINK_CONSTANTS
 from minillm.simulate.fit_schedule import schedule_of

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from minillm.model.arithmetic import find_model
 from minillm.simulate.calibrate import calibrate_from_requests, calibrate_from_steps
-from minillm.simulate.costs import find_model
 from minillm.simulate.deployment import Deployment
 from minillm.simulate.fit_steps import EAGER_CONSTANTS, StepTable, error_report, fit_to_steps, read_step_table
 from minillm.simulate.hardware import find_hardware

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minillm.core.errors import PricingError
-from minillm.simulate.costs import Placement, find_model
+from minillm.model.arithmetic import find_model
+from minillm.simulate.cost.placement import Placement
 from minillm.simulate.fit import stack, step_seconds
 from minillm.simulate.hardware import CATALOGUE, find_hardware
 from minillm.simulate.profile import PRIORS

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from minillm.model.arithmetic import find_model
 from minillm.policies.config import EngineConfig
 from minillm.simulate import validate as module
-from minillm.simulate.costs import Placement, find_model
+from minillm.simulate.cost.placement import Placement
 from minillm.simulate.deployment import Deployment
 from minillm.simulate.hardware import find_hardware
 from minillm.simulate.profile import roofline_profile, typical_profile

@@ -11,13 +11,14 @@ from typing import Any, Literal
 from minillm.core.batch import ScheduledBatch
 from minillm.core.timeline import VirtualClock
 from minillm.frontend.engine import Engine
+from minillm.model.arithmetic import find_model
 from minillm.observe.summary import SLO
 from minillm.policies.config import EngineConfig
 from minillm.runner.simulated import StepWatch
 from minillm.simulate.arrivals import Arrivals, Poisson
 from minillm.simulate.cluster import ClusterConfig, simulate
 from minillm.simulate.cluster_run import FleetRun
-from minillm.simulate.costs import Placement, find_model
+from minillm.simulate.cost.placement import Placement
 from minillm.simulate.deployment import Deployment, kv_dtype_of
 from minillm.simulate.garbage import rare_collections
 from minillm.simulate.hardware import find_hardware

@@ -12,8 +12,8 @@ from course.lab.lesson_08.traffic import GATES_OPEN
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
 from course.lab.style import number, seconds
 from course.lab.svg import Picture
+from minillm.model.arithmetic import find_model
 from minillm.simulate.arrivals import AllAtOnce
-from minillm.simulate.costs import find_model
 from minillm.simulate.deployment import Deployment
 from minillm.simulate.hardware import find_hardware
 from minillm.simulate.lengths import Fixed

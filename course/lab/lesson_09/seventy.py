@@ -15,7 +15,7 @@ from course.lab.svg import SOFT, Picture, Scale, rect, text
 from minillm.core.timeline import PHASES
 from minillm.simulate.arrivals import AllAtOnce, Poisson
 from minillm.simulate.cluster_run import FleetRun
-from minillm.simulate.costs import USABLE_MEMORY, WORKING_BYTES
+from minillm.simulate.cost.placement import USABLE_MEMORY, WORKING_BYTES
 from minillm.simulate.deployment import Deployment
 from minillm.simulate.workload import make_workload
 

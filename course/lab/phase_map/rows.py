@@ -24,11 +24,11 @@ from course.lab.phase_map.techniques import (
     speculation,
     together,
 )
+from minillm.model.arithmetic import find_model
 from minillm.simulate.arrivals import Gamma
 from minillm.simulate.clients import ClientConfig
 from minillm.simulate.cluster_network import Network
 from minillm.simulate.cluster_paths import Disaggregation
-from minillm.simulate.costs import find_model
 from minillm.simulate.routers import RouterConfig
 from minillm.simulate.workload import make_workload
 from minillm.simulate.workload_kinds import SharedPrefix
