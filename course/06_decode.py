@@ -267,13 +267,13 @@ seventy.on_the_roof()
 # The envelope version: *bytes of weights over bytes per second is the shortest ITL there is.*
 #
 # **The code.** `minillm bench decode` measures MBU just so (`minillm/model/arithmetic.py`), and this is how the simulator prices a step
-# (`minillm/simulate/roofline.py`): the same two clocks, each with a fitted share of its peak, and what a roofline leaves out.
+# (`minillm/simulate/cost/roofline.py`): the same two clocks, each with a fitted share of its peak, and what a roofline leaves out.
 
 # %%
 import inspect
 
 from minillm.model.arithmetic import ModelBytes
-from minillm.simulate.roofline import StepTimeModel
+from minillm.simulate.cost.roofline import StepTimeModel
 
 print(inspect.getsource(ModelBytes.step))
 print(inspect.getsource(StepTimeModel.price))

@@ -18,8 +18,8 @@ from minillm.core.params import default_of
 from minillm.model.arithmetic import find_model
 from minillm.policies.config import EngineConfig
 from minillm.runner.machine_peaks import Bandwidth
-from minillm.simulate.hardware import GIGA, find_hardware
-from minillm.simulate.profile import PRIORS, roofline_profile, this_machine_path
+from minillm.simulate.cost.hardware import GIGA, find_hardware
+from minillm.simulate.cost.profile import PRIORS, roofline_profile, this_machine_path
 from minillm.speculation import head_file
 
 CPU = torch.device("cpu")

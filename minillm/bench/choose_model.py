@@ -14,8 +14,8 @@ import torch
 
 from minillm.model.arithmetic import ModelCost, find_model
 from minillm.model.checkpoints import SHAPES
+from minillm.simulate.cost.hardware import CATALOGUE, find_hardware
 from minillm.simulate.cost.placement import USABLE_MEMORY, Placement, bytes_for_kv
-from minillm.simulate.hardware import CATALOGUE, find_hardware
 
 WEIGHTS = ("bfloat16", "int8", "int4")
 """Widest first: the table names the first one that leaves room."""

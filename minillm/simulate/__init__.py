@@ -12,16 +12,16 @@ from typing import Any
 
 _HOMES = {
     "SLO": "minillm.observe.summary",
-    "Deployment": "minillm.simulate.deployment",
-    "Poisson": "minillm.simulate.arrivals",
-    "Gamma": "minillm.simulate.arrivals",
-    "AZURE_CHAT": "minillm.simulate.workload_kinds",
-    "AZURE_CODE": "minillm.simulate.workload_kinds",
-    "make_workload": "minillm.simulate.workload",
-    "ClusterConfig": "minillm.simulate.cluster",
-    "simulate": "minillm.simulate.cluster",
-    "worksheet_for": "minillm.simulate.capacity_deployment",
-    "plan_capacity": "minillm.simulate.capacity",
+    "Deployment": "minillm.simulate.cost.deployment",
+    "Poisson": "minillm.simulate.workload.arrivals",
+    "Gamma": "minillm.simulate.workload.arrivals",
+    "AZURE_CHAT": "minillm.simulate.workload.kinds",
+    "AZURE_CODE": "minillm.simulate.workload.kinds",
+    "make_workload": "minillm.simulate.workload.requests",
+    "ClusterConfig": "minillm.simulate.cluster.fleet",
+    "simulate": "minillm.simulate.cluster.fleet",
+    "worksheet_for": "minillm.simulate.capacity.plan",
+    "plan_capacity": "minillm.simulate.capacity.worksheet",
 }
 __all__ = list(_HOMES)
 

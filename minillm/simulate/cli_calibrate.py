@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from minillm.core.errors import PricingError
-from minillm.simulate.cli_options import (
+from minillm.simulate.cli import (
     LOG_HELP,
     BlockSize,
     Budget,
@@ -28,7 +28,7 @@ from minillm.simulate.cli_options import (
 
 # The engine imports torch, which takes seconds; `minillm --help` should not wait for it.
 if TYPE_CHECKING:
-    from minillm.simulate.profile import Profile
+    from minillm.simulate.cost.profile import Profile
 
 
 def calibrate(
@@ -77,7 +77,7 @@ def calibrate(
     }  # fmt: skip
     if from_steps is not None:
         refuse("--from-steps", **server, link_from=link_from, profile=profile)
-        from minillm.simulate.calibrate import calibrate_from_steps
+        from minillm.simulate.calibration.calibrate import calibrate_from_steps
 
         fitted = calibrate_from_steps(from_steps, model, needed_hardware(hardware))
         report: dict[str, Any] = {}
@@ -89,8 +89,8 @@ def calibrate(
         )
     else:
         refuse("measuring this machine", **server, hardware=hardware, profile=profile)
-        from minillm.simulate.measure import calibrate_this_machine
-        from minillm.simulate.profile import this_machine_path
+        from minillm.simulate.calibration.measure import calibrate_this_machine
+        from minillm.simulate.cost.profile import this_machine_path
 
         fitted, report = calibrate_this_machine(model, quick=quick, with_traffic=validate), {}
         out = out or this_machine_path()
@@ -123,10 +123,10 @@ def fit_logs(
     out: Path | None,
 ) -> "tuple[Profile, dict[str, Any]]":
     """Fit to one log, or to one for everything but the link and one for the link."""
-    from minillm.simulate.calibrate import calibrate_from_requests, starting_profile
-    from minillm.simulate.deployment import Deployment
-    from minillm.simulate.fit_requests import LINK_CONSTANTS
-    from minillm.simulate.profile import Profile, find_profile
+    from minillm.simulate.calibration.calibrate import calibrate_from_requests, starting_profile
+    from minillm.simulate.calibration.fit_log import LINK_CONSTANTS
+    from minillm.simulate.cost.deployment import Deployment
+    from minillm.simulate.cost.profile import Profile, find_profile
 
     def deploy(base: Profile, log: Path, degree: int) -> Deployment:
         fields = engine_fields(log, **sizes)
@@ -160,7 +160,7 @@ def refuse(what: str, **unread: Any) -> None:
 
 def needed_hardware(name: str | None) -> Any:
     """The hardware of that name. Raises PricingError: none was given."""
-    from minillm.simulate.hardware import find_hardware
+    from minillm.simulate.cost.hardware import find_hardware
 
     if name is None:
         raise PricingError("say what the log was recorded on: --hardware NAME (such as h100-sxm)")

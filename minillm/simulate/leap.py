@@ -25,7 +25,7 @@ from minillm.frontend.engine import Engine
 from minillm.frontend.outputs import RequestGroup, RequestOutput
 from minillm.policies.config import EngineConfig
 from minillm.runner.simulated import SimulatedRunner, SimulatedStep
-from minillm.simulate.roofline import StepWork
+from minillm.simulate.cost.roofline import StepWork
 
 
 class LeapScheduler(Scheduler):

@@ -10,8 +10,8 @@ from minillm.__main__ import app
 from minillm.bench import choose_model
 from minillm.core.errors import UnknownHardwareError
 from minillm.model.arithmetic import find_model
+from minillm.simulate.cost.hardware import CATALOGUE
 from minillm.simulate.cost.placement import Placement, kv_blocks_that_fit
-from minillm.simulate.hardware import CATALOGUE
 
 GUIDE = Path(__file__).parents[2] / "docs" / "gpu-box.md"
 

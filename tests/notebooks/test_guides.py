@@ -10,7 +10,7 @@ from course.lab.start.contents import GUIDED, HEADING, anchor
 from minillm.policies.config import EngineConfig, SpeculativeConfig
 from minillm.server.engine_metrics import EngineStats
 from minillm.server.metrics import Metrics
-from minillm.simulate.cluster import ClusterConfig
+from minillm.simulate.cluster.fleet import ClusterConfig
 
 GUIDES = (COURSE / "guide_2am.md", COURSE / "guide_debugging.md")
 LINK = re.compile(r"\]\(([^)\s]+)\)")

@@ -54,9 +54,9 @@ WHERE = {
     "train-draft": (["train-draft", "--model", "MODEL", "--out", "OUT"], ("minillm.training.make", "sample_talks")),
     "simulate": (
         ["simulate", "--qps", "1", "--model", "llama-3.1-8b", "--hardware", "h100-sxm"],
-        ("minillm.simulate.deployment", "Deployment.of"),
+        ("minillm.simulate.cost.deployment", "Deployment.of"),
     ),
-    "calibrate": (["calibrate", "--quick"], ("minillm.simulate.measure", "calibrate_this_machine")),
+    "calibrate": (["calibrate", "--quick"], ("minillm.simulate.calibration.measure", "calibrate_this_machine")),
 }
 
 

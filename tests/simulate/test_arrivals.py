@@ -7,8 +7,18 @@ import numpy as np
 import pytest
 
 from minillm.core.errors import WorkloadError
-from minillm.simulate.arrivals import AllAtOnce, Arrivals, Deterministic, Diurnal, Gamma, Poisson, Ramp, Spikes, take
-from minillm.simulate.workload_streams import Streams
+from minillm.simulate.workload.arrivals import (
+    AllAtOnce,
+    Arrivals,
+    Deterministic,
+    Diurnal,
+    Gamma,
+    Poisson,
+    Ramp,
+    Spikes,
+    take,
+)
+from minillm.simulate.workload.streams import Streams
 
 
 def moments(arrivals: Arrivals, num: int, seed: int = 0) -> np.ndarray:

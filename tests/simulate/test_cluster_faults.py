@@ -8,16 +8,15 @@ from priced_runner import priced_engines
 
 from minillm.core.errors import WorkloadError
 from minillm.observe.summary import SLO
-from minillm.simulate.arrivals import AllAtOnce, Deterministic, Poisson, Spikes
-from minillm.simulate.clients import ClientConfig
-from minillm.simulate.cluster import ClusterConfig, simulate
-from minillm.simulate.cluster_autoscale import Autoscaler, Autoscaling
-from minillm.simulate.cluster_network import Network, coalesce
-from minillm.simulate.cluster_pool import Shedding
-from minillm.simulate.cluster_run import FleetRun
-from minillm.simulate.lengths import Fixed
-from minillm.simulate.workload import Workload, make_workload
-from minillm.simulate.workload_kinds import Independent
+from minillm.simulate.cluster.clients import ClientConfig
+from minillm.simulate.cluster.fleet import ClusterConfig, simulate
+from minillm.simulate.cluster.network import Network, coalesce
+from minillm.simulate.cluster.pool import Autoscaler, Autoscaling, Shedding
+from minillm.simulate.cluster.run import FleetRun
+from minillm.simulate.workload.arrivals import AllAtOnce, Deterministic, Poisson, Spikes
+from minillm.simulate.workload.kinds import Independent
+from minillm.simulate.workload.lengths import Fixed
+from minillm.simulate.workload.requests import Workload, make_workload
 
 ENGINES = {"floor_s": 0.05, "token_s": 0.0, "max_num_seqs": 4}
 """4 seats and 50 ms a step: requests of 10 tokens take 0.5 s each, so a replica serves 8 a second."""

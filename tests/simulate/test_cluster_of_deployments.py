@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from minillm.simulate.arrivals import Gamma
-from minillm.simulate.cluster import ClusterConfig, simulate
-from minillm.simulate.deployment import Deployment
-from minillm.simulate.lengths import Fixed, LogNormal, Uniform
-from minillm.simulate.workload import make_workload
-from minillm.simulate.workload_kinds import Independent, Sessions, SharedPrefix
+from minillm.simulate.cluster.fleet import ClusterConfig, simulate
+from minillm.simulate.cost.deployment import Deployment
+from minillm.simulate.workload.arrivals import Gamma
+from minillm.simulate.workload.kinds import Independent, Sessions, SharedPrefix
+from minillm.simulate.workload.lengths import Fixed, LogNormal, Uniform
+from minillm.simulate.workload.requests import make_workload
 
 CHAT = Independent(prompt=LogNormal(median=300, sigma=0.8, high=3000), output=LogNormal(median=40, sigma=0.8, high=300))
 TALKS = Sessions(turns=Uniform(low=1, high=4), output=Fixed(tokens=40), think_s=0.5)

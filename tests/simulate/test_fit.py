@@ -11,12 +11,8 @@ from simulate.made_logs import made_requests, write_served_log
 
 from minillm.core.errors import PricingError, RecordingError
 from minillm.model.arithmetic import find_model
-from minillm.simulate.calibrate import calibrate_from_requests
-from minillm.simulate.cost.placement import Placement
-from minillm.simulate.deployment import Deployment
-from minillm.simulate.fit_requests import LINK_CONSTANTS
-from minillm.simulate.fit_schedule import schedule_of
-from minillm.simulate.fit_steps import (
+from minillm.simulate.calibration.calibrate import calibrate_from_requests
+from minillm.simulate.calibration.fit import (
     StepTable,
     TimedStep,
     error_report,
@@ -24,11 +20,14 @@ from minillm.simulate.fit_steps import (
     from_usual_to_mean,
     read_step_table,
 )
-from minillm.simulate.hardware import find_hardware
-from minillm.simulate.log_report import simulate_log
-from minillm.simulate.profile import PRIORS, Profile, typical_profile
-from minillm.simulate.requests_log import read_requests_log
-from minillm.simulate.roofline import ROOFLINE, Constants, StepTimeModel, StepWork
+from minillm.simulate.calibration.fit_log import LINK_CONSTANTS, schedule_of
+from minillm.simulate.calibration.replay import simulate_log
+from minillm.simulate.calibration.requests_log import read_requests_log
+from minillm.simulate.cost.deployment import Deployment
+from minillm.simulate.cost.hardware import find_hardware
+from minillm.simulate.cost.placement import Placement
+from minillm.simulate.cost.profile import PRIORS, Profile, typical_profile
+from minillm.simulate.cost.roofline import ROOFLINE, Constants, StepTimeModel, StepWork
 
 A100 = find_hardware("a100-80gb")
 PRIOR = Constants(**PRIORS)

@@ -15,9 +15,9 @@ from minillm.model.arithmetic import ModelCost, find_model
 from minillm.model.loader import load_model
 from minillm.policies.config import EngineConfig
 from minillm.policies.window import Window
+from minillm.simulate.cost.hardware import find_hardware
 from minillm.simulate.cost.placement import Placement, kv_blocks_that_fit
-from minillm.simulate.hardware import find_hardware
-from minillm.simulate.roofline import work_of
+from minillm.simulate.cost.roofline import work_of
 
 
 @pytest.mark.parametrize("fixture", ["tiny_llama_path", "smollm_path"])

@@ -8,14 +8,14 @@ from simulate.test_simulate_cli import call
 from typer.testing import CliRunner
 
 from minillm import __main__ as cli
-from minillm.simulate.arrivals import Poisson
-from minillm.simulate.cli_simulate import Router, cluster_config
-from minillm.simulate.cluster import ClusterConfig, simulate
-from minillm.simulate.deployment import Deployment
-from minillm.simulate.fleet_report import simulate_workload
-from minillm.simulate.lengths import Fixed
-from minillm.simulate.workload import make_workload
-from minillm.simulate.workload_kinds import Independent
+from minillm.simulate.cli import Router, cluster_config
+from minillm.simulate.cluster.fleet import ClusterConfig, simulate
+from minillm.simulate.cost.deployment import Deployment
+from minillm.simulate.report import simulate_workload
+from minillm.simulate.workload.arrivals import Poisson
+from minillm.simulate.workload.kinds import Independent
+from minillm.simulate.workload.lengths import Fixed
+from minillm.simulate.workload.requests import make_workload
 
 SMALL = ("--model", "qwen3-1.7b", "--hardware", "l4", "--kv-blocks", 3000)
 QUICK = ("simulate", "--qps", 4, "--num-requests", 20, *SMALL)

@@ -7,13 +7,13 @@ import pytest
 
 from minillm.model.arithmetic import find_model
 from minillm.policies.config import EngineConfig
-from minillm.simulate import validate as module
+from minillm.simulate.calibration import validate as module
+from minillm.simulate.calibration.replay import Arrival
+from minillm.simulate.calibration.validate import num_runs, serve_traffic, simulate_run, validate
+from minillm.simulate.cost.deployment import Deployment
+from minillm.simulate.cost.hardware import find_hardware
 from minillm.simulate.cost.placement import Placement
-from minillm.simulate.deployment import Deployment
-from minillm.simulate.hardware import find_hardware
-from minillm.simulate.profile import roofline_profile, typical_profile
-from minillm.simulate.replay import Arrival
-from minillm.simulate.validate import num_runs, serve_traffic, simulate_run, validate
+from minillm.simulate.cost.profile import roofline_profile, typical_profile
 
 from .test_measure import tiny_engine
 

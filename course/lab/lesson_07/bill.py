@@ -10,8 +10,8 @@ from minillm.bench.kv_bill import allocated_bytes
 from minillm.bench.target import Target
 from minillm.model.arithmetic import NUMBER_BYTES, SCALE_BYTES, SCALED, KVCacheSize
 from minillm.policies.window import Window
+from minillm.simulate.cost.hardware import find_hardware
 from minillm.simulate.cost.placement import USABLE_MEMORY, WORKING_BYTES
-from minillm.simulate.hardware import find_hardware
 
 AS_BUILT, MHA, GQA, MQA, MLA = "as built", "MHA", "GQA", "MQA", "MLA"
 HEADS = (AS_BUILT, MHA, GQA, MQA, MLA)

@@ -8,7 +8,7 @@ tokens it really was, the server's `usage` says.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from minillm.simulate.workload import Piece, Workload, token_ids
+from minillm.simulate.workload.requests import Piece, Workload, token_ids
 
 COMMON = """
 time year people way day man thing woman life child world school state family student group country problem hand

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from minillm.core.errors import DoesNotFitError, PricingError
 from minillm.model.arithmetic import DTYPE_BYTES, NUMBER_BYTES, ModelCost
-from minillm.simulate.hardware import GIB, Hardware
+from minillm.simulate.cost.hardware import GIB, Hardware
 
 WORKING_BYTES = 1.2e9
 """Activations, CUDA graphs and library workspaces per GPU: what vLLM 0.19 took beside weights and KV cache for

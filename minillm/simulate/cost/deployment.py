@@ -1,0 +1,246 @@
+"""One replica: a model on some accelerators, served by the engine as configured; simulated."""
+
+import math
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from minillm.core.batch import ScheduledBatch
+from minillm.core.errors import PricingError
+from minillm.core.known import known
+from minillm.core.timeline import VirtualClock
+from minillm.frontend.engine import Engine
+from minillm.model.arithmetic import ModelCost, find_model
+from minillm.policies.config import EngineConfig, SpeculativeConfig
+from minillm.policies.window import Window
+from minillm.runner.simulated import NO_DRAFTING, SimulatedDrafting, SimulatedRunner, StepWatch
+from minillm.simulate.cost.placement import Placement, check_fits, kv_blocks_that_fit
+from minillm.simulate.cost.profile import Profile, find_profile
+from minillm.simulate.cost.roofline import EVERYTHING, Constants, StepTime, StepTimeModel, StepWork, work_of
+from minillm.simulate.leap import LeapEngine
+from minillm.speculation.base import MadeUpProposer
+
+BLOCK_SIZE = 16
+"""Tokens per KV block, unless the configuration says otherwise."""
+VLLM_DEFAULTS = {"max_num_seqs": 256, "max_num_batched_tokens": 2048}
+"""What `vllm serve` uses where nobody says anything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """Everything that decides how long a simulated step takes, and who is in it.
+
+    `config` is the engine's own; of its fields those about techniques, budgets and KV memory count.
+    """
+
+    model: ModelCost
+    profile: Profile
+    placement: Placement = field(default_factory=Placement)
+    config: EngineConfig = field(default_factory=lambda: EngineConfig(**VLLM_DEFAULTS))
+    null_block: bool = False
+    """One block of the pool is never given to a request. vLLM's null block is one of those that it reports; the one of
+    our own engine comes on top."""
+
+    def __post_init__(self) -> None:
+        config, placement = self.config, self.placement
+        for name, wanted, priced in (
+            ("quantization", config.quantization or placement.weight_dtype, placement.weight_dtype),
+            ("kv_cache_dtype", kv_dtype_of(config) or placement.kv_dtype, placement.kv_dtype),
+        ):
+            if wanted != priced:
+                raise PricingError(f"{name} is {wanted}, but what is to be priced is in {priced}: say one of them")
+        if config.quantization == "int4" and config.int4_group_size != 32:
+            raise PricingError("int4 is priced in groups of 32: leave int4_group_size out")
+
+    @classmethod
+    def of(
+        cls,
+        model: str,
+        profile: str | Profile,
+        *,
+        tp: int = 1,
+        weight_dtype: str | None = None,
+        kv_dtype: str | None = None,
+        kv_heads: int | None = None,
+        null_block: bool = False,
+        **engine_fields: object,
+    ) -> "Deployment":
+        """By names: `Deployment.of("llama-3-70b", "h100-sxm", tp=4, max_num_seqs=128)`.
+
+        Args:
+            model: see `find_model`.
+            profile: a profile, its file, or the name of a hardware.
+            weight_dtype: None = as `quantization` says, else bfloat16.
+            kv_dtype: None = as `kv_cache_dtype` says, else as the weights, or bfloat16 where those are quantized.
+            null_block: see the field.
+            engine_fields: fields of EngineConfig.
+        Raises:
+            PricingError: a dtype is unknown, or said twice and not the same.
+        """
+        config = EngineConfig(**{**VLLM_DEFAULTS, **engine_fields})
+        weight_dtype = weight_dtype or config.quantization or "bfloat16"
+        plain = weight_dtype if weight_dtype in ("float32", "float16") else "bfloat16"
+        kv_dtype = kv_dtype or kv_dtype_of(config) or plain
+        if isinstance(profile, str):
+            profile = find_profile(profile)
+        cost, placement = find_model(model, kv_heads), Placement(tp, weight_dtype, kv_dtype)
+        placement.check(cost)
+        return cls(cost, profile, placement, config, null_block)
+
+    def with_constants(self, constants: Constants) -> "Deployment":
+        return replace(self, profile=replace(self.profile, constants=constants))
+
+    def without_prefix_lookups(self) -> "Deployment":
+        """For prompts of which no two share a token: hashing them takes time, and nobody finds anything but a request
+        that is preempted, which finds itself."""
+        return replace(self, config=self.config.replace(enable_prefix_caching=False))
+
+    @property
+    def window(self) -> Window:
+        """What a token sees."""
+        return Window(self.config.sliding_window, self.config.attention_sinks)
+
+    @property
+    def block_size(self) -> int:
+        return self.config.block_size or BLOCK_SIZE
+
+    @property
+    def num_kv_blocks(self) -> int:
+        """That requests can have: as configured, else what the memory holds.
+
+        Raises:
+            DoesNotFitError: the weights alone, or with one block, are too large.
+            PricingError: the pool holds no block.
+        """
+        blocks = self._pool_blocks() - self.null_block
+        if blocks < 1:
+            raise PricingError("the KV pool has no block beside the null block: raise num_kv_blocks")
+        return blocks
+
+    def _pool_blocks(self) -> int:
+        hardware = self.profile.hardware
+        if self.config.kv_cache_memory_gb is not None:
+            blocks = int(self.config.kv_cache_memory_gb * 1e9 // self.block_bytes)
+        elif self.config.num_kv_blocks is not None:
+            blocks = self.config.num_kv_blocks
+        else:
+            return kv_blocks_that_fit(self.model, hardware, self.placement, self.block_size)
+        if blocks < 1:
+            raise PricingError(f"kv_cache_memory_gb holds no block of {self.block_bytes / 1e6:.2f} MB: raise it")
+        check_fits(self.model, hardware, self.placement, blocks * self.block_bytes)
+        return blocks
+
+    @property
+    def block_bytes(self) -> float:
+        """Of one KV block, on each accelerator."""
+        return self.placement.kv_bytes_per_token(self.model) * self.block_size
+
+    def step_time(self) -> StepTimeModel:
+        return self.step_time_of(self.model)
+
+    def step_time_of(self, model: ModelCost) -> StepTimeModel:
+        """Prices of steps of another model in this one's place."""
+        return StepTimeModel(model, self.profile.hardware, self.placement, self.profile.constants)
+
+    def drafting(self) -> SimulatedDrafting:
+        """What speculation is like here: prices, and a new random number generator."""
+        return simulated_drafting(self.config.speculative, self.model, self.step_time_of, self.window)
+
+    def engine(self, clock: VirtualClock, watch: StepWatch | None = None) -> Engine:
+        """The unchanged engine, on a runner that only prices steps.
+
+        Args:
+            watch: sees every step as it is launched; its price is a StepTime.
+        """
+        step_time = self.step_time()
+        runner = self._runner(lambda batch: step_time.price(work_of(batch.requests, self.window)), clock, watch)
+        return Engine(self._engine_config, runner=runner, clock=clock, proposer=MadeUpProposer())
+
+    def fast_engine(self, clock: VirtualClock, watch: StepWatch | None = None) -> Engine:
+        """The same results in a fraction of the time, but no step records, and timelines that are brought up to date
+        only now and then while a request runs; see leap.py.
+
+        With speculation it is the plain engine: nobody knows beforehand how many tokens a step will yield.
+        """
+        if self.config.speculative is not None:
+            return self.engine(clock, watch)
+        step_time = self.step_time()
+
+        def price(batch: ScheduledBatch) -> StepTime:
+            work = work_of(batch.requests, self.window)
+            engine.add_parked(work)
+            return step_time.price(work)
+
+        engine = LeapEngine(self._engine_config, self._runner(price, clock, watch), clock)
+        return engine
+
+    @property
+    def _engine_config(self) -> EngineConfig:
+        return self.config.replace(
+            max_model_len=self.config.max_model_len or self.model.max_context, block_size=self.block_size
+        )
+
+    def _runner(
+        self, price: Callable[[ScheduledBatch], StepTime], clock: VirtualClock, watch: StepWatch | None
+    ) -> SimulatedRunner:
+        host_blocks = int(self.config.swap_space_gb * 1e9 / self.placement.tp // self.block_bytes)
+        return SimulatedRunner(
+            price,
+            clock,
+            num_kv_blocks=self.num_kv_blocks,
+            num_host_blocks=host_blocks if self.config.preemption == "swap" else 0,
+            block_size=self.block_size,
+            swap_s_per_block=self.block_bytes / self.profile.hardware.host_link,
+            vocab_size=self.model.vocab_size,
+            runs_beside_python=self.profile.hardware.is_gpu,
+            watch=watch,
+            drafting=self.drafting(),
+        )
+
+
+def kv_dtype_of(config: EngineConfig) -> str | None:
+    """Of a KV cache that is quantized; None = it is not."""
+    return None if config.kv_cache_dtype == "auto" else config.kv_cache_dtype
+
+
+def simulated_drafting(
+    config: SpeculativeConfig | None,
+    model: ModelCost,
+    step_time_of: Callable[[ModelCost], StepTimeModel],
+    window: Window = EVERYTHING,
+) -> SimulatedDrafting:
+    """Drafts as configured: looked up for nothing, by a draft model at the price of its shape, by anything else at
+    `draft_cost` of the model's own.
+
+    Args:
+        model: the one whose output is drafted.
+        step_time_of: prices of any model on this deployment.
+        window: what a token sees, in the draft model as in the other.
+    Raises:
+        UnknownModelError: there is no such draft model.
+        PricingError: there is a `draft_cost`, and nothing that it could be the cost of.
+    """
+    if config is None:
+        return NO_DRAFTING
+    if "draft_cost" in config.model_fields_set and config.method in ("ngram", "draft_model"):
+        price = "nothing" if config.method == "ngram" else "what its shape does"
+        raise PricingError(f"with method={config.method} a draft costs {price}: leave draft_cost out")
+    if config.method == "ngram":
+        share, step_time = 0.0, step_time_of(model)
+    elif config.method == "draft_model":
+        share, step_time = 1.0, step_time_of(find_model(known(config.model)))
+    else:
+        share, step_time = config.draft_cost, step_time_of(model)
+
+    def seconds(batch: ScheduledBatch) -> float:
+        longest = max(scheduled.num_drafts for scheduled in batch.requests)
+        return share * sum(step_time.price(draft_work(batch, place, window)).total for place in range(longest))
+
+    return SimulatedDrafting(seconds, config.acceptance_rate, random.Random(config.seed))
+
+
+def draft_work(batch: ScheduledBatch, place: int, window: Window = EVERYTHING) -> StepWork:
+    """Drafting the token at a place (from 0) of every draft that is so long."""
+    most = math.inf if window.size is None else window.size + window.sinks
+    contexts = [min(s.start + 1 + place, most) for s in batch.requests if s.num_drafts > place]
+    return StepWork(len(contexts), len(contexts), len(contexts), sum(contexts), sum(contexts), 0)
