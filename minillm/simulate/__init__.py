@@ -1,4 +1,4 @@
-"""The same engine on hardware nobody here owns: a price list for steps, and a clock that only it advances.
+"""The same engine on hardware you need not own: a price list for steps, and a clock that only it advances.
 
 from minillm.simulate import AZURE_CHAT, ClusterConfig, Deployment, Poisson, SLO, make_workload, simulate
 

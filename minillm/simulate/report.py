@@ -3,15 +3,15 @@
 from dataclasses import asdict
 from typing import Any
 
-from minillm.core.known import known
 from minillm.observe.speculation import SpeculationSummary
 from minillm.observe.summary import SLO
+from minillm.observe.tables import text_table
 from minillm.runner.simulated import StepWatch
-from minillm.simulate.calibration.replay import DIGITS, METRICS, Spread, latencies, rates
 from minillm.simulate.cluster.fleet import ClusterConfig, simulate
 from minillm.simulate.cluster.record import Outcome
 from minillm.simulate.cluster.replica import EngineFactory
 from minillm.simulate.cost.deployment import Deployment
+from minillm.simulate.latencies import DIGITS, PERCENTILES, SummaryDict, rates, row_of, summary_of
 from minillm.simulate.progress import Progress
 from minillm.simulate.workload.requests import Workload
 
@@ -48,13 +48,12 @@ def simulate_workload(
     if shares_nothing:
         fleet = simulate(workload.anonymous(), config, engines_for(deployment.without_prefix_lookups(), config, watch))
     if fleet is None or any(report.num_preemptions for report in fleet.reports):
-        # Whoever is preempted finds its own blocks again.
+        # A preempted request finds its own blocks again.
         fleet = simulate(workload, config, engines_for(deployment, config, watch))
     done = [record for record in fleet.request_records() if record.completed]
-    samples = [latencies(record.timeline) for record in done]
     report: dict[str, Any] = {
-        "summary": {name: Spread.of([sample[name] for sample in samples]).to_dict() for name in METRICS},
-        "throughput": rates([(record.timeline, record.num_prompt_tokens) for record in done]),
+        "summary": summary_of(done),
+        "throughput": rates(done),
         "virtual_s": round(fleet.duration, DIGITS),
         "outcomes": dict(sorted(fleet.outcomes.items())),
         "attempts": fleet.num_attempts,
@@ -67,19 +66,10 @@ def simulate_workload(
         report["speculation"] = SpeculationSummary.of_requests(done).to_dict()
     if slo is not None:
         summary = fleet.summary(slo)
-        report["goodput_per_s"] = round(known(summary.goodput), DIGITS)
-        report["attainment"] = round(known(summary.attainment), DIGITS)
+        report["goodput_per_s"] = round(summary.goodput or 0.0, DIGITS)
+        report["attainment"] = round(summary.attainment or 0.0, DIGITS)
     if per_request:
-        report["requests"] = [
-            {
-                "request_id": record.request_id,
-                "input_toks": record.num_prompt_tokens,
-                "output_toks": record.timeline.num_tokens,
-                "queued_s": round(record.timeline.arrival, DIGITS),
-                **{name: value if value is None else round(value, DIGITS) for name, value in sample.items()},
-            }
-            for record, sample in zip(done, samples)
-        ]
+        report["requests"] = [row_of(record) for record in done]
     return report
 
 
@@ -138,10 +128,7 @@ def flat(name: str, value: Any) -> list[str]:
 
 def latency_text(report: dict[str, Any]) -> str:
     """Latencies, rates, and how requests ended."""
-    lines = [f"{'seconds':<10}" + "".join(f"{part:>12}" for part in ("mean", "p50", "p90", "p99"))]
-    for name, spread in report["summary"].items():
-        cells = ("-" if value is None else f"{value:.4f}" for value in spread.values())
-        lines.append(f"{name.removesuffix('_s'):<10}" + "".join(f"{cell:>12}" for cell in cells))
+    lines = [summary_text("seconds", report["summary"], ".4f")]
     lines.append("  ".join(f"{name} {value:.2f}" for name, value in report["throughput"].items()))
     if "speculation" in report:
         lines.append(speculation_text(report["speculation"]))
@@ -154,11 +141,17 @@ def latency_text(report: dict[str, Any]) -> str:
         share, rate = report["attainment"], report["goodput_per_s"]
         lines.append(f"within the limits: {share:.1%} of requests, {rate:.2f} per second")
     if "error_percent" in report:
-        lines.append("error against the log, percent:")
-        for name, errors in report["error_percent"].items():
-            cells = ("-" if value is None else f"{value:+.2f}" for value in errors.values())
-            lines.append(f"{name.removesuffix('_s'):<10}" + "".join(f"{cell:>12}" for cell in cells))
+        lines += ["error against the log:", summary_text("percent", report["error_percent"], "+.2f")]
     return "\n".join(lines)
+
+
+def summary_text(unit: str, summary: SummaryDict, form: str) -> str:
+    """A row for each metric."""
+    rows = (
+        (metric.removesuffix("_s"), *("-" if value is None else format(value, form) for value in parts.values()))
+        for metric, parts in summary.items()
+    )
+    return text_table((unit, "mean", *PERCENTILES), rows)
 
 
 def speculation_text(figures: dict[str, Any]) -> str:

@@ -124,7 +124,7 @@ def spent(batch: ScheduledBatch) -> dict[str, float]:
 @pytest.mark.parametrize(
     ("engines", "traffic", "binding"),
     [
-        ({"max_num_seqs": 2}, CHAT, "seats"),
+        ({"max_num_seqs": 2}, CHAT, "slots"),
         ({"num_kv_blocks": 40}, CHAT, "KV memory"),  # 14 blocks a request
         ({"max_num_seqs": 256}, Independent(prompt=Fixed(tokens=2000), output=Fixed(tokens=2)), "compute"),
         ({"max_num_seqs": 256}, Independent(prompt=Fixed(tokens=2), output=Fixed(tokens=90)), "launch floor"),

@@ -11,7 +11,6 @@ from simulate.made_logs import made_requests, write_served_log
 
 from minillm.core.errors import PricingError, RecordingError
 from minillm.model.arithmetic import find_model
-from minillm.simulate.calibration.calibrate import calibrate_from_requests
 from minillm.simulate.calibration.fit import (
     StepTable,
     TimedStep,
@@ -20,7 +19,7 @@ from minillm.simulate.calibration.fit import (
     from_usual_to_mean,
     read_step_table,
 )
-from minillm.simulate.calibration.fit_log import LINK_CONSTANTS, schedule_of
+from minillm.simulate.calibration.fit_log import LINK_CONSTANTS, calibrate_from_requests, schedule_of
 from minillm.simulate.calibration.replay import simulate_log
 from minillm.simulate.calibration.requests_log import read_requests_log
 from minillm.simulate.cost.deployment import Deployment

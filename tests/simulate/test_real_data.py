@@ -5,8 +5,15 @@ from pathlib import Path
 import pytest
 
 from minillm.model.arithmetic import find_model
-from minillm.simulate.calibration.calibrate import calibrate_from_requests, calibrate_from_steps
-from minillm.simulate.calibration.fit import EAGER_CONSTANTS, StepTable, error_report, fit_to_steps, read_step_table
+from minillm.simulate.calibration.fit import (
+    EAGER_CONSTANTS,
+    StepTable,
+    calibrate_from_steps,
+    error_report,
+    fit_to_steps,
+    read_step_table,
+)
+from minillm.simulate.calibration.fit_log import calibrate_from_requests
 from minillm.simulate.calibration.replay import simulate_log
 from minillm.simulate.cost.deployment import Deployment
 from minillm.simulate.cost.hardware import find_hardware

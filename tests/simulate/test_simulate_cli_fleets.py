@@ -83,7 +83,7 @@ def test_fields_of_the_fleet() -> None:
     near = call(*QUICK, "--json")
     far = call(*QUICK, "--fleet", "network.rtt_s=0.5", "--json")
     assert far["summary"]["ttft_s"]["p50"] == pytest.approx(near["summary"]["ttft_s"]["p50"] + 0.5, abs=1e-6)
-    assert cluster_config(["router.hot_share=0.5"], 2, Router.RANDOM, 0).router.policy == "random", "not forgotten"
+    assert cluster_config(["router.hot_share=0.5"], 2, Router.random, 0).router.policy == "random", "not forgotten"
     full = call(*QUICK, "--qps", 200, "--fleet", "shedding.max_outstanding=2", "--json")
     assert full["outcomes"]["shed"] > 0
     patient = ("--fleet", "clients.timeout_s=0.3", "--fleet", "clients.max_attempts=3")

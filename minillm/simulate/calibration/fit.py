@@ -18,10 +18,11 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from minillm.core.errors import PricingError, RecordingError
-from minillm.model.arithmetic import ModelCost
+from minillm.model.arithmetic import ModelCost, find_model
 from minillm.simulate.cost.hardware import Hardware
 from minillm.simulate.cost.placement import Placement
-from minillm.simulate.cost.roofline import HIGHEST, MAX_SHARE, SHARES, Constants, StepTimeModel, StepWork
+from minillm.simulate.cost.profile import PRIORS, Profile, today
+from minillm.simulate.cost.roofline import HIGHEST, MAX_SHARE, ROOFLINE, SHARES, Constants, StepTimeModel, StepWork
 
 SPREAD = MappingProxyType({"mfu": 0.25, "bandwidth": 0.1, "kv_bandwidth": 0.2, "attention_mfu": 0.3, "link": 0.7})
 """How far a constant may well be from its prior: standard deviation of the logarithm. Judged, not measured: libraries
@@ -292,3 +293,31 @@ def steps_of(row: dict[str, float]) -> list[TimedStep]:
     context = batch * (prompt + outputs / 2)
     decode = StepWork(batch, batch, batch, context, context, 0)
     return [TimedStep(prefill, row["prompt_time"] / 1e3), TimedStep(decode, row["token_time"] / 1e3)]
+
+
+def calibrate_from_steps(table: Path, model: str, hardware: Hardware) -> Profile:
+    """Fit constants to a published table of step times; a part is held out to tell the error.
+
+    Raises:
+        RecordingError: the table cannot be read.
+    """
+    tables, notes = read_step_table(table, find_model(model), hardware)
+    training, held_out = zip(*(one.split() for one in tables))
+    prior = Constants(**PRIORS)
+    fitted = fit_to_steps(training, prior, EAGER_CONSTANTS)
+    provenance = {
+        "source": f"{sum(len(one.steps) for one in tables)} steps of {table.name}",
+        "model": model,
+        "tp": [one.placement.tp for one in tables],
+        "left_out": notes,
+        "fitted": list(EAGER_CONSTANTS),
+        "decided_by_data": list(fitted.decided),
+        "date": today(),
+        "held_out_error": {
+            "all": error_report(held_out, fitted.constants),
+            "prompt": error_report([one.only(prompts=True) for one in held_out], fitted.constants),
+            "token": error_report([one.only(prompts=False) for one in held_out], fitted.constants),
+            "pure_roofline": error_report(held_out, ROOFLINE),
+        },
+    }
+    return Profile(hardware, fitted.constants, provenance)

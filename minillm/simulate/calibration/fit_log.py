@@ -1,39 +1,40 @@
 """Constants from a log of requests, though no step of it was ever timed.
 
-A request's prefill and decode are sums of step times, and the scheduler knows which steps (fit_schedule.py).
+A request's prefill and decode are sums of step times, and the scheduler knows which steps (`schedule_of`).
 So, in turn:
 
 1. serve the log in lockstep with the constants so far, and write down what was in which step
 2. with that schedule held still, choose the constants that make the sums match the log's stamps
 
-until they move no more. Time in the queue is not fitted: it is a sum of everybody else's step times, and says
+until they move no more. Time in the queue is not fitted: it is a sum of all other requests' step times, and says
 nothing new about any of them.
 
 One number is then set by the whole: how fast the device is, all in all. The log's server and ours let in and
-preempt not quite the same requests (a log has lengths, so nobody knows which prompts shared a prefix), and that
+preempt not quite the same requests (a log has lengths, so which prompts shared a prefix is unknown), and that
 is no property of a kernel.
 """
 
-from bisect import bisect_right
+import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from statistics import median
+from typing import Any
 
 import numpy as np
 
 from minillm.core.batch import ScheduledBatch
 from minillm.core.errors import PricingError
-from minillm.core.known import known
-from minillm.core.params import SamplingParams
 from minillm.core.timeline import VirtualClock
 from minillm.frontend.outputs import RequestOutput
 from minillm.runner.simulated import StepPrice, StepWatch
 from minillm.simulate.calibration.fit import SPREAD, FittedConstants, fit_constants, slower, stack, step_seconds
 from minillm.simulate.calibration.replay import arrivals_of, compare_with_log, serve_log
-from minillm.simulate.calibration.requests_log import LoggedRequest, timed
+from minillm.simulate.calibration.requests_log import LoggedRequest, read_requests_log, timed
 from minillm.simulate.cost.deployment import Deployment
+from minillm.simulate.cost.profile import Profile, today
 from minillm.simulate.cost.roofline import Constants, StepTime, StepTimeModel, StepWork
 
 LAST_ENDS = 9
@@ -87,14 +88,14 @@ def schedule_of(deployment: Deployment, log: Sequence[LoggedRequest]) -> Schedul
     logged = timed(log)
     ours = [timelines[request.request_id] for request in logged]
 
-    def steps_until(stamps: Sequence[float]) -> np.ndarray:
-        return np.array([bisect_right(ends, stamp) for stamp in stamps])
+    def steps_until(stamps: Sequence[float | None]) -> np.ndarray:
+        return np.searchsorted(ends, np.array(stamps, dtype=float), side="right")
 
     return Schedule(
         works=stack(works),
-        scheduled=steps_until([known(t.scheduled) for t in ours]),
-        first=steps_until([known(t.first_token) for t in ours]),
-        last=steps_until([known(t.last_token) for t in ours]),
+        scheduled=steps_until([t.scheduled for t in ours]),
+        first=steps_until([t.first_token for t in ours]),
+        last=steps_until([t.last_token for t in ours]),
         prefill=np.array([request.ttft - request.queue for request in logged]),
         decode=np.array([request.e2e - request.ttft for request in logged]),
     )
@@ -109,9 +110,9 @@ def serve_in_lockstep(deployment: Deployment, log: Sequence[LoggedRequest], watc
             f"a request of the log does not fit window or KV pool, which hold {engine.context_limit} tokens: "
             "give max_model_len and KV blocks as the server had them"
         )
-    ended = {request.request_id: known(request.last_token) for request in timed(log)}
+    ended = {request.request_id: request.last_token for request in timed(log)}
     early = usual_step(log) / 4
-    let_in = [request if request.scheduled is None else replace(request, queued=request.scheduled) for request in log]
+    let_in = [r if math.isnan(r.scheduled) else replace(r, queued=r.scheduled) for r in log]
     arrivals = deque(arrivals_of(sorted(let_in, key=lambda request: request.queued)))
     ahead: deque[float] = deque([0.0], maxlen=LAST_ENDS)
     outputs: list[RequestOutput] = []
@@ -121,12 +122,10 @@ def serve_in_lockstep(deployment: Deployment, log: Sequence[LoggedRequest], watc
             clock.advance_to(max(clock.now(), arrivals[0].moment - offset))
         # The log's moments lie on the ends of its steps, and the same step's may be a little early here.
         while arrivals and arrivals[0].moment <= clock.now() + offset + early:
-            arrival = arrivals.popleft()
-            params = SamplingParams(temperature=0, max_tokens=arrival.output_tokens, ignore_eos=True)
-            engine.add_request(arrival.prompt_token_ids, params, request_id=arrival.request_id, stream=False)
+            arrivals.popleft().add_to(engine)
         finished = engine.step()
         outputs += finished
-        ahead += [ended[o.request_id] - known(o.timeline.last_token) for o in finished if o.request_id in ended]
+        ahead += [ended[o.request_id] - (o.timeline.last_token or 0.0) for o in finished if o.request_id in ended]
     return outputs
 
 
@@ -230,3 +229,55 @@ def set_speed(deployment: Deployment, log: Sequence[LoggedRequest], free: Sequen
 
     best = min(sorted(SPEEDS, key=lambda factor: abs(factor - 1)), key=error)
     return slower(constants, best, free), best
+
+
+@dataclass(frozen=True, slots=True)
+class LogCalibration:
+    """A profile fitted to a log of requests, and what it makes of that log."""
+
+    profile: Profile
+    simulated: dict[str, Any]
+    measured: dict[str, Any]
+    error_percent: dict[str, Any]
+
+
+def calibrate_from_requests(
+    log_path: Path, deployment: Deployment, model: str, free: Sequence[str] | None = None
+) -> LogCalibration:
+    """Fit constants to a server's log of requests.
+
+    Args:
+        deployment: as the server was configured. Its profile's constants are where a fit starts, and where
+            those stay that the log does not show.
+        model: its name, for the record.
+        free: names of the constants to fit; None = all that a log can show.
+    Raises:
+        RecordingError: the log cannot be read, or has no time stamps.
+        PricingError: a request does not fit the KV pool, or only link constants are free and tp is 1.
+    """
+    log = read_requests_log(log_path)
+    tp = deployment.placement.tp
+    free = free or (*GPU_CONSTANTS, *(LINK_CONSTANTS if tp > 1 else ()))
+    is_link_only = set(free) <= set(LINK_CONSTANTS)
+    if tp == 1 and is_link_only:
+        raise PricingError("with --tp 1 nothing goes over a link: give the log of a server with --tp 2 or more")
+    fitted = fit_to_log(deployment, log, free)
+    constants, factor = fitted.constants, 1.0
+    if not is_link_only:  # one link is not what a whole server's pace depends on
+        constants, factor = set_speed(deployment.with_constants(constants), log, free)
+    base = deployment.profile
+    outputs = serve_log(deployment.with_constants(constants), log)
+    simulated, measured, errors = compare_with_log(outputs, log)
+    entry = {
+        "source": f"{len(timed(log))} requests of {log_path.name}",
+        "model": model,
+        "tp": tp,
+        "kv_blocks": deployment.num_kv_blocks,
+        "fitted": list(free),
+        "decided_by_data": list(fitted.decided),
+        "time_factor": factor,
+        "date": today(),
+        "error_percent_on_the_same_log": errors,
+    }
+    provenance = {**base.provenance, "link": entry} if is_link_only else entry
+    return LogCalibration(Profile(base.hardware, constants, provenance), simulated, measured, errors)

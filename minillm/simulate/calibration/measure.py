@@ -7,41 +7,26 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
+from typing import TYPE_CHECKING
 
-import torch
 from tqdm.auto import tqdm
 
 from minillm.core.errors import UnknownHardwareError
-from minillm.core.known import known
 from minillm.core.params import SamplingParams
 from minillm.core.timeline import StepRecord
 from minillm.frontend.engine import Engine
-from minillm.kernels.quantization import dtype_name
 from minillm.model.arithmetic import ModelCost
-from minillm.model.loader import load_model
 from minillm.policies.config import EngineConfig
-from minillm.runner.machine_peaks import measure_bandwidth, measure_matmul
-from minillm.simulate.calibration.calibrate import today
 from minillm.simulate.calibration.fit import StepTable, TimedStep, error_report, fit_to_steps, from_usual_to_mean
-from minillm.simulate.calibration.validate import RealRun, num_runs, serve_traffic, validate, with_validation
+from minillm.simulate.calibration.validate import RealRun, compare, deployment_of, num_runs, serve_traffic
 from minillm.simulate.cost.hardware import THIS_MACHINE, Hardware, find_hardware
 from minillm.simulate.cost.placement import Placement
-from minillm.simulate.cost.profile import PRIORS, Profile
+from minillm.simulate.cost.profile import CPU_PRIORS, PRIORS, Profile, today
 from minillm.simulate.cost.roofline import ROOFLINE, Constants, StepWork
 
-CPU_PRIORS = {
-    "mfu": 0.5,
-    "half_tokens": 8.0,
-    "bandwidth": 0.8,
-    "serial": 0.8,
-    "kv_bandwidth": 0.3,
-    "attention_mfu": 0.2,
-    "layer_s": 1e-4,
-    "prefill_s": 5e-3,
-    "step_s": 5e-4,
-    "request_s": 2e-4,
-}
-"""A CPU does its own launching, so nothing of it runs beside the work: it is in layer_s, step_s and request_s."""
+if TYPE_CHECKING:
+    import torch
+
 HOST_LINK = 1e10
 """A CPU's swap space is its own memory; a copy runs at some 10 GB/s."""
 
@@ -88,13 +73,19 @@ def calibrate_this_machine(model: str, *, quick: bool = False, with_traffic: boo
     Raises:
         ModelError, ConfigError: the model cannot be loaded.
     """
+    import torch
+
+    from minillm.kernels.quantization import dtype_name
+    from minillm.model.loader import load_model
+
     config = EngineConfig(model=model, enable_prefix_caching=False)
     loaded = load_model(config)
     hardware = describe_hardware(loaded.device, quick)
     engine = Engine(config, loaded)
     design, mixed = (QUICK_DESIGN, QUICK_MIXED) if quick else (FULL_DESIGN * NUM_PASSES, MIXED)
     steps, served = run_design(engine, design, mixed, with_traffic)
-    placement = Placement(1, dtype_name(loaded.dtype), dtype_name(loaded.dtype))
+    dtype = dtype_name(loaded.dtype)
+    placement = Placement(1, dtype, dtype)
     table = StepTable(ModelCost.of(loaded.model_config), hardware, placement, steps)
     training, held_out = table.split()
     prior = Constants(**PRIORS) if hardware.is_gpu else Constants(**CPU_PRIORS)
@@ -102,7 +93,7 @@ def calibrate_this_machine(model: str, *, quick: bool = False, with_traffic: boo
     fitted = fit_to_steps([training], prior, free)
     constants = from_usual_to_mean(fitted.constants, training, free)
     provenance = {
-        "source": f"{len(steps)} steps of the real engine, {model}, {dtype_name(loaded.dtype)}",
+        "source": f"{len(steps)} steps of the real engine, {model}, {dtype}",
         "machine": platform.processor() or platform.machine(),
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
@@ -113,7 +104,9 @@ def calibrate_this_machine(model: str, *, quick: bool = False, with_traffic: boo
         "pure_roofline_error": error_report([held_out], ROOFLINE),
     }
     profile = Profile(hardware, constants, provenance)
-    return with_validation(profile, validate(engine, profile, served)) if with_traffic else profile
+    if with_traffic:  # the error in traffic is part of the provenance
+        provenance["error_in_traffic"] = compare(deployment_of(engine, profile), served).to_dict()
+    return profile
 
 
 def run_design(
@@ -152,11 +145,12 @@ def drive(engine: Engine, traffic: Iterable[tuple[int, Round]]) -> list[TimedSte
     prompts: dict[str, int] = {}
     records: list[StepRecord] = []
     rng = random.Random(len(upcoming))
-    num_steps = 0
+    assert engine.model is not None
+    vocab_size, num_steps = engine.model.model_config.vocab_size, 0
     while upcoming or engine.has_unfinished:
         while upcoming and (upcoming[0][0] <= num_steps or not engine.has_unfinished):
             _, one = upcoming.pop(0)
-            prompt = [rng.randrange(known(engine.vocab_size)) for _ in range(one.prompt_tokens)]
+            prompt = [rng.randrange(vocab_size) for _ in range(one.prompt_tokens)]
             params = SamplingParams(temperature=0, max_tokens=one.output_tokens, ignore_eos=True)
             prompts[engine.add_request(prompt, params, stream=False)] = one.prompt_tokens
         before = engine.steps[-1].step_id if engine.steps else -1
@@ -195,8 +189,13 @@ def timed_steps(records: Iterable[StepRecord], prompt_tokens: dict[str, int]) ->
     return steps
 
 
-def describe_hardware(device: torch.device, quick: bool) -> Hardware:
+def describe_hardware(device: "torch.device", quick: bool) -> Hardware:
     """This machine's peaks: from the catalogue for a GPU that is in it, else measured."""
+    import psutil
+    import torch
+
+    from minillm.runner.machine_peaks import measure_bandwidth, measure_matmul
+
     if device.type == "cuda":
         try:
             return replace(find_hardware(torch.cuda.get_device_name(device)), name=THIS_MACHINE)
@@ -211,8 +210,6 @@ def describe_hardware(device: torch.device, quick: bool) -> Hardware:
     if device.type == "cuda":
         memory, bandwidth = torch.cuda.get_device_properties(device).total_memory, measure_bandwidth(device=device).copy
     else:
-        import psutil
-
         memory = psutil.virtual_memory().total
         bandwidth = measure_bandwidth(*((10_000_000, 2) if quick else (500_000_000, 5))).read
     return Hardware(

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from minillm.core.errors import RecordingError
-from minillm.core.known import known
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,33 +23,32 @@ class LoggedRequest:
     input_tokens: int
     output_tokens: int
     queued: float
-    scheduled: float | None = None
-    first_token: float | None = None
-    last_token: float | None = None
+    scheduled: float = math.nan
+    first_token: float = math.nan
+    last_token: float = math.nan
+    """NaN where the log does not say."""
 
     @property
     def is_timed(self) -> bool:
-        return None not in (self.scheduled, self.first_token, self.last_token)
+        return not math.isnan(self.scheduled + self.first_token + self.last_token)
 
     @property
     def ttft(self) -> float:
-        """Of a timed request: queued to first token, seconds."""
-        return known(self.first_token) - known(self.queued)
+        """Queued to first token, seconds."""
+        return self.first_token - self.queued
 
     @property
     def e2e(self) -> float:
-        return known(self.last_token) - known(self.queued)
+        return self.last_token - self.queued
 
     @property
     def queue(self) -> float:
-        return known(self.scheduled) - known(self.queued)
+        return self.scheduled - self.queued
 
     @property
     def tpot(self) -> float | None:
         """Time per output token after the first, seconds; None with fewer than two."""
-        if self.output_tokens < 2:
-            return None
-        return (known(self.last_token) - known(self.first_token)) / (self.output_tokens - 1)
+        return None if self.output_tokens < 2 else (self.last_token - self.first_token) / (self.output_tokens - 1)
 
 
 STAMPS = ("scheduled_ts", "first_token_ts", "last_token_ts")
@@ -76,7 +74,7 @@ def read_requests_log(path: Path) -> list[LoggedRequest]:
             row["input_toks"],
             row["output_toks"],
             row["queued_ts"] - origin,
-            *(None if row.get(stamp) is None else row[stamp] - origin for stamp in STAMPS),
+            *(math.nan if row.get(stamp) is None else row[stamp] - origin for stamp in STAMPS),
         )
         for number, row in enumerate(rows, start=1)
     ]
@@ -109,41 +107,23 @@ def _row(path: Path, number: int, line: str) -> dict[str, Any]:
     return row
 
 
-@dataclass(frozen=True, slots=True)
-class ServerFacts:
-    """What `meta.json` beside a log says about the server; None where it says nothing."""
-
-    max_num_seqs: int | None = None
-    max_num_batched_tokens: int | None = None
-    max_model_len: int | None = None
-    num_kv_blocks: int | None = None
-    block_size: int | None = None
-    scheduler_reserve_full_isl: bool | None = None
-    null_block: bool | None = None
-
-
-def read_server_facts(log: Path) -> ServerFacts:
-    """Facts from the `meta.json` in the log's folder, as LLMServingSim's recordings of vLLM have it."""
-    path = log.parent / "meta.json"
+def read_server_facts(log: Path) -> dict[str, int | bool]:
+    """What the `meta.json` in the log's folder says about the server, as fields of `Deployment.of`; the format is
+    that of LLMServingSim's recordings of vLLM. Empty without such a file."""
     try:
-        meta = json.loads(path.read_text(encoding="utf-8"))
+        meta = json.loads((log.parent / "meta.json").read_text(encoding="utf-8"))
         server, cache = dict(meta.get("engine_kwargs") or {}), dict(meta.get("kv_cache") or {})
         resolved = dict((meta.get("resolved_config") or {}).get("scheduler_config") or {})
     except (OSError, ValueError, AttributeError, TypeError):
-        return ServerFacts()
-
-    def whole(value: Any) -> int | None:
-        return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
-
-    return ServerFacts(
-        max_num_seqs=whole(server.get("max_num_seqs")),
-        max_num_batched_tokens=whole(server.get("max_num_batched_tokens")),
-        max_model_len=whole(server.get("max_model_len")),
-        num_kv_blocks=whole(cache.get("num_gpu_blocks")),
-        block_size=whole(cache.get("block_size")),
-        scheduler_reserve_full_isl=resolved.get("scheduler_reserve_full_isl") is True or None,
-        null_block="vllm_version" in meta or None,
-    )
+        return {}
+    sizes = {name: server.get(name) for name in ("max_num_seqs", "max_num_batched_tokens", "max_model_len")}
+    sizes |= {"num_kv_blocks": cache.get("num_gpu_blocks"), "block_size": cache.get("block_size")}
+    facts = {name: size for name, size in sizes.items() if type(size) is int and size > 0}
+    habits = {
+        "scheduler_reserve_full_isl": resolved.get("scheduler_reserve_full_isl") is True,
+        "null_block": "vllm_version" in meta,
+    }
+    return {**facts, **{name: True for name, has_it in habits.items() if has_it}}
 
 
 def timed(requests: Sequence[LoggedRequest]) -> list[LoggedRequest]:

@@ -16,9 +16,9 @@ Explain = Callable[[ScheduledBatch], Mapping[str, float]]
 FULL = 0.9
 """A KV pool counts as full from this share on: the next prompt may not fit."""
 OFTEN = 0.2
-"""Somebody must wait for this share of the busy time, or what they wait for does not bind: bursts make queues, too."""
+"""Requests must wait for this share of the busy time, or what they wait for does not bind: bursts make queues, too."""
 MOSTLY = 0.5
-"""Of the time that somebody waits, the share in which a resource must be used up to be what they wait for."""
+"""Of the time that requests wait, the share in which a resource must be used up to be what they wait for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,59 +26,52 @@ class Limits:
     """What kept a replica from serving more, a little past its knee. Shares of its busy time."""
 
     binding: str
-    """seats, KV memory, or what its steps' time is spent on."""
+    """slots, KV memory, or what its steps' time is spent on."""
     why: str
     queued: float
-    """Somebody waited in the queue."""
-    seats_full: float
-    """Somebody waited, and every seat was taken."""
+    """Requests waited in the queue."""
+    slots_full: float
+    """Requests waited, and every slot was taken."""
     kv_full: float
-    """Somebody waited, and the KV pool was as good as full."""
+    """Requests waited, and the KV pool was as good as full."""
     step_time: dict[str, float]
-    """By resource; empty when nobody explained the steps."""
+    """By resource; empty when the steps were not explained."""
 
 
 def find_limits(run: FleetRun, seconds: Mapping[str, float]) -> Limits:
     """Judge a run of one replica past its knee.
 
-    Whatever keeps the waiting out for most of the time that somebody waits is what binds: no seat, or no
+    Whatever keeps requests out for most of the time that any of them waits is what binds: no slot, or no
     memory. If neither, they wait for steps to end, and the largest part of the steps' time binds.
 
     Args:
         seconds: what the steps' time was spent on, if that is known.
     """
-    engine = run.pools["main"].replicas[0].engine
-    seats = engine.config.max_num_seqs
-    busy = queued = seats_full = kv_full = 0.0
-    for step in steps_of(run):
-        length = step.end - step.start
-        busy += length
-        if step.num_waiting:
-            queued += length
-            if step.num_running >= seats:
-                seats_full += length
-            elif step.kv_blocks_used >= FULL * step.kv_blocks_total:
-                kv_full += length
+    slots = run.pools["main"].replicas[0].engine.config.max_num_seqs
+    steps = [(step.end - step.start, step) for step in steps_of(run)]
+    busy = sum(length for length, _ in steps) or 1.0
+    waiting = [(length, step) for length, step in steps if step.num_waiting]
+    full = [length for length, step in waiting if step.num_running >= slots]
+    no_memory = [
+        length
+        for length, step in waiting
+        if step.num_running < slots and step.kv_blocks_used >= FULL * step.kv_blocks_total
+    ]
+    queued, slots_full, kv_full = (sum(some) / busy for some in ([length for length, _ in waiting], full, no_memory))
     total = sum(seconds.values())
     parts = {name: value / total for name, value in seconds.items() if total > 0}
-    if queued > OFTEN * busy and max(seats_full, kv_full) > MOSTLY * queued:
-        if seats_full >= kv_full:
-            binding, why = "seats", f"while requests wait, all {seats} seats are taken (max_num_seqs)"
+    left = "slots and KV memory are left"
+    if queued > OFTEN and max(slots_full, kv_full) > MOSTLY * queued:
+        if slots_full >= kv_full:
+            binding, why = "slots", f"while requests wait, all {slots} slots are taken (max_num_seqs)"
         else:
-            binding, why = "KV memory", "while requests wait, seats are free but the KV pool is full"
+            binding, why = "KV memory", "while requests wait, slots are free but the KV pool is full"
     elif parts:
         binding = max(parts, key=parts.__getitem__)
-        why = f"seats and KV memory are left, and {parts[binding]:.0%} of the steps' time is spent on it"
+        why = f"{left}, and {parts[binding]:.0%} of the steps' time is spent on it"
     else:
-        binding, why = "step time", "seats and KV memory are left; pass explain= to see what steps are spent on"
-    return Limits(
-        binding=binding,
-        why=why,
-        queued=queued / busy if busy else 0.0,
-        seats_full=seats_full / busy if busy else 0.0,
-        kv_full=kv_full / busy if busy else 0.0,
-        step_time=parts,
-    )
+        binding, why = "step time", f"{left}; pass explain= to see what steps are spent on"
+    return Limits(binding, why, queued, slots_full, kv_full, parts)
 
 
 def prefill_share(run: FleetRun) -> float:
@@ -141,7 +134,7 @@ def explained(make_engine: EngineFactory, explain: Explain | None) -> tuple[Engi
 
 
 class ExplainedRunner:
-    """Passes everything on to another runner, and notes what its steps are spent on."""
+    """Passes everything on to another runner, and sums up what its steps are spent on."""
 
     def __init__(self, runner: Runner, explain: Explain, seconds: defaultdict[str, float]) -> None:
         self._runner, self._explain, self._seconds = runner, explain, seconds

@@ -18,7 +18,6 @@ from minillm.simulate.cost.deployment import Deployment
 from minillm.simulate.cost.roofline import StepTimeModel, work_of
 from minillm.simulate.progress import Progress
 from minillm.simulate.report import engines_for
-from minillm.simulate.workload.arrivals import Arrivals
 from minillm.simulate.workload.requests import Traffic, Workload
 
 IMMEDIATE = 1e30
@@ -92,7 +91,7 @@ def price_of_replica(deployment: Deployment) -> float:
     """
     hardware, tp = deployment.profile.hardware, deployment.placement.tp
     if hardware.price_per_hour is None:
-        raise PricingError(f"nobody rents out {hardware.name}: say what a replica costs with --price-per-hour")
+        raise PricingError(f"no price is known for {hardware.name}: say what a replica costs with --price-per-hour")
     return hardware.price_per_hour * tp
 
 
@@ -100,25 +99,20 @@ def simulate_plan(
     deployment: Deployment,
     traffic: Traffic | Workload,
     slo: SLO | None,
-    arrivals: Callable[[float], Arrivals] | None,
     *,
     demand: float,
-    target: float,
     headroom: float,
     price_per_hour: float | None,
-    config: ClusterConfig,
-    num_requests: int,
-    seed: int,
     progress: Progress,
-) -> tuple[dict[str, Any], str]:
-    """The worksheet, as JSON-able data (`plan`, `price_per_hour`, `price_source`) and as text.
+    **options: Any,
+) -> dict[str, Any]:
+    """The worksheet, as JSON-able data (`plan`, `price_per_hour`, `price_source`) and as `text`.
 
     Args:
         traffic: made up, or a recording.
-        arrivals: of made-up traffic, at a given rate.
         demand: requests per second.
         price_per_hour: of one replica; None = the catalogue's price of its accelerators.
-        num_requests: in each run, per replica.
+        options: further arguments of Worksheet.
     Raises:
         WorkloadError: no limit, or an argument out of range.
         SimulationError: the limits cannot be met.
@@ -126,14 +120,10 @@ def simulate_plan(
     """
     if slo is None:
         raise WorkloadError("--plan needs a limit to plan for: --slo-ttft, --slo-tpot or --slo-e2e, in seconds")
-    worksheet = worksheet_for(
-        deployment, traffic, slo, watch=progress.watch, target=target, arrivals=arrivals, num_requests=num_requests,
-        seed=seed, config=config, announce=progress.begin,
-    )  # fmt: skip
-    if price_per_hour is None:
+    worksheet = worksheet_for(deployment, traffic, slo, watch=progress.watch, announce=progress.begin, **options)
+    price, source = price_per_hour, "as given"
+    if price is None:
         price, source = price_of_replica(deployment), deployment.profile.hardware.price_source
-    else:
-        price, source = price_per_hour, "as given"
     plan = plan_capacity(worksheet, demand, price_per_hour=price, headroom=headroom)
-    report = {"plan": plan.to_dict(), "price_per_hour": price, "price_source": source}
-    return report, f"{plan}\nprice of a replica  {price:.2f} an hour ({source})"
+    text = f"{plan}\nprice of a replica  {price:.2f} an hour ({source})"
+    return {"plan": plan.to_dict(), "price_per_hour": price, "price_source": source, "text": text}

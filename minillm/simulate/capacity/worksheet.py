@@ -15,13 +15,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from minillm.core.errors import SimulationError, WorkloadError
-from minillm.core.known import known
 from minillm.observe.summary import SLO
-from minillm.simulate.calibration.replay import DIGITS
 from minillm.simulate.capacity.limits import Explain, Limits, explained, find_limits, prefill_share, with_all_steps
 from minillm.simulate.cluster.fleet import ClusterConfig, simulate
 from minillm.simulate.cluster.replica import EngineFactory
 from minillm.simulate.cluster.run import FleetRun
+from minillm.simulate.latencies import DIGITS
 from minillm.simulate.workload.arrivals import Arrivals, Poisson
 from minillm.simulate.workload.requests import Traffic, Workload, make_workload, mean_turns
 from minillm.simulate.workload.traces import replayed
@@ -31,9 +30,9 @@ TOLERANCE = 0.03
 PAST_THE_KNEE = 1.25
 """Where to look for what binds: so many times the knee."""
 IDLE_RATE = 1e-3
-"""Requests per second at which nobody waits for anybody."""
+"""Requests per second at which no request waits for another."""
 LIMITS_PER_RUN, STAYS_PER_RUN = 10, 5
-"""Arrivals go on for at least so many times the TTFT or E2E limit, and so many times as long as someone stays: above
+"""Arrivals go on for at least so many times the TTFT or E2E limit, and so many times as long as a request stays: above
 the knee a queue grows slowly, and only when as many leave as come is a replica as full as it will be."""
 MOST_REQUESTS = 200_000
 """In one run: a minute or two."""
@@ -60,16 +59,14 @@ class Point:
     @classmethod
     def of(cls, rate: float, run: FleetRun, slo: SLO) -> "Point":
         summary = run.summary(slo)
-        ttft, tpot = (
-            None if value is None else round(value, DIGITS)  # the last bit may depend on the machine
-            for value in (summary.metrics["ttft"].p99, summary.metrics["tpot"].p99)
-        )
-        return cls(rate, known(summary.attainment), ttft, tpot, round(summary.output_tokens_per_s, DIGITS))
+        p99s = (summary.metrics[metric].p99 for metric in ("ttft", "tpot"))
+        ttft, tpot = (None if value is None else round(value, DIGITS) for value in p99s)
+        return cls(rate, attainment_of(run, slo), ttft, tpot, round(summary.output_tokens_per_s, DIGITS))
 
     def __str__(self) -> str:
         percentiles = (("TTFT", self.ttft_p99), ("TPOT", self.tpot_p99))
-        known = [f"{name} p99 {value * 1e3:.0f} ms" for name, value in percentiles if value is not None]
-        return ", ".join(known) or "nothing is answered: are prompts longer than the model's window?"
+        stated = [f"{name} p99 {value * 1e3:.0f} ms" for name, value in percentiles if value is not None]
+        return ", ".join(stated) or "nothing is answered: are prompts longer than the model's window?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,19 +106,18 @@ class CapacityPlan:
         spent = sorted(self.limits.step_time.items(), key=lambda item: -item[1])
         shares = ", ".join(f"{name} {share:.0%}" for name, share in spent) or "not known"
         bill = f"{self.cost_per_hour:.2f} an hour, {self.cost_per_request * 1e3:.4f} per 1000 requests"
-        return "\n".join(
-            (
-                f"demand              {self.demand:.2f} requests/s, {self.target:.1%} of them with {stated}",
-                f"knee of one replica {self.knee:.2f} requests/s, in runs of {self.knee_requests}",
-                f"replicas            {self.replicas} ({tried})",
-                f"what binds          {self.limits.binding}: {self.limits.why}",
-                f"  steps' time       {shares}",
-                f"cost                {bill}",
-                f"  input             {self.input_cost_per_million:.4f} per million tokens",
-                f"  output            {self.output_cost_per_million:.4f} per million tokens",
-                f"  split             {self.prefill_share:.0%} of busy time is what prompts add to steps",
-            )
+        lines = (
+            f"demand              {self.demand:.2f} requests/s, {self.target:.1%} of them with {stated}",
+            f"knee of one replica {self.knee:.2f} requests/s, in runs of {self.knee_requests}",
+            f"replicas            {self.replicas} ({tried})",
+            f"what binds          {self.limits.binding}: {self.limits.why}",
+            f"  steps' time       {shares}",
+            f"cost                {bill}",
+            f"  input             {self.input_cost_per_million:.4f} per million tokens",
+            f"  output            {self.output_cost_per_million:.4f} per million tokens",
+            f"  split             {self.prefill_share:.0%} of busy time is what prompts add to steps",
         )
+        return "\n".join(lines)
 
 
 class Worksheet:
@@ -211,12 +207,7 @@ class Worksheet:
         return make_workload(self.traffic, arrivals, num_requests=num, seed=self.seed)
 
     def run(
-        self,
-        rate: float,
-        *,
-        replicas: int = 1,
-        num_requests: int | None = None,
-        make_engine: EngineFactory | None = None,
+        self, rate: float, replicas: int = 1, num_requests: int | None = None, make_engine: EngineFactory | None = None
     ) -> FleetRun:
         """Play the traffic at this rate to so many replicas.
 
@@ -239,8 +230,8 @@ class Worksheet:
         if IDLE_RATE not in self.points:
             run = self.run(IDLE_RATE)
             self.points[IDLE_RATE] = Point.of(IDLE_RATE, run, self.slo)
-            begun = {record.request.session: known(record.intended) for record in reversed(run.records)}
-            ended = {record.request.session: known(record.ended) for record in run.records}
+            begun = {record.request.session: record.intended or 0.0 for record in reversed(run.records)}
+            ended = {record.request.session: record.ended or 0.0 for record in run.records}
             self._stay_s = sum(ended[session] - begun[session] for session in begun) / len(begun)
         return self.points[IDLE_RATE]
 
@@ -271,12 +262,7 @@ class Worksheet:
 
 
 def plan_capacity(
-    worksheet: Worksheet,
-    demand: float,
-    *,
-    price_per_hour: float,
-    headroom: float = 0.0,
-    try_out: bool = True,
+    worksheet: Worksheet, demand: float, *, price_per_hour: float, headroom: float = 0.0, try_out: bool = True
 ) -> CapacityPlan:
     """Fill in the worksheet.
 
@@ -328,6 +314,11 @@ def plan_capacity(
     )
 
 
+def attainment_of(run: FleetRun, slo: SLO) -> float:
+    """Share of the requests that met the SLO."""
+    return run.summary(slo).attainment or 0.0
+
+
 def enough_replicas(worksheet: Worksheet, demand: float, replicas: int) -> tuple[int, float]:
     """Adds replicas while a simulated fleet misses the target.
 
@@ -340,7 +331,7 @@ def enough_replicas(worksheet: Worksheet, demand: float, replicas: int) -> tuple
     while True:
         tried = min(replicas, TRIED_OUT)
         run = worksheet.run(demand * tried / replicas, replicas=tried)
-        attainment = known(run.summary(worksheet.slo).attainment)
+        attainment = attainment_of(run, worksheet.slo)
         if attainment >= worksheet.target:
             return replicas, attainment
         if replicas > 2 * at_first + TRIED_OUT:

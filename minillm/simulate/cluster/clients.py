@@ -12,25 +12,21 @@ from typing import Protocol
 
 from pydantic import Field, model_validator
 
-from minillm.core.errors import WorkloadError
-from minillm.core.params import StrictModel
 from minillm.core.timeline import Timeline
 from minillm.simulate.cluster.events import EventQueue
 from minillm.simulate.cluster.record import ClientRecord, Outcome
 from minillm.simulate.cluster.replica import Job
 from minillm.simulate.workload.requests import Piece, Workload, answer_piece
-from minillm.simulate.workload.streams import Streams
+from minillm.simulate.workload.streams import Streams, WorkloadModel
 
 
-class ClientConfig(StrictModel):
+class ClientConfig(WorkloadModel):
     """How clients behave. The defaults are an open loop of people who wait for ever."""
-
-    _error: type[Exception] = WorkloadError
 
     max_in_flight: int | None = Field(None, ge=1, description="closed loop: most requests open at once; None = open")
     timeout_s: float | None = Field(None, gt=0, description="patience until the last byte of an attempt, seconds")
     first_byte_timeout_s: float | None = Field(None, gt=0, description="patience until its first byte, seconds")
-    cancel_on_timeout: bool = Field(True, description="giving up cancels the work; off = it goes on for nobody")
+    cancel_on_timeout: bool = Field(True, description="giving up cancels the work; off = the service goes on")
     max_attempts: int = Field(1, ge=1, description="tries at one request; 1 = no retries")
     backoff_s: float = Field(0.0, ge=0, description="pause before the first retry, seconds; 0 = at once")
     backoff_factor: float = Field(2.0, ge=1, description="each further pause is so many times as long")
@@ -151,7 +147,7 @@ class Clients:
     def receive(self, attempt: Attempt, reply: Reply) -> None:
         """The last byte of a reply is there."""
         if attempt.closed:
-            return  # nobody is listening any more
+            return  # the client has gone
         attempt.closed = True
         record = attempt.record
         record.replica, record.error = reply.replica, reply.error

@@ -1,6 +1,6 @@
-"""A simulated fleet: clients, a network, a front door, replicas. Each replica is an unchanged Engine.
+"""A simulated fleet: clients, a network, a service, replicas. Each replica is an unchanged Engine.
 
-    clients -> network -> front door -> router -> replica (Engine on its own VirtualClock)
+    clients -> network -> admission -> router -> replica (Engine on its own VirtualClock)
        ^                                                |
        +------------- network, proxy <------------------+
 
@@ -15,33 +15,31 @@ Not modelled: replicas that crash, the gateway's own CPU beyond `Network.ingress
 prefill replica keeps a KV cache until it has been sent.
 """
 
+from collections.abc import Callable
+
 from pydantic import Field, model_validator
 
 from minillm.core.errors import WorkloadError
-from minillm.core.known import known
-from minillm.core.params import StrictModel
 from minillm.simulate.cluster.clients import Attempt, ClientConfig, Clients, Reply
 from minillm.simulate.cluster.events import EventQueue
 from minillm.simulate.cluster.network import Network, Wire
-from minillm.simulate.cluster.paths import Direct, Disaggregation, ModelRouting, Path, TwoModels, TwoPools
+from minillm.simulate.cluster.paths import Disaggregation, ModelRouting, Path, TwoModels, TwoPools
 from minillm.simulate.cluster.pool import Autoscaler, Autoscaling, Pool, Shedding
 from minillm.simulate.cluster.replica import EngineFactory
 from minillm.simulate.cluster.routers import RouterConfig, make_router
 from minillm.simulate.cluster.run import FleetRun, Sample, collect
 from minillm.simulate.workload.requests import Workload
-from minillm.simulate.workload.streams import Streams
+from minillm.simulate.workload.streams import Streams, WorkloadModel
 
 
-class ClusterConfig(StrictModel):
+class ClusterConfig(WorkloadModel):
     """A fleet. Everything but the replicas is off by default."""
-
-    _error: type[Exception] = WorkloadError
 
     replicas: int = Field(1, ge=0, description="of the main pool, at the start; warm")
     router: RouterConfig = Field(RouterConfig(), description="who gets which request, in every pool")
     clients: ClientConfig = Field(ClientConfig(), description="open or closed loop, patience, retries")
     network: Network = Field(Network(), description="distance, ingress, buffering proxy")
-    shedding: Shedding = Field(Shedding(), description="what the front door refuses")
+    shedding: Shedding = Field(Shedding(), description="what the service refuses")
     autoscaling: Autoscaling | None = Field(None, description="of the main pool; None = its replicas stay")
     cold_start_s: float = Field(0.0, ge=0, description="from ordering a replica to its first request, seconds")
     warm_up_s: float = Field(0.0, ge=0, description="what a new replica still does at its first request, seconds")
@@ -76,7 +74,6 @@ class Cluster:
         workload: Workload,
         config: ClusterConfig,
         make_engine: EngineFactory,
-        *,
         make_small_engine: EngineFactory | None = None,
         make_prefill_engine: EngineFactory | None = None,
     ) -> None:
@@ -87,13 +84,12 @@ class Cluster:
         self.wire = Wire(config.network, self.events, self.clients, self._accept, self.streams)
         self.pools: dict[str, Pool] = {}
         self._samples: list[Sample] = []
-        self._end = 0.0
 
         autoscaler = Autoscaler(config.autoscaling, config.replicas) if config.autoscaling else None
-        # What a prefill pool has taken in is served to the end, so only its own door is watched.
+        # What a prefill pool has taken in is served to the end, so only that pool sheds load.
         shedding = Shedding() if config.disaggregation else config.shedding
         main = self._pool("main", make_engine, config.replicas, shedding, autoscaler)
-        self._path: Path = Direct(main, self._answer)
+        self._path: Path = Path(main, self._answer)
         if config.model_routing is not None:
             if make_small_engine is None:
                 raise WorkloadError("model_routing needs a small model: pass make_small_engine")
@@ -109,15 +105,15 @@ class Cluster:
         """Play the workload until every request has ended and every engine is idle."""
         self.clients.start(self.wire)
         if self.config.autoscaling is not None:
-            self._rescale()
+            self._repeat(self.config.autoscaling.interval_s, self.pools["main"].rescale)
         if self.config.sample_every_s is not None:
-            self._sample()
+            self._repeat(self.config.sample_every_s, self._sample)
         self.events.run()
-        end = max((known(record.ended) for record in self.clients.records), default=0.0)
+        end = max((record.ended or 0.0 for record in self.clients.records), default=0.0)
         return collect(self.clients.records, self.pools, self._samples, end)
 
     def _accept(self, attempt: Attempt) -> None:
-        """The front door."""
+        """A request has reached the service."""
         if attempt.hung_up:
             return
         if not attempt.closed:
@@ -128,38 +124,23 @@ class Cluster:
         self.wire.reply(attempt, reply)
 
     def _pool(
-        self,
-        name: str,
-        make_engine: EngineFactory,
-        replicas: int,
-        shedding: Shedding,
+        self, name: str, make_engine: EngineFactory, replicas: int, shedding: Shedding,
         autoscaler: Autoscaler | None = None,
-    ) -> Pool:
-        config = self.config
-        pool = Pool(
-            name,
-            make_engine,
-            replicas,
-            router=make_router(config.router, self.streams[f"router {name}"]),
-            events=self.events,
-            shedding=shedding,
-            cold_start_s=config.cold_start_s,
-            warm_up_s=config.warm_up_s,
-            autoscaler=autoscaler,
-        )
-        self.pools[name] = pool
-        return pool
+    ) -> Pool:  # fmt: skip
+        config, router = self.config, make_router(self.config.router, self.streams[f"router {name}"])
+        starting = (config.cold_start_s, config.warm_up_s)
+        self.pools[name] = Pool(name, make_engine, replicas, router, self.events, shedding, *starting, autoscaler)
+        return self.pools[name]
 
-    def _rescale(self) -> None:
-        self.pools["main"].rescale()
+    def _repeat(self, every_s: float, action: Callable[[], None]) -> None:
+        """Now, and again and again until no request is left."""
+        action()
         if self.clients.num_left:
-            self.events.after(known(self.config.autoscaling).interval_s, self._rescale)
+            self.events.after(every_s, self._repeat, every_s, action)
 
     def _sample(self) -> None:
         for pool in self.pools.values():
             self._samples += [Sample.of(self.events.now, replica) for replica in pool.serving]
-        if self.clients.num_left:
-            self.events.after(known(self.config.sample_every_s), self._sample)
 
 
 def require_prefix_cache(pool: Pool) -> None:
@@ -173,19 +154,7 @@ def require_prefix_cache(pool: Pool) -> None:
 
 
 def simulate(
-    workload: Workload,
-    config: ClusterConfig,
-    make_engine: EngineFactory,
-    *,
-    make_small_engine: EngineFactory | None = None,
-    make_prefill_engine: EngineFactory | None = None,
+    workload: Workload, config: ClusterConfig, make_engine: EngineFactory, **other_engines: EngineFactory | None
 ) -> FleetRun:
     """Play a workload to a fleet; see Cluster for the arguments."""
-    cluster = Cluster(
-        workload,
-        config,
-        make_engine,
-        make_small_engine=make_small_engine,
-        make_prefill_engine=make_prefill_engine,
-    )
-    return cluster.run()
+    return Cluster(workload, config, make_engine, **other_engines).run()

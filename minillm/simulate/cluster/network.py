@@ -1,4 +1,4 @@
-"""Between client and front door: distance, the ingress, and a proxy that does not pass everything on at once."""
+"""Between client and service: distance, the ingress, and a proxy that does not pass everything on at once."""
 
 import bisect
 import math
@@ -6,19 +6,15 @@ from collections.abc import Callable
 
 from pydantic import Field
 
-from minillm.core.errors import WorkloadError
-from minillm.core.params import StrictModel
 from minillm.simulate.cluster.clients import Attempt, Clients, Reply
 from minillm.simulate.cluster.events import EventQueue
-from minillm.simulate.workload.streams import Streams
+from minillm.simulate.workload.streams import Streams, WorkloadModel
 
 
-class Network(StrictModel):
+class Network(WorkloadModel):
     """The way there and back. The defaults take no time."""
 
-    _error: type[Exception] = WorkloadError
-
-    rtt_s: float = Field(0.0, ge=0, description="round trip between a client and the front door, seconds")
+    rtt_s: float = Field(0.0, ge=0, description="round trip between a client and the service, seconds")
     far_share: float = Field(0.0, ge=0, le=1, description="share of requests from clients that live far away")
     far_rtt_s: float = Field(0.0, ge=0, description="their round trip, seconds")
     handshakes: int = Field(0, ge=0, description="round trips before each request (TCP 1, TLS 1); 0 = keep-alive")
@@ -29,10 +25,10 @@ class Network(StrictModel):
 
 
 class Wire:
-    """Carries attempts to the front door and replies back. It is the Service that clients see.
+    """Carries attempts to the service and replies back. It is the Service that clients see.
 
     Args:
-        accept: takes an attempt at the front door.
+        accept: takes an attempt that has reached the service.
     """
 
     def __init__(

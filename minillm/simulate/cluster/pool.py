@@ -6,23 +6,19 @@ from typing import Literal, TypeVar
 
 from pydantic import Field, model_validator
 
-from minillm.core.errors import WorkloadError
-from minillm.core.known import known
-from minillm.core.params import StrictModel
 from minillm.simulate.cluster.events import EventQueue
 from minillm.simulate.cluster.record import Outcome
 from minillm.simulate.cluster.replica import EngineFactory, Job, JobEnd, Replica
 from minillm.simulate.cluster.routers import Router
+from minillm.simulate.workload.streams import WorkloadModel
 
 
-class Autoscaling(StrictModel):
+class Autoscaling(WorkloadModel):
     """Rules of Kubernetes' HorizontalPodAutoscaler: replicas = total of a signal / target per replica, rounded up.
 
     Its lag has three parts: the signal is an average over the past, it is looked at now and then, and a new
     replica takes `ClusterConfig.cold_start_s` to come up.
     """
-
-    _error: type[Exception] = WorkloadError
 
     signal: Literal["outstanding", "waiting", "arrival_rate"] = Field(
         "outstanding", description="requests in the pool, in its queues only, or arriving per second"
@@ -78,10 +74,8 @@ def remember(history: deque[tuple[float, Amount]], now: float, value: Amount, se
         history.popleft()
 
 
-class Shedding(StrictModel):
-    """What the front door refuses, so that the rest is served in time. The defaults refuse nothing."""
-
-    _error: type[Exception] = WorkloadError
+class Shedding(WorkloadModel):
+    """Load shedding: what the service refuses, so that the rest is served in time. The defaults refuse nothing."""
 
     max_outstanding: int | None = Field(
         None, ge=1, description="refuse when the pool holds so many requests per replica; None = never"
@@ -106,7 +100,6 @@ class Pool:
         name: str,
         make_engine: EngineFactory,
         num_replicas: int,
-        *,
         router: Router,
         events: EventQueue,
         shedding: Shedding,
@@ -117,8 +110,6 @@ class Pool:
         self.name = name
         self.events = events
         self.autoscaler = autoscaler
-        self.num_arrivals = 0
-        """Jobs offered so far, refused ones included."""
         self.replicas: list[Replica] = []
         """All there ever were."""
         self.serving: list[Replica] = []
@@ -129,7 +120,8 @@ class Pool:
         self._draining: list[Replica] = []
         self._held: deque[Job] = deque()
         """Jobs that came while no replica was up."""
-        self._arrivals_seen = 0
+        self._arrivals = 0
+        """Since the autoscaler last looked, refused ones included."""
         for _ in range(num_replicas):
             self.serving.append(self._new_replica(warm_up_s=0.0))
 
@@ -148,7 +140,7 @@ class Pool:
     def submit(self, job: Job) -> None:
         """Take a job in or refuse it; `job.on_end` is called in either case, in the end."""
         job.arrival = self.events.now
-        self.num_arrivals += 1
+        self._arrivals += 1
         limit = math.inf if self._shedding.max_outstanding is None else self._shedding.max_outstanding
         if self.outstanding >= limit * max(len(self.serving), 1):
             self.events.after(0.0, job.on_end, job, JobEnd(Outcome.SHED, error="the service is full"))
@@ -175,16 +167,16 @@ class Pool:
         waits_there = request is not None and request.finish_reason is None and request.timeline.scheduled is None
         if waits_here or waits_there:
             self.cancel(job)
-            job.on_end(job, JobEnd(Outcome.SHED, error="the deadline passed before anybody began"))
+            job.on_end(job, JobEnd(Outcome.SHED, error="the deadline passed before any engine began"))
 
     # ---------------------------------------------------------------- replicas
 
     def rescale(self) -> None:
         """Let the autoscaler look, and order or drain replicas accordingly."""
-        autoscaler = known(self.autoscaler)
+        autoscaler = self.autoscaler
+        assert autoscaler is not None
         config = autoscaler.config
-        arrived = self.num_arrivals - self._arrivals_seen
-        self._arrivals_seen = self.num_arrivals
+        arrived, self._arrivals = self._arrivals, 0
         signal = {
             "outstanding": self.outstanding,
             "waiting": self.num_waiting,

@@ -4,7 +4,6 @@ import enum
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from minillm.core.known import known
 from minillm.core.request import FinishReason
 from minillm.core.timeline import Timeline
 from minillm.observe.records import RequestRecord
@@ -48,7 +47,7 @@ class ClientRecord:
     sent: float | None = None
     """When the first attempt left; later than intended if the client holds requests back."""
     accepted: float | None = None
-    """When the front door took the last attempt."""
+    """When the service took the last attempt."""
     first_byte: float | None = None
     last_byte: float | None = None
     ended: float | None = None
@@ -79,13 +78,17 @@ class ClientRecord:
     def start(self, since: Since) -> float | None:
         return self.intended if since == "intended" else self.sent
 
+    def _since_start(self, moment: float | None, since: Since) -> float | None:
+        start = self.start(since)
+        return None if moment is None or start is None else moment - start
+
     def ttft(self, since: Since = "intended") -> float | None:
         """Seconds to the first byte."""
-        return None if self.first_byte is None else self.first_byte - known(self.start(since))
+        return self._since_start(self.first_byte, since)
 
     def e2e(self, since: Since = "intended") -> float | None:
         """Seconds to the last byte."""
-        return None if self.last_byte is None else self.last_byte - known(self.start(since))
+        return self._since_start(self.last_byte, since)
 
     def as_request_record(self, since: Since = "intended") -> RequestRecord | None:
         """The row that `minillm.observe` works with, with the client's stamps; None if it was never sent.
@@ -93,14 +96,14 @@ class ClientRecord:
         The queue phase begins at the client, so it holds everything before the first step that served the
         request: the client's own backlog, the network, earlier attempts.
         """
-        if self.sent is None:
+        start, server = self.start(since), self.timeline
+        if self.sent is None or start is None or self.outcome is None:
             return None
-        timeline = Timeline(known(self.start(since)), finished=self.ended)
-        server = self.timeline
-        if self.completed and server is not None:
+        timeline = Timeline(start, finished=self.ended)
+        if self.completed and server is not None and server.last_token is not None and self.first_byte is not None:
             timeline.scheduled, timeline.prefill_end = server.scheduled, server.prefill_end
             timeline.first_token = self.first_byte
-            timeline.last_token = max(known(server.last_token), known(self.first_byte))  # a proxy may hold it all back
+            timeline.last_token = max(server.last_token, self.first_byte)  # a proxy may hold it all back
             timeline.deliveries = self.deliveries
             timeline.num_tokens = self.num_tokens
             timeline.lost = server.lost
@@ -109,26 +112,22 @@ class ClientRecord:
             request_id=str(self.request.index),
             num_prompt_tokens=self.request.num_prompt_tokens,
             num_cached_tokens=self.num_cached_tokens,
-            finish_reason=FINISH_REASONS[known(self.outcome)],
+            finish_reason=FINISH_REASONS[self.outcome],
             timeline=timeline,
         )
 
     def row(self) -> dict[str, Any]:
         """A JSON-able dict; times in seconds."""
         request, server = self.request, self.timeline
+        moments = ("intended", "sent", "accepted", "scheduled", "first_byte", "last_byte", "ended")
+        scheduled = server.scheduled if server and self.completed else None
         return {
             "index": request.index,
             "session": request.session,
             "tenant": request.tenant,
             "input_toks": request.num_prompt_tokens,
             "output_toks": self.num_tokens,
-            "intended_ts": self.intended,
-            "sent_ts": self.sent,
-            "accepted_ts": self.accepted,
-            "scheduled_ts": server.scheduled if server and self.completed else None,
-            "first_byte_ts": self.first_byte,
-            "last_byte_ts": self.last_byte,
-            "ended_ts": self.ended,
+            **{f"{name}_ts": scheduled if name == "scheduled" else getattr(self, name) for name in moments},
             "outcome": str(self.outcome),
             "attempts": self.attempts,
             "replica": self.replica,

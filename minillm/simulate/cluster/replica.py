@@ -9,7 +9,6 @@ import numpy as np
 
 from minillm.core.block_pool import ROOT, block_hashes
 from minillm.core.errors import PromptTooLongError, QueueFullError, RequestError, SimulationError
-from minillm.core.known import known
 from minillm.core.params import SamplingParams
 from minillm.core.request import FinishReason, Request
 from minillm.core.timeline import VirtualClock
@@ -63,7 +62,7 @@ class Replica:
     """Drives one engine: steps it whenever it has work and its last step is over.
 
     What happens while a step runs (arrivals, cancellations) takes effect when it ends, as in a real server,
-    whose engine thread looks at its inbox between two steps.
+    whose engine thread takes new requests between two steps.
 
     Args:
         number: unique in its pool.
@@ -84,10 +83,10 @@ class Replica:
         """Moments between which it is paid for; None = still up."""
         self.busy_s = 0.0
         self.num_output_tokens = 0
-        """Written by jobs that have ended, for whomever."""
+        """Written by jobs that have ended, for any client."""
         self._warm_up_s = warm_up_s
         self._stepping = False
-        self._must_settle = False
+        self._must_drain = False
         """A job was cancelled, perhaps the last one, while a step that was launched ahead is still out."""
         self._jobs: dict[str, Job] = {}
         self._landing: deque[Job] = deque()
@@ -114,7 +113,7 @@ class Replica:
             output = self.engine.abort(job.job_id)
             self.num_output_tokens += len(output.token_ids) if output else 0
             self.outstanding -= 1
-            self._must_settle = True
+            self._must_drain = True
             self._wake()
 
     @property
@@ -130,8 +129,10 @@ class Replica:
     def _add(self, job: Job) -> None:
         self._catch_up()
         params = sampling_params(job.max_tokens)
+        limit, wanted = self.engine.context_limit, len(job.token_ids) + job.max_tokens
         try:
-            self._check_length(job)
+            if wanted > limit:  # servers refuse what would be cut off, if they are told the length
+                raise PromptTooLongError(f"prompt and answer have {wanted} tokens; window or KV pool hold {limit}")
             self.engine.add_request(
                 job.token_ids, params, request_id=job.job_id, priority=job.priority, arrival=job.arrival, stream=False
             )
@@ -143,19 +144,13 @@ class Replica:
         job.request = self.engine.recent_requests[-1]
         self._jobs[job.job_id] = job
 
-    def _check_length(self, job: Job) -> None:
-        """Raise PromptTooLongError if its answer would be cut off: servers refuse that, as far as they are asked."""
-        limit, wanted = self.engine.context_limit, len(job.token_ids) + job.max_tokens
-        if wanted > limit:
-            raise PromptTooLongError(f"prompt and answer have {wanted} tokens; window or KV pool hold {limit}")
-
     def _catch_up(self) -> None:
         """An idle engine's clock stands still; bring it to now."""
         if self.clock.now() < self.events.now:
             self.clock.advance_to(self.events.now)
 
     def _wake(self) -> None:
-        if not self._stepping and (self.engine.has_unfinished or self._must_settle):
+        if not self._stepping and (self.engine.has_unfinished or self._must_drain):
             # As an event of its own: whatever else arrives in this very moment shall be in the step.
             self._stepping = True
             self.events.after(0.0, self._step)
@@ -166,7 +161,7 @@ class Replica:
         if self._warm_up_s:
             self.clock.advance(self._warm_up_s)
             self._warm_up_s = 0.0
-        self._must_settle = False
+        self._must_drain = False
         outputs = self.engine.step()
         end = self.clock.now()
         self.busy_s += end - start
@@ -181,7 +176,8 @@ class Replica:
             if job is not None:  # else it was cancelled while the step ran
                 self.outstanding -= 1
                 self.num_output_tokens += len(output.token_ids)
-                outcome = ENDINGS[known(output.finish_reason)]
+                assert output.finish_reason is not None
+                outcome = ENDINGS[output.finish_reason]
                 job.on_end(job, JobEnd(outcome, output, output.completions[0].error))
         self._land()
         self._wake()
@@ -189,7 +185,7 @@ class Replica:
     # ---------------------------------------------------------------- KV caches from elsewhere
 
     def _land(self) -> None:
-        """Admit waiting jobs that bring their KV cache, as far as there are seats and blocks for them."""
+        """Admit waiting jobs that bring their KV cache, as far as there are slots and blocks for them."""
         while self._landing and self._has_room(self._landing[0]):
             job = self._landing.popleft()
             self._import_kv(job.token_ids)
@@ -199,10 +195,10 @@ class Replica:
         scheduler = self.engine.scheduler
         if not self.engine.has_unfinished:
             return True
-        promised = sum(scheduler.kv.blocks_for(request.num_tokens + 1) for request in scheduler.waiting)
+        reserved = sum(scheduler.kv.blocks_for(request.num_tokens + 1) for request in scheduler.waiting)
         needed = scheduler.kv.blocks_for(len(job.token_ids) + 1)
-        has_seat = self.num_running + len(scheduler.waiting) < self.engine.config.max_num_seqs
-        return has_seat and promised + needed <= scheduler.kv.pool.num_free
+        has_slot = self.num_running + len(scheduler.waiting) < self.engine.config.max_num_seqs
+        return has_slot and reserved + needed <= scheduler.kv.pool.num_free
 
     def _import_kv(self, token_ids: np.ndarray) -> None:
         """Put a prompt's full blocks into the prefix cache, where the engine will find them.
@@ -213,7 +209,7 @@ class Replica:
         pool, size = self.engine.scheduler.kv.pool, self.engine.scheduler.kv.block_size
         num_blocks = min(len(token_ids) // size, pool.num_free)
         blocks = pool.allocate(num_blocks)
-        for block_id, block_hash in zip(blocks, block_hashes(ROOT, token_ids, size)):
+        for block_id, block_hash in zip(blocks, block_hashes(ROOT, token_ids.tolist(), size)):
             pool.register(block_id, block_hash)
         pool.release(blocks)
 

@@ -8,18 +8,15 @@ from typing import Literal, Protocol, TypeVar
 import numpy as np
 from pydantic import Field
 
-from minillm.core.errors import WorkloadError
-from minillm.core.params import StrictModel
 from minillm.simulate.workload.requests import Piece
+from minillm.simulate.workload.streams import WorkloadModel
 
 
-class RouterConfig(StrictModel):
+class RouterConfig(WorkloadModel):
     """How requests are spread over replicas."""
 
-    _error: type[Exception] = WorkloadError
-
     policy: Literal["round_robin", "random", "least_outstanding", "prefix_aware"] = Field(
-        "least_outstanding", description="who gets the next request"
+        "least_outstanding", description="which replica gets the next request"
     )
     min_match: float = Field(0.3, ge=0, le=1, description="prefix_aware: share of the prompt that must be known there")
     imbalance: int = Field(64, ge=0, description="prefix_aware: prefixes are ignored when queues differ by more, and")
@@ -53,7 +50,7 @@ class Router(Protocol):
 
 
 class RoundRobin:
-    """Everyone in turn. Fair in requests, not in work: one replica may get all the long ones."""
+    """Each replica in turn. Fair in requests, not in work: one replica may get all the long ones."""
 
     def __init__(self) -> None:
         self._turn = 0
@@ -65,7 +62,7 @@ class RoundRobin:
 
 
 class RandomChoice:
-    """Anyone. By chance some get more than others, and their queues show it."""
+    """Any replica. By chance some get more than others, and their queues show it."""
 
     def __init__(self, rng: np.random.Generator) -> None:
         self._rng = rng
@@ -75,7 +72,7 @@ class RandomChoice:
 
 
 class LeastOutstanding:
-    """Whoever has the fewest requests open: a slow replica, or one with long answers, gets fewer."""
+    """The replica with the fewest open requests: a slow replica, or one with long answers, gets fewer."""
 
     def choose(self, pieces: Sequence[Piece], replicas: Sequence[Routed]) -> Routed:
         return min(replicas, key=lambda replica: replica.outstanding)
@@ -95,7 +92,7 @@ class PrefixAware:
 
     def choose(self, pieces: Sequence[Piece], replicas: Sequence[Routed]) -> Routed:
         config = self._config
-        # A piece without a name is nobody's prefix: see Workload.anonymous.
+        # A piece without a name is never a prefix: see Workload.anonymous.
         prefixes = list(prefixes_of(itertools.takewhile(lambda piece: piece.name, pieces)))
         if not prefixes:
             return min(replicas, key=lambda replica: replica.outstanding)

@@ -47,7 +47,7 @@ class ReplicaReport:
     num_requests: int
     """Answered, last attempts only."""
     num_output_tokens: int
-    """Written, for whomever."""
+    """Written, for any client."""
     prefix_hit_rate: float
     """Share of prompt tokens found in its prefix cache."""
     num_preemptions: int
@@ -59,7 +59,7 @@ class ReplicaReport:
 
     @property
     def utilisation(self) -> float:
-        """Share of its time in steps. High in nearly every fleet that has any trouble: it convicts nobody."""
+        """Share of its time in steps. High in nearly every fleet that has any trouble: it proves nothing."""
         return self.busy_s / self.up_s if self.up_s > 0 else 0.0
 
 
@@ -150,7 +150,7 @@ class FleetRun:
             for replica in pool.replicas:
                 replica.engine.check_integrity()
                 assert not replica.engine.has_unfinished, f"{replica.name} has not finished"
-                assert replica.engine.scheduler.kv.pool.num_used == 0, f"{replica.name} holds KV blocks of nobody"
+                assert replica.engine.scheduler.kv.pool.num_used == 0, f"{replica.name} still holds KV blocks"
 
 
 def report_of(replica: Replica, records: Iterable[ClientRecord], end: float) -> ReplicaReport:

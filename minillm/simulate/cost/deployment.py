@@ -23,12 +23,12 @@ from minillm.speculation.base import MadeUpProposer
 BLOCK_SIZE = 16
 """Tokens per KV block, unless the configuration says otherwise."""
 VLLM_DEFAULTS = {"max_num_seqs": 256, "max_num_batched_tokens": 2048}
-"""What `vllm serve` uses where nobody says anything."""
+"""What `vllm serve` uses unless told otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """Everything that decides how long a simulated step takes, and who is in it.
+    """Everything that decides how long a simulated step takes, and which requests are in it.
 
     `config` is the engine's own; of its fields those about techniques, budgets and KV memory count.
     """
@@ -91,8 +91,8 @@ class Deployment:
         return replace(self, profile=replace(self.profile, constants=constants))
 
     def without_prefix_lookups(self) -> "Deployment":
-        """For prompts of which no two share a token: hashing them takes time, and nobody finds anything but a request
-        that is preempted, which finds itself."""
+        """For prompts of which no two share a token: hashing them takes time, and only a preempted
+        request would find anything: itself."""
         return replace(self, config=self.config.replace(enable_prefix_caching=False))
 
     @property
@@ -160,7 +160,7 @@ class Deployment:
         """The same results in a fraction of the time, but no step records, and timelines that are brought up to date
         only now and then while a request runs; see leap.py.
 
-        With speculation it is the plain engine: nobody knows beforehand how many tokens a step will yield.
+        With speculation it is the plain engine: it isn't known beforehand how many tokens a step will yield.
         """
         if self.config.speculative is not None:
             return self.engine(clock, watch)

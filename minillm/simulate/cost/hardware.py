@@ -67,69 +67,28 @@ class Hardware:
             raise PricingError(f"not a description of hardware: {error}") from None
 
 
-RUNPOD = "RunPod community cloud, per hour, as of 2026-03-10"
-
-
-def nvidia(
-    name: str,
-    *,
-    tflops: float,
-    fp8: float | None,
-    fp32: float,
-    gb_per_s: float,
-    gib: float,
-    link: float,
-    host_link: float,
-    price: float,
-    source: str,
-) -> Hardware:
-    """A GPU in the units of its datasheet: TFLOP/s, GB/s, dollars per hour; memory in GiB, as PyTorch reports it."""
-    flops = {"bfloat16": tflops * TERA, "float32": fp32 * TERA}
-    if fp8 is not None:
-        flops["fp8"] = fp8 * TERA
+def _gpu(name: str, row: dict[str, Any], prices: str) -> Hardware:
+    """A row of gpus.json, in TFLOP/s, GB/s and dollars per hour; memory in GiB, as PyTorch reports it."""
+    peaks = {"bfloat16": row["tflops"], "float32": row["fp32"], "fp8": row["fp8"]}
     return Hardware(
-        name, flops, gb_per_s * GIGA, gib * GIB, link * GIGA, host_link * GIGA, True, price, RUNPOD, f"NVIDIA, {source}"
+        name=name,
+        flops={dtype: peak * TERA for dtype, peak in peaks.items() if peak is not None},
+        bandwidth=row["gb_per_s"] * GIGA,
+        memory=row["gib"] * GIB,
+        link=row["link"] * GIGA,
+        host_link=row["host_link"] * GIGA,
+        is_gpu=True,
+        price_per_hour=row["price"],
+        price_source=prices,
+        source=f"NVIDIA, {row['source']}",
     )
 
 
-_GPUS = (
-    nvidia("h100-sxm", tflops=989.4, fp8=1978.9, fp32=66.9, gb_per_s=3350, gib=79.1, link=450, host_link=64,
-           price=2.69, source="H100 Tensor Core GPU datasheet"),
-    nvidia("h200", tflops=989.4, fp8=1978.9, fp32=66.9, gb_per_s=4800, gib=139.8, link=450, host_link=64,
-           price=3.59, source="H200 Tensor Core GPU datasheet"),
-    nvidia("a100-80gb", tflops=312, fp8=None, fp32=19.5, gb_per_s=2039, gib=79.2, link=300, host_link=32,
-           price=1.39, source="A100 Tensor Core GPU datasheet (SXM4)"),
-    nvidia("b200", tflops=2250, fp8=4500, fp32=75, gb_per_s=7700, gib=178.4, link=900, host_link=64,
-           price=5.98, source="HGX B200 datasheet, per GPU"),
-    nvidia("l4", tflops=121, fp8=242, fp32=30.3, gb_per_s=300, gib=22.0, link=32, host_link=32,
-           price=0.44, source="L4 Tensor Core GPU datasheet"),
-    nvidia("l40s", tflops=362, fp8=733, fp32=91.6, gb_per_s=864, gib=44.4, link=32, host_link=32,
-           price=0.79, source="L40S GPU datasheet"),
-    nvidia("rtx-3090", tflops=71, fp8=None, fp32=35.6, gb_per_s=936, gib=23.7, link=32, host_link=32,
-           price=0.22, source="GA102 architecture whitepaper"),
-    nvidia("rtx-4090", tflops=165.2, fp8=330.3, fp32=82.6, gb_per_s=1008, gib=23.52, link=32, host_link=32,
-           price=0.34, source="Ada GPU architecture whitepaper"),
-    nvidia("rtx-5090", tflops=209.5, fp8=419, fp32=104.8, gb_per_s=1792, gib=31.4, link=64, host_link=64,
-           price=0.69, source="RTX Blackwell GPU architecture whitepaper"),
-    nvidia("rtx-pro-6000", tflops=503.8, fp8=1007.6, fp32=126, gb_per_s=1792, gib=95.0, link=64, host_link=64,
-           price=0.89, source="RTX PRO Blackwell GPU architecture whitepaper"),
-)  # fmt: skip
-CATALOGUE = {gpu.name: gpu for gpu in _GPUS}
+_GPUS = json.loads((Path(__file__).parent / "gpus.json").read_text())
+CATALOGUE = {name: _gpu(name, row, _GPUS["prices"]) for name, row in _GPUS["gpus"].items()}
 """Public figures by name. `this-machine` is not here: it is measured, by `minillm calibrate`."""
-
-ALIASES = {
-    "h100": "h100-sxm",
-    "h10080gb": "h100-sxm",
-    "h10080gbhbm3": "h100-sxm",
-    "h200sxm": "h200",
-    "a100": "a100-80gb",
-    "a100sxm": "a100-80gb",
-    "a100sxm480gb": "a100-80gb",
-    "rtxpro6000blackwellworkstationedition": "rtx-pro-6000",
-    "rtxpro6000blackwellserveredition": "rtx-pro-6000",
-}
+ALIASES: dict[str, str] = _GPUS["aliases"]
 """Other names of the same: the short ones, and those that the driver reports."""
-
 THIS_MACHINE = "this-machine"
 
 

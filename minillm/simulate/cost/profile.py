@@ -3,6 +3,7 @@
 A number without its error is a rumour, so both travel in one file.
 """
 
+import datetime
 import json
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -17,24 +18,13 @@ PACKAGED = {file.stem: file for file in sorted((Path(__file__).parent / "profile
 """Profiles that come with minillm, by hardware name: fitted to public measurements, which their files name."""
 VERSION = 1
 
-PRIORS = {
-    "mfu": 0.7,
-    "half_tokens": 16.0,
-    "bandwidth": 0.85,
-    "kv_bandwidth": 0.75,
-    "attention_mfu": 0.4,
-    "link": 0.6,
-    "link_latency_s": 1.2e-5,
-    "layer_s": 1e-5,
-    "launch_s": 1e-5,
-    "host_s": 2e-3,
-    "prefill_host_s": 1e-3,
-    "step_s": 1e-3,
-    "request_s": 1e-5,
-}
+_PRIORS = json.loads((Path(__file__).parent / "priors.json").read_text())
+PRIORS: dict[str, float] = _PRIORS["gpu"]
 """What a good GPU stack with CUDA graphs comes to. Fits start here, and constants that a fit cannot see stay here:
 GEMM libraries reach 60 to 80% of peak FLOP/s and 80 to 90% of bandwidth, a kernel in a graph costs about 1.3 µs
 (some ten a layer), an NCCL all-reduce of a few kilobytes over NVLink some 10 µs."""
+CPU_PRIORS: dict[str, float] = _PRIORS["cpu"]
+"""A CPU does its own launching, so none of it runs beside the work: it is in layer_s, step_s and request_s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +73,7 @@ def roofline_profile(hardware: Hardware) -> Profile:
 
 
 def typical_profile(hardware: Hardware) -> Profile:
-    """What a fit starts from, and all there is for hardware that nobody has measured."""
+    """What a fit starts from, and all there is for hardware that has not been measured."""
     return Profile(hardware, Constants(**PRIORS), {"source": "typical constants, not fitted to this hardware"})
 
 
@@ -110,3 +100,8 @@ def find_profile(name: str) -> Profile:
 def this_machine_path() -> Path:
     """Where `minillm calibrate` keeps what it measured on this machine."""
     return cache_home() / "profiles" / f"{THIS_MACHINE}.json"
+
+
+def today() -> str:
+    """The date, ISO 8601, UTC."""
+    return datetime.datetime.now(datetime.UTC).date().isoformat()

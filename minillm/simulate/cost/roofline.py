@@ -111,7 +111,7 @@ class StepWork:
     context: Number
     """Σ (c + n): tokens whose keys and values are read; fewer with a window."""
     prefills: Number
-    """1 if the step computes more than one token of somebody, else 0."""
+    """1 if the step computes more than one token of some request, else 0."""
 
 
 def work_of(requests: tuple[ScheduledRequest, ...], window: Window = EVERYTHING) -> StepWork:

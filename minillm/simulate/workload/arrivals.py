@@ -13,7 +13,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from minillm.core.errors import WorkloadError
-from minillm.core.params import StrictModel
+from minillm.simulate.workload.streams import WorkloadModel
 
 NANOSECONDS = 1_000_000_000
 
@@ -26,20 +26,14 @@ class Arrivals(Protocol):
         ...
 
 
-class ArrivalModel(StrictModel):
-    """Base of the kinds of arrivals, which are pydantic models."""
-
-    _error: type[Exception] = WorkloadError
-
-
-class AllAtOnce(ArrivalModel):
+class AllAtOnce(WorkloadModel):
     """Everything is there at the start: a batch job, or the throughput mode of benchmark tools."""
 
     def times(self, rng: np.random.Generator) -> Iterator[float]:
         return itertools.repeat(0.0)
 
 
-class Deterministic(ArrivalModel):
+class Deterministic(WorkloadModel):
     """One request every 1 / rate seconds."""
 
     rate: float = Field(gt=0, description="requests per second")
@@ -48,7 +42,7 @@ class Deterministic(ArrivalModel):
         return accumulate(itertools.repeat(1 / self.rate))
 
 
-class Poisson(ArrivalModel):
+class Poisson(WorkloadModel):
     """Many users who do not know of each other: exponential gaps, coefficient of variation 1."""
 
     rate: float = Field(gt=0, description="requests per second")
@@ -57,7 +51,7 @@ class Poisson(ArrivalModel):
         return accumulate(rng.exponential(1 / self.rate) for _ in itertools.count())
 
 
-class Gamma(ArrivalModel):
+class Gamma(WorkloadModel):
     """Gaps of any burstiness: Gamma-distributed, with mean 1 / rate and coefficient of variation cv.
 
     cv 1 is Poisson, below 1 is more even, above 1 comes in clumps. Azure's trace of chat requests has cv
@@ -73,7 +67,7 @@ class Gamma(ArrivalModel):
         return accumulate(rng.gamma(shape, scale) for _ in itertools.count())
 
 
-class VaryingPoisson(ArrivalModel):
+class VaryingPoisson(WorkloadModel):
     """A Poisson process whose rate changes, by thinning (Lewis & Shedler, 1979).
 
     Candidates arrive at the highest rate there will be; each is kept with probability rate now / peak.

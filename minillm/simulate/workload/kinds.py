@@ -1,4 +1,4 @@
-"""Kinds of traffic: what somebody who arrives is going to ask.
+"""Kinds of traffic: what an arrival is going to ask.
 
 `Independent` requests share nothing. In all the others prompts overlap, as they do in real products, and it
 depends on the order of the pieces whether a prefix cache can use it: what is shared must stand first.
@@ -11,7 +11,6 @@ import itertools
 from pydantic import Field, model_validator
 
 from minillm.core.errors import WorkloadError
-from minillm.core.params import StrictModel
 from minillm.simulate.workload.lengths import (
     AZURE_CHAT_OUTPUT,
     AZURE_CHAT_PROMPT,
@@ -23,13 +22,11 @@ from minillm.simulate.workload.lengths import (
     Uniform,
 )
 from minillm.simulate.workload.requests import Piece, Traffic, Turn
-from minillm.simulate.workload.streams import Streams
+from minillm.simulate.workload.streams import Streams, WorkloadModel
 
 
-class TrafficModel(StrictModel):
+class TrafficModel(WorkloadModel):
     """Base of the kinds of traffic, which are pydantic models."""
-
-    _error: type[Exception] = WorkloadError
 
 
 class Independent(TrafficModel):

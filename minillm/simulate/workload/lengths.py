@@ -7,22 +7,17 @@ other lengths still draws the same u for the same request: the short stay short,
 
 import bisect
 import itertools
+import json
 import math
+from pathlib import Path
 from statistics import NormalDist
 
 from pydantic import Field, field_validator, model_validator
 
-from minillm.core.errors import WorkloadError
-from minillm.core.params import StrictModel
+from minillm.simulate.workload.streams import WorkloadModel
 
 
-class LengthModel(StrictModel):
-    """Base of the distributions of lengths, which are pydantic models."""
-
-    _error: type[Exception] = WorkloadError
-
-
-class Fixed(LengthModel):
+class Fixed(WorkloadModel):
     """Always the same."""
 
     tokens: int = Field(ge=1, description="tokens")
@@ -31,7 +26,7 @@ class Fixed(LengthModel):
         return self.tokens
 
 
-class Uniform(LengthModel):
+class Uniform(WorkloadModel):
     """Every length from low to high is equally likely."""
 
     low: int = Field(ge=1, description="shortest, tokens")
@@ -47,7 +42,7 @@ class Uniform(LengthModel):
         return self.low + int(u * (self.high - self.low + 1))
 
 
-class LogNormal(LengthModel):
+class LogNormal(WorkloadModel):
     """Most are short, some are very long: the logarithm is normal."""
 
     median: float = Field(ge=1, description="tokens")
@@ -66,7 +61,7 @@ class LogNormal(LengthModel):
         return min(max(round(self.median * math.exp(self.sigma * z)), self.low), self.high)
 
 
-class Quantiles(LengthModel):
+class Quantiles(WorkloadModel):
     """A measured distribution, by a few of its quantiles; in between, the logarithm runs straight."""
 
     points: tuple[tuple[float, float], ...] = Field(min_length=2, description="(share below, tokens), from 0 to 1")
@@ -95,29 +90,7 @@ Lengths = Fixed | Uniform | LogNormal | Quantiles
 # "Splitwise", ISCA 2024). Prompt and output lengths are nearly uncorrelated there (r = 0.09 and 0.00 between
 # the logarithms), so each is drawn on its own.
 
-AZURE_CHAT_PROMPT = Quantiles(
-    points=(
-        (0.0, 2), (0.01, 29), (0.02, 91), (0.05, 181), (0.1, 207), (0.15, 372), (0.3, 403), (0.38, 433), (0.4, 703),
-        (0.42, 903), (0.44, 971), (0.5, 1020), (0.75, 1189), (0.8, 1315), (0.82, 1368), (0.85, 1876), (0.9, 2734),
-        (0.92, 4073), (0.97, 4090), (0.99, 4142), (0.999, 6179), (1.0, 14050),
-    )
-)  # fmt: skip
-AZURE_CHAT_OUTPUT = Quantiles(
-    points=(
-        (0.0, 7), (0.01, 16), (0.05, 41), (0.1, 54), (0.2, 77), (0.4, 103), (0.5, 129), (0.6, 177), (0.7, 384),
-        (0.8, 400), (0.9, 424), (0.95, 451), (0.97, 509), (0.99, 601), (0.999, 954), (1.0, 1000),
-    )
-)  # fmt: skip
-AZURE_CODE_PROMPT = Quantiles(
-    points=(
-        (0.0, 3), (0.01, 17), (0.05, 75), (0.1, 147), (0.2, 386), (0.3, 770), (0.4, 1075), (0.5, 1469), (0.6, 1909),
-        (0.75, 2744), (0.8, 3192), (0.85, 3920), (0.9, 5188), (0.95, 7303), (0.97, 7435), (1.0, 7437),
-    )
-)  # fmt: skip
-AZURE_CODE_OUTPUT = Quantiles(
-    points=(
-        (0.0, 6), (0.05, 6), (0.1, 7), (0.2, 8), (0.3, 9), (0.4, 11), (0.5, 13), (0.6, 16), (0.7, 20), (0.8, 29),
-        (0.85, 39), (0.9, 55), (0.95, 90), (0.97, 128), (0.98, 171), (0.99, 251), (0.996, 397),
-        (0.998, 666), (0.999, 825), (1.0, 1899),
-    )
-)  # fmt: skip
+_AZURE = json.loads((Path(__file__).parent / "azure.json").read_text())
+AZURE_CHAT_PROMPT, AZURE_CHAT_OUTPUT, AZURE_CODE_PROMPT, AZURE_CODE_OUTPUT = (
+    Quantiles(points=_AZURE[name]) for name in ("chat_prompt", "chat_output", "code_prompt", "code_output")
+)

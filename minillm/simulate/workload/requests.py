@@ -29,7 +29,7 @@ VOCABULARY = 32000
 class Piece:
     """A run of tokens. Wherever its name appears, the tokens are the same; a shorter one is a prefix.
 
-    A piece without a name is tokens that nobody will look at.
+    A piece without a name is tokens whose ids do not matter.
     """
 
     name: str
@@ -49,13 +49,13 @@ class Turn:
 
 
 class Traffic(Protocol):
-    """A kind of traffic: what somebody who arrives is going to ask. See workload_kinds.py."""
+    """A kind of traffic: what an arrival is going to ask. See kinds.py."""
 
     def conversation(self, name: str, streams: Streams) -> Sequence[Turn]:
         """The turns of one arrival, at least one.
 
         Args:
-            name: of the conversation; begins the name of every piece that nobody else shares.
+            name: of the conversation; begins the name of every piece that no other conversation shares.
             streams: where to draw from, one stream a purpose.
         """
         ...
@@ -125,7 +125,7 @@ class Workload:
         return len(set(pieces)) == len(pieces) and all(request.after is None for request in self.requests)
 
     def anonymous(self) -> "Workload":
-        """The same lengths at the same moments, with tokens that nobody will look at: they need not be made up."""
+        """The same lengths at the same moments, with tokens whose ids do not matter: they need not be made up."""
         nameless = ((r, tuple(Piece("", piece.num_tokens) for piece in r.pieces)) for r in self.requests)
         return Workload(self.name, tuple(dataclasses.replace(r, pieces=pieces) for r, pieces in nameless))
 
@@ -277,7 +277,7 @@ def prompt_token_ids(pieces: Sequence[Piece], answers: Mapping[str, list[int]]) 
 
 
 def made_up_workload(
-    traffic: Traffic, *, qps: float, arrival: str, cv: float | None, num_requests: int, seed: int
+    traffic: Traffic, qps: float, arrival: str, cv: float | None, num_requests: int, seed: int
 ) -> Workload:
     """About `num_requests` requests, at `qps` of them per second; whole conversations, where it has any."""
     turns = mean_turns(traffic, seed)

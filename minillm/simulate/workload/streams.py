@@ -1,4 +1,4 @@
-"""Random numbers, one independent stream a purpose.
+"""What workloads are configured and drawn with: validated models, and random numbers, one independent stream a purpose.
 
 Arrivals, prompt lengths, output lengths, think times and faults each draw from their own generator. So two
 runs that differ in one of them share all the others (common random numbers, as simulation text books call
@@ -10,6 +10,13 @@ import hashlib
 import numpy as np
 
 from minillm.core.errors import WorkloadError
+from minillm.core.params import StrictModel
+
+
+class WorkloadModel(StrictModel):
+    """Base of everything that describes traffic and fleets."""
+
+    _error: type[Exception] = WorkloadError
 
 
 class Streams:
