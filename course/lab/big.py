@@ -12,7 +12,7 @@ from course.lab.display import Html, as_table
 from course.lab.scale import enough
 from minillm.simulate.cluster.fleet import ClusterConfig, simulate
 from minillm.simulate.cluster.run import FleetRun
-from minillm.simulate.cost.deployment import Deployment
+from minillm.simulate.deployment import Deployment
 from minillm.simulate.report import engines_for
 from minillm.simulate.workload.arrivals import Arrivals, Poisson
 from minillm.simulate.workload.kinds import TrafficModel

@@ -12,7 +12,7 @@ from typing import Any
 
 _HOMES = {
     "SLO": "minillm.observe.summary",
-    "Deployment": "minillm.simulate.cost.deployment",
+    "Deployment": "minillm.simulate.deployment",
     "Poisson": "minillm.simulate.workload.arrivals",
     "Gamma": "minillm.simulate.workload.arrivals",
     "AZURE_CHAT": "minillm.simulate.workload.kinds",

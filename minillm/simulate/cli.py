@@ -13,7 +13,7 @@ from minillm.core.errors import PricingError, WorkloadError
 
 if TYPE_CHECKING:  # `minillm --help` should not wait for NumPy
     from minillm.simulate.cluster.fleet import ClusterConfig
-    from minillm.simulate.cost.deployment import Deployment
+    from minillm.simulate.deployment import Deployment
 
 Shape = Annotated[str, typer.Option(help="A shape such as llama-3.1-8b, a config.json or a model folder.")]
 HardwareName = Annotated[str | None, typer.Option(help="A GPU such as h100-sxm, or a .json file with its peaks.")]
@@ -209,8 +209,8 @@ def engine_fields(log: Path | None, options: dict[str, Any]) -> dict[str, Any]:
 
 def deploy(model: str, on: str | None, roofline: bool, typical: bool, **fields: Any) -> "Deployment":
     """One replica. Raises PricingError: neither profile nor hardware, or both --roofline and --typical."""
-    from minillm.simulate.cost.deployment import Deployment
     from minillm.simulate.cost.profile import find_profile, roofline_profile, typical_profile
+    from minillm.simulate.deployment import Deployment
 
     if on is None:
         raise PricingError("say what it runs on: --profile PROFILE.json, or --hardware NAME (such as h100-sxm)")

@@ -104,8 +104,8 @@ def fit_logs(options: dict[str, Any]) -> "tuple[Profile, dict[str, Any]]":
         The profile, and what the last log's requests came to: `summary`, `measured`, `error_percent`.
     """
     from minillm.simulate.calibration.fit_log import LINK_CONSTANTS, LogCalibration, calibrate_from_requests
-    from minillm.simulate.cost.deployment import Deployment
     from minillm.simulate.cost.profile import Profile, find_profile, typical_profile
+    from minillm.simulate.deployment import Deployment
 
     main_log, link_log, out = options["from_requests"], options["link_from"], options["out"]
 

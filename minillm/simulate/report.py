@@ -10,7 +10,7 @@ from minillm.runner.simulated import StepWatch
 from minillm.simulate.cluster.fleet import ClusterConfig, simulate
 from minillm.simulate.cluster.record import Outcome
 from minillm.simulate.cluster.replica import EngineFactory
-from minillm.simulate.cost.deployment import Deployment
+from minillm.simulate.deployment import Deployment
 from minillm.simulate.latencies import DIGITS, PERCENTILES, SummaryDict, rates, row_of, summary_of
 from minillm.simulate.progress import Progress
 from minillm.simulate.workload.requests import Workload

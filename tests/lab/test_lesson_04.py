@@ -22,7 +22,7 @@ from course.lab.run import Run
 from minillm.core.errors import EngineDeadError
 from minillm.core.params import SamplingParams
 from minillm.core.timeline import VirtualClock
-from minillm.simulate.cost.deployment import Deployment
+from minillm.simulate.deployment import Deployment
 
 
 def lit(svg: str) -> int:

@@ -54,7 +54,7 @@ WHERE = {
     "train-draft": (["train-draft", "--model", "MODEL", "--out", "OUT"], ("minillm.training.make", "sample_talks")),
     "simulate": (
         ["simulate", "--qps", "1", "--model", "llama-3.1-8b", "--hardware", "h100-sxm"],
-        ("minillm.simulate.cost.deployment", "Deployment.of"),
+        ("minillm.simulate.deployment", "Deployment.of"),
     ),
     "calibrate": (["calibrate", "--quick"], ("minillm.simulate.calibration.measure", "calibrate_this_machine")),
 }

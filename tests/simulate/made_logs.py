@@ -6,7 +6,7 @@ from pathlib import Path
 
 from minillm.simulate.calibration.replay import serve_log
 from minillm.simulate.calibration.requests_log import LoggedRequest
-from minillm.simulate.cost.deployment import Deployment
+from minillm.simulate.deployment import Deployment
 
 
 def made_requests(num: int, rate: float, seed: int = 0) -> list[LoggedRequest]:

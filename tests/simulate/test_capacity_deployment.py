@@ -11,9 +11,9 @@ from minillm.core.timeline import VirtualClock
 from minillm.observe.summary import SLO
 from minillm.simulate.capacity.plan import price_of_replica, step_causes, worksheet_for
 from minillm.simulate.capacity.worksheet import plan_capacity
-from minillm.simulate.cost.deployment import Deployment
 from minillm.simulate.cost.hardware import find_hardware
 from minillm.simulate.cost.profile import Profile, roofline_profile, typical_profile
+from minillm.simulate.deployment import Deployment
 from minillm.simulate.workload.kinds import Independent
 from minillm.simulate.workload.lengths import Fixed
 

@@ -22,11 +22,11 @@ from minillm.simulate.calibration.fit import (
 from minillm.simulate.calibration.fit_log import LINK_CONSTANTS, calibrate_from_requests, schedule_of
 from minillm.simulate.calibration.replay import simulate_log
 from minillm.simulate.calibration.requests_log import read_requests_log
-from minillm.simulate.cost.deployment import Deployment
 from minillm.simulate.cost.hardware import find_hardware
 from minillm.simulate.cost.placement import Placement
 from minillm.simulate.cost.profile import PRIORS, Profile, typical_profile
 from minillm.simulate.cost.roofline import ROOFLINE, Constants, StepTimeModel, StepWork
+from minillm.simulate.deployment import Deployment
 
 A100 = find_hardware("a100-80gb")
 PRIOR = Constants(**PRIORS)

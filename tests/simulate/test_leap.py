@@ -14,9 +14,9 @@ from minillm.core.timeline import VirtualClock
 from minillm.frontend.engine import Engine
 from minillm.frontend.outputs import RequestOutput
 from minillm.simulate.calibration.replay import Arrival, run
-from minillm.simulate.cost.deployment import Deployment
 from minillm.simulate.cost.hardware import find_hardware
 from minillm.simulate.cost.profile import typical_profile
+from minillm.simulate.deployment import Deployment
 
 GPU = typical_profile(find_hardware("l4"))
 

@@ -5,7 +5,7 @@ import pytest
 from minillm.core.errors import PricingError
 from minillm.core.params import SamplingParams
 from minillm.core.timeline import VirtualClock
-from minillm.simulate.cost.deployment import Deployment
+from minillm.simulate.deployment import Deployment
 
 LLAMA = ("llama-3-8b", "h100-sxm")
 

@@ -10,10 +10,10 @@ from minillm import __main__ as cli
 from minillm.frontend.engine import Engine
 from minillm.policies.config import EngineConfig
 from minillm.simulate.calibration.measure import QUICK_DESIGN, Mixed, drive, run_design
-from minillm.simulate.cost.deployment import Deployment
 from minillm.simulate.cost.hardware import THIS_MACHINE
 from minillm.simulate.cost.profile import find_profile
 from minillm.simulate.cost.roofline import work_of
+from minillm.simulate.deployment import Deployment
 
 
 def tiny_engine(path: Path) -> Engine:

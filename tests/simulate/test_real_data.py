@@ -15,10 +15,10 @@ from minillm.simulate.calibration.fit import (
 )
 from minillm.simulate.calibration.fit_log import calibrate_from_requests
 from minillm.simulate.calibration.replay import simulate_log
-from minillm.simulate.cost.deployment import Deployment
 from minillm.simulate.cost.hardware import find_hardware
 from minillm.simulate.cost.profile import PRIORS, find_profile, roofline_profile, typical_profile
 from minillm.simulate.cost.roofline import Constants
+from minillm.simulate.deployment import Deployment
 
 pytestmark = pytest.mark.slow
 SERVER = {"num_kv_blocks": 2588, "max_model_len": 32768, "max_num_seqs": 256, "max_num_batched_tokens": 2048}

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from minillm import __main__ as cli
 from minillm.simulate.calibration.requests_log import LoggedRequest
-from minillm.simulate.cost.deployment import Deployment
+from minillm.simulate.deployment import Deployment
 
 GOLDEN = Path(__file__).parent / "golden_simulation.json"
 

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from minillm import __main__ as cli
 from minillm.simulate.cli import Router, cluster_config
 from minillm.simulate.cluster.fleet import ClusterConfig, simulate
-from minillm.simulate.cost.deployment import Deployment
+from minillm.simulate.deployment import Deployment
 from minillm.simulate.report import simulate_workload
 from minillm.simulate.workload.arrivals import Poisson
 from minillm.simulate.workload.kinds import Independent

@@ -12,9 +12,9 @@ from minillm.frontend.engine import Engine
 from minillm.policies.config import EngineConfig
 from minillm.runner.simulated import SimulatedRunner
 from minillm.simulate.calibration.replay import Arrival, run, summary_of
-from minillm.simulate.cost.deployment import Deployment
 from minillm.simulate.cost.hardware import find_hardware
 from minillm.simulate.cost.profile import typical_profile
+from minillm.simulate.deployment import Deployment
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ from minillm.frontend.outputs import RequestOutput
 from minillm.observe.speculation import SpeculationSummary
 from minillm.simulate.calibration.replay import Arrival, run
 from minillm.simulate.capacity.plan import step_causes
-from minillm.simulate.cost.deployment import Deployment
 from minillm.simulate.cost.hardware import find_hardware
 from minillm.simulate.cost.profile import typical_profile
 from minillm.simulate.cost.roofline import StepWork, work_of
+from minillm.simulate.deployment import Deployment
 from minillm.simulate.leap import LeapEngine
 
 GPU = typical_profile(find_hardware("h100-sxm"))

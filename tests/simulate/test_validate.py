@@ -10,10 +10,10 @@ from minillm.policies.config import EngineConfig
 from minillm.simulate.calibration import validate as module
 from minillm.simulate.calibration.replay import Arrival
 from minillm.simulate.calibration.validate import num_runs, serve_traffic, simulate_run
-from minillm.simulate.cost.deployment import Deployment
 from minillm.simulate.cost.hardware import find_hardware
 from minillm.simulate.cost.placement import Placement
 from minillm.simulate.cost.profile import roofline_profile, typical_profile
+from minillm.simulate.deployment import Deployment
 
 from .test_measure import tiny_engine
 

@@ -12,7 +12,7 @@ from course.lab.lesson_02.visits import Visit, visits_of
 from course.lab.run import percentile
 from course.lab.style import number, seconds
 from minillm.simulate.cluster.run import FleetRun
-from minillm.simulate.cost.deployment import Deployment
+from minillm.simulate.deployment import Deployment
 from minillm.simulate.workload.arrivals import Poisson
 from minillm.simulate.workload.kinds import Independent
 from minillm.simulate.workload.lengths import LogNormal

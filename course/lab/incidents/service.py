@@ -18,11 +18,11 @@ from minillm.runner.simulated import StepWatch
 from minillm.simulate.cluster.events import rare_collections
 from minillm.simulate.cluster.fleet import ClusterConfig, simulate
 from minillm.simulate.cluster.run import FleetRun
-from minillm.simulate.cost.deployment import Deployment, kv_dtype_of
 from minillm.simulate.cost.hardware import find_hardware
 from minillm.simulate.cost.placement import Placement
 from minillm.simulate.cost.profile import PACKAGED, Profile, typical_profile
 from minillm.simulate.cost.roofline import StepTime
+from minillm.simulate.deployment import Deployment, kv_dtype_of
 from minillm.simulate.workload.arrivals import Arrivals, Poisson
 from minillm.simulate.workload.kinds import TrafficModel
 from minillm.simulate.workload.requests import Workload, make_workload, merge

@@ -14,7 +14,7 @@ from course.lab.run import Run
 from course.lab.style import number, seconds
 from course.lab.svg import Picture
 from minillm.simulate.cluster.run import FleetRun
-from minillm.simulate.cost.deployment import Deployment
+from minillm.simulate.deployment import Deployment
 
 FRAME_S = 0.25
 REAL_LOADS = {"50%": 0.5, "80%": 0.8, "95%": 0.95, "110%": 1.1, "150%": 1.5}

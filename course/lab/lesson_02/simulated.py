@@ -15,7 +15,7 @@ from course.lab.scale import enough
 from minillm.simulate.cluster.clients import ClientConfig
 from minillm.simulate.cluster.fleet import ClusterConfig, simulate
 from minillm.simulate.cluster.run import FleetRun
-from minillm.simulate.cost.deployment import Deployment
+from minillm.simulate.deployment import Deployment
 from minillm.simulate.report import engines_for
 from minillm.simulate.workload.arrivals import AllAtOnce, Arrivals, Gamma, Poisson
 from minillm.simulate.workload.kinds import AZURE_CHAT, Independent, TrafficModel

@@ -6,8 +6,8 @@ from course.lab import big
 from course.lab.lesson_03.chunks import Trade
 from course.lab.lesson_03.costs import BIG, chunk_sizes
 from minillm.simulate.cluster.fleet import ClusterConfig, simulate
-from minillm.simulate.cost.deployment import Deployment
 from minillm.simulate.cost.roofline import StepWork
+from minillm.simulate.deployment import Deployment
 from minillm.simulate.report import engines_for
 from minillm.simulate.workload.requests import Piece, Workload, WorkloadRequest
 

@@ -10,7 +10,7 @@ from course.lab.lesson_04.chain import chain_of
 from course.lab.lesson_04.traffic import stamp
 from course.lab.svg import Picture
 from course.lab.texts import MANUAL
-from minillm.simulate.cost.deployment import Deployment
+from minillm.simulate.deployment import Deployment
 
 SENTENCES = [sentence.strip() + "." for page in MANUAL[:3] for sentence in page.strip(".").split(". ")]
 """What stands in both prompts of the bead picture."""

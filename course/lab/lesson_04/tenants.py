@@ -11,7 +11,7 @@ from course.lab.scale import is_short
 from course.lab.style import PHASE_COLOURS, WIDTH, seconds
 from course.lab.svg import SOFT, Picture, rect, text
 from minillm.simulate.cluster.run import FleetRun
-from minillm.simulate.cost.deployment import Deployment
+from minillm.simulate.deployment import Deployment
 from minillm.simulate.workload.arrivals import Deterministic
 from minillm.simulate.workload.kinds import Sessions, SharedPrefix
 from minillm.simulate.workload.lengths import Fixed

@@ -16,7 +16,7 @@ from minillm.runner.simulated import StepPrice
 from minillm.simulate.cluster.fleet import ClusterConfig, simulate
 from minillm.simulate.cluster.record import ClientRecord
 from minillm.simulate.cluster.run import FleetRun
-from minillm.simulate.cost.deployment import Deployment
+from minillm.simulate.deployment import Deployment
 from minillm.simulate.workload.arrivals import Arrivals, Deterministic, Poisson
 from minillm.simulate.workload.kinds import Independent
 from minillm.simulate.workload.lengths import LogNormal

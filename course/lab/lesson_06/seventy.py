@@ -12,10 +12,10 @@ from course.lab.lesson_06.roofs import Roof, on_paper
 from course.lab.lesson_06.shapes import LLAMA_70B
 from course.lab.style import ALARM, PHASE_COLOURS, WIDTH, number, seconds
 from course.lab.svg import FAINT, HALO, SOFT, Picture, Scale, line, rect, tag, text, time_axis
-from minillm.simulate.cost.deployment import Deployment
 from minillm.simulate.cost.hardware import find_hardware
 from minillm.simulate.cost.profile import find_profile, roofline_profile, typical_profile
 from minillm.simulate.cost.roofline import StepTime, StepWork
+from minillm.simulate.deployment import Deployment
 from minillm.simulate.workload.arrivals import AllAtOnce
 from minillm.simulate.workload.kinds import Independent
 from minillm.simulate.workload.lengths import Fixed

@@ -9,9 +9,9 @@ from minillm.kernels.quantization import dtype_name
 from minillm.model.arithmetic import ModelCost, find_model
 from minillm.model.config import ModelConfig
 from minillm.model.loader import choose_dtype
-from minillm.simulate.cost.deployment import BLOCK_SIZE
 from minillm.simulate.cost.hardware import find_hardware
 from minillm.simulate.cost.placement import Placement, kv_blocks_that_fit
+from minillm.simulate.deployment import BLOCK_SIZE
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,10 @@ from minillm.core.block_pool import blocks_for
 from minillm.core.errors import DoesNotFitError
 from minillm.simulate.cluster.fleet import ClusterConfig, simulate
 from minillm.simulate.cluster.run import FleetRun
-from minillm.simulate.cost.deployment import BLOCK_SIZE
 from minillm.simulate.cost.hardware import find_hardware
 from minillm.simulate.cost.profile import typical_profile
 from minillm.simulate.cost.roofline import StepTime
+from minillm.simulate.deployment import BLOCK_SIZE
 from minillm.simulate.report import engines_for
 from minillm.simulate.workload.arrivals import AllAtOnce, Arrivals, Poisson
 from minillm.simulate.workload.kinds import Independent, Sessions, TrafficModel

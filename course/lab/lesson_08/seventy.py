@@ -13,10 +13,10 @@ from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
 from course.lab.style import number, seconds
 from course.lab.svg import Picture
 from minillm.model.arithmetic import find_model
-from minillm.simulate.cost.deployment import Deployment
 from minillm.simulate.cost.hardware import find_hardware
 from minillm.simulate.cost.profile import find_profile, typical_profile
 from minillm.simulate.cost.roofline import StepTimeModel, StepWork
+from minillm.simulate.deployment import Deployment
 from minillm.simulate.workload.arrivals import AllAtOnce
 from minillm.simulate.workload.kinds import Independent
 from minillm.simulate.workload.lengths import Fixed

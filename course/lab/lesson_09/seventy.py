@@ -14,8 +14,8 @@ from course.lab.style import ALARM, PHASE_COLOURS, WIDTH, number, seconds
 from course.lab.svg import SOFT, Picture, Scale, rect, text
 from minillm.core.timeline import PHASES
 from minillm.simulate.cluster.run import FleetRun
-from minillm.simulate.cost.deployment import Deployment
 from minillm.simulate.cost.placement import USABLE_MEMORY, WORKING_BYTES
+from minillm.simulate.deployment import Deployment
 from minillm.simulate.workload.arrivals import AllAtOnce, Poisson
 from minillm.simulate.workload.requests import make_workload
 

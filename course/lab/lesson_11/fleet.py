@@ -15,9 +15,9 @@ from minillm.simulate.cluster.clients import ClientConfig
 from minillm.simulate.cluster.fleet import ClusterConfig, simulate
 from minillm.simulate.cluster.record import ClientRecord
 from minillm.simulate.cluster.run import FleetRun
-from minillm.simulate.cost.deployment import Deployment
 from minillm.simulate.cost.hardware import find_hardware
 from minillm.simulate.cost.profile import Profile, find_profile, typical_profile
+from minillm.simulate.deployment import Deployment
 from minillm.simulate.report import engines_for
 from minillm.simulate.workload.arrivals import AllAtOnce, Arrivals, Poisson
 from minillm.simulate.workload.kinds import Independent, TrafficModel

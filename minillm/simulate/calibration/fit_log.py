@@ -33,9 +33,9 @@ from minillm.runner.simulated import StepPrice, StepWatch
 from minillm.simulate.calibration.fit import SPREAD, FittedConstants, fit_constants, slower, stack, step_seconds
 from minillm.simulate.calibration.replay import arrivals_of, compare_with_log, serve_log
 from minillm.simulate.calibration.requests_log import LoggedRequest, read_requests_log, timed
-from minillm.simulate.cost.deployment import Deployment
 from minillm.simulate.cost.profile import Profile, today
 from minillm.simulate.cost.roofline import Constants, StepTime, StepTimeModel, StepWork
+from minillm.simulate.deployment import Deployment
 
 LAST_ENDS = 9
 """The clocks are compared by the median of so many requests that ended last: some were preempted in one world only."""

@@ -14,7 +14,7 @@ from minillm.observe.records import as_records
 from minillm.observe.speculation import SpeculationSummary
 from minillm.runner.simulated import StepWatch
 from minillm.simulate.calibration.requests_log import LoggedRequest, read_requests_log
-from minillm.simulate.cost.deployment import Deployment
+from minillm.simulate.deployment import Deployment
 from minillm.simulate.latencies import (
     DIGITS,
     SummaryDict,

@@ -19,9 +19,9 @@ from minillm.frontend.engine import Engine
 from minillm.frontend.outputs import RequestOutput
 from minillm.model.arithmetic import ModelCost
 from minillm.simulate.calibration.replay import Arrival, run
-from minillm.simulate.cost.deployment import Deployment
 from minillm.simulate.cost.placement import Placement
 from minillm.simulate.cost.profile import Profile
+from minillm.simulate.deployment import Deployment
 from minillm.simulate.latencies import SummaryDict, error_percent, rates, summary_of
 from minillm.simulate.workload.arrivals import AllAtOnce, Arrivals, Poisson
 from minillm.simulate.workload.kinds import Independent

@@ -14,8 +14,8 @@ from minillm.observe.summary import SLO
 from minillm.runner.simulated import StepWatch
 from minillm.simulate.capacity.worksheet import Worksheet, plan_capacity
 from minillm.simulate.cluster.fleet import ClusterConfig
-from minillm.simulate.cost.deployment import Deployment
 from minillm.simulate.cost.roofline import StepTimeModel, work_of
+from minillm.simulate.deployment import Deployment
 from minillm.simulate.progress import Progress
 from minillm.simulate.report import engines_for
 from minillm.simulate.workload.requests import Traffic, Workload
