@@ -266,14 +266,14 @@ seventy.on_the_roof()
 #
 # The envelope version: *bytes of weights over bytes per second is the shortest ITL there is.*
 #
-# **The code.** `minillm bench decode` measures MBU just so (`minillm/bench/costs.py`), and this is how the simulator prices a step
-# (`minillm/simulate/roofline.py`): the same two clocks, each with a fitted share of its peak, and what a roofline leaves out.
+# **The code.** `minillm bench decode` measures MBU just so (`minillm/model/arithmetic.py`), and this is how the simulator prices a step
+# (`minillm/simulate/cost/roofline.py`): the same two clocks, each with a fitted share of its peak, and what a roofline leaves out.
 
 # %%
 import inspect
 
-from minillm.bench.costs import ModelBytes
-from minillm.simulate.roofline import StepTimeModel
+from minillm.model.arithmetic import ModelBytes
+from minillm.simulate.cost.roofline import StepTimeModel
 
 print(inspect.getsource(ModelBytes.step))
 print(inspect.getsource(StepTimeModel.price))

@@ -300,8 +300,8 @@ worksheet.explained(worksheet.plan())
 # %%
 import inspect
 
-from minillm.simulate.capacity import Worksheet
-from minillm.simulate.cluster_autoscale import Autoscaler
+from minillm.simulate.capacity.worksheet import Worksheet
+from minillm.simulate.cluster.pool import Autoscaler
 
 print(inspect.getsource(Worksheet.knee))
 print(inspect.getsource(Autoscaler.decide))
@@ -401,6 +401,6 @@ check("q6", ...)  # 70% easy, 10% misrouted, every wrong answer caught: dollars 
 # - A8, A10, A16, A20, A21: *Serving LLMs: The Latency Anatomy Framework*. E2, E3, E8: *Latency Optimization in LLM Inference Systems*. D20: an article on
 #   techniques for lower LLM latency.
 # - Little's law: J. D. C. Little, 1961. Autoscaling rules: Kubernetes' HorizontalPodAutoscaler. Routing and cascades: Chen et al., *FrugalGPT*, 2023.
-# - H100, H200, A100, B200: NVIDIA's data sheets. GPU prices: RunPod community cloud, as dated in `minillm/simulate/hardware.py`. The fitted stack: times of
+# - H100, H200, A100, B200: NVIDIA's data sheets. GPU prices: RunPod community cloud, as dated in `minillm/simulate/cost/hardware.py`. The fitted stack: times of
 #   Llama-2-70B published with *Splitwise* (Patel et al., 2024).
 # - The promise of lesson 11: TTFT of MLPerf's Llama-2-70B server scenario, and half of its limit per token. Use cases: lesson 01.

@@ -346,4 +346,4 @@ check("q5", ...)  # the first incident: dollars an hour that doubling its fleet,
 # - A18, the seats that were left over, and the three months: *Serving LLMs: The Latency Anatomy Framework*.
 # - D23, the straggler: an article on techniques for lower LLM latency, from batching to streaming, with measured gains.
 # - Little's law: J. Little, *A Proof for the Queuing Formula L = λW*, 1961.
-# - GPU figures: NVIDIA's data sheets, as in `minillm/simulate/hardware.py`.
+# - GPU figures: NVIDIA's data sheets, as in `minillm/simulate/cost/hardware.py`.

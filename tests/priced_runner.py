@@ -9,7 +9,7 @@ from minillm.core.batch import ScheduledBatch, StepOutput
 from minillm.core.timeline import VirtualClock
 from minillm.frontend.engine import Engine
 from minillm.policies.config import EngineConfig
-from minillm.simulate.cluster_replica import EngineFactory
+from minillm.simulate.cluster.replica import EngineFactory
 
 
 @dataclass

@@ -15,11 +15,11 @@ from minillm.bench.doctor import bandwidth, compute, examine, machine, software,
 from minillm.bench.doctor.bandwidth import MemoryBandwidth, find_bandwidth, note_if_slow
 from minillm.bench.doctor.check import Check, as_text, is_healthy
 from minillm.core.params import default_of
+from minillm.model.arithmetic import find_model
 from minillm.policies.config import EngineConfig
 from minillm.runner.machine_peaks import Bandwidth
-from minillm.simulate.costs import find_model
-from minillm.simulate.hardware import GIGA, find_hardware
-from minillm.simulate.profile import PRIORS, roofline_profile, this_machine_path
+from minillm.simulate.cost.hardware import GIGA, find_hardware
+from minillm.simulate.cost.profile import PRIORS, roofline_profile, this_machine_path
 from minillm.speculation import head_file
 
 CPU = torch.device("cpu")

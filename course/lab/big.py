@@ -10,13 +10,13 @@ from typing import Any
 
 from course.lab.display import Html, as_table
 from course.lab.scale import enough
-from minillm.simulate.arrivals import Arrivals, Poisson
-from minillm.simulate.cluster import ClusterConfig, simulate
-from minillm.simulate.cluster_run import FleetRun
+from minillm.simulate.cluster.fleet import ClusterConfig, simulate
+from minillm.simulate.cluster.run import FleetRun
 from minillm.simulate.deployment import Deployment
-from minillm.simulate.fleet_report import engines_for
-from minillm.simulate.workload import make_workload
-from minillm.simulate.workload_kinds import TrafficModel
+from minillm.simulate.report import engines_for
+from minillm.simulate.workload.arrivals import Arrivals, Poisson
+from minillm.simulate.workload.kinds import TrafficModel
+from minillm.simulate.workload.requests import make_workload
 
 MODEL, HARDWARE, TP = "llama-3-70b", "h100-sxm", 4
 

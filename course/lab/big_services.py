@@ -8,10 +8,10 @@ from course.lab.display import Html, as_table
 from course.lab.run import percentile
 from course.lab.style import seconds
 from minillm.core.timeline import PHASES
-from minillm.simulate.arrivals import AllAtOnce
-from minillm.simulate.cluster_run import FleetRun
-from minillm.simulate.lengths import Fixed, LogNormal
-from minillm.simulate.workload_kinds import Independent
+from minillm.simulate.cluster.run import FleetRun
+from minillm.simulate.workload.arrivals import AllAtOnce
+from minillm.simulate.workload.kinds import Independent
+from minillm.simulate.workload.lengths import Fixed, LogNormal
 
 EQUAL = Independent(prompt=Fixed(tokens=210), output=Fixed(tokens=96))
 """The prompts and answers of lesson 00."""

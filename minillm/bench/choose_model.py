@@ -12,9 +12,10 @@ from typing import Any
 
 import torch
 
+from minillm.model.arithmetic import ModelCost, find_model
 from minillm.model.checkpoints import SHAPES
-from minillm.simulate.costs import USABLE_MEMORY, ModelCost, Placement, bytes_for_kv, find_model
-from minillm.simulate.hardware import CATALOGUE, find_hardware
+from minillm.simulate.cost.hardware import CATALOGUE, find_hardware
+from minillm.simulate.cost.placement import USABLE_MEMORY, Placement, bytes_for_kv
 
 WEIGHTS = ("bfloat16", "int8", "int4")
 """Widest first: the table names the first one that leaves room."""

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from minillm.bench.costs import ModelBytes
 from minillm.bench.peers import Peer, Run
 from minillm.bench.report import format_machine
 from minillm.bench.workloads import Workload
+from minillm.model.arithmetic import ModelBytes
 from minillm.model.config import ModelConfig
 from minillm.runner.machine_peaks import Bandwidth
 

@@ -8,9 +8,9 @@ import torch
 
 from minillm.core.errors import UnsupportedArchitectureError
 from minillm.kernels.attention.cache import QUANTIZED_DTYPES, tensors_of
+from minillm.model.arithmetic import NUMBER_BYTES, KVCacheSize
 from minillm.model.checkpoints import SHAPES, read_config, resolve
 from minillm.model.config import ModelConfig
-from minillm.model.kv_cache_size import NUMBER_BYTES, KVCacheSize
 from minillm.policies.window import Window
 from minillm.runner.kv_pool import KVPool
 

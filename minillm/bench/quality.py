@@ -23,6 +23,7 @@ from minillm.frontend.engine import Engine
 from minillm.frontend.prompt_pruning import prune_context
 from minillm.kernels.quantization import dtype_name, share_on_int4_grid
 from minillm.model import checkpoints
+from minillm.model.arithmetic import KVCacheSize
 from minillm.policies.config import EngineConfig
 from minillm.policies.window import Window
 
@@ -239,8 +240,8 @@ def request_bytes(engine: Engine) -> int:
     """KV cache that a request of REQUEST_TOKENS holds."""
     config, runner = engine.config, engine.torch_runner
     window = Window(config.sliding_window, config.attention_sinks)
-    bill = engine.loaded_model.model_config.kv_bill
-    return bill.bytes_of(REQUEST_TOKENS, dtype_name(runner.kv_dtype), runner.block_size, window)
+    size = KVCacheSize.of_model(engine.loaded_model.model_config)
+    return size.bytes_of(REQUEST_TOKENS, dtype_name(runner.kv_dtype), runner.block_size, window)
 
 
 def judge(qualities: list[Quality], costs: list[Cost], floors: Floors) -> Verdict:

@@ -33,10 +33,10 @@ from minillm.frontend.engine import Engine
 from minillm.kernels.quantization import dtype_name
 from minillm.policies.config import EngineConfig
 from minillm.server.flags import as_flags
-from minillm.simulate.arrivals import AllAtOnce
-from minillm.simulate.garbage import rare_collections
-from minillm.simulate.traffic import find_traffic
-from minillm.simulate.workload import make_workload
+from minillm.simulate.cluster.events import rare_collections
+from minillm.simulate.workload.arrivals import AllAtOnce
+from minillm.simulate.workload.kinds import find_traffic
+from minillm.simulate.workload.requests import make_workload
 
 STREAMS = (8, 64)
 OUTPUT_TOKENS = {"cpu": 48, "cuda": 256}

@@ -6,10 +6,10 @@ from typing import Any
 
 import torch
 
-from minillm.bench.costs import ModelBytes, ModelFlops
 from minillm.frontend.engine import Engine
 from minillm.kernels.attention.cache import cache_dtype
 from minillm.kernels.quantization import dtype_name
+from minillm.model.arithmetic import KVCacheSize, ModelBytes, ModelFlops
 from minillm.model.checkpoints import load_config, resolve
 from minillm.model.config import ModelConfig
 from minillm.model.linear import CPULinear
@@ -52,7 +52,7 @@ class Target:
         dtype = cache_dtype(
             config.kv_cache_dtype, choose_dtype(config.dtype, model_config, choose_device(config.device))
         )
-        token_bytes = model_config.kv_bill.bytes_per_token(dtype_name(dtype))
+        token_bytes = KVCacheSize.of_model(model_config).bytes_per_token(dtype_name(dtype))
         return config.replace(kv_cache_memory_gb=kv_tokens * token_bytes / 1e9)
 
     def model_config(self) -> ModelConfig:
@@ -75,7 +75,7 @@ class Costs:
         model, kv_dtype = engine.loaded_model, dtype_name(engine.torch_runner.kv_dtype)
         needed = ModelBytes.of(model.model_config, dtype_name(model.dtype))
         weights = needed.weights if model.quantization is None else quantized_bytes(model)
-        kept = model.model_config.kv_bill.bytes_per_token(kv_dtype)
+        kept = KVCacheSize.of_model(model.model_config).bytes_per_token(kv_dtype)
         return cls(ModelBytes(weights, kept), ModelFlops.of(model.model_config))
 
 

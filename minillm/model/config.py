@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from minillm.core.errors import CorruptCheckpointError, UnsupportedArchitectureError
-from minillm.model.kv_cache_size import KVCacheSize
 
 ARCHITECTURES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
 """They differ in biases, q/k norm and window; everything else is one decoder."""
@@ -78,11 +77,6 @@ class ModelConfig:
             )
         except KeyError as missing:
             raise CorruptCheckpointError(f"config.json has no {missing}: fetch the model again") from None
-
-    @property
-    def kv_bill(self) -> KVCacheSize:
-        """What the KV cache of it takes."""
-        return KVCacheSize.of_heads(self.num_layers, self.num_heads, self.num_kv_heads, self.head_dim)
 
 
 def _head_dim(hf: dict[str, Any], qwen3: bool) -> int:

@@ -14,6 +14,7 @@ from minillm.kernels.attention.cache import QUANTIZED_DTYPES, KVCache, Quantized
 from minillm.kernels.device_memory import available_bytes
 from minillm.kernels.memory_errors import who_else
 from minillm.kernels.quantization import FP8, dtype_name
+from minillm.model.arithmetic import KVCacheSize
 from minillm.model.config import ModelConfig
 from minillm.policies.config import EngineConfig
 
@@ -124,7 +125,7 @@ def size_kv_pool(
     Raises:
         ConfigError: it does not fit the memory, or holds no block.
     """
-    block_bytes = model_config.kv_bill.bytes_per_token(dtype_name(dtype)) * block_size
+    block_bytes = KVCacheSize.of_model(model_config).bytes_per_token(dtype_name(dtype)) * block_size
     bytes_with_claim = block_bytes + claim.bytes_per_token * block_size
     free = free_bytes(device)
     if config.num_kv_blocks is not None:
@@ -157,7 +158,7 @@ def size_swap_pool(config: EngineConfig, model_config: ModelConfig, block_size: 
     """
     if config.preemption != "swap":
         return 0
-    block_bytes = model_config.kv_bill.bytes_per_token(dtype_name(dtype)) * block_size
+    block_bytes = KVCacheSize.of_model(model_config).bytes_per_token(dtype_name(dtype)) * block_size
     num_blocks = int(config.swap_space_gb * 1e9 // block_bytes)
     if num_blocks < 1:
         raise ConfigError(f"swap_space_gb holds no block of {block_bytes / 1e6:.1f} MB: raise it")

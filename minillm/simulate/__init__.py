@@ -1,4 +1,4 @@
-"""The same engine on hardware nobody here owns: a price list for steps, and a clock that only it advances.
+"""The same engine on hardware you need not own: a price list for steps, and a clock that only it advances.
 
 from minillm.simulate import AZURE_CHAT, ClusterConfig, Deployment, Poisson, SLO, make_workload, simulate
 
@@ -13,15 +13,15 @@ from typing import Any
 _HOMES = {
     "SLO": "minillm.observe.summary",
     "Deployment": "minillm.simulate.deployment",
-    "Poisson": "minillm.simulate.arrivals",
-    "Gamma": "minillm.simulate.arrivals",
-    "AZURE_CHAT": "minillm.simulate.workload_kinds",
-    "AZURE_CODE": "minillm.simulate.workload_kinds",
-    "make_workload": "minillm.simulate.workload",
-    "ClusterConfig": "minillm.simulate.cluster",
-    "simulate": "minillm.simulate.cluster",
-    "worksheet_for": "minillm.simulate.capacity_deployment",
-    "plan_capacity": "minillm.simulate.capacity",
+    "Poisson": "minillm.simulate.workload.arrivals",
+    "Gamma": "minillm.simulate.workload.arrivals",
+    "AZURE_CHAT": "minillm.simulate.workload.kinds",
+    "AZURE_CODE": "minillm.simulate.workload.kinds",
+    "make_workload": "minillm.simulate.workload.requests",
+    "ClusterConfig": "minillm.simulate.cluster.fleet",
+    "simulate": "minillm.simulate.cluster.fleet",
+    "worksheet_for": "minillm.simulate.capacity.plan",
+    "plan_capacity": "minillm.simulate.capacity.worksheet",
 }
 __all__ = list(_HOMES)
 

@@ -9,29 +9,36 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from minillm.core.errors import PricingError
-from minillm.simulate.cli_options import (
+from minillm.simulate.cli import (
     LOG_HELP,
+    SIZES,
     BlockSize,
     Budget,
     Dtype,
     HardwareName,
     Json,
     KVBlocks,
+    KVDtype,
     NullBlock,
     ReserveFullISL,
-    Seats,
     Shape,
+    Slots,
     TensorParallel,
     Window,
     engine_fields,
+    given,
 )
 
-# The engine imports torch, which takes seconds; `minillm --help` should not wait for it.
 if TYPE_CHECKING:
-    from minillm.simulate.profile import Profile
+    from minillm.simulate.cost.hardware import Hardware
+    from minillm.simulate.cost.profile import Profile
+
+SERVER = (*SIZES, "tp", "weight_dtype", "kv_dtype")
+"""What a log needs to be told, and nothing else reads."""
 
 
 def calibrate(
+    context: typer.Context,
     model: Shape = "smollm2-135m",
     from_requests: Annotated[Path | None, typer.Option(help=LOG_HELP + " Needs all four time stamps.")] = None,
     from_steps: Annotated[Path | None, typer.Option(help="A table of step times in Splitwise's format (CSV).")] = None,
@@ -41,19 +48,15 @@ def calibrate(
     tp: TensorParallel = 1,
     kv_blocks: KVBlocks = None,
     block_size: BlockSize = None,
-    max_num_seqs: Seats = None,
+    max_num_seqs: Slots = None,
     max_num_batched_tokens: Budget = None,
     max_model_len: Window = None,
     reserve_full_isl: ReserveFullISL = None,
     null_block: NullBlock = None,
     weight_dtype: Dtype = "bfloat16",
-    kv_dtype: Annotated[str | None, typer.Option(help="Of the KV cache; default: as the weights.")] = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="This machine: a few steps; tries it, measures little.")
-    ] = False,
-    validate: Annotated[
-        bool, typer.Option("--validate", help="This machine: also serve traffic, and tell how far off that is.")
-    ] = False,
+    kv_dtype: KVDtype = None,
+    quick: Annotated[bool, typer.Option("--quick", help="This machine: a few steps; tries it out.")] = False,
+    validate: Annotated[bool, typer.Option("--validate", help="This machine: also compare on served traffic.")] = False,
     out: Annotated[Path | None, typer.Option(help="Write the profile here.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -62,105 +65,80 @@ def calibrate(
     Without a log, the real engine runs a designed set of batches here, and the profile `this-machine` is kept in
     the cache folder. Run it alone: two busy programs on one machine measure each other.
     """
-    if sum(source is not None for source in (from_requests, from_steps)) > 1:
+    if from_requests and from_steps:
         raise PricingError("give one of --from-requests and --from-steps")
     if (quick or validate) and (from_requests or from_steps or link_from):
         raise PricingError("--quick and --validate are for this machine: leave --from-... and --link-from out")
-    sizes = {
-        "kv_blocks": kv_blocks, "block_size": block_size, "max_num_seqs": max_num_seqs,
-        "max_num_batched_tokens": max_num_batched_tokens, "max_model_len": max_model_len,
-        "reserve_full_isl": reserve_full_isl, "null_block": null_block,
-    }  # fmt: skip
-    server = {
-        **sizes, "tp": None if tp == 1 else tp, "weight_dtype": None if weight_dtype == "bfloat16" else weight_dtype,
-        "kv_dtype": kv_dtype,
-    }  # fmt: skip
+    report: dict[str, Any] = {}
     if from_steps is not None:
-        refuse("--from-steps", **server, link_from=link_from, profile=profile)
-        from minillm.simulate.calibrate import calibrate_from_steps
+        refuse(context, "--from-steps", *SERVER, "link_from", "profile")
+        from minillm.simulate.calibration.fit import calibrate_from_steps
 
         fitted = calibrate_from_steps(from_steps, model, needed_hardware(hardware))
-        report: dict[str, Any] = {}
     elif from_requests is not None or link_from is not None:
         if from_requests is not None:
-            refuse("--from-requests", profile=profile)
-        fitted, report = fit_logs(
-            from_requests, link_from, model, profile, hardware, tp, sizes, weight_dtype, kv_dtype, out
-        )
+            refuse(context, "--from-requests", "profile")
+        fitted, report = fit_logs(context.params)
     else:
-        refuse("measuring this machine", **server, hardware=hardware, profile=profile)
-        from minillm.simulate.measure import calibrate_this_machine
-        from minillm.simulate.profile import this_machine_path
+        refuse(context, "measuring this machine", *SERVER, "hardware", "profile")
+        from minillm.simulate.calibration.measure import calibrate_this_machine
+        from minillm.simulate.cost.profile import this_machine_path
 
-        fitted, report = calibrate_this_machine(model, quick=quick, with_traffic=validate), {}
+        fitted = calibrate_this_machine(model, quick=quick, with_traffic=validate)
         out = out or this_machine_path()
     if out is not None:
         fitted.write(out)
-    report = {
-        "profile": None if out is None else str(out),
-        "hardware": fitted.hardware.name,
-        "constants": asdict(fitted.constants),
-        "provenance": fitted.provenance,
-        **report,
-    }
+    told = {"constants": asdict(fitted.constants), "provenance": fitted.provenance}
     if as_json:
-        print(json.dumps(report))
+        where = {"profile": None if out is None else str(out), "hardware": fitted.hardware.name}
+        print(json.dumps({**where, **told, **report}))
     else:
-        print(json.dumps({key: report[key] for key in ("constants", "provenance")}, indent=2))
+        print(json.dumps(told, indent=2))
         print(f"profile: {out}" if out else "not kept: name a file with --out", file=sys.stderr)
 
 
-def fit_logs(
-    from_requests: Path | None,
-    link_from: Path | None,
-    model: str,
-    profile: str | None,
-    hardware: str | None,
-    tp: int,
-    sizes: dict[str, Any],
-    weight_dtype: str,
-    kv_dtype: str | None,
-    out: Path | None,
-) -> "tuple[Profile, dict[str, Any]]":
-    """Fit to one log, or to one for everything but the link and one for the link."""
-    from minillm.simulate.calibrate import calibrate_from_requests, starting_profile
+def fit_logs(options: dict[str, Any]) -> "tuple[Profile, dict[str, Any]]":
+    """Fit to one log, or to one for everything but the link and one for the link.
+
+    Returns:
+        The profile, and what the last log's requests came to: `summary`, `measured`, `error_percent`.
+    """
+    from minillm.simulate.calibration.fit_log import LINK_CONSTANTS, LogCalibration, calibrate_from_requests
+    from minillm.simulate.cost.profile import Profile, find_profile, typical_profile
     from minillm.simulate.deployment import Deployment
-    from minillm.simulate.fit_requests import LINK_CONSTANTS
-    from minillm.simulate.profile import Profile, find_profile
 
-    def deploy(base: Profile, log: Path, degree: int) -> Deployment:
-        fields = engine_fields(log, **sizes)
-        return Deployment.of(model, base, tp=degree, weight_dtype=weight_dtype, kv_dtype=kv_dtype, **fields)
+    main_log, link_log, out = options["from_requests"], options["link_from"], options["out"]
 
-    reports = {}
-    if from_requests is not None:
-        base = starting_profile(needed_hardware(hardware))
-        first = calibrate_from_requests(from_requests, deploy(base, from_requests, 1 if link_from else tp), model)
-        fitted, reports = first.profile, {"summary": first.simulated, "measured": first.measured}
-        reports["error_percent"] = first.error_percent
-    elif profile is not None:
-        fitted = find_profile(profile)
+    def fit(base: Profile, log: Path, tp: int, free: tuple[str, ...] | None = None) -> LogCalibration:
+        dtypes = {name: options[name] for name in ("weight_dtype", "kv_dtype")}
+        server = Deployment.of(options["model"], base, tp=tp, **dtypes, **engine_fields(log, options))
+        return calibrate_from_requests(log, server, options["model"], free)
+
+    if main_log is not None:
+        base = typical_profile(needed_hardware(options["hardware"]))
+        found = fit(base, main_log, 1 if link_log else options["tp"])
+        profile = found.profile
+    elif options["profile"] is not None:
+        profile = find_profile(options["profile"])
     elif out is not None and out.is_file():
-        fitted = Profile.read(out)
+        profile = Profile.read(out)
     else:
-        fitted = find_profile(needed_hardware(hardware).name)
-    if link_from is not None:
-        link = calibrate_from_requests(link_from, deploy(fitted, link_from, tp), model, LINK_CONSTANTS)
-        fitted, reports = link.profile, {"summary": link.simulated, "measured": link.measured}
-        reports["error_percent"] = link.error_percent
-    return fitted, reports
+        profile = find_profile(needed_hardware(options["hardware"]).name)
+    if link_log is not None:
+        found = fit(profile, link_log, options["tp"], LINK_CONSTANTS)
+    report = {"summary": found.simulated, "measured": found.measured, "error_percent": found.error_percent}
+    return found.profile, report
 
 
-def refuse(what: str, **unread: Any) -> None:
-    """Raise PricingError if an option is given (not None) that `what` does not read."""
-    given = [f"--{name.replace('_', '-')}" for name, value in unread.items() if value is not None]
-    if given:
-        raise PricingError(f"{what} does not read {', '.join(given)}: leave out what has no effect")
+def refuse(context: typer.Context, what: str, *unread: str) -> None:
+    """Raise PricingError if an option is given that `what` does not read."""
+    if options := given(context, unread):
+        raise PricingError(f"{what} does not read {', '.join(options)}: leave out what has no effect")
 
 
-def needed_hardware(name: str | None) -> Any:
+def needed_hardware(name: str | None) -> "Hardware":
     """The hardware of that name. Raises PricingError: none was given."""
-    from minillm.simulate.hardware import find_hardware
+    from minillm.simulate.cost.hardware import find_hardware
 
     if name is None:
         raise PricingError("say what the log was recorded on: --hardware NAME (such as h100-sxm)")

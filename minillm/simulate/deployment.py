@@ -1,32 +1,35 @@
 """One replica: a model on some accelerators, served by the engine as configured; simulated."""
 
+import math
+import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import cast
 
 from minillm.core.batch import ScheduledBatch
 from minillm.core.errors import PricingError
+from minillm.core.known import known
 from minillm.core.timeline import VirtualClock
 from minillm.frontend.engine import Engine
-from minillm.policies.config import EngineConfig
+from minillm.model.arithmetic import ModelCost, find_model
+from minillm.policies.config import EngineConfig, SpeculativeConfig
 from minillm.policies.window import Window
-from minillm.runner.simulated import SimulatedDrafting, SimulatedRunner, StepWatch
-from minillm.simulate.costs import ModelCost, Placement, check_fits, find_model, kv_blocks_that_fit
-from minillm.simulate.drafting import simulated_drafting
+from minillm.runner.simulated import NO_DRAFTING, SimulatedDrafting, SimulatedRunner, StepWatch
+from minillm.simulate.cost.placement import Placement, check_fits, kv_blocks_that_fit
+from minillm.simulate.cost.profile import Profile, find_profile
+from minillm.simulate.cost.roofline import EVERYTHING, Constants, StepTime, StepTimeModel, StepWork, work_of
 from minillm.simulate.fast_forward import FastForwardCore
-from minillm.simulate.profile import Profile, find_profile
-from minillm.simulate.roofline import Constants, StepTime, StepTimeModel, work_of
 from minillm.speculation.base import MadeUpProposer
 
 BLOCK_SIZE = 16
 """Tokens per KV block, unless the configuration says otherwise."""
 VLLM_DEFAULTS = {"max_num_seqs": 256, "max_num_batched_tokens": 2048}
-"""What `vllm serve` uses where nobody says anything."""
+"""What `vllm serve` uses unless told otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """Everything that decides how long a simulated step takes, and who is in it.
+    """Everything that decides how long a simulated step takes, and which requests are in it.
 
     `config` is the engine's own; of its fields those about techniques, budgets and KV memory count.
     """
@@ -89,8 +92,8 @@ class Deployment:
         return replace(self, profile=replace(self.profile, constants=constants))
 
     def without_prefix_lookups(self) -> "Deployment":
-        """For prompts of which no two share a token: hashing them takes time, and nobody finds anything but a request
-        that is preempted, which finds itself."""
+        """For prompts of which no two share a token: hashing them takes time, and only a preempted
+        request would find anything: itself."""
         return replace(self, config=self.config.replace(enable_prefix_caching=False))
 
     @property
@@ -158,7 +161,7 @@ class Deployment:
         """The same results in a fraction of the time, but no step records, and timelines that are brought up to date
         only now and then while a request runs; see fast_forward.py.
 
-        With speculation it is the plain engine: nobody knows beforehand how many tokens a step will yield.
+        With speculation it is the plain engine: it isn't known beforehand how many tokens a step will yield.
         """
         if self.config.speculative is not None:
             return self.engine(clock, watch)
@@ -200,3 +203,46 @@ class Deployment:
 def kv_dtype_of(config: EngineConfig) -> str | None:
     """Of a KV cache that is quantized; None = it is not."""
     return None if config.kv_cache_dtype == "auto" else config.kv_cache_dtype
+
+
+def simulated_drafting(
+    config: SpeculativeConfig | None,
+    model: ModelCost,
+    step_time_of: Callable[[ModelCost], StepTimeModel],
+    window: Window = EVERYTHING,
+) -> SimulatedDrafting:
+    """Drafts as configured: looked up for nothing, by a draft model at the price of its shape, by anything else at
+    `draft_cost` of the model's own.
+
+    Args:
+        model: the one whose output is drafted.
+        step_time_of: prices of any model on this deployment.
+        window: what a token sees, in the draft model as in the other.
+    Raises:
+        UnknownModelError: there is no such draft model.
+        PricingError: there is a `draft_cost`, and nothing that it could be the cost of.
+    """
+    if config is None:
+        return NO_DRAFTING
+    if "draft_cost" in config.model_fields_set and config.method in ("ngram", "draft_model"):
+        price = "nothing" if config.method == "ngram" else "what its shape does"
+        raise PricingError(f"with method={config.method} a draft costs {price}: leave draft_cost out")
+    if config.method == "ngram":
+        share, step_time = 0.0, step_time_of(model)
+    elif config.method == "draft_model":
+        share, step_time = 1.0, step_time_of(find_model(known(config.model)))
+    else:
+        share, step_time = config.draft_cost, step_time_of(model)
+
+    def seconds(batch: ScheduledBatch) -> float:
+        longest = max(scheduled.num_drafts for scheduled in batch.requests)
+        return share * sum(step_time.price(draft_work(batch, place, window)).total for place in range(longest))
+
+    return SimulatedDrafting(seconds, config.acceptance_rate, random.Random(config.seed))
+
+
+def draft_work(batch: ScheduledBatch, place: int, window: Window = EVERYTHING) -> StepWork:
+    """Drafting the token at a place (from 0) of every draft that is so long."""
+    most = math.inf if window.size is None else window.size + window.sinks
+    contexts = [min(s.start + 1 + place, most) for s in batch.requests if s.num_drafts > place]
+    return StepWork(len(contexts), len(contexts), len(contexts), sum(contexts), sum(contexts), 0)

@@ -26,7 +26,7 @@ from minillm.core.step_log import close_preemption
 from minillm.core.timeline import Clock
 from minillm.policies.queues import StaticBatches
 from minillm.runner.simulated import SimulatedRunner, SimulatedStep
-from minillm.simulate.roofline import StepWork
+from minillm.simulate.cost.roofline import StepWork
 
 NEVER = -1
 

@@ -11,6 +11,7 @@ from minillm.core.params import default_of
 from minillm.core.timeline import Clock
 from minillm.kernels.attention.cache import cache_dtype
 from minillm.kernels.quantization import dtype_name
+from minillm.model.arithmetic import KVCacheSize
 from minillm.model.loader import LoadedModel, load_model
 from minillm.policies.config import FOR_SIMULATOR, READ_BY, EngineConfig, SpeculativeConfig
 from minillm.runner.kv_pool import NO_CLAIM, MemoryClaim
@@ -58,7 +59,9 @@ def memory_claim(config: EngineConfig, drafter: Drafter, model: LoadedModel | No
     """What a drafter's own KV cache will take of the device's memory."""
     if isinstance(drafter, LoadedModel):
         dtype = cache_dtype(config.kv_cache_dtype, drafter.dtype)
-        return MemoryClaim(bytes_per_token=drafter.model_config.kv_bill.bytes_per_token(dtype_name(dtype)))
+        return MemoryClaim(
+            bytes_per_token=KVCacheSize.of_model(drafter.model_config).bytes_per_token(dtype_name(dtype))
+        )
     if isinstance(drafter, DraftHead):
         row_bytes = 2 * drafter.config.num_kv_heads * drafter.config.head_dim * known(model).dtype.itemsize
         return MemoryClaim(num_bytes=config.max_num_seqs * CONTEXT * row_bytes)

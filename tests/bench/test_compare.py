@@ -7,10 +7,10 @@ import pytest
 from tqdm import tqdm
 
 from minillm.bench.compare import Range, measure, summarize
-from minillm.bench.costs import ModelBytes
 from minillm.bench.peers import BenchmarkError, MinillmPeer, Run
 from minillm.bench.peers_hf import HFContinuousBatching, HFGenerate, load_hugging_face
 from minillm.bench.workloads import Workload, make_workloads
+from minillm.model.arithmetic import ModelBytes
 from minillm.runner.machine_peaks import Bandwidth
 
 WORKLOAD = Workload("one", "1 request", [[1] * 128], [64], constant_batch=True)

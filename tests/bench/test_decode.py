@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from typer.testing import Result
 
-from minillm.bench.costs import ModelBytes, ModelFlops
 from minillm.bench.decode import default_batches, summarize
 from minillm.bench.peers import BenchmarkError
 from minillm.bench.roofline import with_unit
@@ -17,6 +16,7 @@ from minillm.bench.steady import SteadyDecode
 from minillm.bench.target import Costs, Target
 from minillm.core.errors import ConfigError, MissingPackageError
 from minillm.frontend.engine import Engine
+from minillm.model.arithmetic import ModelBytes, ModelFlops
 
 COSTS = Costs(ModelBytes(weights=1000, kv_per_token=10), ModelFlops(per_token=4, per_logit_row=6, per_pair=2))
 

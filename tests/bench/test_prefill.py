@@ -8,12 +8,12 @@ import pytest
 import torch
 from typer.testing import Result
 
-from minillm.bench.costs import ModelBytes, ModelFlops
 from minillm.bench.peers import BenchmarkError
 from minillm.bench.prefill import cap, default_lengths, prefill_seconds, summarize
 from minillm.bench.target import Costs, Target
 from minillm.core.errors import ConfigError
 from minillm.frontend.engine import Engine
+from minillm.model.arithmetic import ModelBytes, ModelFlops
 from minillm.model.linear import CPULinear
 from minillm.model.loader import load_model
 

@@ -9,8 +9,9 @@ from typer.testing import CliRunner
 from minillm.__main__ import app
 from minillm.bench import choose_model
 from minillm.core.errors import UnknownHardwareError
-from minillm.simulate.costs import Placement, find_model, kv_blocks_that_fit
-from minillm.simulate.hardware import CATALOGUE
+from minillm.model.arithmetic import find_model
+from minillm.simulate.cost.hardware import CATALOGUE
+from minillm.simulate.cost.placement import Placement, kv_blocks_that_fit
 
 GUIDE = Path(__file__).parents[2] / "docs" / "gpu-box.md"
 

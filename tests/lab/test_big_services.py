@@ -6,7 +6,7 @@ from course.lab import big_services, services
 from course.lab.big_services import answers_of_equal_p99, e2e, phases_table, service, together, two_ill_services
 from course.lab.lab import Lab
 from course.lab.run import percentile
-from minillm.simulate.lengths import Fixed
+from minillm.simulate.workload.lengths import Fixed
 
 
 def test_eight_at_four_seats_wait_and_prefill_longer_but_hardly_decode_longer() -> None:

@@ -14,8 +14,8 @@ from course.lab.lab import Lab
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
 from minillm import EngineConfig
 from minillm.core.errors import PricingError
-from minillm.simulate.lengths import Fixed
-from minillm.simulate.workload_kinds import Independent
+from minillm.simulate.workload.kinds import Independent
+from minillm.simulate.workload.lengths import Fixed
 
 
 def curve(name: str = "measured", top: float = 30.0) -> Curve:

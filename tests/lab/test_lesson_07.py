@@ -27,7 +27,7 @@ from course.lab.lesson_07.instrument import Pool
 from course.lab.lesson_07.needle import FIRST_TIME
 from course.lab.svg import Picture
 from minillm.bench.quality import Floors
-from minillm.model.kv_cache_size import KVCacheSize
+from minillm.model.arithmetic import KVCacheSize
 
 PROMPT = tuple(range(100, 140))
 

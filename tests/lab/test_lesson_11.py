@@ -37,7 +37,7 @@ from course.lab.svg import Picture
 from minillm.core.errors import SimulationError, WorkloadError
 from minillm.core.timeline import Timeline
 from minillm.observe.summary import SLO
-from minillm.simulate.cluster_record import ClientRecord
+from minillm.simulate.cluster.record import ClientRecord
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,7 @@ from course.lab.phase_map.techniques import CHAT, EnginePair, Pair, Technique, a
 from course.lab.start.contents import GUIDED, anchor, lessons
 from minillm.core.timeline import PHASES
 from minillm.policies.config import EngineConfig
-from minillm.simulate.cluster import ClusterConfig
+from minillm.simulate.cluster.fleet import ClusterConfig
 
 
 def side(in_time: float = 1.0, gap: float = 0.05, **phases: float) -> Side:

@@ -24,8 +24,8 @@ from course.lab.start import contents, paths, resume
 from course.lab.start.cards import FILE, Card, Deck, Schedule
 from course.lab.start.facts import CARDS
 from course.lab.start.review import Review, export
-from minillm.simulate.costs import find_model
-from minillm.simulate.profile import find_profile
+from minillm.model.arithmetic import find_model
+from minillm.simulate.cost.profile import find_profile
 
 
 @pytest.fixture

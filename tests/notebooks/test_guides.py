@@ -12,7 +12,7 @@ from minillm.core.timeline import VirtualClock
 from minillm.frontend.engine import Engine
 from minillm.policies.config import EngineConfig, SpeculativeConfig
 from minillm.server.metrics import Metrics
-from minillm.simulate.cluster import ClusterConfig
+from minillm.simulate.cluster.fleet import ClusterConfig
 
 GUIDES = (COURSE / "guide_2am.md", COURSE / "guide_debugging.md")
 LINK = re.compile(r"\]\(([^)\s]+)\)")

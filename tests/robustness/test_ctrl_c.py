@@ -56,7 +56,7 @@ WHERE = {
         ["simulate", "--qps", "1", "--model", "llama-3.1-8b", "--hardware", "h100-sxm"],
         ("minillm.simulate.deployment", "Deployment.of"),
     ),
-    "calibrate": (["calibrate", "--quick"], ("minillm.simulate.measure", "calibrate_this_machine")),
+    "calibrate": (["calibrate", "--quick"], ("minillm.simulate.calibration.measure", "calibrate_this_machine")),
 }
 
 

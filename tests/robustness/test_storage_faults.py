@@ -31,8 +31,8 @@ from minillm.kernels.storage import cache_home, write_whole
 from minillm.model.loader import LoadedModel, load_model
 from minillm.model.pull import pull
 from minillm.policies.config import EngineConfig
-from minillm.simulate.hardware import find_hardware
-from minillm.simulate.profile import Profile, find_profile, this_machine_path, typical_profile
+from minillm.simulate.cost.hardware import find_hardware
+from minillm.simulate.cost.profile import Profile, find_profile, this_machine_path, typical_profile
 from minillm.speculation.head_file import FACTS, WEIGHTS, load_head, new_head, save_head
 from minillm.training.conversations import Conversation, load_conversations, sample_conversations, save_conversations
 from minillm.training.train import Training, TrainingSettings

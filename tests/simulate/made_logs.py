@@ -4,9 +4,9 @@ import json
 import random
 from pathlib import Path
 
+from minillm.simulate.calibration.replay import serve_log
+from minillm.simulate.calibration.requests_log import LoggedRequest
 from minillm.simulate.deployment import Deployment
-from minillm.simulate.log_report import serve_log
-from minillm.simulate.requests_log import LoggedRequest
 
 
 def made_requests(num: int, rate: float, seed: int = 0) -> list[LoggedRequest]:

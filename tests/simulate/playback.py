@@ -15,7 +15,7 @@ from minillm.frontend.engine import Engine
 from minillm.frontend.outputs import RequestOutput
 from minillm.policies.config import EngineConfig
 from minillm.runner.simulated import SimulatedRunner
-from minillm.simulate.replay import Arrival
+from minillm.simulate.calibration.replay import Arrival
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,21 @@ import math
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from minillm.core.errors import WorkloadError
-from minillm.simulate.arrivals import AllAtOnce, Arrivals, Deterministic, Diurnal, Gamma, Poisson, Ramp, Spikes, take
-from minillm.simulate.workload_streams import Streams
+from minillm.simulate.workload.arrivals import (
+    AllAtOnce,
+    Arrivals,
+    Deterministic,
+    Diurnal,
+    Gamma,
+    Poisson,
+    Ramp,
+    Spikes,
+    take,
+)
+from minillm.simulate.workload.streams import Streams
 
 
 def moments(arrivals: Arrivals, num: int, seed: int = 0) -> np.ndarray:
@@ -38,16 +49,14 @@ def test_cv_15_comes_in_clumps() -> None:
     assert np.max(gaps) > 100 * np.mean(gaps)
 
 
-def test_poisson_gaps_are_exponential() -> None:
-    stats = pytest.importorskip("scipy.stats")
-    gaps = np.diff(moments(Poisson(rate=3), 5000), prepend=0.0)
-    assert stats.kstest(gaps, "expon", args=(0, 1 / 3)).pvalue > 0.01
-
-
-def test_gamma_gaps_are_gamma() -> None:
-    stats = pytest.importorskip("scipy.stats")
-    gaps = np.diff(moments(Gamma(rate=2, cv=2), 5000), prepend=0.0)
-    assert stats.kstest(gaps, "gamma", args=(0.25, 0, 2.0)).pvalue > 0.01
+@pytest.mark.parametrize(
+    ("arrivals", "distribution", "args"),
+    [(Poisson(rate=3), "expon", (0, 1 / 3)), (Gamma(rate=2, cv=2), "gamma", (0.25, 0, 2.0))],
+    ids=["Poisson", "Gamma"],
+)
+def test_gaps_have_the_distribution_that_the_name_says(arrivals: Arrivals, distribution: str, args: tuple) -> None:
+    gaps = np.diff(moments(arrivals, 5000), prepend=0.0)
+    assert stats.kstest(gaps, distribution, args=args).pvalue > 0.01
 
 
 def test_spikes_are_where_they_should_be() -> None:

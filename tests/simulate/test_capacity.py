@@ -8,8 +8,8 @@ from priced_runner import priced_engines
 from minillm.core.batch import ScheduledBatch
 from minillm.core.errors import SimulationError, WorkloadError
 from minillm.observe.summary import SLO
-from minillm.simulate.arrivals import Deterministic, Gamma
-from minillm.simulate.capacity import (
+from minillm.simulate.capacity.limits import prefill_share
+from minillm.simulate.capacity.worksheet import (
     IDLE_RATE,
     TOLERANCE,
     TRIED_OUT,
@@ -18,11 +18,11 @@ from minillm.simulate.capacity import (
     enough_replicas,
     plan_capacity,
 )
-from minillm.simulate.capacity_limits import prefill_share
-from minillm.simulate.cluster import ClusterConfig
-from minillm.simulate.lengths import Fixed
-from minillm.simulate.routers import RouterConfig
-from minillm.simulate.workload_kinds import Independent, Sessions
+from minillm.simulate.cluster.fleet import ClusterConfig
+from minillm.simulate.cluster.routers import RouterConfig
+from minillm.simulate.workload.arrivals import Deterministic, Gamma
+from minillm.simulate.workload.kinds import Independent, Sessions
+from minillm.simulate.workload.lengths import Fixed
 
 ONE_TOKEN = Independent(prompt=Fixed(tokens=10), output=Fixed(tokens=1))
 CHAT = Independent(prompt=Fixed(tokens=200), output=Fixed(tokens=20))
@@ -124,7 +124,7 @@ def spent(batch: ScheduledBatch) -> dict[str, float]:
 @pytest.mark.parametrize(
     ("engines", "traffic", "binding"),
     [
-        ({"max_num_seqs": 2}, CHAT, "seats"),
+        ({"max_num_seqs": 2}, CHAT, "slots"),
         ({"num_kv_blocks": 40}, CHAT, "KV memory"),  # 14 blocks a request
         ({"max_num_seqs": 256}, Independent(prompt=Fixed(tokens=2000), output=Fixed(tokens=2)), "compute"),
         ({"max_num_seqs": 256}, Independent(prompt=Fixed(tokens=2), output=Fixed(tokens=90)), "launch floor"),

@@ -9,13 +9,13 @@ from minillm.core.errors import PricingError
 from minillm.core.params import SamplingParams
 from minillm.core.timeline import VirtualClock
 from minillm.observe.summary import SLO
-from minillm.simulate.capacity import plan_capacity
-from minillm.simulate.capacity_deployment import price_of_replica, step_causes, worksheet_for
+from minillm.simulate.capacity.plan import price_of_replica, step_causes, worksheet_for
+from minillm.simulate.capacity.worksheet import plan_capacity
+from minillm.simulate.cost.hardware import find_hardware
+from minillm.simulate.cost.profile import Profile, roofline_profile, typical_profile
 from minillm.simulate.deployment import Deployment
-from minillm.simulate.hardware import find_hardware
-from minillm.simulate.lengths import Fixed
-from minillm.simulate.profile import Profile, roofline_profile, typical_profile
-from minillm.simulate.workload_kinds import Independent
+from minillm.simulate.workload.kinds import Independent
+from minillm.simulate.workload.lengths import Fixed
 
 
 def causes_of_steps(deployment: Deployment, prompt: int, num: int = 1) -> list[tuple[dict[str, float], float]]:

@@ -9,14 +9,14 @@ from priced_runner import priced_engines
 
 from minillm.core.errors import SimulationError, WorkloadError
 from minillm.observe.summary import SLO
-from minillm.simulate.arrivals import AllAtOnce, Deterministic, Gamma, Poisson
-from minillm.simulate.clients import ClientConfig
-from minillm.simulate.cluster import ClusterConfig, simulate
-from minillm.simulate.cluster_autoscale import Autoscaling
-from minillm.simulate.cluster_run import FleetRun
-from minillm.simulate.lengths import Fixed, LogNormal, Uniform
-from minillm.simulate.workload import Workload, make_workload
-from minillm.simulate.workload_kinds import AgentLoop, Independent, Rag, Sessions, SharedPrefix
+from minillm.simulate.cluster.clients import ClientConfig
+from minillm.simulate.cluster.fleet import ClusterConfig, simulate
+from minillm.simulate.cluster.pool import Autoscaling
+from minillm.simulate.cluster.run import FleetRun
+from minillm.simulate.workload.arrivals import AllAtOnce, Deterministic, Gamma, Poisson
+from minillm.simulate.workload.kinds import AgentLoop, Independent, Rag, Sessions, SharedPrefix
+from minillm.simulate.workload.lengths import Fixed, LogNormal, Uniform
+from minillm.simulate.workload.requests import Workload, make_workload
 
 ONE_TOKEN = Independent(prompt=Fixed(tokens=10), output=Fixed(tokens=1))
 CHAT = Independent(prompt=LogNormal(median=200, sigma=0.8, high=4000), output=Uniform(low=5, high=60))

@@ -8,19 +8,18 @@ from priced_runner import priced_engines
 
 from minillm.core.errors import WorkloadError
 from minillm.observe.summary import SLO
-from minillm.simulate.arrivals import AllAtOnce, Deterministic, Poisson, Spikes
-from minillm.simulate.clients import ClientConfig
-from minillm.simulate.cluster import ClusterConfig, simulate
-from minillm.simulate.cluster_autoscale import Autoscaler, Autoscaling
-from minillm.simulate.cluster_network import Network, coalesce
-from minillm.simulate.cluster_pool import Shedding
-from minillm.simulate.cluster_run import FleetRun
-from minillm.simulate.lengths import Fixed
-from minillm.simulate.workload import Workload, make_workload
-from minillm.simulate.workload_kinds import Independent
+from minillm.simulate.cluster.clients import ClientConfig
+from minillm.simulate.cluster.fleet import ClusterConfig, simulate
+from minillm.simulate.cluster.network import Network, coalesce
+from minillm.simulate.cluster.pool import Autoscaler, Autoscaling, Shedding
+from minillm.simulate.cluster.run import FleetRun
+from minillm.simulate.workload.arrivals import AllAtOnce, Deterministic, Poisson, Spikes
+from minillm.simulate.workload.kinds import Independent
+from minillm.simulate.workload.lengths import Fixed
+from minillm.simulate.workload.requests import Workload, make_workload
 
 ENGINES = {"floor_s": 0.05, "token_s": 0.0, "max_num_seqs": 4}
-"""4 seats and 50 ms a step: requests of 10 tokens take 0.5 s each, so a replica serves 8 a second."""
+"""4 slots and 50 ms a step: requests of 10 tokens take 0.5 s each, so a replica serves 8 a second."""
 SHORT = Independent(prompt=Fixed(tokens=64), output=Fixed(tokens=10))
 
 
@@ -64,12 +63,12 @@ def test_a_spike_drains() -> None:
 
 
 def test_shedding_by_queue_length_bounds_latency() -> None:
-    open_door, bounded = fleet(steady(16)), fleet(steady(16), shedding=Shedding(max_outstanding=8))
+    unbounded, bounded = fleet(steady(16)), fleet(steady(16), shedding=Shedding(max_outstanding=8))
     assert bounded.outcomes["shed"] > 40
-    # 8 requests, 4 at a time, 0.5 s each: nobody waits for more than one round
-    assert ttft(bounded) < 0.7 < 5 < ttft(open_door)
+    # 8 requests, 4 at a time, 0.5 s each: no request waits for more than one round
+    assert ttft(bounded) < 0.7 < 5 < ttft(unbounded)
     slo = SLO(ttft=1.0)
-    assert bounded.summary(slo).goodput > 2 * open_door.summary(slo).goodput
+    assert bounded.summary(slo).goodput > 2 * unbounded.summary(slo).goodput
 
 
 def test_shedding_does_nothing_at_low_load() -> None:
@@ -136,7 +135,7 @@ def test_an_engine_left_empty_by_a_cancellation_serves_the_next() -> None:
 def test_patience_for_the_first_byte_only() -> None:
     long = make_workload(Independent(prompt=Fixed(tokens=64), output=Fixed(tokens=100)), AllAtOnce(), num_requests=8)
     run = fleet(long, clients=ClientConfig(first_byte_timeout_s=2.0))
-    assert run.outcomes == {"completed": 4, "timeout": 4}  # four seats: the others wait 5 s
+    assert run.outcomes == {"completed": 4, "timeout": 4}  # four slots: the others wait 5 s
     assert all(record.first_byte is None for record in run.records if not record.completed)
     assert all((record.timeline.scheduled is None) is not record.completed for record in run.records)
 

@@ -13,10 +13,10 @@ from minillm.core.request import Request
 from minillm.core.timeline import VirtualClock
 from minillm.frontend.engine import Engine
 from minillm.frontend.outputs import RequestOutput
+from minillm.simulate.calibration.replay import Arrival, run
+from minillm.simulate.cost.hardware import find_hardware
+from minillm.simulate.cost.profile import typical_profile
 from minillm.simulate.deployment import Deployment
-from minillm.simulate.hardware import find_hardware
-from minillm.simulate.profile import typical_profile
-from minillm.simulate.replay import Arrival, run
 
 GPU = typical_profile(find_hardware("l4"))
 

@@ -10,12 +10,8 @@ import pytest
 from simulate.made_logs import made_requests, write_served_log
 
 from minillm.core.errors import PricingError, RecordingError
-from minillm.simulate.calibrate import calibrate_from_requests
-from minillm.simulate.costs import Placement, find_model
-from minillm.simulate.deployment import Deployment
-from minillm.simulate.fit_requests import LINK_CONSTANTS
-from minillm.simulate.fit_schedule import schedule_of
-from minillm.simulate.fit_steps import (
+from minillm.model.arithmetic import find_model
+from minillm.simulate.calibration.fit import (
     StepTable,
     TimedStep,
     error_report,
@@ -23,11 +19,14 @@ from minillm.simulate.fit_steps import (
     from_usual_to_mean,
     read_step_table,
 )
-from minillm.simulate.hardware import find_hardware
-from minillm.simulate.log_report import simulate_log
-from minillm.simulate.profile import PRIORS, Profile, typical_profile
-from minillm.simulate.requests_log import read_requests_log
-from minillm.simulate.roofline import ROOFLINE, Constants, StepTimeModel, StepWork
+from minillm.simulate.calibration.fit_log import LINK_CONSTANTS, calibrate_from_requests, schedule_of
+from minillm.simulate.calibration.replay import simulate_log
+from minillm.simulate.calibration.requests_log import read_requests_log
+from minillm.simulate.cost.hardware import find_hardware
+from minillm.simulate.cost.placement import Placement
+from minillm.simulate.cost.profile import PRIORS, Profile, typical_profile
+from minillm.simulate.cost.roofline import ROOFLINE, Constants, StepTimeModel, StepWork
+from minillm.simulate.deployment import Deployment
 
 A100 = find_hardware("a100-80gb")
 PRIOR = Constants(**PRIORS)

@@ -9,11 +9,11 @@ from typer.testing import CliRunner
 from minillm import __main__ as cli
 from minillm.frontend.engine import Engine
 from minillm.policies.config import EngineConfig
+from minillm.simulate.calibration.measure import QUICK_DESIGN, Mixed, drive, run_design
+from minillm.simulate.cost.hardware import THIS_MACHINE
+from minillm.simulate.cost.profile import find_profile
+from minillm.simulate.cost.roofline import work_of
 from minillm.simulate.deployment import Deployment
-from minillm.simulate.hardware import THIS_MACHINE
-from minillm.simulate.measure import QUICK_DESIGN, Mixed, drive, run_design
-from minillm.simulate.profile import find_profile
-from minillm.simulate.roofline import work_of
 
 
 def tiny_engine(path: Path) -> Engine:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from minillm.core.errors import PricingError, UnknownHardwareError
-from minillm.simulate.hardware import CATALOGUE, Hardware, find_hardware
-from minillm.simulate.profile import PACKAGED, PRIORS, Profile, find_profile, roofline_profile, typical_profile
-from minillm.simulate.roofline import ROOFLINE, Constants
+from minillm.simulate.cost.hardware import CATALOGUE, Hardware, find_hardware
+from minillm.simulate.cost.profile import PACKAGED, PRIORS, Profile, find_profile, roofline_profile, typical_profile
+from minillm.simulate.cost.roofline import ROOFLINE, Constants
 
 
 @pytest.mark.parametrize(

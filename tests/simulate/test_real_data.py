@@ -4,14 +4,21 @@ from pathlib import Path
 
 import pytest
 
-from minillm.simulate.calibrate import calibrate_from_requests, calibrate_from_steps
-from minillm.simulate.costs import find_model
+from minillm.model.arithmetic import find_model
+from minillm.simulate.calibration.fit import (
+    EAGER_CONSTANTS,
+    StepTable,
+    calibrate_from_steps,
+    error_report,
+    fit_to_steps,
+    read_step_table,
+)
+from minillm.simulate.calibration.fit_log import calibrate_from_requests
+from minillm.simulate.calibration.replay import simulate_log
+from minillm.simulate.cost.hardware import find_hardware
+from minillm.simulate.cost.profile import PRIORS, find_profile, roofline_profile, typical_profile
+from minillm.simulate.cost.roofline import Constants
 from minillm.simulate.deployment import Deployment
-from minillm.simulate.fit_steps import EAGER_CONSTANTS, StepTable, error_report, fit_to_steps, read_step_table
-from minillm.simulate.hardware import find_hardware
-from minillm.simulate.log_report import simulate_log
-from minillm.simulate.profile import PRIORS, find_profile, roofline_profile, typical_profile
-from minillm.simulate.roofline import Constants
 
 pytestmark = pytest.mark.slow
 SERVER = {"num_kv_blocks": 2588, "max_model_len": 32768, "max_num_seqs": 256, "max_num_batched_tokens": 2048}

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from minillm.core.errors import RecordingError
-from minillm.simulate.requests_log import longest_request, read_requests_log, read_server_facts, timed
+from minillm.simulate.calibration.requests_log import longest_request, read_requests_log, read_server_facts, timed
 
 ROW = {"request_id": "a", "input_toks": 10, "output_toks": 3, "queued_ts": 100.0, "scheduled_ts": 100.5,
        "first_token_ts": 101.0, "last_token_ts": 102.0}  # fmt: skip
@@ -62,14 +62,15 @@ def test_no_log_at_all(tmp_path: Path) -> None:
 
 def test_facts_beside_a_log(tmp_path: Path) -> None:
     log = write(tmp_path, ROW)
-    assert read_server_facts(log).max_num_seqs is None
-    meta = {"engine_kwargs": {"max_num_seqs": 128, "max_model_len": 4096}, "kv_cache": {"num_gpu_blocks": 99}}
-    (tmp_path / "meta.json").write_text(json.dumps(meta))
-    facts = read_server_facts(log)
-    assert (facts.max_num_seqs, facts.max_model_len, facts.num_kv_blocks, facts.block_size) == (128, 4096, 99, None)
-    assert (facts.scheduler_reserve_full_isl, facts.null_block) == (None, None)
-    meta = {"vllm_version": "0.19.0", "resolved_config": {"scheduler_config": {"scheduler_reserve_full_isl": True}}}
-    (tmp_path / "meta.json").write_text(json.dumps(meta))
-    assert (read_server_facts(log).scheduler_reserve_full_isl, read_server_facts(log).null_block) == (True, True)
-    (tmp_path / "meta.json").write_text("[]")
-    assert read_server_facts(log).max_num_seqs is None
+    assert read_server_facts(log) == {}
+    habits = {"vllm_version": "0.19.0", "resolved_config": {"scheduler_config": {"scheduler_reserve_full_isl": True}}}
+    for meta, facts in (
+        ([], {}),
+        (
+            {"engine_kwargs": {"max_num_seqs": 128, "max_model_len": 4096}, "kv_cache": {"num_gpu_blocks": 99}},
+            {"max_num_seqs": 128, "max_model_len": 4096, "num_kv_blocks": 99},
+        ),
+        (habits, {"scheduler_reserve_full_isl": True, "null_block": True}),
+    ):
+        (tmp_path / "meta.json").write_text(json.dumps(meta))
+        assert read_server_facts(log) == facts

@@ -8,11 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minillm.core.errors import PricingError
-from minillm.simulate.costs import Placement, find_model
-from minillm.simulate.fit import stack, step_seconds
-from minillm.simulate.hardware import CATALOGUE, find_hardware
-from minillm.simulate.profile import PRIORS
-from minillm.simulate.roofline import HIGHEST, ROOFLINE, Constants, StepTimeModel, StepWork
+from minillm.model.arithmetic import find_model
+from minillm.simulate.calibration.fit import stack, step_seconds
+from minillm.simulate.cost.hardware import CATALOGUE, find_hardware
+from minillm.simulate.cost.placement import Placement
+from minillm.simulate.cost.profile import PRIORS
+from minillm.simulate.cost.roofline import HIGHEST, ROOFLINE, Constants, StepTimeModel, StepWork
 
 H100 = find_hardware("h100-sxm")
 LLAMA_70B = find_model("llama-3-70b")

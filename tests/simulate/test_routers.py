@@ -7,13 +7,13 @@ import pytest
 from priced_runner import priced_engines
 
 from minillm.core.errors import WorkloadError
-from minillm.simulate.arrivals import Poisson
-from minillm.simulate.cluster import ClusterConfig, simulate
-from minillm.simulate.cluster_run import FleetRun
-from minillm.simulate.lengths import Fixed, LogNormal, Uniform
-from minillm.simulate.routers import PrefixMemory, RouterConfig, make_router, prefixes_of
-from minillm.simulate.workload import Piece, Workload, make_workload
-from minillm.simulate.workload_kinds import Independent, Sessions, SharedPrefix
+from minillm.simulate.cluster.fleet import ClusterConfig, simulate
+from minillm.simulate.cluster.routers import PrefixMemory, RouterConfig, make_router, prefixes_of
+from minillm.simulate.cluster.run import FleetRun
+from minillm.simulate.workload.arrivals import Poisson
+from minillm.simulate.workload.kinds import Independent, Sessions, SharedPrefix
+from minillm.simulate.workload.lengths import Fixed, LogNormal, Uniform
+from minillm.simulate.workload.requests import Piece, Workload, make_workload
 
 
 @dataclass

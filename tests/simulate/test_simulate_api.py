@@ -11,9 +11,7 @@ from minillm.simulate import (
     Deployment,
     Poisson,
     make_workload,
-    plan_capacity,
     simulate,
-    worksheet_for,
 )
 
 
@@ -26,11 +24,6 @@ def test_the_docstrings_example() -> None:
     assert "TTFT" in str(summary)
     fast = simulate(workload, ClusterConfig(replicas=4), deployment.fast_engine)
     assert fast.to_dict() == run.to_dict()
-
-
-def test_a_plan() -> None:
-    sheet = worksheet_for(Deployment.of("qwen3-1.7b", "l4"), AZURE_CHAT, SLO(ttft=0.3), num_requests=40)
-    assert plan_capacity(sheet, 5.0, price_per_hour=2.69, try_out=False).knee > 0
 
 
 def test_every_exported_name_is_there() -> None:

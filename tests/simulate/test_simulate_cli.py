@@ -8,8 +8,8 @@ from simulate.made_logs import made_requests, write_served_log
 from typer.testing import CliRunner
 
 from minillm import __main__ as cli
+from minillm.simulate.calibration.requests_log import LoggedRequest
 from minillm.simulate.deployment import Deployment
-from minillm.simulate.requests_log import LoggedRequest
 
 GOLDEN = Path(__file__).parent / "golden_simulation.json"
 

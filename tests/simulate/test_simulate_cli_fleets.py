@@ -8,14 +8,14 @@ from simulate.test_simulate_cli import call
 from typer.testing import CliRunner
 
 from minillm import __main__ as cli
-from minillm.simulate.arrivals import Poisson
-from minillm.simulate.cli_simulate import Router, cluster_config
-from minillm.simulate.cluster import ClusterConfig, simulate
+from minillm.simulate.cli import Router, cluster_config
+from minillm.simulate.cluster.fleet import ClusterConfig, simulate
 from minillm.simulate.deployment import Deployment
-from minillm.simulate.fleet_report import simulate_workload
-from minillm.simulate.lengths import Fixed
-from minillm.simulate.workload import make_workload
-from minillm.simulate.workload_kinds import Independent
+from minillm.simulate.report import simulate_workload
+from minillm.simulate.workload.arrivals import Poisson
+from minillm.simulate.workload.kinds import Independent
+from minillm.simulate.workload.lengths import Fixed
+from minillm.simulate.workload.requests import make_workload
 
 SMALL = ("--model", "qwen3-1.7b", "--hardware", "l4", "--kv-blocks", 3000)
 QUICK = ("simulate", "--qps", 4, "--num-requests", 20, *SMALL)
@@ -83,7 +83,7 @@ def test_fields_of_the_fleet() -> None:
     near = call(*QUICK, "--json")
     far = call(*QUICK, "--fleet", "network.rtt_s=0.5", "--json")
     assert far["summary"]["ttft_s"]["p50"] == pytest.approx(near["summary"]["ttft_s"]["p50"] + 0.5, abs=1e-6)
-    assert cluster_config(["router.hot_share=0.5"], 2, Router.RANDOM, 0).router.policy == "random", "not forgotten"
+    assert cluster_config(["router.hot_share=0.5"], 2, Router.random, 0).router.policy == "random", "not forgotten"
     full = call(*QUICK, "--qps", 200, "--fleet", "shedding.max_outstanding=2", "--json")
     assert full["outcomes"]["shed"] > 0
     patient = ("--fleet", "clients.timeout_s=0.3", "--fleet", "clients.max_attempts=3")

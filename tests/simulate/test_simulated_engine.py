@@ -13,10 +13,10 @@ from minillm.core.timeline import VirtualClock
 from minillm.frontend.engine import Engine
 from minillm.policies.config import EngineConfig
 from minillm.runner.simulated import SimulatedRunner
+from minillm.simulate.calibration.replay import Arrival, run, summary_of
+from minillm.simulate.cost.hardware import find_hardware
+from minillm.simulate.cost.profile import typical_profile
 from minillm.simulate.deployment import Deployment
-from minillm.simulate.hardware import find_hardware
-from minillm.simulate.profile import typical_profile
-from minillm.simulate.replay import Arrival, run, summary_of
 
 
 @dataclass(frozen=True)

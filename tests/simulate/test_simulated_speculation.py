@@ -9,13 +9,13 @@ from minillm.core.timeline import VirtualClock
 from minillm.frontend.engine import Engine
 from minillm.frontend.outputs import RequestOutput
 from minillm.observe.speculation import SpeculationSummary
-from minillm.simulate.capacity_deployment import step_causes
+from minillm.simulate.calibration.replay import Arrival, run
+from minillm.simulate.capacity.plan import step_causes
+from minillm.simulate.cost.hardware import find_hardware
+from minillm.simulate.cost.profile import typical_profile
+from minillm.simulate.cost.roofline import StepWork, work_of
 from minillm.simulate.deployment import Deployment
 from minillm.simulate.fast_forward import FastForwardCore
-from minillm.simulate.hardware import find_hardware
-from minillm.simulate.profile import typical_profile
-from minillm.simulate.replay import Arrival, run
-from minillm.simulate.roofline import StepWork, work_of
 
 GPU = typical_profile(find_hardware("h100-sxm"))
 DRAFTS = {"method": "synthetic", "k": 4, "acceptance_floor": 0, "adaptive_k": False, "max_batch": 256}

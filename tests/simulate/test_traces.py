@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from minillm.core.errors import TraceError, WorkloadError
-from minillm.simulate.traces import from_lengths, load_azure, load_mooncake, replayed
+from minillm.simulate.workload.traces import from_lengths, load_azure, load_mooncake, replayed
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 HEADER = "TIMESTAMP,ContextTokens,GeneratedTokens\n"

@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from minillm.core.errors import TraceError, WorkloadError
-from minillm.simulate.cli_simulate import TraceFormat, TrafficName
-from minillm.simulate.traffic import KINDS, LOADERS, find_arrivals, find_traffic, load_trace, made_up_workload
-from minillm.simulate.workload import mean_turns
-from minillm.simulate.workload_kinds import AZURE_CHAT, Sessions
+from minillm.simulate.cli import TraceFormat, TrafficName
+from minillm.simulate.workload.arrivals import find_arrivals
+from minillm.simulate.workload.kinds import AZURE_CHAT, KINDS, Sessions, find_traffic
+from minillm.simulate.workload.requests import made_up_workload, mean_turns
+from minillm.simulate.workload.traces import LOADERS, load_trace
 
 AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03.97,48,10\n2023-11-16 18:17:04.03,31,8\n"
 MOONCAKE = json.dumps({"timestamp": 0, "input_length": 600, "output_length": 5, "hash_ids": [1, 2]}) + "\n"

@@ -5,14 +5,15 @@ from pathlib import Path
 
 import pytest
 
+from minillm.model.arithmetic import find_model
 from minillm.policies.config import EngineConfig
-from minillm.simulate import validate as module
-from minillm.simulate.costs import Placement, find_model
+from minillm.simulate.calibration import validate as module
+from minillm.simulate.calibration.replay import Arrival
+from minillm.simulate.calibration.validate import num_runs, serve_traffic, simulate_run
+from minillm.simulate.cost.hardware import find_hardware
+from minillm.simulate.cost.placement import Placement
+from minillm.simulate.cost.profile import roofline_profile, typical_profile
 from minillm.simulate.deployment import Deployment
-from minillm.simulate.hardware import find_hardware
-from minillm.simulate.profile import roofline_profile, typical_profile
-from minillm.simulate.replay import Arrival
-from minillm.simulate.validate import num_runs, serve_traffic, simulate_run, validate
 
 from .test_measure import tiny_engine
 
@@ -35,7 +36,7 @@ def test_the_same_requests_are_served_for_real_and_simulated(tiny_llama_path: Pa
         lengths = {a.request_id: a.output_tokens for a in run.arrivals}
         assert {o.request_id: len(o.token_ids) for o in run.outputs} == lengths
         assert {o.request_id: len(o.token_ids) for o in simulate_run(twin, run.arrivals)} == lengths
-    found = validate(engine, profile, served)
+    found = module.compare(module.deployment_of(engine, profile), served)
     assert set(found.error_percent) == {0.5, 0.9}
     assert found.real_capacity > 0 and found.simulated_capacity > 0
     for errors in found.error_percent.values():
@@ -51,7 +52,7 @@ def test_an_engine_that_is_its_own_twin_has_no_error(tiny_llama_path: Path) -> N
         module.RealRun(run.load, run.arrivals, simulate_run(twin, run.arrivals))
         for run in serve_traffic(engine, loads=(0.5,), seeds=1)
     ]
-    found = validate(engine, profile, served)
+    found = module.compare(module.deployment_of(engine, profile), served)
     assert found.capacity_error_percent == pytest.approx(0)
     assert all(error in (None, 0) for error in found.error_percent[0.5]["e2e_s"].values())
 

@@ -8,19 +8,8 @@ from collections import Counter
 import pytest
 
 from minillm.core.errors import WorkloadError
-from minillm.simulate.arrivals import Deterministic, Gamma, Poisson
-from minillm.simulate.lengths import Fixed, LogNormal, Uniform
-from minillm.simulate.workload import (
-    Piece,
-    Traffic,
-    Workload,
-    answer_piece,
-    make_workload,
-    merge,
-    prompt_token_ids,
-    token_ids,
-)
-from minillm.simulate.workload_kinds import (
+from minillm.simulate.workload.arrivals import Deterministic, Gamma, Poisson
+from minillm.simulate.workload.kinds import (
     AZURE_CHAT,
     AZURE_CODE,
     AgentLoop,
@@ -30,6 +19,17 @@ from minillm.simulate.workload_kinds import (
     SharedPrefix,
     cumulative_weights,
     pick,
+)
+from minillm.simulate.workload.lengths import Fixed, LogNormal, Uniform
+from minillm.simulate.workload.requests import (
+    Piece,
+    Traffic,
+    Workload,
+    answer_piece,
+    make_workload,
+    merge,
+    prompt_token_ids,
+    token_ids,
 )
 
 KINDS = [AZURE_CHAT, AZURE_CODE, SharedPrefix(tenants=5), Rag(documents=50), Sessions(), AgentLoop()]

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from minillm.simulate.arrivals import Diurnal, Gamma, Poisson, Ramp, Spikes
-from minillm.simulate.cluster import ClusterConfig, simulate
-from minillm.simulate.workload import Workload, make_workload
-from minillm.simulate.workload_kinds import AZURE_CHAT, AZURE_CODE, AgentLoop, Rag, Sessions, SharedPrefix
+from minillm.simulate.cluster.fleet import ClusterConfig, simulate
+from minillm.simulate.workload.arrivals import Diurnal, Gamma, Poisson, Ramp, Spikes
+from minillm.simulate.workload.kinds import AZURE_CHAT, AZURE_CODE, AgentLoop, Rag, Sessions, SharedPrefix
+from minillm.simulate.workload.requests import Workload, make_workload
 
 GOLDEN = Path(__file__).parent / "golden.json"
 RECIPES = {

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from minillm.core.errors import WorkloadError
-from minillm.simulate.lengths import (
+from minillm.simulate.workload.lengths import (
     AZURE_CHAT_OUTPUT,
     AZURE_CHAT_PROMPT,
     AZURE_CODE_OUTPUT,

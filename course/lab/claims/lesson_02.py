@@ -9,7 +9,7 @@ from course.lab.lesson_02.tables import prompt_tokens, short_ttft, way_numbers
 from course.lab.lesson_02.visits import Visit, mean, visits_of, waits
 from course.lab.run import Run, percentile
 from course.lab.style import number, seconds
-from minillm.simulate.cluster_run import FleetRun
+from minillm.simulate.cluster.run import FleetRun
 
 HALF = 0.5
 """A wait that falls below half has been helped, whatever the noise."""

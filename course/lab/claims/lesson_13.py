@@ -11,11 +11,11 @@ from course.lab.lesson_02 import simulated
 from course.lab.lesson_02.visits import Visit, visits_of
 from course.lab.run import percentile
 from course.lab.style import number, seconds
-from minillm.simulate.arrivals import Poisson
-from minillm.simulate.cluster_run import FleetRun
+from minillm.simulate.cluster.run import FleetRun
 from minillm.simulate.deployment import Deployment
-from minillm.simulate.lengths import LogNormal
-from minillm.simulate.workload_kinds import Independent
+from minillm.simulate.workload.arrivals import Poisson
+from minillm.simulate.workload.kinds import Independent
+from minillm.simulate.workload.lengths import LogNormal
 
 SERVER = {"model": "llama-2-13b", "profile": "a100-80gb", "tp": 2}
 QPS, PROMPT, OUTPUT = 60.0, 2200, 180

@@ -8,8 +8,8 @@ from course.lab.incidents.causes.base import lengths, loaded, service
 from course.lab.incidents.causes.prefill import with_long_prompts
 from course.lab.incidents.generate import Hidden, IncidentError, generate_of
 from course.lab.incidents.trials import Trials
-from minillm.simulate.lengths import Fixed
-from minillm.simulate.workload_kinds import Independent
+from minillm.simulate.workload.kinds import Independent
+from minillm.simulate.workload.lengths import Fixed
 
 SEVENTY = (("llama-3.1-70b", "h100-sxm", 4),)
 SLOWER_SEVENTY = (("llama-3.1-70b", "a100-80gb", 4),)

@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 
 from course.lab.incidents.causes.base import Draw, lengths
 from course.lab.incidents.service import Flow, Service
-from minillm.simulate.clients import ClientConfig
-from minillm.simulate.cluster_network import Network
-from minillm.simulate.routers import RouterConfig
-from minillm.simulate.workload_kinds import Independent
+from minillm.simulate.cluster.clients import ClientConfig
+from minillm.simulate.cluster.network import Network
+from minillm.simulate.cluster.routers import RouterConfig
+from minillm.simulate.workload.kinds import Independent
 
 INNOCENT = (
     "Trial of 512 tokens a step on one replica, ended", "max_num_seqs raised for a load test, put back",

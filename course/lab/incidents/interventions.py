@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 from course.lab.incidents.service import Flow, Service
 from minillm.policies.config import SpeculativeConfig
-from minillm.simulate.cluster_autoscale import Autoscaling
-from minillm.simulate.lengths import LogNormal
-from minillm.simulate.routers import RouterConfig
-from minillm.simulate.workload_kinds import SharedPrefix
+from minillm.simulate.cluster.pool import Autoscaling
+from minillm.simulate.cluster.routers import RouterConfig
+from minillm.simulate.workload.kinds import SharedPrefix
+from minillm.simulate.workload.lengths import LogNormal
 
 MOST_SEATS = 256
 SMALL_CHUNK, MIDDLE_CHUNK, LARGE_CHUNK = 512, 1024, 2048

@@ -7,8 +7,8 @@ import pandas as pd
 
 from course.lab.incidents.service import Play
 from course.lab.run import percentile
-from minillm.simulate.cluster_record import ClientRecord
-from minillm.simulate.cluster_run import Sample
+from minillm.simulate.cluster.record import ClientRecord
+from minillm.simulate.cluster.run import Sample
 
 BINS = 20
 QS = (50, 95, 99)

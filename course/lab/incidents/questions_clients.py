@@ -5,7 +5,7 @@ from course.lab.incidents.numbers import answered, frame, gaps_of, per_second, s
 from course.lab.incidents.panel import Line, Panel
 from course.lab.run import percentile
 from course.lab.style import number, seconds
-from minillm.simulate.cluster_record import Outcome
+from minillm.simulate.cluster.record import Outcome
 
 TIME = "seconds since the window began"
 LAST_WEEK = "wanted, last week"

@@ -11,20 +11,21 @@ from typing import Any, Literal
 from minillm.core.batch import ScheduledBatch
 from minillm.core.timeline import VirtualClock
 from minillm.frontend.engine import Engine
+from minillm.model.arithmetic import find_model
 from minillm.observe.summary import SLO
 from minillm.policies.config import EngineConfig
 from minillm.runner.simulated import StepWatch
-from minillm.simulate.arrivals import Arrivals, Poisson
-from minillm.simulate.cluster import ClusterConfig, simulate
-from minillm.simulate.cluster_run import FleetRun
-from minillm.simulate.costs import Placement, find_model
+from minillm.simulate.cluster.events import rare_collections
+from minillm.simulate.cluster.fleet import ClusterConfig, simulate
+from minillm.simulate.cluster.run import FleetRun
+from minillm.simulate.cost.hardware import find_hardware
+from minillm.simulate.cost.placement import Placement
+from minillm.simulate.cost.profile import PACKAGED, Profile, typical_profile
+from minillm.simulate.cost.roofline import StepTime
 from minillm.simulate.deployment import Deployment, kv_dtype_of
-from minillm.simulate.garbage import rare_collections
-from minillm.simulate.hardware import find_hardware
-from minillm.simulate.profile import PACKAGED, Profile, typical_profile
-from minillm.simulate.roofline import StepTime
-from minillm.simulate.workload import Workload, make_workload, merge
-from minillm.simulate.workload_kinds import TrafficModel
+from minillm.simulate.workload.arrivals import Arrivals, Poisson
+from minillm.simulate.workload.kinds import TrafficModel
+from minillm.simulate.workload.requests import Workload, make_workload, merge
 
 Links = Literal["own", "pcie", "ethernet"]
 ETHERNET = 12.5e9

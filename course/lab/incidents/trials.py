@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from course.lab.incidents.numbers import answered
 from course.lab.incidents.service import Play, Service, play
-from minillm.simulate.hardware import find_hardware
+from minillm.simulate.cost.hardware import find_hardware
 
 YOUNG = 1
 """Generations of objects up to this one are those that the play itself has made; looking at older ones takes long."""

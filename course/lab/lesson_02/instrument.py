@@ -13,7 +13,7 @@ from course.lab.lesson_02.visits import Visit, end_of, longest_line, mean, visit
 from course.lab.run import Run
 from course.lab.style import number, seconds
 from course.lab.svg import Picture
-from minillm.simulate.cluster_run import FleetRun
+from minillm.simulate.cluster.run import FleetRun
 from minillm.simulate.deployment import Deployment
 
 FRAME_S = 0.25

@@ -12,15 +12,15 @@ from course.lab import big
 from course.lab.lesson_02.visits import Visit, mean, visits_of, waits
 from course.lab.run import percentile
 from course.lab.scale import enough
-from minillm.simulate.arrivals import AllAtOnce, Arrivals, Gamma, Poisson
-from minillm.simulate.clients import ClientConfig
-from minillm.simulate.cluster import ClusterConfig, simulate
-from minillm.simulate.cluster_run import FleetRun
+from minillm.simulate.cluster.clients import ClientConfig
+from minillm.simulate.cluster.fleet import ClusterConfig, simulate
+from minillm.simulate.cluster.run import FleetRun
 from minillm.simulate.deployment import Deployment
-from minillm.simulate.fleet_report import engines_for
-from minillm.simulate.lengths import Fixed, LogNormal
-from minillm.simulate.workload import Workload, make_workload, merge
-from minillm.simulate.workload_kinds import AZURE_CHAT, Independent, TrafficModel
+from minillm.simulate.report import engines_for
+from minillm.simulate.workload.arrivals import AllAtOnce, Arrivals, Gamma, Poisson
+from minillm.simulate.workload.kinds import AZURE_CHAT, Independent, TrafficModel
+from minillm.simulate.workload.lengths import Fixed, LogNormal
+from minillm.simulate.workload.requests import Workload, make_workload, merge
 
 ONE_TOKEN = Independent(prompt=Fixed(tokens=200), output=Fixed(tokens=1))
 CHAT = Independent(

@@ -8,7 +8,7 @@ from course.lab.lesson_02.traffic import capacity, expected_wait, load_of, mean_
 from course.lab.lesson_02.visits import Visit, empty_seat_share, end_of, line_length, mean, visits_of, waits
 from course.lab.run import Run, gaps_of, itl_of, percentile
 from course.lab.style import number, seconds
-from minillm.simulate.cluster_run import FleetRun
+from minillm.simulate.cluster.run import FleetRun
 
 CAMERA_SHOTS = 400
 

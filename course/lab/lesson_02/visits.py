@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from course.lab.run import Run
-from minillm.simulate.cluster_record import ClientRecord, Outcome
-from minillm.simulate.cluster_run import FleetRun
+from minillm.simulate.cluster.record import ClientRecord, Outcome
+from minillm.simulate.cluster.run import FleetRun
 
 ENDINGS = {
     Outcome.COMPLETED: "answered",

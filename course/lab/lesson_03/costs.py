@@ -6,10 +6,9 @@ A token goes through every matrix once (linear), and looks at itself and every t
 """
 
 from course.lab.lab import Lab
-from minillm.bench.costs import ModelFlops
+from minillm.model.arithmetic import NUMBER_BYTES, ModelFlops
 from minillm.model.checkpoints import SHAPES, load_config, resolve
 from minillm.model.config import ModelConfig
-from minillm.model.kv_cache_size import NUMBER_BYTES
 
 BIG = "llama-3.1-70b"
 """The 70B of this lesson: it has positions for 128k tokens, so that long prompts can be asked about."""

@@ -8,7 +8,7 @@ from course.lab.lesson_03.measured import Ladder
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
 from course.lab.style import PHASE_COLOURS, number, seconds
 from course.lab.svg import INK, SOFT, Picture, line, phase_fill, rect, text
-from minillm.bench.costs import ModelFlops
+from minillm.model.arithmetic import ModelFlops
 from minillm.model.config import ModelConfig
 
 TOKENS = Axis("prompt length, tokens", log=True)

@@ -5,11 +5,11 @@ import functools
 from course.lab import big
 from course.lab.lesson_03.chunks import Trade
 from course.lab.lesson_03.costs import BIG, chunk_sizes
-from minillm.simulate.cluster import ClusterConfig, simulate
+from minillm.simulate.cluster.fleet import ClusterConfig, simulate
+from minillm.simulate.cost.roofline import StepWork
 from minillm.simulate.deployment import Deployment
-from minillm.simulate.fleet_report import engines_for
-from minillm.simulate.roofline import StepWork
-from minillm.simulate.workload import Piece, Workload, WorkloadRequest
+from minillm.simulate.report import engines_for
+from minillm.simulate.workload.requests import Piece, Workload, WorkloadRequest
 
 CHUNKS = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
 LENGTHS = (1024, 2048, 4096, 8192, 16384, 32768, 65536)

@@ -10,11 +10,11 @@ from course.lab.pictures.chart import Axis, Curve, draw_chart
 from course.lab.scale import is_short
 from course.lab.style import PHASE_COLOURS, WIDTH, seconds
 from course.lab.svg import SOFT, Picture, rect, text
-from minillm.simulate.arrivals import Deterministic
-from minillm.simulate.cluster_run import FleetRun
+from minillm.simulate.cluster.run import FleetRun
 from minillm.simulate.deployment import Deployment
-from minillm.simulate.lengths import Fixed
-from minillm.simulate.workload_kinds import Sessions, SharedPrefix
+from minillm.simulate.workload.arrivals import Deterministic
+from minillm.simulate.workload.kinds import Sessions, SharedPrefix
+from minillm.simulate.workload.lengths import Fixed
 
 ROUTERS = {"round robin": "round_robin", "least busy": "least_outstanding", "prefix-aware": "prefix_aware"}
 PREFIX = 2000

@@ -7,8 +7,8 @@ from course.lab import big
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
 from course.lab.run import Run, percentile
 from course.lab.svg import Picture
+from minillm.simulate.cost.roofline import StepWork
 from minillm.simulate.deployment import Deployment
-from minillm.simulate.roofline import StepWork
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 CONTEXT, CHUNK = 1000, 2048

@@ -13,14 +13,14 @@ from minillm.core.batch import ScheduledBatch
 from minillm.core.timeline import StepRecord, StepShare, VirtualClock
 from minillm.frontend.engine import Engine
 from minillm.runner.simulated import StepPrice
-from minillm.simulate.arrivals import Arrivals, Deterministic, Poisson
-from minillm.simulate.cluster import ClusterConfig, simulate
-from minillm.simulate.cluster_record import ClientRecord
-from minillm.simulate.cluster_run import FleetRun
+from minillm.simulate.cluster.fleet import ClusterConfig, simulate
+from minillm.simulate.cluster.record import ClientRecord
+from minillm.simulate.cluster.run import FleetRun
 from minillm.simulate.deployment import Deployment
-from minillm.simulate.lengths import LogNormal
-from minillm.simulate.workload import make_workload
-from minillm.simulate.workload_kinds import Independent
+from minillm.simulate.workload.arrivals import Arrivals, Deterministic, Poisson
+from minillm.simulate.workload.kinds import Independent
+from minillm.simulate.workload.lengths import LogNormal
+from minillm.simulate.workload.requests import make_workload
 
 TRAFFIC = Independent(
     prompt=LogNormal(median=1500, sigma=0.6, high=6000), output=LogNormal(median=150, sigma=0.5, high=600)

@@ -12,7 +12,7 @@ from course.lab.style import number
 from minillm.bench.roofline import with_unit
 from minillm.bench.target import Target
 from minillm.runner.machine_peaks import measure_bandwidth, measure_matmul
-from minillm.simulate.hardware import find_hardware
+from minillm.simulate.cost.hardware import find_hardware
 
 GPU_BUFFER, CPU_BUFFER, CPU_SIZE = 1_000_000_000, 320_000_000, 1536
 """Bytes streamed, several times any common cache; and the side of the matrices multiplied."""

@@ -12,13 +12,13 @@ from course.lab.lesson_06.roofs import Roof, on_paper
 from course.lab.lesson_06.shapes import LLAMA_70B
 from course.lab.style import ALARM, PHASE_COLOURS, WIDTH, number, seconds
 from course.lab.svg import FAINT, HALO, SOFT, Picture, Scale, line, rect, tag, text, time_axis
-from minillm.simulate.arrivals import AllAtOnce
+from minillm.simulate.cost.hardware import find_hardware
+from minillm.simulate.cost.profile import find_profile, roofline_profile, typical_profile
+from minillm.simulate.cost.roofline import StepTime, StepWork
 from minillm.simulate.deployment import Deployment
-from minillm.simulate.hardware import find_hardware
-from minillm.simulate.lengths import Fixed
-from minillm.simulate.profile import find_profile, roofline_profile, typical_profile
-from minillm.simulate.roofline import StepTime, StepWork
-from minillm.simulate.workload_kinds import Independent
+from minillm.simulate.workload.arrivals import AllAtOnce
+from minillm.simulate.workload.kinds import Independent
+from minillm.simulate.workload.lengths import Fixed
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 CONTEXTS = (128, 512, 1024, 2048, 4096, 8192)

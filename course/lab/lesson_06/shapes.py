@@ -6,11 +6,12 @@ from course.lab.lab import Lab
 from minillm.bench.target import Target
 from minillm.core.errors import DoesNotFitError
 from minillm.kernels.quantization import dtype_name
+from minillm.model.arithmetic import ModelCost, find_model
 from minillm.model.config import ModelConfig
 from minillm.model.loader import choose_dtype
-from minillm.simulate.costs import ModelCost, Placement, find_model, kv_blocks_that_fit
+from minillm.simulate.cost.hardware import find_hardware
+from minillm.simulate.cost.placement import Placement, kv_blocks_that_fit
 from minillm.simulate.deployment import BLOCK_SIZE
-from minillm.simulate.hardware import find_hardware
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ from course.lab.lab import Lab
 from course.lab.lesson_06.shapes import LLAMA_13B, LLAMA_70B, Shape
 from minillm.bench.kv_bill import allocated_bytes
 from minillm.bench.target import Target
-from minillm.model.kv_cache_size import NUMBER_BYTES, SCALE_BYTES, SCALED, KVCacheSize
+from minillm.model.arithmetic import NUMBER_BYTES, SCALE_BYTES, SCALED, KVCacheSize
 from minillm.policies.window import Window
-from minillm.simulate.costs import USABLE_MEMORY, WORKING_BYTES
-from minillm.simulate.hardware import find_hardware
+from minillm.simulate.cost.hardware import find_hardware
+from minillm.simulate.cost.placement import USABLE_MEMORY, WORKING_BYTES
 
 AS_BUILT, MHA, GQA, MQA, MLA = "as built", "MHA", "GQA", "MQA", "MLA"
 HEADS = (AS_BUILT, MHA, GQA, MQA, MLA)

@@ -16,17 +16,17 @@ from course.lab.svg import Picture
 from minillm.core.batch import ScheduledBatch
 from minillm.core.block_pool import blocks_for
 from minillm.core.errors import DoesNotFitError
-from minillm.simulate.arrivals import AllAtOnce, Arrivals, Poisson
-from minillm.simulate.cluster import ClusterConfig, simulate
-from minillm.simulate.cluster_run import FleetRun
+from minillm.simulate.cluster.fleet import ClusterConfig, simulate
+from minillm.simulate.cluster.run import FleetRun
+from minillm.simulate.cost.hardware import find_hardware
+from minillm.simulate.cost.profile import typical_profile
+from minillm.simulate.cost.roofline import StepTime
 from minillm.simulate.deployment import BLOCK_SIZE
-from minillm.simulate.fleet_report import engines_for
-from minillm.simulate.hardware import find_hardware
-from minillm.simulate.lengths import Fixed, LogNormal
-from minillm.simulate.profile import typical_profile
-from minillm.simulate.roofline import StepTime
-from minillm.simulate.workload import make_workload
-from minillm.simulate.workload_kinds import Independent, Sessions, TrafficModel
+from minillm.simulate.report import engines_for
+from minillm.simulate.workload.arrivals import AllAtOnce, Arrivals, Poisson
+from minillm.simulate.workload.kinds import Independent, Sessions, TrafficModel
+from minillm.simulate.workload.lengths import Fixed, LogNormal
+from minillm.simulate.workload.requests import make_workload
 
 CHAT = Independent(
     prompt=LogNormal(median=1200, sigma=0.6, high=6000), output=LogNormal(median=200, sigma=0.6, high=800)

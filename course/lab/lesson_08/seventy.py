@@ -12,14 +12,14 @@ from course.lab.lesson_08.traffic import GATES_OPEN
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
 from course.lab.style import number, seconds
 from course.lab.svg import Picture
-from minillm.simulate.arrivals import AllAtOnce
-from minillm.simulate.costs import find_model
+from minillm.model.arithmetic import find_model
+from minillm.simulate.cost.hardware import find_hardware
+from minillm.simulate.cost.profile import find_profile, typical_profile
+from minillm.simulate.cost.roofline import StepTimeModel, StepWork
 from minillm.simulate.deployment import Deployment
-from minillm.simulate.hardware import find_hardware
-from minillm.simulate.lengths import Fixed
-from minillm.simulate.profile import find_profile, typical_profile
-from minillm.simulate.roofline import StepTimeModel, StepWork
-from minillm.simulate.workload_kinds import Independent
+from minillm.simulate.workload.arrivals import AllAtOnce
+from minillm.simulate.workload.kinds import Independent
+from minillm.simulate.workload.lengths import Fixed
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 CONTEXTS = (256, 1024, 4096)

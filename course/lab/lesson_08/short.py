@@ -11,9 +11,9 @@ from course.lab.lesson_08.formulas import emitted
 from course.lab.lesson_08.served import ALWAYS, WITHOUT, Served, compare
 from course.lab.lesson_08.seventy import ALPHA, DRAFT_MODEL, K, price_round
 from course.lab.style import seconds
-from minillm.simulate.costs import find_model
+from minillm.model.arithmetic import find_model
+from minillm.simulate.cost.roofline import StepWork
 from minillm.simulate.deployment import Deployment
-from minillm.simulate.roofline import StepWork
 
 LENGTHS, SHORT_LENGTHS = (6, 24, 48), (4, 12)
 PROMPTS = (100, 1000, 4000)

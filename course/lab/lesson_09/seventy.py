@@ -13,11 +13,11 @@ from course.lab.lesson_09.phases import Pair, draw_pairs
 from course.lab.style import ALARM, PHASE_COLOURS, WIDTH, number, seconds
 from course.lab.svg import SOFT, Picture, Scale, rect, text
 from minillm.core.timeline import PHASES
-from minillm.simulate.arrivals import AllAtOnce, Poisson
-from minillm.simulate.cluster_run import FleetRun
-from minillm.simulate.costs import USABLE_MEMORY, WORKING_BYTES
+from minillm.simulate.cluster.run import FleetRun
+from minillm.simulate.cost.placement import USABLE_MEMORY, WORKING_BYTES
 from minillm.simulate.deployment import Deployment
-from minillm.simulate.workload import make_workload
+from minillm.simulate.workload.arrivals import AllAtOnce, Poisson
+from minillm.simulate.workload.requests import make_workload
 
 BF16 = "bfloat16"
 STORED = {

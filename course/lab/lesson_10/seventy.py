@@ -10,10 +10,10 @@ from course.lab.explorer import Explorer, choices
 from course.lab.run import percentile
 from course.lab.style import PHASE_COLOURS, WIDTH, seconds
 from course.lab.svg import SOFT, Picture, Scale, boxes, text, time_axis
-from minillm.simulate.cluster_network import Network
-from minillm.simulate.cluster_run import FleetRun
-from minillm.simulate.lengths import LogNormal
-from minillm.simulate.workload_kinds import Independent
+from minillm.simulate.cluster.network import Network
+from minillm.simulate.cluster.run import FleetRun
+from minillm.simulate.workload.kinds import Independent
+from minillm.simulate.workload.lengths import LogNormal
 
 TRAFFIC = Independent(
     prompt=LogNormal(median=600, sigma=0.6, high=3000), output=LogNormal(median=150, sigma=0.5, high=500)

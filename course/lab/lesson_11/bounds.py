@@ -8,9 +8,9 @@ from course.lab.explorer import Explorer, choices, slider
 from course.lab.lesson_11 import fleet
 from course.lab.style import ALARM, PHASE_COLOURS, WIDTH, number, seconds
 from course.lab.svg import FAINT, HALO, SOFT, Picture, line, rect, text
+from minillm.simulate.cost.hardware import find_hardware
+from minillm.simulate.cost.roofline import StepWork
 from minillm.simulate.deployment import Deployment
-from minillm.simulate.hardware import find_hardware
-from minillm.simulate.roofline import StepWork
 
 HARDWARE = "h100-sxm"
 LEFT, RIGHT = 278, 96

@@ -15,8 +15,8 @@ from course.lab.lesson_11.waiting import shown
 from course.lab.scale import enough
 from course.lab.style import PHASE_COLOURS, number, seconds
 from course.lab.svg import Picture
-from minillm.simulate.arrivals import Poisson
-from minillm.simulate.workload import make_workload
+from minillm.simulate.workload.arrivals import Poisson
+from minillm.simulate.workload.requests import make_workload
 
 RATES = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
 """Requests an hour."""

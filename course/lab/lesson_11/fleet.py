@@ -11,18 +11,18 @@ import numpy as np
 from course.lab import big
 from course.lab.scale import enough
 from minillm.observe.summary import SLO
-from minillm.simulate.arrivals import AllAtOnce, Arrivals, Poisson
-from minillm.simulate.clients import ClientConfig
-from minillm.simulate.cluster import ClusterConfig, simulate
-from minillm.simulate.cluster_record import ClientRecord
-from minillm.simulate.cluster_run import FleetRun
+from minillm.simulate.cluster.clients import ClientConfig
+from minillm.simulate.cluster.fleet import ClusterConfig, simulate
+from minillm.simulate.cluster.record import ClientRecord
+from minillm.simulate.cluster.run import FleetRun
+from minillm.simulate.cost.hardware import find_hardware
+from minillm.simulate.cost.profile import Profile, find_profile, typical_profile
 from minillm.simulate.deployment import Deployment
-from minillm.simulate.fleet_report import engines_for
-from minillm.simulate.hardware import find_hardware
-from minillm.simulate.lengths import Fixed, Lengths, LogNormal
-from minillm.simulate.profile import Profile, find_profile, typical_profile
-from minillm.simulate.workload import Workload, make_workload
-from minillm.simulate.workload_kinds import Independent, TrafficModel
+from minillm.simulate.report import engines_for
+from minillm.simulate.workload.arrivals import AllAtOnce, Arrivals, Poisson
+from minillm.simulate.workload.kinds import Independent, TrafficModel
+from minillm.simulate.workload.lengths import Fixed, Lengths, LogNormal
+from minillm.simulate.workload.requests import Workload, make_workload
 
 MODEL = "llama-3.1-70b"
 """Llama-3 70B's shape, with a window for long prompts."""

@@ -7,7 +7,7 @@ from course.lab.lesson_11 import fleet
 from course.lab.lesson_11.money import HOURS_A_DAY, dollars, gpu_price
 from course.lab.lesson_11.waiting import shown
 from course.lab.style import seconds
-from minillm.simulate.arrivals import Poisson
+from minillm.simulate.workload.arrivals import Poisson
 
 STACK = fleet.STACKS[1]
 """Typical constants for all of them: nobody has measured an A100 for this course."""

@@ -13,7 +13,7 @@ from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
 from course.lab.style import PHASE_COLOURS, number
 from course.lab.svg import Picture
 from minillm.observe.summary import SLO
-from minillm.simulate.arrivals import AllAtOnce
+from minillm.simulate.workload.arrivals import AllAtOnce
 
 SEATS = (8, 16, 24, 32, 48, 64, 96, 128, 256)
 PROMPTS = (500, 1500, 4000)

@@ -11,7 +11,7 @@ from course.lab.lesson_11.waiting import shown
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
 from course.lab.svg import SOFT, Picture, tag, text
 from minillm.observe.summary import SLO
-from minillm.simulate.hardware import find_hardware
+from minillm.simulate.cost.hardware import find_hardware
 
 HARDWARE, GPUS = "h100-sxm", 4
 TARGET = 0.99
@@ -23,7 +23,7 @@ ABOUT_HEIGHT = 14
 
 
 def gpu_price(hardware: str = HARDWARE) -> float:
-    """Dollars an hour in the catalogue (minillm/simulate/hardware.py). Raises LookupError: it has none."""
+    """Dollars an hour in the catalogue (minillm/simulate/cost/hardware.py). Raises LookupError: it has none."""
     price = find_hardware(hardware).price_per_hour
     if price is None:
         raise LookupError(f"{hardware} is not for rent: there is no price for it")

@@ -11,7 +11,7 @@ from course.lab.lesson_11.waiting import shown
 from course.lab.slo import USE_CASES
 from course.lab.style import number, seconds
 from minillm.observe.summary import SLO
-from minillm.simulate.arrivals import AllAtOnce, Arrivals, Poisson
+from minillm.simulate.workload.arrivals import AllAtOnce, Arrivals, Poisson
 
 STACK = fleet.STACKS[1]
 """Without CUDA graphs not even an idle 70B keeps these promises."""

@@ -13,10 +13,10 @@ from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
 from course.lab.scale import enough
 from course.lab.style import seconds
 from course.lab.svg import Picture
-from minillm.simulate.arrivals import Poisson
-from minillm.simulate.cluster import ClusterConfig, simulate
-from minillm.simulate.cluster_record import ClientRecord
-from minillm.simulate.workload import make_workload
+from minillm.simulate.cluster.fleet import ClusterConfig, simulate
+from minillm.simulate.cluster.record import ClientRecord
+from minillm.simulate.workload.arrivals import Poisson
+from minillm.simulate.workload.requests import make_workload
 
 SMALL, SMALL_GPUS = "llama-3.1-8b", 1
 PROMPT, ANSWER = 1500, 150

@@ -14,10 +14,10 @@ from course.lab.lesson_11.panels import Panel, Ruler, Series, draw_panels
 from course.lab.lesson_11.waiting import shown
 from course.lab.style import ALARM, PHASE_COLOURS, seconds
 from course.lab.svg import Picture
-from minillm.simulate.arrivals import Ramp, Spikes
-from minillm.simulate.cluster_record import Outcome
-from minillm.simulate.cluster_run import FleetRun
-from minillm.simulate.workload import Workload, make_workload
+from minillm.simulate.cluster.record import Outcome
+from minillm.simulate.cluster.run import FleetRun
+from minillm.simulate.workload.arrivals import Ramp, Spikes
+from minillm.simulate.workload.requests import Workload, make_workload
 
 WINDOW_S = 10.0
 """Of the panels: requests are grouped by when they were sent."""

@@ -11,9 +11,9 @@ from course.lab.lesson_11 import fleet
 from course.lab.lesson_11.panels import Panel, Ruler, Series, draw_panels
 from course.lab.style import ALARM, PHASE_COLOURS, number, seconds
 from course.lab.svg import Picture
-from minillm.simulate.arrivals import Spikes
-from minillm.simulate.cluster_record import ClientRecord, Outcome
-from minillm.simulate.workload import make_workload
+from minillm.simulate.cluster.record import ClientRecord, Outcome
+from minillm.simulate.workload.arrivals import Spikes
+from minillm.simulate.workload.requests import make_workload
 
 SEATS = 64
 WORRY_S = 2.0

@@ -12,9 +12,9 @@ from course.lab.scale import enough
 from course.lab.style import number
 from minillm.core.errors import MinillmError
 from minillm.observe.summary import SLO
-from minillm.simulate.capacity import CapacityPlan, plan_capacity
-from minillm.simulate.capacity_deployment import worksheet_for
-from minillm.simulate.hardware import CATALOGUE
+from minillm.simulate.capacity.plan import worksheet_for
+from minillm.simulate.capacity.worksheet import CapacityPlan, plan_capacity
+from minillm.simulate.cost.hardware import CATALOGUE
 
 HARDWARE = ("h100-sxm", "h200", "a100-80gb", "b200")
 REQUESTS = 160

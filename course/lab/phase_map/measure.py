@@ -26,8 +26,8 @@ from course.lab.style import number
 from course.lab.workloads import Arrival, Workload
 from minillm.core.timeline import PHASES
 from minillm.observe.summary import summarize
-from minillm.simulate.cluster import ClusterConfig, simulate
-from minillm.simulate.fleet_report import engines_for
+from minillm.simulate.cluster.fleet import ClusterConfig, simulate
+from minillm.simulate.report import engines_for
 
 STORED = COURSE / "data" / "measured" / "map_phases_and_techniques.json"
 COMMAND = "python -m course.lab.phase_map.measure"

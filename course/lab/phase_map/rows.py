@@ -24,14 +24,14 @@ from course.lab.phase_map.techniques import (
     speculation,
     together,
 )
-from minillm.simulate.arrivals import Gamma
-from minillm.simulate.clients import ClientConfig
-from minillm.simulate.cluster_network import Network
-from minillm.simulate.cluster_paths import Disaggregation
-from minillm.simulate.costs import find_model
-from minillm.simulate.routers import RouterConfig
-from minillm.simulate.workload import make_workload
-from minillm.simulate.workload_kinds import SharedPrefix
+from minillm.model.arithmetic import find_model
+from minillm.simulate.cluster.clients import ClientConfig
+from minillm.simulate.cluster.network import Network
+from minillm.simulate.cluster.paths import Disaggregation
+from minillm.simulate.cluster.routers import RouterConfig
+from minillm.simulate.workload.arrivals import Gamma
+from minillm.simulate.workload.kinds import SharedPrefix
+from minillm.simulate.workload.requests import make_workload
 
 TENANTS = SharedPrefix(tenants=24, prefix=HANDBOOK.prefix, question=HANDBOOK.question, output=HANDBOOK.output)
 """More handbooks than two caches of SMALL_POOL hold when both see all of them."""

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from minillm.simulate.arrivals import AllAtOnce, Gamma, Poisson
-from minillm.simulate.cluster_record import ClientRecord
-from minillm.simulate.lengths import Fixed, LogNormal
-from minillm.simulate.workload import Workload, make_workload, merge
-from minillm.simulate.workload_kinds import Independent, SharedPrefix, TrafficModel
+from minillm.simulate.cluster.record import ClientRecord
+from minillm.simulate.workload.arrivals import AllAtOnce, Gamma, Poisson
+from minillm.simulate.workload.kinds import Independent, SharedPrefix, TrafficModel
+from minillm.simulate.workload.lengths import Fixed, LogNormal
+from minillm.simulate.workload.requests import Workload, make_workload, merge
 
 CHAT = Independent(
     prompt=LogNormal(median=300, sigma=0.6, high=2000), output=LogNormal(median=100, sigma=0.7, high=800)

@@ -7,8 +7,8 @@ from course.lab.lesson_08.formulas import emitted
 from course.lab.start.cards import Card
 from course.lab.start.contents import DEEP, SAY, SURFACE
 from course.lab.style import number, seconds
-from minillm.simulate.costs import find_model
-from minillm.simulate.profile import find_profile
+from minillm.model.arithmetic import find_model
+from minillm.simulate.cost.profile import find_profile
 
 CHAT = 1500
 """Tokens of a chat in these cards: prompt and answer."""

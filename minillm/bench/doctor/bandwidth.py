@@ -12,7 +12,7 @@ import psutil
 from minillm.bench.doctor.check import Check
 from minillm.kernels.device_memory import available_bytes
 from minillm.kernels.storage import say
-from minillm.simulate.hardware import GIGA, find_hardware
+from minillm.simulate.cost.hardware import GIGA, find_hardware
 
 if TYPE_CHECKING:
     import torch

@@ -10,11 +10,12 @@ from minillm.bench.doctor.bandwidth import MemoryBandwidth
 from minillm.bench.doctor.check import Check
 from minillm.core.errors import PricingError
 from minillm.core.params import default_of
+from minillm.model.arithmetic import ModelCost, find_model
 from minillm.policies.config import EngineConfig
-from minillm.simulate.costs import ModelCost, Placement, find_model
-from minillm.simulate.hardware import GIGA
-from minillm.simulate.profile import PRIORS, Profile, this_machine_path
-from minillm.simulate.roofline import StepTimeModel, StepWork
+from minillm.simulate.cost.hardware import GIGA
+from minillm.simulate.cost.placement import Placement
+from minillm.simulate.cost.profile import PRIORS, Profile, this_machine_path
+from minillm.simulate.cost.roofline import StepTimeModel, StepWork
 
 GROUP = "speed"
 DTYPE = "bfloat16"

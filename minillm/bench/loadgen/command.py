@@ -11,7 +11,7 @@ from minillm.core.errors import WorkloadError
 if TYPE_CHECKING:
     from minillm.bench.loadgen.load_test import LoadTest
     from minillm.bench.loadgen.observation import CountTokens
-    from minillm.simulate.workload import Workload
+    from minillm.simulate.workload.requests import Workload
 
 
 DEFAULT_REQUESTS = 100
@@ -74,7 +74,7 @@ def serve(
     from minillm.bench.loadgen.report import format_report, make_report
     from minillm.observe.summary import stated_limits
     from minillm.policies.config import parse_fields
-    from minillm.simulate.garbage import rare_collections
+    from minillm.simulate.cluster.events import rare_collections
 
     check_writable(out, picture)
     if picture is not None:
@@ -123,9 +123,10 @@ def plan_workload(
     Raises:
         WorkloadError: no rate is given, or two are; or an option that the others leave without effect.
     """
-    from minillm.simulate.arrivals import AllAtOnce
-    from minillm.simulate.traffic import find_traffic, load_trace, made_up_workload
-    from minillm.simulate.workload import make_workload, mean_turns
+    from minillm.simulate.workload.arrivals import AllAtOnce
+    from minillm.simulate.workload.kinds import find_traffic
+    from minillm.simulate.workload.requests import made_up_workload, make_workload, mean_turns
+    from minillm.simulate.workload.traces import load_trace
 
     if trace is not None:
         made_up = (rate, arrival, cv, traffic, prompt_tokens, output_tokens, seed)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from minillm.simulate.workload import Piece, Workload, token_ids
+from minillm.simulate.workload.requests import Piece, Workload, token_ids
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,10 @@ from minillm.bench.loadgen.load_test import LoadSettings, LoadTest, run_load_tes
 from minillm.bench.loadgen.observation import COMPLETED, CUT_OFF, NEVER_SENT, TokenSource
 from minillm.bench.loadgen.planned_requests import PlannedRequest, planned_requests
 from minillm.core.errors import EndpointError
-from minillm.simulate.arrivals import AllAtOnce, Poisson
-from minillm.simulate.lengths import Fixed
-from minillm.simulate.workload import make_workload
-from minillm.simulate.workload_kinds import Independent, Sessions
+from minillm.simulate.workload.arrivals import AllAtOnce, Poisson
+from minillm.simulate.workload.kinds import Independent, Sessions
+from minillm.simulate.workload.lengths import Fixed
+from minillm.simulate.workload.requests import make_workload
 
 WARM = 1
 

@@ -10,7 +10,7 @@ from minillm.core.batch import ScheduledRequest
 from minillm.core.block_pool import FreeBlocks
 from minillm.core.request import Request
 from minillm.core.timeline import Timeline
-from minillm.model.kv_cache_size import NUMBER_BYTES, KVCacheSize
+from minillm.model.arithmetic import NUMBER_BYTES, KVCacheSize
 from minillm.policies.window import Window
 from minillm.runner.batch_layout import lay_out
 

@@ -15,7 +15,7 @@ from course.lab.incidents.marking import Answer, _secondary, second_phases
 from course.lab.incidents.page import page_of
 from course.lab.incidents.questions_server import BATCHES
 from minillm.core.timeline import PHASES
-from minillm.simulate.cluster_run import FleetRun
+from minillm.simulate.cluster.run import FleetRun
 
 Draw = Callable[[str, int], Incident]
 

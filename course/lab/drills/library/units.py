@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 from course.lab.drills import amounts as a
 from course.lab.drills.amounts import Amount
-from minillm.simulate.costs import ModelCost, find_model
-from minillm.simulate.hardware import Hardware, find_hardware
+from minillm.model.arithmetic import ModelCost, find_model
+from minillm.simulate.cost.hardware import Hardware, find_hardware
 
 Make = Callable[[float], Amount]
 

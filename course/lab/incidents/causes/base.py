@@ -10,10 +10,10 @@ from course.lab.incidents.service import Flow, Play, Service, capacity
 from course.lab.run import percentile
 from minillm.observe.summary import SLO
 from minillm.policies.config import EngineConfig
-from minillm.simulate.arrivals import Poisson
-from minillm.simulate.cluster import ClusterConfig
-from minillm.simulate.lengths import LogNormal
-from minillm.simulate.workload_kinds import Independent, TrafficModel
+from minillm.simulate.cluster.fleet import ClusterConfig
+from minillm.simulate.workload.arrivals import Poisson
+from minillm.simulate.workload.kinds import Independent, TrafficModel
+from minillm.simulate.workload.lengths import LogNormal
 
 Regime = Literal["steady", "spike"]
 T = TypeVar("T")

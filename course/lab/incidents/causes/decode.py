@@ -5,7 +5,7 @@ from dataclasses import replace
 from course.lab.incidents.causes.base import Case, Cause, Draw, chat, in_flight, lengths, loaded, service
 from course.lab.incidents.service import Service, play
 from minillm.policies.config import SpeculativeConfig
-from minillm.simulate.workload_kinds import Independent
+from minillm.simulate.workload.kinds import Independent
 
 
 def blocks_for(s: Service, requests: float) -> int:

@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 from course.lab.incidents.causes.base import MORE_HOUSES, Case, Cause, Draw, chat, loaded, service
-from minillm.simulate.arrivals import Spikes
-from minillm.simulate.cluster_autoscale import Autoscaling
-from minillm.simulate.cluster_network import Network
+from minillm.simulate.cluster.network import Network
+from minillm.simulate.cluster.pool import Autoscaling
+from minillm.simulate.workload.arrivals import Spikes
 
 
 def proxy(draw: Draw) -> Case:

@@ -5,9 +5,9 @@ from dataclasses import replace
 from course.lab.incidents.causes.base import MORE_HOUSES, Case, Cause, Draw, chat, in_flight, loaded, service
 from course.lab.incidents.service import Service, capacity, play
 from course.lab.run import percentile
-from minillm.simulate.arrivals import Spikes
-from minillm.simulate.clients import ClientConfig
-from minillm.simulate.routers import RouterConfig
+from minillm.simulate.cluster.clients import ClientConfig
+from minillm.simulate.cluster.routers import RouterConfig
+from minillm.simulate.workload.arrivals import Spikes
 
 
 def overload(draw: Draw) -> Case:

@@ -1,0 +1,241 @@
+"""Model arithmetic: parameters, bytes and floating-point operations (FLOPs), counted from a config.json alone.
+
+    KV bytes per token = layers x vectors x (numbers in a vector x bytes of a number + bytes of its scale)
+    FLOPs per token    = 2 x parameters of the matrices it goes through
+
+A product of [m, k] and [k, n] is 2 m k n FLOPs: a multiplication and an addition for each of the m k n pairs (Kaplan et
+al. 2020, "Scaling Laws for Neural Language Models", section 2.1). Nothing here is measured, and nothing imports torch:
+benchmarks, the simulator and the engine's KV pool all count with these classes.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from minillm.core.errors import ConfigError, PricingError, UnknownModelError
+from minillm.model.checkpoints import SHAPES, load_config, resolve
+from minillm.model.config import ModelConfig
+from minillm.policies.window import Window
+
+NUMBER_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1, "fp8": 1}
+"""Bytes of one number, without a scale: what a KV cache can be stored in."""
+SCALED = ("int8", "fp8")
+"""In these dtypes every vector of the KV cache has a scale."""
+SCALE_BYTES = 2
+DTYPE_BYTES: dict[str, float] = {**NUMBER_BYTES, "int4": 0.5}
+"""Bytes of one number, without a scale: what weights can be stored in."""
+LAYER_BYTES = {**DTYPE_BYTES, "int4": 0.5 + 4 / 32}
+"""Per weight of a layer's matrices: int4 has a scale and an offset of 2 bytes for each group of 32. The scales of
+int8 and fp8, one for each output, are too few to count."""
+HEAD_BYTES = {**DTYPE_BYTES, "int4": 1.0}
+"""Per weight of the output head: int4 leaves it 8 bits."""
+UNQUANTIZED_BYTES = {"int8": 2.0, "int4": 2.0, "fp8": 2.0}
+"""Per number of norms, biases and a separate embedding table, where the matrices are quantized."""
+
+
+@dataclass(frozen=True, slots=True)
+class KVCacheSize:
+    """What one token takes in the KV cache, by how the heads share keys and values.
+
+    - multi-head attention (MHA): a key and a value for each head
+    - grouped-query (GQA, Ainslie et al. 2023), multi-query (MQA, Shazeer 2019): for each group of heads, or one for all
+    - latent (MLA, DeepSeek-V2, 2024): one compressed vector for all heads, with a small rotated key beside it. minillm
+      has no decoder for it, only the size.
+    """
+
+    kind: str
+    """MHA, GQA, MQA or MLA."""
+    layers: int
+    vectors: int
+    """Of one token in one layer."""
+    vector_size: int
+    """Numbers in each."""
+
+    @classmethod
+    def of_heads(cls, layers: int, num_heads: int, num_kv_heads: int, head_dim: int) -> "KVCacheSize":
+        kind = "MHA" if num_kv_heads == num_heads else "MQA" if num_kv_heads == 1 else "GQA"
+        return cls(kind, layers, 2 * num_kv_heads, head_dim)
+
+    @classmethod
+    def of_model(cls, config: ModelConfig) -> "KVCacheSize":
+        return cls.of_heads(config.num_layers, config.num_heads, config.num_kv_heads, config.head_dim)
+
+    @classmethod
+    def of_config(cls, hf: Mapping[str, Any]) -> "KVCacheSize":
+        """From a parsed config.json, of any decoder-only model.
+
+        Raises:
+            ConfigError: a size is missing.
+        """
+        try:
+            layers, heads = hf["num_hidden_layers"], hf["num_attention_heads"]
+            if hf.get("kv_lora_rank"):
+                return cls("MLA", layers, 1, hf["kv_lora_rank"] + hf["qk_rope_head_dim"])
+            head_dim = hf.get("head_dim") or hf["hidden_size"] // heads
+        except KeyError as missing:
+            raise ConfigError(f"config.json has no {missing}: it does not describe a decoder's attention") from None
+        return cls.of_heads(layers, heads, hf.get("num_key_value_heads") or heads, head_dim)
+
+    def bytes_per_token(self, dtype: str) -> int:
+        """Over all layers, the scales included.
+
+        Args:
+            dtype: of NUMBER_BYTES.
+        """
+        vector = self.vector_size * NUMBER_BYTES[dtype] + (SCALE_BYTES if dtype in SCALED else 0)
+        return self.layers * self.vectors * vector
+
+    def bytes_of(self, num_tokens: int, dtype: str, block_size: int, window: Window | None = None) -> int:
+        """What a sequence of `num_tokens` holds once all of them are computed, in whole blocks."""
+        num_blocks = (window or Window()).blocks_held(num_tokens, block_size)
+        return num_blocks * block_size * self.bytes_per_token(dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCost:
+    """The sizes that bytes and FLOPs follow from. Parameters in elements."""
+
+    layers: int
+    hidden: int
+    query_size: int
+    """Query heads x head size: attention's width."""
+    num_kv_heads: int
+    head_dim: int
+    vocab_size: int
+    max_context: int
+    """Tokens the model has positions for."""
+    layer_params: int
+    """Matrices of all layers: every token goes through them."""
+    small_params: int
+    """Norms and biases: read, but hardly any work."""
+    head_params: int
+    """The output head: only rows that sample go through it."""
+    embedding_params: int
+    """A separate embedding table; 0 if it's also the head. Stored, but one row per token is all that is read."""
+
+    @classmethod
+    def of(cls, config: ModelConfig) -> "ModelCost":
+        hidden, inner, layers = config.hidden_size, config.intermediate_size, config.num_layers
+        query, kv = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
+        norms = 2 * hidden + (2 * config.head_dim if config.qk_norm else 0)
+        biases = config.qkv_bias * (query + 2 * kv) + config.o_bias * hidden + config.mlp_bias * (2 * inner + hidden)
+        table = config.vocab_size * hidden
+        return cls(
+            layers=layers,
+            hidden=hidden,
+            query_size=query,
+            num_kv_heads=config.num_kv_heads,
+            head_dim=config.head_dim,
+            vocab_size=config.vocab_size,
+            max_context=config.max_position_embeddings,
+            layer_params=layers * (hidden * (query + 2 * kv) + query * hidden + 3 * hidden * inner),
+            small_params=layers * (norms + biases) + hidden,
+            head_params=table,
+            embedding_params=0 if config.tie_word_embeddings else table,
+        )
+
+    @property
+    def read_params(self) -> int:
+        """Parameters that every step reads from memory."""
+        return self.layer_params + self.small_params + self.head_params
+
+    @property
+    def stored_params(self) -> int:
+        return self.read_params + self.embedding_params
+
+    def read_bytes(self, dtype: str) -> float:
+        """What every step reads, stored as the engine stores it (minillm/model/quantized.py)."""
+        rest = self.small_params * UNQUANTIZED_BYTES.get(dtype, DTYPE_BYTES[dtype])
+        return self.layer_params * LAYER_BYTES[dtype] + self.head_params * HEAD_BYTES[dtype] + rest
+
+    def stored_bytes(self, dtype: str) -> float:
+        return self.read_bytes(dtype) + self.embedding_params * UNQUANTIZED_BYTES.get(dtype, DTYPE_BYTES[dtype])
+
+    def kv_bytes_per_token(self, dtype: str) -> int:
+        """Keys and values of one token, over all layers, with their scales."""
+        heads = self.query_size // self.head_dim
+        return KVCacheSize.of_heads(self.layers, heads, self.num_kv_heads, self.head_dim).bytes_per_token(dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelBytes:
+    """What a decode step must read."""
+
+    weights: int
+    """Bytes of all matrices and norms; an embedding table only if it is also the output head."""
+    kv_per_token: int
+    """Bytes of keys and values of one token, over all layers."""
+
+    @classmethod
+    def of(cls, config: ModelConfig, dtype: str) -> "ModelBytes":
+        """Count them as if all were stored in `dtype`."""
+        weights = ModelCost.of(config).read_params * NUMBER_BYTES[dtype]
+        return cls(weights, KVCacheSize.of_model(config).bytes_per_token(dtype))
+
+    def step(self, context_lens: Iterable[float]) -> float:
+        """Bytes that a decode step over sequences of these context lengths (tokens) must read."""
+        return self.weights + self.kv_per_token * sum(context_lens)
+
+    def step_floor(self, context_lens: Iterable[float], read_bandwidth: float) -> float:
+        """Seconds of reading in such a step, at `read_bandwidth` bytes per second."""
+        return self.step(context_lens) / read_bandwidth
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFlops:
+    """Floating-point operations of the matrix products; norms, rotations and softmax are next to nothing."""
+
+    per_token: int
+    """Of all layers' matrices, for one token."""
+    per_logit_row: int
+    """Of the output head, which only tokens that yield logits go through."""
+    per_pair: int
+    """Of attention over all layers, for one query token looking at one key: q k^T, then weights times v."""
+
+    @classmethod
+    def of(cls, config: ModelConfig) -> "ModelFlops":
+        cost = ModelCost.of(config)
+        return cls(2 * cost.layer_params, 2 * cost.head_params, 4 * cost.layers * cost.query_size)
+
+    def prefill(self, num_tokens: int, num_cached: int = 0) -> float:
+        """One prompt in one step: its last row yields logits."""
+        pairs = causal_pairs(num_tokens, num_cached)
+        return self.per_token * num_tokens + self.per_logit_row + self.per_pair * pairs
+
+    def decode(self, context_lens: Sequence[float]) -> float:
+        """One new token for each sequence, over contexts of these lengths (tokens, the new one included)."""
+        linear = (self.per_token + self.per_logit_row) * len(context_lens)
+        return linear + self.per_pair * sum(context_lens)
+
+
+def causal_pairs(num_tokens: int, num_cached: int = 0) -> float:
+    """(query, key) pairs that causal attention of new tokens needs: all the cached ones, and half of the square.
+
+    The half is n^2 / 2, as FlashAttention's authors count; with the diagonal it would be n (n + 1) / 2.
+    """
+    return num_tokens * (num_cached + num_tokens / 2)
+
+
+def find_model(name: str, kv_heads: int | None = None) -> ModelCost:
+    """The sizes of a packaged shape (any spelling: `Llama-3.1-8B`, `meta-llama/Llama-3.1-8B`), a config.json, a
+    model folder or a Hub id.
+
+    Args:
+        kv_heads: replaces the model's own: as many as query heads is multi-head attention, 1 is multi-query.
+    Raises:
+        UnknownModelError: there is no such model.
+        PricingError: kv_heads does not divide the query heads.
+    """
+    shape = name.rpartition("/")[2].lower()
+    if shape in SHAPES and not name.endswith(".json"):
+        path = SHAPES[shape]
+    elif "/" in name or "." in name:
+        path = resolve(name)
+    else:
+        raise UnknownModelError(f"no model {name!r}: give a config.json, a model folder, or one of {', '.join(SHAPES)}")
+    config = ModelConfig.from_hf(load_config(path))
+    if kv_heads is not None:
+        if kv_heads < 1 or config.num_heads % kv_heads:
+            raise PricingError(f"kv_heads must divide the {config.num_heads} query heads; got {kv_heads}")
+        config = replace(config, num_kv_heads=kv_heads)
+    return ModelCost.of(config)

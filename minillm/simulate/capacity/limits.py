@@ -1,0 +1,150 @@
+"""Which resource a replica runs out of first, and what its time goes to. Read from the engine's step records."""
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from minillm.core.batch import LaunchedStep, Runner, ScheduledBatch
+from minillm.core.errors import SimulationError
+from minillm.core.timeline import StepRecord, VirtualClock
+from minillm.frontend.engine import Engine
+from minillm.simulate.cluster.replica import EngineFactory
+from minillm.simulate.cluster.run import FleetRun
+
+Explain = Callable[[ScheduledBatch], Mapping[str, float]]
+"""Seconds of a step by what they were spent on, for instance compute, bandwidth, link, launch floor."""
+FULL = 0.9
+"""A KV pool counts as full from this share on: the next prompt may not fit."""
+OFTEN = 0.2
+"""Requests must wait for this share of the busy time, or what they wait for does not bind: bursts make queues, too."""
+MOSTLY = 0.5
+"""Of the time that requests wait, the share in which a resource must be used up to be what they wait for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What kept a replica from serving more, a little past its knee. Shares of its busy time."""
+
+    binding: str
+    """slots, KV memory, or what its steps' time is spent on."""
+    why: str
+    queued: float
+    """Requests waited in the queue."""
+    slots_full: float
+    """Requests waited, and every slot was taken."""
+    kv_full: float
+    """Requests waited, and the KV pool was as good as full."""
+    step_time: dict[str, float]
+    """By resource; empty when the steps were not explained."""
+
+
+def find_limits(run: FleetRun, seconds: Mapping[str, float]) -> Limits:
+    """Judge a run of one replica past its knee.
+
+    Whatever keeps requests out for most of the time that any of them waits is what binds: no slot, or no
+    memory. If neither, they wait for steps to end, and the largest part of the steps' time binds.
+
+    Args:
+        seconds: what the steps' time was spent on, if that is known.
+    """
+    slots = run.pools["main"].replicas[0].engine.config.max_num_seqs
+    steps = [(step.end - step.start, step) for step in steps_of(run)]
+    busy = sum(length for length, _ in steps) or 1.0
+    waiting = [(length, step) for length, step in steps if step.num_waiting]
+    full = [length for length, step in waiting if step.num_running >= slots]
+    no_memory = [
+        length
+        for length, step in waiting
+        if step.num_running < slots and step.kv_blocks_used >= FULL * step.kv_blocks_total
+    ]
+    queued, slots_full, kv_full = (sum(some) / busy for some in ([length for length, _ in waiting], full, no_memory))
+    total = sum(seconds.values())
+    parts = {name: value / total for name, value in seconds.items() if total > 0}
+    left = "slots and KV memory are left"
+    if queued > OFTEN and max(slots_full, kv_full) > MOSTLY * queued:
+        if slots_full >= kv_full:
+            binding, why = "slots", f"while requests wait, all {slots} slots are taken (max_num_seqs)"
+        else:
+            binding, why = "KV memory", "while requests wait, slots are free but the KV pool is full"
+    elif parts:
+        binding = max(parts, key=parts.__getitem__)
+        why = f"{left}, and {parts[binding]:.0%} of the steps' time is spent on it"
+    else:
+        binding, why = "step time", f"{left}; pass explain= to see what steps are spent on"
+    return Limits(binding, why, queued, slots_full, kv_full, parts)
+
+
+def prefill_share(run: FleetRun) -> float:
+    """Share of the steps' time that prompts cost: what they add to the steps they are in.
+
+    A step of decodes alone is all output, and one of prompts alone all input. In a mixed one the decodes
+    would have taken about as long as the run's decode-only steps; what is above that, the prompts added. A run
+    without any decode-only step is split by tokens.
+    """
+    steps = list(steps_of(run))
+    decode_only = [step.end - step.start for step in steps if step.num_prefill_tokens == 0]
+    usual = sum(decode_only) / len(decode_only) if decode_only else None
+    prefill = total = 0.0
+    for step in steps:
+        length = step.end - step.start
+        total += length
+        if step.num_prefill_tokens == step.num_tokens:
+            prefill += length
+        elif step.num_prefill_tokens:
+            by_tokens = length * step.num_prefill_tokens / step.num_tokens
+            prefill += by_tokens if usual is None else max(length - usual, 0.0)
+    return prefill / total if total else 0.0
+
+
+def steps_of(run: FleetRun) -> Iterator[StepRecord]:
+    """All steps that the engines still remember: the last few thousand of each, or all; see `with_all_steps`.
+
+    Raises:
+        SimulationError: they keep no records.
+    """
+    for replica in run.pools["main"].replicas:
+        if replica.busy_s and not replica.engine.steps:
+            raise SimulationError("the engines keep no step records: pass make_recording_engine, whose engines do")
+        yield from replica.engine.steps
+
+
+def with_all_steps(make_engine: EngineFactory) -> EngineFactory:
+    """A factory of the same engines that forget no step record: the last few thousand would show the end of a run."""
+
+    def make(clock: VirtualClock) -> Engine:
+        engine = make_engine(clock)
+        engine.log.records = deque(engine.log.records)
+        return engine
+
+    return make
+
+
+def explained(make_engine: EngineFactory, explain: Explain | None) -> tuple[EngineFactory, Mapping[str, float]]:
+    """A factory of the same engines whose steps are explained, and where the seconds will be summed up."""
+    seconds: defaultdict[str, float] = defaultdict(float)
+    if explain is None:
+        return make_engine, seconds
+
+    def make(clock: VirtualClock) -> Engine:
+        engine = make_engine(clock)
+        engine.core.runner = ExplainedRunner(engine.runner, explain, seconds)
+        return engine
+
+    return make, seconds
+
+
+class ExplainedRunner:
+    """Passes everything on to another runner, and sums up what its steps are spent on."""
+
+    def __init__(self, runner: Runner, explain: Explain, seconds: defaultdict[str, float]) -> None:
+        self._runner, self._explain, self._seconds = runner, explain, seconds
+        self.num_kv_blocks, self.num_host_blocks = runner.num_kv_blocks, runner.num_host_blocks
+        self.block_size, self.runs_beside_python = runner.block_size, runner.runs_beside_python
+
+    def launch(self, batch: ScheduledBatch) -> LaunchedStep:
+        for resource, seconds in self._explain(batch).items():
+            self._seconds[resource] += seconds
+        return self._runner.launch(batch)
+
+    def copy_blocks(self, batch: ScheduledBatch) -> None:
+        self._runner.copy_blocks(batch)

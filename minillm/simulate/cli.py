@@ -1,0 +1,241 @@
+"""`minillm simulate`. With `--json`, standard output is one JSON object."""
+
+import enum
+import json
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from minillm.core.errors import PricingError, WorkloadError
+
+if TYPE_CHECKING:  # `minillm --help` should not wait for NumPy
+    from minillm.simulate.cluster.fleet import ClusterConfig
+    from minillm.simulate.deployment import Deployment
+
+Shape = Annotated[str, typer.Option(help="A shape such as llama-3.1-8b, a config.json or a model folder.")]
+HardwareName = Annotated[str | None, typer.Option(help="A GPU such as h100-sxm, or a .json file with its peaks.")]
+TensorParallel = Annotated[int, typer.Option("--tp", min=1, help="Tensor parallel degree.")]
+KVBlocks = Annotated[int | None, typer.Option(min=1, help="KV blocks; default: what the memory holds.")]
+BlockSize = Annotated[int | None, typer.Option(min=1, help="Tokens per KV block; default 16.")]
+Slots = Annotated[int | None, typer.Option(min=1, help="Requests that run at once; default 256.")]
+Budget = Annotated[int | None, typer.Option(min=1, help="Token budget of a step; default 2048.")]
+Window = Annotated[int | None, typer.Option(min=2, help="Longest prompt and output together; default: the model's.")]
+ReserveHelp = "Admit a prompt only if all of it has free blocks, as vLLM; default: as the log says, or no."
+ReserveFullISL = Annotated[bool | None, typer.Option(help=ReserveHelp)]
+NullHelp = "One of the KV blocks is never given out, as in vLLM's own count; default: as the log says, or no."
+NullBlock = Annotated[bool | None, typer.Option(help=NullHelp)]
+Dtype = Annotated[str, typer.Option(help="bfloat16, float16, float32, fp8, int8 or int4.")]
+KVDtype = Annotated[str | None, typer.Option(help="Of the KV cache; default: as the weights.")]
+SpeculativeHelp = "Of SpeculativeConfig, e.g. method=synthetic, acceptance_rate=0.8, k=4; may be repeated."
+Speculative = Annotated[list[str] | None, typer.Option(metavar="FIELD=VALUE", help=SpeculativeHelp)]
+FleetHelp = "Of ClusterConfig, e.g. clients.timeout_s=10; may be repeated."
+Fleet = Annotated[list[str] | None, typer.Option(metavar="FIELD=VALUE", help=FleetHelp)]
+Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
+Tokens = Annotated[int | None, typer.Option(min=1, max=1_000_000, help="Of fixed traffic; default 1000 and 200.")]
+Limit = Annotated[float | None, typer.Option(help="Service-level objective, seconds.")]
+LOG_HELP = (
+    "A log: JSON lines with input_toks, output_toks, queued_ts. A meta.json beside it fills in what is not given."
+)
+TRACE_HELP = (
+    "Play a recorded trace, in place of --qps. With --plan and --qps: the trace's own requests at its own moments, all "
+    "gaps made longer or shorter alike, so that --qps come on average; again when it ends."
+)
+
+ArrivalName = enum.StrEnum("ArrivalName", ["poisson", "gamma"])
+Router = enum.StrEnum("Router", ["round_robin", "random", "least_outstanding", "prefix_aware"])
+TrafficName = enum.StrEnum("TrafficName", ["fixed", "chat", "code", "rag", "agents", "tenants", "sessions"])
+TraceFormat = enum.StrEnum("TraceFormat", ["azure", "mooncake"])
+
+DEFAULT_REQUESTS = 1000
+SIZES = {
+    "kv_blocks": "num_kv_blocks",
+    "block_size": "block_size",
+    "max_num_seqs": "max_num_seqs",
+    "max_num_batched_tokens": "max_num_batched_tokens",
+    "max_model_len": "max_model_len",
+    "reserve_full_isl": "scheduler_reserve_full_isl",
+    "null_block": "null_block",
+}
+"""Options that are sizes and habits of a server, and what `Deployment.of` calls them."""
+MADE_UP = ("arrival", "cv", "traffic", "prompt_tokens", "output_tokens")
+LIMITS = ("slo_ttft", "slo_tpot", "slo_e2e")
+
+
+def simulate(
+    context: typer.Context,
+    model: Shape,
+    requests: Annotated[Path | None, typer.Option(help=LOG_HELP)] = None,
+    profile: Annotated[str | None, typer.Option(help="A file from `minillm calibrate`, or a hardware's name.")] = None,
+    hardware: HardwareName = None,
+    roofline: Annotated[bool, typer.Option("--roofline", help="Paper peaks and no overheads, to compare.")] = False,
+    typical: Annotated[bool, typer.Option("--typical", help="Typical constants, to compare hardware alone.")] = False,
+    tp: TensorParallel = 1,
+    kv_blocks: KVBlocks = None,
+    block_size: BlockSize = None,
+    max_num_seqs: Slots = None,
+    max_num_batched_tokens: Budget = None,
+    max_model_len: Window = None,
+    reserve_full_isl: ReserveFullISL = None,
+    null_block: NullBlock = None,
+    sliding_window: Annotated[int | None, typer.Option(min=1, help="A token sees so many, itself included.")] = None,
+    attention_sinks: Annotated[int, typer.Option(min=0, help="First tokens that stay in sight of a window.")] = 0,
+    prefix_caching: Annotated[bool, typer.Option(help="Reuse KV blocks of an equal prefix.")] = True,
+    speculative: Speculative = None,
+    weight_dtype: Dtype = "bfloat16",
+    kv_dtype: KVDtype = None,
+    kv_heads: Annotated[int | None, typer.Option(min=1, help="In place of the model's: 1 is multi-query.")] = None,
+    qps: Annotated[float | None, typer.Option(help="Requests per second, without a log.")] = None,
+    arrival: Annotated[ArrivalName, typer.Option(help="How they are spread.")] = ArrivalName.poisson,
+    cv: Annotated[float | None, typer.Option(help="gamma: variation of the gaps, up to 15; default 1.")] = None,
+    traffic: Annotated[TrafficName, typer.Option(help="chat and code: lengths as Azure's.")] = TrafficName.fixed,
+    prompt_tokens: Tokens = None,
+    output_tokens: Tokens = None,
+    num_requests: Annotated[int | None, typer.Option(min=1, help="Default 1000, or all of a trace.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Same seed, same result.")] = 0,
+    trace: Annotated[Path | None, typer.Option(help=TRACE_HELP)] = None,
+    trace_format: Annotated[TraceFormat | None, typer.Option(help="Default: .csv is azure, .jsonl mooncake.")] = None,
+    replicas: Annotated[int, typer.Option(min=1, help="Engines behind a router.")] = 1,
+    router: Annotated[Router, typer.Option(help="Which replica gets a request.")] = Router.least_outstanding,
+    fleet: Fleet = None,
+    slo_ttft: Limit = None,
+    slo_tpot: Limit = None,
+    slo_e2e: Limit = None,
+    plan: Annotated[bool, typer.Option("--plan", help="How many replicas serve --qps within the limits?")] = False,
+    target: Annotated[float, typer.Option(help="Plan: share of requests that must meet all limits.")] = 0.99,
+    headroom: Annotated[float, typer.Option(help="Plan: share of the knee to leave unused.")] = 0.0,
+    price_per_hour: Annotated[float | None, typer.Option(help="Plan: of a replica; default: the catalogue's.")] = None,
+    per_request: Annotated[bool, typer.Option("--per-request", help="A row for each request.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Serve a log, a trace or made-up traffic on hardware that need not be here; or plan its capacity.
+
+    --requests plays a log, --trace a trace, --qps made-up traffic; --plan finds the replicas for --qps, made up or
+    like a --trace.
+    """
+    from minillm.observe.summary import stated_limits
+    from minillm.policies.config import parse_fields
+    from minillm.simulate.calibration.replay import simulate_log
+    from minillm.simulate.capacity.plan import simulate_plan
+    from minillm.simulate.cluster.events import rare_collections
+    from minillm.simulate.progress import Progress
+    from minillm.simulate.report import as_text, describe, latency_text, simulate_workload
+    from minillm.simulate.workload.arrivals import find_arrivals
+    from minillm.simulate.workload.kinds import find_traffic
+    from minillm.simulate.workload.requests import made_up_workload
+    from minillm.simulate.workload.traces import load_trace
+
+    check_options(context)
+    slo = stated_limits(ttft=slo_ttft, tpot=slo_tpot, e2e=slo_e2e)
+    deployment = deploy(
+        model, profile or hardware, roofline, typical, tp=tp, weight_dtype=weight_dtype, kv_dtype=kv_dtype,
+        kv_heads=kv_heads, enable_prefix_caching=prefix_caching, sliding_window=sliding_window,
+        attention_sinks=attention_sinks, speculative=parse_fields(speculative, "--speculative") or None,
+        **engine_fields(requests, context.params),
+    )  # fmt: skip
+    start = time.perf_counter()
+    with Progress() as progress, rare_collections():
+        if requests is not None:
+            result = simulate_log(deployment, requests, per_request, progress)
+        else:
+            config = cluster_config(fleet, replicas, router, seed)
+            kind, num = find_traffic(traffic.value, prompt_tokens, output_tokens), num_requests or DEFAULT_REQUESTS
+            if plan:
+                assert qps is not None
+                result = simulate_plan(
+                    deployment, kind if trace is None else load_trace(trace, trace_format), slo, demand=qps,
+                    headroom=headroom, price_per_hour=price_per_hour, progress=progress, target=target, config=config,
+                    arrivals=None if trace else lambda rate: find_arrivals(arrival.value, rate, cv), num_requests=num,
+                    seed=seed,
+                )  # fmt: skip
+            else:
+                if trace is not None:
+                    workload = load_trace(trace, trace_format, num_requests)
+                else:
+                    assert qps is not None
+                    workload = made_up_workload(kind, qps, arrival.value, cv, num, seed)
+                result = simulate_workload(deployment, workload, config, slo, per_request, progress)
+    body = result.pop("text", None) or latency_text(result)
+    report = {**describe(model, deployment), **result, "wall_s": round(time.perf_counter() - start, 3)}
+    print(json.dumps(report) if as_json else as_text(report, body))
+
+
+def given(context: typer.Context, names: Iterable[str]) -> list[str]:
+    """Those of the options that stand on the command line, as one writes them."""
+    sources = {name: context.get_parameter_source(name) for name in names}
+    return [
+        f"--{name.replace('_', '-')}" for name, source in sources.items() if source and source.name == "COMMANDLINE"
+    ]
+
+
+def check_options(context: typer.Context) -> None:
+    """Raise WorkloadError or PricingError for options that don't go together."""
+    is_log, is_trace, has_qps, is_plan = (bool(given(context, [name])) for name in ("requests", "trace", "qps", "plan"))
+    if is_log + is_trace + (has_qps and not (is_plan and is_trace)) != 1:
+        raise PricingError(
+            "give one of these: a log of requests with --requests, or a rate of made-up ones with --qps, or a "
+            "recorded trace with --trace"
+        )
+    if is_plan and (not has_qps or given(context, ["replicas"])):
+        raise WorkloadError("--plan finds the number of replicas for a rate: give it --qps, and no --replicas")
+    rules = (
+        (not is_plan, ("target", "headroom", "price_per_hour"), "these go with --plan"),
+        (is_log, (*LIMITS, "fleet", "replicas"), "a log is played to one replica as it is"),
+        (is_log, ("num_requests", "seed", "router"), "a log is played whole, to one replica"),
+        (not is_trace, ("trace_format",), "--trace-format goes with --trace"),
+        (is_log or is_trace, MADE_UP, "a recording says what was asked, and when"),
+        (is_plan, ("per_request",), "--plan plays many runs"),
+        (bool(given(context, ["profile"])), ("hardware",), "give --profile or --hardware, not both"),
+    )
+    for applies, names, why in rules:
+        if applies and (unread := given(context, names)):
+            raise WorkloadError(f"{why}: leave out {', '.join(unread)}")
+
+
+def engine_fields(log: Path | None, options: dict[str, Any]) -> dict[str, Any]:
+    """The sizes and habits of a server, as `Deployment.of` takes them: as given, else as the log's meta.json says."""
+    from minillm.simulate.calibration.requests_log import longest_request, read_server_facts
+
+    fields = {field: options[option] for option, field in SIZES.items()}
+    if log is not None:
+        facts = read_server_facts(log)
+        fields = {name: facts.get(name) if value is None else value for name, value in fields.items()}
+        if fields["max_model_len"] is None:
+            fields["max_model_len"] = longest_request(log)  # the server did serve it
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def deploy(model: str, on: str | None, roofline: bool, typical: bool, **fields: Any) -> "Deployment":
+    """One replica. Raises PricingError: neither profile nor hardware, or both --roofline and --typical."""
+    from minillm.simulate.cost.profile import find_profile, roofline_profile, typical_profile
+    from minillm.simulate.deployment import Deployment
+
+    if on is None:
+        raise PricingError("say what it runs on: --profile PROFILE.json, or --hardware NAME (such as h100-sxm)")
+    if roofline and typical:
+        raise PricingError("--roofline and --typical are two ways to price steps: choose one")
+    profile = find_profile(on)
+    if roofline or typical:
+        profile = (roofline_profile if roofline else typical_profile)(profile.hardware)
+    return Deployment.of(model, profile, **fields)
+
+
+def cluster_config(fleet: list[str] | None, replicas: int, router: Router, seed: int) -> "ClusterConfig":
+    """The fleet: `--replicas` and `--router`, and whatever `--fleet` sets, as in `clients.timeout_s=10`.
+
+    Raises:
+        WorkloadError: no such field, or a value it cannot have.
+    """
+    from minillm.policies.config import parse_fields
+    from minillm.simulate.cluster.fleet import ClusterConfig
+
+    policy = {"policy": router.value}
+    fields: dict[str, Any] = {"replicas": replicas, "router": policy, "seed": seed, "sample_every_s": None}
+    for name, value in parse_fields(fleet, "--fleet").items():
+        parts = isinstance(value, dict)
+        if parts and not isinstance(fields.get(name, {}), dict):
+            raise WorkloadError(f"--fleet {name}.{next(iter(value))}: {name} has no fields")
+        fields[name] = {**fields.get(name, {}), **value} if parts else value
+    return ClusterConfig(**fields)

@@ -1,0 +1,218 @@
+"""The people who ask: when they send, how long they wait, and whether they ask again.
+
+An open loop sends each request when it is due, whatever the service does: users do not know of each other.
+A closed loop waits for an answer before it sends the next, as a load test with a fixed number of workers does:
+when the service slows down, so does the test, and its queue stays out of sight on the client's side.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from pydantic import Field, model_validator
+
+from minillm.core.timeline import Timeline
+from minillm.simulate.cluster.events import EventQueue
+from minillm.simulate.cluster.record import ClientRecord, Outcome
+from minillm.simulate.cluster.replica import Job
+from minillm.simulate.workload.requests import Piece, Workload, answer_piece
+from minillm.simulate.workload.streams import Streams, WorkloadModel
+
+
+class ClientConfig(WorkloadModel):
+    """How clients behave. The defaults are an open loop of people who wait for ever."""
+
+    max_in_flight: int | None = Field(None, ge=1, description="closed loop: most requests open at once; None = open")
+    timeout_s: float | None = Field(None, gt=0, description="patience until the last byte of an attempt, seconds")
+    first_byte_timeout_s: float | None = Field(None, gt=0, description="patience until its first byte, seconds")
+    cancel_on_timeout: bool = Field(True, description="giving up cancels the work; off = the service goes on")
+    max_attempts: int = Field(1, ge=1, description="tries at one request; 1 = no retries")
+    backoff_s: float = Field(0.0, ge=0, description="pause before the first retry, seconds; 0 = at once")
+    backoff_factor: float = Field(2.0, ge=1, description="each further pause is so many times as long")
+    jitter: float = Field(0.0, ge=0, le=1, description="up to this share of a pause is left out, at random")
+
+    @model_validator(mode="after")
+    def _order(self) -> "ClientConfig":
+        first, whole = self.first_byte_timeout_s, self.timeout_s
+        if first is not None and whole is not None and first > whole:
+            raise ValueError(f"first_byte_timeout_s ({first}) must not be longer than timeout_s ({whole})")
+        return self
+
+
+@dataclass(slots=True, eq=False)
+class Attempt:
+    """One try at one request, on its way."""
+
+    record: ClientRecord
+    number: int
+    """1 for the first try."""
+    pieces: tuple[Piece, ...]
+    """The whole prompt, former answers included."""
+    answers: dict[str, list[int]]
+    """Token ids of those answers, by piece name."""
+    closed: bool = False
+    """The client has its answer, or waits no longer."""
+    hung_up: bool = False
+    """The service has heard that the client is gone."""
+    cancel: Callable[[], None] | None = None
+    """Ends the work it is causing at the moment; set by the service."""
+    shown: list[Job] = field(default_factory=list)
+    """The jobs whose tokens go to the client, in order."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.record.request.index}.{self.number}"
+
+    @property
+    def stamps(self) -> list[float]:
+        """When its tokens were handed over, as far as that has happened."""
+        return [s for job in self.shown if job.request is not None for s in job.request.timeline.deliveries]
+
+
+@dataclass(slots=True)
+class Reply:
+    """What the service says in the end."""
+
+    outcome: Outcome
+    timeline: Timeline | None = None
+    token_ids: list[int] = field(default_factory=list)
+    num_cached_tokens: int = 0
+    replica: str | None = None
+    error: str | None = None
+    deliveries: list[float] = field(default_factory=list)
+    """When each delivery reaches the client; filled in on the way."""
+
+
+class Service(Protocol):
+    """Where clients send to; the network is part of it."""
+
+    def send(self, attempt: Attempt) -> None:
+        """Take an attempt; `Clients.receive` is called when its last byte has come back."""
+        ...
+
+    def cancel(self, attempt: Attempt) -> None:
+        """The client has hung up, and says so."""
+        ...
+
+    def first_byte(self, attempt: Attempt) -> float | None:
+        """When the first byte reached, or will reach, the client, as far as that is known now."""
+        ...
+
+
+class Clients:
+    """All clients of a workload, and the record of what each saw."""
+
+    def __init__(self, workload: Workload, config: ClientConfig, events: EventQueue, streams: Streams) -> None:
+        self.workload, self.config, self.events, self.streams = workload, config, events, streams
+        self.records = [ClientRecord(request) for request in workload.requests]
+        self.num_open = 0
+        """Requests begun and not ended yet."""
+        self.num_left = len(self.records)
+        """Requests that have not ended."""
+        self._next_turn = {r.after: self.records[r.index] for r in workload.requests if r.after is not None}
+        self._backlog: deque[ClientRecord] = deque()
+        self._answers: dict[str, list[int]] = {}
+        self._service: Service
+
+    def start(self, service: Service) -> None:
+        """Enter all arrivals."""
+        self._service = service
+        for record in self.records:
+            if record.request.arrival is not None:
+                self.events.at(record.request.arrival, self._intend, record)
+
+    def _intend(self, record: ClientRecord) -> None:
+        record.intended = self.events.now
+        if self.config.max_in_flight is not None and self.num_open >= self.config.max_in_flight:
+            self._backlog.append(record)
+        else:
+            self._begin(record)
+
+    def _begin(self, record: ClientRecord) -> None:
+        self.num_open += 1
+        record.sent = self.events.now
+        self._send(record)
+
+    def _send(self, record: ClientRecord) -> None:
+        record.attempts += 1
+        record.accepted = record.first_byte = record.replica = record.timeline = None  # only the last attempt counts
+        attempt = Attempt(record, record.attempts, self.workload.prompt(record.request), self._answers)
+        if self.config.timeout_s is not None:
+            self.events.after(self.config.timeout_s, self._give_up, attempt)
+        if self.config.first_byte_timeout_s is not None:
+            self.events.after(self.config.first_byte_timeout_s, self._give_up_unless_begun, attempt)
+        self._service.send(attempt)
+
+    def receive(self, attempt: Attempt, reply: Reply) -> None:
+        """The last byte of a reply is there."""
+        if attempt.closed:
+            return  # the client has gone
+        attempt.closed = True
+        record = attempt.record
+        record.replica, record.error = reply.replica, reply.error
+        if reply.outcome is Outcome.SHED:
+            self._retry_or_end(record, Outcome.SHED)
+            return
+        if reply.outcome is Outcome.COMPLETED:
+            record.timeline, record.deliveries = reply.timeline, reply.deliveries
+            record.first_byte, record.last_byte = reply.deliveries[0], self.events.now
+            record.num_tokens = len(reply.token_ids)
+            record.num_cached_tokens = reply.num_cached_tokens
+            if record.request.index in self._next_turn:
+                self._answers[answer_piece(record.request).name] = reply.token_ids
+        self._end(record, reply.outcome)
+
+    def _give_up_unless_begun(self, attempt: Attempt) -> None:
+        if attempt.closed:
+            return
+        first_byte = self._service.first_byte(attempt)
+        if first_byte is None or first_byte > self.events.now:
+            self._give_up(attempt)
+
+    def _give_up(self, attempt: Attempt) -> None:
+        if attempt.closed:
+            return
+        attempt.closed = True
+        record = attempt.record
+        first_byte = self._service.first_byte(attempt)
+        if first_byte is not None and first_byte <= self.events.now:
+            record.first_byte = first_byte
+        if attempt.shown and attempt.shown[-1].replica is not None:
+            record.replica = attempt.shown[-1].replica.name
+        if attempt.shown and attempt.shown[-1].request is not None:
+            record.timeline = attempt.shown[-1].request.timeline
+        if self.config.cancel_on_timeout:
+            self._service.cancel(attempt)
+        self._retry_or_end(attempt.record, Outcome.TIMEOUT)
+
+    def _retry_or_end(self, record: ClientRecord, outcome: Outcome) -> None:
+        config = self.config
+        if record.attempts >= config.max_attempts:
+            self._end(record, outcome)
+            return
+        pause = config.backoff_s * config.backoff_factor ** (record.attempts - 1)
+        self.events.after(pause * (1 - config.jitter * self.streams.uniform("jitter")), self._send, record)
+
+    def _end(self, record: ClientRecord, outcome: Outcome) -> None:
+        self.num_open -= 1
+        self._close(record, outcome)
+        next_turn = self._next_turn.get(record.request.index)
+        if next_turn is not None:
+            if outcome is Outcome.COMPLETED:
+                self.events.after(next_turn.request.think_s, self._intend, next_turn)
+            else:
+                self._skip(next_turn)
+        if self._backlog:
+            self._begin(self._backlog.popleft())
+
+    def _skip(self, record: ClientRecord | None) -> None:
+        """Without an answer there is nothing to reply to: the rest of the conversation does not happen."""
+        while record is not None:
+            self._close(record, Outcome.SKIPPED)
+            record = self._next_turn.get(record.request.index)
+
+    def _close(self, record: ClientRecord, outcome: Outcome) -> None:
+        assert record.outcome is None, f"request {record.request.index} ended twice"
+        record.outcome, record.ended = outcome, self.events.now
+        self.num_left -= 1

@@ -1,0 +1,160 @@
+"""A simulated fleet: clients, a network, a service, replicas. Each replica is an unchanged Engine.
+
+    clients -> network -> admission -> router -> replica (Engine on its own VirtualClock)
+       ^                                                |
+       +------------- network, proxy <------------------+
+
+One event queue holds everything that will happen, in order of time (a discrete-event simulation). Nothing in
+it knows how a step is priced: that is the engine factory's business.
+
+    workload = make_workload(AZURE_CHAT, Poisson(rate=20), num_requests=1000)
+    run = simulate(workload, ClusterConfig(replicas=4), Deployment.of("llama-3.1-8b", "h100-sxm").engine)
+    print(run.summary(SLO(ttft=0.5, tpot=0.05)))
+
+Not modelled: replicas that crash, the gateway's own CPU beyond `Network.ingress_s`, and the memory in which a
+prefill replica keeps a KV cache until it has been sent.
+"""
+
+from collections.abc import Callable
+
+from pydantic import Field, model_validator
+
+from minillm.core.errors import WorkloadError
+from minillm.simulate.cluster.clients import Attempt, ClientConfig, Clients, Reply
+from minillm.simulate.cluster.events import EventQueue
+from minillm.simulate.cluster.network import Network, Wire
+from minillm.simulate.cluster.paths import Disaggregation, ModelRouting, Path, TwoModels, TwoPools
+from minillm.simulate.cluster.pool import Autoscaler, Autoscaling, Pool, Shedding
+from minillm.simulate.cluster.replica import EngineFactory
+from minillm.simulate.cluster.routers import RouterConfig, make_router
+from minillm.simulate.cluster.run import FleetRun, Sample, collect
+from minillm.simulate.workload.requests import Workload
+from minillm.simulate.workload.streams import Streams, WorkloadModel
+
+
+class ClusterConfig(WorkloadModel):
+    """A fleet. Everything but the replicas is off by default."""
+
+    replicas: int = Field(1, ge=0, description="of the main pool, at the start; warm")
+    router: RouterConfig = Field(RouterConfig(), description="who gets which request, in every pool")
+    clients: ClientConfig = Field(ClientConfig(), description="open or closed loop, patience, retries")
+    network: Network = Field(Network(), description="distance, ingress, buffering proxy")
+    shedding: Shedding = Field(Shedding(), description="what the service refuses")
+    autoscaling: Autoscaling | None = Field(None, description="of the main pool; None = its replicas stay")
+    cold_start_s: float = Field(0.0, ge=0, description="from ordering a replica to its first request, seconds")
+    warm_up_s: float = Field(0.0, ge=0, description="what a new replica still does at its first request, seconds")
+    model_routing: ModelRouting | None = Field(None, description="easy requests go to a pool with a small model")
+    small_replicas: int = Field(1, ge=1, description="replicas of the small model, with model_routing")
+    disaggregation: Disaggregation | None = Field(None, description="prefill and decode in pools of their own")
+    sample_every_s: float | None = Field(1.0, gt=0, description="how often replicas are looked at; None = never")
+    seed: int = Field(0, ge=0, description="of routing, misroutes, distance and jitter")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "ClusterConfig":
+        if self.replicas == 0 and self.autoscaling is None:
+            raise ValueError("replicas is 0 and nothing would ever start one: set autoscaling, or at least 1 replica")
+        if self.model_routing is not None and self.disaggregation is not None:
+            raise ValueError("model_routing and disaggregation both say which pool serves a request: choose one")
+        return self
+
+
+class Cluster:
+    """Builds a fleet and plays a workload to it, once.
+
+    Args:
+        make_engine: makes an engine of the main pool on a given clock.
+        make_small_engine: makes one with the small model; needed with model_routing.
+        make_prefill_engine: with disaggregation, makes one of the prefill pool; None = make_engine.
+    Raises:
+        WorkloadError: a pool is configured that nothing is given to build from.
+    """
+
+    def __init__(
+        self,
+        workload: Workload,
+        config: ClusterConfig,
+        make_engine: EngineFactory,
+        make_small_engine: EngineFactory | None = None,
+        make_prefill_engine: EngineFactory | None = None,
+    ) -> None:
+        self.config = config
+        self.events = EventQueue()
+        self.streams = Streams(config.seed, "cluster")
+        self.clients = Clients(workload, config.clients, self.events, self.streams)
+        self.wire = Wire(config.network, self.events, self.clients, self._accept, self.streams)
+        self.pools: dict[str, Pool] = {}
+        self._samples: list[Sample] = []
+
+        autoscaler = Autoscaler(config.autoscaling, config.replicas) if config.autoscaling else None
+        # What a prefill pool has taken in is served to the end, so only that pool sheds load.
+        shedding = Shedding() if config.disaggregation else config.shedding
+        main = self._pool("main", make_engine, config.replicas, shedding, autoscaler)
+        self._path: Path = Path(main, self._answer)
+        if config.model_routing is not None:
+            if make_small_engine is None:
+                raise WorkloadError("model_routing needs a small model: pass make_small_engine")
+            small = self._pool("small", make_small_engine, config.small_replicas, config.shedding)
+            self._path = TwoModels(config.model_routing, small, main, self._answer, self.streams)
+        if config.disaggregation is not None:
+            require_prefix_cache(main)
+            num_prefill = config.disaggregation.prefill_replicas
+            prefill = self._pool("prefill", make_prefill_engine or make_engine, num_prefill, config.shedding)
+            self._path = TwoPools(config.disaggregation, prefill, main, self._answer, self.events)
+
+    def run(self) -> FleetRun:
+        """Play the workload until every request has ended and every engine is idle."""
+        self.clients.start(self.wire)
+        if self.config.autoscaling is not None:
+            self._repeat(self.config.autoscaling.interval_s, self.pools["main"].rescale)
+        if self.config.sample_every_s is not None:
+            self._repeat(self.config.sample_every_s, self._sample)
+        self.events.run()
+        end = max((record.ended or 0.0 for record in self.clients.records), default=0.0)
+        return collect(self.clients.records, self.pools, self._samples, end)
+
+    def _accept(self, attempt: Attempt) -> None:
+        """A request has reached the service."""
+        if attempt.hung_up:
+            return
+        if not attempt.closed:
+            attempt.record.accepted = self.events.now
+        self._path.start(attempt)
+
+    def _answer(self, attempt: Attempt, reply: Reply) -> None:
+        self.wire.reply(attempt, reply)
+
+    def _pool(
+        self, name: str, make_engine: EngineFactory, replicas: int, shedding: Shedding,
+        autoscaler: Autoscaler | None = None,
+    ) -> Pool:  # fmt: skip
+        config, router = self.config, make_router(self.config.router, self.streams[f"router {name}"])
+        starting = (config.cold_start_s, config.warm_up_s)
+        self.pools[name] = Pool(name, make_engine, replicas, router, self.events, shedding, *starting, autoscaler)
+        return self.pools[name]
+
+    def _repeat(self, every_s: float, action: Callable[[], None]) -> None:
+        """Now, and again and again until no request is left."""
+        action()
+        if self.clients.num_left:
+            self.events.after(every_s, self._repeat, every_s, action)
+
+    def _sample(self) -> None:
+        for pool in self.pools.values():
+            self._samples += [Sample.of(self.events.now, replica) for replica in pool.serving]
+
+
+def require_prefix_cache(pool: Pool) -> None:
+    """A decode pool finds the KV caches it is sent in its prefix cache.
+
+    Raises:
+        WorkloadError: its engines have none.
+    """
+    if not all(replica.engine.config.enable_prefix_caching for replica in pool.replicas):
+        raise WorkloadError("disaggregation hands KV caches over through the prefix cache: set enable_prefix_caching")
+
+
+def simulate(
+    workload: Workload, config: ClusterConfig, make_engine: EngineFactory, **other_engines: EngineFactory | None
+) -> FleetRun:
+    """Play a workload to a fleet; see Cluster for the arguments."""
+    return Cluster(workload, config, make_engine, **other_engines).run()

@@ -1,0 +1,178 @@
+"""From an accepted request to its answer: straight to one pool, to one of two models, or through two pools in turn."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from pydantic import Field
+
+from minillm.core.timeline import Timeline
+from minillm.frontend.outputs import RequestOutput
+from minillm.simulate.cluster.clients import Attempt, Reply
+from minillm.simulate.cluster.events import EventQueue
+from minillm.simulate.cluster.pool import Pool
+from minillm.simulate.cluster.record import Outcome
+from minillm.simulate.cluster.replica import Job, JobEnd
+from minillm.simulate.workload.requests import prompt_token_ids
+from minillm.simulate.workload.streams import Streams, WorkloadModel
+
+Answer = Callable[[Attempt, Reply], None]
+"""Sends a reply back to the client."""
+OnEnd = Callable[[Job, JobEnd], None]
+
+
+class Path:
+    """The way of an attempt through pools of replicas: straight to one, unless a subclass knows another."""
+
+    def __init__(self, main: Pool, answer: Answer) -> None:
+        self._main, self._answer = main, answer
+
+    def start(self, attempt: Attempt) -> None:
+        """Serve an attempt that the service has accepted."""
+        self._ask(self._main, attempt)
+
+    def _ask(self, pool: Pool, attempt: Attempt, then: OnEnd | None = None, *, shown: bool = True, **job: Any) -> None:
+        """Give an attempt to a pool as a job, so that it can be cancelled there.
+
+        Args:
+            then: what to do when it ends; None = its output is the answer.
+            shown: its tokens go to the client.
+            job: fields of the Job that differ from the attempt's request.
+        """
+        request = attempt.record.request
+        fields = {"max_tokens": request.output_tokens, **job}
+        if "token_ids" not in job:
+            fields["token_ids"] = prompt_token_ids(attempt.pieces, attempt.answers)
+        made = Job(
+            job_id=f"{attempt.name}.{pool.name}",
+            pieces=attempt.pieces,
+            on_end=then or (lambda job, end: self._answer(attempt, reply_of(job, end))),
+            priority=request.priority,
+            **fields,
+        )
+        attempt.cancel = lambda: pool.cancel(made)
+        if shown:
+            attempt.shown.append(made)
+        pool.submit(made)
+
+
+class ModelRouting(WorkloadModel):
+    """Easy requests go to a small model, hard ones to the large; telling them apart goes wrong at times."""
+
+    easy_share: float = Field(0.7, ge=0, le=1, description="share of requests that the small model can answer")
+    misroute_rate: float = Field(0.0, ge=0, le=1, description="share of requests taken for the other kind")
+
+
+class TwoModels(Path):
+    """Routes by difficulty. An easy request at the large model costs money; a hard one at the small model has to
+    be asked again, since its answer is checked and found wrong (FrugalGPT, Chen et al. 2023, calls it a cascade)."""
+
+    def __init__(self, routing: ModelRouting, small: Pool, large: Pool, answer: Answer, streams: Streams) -> None:
+        super().__init__(large, answer)
+        self._routing, self._small, self._streams = routing, small, streams
+        self._difficulty: dict[int, tuple[bool, bool]] = {}
+        """By request: is it easy, and is it misrouted? Drawn once, so that a retry fares as before."""
+
+    def start(self, attempt: Attempt) -> None:
+        index = attempt.record.request.index
+        if index not in self._difficulty:
+            is_easy = self._streams.uniform("difficulty") < self._routing.easy_share
+            is_wrong = self._streams.uniform("misroute") < self._routing.misroute_rate
+            self._difficulty[index] = is_easy, is_wrong
+        is_easy, is_wrong = self._difficulty[index]
+        attempt.record.misrouted = is_wrong
+        if is_easy == is_wrong:
+            self._ask(self._main, attempt)
+        elif is_easy:
+            self._ask(self._small, attempt)
+        else:
+            self._ask(self._small, attempt, lambda job, end: self._ask_again(attempt, job, end), shown=False)
+
+    def _ask_again(self, attempt: Attempt, job: Job, end: JobEnd) -> None:
+        if end.outcome is Outcome.COMPLETED:
+            self._ask(self._main, attempt)
+        else:
+            self._answer(attempt, reply_of(job, end))
+
+
+class Disaggregation(WorkloadModel):
+    """Prompts are computed by one pool and answers written by another; the KV cache moves over a link
+    (DistServe, Zhong et al. 2024; Splitwise, Patel et al. 2024). Neither then stalls the other."""
+
+    prefill_replicas: int = Field(ge=1, description="replicas that compute prompts; the main pool writes answers")
+    kv_bytes_per_token: float = Field(gt=0, description="of the model: 2 x layers x KV heads x head size x bytes")
+    link_bytes_per_s: float = Field(gt=0, description="bandwidth between the pools; transfers take turns")
+    link_latency_s: float = Field(0.0, ge=0, description="seconds a transfer takes before its first byte")
+
+
+class TwoPools(Path):
+    """Prefill here, decode there. The first token comes from the prefill pool; the decode pool admits a
+    request when it has a slot and room for its KV cache."""
+
+    def __init__(self, config: Disaggregation, prefill: Pool, decode: Pool, answer: Answer, events: EventQueue) -> None:
+        super().__init__(decode, answer)
+        self._config, self._prefill, self._events = config, prefill, events
+        self._link_free_at = 0.0
+
+    def start(self, attempt: Attempt) -> None:
+        self._ask(self._prefill, attempt, lambda job, end: self._prefilled(attempt, job, end), max_tokens=1)
+
+    def _prefilled(self, attempt: Attempt, job: Job, end: JobEnd) -> None:
+        if end.outcome is not Outcome.COMPLETED or attempt.record.request.output_tokens == 1:
+            self._answer(attempt, reply_of(job, end))
+            return
+        assert end.output is not None
+        attempt.cancel = None  # nothing can be stopped while the KV cache is on its way
+        begins = max(self._events.now, self._link_free_at)
+        seconds = len(job.token_ids) * self._config.kv_bytes_per_token / self._config.link_bytes_per_s
+        self._link_free_at = begins + seconds
+        self._events.at(begins + self._config.link_latency_s + seconds, self._arrived, attempt, job, end.output)
+
+    def _arrived(self, attempt: Attempt, prefill: Job, first: RequestOutput) -> None:
+        if not attempt.hung_up:
+            self._ask(
+                self._main,
+                attempt,
+                lambda job, end: self._decoded(attempt, first, job, end),
+                token_ids=np.append(prefill.token_ids, first.token_ids),
+                max_tokens=attempt.record.request.output_tokens - 1,
+                has_kv=True,
+            )
+
+    def _decoded(self, attempt: Attempt, first: RequestOutput, decode: Job, end: JobEnd) -> None:
+        reply = reply_of(decode, end)
+        if reply.outcome is Outcome.COMPLETED and reply.timeline is not None:
+            reply.timeline = joined(first.timeline, reply.timeline)
+            reply.token_ids = first.token_ids + reply.token_ids
+            reply.num_cached_tokens = first.num_cached_tokens
+        self._answer(attempt, reply)
+
+
+def joined(prefill: Timeline, decode: Timeline) -> Timeline:
+    """One request's stamps over two engines. Moving its KV cache is part of decode, and listed as lost there."""
+    assert prefill.finished is not None
+    assert decode.scheduled is not None
+    moving = {"kv_transfer": decode.arrival - prefill.finished, "decode_queue": decode.scheduled - decode.arrival}
+    lost = {**prefill.lost, **moving}
+    for cause, seconds in decode.lost.items():
+        lost[cause] = lost.get(cause, 0.0) + seconds
+    return Timeline(
+        arrival=prefill.arrival,
+        scheduled=prefill.scheduled,
+        prefill_end=prefill.prefill_end,
+        first_token=prefill.first_token,
+        last_token=decode.last_token,
+        finished=decode.finished,
+        deliveries=prefill.deliveries + decode.deliveries,
+        num_tokens=prefill.num_tokens + decode.num_tokens,
+        lost=lost,
+    )
+
+
+def reply_of(job: Job, end: JobEnd) -> Reply:
+    """What a client is told when the last job of its attempt has ended."""
+    replica = job.replica.name if job.replica else None
+    if end.output is None:
+        return Reply(end.outcome, replica=replica, error=end.error)
+    output = end.output
+    return Reply(end.outcome, output.timeline, output.token_ids, output.num_cached_tokens, replica, end.error)

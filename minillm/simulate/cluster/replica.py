@@ -1,0 +1,220 @@
+"""One replica: an unchanged Engine on a clock of its own, driven in time order with all the others."""
+
+import functools
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from minillm.core.block_pool import ROOT, block_hashes
+from minillm.core.errors import PromptTooLongError, QueueFullError, RequestError, SimulationError
+from minillm.core.params import SamplingParams
+from minillm.core.request import FinishReason, Request
+from minillm.core.timeline import VirtualClock
+from minillm.frontend.engine import Engine
+from minillm.frontend.outputs import RequestOutput
+from minillm.simulate.cluster.events import EventQueue
+from minillm.simulate.cluster.record import Outcome
+from minillm.simulate.workload.requests import Piece
+
+EngineFactory = Callable[[VirtualClock], Engine]
+"""Makes an engine, without a model, whose runner moves this clock."""
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """One stay of one attempt in one pool."""
+
+    job_id: str
+    pieces: Sequence[Piece]
+    token_ids: np.ndarray
+    max_tokens: int
+    on_end: Callable[["Job", "JobEnd"], None]
+    """Called once, at the moment it ends; never for a job that was cancelled."""
+    priority: int = 0
+    has_kv: bool = False
+    """The prompt's KV cache comes with it: another replica has computed it."""
+    arrival: float = 0.0
+    replica: "Replica | None" = None
+    request: Request | None = None
+    """The engine's own object, once it has one."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobEnd:
+    """How a job on a replica ended."""
+
+    outcome: Outcome
+    output: RequestOutput | None = None
+    error: str | None = None
+
+
+ENDINGS = {
+    FinishReason.LENGTH: Outcome.COMPLETED,
+    FinishReason.STOP: Outcome.COMPLETED,
+    FinishReason.TIMEOUT: Outcome.SHED,  # EngineConfig.queue_timeout_s: the service gave it up unserved
+    FinishReason.ERROR: Outcome.ERROR,
+}
+
+
+class Replica:
+    """Drives one engine: steps it whenever it has work and its last step is over.
+
+    What happens while a step runs (arrivals, cancellations) takes effect when it ends, as in a real server,
+    whose engine thread takes new requests between two steps.
+
+    Args:
+        number: unique in its pool.
+        warm_up_s: what it still does when its first request is there: compiling, page faults, empty allocators.
+    """
+
+    def __init__(
+        self, pool: str, number: int, make_engine: EngineFactory, events: EventQueue, warm_up_s: float = 0.0
+    ) -> None:
+        self.name = f"{pool}-{number}"
+        self.pool, self.number = pool, number
+        self.events = events
+        self.clock = VirtualClock(events.now)
+        self.engine = make_engine(self.clock)
+        self.outstanding = 0
+        self.started = events.now
+        self.stopped: float | None = None
+        """Moments between which it is paid for; None = still up."""
+        self.busy_s = 0.0
+        self.num_output_tokens = 0
+        """Written by jobs that have ended, for any client."""
+        self._warm_up_s = warm_up_s
+        self._stepping = False
+        self._must_drain = False
+        """A job was cancelled, perhaps the last one, while a step that was launched ahead is still out."""
+        self._jobs: dict[str, Job] = {}
+        self._landing: deque[Job] = deque()
+        """Jobs whose KV cache has come and waits for room."""
+
+    def submit(self, job: Job) -> None:
+        """Take a job. It may end at once, if the engine refuses it."""
+        job.replica = self
+        self.outstanding += 1
+        if job.has_kv:
+            self._landing.append(job)
+            self._land()
+        else:
+            self._add(job)
+        self._wake()
+
+    def cancel(self, job: Job) -> None:
+        """Stop working on a job and free what it holds."""
+        if job in self._landing:
+            self._landing.remove(job)
+            self.outstanding -= 1
+        elif self._jobs.pop(job.job_id, None) is not None:
+            self._catch_up()
+            output = self.engine.abort(job.job_id)
+            self.num_output_tokens += len(output.token_ids) if output else 0
+            self.outstanding -= 1
+            self._must_drain = True
+            self._wake()
+
+    @property
+    def num_waiting(self) -> int:
+        """Requests in its queue."""
+        return len(self.engine.scheduler.waiting) + len(self._landing)
+
+    @property
+    def num_running(self) -> int:
+        """Requests that hold KV blocks."""
+        return len(self.engine.scheduler.kv.tables)
+
+    def _add(self, job: Job) -> None:
+        self._catch_up()
+        params = sampling_params(job.max_tokens)
+        limit, wanted = self.engine.context_limit, len(job.token_ids) + job.max_tokens
+        try:
+            if wanted > limit:  # servers refuse what would be cut off, if they are told the length
+                raise PromptTooLongError(f"prompt and answer have {wanted} tokens; window or KV pool hold {limit}")
+            self.engine.add_request(
+                job.token_ids, params, request_id=job.job_id, priority=job.priority, arrival=job.arrival, stream=False
+            )
+        except RequestError as error:
+            self.outstanding -= 1
+            outcome = Outcome.SHED if isinstance(error, QueueFullError) else Outcome.ERROR
+            self.events.after(0.0, job.on_end, job, JobEnd(outcome, error=str(error)))
+            return
+        job.request = self.engine.recent_requests[-1]
+        self._jobs[job.job_id] = job
+
+    def _catch_up(self) -> None:
+        """An idle engine's clock stands still; bring it to now."""
+        if self.clock.now() < self.events.now:
+            self.clock.advance_to(self.events.now)
+
+    def _wake(self) -> None:
+        if not self._stepping and (self.engine.has_unfinished or self._must_drain):
+            # As an event of its own: whatever else arrives in this very moment shall be in the step.
+            self._stepping = True
+            self.events.after(0.0, self._step)
+
+    def _step(self) -> None:
+        self._catch_up()
+        start, num_steps = self.clock.now(), self.engine.scheduler.num_steps
+        if self._warm_up_s:
+            self.clock.advance(self._warm_up_s)
+            self._warm_up_s = 0.0
+        self._must_drain = False
+        outputs = self.engine.step()
+        end = self.clock.now()
+        self.busy_s += end - start
+        if end == start and not outputs and self.engine.scheduler.num_steps == num_steps and self.engine.has_unfinished:
+            raise SimulationError(f"{self.name} has work and does none of it at {start} s: its runner or its KV pool")
+        self.events.at(end, self._step_done, outputs)
+
+    def _step_done(self, outputs: list[RequestOutput]) -> None:
+        self._stepping = False
+        for output in outputs:
+            job = self._jobs.pop(output.request_id, None)
+            if job is not None:  # else it was cancelled while the step ran
+                self.outstanding -= 1
+                self.num_output_tokens += len(output.token_ids)
+                assert output.finish_reason is not None
+                outcome = ENDINGS[output.finish_reason]
+                job.on_end(job, JobEnd(outcome, output, output.completions[0].error))
+        self._land()
+        self._wake()
+
+    # ---------------------------------------------------------------- KV caches from elsewhere
+
+    def _land(self) -> None:
+        """Admit waiting jobs that bring their KV cache, as far as there are slots and blocks for them."""
+        while self._landing and self._has_room(self._landing[0]):
+            job = self._landing.popleft()
+            self._import_kv(job.token_ids)
+            self._add(job)
+
+    def _has_room(self, job: Job) -> bool:
+        scheduler = self.engine.scheduler
+        if not self.engine.has_unfinished:
+            return True
+        reserved = sum(scheduler.kv.blocks_for(request.num_tokens + 1) for request in scheduler.waiting)
+        needed = scheduler.kv.blocks_for(len(job.token_ids) + 1)
+        has_slot = self.num_running + len(scheduler.waiting) < self.engine.config.max_num_seqs
+        return has_slot and reserved + needed <= scheduler.kv.pool.num_free
+
+    def _import_kv(self, token_ids: np.ndarray) -> None:
+        """Put a prompt's full blocks into the prefix cache, where the engine will find them.
+
+        That is how an engine without a notion of transfers takes one in; the tail that fills no block is
+        computed again.
+        """
+        pool, size = self.engine.scheduler.kv.pool, self.engine.scheduler.kv.block_size
+        num_blocks = min(len(token_ids) // size, pool.num_free)
+        blocks = pool.allocate(num_blocks)
+        for block_id, block_hash in zip(blocks, block_hashes(ROOT, token_ids.tolist(), size)):
+            pool.register(block_id, block_hash)
+        pool.release(blocks)
+
+
+@functools.lru_cache(maxsize=4096)
+def sampling_params(max_tokens: int) -> SamplingParams:
+    """Greedy and exactly so long: the output length is part of the traffic."""
+    return SamplingParams(temperature=0.0, max_tokens=max_tokens, ignore_eos=True)

@@ -1,0 +1,134 @@
+"""What an accelerator can do on paper: the peaks that a roofline is made of.
+
+Peaks are the publisher's, dense (without sparsity), for products summed in float32. No kernel reaches
+them; how much of them is reached is fitted from measurements and kept apart, in a profile.
+"""
+
+import difflib
+import json
+import math
+import re
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from minillm.core.errors import PricingError, UnknownHardwareError
+
+GIB = 2**30
+TERA = 1e12
+GIGA = 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """One accelerator (or one CPU), and the links to its neighbours and to its host."""
+
+    name: str
+    flops: dict[str, float]
+    """Peak FLOP/s of matrix products by dtype: bfloat16 always; float32 and fp8 where the chip has them."""
+    bandwidth: float
+    """Peak memory bandwidth, bytes/s."""
+    memory: float
+    """Memory that a program sees, bytes: what the driver and error correction leave of the label's figure."""
+    link: float
+    """To the other accelerators of its server, bytes/s in one direction."""
+    host_link: float
+    """To host memory (PCIe), bytes/s in one direction: what swapping goes through."""
+    is_gpu: bool
+    """Kernels are launched ahead, and the next step is put together while one runs."""
+    price_per_hour: float | None
+    """US dollars; None = not for rent."""
+    price_source: str
+    source: str
+
+    def __post_init__(self) -> None:
+        rates = {"bandwidth": self.bandwidth, "memory": self.memory, "link": self.link, "host_link": self.host_link}
+        for name, value in {**rates, **{f"flops[{dtype}]": peak for dtype, peak in self.flops.items()}}.items():
+            if not (math.isfinite(value) and value > 0):
+                raise PricingError(f"hardware {self.name!r}: {name} must be a positive number, not {value}")
+        if self.price_per_hour is not None and self.price_per_hour < 0:
+            raise PricingError(f"hardware {self.name!r}: price_per_hour must not be negative")
+        if "bfloat16" not in self.flops:
+            raise PricingError(f"hardware {self.name!r}: flops must state at least bfloat16")
+
+    def peak_flops(self, dtype: str) -> float:
+        """FLOP/s of products computed in `dtype`; in bfloat16, if the chip has no faster way."""
+        return self.flops.get("bfloat16" if dtype == "float16" else dtype, self.flops["bfloat16"])
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, fields: dict[str, Any]) -> "Hardware":
+        """Raises PricingError: a field is missing, unknown or no number."""
+        try:
+            return cls(**fields)
+        except (AttributeError, TypeError) as error:
+            raise PricingError(f"not a description of hardware: {error}") from None
+
+
+def _gpu(name: str, row: dict[str, Any], prices: str) -> Hardware:
+    """A row of gpus.json, in TFLOP/s, GB/s and dollars per hour; memory in GiB, as PyTorch reports it."""
+    peaks = {"bfloat16": row["tflops"], "float32": row["fp32"], "fp8": row["fp8"]}
+    return Hardware(
+        name=name,
+        flops={dtype: peak * TERA for dtype, peak in peaks.items() if peak is not None},
+        bandwidth=row["gb_per_s"] * GIGA,
+        memory=row["gib"] * GIB,
+        link=row["link"] * GIGA,
+        host_link=row["host_link"] * GIGA,
+        is_gpu=True,
+        price_per_hour=row["price"],
+        price_source=prices,
+        source=f"NVIDIA, {row['source']}",
+    )
+
+
+_GPUS = json.loads((Path(__file__).parent / "gpus.json").read_text())
+CATALOGUE = {name: _gpu(name, row, _GPUS["prices"]) for name, row in _GPUS["gpus"].items()}
+"""Public figures by name. `this-machine` is not here: it is measured, by `minillm calibrate`."""
+ALIASES: dict[str, str] = _GPUS["aliases"]
+"""Other names of the same: the short ones, and those that the driver reports."""
+THIS_MACHINE = "this-machine"
+
+
+def find_hardware(name: str) -> Hardware:
+    """A GPU of the catalogue, however its name is spelt; or a JSON file with the fields of `Hardware`.
+
+    Raises:
+        UnknownHardwareError: there is none of that name.
+        PricingError: the file does not describe one.
+    """
+    path = Path(name).expanduser()
+    if path.suffix == ".json" and path.is_file():
+        return Hardware.from_dict(read_json(path))
+    plain = {_plain(known): gpu for known, gpu in CATALOGUE.items()}
+    wanted = _plain(name)
+    wanted = _plain(ALIASES.get(wanted, wanted))
+    if wanted in plain:
+        return plain[wanted]
+    if wanted == _plain(THIS_MACHINE):
+        raise UnknownHardwareError(
+            f"{THIS_MACHINE} has not been measured yet: run `minillm calibrate`, then name its profile with --profile"
+        )
+    close = difflib.get_close_matches(wanted, plain, n=1)
+    hint = f"did you mean {plain[close[0]].name!r}? " if close else ""
+    raise UnknownHardwareError(
+        f"no hardware {name!r}: {hint}Known: {', '.join(CATALOGUE)}; or give a .json file with its peaks"
+    )
+
+
+def _plain(name: str) -> str:
+    """`NVIDIA GeForce RTX 4090` and `rtx-4090` are one name."""
+    return re.sub(r"nvidia|geforce|[^a-z0-9]", "", name.lower())
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The JSON object in a file. Raises PricingError: it cannot be read, or is no object."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise PricingError(f"cannot read {path}: {error}") from None
+    if not isinstance(content, dict):
+        raise PricingError(f"{path} holds no JSON object")
+    return content

@@ -1,0 +1,107 @@
+"""A profile: fitted constants of one kind of hardware under one serving stack, and where they come from.
+
+A number without its error is a rumour, so both travel in one file.
+"""
+
+import datetime
+import json
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from minillm.core.errors import PricingError, StorageError
+from minillm.kernels.storage import cache_home, write_whole
+from minillm.simulate.cost.hardware import THIS_MACHINE, Hardware, find_hardware, read_json
+from minillm.simulate.cost.roofline import ROOFLINE, Constants
+
+PACKAGED = {file.stem: file for file in sorted((Path(__file__).parent / "profiles").glob("*.json"))}
+"""Profiles that come with minillm, by hardware name: fitted to public measurements, which their files name."""
+VERSION = 1
+
+_PRIORS = json.loads((Path(__file__).parent / "priors.json").read_text())
+PRIORS: dict[str, float] = _PRIORS["gpu"]
+"""What a good GPU stack with CUDA graphs comes to. Fits start here, and constants that a fit cannot see stay here:
+GEMM libraries reach 60 to 80% of peak FLOP/s and 80 to 90% of bandwidth, a kernel in a graph costs about 1.3 µs
+(some ten a layer), an NCCL all-reduce of a few kilobytes over NVLink some 10 µs."""
+CPU_PRIORS: dict[str, float] = _PRIORS["cpu"]
+"""A CPU does its own launching, so none of it runs beside the work: it is in layer_s, step_s and request_s."""
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Hardware, constants, provenance."""
+
+    hardware: Hardware
+    constants: Constants
+    provenance: dict[str, Any]
+    """source, date, model, tp, `fitted` (names of the constants that data decided), and the errors reached."""
+
+    def write(self, path: Path) -> None:
+        content = {
+            "version": VERSION,
+            "hardware": asdict(self.hardware),
+            "constants": asdict(self.constants),
+            "provenance": self.provenance,
+        }
+        try:
+            write_whole(path, (json.dumps(content, indent=2) + "\n").encode(), "name with --out a file")
+        except StorageError as error:
+            raise PricingError(f"cannot write the profile {path}: {error}") from None
+
+    @classmethod
+    def read(cls, path: Path) -> "Profile":
+        """Raises PricingError: the file is no profile, or one of another version."""
+        content = read_json(path)
+        if content.get("version") != VERSION:
+            raise PricingError(f"{path} is no profile of version {VERSION}: make one with `minillm calibrate`")
+        known = {field.name for field in fields(Constants)}
+        constants = content.get("constants")
+        if not isinstance(constants, dict) or not isinstance(content.get("hardware"), dict):
+            raise PricingError(f"{path} lacks `hardware` or `constants`: make it anew with `minillm calibrate`")
+        if unknown := sorted(set(constants) - known):
+            raise PricingError(f"{path} has unknown constants: {', '.join(unknown)}")
+        provenance = content.get("provenance") or {}
+        try:
+            return cls(Hardware.from_dict(content["hardware"]), Constants(**constants), provenance)
+        except TypeError as error:
+            raise PricingError(f"{path} holds a constant that is no number: {error}") from None
+
+
+def roofline_profile(hardware: Hardware) -> Profile:
+    """Every peak reached, nothing else takes time. To compare with; not to believe."""
+    return Profile(hardware, ROOFLINE, {"source": "pure roofline, nothing fitted"})
+
+
+def typical_profile(hardware: Hardware) -> Profile:
+    """What a fit starts from, and all there is for hardware that has not been measured."""
+    return Profile(hardware, Constants(**PRIORS), {"source": "typical constants, not fitted to this hardware"})
+
+
+def find_profile(name: str) -> Profile:
+    """The profile in a file, or the best there is for a hardware's name: measured, packaged, or typical.
+
+    Raises:
+        UnknownHardwareError: no such hardware.
+        PricingError: the file is no profile.
+    """
+    path = Path(name).expanduser()
+    if path.suffix == ".json":
+        return typical_profile(find_hardware(name)) if "bandwidth" in read_json(path) else Profile.read(path)
+    if name == THIS_MACHINE and this_machine_path().is_file():
+        try:
+            return Profile.read(this_machine_path())
+        except PricingError as error:
+            raise PricingError(f"{error}. Measure this machine anew: `minillm calibrate`") from None
+    hardware = find_hardware(name)
+    packaged = PACKAGED.get(hardware.name)
+    return Profile.read(packaged) if packaged else typical_profile(hardware)
+
+
+def this_machine_path() -> Path:
+    """Where `minillm calibrate` keeps what it measured on this machine."""
+    return cache_home() / "profiles" / f"{THIS_MACHINE}.json"
+
+
+def today() -> str:
+    """The date, ISO 8601, UTC."""
+    return datetime.datetime.now(datetime.UTC).date().isoformat()

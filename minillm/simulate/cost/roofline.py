@@ -1,0 +1,221 @@
+"""What one step costs: a roofline, and a handful of constants that make it true.
+
+A step with T new tokens, R rows of logits and B requests takes as long as
+
+    linear       max[(2 P T + 2 P_head R) / (tp F MFU(T)), W / (tp BW eff)] + serial x min[the same] + dequantisation
+    attention    max[4 L q Σ n(c + n/2) / (tp F MFU_attn), kv_bytes Σ(c + n) / (tp BW eff_kv)]
+    all-reduce   2 L [α + 2 (tp-1)/tp T h bytes / link]
+    gaps         L x (what the small kernels of a layer take), and a little more with prompts
+    host         the step waits for it where it is longer than all of the above
+
+plus a fixed time per step and per request. n are a request's new tokens, c those already in the cache.
+Williams et al. 2009 (roofline) give the two maxima, Shoeybi et al. 2019 (Megatron-LM) the two all-reduces a
+layer, Pope et al. 2022 ("Efficiently Scaling Transformer Inference") the use of both for decoding.
+
+The formula is written once, for floats and for numpy arrays: simulating prices one step at a time, fitting
+prices ten thousand.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from minillm.core.batch import ScheduledRequest
+from minillm.core.errors import PricingError
+from minillm.model.arithmetic import DTYPE_BYTES, ModelCost
+from minillm.policies.window import Window
+from minillm.simulate.cost.hardware import Hardware
+from minillm.simulate.cost.placement import Placement
+
+Number = Any
+"""A float, or a numpy array of floats: one for each step."""
+EVERYTHING = Window()
+"""Every token sees all before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Constants:
+    """How far a real stack is from the paper roofline. Fractions of a peak, or seconds.
+
+    They are meant to carry from model to model on one kind of hardware and one serving stack, so none of
+    them knows a model's size: what grows with depth is stated per layer.
+    """
+
+    mfu: float = 1.0
+    """Model FLOPs utilisation: share of peak FLOP/s that matrix products of many tokens reach."""
+    half_tokens: float = 0.0
+    """MFU(T) = mfu T / (T + half_tokens): with this many tokens a step reaches half of it."""
+    bandwidth: float = 1.0
+    """Share of peak memory bandwidth when reading weights."""
+    serial: float = 0.0
+    """Share of the shorter of computing and reading weights that does not run beside the longer. 0 on a GPU, which
+    has thousands of threads to wait with; near 1 on a CPU, whose cores stop multiplying while they wait."""
+    kv_bandwidth: float = 1.0
+    """The same when attention reads the KV cache."""
+    attention_mfu: float = 1.0
+    """Share of peak FLOP/s inside attention."""
+    link: float = 1.0
+    """Share of the link's bandwidth that an all-reduce reaches."""
+    link_latency_s: float = 0.0
+    """Seconds per all-reduce, however small (α)."""
+    layer_s: float = 0.0
+    """Seconds per layer that no other term has: small kernels, and the gaps between kernels."""
+    launch_s: float = 0.0
+    """Host seconds to launch one layer's kernels; near zero with CUDA graphs."""
+    host_s: float = 0.0
+    """Host seconds per step beside launching."""
+    prefill_host_s: float = 0.0
+    """Further host seconds of a step that computes prompts."""
+    prefill_s: float = 0.0
+    """Further seconds of a step that computes prompts, which nothing hides: other kernels, that begin cold."""
+    step_s: float = 0.0
+    """Seconds per step that nothing hides: sampling, copying the tokens back, waking up."""
+    request_s: float = 0.0
+    """The same per request in the step."""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            highest = HIGHEST.get(field.name, math.inf)
+            # Of nothing but seconds there may be none, and of what is serial.
+            if not (0 <= value <= highest and math.isfinite(value)) or (value == 0 and field.name in SHARES):
+                limits = "0 or more" if highest == math.inf else f"between 0 and {highest}"
+                raise PricingError(f"constant {field.name} must be {limits}; got {value}")
+
+    def replace(self, **changes: float) -> "Constants":
+        return replace(self, **changes)
+
+
+SHARES = frozenset({"mfu", "bandwidth", "kv_bandwidth", "attention_mfu", "link"})
+MAX_SHARE = 1.1
+"""A fit may end a little over a published peak: boost clocks do, and caches."""
+HIGHEST = {**dict.fromkeys(SHARES, MAX_SHARE), "serial": 1.0}
+"""The constants that are limited from above."""
+ROOFLINE = Constants()
+"""The paper roofline: every peak is reached, nothing else takes time. Known to be far off; kept to compare with."""
+
+
+@dataclass(slots=True)
+class StepWork:
+    """What a price depends on. Numbers, or arrays with one entry per step."""
+
+    tokens: Number
+    """T: new tokens."""
+    logits: Number
+    """R: rows that sample, or check a draft."""
+    requests: Number
+    """B: requests in the step."""
+    pairs: Number
+    """Σ n c + n (n + 1) / 2: (query, key) pairs that causal attention scores, per head; fewer with a window."""
+    context: Number
+    """Σ (c + n): tokens whose keys and values are read; fewer with a window."""
+    prefills: Number
+    """1 if the step computes more than one token of some request, else 0."""
+
+
+def work_of(requests: tuple[ScheduledRequest, ...], window: Window = EVERYTHING) -> StepWork:
+    """The work in a scheduled batch.
+
+    Args:
+        window: what a token sees.
+    """
+    tokens = logits = pairs = context = drafts = 0
+    for scheduled in requests:
+        new, start = scheduled.num_tokens, scheduled.start
+        tokens += new
+        drafts += scheduled.num_drafts
+        logits += scheduled.samples + scheduled.num_drafts
+        context += start + new
+        pairs += new * start + new * (new + 1) // 2
+        if window.size is not None:
+            # No token sees more than `most`: take off the keys that have left its sight, 1, 2, ... of the last ones.
+            most = window.size + window.sinks
+            context -= max(start + 1 - most, 0)
+            before, after = max(start - most, 0), max(start + new - most, 0)
+            pairs -= (after * (after + 1) - before * (before + 1)) // 2
+    return StepWork(tokens, logits, len(requests), pairs, context, int(tokens - drafts > len(requests)))
+
+
+@dataclass(slots=True)
+class StepTime:
+    """Seconds of one step, by cause."""
+
+    linear: Number
+    attention: Number
+    all_reduce: Number
+    gaps: Number
+    waiting_for_host: Number
+    """How much longer the host took to launch the step than the device to do it."""
+    fixed: Number
+    """Per step and per request: not hidden behind anything."""
+    work: StepWork
+    """What this is the price of."""
+
+    @property
+    def forward(self) -> Number:
+        """Until the pass is done; `fixed` comes after it."""
+        return self.linear + self.attention + self.all_reduce + self.gaps + self.waiting_for_host
+
+    @property
+    def total(self) -> Number:
+        return self.forward + self.fixed
+
+
+DEQUANT_OPS = 4
+"""Operations to widen one quantized weight: shift, mask, convert, scale."""
+DEQUANT_TILE = 256
+"""Tokens that share one widening of the weights: the height of a matrix product's tile."""
+WIDENED = ("int8", "int4")
+"""Weights of these dtypes are widened before they are multiplied. fp8 is multiplied as it is, where a chip can."""
+
+
+class StepTimeModel:
+    """Prices steps of one model on one kind of accelerator.
+
+    Args:
+        placement: dtypes and tensor parallel degree.
+        constants: ROOFLINE, or fitted ones.
+    """
+
+    def __init__(self, model: ModelCost, hardware: Hardware, placement: Placement, constants: Constants) -> None:
+        tp, dtype = placement.tp, placement.weight_dtype
+        compute_dtype = "bfloat16" if dtype in WIDENED else dtype
+        peak = hardware.peak_flops(compute_dtype) * tp
+        activation_bytes = DTYPE_BYTES["float32" if dtype == "float32" else "bfloat16"]
+        attention_peak = hardware.peak_flops("float32" if dtype == "float32" else "bfloat16") * tp
+        self.constants = constants
+        self.token_s = 2 * model.layer_params / (peak * constants.mfu)
+        self.logit_s = 2 * model.head_params / (peak * constants.mfu)
+        self.weights_s = model.read_bytes(dtype) / (tp * hardware.bandwidth * constants.bandwidth)
+        self.pair_s = 4 * model.layers * model.query_size / (attention_peak * constants.attention_mfu)
+        self.context_s = placement.kv_bytes_per_token(model) / (hardware.bandwidth * constants.kv_bandwidth)
+        widened = model.layer_params + model.head_params if dtype in WIDENED else 0
+        vector_peak = hardware.flops.get("float32", hardware.flops["bfloat16"])
+        self.dequant_s = DEQUANT_OPS * widened / (tp * vector_peak)
+        reduces = 2 * model.layers if tp > 1 else 0
+        self.reduce_s = reduces * constants.link_latency_s
+        message = 2 * (tp - 1) / tp * model.hidden * activation_bytes
+        self.reduce_token_s = reduces * message / (hardware.link * constants.link)
+        self.gaps_s = model.layers * constants.layer_s
+        self.host_s = model.layers * constants.launch_s + constants.host_s
+
+    def price(self, work: StepWork, maximum: Callable[[Number, Number], Number] = max) -> StepTime:
+        """Seconds that a step takes.
+
+        Args:
+            maximum: `max`, or `numpy.maximum` when the work is made of arrays.
+        """
+        c, tokens = self.constants, work.tokens
+        products = (self.token_s * tokens + self.logit_s * work.logits) * (1 + c.half_tokens / tokens)
+        dequant = self.dequant_s * -(-tokens // DEQUANT_TILE)
+        longer = maximum(products, self.weights_s)
+        linear = longer + c.serial * (products + self.weights_s - longer) + dequant
+        attention = maximum(self.pair_s * work.pairs, self.context_s * work.context)
+        all_reduce = self.reduce_s + self.reduce_token_s * tokens
+        gaps = self.gaps_s + c.prefill_s * work.prefills
+        device = linear + attention + all_reduce + gaps
+        host = self.host_s + c.prefill_host_s * work.prefills
+        waiting = maximum(host - device, 0.0)
+        fixed = c.step_s + c.request_s * work.requests
+        return StepTime(linear, attention, all_reduce, gaps, waiting, fixed, work)

@@ -1,0 +1,162 @@
+"""Serves a workload on a fleet of equal simulated replicas, and reports it as a log is reported."""
+
+from dataclasses import asdict
+from typing import Any
+
+from minillm.observe.speculation import SpeculationSummary
+from minillm.observe.summary import SLO
+from minillm.observe.tables import text_table
+from minillm.runner.simulated import StepWatch
+from minillm.simulate.cluster.fleet import ClusterConfig, simulate
+from minillm.simulate.cluster.record import Outcome
+from minillm.simulate.cluster.replica import EngineFactory
+from minillm.simulate.deployment import Deployment
+from minillm.simulate.latencies import DIGITS, PERCENTILES, SummaryDict, rates, row_of, summary_of
+from minillm.simulate.progress import Progress
+from minillm.simulate.workload.requests import Workload
+
+
+def engines_for(deployment: Deployment, config: ClusterConfig, watch: StepWatch | None = None) -> EngineFactory:
+    """Makes the replicas' engines: the fast ones, but where a proxy counts the chunks of an answer for a client who
+    may give up. A fast engine's timelines are brought up to date only now and then.
+    """
+    counts_chunks = config.network.hold_chunks > 1 and config.clients.first_byte_timeout_s is not None
+    make = deployment.engine if counts_chunks else deployment.fast_engine
+    return lambda clock: make(clock, watch)
+
+
+def simulate_workload(
+    deployment: Deployment,
+    workload: Workload,
+    config: ClusterConfig,
+    slo: SLO | None = None,
+    per_request: bool = False,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Play a workload to a fleet.
+
+    Returns:
+        `summary` and `throughput` of completed requests, `virtual_s`, `outcomes`, `attempts`, `prefix_hit_rate`,
+        `replicas`, `first_error` if there is one, `speculation` if it is on; with `slo` also `goodput_per_s` and
+        `attainment`; with `per_request` also `requests`.
+    Raises:
+        WorkloadError: the configuration names a pool that a single deployment cannot make.
+    """
+    watch = progress.begin(f"{len(workload)} requests", workload.last_arrival) if progress else None
+    shares_nothing = workload.shares_nothing and config.clients.max_attempts == 1 and config.disaggregation is None
+    fleet = None
+    if shares_nothing:
+        fleet = simulate(workload.anonymous(), config, engines_for(deployment.without_prefix_lookups(), config, watch))
+    if fleet is None or any(report.num_preemptions for report in fleet.reports):
+        # A preempted request finds its own blocks again.
+        fleet = simulate(workload, config, engines_for(deployment, config, watch))
+    done = [record for record in fleet.request_records() if record.completed]
+    report: dict[str, Any] = {
+        "summary": summary_of(done),
+        "throughput": rates(done),
+        "virtual_s": round(fleet.duration, DIGITS),
+        "outcomes": dict(sorted(fleet.outcomes.items())),
+        "attempts": fleet.num_attempts,
+        "prefix_hit_rate": round(fleet.prefix_hit_rate, DIGITS),
+        "replicas": config.replicas,
+    }
+    if errors := [record.error for record in fleet.records if record.outcome is Outcome.ERROR]:
+        report["first_error"] = errors[0]
+    if deployment.config.speculative is not None:
+        report["speculation"] = SpeculationSummary.of_requests(done).to_dict()
+    if slo is not None:
+        summary = fleet.summary(slo)
+        report["goodput_per_s"] = round(summary.goodput or 0.0, DIGITS)
+        report["attainment"] = round(summary.attainment or 0.0, DIGITS)
+    if per_request:
+        report["requests"] = [row_of(record) for record in done]
+    return report
+
+
+def describe(model: str, deployment: Deployment) -> dict[str, Any]:
+    """What was simulated, and on whose word."""
+    profile, config = deployment.profile, deployment.config
+    optional = {
+        "speculative": config.speculative and config.speculative.model_dump(),
+        "sliding_window": config.sliding_window,
+        "attention_sinks": config.attention_sinks,
+        "scheduler_reserve_full_isl": config.scheduler_reserve_full_isl,
+        "null_block": deployment.null_block,
+    }
+    return {
+        "model": model,
+        "hardware": profile.hardware.name,
+        "tp": deployment.placement.tp,
+        "weight_dtype": deployment.placement.weight_dtype,
+        "kv_dtype": deployment.placement.kv_dtype,
+        "kv_blocks": deployment.num_kv_blocks,
+        "max_num_seqs": config.max_num_seqs,
+        "max_num_batched_tokens": config.max_num_batched_tokens,
+        **{name: value for name, value in optional.items() if value},
+        "constants": asdict(profile.constants),
+        "provenance": profile.provenance,
+    }
+
+
+def as_text(report: dict[str, Any], body: str) -> str:
+    """What was simulated, what came out, and the constants' own error under it."""
+    lines = [f"{report['model']} on {report['tp']} x {report['hardware']}, {report['kv_blocks']} KV blocks", body]
+    lines.append(f"constants: {report['provenance'].get('source', 'unknown')}")
+    lines += error_lines(report["provenance"])
+    simulated = f"{report['virtual_s']:.1f} s " if "virtual_s" in report else ""
+    lines.append(f"{simulated}simulated in {report['wall_s']:.1f} s")
+    return "\n".join(lines)
+
+
+def error_lines(provenance: dict[str, Any]) -> list[str]:
+    """How far the constants were off where they were checked, one line for each kind of step or latency."""
+    checks = {name: value for name, value in provenance.items() if "error" in name}
+    if not checks:
+        return ["their error: not known"]
+    return ["their error:", *(f"  {line}" for name, value in checks.items() for line in flat(name, value))]
+
+
+def flat(name: str, value: Any) -> list[str]:
+    """Nested figures as lines: the innermost dict is one line."""
+    name = name.replace("_", " ")
+    if not isinstance(value, dict):
+        return [f"{name}: {value}"]
+    if not any(isinstance(inner, dict) for inner in value.values()):
+        return [f"{name}: " + ", ".join(f"{key.replace('_', ' ')} {number}" for key, number in value.items())]
+    return [f"{name}, {line}" for key, inner in value.items() for line in flat(key, inner)]
+
+
+def latency_text(report: dict[str, Any]) -> str:
+    """Latencies, rates, and how requests ended."""
+    lines = [summary_text("seconds", report["summary"], ".4f")]
+    lines.append("  ".join(f"{name} {value:.2f}" for name, value in report["throughput"].items()))
+    if "speculation" in report:
+        lines.append(speculation_text(report["speculation"]))
+    if "outcomes" in report:
+        ends = ", ".join(f"{num} {outcome}" for outcome, num in report["outcomes"].items())
+        lines.append(f"requests: {ends} (latencies are of completed ones), in {report['attempts']} attempts")
+    if "first_error" in report:
+        lines.append(f"first error: {report['first_error']}")
+    if "attainment" in report:
+        share, rate = report["attainment"], report["goodput_per_s"]
+        lines.append(f"within the limits: {share:.1%} of requests, {rate:.2f} per second")
+    if "error_percent" in report:
+        lines += ["error against the log:", summary_text("percent", report["error_percent"], "+.2f")]
+    return "\n".join(lines)
+
+
+def summary_text(unit: str, summary: SummaryDict, form: str) -> str:
+    """A row for each metric."""
+    rows = (
+        (metric.removesuffix("_s"), *("-" if value is None else format(value, form) for value in parts.values()))
+        for metric, parts in summary.items()
+    )
+    return text_table((unit, "mean", *PERCENTILES), rows)
+
+
+def speculation_text(figures: dict[str, Any]) -> str:
+    """What became of the drafts, in one line."""
+    if not figures["verifications"]:
+        return "speculation: the gates let nothing be drafted"
+    places = ", ".join(f"{share:.0%}" for share in figures["acceptance_at"])
+    return f"speculation: {figures['emitted_per_verify']:.2f} tokens per verification, accepted by place {places}"

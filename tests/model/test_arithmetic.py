@@ -1,0 +1,209 @@
+"""Model arithmetic against published numbers, checkpoints, transformers, and what the engine allocates."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors import safe_open
+
+from minillm import Engine, EngineConfig, SamplingParams
+from minillm.core.errors import ConfigError, PricingError, UnknownModelError
+from minillm.kernels.attention.cache import tensors_of
+from minillm.model.arithmetic import KVCacheSize, ModelBytes, ModelCost, ModelFlops, causal_pairs, find_model
+from minillm.model.checkpoints import SHAPES, load_config
+from minillm.model.config import ModelConfig
+from minillm.model.decoder import Decoder
+from minillm.model.loader import load_model
+from minillm.policies.window import Window
+from minillm.runner.kv_pool import KVPool
+
+QWEN3_06B = {
+    "architectures": ["Qwen3ForCausalLM"], "vocab_size": 151936, "hidden_size": 1024, "intermediate_size": 3072,
+    "num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128,
+    "max_position_embeddings": 40960, "tie_word_embeddings": True,
+}  # fmt: skip
+TINY = {
+    "architectures": ["LlamaForCausalLM"], "vocab_size": 100, "hidden_size": 8, "intermediate_size": 12,
+    "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64,
+}  # fmt: skip
+"""Head dim 2; per layer q 64, k 32, v 32, o 64, gate, up and down 96 each."""
+HEADS = {"hidden_size": 8192, "num_hidden_layers": 80, "num_attention_heads": 64}
+DEEPSEEK_V3 = {
+    "num_hidden_layers": 61, "num_attention_heads": 128, "num_key_value_heads": 128, "hidden_size": 7168,
+    "kv_lora_rank": 512, "qk_rope_head_dim": 64, "v_head_dim": 128, "qk_nope_head_dim": 128,
+}  # fmt: skip
+
+
+def config(**changes: object) -> ModelConfig:
+    return ModelConfig.from_hf(TINY | changes)
+
+
+def read_params(config: ModelConfig) -> int:
+    return ModelCost.of(config).read_params
+
+
+def stored_parameters(folder: Path) -> int:
+    """What a decode step reads of a checkpoint: an embedding table only if it is the head, too."""
+    tied = json.loads((folder / "config.json").read_text()).get("tie_word_embeddings")
+    count = 0
+    for file in folder.glob("*.safetensors"):
+        with safe_open(file, framework="pt") as tensors:
+            for name in tensors.keys():  # noqa: SIM118 - safe_open is not a dict
+                if "embed_tokens" not in name or tied:
+                    count += torch.Size(tensors.get_slice(name).get_shape()).numel()
+    return count
+
+
+def test_the_count_is_what_the_checkpoint_holds(tiny_llama_path: Path, smollm_path: Path) -> None:
+    for folder in (tiny_llama_path, smollm_path):
+        assert read_params(ModelConfig.from_hf(load_config(folder))) == stored_parameters(folder)
+
+
+@pytest.mark.parametrize("architecture", ["Llama", "Mistral", "Qwen2", "Qwen3"])
+@pytest.mark.parametrize("biases", [False, True])
+def test_the_count_is_what_transformers_builds(architecture: str, biases: bool) -> None:
+    import transformers
+
+    extra = {"attention_bias": biases, "mlp_bias": biases, "head_dim": 4, "tie_word_embeddings": biases}
+    hf = TINY | {"architectures": [f"{architecture}ForCausalLM"]} | extra
+    with torch.device("meta"):
+        settings = getattr(transformers, f"{architecture}Config")(**hf)
+        model = getattr(transformers, f"{architecture}ForCausalLM")(settings)
+    built = sum(parameter.numel() for parameter in model.parameters())  # a tied head is counted once
+    if not biases:
+        built -= model.get_input_embeddings().weight.numel()
+    assert read_params(ModelConfig.from_hf(hf)) == built
+
+
+def test_parameters_are_those_of_the_real_decoder() -> None:
+    for shape in SHAPES:
+        config = ModelConfig.from_hf(load_config(SHAPES[shape]))
+        decoder = Decoder(config, torch.bfloat16, torch.device("meta"))
+        cost = ModelCost.of(config)
+        stored = sum(parameter.numel() for parameter in decoder.parameters())
+        assert cost.stored_params == stored, shape
+        assert cost.stored_bytes("bfloat16") == sum(p.numel() * p.element_size() for p in decoder.parameters()), shape
+        is_tied = decoder.lm_head.weight is decoder.embed_tokens
+        assert cost.read_params == stored - (0 if is_tied else decoder.embed_tokens.numel()), shape
+
+
+def test_published_sizes() -> None:
+    billions = {"llama-3.1-8b": 8.03, "llama-3-70b": 70.6, "llama-2-70b": 69.0, "llama-2-13b": 13.0, "qwen3-32b": 32.8}
+    for shape, billion in billions.items():
+        assert find_model(shape).stored_params == pytest.approx(billion * 1e9, rel=0.005)
+
+
+def test_a_step_reads_the_output_head_once_and_an_untied_embedding_table_not_at_all() -> None:
+    layer = 64 + 32 + 32 + 64 + 3 * 96 + 2 * 8
+    for tied in (True, False):
+        for dtype, size in (("float32", 4), ("bfloat16", 2)):
+            counted = ModelBytes.of(config(tie_word_embeddings=tied), dtype)
+            assert counted.weights == (3 * layer + 8 + 100 * 8) * size
+            assert counted.kv_per_token == 2 * 3 * 2 * 2 * size  # keys and values, layers, KV heads, head dim
+
+
+def test_known_models_are_the_size_that_they_are_known_to_be(smollm_path: Path) -> None:
+    smollm = ModelBytes.of(ModelConfig.from_hf(load_config(smollm_path)), "bfloat16")
+    assert smollm.weights == 2 * 134_515_008
+    assert smollm.kv_per_token == 2 * 30 * 3 * 64 * 2
+    qwen = ModelBytes.of(ModelConfig.from_hf(QWEN3_06B), "bfloat16")
+    assert qwen.weights == 2 * 596_049_920
+    assert qwen.kv_per_token == 114_688
+
+
+def test_floor_is_weights_once_and_every_context() -> None:
+    size = ModelBytes(weights=1000, kv_per_token=10)
+    assert size.step_floor([], 100.0) == 10.0
+    assert size.step_floor([5, 15], 100.0) == 12.0
+
+
+def test_flops_by_hand() -> None:
+    flops = ModelFlops.of(config())
+    layers = 3 * (64 + 32 + 32 + 64 + 3 * 96)
+    assert flops.per_token == 2 * layers
+    assert flops.per_logit_row == 2 * 800
+    assert flops.per_pair == 2 * 2 * 3 * 4 * 2  # two products, 2 FLOP each, layers, heads, head dim
+    assert flops.prefill(10) == 10 * 2 * layers + 2 * 800 + 96 * 50
+    assert flops.decode([5, 7]) == 2 * (2 * layers + 2 * 800) + 96 * 12
+
+
+def test_causal_pairs_are_all_of_the_cache_and_half_of_the_square() -> None:
+    assert causal_pairs(8) == 32
+    assert causal_pairs(8, num_cached=100) == 832
+
+
+@pytest.mark.parametrize(
+    ("config", "kind", "num_bytes"),
+    [
+        (HEADS, "MHA", 8 * 327_680),
+        ({**HEADS, "num_key_value_heads": 8}, "GQA", 327_680),
+        ({**HEADS, "num_key_value_heads": 1}, "MQA", 327_680 // 8),
+        # DeepSeek-V3: 576 numbers a layer, 70,272 bytes a token (DeepSeek-AI 2025, table 1 of arXiv 2505.09343).
+        (DEEPSEEK_V3, "MLA", 70_272),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_published_numbers(config: dict, kind: str, num_bytes: int) -> None:
+    size = KVCacheSize.of_config(config)
+    assert (size.kind, size.bytes_per_token("bfloat16")) == (kind, num_bytes)
+    assert size.bytes_per_token("float32") == 2 * num_bytes
+    scales = 2 * size.vectors * size.layers
+    assert size.bytes_per_token("int8") == size.bytes_per_token("fp8") == num_bytes // 2 + scales
+
+
+def test_a_config_without_attention() -> None:
+    with pytest.raises(ConfigError, match="no 'num_attention_heads'"):
+        KVCacheSize.of_config({"num_hidden_layers": 2})
+
+
+def test_it_reads_configs_as_the_model_does() -> None:
+    for path in SHAPES.values():
+        hf = load_config(path)
+        assert KVCacheSize.of_config(hf) == KVCacheSize.of_model(ModelConfig.from_hf(hf))
+
+
+@pytest.mark.parametrize("kv_heads", [1, 2, 4], ids=["MQA", "GQA", "MHA"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8", "fp8"])
+def test_what_the_pool_allocates(tiny_llama_path: Path, kv_heads: int, dtype: str) -> None:
+    config = replace(ModelConfig.from_hf(load_config(tiny_llama_path)), num_kv_heads=kv_heads)
+    torch_dtype = {"int8": torch.int8, "fp8": torch.float8_e4m3fn}.get(dtype) or getattr(torch, dtype)
+    pool = KVPool(config, 10, 3, 16, torch_dtype, torch.device("cpu"))
+    held = sum(part.nbytes for layer in pool.layers for part in tensors_of(layer))
+    assert held == (10 + 1) * 16 * KVCacheSize.of_model(config).bytes_per_token(dtype), "and the null block"
+    assert sum(part.nbytes for layer in pool.host_layers for part in tensors_of(layer)) == held * 3 // 11
+
+
+@pytest.mark.parametrize("fields", [{}, {"sliding_window": 24, "attention_sinks": 5}], ids=["whole", "window"])
+@pytest.mark.parametrize("kv_cache_dtype", ["auto", "int8"])
+def test_what_a_request_holds(tiny_llama_path: Path, fields: dict, kv_cache_dtype: str) -> None:
+    common = {"model": str(tiny_llama_path), "dtype": "float32", "device": "cpu"}
+    model = load_model(EngineConfig(**common))
+    config = EngineConfig(**common, block_size=4, num_kv_blocks=60, kv_cache_dtype=kv_cache_dtype, **fields)
+    engine = Engine(config, model)
+    engine.add_request(list(range(100, 150)), SamplingParams(temperature=0, max_tokens=80, ignore_eos=True))
+    size, window = KVCacheSize.of_model(model.model_config), Window(config.sliding_window, config.attention_sinks)
+    dtype = "float32" if kv_cache_dtype == "auto" else kv_cache_dtype
+    block_bytes = sum(part[0].nbytes for layer in engine.runner.kv_pool.layers for part in tensors_of(layer))
+    checked = 0
+    while engine.has_unfinished:
+        engine.step()
+        if engine.scheduler.running and engine.steps[-1].num_prefill_tokens == 0:
+            (request,) = engine.scheduler.running
+            held = engine.scheduler.kv.pool.num_used * block_bytes
+            # Blocks are given back when the next step is put together: the size as it was before this one.
+            before = request.num_computed_tokens - 1
+            blocks = len(window.live_blocks(before, before + 1, 4))
+            assert held == blocks * 4 * size.bytes_per_token(dtype)
+            assert abs(held - size.bytes_of(before, dtype, 4, window)) <= block_bytes
+            checked += 1
+    assert checked > 70
+
+
+def test_names_are_forgiving_and_errors_say_what_to_do() -> None:
+    assert find_model("meta-llama/Llama-3.1-8B") == find_model("llama-3.1-8b")
+    with pytest.raises(UnknownModelError, match="llama-3-70b"):
+        find_model("lama")
+    with pytest.raises(PricingError, match="divide the 64"):
+        find_model("llama-3-70b", kv_heads=7)
