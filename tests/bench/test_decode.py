@@ -11,7 +11,7 @@ from typer.testing import Result
 
 from minillm.bench.costs import ModelBytes, ModelFlops
 from minillm.bench.decode import default_batches, summarize
-from minillm.bench.peers import BenchmarkError
+from minillm.bench.errors import BenchmarkError
 from minillm.bench.roofline import with_unit
 from minillm.bench.steady import SteadyDecode
 from minillm.bench.target import Costs, Target
@@ -125,7 +125,7 @@ def test_roofline_without_matplotlib_says_how_to_get_it(
         (["--roofline", "roof.pdf"], "roof.pdf"),
         (["--out", "/no/such/folder/x.json"], "no folder"),
         (["--set", "block_sise=3"], "did you mean 'block_size'"),
-        (["--set", "max_num_seqs=1"], "needs as many seats"),
+        (["--set", "max_num_seqs=1"], "needs as many slots"),
         (["--set", "num_kv_blocks=3"], "KV"),
     ],
     ids=str,

@@ -8,14 +8,14 @@ import pytest
 import torch
 
 from minillm import LLM, SamplingParams
-from minillm.bench.gguf_export import write_gguf
-from minillm.bench.llama_cpp_batching import serve
-from minillm.bench.peers import BenchmarkError
+from minillm.bench.baselines.gguf_export import write_gguf
+from minillm.bench.baselines.llama_cpp_batching import serve
+from minillm.bench.errors import BenchmarkError
 from minillm.bench.workloads import Workload, make_workloads
 
 pytest.importorskip("llama_cpp", reason="the extra `bench` is not installed: pip install llama-cpp-python")
 
-from minillm.bench.peers_llama_cpp import LlamaCppContext, LlamaCppModel, LlamaCppPeer, make_llama_cpp_peers
+from minillm.bench.baselines.llama_cpp import LlamaCpp, LlamaCppContext, LlamaCppModel, both_layouts
 
 TIE = 1e-4
 """Logits closer than this may be ordered either way: fp32 sums are taken in another order."""
@@ -29,8 +29,8 @@ def gguf(tiny_llama_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 
 @pytest.fixture(scope="module")
-def peers(gguf: Path) -> list[LlamaCppPeer]:
-    return make_llama_cpp_peers(gguf, "float32", max_sequences=8)
+def peers(gguf: Path) -> list[LlamaCpp]:
+    return both_layouts(gguf, "float32", max_sequences=8)
 
 
 def requests_of(seed: int) -> tuple[list[list[int]], list[int]]:
@@ -73,7 +73,7 @@ def test_greedy_tokens_are_those_of_minillm_and_hugging_face(tiny_llama_path: Pa
 
 
 def test_batches_that_do_not_hold_a_prompt_change_nothing(
-    gguf: Path, peers: list[LlamaCppPeer], monkeypatch: pytest.MonkeyPatch
+    gguf: Path, peers: list[LlamaCpp], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prompts, lengths = requests_of(seed=2)
     model = LlamaCppModel(gguf)
@@ -89,7 +89,7 @@ def test_batches_that_do_not_hold_a_prompt_change_nothing(
 
 
 @pytest.mark.parametrize("index", range(4), ids=["one", "eight", "mixed", "shared_prefix"])
-def test_it_serves_every_workload_and_stamps_every_token(peers: list[LlamaCppPeer], index: int) -> None:
+def test_it_serves_every_workload_and_stamps_every_token(peers: list[LlamaCpp], index: int) -> None:
     workload = make_workloads(vocab_size=49152, quick=True)[index]
     for peer in peers:
         peer.warm_up(workload)
@@ -101,7 +101,7 @@ def test_it_serves_every_workload_and_stamps_every_token(peers: list[LlamaCppPee
             assert 0 < min(measured.ttft) <= max(measured.ttft) <= measured.seconds
 
 
-def test_more_requests_than_it_takes_at_once(peers: list[LlamaCppPeer]) -> None:
+def test_more_requests_than_it_takes_at_once(peers: list[LlamaCpp]) -> None:
     prompts, lengths = requests_of(seed=3)
     for peer in peers:
         assert peer.max_sequences == 8 < len(prompts)
@@ -109,7 +109,7 @@ def test_more_requests_than_it_takes_at_once(peers: list[LlamaCppPeer]) -> None:
         assert len(measured.ttft) == len(prompts)
 
 
-def test_it_says_what_it_ran_with(peers: list[LlamaCppPeer]) -> None:
+def test_it_says_what_it_ran_with(peers: list[LlamaCpp]) -> None:
     assert [peer.name for peer in peers] == ["llama_cpp", "llama_cpp_per_seq"]
     workload = make_workloads(vocab_size=49152, quick=True)[0]
     for peer in peers:
@@ -129,7 +129,7 @@ def test_a_broken_file_is_an_error_and_nothing_is_printed(tmp_path: Path, capfd:
 
 
 def test_loading_and_running_print_nothing(gguf: Path, capfd: Any) -> None:
-    [peer, _] = make_llama_cpp_peers(gguf, "bfloat16", max_sequences=2)
+    [peer, _] = both_layouts(gguf, "bfloat16", max_sequences=2)
     peer.run(Workload("one", "1 request", [[5, 6, 7]], [3]))
     captured = capfd.readouterr()
     assert captured.out == ""
