@@ -246,7 +246,7 @@ def test_chat_remembers_and_forgets(run: Run, tiny: list[str]) -> None:
     assert "Be brief." in turns[2]["prompt"]
     for turn in turns:
         check_output_json(turn, max_tokens=4)
-    assert "prefill" in err, "the talk itself is shown on standard error"
+    assert "prefill" in err, "the conversation itself is shown on standard error"
 
 
 def test_chat_shows_each_answer_with_its_phases(run: Run, tiny: list[str]) -> None:

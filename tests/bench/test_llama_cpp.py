@@ -51,9 +51,7 @@ def test_greedy_tokens_are_those_of_minillm_and_hugging_face(tiny_llama_path: Pa
     from transformers import AutoModelForCausalLM
 
     prompts, lengths = requests_of(seed=1)
-    context = LlamaCppContext(
-        LlamaCppModel(gguf), num_sequences=4, num_cells=4 * 256, unified=unified, float32_kv=True
-    )
+    context = LlamaCppContext(LlamaCppModel(gguf), num_sequences=4, num_cells=4 * 256, unified=unified, float32_kv=True)
     theirs = [request.output for request in serve(context, prompts, lengths)]
     assert [len(output) for output in theirs] == lengths
     params = [SamplingParams(max_tokens=length, temperature=0.0, ignore_eos=True) for length in lengths]
@@ -80,9 +78,7 @@ def test_batches_that_do_not_hold_a_prompt_change_nothing(
     outputs = []
     for batch_tokens in (2048, 17):
         for unified in (True, False):
-            context = LlamaCppContext(
-                model, num_sequences=5, num_cells=5 * 256, unified=unified, float32_kv=True
-            )
+            context = LlamaCppContext(model, num_sequences=5, num_cells=5 * 256, unified=unified, float32_kv=True)
             context.batch_tokens = min(context.batch_tokens, batch_tokens)
             outputs.append([request.output for request in serve(context, prompts, lengths)])
     assert outputs[0] == outputs[1] == outputs[2] == outputs[3]

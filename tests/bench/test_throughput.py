@@ -67,8 +67,3 @@ def test_the_table_says_how_the_workload_was_shrunk(bench: Callable[..., Result]
     assert "4 requests, 2-20 in, 2-20 out, all at once (scale 0.02)" in table
     assert "quick: means nothing" in table
     assert "output tokens in each on average" in table
-
-
-@pytest.mark.parametrize("arguments", [["--requests", "0"], ["--scale", "2"], ["--compare", "vllm"]], ids=str)
-def test_bad_options_are_refused(bench: Callable[..., Result], arguments: list[str]) -> None:
-    assert bench("throughput", *arguments).exit_code == 2
