@@ -77,7 +77,7 @@ def main() -> None:
     except OSError as error:
         if error.errno not in OF_THE_DISK:
             raise
-        _fail(f"{error}. Free some space, check the rights, or choose another place")
+        _fail(f"{error}. Free some space, check the rights, or choose another folder")
     except SystemExit as end:
         if end.code == INTERRUPTED:
             print("minillm: stopped by Ctrl-C", file=sys.stderr)
@@ -216,12 +216,14 @@ def chat(
     system: Annotated[str | None, typer.Option(help="System message.")] = None,
     engine_fields: Set = None,
     sampling_fields: Sample = None,
-    as_json: Annotated[bool, typer.Option("--json", help="At the end, the whole talk as one JSON object.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="At the end, the whole conversation as one JSON object.")
+    ] = False,
 ) -> None:
     """Talk with the model; each answer streams, then says how long each phase took. Exit status 1 if one failed."""
     config, params = _settings(model, max_tokens, temperature, engine_fields, sampling_fields)
     if params.n > 1:
-        raise InvalidSamplingParamsError("a talk goes on with one answer: leave n out, or use minillm generate")
+        raise InvalidSamplingParamsError("a conversation goes on with one answer: leave n out, or use minillm generate")
     from minillm.frontend.engine_thread import EngineThread
 
     screen = sys.stderr if as_json else sys.stdout
@@ -240,7 +242,7 @@ def chat(
             messages.append({"role": "user", "content": line})
             try:
                 output = _stream_answer(engine, messages, params, show)
-            except RequestError as error:  # the talk has outgrown the context window, for one
+            except RequestError as error:  # the conversation has outgrown the context window, for one
                 messages.pop()
                 show(f"{error}\n/reset starts over.\n")
                 continue
@@ -251,7 +253,7 @@ def chat(
                 messages.append({"role": "assistant", "content": output.text})
             else:
                 messages.pop()
-                show(f"this answer is not complete, and the talk goes on without it: {failure}\n")
+                show(f"this answer is not complete, and the conversation goes on without it: {failure}\n")
     if as_json:
         print(json.dumps({"config": config.model_dump(), "sampling": params.model_dump(), "turns": turns}))
     raise typer.Exit(1 if any(turn["completions"][0]["error"] is not None for turn in turns) else 0)

@@ -212,10 +212,10 @@ def test_a_slow_measurement_says_so(capsys: pytest.CaptureFixture[str], monkeypa
 
 
 def test_the_floor_is_bytes_over_bandwidth(no_cache: Path) -> None:
-    roof, expected = speed.speed(QUICK)
+    floor, expected = speed.speed(QUICK)
     cost = find_model(default_of(EngineConfig, "model"))
     step_bytes = cost.read_bytes("bfloat16") + speed.CONTEXT * cost.kv_bytes_per_token("bfloat16")
-    assert f"{1e3 * step_bytes / QUICK.bytes_per_s:.2f} ms per token" in roof.found
+    assert f"{1e3 * step_bytes / QUICK.bytes_per_s:.2f} ms per token" in floor.found
     assert expected.fix == "minillm calibrate"
     assert f"{1e3 * step_bytes / QUICK.bytes_per_s / PRIORS['bandwidth']:.2f} ms per token" in expected.found
 
@@ -227,8 +227,8 @@ def test_a_calibrated_machine_is_believed(no_cache: Path) -> None:
     profile.write(this_machine_path())
     assert speed.calibrated(QUICK) is None, "what a GPU did says nothing about this CPU"
     on_gpu = MemoryBandwidth(1 * GIGA, "made up", torch.device("cuda"))
-    roof, expected = speed.speed(on_gpu)
-    assert f"at {faster.bandwidth / GIGA:.1f} GB/s" in roof.found, "the faster of the two was seen, too"
+    floor, expected = speed.speed(on_gpu)
+    assert f"at {faster.bandwidth / GIGA:.1f} GB/s" in floor.found, "the faster of the two was seen, too"
     assert expected.status == "ok"
     assert "100% of the roofline" in expected.found, "a profile in which every peak is reached"
 

@@ -1,6 +1,6 @@
-"""Benchmarks: what is reached, beside what others reach and beside what the hardware allows.
+"""Benchmarks: how fast, beside which baselines, and how far below what the machine can do.
 
-`cli.py` and `commands.py` are what is typed; `compare.py` runs peers (`peers.py`) on workloads; `decode.py`,
-`prefill.py`, `throughput.py`, `breakdown.py` and `attention.py` measure one thing each. `costs.py` counts what
-a model asks of the hardware, `roof.py` measures what the hardware can do, `report.py` is the common envelope.
+`cli.py` and `commands.py` are what is typed, with the options of `options.py`; `compare.py` runs engines
+(`baselines/`) on workloads; `decode.py`, `prefill.py` and the like measure minillm alone. Each has `run`, which
+measures, and `table`, which shows; `report.py` is the envelope that all reports share.
 """

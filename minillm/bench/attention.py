@@ -1,8 +1,7 @@
-"""`minillm bench attention`: backends against each other and the roof, one layer's attention and nothing else."""
+"""`minillm bench attention`: backends against each other and the machine's peaks, one layer's attention alone."""
 
 import functools
 import itertools
-import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -12,8 +11,8 @@ from torch import Tensor
 from tqdm import tqdm
 
 from minillm.bench.attention_shapes import HeadShape, PreparedAttention, Shape, make_cache, make_metadata
-from minillm.bench.peers import BenchmarkError
-from minillm.bench.report import describe_machine, format_machine, make_report
+from minillm.bench.errors import BenchmarkError
+from minillm.bench.report import Measured
 from minillm.bench.roofline import with_unit
 from minillm.bench.target import Target
 from minillm.core.errors import ConfigError
@@ -22,12 +21,15 @@ from minillm.kernels.attention.select import BACKENDS, Demands, select_backend, 
 from minillm.kernels.quantization import dtype_name
 from minillm.kernels.timing import seconds_per_call
 from minillm.model.loader import choose_dtype
-from minillm.runner.machine_peaks import QUICK_REPEATS, QUICK_SIZE, Roof, measure_matmul, measure_roof
+from minillm.observe.spread import Spread
+from minillm.observe.tables import text_table
+from minillm.runner.machine_peaks import MachinePeaks, measure_matmul, measure_peaks
 
 BATCHES = {"cpu": (1, 8, 32), "cuda": (1, 8, 32, 128)}
 CONTEXTS = {"cpu": (512, 2048), "cuda": (1024, 4096)}
 PROMPTS = {"cpu": (512, 2048), "cuda": (1024, 4096)}
-CACHED = {"cpu": 1024, "cuda": 4096}
+CACHED = {"cpu": (1024,), "cuda": (4096,)}
+QUICK_BATCHES, QUICK_TOKENS = (2,), (16,)
 CALLS = {"cpu": 4, "cuda": 20}
 """Calls in one timing, by kind of device."""
 ROTATION_BYTES = 512_000_000
@@ -37,6 +39,22 @@ EAGER_SCORES = 1 << 28
 """Eager attention holds a whole score matrix. Above this many entries (1 GB in float32) it is left out."""
 TOLERANCE = 0.05
 """Most that two backends may differ, relative to the largest output: rounding in bfloat16 is far below."""
+Backends = dict[str, type[AttentionBackend]]
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What every shape is measured with."""
+
+    heads: HeadShape
+    block_size: int
+    dtype: torch.dtype
+    """Of the cache."""
+    query_dtype: torch.dtype
+    device: torch.device
+    repeats: int
+    calls: int
+    rotation_bytes: int = ROTATION_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,41 +94,30 @@ def usable(name: str, shape: Shape, heads: HeadShape) -> bool:
     return name != "eager" or shape.num_scores * heads.num_heads <= EAGER_SCORES
 
 
-def measure_shape(
-    shape: Shape,
-    heads: HeadShape,
-    backends: dict[str, type[AttentionBackend]],
-    *,
-    block_size: int,
-    dtype: torch.dtype,
-    query_dtype: torch.dtype,
-    device: torch.device,
-    repeats: int,
-    calls: int,
-    rotation_bytes: int,
-) -> tuple[dict[str, list[float]], dict[str, float]]:
+def measure_shape(shape: Shape, setup: Setup, backends: Backends) -> tuple[dict[str, list[float]], dict[str, float]]:
     """Seconds per call by backend, one per repeat, and each one's difference from the first.
 
     Raises:
         BenchmarkError: a backend computes something else.
     """
-    metadata = make_metadata(shape, block_size, device)
+    heads, device = setup.heads, setup.device
+    metadata = make_metadata(shape, setup.block_size, device)
+    size = (shape.batch * shape.new, heads.num_heads, heads.head_dim)
     generator = torch.Generator(device).manual_seed(1)
-    tokens = shape.batch * shape.new
-
-    size = (tokens, heads.num_heads, heads.head_dim)
-    query = torch.randn(size, generator=generator, device=device, dtype=query_dtype)
-    num_caches = -(-rotation_bytes // shape.kv_bytes(heads, dtype.itemsize))
-    num_caches = min(max(num_caches, 2), MOST_CACHES)
-    caches = [make_cache(shape, heads, block_size, dtype, device, seed) for seed in range(num_caches)]
+    query = torch.randn(size, generator=generator, device=device, dtype=setup.query_dtype)
+    num_caches = -(-setup.rotation_bytes // shape.kv_bytes(heads, setup.dtype.itemsize))
+    caches = [
+        make_cache(shape, heads, setup.block_size, setup.dtype, device, seed)
+        for seed in range(min(max(num_caches, 2), MOST_CACHES))
+    ]
     prepared = {name: PreparedAttention(backend, metadata, query) for name, backend in backends.items()}
     differences = compare_outputs({name: attention(caches[0]) for name, attention in prepared.items()}, shape)
     seconds: dict[str, list[float]] = {name: [] for name in prepared}
     rotation = itertools.cycle(caches)
-    for _ in range(repeats):
+    for _ in range(setup.repeats):
         for name, attention in prepared.items():
             work = functools.partial(_attend_next, attention, rotation)
-            seconds[name].append(seconds_per_call(work, device, calls))
+            seconds[name].append(seconds_per_call(work, device, setup.calls))
     return seconds, differences
 
 
@@ -130,45 +137,39 @@ def compare_outputs(outputs: dict[str, Tensor], shape: Shape) -> dict[str, float
 
 
 def summarize(
-    shape: Shape,
-    seconds: dict[str, list[float]],
-    differences: dict[str, float],
-    heads: HeadShape,
-    element_size: int,
-    roof: Roof,
+    shape: Shape, seconds: dict[str, list[float]], differences: dict[str, float], setup: Setup, peaks: MachinePeaks
 ) -> list[AttentionResult]:
-    """A result for each backend, with its difference from the reference and its share of the roof."""
-    kv_bytes, flops = shape.kv_bytes(heads, element_size), shape.flops(heads)
-    medians = {name: statistics.median(taken) for name, taken in seconds.items()}
-    best = min(medians.values())
+    """A result for each backend, with its difference from the first and its share of the machine's peak."""
+    kv_bytes, flops = shape.kv_bytes(setup.heads, setup.dtype.itemsize), shape.flops(setup.heads)
+    calls = {name: Spread.of(taken) for name, taken in seconds.items()}
+    best = min(call.median for call in calls.values())
+    work, peak = (kv_bytes, peaks.memory) if shape.kind == "decode" else (flops, peaks.matmul)
     return [
         AttentionResult(
             shape=shape,
             backend=name,
-            call_s=call,
-            call_low_s=min(seconds[name]),
-            call_high_s=max(seconds[name]),
+            call_s=call.median,
+            call_low_s=call.low,
+            call_high_s=call.high,
             kv_bytes=kv_bytes,
-            bandwidth=kv_bytes / call,
+            bandwidth=kv_bytes / call.median,
             flops=flops,
-            flops_per_s=flops / call,
-            share_of_roof=kv_bytes / call / roof.memory if shape.kind == "decode" else flops / call / roof.matmul,
-            time_over_best=call / best,
+            flops_per_s=flops / call.median,
+            share_of_roof=work / call.median / peak,
+            time_over_best=call.median / best,
             difference=differences[name],
         )
-        for name, call in medians.items()
+        for name, call in calls.items()
     ]
 
 
-def with_fastest_matmul(roof: Roof, device: torch.device, quick: bool) -> Roof:
-    """The roof with the faster of two matrix products: many CPUs multiply float32 faster than 16 bits."""
-    single = measure_matmul(torch.float32, device, *((QUICK_SIZE, QUICK_REPEATS) if quick else ()))
-    return replace(roof, matmul=single, matmul_dtype="float32") if single > roof.matmul else roof
+def with_fastest_matmul(peaks: MachinePeaks, device: torch.device, quick: bool) -> MachinePeaks:
+    """The peaks with the faster of two matrix products: many CPUs multiply float32 faster than 16 bits."""
+    single = measure_matmul(torch.float32, device, quick=quick)
+    return replace(peaks, matmul=single, matmul_dtype="float32") if single > peaks.matmul else peaks
 
 
-def choose_backends(
-    names: Sequence[str] | None, device: torch.device, block_size: int
-) -> dict[str, type[AttentionBackend]]:
+def choose_backends(names: Sequence[str] | None, device: torch.device, block_size: int) -> Backends:
     """By name; None = all that can run here, with these blocks.
 
     Raises:
@@ -183,9 +184,9 @@ def choose_backends(
 
 
 @torch.inference_mode()
-def run_attention(
+def run(
     target: Target,
-    *,
+    quick: bool,
     heads: HeadShape | None,
     backends: Sequence[str] | None,
     batches: Sequence[int] | None,
@@ -193,9 +194,8 @@ def run_attention(
     prompts: Sequence[int] | None,
     cached: Sequence[int] | None,
     repeats: int,
-    quick: bool,
-) -> dict[str, Any]:
-    """Measure, and return the report. Backends take turns within every repeat.
+) -> Measured:
+    """Measure. Backends take turns within every repeat.
 
     Args:
         heads: None = the model's.
@@ -206,79 +206,59 @@ def run_attention(
     """
     if ignored := set(target.fields) - {"block_size"}:
         raise ConfigError(f"bench attention runs no engine and reads block_size only: drop --set {min(ignored)}")
-    machine, device, config = describe_machine(), target.torch_device(), target.config()
-    block_size = config.block_size or AttentionBackend.block_size
-    chosen = choose_backends(backends, device, block_size)
-    model_config = target.model_config()
-    heads = heads or HeadShape(model_config.num_heads, model_config.num_kv_heads, model_config.head_dim)
-    dtype = choose_dtype(config.dtype, model_config, device)
-    query_dtype = torch.float32 if device.type == "cpu" else dtype  # a CPU's activations: see Decoder
+    device, config, model_config = target.torch_device(), target.config(), target.model_config()
     kind = device.type
-    shapes = make_shapes(
-        batches or ((2,) if quick else BATCHES[kind]),
-        contexts or ((16,) if quick else CONTEXTS[kind]),
-        prompts or ((16,) if quick else PROMPTS[kind]),
-        cached or ((16,) if quick else (CACHED[kind],)),
+    dtype = choose_dtype(config.dtype, model_config, device)
+    setup = Setup(
+        heads=heads or HeadShape(model_config.num_heads, model_config.num_kv_heads, model_config.head_dim),
+        block_size=config.block_size or AttentionBackend.block_size,
+        dtype=dtype,
+        query_dtype=torch.float32 if kind == "cpu" else dtype,  # a CPU's activations: see Decoder
+        device=device,
+        repeats=1 if quick else repeats,
+        calls=1 if quick else CALLS[kind],
+        rotation_bytes=0 if quick else ROTATION_BYTES,
     )
-    repeats, calls = (1, 1) if quick else (repeats, CALLS[kind])
-    roof = with_fastest_matmul(measure_roof(device, dtype, quick), device, quick)
+    chosen = choose_backends(backends, device, setup.block_size)
+    shapes = make_shapes(
+        batches or (QUICK_BATCHES if quick else BATCHES[kind]),
+        contexts or (QUICK_TOKENS if quick else CONTEXTS[kind]),
+        prompts or (QUICK_TOKENS if quick else PROMPTS[kind]),
+        cached or (QUICK_TOKENS if quick else CACHED[kind]),
+    )
+    peaks = with_fastest_matmul(measure_peaks(device, dtype, quick), device, quick)
     results: list[AttentionResult] = []
     for shape in tqdm(shapes, unit="shape"):
-        able = {name: backend for name, backend in chosen.items() if usable(name, shape, heads)}
-        if not able:
-            continue
-        seconds, differences = measure_shape(
-            shape,
-            heads,
-            able,
-            block_size=block_size,
-            dtype=dtype,
-            query_dtype=query_dtype,
-            device=device,
-            repeats=repeats,
-            calls=calls,
-            rotation_bytes=0 if quick else ROTATION_BYTES,
-        )
-        results += summarize(shape, seconds, differences, heads, dtype.itemsize, roof)
-    return make_report(
-        machine,
-        model=target.model,
-        dtype=dtype_name(dtype),
-        device=device,
-        settings={
-            "heads": asdict(heads),
-            "query_dtype": dtype_name(query_dtype),
-            "block_size": block_size,
-            "backends": list(chosen),
-            "repeats": repeats,
-            "calls": calls,
-            "quick": quick,
-        },
-        results=results,
-        roof=roof,
-    )
+        able = {name: backend for name, backend in chosen.items() if usable(name, shape, setup.heads)}
+        if able:
+            results += summarize(shape, *measure_shape(shape, setup, able), setup, peaks)
+    settings = {
+        "heads": asdict(setup.heads),
+        "query_dtype": dtype_name(setup.query_dtype),
+        "block_size": setup.block_size,
+        "backends": list(chosen),
+        "repeats": setup.repeats,
+        "calls": setup.calls,
+    }
+    return Measured(results, settings, dtype_name(dtype), device, {"roof": peaks})
 
 
-def format_table(report: dict[str, Any]) -> str:
-    """The report as text: what `minillm bench` prints."""
-    roof, heads = report["roof"], report["settings"]["heads"]
-    lines = [
-        format_machine(report["machine"]),
-        f"one layer, {heads['num_heads']} heads on {heads['num_kv_heads']} KV heads of {heads['head_dim']}; "
-        f"{report['dtype']} cache in blocks of {report['settings']['block_size']}; memory {roof.memory_kind} "
-        f"{with_unit(roof.memory, 'B/s')}, {roof.matmul_dtype} matmul {with_unit(roof.matmul, 'FLOP/s')} measured"
-        + (" (quick: means nothing)" if report["settings"]["quick"] else ""),
-        "",
-        f"{'shape':32}{'backend':>14}{'us a call':>12}{'reached':>16}{'of roof':>9}{'vs best':>9}",
-    ]
+def table(report: dict[str, Any]) -> str:
+    """The report as text."""
+    peaks, heads = report["roof"], report["settings"]["heads"]
+    rows = []
     for row in report["results"]:
         decode = row.shape.kind == "decode"
         reached = with_unit(row.bandwidth, "B/s") if decode else with_unit(row.flops_per_s, "FLOP/s")
-        lines.append(
-            f"{describe(row.shape):32}{row.backend:>14}{1e6 * row.call_s:>12.1f}{reached:>16}"
-            f"{row.share_of_roof:>9.1%}{row.time_over_best:>8.2f}x"
-        )
-    return "\n".join(lines)
+        times = f"{1e6 * row.call_s:.1f}", reached, f"{row.share_of_roof:.1%}", f"{row.time_over_best:.2f}x"
+        rows.append([describe(row.shape), row.backend, *times])
+    columns = ("shape", "backend", "us a call", "reached", "of peak", "vs best")
+    return (
+        f"one layer, {heads['num_heads']} heads on {heads['num_kv_heads']} KV heads of {heads['head_dim']}; "
+        f"{report['dtype']} cache in blocks of {report['settings']['block_size']}; memory {peaks.memory_kind} "
+        f"{with_unit(peaks.memory, 'B/s')}, {peaks.matmul_dtype} matmul {with_unit(peaks.matmul, 'FLOP/s')} measured"
+        f"\n\n{text_table(columns, rows)}"
+    )
 
 
 def describe(shape: Shape) -> str:
@@ -286,3 +266,18 @@ def describe(shape: Shape) -> str:
     if shape.kind == "decode":
         return f"decode {shape.batch} x {shape.context}"
     return f"prefill {shape.new}" if shape.kind == "prefill" else f"prefill {shape.new} on {shape.cached} cached"
+
+
+def head_shape(heads: int | None, kv_heads: int | None, head_dim: int | None) -> HeadShape | None:
+    """What was asked for; None = the model's.
+
+    Raises:
+        ConfigError: given in part, or the heads are not a multiple of the KV heads.
+    """
+    if heads is None and kv_heads is None and head_dim is None:
+        return None
+    if heads is None or kv_heads is None or head_dim is None:
+        raise ConfigError("--heads, --kv-heads and --head-dim describe one shape: give all three, or none")
+    if heads % kv_heads:
+        raise ConfigError(f"--heads {heads} is not a multiple of --kv-heads {kv_heads}: each serves a group of heads")
+    return HeadShape(heads, kv_heads, head_dim)

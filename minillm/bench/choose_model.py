@@ -1,10 +1,10 @@
 """`minillm bench choose-model`: which model a GPU has room for, by arithmetic alone.
 
-A GPU's memory holds weights, working memory, and, with what is left, the keys and values of everybody's tokens:
+A GPU's memory holds weights, working memory, and, with what is left, the keys and values of all requests' tokens:
 
     tokens = (usable memory - weights - working memory) / KV bytes per token
 
-A model that only just fits serves nobody: look at the tokens that are left, not at whether it loads.
+A model that only just fits serves no requests: look at the tokens that are left, not at whether it loads.
 """
 
 from dataclasses import dataclass
@@ -14,6 +14,7 @@ import torch
 
 from minillm.model.arithmetic import ModelCost, find_model
 from minillm.model.checkpoints import SHAPES
+from minillm.observe.tables import text_table
 from minillm.simulate.cost.hardware import CATALOGUE, find_hardware
 from minillm.simulate.cost.placement import USABLE_MEMORY, Placement, bytes_for_kv
 
@@ -67,7 +68,7 @@ def cards_of(names: list[str]) -> list[Card]:
     return sorted((Card(gpu.name, gpu.memory) for gpu in CATALOGUE.values()), key=lambda card: (card.memory, card.name))
 
 
-def run_choose_model(names: list[str], at_least: int) -> dict[str, Any]:
+def run(names: list[str], at_least: int) -> dict[str, Any]:
     """Every packaged shape on every card.
 
     Args:
@@ -98,37 +99,25 @@ def fit(model: ModelCost, card: Card, at_least: int) -> Fit | None:
     return None
 
 
-def format_table(report: dict[str, Any]) -> str:
+def table(report: dict[str, Any]) -> str:
     """What a model takes, and under it what each card has room for: `int4 40k` = in int4, with 40,000 tokens."""
     rows, cards = report["results"], report["cards"]
-    lines = [f"{'':15}{'weights, GB':>30}{'KV of 1k tokens, MB':>24}", model_line("", [*WEIGHTS, *KV_DTYPES])]
-    for row in rows:
-        weights = [f"{row.weight_bytes[dtype] / 1e9:.1f}" for dtype in WEIGHTS]
-        keys_and_values = [f"{row.kv_bytes_per_1k[dtype] / 1e6:.0f}" for dtype in KV_DTYPES]
-        lines.append(model_line(row.model, [*weights, *keys_and_values]))
-    lines += [
+    weights = [[f"{row.weight_bytes[dtype] / 1e9:.1f}" for dtype in WEIGHTS] for row in rows]
+    kv = [[f"{row.kv_bytes_per_1k[dtype] / 1e6:.0f}" for dtype in KV_DTYPES] for row in rows]
+    columns = ("", *(f"{SHORT.get(dtype, dtype)}, GB" for dtype in WEIGHTS))
+    columns = (*columns, *(f"KV of 1k in {SHORT.get(dtype, dtype)}, MB" for dtype in KV_DTYPES))
+    lines = [
+        text_table(columns, [[row.model, *first, *second] for row, first, second in zip(rows, weights, kv)]),
         "",
         f"The widest weights that leave room for {report['at_least']:,} tokens in a bfloat16 KV cache, and how many",
         f"tokens that room is for, for all requests together ({report['usable_memory']:.0%} of a card is counted on):",
     ]
     for start in range(0, len(cards), CARDS_PER_TABLE):
         part = cards[start : start + CARDS_PER_TABLE]
-        lines += ["", card_line("", [card.name for card in part])]
-        lines.append(card_line("GiB seen", [f"{card.memory / 2**30:.0f}" for card in part]))
-        lines += [card_line(row.model, [describe(row.fits[card.name]) for card in part]) for row in rows]
+        cells = [["GiB seen", *(f"{card.memory / 2**30:.0f}" for card in part)]]
+        cells += [[row.model, *(describe(row.fits[card.name]) for card in part)] for row in rows]
+        lines += ["", text_table(("", *(card.name for card in part)), cells)]
     return "\n".join(lines)
-
-
-def model_line(name: str, cells: list[str]) -> str:
-    """One model: its name, what it takes, and the cards."""
-    return f"{name:15}{''.join(f'{SHORT.get(cell, cell):>10}' for cell in cells[:3])}" + "".join(
-        f"{SHORT.get(cell, cell):>12}" for cell in cells[3:]
-    )
-
-
-def card_line(name: str, cells: list[str]) -> str:
-    """Columns as wide as the longest name of a card at hand needs."""
-    return f"{name:15}" + "".join(f"{cell:>{max(14, len(cell) + 2)}}" for cell in cells)
 
 
 def describe(fit: Fit | None) -> str:

@@ -1,10 +1,9 @@
-"""The comparison itself: who is measured, in what order, and what is made of the numbers.
+"""The comparison itself: which engines are measured, in what order, and what is made of the numbers.
 
-Peers take turns within every repeat (A B C, A B C, ...), so that a slow spell of the machine hits all
+Engines take turns within every repeat (A B C, A B C, ...), so that a slow spell of the machine hits all
 of them alike, and ratios are formed within a repeat before their median is taken.
 """
 
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,70 +11,63 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from minillm.bench.peers import Peer, Run
-from minillm.bench.report import format_machine
-from minillm.bench.workloads import Workload
+from minillm.bench.baselines.base import Baseline, Minillm, Run
+from minillm.bench.baselines.make import check_installed, make_baselines, settings_of
+from minillm.bench.report import Measured, format_machine
+from minillm.bench.workloads import Workload, make_workloads
 from minillm.model.arithmetic import ModelBytes
-from minillm.model.config import ModelConfig
-from minillm.runner.machine_peaks import Bandwidth
+from minillm.model.checkpoints import resolve
+from minillm.observe.spread import Spread
+from minillm.observe.tables import text_table
+from minillm.runner.machine_peaks import Bandwidth, measure_bandwidth
+
+COLUMNS = ("", "tok/s", "seconds", "TTFT p50", "ITL p50", "ITL p99", "floor", "speedup")
+"""Of the table of engines; latencies in milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
-    """The median of a few repeats, with the smallest and the largest."""
-
-    median: float
-    low: float
-    high: float
-
-    @classmethod
-    def of(cls, values: Sequence[float]) -> "Range":
-        return cls(statistics.median(values), min(values), max(values))
-
-
-@dataclass(frozen=True, slots=True)
-class PeerResult:
-    """One peer on one workload. Times in seconds, rates in output tokens per second."""
+class EngineResult:
+    """One engine on one workload. Times in seconds, rates in output tokens per second."""
 
     peer: str
-    seconds: Range
-    tokens_per_s: Range
+    """Its name."""
+    seconds: Spread
+    tokens_per_s: Spread
     ttft_p50: float
     """Over all requests of all repeats; so for the inter-token latencies."""
     itl_p50: float
     itl_p99: float
-    speedups: dict[str, Range]
-    """Seconds of each reference peer over this one's, paired by repeat. Empty for a reference."""
+    speedups: dict[str, Spread]
+    """Seconds of each baseline over this one's, paired by repeat. Empty for a baseline."""
     percent_of_floor: float | None
     """100 x (seconds of reading a decode step needs) / median ITL. None where batches change shape."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkloadResult:
-    """Everyone on one workload."""
+    """All engines on one workload."""
 
     name: str
     title: str
     num_requests: int
     num_output_tokens: int
     reference: str | None
-    """The fastest of the peers that are compared against."""
+    """The fastest of the baselines."""
     floor_itl: float | None
     """Seconds of reading in an average decode step: no engine's ITL can be shorter."""
-    peers: list[PeerResult]
+    peers: list[EngineResult]
 
 
-def measure(peers: Sequence[Peer], workload: Workload, repeats: int, bar: tqdm) -> dict[str, list[Run]]:
-    """Warm everyone up, then `repeats` rounds in which each peer runs once."""
-    for peer in peers:
-        bar.set_description(f"{workload.name}: warming up {peer.name}")
-        peer.warm_up(workload)
-        bar.update()
-    runs: dict[str, list[Run]] = {peer.name: [] for peer in peers}
-    for _ in range(repeats):
-        for peer in peers:
-            bar.set_description(f"{workload.name}: {peer.name}")
-            runs[peer.name].append(peer.run(workload))
+def measure(engines: Sequence[Baseline], workload: Workload, repeats: int, bar: tqdm) -> dict[str, list[Run]]:
+    """Warm all engines up, then `repeats` rounds in which each runs once."""
+    runs: dict[str, list[Run]] = {engine.name: [] for engine in engines}
+    for turn in range(repeats + 1):
+        for engine in engines:
+            bar.set_description(f"{workload.name}: {'' if turn else 'warming up '}{engine.name}")
+            if turn:
+                runs[engine.name].append(engine.run(workload))
+            else:
+                engine.warm_up(workload)
             bar.update()
     return runs
 
@@ -83,108 +75,113 @@ def measure(peers: Sequence[Peer], workload: Workload, repeats: int, bar: tqdm) 
 def summarize(
     workload: Workload,
     runs: dict[str, list[Run]],
-    references: Sequence[str],
+    baselines: Sequence[str],
     bandwidth: Bandwidth | None = None,
     size: ModelBytes | None = None,
 ) -> WorkloadResult:
-    """Turn runs into medians, speedups over the `references` and (with `bandwidth` and `size`) shares of the floor."""
+    """Turn runs into medians, speedups over the `baselines` and (with `bandwidth` and `size`) shares of the floor."""
     floor = None
     if bandwidth is not None and size is not None and workload.constant_batch:
         floor = size.step_floor(workload.mean_decode_contexts, bandwidth.read)
-    best = min(references, key=lambda name: _median_seconds(runs[name])) if references else None
+    seconds = {name: [run.seconds for run in own] for name, own in runs.items()}
     results = []
     for name, own in runs.items():
-        itl = [gap for run in own for gap in run.itl]
-        itl_p50 = float(np.percentile(itl, 50))
-        others = [] if name in references else references
-        results.append(
-            PeerResult(
-                peer=name,
-                seconds=Range.of([run.seconds for run in own]),
-                tokens_per_s=Range.of([run.num_tokens / run.seconds for run in own]),
-                ttft_p50=float(np.percentile([ttft for run in own for ttft in run.ttft], 50)),
-                itl_p50=itl_p50,
-                itl_p99=float(np.percentile(itl, 99)),
-                speedups={
-                    other: Range.of([theirs.seconds / ours.seconds for theirs, ours in zip(runs[other], own)])
-                    for other in others
-                },
-                percent_of_floor=100 * floor / itl_p50 if floor else None,
-            )
+        p50, p99 = np.percentile([gap for run in own for gap in run.itl], (50, 99)).tolist()
+        others = [] if name in baselines else baselines
+        result = EngineResult(
+            peer=name,
+            seconds=Spread.of(seconds[name]),
+            tokens_per_s=Spread.of([run.num_tokens / run.seconds for run in own]),
+            ttft_p50=float(np.median([ttft for run in own for ttft in run.ttft])),
+            itl_p50=p50,
+            itl_p99=p99,
+            speedups={other: Spread.of_ratios(seconds[other], seconds[name]) for other in others},
+            percent_of_floor=100 * floor / p50 if floor else None,
         )
+        results.append(result)
     return WorkloadResult(
         name=workload.name,
         title=workload.title,
         num_requests=len(workload.prompts),
         num_output_tokens=workload.num_output_tokens,
-        reference=best,
+        reference=min(baselines, key=lambda name: np.median(seconds[name]), default=None),
         floor_itl=floor,
         peers=results,
     )
 
 
-def _median_seconds(runs: Sequence[Run]) -> float:
-    return statistics.median(run.seconds for run in runs)
-
-
-def compare(
-    own: Sequence[Peer],
-    references: Sequence[Peer],
-    workloads: Sequence[Workload],
-    repeats: int,
-    bandwidth: Bandwidth,
-    model_config: ModelConfig,
+def run(
+    model: str,
+    machine: dict[str, Any],
+    *,
+    against: Sequence[str],
     dtype: str,
-) -> dict[str, Any]:
-    """Measure every peer on every workload.
+    names: Sequence[str],
+    repeats: int,
+    quick: bool,
+) -> Measured:
+    """Load minillm and the baselines, and measure each on every workload.
 
     Args:
-        own: minillm, in one or more configurations.
-        references: what it is compared against; may be empty.
-        model_config: the model's shape, to count the bytes a step must read in `dtype`.
-    Returns:
-        peers (their settings, by name), bytes a step must read, and a WorkloadResult per workload.
+        against: what it is compared with, by name; may be empty.
+        names: of the workloads.
+    Raises:
+        BenchmarkError: an engine cannot run this model, or did other work than it was given.
     """
-    peers = [*own, *references]
-    size = ModelBytes.of(model_config, dtype)
+    check_installed(against)
+    bandwidth = measure_bandwidth(quick=quick)
+    minillm = Minillm(model, dtype)
+    engine = minillm.llm.engine
+    assert engine.vocab_size is not None
+    workloads = [w for w in make_workloads(engine.vocab_size, quick=quick) if w.name in names]
+    baselines = make_baselines(against, settings_of(engine, resolve(model), machine))
+    engines = [minillm, *baselines]
+    size = ModelBytes.of(engine.loaded_model.model_config, dtype)
     results = []
-    with tqdm(total=len(workloads) * len(peers) * (repeats + 1), unit="run") as bar:  # draws on standard error
+    with tqdm(total=len(workloads) * len(engines) * (repeats + 1), unit="run") as bar:  # draws on standard error
         for workload in workloads:
-            runs = measure(peers, workload, repeats, bar)
-            results.append(summarize(workload, runs, [peer.name for peer in references], bandwidth, size))
-    return {
-        "peers": {peer.name: peer.describe() for peer in peers},
-        "weight_bytes": size.weights,
-        "kv_bytes_per_token": size.kv_per_token,
-        "results": results,
-    }
+            runs = measure(engines, workload, repeats, bar)
+            results.append(summarize(workload, runs, [each.name for each in baselines], bandwidth, size))
+    return Measured.on(
+        engine,
+        results,
+        {"repeats": repeats},
+        bandwidth=bandwidth,
+        peers={each.name: each.describe() for each in engines},
+        weight_bytes=size.weights,
+        kv_bytes_per_token=size.kv_per_token,
+    )
 
 
-def format_table(machine: dict[str, Any], bandwidth: Bandwidth, results: Sequence[WorkloadResult]) -> str:
+def table(report: dict[str, Any]) -> str:
     """A few lines per workload; milliseconds, and the spread over repeats in brackets."""
+    bandwidth = report["bandwidth"]
     lines = [
-        format_machine(machine),
+        format_machine(report["machine"]),
         f"memory: read {bandwidth.read / 1e9:.1f} GB/s, copy {bandwidth.copy / 1e9:.1f} GB/s",
     ]
-    for result in results:
+    for result in report["results"]:
         floor = f"; memory floor {1e3 * result.floor_itl:.1f} ms a step" if result.floor_itl else ""
-        lines += ["", f"{result.title}{floor}", *format_peers(result.peers, result.reference)]
+        lines += ["", f"{result.title}{floor}", engines_table(result)]
     return "\n".join(lines)
 
 
-def format_peers(peers: Sequence[PeerResult], reference: str | None) -> list[str]:
-    """A heading, and a line per peer."""
-    latencies = f"{'TTFT p50':>10}{'ITL p50':>9}{'ITL p99':>9}"
-    heading = f"  {'':18}{'tok/s':>8}{'seconds':>20}{latencies}{'floor':>7}{'speedup':>21}"
-    return [heading, *(_row(peer, reference) for peer in peers)]
+def engines_table(result: WorkloadResult) -> str:
+    """A row for each engine."""
+    return text_table(COLUMNS, [_cells(each, result.reference) for each in result.peers])
 
 
-def _row(peer: PeerResult, reference: str | None) -> str:
-    seconds = f"{peer.seconds.median:.2f} [{peer.seconds.low:.2f}-{peer.seconds.high:.2f}]"
-    floor = "" if peer.percent_of_floor is None else f"{peer.percent_of_floor:.0f}%"
-    speedup = "1 (reference)" if peer.peer == reference else ""
-    if reference in peer.speedups:
-        ratio = peer.speedups[reference]
-        speedup = f"{ratio.median:.2f}x [{ratio.low:.2f}-{ratio.high:.2f}]"
-    latencies = f"{1e3 * peer.ttft_p50:>10.0f}{1e3 * peer.itl_p50:>9.1f}{1e3 * peer.itl_p99:>9.1f}"
-    return f"  {peer.peer:18}{peer.tokens_per_s.median:>8.1f}{seconds:>20}{latencies}{floor:>7}{speedup:>21}"
+def _cells(result: EngineResult, reference: str | None) -> list[str]:
+    speedup = "1 (reference)" if result.peer == reference else ""
+    if reference in result.speedups:
+        speedup = result.speedups[reference].text(unit="x")
+    return [
+        result.peer,
+        f"{result.tokens_per_s.median:.1f}",
+        result.seconds.text(),
+        f"{1e3 * result.ttft_p50:.0f}",
+        f"{1e3 * result.itl_p50:.1f}",
+        f"{1e3 * result.itl_p99:.1f}",
+        "" if result.percent_of_floor is None else f"{result.percent_of_floor:.0f}%",
+        speedup,
+    ]

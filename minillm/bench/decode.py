@@ -1,20 +1,20 @@
 """`minillm bench decode`: how near to the speed of memory a decode step comes, batch by batch."""
 
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from tqdm import tqdm
 
-from minillm.bench.report import describe_engine, describe_machine, format_machine, make_report
-from minillm.bench.roofline import with_unit
+from minillm.bench.report import Measured
+from minillm.bench.roofline import DECODE_COLOUR, Point, draw_roofline, with_unit
 from minillm.bench.steady import SteadyDecode, check_fits, pool_tokens
 from minillm.bench.target import Costs, Target, compute_dtype
 from minillm.frontend.engine import Engine
-from minillm.kernels.quantization import dtype_name
-from minillm.runner.machine_peaks import Roof, measure_roof
+from minillm.observe.tables import text_table
+from minillm.runner.machine_peaks import MachinePeaks, measure_peaks
 
 LARGEST_BATCH = {"cpu": 32, "cuda": 256}
 STEPS = {"cpu": 32, "cuda": 128}
@@ -57,7 +57,8 @@ def summarize(
     batch: int, context: float, seconds: Sequence[float], costs: Costs, memory_bandwidth: float
 ) -> DecodeResult:
     """What step times come to, beside what the hardware allows."""
-    step, contexts = statistics.median(seconds), [context] * batch
+    step, p99 = np.percentile(seconds, (50, 99)).tolist()
+    contexts = [context] * batch
     moved = costs.bytes.step(contexts)
     floor = costs.bytes.step_floor(contexts, memory_bandwidth)
     return DecodeResult(
@@ -65,7 +66,7 @@ def summarize(
         context=context,
         num_steps=len(seconds),
         step_s=step,
-        step_p99_s=float(np.percentile(seconds, 99)),
+        step_p99_s=p99,
         tokens_per_s=batch / step,
         bytes=moved,
         floor_s=floor,
@@ -75,10 +76,8 @@ def summarize(
     )
 
 
-def run_decode(
-    target: Target, batches: Sequence[int] | None, context: int, steps: int | None, quick: bool
-) -> dict[str, Any]:
-    """Measure, and return the report.
+def run(target: Target, quick: bool, batches: Sequence[int] | None, context: int, steps: int | None) -> Measured:
+    """Measure.
 
     Args:
         batches, steps: None = what suits the device.
@@ -86,7 +85,7 @@ def run_decode(
     Raises:
         ConfigError, ModelError: see Engine. ConfigError also if a batch does not fit the KV pool or the window.
     """
-    machine, device = describe_machine(), target.torch_device()
+    device = target.torch_device()
     if quick:
         context, steps = min(context, QUICK_CONTEXT), QUICK_STEPS
     batches = sorted(set(batches or (QUICK_BATCHES if quick else default_batches(device.type))))
@@ -100,7 +99,7 @@ def run_decode(
     engine = Engine(config)
     for batch in batches:
         check_fits(engine, batch, context, steps)
-    roof = measure_roof(device, compute_dtype(engine.loaded_model), quick)
+    peaks = measure_peaks(device, compute_dtype(engine.loaded_model), quick)
     costs = Costs.of(engine)
     results = []
     for batch in tqdm(batches, unit="batch"):
@@ -108,34 +107,38 @@ def run_decode(
         measured = decode.run(steps)
         decode.stop()
         seconds = [step.seconds for step in measured.steps]
-        results.append(summarize(batch, measured.mean_context, seconds, costs, roof.memory))
-    return make_report(
-        machine,
-        model=target.model,
-        dtype=dtype_name(engine.loaded_model.dtype),
-        device=device,
-        settings={"context": context, "steps": steps, "quick": quick, "engine": describe_engine(engine)},
-        results=results,
-        roof=roof,
+        results.append(summarize(batch, measured.mean_context, seconds, costs, peaks.memory))
+    return Measured.on(
+        engine,
+        results,
+        {"context": context, "steps": steps},
+        roof=peaks,
         weight_bytes=costs.bytes.weights,
         kv_bytes_per_token=costs.bytes.kv_per_token,
     )
 
 
-def format_table(report: dict[str, Any]) -> str:
-    """The report as text: what `minillm bench` prints."""
-    roof: Roof = report["roof"]
-    lines = [
-        format_machine(report["machine"]),
-        f"{report['model']} in {report['dtype']}, steady decode, contexts of {report['settings']['context']} tokens "
-        f"and up; memory {roof.memory_kind} {with_unit(roof.memory, 'B/s')} measured"
-        + (" (quick: means nothing)" if report["settings"]["quick"] else ""),
-        "",
-        f"{'batch':>6}{'tok/s':>10}{'step ms':>10}{'p99':>10}{'floor ms':>10}{'GB/s':>9}{'MBU':>7}",
+def table(report: dict[str, Any]) -> str:
+    """The report as text."""
+    peaks: MachinePeaks = report["roof"]
+    columns = ("batch", "tok/s", "step ms", "p99", "floor ms", "GB/s", "MBU")
+    rows = [
+        [
+            str(row.batch),
+            f"{row.tokens_per_s:.1f}",
+            *(f"{1e3 * seconds:.3f}" for seconds in (row.step_s, row.step_p99_s, row.floor_s)),
+            f"{row.bandwidth / 1e9:.1f}",
+            f"{row.mbu:.1%}",
+        ]
+        for row in report["results"]
     ]
-    for row in report["results"]:
-        lines.append(
-            f"{row.batch:>6}{row.tokens_per_s:>10.1f}{1e3 * row.step_s:>10.3f}{1e3 * row.step_p99_s:>10.3f}"
-            f"{1e3 * row.floor_s:>10.3f}{row.bandwidth / 1e9:>9.1f}{row.mbu:>7.1%}"
-        )
-    return "\n".join(lines)
+    return (
+        f"{report['model']} in {report['dtype']}, steady decode, contexts of {report['settings']['context']} tokens "
+        f"and up; memory {peaks.memory_kind} {with_unit(peaks.memory, 'B/s')} measured\n\n{text_table(columns, rows)}"
+    )
+
+
+def draw(report: dict[str, Any], file: Path) -> None:
+    """The roofline picture, with a point for each batch size."""
+    points = [Point(str(row.batch), row.flops / row.bytes, row.flops / row.step_s) for row in report["results"]]
+    draw_roofline(file, report, points, "steady decode, by batch size", DECODE_COLOUR)

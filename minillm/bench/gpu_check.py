@@ -53,8 +53,8 @@ def repeated(option: str, values: Sequence[int]) -> tuple[str, ...]:
     return tuple(part for value in values for part in (option, str(value)))
 
 
-def peers() -> tuple[str, ...]:
-    """Whom throughput is measured beside: Hugging Face, and nano-vllm where it is installed."""
+def baselines() -> tuple[str, ...]:
+    """What throughput is measured beside: Hugging Face, and nano-vllm where it is installed."""
     nano = ("--compare", "nano-vllm") if importlib.util.find_spec("nanovllm") else ()
     return ("--compare", "hf", *nano)
 
@@ -71,13 +71,13 @@ def sections() -> list[Section]:
         Section("idle_0.6b", ("idle", *shape("qwen3-0.6b")), 60),
         Section("throughput_0.6b", ("throughput", *shape("qwen3-0.6b"), "--repeats", "2"), 90),
         Section("breakdown_0.6b", ("step-breakdown", *shape("qwen3-0.6b"), "--repeats", "3"), 120),
-        Section("compare_0.6b", ("throughput", *shape("qwen3-0.6b"), "--repeats", "1", *peers()), 240),
+        Section("compare_0.6b", ("throughput", *shape("qwen3-0.6b"), "--repeats", "1", *baselines()), 240),
     ]
 
 
 @dataclass(frozen=True, slots=True)
-class Promise:
-    """A figure that the project promised itself, and how it is read off a section's results."""
+class Goal:
+    """A figure that the project aims at, and how it is read off a section's results."""
 
     what: str
     section: str
@@ -104,20 +104,20 @@ def triton_over_fa3(report: dict[str, Any]) -> float:
     return min(by_backend["fa3"] / by_backend["triton"] for by_backend in times.values())
 
 
-def speedup_over(peer: str) -> Callable[[dict[str, Any]], float]:
-    """A reader of reports: the median speedup over a peer."""
-    return lambda report: report["results"]["peers"][0]["speedups"][peer]["median"]
+def speedup_over(baseline: str) -> Callable[[dict[str, Any]], float]:
+    """A reader of reports: the median speedup over a baseline."""
+    return lambda report: report["results"]["peers"][0]["speedups"][baseline]["median"]
 
 
-PROMISES = [
-    Promise("8B shape, batch 1: share of copy bandwidth", "decode_8b", 0.80, decode_mbu(1)),
-    Promise("1B shape, batch 1: share of copy bandwidth", "decode_1b", 0.55, decode_mbu(1)),
-    Promise("0.6B shape, batch 1: share of copy bandwidth", "decode_0.6b", 0.35, decode_mbu(1)),
-    Promise("8B shape, 2k+ prompts: share of matmul rate", "prefill_8b", 0.65, best_long_prefill),
-    Promise("Triton decode attention over FlashAttention-3", "attention_8b", 0.85, triton_over_fa3),
-    Promise("GPU busy in a steady decode", "idle_0.6b", 0.97, lambda report: report["results"]["busy_share"]),
-    Promise("256 requests over Hugging Face continuous batching", "compare_0.6b", 3.0, speedup_over("hf_continuous")),
-    Promise("256 requests over nano-vllm", "compare_0.6b", 1.1, speedup_over("nano_vllm")),
+GOALS = [
+    Goal("8B shape, batch 1: share of copy bandwidth", "decode_8b", 0.80, decode_mbu(1)),
+    Goal("1B shape, batch 1: share of copy bandwidth", "decode_1b", 0.55, decode_mbu(1)),
+    Goal("0.6B shape, batch 1: share of copy bandwidth", "decode_0.6b", 0.35, decode_mbu(1)),
+    Goal("8B shape, 2k+ prompts: share of matmul rate", "prefill_8b", 0.65, best_long_prefill),
+    Goal("Triton decode attention over FlashAttention-3", "attention_8b", 0.85, triton_over_fa3),
+    Goal("GPU busy in a steady decode", "idle_0.6b", 0.97, lambda report: report["results"]["busy_share"]),
+    Goal("256 requests over Hugging Face continuous batching", "compare_0.6b", 3.0, speedup_over("hf_continuous")),
+    Goal("256 requests over nano-vllm", "compare_0.6b", 1.1, speedup_over("nano_vllm")),
 ]
 
 
@@ -210,7 +210,7 @@ def write_record(out: Path, outcomes: dict[str, str]) -> Path:
         "device": device,
         "versions": {"python": sys.version.split()[0], "torch": torch.__version__, "cuda": torch.version.cuda},
         "outcomes": outcomes,
-        "targets": [{"what": t.what, "at_least": t.at_least, "reached": reached(t, reports)} for t in PROMISES],
+        "targets": [{"what": t.what, "at_least": t.at_least, "reached": reached(t, reports)} for t in GOALS],
         "sections": reports,
     }
     slug = "".join(letter if letter.isalnum() else "_" for letter in device.lower())
@@ -224,10 +224,10 @@ def has(out: Path, name: str) -> bool:
     return (out / f"{name}.json").exists()
 
 
-def reached(promise: Promise, reports: dict[str, Any]) -> float | None:
-    """None where the section did not run, or lacks the peer that is compared with."""
+def reached(goal: Goal, reports: dict[str, Any]) -> float | None:
+    """None where the section did not run, or lacks the baseline."""
     try:
-        return promise.read(reports[promise.section])
+        return goal.read(reports[goal.section])
     except (KeyError, StopIteration, ValueError):
         return None
 
@@ -237,10 +237,10 @@ def format_summary(outcomes: dict[str, str], out: Path) -> str:
     lines = [f"{name:18}{outcome}" for name, outcome in outcomes.items()]
     reports = {name: json.loads((out / f"{name}.json").read_text()) for name in outcomes if has(out, name)}
     lines += ["", f"{'':52}{'reached':>10}{'target':>10}"]
-    for promise in PROMISES:
-        value = reached(promise, reports)
+    for goal in GOALS:
+        value = reached(goal, reports)
         shown = "not yet measured" if value is None else f"{value:.2f}"
-        lines.append(f"{promise.what:52}{shown:>10}{promise.at_least:>10.2f}")
+        lines.append(f"{goal.what:52}{shown:>10}{goal.at_least:>10.2f}")
     return "\n".join(lines)
 
 

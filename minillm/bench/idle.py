@@ -7,12 +7,11 @@ from typing import Any
 import torch
 from torch._C._autograd import DeviceType
 
-from minillm.bench.report import describe_engine, describe_machine, make_report
-from minillm.bench.steady import SteadyDecode, check_fits, pool_tokens
+from minillm.bench.report import Measured
+from minillm.bench.steady import SteadyDecode, pool_tokens
 from minillm.bench.target import Target
 from minillm.core.errors import ConfigError
 from minillm.frontend.engine import Engine
-from minillm.kernels.quantization import dtype_name
 
 STEPS = 64
 WARM_UP_STEPS = 16
@@ -40,43 +39,35 @@ def union_seconds(intervals: Iterable[tuple[float, float]]) -> float:
     return total
 
 
-def run_idle(target: Target, batch: int, context: int, quick: bool) -> dict[str, Any]:
-    """Profile a steady decode, and return the report.
+def run(target: Target, quick: bool, batch: int, context: int) -> Measured:
+    """Profile a steady decode.
 
     Raises:
         ConfigError: the device is not a GPU: on a CPU, Python and the model share the processor.
     """
-    machine, device = describe_machine(), target.torch_device()
-    if device.type != "cuda":
+    if target.torch_device().type != "cuda":
         raise ConfigError("bench idle looks at a GPU: on a CPU the engine and the model take turns on one processor")
     steps = 8 if quick else STEPS
     total = WARM_UP_STEPS + steps + 4  # each run begins with a step that it does not count
     budget = max(8192, batch)
     tokens = pool_tokens(batch, context, total, budget)
     engine = Engine(target.config(kv_tokens=tokens, max_num_seqs=batch, max_num_batched_tokens=budget))
-    check_fits(engine, batch, context, total)
     decode = SteadyDecode(engine, batch, context, total)
     decode.run(WARM_UP_STEPS)
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
         decode.run(steps)
         torch.cuda.synchronize()
     decode.stop()
-    events = [event for event in profile.events() if event.device_type == DeviceType.CUDA]
-    intervals = [(event.time_range.start / 1e6, event.time_range.end / 1e6) for event in events]
+    events = [event.time_range for event in profile.events() if event.device_type == DeviceType.CUDA]
+    intervals = [(event.start / 1e6, event.end / 1e6) for event in events]
     span = max(end for _, end in intervals) - min(start for start, _ in intervals)
     busy = union_seconds(intervals)
-    return make_report(
-        machine,
-        model=target.model,
-        dtype=dtype_name(engine.loaded_model.dtype),
-        device=device,
-        settings={"context": context, "steps": steps, "quick": quick, "engine": describe_engine(engine)},
-        results=IdleResult(batch, span, busy, busy / span, len(intervals)),
-    )
+    result = IdleResult(batch, span, busy, busy / span, len(intervals))
+    return Measured.on(engine, result, {"context": context, "steps": steps})
 
 
-def format_table(report: dict[str, Any]) -> str:
-    """The report as text: what `minillm bench` prints."""
+def table(report: dict[str, Any]) -> str:
+    """The report as text."""
     result: IdleResult = report["results"]
     return (
         f"{report['model']} in {report['dtype']} on {report['device']}, steady decode at batch {result.batch}: the GPU "

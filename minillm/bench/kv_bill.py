@@ -1,4 +1,4 @@
-"""`minillm bench kv-bill`: what a model's keys and values take, by arithmetic, beside what a KV pool allocates."""
+"""`minillm bench kv-bill`: the KV cache size of a model, by arithmetic, beside what a KV pool allocates."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +11,7 @@ from minillm.kernels.attention.cache import QUANTIZED_DTYPES, tensors_of
 from minillm.model.arithmetic import NUMBER_BYTES, KVCacheSize
 from minillm.model.checkpoints import SHAPES, read_config, resolve
 from minillm.model.config import ModelConfig
+from minillm.observe.tables import text_table
 from minillm.policies.window import Window
 from minillm.runner.kv_pool import KVPool
 
@@ -31,8 +32,8 @@ class Row:
     """The same request with the sliding window."""
 
 
-def run_kv_bill(model: str, tokens: int, block_size: int, window: Window) -> dict[str, Any]:
-    """The bill of a packaged shape, a config.json, a model folder or a Hub id.
+def run(model: str, tokens: int, block_size: int, window: Window) -> dict[str, Any]:
+    """The KV cache size of a packaged shape, a config.json, a model folder or a Hub id.
 
     Raises:
         UnknownModelError: there is no such model.
@@ -45,19 +46,17 @@ def run_kv_bill(model: str, tokens: int, block_size: int, window: Window) -> dic
         config = ModelConfig.from_hf(hf)
     except UnsupportedArchitectureError:
         config = None
-    rows = []
-    for dtype in NUMBER_BYTES:
-        token = bill.bytes_per_token(dtype)
-        rows.append(
-            Row(
-                dtype,
-                token,
-                None if config is None else allocated_bytes(config, dtype, block_size),
-                GB // (token * block_size),
-                bill.bytes_of(tokens, dtype, block_size),
-                bill.bytes_of(tokens, dtype, block_size, window),
-            )
+    rows = [
+        Row(
+            dtype=dtype,
+            token=bill.bytes_per_token(dtype),
+            allocated=None if config is None else allocated_bytes(config, dtype, block_size),
+            blocks_per_gb=GB // (bill.bytes_per_token(dtype) * block_size),
+            request=bill.bytes_of(tokens, dtype, block_size),
+            windowed=bill.bytes_of(tokens, dtype, block_size, window),
         )
+        for dtype in NUMBER_BYTES
+    ]
     return {"model": model, "tokens": tokens, "block_size": block_size, "window": window, "bill": bill, "results": rows}
 
 
@@ -69,20 +68,18 @@ def allocated_bytes(config: ModelConfig, dtype: str, block_size: int) -> int:
     return num_bytes // (2 * block_size)  # one block, and the null block
 
 
-def format_table(report: dict[str, Any]) -> str:
-    """The report as text: what `minillm bench` prints."""
+def table(report: dict[str, Any]) -> str:
+    """The report as text."""
     bill, window = report["bill"], report["window"]
-    lines = [
-        f"{report['model']}: {bill.kind}, {bill.layers} layers, {bill.vectors} x {bill.vector_size} numbers of a token "
-        f"in each; blocks of {report['block_size']} tokens",
-        "",
-        f"{'':10}{'bytes/token':>12}{'allocated':>12}{'blocks/GB':>12}{report['tokens']:>12,} tokens"
-        + (f"{f'window {window.size} + {window.sinks}':>20}" if window.size else ""),
-    ]
+    columns = ["", "bytes/token", "allocated", "blocks/GB", f"{report['tokens']:,} tokens, MB"]
+    columns += [f"window {window.size} + {window.sinks}, MB"] if window.size else []
+    rows = []
+    row: Row
     for row in report["results"]:
         allocated = "no decoder" if row.allocated is None else f"{row.allocated:,}"
-        lines.append(
-            f"{row.dtype:10}{row.token:>12,}{allocated:>12}{row.blocks_per_gb:>12,}{row.request / 1e6:>16,.2f} MB"
-            + (f"{row.windowed / 1e6:>17,.2f} MB" if window.size else "")
-        )
-    return "\n".join(lines)
+        cells = [row.dtype, f"{row.token:,}", allocated, f"{row.blocks_per_gb:,}", f"{row.request / 1e6:,.2f}"]
+        rows.append([*cells, f"{row.windowed / 1e6:,.2f}"][: len(columns)])
+    return (
+        f"{report['model']}: {bill.kind}, {bill.layers} layers, {bill.vectors} x {bill.vector_size} numbers of a token "
+        f"in each; blocks of {report['block_size']} tokens\n\n{text_table(columns, rows)}"
+    )

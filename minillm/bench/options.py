@@ -1,9 +1,13 @@
 """Options that the subcommands of `minillm bench` share, and what is done with them. Imports no torch."""
 
 import enum
+import functools
 import importlib.util
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Concatenate, Literal, ParamSpec, Protocol
 
 import typer
 
@@ -11,10 +15,13 @@ from minillm.bench.writing import as_json
 from minillm.core.errors import ConfigError, MissingPackageError
 
 if TYPE_CHECKING:
+    from minillm.bench.report import Measured
     from minillm.bench.target import Target
 
+P = ParamSpec("P")
 
-class Against(enum.StrEnum):
+
+class BaselineName(enum.StrEnum):
     """Engines to be compared with."""
 
     HF = "hf"
@@ -22,34 +29,13 @@ class Against(enum.StrEnum):
     NANO_VLLM = "nano-vllm"
 
 
-class LoadFormatName(enum.StrEnum):
-    """Where weights come from, by the names of the command line."""
-
-    AUTO = "auto"
-    DUMMY = "dummy"
-
-
-class DtypeName(enum.StrEnum):
-    """Number formats, by the names of the command line."""
-
-    AUTO = "auto"
-    BFLOAT16 = "bfloat16"
-    FLOAT16 = "float16"
-    FLOAT32 = "float32"
-
-
-class DeviceName(enum.StrEnum):
-    """Devices, by the names of the command line."""
-
-    AUTO = "auto"
-    CPU = "cpu"
-    CUDA = "cuda"
-
+DEFAULT_MODEL = "smollm2-135m"
+PICTURE_SUFFIXES = (".png", ".svg")
 
 Model = Annotated[str, typer.Option(help="Short name, local folder, config.json, GGUF file or Hub id.")]
-LoadFormat = Annotated[LoadFormatName, typer.Option(help="dummy: random weights of the config's shape.")]
-Dtype = Annotated[DtypeName, typer.Option(help="Of weights and KV cache.")]
-Device = Annotated[DeviceName, typer.Option(help="auto: cuda where there is one.")]
+LoadFormat = Annotated[Literal["auto", "dummy"], typer.Option(help="dummy: random weights of the config's shape.")]
+Dtype = Annotated[Literal["auto", "bfloat16", "float16", "float32"], typer.Option(help="Of weights and KV cache.")]
+Device = Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="auto: cuda where there is one.")]
 Set = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="FIELD=VALUE", help="An EngineConfig field, e.g. block_size=32; may be repeated."),
@@ -58,22 +44,84 @@ Quick = Annotated[bool, typer.Option("--quick", help="A few tokens, once: tries 
 Out = Annotated[Path | None, typer.Option(dir_okay=False, help="Also write the JSON here.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
 Roofline = Annotated[Path | None, typer.Option(dir_okay=False, help="Draw the roofline here (.png or .svg).")]
+Repeats = Annotated[int, typer.Option(min=1, help="Rounds; in each, everything is measured once.")]
+Steps = Annotated[int | None, typer.Option(min=1, help="Measured steps; default: what suits the device.")]
+Compare = Annotated[
+    list[BaselineName] | None, typer.Option(help="Measure this engine beside minillm; may be repeated.")
+]
 
 
-def make_target(
-    model: str, load_format: LoadFormatName, dtype: DtypeName, device: DeviceName, engine_fields: list[str] | None
-) -> "Target":
-    """What is to be measured; `--set` wins over named options.
+class Benchmark(Protocol):
+    """A module that measures something: what a subcommand runs."""
 
-    Raises:
-        ConfigError: a field is unknown, or out of range.
-    """
-    from minillm.bench.target import Target
-    from minillm.policies.config import parse_fields
+    @property
+    def run(self) -> Callable[..., "Measured"]:
+        """Of the target, whether it is a quick try, and the command's own options, in their order."""
+        ...
 
-    target = Target(model, load_format.value, dtype.value, device.value, parse_fields(engine_fields, "--set"))
-    target.config()
-    return target
+    @property
+    def table(self) -> Callable[[dict[str, Any]], str]:
+        """The report as text."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """The options that every measuring subcommand has."""
+
+    model: Model = DEFAULT_MODEL
+    load_format: LoadFormat = "auto"
+    dtype: Dtype = "auto"
+    device: Device = "auto"
+    engine_fields: Set = None
+    quick: Quick = False
+    out: Out = None
+    as_json: Json = False
+
+    def target(self) -> "Target":
+        """What is to be measured; `--set` wins over named options.
+
+        Raises:
+            ConfigError: a field is unknown, or out of range.
+        """
+        return self.target_with(self.engine_fields)
+
+    def target_with(self, engine_fields: list[str] | None) -> "Target":
+        """The same model under other FIELD=VALUE settings."""
+        from minillm.bench.target import Target
+        from minillm.policies.config import parse_fields
+
+        fields = parse_fields(engine_fields, "--set")
+        target = Target(self.model, self.load_format, self.dtype, self.device, fields)
+        target.config()
+        return target
+
+    def measure(self, benchmark: Benchmark, *options: Any) -> dict[str, Any]:
+        """Run a benchmark with its own options, show its report, and return it."""
+        from minillm.bench.report import describe_machine, format_machine, make_report
+
+        check_writable(self.out)
+        target, machine = self.target(), describe_machine()
+        report = make_report(machine, target.model, self.quick, benchmark.run(target, self.quick, *options))
+        quick = "quick: means nothing\n" if self.quick else ""
+        text = f"{format_machine(machine)}\n{quick}{benchmark.table(report)}"
+        show(report, text, self.out, self.as_json)
+        return report
+
+
+def with_shared_options(command: Callable[Concatenate[Shared, P], None]) -> Callable[..., None]:
+    """Replace a command's first parameter by the options of `Shared`: typer reads them off the signature."""
+    shared = inspect.signature(Shared).parameters
+    own = list(inspect.signature(command).parameters.values())[1:]
+
+    @functools.wraps(command)
+    def taking_all(**options: Any) -> None:
+        command(Shared(**{name: options.pop(name) for name in shared}), **options)  # type: ignore[call-arg]
+
+    parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in (*shared.values(), *own)]
+    taking_all.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    taking_all.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return taking_all
 
 
 def check_writable(*files: Path | None) -> None:
@@ -87,18 +135,16 @@ def check_writable(*files: Path | None) -> None:
             raise ConfigError(f"there is no folder {str(file.parent)!r} to write {file.name} to: make it first")
 
 
-PICTURE_SUFFIXES = (".png", ".svg")
-
-
 def check_can_draw(file: Path, option: str) -> None:
     """Say so before an hour of measuring, not after.
 
     Args:
         option: that asks for the picture, as it is typed.
     Raises:
-        ConfigError: the file's name does not end in .png or .svg.
+        ConfigError: the file's name does not end in .png or .svg, or its folder is not there.
         MissingPackageError: matplotlib is not installed.
     """
+    check_writable(file)
     if file.suffix.lower() not in PICTURE_SUFFIXES:
         raise ConfigError(f"{option} draws .png or .svg, not {file.name!r}")
     if importlib.util.find_spec("matplotlib") is None:

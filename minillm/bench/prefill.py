@@ -1,23 +1,23 @@
 """`minillm bench prefill`: how near to the speed of a large matrix product a prefill comes."""
 
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
-from minillm.bench.peers import BenchmarkError
-from minillm.bench.report import describe_engine, describe_machine, format_machine, make_report
-from minillm.bench.roofline import with_unit
+from minillm.bench.errors import BenchmarkError
+from minillm.bench.report import Measured
+from minillm.bench.roofline import PREFILL_COLOUR, Point, draw_roofline, with_unit
 from minillm.bench.target import LARGEST_BLOCK, Costs, Target, compute_dtype, random_prompts
 from minillm.core.errors import ConfigError
-from minillm.core.known import known
 from minillm.core.params import SamplingParams
 from minillm.core.request import FinishReason
 from minillm.frontend.engine import Engine
-from minillm.kernels.quantization import dtype_name
-from minillm.runner.machine_peaks import Roof, measure_roof
+from minillm.observe.spread import Spread
+from minillm.observe.tables import text_table
+from minillm.runner.machine_peaks import MachinePeaks, measure_peaks
 
 SHORTEST, LONGEST = 128, {"cpu": 2048, "cuda": 8192}
 """Tokens of the default prompts, by kind of device."""
@@ -46,10 +46,7 @@ class PrefillResult:
 
 def default_lengths(device_type: str) -> list[int]:
     """128, 256, ... up to what a device of this kind is worth measuring at."""
-    lengths = [SHORTEST]
-    while lengths[-1] < LONGEST[device_type]:
-        lengths.append(2 * lengths[-1])
-    return lengths
+    return [SHORTEST << power for power in range((LONGEST[device_type] // SHORTEST).bit_length())]
 
 
 def cap(lengths: Sequence[int], window: int) -> list[int]:
@@ -59,17 +56,17 @@ def cap(lengths: Sequence[int], window: int) -> list[int]:
 
 def summarize(prompt_len: int, seconds: Sequence[float], costs: Costs, matmul: float) -> PrefillResult:
     """What step times come to, beside `matmul` FLOP/s."""
-    step, flops = statistics.median(seconds), costs.flops.prefill(prompt_len)
+    step, flops = Spread.of(seconds), costs.flops.prefill(prompt_len)
     return PrefillResult(
         prompt_len=prompt_len,
         num_runs=len(seconds),
-        step_s=step,
-        step_low_s=min(seconds),
-        step_high_s=max(seconds),
-        tokens_per_s=prompt_len / step,
+        step_s=step.median,
+        step_low_s=step.low,
+        step_high_s=step.high,
+        tokens_per_s=prompt_len / step.median,
         flops=flops,
-        flops_per_s=flops / step,
-        mfu=flops / step / matmul,
+        flops_per_s=flops / step.median,
+        mfu=flops / step.median / matmul,
         bytes=costs.bytes.step([prompt_len]),
     )
 
@@ -97,63 +94,61 @@ def prefill_seconds(engine: Engine, prompt: list[int]) -> float:
     return record.end - record.start
 
 
-def run_prefill(target: Target, lengths: Sequence[int] | None, repeats: int, quick: bool) -> dict[str, Any]:
-    """Measure, and return the report. The lengths take turns within every repeat.
+def run(target: Target, quick: bool, lengths: Sequence[int] | None, repeats: int) -> Measured:
+    """Measure. The lengths take turns within every repeat.
 
     Args:
         lengths: tokens of the prompts; None = what suits the device.
     Raises:
         ConfigError, ModelError: see Engine.
     """
-    machine, device = describe_machine(), target.torch_device()
+    device, plain = target.torch_device(), target.config()
     lengths = lengths or (QUICK_LENGTHS if quick else default_lengths(device.type))
-    window = target.config().max_model_len or target.model_config().max_position_embeddings
-    lengths, repeats = cap(lengths, window), 1 if quick else repeats
-    seats = target.config().max_num_seqs
+    lengths = cap(lengths, plain.max_model_len or target.model_config().max_position_embeddings)
+    repeats = 1 if quick else repeats
     config = target.config(
         kv_tokens=lengths[-1] + 1 + LARGEST_BLOCK,
-        max_num_batched_tokens=max(lengths[-1], seats),
+        max_num_batched_tokens=max(lengths[-1], plain.max_num_seqs),
         enable_prefix_caching=False,
     )
     if config.enable_prefix_caching:
         raise ConfigError("a cached prompt is not computed: leave enable_prefix_caching off to measure prefill")
     engine = Engine(config)
-    roof = measure_roof(device, compute_dtype(engine.loaded_model), quick)
+    peaks = measure_peaks(device, compute_dtype(engine.loaded_model), quick)
     costs = Costs.of(engine)
-    prompts = random_prompts(known(engine.vocab_size), lengths)
+    assert engine.vocab_size is not None
+    prompts = random_prompts(engine.vocab_size, lengths)
     seconds: dict[int, list[float]] = {length: [] for length in lengths}
-    with tqdm(total=len(lengths) * (repeats + 1), unit="prompt") as bar:
-        for repeat in range(repeats + 1):
-            for prompt in prompts:
-                taken = prefill_seconds(engine, prompt)
-                if repeat > 0:  # the first round warms up
-                    seconds[len(prompt)].append(taken)
-                bar.update()
-    return make_report(
-        machine,
-        model=target.model,
-        dtype=dtype_name(engine.loaded_model.dtype),
-        device=device,
-        settings={"repeats": repeats, "quick": quick, "engine": describe_engine(engine)},
-        results=[summarize(length, taken, costs, roof.matmul) for length, taken in seconds.items()],
-        roof=roof,
+    for repeat in tqdm(range(repeats + 1), unit="round"):
+        for prompt in prompts:
+            taken = prefill_seconds(engine, prompt)
+            if repeat > 0:  # the first round warms up
+                seconds[len(prompt)].append(taken)
+    results = [summarize(length, taken, costs, peaks.matmul) for length, taken in seconds.items()]
+    return Measured.on(engine, results, {"repeats": repeats}, roof=peaks)
+
+
+def table(report: dict[str, Any]) -> str:
+    """The report as text."""
+    peaks: MachinePeaks = report["roof"]
+    columns = ("tokens", "tok/s", "step ms", "low", "high", "TFLOP", "TFLOP/s", "MFU")
+    rows = [
+        [
+            str(row.prompt_len),
+            f"{row.tokens_per_s:.0f}",
+            *(f"{1e3 * seconds:.2f}" for seconds in (row.step_s, row.step_low_s, row.step_high_s)),
+            *(f"{flops / 1e12:.3g}" for flops in (row.flops, row.flops_per_s)),
+            f"{row.mfu:.1%}",
+        ]
+        for row in report["results"]
+    ]
+    return (
+        f"{report['model']} in {report['dtype']}, one prompt a step, nothing cached; the linear layers compute in "
+        f"{peaks.matmul_dtype}: {with_unit(peaks.matmul, 'FLOP/s')} measured\n\n{text_table(columns, rows)}"
     )
 
 
-def format_table(report: dict[str, Any]) -> str:
-    """The report as text: what `minillm bench` prints."""
-    roof: Roof = report["roof"]
-    lines = [
-        format_machine(report["machine"]),
-        f"{report['model']} in {report['dtype']}, one prompt a step, nothing cached; the linear layers compute in "
-        f"{roof.matmul_dtype}: {with_unit(roof.matmul, 'FLOP/s')} measured"
-        + (" (quick: means nothing)" if report["settings"]["quick"] else ""),
-        "",
-        f"{'tokens':>7}{'tok/s':>10}{'step ms':>10}{'low':>10}{'high':>10}{'TFLOP':>9}{'TFLOP/s':>9}{'MFU':>7}",
-    ]
-    for row in report["results"]:
-        lines.append(
-            f"{row.prompt_len:>7}{row.tokens_per_s:>10.0f}{1e3 * row.step_s:>10.2f}{1e3 * row.step_low_s:>10.2f}"
-            f"{1e3 * row.step_high_s:>10.2f}{row.flops / 1e12:>9.3g}{row.flops_per_s / 1e12:>9.3g}{row.mfu:>7.1%}"
-        )
-    return "\n".join(lines)
+def draw(report: dict[str, Any], file: Path) -> None:
+    """The roofline picture, with a point for each prompt length."""
+    points = [Point(str(row.prompt_len), row.flops / row.bytes, row.flops_per_s) for row in report["results"]]
+    draw_roofline(file, report, points, "prefill, by tokens of the prompt", PREFILL_COLOUR)

@@ -8,13 +8,13 @@ model, and measure the perplexity of one that does not; they do not replace an e
 
 import math
 import statistics
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tqdm import tqdm
 
-from minillm.bench.peers import BenchmarkError
-from minillm.bench.report import describe_engine, describe_machine, format_machine, make_report
+from minillm.bench.errors import BenchmarkError
+from minillm.bench.report import Measured, describe_engine
 from minillm.bench.scoring import TextScore, choose, held_text, load_items, score_text
 from minillm.bench.target import Costs, Target
 from minillm.core.errors import ConfigError
@@ -24,13 +24,14 @@ from minillm.frontend.prompt_pruning import prune_context
 from minillm.kernels.quantization import dtype_name, share_on_int4_grid
 from minillm.model import checkpoints
 from minillm.model.arithmetic import KVCacheSize
+from minillm.observe.tables import text_table
 from minillm.policies.config import EngineConfig
 from minillm.policies.window import Window
 
 GREEDY_TOKENS = 32
 SPEED_CONTEXT, SPEED_TOKENS = 128, 48
-SPEED_PLACES, SPEED_ROUNDS = 3, 2
-"""Places in the held text where a model writes on, and how often at each."""
+SPEED_POSITIONS, SPEED_ROUNDS = 3, 2
+"""Positions in the held text where a model writes on, and how often at each."""
 POOL_TOKENS = 4096
 REQUEST_TOKENS = 2048
 """Of the request whose share of the KV cache is told: longer than a window."""
@@ -92,10 +93,8 @@ class Verdict:
     """Of speed or memory: what it gains may be worth them, but that is for the reader to say."""
 
 
-def run_quality(
-    reference: Target, candidate: Target, floors: Floors, prune: float | None, quick: bool
-) -> dict[str, Any]:
-    """Measure both, and return the report.
+def run(candidate: Target, quick: bool, reference: Target, floors: Floors, prune: float | None) -> Measured:
+    """Measure both.
 
     Args:
         prune: share of each reading text that the candidate gets; None = all.
@@ -103,32 +102,27 @@ def run_quality(
         ConfigError, ModelError: see Engine. ConfigError also if the model has no tokenizer, or a window is so large
             that the texts would not show what it loses.
     """
-    machine = describe_machine()
     engines = [Engine(engine_config(target)) for target in (reference, candidate)]
     if engines[0].tokenizer is None:
         raise ConfigError("quality is measured on texts, and this model has no tokenizer")
     score = score_text(engines[0], engines[1], held_text(), QUICK_TOKENS if quick else None)
     qualities = measure_tasks(engines, score, prune, quick)
     costs = measure_costs(engines, quick)
-    return make_report(
-        machine,
-        model=reference.model,
-        dtype=dtype_name(engines[0].loaded_model.dtype),
-        device=engines[0].loaded_model.device,
-        settings={
-            "reference": describe_engine(engines[0]),
-            "candidate": describe_engine(engines[1]),
-            "changed": changed_fields(reference, candidate),
-            "prune": prune,
-            "quick": quick,
-            "scored_tokens": score.positions,
-        },
-        floors=floors,
-        notes=notes(engines[1], reference.model),
-        quality={"reference": qualities[0], "candidate": qualities[1]},
-        cost={"reference": costs[0], "candidate": costs[1]},
-        results=judge(qualities, costs, floors),
-    )
+    settings = {
+        "reference": describe_engine(engines[0]),
+        "candidate": describe_engine(engines[1]),
+        "changed": changed_fields(reference, candidate),
+        "prune": prune,
+        "scored_tokens": score.positions,
+    }
+    model = engines[0].loaded_model
+    extra = {
+        "floors": floors,
+        "notes": notes(engines[1], reference.model),
+        "quality": dict(zip(("reference", "candidate"), qualities)),
+        "cost": dict(zip(("reference", "candidate"), costs)),
+    }
+    return Measured(judge(qualities, costs, floors), settings, dtype_name(model.dtype), model.device, extra)
 
 
 def engine_config(target: Target) -> EngineConfig:
@@ -210,7 +204,7 @@ def measure_costs(engines: list[Engine], quick: bool) -> list[Cost]:
     """In turns, so that a slow spell of the machine hits both."""
     token_ids = engines[0].tokenizer.encode(held_text())
     context, num_tokens = (8, 8) if quick else (SPEED_CONTEXT, SPEED_TOKENS)
-    places = range(0, len(token_ids) - context, len(token_ids) // SPEED_PLACES)[: 1 if quick else SPEED_PLACES]
+    places = range(0, len(token_ids) - context, len(token_ids) // SPEED_POSITIONS)[: 1 if quick else SPEED_POSITIONS]
     fastest = [dict.fromkeys(places, math.inf) for _ in engines]
     for _ in tqdm(range(1 if quick else SPEED_ROUNDS), unit="round", desc="speed", leave=False):
         for place in places:
@@ -246,7 +240,7 @@ def request_bytes(engine: Engine) -> int:
 
 def judge(qualities: list[Quality], costs: list[Cost], floors: Floors) -> Verdict:
     """Whether the candidate, the second of each, is better than the reference."""
-    (before, after), (dear, cheap) = qualities, costs
+    before, after = qualities
     rise = after.perplexity / before.perplexity - 1
     broken = []
     if not rise <= floors.perplexity_rise:  # so written, NaN breaks every floor
@@ -259,14 +253,14 @@ def judge(qualities: list[Quality], costs: list[Cost], floors: Floors) -> Verdic
         lost = getattr(before, f"{name}_right") - getattr(after, f"{name}_right")
         if lost > floors.tasks_lost:
             broken.append(f"{lost} {name} items fewer are right, more than {floors.tasks_lost}")
-    gains, losses = compare_costs(dear, cheap)
+    gains, losses = compare_costs(*costs)
     if after.reading_prompt_tokens < before.reading_prompt_tokens:
         gains.append(f"{after.reading_prompt_tokens / before.reading_prompt_tokens:.0%} of the reading prompts' tokens")
     return Verdict(bool(gains) and not broken and not losses, broken, gains, losses)
 
 
 def compare_costs(before: Cost, after: Cost) -> tuple[list[str], list[str]]:
-    """What is cheaper, and what is dearer."""
+    """What is cheaper, and what is more expensive."""
     gains: list[str] = []
     losses: list[str] = []
     speedup = after.tokens_per_s / before.tokens_per_s
@@ -302,35 +296,34 @@ def notes(engine: Engine, model: str) -> list[str]:
     return found
 
 
-def format_table(report: dict[str, Any]) -> str:
-    """The report as text: what `minillm bench` prints."""
-    quality, cost, verdict = report["quality"], report["cost"], report["results"]
+def table(report: dict[str, Any]) -> str:
+    """The report as text."""
+    verdict: Verdict = report["results"]
     settings = report["settings"]
     changed = ", ".join(f"{name}={value}" for name, value in settings["changed"].items()) or "nothing changed"
     if settings["prune"] is not None:
         changed += f", reading texts pruned to {settings['prune']:.0%}"
-    lines = [
-        format_machine(report["machine"]),
-        f"{report['model']}: reference, against candidate ({changed}); {settings['scored_tokens']} tokens scored, each "
-        "decoded by itself" + (" (quick: means nothing)" if settings["quick"] else ""),
-        "",
-        f"{'':34}{'reference':>12}{'candidate':>12}",
-    ]
-    rows = [
-        (name, getattr(quality["reference"], name), getattr(quality["candidate"], name)) for name in Quality.__slots__
-    ]
-    rows += [(name, getattr(cost["reference"], name), getattr(cost["candidate"], name)) for name in Cost.__slots__]
-    for name, before, after in rows:
-        lines.append(f"{name.replace('_', ' '):34}{number(before):>12}{number(after):>12}")
-    lines += ["", *(f"note: {note}" for note in report["notes"])]
-    lines += [f"floor broken: {reason}" for reason in verdict.broken]
+    rows = []
+    for part in ("quality", "cost"):
+        before, after = (asdict(report[part][which]) for which in ("reference", "candidate"))
+        rows += [[name.replace("_", " "), number(before[name]), number(after[name])] for name in before]
     gains, losses = "; ".join(verdict.gains) or "nothing gained", "; ".join(verdict.losses)
     if verdict.broken:
-        lines.append(f"not better, whatever it gains ({gains})")
+        conclusion = f"not better, whatever it gains ({gains})"
     elif verdict.losses:
-        lines.append(f"not better, but a trade: {gains}, for {losses}; no floor is broken")
+        conclusion = f"not better, but a trade: {gains}, for {losses}; no floor is broken"
     else:
-        lines.append(f"{'better' if verdict.better else 'not better'}: {gains}, and no floor is broken")
+        conclusion = f"{'better' if verdict.better else 'not better'}: {gains}, and no floor is broken"
+    lines = [
+        f"{report['model']}: reference, against candidate ({changed}); {settings['scored_tokens']} tokens scored, each "
+        "decoded by itself",
+        "",
+        text_table(("", "reference", "candidate"), rows),
+        "",
+        *(f"note: {note}" for note in report["notes"]),
+        *(f"floor broken: {reason}" for reason in verdict.broken),
+        conclusion,
+    ]
     return "\n".join(lines)
 
 

@@ -8,6 +8,7 @@ import os
 import platform
 import subprocess
 import sys
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from minillm import __version__
 from minillm.bench.writing import describe_command, without_folder
 from minillm.frontend.engine import Engine
 from minillm.kernels.quantization import dtype_name
+from minillm.runner.cuda_graphs import GraphedDecode
 from minillm.runner.torch_runner import TorchRunner
 
 CPU_FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "asimd", "bf16", "i8mm")
@@ -24,36 +26,46 @@ CPU_FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "asimd
 BF16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}
 
 
-def make_report(
-    machine: dict[str, Any],
-    *,
-    model: str,
-    dtype: str,
-    device: torch.device,
-    settings: dict[str, Any],
-    results: Any,
-    **extra: Any,
-) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What one benchmark found, before it is put in the envelope."""
+
+    results: Any
+    """Dataclasses are fine."""
+    settings: dict[str, Any]
+    """Everything that decides the numbers, as in force."""
+    dtype: str
+    """Of weights and KV cache, as in force (never "auto")."""
+    device: torch.device
+    extra: dict[str, Any] = field(default_factory=dict)
+    """Further top-level entries, such as the machine's measured peaks."""
+
+    @classmethod
+    def on(cls, engine: Engine, results: Any, settings: dict[str, Any], **extra: Any) -> "Measured":
+        """With an engine, whose configuration is told among the settings."""
+        model = engine.loaded_model
+        described = {**settings, "engine": describe_engine(engine)}
+        return cls(results, described, dtype_name(model.dtype), model.device, extra)
+
+
+def make_report(machine: dict[str, Any], model: str, quick: bool, measured: Measured) -> dict[str, Any]:
     """The envelope: when, what, on what, with which settings; then the results.
 
     Args:
         machine: from describe_machine(), taken before the first measurement, which raises the load average.
-        dtype: of weights and KV cache, as in force (never "auto").
-        settings: everything that decides the numbers, as in force.
-        results: dataclasses are fine.
-        extra: further top-level entries, such as the measured roof.
     """
+    device = measured.device
     return {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "command": describe_command(sys.argv),
         "model": without_folder(model),
-        "dtype": dtype,
+        "dtype": measured.dtype,
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else machine["cpu"],
         "versions": describe_versions(),
         "machine": machine,
-        "settings": settings,
-        **extra,
-        "results": results,
+        "settings": {**measured.settings, "quick": quick},
+        **measured.extra,
+        "results": measured.results,
     }
 
 
@@ -65,14 +77,15 @@ def describe_engine(engine: Engine) -> dict[str, Any]:
         "model": without_folder(engine.config.model),
         "activation_dtype": dtype_name(engine.loaded_model.decoder.activation_dtype),
         "attention": runner.attention.__name__,
-        **describe_decode(runner),
+        "graph_batches": graph_batches(runner),
         "kv_blocks": runner.num_kv_blocks,
     }
 
 
-def describe_decode(runner: TorchRunner) -> dict[str, list[int]]:
+def graph_batches(runner: TorchRunner) -> list[int]:
     """Batch sizes whose decode steps were recorded as CUDA graphs."""
-    return {"graph_batches": sorted(runner.fast_decode.recordings) if runner.fast_decode else []}
+    fast = runner.fast_decode
+    return sorted(fast.recordings) if isinstance(fast, GraphedDecode) else []
 
 
 def describe_versions() -> dict[str, str | None]:
@@ -115,18 +128,15 @@ def describe_cpu() -> tuple[str, list[str]]:
 
 def describe_machine() -> dict[str, Any]:
     """CPU, cores, instruction sets, library versions, GPU: without them a number means little."""
-    import transformers
-
     cpu, flags = describe_cpu()
+    versions = describe_versions()
     machine: dict[str, Any] = {
         "cpu": cpu,
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "flags": flags,
         "threads": torch.get_num_threads(),
         "load_average": list(os.getloadavg()),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "transformers": transformers.__version__,
+        **{name: versions[name] for name in ("python", "torch", "transformers")},
     }
     if torch.cuda.is_available():
         gpu = torch.cuda.get_device_properties(torch.cuda.current_device())

@@ -153,7 +153,7 @@ def score_text(reference: Engine, candidate: Engine, text: str, most_tokens: int
     seen = max(window_tokens(Window(config.sliding_window, config.attention_sinks)) for config in configs)
     pieces = cut(token_ids, seen)
     num_given = [max(len(piece) // GIVEN, 1) for piece in pieces]
-    # strict: otherwise the second would never come to its end, and keep its seats.
+    # strict: otherwise the second would never come to its end, and never forget its drafts.
     both = zip(*(decode_texts(engine, pieces, num_given) for engine in (reference, candidate)), strict=True)
     for theirs, ours in tqdm(both, total=max(map(len, pieces)) * (GIVEN - 1) // GIVEN, desc="text", leave=False):
         score.add(theirs.logits, ours.logits, ours.next_ids)

@@ -2,7 +2,7 @@
 
 The same prompts, in turns: first the bare engine in this process, stepped in a loop; then `minillm serve` in a
 process of its own, over loopback, each request an SSE stream. In both, a gap is between two moments at which
-whoever asked held new text in their hands. So the server's side has all of it: HTTP, the event loop, JSON, the
+the client had new text. So the server's side has all of it: HTTP, the event loop, JSON, the
 kernel, and the client's reading, which takes its share of the same cores.
 """
 
@@ -20,17 +20,16 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from minillm.bench.compare import Range
+from minillm.bench.errors import BenchmarkError
 from minillm.bench.loadgen.client import Api, Endpoint
 from minillm.bench.loadgen.load_test import LoadSettings, run_load_test
 from minillm.bench.loadgen.planned_requests import PlannedRequest, planned_requests
-from minillm.bench.peers import BenchmarkError
-from minillm.bench.report import describe_engine, describe_machine, format_machine, make_report
+from minillm.bench.report import Measured
 from minillm.bench.target import LARGEST_BLOCK, Target
-from minillm.core.known import known
 from minillm.core.params import SamplingParams
 from minillm.frontend.engine import Engine
-from minillm.kernels.quantization import dtype_name
+from minillm.observe.spread import Spread
+from minillm.observe.tables import text_table
 from minillm.policies.config import EngineConfig
 from minillm.server.flags import as_flags
 from minillm.simulate.cluster.events import rare_collections
@@ -61,23 +60,30 @@ class Round:
     client_cpu: float = 0.0
     """Share of one core that the client took."""
 
+    @property
+    def tokens_per_s(self) -> float:
+        return self.output_tokens / self.seconds
+
+    def itl(self, percentile: float) -> float:
+        return float(np.percentile(self.gaps, percentile))
+
 
 @dataclass(frozen=True, slots=True)
 class Side:
     """The engine alone, or behind the server: spread over the rounds."""
 
-    itl_p50: Range
-    itl_p99: Range
-    tokens_per_s: Range
+    itl_p50: Spread
+    itl_p99: Spread
+    tokens_per_s: Spread
     tokens_per_delivery: float
     """Above 1, some deliveries carried several tokens, and ITL is not of tokens."""
 
     @classmethod
     def of(cls, rounds: Sequence[Round]) -> "Side":
         return cls(
-            itl_p50=Range.of([_percentile(r, 50) for r in rounds]),
-            itl_p99=Range.of([_percentile(r, 99) for r in rounds]),
-            tokens_per_s=Range.of([r.output_tokens / r.seconds for r in rounds]),
+            itl_p50=Spread.of([r.itl(50) for r in rounds]),
+            itl_p99=Spread.of([r.itl(99) for r in rounds]),
+            tokens_per_s=Spread.of([r.tokens_per_s for r in rounds]),
             tokens_per_delivery=sum(r.output_tokens for r in rounds) / sum(r.deliveries for r in rounds),
         )
 
@@ -89,23 +95,23 @@ class OverheadResult:
     streams: int
     alone: Side
     served: Side
-    itl_p50_ratio: Range
-    itl_p99_ratio: Range
-    throughput_ratio: Range
+    itl_p50_ratio: Spread
+    itl_p99_ratio: Spread
+    throughput_ratio: Spread
     client_cpu: float
     """Mean share of one core that the client took, of which the server's side pays."""
 
 
-def run_serve_overhead(
+def run(
     target: Target,
+    quick: bool,
     streams: Sequence[int] | None,
     prompt_tokens: int,
     output_tokens: int | None,
     repeats: int,
     seed: int,
-    quick: bool,
-) -> dict[str, Any]:
-    """Measure, and return the report.
+) -> Measured:
+    """Measure.
 
     Args:
         streams, output_tokens: None = what suits the device.
@@ -114,34 +120,20 @@ def run_serve_overhead(
         BenchmarkError: the server does not start, or the two sides did not do the same work.
         ConfigError, ModelError: see Engine.
     """
-    machine, device = describe_machine(), target.torch_device()
     counts = sorted(set(streams or (QUICK_STREAMS if quick else STREAMS)))
-    length = QUICK_TOKENS if quick else output_tokens or OUTPUT_TOKENS[device.type]
+    length = QUICK_TOKENS if quick else output_tokens or OUTPUT_TOKENS[target.torch_device().type]
     repeats = 1 if quick else repeats
     room = prompt_tokens * WORD_TOKENS + length + LARGEST_BLOCK
     # Without the prefix cache: every round after the first would find its prompts there.
     config = target.config(counts[-1] * room, max_num_seqs=counts[-1], enable_prefix_caching=False)
     engine = Engine(config)
     results = []
-    with own_server(config) as url, tqdm(total=2 * len(counts) * (repeats + 1), unit="run") as bar:
+    with own_server(config) as url, tqdm(total=len(counts) * (repeats + 1), unit="round") as bar:
         for count in counts:
-            asks = make_requests(count, prompt_tokens, length, seed)
-            results.append(_compare(engine, url, asks, repeats, bar))
-    return make_report(
-        machine,
-        model=target.model,
-        dtype=dtype_name(engine.loaded_model.dtype),
-        device=device,
-        settings={
-            "prompt_words": prompt_tokens,
-            "output_tokens": length,
-            "repeats": repeats,
-            "seed": seed,
-            "quick": quick,
-            "engine": describe_engine(engine),
-        },
-        results=results,
-    )
+            requests = make_requests(count, prompt_tokens, length, seed)
+            results.append(_compare(engine, url, requests, repeats, bar))
+    settings = {"prompt_words": prompt_tokens, "output_tokens": length, "repeats": repeats, "seed": seed}
+    return Measured.on(engine, results, settings)
 
 
 def make_requests(count: int, prompt_words: int, output_tokens: int, seed: int) -> list[PlannedRequest]:
@@ -150,30 +142,27 @@ def make_requests(count: int, prompt_words: int, output_tokens: int, seed: int) 
     return planned_requests(make_workload(kind, AllAtOnce(), num_requests=count, seed=seed))
 
 
-def _compare(engine: Engine, url: str, asks: Sequence[PlannedRequest], repeats: int, bar: tqdm) -> OverheadResult:
+def _compare(engine: Engine, url: str, requests: Sequence[PlannedRequest], repeats: int, bar: tqdm) -> OverheadResult:
     """Warm both up, then `repeats` rounds in which each runs once."""
     pairs: list[tuple[Round, Round]] = []
     for number in range(repeats + 1):
-        warm_up = not number
-        played = [PlannedRequest(ask.index, ask.prompt, WARM_UP_TOKENS) for ask in asks] if warm_up else asks
-        bar.set_description(f"{len(asks)} streams, engine alone")
-        alone = run_alone(engine, played)
+        played = requests if number else [PlannedRequest(r.index, r.prompt, WARM_UP_TOKENS) for r in requests]
+        pair = run_alone(engine, played), run_served(url, played)
+        check_same_work(*pair)
+        pairs += [pair] if number else []
         bar.update()
-        bar.set_description(f"{len(asks)} streams, served")
-        served = run_served(url, played)
-        bar.update()
-        check_same_work(alone, served)
-        pairs += [] if warm_up else [(alone, served)]
-    return summarize(len(asks), pairs)
+    return summarize(len(requests), pairs)
 
 
-def run_alone(engine: Engine, asks: Sequence[PlannedRequest]) -> Round:
+def run_alone(engine: Engine, requests: Sequence[PlannedRequest]) -> Round:
     """The bare engine, stepped until all is answered."""
     stamps: dict[str, list[float]] = defaultdict(list)
     prompt_tokens = output_tokens = 0
     start = time.perf_counter()
-    for ask in asks:
-        engine.add_request(ask.prompt, SamplingParams(max_tokens=ask.max_tokens, temperature=0.0, ignore_eos=True))
+    for planned in requests:
+        engine.add_request(
+            planned.prompt, SamplingParams(max_tokens=planned.max_tokens, temperature=0.0, ignore_eos=True)
+        )
     while engine.has_unfinished:
         outputs = engine.step()
         now = time.perf_counter()
@@ -187,7 +176,7 @@ def run_alone(engine: Engine, asks: Sequence[PlannedRequest]) -> Round:
     return _round(stamps.values(), start, prompt_tokens, output_tokens)
 
 
-def run_served(url: str, asks: Sequence[PlannedRequest]) -> Round:
+def run_served(url: str, requests: Sequence[PlannedRequest]) -> Round:
     """The same requests as streams of the server.
 
     Raises:
@@ -195,19 +184,19 @@ def run_served(url: str, asks: Sequence[PlannedRequest]) -> Round:
     """
     endpoint = Endpoint(url, Api.COMPLETIONS, "", {"ignore_eos": True})
     with rare_collections():
-        test = asyncio.run(run_load_test(endpoint, asks, LoadSettings(timeout_s=TIMEOUT_S, warm_up=0)))
+        test = asyncio.run(run_load_test(endpoint, requests, LoadSettings(timeout_s=TIMEOUT_S, warm_up=0)))
     if test.was_cut_off:
         raise KeyboardInterrupt
     failed = [o for o in test.observations if not o.completed]
     if failed:
         raise BenchmarkError(
-            f"{len(failed)} of {len(asks)} streams were not answered ({failed[0].outcome}: {failed[0].message}): "
+            f"{len(failed)} of {len(requests)} streams were not answered ({failed[0].outcome}: {failed[0].message}): "
             "there is nothing to compare. Check --set max_num_seqs and the size of the KV pool"
         )
     return _round(
         [o.deliveries for o in test.observations],
-        min(known(o.sent) for o in test.observations),
-        sum(known(o.prompt_tokens) for o in test.observations),
+        min(o.sent for o in test.observations if o.sent is not None),
+        sum(o.prompt_tokens or 0 for o in test.observations),
         sum(o.num_tokens for o in test.observations),
         test.client.cpu_share,
     )
@@ -242,15 +231,11 @@ def summarize(streams: int, pairs: Sequence[tuple[Round, Round]]) -> OverheadRes
         streams=streams,
         alone=Side.of(alone),
         served=Side.of(served),
-        itl_p50_ratio=Range.of([_percentile(b, 50) / _percentile(a, 50) for a, b in pairs]),
-        itl_p99_ratio=Range.of([_percentile(b, 99) / _percentile(a, 99) for a, b in pairs]),
-        throughput_ratio=Range.of([(b.output_tokens / b.seconds) / (a.output_tokens / a.seconds) for a, b in pairs]),
+        itl_p50_ratio=Spread.of([b.itl(50) / a.itl(50) for a, b in pairs]),
+        itl_p99_ratio=Spread.of([b.itl(99) / a.itl(99) for a, b in pairs]),
+        throughput_ratio=Spread.of([b.tokens_per_s / a.tokens_per_s for a, b in pairs]),
         client_cpu=float(np.mean([r.client_cpu for r in served])),
     )
-
-
-def _percentile(taken: Round, q: float) -> float:
-    return float(np.percentile(taken.gaps, q))
 
 
 @contextmanager
@@ -263,7 +248,8 @@ def own_server(config: EngineConfig) -> Iterator[str]:
     command = [sys.executable, "-m", "minillm", "serve", "--port", "0", "--json", "--no-access-log", *as_flags(config)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
-            line = known(process.stdout).readline()
+            assert process.stdout is not None
+            line = process.stdout.readline()
             if not line:
                 raise BenchmarkError(f"`minillm serve` ended with status {process.wait()}: it says why above")
             yield json.loads(line)["url"].removesuffix("/v1")
@@ -271,30 +257,22 @@ def own_server(config: EngineConfig) -> Iterator[str]:
             process.terminate()
 
 
-def format_table(report: dict[str, Any]) -> str:
+def table(report: dict[str, Any]) -> str:
     """Milliseconds, with the lowest and highest round in brackets."""
-    settings = report["settings"]
-    lines = [
-        format_machine(report["machine"]),
-        f"{report['model']} in {report['dtype']}: {settings['prompt_words']} words in, {settings['output_tokens']} "
-        f"tokens out, {settings['repeats']} rounds in turns" + (" (quick: means nothing)" if settings["quick"] else ""),
-        "",
-        f"{'':24}{'ITL p50, ms':>24}{'ITL p99, ms':>24}{'tokens/s':>24}",
-    ]
+    settings, rows, notes = report["settings"], [], []
     result: OverheadResult
     for result in report["results"]:
         for name, side in (("engine alone", result.alone), ("served", result.served)):
-            spreads = (_shown(side.itl_p50, 1e3), _shown(side.itl_p99, 1e3), _shown(side.tokens_per_s))
-            lines.append(f"{f'{result.streams} streams, {name}':24}" + "".join(f"{text:>24}" for text in spreads))
+            gaps = (spread.text(1, 1e3) for spread in (side.itl_p50, side.itl_p99))
+            rows.append([f"{result.streams} streams, {name}", *gaps, side.tokens_per_s.text(1)])
         ratios = (result.itl_p50_ratio, result.itl_p99_ratio, result.throughput_ratio)
-        lines.append(f"{'  served / alone':24}" + "".join(f"{_shown(ratio, digits=3):>24}" for ratio in ratios))
-        lines.append(
-            f"  the client took {result.client_cpu:.0%} of a core; tokens in a delivery: alone "
+        rows.append(["  served / alone", *(ratio.text(3) for ratio in ratios)])
+        notes.append(
+            f"{result.streams} streams: the client took {result.client_cpu:.0%} of a core; tokens in a delivery: alone "
             f"{result.alone.tokens_per_delivery:.2f}, served {result.served.tokens_per_delivery:.2f}"
         )
-    return "\n".join(lines)
-
-
-def _shown(spread: Range, scale: float = 1.0, digits: int = 1) -> str:
-    median, low, high = (f"{scale * value:.{digits}f}" for value in (spread.median, spread.low, spread.high))
-    return f"{median} [{low}-{high}]"
+    head = (
+        f"{report['model']} in {report['dtype']}: {settings['prompt_words']} words in, {settings['output_tokens']} "
+        f"tokens out, {settings['repeats']} rounds in turns"
+    )
+    return "\n".join([head, "", text_table(("", "ITL p50, ms", "ITL p99, ms", "tokens/s"), rows), *notes])

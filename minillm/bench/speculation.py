@@ -14,17 +14,16 @@ from typing import Any
 
 from tqdm import tqdm
 
-from minillm.bench.compare import Range
-from minillm.bench.report import describe_engine, describe_machine, format_machine, make_report
+from minillm.bench.report import Measured
 from minillm.bench.target import Target
 from minillm.core.errors import ConfigError
-from minillm.core.known import known
 from minillm.core.params import SamplingParams
 from minillm.frontend.engine import Engine
 from minillm.frontend.outputs import RequestOutput
-from minillm.kernels.quantization import dtype_name
 from minillm.model.loader import load_model
 from minillm.observe.speculation import SpeculationSummary
+from minillm.observe.spread import Spread
+from minillm.observe.tables import text_table
 from minillm.policies.config import READ_BY, SpeculativeConfig
 
 OFF = "off"
@@ -70,10 +69,10 @@ class Result:
 
     job: str
     method: str
-    tokens_per_s: Range
-    speedup: Range
+    tokens_per_s: Spread
+    speedup: Spread
     """Tokens per second, prompts included, over those without drafts."""
-    decode_speedup: Range
+    decode_speedup: Spread
     """The same of decoding alone."""
     emitted_per_verify: float | None
     acceptance_at: list[float]
@@ -113,61 +112,54 @@ def make_jobs(quick: bool, prompts: Path | None = None) -> list[Job]:
     ]
 
 
-def run_speculation(
+def run(
     target: Target,
-    methods: Sequence[str],
-    jobs: Sequence[str] | None,
-    repeats: int,
     quick: bool,
+    methods: Sequence[str],
+    names: Sequence[str] | None,
+    repeats: int,
     prompts: Path | None = None,
-) -> dict[str, Any]:
-    """Measure, and return the report. The methods take turns within every repeat.
+) -> Measured:
+    """Measure. The methods take turns within every repeat.
 
     Args:
         methods: of `SpeculativeConfig.method`, each with its defaults, or as `target`'s fields say.
-        jobs: names of those to run; None = all.
+        names: of the jobs to run; None = all.
         prompts: see make_jobs.
     Raises:
         ConfigError, ModelError: see Engine and make_jobs. ConfigError also if the fields are of a method that is not
             measured, or there is no job of such a name.
     """
-    all_jobs = make_jobs(quick, prompts)
-    if unknown := set(jobs or ()) - {job.name for job in all_jobs}:
-        raise ConfigError(
-            f"no job {', '.join(sorted(unknown))}{' with --quick' if quick else ''}: there "
-            f"{'are' if len(all_jobs) > 1 else 'is only'} "
-            f"{', '.join(job.name for job in all_jobs)}"
-        )
-    machine, repeats = describe_machine(), 1 if quick else repeats
-    config = target.config()
-    configs = {method: speculative_fields(config.speculative, method) for method in methods}
+    jobs = make_jobs(quick, prompts)
+    if unknown := sorted(set(names or ()).difference(job.name for job in jobs)):
+        present = ", ".join(job.name for job in jobs)
+        raise ConfigError(f"no job {', '.join(unknown)}{' with --quick' if quick else ''}: there is only {present}")
+    chosen = [job for job in jobs if names is None or job.name in names]
+    repeats, config = 1 if quick else repeats, target.config()
     if config.speculative is not None and config.speculative.method not in methods:
         raise ConfigError(f"--set says speculative.method={config.speculative.method}: give it as a --method, too")
+    fields = {OFF: None, **{method: speculative_fields(config.speculative, method) for method in methods}}
     loaded = load_model(config)
-    engines = {OFF: Engine(config.replace(speculative=None), loaded)}
-    for method, fields in configs.items():
-        engines[method] = Engine(config.replace(speculative=fields), loaded)
-    chosen = [job for job in all_jobs if jobs is None or job.name in jobs]
+    engines = {name: Engine(config.replace(speculative=given), loaded) for name, given in fields.items()}
     results = []
     with tqdm(total=len(chosen) * len(engines) * (repeats + 1), unit="run", disable=None) as bar:
         for job in chosen:
             runs: dict[str, list[Run]] = {name: [] for name in engines}
             for repeat in range(repeats + 1):  # the first is there to warm up
                 for name, engine in engines.items():
-                    run = serve(engine, job)
-                    runs[name] += [run] if repeat else []
+                    served = serve(engine, job)
+                    runs[name] += [served] if repeat else []
                     bar.update()
             results += [summarize(job, name, taken, runs[OFF]) for name, taken in runs.items()]
-    return make_report(
-        machine,
-        model=target.model,
-        dtype=dtype_name(loaded.dtype),
-        device=loaded.device,
-        settings={"repeats": repeats, "quick": quick, "engine": describe_engine(engines[OFF])},
-        results=results,
+    return Measured.on(
+        engines[OFF],
+        results,
+        {"repeats": repeats},
         jobs={job.name: f"{job.title}; {len(job.prompts)} of up to {job.max_tokens} tokens" for job in chosen},
         speculative={
-            name: known(engine.config.speculative).model_dump() for name, engine in engines.items() if name != OFF
+            name: engine.config.speculative.model_dump()
+            for name, engine in engines.items()
+            if engine.config.speculative is not None
         },
     )
 
@@ -187,20 +179,21 @@ def serve(engine: Engine, job: Job) -> Run:
     waiting = [[{"role": "user", "content": prompt}] for prompt in job.prompts]
     done: list[RequestOutput] = []
     order: list[str] = []
-    begin, in_flight = time.perf_counter(), 0
-    while waiting or in_flight:
-        while waiting and in_flight < job.at_once:
+    begin = time.perf_counter()
+    while waiting or len(done) < len(order):
+        while waiting and len(order) - len(done) < job.at_once:
             order.append(engine.add_request(waiting.pop(0), params, stream=False))
-            in_flight += 1
-        ended = engine.step()
-        done += ended
-        in_flight -= len(ended)
+        done += engine.step()
     seconds = time.perf_counter() - begin
     timelines = [output.timeline for output in done]
-    decode_s = sum(t.phases()["decode"] for t in timelines)
     said = {output.request_id: output.token_ids for output in done}
-    summary = SpeculationSummary.of_requests(done)
-    return Run(seconds, decode_s, sum(t.num_tokens for t in timelines), summary, [said[name] for name in order])
+    return Run(
+        seconds=seconds,
+        decode_s=sum(t.phases()["decode"] for t in timelines),
+        num_tokens=sum(t.num_tokens for t in timelines),
+        speculation=SpeculationSummary.of_requests(done),
+        texts=[said[name] for name in order],
+    )
 
 
 def summarize(job: Job, method: str, runs: Sequence[Run], off: Sequence[Run]) -> Result:
@@ -211,36 +204,32 @@ def summarize(job: Job, method: str, runs: Sequence[Run], off: Sequence[Run]) ->
     return Result(
         job=job.name,
         method=method,
-        tokens_per_s=Range.of([run.tokens_per_s for run in runs]),
-        speedup=Range.of([run.tokens_per_s / base.tokens_per_s for run, base in zip(runs, off)]),
-        decode_speedup=Range.of([base.tpot / run.tpot for run, base in zip(runs, off)]),
+        tokens_per_s=Spread.of([run.tokens_per_s for run in runs]),
+        speedup=Spread.of_ratios((run.tokens_per_s for run in runs), (base.tokens_per_s for base in off)),
+        decode_speedup=Spread.of_ratios((base.tpot for base in off), (run.tpot for run in runs)),
         emitted_per_verify=last.emitted_per_verify,
         acceptance_at=last.acceptance_at,
         same_text=None if drawn else sum(with_drafts == without for with_drafts, without in pairs) / len(pairs),
     )
 
 
-def format_table(report: dict[str, Any]) -> str:
-    """The report as text: what `minillm bench` prints."""
-    lines = [format_machine(report["machine"]), f"{report['model']} in {report['dtype']}"]
-    lines[-1] += " (quick: means nothing)" if report["settings"]["quick"] else ""
+def table(report: dict[str, Any]) -> str:
+    """The report as text."""
+    columns = ("", "tokens/s", "speedup", "decode alone", "per verify", "same text", "accepted by position")
+    lines = [f"{report['model']} in {report['dtype']}"]
     for name, title in report["jobs"].items():
-        lines += ["", f"{name}: {title}"]
-        lines.append(
-            f"  {'':12} {'tokens/s':>9} {'speedup':>16} {'decode alone':>16} {'per verify':>11} "
-            f"{'same text':>10}  accepted by place"
-        )
-        for result in (r for r in report["results"] if r.job == name):
-            emitted = "" if result.emitted_per_verify is None else f"{result.emitted_per_verify:.2f}"
-            same = "" if result.same_text is None else f"{result.same_text:.0%}"
-            places = " ".join(f"{share:.0%}" for share in result.acceptance_at)
-            lines.append(
-                f"  {result.method:12} {result.tokens_per_s.median:9.1f} {spread(result.speedup):>16} "
-                f"{spread(result.decode_speedup):>16} {emitted:>11} {same:>10}  {places}"
-            )
+        rows = [_cells(result) for result in report["results"] if result.job == name]
+        lines += ["", f"{name}: {title}", text_table(columns, rows)]
     return "\n".join(lines)
 
 
-def spread(ratio: Range) -> str:
-    """Median and range, as text."""
-    return f"{ratio.median:.2f} ({ratio.low:.2f}-{ratio.high:.2f})"
+def _cells(result: Result) -> list[str]:
+    return [
+        result.method,
+        f"{result.tokens_per_s.median:.1f}",
+        result.speedup.text(),
+        result.decode_speedup.text(),
+        "" if result.emitted_per_verify is None else f"{result.emitted_per_verify:.2f}",
+        "" if result.same_text is None else f"{result.same_text:.0%}",
+        " ".join(f"{share:.0%}" for share in result.acceptance_at),
+    ]

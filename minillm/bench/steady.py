@@ -4,11 +4,10 @@ import itertools
 import math
 from dataclasses import dataclass
 
-from minillm.bench.peers import BenchmarkError
+from minillm.bench.errors import BenchmarkError
 from minillm.bench.target import LARGEST_BLOCK, random_prompts
 from minillm.core.block_pool import blocks_for
 from minillm.core.errors import ConfigError
-from minillm.core.known import known
 from minillm.core.params import SamplingParams
 from minillm.core.timeline import StepRecord
 from minillm.frontend.engine import Engine
@@ -37,10 +36,10 @@ class SteadyDecode:
     """Brings `batch` sequences of `context` random tokens to where all of them decode.
 
     Args:
-        engine: idle, with its seats and KV pool large enough.
+        engine: idle, with slots and a KV pool that are large enough.
         num_steps: decode steps that will be run at most.
     Raises:
-        ConfigError: the sequences do not fit the engine's seats, window or KV pool.
+        ConfigError: the sequences do not fit the engine's slots, window or KV pool.
         BenchmarkError: a sequence ended, or failed, on the way.
     """
 
@@ -48,7 +47,8 @@ class SteadyDecode:
         self.engine, self.batch = engine, batch
         check_fits(engine, batch, context, num_steps)
         params = SamplingParams(max_tokens=engine.context_limit, temperature=0.0, ignore_eos=True)
-        for prompt in random_prompts(known(engine.vocab_size), [context] * batch, seed):
+        assert engine.vocab_size is not None
+        for prompt in random_prompts(engine.vocab_size, [context] * batch, seed):
             engine.add_request(prompt, params, stream=False)
         self._step()
         while not (engine.steps and self._is_steady(engine.steps[-1])):
@@ -103,11 +103,11 @@ def pool_tokens(batch: int, context: int, num_steps: int, budget: int) -> int:
 
 
 def check_fits(engine: Engine, batch: int, context: int, num_steps: int) -> None:
-    """Raise ConfigError unless the sequences fit the engine's seats, window and KV pool all along."""
+    """Raise ConfigError unless the sequences fit the engine's slots, window and KV pool all along."""
     num_tokens = tokens_per_sequence(batch, context, num_steps, engine.config.max_num_batched_tokens)
-    seats, block_size = engine.config.max_num_seqs, engine.runner.block_size
-    if batch > seats:
-        raise ConfigError(f"a batch of {batch} needs as many seats, and max_num_seqs is {seats}: raise it")
+    slots, block_size = engine.config.max_num_seqs, engine.runner.block_size
+    if batch > slots:
+        raise ConfigError(f"a batch of {batch} needs as many slots, and max_num_seqs is {slots}: raise it")
     if num_tokens >= engine.context_limit:
         raise ConfigError(
             f"a sequence comes to have {num_tokens} tokens, and the window (or KV pool) ends at "

@@ -1,4 +1,4 @@
-"""The four workloads every peer gets: the same token ids, the same lengths, all arriving at once."""
+"""The four workloads every engine gets: the same token ids, the same lengths, all arriving at once."""
 
 import random
 from dataclasses import dataclass

@@ -1,8 +1,8 @@
-"""The roof: how fast this machine reads memory and multiplies matrices when it does nothing else.
+"""A machine's peaks: how fast it reads memory and multiplies matrices when it does nothing else.
 
 A decode step reads every weight once, however many sequences are in it, and every key and value of
 their contexts: at small batches that reading, not arithmetic, is what a step costs. A long prefill uses
-each weight for many tokens, and is bound by arithmetic. No engine gets above either roof
+each weight for many tokens, and is bound by arithmetic. No engine gets above either peak
 (Williams et al. 2009, the roofline model). Both are measured here, since data sheets promise more.
 """
 
@@ -28,7 +28,7 @@ class Bandwidth:
 
 
 @dataclass(frozen=True, slots=True)
-class Roof:
+class MachinePeaks:
     """What one device can do at most, as measured."""
 
     bandwidth: Bandwidth
@@ -41,25 +41,28 @@ class Roof:
     matmul_dtype: str
 
 
-def measure_roof(device: torch.device, compute_dtype: torch.dtype, quick: bool = False) -> Roof:
-    """Measure both roofs of a device.
+def measure_peaks(device: torch.device, compute_dtype: torch.dtype, quick: bool = False) -> MachinePeaks:
+    """Measure both peaks of a device.
 
     Args:
         compute_dtype: what the linear layers multiply in.
         quick: tiny sizes: the numbers mean nothing.
     """
-    bandwidth = measure_bandwidth(QUICK_BYTES, QUICK_REPEATS, device) if quick else measure_bandwidth(device=device)
-    matmul = measure_matmul(compute_dtype, device, *((QUICK_SIZE, QUICK_REPEATS) if quick else ()))
+    bandwidth = measure_bandwidth(device=device, quick=quick)
+    matmul = measure_matmul(compute_dtype, device, quick=quick)
     kind = "copy" if device.type == "cuda" else "read"
-    return Roof(bandwidth, getattr(bandwidth, kind), kind, matmul, dtype_name(compute_dtype))
+    return MachinePeaks(bandwidth, getattr(bandwidth, kind), kind, matmul, dtype_name(compute_dtype))
 
 
-def measure_bandwidth(buffer_bytes: int = 1_000_000_000, repeats: int = 7, device: torch.device = CPU) -> Bandwidth:
+def measure_bandwidth(
+    buffer_bytes: int = 1_000_000_000, repeats: int = 7, device: torch.device = CPU, quick: bool = False
+) -> Bandwidth:
     """Stream through buffers far larger than any cache, on all threads; the best of `repeats`.
 
     Reading is measured twice, since a sum or a dot product alone may be held up by its own arithmetic on some
     CPUs. Copying stays on the device.
     """
+    buffer_bytes, repeats = (QUICK_BYTES, QUICK_REPEATS) if quick else (buffer_bytes, repeats)
     source = torch.ones(buffer_bytes // 4, device=device)
     target = torch.empty_like(source)
     copy = best_seconds(lambda: target.copy_(source), device, repeats)
@@ -72,13 +75,16 @@ def measure_read(source: torch.Tensor, repeats: int) -> float:
     return source.nbytes / min(best_seconds(work, source.device, repeats) for work in works)
 
 
-def measure_matmul(dtype: torch.dtype, device: torch.device = CPU, size: int | None = None, repeats: int = 10) -> float:
+def measure_matmul(
+    dtype: torch.dtype, device: torch.device = CPU, size: int | None = None, repeats: int = 10, quick: bool = False
+) -> float:
     """FLOP/s of a [size, size] x [size, size] product; the best of `repeats`.
 
     Args:
         size: None = large enough to fill the device.
     """
     size = size or (8192 if device.type == "cuda" else 2048)
+    size, repeats = (QUICK_SIZE, QUICK_REPEATS) if quick else (size, repeats)
     # Random numbers: a GPU multiplies zeros at a higher clock, since they cost it less power.
     generator = torch.Generator(device).manual_seed(0)
     left, right = (torch.randn(size, size, device=device, generator=generator).to(dtype) for _ in range(2))

@@ -9,9 +9,9 @@ import torch
 from typer.testing import Result
 
 from minillm.bench import attention as bench_attention
-from minillm.bench.attention import compare_outputs, make_shapes, usable
+from minillm.bench.attention import Setup, compare_outputs, make_shapes, usable
 from minillm.bench.attention_shapes import HeadShape, PreparedAttention, Shape, make_cache, make_metadata
-from minillm.bench.peers import BenchmarkError
+from minillm.bench.errors import BenchmarkError
 from minillm.core.errors import ConfigError
 from minillm.kernels.attention.eager import attend
 from minillm.kernels.attention.select import select_backend
@@ -36,7 +36,7 @@ def test_made_up_batches_are_valid(shape: Shape, backend: str) -> None:
     block_size = 4
     metadata = make_metadata(shape, block_size, CPU)
     cache = make_cache(shape, HEADS, block_size, torch.float32, CPU, seed=0)
-    assert metadata.block_tables.max() < len(cache) - 1, "the null block is nobody's"
+    assert metadata.block_tables.max() < len(cache) - 1, "no sequence has the null block"
     assert metadata.block_tables.unique().numel() == metadata.block_tables.numel(), "no page is shared"
     query = torch.randn(shape.batch * shape.new, 4, 8)
     output = PreparedAttention(select_backend(backend, CPU), metadata, query)(cache)
@@ -102,15 +102,8 @@ def test_caches_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench_attention, "PreparedAttention", Recorder)
     seconds, _ = bench_attention.measure_shape(
         SHAPES[0],
-        HEADS,
+        Setup(HEADS, 4, torch.float32, torch.float32, CPU, 2, 3, rotation_bytes=3 * SHAPES[0].kv_bytes(HEADS, 4)),
         {"sdpa": select_backend("sdpa", CPU)},
-        block_size=4,
-        dtype=torch.float32,
-        query_dtype=torch.float32,
-        device=CPU,
-        repeats=2,
-        calls=3,
-        rotation_bytes=3 * SHAPES[0].kv_bytes(HEADS, 4),
     )
     assert len(seconds["sdpa"]) == 2
     warm_up, *timed = used

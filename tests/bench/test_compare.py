@@ -1,4 +1,4 @@
-"""What is made of the runs: pairing, medians, floors; and that nobody can do less work than asked."""
+"""What is made of the runs: pairing, medians, floors; and that no engine can do less work than asked."""
 
 from pathlib import Path
 from typing import Any
@@ -6,11 +6,13 @@ from typing import Any
 import pytest
 from tqdm import tqdm
 
-from minillm.bench.compare import Range, measure, summarize
-from minillm.bench.peers import BenchmarkError, MinillmPeer, Run
-from minillm.bench.peers_hf import HFContinuousBatching, HFGenerate, load_hugging_face
+from minillm.bench.baselines.base import Minillm, Run
+from minillm.bench.baselines.hf import HFContinuousBatching, HFGenerate, load_hugging_face
+from minillm.bench.compare import measure, summarize
+from minillm.bench.errors import BenchmarkError
 from minillm.bench.workloads import Workload, make_workloads
 from minillm.model.arithmetic import ModelBytes
+from minillm.observe.spread import Spread
 from minillm.runner.machine_peaks import Bandwidth
 
 WORKLOAD = Workload("one", "1 request", [[1] * 128], [64], constant_batch=True)
@@ -23,7 +25,7 @@ def run(seconds: float, itl: float = 1.0) -> Run:
 
 
 class Recorder:
-    """A peer that only writes down when it was called."""
+    """An engine that only writes down when it was called."""
 
     def __init__(self, name: str, log: list[str]) -> None:
         self.name, self.log = name, log
@@ -39,14 +41,14 @@ class Recorder:
         return run(1.0)
 
 
-def test_peers_take_turns_within_every_repeat() -> None:
+def test_engines_take_turns_within_every_repeat() -> None:
     log: list[str] = []
     runs = measure([Recorder("a", log), Recorder("b", log)], WORKLOAD, 3, tqdm(disable=True))
     assert log == ["warm a", "warm b", "a", "b", "a", "b", "a", "b"]
     assert {name: len(own) for name, own in runs.items()} == {"a": 3, "b": 3}
 
 
-def test_speedup_is_paired_by_repeat_against_every_reference() -> None:
+def test_speedup_is_paired_by_repeat_against_every_baseline() -> None:
     # The machine is twice as slow in the second repeat: the ratio does not notice.
     runs = {
         "minillm": [run(1.0), run(2.0), run(1.0)],
@@ -56,8 +58,8 @@ def test_speedup_is_paired_by_repeat_against_every_reference() -> None:
     result = summarize(WORKLOAD, runs, ["good", "bad"], BANDWIDTH, SIZE)
     own, good, bad = result.peers
     assert result.reference == "good"
-    assert own.speedups["good"] == Range(median=2.0, low=2.0, high=3.0)
-    assert own.speedups["bad"] == Range(median=9.0, low=4.5, high=9.0)
+    assert own.speedups["good"] == Spread(median=2.0, low=2.0, high=3.0)
+    assert own.speedups["bad"] == Spread(median=9.0, low=4.5, high=9.0)
     assert good.speedups == bad.speedups == {}
     assert own.tokens_per_s.median == 64.0
 
@@ -71,10 +73,10 @@ def test_share_of_the_floor_uses_the_mean_context_of_the_decode() -> None:
 
 
 @pytest.fixture(scope="module")
-def peers(tiny_llama_path: Path) -> list[Any]:
+def engines(tiny_llama_path: Path) -> list[Any]:
     shared = load_hugging_face(tiny_llama_path, "float32")
     return [
-        MinillmPeer(str(tiny_llama_path), "float32", num_kv_blocks=64),
+        Minillm(str(tiny_llama_path), "float32", num_kv_blocks=64),
         HFGenerate(shared),
         HFContinuousBatching(shared, max_batch_tokens=256, kv_tokens=2048),
     ]
@@ -87,32 +89,32 @@ WORKLOADS = [
 
 
 @pytest.mark.parametrize("index", WORKLOADS)
-def test_every_peer_serves_every_workload_and_stamps_every_token(peers: list[Any], index: int) -> None:
+def test_every_engine_serves_every_workload_and_stamps_every_token(engines: list[Any], index: int) -> None:
     workload = make_workloads(vocab_size=49152, quick=True)[index]
-    for peer in peers:
-        peer.warm_up(workload)
-        measured = peer.run(workload)
+    for each in engines:
+        each.warm_up(workload)
+        measured = each.run(workload)
         assert measured.num_tokens == sum(workload.output_lens)
         assert len(measured.ttft) == len(workload.prompts)
         assert len(measured.itl) == sum(length - 1 for length in workload.output_lens)
         assert 0 < min(measured.ttft) <= max(measured.ttft) <= measured.seconds
-        assert peer.describe()["dtype"] == "float32"
+        assert each.describe()["dtype"] == "float32"
 
 
-def test_prefix_cache_is_cold_in_every_run(peers: list[Any]) -> None:
+def test_prefix_cache_is_cold_in_every_run(engines: list[Any]) -> None:
     workload = make_workloads(vocab_size=49152, quick=True)[3]
-    scheduler = peers[0].llm.engine.scheduler
+    scheduler = engines[0].llm.engine.scheduler
     hits = []
     for _ in range(3):
         before = scheduler.prefix_hits
-        peers[0].run(workload)
+        engines[0].run(workload)
         hits.append(scheduler.prefix_hits - before)
     # The first request of a run finds nothing, the others find what it shares with them.
     assert hits == [(len(workload.prompts) - 1) * 64] * 3
 
 
-def test_a_peer_that_emits_too_little_is_not_measured(tiny_llama_path: Path) -> None:
-    cramped = MinillmPeer(str(tiny_llama_path), "float32", max_model_len=40)
+def test_an_engine_that_emits_too_little_is_not_measured(tiny_llama_path: Path) -> None:
+    cramped = Minillm(str(tiny_llama_path), "float32", max_model_len=40)
     workload = Workload("one", "1 request", [[5] * 30], [20])
     with pytest.raises(BenchmarkError, match=r"minillm emitted \[10\] tokens .* asked for \[20\]"):
         cramped.run(workload)

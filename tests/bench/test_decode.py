@@ -10,7 +10,7 @@ import pytest
 from typer.testing import Result
 
 from minillm.bench.decode import default_batches, summarize
-from minillm.bench.peers import BenchmarkError
+from minillm.bench.errors import BenchmarkError
 from minillm.bench.roofline import with_unit
 from minillm.bench.steady import SteadyDecode
 from minillm.bench.target import Costs, Target
@@ -125,7 +125,7 @@ def test_roofline_without_matplotlib_says_how_to_get_it(
         (["--roofline", "roof.pdf"], "roof.pdf"),
         (["--out", "/no/such/folder/x.json"], "no folder"),
         (["--set", "block_sise=3"], "did you mean 'block_size'"),
-        (["--set", "max_num_seqs=1"], "needs as many seats"),
+        (["--set", "max_num_seqs=1"], "needs as many slots"),
         (["--set", "num_kv_blocks=3"], "KV"),
     ],
     ids=str,
@@ -135,11 +135,6 @@ def test_bad_settings_are_refused_before_anything_is_measured(
 ) -> None:
     with pytest.raises(ConfigError, match=said):
         bench("decode", *arguments)
-
-
-@pytest.mark.parametrize("arguments", [["--batch", "0"], ["--context", "0"], ["--steps", "0"], ["--dtype", "int3"]])
-def test_bad_numbers_are_refused(bench: Callable[..., Result], arguments: list[str]) -> None:
-    assert bench("decode", *arguments).exit_code == 2
 
 
 def test_a_sequence_that_ends_too_soon_is_not_measured(tiny_llama_path: Path) -> None:

@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 
 from minillm.__main__ import app
 from minillm.bench import gpu_check
-from minillm.bench.gpu_check import PROMISES, Section, reached, run, sections
+from minillm.bench.gpu_check import GOALS, Section, reached, run, sections
 from minillm.bench.idle import union_seconds
 from minillm.core.errors import ConfigError
 
@@ -86,7 +86,7 @@ def test_targets_are_read_off_what_the_benchmarks_write(bench: Callable[..., Res
         reports[name] = json.loads((tmp_path / f"{name}.json").read_text())
     for row in reports["prefill_8b"]["results"]:
         row["prompt_len"] *= 200  # the window of the tiny model is short of 2000 tokens
-    by_name = {promise.what: reached(promise, reports) for promise in PROMISES}
+    by_name = {goal.what: reached(goal, reports) for goal in GOALS}
     assert by_name["8B shape, batch 1: share of copy bandwidth"] > 0
     assert by_name["8B shape, 2k+ prompts: share of matmul rate"] > 0
     assert by_name["256 requests over Hugging Face continuous batching"] > 0

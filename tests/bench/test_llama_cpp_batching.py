@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from minillm.bench.llama_cpp_batching import common_prefix, serve
+from minillm.bench.baselines.llama_cpp_batching import common_prefix, serve
 
 
 class CheckingContext:

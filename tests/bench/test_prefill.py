@@ -8,7 +8,7 @@ import pytest
 import torch
 from typer.testing import Result
 
-from minillm.bench.peers import BenchmarkError
+from minillm.bench.errors import BenchmarkError
 from minillm.bench.prefill import cap, default_lengths, prefill_seconds, summarize
 from minillm.bench.target import Costs, Target
 from minillm.core.errors import ConfigError

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from minillm.bench import scoring
 from minillm.bench.cli import bench_app
-from minillm.bench.peers import BenchmarkError
+from minillm.bench.errors import BenchmarkError
 from minillm.bench.quality import (
     Cost,
     Floors,
@@ -26,6 +26,7 @@ from minillm.bench.quality import (
     shared_start,
     token_seconds,
 )
+from minillm.bench.report import Measured
 from minillm.bench.scoring import GIVEN, TextScore, choose, cut, decode_texts, held_text, load_items, score_text
 from minillm.bench.target import Costs, Target
 from minillm.core.errors import ConfigError
@@ -36,7 +37,7 @@ from minillm.policies.config import EngineConfig
 from minillm.runner.torch_runner import TorchRunner
 
 GOOD = Quality(10.0, 0.001, 0.99, 0.9, 20, 12, 1000)
-DEAR, CHEAP = Cost(200, 20, 4000, 50.0), Cost(100, 20, 4000, 80.0)
+BEFORE, CHEAPER = Cost(200, 20, 4000, 50.0), Cost(100, 20, 4000, 80.0)
 
 
 def changed(**fields: float) -> Quality:
@@ -44,7 +45,7 @@ def changed(**fields: float) -> Quality:
 
 
 def test_faster_and_as_good_is_better() -> None:
-    verdict = judge([GOOD, changed(perplexity=10.05)], [DEAR, CHEAP], Floors())
+    verdict = judge([GOOD, changed(perplexity=10.05)], [BEFORE, CHEAPER], Floors())
     assert verdict.better and not verdict.broken
     assert verdict.gains == ["1.60x the decode speed", "50% of the weights"]
 
@@ -60,29 +61,29 @@ def test_faster_and_as_good_is_better() -> None:
     ],
 )
 def test_no_speed_makes_up_for_a_broken_floor(fields: dict, reason: str) -> None:
-    verdict = judge([GOOD, changed(**fields)], [DEAR, Cost(1, 1, 1, 1e6)], Floors())
+    verdict = judge([GOOD, changed(**fields)], [BEFORE, Cost(1, 1, 1, 1e6)], Floors())
     assert not verdict.better and verdict.gains
     assert len(verdict.broken) == 1 and reason in verdict.broken[0]
 
 
 @pytest.mark.parametrize("field", ["perplexity", "kl", "agreement"])
 def test_what_is_no_number_breaks_its_floor(field: str) -> None:
-    verdict = judge([GOOD, changed(**{field: float("nan")})], [DEAR, Cost(1, 1, 1, 1e6)], Floors())
+    verdict = judge([GOOD, changed(**{field: float("nan")})], [BEFORE, Cost(1, 1, 1, 1e6)], Floors())
     assert not verdict.better and len(verdict.broken) == 1
 
 
 def test_as_good_and_no_cheaper_is_not_better() -> None:
-    assert not judge([GOOD, GOOD], [DEAR, DEAR], Floors()).better
-    assert not judge([GOOD, GOOD], [DEAR, Cost(200, 20, 4000, 50.5)], Floors()).better, "one percent is noise"
+    assert not judge([GOOD, GOOD], [BEFORE, BEFORE], Floors()).better
+    assert not judge([GOOD, GOOD], [BEFORE, Cost(200, 20, 4000, 50.5)], Floors()).better, "one percent is noise"
 
 
 def test_what_is_paid_for_with_speed_or_memory_is_a_trade() -> None:
-    slow = judge([GOOD, GOOD], [DEAR, Cost(200, 10, 2000, 40.0)], Floors())
+    slow = judge([GOOD, GOOD], [BEFORE, Cost(200, 10, 2000, 40.0)], Floors())
     assert not slow.better and slow.gains == ["50% of the KV bytes of a request"]
     assert slow.losses == ["0.80x the decode speed"]
-    large = judge([GOOD, GOOD], [DEAR, Cost(300, 20, 4000, 60.0)], Floors())
+    large = judge([GOOD, GOOD], [BEFORE, Cost(300, 20, 4000, 60.0)], Floors())
     assert not large.better and large.losses == ["150% of the weights"]
-    assert judge([GOOD, GOOD], [DEAR, Cost(200, 20, 1000, 49.5)], Floors()).better, "one percent is noise"
+    assert judge([GOOD, GOOD], [BEFORE, Cost(200, 20, 1000, 49.5)], Floors()).better, "one percent is noise"
 
 
 def test_scores_of_logits() -> None:
@@ -109,7 +110,7 @@ def tiny_engines(tiny_llama_path: Path) -> list[Engine]:
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_scoring_takes_no_seat_for_good(
+def test_scoring_leaves_no_request_behind(
     tiny_engines: list[Engine], fails: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     forgotten: list[list[str]] = [[], []]
@@ -313,8 +314,9 @@ def test_the_command(smollm_path: Path, tmp_path: Path) -> None:
 def test_exit_status(verdict: Verdict, status: int, monkeypatch: pytest.MonkeyPatch) -> None:
     from minillm.bench import quality
 
-    monkeypatch.setattr(quality, "run_quality", lambda *_: {"results": verdict})
-    monkeypatch.setattr(quality, "format_table", lambda report: "")
+    measured = Measured(verdict, {}, "float32", torch.device("cpu"))
+    monkeypatch.setattr(quality, "run", lambda *_: measured)
+    monkeypatch.setattr(quality, "table", lambda report: "")
     assert CliRunner().invoke(bench_app, ["quality"]).exit_code == status
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from fake_endpoint import FakeEndpoint, Reply
 
-from minillm.bench.peers import BenchmarkError
+from minillm.bench.errors import BenchmarkError
 from minillm.bench.serve_overhead import Round, check_same_work, make_requests, own_server, run_served, summarize
 from minillm.policies.config import EngineConfig
 

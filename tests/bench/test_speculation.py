@@ -7,7 +7,8 @@ import pytest
 from typer.testing import CliRunner
 
 from minillm import __main__ as cli
-from minillm.bench.speculation import Job, Run, make_jobs, run_speculation, speculative_fields, summarize
+from minillm.bench.speculation import Job, Run, make_jobs, speculative_fields, summarize
+from minillm.bench.speculation import run as measure
 from minillm.bench.target import Target
 from minillm.core.errors import ConfigError
 from minillm.observe.speculation import SpeculationSummary
@@ -46,10 +47,10 @@ def test_prompts_of_ones_own(tiny_llama_path: Path, tmp_path: Path) -> None:
     file.write_text("What is this?\n\n  And that?  \n")
     [job] = make_jobs(quick=False, prompts=file)
     assert job.prompts == ["What is this?", "And that?"] and "mine.txt" in job.title
-    report = run_speculation(Target(str(tiny_llama_path), dtype="float32"), ["ngram"], None, 1, True, file)
-    assert [(row.job, row.same_text) for row in report["results"]] == [("yours", 1.0)] * 2
+    measured = measure(Target(str(tiny_llama_path), dtype="float32"), True, ["ngram"], None, 1, file)
+    assert [(row.job, row.same_text) for row in measured.results] == [("yours", 1.0)] * 2
     with pytest.raises(ConfigError, match="no job copy with --quick: there is only yours"):
-        run_speculation(Target(str(tiny_llama_path)), ["ngram"], ["copy"], 1, True, file)
+        measure(Target(str(tiny_llama_path)), True, ["ngram"], ["copy"], 1, file)
     file.write_text("\n")
     with pytest.raises(ConfigError, match="no prompt in it"):
         make_jobs(quick=True, prompts=file)
@@ -74,13 +75,13 @@ def test_methods_share_the_fields_that_each_reads_and_no_other() -> None:
 def test_fields_of_a_method_that_is_not_measured_are_refused(tiny_llama_path: Path) -> None:
     target = Target(str(tiny_llama_path), fields={"speculative": {"method": "draft_head", "model": "folder"}})
     with pytest.raises(ConfigError, match="give it as a --method, too"):
-        run_speculation(target, ["ngram"], None, 1, quick=True)
+        measure(target, True, ["ngram"], None, 1)
 
 
 @pytest.mark.parametrize("job", ["cpoy", "crowd"])
 def test_jobs_that_there_are_not(job: str, tiny_llama_path: Path) -> None:
-    with pytest.raises(ConfigError, match=f"no job {job} with --quick: there are chat, copy"):
-        run_speculation(Target(str(tiny_llama_path)), ["ngram"], ["chat", job], 1, quick=True)
+    with pytest.raises(ConfigError, match=f"no job {job} with --quick: there is only chat, copy"):
+        measure(Target(str(tiny_llama_path)), True, ["ngram"], ["chat", job], 1)
 
 
 @pytest.mark.parametrize("as_json", [True, False])

@@ -1,4 +1,4 @@
-"""`minillm bench throughput`: the compact engines' workload, for minillm and its peers."""
+"""`minillm bench throughput`: the compact engines' workload, for minillm and its baselines."""
 
 import json
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from typer.testing import Result
 
-from minillm.bench.peers import BenchmarkError
+from minillm.bench.errors import BenchmarkError
 from minillm.bench.throughput import make_workload
 
 
@@ -64,10 +64,6 @@ def test_a_config_that_transformers_cannot_read_is_named(
 
 def test_the_table_says_how_the_workload_was_shrunk(bench: Callable[..., Result]) -> None:
     table = bench("throughput").stdout
-    assert "4 requests, 2-20 in, 2-20 out, all at once (scale 0.02) (quick: means nothing)" in table
+    assert "4 requests, 2-20 in, 2-20 out, all at once (scale 0.02)" in table
+    assert "quick: means nothing" in table
     assert "output tokens in each on average" in table
-
-
-@pytest.mark.parametrize("arguments", [["--requests", "0"], ["--scale", "2"], ["--compare", "vllm"]], ids=str)
-def test_bad_options_are_refused(bench: Callable[..., Result], arguments: list[str]) -> None:
-    assert bench("throughput", *arguments).exit_code == 2

@@ -31,7 +31,7 @@ def test_the_guide_shows_what_the_command_prints() -> None:
 
 
 def test_the_tokens_are_those_that_the_simulator_finds_room_for() -> None:
-    report = choose_model.run_choose_model(["l4", "h200"], at_least=1)
+    report = choose_model.run(["l4", "h200"], at_least=1)
     for row in report["results"]:
         for card, fit in row.fits.items():
             if fit is not None:

@@ -161,7 +161,7 @@ def logits_of(model: LoadedModel, backend: str, fused: bool) -> torch.Tensor:
     def keep(batch: Any) -> torch.Tensor:
         logits = forward(batch)
         rows.append(logits.float().cpu())
-        return torch.zeros_like(logits)  # everybody samples token 0, whatever the rounding: inputs stay equal
+        return torch.zeros_like(logits)  # all requests sample token 0, whatever the rounding: inputs stay equal
 
     runner.forward = keep
     for prompt in prompts():

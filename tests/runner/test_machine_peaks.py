@@ -1,10 +1,10 @@
-"""The roof: measured in the units it says, in a believable range."""
+"""The machine's peaks: measured in the units it says, in a believable range."""
 
 import pytest
 import torch
 
-from minillm.runner import machine_peaks as roof_module
-from minillm.runner.machine_peaks import measure_bandwidth, measure_matmul, measure_roof
+from minillm.runner import machine_peaks
+from minillm.runner.machine_peaks import measure_bandwidth, measure_matmul, measure_peaks
 
 CPU = torch.device("cpu")
 
@@ -22,13 +22,13 @@ def test_matmul_is_measured_in_flop_per_second(dtype: torch.dtype) -> None:
 
 
 def test_rates_are_work_over_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(roof_module, "best_seconds", lambda work, device, repeats: 0.5)
+    monkeypatch.setattr(machine_peaks, "best_seconds", lambda work, device, repeats: 0.5)
     assert measure_matmul(torch.float32, CPU, size=10) == 2 * 10**3 / 0.5
     bandwidth = measure_bandwidth(buffer_bytes=4000)
     assert (bandwidth.read, bandwidth.copy) == (8000.0, 16000.0)
 
 
 def test_decoding_is_held_against_reading_on_a_cpu() -> None:
-    roof = measure_roof(CPU, torch.float32, quick=True)
-    assert (roof.memory, roof.memory_kind) == (roof.bandwidth.read, "read")
-    assert roof.matmul_dtype == "float32"
+    peaks = measure_peaks(CPU, torch.float32, quick=True)
+    assert (peaks.memory, peaks.memory_kind) == (peaks.bandwidth.read, "read")
+    assert peaks.matmul_dtype == "float32"

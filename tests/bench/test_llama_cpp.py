@@ -1,4 +1,4 @@
-"""llama.cpp as a peer: on the weights it is given it says what minillm and Hugging Face say."""
+"""llama.cpp as a baseline: on the weights it is given it says what minillm and Hugging Face say."""
 
 import random
 from pathlib import Path
@@ -8,14 +8,14 @@ import pytest
 import torch
 
 from minillm import LLM, SamplingParams
-from minillm.bench.gguf_export import write_gguf
-from minillm.bench.llama_cpp_batching import serve
-from minillm.bench.peers import BenchmarkError
+from minillm.bench.baselines.gguf_export import write_gguf
+from minillm.bench.baselines.llama_cpp_batching import serve
+from minillm.bench.errors import BenchmarkError
 from minillm.bench.workloads import Workload, make_workloads
 
 pytest.importorskip("llama_cpp", reason="the extra `bench` is not installed: pip install llama-cpp-python")
 
-from minillm.bench.peers_llama_cpp import LlamaCppContext, LlamaCppModel, LlamaCppPeer, make_llama_cpp_peers
+from minillm.bench.baselines.llama_cpp import LlamaCpp, LlamaCppContext, LlamaCppModel, both_layouts
 
 TIE = 1e-4
 """Logits closer than this may be ordered either way: fp32 sums are taken in another order."""
@@ -29,12 +29,12 @@ def gguf(tiny_llama_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 
 @pytest.fixture(scope="module")
-def peers(gguf: Path) -> list[LlamaCppPeer]:
-    return make_llama_cpp_peers(gguf, "float32", max_sequences=8)
+def both(gguf: Path) -> list[LlamaCpp]:
+    return both_layouts(gguf, "float32", max_sequences=8)
 
 
 def requests_of(seed: int) -> tuple[list[list[int]], list[int]]:
-    """More requests than seats, long and short, some with a common beginning."""
+    """More requests than slots, long and short, some with a common beginning."""
     rng = random.Random(seed)
 
     def tokens(count: int) -> list[int]:
@@ -51,9 +51,7 @@ def test_greedy_tokens_are_those_of_minillm_and_hugging_face(tiny_llama_path: Pa
     from transformers import AutoModelForCausalLM
 
     prompts, lengths = requests_of(seed=1)
-    context = LlamaCppContext(
-        LlamaCppModel(gguf), num_sequences=4, num_cells=4 * 256, unified=unified, threads=1, float32_kv=True
-    )
+    context = LlamaCppContext(LlamaCppModel(gguf), num_sequences=4, num_cells=4 * 256, unified=unified, float32_kv=True)
     theirs = [request.output for request in serve(context, prompts, lengths)]
     assert [len(output) for output in theirs] == lengths
     params = [SamplingParams(max_tokens=length, temperature=0.0, ignore_eos=True) for length in lengths]
@@ -73,48 +71,46 @@ def test_greedy_tokens_are_those_of_minillm_and_hugging_face(tiny_llama_path: Pa
 
 
 def test_batches_that_do_not_hold_a_prompt_change_nothing(
-    gguf: Path, peers: list[LlamaCppPeer], monkeypatch: pytest.MonkeyPatch
+    gguf: Path, both: list[LlamaCpp], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prompts, lengths = requests_of(seed=2)
     model = LlamaCppModel(gguf)
     outputs = []
     for batch_tokens in (2048, 17):
         for unified in (True, False):
-            context = LlamaCppContext(
-                model, num_sequences=5, num_cells=5 * 256, unified=unified, threads=1, float32_kv=True
-            )
+            context = LlamaCppContext(model, num_sequences=5, num_cells=5 * 256, unified=unified, float32_kv=True)
             context.batch_tokens = min(context.batch_tokens, batch_tokens)
             outputs.append([request.output for request in serve(context, prompts, lengths)])
     assert outputs[0] == outputs[1] == outputs[2] == outputs[3]
 
 
 @pytest.mark.parametrize("index", range(4), ids=["one", "eight", "mixed", "shared_prefix"])
-def test_it_serves_every_workload_and_stamps_every_token(peers: list[LlamaCppPeer], index: int) -> None:
+def test_it_serves_every_workload_and_stamps_every_token(both: list[LlamaCpp], index: int) -> None:
     workload = make_workloads(vocab_size=49152, quick=True)[index]
-    for peer in peers:
-        peer.warm_up(workload)
+    for each in both:
+        each.warm_up(workload)
         for _ in range(2):
-            measured = peer.run(workload)
+            measured = each.run(workload)
             assert measured.num_tokens == sum(workload.output_lens)
             assert len(measured.ttft) == len(workload.prompts)
             assert len(measured.itl) == sum(length - 1 for length in workload.output_lens)
             assert 0 < min(measured.ttft) <= max(measured.ttft) <= measured.seconds
 
 
-def test_more_requests_than_it_takes_at_once(peers: list[LlamaCppPeer]) -> None:
+def test_more_requests_than_it_takes_at_once(both: list[LlamaCpp]) -> None:
     prompts, lengths = requests_of(seed=3)
-    for peer in peers:
-        assert peer.max_sequences == 8 < len(prompts)
-        measured = peer.run(Workload("many", "10 requests", prompts, lengths))
+    for each in both:
+        assert each.max_sequences == 8 < len(prompts)
+        measured = each.run(Workload("many", "10 requests", prompts, lengths))
         assert len(measured.ttft) == len(prompts)
 
 
-def test_it_says_what_it_ran_with(peers: list[LlamaCppPeer]) -> None:
-    assert [peer.name for peer in peers] == ["llama_cpp", "llama_cpp_per_seq"]
+def test_it_says_what_it_ran_with(both: list[LlamaCpp]) -> None:
+    assert [each.name for each in both] == ["llama_cpp", "llama_cpp_per_seq"]
     workload = make_workloads(vocab_size=49152, quick=True)[0]
-    for peer in peers:
-        peer.warm_up(workload)
-        described = peer.describe()
+    for each in both:
+        each.warm_up(workload)
+        described = each.describe()
         assert described["threads"] == torch.get_num_threads()
         assert described["dtype"] == "all F32"
         assert described["kv_dtype"] == "float32"
@@ -129,8 +125,8 @@ def test_a_broken_file_is_an_error_and_nothing_is_printed(tmp_path: Path, capfd:
 
 
 def test_loading_and_running_print_nothing(gguf: Path, capfd: Any) -> None:
-    [peer, _] = make_llama_cpp_peers(gguf, "bfloat16", max_sequences=2)
-    peer.run(Workload("one", "1 request", [[5, 6, 7]], [3]))
+    [each, _] = both_layouts(gguf, "bfloat16", max_sequences=2)
+    each.run(Workload("one", "1 request", [[5, 6, 7]], [3]))
     captured = capfd.readouterr()
     assert captured.out == ""
     assert captured.err == ""

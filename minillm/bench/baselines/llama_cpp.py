@@ -5,7 +5,6 @@ Import this module only where `llama_cpp` is installed (the extra `bench`). It r
 """
 
 import ctypes
-import itertools
 import logging
 import time
 import weakref
@@ -17,8 +16,9 @@ import llama_cpp
 import numpy as np
 import torch
 
-from minillm.bench.llama_cpp_batching import serve
-from minillm.bench.peers import WARM_UP_TOKENS, BenchmarkError, Run, check_counts
+from minillm.bench.baselines.base import WARM_UP_TOKENS, Run, check_counts
+from minillm.bench.baselines.llama_cpp_batching import serve
+from minillm.bench.errors import BenchmarkError
 from minillm.bench.workloads import Workload
 
 CELL_STEP = 256
@@ -35,7 +35,7 @@ def _log(level: int, text: bytes, _: ctypes.c_void_p) -> None:
 
 
 class LlamaCppModel:
-    """The weights of a GGUF file, mapped into memory. One copy serves several peers.
+    """The weights of a GGUF file, mapped into memory. One copy serves several baselines.
 
     Raises:
         BenchmarkError: llama.cpp cannot load the file.
@@ -61,7 +61,6 @@ class LlamaCppContext:
         num_sequences: how many it holds at once.
         num_cells: tokens it holds, over all sequences.
         unified: one KV buffer for all, each sequence masking out the others; else one buffer each.
-        threads: for decode and for prefill.
         float32_kv: else float16, llama.cpp's default.
     Raises:
         BenchmarkError: there is no memory for it.
@@ -74,12 +73,11 @@ class LlamaCppContext:
         num_sequences: int,
         num_cells: int,
         unified: bool,
-        threads: int,
         float32_kv: bool,
     ) -> None:
         params = llama_cpp.llama_context_default_params()
         params.n_ctx, params.n_seq_max, params.kv_unified = num_cells, num_sequences, unified
-        params.n_threads = params.n_threads_batch = threads
+        params.n_threads = params.n_threads_batch = torch.get_num_threads()
         if float32_kv:
             params.type_k = params.type_v = llama_cpp.GGML_TYPE_F32
         self.model = model  # It must outlive the context.
@@ -156,25 +154,23 @@ class LlamaCppContext:
         llama_cpp.llama_memory_clear(self.memory, False)
 
 
-class LlamaCppPeer:
+class LlamaCpp:
     """llama.cpp with continuous batching, in one of its two layouts of keys and values.
 
     Neither layout is better on every workload: in a unified buffer every query also passes over the other
     sequences' cells, and with one buffer a sequence a shared prefix is copied and gaps split the batch.
 
     Args:
-        threads: as many as PyTorch has.
         max_sequences: most requests at once.
         float32_kv: for a comparison in float32; else llama.cpp's float16.
         tag: ends the name, where several files are compared.
     """
 
     def __init__(
-        self, model: LlamaCppModel, *, unified: bool, threads: int, max_sequences: int, float32_kv: bool, tag: str = ""
+        self, model: LlamaCppModel, *, unified: bool, max_sequences: int, float32_kv: bool, tag: str = ""
     ) -> None:
         self.name = ("llama_cpp" if unified else "llama_cpp_per_seq") + tag
-        self.model = model
-        self.unified, self.threads, self.float32_kv = unified, threads, float32_kv
+        self.model, self.unified, self.float32_kv = model, unified, float32_kv
         self.max_sequences = min(max_sequences, llama_cpp.llama_max_parallel_sequences())
         self._context: LlamaCppContext | None = None
 
@@ -183,7 +179,7 @@ class LlamaCppPeer:
         return {
             "dtype": self.model.file_type,
             "version": f"llama-cpp-python {llama_cpp.__version__}",
-            "threads": self.threads,
+            "threads": torch.get_num_threads(),
             "batching": f"continuous, {'unified KV' if self.unified else 'one KV buffer a sequence'}",
             "kv_dtype": "float32" if self.float32_kv else "float16",
             "attention": "flash_attn auto (its default)",
@@ -199,19 +195,12 @@ class LlamaCppPeer:
         serve(self._context, short.prompts, short.output_lens)
 
     def run(self, workload: Workload) -> Run:
-        context = self._context_for(workload)
-        self._context = context
+        context = self._context = self._context_for(workload)
         context.clear()
         start = time.perf_counter()
         requests = serve(context, workload.prompts, workload.output_lens)
-        seconds = time.perf_counter() - start
         check_counts(self.name, workload, (len(request.output) for request in requests))
-        return Run(
-            seconds=seconds,
-            num_tokens=workload.num_output_tokens,
-            ttft=[request.stamps[0] - start for request in requests],
-            itl=[later - earlier for request in requests for earlier, later in itertools.pairwise(request.stamps)],
-        )
+        return Run.of(start, [request.stamps for request in requests])
 
     def _context_for(self, workload: Workload) -> LlamaCppContext:
         """Exactly as many sequences and cells as the workload can fill; the last one, if it is of that size."""
@@ -227,26 +216,18 @@ class LlamaCppPeer:
             num_sequences=num_sequences,
             num_cells=num_cells,
             unified=self.unified,
-            threads=self.threads,
             float32_kv=self.float32_kv,
         )
 
 
-def make_llama_cpp_peers(gguf: Path, dtype: str, max_sequences: int, tag: str = "") -> list[LlamaCppPeer]:
-    """Both layouts over one copy of the weights; whichever is faster is the one to beat.
+def both_layouts(gguf: Path, dtype: str, max_sequences: int, tag: str = "") -> list[LlamaCpp]:
+    """Both layouts over one copy of the weights; the faster one is the one to beat.
 
     Raises:
         BenchmarkError: llama.cpp cannot load the file.
     """
-    model = LlamaCppModel(gguf)
+    model, float32_kv = LlamaCppModel(gguf), dtype == "float32"
     return [
-        LlamaCppPeer(
-            model,
-            unified=unified,
-            threads=torch.get_num_threads(),
-            max_sequences=max_sequences,
-            float32_kv=dtype == "float32",
-            tag=tag,
-        )
+        LlamaCpp(model, unified=unified, max_sequences=max_sequences, float32_kv=float32_kv, tag=tag)
         for unified in (True, False)
     ]

@@ -21,7 +21,7 @@ from gguf import (
     get_tensor_name_map,
 )
 
-from minillm.bench.peers import BenchmarkError
+from minillm.bench.errors import BenchmarkError
 from minillm.core.errors import UnsupportedArchitectureError
 from minillm.kernels.storage import build_once, cache_home, say
 from minillm.model.checkpoints import iter_weights, load_config

@@ -1,6 +1,5 @@
 """Hugging Face transformers, beside which minillm is measured: its `generate`, and its continuous batching."""
 
-import itertools
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +8,8 @@ from typing import Any
 
 import torch
 
-from minillm.bench.peers import WARM_UP_TOKENS, BenchmarkError, Run, check_counts
+from minillm.bench.baselines.base import Run, WarmedByRunning, check_counts
+from minillm.bench.errors import BenchmarkError
 from minillm.bench.workloads import Workload
 from minillm.kernels.quantization import dtype_name
 
@@ -18,7 +18,7 @@ HF_KV_BLOCK = 256
 
 
 def load_hugging_face(folder: Path, dtype: str, device: torch.device | str = "cpu") -> Any:
-    """The model by transformers, with its fastest attention on a CPU. One copy serves both its peers."""
+    """The model by transformers, with its fastest attention on a CPU. One copy serves both its baselines."""
     from transformers import AutoModelForCausalLM
 
     with quiet_transformers():
@@ -42,7 +42,7 @@ def quiet_transformers() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-class HFGenerate:
+class HFGenerate(WarmedByRunning):
     """`model.generate` on one static batch, prompts padded on the left, run until the longest output ends."""
 
     def __init__(self, model: Any, name: str = "hf_generate") -> None:
@@ -56,18 +56,13 @@ class HFGenerate:
             "batching": "static, left-padded",
         }
 
-    def warm_up(self, workload: Workload) -> None:
-        self.run(workload.truncated(WARM_UP_TOKENS))
-
     @torch.inference_mode()
     def run(self, workload: Workload) -> Run:
         start = time.perf_counter()
-        width = max(len(prompt) for prompt in workload.prompts)
-        input_ids = torch.zeros(len(workload.prompts), width, dtype=torch.long)
-        mask = torch.zeros_like(input_ids)
-        for row, prompt in enumerate(workload.prompts):
-            input_ids[row, width - len(prompt) :] = torch.tensor(prompt)
-            mask[row, width - len(prompt) :] = 1
+        rows = [torch.tensor(prompt) for prompt in workload.prompts]
+        pad = torch.nn.utils.rnn.pad_sequence
+        input_ids = pad(rows, batch_first=True, padding_side="left")
+        mask = pad([torch.ones_like(row) for row in rows], batch_first=True, padding_side="left")
         stamps: list[float] = []
 
         def stamp(ids: torch.Tensor, scores: torch.Tensor, **_: Any) -> torch.Tensor:
@@ -76,7 +71,7 @@ class HFGenerate:
             stamps.append(time.perf_counter())
             return torch.zeros(len(ids), dtype=torch.bool, device=ids.device)
 
-        result = self.model.generate(
+        self.model.generate(
             input_ids.to(self.model.device),
             attention_mask=mask.to(self.model.device),
             do_sample=False,
@@ -85,20 +80,12 @@ class HFGenerate:
             pad_token_id=0,
             stopping_criteria=[stamp],
         )
-        seconds = time.perf_counter() - start
         # Every row runs as long as the longest; what was not asked for does not count as output.
-        emitted = result.shape[1] - width
-        check_counts(self.name, workload, (min(emitted, length) for length in workload.output_lens))
-        gaps = [later - earlier for earlier, later in itertools.pairwise(stamps)]
-        return Run(
-            seconds=seconds,
-            num_tokens=workload.num_output_tokens,
-            ttft=[stamps[0] - start] * len(workload.prompts),
-            itl=[gap for length in workload.output_lens for gap in gaps[: length - 1]],
-        )
+        check_counts(self.name, workload, (min(len(stamps), length) for length in workload.output_lens))
+        return Run.of(start, [stamps[:length] for length in workload.output_lens])
 
 
-class HFContinuousBatching:
+class HFContinuousBatching(WarmedByRunning):
     """transformers' continuous batching: a paged cache, mixed steps, prefix sharing between requests.
 
     Its own defaults take 60% of the machine's memory and 8192 tokens a step; here it gets the step budget
@@ -127,9 +114,6 @@ class HFContinuousBatching:
             "block_size": self.config.page_size,
         }
 
-    def warm_up(self, workload: Workload) -> None:
-        self.run(workload.truncated(WARM_UP_TOKENS))
-
     def run(self, workload: Workload) -> Run:
         with self.model.continuous_batching_context_manager(
             generation_config=self.generation, continuous_batching_config=self.config
@@ -142,17 +126,11 @@ class HFContinuousBatching:
                     prompt, request_id=str(i), max_new_tokens=length, eos_token_id=-1, record_timestamps=True
                 )
             results = self._collect(manager, len(workload.prompts))
-            seconds = time.perf_counter() - start
-        ordered = [results[str(i)] for i in range(len(workload.prompts))]
-        check_counts(self.name, workload, (len(result.generated_tokens) for result in ordered))
-        return Run(
-            seconds=seconds,
-            num_tokens=workload.num_output_tokens,
-            ttft=[result.timestamps[0] - start for result in ordered],
-            itl=[later - earlier for result in ordered for earlier, later in itertools.pairwise(result.timestamps)],
-        )
+            check_counts(self.name, workload, (len(result.generated_tokens) for result in results))
+            return Run.of(start, [result.timestamps for result in results])
 
-    def _collect(self, manager: Any, count: int) -> dict[str, Any]:
+    def _collect(self, manager: Any, count: int) -> list[Any]:
+        """What the requests came to, in their order."""
         results: dict[str, Any] = {}
         while len(results) < count:
             result = manager.get_result(timeout=1)
@@ -163,4 +141,4 @@ class HFContinuousBatching:
                 raise BenchmarkError(f"transformers' continuous batching failed: {result.error}")
             elif result.is_finished():
                 results[result.request_id] = result
-        return results
+        return [results[str(i)] for i in range(count)]

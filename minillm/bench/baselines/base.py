@@ -1,30 +1,22 @@
 """The engines that are compared: each runs the same workload, and says what it really ran with.
 
-All of them have the same three methods, so that the comparison does not know whom it measures. Here are
-the protocol and minillm itself; each of the others has a module `peers_*`.
+All of them have the same three methods, so that the comparison does not know which one it measures. Here are
+the protocol and minillm itself; each of the others has a module beside this one.
 """
 
+import itertools
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from minillm import LLM, SamplingParams
-from minillm.bench.report import describe_decode
+from minillm.bench.errors import BenchmarkError
+from minillm.bench.report import graph_batches
 from minillm.bench.workloads import Workload
-from minillm.core.errors import MinillmError
-from minillm.core.known import known
 from minillm.kernels.quantization import dtype_name
 
 WARM_UP_TOKENS = 4
-
-
-class BenchmarkError(MinillmError):
-    """A peer did not do the work it was measured on, or cannot do it."""
-
-
-class MissingPeerError(BenchmarkError):
-    """A peer is not installed, or this machine cannot run it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +30,18 @@ class Run:
     itl: list[float]
     """Gaps between tokens, pooled over requests."""
 
+    @classmethod
+    def of(cls, start: float, stamps: Sequence[Sequence[float]]) -> "Run":
+        """It ends now. `stamps`: of each request, when each of its tokens was there."""
+        return cls(
+            seconds=time.perf_counter() - start,
+            num_tokens=sum(map(len, stamps)),
+            ttft=[own[0] - start for own in stamps],
+            itl=[later - earlier for own in stamps for earlier, later in itertools.pairwise(own)],
+        )
 
-class Peer(Protocol):
+
+class Baseline(Protocol):
     """An engine that can be given a workload, and timed."""
 
     name: str
@@ -61,8 +63,15 @@ class Peer(Protocol):
         ...
 
 
+class WarmedByRunning(Baseline):
+    """One that is warm after a short run."""
+
+    def warm_up(self, workload: Workload) -> None:
+        self.run(workload.truncated(WARM_UP_TOKENS))
+
+
 def check_counts(name: str, workload: Workload, counts: Iterable[int]) -> None:
-    """Fewer tokens would make a peer look fast."""
+    """Fewer tokens would make an engine look fast."""
     counts = list(counts)
     if counts != workload.output_lens:
         raise BenchmarkError(
@@ -71,13 +80,15 @@ def check_counts(name: str, workload: Workload, counts: Iterable[int]) -> None:
         )
 
 
-class MinillmPeer:
+class Minillm(WarmedByRunning):
     """This engine, in its default configuration but for the model, the dtype and `fields`."""
 
-    def __init__(self, model: str, dtype: str, name: str = "minillm", **fields: Any) -> None:
-        self.name = name
+    name = "minillm"
+    num_steps = 0
+    """Of its last run."""
+
+    def __init__(self, model: str, dtype: str, **fields: Any) -> None:
         self.llm = LLM(model=model, dtype=dtype, **fields)
-        self.decode = describe_decode(self.llm.engine.torch_runner)
 
     def describe(self) -> dict[str, Any]:
         engine = self.llm.engine
@@ -86,25 +97,24 @@ class MinillmPeer:
             **{key: getattr(engine.config, key) for key in keys},
             "activation_dtype": dtype_name(engine.loaded_model.decoder.activation_dtype),
             "attention": engine.torch_runner.attention.__name__,
-            **self.decode,
+            "graph_batches": graph_batches(engine.torch_runner),
             "kv_blocks": engine.runner.num_kv_blocks,
         }
 
-    def warm_up(self, workload: Workload) -> None:
-        self.run(workload.truncated(WARM_UP_TOKENS))
-
     def run(self, workload: Workload) -> Run:
-        self.llm.engine.reset_prefix_cache()
+        engine = self.llm.engine
+        engine.reset_prefix_cache()
         params = [
             SamplingParams(max_tokens=length, temperature=0.0, ignore_eos=True) for length in workload.output_lens
         ]
-        start = time.perf_counter()
+        steps_before, start = engine.scheduler.num_steps, time.perf_counter()
         outputs = self.llm.generate(workload.prompts, params, use_tqdm=False)
         seconds = time.perf_counter() - start
+        self.num_steps = engine.scheduler.num_steps - steps_before
         check_counts(self.name, workload, (len(output.token_ids) for output in outputs))
         return Run(
             seconds=seconds,
             num_tokens=workload.num_output_tokens,
-            ttft=[known(output.timeline.ttft) for output in outputs],
+            ttft=[output.timeline.ttft for output in outputs if output.timeline.ttft is not None],
             itl=[gap for output in outputs for gap in output.timeline.itl],
         )

@@ -1,4 +1,4 @@
-"""Whom `--compare` names: each is found, made, or refused with what to do."""
+"""What `--compare` names: each is found, made, or refused with what to do."""
 
 import json
 import shutil
@@ -12,9 +12,9 @@ import torch
 from typer.testing import CliRunner
 
 from minillm.__main__ import app
-from minillm.bench.cli import Against
-from minillm.bench.peers import MissingPeerError
-from minillm.bench.references import REFERENCES, Settings, check_installed, folder_with_weights, make_references
+from minillm.bench.baselines.make import MAKERS, Settings, check_installed, folder_with_weights, make_baselines
+from minillm.bench.errors import MissingBaselineError
+from minillm.bench.options import BaselineName
 from minillm.model.checkpoints import iter_weights
 
 
@@ -33,11 +33,11 @@ def settings_of(folder: Path, **changes: Any) -> Settings:
 
 
 def test_every_name_of_the_command_line_has_a_maker() -> None:
-    assert {name.value for name in Against} == set(REFERENCES)
+    assert {name.value for name in BaselineName} == set(MAKERS)
 
 
 def test_a_name_given_twice_counts_once(tiny_llama_path: Path) -> None:
-    peers = make_references(["hf", "hf"], settings_of(tiny_llama_path))
+    peers = make_baselines(["hf", "hf"], settings_of(tiny_llama_path))
     assert [peer.name for peer in peers] == ["hf_generate", "hf_continuous"]
 
 
@@ -48,11 +48,11 @@ def test_what_is_not_installed_is_said_before_anything_is_loaded(
     name: str, install: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    monkeypatch.setattr("minillm.bench.peers.MinillmPeer", lambda *_: pytest.fail("it loaded the model first"))
-    with pytest.raises(MissingPeerError, match=rf"--compare {name} needs .*{install}"):
+    monkeypatch.setattr("minillm.bench.baselines.base.Minillm", lambda *_: pytest.fail("it loaded the model first"))
+    with pytest.raises(MissingBaselineError, match=rf"--compare {name} needs .*{install}"):
         check_installed([name])
     result = CliRunner().invoke(app, ["bench", "--quick", "--compare", name])
-    assert isinstance(result.exception, MissingPeerError)
+    assert isinstance(result.exception, MissingBaselineError)
 
 
 def test_llama_cpp_gets_the_gguf_file_itself_or_copies_in_both_16_bit_types(
@@ -61,15 +61,15 @@ def test_llama_cpp_gets_the_gguf_file_itself_or_copies_in_both_16_bit_types(
     pytest.importorskip("llama_cpp", reason="the extra `bench` is not installed: pip install llama-cpp-python")
     monkeypatch.setenv("MINILLM_HOME", str(tmp_path / "cache"))
     settings = settings_of(tiny_llama_path, dtype="bfloat16")
-    peers = make_references(["llama.cpp"], settings)
+    peers = make_baselines(["llama.cpp"], settings)
     assert [peer.name for peer in peers] == [
         "llama_cpp", "llama_cpp_per_seq", "llama_cpp_f16", "llama_cpp_per_seq_f16",
     ]  # fmt: skip
     assert [peer.describe()["dtype"] for peer in peers[::2]] == ["BF16", "F16"]
-    from minillm.bench.gguf_export import write_gguf
+    from minillm.bench.baselines.gguf_export import write_gguf
 
     write_gguf(tiny_llama_path, tmp_path / "mine.gguf", "float32")
-    [unified, _] = make_references(["llama.cpp"], settings_of(tiny_llama_path, model=str(tmp_path / "mine.gguf")))
+    [unified, _] = make_baselines(["llama.cpp"], settings_of(tiny_llama_path, model=str(tmp_path / "mine.gguf")))
     assert unified.describe()["dtype"] == "all F32"
 
 
@@ -77,14 +77,14 @@ def test_weights_that_float16_cannot_hold_leave_llama_cpp_its_other_file(
     tiny_llama_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made: list[str] = []
-    peers = ModuleType("minillm.bench.peers_llama_cpp")  # the real one needs llama-cpp-python
-    peers.make_llama_cpp_peers = lambda gguf, dtype, seats, tag: made.append(tag) or []
+    peers = ModuleType("minillm.bench.baselines.llama_cpp")  # the real one needs llama-cpp-python
+    peers.both_layouts = lambda gguf, dtype, max_sequences, tag: made.append(tag) or []
     large = [(name, torch.full_like(tensor, 1e5)) for name, tensor in iter_weights(tiny_llama_path)]
     monkeypatch.setitem(sys.modules, peers.__name__, peers)
-    monkeypatch.setattr("minillm.bench.references.check_installed", lambda names: None)
-    monkeypatch.setattr("minillm.bench.gguf_export.iter_weights", lambda folder: large)
+    monkeypatch.setattr("minillm.bench.baselines.make.check_installed", lambda names: None)
+    monkeypatch.setattr("minillm.bench.baselines.gguf_export.iter_weights", lambda folder: large)
     monkeypatch.setenv("MINILLM_HOME", str(tmp_path))
-    make_references(["llama.cpp"], settings_of(tiny_llama_path, dtype="bfloat16"))
+    make_baselines(["llama.cpp"], settings_of(tiny_llama_path, dtype="bfloat16"))
     assert made == [""]
     assert "without its F16 file" in capsys.readouterr().err
 

@@ -2,7 +2,7 @@
 
 Every step first takes the next token of each sequence that decodes, then as much prompt as its batch
 holds. A prompt that begins like one that is already being served waits until that beginning is computed
-and then takes over its keys and values: nobody computes a prefix twice. (Step by step:
+and then takes over its keys and values: no prefix is computed twice. (Step by step:
 `server_context::update_slots` in llama.cpp's tools/server.)
 """
 
@@ -73,7 +73,7 @@ class Request:
     def finished(self) -> bool:
         return len(self.stamps) == self.output_len
 
-    def seat(self, sequence: int, others: Sequence["Request"]) -> None:
+    def assign(self, sequence: int, others: Sequence["Request"]) -> None:
         """Give it a sequence id, and let it wait for the one it has most in common with."""
         self.sequence = sequence
         for other in others:
@@ -103,7 +103,7 @@ def serve(context: Context, prompts: Sequence[Sequence[int]], output_lens: Seque
     while waiting or running:
         while waiting and free:
             request = waiting.popleft()
-            request.seat(heapq.heappop(free), running)
+            request.assign(heapq.heappop(free), running)
             running.append(request)
         share_prefixes(context, running)
         emitting = fill_batch(context, running)
@@ -122,7 +122,7 @@ def serve(context: Context, prompts: Sequence[Sequence[int]], output_lens: Seque
 
 
 def share_prefixes(context: Context, running: Sequence[Request]) -> None:
-    """Copy what has been computed by now to those who wait for it."""
+    """Copy what has been computed by now to the requests that wait for it."""
     for request in running:
         source = request.source
         if source is not None and source.num_computed >= request.num_shared:

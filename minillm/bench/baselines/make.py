@@ -1,4 +1,4 @@
-"""Whom `--compare` names, and how each is made: on the same weights, with the limits that minillm has."""
+"""What `--compare` names, and how each is made: on the same weights, with the limits that minillm has."""
 
 import hashlib
 import importlib.util
@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from minillm.bench.peers import BenchmarkError, MissingPeerError, Peer
+from minillm.bench.baselines.base import Baseline
+from minillm.bench.baselines.nano_vllm import HOW_TO_GET_IT as NANO_VLLM_INSTALL
+from minillm.bench.errors import BenchmarkError, MissingBaselineError
 from minillm.bench.report import computes_bfloat16
 from minillm.frontend.engine import Engine
 from minillm.kernels.quantization import dtype_name
@@ -18,7 +20,8 @@ LLAMA_CPP_INSTALL = (
     "--compare llama.cpp needs llama-cpp-python, which pip compiles with CMake and a C++ compiler in some minutes: "
     ".venv/bin/pip install -c constraints.txt llama-cpp-python"
 )
-
+INSTALLED_AS = {"llama.cpp": ("llama_cpp", LLAMA_CPP_INSTALL), "nano-vllm": ("nanovllm", NANO_VLLM_INSTALL)}
+"""The package each needs beside minillm's own, and how to get it."""
 ONE_TOKEN = {
     "version": "1.0",
     "added_tokens": [],
@@ -29,7 +32,7 @@ ONE_TOKEN = {
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the references share with minillm."""
+    """What the baselines share with minillm."""
 
     model: str
     """As the user named it."""
@@ -46,7 +49,7 @@ class Settings:
 
 
 def settings_of(engine: Engine, folder: Path, machine: dict[str, Any]) -> Settings:
-    """What peers of this engine get. `folder`: the model's, as `resolve` found it."""
+    """What baselines of this engine get. `folder`: the model's, as `resolve` found it."""
     return Settings(
         model=engine.config.model,
         folder=folder,
@@ -59,54 +62,52 @@ def settings_of(engine: Engine, folder: Path, machine: dict[str, Any]) -> Settin
     )
 
 
-def make_references(names: Sequence[str], settings: Settings) -> list[Peer]:
-    """The peers behind each name (a key of REFERENCES), loaded; a name given twice counts once.
-
-    Raises:
-        MissingPeerError: one is not installed; says how to get it.
-        BenchmarkError: one cannot run this model.
-    """
-    return [peer for name in dict.fromkeys(names) for peer in REFERENCES[name](settings)]
-
-
 def check_installed(names: Sequence[str]) -> None:
     """Fail before anything is loaded, not minutes later.
 
     Raises:
-        MissingPeerError: one is not installed; says how to get it.
+        MissingBaselineError: one is not installed; says how to get it.
     """
-    if "llama.cpp" in names and importlib.util.find_spec("llama_cpp") is None:
-        raise MissingPeerError(LLAMA_CPP_INSTALL)
-    if "nano-vllm" in names and importlib.util.find_spec("nanovllm") is None:
-        from minillm.bench.peers_nano_vllm import HOW_TO_GET_IT
-
-        raise MissingPeerError(HOW_TO_GET_IT)
+    for name in names:
+        package, how_to_get_it = INSTALLED_AS.get(name, ("transformers", ""))
+        if importlib.util.find_spec(package) is None:
+            raise MissingBaselineError(how_to_get_it)
 
 
-def _hugging_face(settings: Settings) -> list[Peer]:
-    from minillm.bench.peers_hf import HFContinuousBatching, HFGenerate, load_hugging_face
+def make_baselines(names: Sequence[str], settings: Settings) -> list[Baseline]:
+    """The engines behind each name (a key of MAKERS), loaded; a name given twice counts once.
+
+    Raises:
+        MissingBaselineError: one is not installed; says how to get it.
+        BenchmarkError: one cannot run this model.
+    """
+    check_installed(names)
+    return [baseline for name in dict.fromkeys(names) for baseline in MAKERS[name](settings)]
+
+
+def _hugging_face(settings: Settings) -> list[Baseline]:
+    from minillm.bench.baselines.hf import HFContinuousBatching, HFGenerate, load_hugging_face
 
     folder = folder_with_weights(settings.folder, settings.dtype)
     shared = load_hugging_face(folder, settings.dtype, settings.device)
-    peers: list[Peer] = [
+    baselines: list[Baseline] = [
         HFGenerate(shared),
         HFContinuousBatching(shared, settings.max_num_batched_tokens, settings.kv_tokens),
     ]
     if settings.dtype == "bfloat16" and settings.emulates_bfloat16 and settings.device == "cpu":
         # It would not be fair to compare only with what this CPU has to emulate.
-        peers.append(HFGenerate(load_hugging_face(folder, "float32"), name="hf_generate_fp32"))
-    return peers
+        baselines.append(HFGenerate(load_hugging_face(folder, "float32"), name="hf_generate_fp32"))
+    return baselines
 
 
-def _llama_cpp(settings: Settings) -> list[Peer]:
-    check_installed(["llama.cpp"])
-    from minillm.bench.gguf_export import export_once
-    from minillm.bench.peers_llama_cpp import make_llama_cpp_peers
+def _llama_cpp(settings: Settings) -> list[Baseline]:
+    from minillm.bench.baselines.gguf_export import export_once
+    from minillm.bench.baselines.llama_cpp import both_layouts
 
     given = Path(settings.model).expanduser()
     if given.suffix == ".gguf" and given.is_file():
         # In its own, maybe smaller, file type: that is what llama.cpp's users run.
-        return list(make_llama_cpp_peers(given, settings.dtype, settings.max_num_seqs))
+        return list(both_layouts(given, settings.dtype, settings.max_num_seqs))
     folder = folder_with_weights(settings.folder, settings.dtype)
     files = {"": export_once(folder, settings.dtype)}
     if settings.dtype == "bfloat16" and settings.device == "cpu":
@@ -115,21 +116,17 @@ def _llama_cpp(settings: Settings) -> list[Peer]:
             files["_f16"] = export_once(folder, "float16")
         except BenchmarkError as error:
             say(f"llama.cpp without its F16 file: {error}")
-    return [
-        peer
-        for tag, gguf in files.items()
-        for peer in make_llama_cpp_peers(gguf, settings.dtype, settings.max_num_seqs, tag)
-    ]
+    dtype, max_sequences = settings.dtype, settings.max_num_seqs
+    return [each for tag, gguf in files.items() for each in both_layouts(gguf, dtype, max_sequences, tag)]
 
 
-def _nano_vllm(settings: Settings) -> list[Peer]:
-    check_installed(["nano-vllm"])
-    from minillm.bench.peers_nano_vllm import NanoVLLM
+def _nano_vllm(settings: Settings) -> list[Baseline]:
+    from minillm.bench.baselines.nano_vllm import NanoVLLM
 
     return [NanoVLLM(folder_with_weights(settings.folder, settings.dtype), settings.dtype)]
 
 
-REFERENCES: dict[str, Callable[[Settings], list[Peer]]] = {
+MAKERS: dict[str, Callable[[Settings], list[Baseline]]] = {
     "hf": _hugging_face,
     "llama.cpp": _llama_cpp,
     "nano-vllm": _nano_vllm,
@@ -161,9 +158,8 @@ def folder_with_weights(found: Path, dtype: str) -> Path:
             torch.manual_seed(0)
             make_model().save_pretrained(work)
         (work / "tokenizer.json").write_text(json.dumps(ONE_TOKEN))
-        (work / "tokenizer_config.json").write_text(
-            '{"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<eos>"}'
-        )
+        kind = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<eos>"}
+        (work / "tokenizer_config.json").write_text(json.dumps(kind))
 
     with torch.device("meta"):
         num_bytes = sum(parameter.nbytes for parameter in make_model().parameters())
