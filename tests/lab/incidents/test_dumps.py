@@ -60,7 +60,7 @@ def test_the_model_answer_earns_everything(name: str, right: dict[str, dict[str,
 def test_whoever_always_buys_machines_earns_little_and_is_told_why(name: str) -> None:
     result = check(name, dominant_phase="queue", evidence=["gpu"], ranked=["double_fleet"], regime="steady")
     assert result.score < 0.4 * result.max_score, str(result)
-    assert "convicts nobody" in feedback(result, "evidence")
+    assert "points at no cause" in feedback(result, "evidence")
     assert "Not answered" in feedback(result, "in_flight")
 
 
@@ -68,7 +68,7 @@ def test_whoever_always_buys_machines_earns_little_and_is_told_why(name: str) ->
 def test_the_tempting_change_breaks_the_promise_and_the_number_against_it_is_named(name: str) -> None:
     cause = find_dump(name).cause
     result = check(name, dominant_phase=cause.phase, evidence=list(cause.convicting), ranked=[cause.tempting])
-    assert earned(result, "promise kept") < 7
+    assert earned(result, "SLO restored") < 7
     assert cause.why_not in feedback(result, "ranking")
 
 

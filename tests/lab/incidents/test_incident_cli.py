@@ -87,5 +87,5 @@ def test_a_talk(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[s
         "at least one change",
     ):
         assert told in out
-    for told in ("incident: ", "too few seats"):
+    for told in ("incident: ", "max_num_seqs too low"):
         assert (told in out) == (ends == "grade")
