@@ -10,7 +10,7 @@ from course.lab.drills.amounts import COUNT, Amount, Sum, Written, amounts_in, s
 from course.lab.drills.words import HIDES, TOPICS, concepts, grammar
 
 LONGEST = 20_000
-"""Characters that are read; nobody says more in a drill."""
+"""Characters that are read; no answer in a drill is longer."""
 LONGEST_SENTENCE = 800
 """Characters."""
 REACH = 7
@@ -27,7 +27,7 @@ _WORD = re.compile(r"[\w'%$/.-]+")
 LONG = 60
 """Words after which a sentence gets no credit for being longer."""
 ENDLESS = 90
-"""Words without a full stop: nobody reads that as a sentence."""
+"""Words without a full stop: that is no longer a sentence."""
 CROWDED = 0.75
 """Share of a sentence's words that may be keywords; more, and it is a list."""
 

@@ -16,7 +16,7 @@ CROWD = 10
 LONG = 220
 """Words after which an answer should have done some arithmetic."""
 WORDS_A_MINUTE = 60
-"""Nobody writes or says more than that in a drill and still chooses words."""
+"""Faster than that, and the words aren't chosen any more."""
 
 
 def level_of(points: float) -> str:
