@@ -227,22 +227,18 @@ class Incident:
             raise IncidentError("the truth comes after the grade: answer, deploy, grade")
         hidden, cause = self._hidden, self._hidden.cause
         tried = ALL if changes is None else tuple(find_intervention(name) for name in changes)
+        shared = ("title", "regime", "looks_like", "told_apart_by", "tempting", "why_not")
         return Reveal(
             cause=cause.name,
-            title=cause.title,
             dominant_phase=cause.phase,
             secondary=tuple(sorted(second_phases(hidden), key=str)),
-            regime=cause.regime,
             also=hidden.also.name if hidden.also else None,
             what_happened=hidden.case.change,
             convicting=tuple(dict.fromkeys((*cause.convicting, cause.told_apart_by))),
-            looks_like=cause.looks_like,
-            told_apart_by=cause.told_apart_by,
             fixes=hidden.fixes,
-            tempting=cause.tempting,
-            why_not=cause.why_not,
             lost_s=lost_by_phase(hidden),
             effects=counterfactuals(hidden.case.now, self._trials, tried),
+            **{name: getattr(cause, name) for name in shared},
         )
 
     def __repr__(self) -> str:

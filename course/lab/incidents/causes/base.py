@@ -3,7 +3,7 @@
 import math
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
 from course.lab.incidents.numbers import latencies
@@ -76,7 +76,7 @@ class Cause:
     told_apart_by: str
     """The id of the question that tells the two apart."""
     regime: Regime = "steady"
-    also: tuple[str, ...] = field(default=())
+    also: tuple[str, ...] = ()
     """Other phases that may fairly be named as the dominant one."""
 
 
