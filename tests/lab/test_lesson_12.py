@@ -82,7 +82,7 @@ def test_of_three_changes_the_pool_is_the_cure_and_the_first_is_graded(second: I
     assert outcome.answer == CHANGES["kv_budget"].text
     assert outcome.answer in services.texts("kv_budget", "more_seats", "double_fleet")
     assert str(beside).splitlines()[-1].startswith("limit") and "unanswered" in str(beside)
-    assert next(c for c in played.grade().criteria if c.name == "promise kept").earned > 0
+    assert next(c for c in played.grade().criteria if c.name == "SLO restored").earned > 0
 
 
 def test_when_nothing_restores_the_promise_that_is_the_outcome(second: Incident) -> None:
@@ -142,9 +142,9 @@ def test_the_sums_of_the_incident_are_those_of_its_run(second: Incident) -> None
 def test_two_illnesses_of_a_real_engine_differ_in_what_is_full(tiny_lab: Lab) -> None:
     runs = real.three(tiny_lab)
     most = {name: max(step.num_running for step in run.steps) for name, run in runs.items()}
-    assert most["few seats"] == most["small pool"] == real.ROOM_FOR < most["healthy"]
+    assert most["few slots"] == most["small pool"] == real.ROOM_FOR < most["healthy"]
     held = {name: real.held(run) for name, run in runs.items()}
-    assert held["small pool"] == 1 > held["few seats"]
+    assert held["small pool"] == 1 > held["few slots"]
     assert len(runs["small pool"].finished) == len(runs["healthy"].finished)
     assert "KV held at most" in str(real.table(runs))
 

@@ -205,7 +205,7 @@ _EQUALS = re.compile(
 
 @dataclass(frozen=True)
 class Sum:
-    """A calculation that somebody wrote out, and what it really gives."""
+    """A calculation that was written out, and what it really gives."""
 
     words: str
     claimed: float

@@ -11,7 +11,7 @@ from course.lab.drills.library import ALL
 from course.lab.kept import Kept, KeptModel
 
 RECENT = 5
-"""Attempts that tell where somebody stands."""
+"""Attempts that tell where a learner stands."""
 
 
 class Attempt(KeptModel):
@@ -38,7 +38,7 @@ class Attempts(KeptModel):
 
 
 FILE = Kept("drills.json", Attempts, anywhere=True)
-"""Unlike other things that are kept, answers are also kept from a terminal: somebody has handed them in."""
+"""Unlike other things that are kept, answers are also kept from a terminal: they were handed in."""
 
 
 def keep(attempt: Attempt) -> None:

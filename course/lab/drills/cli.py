@@ -11,7 +11,6 @@ from course.lab.drills.attempts import FILE, attempt_of
 from course.lab.drills.attempts import keep as keep_attempt
 from course.lab.drills.drill import DIMENSIONS, LEVELS
 from course.lab.drills.grade import grade as grade_answer
-from course.lab.drills.judge import ask
 from course.lab.drills.library import ALL, find_drill
 from course.lab.drills.report import advice, report, summary
 from minillm.core.errors import MinillmError
@@ -84,7 +83,11 @@ def grade(
     graded = grade_answer(drawn, text)
     if keep:
         keep_attempt(attempt_of(graded, text, own))
-    opinion = ask(drawn, text, judge_url, judge_model) if judge_url else None
+    opinion = None
+    if judge_url:
+        from course.lab.drills.judge import ask  # an HTTP client takes long to import, and few ask for a judge
+
+        opinion = ask(drawn, text, judge_url, judge_model)
     if as_json:
         report_of = {**graded.to_dict(own), "impossible": drawn.impossible, "model_answers": drawn.answers}
         print(json.dumps({**report_of, "judge": opinion and opinion.to_dict()}))

@@ -1,11 +1,15 @@
 """What a drill is: a prompt with numbers, what follows from them, a rubric, and model answers of four levels."""
 
+import functools
 import random
 import re
-from collections.abc import Callable, Mapping
+import tomllib
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
 
 from course.lab.drills.amounts import Amount
 from course.lab.drills.reading import Numbers
@@ -21,16 +25,8 @@ DIMENSIONS = {
     "operations": "cost and operations",
     "communication": "communication",
 }
-WEIGHTS = {
-    "diagnosis": 3.0,
-    "secondary": 1.0,
-    "interventions": 3.0,
-    "evidence": 2.0,
-    "questions": 2.0,
-    "operations": 1.0,
-    "communication": 1.0,
-}
-TEXTS = Path(__file__).parent / "texts"
+WEIGHTS = dict(zip(DIMENSIONS, (3.0, 1.0, 3.0, 2.0, 2.0, 1.0, 1.0)))
+HERE = Path(__file__).parent
 
 
 class UnknownDrillError(MinillmError):
@@ -47,8 +43,13 @@ class Draw:
         return self._random.choice(options) if self._random else options[0]
 
 
-@dataclass(frozen=True)
-class Trap:
+class _FromFile(BaseModel):
+    """Something that is written in a TOML file; a misspelt field is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Trap(_FromFile):
     """A proposal that costs points unless what makes it right stands beside it."""
 
     rule: str
@@ -58,8 +59,17 @@ class Trap:
     price: float = 0.3
 
 
-@dataclass(frozen=True)
-class FollowUp:
+class Slip(_FromFile):
+    """A popular error: a sentence that is wrong wherever it stands."""
+
+    rule: str
+    unless: str
+    """Atoms: with one of them in the sentence, the rule does not apply."""
+    right: str
+    """The right statement."""
+
+
+class FollowUp(_FromFile):
     """What the interviewer asks next, if a rule is found in the answer (or, with `missing`, if it is not)."""
 
     rule: str
@@ -67,15 +77,27 @@ class FollowUp:
     missing: bool = False
 
 
-@dataclass(frozen=True)
-class Rubric:
+class Rules(_FromFile):
+    """What holds in every drill."""
+
+    traps: tuple[Trap, ...]
+    slips: tuple[Slip, ...]
+    follow_ups: tuple[FollowUp, ...]
+
+    @classmethod
+    @functools.cache
+    def read(cls) -> "Rules":
+        return cls.model_validate(tomllib.loads((HERE / "rules.toml").read_text(encoding="utf-8")))
+
+
+class Rubric(_FromFile):
     """What is looked for, as rules of patterns.py; a tuple holds alternatives."""
 
     diagnosis: tuple[str, ...]
     """Names what is the matter, or what the question is really about."""
     mechanism: tuple[str, ...]
     """Says why, or by which number."""
-    moves: Mapping[str, str]
+    moves: dict[str, str]
     """Good interventions (a concept each), with the concepts that tag them: the phase or quantity that they act on."""
     unknowns: str
     """Concepts that a useful question asks about."""
@@ -87,7 +109,7 @@ class Rubric:
     """Notices what the prompt's own numbers make impossible."""
     traps: tuple[Trap, ...] = ()
     follow_ups: tuple[FollowUp, ...] = ()
-    hints: Mapping[str, str] = None  # type: ignore[assignment]
+    hints: dict[str, str] = {}
     """By dimension: advice of this drill, shown where the general one would say less."""
 
 
@@ -148,7 +170,7 @@ class DrawnDrill:
 
     @cached_property
     def _texts(self) -> dict[str, str]:
-        written = (TEXTS / f"{self.drill.id}.md").read_text(encoding="utf-8")
+        written = (HERE / "texts" / f"{self.drill.id}.md").read_text(encoding="utf-8")
         parts = re.split(r"^## (\w+)\n", written, flags=re.M)
         values: dict[str, Amount] = {**self.numbers.given, **self.numbers.derived, **self.numbers.tempting}
         return {name: text.strip().format_map(values) for name, text in zip(parts[1::2], parts[2::2])}

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from course.lab.drills.drill import DIMENSIONS, LEVELS, WEIGHTS, DrawnDrill
-from course.lab.drills.follow_ups import follow_ups
+from course.lab.drills.drill import DIMENSIONS, LEVELS, WEIGHTS, DrawnDrill, Rules
 from course.lab.drills.patterns import find
 from course.lab.drills.reading import Reading, read
 from course.lab.drills.scoring import CROWD, LONG, Dimension, decides, score, slips, techniques
@@ -127,6 +126,16 @@ def is_long_and_empty(reading: Reading) -> bool:
     """Many words, and not one number that follows from the prompt's."""
     sums = (each.holds for sentence in reading.claims for each in sentence.sums)
     return reading.num_words > LONG and not any(s.derived for s in reading.claims) and not any(sums)
+
+
+MOST_FOLLOW_UPS = 4
+
+
+def follow_ups(drill: DrawnDrill, reading: Reading) -> tuple[str, ...]:
+    """What an interviewer asks after this answer: the drill's own questions first, then general ones."""
+    possible = (*drill.rubric.follow_ups, *Rules.read().follow_ups)
+    asked = [each.asks for each in possible if bool(find(each.rule, reading)) != each.missing]
+    return tuple(dict.fromkeys(asked))[:MOST_FOLLOW_UPS]
 
 
 def grade(drill: DrawnDrill, answer: str) -> Grade:

@@ -3,7 +3,7 @@
     "queue|prefill + ttft + because|number"   one sentence with one of each
     "~ prefill + derived"                     the same within two neighbouring sentences
 
-An atom is a concept of concepts.py, mentioned and not denied; `!queue` is a denied mention, `?queue` either. Then there
+An atom is a concept of words.toml, mentioned and not denied; `!queue` is a denied mention, `?queue` either. Then there
 are `number` (any), `given` (one of the prompt's), `derived` (one that follows from them, and is right; `derived.decode`
 is that one), `tempting` (one that a popular wrong formula gives), `question`, and `listed`. Only sentences that claim
 something count: a list of keywords matches nothing.
@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from course.lab.drills.concepts import CONCEPTS
 from course.lab.drills.reading import Reading, Sentence
+from course.lab.drills.words import CONCEPTS
 
 
 @dataclass(frozen=True)

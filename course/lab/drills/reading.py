@@ -7,48 +7,27 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from course.lab.drills.amounts import COUNT, Amount, Sum, Written, amounts_in, sums_in
-from course.lab.drills.concepts import HIDES, PATTERNS, TOPICS, VERBS
+from course.lab.drills.words import HIDES, TOPICS, concepts, grammar
 
 LONGEST = 20_000
-"""Characters that are read; nobody says more in a drill."""
+"""Characters that are read; no answer in a drill is longer."""
 LONGEST_SENTENCE = 800
 """Characters."""
 REACH = 7
 """Words that a "not" reaches."""
 SHORT_REACH = 3
 """Words that a "without" reaches: its object, not the clause."""
+_OF_AN_OBJECT = ("without", "than", "against", "instead of")
 
-_CLAUSE = re.compile(
-    r"[,;:()—–]|\.\s|\b(?:but|while|whereas|although|though|because|since|so|if|yet|and then|until|before|unless|"
-    r"which)\b"
-)
-_BEFORE = re.compile(
-    r"\b(?:not(?! (?:only|just|yet|enough))|no|never|neither|nor|without|instead of|rather than|than|nothing|"
-    r"isn't|aren't|wasn't|don't|doesn't|won't|"
-    r"can't|cannot|wouldn't|shouldn't|avoid|skip|hardly|against)\b"
-)
-_SHORT = re.compile(r"\b(?:without|than|against|instead of)$")
-_AFTER = re.compile(
-    r"\b(?:is|are|was|does|do|will|would|can|has|have)(?: not\b|n't\b)|\b(?:won't|cannot|can't|isn't|aren't|"
-    r"doesn't|don't|wouldn't)\b|"
-    r"\b(?:does|do|did|would do|will do|won|gains?|buys?|changes?) (?:next to )?(?:nothing|little)\b|\b(?:is|are|"
-    r"looks?|seems?) (?:irrelevant|fine|healthy|"
-    r"normal|ok|okay|innocent|tempting|useless|the wrong|wrong|good)\b|\bnot the\b|\bhardly (?:moves|helps|matters)\b"
-)
-_NEUTRAL = re.compile(
-    r"\b(?:not (?:only|just)|no longer|cannot tell|can't tell|not yet|do(?:es)? not know|don't know|nobody)\b"
-)
+_PUNCTUATION = re.compile(r"[,;:()—–]|\.\s")
 _SENTENCE_END = re.compile(r"(?<=[.!?])[\"')*]*\s+(?=[\"'(*]*[A-Z0-9$])|(?<=[a-z]{4}[.!?])\s+(?=[a-z])")
 _BULLET = re.compile(r"^\s*(?:[-*•]|\(?\d{1,2}[.)]|#+)\s+")
-_QUESTION = re.compile(
-    r"^(?:is|are|does)\b|\b(?:i(?:'d| would) (?:want|need|like|ask|check|"
-    r"look)|i (?:want|need|ask)|"
-    r"ask (?:for|whether|what|how)|show me|can i see|do we know|need to (?:see|know)|want to (?:see|know)|unknown)\b"
-)
+_ASKS = re.compile(r"^(?:is|are|does)\b")
+_WORD = re.compile(r"[\w'%$/.-]+")
 LONG = 60
 """Words after which a sentence gets no credit for being longer."""
 ENDLESS = 90
-"""Words without a full stop: nobody reads that as a sentence."""
+"""Words without a full stop: that is no longer a sentence."""
 CROWDED = 0.75
 """Share of a sentence's words that may be keywords; more, and it is a list."""
 
@@ -92,7 +71,7 @@ class Sentence:
     def mentions(self) -> tuple[Mention, ...]:
         found = [
             Mention(name, *match.span(), denied=self._denied(*match.span()))
-            for name, pattern in PATTERNS.items()
+            for name, pattern in concepts().items()
             for match in pattern.finditer(self.low)
         ]
         strong = [m for m in found if m.concept in HIDES]
@@ -149,7 +128,9 @@ class Sentence:
 
     @cached_property
     def is_question(self) -> bool:
-        return self.words.rstrip("\"') ").endswith("?") or _QUESTION.search(self.low) is not None
+        if self.words.rstrip("\"') ").endswith("?"):
+            return True
+        return bool(_ASKS.search(self.low) or grammar("question").search(self.low))
 
     @cached_property
     def topics(self) -> frozenset[str]:
@@ -158,13 +139,13 @@ class Sentence:
     @cached_property
     def is_stuffed(self) -> bool:
         """Keywords in a row, and no claim that connects them."""
-        words = re.findall(r"[\w'%$/.-]+", self.low)
+        words = [match.start() for match in _WORD.finditer(self.low)]
         spans = {place for m in self.mentions if m.concept in TOPICS for place in range(m.start, m.end)}
-        share = sum(1 for match in re.finditer(r"[\w'%$/.-]+", self.low) if match.start() in spans) / max(len(words), 1)
+        share = sum(place in spans for place in words) / max(len(words), 1)
         if len(self.topics) < 5:
             return False
         argues = self.concepts & {"effect", "order", "depend", "because"} and len(self.topics) < 7
-        says_something = VERBS.search(self.low) or self.sums or argues
+        says_something = grammar("verb").search(self.low) or self.sums or argues
         if len(words) > ENDLESS:
             return True
         return not says_something or share > CROWDED or len(self.topics) > 6 + min(len(words), LONG) / 6
@@ -174,7 +155,7 @@ class Sentence:
         """Says something: a verb or a calculation, in more than three words; not a list of keywords."""
         enough = len(self.low.split()) > 3
         ranks = self.concepts & {"effect", "order", "depend"} and self.topics
-        says = VERBS.search(self.low) or self.sums or ranks or self.is_question
+        says = grammar("verb").search(self.low) or self.sums or ranks or self.is_question
         return enough and bool(says) and not self.is_stuffed
 
     @cached_property
@@ -188,18 +169,18 @@ class Sentence:
 
     def _denied(self, start: int, end: int) -> bool:
         """Whether a negation of the same clause reaches this place, from before or from after."""
-        edges = [m.end() for m in _CLAUSE.finditer(self.low, 0, start)]
-        begin = edges[-1] if edges else 0
-        following = _CLAUSE.search(self.low, end)
-        stop = following.start() if following else len(self.low)
+        borders = (_PUNCTUATION, grammar("new_clause"))
+        begin = max((m.end() for border in borders for m in border.finditer(self.low, 0, start)), default=0)
+        following = [m.start() for border in borders if (m := border.search(self.low, end))]
+        stop = min(following, default=len(self.low))
         before, after = self.low[begin:start], self.low[end:stop]
-        if _NEUTRAL.search(self.low[begin:stop]):
+        if grammar("denies_nothing").search(self.low[begin:stop]):
             return False
-        for negation in _BEFORE.finditer(before):
-            reach = SHORT_REACH if _SHORT.search(negation.group()) else REACH
+        for negation in grammar("denies_what_follows").finditer(before):
+            reach = SHORT_REACH if negation.group().endswith(_OF_AN_OBJECT) else REACH
             if len(before[negation.end() :].split()) < reach:
                 return True
-        denial = _AFTER.search(after)
+        denial = grammar("denies_what_precedes").search(after)
         return denial is not None and len(after[: denial.start()].split()) < 4
 
 

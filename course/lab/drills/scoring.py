@@ -4,11 +4,10 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from course.lab.drills.concepts import TECHNIQUES
-from course.lab.drills.drill import DIMENSIONS, LEVELS, DrawnDrill, Trap
-from course.lab.drills.errors import SLIPS, TRAPS
+from course.lab.drills.drill import DIMENSIONS, LEVELS, DrawnDrill, Rules, Trap
 from course.lab.drills.patterns import Pattern, find
 from course.lab.drills.reading import Reading, Sentence
+from course.lab.drills.words import TECHNIQUES
 
 REACHED = (0.3, 0.6, 0.83)
 """Points of a dimension at which passing, strong and staff begin."""
@@ -17,7 +16,7 @@ CROWD = 10
 LONG = 220
 """Words after which an answer should have done some arithmetic."""
 WORDS_A_MINUTE = 60
-"""Nobody writes or says more than that in a drill and still chooses words."""
+"""Faster than that, and the words aren't chosen any more."""
 
 
 def level_of(points: float) -> str:
@@ -84,7 +83,7 @@ def score(drill: DrawnDrill, reading: Reading) -> list[Dimension]:
             continue
         dimension = Dimension(key)
         scorer(drill, reading, dimension)
-        hint = (drill.rubric.hints or {}).get(key)
+        hint = drill.rubric.hints.get(key)
         if hint and dimension.level != "staff":
             dimension.advice.insert(0, hint)
         scored.append(dimension)
@@ -95,7 +94,7 @@ def slips(reading: Reading) -> list[tuple[str, str]]:
     """(quote, right statement) of each popular error in the answer."""
     return [
         (window[0].words, slip.right)
-        for slip in SLIPS
+        for slip in Rules.read().slips
         for window in Pattern(slip.rule).places(reading)
         if not Pattern(slip.unless).matches(window) and not window[0].is_question
     ]
@@ -139,7 +138,7 @@ def _interventions(drill: DrawnDrill, reading: Reading, d: Dimension) -> None:
     ]
     words = "Say what the next step depends on: 'if TTFT is still high after that, then ...'."
     d.sign(0.2, _quote(dependent, 0), "says what it depends on", words)
-    for trap in (*drill.rubric.traps, *TRAPS):
+    for trap in (*drill.rubric.traps, *Rules.read().traps):
         _spring(trap, reading, d)
     named = techniques(reading)
     if len(named) > CROWD:
@@ -149,7 +148,7 @@ def _interventions(drill: DrawnDrill, reading: Reading, d: Dimension) -> None:
 
 def techniques(reading: Reading) -> set[str]:
     """All that are named and not denied, in claims or outside of them."""
-    return {name for sentence in reading.sentences for name in sentence.concepts & TECHNIQUES.keys()}
+    return {name for sentence in reading.sentences for name in sentence.concepts & TECHNIQUES}
 
 
 def _in_any(name: str, sentences: Sequence[Sentence]) -> bool:
@@ -270,8 +269,8 @@ def _operations(drill: DrawnDrill, reading: Reading, d: Dimension) -> None:
     found: dict[str, Sentence] = {}
     for sentence in reading.claims:
         others = sentence.topics - _TOPICS.keys()
-        for name in _TOPICS.keys() & sentence.concepts if others or sentence.amounts else ():
-            found.setdefault(name, sentence)
+        if others or sentence.amounts:
+            found |= {name: sentence for name in _TOPICS if name in sentence.concepts and name not in found}
     points = (0.35, 0.3, 0.2, 0.15)
     for (name, sentence), worth in zip(found.items(), points):
         d.sign(worth, [sentence.words], f"speaks of {_TOPICS[name]}", "")

@@ -18,11 +18,11 @@ def checks(first: Incident, second: Incident, truth: Reveal) -> Checks:
     """Questions about both incidents of the lesson.
 
     Args:
-        first: was played at the desk; its seats were too few.
+        first: was played at the desk; its `max_num_seqs` was too low.
         second: was taken apart in cells; its KV pool was too small.
         truth: of the second, with what its changes did.
 
-    q1: the id of the question that tells too few seats from too small a KV pool.
+    q1: the id of the question that tells too few slots from too small a KV pool.
     q2: of the second: how many mean requests have room in its KV pool at once.
     q3: of the second: share of the requests' time that is spent in the queue, 0 to 1.
     q4: of the second: three changes by id, the best first.

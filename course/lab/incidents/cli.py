@@ -7,11 +7,11 @@ there is. `--ask` as often as wanted, then `--answer`, then `--deploy`; with `--
 import json
 import shlex
 import sys
-from typing import Annotated, Any, NamedTuple
+from dataclasses import asdict
+from typing import Annotated, Any
 
 import typer
 
-from course.lab.grading import Result
 from course.lab.incidents.generate import IncidentError, find_intervention
 from course.lab.incidents.incident import DIAGNOSE_FIRST, ONCE, Incident, find_question
 from minillm.core.errors import MinillmError
@@ -26,7 +26,7 @@ changes                   what can be deployed (also: interventions)
 answer FIELD=VALUE ...    dominant_phase=queue secondary=decode evidence=batch,kv_use ranked=more_seats regime=steady
 deploy ID ...             make changes; then: grade
 page, help, quit"""
-DEPLOYING = "playing traffic that nobody has seen yet, with the change and without"
+DEPLOYING = "playing held-out traffic, with the change and without"
 GRADING = "playing it under every single change: up to a minute"
 LISTS = ("evidence", "ranked", "open_questions")
 ANSWER_FIELDS = ("dominant_phase", "secondary", "regime", *LISTS)
@@ -47,26 +47,19 @@ def incident(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
 ) -> None:
     """You are paged: ask for evidence, commit to a diagnosis, deploy a fix, and be graded on what it really did."""
-    orders = read_orders(ask or [], answer, deploy or [])
+    asked, deployed = ask or [], deploy or []
+    fields = read_answer(asked, answer, deployed)
     wait("looking for a week of traffic that goes wrong in this way")
     current = Incident.classic(classic) if classic else Incident.generate(seed, difficulty, cause)
     if not (ask or answer or deploy or as_json):
-        talk(current)
+        play_along(current)
         return
-    report = step_by_step(current, orders)
+    report = step_by_step(current, asked, fields, deployed)
     print(json.dumps(report, default=_plain) if as_json else as_text(current, report))
 
 
-class Orders(NamedTuple):
-    """What a script wants done with an incident."""
-
-    ask: list[str]
-    answer: dict[str, Any] | None
-    deploy: list[str]
-
-
-def read_orders(ask: list[str], answer: str | None, deploy: list[str]) -> Orders:
-    """What can be seen to be wrong is told before an incident is looked for, which takes seconds.
+def read_answer(ask: list[str], answer: str | None, deploy: list[str]) -> dict[str, Any] | None:
+    """The fields of an answer. What can be seen to be wrong is told before an incident is drawn, which takes seconds.
 
     Raises:
         IncidentError: an id does not exist, the answer is no JSON object of the right fields, or there is none to
@@ -76,24 +69,38 @@ def read_orders(ask: list[str], answer: str | None, deploy: list[str]) -> Orders
         find_question(name)
     for name in deploy:
         find_intervention(name)
-    if deploy and answer is None:
-        raise IncidentError(DIAGNOSE_FIRST)
-    return Orders(ask, None if answer is None else parse_answer(answer), deploy)
+    if answer is None:
+        if deploy:
+            raise IncidentError(DIAGNOSE_FIRST)
+        return None
+    try:
+        fields = json.loads(answer)
+    except json.JSONDecodeError as error:
+        raise IncidentError(f"--answer wants a JSON object: {error}") from None
+    wrong = set(fields) - set(ANSWER_FIELDS) if isinstance(fields, dict) else {type(fields).__name__}
+    if wrong:
+        listed = ", ".join(ANSWER_FIELDS)
+        raise IncidentError(f"--answer wants a JSON object with some of {listed}, not {', '.join(sorted(wrong))}")
+    for name in LISTS:
+        if not isinstance(fields.get(name, []), list):
+            raise IncidentError(f"{name} of the answer is a list, not {fields[name]!r}")
+    return fields
 
 
-def step_by_step(current: Incident, orders: Orders) -> dict[str, Any]:
+def step_by_step(current: Incident, ask: list[str], answer: dict[str, Any] | None, deploy: list[str]) -> dict[str, Any]:
     """Do all of it, and tell where things stand."""
     report: dict[str, Any] = {"name": current.name, "page": current.page.to_dict()}
-    report["evidence"] = [current.ask(name).to_dict() for name in orders.ask]
-    if orders.answer is not None:
-        current.answer(**orders.answer)
-    if orders.deploy:
-        wait(DEPLOYING)
-        report["deployed"] = current.deploy(orders.deploy).to_dict()
-    if orders.answer is not None:
+    report["evidence"] = [current.ask(name).to_dict() for name in ask]
+    if answer is not None:
+        current.answer(**answer)
+        if deploy:
+            wait(DEPLOYING)
+            report["deployed"] = current.deploy(deploy).to_dict()
         wait(GRADING)
         result = current.grade()
-        report["grade"] = as_dict(result)
+        criteria = [asdict(criterion) for criterion in result.criteria]
+        points = {"score": round(result.score, 2), "max_score": result.max_score}
+        report["grade"] = {**points, "criteria": criteria, "notes": list(result.notes)}
         report["reveal"] = current.reveal().to_dict()
     report["minutes"] = current.minutes
     report["questions"] = [{"id": q.id, "text": q.text, "minutes": q.minutes} for q in current.questions()]
@@ -101,29 +108,6 @@ def step_by_step(current: Incident, orders: Orders) -> dict[str, Any]:
         {"id": one.id, "phase": one.phase, "text": one.text, "cost": one.cost} for one in current.interventions()
     ]
     return report
-
-
-def parse_answer(text: str) -> dict[str, Any]:
-    """The fields of an answer, from JSON."""
-    try:
-        fields = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise IncidentError(f"--answer wants a JSON object: {error}") from None
-    if not isinstance(fields, dict) or (unknown := set(fields) - set(ANSWER_FIELDS)):
-        wrong = ", ".join(sorted(unknown)) if isinstance(fields, dict) else type(fields).__name__
-        raise IncidentError(f"--answer wants a JSON object with some of {', '.join(ANSWER_FIELDS)}, not {wrong}")
-    for name in LISTS:
-        if not isinstance(fields.get(name, []), list):
-            raise IncidentError(f"{name} of the answer is a list, not {fields[name]!r}")
-    return fields
-
-
-def as_dict(result: Result) -> dict[str, Any]:
-    criteria = [
-        {"name": c.name, "earned": c.earned, "possible": c.possible, "feedback": c.feedback} for c in result.criteria
-    ]
-    points = {"score": round(result.score, 2), "max_score": result.max_score}
-    return {**points, "criteria": criteria, "notes": list(result.notes)}
 
 
 def as_text(current: Incident, report: dict[str, Any]) -> str:
@@ -134,10 +118,10 @@ def as_text(current: Incident, report: dict[str, Any]) -> str:
     return "\n\n".join(parts)
 
 
-# ---------------------------------------------------------------- a talk
+# ---------------------------------------------------------------- by hand
 
 
-def talk(current: Incident) -> None:
+def play_along(current: Incident) -> None:
     """Play it in a terminal, until the grade, or until there is nothing more to read."""
     print(current.page, HELP, sep="\n\n")
     while True:
@@ -161,27 +145,28 @@ def reply(current: Incident, command: str, rest: list[str]) -> str:
     Raises:
         IncidentError: it comes out of turn, or there is no such command.
     """
-    if command == "page":
-        return str(current.page)
-    if command == "questions":
-        return "\n".join(f"{q.id:16} {q.minutes} min  {q.text}" for q in current.questions())
-    if command in ("changes", "interventions"):
-        return "\n".join(f"{i.id:20} {i.phase:8} {i.text} ({i.cost})" for i in current.interventions())
-    if command == "ask":
-        if not rest:
+    match command:
+        case "page":
+            return str(current.page)
+        case "questions":
+            return "\n".join(f"{q.id:16} {q.minutes} min  {q.text}" for q in current.questions())
+        case "changes" | "interventions":
+            return "\n".join(f"{i.id:20} {i.phase:8} {i.text} ({i.cost})" for i in current.interventions())
+        case "ask" if rest:
+            return "\n\n".join(str(current.ask(name)) for name in rest)
+        case "ask":
             raise IncidentError("name at least one question, by its id")
-        return "\n\n".join(str(current.ask(name)) for name in rest)
-    if command == "answer":
-        current.answer(**typed_answer(rest))
-        return f"noted: deploy something now, then grade. {ONCE}"
-    if command == "deploy":
-        wait(DEPLOYING)
-        return str(current.deploy(rest))
-    if command == "grade":
-        wait(GRADING)
-        return f"{current.grade()}\n\n{current.reveal()}"
-    if command == "help":
-        return HELP
+        case "answer":
+            current.answer(**typed_answer(rest))
+            return f"noted: deploy something now, then grade. {ONCE}"
+        case "deploy":
+            wait(DEPLOYING)
+            return str(current.deploy(rest))
+        case "grade":
+            wait(GRADING)
+            return f"{current.grade()}\n\n{current.reveal()}"
+        case "help":
+            return HELP
     raise IncidentError(f"no command {command!r}\n{HELP}")
 
 
@@ -197,7 +182,7 @@ def typed_answer(words: list[str]) -> dict[str, Any]:
 
 
 def wait(reason: str) -> None:
-    """Say what takes so long, to somebody who sits before a screen."""
+    """Say what takes so long, if there is a screen to say it on."""
     say(f"{reason} ...", progress=sys.stderr.isatty())
 
 

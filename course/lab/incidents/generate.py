@@ -1,23 +1,23 @@
-"""Draws incidents, and keeps only those that deserve the name: the sick service breaks its promise, the true fix
-restores it on traffic that nobody has seen, and the tempting one does not.
+"""Draws incidents, and keeps only those that deserve the name: the sick service misses its SLO, the true fix
+restores it on held-out traffic, and the tempting one does not.
 """
 
 import gc
 from dataclasses import dataclass, replace
 
 from course.lab.incidents.causes import CAUSES, Case, Cause, Draw
-from course.lab.incidents.causes.base import promise, promised
+from course.lab.incidents.causes.base import slo_for, with_slo
 from course.lab.incidents.disguise import AILMENTS, ODDITIES, Ailment, change_log
 from course.lab.incidents.evidence import Scene
 from course.lab.incidents.interventions import BY_ID, Intervention
+from course.lab.incidents.outcome import Trials
 from course.lab.incidents.service import Service, play
-from course.lab.incidents.trials import Trials
 from minillm.core.errors import MinillmError
 
 DIFFICULTIES = (1, 2, 3)
 TRIES = 12
 BITES = 0.1
-"""A sick service is at least so far below its promise."""
+"""A sick service is at least so far below its target."""
 NUM_HELD_OUT = 2
 
 
@@ -36,7 +36,7 @@ class Hidden:
     held_out: tuple[int, ...]
     """Seeds of traffic on which changes are judged."""
     fixes: tuple[str, ...]
-    """Of the cause's fixes, those that were tried out and restore the promise here."""
+    """Of the cause's fixes, those that were tried out and restore the SLO here."""
 
 
 def choose_cause(seed: int, name: str | None) -> Cause:
@@ -75,7 +75,7 @@ def _try(cause: Cause, draw: Draw, difficulty: int, disguise: int) -> tuple[Hidd
     case, also = disguised(cause, cause.make(draw), draw, disguise)
     page_seed, *held_out = (draw.whole(1, 2**30) for _ in range(1 + NUM_HELD_OUT))
     before = play(case.before, page_seed, watched=True)
-    case = promised(case, promise(before))
+    case = with_slo(case, slo_for(before))
     before = replace(before, service=case.before)
     trials = Trials(tuple(held_out))
     if not before.holds or trials.attainment(case.now) > case.target - BITES:

@@ -4,9 +4,7 @@ import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from course.lab.grading import Result
 from course.lab.incidents.causes import CAUSES
@@ -15,11 +13,13 @@ from course.lab.incidents.evidence import Evidence, Question, as_html
 from course.lab.incidents.generate import Hidden, IncidentError, find_intervention, generate
 from course.lab.incidents.interventions import ALL, Intervention
 from course.lab.incidents.marking import Answer, lost_by_phase, mark, second_phases
-from course.lab.incidents.outcome import Effect, counterfactuals, effect_of, value_of
+from course.lab.incidents.outcome import Effect, Trials, counterfactuals, effect_of, value_of
 from course.lab.incidents.page import Page, page_of
-from course.lab.incidents.questions import BY_ID, QUESTIONS, find_out
+from course.lab.incidents.questions import BY_ID, QUESTIONS
 from course.lab.incidents.service import Play
-from course.lab.incidents.trials import Trials
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 MINUTES_TO_DEPLOY = 10
 DIAGNOSE_FIRST = "diagnose first: commit to an answer, then deploy"
@@ -47,7 +47,7 @@ class Reveal:
     why_not: str
     lost_s: dict[str, float]
     """By phase: how much longer a mean request takes than last week."""
-    effects: pd.DataFrame = field(repr=False)
+    effects: "pd.DataFrame" = field(repr=False)
     """Every intervention alone, on held-out traffic."""
 
     def __str__(self) -> str:
@@ -55,7 +55,7 @@ class Reveal:
             f"{self.title} ({self.cause}). What happened: {self.what_happened}.",
             f"Dominant phase {self.dominant_phase}; {self.regime}." + (f" Besides: {self.also}." if self.also else ""),
             f"Convicted by: {'; '.join(BY_ID[name].text for name in self.convicting)}. It looks like "
-            f"'{CAUSES[self.looks_like].title}'. What tells them apart: {BY_ID[self.told_apart_by].text}.",
+            f"'{CAUSES[self.looks_like].title}'; what tells them apart: {BY_ID[self.told_apart_by].text}.",
             f"Fix: {'; '.join(find_intervention(name).text for name in self.fixes)}. Tempting: "
             f"{find_intervention(self.tempting).text}. {self.why_not}",
         ]
@@ -136,7 +136,7 @@ class Incident:
         """
         question = find_question(id)
         if id not in self._asked:
-            self._asked[id] = find_out(question, self._hidden.scene)
+            self._asked[id] = question.find_out(self._hidden.scene)
             self.minutes += question.minutes
         return self._asked[id]
 
@@ -156,8 +156,8 @@ class Incident:
         """Commit to a diagnosis, once.
 
         Args:
-            dominant_phase: queue, prefill, first_token, decode or stream. What passes before an engine begins counts as
-                queue, wherever that is.
+            dominant_phase: queue, prefill, first_token, decode or stream. Whatever passes before an engine starts is
+                queue.
             secondary: another phase with a problem of its own; None = there is none worth naming.
             evidence: ids of the questions whose answers convict.
             ranked: ids of interventions, the best first.
@@ -227,13 +227,19 @@ class Incident:
             raise IncidentError("the truth comes after the grade: answer, deploy, grade")
         hidden, cause = self._hidden, self._hidden.cause
         tried = ALL if changes is None else tuple(find_intervention(name) for name in changes)
+        shared = ("title", "regime", "looks_like", "told_apart_by", "tempting", "why_not")
         return Reveal(
-            cause.name, cause.title, cause.phase, tuple(sorted(second_phases(hidden), key=str)), cause.regime,
-            hidden.also.name if hidden.also else None, hidden.case.change,
-            tuple(dict.fromkeys((*cause.convicting, cause.told_apart_by))), cause.looks_like, cause.told_apart_by,
-            hidden.fixes, cause.tempting, cause.why_not, lost_by_phase(hidden),
-            counterfactuals(hidden.case.now, self._trials, tried),
-        )  # fmt: skip
+            cause=cause.name,
+            dominant_phase=cause.phase,
+            secondary=tuple(sorted(second_phases(hidden), key=str)),
+            also=hidden.also.name if hidden.also else None,
+            what_happened=hidden.case.change,
+            convicting=tuple(dict.fromkeys((*cause.convicting, cause.told_apart_by))),
+            fixes=hidden.fixes,
+            lost_s=lost_by_phase(hidden),
+            effects=counterfactuals(hidden.case.now, self._trials, tried),
+            **{name: getattr(cause, name) for name in shared},
+        )
 
     def __repr__(self) -> str:
         return f"<{self.name}: {len(self._asked)} questions, {self.minutes} minutes>"

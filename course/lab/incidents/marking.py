@@ -1,7 +1,6 @@
 """Marks an answer: against what convicts the cause, and against what every proposed change really did.
 
-A hundred points. What is not backed by evidence counts little, even where it is right: a guess that came true
-helps once.
+A hundred points. What is not backed by evidence counts little, even where it is right: a lucky guess helps once.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -11,9 +10,10 @@ from course.lab.grading import Criterion, Result
 from course.lab.incidents.causes import CAUSES
 from course.lab.incidents.generate import Hidden
 from course.lab.incidents.interventions import BY_ID as CHANGES
-from course.lab.incidents.numbers import answered
+from course.lab.incidents.numbers import answered, mean
 from course.lab.incidents.outcome import Effect
 from course.lab.incidents.questions import BY_ID as QUESTIONS
+from course.lab.incidents.service import Play
 from minillm.core.timeline import PHASES
 
 PHASE, SECONDARY, REGIME, EVIDENCE, RANKING, RESTORED, HARM, COST, CLOCK = 20, 5, 5, 20, 20, 15, 5, 5, 5
@@ -23,7 +23,7 @@ UNBACKED = 0.3
 ENOUGH = 2
 """Convicting answers that make a case."""
 PER_STRAY = 0.25
-"""Taken off the evidence for each answer cited that convicts nobody."""
+"""Taken off the evidence for each answer cited that doesn't convict the cause."""
 NEUTRAL = frozenset({"ttft_itl", "phases", "config", "changes", "arrivals", "queue_over_time"})
 """Always fair to cite: they narrow it down."""
 BRISK, SLOW = 15, 45
@@ -33,7 +33,7 @@ NOTABLE = 0.1
 FOR_SPIKES = frozenset({"warm_pool", "bound_queue", "backoff"})
 """Interventions that answer a spike and cost little between two."""
 NOT_ON_PAPER = frozenset({"clock", "cost"})
-"""Nobody asked anything, and what a change costs is in its rank."""
+"""No question takes time, and what a change costs is in its rank."""
 
 
 @dataclass(frozen=True)
@@ -53,11 +53,12 @@ class Answer:
 
 def lost_by_phase(hidden: Hidden) -> dict[str, float]:
     """Seconds that a mean answered request takes longer than last week, by phase, as its client saw it."""
-    means = []
-    for play in (hidden.scene.now, hidden.scene.before):
+
+    def means(play: Play) -> dict[str, float]:
         rows = [record.as_request_record().timeline.phases() for record in answered(play)]
-        means.append({phase: sum(row[phase] for row in rows) / max(len(rows), 1) for phase in PHASES})
-    now, before = means
+        return {phase: mean([row[phase] for row in rows]) for phase in PHASES}
+
+    now, before = means(hidden.scene.now), means(hidden.scene.before)
     return {phase: max(now[phase] - before[phase], 0.0) for phase in PHASES}
 
 
@@ -122,26 +123,25 @@ def _secondary(hidden: Hidden, answer: Answer) -> Criterion:
     return Criterion("secondary problem", SECONDARY if right else 0, SECONDARY, f"The second problem: {told}.")
 
 
+REGIMES = {
+    "steady": "It is a steady state: it doesn't pass by itself.",
+    "spike": "It is a spike: permanent machines would stand idle most of the time.",
+}
+
+
 def _regime(hidden: Hidden, answer: Answer) -> Criterion:
-    named = answer.regime
+    named, truth = answer.regime, hidden.cause.regime
     if named is None and answer.ranked:
-        named = "spike" if answer.ranked[0] in FOR_SPIKES and answer.ranked[0] not in hidden.fixes else "steady"
-        named = hidden.cause.regime if answer.ranked[0] in hidden.fixes else named
-    right = named == hidden.cause.regime
-    text = {"steady": "It is a steady state: it does not pass by itself.",
-            "spike": "It is a spike: permanent machines would stand idle most of the time."}  # fmt: skip
-    return Criterion("spike or steady", REGIME if right else 0, REGIME, text[hidden.cause.regime])
+        named = truth if answer.ranked[0] in hidden.fixes else "spike" if answer.ranked[0] in FOR_SPIKES else "steady"
+    return Criterion("spike or steady", REGIME if named == truth else 0, REGIME, REGIMES[truth])
 
 
 def _evidence(hidden: Hidden, answer: Answer, on_paper: Collection[str] | None) -> tuple[float, Criterion]:
     """How far the evidence makes the case, 0 to 1, and the mark."""
-    convicting = [
-        *hidden.cause.convicting,
-        hidden.cause.told_apart_by,
-        *(hidden.also.convicting if hidden.also else ()),
-    ]
-    convicting = [name for name in convicting if on_paper is None or name in on_paper]
-    core = {*hidden.cause.convicting, hidden.cause.told_apart_by} & set(convicting)
+    of_cause = (*hidden.cause.convicting, hidden.cause.told_apart_by)
+    possible = (*of_cause, *(hidden.also.convicting if hidden.also else ()))
+    convicting = [name for name in possible if on_paper is None or name in on_paper]
+    core = {*of_cause} & {*convicting}
     seen = [name for name in dict.fromkeys(answer.evidence) if name in answer.asked]
     hits = [name for name in seen if name in core]
     stray = [name for name in dict.fromkeys(answer.evidence) if name not in convicting and name not in NEUTRAL]
@@ -150,9 +150,9 @@ def _evidence(hidden: Hidden, answer: Answer, on_paper: Collection[str] | None) 
     if unseen := [name for name in answer.evidence if name not in answer.asked]:
         words.append(f"Cited without having been asked for: {_texts(unseen)}.")
     if "gpu" in stray:
-        words.append("GPU utilisation reads high in nearly every incident: it convicts nobody.")
+        words.append("GPU utilisation reads high in nearly every incident: it points at no cause.")
     if others := [name for name in stray if name != "gpu"]:
-        words.append(f"These would look the same without the trouble: {_texts(others)}.")
+        words.append(f"These would look the same in a healthy service: {_texts(others)}.")
     return share, Criterion("evidence", round(EVIDENCE * share, 2), EVIDENCE, " ".join(words))
 
 
@@ -195,9 +195,9 @@ def _ranking(hidden: Hidden, answer: Answer, values: Mapping[str, float]) -> Cri
 def _deployed(hidden: Hidden, effect: Effect | None) -> Sequence[Criterion]:
     if effect is None:
         nothing = "Nothing was deployed."
-        return [Criterion(name, 0, points, nothing)
-                for name, points in (("promise kept", RESTORED), ("no harm", HARM), ("cost", COST))]  # fmt: skip
-    told = f"{effect.before:.0%} of requests before, {effect.after:.0%} after, promised {effect.target:.0%}."
+        worth = {"SLO restored": RESTORED, "no harm": HARM, "cost": COST}
+        return [Criterion(name, 0, points, nothing) for name, points in worth.items()]
+    told = f"{effect.before:.0%} of requests before, {effect.after:.0%} after, target {effect.target:.0%}."
     gained = max(effect.after - effect.before, 0.0) / max(effect.target - effect.before, 1e-9)
     kept = RESTORED if effect.restored else round(0.4 * RESTORED * min(gained, 1.0), 2)
     if not effect.restored and hidden.cause.tempting in effect.chosen:
@@ -209,14 +209,14 @@ def _deployed(hidden: Hidden, effect: Effect | None) -> Sequence[Criterion]:
     bill = f"${effect.bill_before:.2f} an hour before, ${effect.bill_after:.2f} after"
     extra = f"; {spare} changes more than two at once" if spare else ""
     return [
-        Criterion("promise kept", kept, RESTORED, told),
+        Criterion("SLO restored", kept, RESTORED, told),
         Criterion("no harm", 0 if harmed else HARM, HARM, harm),
         Criterion("cost", round(cost, 2), COST, f"{bill}{extra}."),
     ]
 
 
 def _clock(answer: Answer, share: float) -> Criterion:
-    """Minutes only count for those who found something in them."""
+    """Minutes count only if something was found in them."""
     brisk = min(max((SLOW - answer.minutes) / (SLOW - BRISK), 0.0), 1.0) if share else 0.0
     told = f"{answer.minutes} minutes, {len(answer.asked)} questions; {BRISK} minutes are enough."
     return Criterion("clock", round(CLOCK * brisk, 2), CLOCK, told)

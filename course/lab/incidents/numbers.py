@@ -3,8 +3,6 @@
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 
-import pandas as pd
-
 from course.lab.incidents.service import Play
 from course.lab.run import percentile
 from minillm.simulate.cluster.record import ClientRecord
@@ -16,20 +14,27 @@ QS = (50, 95, 99)
 
 def spread(values: Sequence[float]) -> dict[str, float | None]:
     """p50, p95, p99 and the largest; None where there is nothing."""
-    if not values:
-        return {**{f"p{q}": None for q in QS}, "max": None}
-    return {**{f"p{q}": percentile(values, q) for q in QS}, "max": max(values)}
+    return {**{f"p{q}": percentile(values, q) for q in QS}, "max": max(values, default=None)}
 
 
-def frame(rows: dict[str, dict[str, object]], name: str = "") -> pd.DataFrame:
-    """A table with a row for each key."""
-    table = pd.DataFrame.from_dict(rows, orient="index")
-    table.index.name = name or None
-    return table
+def mean(values: Sequence[float]) -> float:
+    """0 where there is nothing."""
+    return sum(values) / max(len(values), 1)
 
 
 def answered(play: Play) -> list[ClientRecord]:
     return [record for record in play.run.records if record.completed]
+
+
+def latencies(play: Play) -> dict[str, list[float]]:
+    """What an SLO limits, of every answered request as its client saw it: seconds, by the name of the limit."""
+    rows = [record.as_request_record().timeline for record in answered(play)]
+    return {
+        "ttft": [row.ttft for row in rows],
+        "itl": [max(row.itl, default=0.0) for row in rows],
+        "tpot": [row.tpot or 0.0 for row in rows],
+        "e2e": [row.e2e for row in rows],
+    }
 
 
 def per_second(moments: Iterable[float], duration: float) -> tuple[list[float], list[float]]:
@@ -58,11 +63,7 @@ def gaps_of(record: ClientRecord, at_client: bool) -> list[float]:
 
 
 def seconds_per_thousand(play: Play) -> float | None:
-    """Seconds that a thousand prompt tokens take, over steps that mostly read prompts; None without any."""
+    """Seconds that a thousand prompt tokens take, over steps that mostly prefill; None without any."""
     reading = [step for step in play.steps if 2 * step.prompt_tokens >= step.tokens]
     tokens = sum(step.prompt_tokens for step in reading)
     return 1000 * sum(step.seconds for step in reading) / tokens if tokens else None
-
-
-def seats(play: Play) -> int:
-    return play.service.engine.max_num_seqs

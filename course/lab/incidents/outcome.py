@@ -1,18 +1,25 @@
-"""What a change did: the same held-out traffic before and after, side by side."""
+"""What a change did: the same held-out traffic before and after, side by side.
 
-from collections.abc import Sequence
+Of each play only the numbers stay that changes are judged by: the moments of every token of every change would be
+hundreds of megabytes.
+"""
+
+import gc
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
-
-from course.lab.incidents.evidence import as_html, written
+from course.lab.incidents.evidence import as_html, frame, written
 from course.lab.incidents.interventions import ALL, BY_ID, Intervention, applied
-from course.lab.incidents.service import Service
-from course.lab.incidents.trials import Trial, Trials
+from course.lab.incidents.numbers import latencies, mean
+from course.lab.incidents.service import Play, Service, play
 from course.lab.run import percentile
 from minillm.core.errors import MinillmError
+from minillm.simulate.cost.hardware import find_hardware
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 WORSE = 1.25
 """A percentile that grew by this factor, and is over its limit, is a regression."""
@@ -20,6 +27,61 @@ MACHINES_WEIGH = 0.4
 """In shares of requests: what doubling the bill takes off an intervention's value."""
 LOSS_WEIGHS = 0.05
 """The same for what users lose."""
+YOUNG = 1
+"""Generations of objects up to this one are those that the play itself has made; looking at older ones takes long."""
+P95 = {"ttft": "TTFT p95", "itl": "ITL, largest gap, p95", "tpot": "TPOT p95", "e2e": "E2E p95"}
+"""What latencies are called in a table, by the name of their limit."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What is kept of a play."""
+
+    service: Service
+    seed: int
+    attainment: float
+    """Share of all requests within the SLO."""
+    offered: int
+    """Requests, answered or not."""
+    latencies: Mapping[str, Sequence[float]]
+    """By the name of the limit, seconds of each request that was answered, at the client."""
+    bill: float
+    """Dollars an hour for the accelerators that were up, averaged over the run."""
+
+
+def trial_of(one: Play) -> Trial:
+    """The numbers of a play."""
+    up = one.run.replica_seconds / one.run.duration if one.run.duration else 0.0
+    bill = up * one.service.tp * (find_hardware(one.service.hardware).price_per_hour or 0.0)
+    return Trial(one.service, one.seed, one.attainment, len(one.run.records), latencies(one), bill)
+
+
+class Trials:
+    """Plays services on the held-out traffic; nothing is played twice."""
+
+    def __init__(self, seeds: tuple[int, ...]) -> None:
+        self._seeds = seeds
+        self._done: list[Trial] = []
+
+    def of(self, service: Service) -> tuple[Trial, ...]:
+        """One for each seed.
+
+        Raises:
+            PricingError: such a service cannot be built.
+        """
+        return tuple(self._trial(service, seed) for seed in self._seeds)
+
+    def attainment(self, service: Service) -> float:
+        """Share of requests that met the SLO, over all held-out traffic."""
+        return mean([one.attainment for one in self.of(service)])
+
+    def _trial(self, service: Service, seed: int) -> Trial:
+        for done in self._done:
+            if done.seed == seed and done.service == service:
+                return done
+        self._done.append(trial_of(play(service, seed)))
+        gc.collect(YOUNG)  # a play puts it off, and what plays leave behind would add up
+        return self._done[-1]
 
 
 @dataclass(frozen=True)
@@ -35,7 +97,7 @@ class Effect:
     bill_before: float
     """Dollars an hour for machines."""
     bill_after: float
-    table: pd.DataFrame
+    table: "pd.DataFrame"
     """Latencies and failures; columns before, after, limit."""
     regressions: tuple[str, ...]
     possible: bool = True
@@ -51,14 +113,13 @@ class Effect:
         return self.bill_after / self.bill_before - 1 if self.bill_before else 0.0
 
     def __str__(self) -> str:
-        verdict = "the promise is kept" if self.restored else "the promise is broken"
-        told = (
-            f"{'; '.join(BY_ID[name].text for name in self.chosen) or 'Nothing'}: "
-            f"{self.before:.0%} -> {self.after:.0%} of requests within the SLO "
-        )
-        told += f"(promised {self.target:.0%}): {verdict}. ${self.bill_before:.2f} -> ${self.bill_after:.2f} an hour."
         worse = f" Worse now: {', '.join(self.regressions)}." if self.regressions else ""
-        return f"{told}{worse}\n{self.table.to_string(float_format=written)}"
+        return (
+            f"{'; '.join(BY_ID[name].text for name in self.chosen) or 'Nothing'}: {self.before:.0%} -> "
+            f"{self.after:.0%} of requests within the SLO (target {self.target:.0%}): the SLO is "
+            f"{'met' if self.restored else 'missed'}. ${self.bill_before:.2f} -> ${self.bill_after:.2f} an hour."
+            f"{worse}\n{self.table.to_string(float_format=written)}"
+        )
 
     def _repr_html_(self) -> str:
         first, _, _ = str(self).partition("\n")
@@ -66,9 +127,9 @@ class Effect:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able."""
+        fields = ("before", "after", "target", "restored", "bill_before", "bill_after")
         return {
-            "deployed": list(self.chosen), "before": self.before, "after": self.after, "target": self.target,
-            "restored": self.restored, "bill_before": self.bill_before, "bill_after": self.bill_after,
+            "deployed": list(self.chosen), **{name: getattr(self, name) for name in fields},
             "regressions": list(self.regressions), "table": self.table.reset_index().to_dict("records"),
         }  # fmt: skip
 
@@ -82,39 +143,27 @@ def effect_of(chosen: Sequence[Intervention], service: Service, trials: Trials) 
         changed = applied(service, chosen)
         after = trials.of(changed)
     except MinillmError as error:
-        table = pd.DataFrame({"why": [str(error)]}, index=["cannot be built"])
+        table = frame({"cannot be built": {"why": str(error)}})
         return Effect(names, share, share, service.target, bill, bill, table, (), possible=False)
-    table = compared(before, after)
-    growing = [
-        name for name, row in table.iterrows()
-        if row["after"] > WORSE * row["before"] and row["after"] > row["limit"]
-    ]  # fmt: skip
-    return Effect(
-        names, share, trials.attainment(changed), service.target, bill, bill_of(after), table, tuple(map(str, growing))
-    )
-
-
-def compared(before: Sequence[Trial], after: Sequence[Trial]) -> pd.DataFrame:
-    """p95 of latencies in seconds and the share of failures, at the client."""
-    slo = before[0].service.slo
-    limits = {"TTFT p95": slo.ttft, "ITL, largest gap, p95": slo.itl, "TPOT p95": slo.tpot, "E2E p95": slo.e2e,
-              "not answered": 1 - before[0].service.target}  # fmt: skip
-    columns = {"before": _numbers(before), "after": _numbers(after), "limit": limits}
-    table = pd.DataFrame(columns)
-    table.index.name = "seconds, or share"
-    return table
+    limits = {words: getattr(service.slo, name) for name, words in P95.items()}
+    old, new, limits = _numbers(before), _numbers(after), {**limits, "not answered": 1 - service.target}
+    rows = {name: {"before": old[name], "after": new[name], "limit": limits[name]} for name in old}
+    worse = tuple(name for name in rows if new[name] > WORSE * old[name] and new[name] > limits[name])
+    table = frame(rows, "seconds, or share")
+    return Effect(names, share, trials.attainment(changed), service.target, bill, bill_of(after), table, worse)
 
 
 def _numbers(trials: Sequence[Trial]) -> dict[str, float]:
-    pooled = {name: [value for one in trials for value in one.latencies[name]] for name in trials[0].latencies}
-    num_answered, offered = len(next(iter(pooled.values()))), sum(one.offered for one in trials)
+    """p95 of latencies in seconds and the share of failures, at the client."""
+    pooled = {words: [value for one in trials for value in one.latencies[name]] for name, words in P95.items()}
+    num_answered, offered = len(pooled["E2E p95"]), sum(one.offered for one in trials)
     found = {name: percentile(values, 95) or 0.0 for name, values in pooled.items()}
     return {**found, "not answered": 1 - num_answered / offered if offered else 0.0}
 
 
 def bill_of(trials: Sequence[Trial]) -> float:
     """Dollars an hour for the accelerators that were up, averaged over the runs."""
-    return sum(one.bill for one in trials) / len(trials)
+    return mean([one.bill for one in trials])
 
 
 def value_of(intervention: Intervention, effect: Effect) -> float:
@@ -127,7 +176,7 @@ def value_of(intervention: Intervention, effect: Effect) -> float:
     return effect.after - effect.before - MACHINES_WEIGH * min(max(effect.growth, 0.0), 1.0) - loss
 
 
-def counterfactuals(service: Service, trials: Trials, tried: Sequence[Intervention] = ALL) -> pd.DataFrame:
+def counterfactuals(service: Service, trials: Trials, tried: Sequence[Intervention] = ALL) -> "pd.DataFrame":
     """Each intervention alone: share of requests within the SLO, and what the machines cost."""
     rows = {}
     for intervention in tried:
@@ -136,4 +185,4 @@ def counterfactuals(service: Service, trials: Trials, tried: Sequence[Interventi
             "phase": intervention.phase, "before": effect.before, "after": effect.after, "restored": effect.restored,
             "$ an hour": effect.bill_after, "value": value_of(intervention, effect),
         }  # fmt: skip
-    return pd.DataFrame.from_dict(rows, orient="index").sort_values("value", ascending=False, kind="stable")
+    return frame(rows).sort_values("value", ascending=False, kind="stable")

@@ -1,11 +1,11 @@
-"""What wakes you up: one alarming number, out of the run itself, and what the service has promised."""
+"""What wakes you up: one alarming number, out of the run itself, and the service's SLO."""
 
 from dataclasses import asdict, dataclass
 from html import escape
 from typing import Any
 
 from course.lab.incidents.generate import Hidden
-from course.lab.incidents.numbers import answered
+from course.lab.incidents.numbers import answered, latencies
 from course.lab.incidents.service import Play, Service
 from course.lab.run import percentile
 from course.lab.style import number, seconds
@@ -20,6 +20,7 @@ class Page:
     alarm: str
     service: str
     promise: str
+    """The SLO."""
     kept: float
     """Share of requests that meet it now."""
     story: str
@@ -27,7 +28,7 @@ class Page:
     """What the simulated step times rest on."""
 
     def __str__(self) -> str:
-        told = f"PAGE  {self.alarm}\n{self.service}\n{self.promise} It is kept for {self.kept:.0%} of requests."
+        told = f"PAGE  {self.alarm}\n{self.service}\n{self.promise} {self.kept:.0%} of requests meet it."
         return "\n".join(part for part in (told, self.story, f"Simulated, with {self.basis}.") if part)
 
     def _repr_html_(self) -> str:
@@ -42,23 +43,20 @@ class Page:
 
 def page_of(hidden: Hidden) -> Page:
     now = hidden.scene.now
+    limits = ", ".join(f"{NAMES[name]} at most {seconds(getattr(now.service.slo, name))}" for name in NAMES)
+    slo = f"SLO, for {now.service.target:.0%} of requests: {limits}."
     basis = str(now.service.deployment().profile.provenance["source"])
-    return Page(_alarm(now), _told(now.service), _promise(now.service), now.attainment, hidden.case.story, basis)
+    return Page(_alarm(now), _told(now.service), slo, now.attainment, hidden.case.story, basis)
 
 
 def _alarm(play: Play) -> str:
     """The metric that is furthest over its limit, at p99, as clients see it."""
-    rows = [record.as_request_record().timeline for record in answered(play)]
-    if not rows:
-        return "nothing is answered any more."
-    samples = {
-        "ttft": [row.ttft for row in rows], "itl": [max(row.itl, default=0.0) for row in rows],
-        "tpot": [row.tpot or 0.0 for row in rows], "e2e": [row.e2e for row in rows],
-    }  # fmt: skip
-    p99 = {name: percentile(values, 99) for name, values in samples.items()}
-    limits = {name: getattr(play.service.slo, name) for name in samples}
+    if not answered(play):
+        return "no request is answered any more."
+    p99 = {name: percentile(values, 99) for name, values in latencies(play).items()}
+    limits = {name: getattr(play.service.slo, name) for name in p99}
     worst = max(p99, key=lambda name: p99[name] / limits[name])
-    lost = 1 - len(rows) / len(play.run.records)
+    lost = 1 - len(answered(play)) / len(play.run.records)
     failing = f" {lost:.0%} of requests get no answer." if lost > 1 - play.service.target else ""
     return f"p99 of {NAMES[worst]} is {seconds(p99[worst])}; the limit is {seconds(limits[worst])}.{failing}"
 
@@ -71,8 +69,3 @@ def _told(service: Service) -> str:
         f"{service.model}, started on {count} of {service.tp} x {service.hardware}; {number(service.rate)} requests/s "
         f"over the last {seconds(service.duration_s)}."
     )
-
-
-def _promise(service: Service) -> str:
-    limits = ", ".join(f"{NAMES[name]} at most {seconds(getattr(service.slo, name))}" for name in NAMES)
-    return f"Promised for {service.target:.0%} of requests: {limits}."

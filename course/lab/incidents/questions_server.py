@@ -1,10 +1,13 @@
-"""Questions about engines, their steps and caches, and the fleet."""
+"""Questions about engines, their steps and caches, and the fleet. Their words are in questions.toml."""
 
-from course.lab.incidents.evidence import Finding, Scene
-from course.lab.incidents.numbers import answered, frame, over_time, seats, seconds_per_thousand, spread
-from course.lab.incidents.panel import Line, Panel
+from collections import Counter
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+
+from course.lab.incidents.evidence import Finding, Line, Panel, Row, Scene
+from course.lab.incidents.numbers import answered, mean, over_time, seconds_per_thousand, spread
 from course.lab.incidents.questions_clients import TIME
-from course.lab.incidents.service import Play
+from course.lab.incidents.service import Play, StepRow
 from course.lab.style import number, seconds
 from minillm.core.timeline import PHASES
 from minillm.observe.speculation import SpeculationSummary
@@ -12,7 +15,7 @@ from minillm.observe.speculation import SpeculationSummary
 MOST_POINTS = 400
 """Dots in a cloud; more say no more."""
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-"""Upper ends of the classes of batch sizes: up to all the seats that any service has."""
+"""Upper ends of the classes of batch sizes: up to all the slots that any service has."""
 YOUNG = 6
 """A replica's first so many requests."""
 
@@ -23,214 +26,173 @@ def phases(scene: Scene) -> Finding:
     times["outside the engine"] = [max(r.e2e() - r.timeline.e2e, 0.0) for r in done]
     total = sum(sum(values) for values in times.values()) or 1.0
     rows = {
-        name: {"mean": sum(values) / max(len(values), 1), "p99": spread(values)["p99"], "share": sum(values) / total}
+        name: {"mean": mean(values), "p99": spread(values)["p99"], "share": sum(values) / total}
         for name, values in times.items()
     }
-    text = ", ".join(f"{name} {row['share']:.0%}" for name, row in rows.items())
-    return Finding(f"Of the answered requests' seconds: {text}.", frame(rows, "seconds, by the engines' stamps"))
+    shares = ", ".join(f"{name} {row['share']:.0%}" for name, row in rows.items())
+    return Finding(rows, "seconds, by the engines' stamps", says={"shares": shares})
 
 
 def queue_over_time(scene: Scene) -> Finding:
     waiting = over_time(scene.now, lambda sample: sample.waiting)
     running = over_time(scene.now, lambda sample: sample.outstanding - sample.waiting)
     within = [w for t, w in zip(*waiting) if t <= scene.now.service.duration_s] or [0]
-    thirds = [within[i * len(within) // 3 : (i + 1) * len(within) // 3] or [0] for i in range(3)]
-    means = [sum(part) / len(part) for part in thirds]
-    table = frame({f"{name} third": {"waiting, mean": mean, "waiting, max": max(part)}
-                   for name, mean, part in zip(("first", "second", "last"), means, thirds)})  # fmt: skip
-    text = "Waiting in the engines' queues, mean of each third of the window: "
-    lines = Line("waiting", *waiting), Line("running", *running)
-    return Finding(text + ", ".join(map(number, means)) + ".", table, Panel(lines, TIME, "requests"))
+    rows = {}
+    for i, name in enumerate(("first third", "second third", "last third")):
+        part = within[i * len(within) // 3 : (i + 1) * len(within) // 3] or [0]
+        rows[name] = {"waiting, mean": mean(part), "waiting, max": max(part)}
+    return Finding(rows, panel=Panel((Line("waiting", *waiting), Line("running", *running)), TIME, "requests"))
 
 
 def batch(scene: Scene) -> Finding:
-    per_replica = over_time(scene.now, lambda sample: sample.outstanding - sample.waiting, "mean")
-    values = per_replica[1] or [0.0]
-    table = frame({"running per replica": {"mean": sum(values) / len(values), "max": max(values), "min": min(values),
-                                           "seats": seats(scene.now)}})  # fmt: skip
-    text = f"Up to {number(max(values))} run at once on a replica, of {seats(scene.now)} seats."
-    lines = (Line("running", *per_replica), Line("waiting", *over_time(scene.now, lambda s: s.waiting, "mean")))
-    panel = Panel(lines, TIME, "requests per replica", float(seats(scene.now)), "seats")
-    return Finding(text, table, panel if max(values) * 4 > seats(scene.now) else Panel(lines, TIME, panel.y))
+    slots = scene.now.service.engine.max_num_seqs
+    running = over_time(scene.now, lambda sample: sample.outstanding - sample.waiting, "mean")
+    values = running[1] or [0.0]
+    lines = (Line("running", *running), Line("waiting", *over_time(scene.now, lambda s: s.waiting, "mean")))
+    limit = (float(slots), "slots") if max(values) * 4 > slots else ()  # else the curves would lie on the floor
+    row = {"mean": mean(values), "max": max(values), "min": min(values), "slots": slots}
+    return Finding({"running per replica": row}, panel=Panel(lines, TIME, "requests per replica", *limit))
 
 
 def kv_use(scene: Scene) -> Finding:
     used = over_time(scene.now, lambda sample: 100 * sample.kv_used, "mean")
     values = used[1] or [0.0]
-    table = frame({"share of KV blocks held, %": {"mean": sum(values) / len(values), **spread(values)}})
-    on = scene.now.service.deployment()
-    tokens = on.num_kv_blocks * on.block_size
-    text = f"{number(max(values))}% of the KV blocks were held at most; a replica's pool holds {tokens} tokens."
-    return Finding(text, table, Panel((Line("held", *used),), TIME, "% of KV blocks", 100.0, "full", high=112))
+    panel = Panel((Line("held", *used),), TIME, "% of KV blocks", 100.0, "full", high=112)
+    rows = {"share of KV blocks held, %": {"mean": mean(values), **spread(values)}}
+    return Finding(rows, panel=panel, says={"pool": _pool(scene.now)})
+
+
+def _pool(play: Play) -> int:
+    """Tokens that one replica's KV pool holds."""
+    on = play.service.deployment()
+    return on.num_kv_blocks * on.block_size
 
 
 def preemptions(scene: Scene) -> Finding:
-    rows = {}
-    for name, play in (("last week", scene.before), ("now", scene.now)):
-        reports = play.run.reports
-        rows[name] = {
-            "preemptions": sum(report.num_preemptions for report in reports),
-            "tokens computed again": sum(report.num_recomputed_tokens for report in reports),
-            "prompt tokens that arrived": sum(r.request.num_prompt_tokens for r in play.run.records),
-        }  # fmt: skip
-    now = rows["now"]
-    text = f"{now['preemptions']} preemptions; {now['tokens computed again']} tokens were computed again."
-    return Finding(text, frame(rows))
+    return Finding(
+        scene.weeks(
+            lambda play: {
+                "preemptions": sum(report.num_preemptions for report in play.run.reports),
+                "tokens computed again": sum(report.num_recomputed_tokens for report in play.run.reports),
+                "prompt tokens that arrived": sum(r.request.num_prompt_tokens for r in play.run.records),
+            }
+        )
+    )
 
 
 def hit_rate(scene: Scene) -> Finding:
-    rates = {name: play.run.prefix_hit_rate for name, play in (("last week", scene.before), ("now", scene.now))}
-    text = ", ".join(f"{name} {rate:.0%}" for name, rate in rates.items())
-    table = frame({name: {"hit rate": rate} for name, rate in rates.items()}, "of prompt tokens")
-    return Finding(f"Prompt tokens found in a prefix cache: {text}.", table)
+    return Finding(scene.weeks(lambda play: {"hit rate": play.run.prefix_hit_rate}), "of prompt tokens")
 
 
 def shared_prefix(scene: Scene) -> Finding:
-    rows = {name: _shared(play) for name, play in (("last week", scene.before), ("now", scene.now))}
-    now = rows["now"]
-    text = (
-        f"A mean prompt has {number(now['prompt'])} tokens; {number(now['anywhere'])} of them occur in another prompt "
-        f"too, {number(now['at the start'])} in one that begins the same."
-    )
-    return Finding(text, frame(rows, "tokens, mean of the raw prompts"))
+    return Finding(scene.weeks(_shared), "tokens, mean of the raw prompts")
 
 
-def _shared(play: Play) -> dict[str, float]:
+def _shared(play: Play) -> Row:
     """Tokens of a mean prompt, those in pieces that other prompts have, and those in a common beginning."""
-    requests = play.run.records
-    pieces: dict[str, int] = {}
-    starts: dict[tuple[str, ...], int] = {}
-    for record in requests:
-        names = tuple(piece.name for piece in record.request.pieces)
-        for i, name in enumerate(names):
-            pieces[name] = pieces.get(name, 0) + 1
-            starts[names[: i + 1]] = starts.get(names[: i + 1], 0) + 1
+    prompts = [record.request.pieces for record in play.run.records]
+    beginnings = [list(accumulate((piece.name,) for piece in pieces)) for pieces in prompts]
+    pieces = Counter(piece.name for prompt in prompts for piece in prompt)
+    starts = Counter(start for prompt in beginnings for start in prompt)
     total = anywhere = at_start = 0
-    for record in requests:
-        names = tuple(piece.name for piece in record.request.pieces)
-        for i, piece in enumerate(record.request.pieces):
+    for prompt, beginning in zip(prompts, beginnings):
+        for piece, start in zip(prompt, beginning):
             total += piece.num_tokens
             anywhere += piece.num_tokens * (pieces[piece.name] > 1)
-            at_start += piece.num_tokens * (starts[names[: i + 1]] > 1)
-    count = max(len(requests), 1)
+            at_start += piece.num_tokens * (starts[start] > 1)
+    count = max(len(prompts), 1)
     return {"prompt": total / count, "anywhere": anywhere / count, "at the start": at_start / count}
 
 
 def working_set(scene: Scene) -> Finding:
-    rows = {}
-    for name, play in (("last week", scene.before), ("now", scene.now)):
-        seen: dict[str, int] = {}
-        sizes: dict[str, int] = {}
-        for record in play.run.records:
-            for piece in record.request.pieces:
-                seen[piece.name] = seen.get(piece.name, 0) + 1
-                sizes[piece.name] = piece.num_tokens
-        shared = [piece for piece, count in seen.items() if count > 1]
-        on, replicas = play.service.deployment(), max(play.service.fleet.replicas, 1)
-        rows[name] = {
-            "shared pieces": len(shared), "their tokens": sum(sizes[piece] for piece in shared),
-            "tokens a replica's pool holds": on.num_kv_blocks * on.block_size, "replicas": replicas,
+    def row(play: Play) -> Row:
+        pieces = [piece for record in play.run.records for piece in record.request.pieces]
+        seen = Counter(piece.name for piece in pieces)
+        shared = {piece.name: piece.num_tokens for piece in pieces if seen[piece.name] > 1}
+        return {
+            "shared pieces": len(shared), "their tokens": sum(shared.values()),
+            "tokens a replica's pool holds": _pool(play), "replicas": max(play.service.fleet.replicas, 1),
         }  # fmt: skip
-    now = rows["now"]
-    room = now["tokens a replica's pool holds"]
-    text = (
-        f"{now['shared pieces']} pieces that prompts share have {now['their tokens']} tokens in all; each of "
-        f"{now['replicas']} replicas has room for {room}."
-    )
-    return Finding(text, frame(rows))
+
+    return Finding(scene.weeks(row))
 
 
 def acceptance(scene: Scene) -> Finding:
     rows, lines = {}, []
-    for name, play in (("last week", scene.before), ("now", scene.now)):
-        done = [row for record in answered(play) if (row := record.as_request_record()) is not None]
-        found = SpeculationSummary.of_requests(done)
+    for name, play in scene.weeks(lambda play: play).items():
+        found = SpeculationSummary.of_requests([record.as_request_record() for record in answered(play)])
         if found.num_verifications:
             passed = [100 * share for share in found.acceptance_at]
-            rows[name] = {"tokens per verification": found.emitted_per_verify,
-                          **{f"place {i + 1}, %": share for i, share in enumerate(passed)}}  # fmt: skip
+            places = {f"position {i + 1}, %": share for i, share in enumerate(passed)}
+            rows[name] = {"tokens per verification": found.emitted_per_verify, **places}
             lines.append(Line(name, list(range(1, len(passed) + 1)), passed))
     if not rows:
-        return Finding("No drafts are made.", frame({"now": {"drafts": 0}}))
-    text = "; ".join(f"{name}: {number(row['tokens per verification'])} tokens per verification" for name, row in
-                     rows.items())  # fmt: skip
-    return Finding(text + ".", frame(rows), Panel(tuple(lines), "place in the draft", "% that pass"))
+        return Finding({"now": {"drafts": 0}}, says={"verified": "No drafts are made."})
+    told = [f"{name}: {number(row['tokens per verification'])} tokens per verification" for name, row in rows.items()]
+    panel = Panel(tuple(lines), "position in the draft", "% accepted")
+    return Finding(rows, panel=panel, says={"verified": f"{'; '.join(told)}."})
+
+
+def _cloud(steps: Sequence[StepRow], size: Callable[[StepRow], int], what: str) -> Panel | None:
+    """A dot a step, or a share of them: its size against its time."""
+    few = steps[:: len(steps) // MOST_POINTS + 1]
+    dots = Line("steps", [size(step) for step in few], [1e3 * step.seconds for step in few], "points")
+    return Panel((dots,), f"{what} in the step", "milliseconds") if few else None
 
 
 def step_times(scene: Scene) -> Finding:
     steps = scene.now.steps
-    table = frame({
-        "seconds": spread([step.seconds for step in steps]), "tokens": spread([step.tokens for step in steps]),
+    rows = {
+        "seconds": spread([step.seconds for step in steps]),
+        "tokens": spread([step.tokens for step in steps]),
         "prompt tokens": spread([step.prompt_tokens for step in steps]),
-    }, "per step")  # fmt: skip
-    few = steps[:: len(steps) // MOST_POINTS + 1]
-    cloud = Line("steps", [step.tokens for step in few], [1e3 * step.seconds for step in few], "points")
+    }
     slowest = max(steps, key=lambda step: step.seconds)
-    text = (
-        f"p50 {seconds(table.p50['seconds'])}, p99 {seconds(table.p99['seconds'])}; the slowest took "
-        f"{seconds(slowest.seconds)} and held {slowest.tokens} tokens, {slowest.prompt_tokens} of them prompt."
-    )
-    return Finding(text, table, Panel((cloud,), "tokens in the step", "milliseconds"))
+    return Finding(rows, "per step", _cloud(steps, lambda step: step.tokens, "tokens"), {"slowest": slowest})
 
 
 def decode_steps(scene: Scene) -> Finding:
+    decoding = scene.weeks(lambda play: [step for step in play.steps if not step.prompt_tokens])
     rows = {}
-    for name, play in (("last week", scene.before), ("now", scene.now)):
-        decoding = [step for step in play.steps if not step.prompt_tokens]
-        low = 0
-        for high in BATCHES:
-            found = [step.seconds for step in decoding if low < step.requests <= high]
+    for week, steps in decoding.items():
+        for low, high in zip((0, *BATCHES), BATCHES):
+            found = [step.seconds for step in steps if low < step.requests <= high]
             if found:
                 size = f"{low + 1} to {high} requests" if low + 1 < high else f"{high} request{'s' * (high > 1)}"
-                rows[f"{name}, {size}"] = {"steps": len(found), **spread(found)}
-            low = high
-    table = frame(rows, "seconds of a step that only decodes")
-    text = "Median step: " + "; ".join(f"{name}: {seconds(row['p50'])}" for name, row in rows.items())
-    few = [step for step in scene.now.steps if not step.prompt_tokens]
-    few = few[:: len(few) // MOST_POINTS + 1]
-    cloud = Line("steps", [step.requests for step in few], [1e3 * step.seconds for step in few], "points")
-    return Finding(text + ".", table, Panel((cloud,), "requests in the step", "milliseconds") if few else None)
+                rows[f"{week}, {size}"] = {"steps": len(found), **spread(found)}
+    medians = "; ".join(f"{name}: {seconds(row['p50'])}" for name, row in rows.items())
+    panel = _cloud(decoding["now"], lambda step: step.requests, "requests")
+    return Finding(rows, "seconds of a step that only decodes", panel, {"medians": medians})
 
 
 def chunks(scene: Scene) -> Finding:
-    rows = {}
-    for name, play in (("last week", scene.before), ("now", scene.now)):
+    def row(play: Play) -> Row:
         tokens = [step.prompt_tokens for step in play.steps if step.prompt_tokens]
         cost = seconds_per_thousand(play)
-        rows[name] = {
+        return {
             "prompt tokens in a step, p50": spread(tokens)["p50"], "most": max(tokens, default=0),
             "budget of a step": play.service.engine.max_num_batched_tokens,
             "ms per 1000 prompt tokens": None if cost is None else 1e3 * cost,
         }  # fmt: skip
-    now, then = rows["now"], rows["last week"]
-    text = (
-        f"Up to {now['most']} prompt tokens in one step, of a budget of {now['budget of a step']}; a thousand prompt "
-        f"tokens take {seconds((now['ms per 1000 prompt tokens'] or 0) / 1e3)}, last week "
-        f"{seconds((then['ms per 1000 prompt tokens'] or 0) / 1e3)}."
-    )
-    return Finding(text, frame(rows))
+
+    return Finding(scene.weeks(row))
 
 
 def collectives(scene: Scene) -> Finding:
-    rows = {}
-    for name, play in (("last week", scene.before), ("now", scene.now)):
+    def row(play: Play) -> Row:
         total = sum(step.seconds for step in play.steps) or 1.0
-        rows[name] = {
-            "tensor parallel": play.service.tp, "all-reduce, share": sum(s.all_reduce for s in play.steps) / total,
-            "waiting for the host, share": sum(s.host for s in play.steps) / total,
-        }  # fmt: skip
-    now = rows["now"]
-    text = (
-        f"All-reduce takes {now['all-reduce, share']:.0%} of the steps' time, waiting for the host "
-        f"{now['waiting for the host, share']:.0%}."
-    )
-    return Finding(text, frame(rows))
+        return {
+            "tensor parallel": play.service.tp,
+            "all-reduce, share": sum(step.all_reduce for step in play.steps) / total,
+            "waiting for the host, share": sum(step.host for step in play.steps) / total,
+        }
+
+    return Finding(scene.weeks(row))
 
 
 def gpu(scene: Scene) -> Finding:
     rows = {report.replica: {"busy, %": 100 * report.utilisation} for report in scene.now.run.reports}
-    mean = sum(row["busy, %"] for row in rows.values()) / len(rows)
-    return Finding(f"GPUs are busy {number(mean)}% of the time.", frame(rows, "replica"))
+    return Finding(rows, "replica", says={"mean": mean([row["busy, %"] for row in rows.values()])})
 
 
 def per_replica(scene: Scene) -> Finding:
@@ -244,30 +206,25 @@ def per_replica(scene: Scene) -> Finding:
             "waiting, max": max(waits, default=0), "hit rate": report.prefix_hit_rate,
             "tenants seen": len({r.request.tenant for r in mine}), "busy": report.utilisation,
         }  # fmt: skip
-    most = max(row["answered"] for row in rows.values())
-    text = f"{len(rows)} replicas; the busiest answered {most} of {sum(r['answered'] for r in rows.values())} requests."
-    return Finding(text, frame(rows, "replica"))
+    done = [row["answered"] for row in rows.values()]
+    return Finding(rows, "replica", says={"replicas": len(rows), "most": max(done), "answered": sum(done)})
 
 
 def replica_age(scene: Scene) -> Finding:
-    there = scene.now.service.fleet.replicas
+    there, reports = scene.now.service.fleet.replicas, scene.now.run.reports
     young, old = [], []
-    for place, report in enumerate(scene.now.run.reports):
+    for place, report in enumerate(reports):
         mine = sorted((r for r in answered(scene.now) if r.replica == report.replica), key=lambda r: r.accepted)
         first = YOUNG if place >= there else 0
-        young += mine[:first]
-        old += mine[first:]
-    started = len(scene.now.run.reports) - there
+        young += [record.ttft() for record in mine[:first]]
+        old += [record.ttft() for record in mine[first:]]
     rows = {
-        f"a further replica's first {YOUNG} requests": {"requests": len(young), **spread([r.ttft() for r in young])},
-        "all others": {"requests": len(old), **spread([r.ttft() for r in old])},
+        f"a further replica's first {YOUNG} requests": {"requests": len(young), **spread(young)},
+        "all others": {"requests": len(old), **spread(old)},
     }
-    medians = [seconds(row["p50"]) for row in rows.values()]
-    text = (
-        f"{started} replicas were started in the window. TTFT p50 of a further replica's first requests {medians[0]}, "
-        f"of all others {medians[1]}."
+    return Finding(
+        rows, "TTFT, seconds", says={"started": len(reports) - there, "young": next(iter(rows.values()))["p50"]}
     )
-    return Finding(text, frame(rows, "TTFT, seconds"))
 
 
 def ingress(scene: Scene) -> Finding:
@@ -276,9 +233,4 @@ def ingress(scene: Scene) -> Finding:
         "sent, to accepted by the router": spread([record.accepted - record.sent for record in done]),
         "accepted, to an engine's first step": spread([record.timeline.scheduled - record.accepted for record in done]),
     }
-    table = frame(rows, "seconds")
-    text = (
-        f"p95 from sent to accepted {seconds(table.p95.iloc[0])}, from accepted to an engine's first step "
-        f"{seconds(table.p95.iloc[1])}."
-    )
-    return Finding(text, table)
+    return Finding(rows, "seconds")

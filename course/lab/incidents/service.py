@@ -1,17 +1,16 @@
-"""A service as one frozen value: model, machines, engine, fleet, traffic and promise. Playing it is all there is.
+"""A service as one frozen value: model, machines, engine, fleet, traffic and SLO. Playing it is all there is.
 
 A cause makes a healthy service ill, an intervention changes one thing of whatever service it is given. Neither
 knows the other: what a fix does is found out by playing both services.
 """
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from minillm.core.batch import ScheduledBatch
 from minillm.core.timeline import VirtualClock
-from minillm.frontend.engine import Engine
-from minillm.model.arithmetic import find_model
 from minillm.observe.summary import SLO
 from minillm.policies.config import EngineConfig
 from minillm.runner.simulated import StepWatch
@@ -26,6 +25,9 @@ from minillm.simulate.deployment import Deployment, kv_dtype_of
 from minillm.simulate.workload.arrivals import Arrivals, Poisson
 from minillm.simulate.workload.kinds import TrafficModel
 from minillm.simulate.workload.requests import Workload, make_workload, merge
+
+if TYPE_CHECKING:
+    from minillm.frontend.engine import Engine
 
 Links = Literal["own", "pcie", "ethernet"]
 ETHERNET = 12.5e9
@@ -74,7 +76,7 @@ class Service:
     """Of draft tokens on this traffic, by proposer: a property of the two, not a setting."""
     slo: SLO = field(default_factory=SLO)
     target: float = 0.9
-    """Share of requests that are promised to meet the SLO."""
+    """Share of requests that must meet the SLO."""
 
     @property
     def gpus(self) -> int:
@@ -97,6 +99,11 @@ class Service:
         """So many times the requests a second, over as much less time: the run has as many requests."""
         flows = tuple(flow.scaled(factor) for flow in self.flows)
         return replace(self, flows=flows, duration_s=self.duration_s / factor)
+
+    def with_kind(self, kind: TrafficModel) -> "Service":
+        """Its only flow gets requests of another kind, as often."""
+        (flow,) = self.flows
+        return replace(self, flows=(replace(flow, kind=kind),))
 
     def deployment(self) -> Deployment:
         """One replica.
@@ -162,7 +169,7 @@ class Play:
 
     @property
     def holds(self) -> bool:
-        """Whether the promise was kept."""
+        """Whether enough requests met the SLO."""
         return self.attainment >= self.service.target
 
 
@@ -191,13 +198,12 @@ def play(service: Service, seed: int, watched: bool = False) -> Play:
     if workload.shares_nothing and asked_once:
         workload, on = workload.anonymous(), on.without_prefix_lookups()
     steps: list[StepRow] = []
-    made: list[Engine] = []
+    replicas = itertools.count()
+    counts_chunks = config.network.hold_chunks > 1 and config.clients.first_byte_timeout_s is not None
 
-    def make(clock: VirtualClock) -> Engine:
-        watch = _watch(steps, len(made)) if watched else None
-        counts_chunks = config.network.hold_chunks > 1 and config.clients.first_byte_timeout_s is not None
-        made.append((on.engine if counts_chunks else on.fast_engine)(clock, watch))
-        return made[-1]
+    def make(clock: VirtualClock) -> "Engine":
+        watch = _watch(steps, next(replicas)) if watched else None
+        return (on.engine if counts_chunks else on.fast_engine)(clock, watch)
 
     with rare_collections():
         return Play(service, seed, simulate(workload, config, make), tuple(steps))
@@ -216,19 +222,19 @@ def _watch(steps: list[StepRow], replica: int) -> StepWatch:
 
 
 CROWD, REFILLS = 90, 3
-"""Requests for each replica when its capacity is measured: so many at least, and so many for each seat."""
+"""Requests for each replica when its capacity is measured: so many at least, and so many for each slot."""
 
 
 def capacity(service: Service) -> float:
-    """Requests a second that the whole fleet answers when nobody is ever missing: over the middle of a run in which
-    all come at once, so that neither the filling of the seats nor the last answers count. Clients and network are
-    left out.
+    """Requests a second that the whole fleet answers when its queue is never empty: over the middle of a run in which
+    all requests come at once, so that neither filling the batch nor draining it counts. Clients and network are left
+    out.
     """
     rates = [len(make_workload(f.kind, f.arrivals, duration_s=service.duration_s, seed=1)) for f in service.flows]
-    total = sum(rates)
     wanted = max(CROWD, REFILLS * service.engine.max_num_seqs) * max(service.fleet.replicas, 1)
     crowd = tuple(
-        replace(flow, arrivals=Poisson(rate=CROWD_RATE * share / total)) for flow, share in zip(service.flows, rates)
+        replace(flow, arrivals=Poisson(rate=CROWD_RATE * share / sum(rates)))
+        for flow, share in zip(service.flows, rates)
     )
     fleet = ClusterConfig(replicas=service.fleet.replicas, router=service.fleet.router)
     run = play(replace(service, flows=crowd, duration_s=wanted / CROWD_RATE, fleet=fleet), seed=1).run

@@ -14,9 +14,9 @@ FLAT = 0.005
 """A change of less than this share of the requests is none."""
 WORTH: Mapping[str, tuple[int, str]] = {
     "dominant phase": (marking.PHASE, "where the seconds were lost"),
-    "evidence": (marking.EVIDENCE, "two answers that convict; each that convicts nobody takes some off"),
+    "evidence": (marking.EVIDENCE, "two answers that convict; each that doesn't takes some off"),
     "ranking": (marking.RANKING, "what each ranked change was measured to be worth, against the best order"),
-    "promise kept": (marking.RESTORED, "the first deployment, on traffic that nobody has seen"),
+    "SLO restored": (marking.RESTORED, "the first deployment, on held-out traffic"),
     "secondary problem": (marking.SECONDARY, "a second phase that lost seconds, or that there is none"),
     "spike or steady": (marking.REGIME, "whether it passes by itself"),
     "no harm": (marking.HARM, "nothing else got worse"),
@@ -26,7 +26,7 @@ WORTH: Mapping[str, tuple[int, str]] = {
 
 
 def every_change(reveal: Reveal, target: float = 0.9) -> Picture:
-    """A bar a change: the share of requests within the promise, before (the line) and after; the best on top."""
+    """A bar a change: the share of requests within the SLO, before (the line) and after; the best on top."""
     effects = reveal.effects
     scale = Scale(0, 1, LEFT, WIDTH - RIGHT)
     bottom = 26 + ROW * len(effects)
@@ -34,13 +34,13 @@ def every_change(reveal: Reveal, target: float = 0.9) -> Picture:
     body = legend(LEFT, 12, ("queue", "prefill", "decode", "stream"))
     for place, (name, row) in enumerate(effects.iterrows()):
         body += _bar(str(name), row, 26 + ROW * place, scale)
-    for share, label, stroke in ((before, "before", INK), (target, "promised", ALARM)):
+    for share, label, stroke in ((before, "before", INK), (target, "target", ALARM)):
         x = scale(share)
         body += line(x, 22, x, bottom, stroke=stroke, stroke_width=1.4, stroke_dasharray="4 3")
         body += text(x, bottom + 13, label, size=11, fill=stroke, text_anchor="middle")
     for share in (0.25, 0.5, 0.75):
         body += text(scale(share), bottom + 13, f"{share:.0%}", size=11, fill=SOFT, text_anchor="middle")
-    body += text(LEFT, bottom + 28, "requests within the promise; right: dollars an hour", size=11, fill=SOFT)
+    body += text(LEFT, bottom + 28, "requests within the SLO; right: dollars an hour", size=11, fill=SOFT)
     told = "; ".join(f"{BY_ID[name].text} {row.after:.0%}" for name, row in effects.iterrows())
     return Picture("What would each change have done, alone?", body, bottom + 34, description=f"{told}.")
 

@@ -1,4 +1,4 @@
-"""Both illnesses on the engine of this machine: too few seats, or seats and no room for their KV."""
+"""Both illnesses on the engine of this machine: too few slots, or slots and no KV memory for them."""
 
 from collections.abc import Mapping
 
@@ -9,13 +9,13 @@ from course.lab.style import seconds
 
 TRAFFIC = "burst"
 ROOM_FOR = 2
-"""Requests, of as many as come at once: so many seats, or room in the pool for so many."""
+"""Requests, of as many as come at once: so many slots, or room in the pool for so many."""
 LONGEST, BLOCK = 512, 16
 """Tokens that are reserved for each request, and tokens a block."""
 
 
 def three(lab: Lab) -> dict[str, Run]:
-    """The same burst for a healthy engine, one with few seats, and one with every seat and a small pool.
+    """The same burst for a healthy engine, one with few slots, and one with every slot and a small pool.
 
     The first two have room for twice as many requests as come: a pool that just fits would read as full.
     """
@@ -24,7 +24,7 @@ def three(lab: Lab) -> dict[str, Run]:
     pool, small = (requests * LONGEST // BLOCK for requests in (2 * count, ROOM_FOR))
     return {
         "healthy": lab.run(TRAFFIC, max_num_seqs=count, num_kv_blocks=pool, **reserved),
-        "few seats": lab.run(TRAFFIC, max_num_seqs=ROOM_FOR, num_kv_blocks=pool, **reserved),
+        "few slots": lab.run(TRAFFIC, max_num_seqs=ROOM_FOR, num_kv_blocks=pool, **reserved),
         "small pool": lab.run(TRAFFIC, max_num_seqs=count, num_kv_blocks=small, **reserved),
     }
 
@@ -41,4 +41,4 @@ def table(runs: Mapping[str, Run]) -> Html:
         running = max((step.num_running for step in run.steps), default=0)
         times = seconds(max(run.ttft)), seconds(percentile(run.itl, 50))
         rows.append((name, *times, f"{running} of {run.config.max_num_seqs}", f"{held(run):.0%}"))
-    return as_table(("engine", "TTFT, latest", "ITL p50", "most at once, of its seats", "KV held at most"), rows)
+    return as_table(("engine", "TTFT, latest", "ITL p50", "most at once, of its slots", "KV held at most"), rows)

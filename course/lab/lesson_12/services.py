@@ -39,7 +39,7 @@ def texts(*ids: str) -> list[str]:
 
 
 def tried(incident: Incident, ids: Sequence[str]) -> tuple[Outcome, Html]:
-    """Deploy each change by itself, on traffic that nobody has seen; which one restores the promise best?
+    """Deploy each change by itself, on held-out traffic; which one restores the SLO best?
 
     Args:
         ids: the first one is the deployment that is graded.
@@ -48,7 +48,7 @@ def tried(incident: Incident, ids: Sequence[str]) -> tuple[Outcome, Html]:
     kept = [effect for effect in effects if effect.restored]
     best = BY_ID[max(kept, key=lambda effect: effect.after).chosen[0]].text if kept else NONE_HELPS
     told = "; ".join(f"{BY_ID[e.chosen[0]].text}: {e.before:.0%} to {e.after:.0%}" for e in effects)
-    return Outcome(best, f"requests within the promise. {told}"), side_by_side(effects)
+    return Outcome(best, f"requests within the SLO. {told}"), side_by_side(effects)
 
 
 def side_by_side(effects: Sequence[Effect]) -> Html:
@@ -57,7 +57,7 @@ def side_by_side(effects: Sequence[Effect]) -> Html:
     rows = [_row("as it was", effects[0], "before", effects[0].before, effects[0].bill_before)]
     rows += [_row(BY_ID[e.chosen[0]].text, e, "after", e.after, e.bill_after) for e in effects if e.possible]
     limit = ("limit", f"{effects[0].target:.0%}", *(seconds(limits[name]) for name in ROWS), "", "")
-    return as_table(("change", "kept", *ROWS, "unanswered", "$ an hour"), [*rows, limit])
+    return as_table(("change", "within SLO", *ROWS, "unanswered", "$ an hour"), [*rows, limit])
 
 
 def _row(name: str, effect: Effect, column: str, share: float, bill: float) -> tuple[str, ...]:
@@ -77,7 +77,7 @@ def sums(incident: Incident) -> Html:
         ("E2E, mean", seconds(found.e2e)),
         ("KV pool, tokens", str(found.pool)),
         ("requests in flight: rate x E2E", number(found.in_flight)),
-        ("reading all prompts, over the peak of the GPUs", f"{found.prefill_share:.0%}"),
+        ("prefill of all prompts, over the peak of the GPUs", f"{found.prefill_share:.0%}"),
     ]
     return as_table(("number", "value"), rows)
 

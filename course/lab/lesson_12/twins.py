@@ -5,17 +5,16 @@ from collections.abc import Mapping
 from course.lab.display import Html, as_table
 from course.lab.explorer import Explorer, choices
 from course.lab.incidents import Incident
-from course.lab.incidents.board import draw_panel
 from course.lab.incidents.evidence import Evidence
 from course.lab.incidents.questions import BY_ID
-from course.lab.incidents.questions_clients import LAST_WEEK
+from course.lab.incidents.questions_clients import OFFERED_LAST_WEEK
 from course.lab.predict import Outcome
 from course.lab.svg import Picture
 
 QUESTIONS = ("queue_over_time", "arrivals", "phases", "ttft_itl", "gpu", "batch", "kv_use", "preemptions")
 """From those that tell nothing apart to those that do."""
 ALIKE = 1.5
-"""Two numbers within this factor tell nobody apart."""
+"""Two numbers within this factor don't tell incidents apart."""
 TOLD_BY: Mapping[str, str] = {
     "arrivals": "Arrivals against last week", "queue_over_time": "Is the queue growing?",
     "gpu": "GPU utilisation", "kv_use": "How much of the KV pool is held?",
@@ -31,7 +30,7 @@ def reading(incident: Incident, question: str) -> float:
     """
     if question == "arrivals":
         rates = incident.ask(question).data["mean"]
-        return float(rates["wanted"] / rates[LAST_WEEK])
+        return float(rates["offered"] / rates[OFFERED_LAST_WEEK])
     if question == "queue_over_time":
         waiting = incident.ask(question).data["waiting, mean"]
         _, second, last = waiting
@@ -72,11 +71,11 @@ def _panel(title: str, evidence: Evidence) -> str:
 
 
 def picture(title: str, evidence: Evidence) -> Picture:
-    return draw_panel(evidence.panel, title)
+    return evidence.panel.draw(title)
 
 
 def explorer(first: Incident, second: Incident) -> Explorer:
-    """A handle over the questions."""
+    """A menu of the questions."""
     words = {BY_ID[name].text: name for name in QUESTIONS}
     return Explorer(
         lambda question: beside(words[question], first=first, second=second),

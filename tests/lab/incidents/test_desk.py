@@ -49,7 +49,7 @@ def test_deploying_nothing_is_no_deployment(desk: Desk) -> None:
     assert "at least one change" in desk.verdict.value and desk.incident.is_undeployed
     desk.chosen.value = ("more_seats",)
     desk.deploy_button.click()
-    assert "the promise is kept" in desk.verdict.value and not desk.incident.is_undeployed
+    assert "the SLO is met" in desk.verdict.value and not desk.incident.is_undeployed
 
 
 def test_a_grade_without_a_deployment_is_given_to_those_who_mean_it(
@@ -81,6 +81,6 @@ def test_from_page_to_truth(desk: Desk) -> None:
     assert desk.commit.disabled
     desk.chosen.value = ("more_seats",)
     desk.deploy_button.click()
-    assert "the promise is kept" in desk.verdict.value
+    assert "the SLO is met" in desk.verdict.value
     assert desk.incident.grade().score >= 85
     assert "PAGE" in desk.static_html()

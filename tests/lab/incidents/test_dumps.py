@@ -57,18 +57,17 @@ def test_the_model_answer_earns_everything(name: str, right: dict[str, dict[str,
 
 
 @pytest.mark.parametrize("name", IDS)
-def test_whoever_always_buys_machines_earns_little_and_is_told_why(name: str) -> None:
+def test_always_buying_machines_earns_little(name: str) -> None:
     result = check(name, dominant_phase="queue", evidence=["gpu"], ranked=["double_fleet"], regime="steady")
     assert result.score < 0.4 * result.max_score, str(result)
-    assert "convicts nobody" in feedback(result, "evidence")
-    assert "Not answered" in feedback(result, "in_flight")
+    assert earned(result, "evidence") == earned(result, "in_flight") == 0
 
 
 @pytest.mark.parametrize("name", IDS)
 def test_the_tempting_change_breaks_the_promise_and_the_number_against_it_is_named(name: str) -> None:
     cause = find_dump(name).cause
     result = check(name, dominant_phase=cause.phase, evidence=list(cause.convicting), ranked=[cause.tempting])
-    assert earned(result, "promise kept") < 7
+    assert earned(result, "SLO restored") < 7
     assert cause.why_not in feedback(result, "ranking")
 
 
@@ -129,23 +128,14 @@ def marked(**capacity: object) -> dict[str, tuple[float, str]]:
     return {each.name: (each.earned, each.feedback) for each in sums_marked(OnPaper, Behind, capacity)}
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "words"),
-    [
-        ("in_flight", 18.0, "TTFT alone"),
-        ("in_flight", 12.0, "leaves TTFT out"),
-        ("in_flight", 10.0, "that is the rate"),
-        ("prefill_share", 0.5, "used twice"),
-        ("prefill_share", 2.0, "one GPU"),
-        ("prefill_share", 100, "in percent"),
-        ("kv_requests", 21_000, "in tokens"),
-        ("in_flight", "many", "A number is asked for"),
-        ("servers", None, "Not answered"),
-    ],
-)
-def test_a_slip_is_named(name: str, value: object, words: str) -> None:
-    points, said = marked(**{name: value})[name]
-    assert points == 0 and words.lower() in said.lower()
+def test_a_slip_is_named() -> None:
+    for name, value, words in (
+        ("in_flight", 18.0, "TTFT alone"), ("in_flight", 12.0, "leaves TTFT out"), ("in_flight", 10.0, "the rate"),
+        ("prefill_share", 0.5, "used twice"), ("prefill_share", 2.0, "one GPU"), ("prefill_share", 100, "in percent"),
+        ("kv_requests", 21_000, "in tokens"), ("in_flight", "many", "a number"), ("servers", None, "not answered"),
+    ):  # fmt: skip
+        points, said = marked(**{name: value})[name]
+        assert points == 0 and words.lower() in said.lower(), (name, value)
 
 
 def test_right_sums_earn_everything_and_near_ones_half() -> None:
@@ -173,22 +163,18 @@ def test_the_stub_is_not_answered_yet() -> None:
     assert result.score == 0 and "not answered yet" in str(result) and "✗" in str(result)
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
+def test_garbage_never_raises_and_earns_little() -> None:
+    for fields in (
         {"dominant_phase": 7, "evidence": 3.5, "ranked": {"a": 1}},
         {"dominant_phase": "decoding", "evidence": ["kv_usage", None], "ranked": ["more_gpus", ["x"]]},
         {"ranked": list(CHANGES) * 2, "evidence": list(QUESTIONS)},
         {"dominant_phase": "queue", "capacity": {"in_flight": float("nan"), "servers": "two", 5: 5}},
         {"capacity": [1, 2], "regime": object(), "secondary": 1j},
         {"capacity": {"in_flight": 10**400, "kv_requests": -1, "prefill_share": True}, "open_questions": "tea"},
-    ],
-    ids=["types", "wrong names", "everything", "not a number", "objects", "huge"],
-)
-def test_garbage_never_raises_and_earns_little(fields: dict[str, object]) -> None:
-    result = check("push", **fields)
-    assert result.score < 0.5 * result.max_score
-    assert str(result)
+    ):
+        result = check("push", **fields)
+        assert result.score < 0.5 * result.max_score, fields
+        assert str(result)
 
 
 def test_a_misspelt_name_is_told_the_near_one() -> None:

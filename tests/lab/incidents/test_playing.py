@@ -10,7 +10,7 @@ from players import again, expert
 
 from course.lab.incidents import Incident, IncidentError
 from course.lab.incidents.evidence import written
-from course.lab.incidents.interventions import ALL, BY_ID, MOST_SEATS
+from course.lab.incidents.interventions import ALL, BY_ID, MOST_SLOTS
 from course.lab.incidents.marking import Answer, _secondary, second_phases
 from course.lab.incidents.page import page_of
 from course.lab.incidents.questions_server import BATCHES
@@ -21,8 +21,8 @@ Draw = Callable[[str, int], Incident]
 
 
 @pytest.fixture
-def seats(draw: Draw) -> Incident:
-    """Too few seats; untouched."""
+def slots(draw: Draw) -> Incident:
+    """Too few slots; untouched."""
     return again(draw("few_seats", 1))
 
 
@@ -47,27 +47,27 @@ def test_other_seeds_are_other_incidents(draw: Draw) -> None:
     assert one.slo != other.slo
 
 
-def test_the_alarming_number_is_the_runs_own(seats: Incident) -> None:
-    now = seats._hidden.scene.now
-    page = page_of(seats._hidden)
+def test_the_alarming_number_is_the_runs_own(slots: Incident) -> None:
+    now = slots._hidden.scene.now
+    page = page_of(slots._hidden)
     assert page.kept == now.attainment < now.service.target
     slowest = max(record.ttft() for record in now.run.records if record.completed)
     assert "TTFT" in page.alarm
     assert slowest > now.service.slo.ttft
 
 
-def test_questions_take_minutes_once(seats: Incident) -> None:
-    minutes = {question.id: question.minutes for question in seats.questions()}
-    seats.ask("kv_use")
-    seats.ask("kv_use")
-    seats.ask("batch")
-    assert seats.minutes == minutes["kv_use"] + minutes["batch"]
+def test_questions_take_minutes_once(slots: Incident) -> None:
+    minutes = {question.id: question.minutes for question in slots.questions()}
+    slots.ask("kv_use")
+    slots.ask("kv_use")
+    slots.ask("batch")
+    assert slots.minutes == minutes["kv_use"] + minutes["batch"]
 
 
-def test_every_question_has_an_answer_to_read_and_to_look_at(seats: Incident) -> None:
+def test_every_question_has_an_answer_to_read_and_to_look_at(slots: Incident) -> None:
     pictures = 0
-    for question in seats.questions():
-        found = seats.ask(question.id)
+    for question in slots.questions():
+        found = slots.ask(question.id)
         assert found.text
         assert len(found.data)
         assert escape(found.question) in found._repr_html_()
@@ -76,39 +76,39 @@ def test_every_question_has_an_answer_to_read_and_to_look_at(seats: Incident) ->
     assert pictures >= 8
 
 
-def test_things_happen_in_order(seats: Incident) -> None:
+def test_things_happen_in_order(slots: Incident) -> None:
     with pytest.raises(IncidentError, match="diagnose first"):
-        seats.deploy(["more_seats"])
+        slots.deploy(["more_seats"])
     with pytest.raises(IncidentError, match="answer first"):
-        seats.grade()
+        slots.grade()
     with pytest.raises(IncidentError, match="after the grade"):
-        seats.reveal()
-    seats.answer("queue")
+        slots.reveal()
+    slots.answer("queue")
     with pytest.raises(IncidentError, match="has its diagnosis"):
-        seats.answer("decode")
+        slots.answer("decode")
 
 
 @pytest.mark.parametrize(
     "wrong", [{"evidence": ["kv_us"]}, {"ranked": ["more_seat"]}, {"evidence": [None]}, {"ranked": [7]}]
 )
-def test_names_that_do_not_exist_are_refused(seats: Incident, wrong: dict) -> None:
+def test_names_that_do_not_exist_are_refused(slots: Incident, wrong: dict) -> None:
     with pytest.raises(IncidentError, match=r"no (question|intervention)"):
-        seats.answer("queue", **wrong)
+        slots.answer("queue", **wrong)
     with pytest.raises(IncidentError, match="did you mean 'kv_use'"):
-        seats.ask("kv_usee")
+        slots.ask("kv_usee")
 
 
 @pytest.mark.parametrize("phase", [None, 3, "", "the model", ["queue"]])
-def test_any_diagnosis_can_be_graded(seats: Incident, phase: object) -> None:
-    seats.answer(phase, secondary=phase)
-    earned, _, feedback = criteria(seats)["dominant phase"]
+def test_any_diagnosis_can_be_graded(slots: Incident, phase: object) -> None:
+    slots.answer(phase, secondary=phase)
+    earned, _, feedback = criteria(slots)["dominant phase"]
     assert earned == 0
     assert "Name one of queue" in feedback
 
 
-def test_what_is_right_but_not_backed_counts_little(seats: Incident) -> None:
-    backed = criteria_of(seats, ["kv_use", "batch"])
-    guessed = criteria_of(seats, [])
+def test_what_is_right_but_not_backed_counts_little(slots: Incident) -> None:
+    backed = criteria_of(slots, ["kv_use", "batch"])
+    guessed = criteria_of(slots, [])
     assert backed["dominant phase"][0] > 3 * guessed["dominant phase"][0] > 0
     assert "does not make the case" in guessed["dominant phase"][2]
     assert sum(earned for earned, _, _ in backed.values()) >= 90
@@ -124,39 +124,39 @@ def criteria_of(incident: Incident, evidence: list[str]) -> dict[str, tuple[floa
     return criteria(incident)
 
 
-def test_evidence_must_have_been_seen_and_must_convict(seats: Incident) -> None:
-    unseen = again(seats)
+def test_evidence_must_have_been_seen_and_must_convict(slots: Incident) -> None:
+    unseen = again(slots)
     unseen.answer("queue", evidence=["kv_use", "batch"])
     earned, _, feedback = criteria(unseen)["evidence"]
     assert (earned, "without having been asked" in feedback) == (0, True)
-    stray = criteria_of(seats, ["kv_use", "batch", "gpu", "regions"])["evidence"]
+    stray = criteria_of(slots, ["kv_use", "batch", "gpu", "regions"])["evidence"]
     assert 0 < stray[0] < stray[1]
-    assert "convicts nobody" in stray[2]
+    assert "points at no cause" in stray[2]
     assert "TTFT by region" in stray[2]
 
 
-def test_the_tempting_fix_is_answered_with_the_number_that_rules_it_out(seats: Incident) -> None:
-    seats.answer("queue", ranked=["double_fleet"])
-    seats.deploy(["double_fleet"])
-    found = criteria(seats)
+def test_the_tempting_fix_is_answered_with_the_number_that_rules_it_out(slots: Incident) -> None:
+    slots.answer("queue", ranked=["double_fleet"])
+    slots.deploy(["double_fleet"])
+    found = criteria(slots)
     assert found["ranking"][0] < 1
-    assert seats._hidden.cause.why_not in found["ranking"][2]
-    assert found["promise kept"][0] < found["promise kept"][1] / 2
+    assert slots._hidden.cause.why_not in found["ranking"][2]
+    assert found["SLO restored"][0] < found["SLO restored"][1] / 2
 
 
-def test_only_the_first_deployment_is_graded(seats: Incident) -> None:
-    seats.answer("queue", ranked=["larger_k"])
-    assert not seats.deploy(["larger_k"]).restored
-    assert seats.deploy(["more_seats"]).restored
-    assert criteria(seats)["promise kept"][0] == 0
+def test_only_the_first_deployment_is_graded(slots: Incident) -> None:
+    slots.answer("queue", ranked=["larger_k"])
+    assert not slots.deploy(["larger_k"]).restored
+    assert slots.deploy(["more_seats"]).restored
+    assert criteria(slots)["SLO restored"][0] == 0
 
 
-def test_the_reveal_tells_what_everything_would_have_done(seats: Incident) -> None:
-    expert_result = expert(seats)
+def test_the_reveal_tells_what_everything_would_have_done(slots: Incident) -> None:
+    expert_result = expert(slots)
     assert expert_result.max_score == 100
-    seats.answer("queue")
-    seats.grade()
-    told = seats.reveal()
+    slots.answer("queue")
+    slots.grade()
+    told = slots.reveal()
     assert told.cause == "few_seats"
     assert set(told.effects.index) == set(BY_ID)
     assert told.effects.loc["more_seats", "restored"]
@@ -165,12 +165,12 @@ def test_the_reveal_tells_what_everything_would_have_done(seats: Incident) -> No
     assert told.title in told._repr_html_()
 
 
-def test_of_a_change_that_was_tried_only_numbers_stay(seats: Incident) -> None:
+def test_of_a_change_that_was_tried_only_numbers_stay(slots: Incident) -> None:
     """The moments of every token of every change would fill the memory."""
     gc.collect()
     played = sum(type(each) is FleetRun for each in gc.get_objects())
-    seats.answer("queue")
-    seats.deploy(["int8_kv"])
+    slots.answer("queue")
+    slots.deploy(["int8_kv"])
     assert sum(type(each) is FleetRun for each in gc.get_objects()) == played
 
 
@@ -178,8 +178,8 @@ def test_numbers_are_written_without_an_exponent() -> None:
     assert [written(value) for value in (9_999.4, 9_999.6, 12_345.6, 0.5)] == ["9999", "10000", "12346", "0.5"]
 
 
-def test_what_was_left_open_is_answered_without_points(seats: Incident) -> None:
-    open_, silent = again(seats), again(seats)
+def test_what_was_left_open_is_answered_without_points(slots: Incident) -> None:
+    open_, silent = again(slots), again(slots)
     open_.ask("kv_use")
     silent.ask("kv_use")
     open_.answer("queue", evidence=["kv_use"], open_questions=["preemptions", "who owns the GPUs?"])
@@ -191,13 +191,13 @@ def test_what_was_left_open_is_answered_without_points(seats: Incident) -> None:
         assert told in note
 
 
-def test_feedback_speaks_the_words_of_the_desk(seats: Incident) -> None:
-    seats.answer("queue", evidence=["kv_use"], ranked=["double_fleet"])
-    told = f"{seats.deploy(['double_fleet'])}".split("\n")[0] + str(seats.grade())
-    told += "".join(str(seats.reveal(["more_seats"])).split("\n")[:4])
+def test_feedback_speaks_the_words_of_the_desk(slots: Incident) -> None:
+    slots.answer("queue", evidence=["kv_use"], ranked=["double_fleet"])
+    told = f"{slots.deploy(['double_fleet'])}".split("\n")[0] + str(slots.grade())
+    told += "".join(str(slots.reveal(["more_seats"])).split("\n")[:4])
     for name in ("double_fleet", "more_seats", "kv_use", "kv_pool"):
         assert name not in told
-    for words in ("Double the replicas", "Eight times the seats", "KV use over time", "KV pool too small"):
+    for words in ("Double the replicas", "Eight times the slots", "KV use over time", "KV pool too small"):
         assert words in told
 
 
@@ -213,11 +213,11 @@ def test_two_phases_may_change_places_and_one_alone_needs_no_second(draw: Draw) 
 
 
 @pytest.mark.parametrize("cause", ["cold_start", "unchunked"])
-def test_page_and_config_do_not_name_the_cause_by_what_they_list(draw: Draw, seats: Incident, cause: str) -> None:
+def test_page_and_config_do_not_name_the_cause_by_what_they_list(draw: Draw, slots: Incident, cause: str) -> None:
     """Autoscaling, kinds of traffic and fields that were set are for those who ask."""
     sick = again(draw(cause, 1))
     assert not any(word in sick.page.service for word in ("autoscaled", "documents", " to "))
-    assert list(sick.ask("config").data.index) == list(seats.ask("config").data.index)
+    assert list(sick.ask("config").data.index) == list(slots.ask("config").data.index)
 
 
 def test_every_decoding_step_is_in_a_class_of_batch_sizes(draw: Draw) -> None:
@@ -225,11 +225,11 @@ def test_every_decoding_step_is_in_a_class_of_batch_sizes(draw: Draw) -> None:
     decoding = [step for step in sick.window.steps if not step.prompt_tokens]
     rows = sick.ask("decode_steps").data
     assert rows[rows.index.str.startswith("now")]["steps"].sum() == len(decoding) > 0
-    assert BATCHES[-1] >= MOST_SEATS
+    assert BATCHES[-1] >= MOST_SLOTS
 
 
-def test_a_change_that_means_nothing_here_changes_nothing(seats: Incident) -> None:
-    service = seats._hidden.case.now
+def test_a_change_that_means_nothing_here_changes_nothing(slots: Incident) -> None:
+    service = slots._hidden.case.now
     idle = {"unbuffer", "larger_k", "gate_speculation", "chunked_prefill", "static_first", "cuda_graphs", "kv_budget"}
     assert all(BY_ID[name].apply(service) == service for name in idle)
     assert BY_ID["more_seats"].apply(service) != service

@@ -3,9 +3,10 @@
 import math
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
+from course.lab.incidents.numbers import latencies
 from course.lab.incidents.service import Flow, Play, Service, capacity
 from course.lab.run import percentile
 from minillm.observe.summary import SLO
@@ -20,7 +21,7 @@ T = TypeVar("T")
 
 
 class Draw:
-    """All luck of one incident, from whatever names it."""
+    """All random choices of one incident, from whatever names it."""
 
     def __init__(self, name: str | int) -> None:
         self._random = random.Random(f"incident {name}")
@@ -41,14 +42,14 @@ class Draw:
 
 @dataclass(frozen=True)
 class Case:
-    """A service before, healthy, and now, ill. The promise is made to fit the first."""
+    """A service before, healthy, and now, ill. The SLO is set to fit the first."""
 
     before: Service
     now: Service
     change: str
     """What was really changed, or happened, as a log of changes would say it."""
     target: float = 0.9
-    """Share of requests that is promised."""
+    """Share of requests that must meet the SLO."""
     story: str = ""
     """What the page adds, where there is a story to it."""
 
@@ -65,7 +66,7 @@ class Cause:
     convicting: tuple[str, ...]
     """Ids of the questions whose answers convict it, the most telling first."""
     fixes: tuple[str, ...]
-    """Interventions that restore the promise, the best first."""
+    """Interventions that restore the SLO, the best first."""
     tempting: str
     """The one that is often tried, and does not."""
     why_not: str
@@ -75,20 +76,20 @@ class Cause:
     told_apart_by: str
     """The id of the question that tells the two apart."""
     regime: Regime = "steady"
-    also: tuple[str, ...] = field(default=())
+    also: tuple[str, ...] = ()
     """Other phases that may fairly be named as the dominant one."""
 
 
 # ---------------------------------------------------------------- healthy services
 
-HOUSES = (
+MACHINES = (
     ("llama-3.1-8b", "l40s", 1), ("llama-3.1-8b", "a100-80gb", 1), ("qwen3-14b", "a100-80gb", 1),
     ("qwen3-14b", "h100-sxm", 1), ("qwen3-32b", "a100-80gb", 2), ("qwen3-32b", "h100-sxm", 2),
     ("llama-3.1-70b", "a100-80gb", 4), ("llama-3.1-70b", "h100-sxm", 4),
 )  # fmt: skip
 """Model, hardware, accelerators per replica."""
-MORE_HOUSES = (
-    *HOUSES, ("llama-3.2-3b", "h100-sxm", 1), ("llama-3-70b", "h100-sxm", 8), ("llama-3.1-8b", "l40s", 4),
+MORE_MACHINES = (
+    *MACHINES, ("llama-3.2-3b", "h100-sxm", 1), ("llama-3-70b", "h100-sxm", 8), ("llama-3.1-8b", "l40s", 4),
     ("qwen3-14b", "a100-80gb", 4),
 )  # fmt: skip
 """With some that only launch-bound decoding and slow links would have else: the page would name the cause."""
@@ -97,7 +98,7 @@ REQUESTS = 260
 
 
 def lengths(median: float, sigma: float = 0.5, most: float = 4.0) -> LogNormal:
-    """Tokens; nobody asks for more than `most` times the median."""
+    """Tokens; no request has more than `most` times the median."""
     return LogNormal(median=round(median), sigma=sigma, low=8, high=round(most * median))
 
 
@@ -110,13 +111,13 @@ def service(
     draw: Draw,
     kind: TrafficModel,
     *,
-    houses: Sequence[tuple[str, str, int]] = HOUSES,
+    machines: Sequence[tuple[str, str, int]] = MACHINES,
     replicas: int = 1,
     requests: int = REQUESTS,
     **engine: Any,
 ) -> Service:
     """A service of one flow, a request a second, with a configuration that suits most traffic."""
-    model, hardware, tp = draw.pick(houses)
+    model, hardware, tp = draw.pick(machines)
     fields = {
         "max_num_seqs": draw.pick((48, 64, 96, 128)),
         "max_num_batched_tokens": draw.pick((768, 1024, 1280)),
@@ -135,27 +136,20 @@ def loaded(service: Service, load: float, of: Service | None = None) -> Service:
 
 
 def in_flight(played: Play) -> float:
-    """Requests open at once, on average (Little's law)."""
+    """Requests in flight, on average (Little's law)."""
     spent = sum(record.ended - record.intended for record in played.run.records)
     return spent / played.service.duration_s
 
 
-# ---------------------------------------------------------------- the promise
+# ---------------------------------------------------------------- the SLO
 
 SLACK = 1.5
 """Limits are so many times what the healthy service does at p98."""
 
 
-def promise(played: Play) -> SLO:
+def slo_for(played: Play) -> SLO:
     """Limits that suit a healthy run, in round numbers."""
-    rows = [record.as_request_record().timeline for record in played.run.records if record.completed]
-    seen = {
-        "ttft": [row.ttft for row in rows],
-        "itl": [max(row.itl, default=0.0) for row in rows],
-        "tpot": [row.tpot or 0.0 for row in rows],
-        "e2e": [row.e2e for row in rows],
-    }
-    return SLO(**{name: rounded_up(SLACK * percentile(values, 98)) for name, values in seen.items()})
+    return SLO(**{name: rounded_up(SLACK * percentile(values, 98)) for name, values in latencies(played).items()})
 
 
 def rounded_up(seconds: float) -> float:
@@ -166,7 +160,7 @@ def rounded_up(seconds: float) -> float:
     return round(math.ceil(seconds / unit) * unit, 9)
 
 
-def promised(case: Case, slo: SLO) -> Case:
+def with_slo(case: Case, slo: SLO) -> Case:
     """Both services with these limits."""
     before, now = (replace(s, slo=slo, target=case.target) for s in (case.before, case.now))
     return replace(case, before=before, now=now)

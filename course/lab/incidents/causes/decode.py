@@ -1,8 +1,8 @@
-"""Causes in decoding: memory for its context, drafts, launches, lengths."""
+"""Causes in decoding: KV memory, drafts, kernel launches, answer lengths."""
 
 from dataclasses import replace
 
-from course.lab.incidents.causes.base import Case, Cause, Draw, chat, in_flight, lengths, loaded, service
+from course.lab.incidents.causes.base import Case, Draw, chat, in_flight, lengths, loaded, service
 from course.lab.incidents.service import Service, play
 from minillm.policies.config import SpeculativeConfig
 from minillm.simulate.workload.kinds import Independent
@@ -41,18 +41,18 @@ def low_acceptance(draw: Draw) -> Case:
     good, bad, k = draw.between(0.8, 0.88), draw.between(0.05, 0.15), draw.whole(6, 8)
     drafts = SpeculativeConfig(method="draft_model", model="llama-3.2-1b", k=k, acceptance_rate=good,
                                acceptance_floor=0, adaptive_k=False, max_batch=64)  # fmt: skip
-    s = service(draw, chat(draw, (200, 500), (80, 120)), houses=SMALL, requests=120, speculative=drafts)
+    s = service(draw, chat(draw, (200, 500), (80, 120)), machines=SMALL, requests=120, speculative=drafts)
     before = loaded(s, 0.2)
     now = before.with_engine(speculative=drafts.replace(acceptance_rate=bad))
     now = replace(now, acceptance={"head": 0.75, "draft_model": bad})
     return Case(before, now, "A second product, in three further languages, uses the same endpoint")
 
 
-def speculation_under_load(draw: Draw) -> Case:
+def speculation_load(draw: Draw) -> Case:
     rate, k = draw.between(0.5, 0.6), draw.whole(7, 9)
     drafts = SpeculativeConfig(method="draft_model", model="llama-3.2-1b", k=k, acceptance_rate=rate,
                                acceptance_floor=0, adaptive_k=False, max_batch=256)  # fmt: skip
-    s = service(draw, chat(draw, (100, 250), (80, 120)), houses=SMALL, requests=240, max_num_seqs=256,
+    s = service(draw, chat(draw, (100, 250), (80, 120)), machines=SMALL, requests=240, max_num_seqs=256,
                 max_num_batched_tokens=2560, speculative=drafts)  # fmt: skip
     plain = s.with_engine(speculative=None)
     before = loaded(s, 0.2, of=plain)
@@ -60,9 +60,9 @@ def speculation_under_load(draw: Draw) -> Case:
 
 
 def launch_bound(draw: Draw) -> Case:
-    houses = (("llama-3.2-3b", "h100-sxm", 1), ("qwen3-4b", "h100-sxm", 1), ("llama-3.1-8b", "h100-sxm", 2),
+    machines = (("llama-3.2-3b", "h100-sxm", 1), ("qwen3-4b", "h100-sxm", 1), ("llama-3.1-8b", "h100-sxm", 2),
               ("llama-3-70b", "h100-sxm", 8), ("qwen3-14b", "h100-sxm", 4))  # fmt: skip
-    s = service(draw, chat(draw, (200, 500), (120, 200)), houses=houses, requests=260)
+    s = service(draw, chat(draw, (200, 500), (120, 200)), machines=machines, requests=260)
     before = loaded(s, 0.15)
     return Case(before, replace(before, cuda_graphs=False), "A hot fix for a sampling bug, with enforce_eager")
 
@@ -72,32 +72,4 @@ def output_drift(draw: Draw) -> Case:
     kind = Independent(prompt=lengths(draw.between(200, 500)), output=lengths(output, 0.45, 2.8))
     before = loaded(service(draw, kind, requests=280), 0.12)
     longer = kind.replace(output=lengths(draw.between(5, 6) * output, 0.4, 3))
-    now = replace(before, flows=(replace(before.flows[0], kind=longer),))
-    return Case(before, now, "System prompt: 'think step by step, be thorough'")
-
-
-CAUSES = (
-    Cause("kv_pool", "KV pool too small", kv_pool, "queue", ("kv_use", "batch"), ("kv_budget",), "more_seats",
-          "The KV pool is full while seats are empty: nobody could sit in further seats.",
-          "few_seats", "kv_use"),
-    Cause("thrash", "preemption thrash", thrash, "decode", ("preemptions", "kv_use"),
-          ("kv_budget",), "more_seats",
-          "Tokens are computed again because running requests lose their blocks: a bigger batch evicts more.",
-          "kv_pool", "preemptions", also=("queue",)),
-    Cause("low_acceptance", "few drafts pass", low_acceptance, "decode", ("acceptance", "ttft_itl"),
-          ("gate_speculation", "other_proposer"), "larger_k",
-          "The first draft token already fails: further ones are never reached, and paid for.",
-          "speculation_load", "acceptance"),
-    Cause("speculation_load", "speculation under load", speculation_under_load, "decode",
-          ("decode_steps", "acceptance"), ("gate_speculation",), "larger_k",
-          "As many drafts pass as before; with a full batch the checking is what takes the time.",
-          "low_acceptance", "acceptance", also=("queue",)),
-    Cause("launch_bound", "launching kernels takes longer than running them", launch_bound, "decode",
-          ("decode_steps", "collectives"), ("cuda_graphs",), "double_fleet",
-          "A step takes as long with one request as with many: the GPU waits for its host.",
-          "slow_link", "decode_steps"),
-    Cause("output_drift", "answers grew longer", output_drift, "decode", ("output_lengths", "ttft_itl"),
-          ("output_limit",), "int8_weights",
-          "TTFT and the gaps are as they were: there are several times as many gaps.",
-          "overload", "output_lengths"),
-)  # fmt: skip
+    return Case(before, before.with_kind(longer), "System prompt: 'think step by step, be thorough'")

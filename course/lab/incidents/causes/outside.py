@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from course.lab.incidents.causes.base import MORE_HOUSES, Case, Cause, Draw, chat, loaded, service
+from course.lab.incidents.causes.base import MORE_MACHINES, Case, Draw, chat, loaded, service
 from minillm.simulate.cluster.network import Network
 from minillm.simulate.cluster.pool import Autoscaling
 from minillm.simulate.workload.arrivals import Spikes
@@ -37,27 +37,7 @@ def ingress(draw: Draw) -> Case:
 
 
 def far_clients(draw: Draw) -> Case:
-    before = loaded(service(draw, chat(draw, (300, 900), (80, 140)), houses=MORE_HOUSES, requests=280), 0.4)
+    before = loaded(service(draw, chat(draw, (300, 900), (80, 140)), machines=MORE_MACHINES, requests=280), 0.4)
     near = Network(rtt_s=0.01)
     far = Network(rtt_s=0.01, far_share=draw.between(0.3, 0.45), far_rtt_s=draw.between(0.5, 0.7), handshakes=3)
     return Case(before.with_fleet(network=near), before.with_fleet(network=far), "Launched in a second continent")
-
-
-CAUSES = (
-    Cause("proxy", "a proxy holds tokens back", proxy, "stream", ("client_server", "ttft_itl"), ("unbuffer",),
-          "int8_weights",
-          "The server hands tokens over evenly; the gaps are only on the client's side.",
-          "unchunked", "client_server", also=("first_token",)),
-    Cause("cold_start", "new replicas are slow at first", cold_start, "queue", ("replica_age", "per_replica"),
-          ("warm_pool",), "more_seats",
-          "Only requests that came to a replica in its first seconds are slow; seats are free everywhere.",
-          "burst", "replica_age", regime="spike", also=("prefill",)),
-    Cause("ingress", "the ingress is busy", ingress, "queue", ("ingress", "queue_over_time"), ("ingress_workers",),
-          "double_fleet",
-          "Engines have nothing waiting: the time passes before a request reaches them.",
-          "overload", "ingress"),
-    Cause("far_clients", "clients far away", far_clients, "queue", ("regions", "client_server"), ("near_clients",),
-          "larger_chunks",
-          "The offset is the same for every prompt length, and in one region only.",
-          "ingress", "regions", also=("first_token",)),
-)  # fmt: skip

@@ -1,8 +1,8 @@
-"""Causes in how prompts are read, and in what need not be read again."""
+"""Causes in how prompts are prefilled, and in what is cached of them."""
 
 from dataclasses import replace
 
-from course.lab.incidents.causes.base import Case, Cause, Draw, chat, lengths, loaded, service
+from course.lab.incidents.causes.base import Case, Draw, chat, lengths, loaded, service
 from course.lab.incidents.service import Service
 from minillm.simulate.cluster.routers import RouterConfig
 from minillm.simulate.workload.kinds import Independent, SharedPrefix
@@ -34,7 +34,7 @@ BLOCK = 32
 
 def unchunked(draw: Draw) -> Case:
     kind = chat(draw, (200, 500), (80, 140))
-    s = service(draw, kind, houses=LONG_WINDOW, requests=320, max_num_batched_tokens=1024)
+    s = service(draw, kind, machines=LONG_WINDOW, requests=320, max_num_batched_tokens=1024)
     s = with_long_prompts(s, draw.between(0.07, 0.1), lengths(draw.between(6000, 8000), 0.2, 1.5))
     before = loaded(s, 0.35)
     now = before.with_engine(enable_chunked_prefill=False, max_num_batched_tokens=2048)
@@ -42,7 +42,7 @@ def unchunked(draw: Draw) -> Case:
 
 
 def large_chunks(draw: Draw) -> Case:
-    s = service(draw, chat(draw, (200, 500), (80, 140)), houses=LONG_WINDOW, requests=320, max_num_batched_tokens=512)
+    s = service(draw, chat(draw, (200, 500), (80, 140)), machines=LONG_WINDOW, requests=320, max_num_batched_tokens=512)
     s = with_long_prompts(s, draw.between(0.07, 0.1), lengths(draw.between(5000, 7000), 0.2, 1.5))
     before, tokens = loaded(s, 0.35), draw.pick((8192, 12288))
     return Case(before, before.with_engine(max_num_batched_tokens=tokens), f"Throughput tuning: {tokens} tokens a step")
@@ -56,16 +56,15 @@ def small_chunks(draw: Draw) -> Case:
 
 
 def longer_prompts(draw: Draw) -> Case:
-    prompt, seats = draw.between(700, 900), 96
+    prompt, slots = draw.between(700, 900), 96
     kind = Independent(prompt=lengths(prompt, 0.4), output=lengths(draw.between(90, 150), 0.45, 3))
-    before = loaded(service(draw, kind, requests=340, max_num_seqs=seats), 0.55)
+    before = loaded(service(draw, kind, requests=340, max_num_seqs=slots), 0.55)
     now_kind = kind.replace(prompt=lengths(3 * prompt, 0.4))
-    now = replace(before, flows=(replace(before.flows[0], kind=now_kind),))
-    return Case(before, now, "Retrieval: three times the passages in each prompt")
+    return Case(before, before.with_kind(now_kind), "Retrieval: three times the passages in each prompt")
 
 
 def straggler(draw: Draw) -> Case:
-    s = service(draw, chat(draw, (500, 900), (25, 45)), houses=LONG_WINDOW, requests=340, max_num_batched_tokens=2048)
+    s = service(draw, chat(draw, (500, 900), (25, 45)), machines=LONG_WINDOW, requests=340, max_num_batched_tokens=2048)
     before = loaded(s, 0.25)
     now = with_long_prompts(before, draw.between(0.07, 0.085), Fixed(tokens=15_000))
     return Case(before, now, "Legal team: whole contracts may be pasted in", target=0.85)
@@ -81,8 +80,11 @@ def tenants(draw: Draw, count: int, prefix: tuple[int, int], **fields: object) -
 def prefix_breaker(draw: Draw) -> Case:
     kind = tenants(draw, draw.whole(3, 6), (2500, 4000), stamp_tokens=24, stamp_first=False)
     before = loaded(service(draw, kind, requests=320, block_size=BLOCK), 0.5)
-    now = replace(before, flows=(replace(before.flows[0], kind=kind.replace(stamp_first=True)),))
-    return Case(before, now, "Prompt template: the current time is told to the model")
+    return Case(
+        before,
+        before.with_kind(kind.replace(stamp_first=True)),
+        "Prompt template: the current time is told to the model",
+    )
 
 
 def evicted(draw: Draw) -> Case:
@@ -91,8 +93,7 @@ def evicted(draw: Draw) -> Case:
     blocks = int(count * 3000 * 1.25) // BLOCK
     s = service(draw, few, requests=280, max_num_seqs=32, block_size=BLOCK, num_kv_blocks=blocks)
     before = loaded(s, 0.35)
-    now = replace(before, flows=(replace(before.flows[0], kind=many),))
-    return Case(before, now, "Sales: four times the tenants, as many requests in all", 0.75)
+    return Case(before, before.with_kind(many), "Sales: four times the tenants, as many requests in all", 0.75)
 
 
 def blind_router(draw: Draw) -> Case:
@@ -107,58 +108,16 @@ def blind_router(draw: Draw) -> Case:
 
 def weight_only(draw: Draw) -> Case:
     kind = chat(draw, (2500, 3500), (30, 50))
-    before = loaded(service(draw, kind, houses=FP8, replicas=2, requests=340), draw.between(0.54, 0.57))
+    before = loaded(service(draw, kind, machines=FP8, replicas=2, requests=340), draw.between(0.54, 0.57))
     now = before.with_engine(quantization=draw.pick(("int8", "int4"))).with_fleet(replicas=1)
     change = "Quantization done: half the fleet given back, since decoding is so much faster"
     return Case(before, now, change, target=0.8)
 
 
 def slow_link(draw: Draw) -> Case:
-    before = loaded(service(draw, chat(draw, (800, 1600), (60, 110)), houses=ONE_CARD, replicas=4, requests=420), 0.45)
+    before = loaded(
+        service(draw, chat(draw, (800, 1600), (60, 110)), machines=ONE_CARD, replicas=4, requests=420), 0.45
+    )
     before = replace(before, links="ethernet")
     now = replace(before.with_fleet(replicas=1), tp=4)
     return Case(before, now, "One replica over all four machines, for four times the bandwidth")
-
-
-CAUSES = (
-    Cause("unchunked", "long prompts are read in one piece", unchunked, "prefill", ("step_times", "ttft_itl"),
-          ("chunked_prefill",), "speculate",
-          "The median gap is fine; only steps that hold a whole prompt are slow. Drafts do not shorten those.",
-          "large_chunks", "chunks", also=("decode",)),
-    Cause("large_chunks", "chunks too large", large_chunks, "prefill", ("chunks", "step_times"), ("smaller_chunks",),
-          "int8_weights",
-          "Slow steps hold thousands of prompt tokens: their time is arithmetic, which int8 weights do not reduce.",
-          "unchunked", "chunks", also=("decode",)),
-    Cause("small_chunks", "chunks too small", small_chunks, "prefill", ("chunks", "ttft_itl"), ("larger_chunks",),
-          "double_fleet",
-          "Prefill seconds per thousand tokens are several times what they were: twice the machines waste twice.",
-          "overload", "chunks", also=("queue",)),
-    Cause("longer_prompts", "prompts three times as long: more prefill than the fleet can do", longer_prompts, "queue",
-          ("prompt_lengths", "phases"), ("trim_prompts", "double_fleet"), "int4_weights",
-          "The time is in the queue and the work in prefill: cheaper decoding moves neither.",
-          "overload", "prompt_lengths", also=("prefill",)),
-    Cause("straggler", "a few enormous prompts", straggler, "prefill", ("per_bucket", "prompt_lengths"),
-          ("prompt_limit",), "timeouts",
-          "By prompt length: short requests wait for long ones. A time-out frees nothing before it has all been read.",
-          "static_batching", "per_bucket", also=("queue",)),
-    Cause("prefix_breaker", "what differs stands first in the prompt", prefix_breaker, "prefill",
-          ("hit_rate", "shared_prefix"), ("static_first",), "int8_kv",
-          "Prompts share no first block any more: a bigger cache keeps what nobody can find.",
-          "evicted", "shared_prefix", also=("queue",)),
-    Cause("evicted", "the cache is too small for its tenants", evicted, "prefill", ("working_set", "hit_rate"),
-          ("kv_budget", "int8_kv"), "static_first",
-          "Prompts share their beginnings as before: there is nothing to rewrite, and no room to keep them.",
-          "prefix_breaker", "shared_prefix", also=("queue",)),
-    Cause("blind_router", "the router does not know the caches", blind_router, "prefill",
-          ("per_replica", "hit_rate", "working_set"), ("prefix_aware",), "static_first",
-          "Every replica sees every tenant: each cache holds a part of everything.",
-          "evicted", "per_replica", also=("queue",)),
-    Cause("weight_only", "weight-only quantization of prefill-heavy work", weight_only, "prefill",
-          ("chunks", "phases"), ("fp8",), "int4_weights",
-          "Prefill seconds per thousand tokens did not fall when the weights shrank: products are still in 16 bits.",
-          "overload", "chunks", also=("queue",)),
-    Cause("slow_link", "tensor parallel over a slow link", slow_link, "prefill", ("collectives", "step_times"),
-          ("smaller_tp",), "larger_tp",
-          "Most of a step is all-reduce: more parts send more.",
-          "launch_bound", "collectives", also=("queue", "decode")),
-)  # fmt: skip

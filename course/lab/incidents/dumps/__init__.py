@@ -3,11 +3,11 @@
     read("13b")                                          # a few lines, each with its id
     check("13b", dominant_phase="queue", evidence=["queue_over_time"], ranked=["trim_prompts"], capacity={...})
 
-A dump is an incident whose questions were asked by somebody else, and not all of them. Graded by the marks of
+A dump is an incident whose questions were asked by someone else, and not all of them. Graded by the marks of
 incidents (marking.py), by what the changes really do to the simulated service, and by what its numbers say
 about capacity.
 
-catalogue.py  the dumps            sums.py   capacity, by arithmetic
+catalogue.py, dumps.toml  the dumps    sums.py   capacity, by arithmetic
 paper.py      how one is written   check.py  marks
 """
 

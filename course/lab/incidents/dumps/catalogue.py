@@ -1,26 +1,28 @@
-"""The dumps. Each is a cause, a seed, and what somebody had looked at before they wrote it down."""
+"""The dumps. Each is a cause, a seed, and the questions that had been asked before it was written down."""
 
 import difflib
 import functools
-from collections.abc import Callable
+import tomllib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from course.lab.claims import lesson_13
 from course.lab.incidents.causes import CAUSES, Case, Cause, Draw
 from course.lab.incidents.causes.base import loaded, service
 from course.lab.incidents.dumps.sums import Sums, sums_of, thirteen
 from course.lab.incidents.generate import Hidden, IncidentError, generate_of
+from course.lab.incidents.outcome import Trials
 from course.lab.incidents.service import Play
-from course.lab.incidents.trials import Trials
 
-SEATS, TOKENS_A_STEP = 64, 768
-"""Of the 13B: the dump does not tell; with these, gaps and TTFT are in its range where a server is full."""
+SLOTS, TOKENS_A_STEP = 64, 768
+"""Of the 13B: the dump doesn't tell; with these, ITL and TTFT are in its range where a server is full."""
 
 
 def server_of_thirteen(draw: Draw) -> Case:
     """One server of the kind, and the share of the traffic that comes near to what it can do."""
-    one = service(draw, lesson_13.TRAFFIC, houses=(("llama-2-13b", "a100-80gb", 2),), requests=240,
-                  max_num_seqs=SEATS, max_num_batched_tokens=TOKENS_A_STEP)  # fmt: skip
+    one = service(draw, lesson_13.TRAFFIC, machines=(("llama-2-13b", "a100-80gb", 2),), requests=240,
+                  max_num_seqs=SLOTS, max_num_batched_tokens=TOKENS_A_STEP)  # fmt: skip
     before = loaded(one, 0.55)
     return Case(before, before.with_load(1.75), "A server of the fleet was lost, and never came back")
 
@@ -28,7 +30,7 @@ def server_of_thirteen(draw: Draw) -> Case:
 THIRTEEN = replace(
     CAUSES["overload"],
     name="thirteen",
-    title="a server that is asked for too much: every step of decoding also reads other people's prompts",
+    title="a server that is asked for too much: every decode step also prefills other requests' prompts",
     make=server_of_thirteen,
     phase="decode",
     fixes=("trim_prompts", "double_fleet"),
@@ -50,44 +52,16 @@ class Dump:
     sums: Callable[[Play], Sums] = sums_of
 
 
-DUMPS = (
-    Dump(
-        "13b", "13B on two A100s",
-        "A well-known interview question gives five numbers and twelve minutes. They stand first; first see whether "
-        "they can be true of one server. Below them: one such server, simulated, with as much of that traffic as "
-        "makes it sick.",
-        THIRTEEN, ("ttft_itl", "queue_over_time", "arrivals", "kv_use", "gpu"), sums=thirteen,
-    ),
-    Dump(
-        "essays", "The essay tutor",
-        "Students ask in one line, and get pages. Since Monday the tutor stops in the middle of a sentence, for "
-        "seconds, and then goes on. Somebody wants a bigger batch, because the queue is not empty.",
-        CAUSES["thrash"], ("ttft_itl", "phases", "queue_over_time", "kv_use", "preemptions", "output_lengths", "gpu"),
-    ),
-    Dump(
-        "completions", "The code assistant after its beta",
-        "In the beta, drafts made it feel instant. Now everybody has it, and it feels slower than without them. The "
-        "proposer's team offers more draft tokens.",
-        CAUSES["speculation_load"], ("ttft_itl", "phases", "batch", "acceptance", "decode_steps", "gpu"), seed=1,
-    ),
-    Dump(
-        "helpdesk", "The help desk of four companies",
-        "Each company has a long handbook in front of every question. Nothing was deployed but a small change to the "
-        "template. The on-call engineer asks for a larger cache.",
-        CAUSES["prefix_breaker"], ("ttft_itl", "phases", "arrivals", "hit_rate", "shared_prefix", "gpu"),
-    ),
-    Dump(
-        "reader", "The reader's view",
-        "Users say that text comes in slabs. The engine's own dashboard is green, so the ticket was closed twice.",
-        CAUSES["proxy"], ("ttft_itl", "phases", "client_server", "batch", "output_lengths", "gpu"), seed=1,
-    ),
-    Dump(
-        "push", "Nine minutes after the push message",
-        "Every app got a message at once. By the time this was written it was over. The budget meeting is tomorrow, "
-        "and a second machine is on its agenda.",
-        CAUSES["burst"], ("ttft_itl", "phases", "arrivals", "queue_over_time", "kv_use", "gpu"),
-    ),
-)  # fmt: skip
+def _dumps() -> Iterator[Dump]:
+    for name, written in tomllib.loads(Path(__file__).with_name("dumps.toml").read_text(encoding="utf-8")).items():
+        is_thirteen = written["cause"] == THIRTEEN.name
+        cause = THIRTEEN if is_thirteen else CAUSES[written["cause"]]
+        shown = tuple(written["shown"])
+        sums = thirteen if is_thirteen else sums_of
+        yield Dump(name, written["title"], written["story"], cause, shown, written.get("seed", 0), sums)
+
+
+DUMPS = tuple(_dumps())
 
 
 def find_dump(name: object) -> Dump:

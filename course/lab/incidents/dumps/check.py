@@ -1,4 +1,4 @@
-"""Marks what somebody made of a dump. Nothing that is handed in raises; what cannot be read is told."""
+"""Marks an answer to a dump. Nothing that is handed in raises; what cannot be read is told."""
 
 import difflib
 from collections.abc import Collection, Iterator, Mapping
@@ -32,7 +32,7 @@ def check(
     open_questions: object = (),
     capacity: object = None,
 ) -> Result:
-    """Grade what was made of a dump. The first change of the ranking is deployed, on traffic nobody has seen.
+    """Grade an answer to a dump. The first change of the ranking is deployed, on held-out traffic.
 
     Args:
         dominant_phase: queue, prefill, first_token, decode or stream; what passes before an engine begins is queue.
@@ -103,7 +103,7 @@ def decisive(dump: Dump, hidden: Hidden) -> set[str]:
 
 
 def still_open(dump: Dump, hidden: Hidden, given: object) -> Criterion:
-    """Marks what somebody would ask next."""
+    """Marks what would be asked next."""
     names, _ = chosen(given, {*QUESTIONS}, "question")
     wanted = decisive(dump, hidden)
     told = "; ".join(QUESTIONS[name].text for name in sorted(wanted))

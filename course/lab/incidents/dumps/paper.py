@@ -1,4 +1,4 @@
-"""How a dump is written: what was given, what somebody had looked at, and what there is to answer with."""
+"""How a dump is written: what was given, what had been looked at, and what there is to answer with."""
 
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -10,7 +10,7 @@ from course.lab.incidents.dumps.catalogue import Dump, drawn, find_dump
 from course.lab.incidents.dumps.sums import Sums, thirteen
 from course.lab.incidents.interventions import ALL
 from course.lab.incidents.page import page_of
-from course.lab.incidents.questions import BY_ID, QUESTIONS, find_out
+from course.lab.incidents.questions import BY_ID, QUESTIONS
 from course.lab.style import number, seconds
 
 
@@ -46,9 +46,9 @@ def lines(dump: Dump) -> Iterator[tuple[str, str]]:
         yield "alarm", page.alarm
         yield "traffic", _traffic(sums)
     yield "machine", _machine(sums, page.service)
-    yield "promise", f"{page.promise} It is kept for {page.kept:.0%}."
+    yield "SLO", f"{page.promise} {page.kept:.0%} of requests meet it."
     for name in dump.shown:
-        yield name, find_out(BY_ID[name], hidden.scene).text
+        yield name, BY_ID[name].find_out(hidden.scene).text
 
 
 def _given(sums: Sums) -> str:
@@ -91,5 +91,5 @@ def changes() -> Html:
 
 
 def questions() -> Html:
-    """What could be asked, if somebody were there."""
+    """What could be asked of a live service."""
     return as_table(("question", "what it shows"), [(question.id, question.text) for question in QUESTIONS])

@@ -1,0 +1,16 @@
+"""`minillm incident` and `minillm drill` start without the libraries that take seconds to import."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = ("torch", "transformers", "pandas", "matplotlib", "ipywidgets", "IPython", "httpx")
+
+
+@pytest.mark.parametrize("command", ["course.lab.incidents.cli", "course.lab.drills.cli"])
+def test_a_command_imports_nothing_heavy(command: str) -> None:
+    script = f"import json, sys, {command}; print(json.dumps([name for name in {HEAVY} if name in sys.modules]))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == []
