@@ -8,10 +8,9 @@ from dataclasses import replace
 import pytest
 from made_run import made_config, made_run
 
-from course.lab.claims import lesson_02 as claims
-from course.lab.grading import lesson_02 as grading
 from course.lab.lab import Lab
-from course.lab.lesson_02 import charts, instrument, simulated, tables, theory, traffic
+from course.lab.lesson_02 import charts, claims, instrument, simulated, tables, theory, traffic
+from course.lab.lesson_02 import checks as grading
 from course.lab.lesson_02.line import crowd_scale, draw_lines, draw_room
 from course.lab.lesson_02.seat_map import draw_seat_maps, seat_rows
 from course.lab.lesson_02.visits import Visit, empty_seat_share, line_length, longest_line, visits_of, waits

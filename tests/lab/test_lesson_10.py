@@ -9,17 +9,17 @@ import pytest
 from made_stream import COSTS, START, TRIPS, busy, fed, passed
 
 from course.lab import remote
-from course.lab.claims import lesson_10 as claims
 from course.lab.http_client import Heard, Read, ask, connect
 from course.lab.lab import Lab
 from course.lab.lesson_10 import (
     batching,
+    claims,
     distance,
     front,
     leaving,
     letters,
     readers,
-    seventy,
+    sim_70b,
     traffic,
     trouble,
     wire,
@@ -411,21 +411,21 @@ def test_four_ways_are_served(tiny_lab: Lab) -> None:
 
 
 def test_the_network_at_70b_moves_clients_and_not_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seventy, "REQUESTS", 24)
-    seventy.served.cache_clear()
-    near, held, far = seventy.served(0), seventy.served(0, 0, 17), seventy.served(150, 2)
+    monkeypatch.setattr(sim_70b, "REQUESTS", 24)
+    sim_70b.served.cache_clear()
+    near, held, far = sim_70b.served(0), sim_70b.served(0, 0, 17), sim_70b.served(150, 2)
     assert near.itl_client == pytest.approx(near.itl_engine)
     assert held.itl_engine == pytest.approx(near.itl_engine) and held.itl_client[0] == 0
     assert held.itl_client[1] > 5 * near.itl_client[1]
     assert far.ttft_client == pytest.approx(near.ttft_client + 3 * 0.15, rel=0.1)
-    panel = seventy.explore()
+    panel = sim_70b.explore()
     panel.set(rtt_ms=0, hold_chunks=1)
     before = panel.view.value
     panel.set(hold_chunks=22, hold_ms=50)
     assert panel.view.value != before
-    shows(seventy.draw_ends(held), "leaves", "arrives")
-    assert "far, new TLS connection" in str(seventy.cases_table())
-    seventy.served.cache_clear()
+    shows(sim_70b.draw_ends(held), "leaves", "arrives")
+    assert "far, new TLS connection" in str(sim_70b.cases_table())
+    sim_70b.served.cache_clear()
 
 
 def test_a_proxy_that_spoils_nothing_is_none(server: LabServer) -> None:

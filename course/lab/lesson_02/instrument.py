@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator, Mapping
 
-from course.lab import big
+from course.lab import simulated_70b
 from course.lab.explorer import Explorer, buttons, choices, slider
 from course.lab.lab import Lab
 from course.lab.lesson_02 import simulated, traffic
-from course.lab.lesson_02.charts import draw_fates, draw_order
+from course.lab.lesson_02.charts import draw_order, draw_outcomes
 from course.lab.lesson_02.line import draw_lines, draw_room
 from course.lab.lesson_02.seat_map import draw_seat_maps
 from course.lab.lesson_02.visits import Visit, end_of, longest_line, mean, visits_of, waits
@@ -126,8 +126,8 @@ def door_runs(load: str, arrivals: str = "one by one") -> dict[str, FleetRun]:
 
 def draw_big_door(load: str, arrivals: str) -> Picture:
     """A bar for each queue limit."""
-    fates = {name: simulated.outcomes(run) for name, run in door_runs(load, arrivals).items()}
-    return draw_fates(fates, f"Load {load}, arriving {arrivals}: what became of everybody?")
+    outcomes = {name: simulated.outcomes(run) for name, run in door_runs(load, arrivals).items()}
+    return draw_outcomes(outcomes, f"Load {load}, arriving {arrivals}: what became of everybody?")
 
 
 def big_door() -> Explorer:
@@ -154,5 +154,5 @@ def seats_of(runs: Mapping[str, Run], title: str = "Who sits where?") -> Picture
 
 
 def deployment() -> Deployment:
-    """What the 70B pictures stand on; for `big.error_band`."""
-    return big.deployment()
+    """What the 70B pictures stand on; for `simulated_70b.error_band`."""
+    return simulated_70b.deployment()

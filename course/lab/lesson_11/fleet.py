@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from course.lab import big
+from course.lab import simulated_70b
 from course.lab.scale import enough
 from minillm.observe.summary import SLO
 from minillm.simulate.arrivals import AllAtOnce, Arrivals, Poisson
@@ -58,7 +58,7 @@ def asking(prompt: int, output: int, spread: bool = True) -> Independent:
     return Independent(prompt=lengths(prompt, 5 * prompt), output=lengths(output, 5 * output))
 
 
-def profile_of(stack: str, hardware: str = big.HARDWARE) -> Profile:
+def profile_of(stack: str, hardware: str = simulated_70b.HARDWARE) -> Profile:
     """The constants under one of STACKS; typical ones are all there is for hardware that nobody has measured."""
     return find_profile(hardware) if stack == STACKS[0] else typical_profile(find_hardware(hardware))
 
@@ -70,9 +70,9 @@ def play(on: Deployment, workload: Workload, **fleet: Any) -> FleetRun:
 
 
 def deployment(stack: str = STACKS[0], **fields: Any) -> Deployment:
-    """A replica. `profile` among the fields names the hardware, otherwise fields are those of `big.deployment`."""
-    return big.deployment(
-        **{"model": MODEL, **fields, "profile": profile_of(stack, fields.get("profile", big.HARDWARE))}
+    """A replica. `profile` among the fields names the hardware, other fields are as of `simulated_70b.deployment`."""
+    return simulated_70b.deployment(
+        **{"model": MODEL, **fields, "profile": profile_of(stack, fields.get("profile", simulated_70b.HARDWARE))}
     )
 
 

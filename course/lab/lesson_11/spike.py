@@ -60,7 +60,7 @@ class Spike:
 
 
 @dataclass(frozen=True)
-class Fate:
+class RequestOutcome:
     """One request."""
 
     sent: float
@@ -76,7 +76,7 @@ class Story:
 
     spike: Spike
     measure: str
-    fates: tuple[Fate, ...]
+    outcomes: tuple[RequestOutcome, ...]
     up: tuple[tuple[float, int], ...]
     """Moment, replicas of the large model that took requests."""
     gpu_hours: float
@@ -88,7 +88,7 @@ class Story:
         """By window, of whoever was answered."""
         found = []
         for start in self.windows():
-            group = [f.ttft for f in self.fates if start <= f.sent < start + WINDOW_S and f.ttft is not None]
+            group = [f.ttft for f in self.outcomes if start <= f.sent < start + WINDOW_S and f.ttft is not None]
             found.append(float(np.percentile(group, q)) if group else None)
         return found
 
@@ -100,7 +100,7 @@ class Story:
             "small": lambda f: f.small,
             "refused": lambda f: f.ttft is None,
         }[kind]
-        return sum(map(chosen, self.fates)) / len(self.fates)
+        return sum(map(chosen, self.outcomes)) / len(self.outcomes)
 
     @property
     def back(self) -> float:
@@ -134,14 +134,17 @@ def story(spike: Spike, measure: str) -> Story:
     elif measure in ("shed at the door", "small model for the overflow"):
         settings["shedding"] = {"max_outstanding": DOOR}
     run = fleet.play(on, workload, **settings)
-    fates, gpu_s = {r.request.index: Fate(r.intended, r.ttft()) for r in run.records}, GPUS * run.replica_seconds
+    outcomes, gpu_s = (
+        {r.request.index: RequestOutcome(r.intended, r.ttft()) for r in run.records},
+        GPUS * run.replica_seconds,
+    )
     if measure == "small model for the overflow":
-        fates |= _overflow(run)
+        outcomes |= _overflow(run)
         gpu_s += run.duration
-    return Story(spike, measure, tuple(fates.values()), _up(run), gpu_s / 3600)
+    return Story(spike, measure, tuple(outcomes.values()), _up(run), gpu_s / 3600)
 
 
-def _overflow(run: FleetRun) -> dict[int, Fate]:
+def _overflow(run: FleetRun) -> dict[int, RequestOutcome]:
     """Whoever was refused is answered by a small model on a single GPU, from that moment on."""
     refused = [r for r in run.records if r.outcome is Outcome.SHED]
     if not refused:
@@ -149,7 +152,7 @@ def _overflow(run: FleetRun) -> dict[int, Fate]:
     requests = tuple(replace(r.request, index=i, arrival=r.ended) for i, r in enumerate(refused))
     small = fleet.play(fleet.deployment(model=SMALL, tp=1, max_num_seqs=128), Workload("overflow", requests))
     return {
-        before.request.index: Fate(
+        before.request.index: RequestOutcome(
             before.intended, None if after.first_byte is None else after.first_byte - before.intended, small=True
         )
         for before, after in zip(refused, small.records)
@@ -166,9 +169,9 @@ def draw_story(spike: Spike, measure: str) -> Picture:
     here, ghost = story(spike, measure), story(spike, "do nothing")
     starts = here.windows()
     middle = [start + WINDOW_S / 2 for start in starts]
-    rate = [sum(start <= f.sent < start + WINDOW_S for f in here.fates) / WINDOW_S for start in starts]
+    rate = [sum(start <= f.sent < start + WINDOW_S for f in here.outcomes) / WINDOW_S for start in starts]
     refused = [
-        sum(start <= f.sent < start + WINDOW_S and (f.ttft is None or f.small) for f in here.fates) / WINDOW_S
+        sum(start <= f.sent < start + WINDOW_S and (f.ttft is None or f.small) for f in here.outcomes) / WINDOW_S
         for start in starts
     ]
     orange, grey = PHASE_COLOURS["first_token"], PHASE_COLOURS["queue"]

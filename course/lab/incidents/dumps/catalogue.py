@@ -5,13 +5,13 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from course.lab.claims import lesson_13
 from course.lab.incidents.causes import CAUSES, Case, Cause, Draw
 from course.lab.incidents.causes.base import loaded, service
 from course.lab.incidents.dumps.sums import Sums, sums_of, thirteen
 from course.lab.incidents.generate import Hidden, IncidentError, generate_of
 from course.lab.incidents.service import Play
 from course.lab.incidents.trials import Trials
+from course.lab.lesson_13 import claims as lesson_13
 
 SEATS, TOKENS_A_STEP = 64, 768
 """Of the 13B: the dump does not tell; with these, gaps and TTFT are in its range where a server is full."""

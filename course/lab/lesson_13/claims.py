@@ -1,0 +1,148 @@
+"""The claim of lesson 13: a profiling dump whose own numbers do not fit one server. Simulated."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from course.lab import simulated_70b
+from course.lab.claims import ANATOMY, Claim
+from course.lab.lab import Lab
+from course.lab.lesson_02 import simulated
+from course.lab.lesson_02.visits import Visit, visits_of
+from course.lab.run import percentile
+from course.lab.style import number, seconds
+from minillm.simulate.arrivals import Poisson
+from minillm.simulate.cluster_run import FleetRun
+from minillm.simulate.deployment import Deployment
+from minillm.simulate.lengths import LogNormal
+from minillm.simulate.workload_kinds import Independent
+
+SERVER = {"model": "llama-2-13b", "profile": "a100-80gb", "tp": 2}
+QPS, PROMPT, OUTPUT = 60.0, 2200, 180
+"""Requests a second; mean tokens in and out."""
+TTFT_S, ITL_S = 3.2, 0.080
+"""Its p99 of either."""
+TRAFFIC = Independent(
+    prompt=LogNormal(median=2000, sigma=0.44, high=3600), output=LogNormal(median=160, sigma=0.5, high=400)
+)
+"""Lengths spread about these means; the model has 4096 positions."""
+CROWD = 1200
+"""Requests whose middle part tells a capacity: many more than have seats at once, even in the short form's quarter."""
+FULL = 0.9
+"""Share of its capacity that a server is busy with, and keeps up."""
+IMPOSSIBLE = 1.5
+"""Asked for so many times its capacity, no server answers in 3 s for longer than a moment."""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What the dump's numbers ask of one server, and what one server can do."""
+
+    flops: float
+    """Prefill's FLOP/s that it asks for, over the peak of the GPUs on their data sheet."""
+    kv: float
+    """KV tokens that it holds by Little's law, over the room there is."""
+    capacity: float
+    """Requests a second that the simulated server can do."""
+    ttft_at_full: float
+    """p99 with the server nearly full, seconds."""
+    ttft_at_dump: float
+    """p99 at the dump's rate, in a run that is over soon; it grows with the run."""
+    itl_p99: float
+    """With the server nearly full, seconds."""
+    product: float
+    """p99 of ITL x gaps of a mean answer, seconds: how the claim gets its 14.4 s."""
+    decode_p50: float
+    decode_p99: float
+    """From first to last token, seconds, of requests with a mean answer or nearly."""
+
+    @property
+    def servers(self) -> float:
+        return QPS / self.capacity
+
+
+def fit_of(on: Deployment, capacity: float, full: FleetRun, dump: FleetRun) -> Fit:
+    """The arithmetic of the dump, beside two runs.
+
+    Args:
+        full: at FULL of the capacity.
+        dump: at QPS.
+    """
+    peak = on.placement.tp * on.profile.hardware.peak_flops("bfloat16")
+    in_flight = QPS * (TTFT_S + ITL_S * OUTPUT)
+    lines = [
+        record.timeline for record in full.records if record.completed and abs(record.num_tokens - OUTPUT) <= OUTPUT / 3
+    ]
+    decode = [line.last_token - line.first_token for line in lines]
+    itl = full.summary().metrics["itl"].p99
+    return Fit(
+        flops=QPS * PROMPT * 2 * on.model.layer_params / peak,
+        kv=in_flight * (PROMPT + OUTPUT / 2) / (on.num_kv_blocks * on.block_size),
+        capacity=capacity,
+        ttft_at_full=_ttft(visits_of(full)),
+        ttft_at_dump=_ttft(visits_of(dump)),
+        itl_p99=itl,
+        product=itl * (OUTPUT - 1),
+        decode_p50=percentile(decode, 50),
+        decode_p99=percentile(decode, 99),
+    )
+
+
+def _ttft(visits: list[Visit]) -> float:
+    return percentile([visit.ttft for visit in visits if visit.ttft is not None], 99)
+
+
+def a17(fit: Fit) -> Claim:
+    """Do the dump's numbers belong together, and is p99 x tokens the time of an answer?"""
+    return Claim(
+        "A17",
+        "13B on two A100s, 60 requests/s, 2200 tokens in, 180 out: p99 TTFT is 3.2 s, and 80 ms x 180 tokens = 14.4 s "
+        "of decoding is the real story.",
+        ANATOMY,
+        f"by arithmetic, its prompts alone ask for {number(fit.flops)} times the data sheet's FLOP/s of two A100s, and "
+        f"by Little's law its requests hold {number(fit.kv)} times the KV that fits. Simulated, one such server does "
+        f"{number(fit.capacity)} requests/s. At {FULL:.0%} of that: p99 TTFT {seconds(fit.ttft_at_full)}, p99 ITL "
+        f"{seconds(fit.itl_p99)}; times {OUTPUT - 1} gaps that is {seconds(fit.product)}, while answers of about "
+        f"{OUTPUT} tokens took {seconds(fit.decode_p50)} (p50) to {seconds(fit.decode_p99)} (p99) to write. At 60 "
+        f"requests/s, p99 TTFT was {seconds(fit.ttft_at_dump)} when the run ended.",
+        _verdict(fit),
+    )
+
+
+def _verdict(fit: Fit) -> str:
+    apart = fit.product / fit.decode_p99
+    sums = (
+        f"And a p99 times a count is nobody's waiting time: it says {seconds(fit.product)}, the slowest answer in a "
+        f"hundred of that length took {seconds(fit.decode_p99)}. A text's time is its mean gap times its gaps"
+        if apart > 1.2
+        else "The product of a p99 and a count is about right here, because nearly all gaps are that long"
+    )
+    if fit.servers < IMPOSSIBLE:
+        return (
+            f"holds: one server can do {number(fit.capacity)} requests/s here, so the numbers go together. {sums}; "
+            "decoding is the larger part of the wait, TTFT the smaller."
+        )
+    return (
+        f"wrong for one server: it is asked for {fit.servers:.0f} times what it can do, and then TTFT has no p99: it "
+        "grows for as long as you look. Numbers like these come from a fleet of at least "
+        f"{math.ceil(fit.servers)}, from prompts of which a cache knows most, or from a short burst. Say so first; it "
+        f"is the best answer to this question. {sums}. What remains true: that decoding is most of the wait, and that "
+        "both numbers deserve a look."
+    )
+
+
+def measure(lab: Lab) -> Claim:
+    return a17(experiment(lab))
+
+
+def experiment(lab: Lab) -> Fit:
+    """Capacity of one server, a nearly full one, and the dump's rate."""
+    on = simulated_70b.deployment(**SERVER)
+    capacity = simulated.capacity(TRAFFIC, CROWD, **SERVER)
+    full = simulated.serve(TRAFFIC, Poisson(rate=FULL * capacity), 240, least=80, **SERVER)
+    dump = simulated.serve(TRAFFIC, Poisson(rate=QPS), 240, least=80, **SERVER)
+    return fit_of(on, capacity, full, dump)
+
+
+EXPERIMENT = ("lesson_02/simulated.py", "lesson_02/visits.py")
+MEASURE: dict[str, Callable[[Lab], Claim]] = {"A17": measure}
