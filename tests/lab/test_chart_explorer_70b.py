@@ -44,7 +44,7 @@ def test_another_curve_is_another_picture_and_the_same_one_the_same() -> None:
     assert first == again != other
 
 
-def test_moving_a_handle_draws_anew() -> None:
+def test_moving_a_slider_draws_anew() -> None:
     explorer = Explorer(
         lambda k, rate: Html(f"<p>{k * rate:g}</p>", ""), k=slider("k", 0, 8, 4), rate=choices("r", [1, 2])
     )
@@ -105,7 +105,7 @@ def test_what_does_not_fit_is_refused() -> None:
         simulated_70b.deployment(kv_heads=7)
 
 
-def test_a_slow_picture_is_drawn_when_a_handle_is_let_go_and_says_so_meanwhile() -> None:
+def test_a_slow_picture_is_drawn_when_a_slider_is_let_go_and_says_so_meanwhile() -> None:
     said: list[str] = []
 
     def draw(n: int) -> Html:

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 from made_run import made_run
 
-from course.lab.claims import VERDICTS, Claim
+from course.lab.claims import EVERY, REGISTRY, SOURCES, VERDICTS, Claim
 from course.lab.lab import Lab
 from course.lab.lesson_14 import Ledger, LedgerPanel, bets, techniques
 from course.lab.lesson_14.checks import checks
@@ -22,7 +22,6 @@ from course.lab.lesson_14.claim_map import GROUPS, draw_map
 from course.lab.lesson_14.claims import d22
 from course.lab.lesson_14.measuring import Experiment, find_experiments
 from course.lab.lesson_14.records import FAILED, KINDS, UNMEASURED, Book, Record
-from course.lab.lesson_14.registry import EVERY, REGISTRY, SOURCES
 from course.lab.lesson_14.technique_chart import draw_techniques, techniques_table
 from course.lab.lesson_14.techniques import CLAIMED, COPIES, CROWD, LONELY, PAGES, Cell
 
@@ -57,7 +56,7 @@ VERDICT_OF = {"A1": "holds. Really.", "A2": "holds only when it rains. Then it d
 
 
 def finding(claim: str, verdict: str) -> Callable[[Lab], Claim]:
-    return lambda lab: Claim(claim, "said so", "somebody", "1 < 2 of | them", verdict)
+    return lambda lab: Claim(claim, "1 < 2 of | them", verdict)
 
 
 def failing(lab: Lab) -> Claim:

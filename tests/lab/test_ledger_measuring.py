@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from course.lab.claims import REGISTRY
 from course.lab.lesson_14 import measuring
 from course.lab.lesson_14.measuring import fingerprint
-from course.lab.lesson_14.registry import REGISTRY
 
 LESSONS = {entry.lesson for entry in REGISTRY.values()}
 

@@ -257,7 +257,7 @@ def test_the_price_of_a_step_is_the_itl_of_a_run() -> None:
     assert sim_70b.served(on, 8, 1024) == pytest.approx(sim_70b.price(on, 8, 1024).itl, rel=0.03)
 
 
-def test_handles_of_the_large_model() -> None:
+def test_sliders_of_the_large_model() -> None:
     parts = sim_70b.step_parts()
     before = parts.view.value
     parts.set(context=8192)

@@ -228,7 +228,7 @@ def test_groups_are_those_of_the_model() -> None:
     assert "GQA, 3 share" in bill_picture.draw_bill(grouped).svg()
 
 
-def test_handles_of_the_bill(tiny_lab: Lab) -> None:
+def test_sliders_of_the_bill(tiny_lab: Lab) -> None:
     explorer = bill_picture.kv_bill(bill.accounts(tiny_lab), "Llama-3-70B")
     fit = replace(bill.accounts(tiny_lab)["Llama-3-70B"], context=1500).chats
     assert f">{fit:,} chats fit<" in explorer.view.value

@@ -111,7 +111,7 @@ def test_watched_answers_are_those_without_drafts(tiny_lab: Lab) -> None:
     assert any(step.drafted for story, _ in told.values() for step in story.steps)
 
 
-def test_tiles_follow_the_handle() -> None:
+def test_tiles_follow_the_sliders() -> None:
     player = tiles.StoryPlayer(TOLD)
     player.set(step=2)
     assert "one on top" in player.view.value and "after 2 steps: 5 tokens" in player.view.value
@@ -178,7 +178,7 @@ def test_every_length_is_measured_at_every_batch(tiny_lab: Lab) -> None:
     assert all(len(each) == 4 and min(each) > 0 for each in found.taken.values())
 
 
-def test_handles_of_the_price() -> None:
+def test_sliders_of_the_price() -> None:
     lab = price.price_lab(made_costs())
     lab.set(alpha=0.6, k=4, c=0.1, batch=1)
     assert f"×{emitted(0.6, 4) / (1.4 + 0.4):.2f}" in lab.view.value and "faster" in lab.view.value
@@ -276,7 +276,7 @@ def test_checking_is_nearly_free_at_low_load_and_dear_at_high() -> None:
     assert free.c == 0 and free.gain(0.7, 4) > alone.gain(0.7, 4) > full.gain(0.7, 4)
 
 
-def test_handles_of_the_large_model() -> None:
+def test_sliders_of_the_large_model() -> None:
     live = sim_70b.load_lab()
     before = live.view.value
     live.set(alpha=0.2)

@@ -69,7 +69,7 @@ def test_a_matrix_on_a_grid_is_recognized_and_shaken_off_it() -> None:
     assert "4 bits, groups of 32" in table and "0.00%" in table
 
 
-def test_handles_of_the_rounding_lab(tiny_lab: Lab) -> None:
+def test_sliders_of_the_rounding_lab(tiny_lab: Lab) -> None:
     matrix = rounding.load_matrix(tiny_lab)
     explorer = pictures.rounding_lab(matrix)
     row = matrix.weights[matrix.widest()]

@@ -118,7 +118,7 @@ def test_a_server_that_does_not_start_says_so_and_leaves_no_engine(
     assert len(stopped) == 1
 
 
-def test_handles_spoil_the_real_wire(server: LabServer) -> None:
+def test_sliders_spoil_the_real_wire(server: LabServer) -> None:
     panel = wire.spoil(server, passed())
     panel.set(coalesce=8).press()
     panel.wait()
@@ -139,7 +139,7 @@ def test_only_whole_characters_are_shown(tiny_lab: Lab) -> None:
     assert b"".join(each.raw for each in spelled).decode() == letters.SAMPLE
 
 
-def test_the_handle_steps_through_tokens(tiny_lab: Lab) -> None:
+def test_the_slider_steps_through_tokens(tiny_lab: Lab) -> None:
     panel = letters.step_through(tiny_lab.model.tokenizer)
     assert "wait for the rest of their character" in panel.view.value
     panel.set(come=1)
@@ -247,7 +247,7 @@ def test_savings_by_hand() -> None:
     assert leaving.saved_share(1.0, 0.0, 1.0) == 0
 
 
-def test_handles_of_the_saving() -> None:
+def test_sliders_of_the_saving() -> None:
     panel = leaving.how_many_leave()
     panel.set(read=50, prompt=0)
     assert "30% needs 60% to leave" in panel.view.value
@@ -323,7 +323,7 @@ def test_round_trips_by_hand() -> None:
     shows(distance.draw_trips(TRIPS), "set-up 1", "ask", "kept open")
 
 
-def test_distance_on_paper_follows_its_handles() -> None:
+def test_distance_on_paper_follows_its_sliders() -> None:
     panel = distance.on_paper(TRIPS)
     panel.set(rtt_ms=100, connection="new, TCP + TLS 1.2")
     assert "TTFT 450 ms" in panel.view.value

@@ -115,7 +115,7 @@ def test_more_seats_move_only_their_bar_until_the_work_is_too_much() -> None:
     assert many[2] == pytest.approx(32 * few[2]) and many[:2] == few[:2] and many[4] > few[4]
 
 
-def test_bounds_are_drawn_and_answer_to_handles() -> None:
+def test_bounds_are_drawn_and_answer_to_sliders() -> None:
     explorer = bounds.how_many()
     shows(explorer.shown, "asked: 100/s", "64 seats", "times what one replica can do")
     explorer.set(qps=1, prompt=300, answer=20)
@@ -218,7 +218,7 @@ def test_three_troubles_want_three_things(monkeypatch: pytest.MonkeyPatch) -> No
     assert "no number helps" in str(money.mends_table(1.0))
 
 
-def test_money_has_handles() -> None:
+def test_money_has_sliders() -> None:
     explorer = money.mends()
     before = explorer.view.value
     explorer.set(replicas=2, price=5.0)
@@ -358,7 +358,7 @@ def test_a_wrong_route_by_hand() -> None:
     assert Route(1.0, 10.0, easy=0.3, caught=0.0).break_even is None
 
 
-def test_routes_have_handles() -> None:
+def test_routes_have_sliders() -> None:
     explorer = routing.routes()
     explorer.set(wrong=0.0, harm=0)
     assert "routing saves" in explorer.view.value

@@ -61,7 +61,7 @@ def test_looking_at_the_twins_costs_the_learner_nothing(first: Incident, second:
     assert first.minutes == second.minutes == 0
 
 
-def test_a_handle_over_the_questions_changes_both_panels(first: Incident, second: Incident) -> None:
+def test_a_slider_over_the_questions_changes_both_panels(first: Incident, second: Incident) -> None:
     explorer = twins.explorer(first.fresh(), second.fresh())
     before = explorer.view.value
     assert before.count("<svg") == 2 and "The queue over time" in before

@@ -3,10 +3,9 @@
 from collections.abc import Callable, Sequence
 
 from course.lab import services
-from course.lab.claims import ANATOMY, Claim
+from course.lab.claims import Claim, say
 from course.lab.lab import Lab
 from course.lab.run import Run, phases_of
-from course.lab.style import seconds
 
 ROUNDING_S = 1e-6
 
@@ -21,14 +20,8 @@ def a1(runs: Sequence[Run]) -> Claim:
     holds = gap < ROUNDING_S and ttft_gap < ROUNDING_S and extra == 0
     return Claim(
         "A1",
-        "A request passes through five phases; TTFT is the sum of the first three, E2E of all five.",
-        ANATOMY,
-        f"{len(views)} requests: the five phases miss E2E by at most {seconds(gap)}, the first three miss TTFT by at "
-        f"most {seconds(ttft_gap)}. Decode steps spent before a first token: {extra}.",
-        "holds, when each phase is defined to start where the one before it ends. One detail differs: the article "
-        "counts a first decode step into TTFT. Here the pass over the last prompt token already yields the first token."
-        if holds
-        else "wrong, here: a border between two phases is stamped wrongly.",
+        say("A1.measured", num_views=len(views), gap=gap, ttft_gap=ttft_gap, extra=extra),
+        say("A1.holds") if holds else say("A1.wrong"),
     )
 
 

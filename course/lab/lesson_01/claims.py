@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from course.lab import services, slo
-from course.lab.claims import ANATOMY, DECOMPOSING, LAYERS, SYSTEMS, Claim
+from course.lab.claims import Claim, say
 from course.lab.lab import Lab
 from course.lab.run import Run, percentile
 from course.lab.style import seconds
@@ -21,13 +21,10 @@ def a6(runs: Mapping[str, Run]) -> Claim:
     found = (f"{n}: E2E {seconds(e2e[n])}, TTFT {seconds(ttft[n])}, ITL {seconds(itl[n])}" for n in runs)
     return Claim(
         "A6",
-        "7 s of TTFT with 50 ms of ITL, and 200 ms of TTFT with 250 ms of ITL, are two different systems.",
-        ANATOMY,
-        f"p99 of E2E and TTFT, median ITL. {'; '.join(found)}.",
-        f"holds: E2E differs by {100 * apart:.0f}%, TTFT by a factor of {ttft['A'] / ttft['B']:.1f} one way, ITL by a "
-        f"factor of {itl['B'] / itl['A']:.1f} the other way. Which fix helps is a further question; measure that too."
+        say("A6.measured", found="; ".join(found)),
+        say("A6.holds", apart=100 * apart, ttft_ratio=ttft["A"] / ttft["B"], itl_ratio=itl["B"] / itl["A"])
         if holds
-        else "not shown by this run: the services did not come out as planned. Run it again on a quiet machine.",
+        else say("A6.not_shown"),
     )
 
 
@@ -36,26 +33,16 @@ def b1(run: Run) -> Claim:
     mean = run.mean_phases()
     compute = mean["prefill"] + mean["first_token"] + mean["decode"]
     share = mean["queue"] / sum(mean.values())
-    return Claim(
-        "B1",
-        "Before anything else, split server time into queue and compute, and model time into prefill and decode.",
-        DECOMPOSING,
-        f"service A, mean per request: queue {seconds(mean['queue'])} ({share:.0%}), compute {seconds(compute)}; "
-        f"of that, prefill {seconds(mean['prefill'])} and decode {seconds(mean['decode'])}.",
-        _split_verdict(share),
-    )
+    return Claim("B1", say("B1.measured", mean=mean, share=share, compute=compute), _split_verdict(share))
 
 
 def _split_verdict(queue: float) -> str:
     """Args: queue: its share of server time, 0 to 1."""
     larger, name = max((queue, "queue"), (1 - queue, "compute"))
-    caution = (
-        "But it splits the time of a request, not of the machine: in its decode phase a request also waits for other "
-        "requests' prompts."
-    )
+    caution = say("B1.caution")
     if larger > DOMINANT:
-        return f"holds: the first split puts {larger:.0%} of the time in {name}, which rules out most fixes. {caution}"
-    return f"holds only when one side dominates: here {name} has {larger:.0%}, so both have to be looked at. {caution}"
+        return say("B1.holds", larger=larger, name=name, caution=caution)
+    return say("B1.only_when", name=name, larger=larger, caution=caution)
 
 
 def e5(groups: Mapping[str, Sequence[float]]) -> Claim:
@@ -66,14 +53,17 @@ def e5(groups: Mapping[str, Sequence[float]]) -> Claim:
     slow, fast = max(means, key=means.get), min(means, key=means.get)
     return Claim(
         "E5",
-        "Report percentiles, by bucket of prompt length: a mean hides the tail.",
-        SYSTEMS,
-        f"TTFT of {len(values)} requests: mean {seconds(mean)}, p99 {seconds(p99)}. "
-        f"Means by bucket: {slow} {seconds(means[slow])}, {fast} {seconds(means[fast])}.",
-        f"holds: the tail is {p99 / mean:.1f} times the mean. Mind the count, though: p99 of {len(values)} is made "
-        "of the slowest two, and a bucket of ten has no p99 worth the name."
-        if p99 > 1.5 * mean
-        else "not shown by this run: the tail is short here.",
+        say(
+            "E5.measured",
+            num_values=len(values),
+            mean=mean,
+            p99=p99,
+            slow=slow,
+            slow_mean=means[slow],
+            fast=fast,
+            fast_mean=means[fast],
+        ),
+        say("E5.holds", p99_ratio=p99 / mean, num_values=len(values)) if p99 > 1.5 * mean else say("E5.not_shown"),
     )
 
 
@@ -83,14 +73,10 @@ def f3(shares: Mapping[str, Mapping[str, float]]) -> Claim:
     found = "; ".join(f"{case}: " + ", ".join(f"{n} {met:.0%}" for n, met in by.items()) for case, by in shares.items())
     return Claim(
         "F3",
-        "Each use case has limits of its own: chat 500/50 ms, code completion 200/30 ms, a summary 1 to 3 s, ...",
-        LAYERS,
-        f"requests that met every limit. {found}.",
-        f"holds only when read as a habit: at one E2E p99, {len(split)} of {len(shares)} use cases tell A from B: "
-        f"{', '.join(split)}. "
-        "The limits themselves are opinions; MLPerf's differ by up to a factor of four. Write down your own."
+        say("F3.measured", found=found),
+        say("F3.only_when", num_split=len(split), num_shares=len(shares), split=", ".join(split))
         if split
-        else "not shown: these limits do not tell A from B on this machine; both miss, or both meet, nearly all.",
+        else say("F3.not_shown"),
     )
 
 

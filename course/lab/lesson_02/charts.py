@@ -9,7 +9,7 @@ from course.lab.lesson_02.visits import Visit
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
 from course.lab.run import Run
 from course.lab.style import ALARM, PHASE_COLOURS, WIDTH, number
-from course.lab.svg import SOFT, Picture, Scale, phase_fill, rect, text
+from course.lab.svg import Picture, Scale, phase_fill, rect, swatches, text
 
 HIGHEST = 12.0
 """Service times: the curve has no end, the picture has."""
@@ -83,10 +83,7 @@ OUTCOMES = {
 def draw_outcomes(outcomes: Mapping[str, Mapping[str, int]], title: str) -> Picture:
     """A bar a setting: in time, late, gave up, refused."""
     left, top = 150, 34
-    body, x = "", left
-    for outcome, (fill, _) in OUTCOMES.items():
-        body += rect(x, 4, 14, 11, fill=fill, rx=2) + text(x + 18, 14, outcome, fill=SOFT)
-        x += 38 + 7 * len(outcome)
+    body = swatches(left, 14, {outcome: fill for outcome, (fill, _) in OUTCOMES.items()}, size=12)
     for i, (name, counts) in enumerate(outcomes.items()):
         y, total = top + 30 * i, sum(counts.values())
         scale, edge = Scale(0, total, left, WIDTH - 20), 0

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from course.lab.claims import ANATOMY, SYSTEMS, TECHNIQUES, Claim
+from course.lab.claims import Claim, say
 from course.lab.lab import Lab
 from course.lab.lesson_02 import simulated, traffic
 from course.lab.lesson_02.tables import prompt_tokens, short_ttft, way_numbers
@@ -34,28 +34,24 @@ def a2(runs: Mapping[str, Run], quantized: Mapping[str, Mapping[str, float]]) ->
     first = (
         f"The first half holds: load × {loads[-1] / loads[0]:.1f}, wait × {waited[-1] / max(waited[0], 1e-9):.1f}."
         if faster
-        else "The first half was not seen in this run: too few requests, or a noisy machine."
+        else say("A2.first")
     )
     return Claim(
         "A2",
-        "Queue wait grows faster than linearly with load, and quantization does nothing for it: the model never runs.",
-        ANATOMY,
-        f"This machine, one seat: {', '.join(f'{seconds(w)} at {x:.0%}' for w, x in zip(waited, loads))}. "
-        f"70B, simulated, asked for 1.15 times what bf16 can serve, mean wait. {told}.",
-        f"holds only when fewer bits change neither the time in a seat nor the number of seats that memory holds. "
-        f"{first} But a line is made of other people's service time, and of too few seats. "
-        f"Here fewer bits cut the wait by more than half in {len(cured)} of {len(helped)} cases "
-        f"({'; '.join(cured)}), most of all where {min(helped, key=helped.get)}. "
-        + (
-            f"And they can lengthen it: {', '.join(harmed)}, where widening weight-only int8 costs more than it saves "
-            "(W8A8, which multiplies in int8, is another thing)."
-            if harmed
-            else ""
+        say("A2.measured", waited=", ".join((f"{seconds(w)} at {x:.0%}" for w, x in zip(waited, loads))), told=told),
+        say(
+            "A2.only_when",
+            first=first,
+            num_cured=len(cured),
+            num_helped=len(helped),
+            cured="; ".join(cured),
+            least_helped=min(helped, key=helped.get),
         )
+        + (say("A2.why", harmed=", ".join(harmed)) if harmed else "")
         if cured
-        else f"holds in these cases: no format cut the wait by half. {first}"
+        else say("A2.holds", first=first)
         if faster
-        else f"not shown. {first}",
+        else say("A2.not_shown", first=first),
     )
 
 
@@ -76,21 +72,14 @@ def a9(calm: Mapping[str, FleetRun], busy: Mapping[str, FleetRun], saturated: Ma
     )
     return Claim(
         "A9",
-        "Static batching is worst in all but simplicity; continuous is the default; chunked prefill on top is best "
-        "for TTFT, "
-        "for the long prompt as for the others, at equal or slightly lower throughput.",
-        ANATOMY,
-        f"TTFT of short prompts at high load, p99: {_told(full, 'short_p99')}. "
-        f"Longest gap in a text: {_told(quiet, 'gap_max')}. Long prompt's TTFT: "
-        f"{_told(quiet, 'long_p50')}. Saturated, requests/s: "
-        f"{', '.join(f'{n} {number(v)}' for n, v in saturated.items())}.",
-        f"holds only when it is read as advice on everybody else's latency. Static came last, as said, and chunks "
-        f"cut the longest gap by "
-        f"a factor of {gap:.1f}. But {surprise}(its chunks share their steps), and throughput with chunks was × "
-        f"{speed:.2f}: "
-        "below 1 when chunks are too small, above 1 where whole prompts fill steps badly."
-        if order and gap > 1.2
-        else "not shown: in these runs the three ways did not come out in the article's order. Try a higher load.",
+        say(
+            "A9.measured",
+            told=_told(full, "short_p99"),
+            gaps=_told(quiet, "gap_max"),
+            long_ttft=_told(quiet, "long_p50"),
+            saturated=", ".join((f"{n} {number(v)}" for n, v in saturated.items())),
+        ),
+        say("A9.only_when", gap=gap, surprise=surprise, speed=speed) if order and gap > 1.2 else say("A9.not_shown"),
     )
 
 
@@ -106,26 +95,22 @@ def a13(by_tp: Mapping[int, Mapping[str, float]]) -> Claim:
         static, same_seats, paged = speeds.values()
         total.append(paged / static)
         parts.append(
-            f"{tp} GPUs: {', '.join(f'{name} {number(value)}' for name, value in speeds.items())} tokens/s "
-            f"(scheduling × {same_seats / static:.1f}, memory × {paged / same_seats:.1f}, both × "
-            f"{paged / static:.1f})"
+            say(
+                "A13.why",
+                tp=tp,
+                speeds=", ".join((f"{name} {number(value)}" for name, value in speeds.items())),
+                same_seats_ratio=same_seats / static,
+                paged_ratio=paged / same_seats,
+                both_ratio=paged / static,
+            )
         )
     told = f"{min(total):.1f} to {max(total):.1f}"
     return Claim(
-        "A13",
-        "Continuous batching has about ten times the throughput of static batching.",
-        ANATOMY,
-        f"Chats with Azure's lengths, all at once, 70B. {'; '.join(parts)}.",
-        "holds here." if min(total) >= 8
-        else "holds only when the baseline is poor. On equal seats the gain is at most the longest answer over the "
-        "mean answer of a "
-        f"batch; the rest is memory: seats that a reservation of the whole window had locked. Here both came to × "
-        f"{told}. The "
-        "measurement behind the claim (Anyscale, 2023: OPT-13B on one A100 of 40 GB) found 8 against a naive "
-        "static server, and 23 "
-        "with paged memory on top."
+        "A13", say("A13.measured", parts='; '.join(parts)),
+        say("A13.holds") if min(total) >= 8
+        else say("A13.only_when", told=told)
         if max(total) > 1.2
-        else "not shown: here static and continuous are about equal.",
+        else say("A13.not_shown"),
     )  # fmt: skip
 
 
@@ -144,21 +129,14 @@ def a19(by_load: Mapping[float, Mapping[str, FleetRun]]) -> Claim:
         )
     low, *_, high = cuts.values()
     return Claim(
-        "A19",
-        "Admission control with chunked prefill cuts TTFT by 50 to 70%.",
-        ANATOMY,
-        f"70B, one prompt of 6000 tokens among ten, p99 of TTFT of those answered. {'; '.join(told)}.",
-        f"holds only when the server is asked for more than it can do. Below capacity the two together changed p99 "
-        f"by {-low:+.0%}; "
-        f"above it by {-high:+.0%} ({apart}), and people were refused for it. Above capacity the "
-        f"line grows for as long as you "
-        "look, so any percentage can be had: quote it with the share refused, or not at all."
+        "A19", say("A19.measured", told='; '.join(told)),
+        say("A19.only_when", low=-low, high=-high, apart=apart)
         if high > 0.3 and low < 0.3
-        else f"holds, at each of these loads: {low:.0%} and {high:.0%}. Mind the share refused."
+        else say("A19.holds", low=low, high=high)
         if 0.5 <= low <= 0.7 and 0.5 <= high <= 0.7
-        else f"holds only when read as a direction: {low:.0%} and {high:.0%} here. Quote the share refused beside it."
+        else say("A19.only_when_2", low=low, high=high)
         if high > 0.3
-        else "not shown: no load was high enough to make a line.",
+        else say("A19.not_shown"),
     )  # fmt: skip
 
 
@@ -168,20 +146,12 @@ def d1(gains: Mapping[str, Mapping[int, tuple[float, float]]]) -> Claim:
     closed = [gain[0] for _, gain in found]
     told = "; ".join(f"{name}: closed batches × {one:.1f}, continuous × {two:.1f}" for name, (one, two) in found)
     return Claim(
-        "D1",
-        "Dynamic batching, which groups whoever waits into a batch, gives 40% more throughput.",
-        TECHNIQUES,
-        f"70B, everybody at once, over one request at a time. {told}.",
-        f"holds only when the batch is about that small and that uneven: here a closed batch gave × "
-        f"{min(closed):.1f} to × {max(closed):.1f}. "
-        "The gain is near the number of seats if all answers are equally long, and shrinks with the spread of "
-        "lengths. A figure "
-        "without batch size and lengths says nothing. (Some use 'dynamic' for continuous batching. Ask.)"
+        "D1", say("D1.measured", told=told),
+        say("D1.only_when", least_closed=min(closed), most_closed=max(closed))
         if max(closed) / min(closed) > 1.3 and min(closed) <= 1.6
-        else f"holds about: × {min(closed):.1f} to × {max(closed):.1f}."
+        else say("D1.holds", least_closed=min(closed), most_closed=max(closed))
         if max(closed) <= 1.6
-        else f"wrong as a figure: here × {min(closed):.1f} to × {max(closed):.1f}; it depends on the batch and "
-        "on the spread of lengths.",
+        else say("D1.wrong", least_closed=min(closed), most_closed=max(closed)),
     )  # fmt: skip
 
 
@@ -193,19 +163,8 @@ def d2(runs: Mapping[str, Run]) -> Claim:
     waste = tokens[2] / tokens[1]
     return Claim(
         "D2",
-        "A batch costs as if every member were as long as its longest: seven short requests pay for one long.",
-        TECHNIQUES,
-        f"prompt tokens computed: alone {tokens[0]}, with the long one {tokens[1]}, padded {tokens[2]}. The short "
-        f"ones' TTFT: "
-        f"{', '.join(seconds(t) for t in ttft)}.",
-        f"holds only when the batch is one rectangle, padded: that computes {waste:.1f} times the tokens. Serving "
-        f"engines lay "
-        "prompts end to end, without padding. The seven then wait for one long prompt instead of eight, and with "
-        "chunks for a "
-        "chunk at a time. The article's '100 times' compares lengths: 10000 tokens with 100, not a batch with a "
-        "batch."
-        if waste > 1.3
-        else "not shown: the long prompt is not much longer than the others here.",
+        say("D2.measured", tokens=tokens, ttft=", ".join(seconds(t) for t in ttft)),
+        say("D2.only_when", waste=waste) if waste > 1.3 else say("D2.not_shown"),
     )
 
 
@@ -219,17 +178,17 @@ def d3(orders: Mapping[str, tuple[Visit, ...]]) -> Claim:
     )
     return Claim(
         "D3",
-        "Sorting by length, a slow lane and a limit on prompts tame stragglers.",
-        TECHNIQUES,
-        f"70B over its capacity, one long prompt in ten, mean wait. {told}.",
-        f"holds only when somebody else may pay. Sorting: short × {short[sorted_] / short[base]:.2f}, long × "
-        f"{long[sorted_] / long[base]:.1f}: the long get only what the short leave over, and nothing at all once the "
-        f"short alone fill the server. A lane is a share of the turns: the slow one "
-        f"here gets every fourth, and the long prompts waited × {long[lanes] / long[base]:.2f}"
+        say("D3.measured", told=told),
+        say(
+            "D3.only_when",
+            short_sorted=short[sorted_] / short[base],
+            long_sorted=long[sorted_] / long[base],
+            lanes_ratio=long[lanes] / long[base],
+        )
         + (", because that is more than they are of the traffic. " if long[lanes] < long[base] else ". ")
         + "A limit works at once: it is a refusal, and the long ones go elsewhere."
         if short[sorted_] < 0.7 * short[base] and long[sorted_] > long[base]
-        else "not shown: nobody waits at this load, so the order of the line does not matter.",
+        else say("D3.not_shown"),
     )
 
 
@@ -248,20 +207,12 @@ def e4(over: Mapping[str, Mapping[str, int]], under: Mapping[str, Mapping[str, i
     told = "; ".join(f"{n} capacity, {d}: {value:.0%}" for (n, d), value in share.items())
     return Claim(
         "E4",
-        "Shed load early and say so, instead of letting clients time out.",
-        SYSTEMS,
-        f"70B, share answered within {seconds(simulated.IN_TIME_S)}; clients leave after "
-        f"{seconds(simulated.PATIENCE_S)}. {told}.",
-        "holds only when more is asked than can be served: there the limit let "
-        f"{gain:.0%} more of all requests be answered in time, and told the rest at once. Under capacity, when "
-        f"they come in clumps, the "
-        f"same limit cost {loss:.0%}: it refused people who would have been served in time. Set the limit from the "
-        f"wait you can promise: "
-        "seats × promise / mean service time."
+        say("E4.measured", simulated=simulated, told=told),
+        say("E4.only_when", gain=gain, loss=loss)
         if gain > 0.1 and loss > 0.01
-        else "holds, and cost nothing here under capacity."
+        else say("E4.holds")
         if gain > 0.1
-        else "not shown: at this load hardly anybody waits.",
+        else say("E4.not_shown"),
     )
 
 

@@ -1,4 +1,4 @@
-"""Pictures with handles: the waiting room on the real engine, and four questions at 70B."""
+"""Pictures with sliders: the waiting room on the real engine, and four questions at 70B."""
 
 from collections.abc import Iterator, Mapping
 
@@ -7,8 +7,8 @@ from course.lab.explorer import Explorer, buttons, choices, slider
 from course.lab.lab import Lab
 from course.lab.lesson_02 import simulated, traffic
 from course.lab.lesson_02.charts import draw_order, draw_outcomes
-from course.lab.lesson_02.line import draw_lines, draw_room
-from course.lab.lesson_02.seat_map import draw_seat_maps
+from course.lab.lesson_02.queue_pictures import draw_lines, draw_room
+from course.lab.lesson_02.slot_map import draw_slot_maps
 from course.lab.lesson_02.visits import Visit, end_of, longest_line, mean, visits_of, waits
 from course.lab.run import Run
 from course.lab.style import number, seconds
@@ -88,7 +88,7 @@ def draw_big_seats(times: int, seats: int) -> Picture:
     done = {way: mean([visit.left for visit in visits]) for way, visits in runs.items()}
     ratio = number(done["static"] / done["continuous"])
     title = f"70B, one answer {times} × as long: under static, last words come {ratio} × as late"
-    return draw_seat_maps(runs, seats, title)
+    return draw_slot_maps(runs, seats, title)
 
 
 def big_seats() -> Explorer:
@@ -150,7 +150,7 @@ def lines(runs: Mapping[str, Run]) -> Picture:
 def seats_of(runs: Mapping[str, Run], title: str = "Who sits where?") -> Picture:
     """Seat maps of real runs."""
     seats = next(iter(runs.values())).config.max_num_seqs
-    return draw_seat_maps({name: visits_of(run) for name, run in runs.items()}, seats, title)
+    return draw_slot_maps({name: visits_of(run) for name, run in runs.items()}, seats, title)
 
 
 def deployment() -> Deployment:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from course.lab import simulated_70b
-from course.lab.claims import ANATOMY, LAYERS, TECHNIQUES, Claim
+from course.lab.claims import Claim, say
 from course.lab.lab import Lab
 from course.lab.lesson_03 import costs, reading, sim_70b
 from course.lab.lesson_03.attention import FUSED, TEXTBOOK, Point, compare
@@ -26,24 +26,23 @@ def a3(ladder: Ladder, points: Sequence[Point], shape: ModelConfig) -> Claim:
     seventy_b = costs.shape_of(costs.BIG)
     counted = ", ".join(f"{costs.exponent(seventy_b, n):.2f} at {n // 1024}k" for n in (FOUR_K, LONG, 4 * LONG))
     if alone < NEAR_TWO:
-        verdict = (
-            "not shown by this run: attention alone did not grow with the square; short prompts, or a busy machine."
-        )
+        verdict = say("A3.not_shown")
     elif whole >= NEAR_TWO:
-        verdict = "holds here: at these lengths attention is most of the TTFT."
+        verdict = say("A3.holds")
     else:
-        verdict = (
-            f"holds only when the prompt is longer than the crossover, {costs.crossover(shape):,.0f} tokens for this "
-            f"model and {costs.crossover(seventy_b):,.0f} for a 70B. The first half is right: attention is quadratic. "
-            "But TTFT grows with the power 1 + attention's share of the work, and at the lengths that most services "
-            "see that is near 1."
-        )
+        verdict = say("A3.only_when", crossover=costs.crossover(shape), crossover_70b=costs.crossover(seventy_b))
     return Claim(
         "A3",
-        "Prefill attention is O(n²), and TTFT grows roughly with the square of the prompt at long context.",
-        ANATOMY,
-        f"textbook attention alone grows with the power {alone:.2f} from {first.tokens} to {last.tokens} tokens; TTFT "
-        f"with {whole:.2f} from {shorter} to {longer}. Counted for a 70B: {counted} tokens.",
+        say(
+            "A3.measured",
+            alone=alone,
+            first=first,
+            last=last,
+            whole=whole,
+            shorter=shorter,
+            longer=longer,
+            counted=counted,
+        ),
         verdict,
     )
 
@@ -62,27 +61,14 @@ def d7(halved: Mapping[str, float], scores: Mapping[str, reading.Score]) -> Clai
     saved = ", ".join(f"{seconds(value)} on {name}" for name, value in halved.items())
     answers = "; ".join(f"{name} {score.right} of {score.asked}" for name, score in scores.items())
     if whole.right <= reading.FLOOR or whole.right <= whole.asked / 3:
-        verdict = "not shown: this model answers too few of the questions even with the whole text."
+        verdict = say("D7.not_shown")
     elif passing and broken:
-        verdict = (
-            f"holds only when the cut is validated. Keeps the floor: {', '.join(passing)}; does not: "
-            f"{', '.join(broken)}; and all save about the same time. The milliseconds belong to the hardware; what "
-            "carries over is that a long prompt's prefill shrinks about as the prompt does: a little more where "
-            "attention weighs, a little less where a step's fixed costs do."
-        )
+        verdict = say("D7.only_when", passing=", ".join(passing), broken=", ".join(broken))
     elif passing:
-        verdict = (
-            "holds: every way of cutting kept the floor on these few questions; try your own before you believe it."
-        )
+        verdict = say("D7.holds")
     else:
-        verdict = "wrong, for these cuts: each lost more answers than the floor allows. That is what the gate is for."
-    return Claim(
-        "D7",
-        "Halving a 4k prompt saves 800 ms; compression keeps the quality if it is validated.",
-        TECHNIQUES,
-        f"a 70B, 4096 tokens to 2048, priced: {saved}. Answers right on the real engine: {answers}.",
-        verdict,
-    )
+        verdict = say("D7.wrong")
+    return Claim("D7", say("D7.measured", saved=saved, answers=answers), verdict)
 
 
 def d11(ladder: Ladder) -> Claim:
@@ -93,19 +79,20 @@ def d11(ladder: Ladder) -> Claim:
     usual, far = (sim_70b.prefill_seconds(on, 4 * n) / sim_70b.prefill_seconds(on, n) for n in (1024, LONG // 2))
     shape = costs.shape_of(costs.BIG)
     if 3.5 <= usual <= 4.7 and far > 4.7:
-        verdict = (
-            "holds only when the prompt is long enough that a step's fixed costs vanish, and well short of the "
-            "crossover. From 1k to 4k on a 70B both are so; beyond that attention makes it dearer, and very short "
-            "prompts cheaper."
-        )
+        verdict = say("D11.only_when")
     else:
-        verdict = "holds here." if 3.5 <= usual <= 4.7 else "wrong, here: attention or fixed costs weigh too much."
+        verdict = say("D11.holds") if 3.5 <= usual <= 4.7 else say("D11.wrong")
     return Claim(
         "D11",
-        "A 4k prompt takes four times as long as a 1k prompt.",
-        TECHNIQUES,
-        f"here {here:.1f} times from {shorter} to {longer} tokens. A 70B on four H100s, priced: {usual:.2f} times "
-        f"from 1k to 4k ({costs.flops_ratio(shape, 1024, FOUR_K):.2f} in FLOPs), {far:.2f} from 16k to 64k.",
+        say(
+            "D11.measured",
+            here=here,
+            shorter=shorter,
+            longer=longer,
+            usual=usual,
+            flops_ratio=costs.flops_ratio(shape, 1024, FOUR_K),
+            far=far,
+        ),
         verdict,
     )
 
@@ -116,23 +103,14 @@ def d17(points: Sequence[Point], ladders: Mapping[str, Ladder]) -> Claim:
     longest = next(iter(ladders.values())).longest
     ttft = 1 / (1 - saving(ladders, longest))
     exact = max(point.difference for point in points)
-    found = (
-        f"one layer, {first.tokens} to {last.tokens} tokens: {first.speedup:.1f} to {last.speedup:.1f} times as fast, "
-        f"{first.memory:.0%} to {last.memory:.0%} of the memory, outputs alike to {exact:.0e} of the largest. The "
-        f"whole TTFT at {longest} tokens: {ttft:.1f} times as fast."
-    )
+    found = say("D17.found", first=first, last=last, exact=exact, longest=longest, ttft=ttft)
     if exact > 0.02:
-        verdict = "wrong, here: the outputs differ by more than rounding."
+        verdict = say("D17.wrong")
     elif last.memory > 0.5 or last.memory >= first.memory:
-        verdict = "not shown at these lengths: the memory hardly differs."
+        verdict = say("D17.not_shown")
     else:
-        verdict = (
-            "holds only when one says of what. No loss: right, to rounding. Memory: of attention's own working "
-            "memory, and the share is no constant, since one grows with the square and the other does not; weights "
-            "and KV cache stay as they are. Speed: of attention; a request's time gains as much as attention's share "
-            "of it allows."
-        )
-    return Claim("D17", "FlashAttention: 2.3 times as fast, 70% less memory, no loss.", TECHNIQUES, found, verdict)
+        verdict = say("D17.only_when")
+    return Claim("D17", found, verdict)
 
 
 def d18(points: Sequence[Point], ladder: Ladder, shape: ModelConfig, name: str) -> Claim:
@@ -149,15 +127,13 @@ def d18(points: Sequence[Point], ladder: Ladder, shape: ModelConfig, name: str) 
     wrong = counted[costs.BIG] < 0.3
     return Claim(
         "D18",
-        "Attention takes 60 to 70% of a transformer's compute.",
-        TECHNIQUES,
-        f"share of the FLOPs at 4k tokens: {', '.join(f'{n} {value:.1%}' for n, value in counted.items())}.{timed} "
-        f"60% is reached at {', '.join(f'{value:,.0f} tokens for {n}' for n, value in sixty.items())}.",
-        "wrong at the length it is said of, 4k: there the matrices take most of it. Attention's share is a matter of "
-        "the prompt's length, and grows. Counting attention's own four matrices as attention, too, adds "
-        f"{costs.projection_share(big_shape):.0%} of the rest on a 70B: still far from 60%."
-        if wrong
-        else "holds only when the prompt is this long.",
+        say(
+            "D18.measured",
+            counted=", ".join((f"{n} {value:.1%}" for n, value in counted.items())),
+            timed=timed,
+            sixty=", ".join((f"{value:,.0f} tokens for {n}" for n, value in sixty.items())),
+        ),
+        say("D18.wrong", projection_share=costs.projection_share(big_shape)) if wrong else say("D18.only_when"),
     )
 
 
@@ -174,14 +150,12 @@ def f4(ladders: Mapping[str, Ladder], big_savings: Mapping[int, float]) -> Claim
     modest = big_savings[min(big_savings)] < 0.5 <= big_savings[max(big_savings)]
     return Claim(
         "F4",
-        "FlashAttention helps modestly under 4k tokens, and takes 50% or more off the TTFT at long context.",
-        LAYERS,
-        f"saved of the TTFT here: {', '.join(f'{value:.0%} at {tokens} tokens' for tokens, value in here.items())}. A "
-        f"70B on four H100s, counted from the bytes of the score matrix: {counted} tokens.",
-        "holds only when read as a direction: the saving grows with the prompt. Where “long” begins is set by the "
-        "model and the machine: the smaller the matrices, and the slower the memory, the sooner."
-        if grows and modest
-        else "not shown by this run: the saving did not grow with the prompt here; noise, or prompts too short.",
+        say(
+            "F4.measured",
+            here=", ".join((f"{value:.0%} at {tokens} tokens" for tokens, value in here.items())),
+            counted=counted,
+        ),
+        say("F4.only_when") if grows and modest else say("F4.not_shown"),
     )
 
 

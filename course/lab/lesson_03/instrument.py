@@ -1,4 +1,4 @@
-"""The pictures of lesson 03 with handles."""
+"""The pictures of lesson 03 with sliders."""
 
 from collections.abc import Iterator, Mapping
 
@@ -135,7 +135,7 @@ def cut_explorer(lab: Lab) -> Explorer:
 
 
 def gate_explorer(lab: Lab, scores: Mapping[str, reading.Score]) -> Explorer:
-    """Ask all questions of the real engine with the text cut as the handles say: one more row in the table."""
+    """Ask all questions of the real engine with the text cut as the sliders say: one more row in the table."""
     kept = dict(scores)
 
     def draw(cut: str, keep: float) -> Html:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 
 from course.lab import simulated_70b
-from course.lab.claims import LAYERS, TECHNIQUES, Claim
+from course.lab.claims import Claim, say
 from course.lab.lab import Lab
 from course.lab.lesson_04 import policies, tables, tenants, traffic
 from course.lab.lesson_04.cache_model import hit_rate
@@ -23,18 +23,16 @@ def f1(first: Run, last: Run) -> Claim:
     clocks = ", ".join(f"once {name} {hit_rate(clocked(coarse)):.0%}" for name, coarse in STAMPS.items())
     return Claim(
         "F1",
-        "A timestamp or a session id at the start of the system prompt makes every request a cache miss.",
-        LAYERS,
-        f"in the first line: {hits} of {of} later requests found anything, TTFT {seconds(traffic.later_ttft(first))}; "
-        f"in the last line: {later:.0%} of all prompt tokens found, TTFT {seconds(traffic.later_ttft(last))}. A clock "
-        f"in the first line that moves on, a request every 7 s: {clocks} found.",
-        "holds only when the value changes from request to request and stands in front of what is shared. The clock's "
-        "resolution decides as much as its place. A value in the middle costs what stands behind it; what stands "
-        "before it is still found, block by block."
-        if lost and later > 0.2
-        else "not shown by this run: the time in front did not keep everything from being found."
-        if not lost
-        else "not shown by this run: with the time at the end there was little to find, either.",
+        say(
+            "F1.measured",
+            hits=hits,
+            of=of,
+            later_ttft=traffic.later_ttft(first),
+            later=later,
+            last_ttft=traffic.later_ttft(last),
+            clocks=clocks,
+        ),
+        say("F1.only_when") if lost and later > 0.2 else say("F1.not_shown") if not lost else say("F1.not_shown_2"),
     )
 
 
@@ -45,22 +43,24 @@ def f5(found: Mapping[int, tuple[float, float]], here: Mapping[str, Run]) -> Cla
     small = min(found)
     last = here["last line"]
     local = f"{seconds(_first(last))} and {seconds(traffic.later_ttft(last))}"
-    measured = (
-        f"70B on four H100s, simulated, nobody else there: {seconds(cold)} cold, {seconds(warm)} warm "
-        f"({left:.0%} is left); with a prefix of {small}: {seconds(found[small][0])} and {seconds(found[small][1])}. "
-        f"Here, a prompt of {last.views[0].num_prompt_tokens} tokens: {local}."
+    measured = say(
+        "F5.measured",
+        cold=cold,
+        warm=warm,
+        left=left,
+        small=small,
+        small_cold=found[small][0],
+        small_warm=found[small][1],
+        last=last,
+        local=local,
     )
-    said = "Prefix caching nearly removes TTFT when 2000 tokens of prompt are shared."
     if left <= 0.1:
-        verdict = "holds: nine tenths of TTFT are gone. What is left is the question's own prefill, and a step's floor."
+        verdict = say("F5.holds")
     elif left < 0.9:
-        verdict = (
-            "holds only when prefill is what TTFT is made of. The prefix's prefill is gone, whole; what is left is the "
-            f"question, a step's fixed cost and the queue: {left:.0%} of TTFT here. The first request pays in full."
-        )
+        verdict = say("F5.only_when", left=left)
     else:
-        verdict = "wrong, on this hardware: prefill of the prefix was not what TTFT was made of."
-    return Claim("F5", said, LAYERS, measured, verdict)
+        verdict = say("F5.wrong")
+    return Claim("F5", measured, verdict)
 
 
 def f6(rates: Mapping[str, float]) -> Claim:
@@ -69,15 +69,12 @@ def f6(rates: Mapping[str, float]) -> Claim:
     gain_roomy = rates["roomy cache, grouped"] - rates["roomy cache, in turns"]
     return Claim(
         "F6",
-        "Sending requests that share a prefix together raises the hit rate.",
-        LAYERS,
         "; ".join(f"{name}: {rate:.0%} found" for name, rate in rates.items()) + ".",
-        "holds only when the cache cannot keep all prefixes until they are asked for again: then order is everything. "
-        "With room for all, order changes nothing. And grouping makes the last group wait: it is for batch work."
+        say("F6.only_when")
         if gain_small > 0.1 and abs(gain_roomy) < 0.05
-        else "holds, here, in the roomy cache as well as in the small one."
+        else say("F6.holds")
         if gain_small > 0.1
-        else "not shown by this run: order made no difference to what was found.",
+        else say("F6.not_shown"),
     )
 
 
@@ -89,17 +86,15 @@ def d9(cached: Run, plain: Run, large: Mapping[int, float]) -> Claim:
     grows = found[0] == 0 and abs(here[1]) < 0.2 and found[-1] > 0.3 and here[turn] > 0 and large[last] > large[1] + 0.1
     return Claim(
         "D9",
-        "Reusing the KV cache across a session cuts TTFT by 60%.",
-        TECHNIQUES,
-        f"TTFT saved by turn, here: {_by_turn(here)}; of their prompts, {', '.join(f'{share:.0%}' for share in found)} "
-        f"was found. At 70B, simulated, short messages: {_by_turn(large)} saved.",
-        f"holds only when the history outweighs the new message. A first turn finds only what all share, here nothing; "
-        f"turn {turn} here saves "
-        f"{here[turn]:.0%}, turn {last} of short chats at 70B {large[last]:.0%}. 60% is one point on a curve: the "
-        "share of the prompt that is found, times the share of TTFT that is prefill."
+        say(
+            "D9.measured",
+            by_turn=_by_turn(here),
+            found=", ".join(f"{share:.0%}" for share in found),
+            by_turn_70b=_by_turn(large),
+        ),
+        say("D9.only_when", turn=turn, turn_saved=here[turn], last=last, last_saved=large[last])
         if grows
-        else "not shown by this run: the saving does not grow from turn to turn as it should, or turn 1, which finds "
-        "nothing, seems to gain: noise.",
+        else say("D9.not_shown"),
     )
 
 
@@ -107,26 +102,16 @@ def d13(by_gap: Mapping[float, Mapping[str, float]], agree: tuple[int, int]) -> 
     """A time limit against LRU, by how long users stay away."""
     short, long = min(by_gap), max(by_gap)
     limit = next(name for name in by_gap[short] if "since use" in name)
-    gaps = "; ".join(
-        f"back after {gap:g} s on average: limit {rates[limit]:.0%}, LRU {rates['LRU']:.0%}, LRU in a quarter of the "
-        f"memory {rates['LRU, a quarter of the room']:.0%}, ceiling {rates['ceiling']:.0%}"
-        for gap, rates in by_gap.items()
-    )
+    gaps = "; ".join(say("D13.gaps", gap=gap, limit=rates[limit], rates=rates) for gap, rates in by_gap.items())
     lost = {gap: rates["LRU"] - rates[limit] for gap, rates in by_gap.items()}
     return Claim(
         "D13",
-        "LRU instead of a time limit lifts the hit rate from 20% to 80%; alert below 60%.",
-        TECHNIQUES,
-        f"five-minute limit since the last use, ten users, six turns each. {gaps}. The model's LRU found what the "
-        f"engine found in {agree[0]} of {agree[1]} requests.",
-        f"holds only when users come back later than the limit, and memory holds them until then. LRU wins by "
-        f"{100 * lost[short]:.0f} points at {short:g} s and by {100 * lost[long]:.0f} at {long:g} s. A session with a "
-        "new key is a miss under every policy. And 60% is no law: alert on the distance to what an "
-        "unlimited cache would find."
+        say("D13.measured", gaps=gaps, agree=agree),
+        say("D13.only_when", short=100 * lost[short], short_gap=short, long=100 * lost[long], long_gap=long)
         if lost[long] > lost[short] + 0.1 and agree[0] == agree[1]
-        else "not shown: the model does not agree with the engine, so it cannot speak for it."
+        else say("D13.not_shown")
         if agree[0] != agree[1]
-        else "not shown by these traces: the time limit forgot hardly anything that was asked for again.",
+        else say("D13.not_shown_2"),
     )
 
 
@@ -163,8 +148,8 @@ def _f5(lab: Lab) -> Claim:
 
 
 def _d9(lab: Lab) -> Claim:
-    talk = traffic.conversation(lab)
-    cached, plain = lab.run(talk), lab.run(talk, enable_prefix_caching=False)
+    chat = traffic.conversation(lab)
+    cached, plain = lab.run(chat), lab.run(chat, enable_prefix_caching=False)
     return d9(cached, plain, tenants.session_cuts(simulated_70b.deployment(), count=16))
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from course.lab.claims import DECOMPOSING, TECHNIQUES, Claim
+from course.lab.claims import Claim, say
 from course.lab.lab import Lab
 from course.lab.lesson_05 import per_token, sim_70b, traffic
 from course.lab.lesson_05.per_token import PerToken
@@ -76,29 +76,24 @@ def b3(moves: Sequence[Move], noise: float = 1.0) -> Claim:
     others = [move for move in judged if not move.is_opposite]
     told = "; ".join(map(str, moves))
     if len(judged) < len(moves):
-        told += f"; this machine was busy with other things (equal steps differed by a factor of {noise:.1f}), so what "
+        told += say("B3.told", noise=noise)
         told += "was measured here is not judged"
     if not judged:
-        verdict = "not shown: this machine was too busy with other things. Run it again on a quiet one."
+        verdict = say("B3.not_shown")
     elif not any(move.moves for move in judged):
-        verdict = "not shown: nothing moved. Where prompts and answers never meet, mixing is only a word."
+        verdict = say("B3.not_shown_2")
     elif not others:
-        verdict = f"holds: in all {len(judged)} changes one fell as the other rose."
+        verdict = say("B3.holds", num_judged=len(judged))
     elif opposite:
-        verdict = (
-            f"holds only when prompts and answers meet in a step and the server keeps up: {len(opposite)} of "
-            f"{len(judged)} changes went opposite ways. In the others one of the two stood still, or both went the "
-            f"same way: {', '.join(move.name for move in others)}."
+        verdict = say(
+            "B3.only_when",
+            num_opposite=len(opposite),
+            num_judged=len(judged),
+            others=", ".join(move.name for move in others),
         )
     else:
-        verdict = f"wrong, here: none of {len(judged)} changes went opposite ways."
-    return Claim(
-        "B3",
-        "Mixing prefill and decode in a step moves TTFT and inter-token latency, in opposite directions.",
-        DECOMPOSING,
-        f"newcomers' median TTFT against other people's p99 gap. {told}.",
-        verdict,
-    )
+        verdict = say("B3.wrong", num_judged=len(judged))
+    return Claim("B3", say("B3.measured", told=told), verdict)
 
 
 CLAIMED = 4.5
@@ -114,20 +109,17 @@ def d19(costs: Sequence[PerToken]) -> Claim:
         + ", ".join(f"{cost.ratio(n):.1f} times that with {n} written at once" for n in _ends(list(cost.decode)))
         for cost in costs
     )
-    sense = (
-        "It says how much of the machine one answer leaves idle, and more answers at once close the gap: quote it with "
-        "a batch size, or not at all."
-    )
+    sense = say("D19.sense")
     if low > CLAIMED:
         found = f"{low:.1f} to {high:.0f} times here"
-        verdict = f"holds only when read as a direction, and says too little by far: {found}. {sense}"
+        verdict = say("D19.only_when", found=found, sense=sense)
     elif high >= CLAIMED:
-        verdict = f"holds only when so many answers are written at once: {low:.1f} to {high:.0f} times here. {sense}"
+        verdict = say("D19.only_when_2", low=low, high=high, sense=sense)
     elif high > 1.2:
-        verdict = f"holds only when read as a direction, and says too much here: {low:.1f} to {high:.1f} times. {sense}"
+        verdict = say("D19.only_when_3", low=low, high=high, sense=sense)
     else:
-        verdict = f"wrong, here: at most {high:.1f} times."
-    return Claim("D19", "Prefill is 4.5 times as fast per token as decode.", TECHNIQUES, f"{told}.", verdict)
+        verdict = say("D19.wrong", high=high)
+    return Claim("D19", f"{told}.", verdict)
 
 
 def _ends(batches: list[int]) -> list[int]:
@@ -185,24 +177,22 @@ def d21(found: Sequence[Pair]) -> Claim:
     inside = [pair for pair in equal if 0.4 <= pair.cut <= 0.6]
     most, least = (choose(equal, key=lambda pair: pair.cut, default=None) for choose in (max, min))
     if not equal:
-        verdict = "not shown: no pair of runs had equal throughput."
+        verdict = say("D21.not_shown")
     elif len(inside) == len(equal):
-        verdict = "holds: every change at equal throughput cut TTFT by 40 to 60%."
+        verdict = say("D21.holds")
     elif most.cut >= 0.4:
-        verdict = (
-            f"holds only when the scheduler before it made newcomers wait: at equal throughput TTFT changed by "
-            f"{change(*most.ttft)} ({most.name}) to {change(*least.ttft)} ({least.name}), and {len(inside)} of "
-            f"{len(equal)} lie between 40 and 60%. A cut without its baseline and its load says nothing."
+        verdict = say(
+            "D21.only_when",
+            change=change(*most.ttft),
+            most=most,
+            ttft_change=change(*least.ttft),
+            least=least,
+            num_inside=len(inside),
+            num_equal=len(equal),
         )
     else:
-        verdict = f"wrong, here: the largest cut at equal throughput was {100 * most.cut:.0f}%."
-    return Claim(
-        "D21",
-        "Scheduling that knows of the two phases cuts TTFT by 40 to 60% at equal throughput.",
-        TECHNIQUES,
-        f"70B, {sim_70b.REPLICAS} replicas, p50. {'; '.join(map(str, found))}.",
-        verdict,
-    )
+        verdict = say("D21.wrong", most=100 * most.cut)
+    return Claim("D21", f"70B, {sim_70b.REPLICAS} replicas, p50. {'; '.join(map(str, found))}.", verdict)
 
 
 BUDGETS = (256, 512, 1024, 2048, 8192)

@@ -1,4 +1,4 @@
-"""Handles: pick a newcomer and a policy; run a policy live; simulate a fleet at 70B."""
+"""Sliders: pick a newcomer and a policy; run a policy live; simulate a fleet at 70B."""
 
 from collections.abc import Iterator, Mapping
 
@@ -61,7 +61,7 @@ class PolicyBench:
         self.runs["busy"].update(runs or {})
 
     def explorer(self) -> Explorer:
-        """The bench with its handles."""
+        """The bench with its sliders."""
         panel = Explorer(
             self.draw,
             button="Run it",
@@ -107,7 +107,7 @@ def fleets(
 
 
 def at_70b(qps: float = 8.0) -> Explorer:
-    """The fleet with its handles, pressed once."""
+    """The fleet with its sliders, pressed once."""
 
     def draw(qps: float, prefill_replicas: int, rtt_ms: int, new_connection: bool) -> Iterator[Shown]:
         title = f"70B, {sim_70b.REPLICAS} replicas, {qps:g} requests/s: who waits, and who pays?"

@@ -11,7 +11,7 @@ from course.lab.lesson_06.plane import LogAxis, Plane
 from course.lab.lesson_06.roofs import Roof, on_paper
 from course.lab.lesson_06.shapes import LLAMA_70B
 from course.lab.style import ALARM, PHASE_COLOURS, WIDTH, number, seconds
-from course.lab.svg import FAINT, HALO, SOFT, Picture, Scale, line, rect, tag, text, time_axis
+from course.lab.svg import FAINT, HALO, SOFT, Picture, Scale, line, rect, swatches, tag, text, time_axis
 from minillm.simulate.arrivals import AllAtOnce
 from minillm.simulate.deployment import Deployment
 from minillm.simulate.hardware import find_hardware
@@ -89,7 +89,7 @@ def served(on: Deployment, batch: int, context: int) -> float:
 
 
 def step_parts() -> Explorer:
-    """What a step of 70B is made of, batch by batch; with handles for the contexts and for the stack under it."""
+    """What a step of 70B is made of, batch by batch; with sliders for the contexts and for the stack under it."""
     return Explorer(
         lambda context, under: draw_parts(stack(under), context),
         context=choices("context of each, tokens", CONTEXTS, 1024),
@@ -103,7 +103,7 @@ def draw_parts(on: Deployment, context: int) -> Picture:
     steps = [price(on, batch, context) for batch in BATCHES if batch <= room]
     scale = Scale(0, max(step.itl for step in steps) * 1.02, LEFT, WIDTH - RIGHT)
     bottom = 34 + 24 * len(BATCHES)
-    body = tag("defs", STRIPES) + _legend() + time_axis(scale, 24, bottom, "one decode step: ITL")
+    body = tag("defs", STRIPES) + swatches(LEFT, 13, CAUSES) + time_axis(scale, 24, bottom, "one decode step: ITL")
     for i, batch in enumerate(BATCHES):
         y = 30 + 24 * i
         body += text(LEFT - 8, y + 14, str(batch), size=12, text_anchor="end")
@@ -123,16 +123,6 @@ def draw_parts(on: Deployment, context: int) -> Picture:
     found = "; ".join(f"batch {s.batch}: ITL {seconds(s.itl)}, {number(s.tokens_per_s)} tokens/s" for s in steps)
     told = f"Contexts of {context} tokens, room for {room}. {found}."
     return Picture("70B on four H100s: what is each step made of?", body, bottom + 34, description=told)
-
-
-def _legend() -> str:
-    body, x = "", float(LEFT)
-    for name, fill in CAUSES.items():
-        body += rect(x, 3, 12, 12, fill=fill, stroke=SOFT, stroke_width=0.4) + text(
-            x + 16, 13, name, size=11, fill=SOFT
-        )
-        x += 32 + 5.6 * len(name)
-    return body
 
 
 def on_the_roof() -> Explorer:

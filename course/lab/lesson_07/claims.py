@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from course.lab.claims import ANATOMY, DECOMPOSING, TECHNIQUES, Claim
+from course.lab.claims import Claim, say
 from course.lab.lab import Lab
 from course.lab.lesson_07 import bets, bill, sim_70b, traffic
 from course.lab.lesson_07.bill import GQA, MHA, Account, kinds_of
@@ -36,23 +36,11 @@ def a11(seventy_b: Account, by_hand: int, in_pool: int) -> Claim:
     told = ", ".join(f"{name} {size(kept)}" for name, kept in kinds.items())
     off = A11_BYTES / kinds[GQA] - 1
     if by_hand != in_pool:
-        verdict = f"not shown: by the formula a token takes {by_hand:,} bytes here, and the pool has {in_pool:,}."
+        verdict = say("A11.not_shown", by_hand=by_hand, in_pool=in_pool)
     else:
-        verdict = (
-            "holds roughly, as two statements: the formula is MHA's, where KV heads × head size is the hidden size; "
-            f"the example is a GQA model's, and {off:+.0%} off. General form: 2 × layers × KV heads × head size × "
-            f"length × bytes. With it, {A11_TOKENS} tokens of a 70B are {size(kinds[GQA])} as Llama-3-70B is built, "
-            f"and would be {size(kinds[MHA])} under MHA."
-        )
+        verdict = say("A11.holds", off=off, a11_tokens=A11_TOKENS, gqa_size=size(kinds[GQA]), mha_size=size(kinds[MHA]))
     return Claim(
-        "A11",
-        "The KV of a request is 2 × layers × hidden size × length × bytes, less with GQA; 1500 tokens of a 70B are "
-        "600 MB.",
-        ANATOMY,
-        f"{A11_TOKENS} tokens of a model of 70B's depth and width, 16 bits, in whole blocks: {told}. The formula "
-        f"against "
-        f"a pool of this lab's model: {by_hand:,} and {in_pool:,} bytes a token.",
-        verdict,
+        "A11", say("A11.measured", a11_tokens=A11_TOKENS, told=told, by_hand=by_hand, in_pool=in_pool), verdict
     )
 
 
@@ -73,30 +61,26 @@ def a12(tight: Trace, roomy: Trace, swapped: Trace) -> Claim:
     same = sum(a.output == b.output for a, b in zip(tight.outcomes, roomy.outcomes))
     late = sum(outcome.last_step for outcome in tight.outcomes) / sum(outcome.last_step for outcome in roomy.outcomes)
     if not tight.evictions:
-        verdict = "not shown: nobody was evicted in this run."
+        verdict = say("A12.not_shown")
     elif admitted_when_full(tight) or ended < len(tight.outcomes):
-        verdict = "wrong here: somebody was admitted to a full pool, or evicted and never finished."
+        verdict = say("A12.wrong")
     else:
-        verdict = (
-            "holds only when 'full' means held by running requests (a block that only keeps an old prefix is free), "
-            "and "
-            "'restarted' means its keys and values. Nobody is admitted then, and the queue grows. But the evicted are "
-            "not "
-            "killed, and no answer starts over: what was written stays, and is read again like a prompt (recompute), "
-            "or "
-            "the blocks come back from the host's memory (swap)."
-        )
+        verdict = say("A12.only_when")
     return Claim(
         "A12",
-        "When the KV cache is full nothing is admitted and the queue grows; evicted requests are killed or restarted.",
-        ANATOMY,
-        f"{len(tight.outcomes)} requests, {tight.num_blocks} blocks: {admitted_when_full(tight)} admitted while all "
-        f"blocks were "
-        f"held, at most {line} in line (in {roomy.num_blocks} blocks: {none}); {tight.evictions} evictions, {ended} "
-        f"answers "
-        f"complete, {same} word for word as in the large pool; they ended ×{late:.2f} as late, in steps. "
-        f"{tight.again} tokens "
-        f"were computed again; with swapping {swapped.again}, and {swapped.swapped_blocks} blocks were copied.",
+        say(
+            "A12.measured",
+            num_tight=len(tight.outcomes),
+            tight=tight,
+            admitted_when_full=admitted_when_full(tight),
+            line=line,
+            roomy=roomy,
+            none=none,
+            ended=ended,
+            same=same,
+            late=late,
+            swapped=swapped,
+        ),
         verdict,
     )
 
@@ -118,26 +102,16 @@ def a15(ladders: Mapping[str, Mapping[str, Served]], cache: float) -> Claim:
     )
     reached = ", ".join(f"×{value:.1f} for {kind}" for kind, value in gains.items())
     ends = ", ".join(f"{list(ladder.values())[-1].limit} ({kind})" for kind, ladder in ladders.items())
-    why = (
-        f"A token's KV shrank ×{cache:.0f}. Throughput follows only as far as room is what keeps the batch small; in "
-        f"the end something else did: {ends}. And MQA is no setting: a model has to be trained with it."
-    )
+    why = say("A15.why", cache=cache, ends=ends)
     if min(gains.values()) >= TENFOLD:
-        verdict = f"holds in these runs: {reached}."
+        verdict = say("A15.holds", reached=reached)
     elif max(gains.values()) < GAINED:
-        verdict = "not shown: memory for KV was not short in these runs, so nothing was gained."
+        verdict = say("A15.not_shown")
     elif max(gains.values()) < TENFOLD:
-        verdict = f"wrong in these runs: {reached}. {why}"
+        verdict = say("A15.wrong", reached=reached, why=why)
     else:
-        verdict = f"holds only when the KV cache is what limits the batch, from first to last: {reached}. {why}"
-    return Claim(
-        "A15",
-        "Sharing KV, multi-query attention and int8 attention together cut the cost per token tenfold.",
-        ANATOMY,
-        f"70B on four H100s, simulated (typical stack with CUDA graphs), everybody at once, each step on top of those "
-        f"before; in brackets what limited it. {told}. KV bytes a token ÷ {cache:.0f}.",
-        verdict,
-    )
+        verdict = say("A15.only_when", reached=reached, why=why)
+    return Claim("A15", say("A15.measured", told=told, cache=cache), verdict)
 
 
 def b2(crowd: Mapping[int, Trace], prefixes: Mapping[str, Trace]) -> Claim:
@@ -150,38 +124,21 @@ def b2(crowd: Mapping[int, Trace], prefixes: Mapping[str, Trace]) -> Claim:
     base, most = crowd[0], crowd[max(crowd)]
     fewer, slower = most.mean_running / base.mean_running, most.tokens_per_s / base.tokens_per_s
     told = ", ".join(
-        f"{f'{n} tokens each' if n else 'on demand'}: {trace.mean_running:.1f} running, {number(trace.tokens_per_s)} "
-        f"tokens/s"
-        for n, trace in crowd.items()
+        say("B2.told", n=f"{n} tokens each" if n else "on demand", trace=trace) for n, trace in crowd.items()
     )
     seats = {name: trace.mean_running for name, trace in prefixes.items()}
     beside = (
-        "A cache of prefixes is not such a case: it lies in blocks that nobody holds, and gives way."
+        say("B2.beside")
         if abs(seats["on"] / seats["off"] - 1) < 1 - FEWER
         else "Here the cache of prefixes changed the number of seats as well."
     )
     if fewer < FEWER and slower < SLOWER:
-        verdict = (
-            "holds only when requests wait for room: then what one of them holds idle is another one's seat, and the "
-            "machine writes fewer tokens in the same time. On an empty server the same reservation costs nothing. "
-            f"{beside}"
-        )
+        verdict = say("B2.only_when", beside=beside)
     elif fewer < FEWER:
-        verdict = (
-            "not shown: fewer ran at once, and this machine was not clearly slower: it was past its knee, or the run "
-            "too short."
-        )
+        verdict = say("B2.not_shown")
     else:
-        verdict = "not shown: the pool had room for everybody in each run."
-    return Claim(
-        "B2",
-        "More KV per request means fewer requests at once, so a cache can make a server slower.",
-        DECOMPOSING,
-        f"the same requests and pool ({base.num_blocks} blocks), ever more set aside for each: {told}. (The first "
-        f"and the last: best of {traffic.TURNS}, by turns.) Prefixes kept, and not, "
-        f"when no prompt repeats: {seats['on']:.1f} and {seats['off']:.1f} running.",
-        verdict,
-    )
+        verdict = say("B2.not_shown_2")
+    return Claim("B2", say("B2.measured", base=base, told=told, turns=traffic.TURNS, seats=seats), verdict)
 
 
 def exponent(by_length: Mapping[int, float]) -> float:
@@ -197,21 +154,12 @@ def d8(traces: Mapping[int, Trace]) -> Claim:
     power = exponent(bytes_) if len(held) > 1 else LINEAR
     told = ", ".join(f"{length} tokens {held[length]} blocks ({size(kept)})" for length, kept in bytes_.items())
     if len(held) < 2:
-        verdict = "not shown: this lab has room for one length only."
+        verdict = say("D8.not_shown")
     elif abs(power - QUADRATIC) < abs(power - LINEAR):
-        verdict = "holds in these runs."
+        verdict = say("D8.holds")
     else:
-        verdict = (
-            f"wrong: it is linear, a key and a value for each token; four times the text is four times the cache, not "
-            f"sixteen. "
-            f"Here KV grew as length to the power {power:.2f}. What does grow with the square is the work of "
-            f"attention in "
-            "prefill (and its score matrix, where a kernel writes it out), and all that decoding reads from the first "
-            "token to the last."
-        )
-    return Claim(
-        "D8", "KV memory grows with the square of the length.", TECHNIQUES, f"one request at a time: {told}.", verdict
-    )
+        verdict = say("D8.wrong", power=power)
+    return Claim("D8", f"one request at a time: {told}.", verdict)
 
 
 def saved(traces: Mapping[str, Trace]) -> float:
@@ -233,29 +181,12 @@ def d12(by_limit: Mapping[int, Mapping[str, Trace]]) -> Claim:
         some["on_demand"].outcomes
     )
     if max(found.values()) < 0.05:
-        verdict = "not shown: the requests were as long as what was set aside for them."
+        verdict = say("D12.not_shown")
     elif all(abs(share - D12_SAVED) < NEAR for share in found.values()):
-        verdict = "holds here, under each of these limits."
+        verdict = say("D12.holds")
     else:
-        verdict = (
-            "holds only when requests are as much shorter than the reservation as theirs were: it saves 1 − tokens in "
-            "use / "
-            "tokens reserved, less half a block each. And memory does not fall: the pool is taken when the server "
-            "starts. What "
-            "falls is what a request holds of it, so that more of them run. (The PagedAttention paper found 20 to 38% "
-            "of "
-            "reserved KV in use in the systems before it.)"
-        )
-    return Claim(
-        "D12",
-        "Paging cut KV memory by 60%.",
-        TECHNIQUES,
-        f"requests that end at {mean:.0f} tokens on average, places held over all steps: {told}. Of the places that "
-        f"paging "
-        f"held, {some['on_demand'].filled_share:.0%} kept a token; of those reserved, "
-        f"{some['max_len'].filled_share:.0%}.",
-        verdict,
-    )
+        verdict = say("D12.only_when")
+    return Claim("D12", say("D12.measured", mean=mean, told=told, some=some), verdict)
 
 
 def d14(model: Account, windowed: Trace, window: int, found: Mapping[str, Mapping[int, Found]]) -> Claim:
@@ -277,27 +208,27 @@ def d14(model: Account, windowed: Trace, window: int, found: Mapping[str, Mappin
     before, after = bets.recalled(whole, far), bets.recalled({**whole, far: cut[far]}, far)
     even = D14_WINDOW / (1 - D14_SAVED)
     if before - after <= bets.SOME:
-        price = "What it costs did not show here: this model found the needle as well, or as badly, without a window."
+        price = say("D14.price")
     elif after < bets.SOME:
-        price = "And it is not free: what has left the window is forgotten, here down to the needle's last digit."
+        price = say("D14.price_2")
     else:
         price = "And it is not free: part of what has left the window is forgotten."
-    if back <= 0:
-        verdict = "not shown: no block came back in this run."
-    else:
-        verdict = (
-            f"holds only when requests are about {even:,.0f} tokens long: it frees 1 − window / length of a request's "
-            f"KV, nothing of a shorter one, and nothing of the weights. {price}"
-        )
+    verdict = say("D14.not_shown") if back <= 0 else say("D14.only_when", even=even, price=price)
     return Claim(
         "D14",
-        "A sliding window of 2048 tokens frees 70% of memory.",
-        TECHNIQUES,
-        f"share of a request's KV that a window of {D14_WINDOW} frees: {told}. On the engine, a window of {window} and "
-        f"{tokens} tokens: {back} blocks given back, {held} held. A passage said {far} tokens ago, tokens of it "
-        f"foreseen: "
-        f"{whole[far].share:.0%} with everything in sight, {cut[far].share:.0%} with the window and {traffic.SINKS} "
-        f"sinks.",
+        say(
+            "D14.measured",
+            d14_window=D14_WINDOW,
+            told=told,
+            window=window,
+            tokens=tokens,
+            back=back,
+            held=held,
+            far=far,
+            share_whole=whole[far].share,
+            share_cut=cut[far].share,
+            sinks=traffic.SINKS,
+        ),
         verdict,
     )
 

@@ -1,4 +1,4 @@
-"""The block map with handles: choose the pool and its rules, run the real engine, then scrub through its steps."""
+"""The block map with sliders: choose the pool and its rules, run the real engine, then scrub through its steps."""
 
 import time
 from collections.abc import Iterator

@@ -3,7 +3,7 @@
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 
-from course.lab.claims import ANATOMY, LAYERS, TECHNIQUES, Claim
+from course.lab.claims import Claim, say
 from course.lab.lab import Lab
 from course.lab.lesson_08 import acceptance, costs, served, short, sim_70b, traffic, watch
 from course.lab.lesson_08.acceptance import Point
@@ -39,33 +39,25 @@ def a14(every: Sequence[Served]) -> Claim:
     losses = [kind for kind in kinds if apart[kind] and gains[kind, INT8] > NOISE * gains[kind, NGRAM]]
     return Claim(
         "A14",
-        "For work dominated by decoding, reach for speculation before quantization, which helps only indirectly.",
-        ANATOMY,
-        f"speed of decoding, one request at a time: {found}.",
+        say("A14.measured", found=found),
         _a14_verdict(wins, losses, len(kinds)) + _a14_reason([gains[kind, INT8] for kind in kinds]),
     )
 
 
 def _a14_verdict(wins: Sequence[str], losses: Sequence[str], total: int) -> str:
     if len(wins) == total:
-        return "holds in these runs: drafts gained more than half the bytes did, and they are lossless."
+        return say("A14.holds")
     if not wins and not losses:
-        return "not shown by these runs: the two are too close together."
+        return say("A14.not_shown")
     if not wins:
-        return "wrong for these requests: the text could not be guessed well enough; int8 weights do not depend on it."
-    return (
-        "holds only when the text can be guessed. Speculation's gain depends on the text, and is lossless; that of "
-        "int8 weights does not depend on it, and has to pass a check of quality."
-    )
+        return say("A14.wrong")
+    return say("A14.only_when")
 
 
 def _a14_reason(gains: Sequence[float]) -> str:
     if min(gains) <= NOISE:
         return ""
-    return (
-        " The reason given does not hold: int8 weights help a lone request directly, for a step reads half the bytes. "
-        "Nothing forbids both."
-    )
+    return say("A14.why")
 
 
 def d4(measured: VerifyCosts) -> Claim:
@@ -76,11 +68,15 @@ def d4(measured: VerifyCosts) -> Claim:
     paper = speedup(0.8, 4, 0.1)
     return Claim(
         "D4",
-        "Speculation promises 2 to 3 times, gives 1.5 times, and loses below 50% acceptance.",
-        TECHNIQUES,
-        f"acceptance at which it breaks even here, at batch {alone}: {_listed(borders)}; at batch {crowd}: "
-        f"{_range(crowded)}. On paper (checking as cheap as a step, α = 0.8, k = 4, c = 0.1): ×{paper:.2f}; with what "
-        f"checking cost here at batch {alone}: ×{costs.gain(measured, alone, 4, 0.8, 0.1):.2f}.",
+        say(
+            "D4.measured",
+            alone=alone,
+            listed=_listed(borders),
+            crowd=crowd,
+            range=_range(crowded),
+            paper=paper,
+            gain=costs.gain(measured, alone, 4, 0.8, 0.1),
+        ),
         _d4_verdict(list(borders.values()), measured.is_restless),
     )
 
@@ -100,18 +96,14 @@ def _range(borders: Mapping[tuple[int, float], float | None]) -> str:
 
 def _d4_verdict(borders: Sequence[float | None], is_restless: bool) -> str:
     if is_restless:
-        return "not shown: the machine did something else, too, while the steps were measured."
+        return say("D4.not_shown")
     values = [1.0 if each is None else each for each in borders]
     if all(abs(value - HALF) <= NEAR_HALF for value in values):
-        return "holds on this machine: its borders are all near 50%. They follow from k, c and the cost of checking."
-    right = (
-        "the border is where the tokens of a verification, 1 + α + … + α^k, are as many as the steps that it costs: "
-        "the verification's and k guesses'. So it depends on k, on the price of a guess and on what checking costs, "
-        "which grows with the batch. With free drafts and free checking it never loses."
-    )
+        return say("D4.holds")
+    right = say("D4.right")
     if min(values) > HALF or max(values) < HALF:
-        return f"wrong for this machine: {right}"
-    return f"holds only when k, the price of a guess and the cost of checking happen to put the border there: {right}"
+        return say("D4.wrong", right=right)
+    return say("D4.only_when", right=right)
 
 
 def d5(told: Mapping[str, tuple[Story, Story]]) -> Claim:
@@ -122,24 +114,17 @@ def d5(told: Mapping[str, tuple[Story, Story]]) -> Claim:
     same = sum(story.token_ids == plain.token_ids for story, plain in told.values())
     return Claim(
         "D5",
-        "When a draft is rejected, its text has to be generated again from scratch.",
-        TECHNIQUES,
-        f"in {failed} verifications a guess failed. Each of them yielded the right token in its place, in that very "
-        f"step, and {kept} guesses before it stayed. {fewer}. {same} of {len(told)} answers have the very tokens of "
-        "plain decoding.",
+        say("D5.measured", failed=failed, kept=kept, fewer=fewer, same=same, num_told=len(told)),
         _d5_verdict(told, failed),
     )
 
 
 def _d5_verdict(told: Mapping[str, tuple[Story, Story]], failed: int) -> str:
     if not failed:
-        return "not shown: no guess failed in these answers."
+        return say("D5.not_shown")
     if any(len(story.steps) > len(plain.steps) for story, plain in told.values()):
-        return "holds here: some answer took more steps than without drafts."
-    return (
-        "wrong: the step that rejects a guess has computed what belongs in its place. It costs the rows that were "
-        "computed for nothing, and their keys and values are written over. No answer needs a step more than without."
-    )
+        return say("D5.holds")
+    return say("D5.wrong")
 
 
 def d6(every: Sequence[Served], pay_backs: Sequence[PayBack]) -> Claim:
@@ -155,10 +140,7 @@ def d6(every: Sequence[Served], pay_backs: Sequence[PayBack]) -> Claim:
     paid = "; ".join(f"{p.prompt} tokens of prompt: {p.words}" for p in pay_backs)
     return Claim(
         "D6",
-        "Speculation costs 15% on short outputs: switch it on from 50 tokens.",
-        TECHNIQUES,
-        f"E2E with drafts looked up and no gates, over that without: {found}. A 1B draft model for a 70B one "
-        f"(simulated) must read the prompt first; its gains have paid for that after: {paid}.",
+        say("D6.measured", found=found, paid=paid),
         _d6_verdict([_lost(every, name) for name in lengths], [p.tokens for p in pay_backs]),
     )
 
@@ -176,19 +158,15 @@ def _lost(every: Sequence[Served], name: str) -> bool:
 def _d6_verdict(lost_at: Sequence[bool], paid: Sequence[float | None]) -> str:
     """Args: lost_at: by length, the shortest first; paid: tokens after which a draft model has paid."""
     if lost_at[-1] and not lost_at[0]:
-        return "not shown: the longest answers lost and the shortest did not, which only a restless machine explains."
-    right = (
-        "what is lost on a short answer is what drafting costs up front, such as a draft model's reading of the "
-        "prompt, and guesses that fail. So the border is that cost over what a token gains: it grows with the prompt, "
-        "and there is none for drafts that are looked up. Gate on acceptance; a length can only be guessed beforehand."
-    )
+        return say("D6.not_shown")
+    right = say("D6.right")
     lost = lost_at[0]
     early = [tokens is not None and tokens < SHORTEST_GATE for tokens in paid]
     if not lost and all(early):
-        return f"wrong as a rule: {right}"
+        return say("D6.wrong", right=right)
     if lost and not any(early):
-        return f"holds here: short answers lost, and long ones are needed to gain it back. In general, {right}"
-    return f"holds only when there is such a cost: {right}"
+        return say("D6.holds", right=right)
+    return say("D6.only_when", right=right)
 
 
 def f2(points: Sequence[Point]) -> Claim:
@@ -202,23 +180,15 @@ def f2(points: Sequence[Point]) -> Claim:
     best = best_k(0.9, 0.02, lambda k: 1.0)
     return Claim(
         "F2",
-        "Speculation speeds up by k x acceptance rate, and saturates at 3 to 4 times.",
-        LAYERS,
-        f"tokens per verification: {found}. Mean error of k × α {wrong:.0%}, of the sum {right:.0%}. α = 0.9, a guess "
-        f"at 0.02 steps, free checking: ×{speedup(0.9, best, 0.02):.1f} at k = {best}, on paper.",
+        say("F2.measured", found=found, wrong=wrong, right=right, speedup=speedup(0.9, best, 0.02), best=best),
         _f2_verdict(wrong, right),
     )
 
 
 def _f2_verdict(wrong: float, right: float) -> str:
     if wrong < max(CLEAR, right):
-        return "not shown by these runs: both formulas are about as far from what was measured."
-    return (
-        "wrong: a guess counts only if all before it passed, so a verification yields 1 + α + … + α^k tokens: more "
-        "than k × α where few guesses pass, since the model's own token comes on top, and less where k is long. That "
-        "is tokens, not speed: divide by what checking and drafting cost. The ceiling is 1 / (1 - α) tokens, which no "
-        "fixed 3 or 4 is."
-    )
+        return say("F2.not_shown")
+    return say("F2.wrong")
 
 
 # ---------------------------------------------------------------- small experiments

@@ -73,7 +73,7 @@ def price_round(on: Deployment, batch: int, context: int, k: int, draft_model: s
 
 
 def load_lab() -> Explorer:
-    """Speedup by batch, with handles for all that it depends on."""
+    """Speedup by batch, with sliders for all that it depends on."""
     return Explorer(
         lambda alpha, k, context, drafts, under: draw_load(stack(under), alpha, k, context, DRAFTERS[drafts]),
         alpha=slider("α, acceptance", 0.0, 1.0, ALPHA, 0.05),

@@ -2,14 +2,13 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from course.lab.claims import ANATOMY, DECOMPOSING, TECHNIQUES, Claim
+from course.lab.claims import Claim, say
 from course.lab.lab import Lab
 from course.lab.lesson_09 import gate, phases, sim_70b, sparsity, steps, traffic
 from course.lab.lesson_09.formats import PLAIN, Shelf
 from course.lab.lesson_09.phases import Pair
 from course.lab.lesson_09.rounding import load_matrix
 from course.lab.lesson_09.sparsity import Timed
-from course.lab.style import number
 from minillm.bench.quality import Floors
 
 FASTER = 1.1
@@ -39,35 +38,25 @@ def a7(decode: Mapping[str, Pair], prompt: Mapping[str, Pair], line: Mapping[str
     told = "; ".join(f"{name}, {pair.told}" for name, pair in found)
     return Claim(
         "A7",
-        "Quantization helps decode, prefill a little, the queue not at all; at large batches widening the weights "
-        "hurts the tail.",
-        ANATOMY,
-        f"int8 weights against {PLAIN} here, seconds of a phase: {told}; the gap between tokens at the largest "
-        f"batch ×{large:.2f}.",
+        say("A7.measured", plain=PLAIN, told=told, large=large),
         _phases_verdict(decode["decode"], prompt["prefill"], line["queue"], large),
     )
 
 
 def _phases_verdict(decode: Pair, prefill: Pair, queue: Pair, large: float) -> str:
     if decode.is_too_good:
-        return (
-            "not shown: decode gained more than the bytes can explain. Something else was running (run it again), or "
-            "the rounded weights fit into the processor's cache and the 16-bit ones do not."
-        )
+        return say("A7.not_shown")
     if not decode.is_clear:
-        return (
-            "not shown: not even decode of a lone reader changed by more than this machine's noise. On a server with "
-            "a floor that is not reading (launching kernels, a small model on a large GPU) that is what to expect."
-        )
+        return say("A7.not_shown_2")
     if decode.is_slower:
-        return "wrong here: this machine widens int8 more slowly than it reads 16 bits, and even decode lost."
+        return say("A7.wrong")
     saved, saved_reading = 1 - decode.ratio, 1 - prefill.ratio if prefill.is_clear else 0.0
     reading = (
         "prefill even lost"
         if prefill.is_slower
         else "prefill gained little"
         if saved_reading < LITTLE * saved
-        else "prefill gained about as much (these kernels read prompts no better than single tokens)"
+        else say("A7.reading")
     )
     waiting = (
         "the queue got shorter: whoever waits, waits for other people's decoding"
@@ -77,12 +66,7 @@ def _phases_verdict(decode: Pair, prefill: Pair, queue: Pair, large: float) -> s
         else "the queue did not change by more than noise"
     )
     late = "the gaps of the largest batch grew" if large > FASTER else "the gaps of the largest batch did not grow"
-    return (
-        f"holds only when a step waits for reading weights, and weights alone are rounded. Here decode gained, "
-        f"{reading}; {waiting}; {late}. The phases follow from that rule, not from their names: formats that are also "
-        "multiplied in 8 bits (fp8, W8A8) speed up "
-        "prefill, and a shorter service, or more room for KV, shortens a line."
-    )
+    return say("A7.only_when", reading=reading, waiting=waiting, late=late)
 
 
 def b4(scores: gate.Scores, on_grid: float, floors: Floors = USUAL) -> Claim:
@@ -94,8 +78,14 @@ def b4(scores: gate.Scores, on_grid: float, floors: Floors = USUAL) -> Claim:
     names = list(scores)[1:]
     verdicts = {name: gate.verdict(scores, name, floors) for name in names}
     told = "; ".join(
-        f"{name}: perplexity {gate.rise(scores, name):+.2%}, KL {scores[name].quality.kl:.4f}, same token "
-        f"{scores[name].quality.agreement:.1%}, floors broken {len(verdicts[name].broken)}"
+        say(
+            "B4.told",
+            name=name,
+            rise=gate.rise(scores, name),
+            kl=scores[name].quality.kl,
+            agreement=scores[name].quality.agreement,
+            num_name=len(verdicts[name].broken),
+        )
         for name in names
     )
     passed = [name for name in names if not verdicts[name].broken]
@@ -104,12 +94,9 @@ def b4(scores: gate.Scores, on_grid: float, floors: Floors = USUAL) -> Claim:
     lucky = on_grid > ROUNDED_BEFORE
     return Claim(
         "B4",
-        "Quantize only after an evaluation of quality with a stated floor.",
-        DECOMPOSING,
-        f"{scores[PLAIN].positions} tokens of a text, floors: perplexity {floors.perplexity_rise:+.1%}, "
-        f"KL {floors.kl}, same token {floors.agreement:.0%}. {told}.",
+        say("B4.measured", plain=scores[PLAIN].positions, floors=floors, told=told),
         (
-            f"holds. {', '.join(passed)} kept every floor, {', '.join(failed)} did not"
+            say("B4.holds", passed=", ".join(passed), failed=", ".join(failed))
             + (
                 f"; {alike[0][0]} and {alike[0][1]} have the same bits and another group"
                 + (
@@ -123,8 +110,7 @@ def b4(scores: gate.Scores, on_grid: float, floors: Floors = USUAL) -> Claim:
             + ". A floor on a text is the least: evaluate the work that you serve, too."
         )
         if passed and failed
-        else f"not shown: with these floors {'every' if passed else 'no'} format passes, so the evaluation decided "
-        "nothing here. Which floors, and on which text, is the real question.",
+        else say("B4.not_shown", passed="every" if passed else "no"),
     )
 
 
@@ -141,17 +127,12 @@ def b5(found: Sequence[Timed]) -> Claim:
     early = any(sparsity.sparse_change(found, kind) < 1 - sparsity.SAME for kind in sparsity.ROWS)
     return Claim(
         "B5",
-        "Unstructured sparsity does not speed up dense hardware.",
-        DECOMPOSING,
-        f"time against a matrix without zeros. {'; '.join(parts)}.",
-        "not shown: equal dense products took unequal times here. Run it again on a quiet machine."
+        say("B5.measured", parts="; ".join(parts)),
+        say("B5.not_shown")
         if any(abs(change - 1) > 2 * sparsity.SAME for change in changes)
-        else "holds only when the kernel is dense: a dense product did not notice the zeros, but a sparse one was "
-        "ahead at half of them already, here."
+        else say("B5.only_when")
         if early
-        else "holds for pruning as it is done (about half of the weights): a dense product reads and multiplies zeros "
-        "like anything else. A sparse product, which stores where each number stood, pays only with many more zeros, "
-        "if at all. What GPUs do speed up is a pattern: 2 of every 4, or whole rows and columns.",
+        else say("B5.holds"),
     )
 
 
@@ -168,20 +149,22 @@ def d10(found: steps.Sweep, scores: gate.Scores, big: Mapping[str, float]) -> Cl
     restless = steps.is_restless({name: found[name] for name in (PLAIN, "int8")})
     return Claim(
         "D10",
-        "int8 weights: 1.5 times the throughput, for 2% of accuracy.",
-        TECHNIQUES,
-        f"Decode speed over {PLAIN}, here: {_listed(here)}. 70B, simulated: {_listed(big)}. Quality of int8 here: "
-        f"perplexity {gate.rise(scores, 'int8'):+.2%}, same likeliest token {scores['int8'].quality.agreement:.1%}.",
-        "not shown: the machine was too restless to compare steps."
+        say(
+            "D10.measured",
+            plain=PLAIN,
+            listed=_listed(here),
+            listed_70b=_listed(big),
+            rise=gate.rise(scores, "int8"),
+            scores=scores,
+        ),
+        say("D10.not_shown")
         if restless
         else (
-            f"holds only when reading weights is what takes the time: between ×{number(min(gains))} and "
-            f"×{number(max(gains))} by batch, here. "
+            say("D10.only_when", least_gains=min(gains), most_gains=max(gains))
             if min(gains) < CLAIMED - ABOUT and max(gains) >= CLAIMED - ABOUT
-            else f"wrong as a figure, here: ×{number(min(gains))} to ×{number(max(gains))}, by batch. "
+            else say("D10.wrong", least_gains=min(gains), most_gains=max(gains))
         )
-        + f"And '2% of accuracy' is a property of a task: on {ITEMS} questions of which {ANSWERED:.0%} are answered, "
-        f"luck alone moves a score by {by_luck:.1%} (one standard error), which is about the {ACCURACY_LOST:.0%}.",
+        + say("D10.why", items=ITEMS, answered=ANSWERED, by_luck=by_luck, accuracy_lost=ACCURACY_LOST),
     )
 
 

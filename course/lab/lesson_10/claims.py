@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from course.lab.claims import ANATOMY, SYSTEMS, TECHNIQUES, Claim
+from course.lab.claims import Claim, say
 from course.lab.lab import Lab
 from course.lab.lesson_10 import batching, front, leaving, readers, traffic, trouble
 from course.lab.lesson_10.batching import Served
@@ -41,32 +41,19 @@ def a5(straight: Passed, held: Sequence[Passed], busy: Sequence[Fed]) -> Claim:
     told = "; ".join(f"{each.name}: {seconds(extra)}" for each, extra in zip(held, added))
     moved = "did not show it" if unseen else "moved, too"
     if not unseen:
-        verdict = "not shown by these runs: the server's own TTFT moved as well, so something else was going on."
+        verdict = say("A5.not_shown")
     elif all(CLAIMED_S[0] <= size <= CLAIMED_S[1] for size in sizes):
-        verdict = "holds here: unseen, and of that size."
+        verdict = say("A5.holds")
     else:
-        verdict = (
-            "holds only when the buffer is worth a few tokens: unseen it is, but the size is no constant. The first "
-            "token waits for (buffer / bytes of an event) tokens, each an ITL long."
-        )
+        verdict = say("A5.only_when")
         if is_judged:
-            verdict += (
-                " A front that cannot keep up has no limit at all: it falls further behind for as long as the load "
-                "lasts."
-            )
+            verdict += say("A5.more")
     overload = (
         f"A front with more chunks than it can send: half of them late by more than {seconds(late)}."
         if is_judged
         else front.NO_CORE
     )
-    return Claim(
-        "A5",
-        "A buffering proxy, or a very busy stream, adds 20 to 100 ms that nobody sees.",
-        ANATOMY,
-        f"added between the engine's first token and the client's: {told}; an event has "
-        f"{straight.heard.event_bytes:.0f} bytes. The server's own TTFT {moved}. {overload}",
-        verdict,
-    )
+    return Claim("A5", say("A5.measured", told=told, straight=straight, moved=moved, overload=overload), verdict)
 
 
 def d15(crowds: Mapping[tuple[str, str], Crowd]) -> Claim:
@@ -80,23 +67,12 @@ def d15(crowds: Mapping[tuple[str, str], Crowd]) -> Claim:
     saved = [a.tokens_saved(b) for a, b in pairs.values()]
     steps = {room: a.steps_saved(b) for room, (a, b) in pairs.items()}
     if max(saved) <= 0.02:
-        verdict = "not shown by these runs: the readers who left were not noticed before their answers were done."
+        verdict = say("D15.not_shown")
     elif steps[leaving.IN_LINE] <= steps[leaving.SEATED]:
-        verdict = "not shown by these runs: no steps were saved where people waited for a seat."
+        verdict = say("D15.not_shown_2")
     else:
-        verdict = (
-            "holds only when enough readers leave early enough: the saving is the share who leave, times what they "
-            "did not read, times the part of a request that is writing. Even with prompts that cost nothing, 30% takes "
-            "60% of all readers leaving halfway. And tokens are not steps: while others are writing, the engine "
-            "takes its steps anyway; steps are saved where somebody was waiting for the seat."
-        )
-    return Claim(
-        "D15",
-        "Cancelling streams that nobody reads any more saves 30% of the compute.",
-        TECHNIQUES,
-        f"half of the readers leave halfway: {told}.",
-        verdict,
-    )
+        verdict = say("D15.only_when")
+    return Claim("D15", say("D15.measured", told=told), verdict)
 
 
 def d16(found: Sequence[Served]) -> Claim:
@@ -108,28 +84,27 @@ def d16(found: Sequence[Served]) -> Claim:
     batched = ways[crowd, True, False].p99 / base.p99
     alone = ways[calm, True, True].p99 / ways[calm, False, False].p99
     first = percentile(both.first_words, 99) / percentile(base.first_words, 99)
-    measured = (
-        f"p99 of E2E, as a share of neither, {crowd}: streaming ×{streaming:.2f}, batching ×{batched:.2f}, both "
-        f"×{both.p99 / base.p99:.2f}; {calm}: both ×{alone:.2f}. Until the first words, {crowd}: both ×{first:.2f}."
+    measured = say(
+        "D16.measured",
+        crowd=crowd,
+        streaming=streaming,
+        batched=batched,
+        both_ratio=both.p99 / base.p99,
+        calm=calm,
+        alone=alone,
+        first=first,
     )
     if both.p99 / base.p99 > HALVED:
-        verdict = "not shown by these runs: the two together did not halve the p99 here."
+        verdict = say("D16.not_shown")
     elif abs(streaming - 1) > ALIKE:
-        verdict = "not shown by these runs: streaming alone moved the total, so something else was going on."
+        verdict = say("D16.not_shown_2")
     elif abs(alone - 1) > ALIKE:
-        verdict = (
-            f"not shown by these runs: requests that came alone differed by ×{alone:.2f}, and nothing was different "
-            "for them."
-        )
+        verdict = say("D16.not_shown_3", alone=alone)
     elif batched > HALVED:
-        verdict = "not shown by these runs: batching alone did not halve it."
+        verdict = say("D16.not_shown_4")
     else:
-        verdict = (
-            "holds only when requests wait for each other, and then batching did it alone. Streaming changes when "
-            "there is something to read, not when the answer is done; with nobody to share a step, batching changes "
-            "nothing either."
-        )
-    return Claim("D16", "Streaming together with batching halves the P99.", TECHNIQUES, measured, verdict)
+        verdict = say("D16.only_when")
+    return Claim("D16", measured, verdict)
 
 
 def e1(forms: Mapping[str, Answer], words_per_minute: float = 240) -> Claim:
@@ -137,21 +112,16 @@ def e1(forms: Mapping[str, Answer], words_per_minute: float = 240) -> Claim:
     streamed, whole = forms["streamed"], forms["whole"]
     total = streamed.arrivals[-1], whole.arrivals[-1]
     done = streamed.read(words_per_minute)[-1], whole.read(words_per_minute)[-1]
-    measured = (
-        f"the last token after {seconds(total[0])} streamed, {seconds(total[1])} whole; something to read after "
-        f"{seconds(streamed.arrivals[0])} and {seconds(whole.arrivals[0])}; read by {seconds(done[0])} and "
-        f"{seconds(done[1])}, at {words_per_minute:g} words a minute."
+    measured = say(
+        "E1.measured", total=total, streamed=streamed, whole=whole, done=done, words_per_minute=words_per_minute
     )
     if abs(total[0] / total[1] - 1) > ALIKE:
-        verdict = "not shown by these runs: the totals are too different to compare."
+        verdict = say("E1.not_shown")
     elif done[0] < done[1]:
-        verdict = (
-            "holds for readers: they begin earlier, and are done earlier by nearly the time that the whole answer "
-            "took to be written. A program that needs the last byte first gains nothing."
-        )
+        verdict = say("E1.holds")
     else:
-        verdict = "wrong here: the reader was not done any earlier."
-    return Claim("E1", "Streaming improves what a user feels, at the same total time.", SYSTEMS, measured, verdict)
+        verdict = say("E1.wrong")
+    return Claim("E1", measured, verdict)
 
 
 def e6(found: Sequence[Trouble]) -> Claim:
@@ -160,17 +130,12 @@ def e6(found: Sequence[Trouble]) -> Claim:
     told = "; ".join(f"{each.name}: {each.answer}" for each in found)
     if harmed:
         names = ", ".join(each.name for each in harmed)
-        verdict = f"holds here, too: {names} did not end as they should."
+        verdict = say("E6.holds", names=names)
     else:
-        verdict = (
-            "holds only when a server has not been built for them: this one has a limit, a typed error and a test for "
-            "each, and nobody else noticed. The advice stands: send these to your own server before others do."
-        )
+        verdict = say("E6.only_when")
     return Claim(
         "E6",
-        "Disconnects, slow tools and oversized prompts break services that pass their happy-path tests.",
-        SYSTEMS,
-        f"{told}. Neighbours harmed: {sum(not each.neighbour_ok for each in found)} of {len(found)}.",
+        say("E6.measured", told=told, each_sum=sum(not each.neighbour_ok for each in found), num_found=len(found)),
         verdict,
     )
 
@@ -184,17 +149,12 @@ def e7(trips: Sequence[Trip]) -> Claim:
     )
     over = [network_share(each) > DOMINATES for each in away]
     if all(over):
-        verdict = "holds for every distance here: more than half of each TTFT is round trips."
+        verdict = say("E7.holds")
     elif not any(over):
-        verdict = (
-            "not shown here: this machine's own part is longer than all round trips; in front of 70B it would not be."
-        )
+        verdict = say("E7.not_shown")
     else:
-        verdict = (
-            "holds only when the round trips add up to more than the server's own part: a new connection with TLS 1.3 "
-            "needs three, an open one needs one. So keep connections open first, then move closer. ITL does not care."
-        )
-    return Claim("E7", "For far clients, connection set-up and distance dominate TTFT.", SYSTEMS, told + ".", verdict)
+        verdict = say("E7.only_when")
+    return Claim("E7", told + ".", verdict)
 
 
 # ---------------------------------------------------------------- small experiments, for the ledger

@@ -88,7 +88,7 @@ def draw_ends(ends: Ends, title: str = "70B: what leaves the engine, and what ar
 
 
 def explore() -> Explorer:
-    """The network's handles."""
+    """The network's sliders."""
     return Explorer(
         lambda rtt_ms, handshakes, hold_chunks, hold_ms: draw_ends(
             served(rtt_ms, handshakes, hold_chunks, None if hold_ms == "never" else hold_ms)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from course.lab.claims import ANATOMY, SYSTEMS, TECHNIQUES, Claim
+from course.lab.claims import Claim, say
 from course.lab.lab import Lab
 from course.lab.lesson_11 import cold, fleet, hardware, knee, money, routing, spike, traffic, warning
 from course.lab.lesson_11.bounds import Ask
@@ -18,7 +18,7 @@ from course.lab.lesson_11.spike import Story
 from course.lab.lesson_11.waiting import shown
 from course.lab.lesson_11.warning import Alarm
 from course.lab.lesson_11.worksheet import plan
-from course.lab.style import number, seconds
+from course.lab.style import seconds
 
 CLIMBS = 1.15
 """A p99 that grows by less from one setting to another does not climb."""
@@ -36,22 +36,22 @@ def a8(large: fleet.Served, small: fleet.Served, qps: float) -> Claim:
     """Two models on the same GPUs, under the same arrivals, of which the large one cannot serve all."""
     waits = large.p("queue", 99), small.p("queue", 99)
     if waits[0] < fleet.PROMISE.ttft:
-        verdict = "not shown by these runs: the large model had no queue that a smaller one could have shortened."
+        verdict = say("A8.not_shown")
     elif waits[1] < SHORTER * waits[0]:
-        verdict = (
-            "wrong: a queue is work that comes against work that can be done, and a smaller model does more of it a "
-            "second. It is no cure where the limit is elsewhere: a client's own cap, a rate limit, the front. "
-            "And it is another model: check what it answers."
-        )
+        verdict = say("A8.wrong")
     else:
-        verdict = "holds in these runs: the smaller model had the same line, so something else makes people wait."
+        verdict = say("A8.holds")
     return Claim(
         "A8",
-        "A smaller model helps prefill and decode, and does nothing for the queue.",
-        ANATOMY,
-        f"{number(qps)} requests/s on four H100s. Wait for a seat, p99: {seconds(waits[0])} with 70B, "
-        f"{seconds(waits[1])} with 8B; TTFT p99 {seconds(large.p('ttft', 99))} and {seconds(small.p('ttft', 99))}, "
-        f"TPOT p99 {seconds(large.p('tpot', 99))} and {seconds(small.p('tpot', 99))}.",
+        say(
+            "A8.measured",
+            qps=qps,
+            waits=waits,
+            large_ttft=large.p("ttft", 99),
+            small_ttft=small.p("ttft", 99),
+            large_tpot=large.p("tpot", 99),
+            small_tpot=small.p("tpot", 99),
+        ),
         verdict,
     )
 
@@ -64,43 +64,25 @@ def a10(sweeps: Mapping[str, Sweep], crowds: Sequence[Crowd]) -> Claim:
     inside = sum(ARTICLE_KNEE[0] <= best <= ARTICLE_KNEE[1] for best in bests.values())
     grows = all(sweep.points[-1].throughput > CLIMBS * sweep.points[0].throughput for sweep in sweeps.values())
     if any(rises.values()):
-        verdict = f"holds only when more people in a step delay first words: TTFT climbed for {_those(rises)}."
+        verdict = say("A10.only_when", those=_those(rises))
     else:
         within = f"{ARTICLE_KNEE[0]} to {ARTICLE_KNEE[1]}"
         often = inside > len(bests) / 2
-        verdict = (
-            f"holds only when {within} is read as the fewest seats that do. " if often else "wrong about the knee. "
-        )
-        verdict += (
-            "Under given arrivals TTFT p99 falls with max-batch, since nobody waits for a seat any more; what climbs "
-            "is the time per token, and only while there are people for the seats. "
-        )
+        verdict = say("A10.only_when_2", within=within) if often else say("A10.wrong")
+        verdict += say("A10.more")
         if crowded:
-            verdict += (
-                "TTFT climbs with the crowd: with clients of a load test who ask again at once. That curve is often "
-                "taken for this one. "
-            )
+            verdict += say("A10.more_2")
         verdict += f"Of {len(bests)} kinds of traffic here, {inside} wanted {within}."
     if grows:
-        verdict += (
-            " Throughput does grow, until arithmetic or the arrivals run out; with short answers long before memory."
-        )
+        verdict += say("A10.more_3")
     at = "; ".join(
-        f"{name}: TTFT p99 {seconds(s.points[0].ttft)} at {s.points[0].seats} and {seconds(s.points[-1].ttft)} at "
-        f"{s.points[-1].seats}, TPOT p99 {seconds(s.points[0].tpot)} and {seconds(s.points[-1].tpot)}, best goodput at "
-        f"{s.best.seats}" + (f", KV full at about {s.room:.0f}" if s.room else "")
+        say("A10.at", name=name, first=s.points[0], last=s.points[-1], best=s.best)
+        + (f", KV full at about {s.room:.0f}" if s.room else "")
         for name, s in sweeps.items()
     )
     few, many = crowds[0], crowds[-1]
     tests = f"{few.clients} to {many.clients} clients: TTFT p99 {seconds(few.ttft)} to {seconds(many.ttft)}"
-    return Claim(
-        "A10",
-        "Throughput grows with the batch until memory; TTFT has a knee, for 70B on four H100s at a max-batch of "
-        "24 to 48.",
-        ANATOMY,
-        f"70B on four H100s, {at}. A load test, {tests}.",
-        verdict,
-    )
+    return Claim("A10", say("A10.measured", at=at, tests=tests), verdict)
 
 
 def _those(flags: Mapping[str, bool]) -> str:
@@ -118,24 +100,13 @@ def a16(ask: Ask, flood: fleet.Served, knee_qps: float) -> Claim:
     share = traffic.served_share(flood, ask.qps)
     replicas = math.ceil(ask.qps / knee_qps)
     if need > 1:
-        verdict = (
-            "wrong for one replica: prompts alone ask for more than the data sheet has, whatever the batching. "
-            f"As the total of a fleet it is possible, with about {replicas} such replicas."
-        )
+        verdict = say("A16.wrong", replicas=replicas)
     elif share < 1 - SAME:
-        verdict = "wrong here: the arithmetic would allow it, the simulated replica cannot serve it."
+        verdict = say("A16.wrong_2")
     else:
-        verdict = "holds here: one replica serves what comes."
+        verdict = say("A16.holds")
     return Claim(
-        "A16",
-        "70B on four H100s, prompts of 1500 and answers of 150 tokens, 100 requests a second, max-batch 64: a "
-        "realistic point.",
-        ANATOMY,
-        f"prompts ask for {need:.1f} times the data sheet's FLOP/s. Little's law: "
-        f"{ask.qps * ask.shortest_stay:.0f} seats at "
-        f"least, at the speed of an empty server. Simulated, one replica served {share:.1%} of what came. Within the "
-        f"promise one can serve {number(knee_qps)}/s.",
-        verdict,
+        "A16", say("A16.measured", need=need, ask=ask.qps * ask.shortest_stay, share=share, knee_qps=knee_qps), verdict
     )
 
 
@@ -152,26 +123,14 @@ def a20(troubles: Sequence[Trouble], price: float) -> Claim:
         by_field = f"mends it with {'one replica' if is_free else f'{after} replicas' if after else 'none of them'}"
         found.append(f"{trouble.name}: replicas needed {by_replicas}; the field ({trouble.change}) {by_field}")
     if free and (paid or neither):
-        verdict = (
-            "holds only when something other than the GPU's work is short, such as seats. Then the field is free and "
-            f"replicas are rent for a setting ({', '.join(free)}). "
-        )
+        verdict = say("A20.only_when", free=", ".join(free))
         if paid:
-            verdict += (
-                "Where the work itself is too much, this field does nothing; replicas help, or less work "
-                f"({', '.join(paid)})."
-            )
+            verdict += say("A20.more", paid=", ".join(paid))
     elif free:
-        verdict = "holds in these runs: each was mended for nothing."
+        verdict = say("A20.holds")
     else:
-        verdict = "wrong in these runs: none of them could be mended by a field."
-    return Claim(
-        "A20",
-        "Replicas fix a queue for money; a config change fixes it for free.",
-        ANATOMY,
-        "; ".join(found) + ".",
-        verdict,
-    )
+        verdict = say("A20.wrong")
+    return Claim("A20", "; ".join(found) + ".", verdict)
 
 
 def a21(steep: Mapping[str, Story], gentle: Mapping[str, Story]) -> Claim:
@@ -185,20 +144,13 @@ def a21(steep: Mapping[str, Story], gentle: Mapping[str, Story]) -> Claim:
     )
     gain = [scaler[i] - nothing[i] for i in range(2)]
     if bests[0] == bests[1] and gain[1] > gain[0] + SAME:
-        verdict = (
-            "holds only when the fix is an autoscaler: it is good enough for a load that climbs and stays, and late "
-            f"for a spike. The best measure was the same for both: {bests[0]}."
-        )
+        verdict = say("A21.only_when", bests=bests)
     elif gain[1] > gain[0] + SAME:
-        verdict = (
-            "holds in these runs: an autoscaler looks at the past and starts slowly, which is good enough for a load "
-            "that climbs and stays, and late for a spike. What helps at once must be there beforehand: a limit at the "
-            "door, a small model that takes the overflow, or spare capacity."
-        )
+        verdict = say("A21.holds")
     elif bests[0] == bests[1]:
-        verdict = "wrong in these runs: the same measure was best for both, and the autoscaler gained as much."
+        verdict = say("A21.wrong")
     else:
-        verdict = "not shown clearly: different measures were best, by little."
+        verdict = say("A21.not_shown")
     told = "; ".join(
         f"{kind}: "
         + ", ".join(
@@ -207,7 +159,7 @@ def a21(steep: Mapping[str, Story], gentle: Mapping[str, Story]) -> Claim:
         )
         for kind, each in (("spike, in time", steep), ("climb, in time", gentle))
     )
-    return Claim("A21", "A steady state and a spike want different fixes.", ANATOMY, f"{told}.", verdict)
+    return Claim("A21", f"{told}.", verdict)
 
 
 def d20(homes: Mapping[str, Home]) -> Claim:
@@ -219,28 +171,20 @@ def d20(homes: Mapping[str, Home]) -> Claim:
         f"{h.name}: E2E {seconds(h.e2e)}, {dollars(h.per_day)} a day, load {h.load:.2%}" for h in homes.values()
     )
     if cheapest in fields and cheapest.per_day < old.per_day:
-        verdict = (
-            f"holds only when speed is all that counts. The new GPU is {gain:.1f} times as fast end to end here "
-            "(first words "
-            f"{old.ttft / new.ttft:.1f} times, further words {old.tpot / new.tpot:.1f} times: the one is "
-            "arithmetic, the "
-            f"other bandwidth) for {ratio:.1f} times the money. But so few requests never fill either, so what "
-            "they cost "
-            f"is idle time, and that shrinks by a field: {cheapest.name}, {dollars(cheapest.per_day)} a day, "
-            f"{seconds(cheapest.e2e)} end to end (check its quality). Whether engineers' time is dearer is another sum."
+        verdict = say(
+            "D20.only_when",
+            gain=gain,
+            old_ratio=old.ttft / new.ttft,
+            tpot_ratio=old.tpot / new.tpot,
+            ratio=ratio,
+            cheapest=cheapest,
+            cheapest_dollars=dollars(cheapest.per_day),
         )
     else:
-        verdict = f"holds in these runs: no field was cheaper, and the new GPU is {gain:.1f} times as fast."
+        verdict = say("D20.holds", gain=gain)
     if abs(gain / ARTICLE_GAIN - 1) > 0.25:
         verdict += f" It is not {ARTICLE_GAIN} times: that depends on the share of prompts in the work."
-    return Claim(
-        "D20",
-        f"Below {FEW_A_DAY} requests a day, buy hardware instead of optimising; A100 to H100 gives {ARTICLE_GAIN} "
-        "times.",
-        TECHNIQUES,
-        f"{FEW_A_DAY} requests a day, {told}. Constants typical, their error unknown.",
-        verdict,
-    )
+    return Claim("D20", say("D20.measured", few_a_day=FEW_A_DAY, told=told), verdict)
 
 
 def e2(queued: Mapping[str, Alarm], written: Alarm) -> Claim:
@@ -248,17 +192,13 @@ def e2(queued: Mapping[str, Alarm], written: Alarm) -> Claim:
     leads = {name: alarm.lead for name, alarm in queued.items() if alarm.lead is not None}
     other = written.lead
     if not leads:
-        verdict = "not shown by these runs: nobody timed out."
+        verdict = say("E2.not_shown")
     elif min(leads.values()) <= 0:
-        verdict = "wrong in these runs: people left before the wait had grown."
+        verdict = say("E2.wrong")
     elif other is not None and other < min(leads.values()):
-        verdict = (
-            "holds only when people give up in the line. Then the wait must pass every smaller number first, so the "
-            "warning comes early; how early, the overload decides. Who gives up in the middle of a long answer was "
-            "never announced by a queue: watch TPOT, too."
-        )
+        verdict = say("E2.only_when")
     else:
-        verdict = "holds in these runs: the wait grew before the first person left."
+        verdict = say("E2.holds")
     told = "; ".join(
         f"{name}: the wait passed {seconds(warning.WORRY_S)} {seconds(lead)} before the first time-out"
         for name, lead in leads.items()
@@ -270,43 +210,24 @@ def e2(queued: Mapping[str, Alarm], written: Alarm) -> Claim:
         if math.isinf(other)
         else f"it rang {seconds(abs(other))} {'before' if other > 0 else 'after'} the first left"
     )
-    return Claim(
-        "E2",
-        "A rising queue wait precedes time-outs.",
-        SYSTEMS,
-        f"{told or 'no time-outs'}. Long answers without overload: {last}.",
-        verdict,
-    )
+    return Claim("E2", say("E2.measured", told=told or "no time-outs", last=last), verdict)
 
 
 def e3(played: Mapping[float, Sleep]) -> Claim:
     """Scale to zero by requests an hour."""
-    rows = [
-        f"{number(rate)} an hour: {p.cold:.0%} start cold, {p.share_of_ttft:.0%} of all waiting is that, awake "
-        f"{p.awake:.0%} of the time"
-        for rate, p in played.items()
-    ]
+    rows = [say("E3.rows", rate=rate, p=p) for rate, p in played.items()]
     rare, often = played[min(played)], played[max(played)]
     if rare.share_of_ttft < MOSTLY:
-        verdict = "wrong in these runs: cold starts are not most of the waiting, however rare requests are."
+        verdict = say("E3.wrong")
     elif often.share_of_ttft < MOSTLY:
         fewest = min(p.cold for p in played.values() if p.share_of_ttft >= MOSTLY)
-        verdict = f"holds only when some gap is longer than it is kept awake ({seconds(rare.keep)} here). "
+        verdict = say("E3.only_when", rare=rare)
         if fewest < RARELY:
-            verdict += (
-                f"Rarely is enough: a cold start is so long that it was most of all waiting where {fewest:.0%} of the "
-                "requests had one. "
-            )
+            verdict += say("E3.more", fewest=fewest)
         verdict += "A warm pool ends it, and costs as much as a busy one."
     else:
-        verdict = "holds in these runs, at every rate that was tried: cold starts are most of the waiting."
-    return Claim(
-        "E3",
-        "Cold starts dominate the latency of rare traffic; keep a warm pool.",
-        SYSTEMS,
-        "; ".join(rows) + ".",
-        verdict,
-    )
+        verdict = say("E3.holds")
+    return Claim("E3", "; ".join(rows) + ".", verdict)
 
 
 def e8(caught: Route, uncaught: Route, plain: Played, routed: Played, bad: Played) -> Claim:
@@ -315,30 +236,26 @@ def e8(caught: Route, uncaught: Route, plain: Played, routed: Played, bad: Playe
     borders = ["any rate" if r.break_even is None else f"up to {r.break_even:.0%}" for r in (caught, uncaught)]
     twice = float(np.median(bad.e2e[bad.twice])) if bad.twice.any() else math.nan
     if caught.break_even == 0.0:
-        verdict = "wrong at these prices: the small model is not cheaper, so there is nothing to save."
+        verdict = say("E8.wrong")
     elif uncaught.break_even is not None and (
         caught.break_even is None or caught.break_even > COIN > uncaught.break_even
     ):
-        verdict = (
-            "holds only when a wrong answer slips through, or its reader's time counts. In GPU dollars a wrong "
-            "route that is "
-            "noticed costs one small answer on top, which is little. One that is not noticed costs whatever a wrong "
-            f"answer costs you; at {uncaught.harm / uncaught.large:.0f} times a large request, routing pays "
-            f"{borders[1]} misrouted."
-        )
+        verdict = say("E8.only_when", uncaught_ratio=uncaught.harm / uncaught.large, borders=borders)
     else:
-        verdict = f"holds here: routing pays at {borders[0]} misrouted if errors are caught, {borders[1]} if not."
+        verdict = say("E8.holds", borders=borders)
     slow = "" if math.isnan(twice) else f" Who was asked twice waited {seconds(twice)} in all, p50."
     return Claim(
         "E8",
-        "Route easy requests to a small model; a wrong route costs more than it saves.",
-        SYSTEMS,
-        f"{dollars(1000 * caught.large)} for 1000 requests all large, {dollars(1000 * caught.routed(0.0))} routed "
-        "without a mistake. It pays "
-        f"at {borders[0]} misrouted if every error is caught, {borders[1]} if "
-        f"{uncaught.caught:.0%} are, and each of the others costs {uncaught.harm / uncaught.large:.0f} large "
-        f"requests. Simulated TTFT p50: {seconds(median[0])} all large, "
-        f"{seconds(median[1])} routed, {seconds(median[2])} with 30% misrouted.{slow}",
+        say(
+            "E8.measured",
+            caught=dollars(1000 * caught.large),
+            routed_dollars=dollars(1000 * caught.routed(0.0)),
+            borders=borders,
+            uncaught=uncaught,
+            uncaught_ratio=uncaught.harm / uncaught.large,
+            median=median,
+            slow=slow,
+        ),
         verdict,
     )
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from course.lab import simulated_70b
+from course.lab.run import percentile
 from course.lab.scale import enough
 from minillm.observe.summary import SLO
 from minillm.simulate.arrivals import AllAtOnce, Arrivals, Poisson
@@ -176,7 +177,7 @@ class Served:
         """A percentile of one of the columns, of whoever got that far; NaN when nobody did."""
         values = getattr(self, what)[self.settled]
         values = values[~np.isnan(values)]
-        return float(np.percentile(values, q)) if len(values) else math.nan
+        return percentile(values, q) if len(values) else math.nan
 
     def met(self, slo: SLO) -> np.ndarray:
         """Which requests were answered within every limit, as their clients saw it."""

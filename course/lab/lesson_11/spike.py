@@ -5,13 +5,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from course.lab.explorer import Explorer, buttons, choices, slider
 from course.lab.lesson_11 import fleet
 from course.lab.lesson_11.money import GPUS, dollars, gpu_price
 from course.lab.lesson_11.panels import Panel, Ruler, Series, draw_panels
 from course.lab.lesson_11.waiting import shown
+from course.lab.run import percentile
 from course.lab.style import ALARM, PHASE_COLOURS, seconds
 from course.lab.svg import Picture
 from minillm.simulate.arrivals import Ramp, Spikes
@@ -89,7 +88,7 @@ class Story:
         found = []
         for start in self.windows():
             group = [f.ttft for f in self.outcomes if start <= f.sent < start + WINDOW_S and f.ttft is not None]
-            found.append(float(np.percentile(group, q)) if group else None)
+            found.append(percentile(group, q))
         return found
 
     def share(self, kind: str) -> float:
@@ -212,7 +211,7 @@ def _told(stories: Sequence[Story]) -> str:
 
 
 def spikes() -> Explorer:
-    """The spike with handles."""
+    """The spike with sliders."""
 
     def draw(measure: str, times: int, length: int, cold: int, shape: str) -> Picture:
         return draw_story(Spike(float(times), float(length), float(cold), shape == "a climb"), measure)

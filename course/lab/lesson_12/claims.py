@@ -4,13 +4,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from course.lab import simulated_70b
-from course.lab.claims import ANATOMY, TECHNIQUES, Claim
+from course.lab.claims import Claim, say
 from course.lab.lab import Lab
 from course.lab.lesson_02 import simulated
 from course.lab.lesson_02.visits import visits_of, waits
 from course.lab.run import percentile
 from course.lab.scale import enough
-from course.lab.style import number, seconds
+from course.lab.style import seconds
 from minillm.simulate.arrivals import Poisson
 from minillm.simulate.cluster_run import FleetRun
 from minillm.simulate.lengths import Fixed, LogNormal
@@ -70,31 +70,18 @@ def a18(before: Line, after: Mapping[str, Line], by_seats: Mapping[str, Mapping[
     longest = max(after.values(), key=lambda line: line.wait)
     return Claim(
         "A18",
-        "A max-batch of 96, left over from prompts of 800 tokens, makes traffic of 2400 tokens wait 4.8 s at p99; the "
-        "model is fine.",
-        ANATOMY,
-        f"70B on four H100s, simulated, {number(RATE)} requests/s, p99 of the wait. Prompts of {BEFORE} tokens: "
-        f"{seconds(before.wait)}. Of {AFTER} tokens, by KV pool, {told}. The same long prompts at "
-        f"a third of the rate: {seconds(lighter.wait)}.",
+        say("A18.measured", rate=RATE, before=BEFORE, before_line=before, after=AFTER, told=told, lighter=lighter),
         _seats_verdict(longest, cures, lighter),
     )
 
 
 def _seats_verdict(longest: Line, cures: list[str], lighter: Line) -> str:
     if longest.wait < NO_WAIT_S:
-        return "not shown: at this rate nobody waits, with long prompts or short ones."
+        return say("A18.not_shown")
     if cures:
-        return f"holds here: fewer seats cut the wait by more than half ({'; '.join(cures)})."
+        return say("A18.holds", cures="; ".join(cures))
     share = longest.prefill / (longest.prefill + longest.wait)
-    return (
-        "holds only when read as a diagnosis: the time was in the queue "
-        f"(own prefill is {share:.0%} of the two at p99), so making the model's steps a little cheaper moves little. "
-        "The cure does not follow: with fewer seats nobody waited less than half as long here, with or without room "
-        "for the KV. Three times the prompt is three times the prefill, and that took the server past its capacity; at "
-        f"a third of the rate {SEATS} seats leave a wait of {seconds(lighter.wait)}. Blocks of KV do not fragment in a "
-        "paged engine. What helps: fewer prompt tokens (shared prefixes, shorter prompts), a door that refuses, or "
-        "more machines. Seats trade the wait in line against ITL."
-    )
+    return say("A18.only_when", share=share, seats=SEATS, lighter=lighter)
 
 
 def _long_prompts(tokens: int) -> Independent:
@@ -169,35 +156,19 @@ def d23(tails: Mapping[str, Tail]) -> Claim:
         f"{way}: {seconds(tail.without)} without, {seconds(tail.everybody)} with, {seconds(tail.short)} for the short"
         for way, tail in tails.items()
     )
-    return Claim(
-        "D23",
-        "One request of 15000 tokens in every batch turns a p99 of 2 s into 12 s.",
-        TECHNIQUES,
-        f"70B on four A100s, simulated, {MEMBERS} seats, p99 of E2E; one request in {MEMBERS} is long. {told}.",
-        _tail_verdict(tails),
-    )
+    return Claim("D23", say("D23.measured", members=MEMBERS, told=told), _tail_verdict(tails))
 
 
 def _tail_verdict(tails: Mapping[str, Tail]) -> str:
     static, chunks = tails[STATIC], tails[CHUNKS]
     others = "; ".join(f"{way} × {tail.on_others:.1f}" for way, tail in tails.items())
-    lesson = (
-        f"Look by bucket of prompt length: one in {MEMBERS} is more than one in a hundred, so p99 of everybody would "
-        f"be a long request's own time even if it disturbed nobody. p99 of the short ones: {others}."
-    )
+    lesson = say("D23.lesson", members=MEMBERS, others=others)
     if static.on_others < TWICE and chunks.on_others < TWICE:
-        return f"not shown here: in no way of batching do the short ones wait twice as long. {lesson}"
+        return say("D23.not_shown", lesson=lesson)
     size = "about as much as it says" if static.overall >= CLAIMED * 2 / 3 else "less than it says"
     if chunks.on_others >= TWICE:
-        return (
-            f"holds only when read as a direction: × {static.overall:.1f} in static batches, {size}, and not only "
-            "there: however a prompt is cut, it is the same work before the others' on the same machine. A limit takes "
-            f"it away, by refusing; so does a machine of its own. {lesson}"
-        )
-    return (
-        f"holds only when a batch is closed: there everybody's p99 grew × {static.overall:.1f}, {size}, and a member "
-        f"leaves when the slowest does. A prompt read in chunks shares its steps with the others. {lesson}"
-    )
+        return say("D23.only_when", static=static, size=size, lesson=lesson)
+    return say("D23.only_when_2", static=static, size=size, lesson=lesson)
 
 
 def tail_of(way: str, count: int = 160) -> Tail:

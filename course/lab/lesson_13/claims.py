@@ -5,12 +5,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from course.lab import simulated_70b
-from course.lab.claims import ANATOMY, Claim
+from course.lab.claims import Claim, say
 from course.lab.lab import Lab
 from course.lab.lesson_02 import simulated
 from course.lab.lesson_02.visits import Visit, visits_of
 from course.lab.run import percentile
-from course.lab.style import number, seconds
 from minillm.simulate.arrivals import Poisson
 from minillm.simulate.cluster_run import FleetRun
 from minillm.simulate.deployment import Deployment
@@ -94,41 +93,15 @@ def _ttft(visits: list[Visit]) -> float:
 
 def a17(fit: Fit) -> Claim:
     """Do the dump's numbers belong together, and is p99 x tokens the time of an answer?"""
-    return Claim(
-        "A17",
-        "13B on two A100s, 60 requests/s, 2200 tokens in, 180 out: p99 TTFT is 3.2 s, and 80 ms x 180 tokens = 14.4 s "
-        "of decoding is the real story.",
-        ANATOMY,
-        f"by arithmetic, its prompts alone ask for {number(fit.flops)} times the data sheet's FLOP/s of two A100s, and "
-        f"by Little's law its requests hold {number(fit.kv)} times the KV that fits. Simulated, one such server does "
-        f"{number(fit.capacity)} requests/s. At {FULL:.0%} of that: p99 TTFT {seconds(fit.ttft_at_full)}, p99 ITL "
-        f"{seconds(fit.itl_p99)}; times {OUTPUT - 1} gaps that is {seconds(fit.product)}, while answers of about "
-        f"{OUTPUT} tokens took {seconds(fit.decode_p50)} (p50) to {seconds(fit.decode_p99)} (p99) to write. At 60 "
-        f"requests/s, p99 TTFT was {seconds(fit.ttft_at_dump)} when the run ended.",
-        _verdict(fit),
-    )
+    return Claim("A17", say("A17.measured", fit=fit, full=FULL, gaps=OUTPUT - 1, output=OUTPUT), _verdict(fit))
 
 
 def _verdict(fit: Fit) -> str:
     apart = fit.product / fit.decode_p99
-    sums = (
-        f"And a p99 times a count is nobody's waiting time: it says {seconds(fit.product)}, the slowest answer in a "
-        f"hundred of that length took {seconds(fit.decode_p99)}. A text's time is its mean gap times its gaps"
-        if apart > 1.2
-        else "The product of a p99 and a count is about right here, because nearly all gaps are that long"
-    )
+    sums = say("A17.sums", fit=fit) if apart > 1.2 else say("A17.sums_2")
     if fit.servers < IMPOSSIBLE:
-        return (
-            f"holds: one server can do {number(fit.capacity)} requests/s here, so the numbers go together. {sums}; "
-            "decoding is the larger part of the wait, TTFT the smaller."
-        )
-    return (
-        f"wrong for one server: it is asked for {fit.servers:.0f} times what it can do, and then TTFT has no p99: it "
-        "grows for as long as you look. Numbers like these come from a fleet of at least "
-        f"{math.ceil(fit.servers)}, from prompts of which a cache knows most, or from a short burst. Say so first; it "
-        f"is the best answer to this question. {sums}. What remains true: that decoding is most of the wait, and that "
-        "both numbers deserve a look."
-    )
+        return say("A17.holds", fit=fit, sums=sums)
+    return say("A17.wrong", fit=fit, ceil=math.ceil(fit.servers), sums=sums)
 
 
 def measure(lab: Lab) -> Claim:

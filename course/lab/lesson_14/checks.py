@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
+from course.lab.claims import REGISTRY
 from course.lab.grading import Checks, Criterion, choice, close_to
 from course.lab.lesson_14.ledger import Ledger
-from course.lab.lesson_14.registry import REGISTRY
 from course.lab.lesson_14.techniques import CLAIMED, CROWD, Cell, by_technique, most_fickle, spread
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from course.lab.claims import TECHNIQUES, Claim
+from course.lab.claims import Claim, say
 from course.lab.lab import Lab
 from course.lab.lesson_14 import techniques
 from course.lab.lesson_14.techniques import CLAIMED, Cell, by_technique
@@ -22,36 +22,29 @@ def d22(cells: Sequence[Cell]) -> Claim:
         f"{name} (claimed {CLAIMED[name]:g}) " + ", ".join(f"{cell.factor:.2f} {cell.workload}" for cell in group)
         for name, group in groups.items()
     )
-    return Claim(
-        "D22",
-        "A technique has a factor: static batching 1.5, continuous 3, streaming 2 (of TTFT), speculation 2.3, "
-        "compression 1.5.",
-        TECHNIQUES,
-        f"times as fast, on this engine. {told}.",
-        verdict(cells),
-    )
+    return Claim("D22", say("D22.measured", told=told), verdict(cells))
 
 
 def verdict(cells: Sequence[Cell]) -> str:
     groups = by_technique(cells)
     if (apart := techniques.noise(cells)) > techniques.NOISY:
-        return (
-            f"not shown: where techniques do the very same work, times differed by a factor of {apart:.1f}. This "
-            "machine was busy with something else; run it again."
-        )
+        return say("D22.not_shown", apart=apart)
     judged = [cell for cell in cells if (cell.technique, cell.workload) not in techniques.CONTROLS]
     depends = [name for name, group in groups.items() if techniques.spread(group) > DEPENDS]
     agree = [cell for cell in cells if 1 / AGREES < cell.factor / CLAIMED[cell.technique] < AGREES]
     if not depends:
-        return f"wrong as figures: {len(agree)} of {len(cells)} are near the table's, whatever the workload."
+        return say("D22.wrong", num_agree=len(agree), num_cells=len(cells))
     idle = sum(cell.factor < GAIN for cell in cells)
     slower = [f"{cell.technique} with {cell.workload} × {cell.factor:.2f}" for cell in judged if cell.factor < 1 / GAIN]
     losses = f", or a loss: {'; '.join(slower)}" if slower else ""
-    return (
-        f"holds only when a workload stands beside each figure: for {', '.join(depends)} the best workload's factor is "
-        f"more than {DEPENDS:g} times the worst one's. {len(agree)} of {len(cells)} are near the table's, {idle} bring "
-        f"no gain{losses}. The column also mixes quantities: one row is about TTFT, another about p99, the others do "
-        "not say; and techniques that work on the same bottleneck do not multiply."
+    return say(
+        "D22.only_when",
+        depends=", ".join(depends),
+        depends_names=DEPENDS,
+        num_agree=len(agree),
+        num_cells=len(cells),
+        idle=idle,
+        losses=losses,
     )
 
 

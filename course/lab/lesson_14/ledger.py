@@ -7,14 +7,13 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from course.lab.claims import Claim
+from course.lab.claims import REGISTRY, Claim, Entry
 from course.lab.display import Html
 from course.lab.lab import Lab
 from course.lab.lesson_14 import export
 from course.lab.lesson_14.measuring import Experiment, find_experiments
 from course.lab.lesson_14.progress import Progress
 from course.lab.lesson_14.records import KINDS, Book, Record
-from course.lab.lesson_14.registry import REGISTRY, Entry
 from course.lab.lesson_14.rows import Row, rows_table
 from minillm.bench.report import describe_machine, describe_versions
 
@@ -57,7 +56,7 @@ class Ledger:
         """The claims that pass every filter, in the registry's order.
 
         Args:
-            source: a name of registry.SHORT_NAMES, or the letter with which ids begin.
+            source: a name of claims.SHORT_NAMES, or the letter with which ids begin.
             phase: one of the five that the claim speaks of.
             verdict: one of records.KINDS.
             lesson: two digits; the lesson that measures it, or another one that it is a topic of.

@@ -42,6 +42,6 @@ def fingerprint(package: Path, others: Sequence[str] = ()) -> str:
     """
     found = hashlib.sha256()
     for part in (package, *(package.parent / name for name in others)):
-        for path in [part] if part.is_file() else sorted(part.rglob("*.py")):
+        for path in [part] if part.is_file() else sorted(p for p in part.rglob("*") if p.suffix in (".py", ".toml")):
             found.update(f"{path.name}\n".encode() + path.read_bytes())
     return found.hexdigest()[:12]

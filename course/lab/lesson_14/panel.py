@@ -7,12 +7,12 @@ from html import escape
 
 import ipywidgets as widgets
 
+from course.lab.claims import REGISTRY, SHORT_NAMES
 from course.lab.display import LivePanel
 from course.lab.explorer import buttons
 from course.lab.lesson_14.claim_map import GROUPS, draw_map
 from course.lab.lesson_14.ledger import Ledger
 from course.lab.lesson_14.records import KINDS
-from course.lab.lesson_14.registry import REGISTRY, SHORT_NAMES
 from course.lab.lesson_14.rows import Row, row_html, table_of
 from course.lab.style import PHASE_LABELS
 

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
+from course.lab.claims import Entry
 from course.lab.display import Html
 from course.lab.lesson_14.records import FAILED, UNMEASURED, Record
-from course.lab.lesson_14.registry import Entry
 from course.lab.style import ALARM, PHASE_COLOURS, PHASE_LABELS, seconds
 
 SIGNS = {"holds": "●", "holds only when": "◐", "wrong": "✕", "not shown": "○", FAILED: "!", UNMEASURED: "·"}

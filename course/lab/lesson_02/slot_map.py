@@ -12,7 +12,7 @@ LABEL = 20
 """Narrower boxes get no number."""
 
 
-def seat_rows(visits: Sequence[Visit], seats: int) -> list[list[Visit]]:
+def slot_rows(visits: Sequence[Visit], seats: int) -> list[list[Visit]]:
     """Each visit in a seat that is free when it sits down; a seat has no number in the engine, so the lowest is
     taken."""
     rows: list[list[Visit]] = [[] for _ in range(seats)]
@@ -22,7 +22,7 @@ def seat_rows(visits: Sequence[Visit], seats: int) -> list[list[Visit]]:
     return rows
 
 
-def draw_seat_maps(runs: Mapping[str, Sequence[Visit]], seats: int, title: str = "Who sits where?") -> Picture:
+def draw_slot_maps(runs: Mapping[str, Sequence[Visit]], seats: int, title: str = "Who sits where?") -> Picture:
     """A panel a run, all on one time axis. Dashed red: a seat stands empty while somebody waits."""
     span = 1.02 * max(end_of(visits) for visits in runs.values())
     scale, pitch = Scale(0, span, LEFT, WIDTH - RIGHT), 20.0 if seats <= 8 else 11.0
@@ -49,7 +49,7 @@ def _panel(name: str, visits: Sequence[Visit], seats: int, scale: Scale, y: floa
     body = text(LEFT, y - 5, name, size=13, font_weight="bold")
     body += text(LEFT + 8 * len(name) + 8, y - 5, share_told(visits, seats), size=11, fill=SOFT)
     prefill, decode, labels, empty = [], [], "", []
-    for i, row in enumerate(seat_rows(visits, seats)):
+    for i, row in enumerate(slot_rows(visits, seats)):
         top, tall = y + pitch * i, pitch - 3
         body += text(LEFT - 8, top + tall - 3, f"seat {i + 1}", size=min(11, pitch), fill=SOFT, text_anchor="end")
         for visit in row:
