@@ -17,8 +17,8 @@ from course.lab import open_lab, simulated_70b
 from course.lab.lesson_03 import attention, chunks, costs, instrument, reading, sim_70b, traffic, watch
 from course.lab.lesson_03.checks import checks
 from course.lab.lesson_03.claims import a3, big_savings, d7, d11, d17, d18, f4, halved_4k
-from course.lab.lesson_03.length_pictures import draw_ladder, draw_saving
 from course.lab.lesson_03.measured import FACTORS, Ladder, both_ways, four_times, side_by_side
+from course.lab.lesson_03.pictures import draw_ladder, draw_saving
 
 lab = open_lab()
 

@@ -14,8 +14,8 @@ from course.lab.lesson_03 import checks as grading
 from course.lab.lesson_03.attention import FUSED, TEXTBOOK, Point
 from course.lab.lesson_03.choosing import choose
 from course.lab.lesson_03.measured import Ladder, four_times, ladder_run, side_by_side
+from course.lab.lesson_03.pictures import show_cut
 from course.lab.lesson_03.square import draw_square
-from course.lab.lesson_03.text_pictures import show_cut
 from course.lab.run import Run
 from minillm.bench import scoring
 

@@ -5,6 +5,6 @@ traffic.py    prompts of exact lengths, a long prompt among chats
 attention.py  one layer's attention, textbook and fused: seconds and peak memory, measured
 chunks.py     the same long prompt in chunks of several sizes      sim_70b.py   the same at 70B, simulated
 reading.py    shorter prompts, and whether the answers survive
-square.py, length_pictures.py, chunk_pictures.py, text_pictures.py     the pictures
+square.py, pictures.py     the pictures
 instrument.py the pictures with sliders
 """

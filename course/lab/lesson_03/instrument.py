@@ -7,12 +7,17 @@ from course.lab.explorer import Explorer, buttons, choices
 from course.lab.lab import Lab
 from course.lab.lesson_03 import chunks, reading, sim_70b, traffic
 from course.lab.lesson_03.attention import Point, points
-from course.lab.lesson_03.chunk_pictures import draw_trade
 from course.lab.lesson_03.costs import BIG, lab_shape, shape_of, short_name
-from course.lab.lesson_03.length_pictures import draw_ladder, draw_shares, draw_split, draw_time_and_memory
 from course.lab.lesson_03.measured import Ladder
+from course.lab.lesson_03.pictures import (
+    draw_ladder,
+    draw_shares,
+    draw_split,
+    draw_time_and_memory,
+    draw_trade,
+    show_cut,
+)
 from course.lab.lesson_03.square import draw_square
-from course.lab.lesson_03.text_pictures import show_cut
 from course.lab.pictures.timeline import draw_timeline
 from course.lab.run import Run
 from course.lab.svg import Picture

@@ -1,14 +1,19 @@
-"""What happens to a prompt's cost when it grows? Measured and counted, as curves and as bars."""
+"""The pictures of lesson 03: what a longer prompt costs, who pays when it is read in chunks, what a cut leaves."""
 
 from collections.abc import Mapping, Sequence
+from html import escape
 
+from course.lab.display import Html
 from course.lab.lesson_03.attention import FUSED, TEXTBOOK, Point
+from course.lab.lesson_03.chunks import Trade
 from course.lab.lesson_03.costs import attention_share, crossover
 from course.lab.lesson_03.measured import Ladder
+from course.lab.lesson_03.reading import CUTS, Question
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
-from course.lab.style import PHASE_COLOURS, number, seconds
+from course.lab.style import ALARM, PHASE_COLOURS, number, seconds
 from course.lab.svg import INK, SOFT, Picture, line, phase_fill, rect, text
 from minillm.bench.costs import ModelFlops
+from minillm.frontend.prompt_pruning import split_sentences
 from minillm.model.config import ModelConfig
 
 TOKENS = Axis("prompt length, tokens", log=True)
@@ -116,3 +121,67 @@ def draw_saving(points: Mapping[int, Mapping[str, float]]) -> Picture:
     body += line(BAR_LEFT, 4, BAR_LEFT, pitch * len(points), stroke=SOFT)
     title = "What does fused attention save of the whole TTFT?"
     return Picture(title, body, pitch * len(points) + 6, description="; ".join(told))
+
+
+def draw_trade(
+    trades: Sequence[Trade], chosen: int | None = None, floor: Sequence[float] = (), where: str = ""
+) -> Picture:
+    """Both waits against the chunk size.
+
+    Args:
+        trades: in ascending order of chunk size.
+        chosen: the chunk size that the handle is at; it is ringed.
+        floor: for each trade, seconds that reading the weights so often takes at least.
+        where: which machine, as a part of the title.
+    """
+    xs = [trade.chunk for trade in trades]
+    curves = [
+        Curve("the long prompt's TTFT", xs, [1e3 * trade.ttft for trade in trades]),
+        Curve("longest gap of the others", xs, [1e3 * trade.worst_gap for trade in trades]),
+    ]
+    if floor:
+        curves.append(Curve("only reading the weights", xs, [1e3 * value for value in floor], style="dashes"))
+    marks = [
+        Mark(f"{'whole' if trade.whole else trade.chunk}: {seconds(value)}", x=trade.chunk, y=1e3 * value)
+        for trade in trades
+        if trade.chunk == chosen
+        for value in (trade.ttft, trade.worst_gap)
+    ]
+    told = "; ".join(
+        f"{'whole' if t.whole else f'chunks of {t.chunk}'} ({t.steps} steps): TTFT {seconds(t.ttft)}, longest gap "
+        f"{seconds(t.worst_gap)}"
+        for t in trades
+    )
+    title = f"{where}{trades[0].tokens} tokens in chunks: who waits?"
+    x = Axis("chunk, prompt tokens a step", log=True)
+    return draw_chart(title, curves, x, Axis("ms", log=True), marks, height=300, description=told)
+
+
+def show_cut(question: Question, cut: str, keep: float) -> Html:
+    """The whole text, with what one way of cutting drops struck out, and whether the answer is among it.
+
+    Args:
+        keep: share of the words that may stay.
+    """
+    left = set(split_sentences(CUTS[cut](question.text, question.question, keep)))
+    sentences = split_sentences(question.text)
+    kept = [sentence for sentence in sentences if sentence in left]
+    words, before = sum(len(s.split()) for s in kept), len(question.text.split())
+    survives = any(question.answer.lower() in sentence.lower() for sentence in kept)
+    colour, verdict = (PHASE_COLOURS["decode"], "is still there") if survives else (ALARM, "is gone")
+    head = f"{words} of {before} words kept. The answer, “{question.answer}”, {verdict}."
+    body = " ".join(_sentence(sentence, sentence in left, question.answer) for sentence in sentences)
+    html = (
+        f'<div style="border-left:6px solid {colour};padding:4px 12px;max-width:820px;line-height:1.5">'
+        f"<b>{escape(question.question)}</b><br>{escape(head)}<p style='margin:6px 0'>{body}</p></div>"
+    )
+    return Html(html, f"{question.question} {head} Left: {' '.join(kept)}")
+
+
+def _sentence(sentence: str, kept: bool, answer: str) -> str:
+    start = sentence.lower().find(answer.lower())
+    written = escape(sentence)
+    if start >= 0:
+        found = sentence[start : start + len(answer)]
+        written = f"{escape(sentence[:start])}<u><b>{escape(found)}</b></u>{escape(sentence[start + len(answer) :])}"
+    return written if kept else f'<s style="opacity:0.45">{written}</s>'
