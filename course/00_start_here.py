@@ -14,10 +14,10 @@
 # Coming back, or looking for one thing? The [start page](start.ipynb) has the map, three paths, and where you stopped.
 
 # %%
-from course.lab import Dashboard, Replay, big, big_services, open_lab, phase_table, services
-from course.lab.claims.lesson_00 import a1
+from course.lab import Dashboard, Replay, open_lab, phase_table, services, services_70b, simulated_70b
 from course.lab.control import Control
-from course.lab.grading import lesson_00
+from course.lab.lesson_00.checks import checks
+from course.lab.lesson_00.claims import a1
 from course.lab.pictures.compare import draw_phase_bars
 from course.lab.pictures.steps import draw_steps
 from course.lab.predict import grew_most
@@ -172,8 +172,8 @@ Control("Chat, with nothing to reuse", chat_on, chat_off, q=50)
 # eight at once, four seats, prompts and answers as long as above.
 
 # %%
-seventy = {"one alone": big_services.together(1), "eight together": big_services.together(8)}
-big_services.phases_table(seventy)
+on_70b = {"one alone": services_70b.together(1), "eight together": services_70b.together(8)}
+services_70b.phases_table(on_70b)
 
 # %% [markdown]
 # Compare with the table of your own machine. The times are others, and so are their shares: a GPU reads a
@@ -181,7 +181,7 @@ big_services.phases_table(seventy)
 # numbers is part of them:
 
 # %%
-big.error_band(big.deployment())
+simulated_70b.error_band(simulated_70b.deployment())
 
 # %% [markdown]
 # ## Deep dive
@@ -233,7 +233,7 @@ a1([one, eight, with_cache, without])
 # the course, so nobody but you is being fooled.
 
 # %%
-check = lesson_00.checks(one, eight)
+check = checks(one, eight)
 
 check("q1", ...)  # which phase takes most of the lone request's time? "queue", "prefill", ...
 

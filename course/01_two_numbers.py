@@ -12,10 +12,10 @@
 # - **Deep dive**: the formulas, the code, the claims.
 
 # %%
-from course.lab import Ruler, big, big_services, open_lab, services, slo, tables
-from course.lab.claims.lesson_01 import a6, b1, e5, f3
+from course.lab import Ruler, open_lab, services, services_70b, simulated_70b, slo, tables
 from course.lab.control import Control
-from course.lab.grading import lesson_01
+from course.lab.lesson_01.checks import checks
+from course.lab.lesson_01.claims import a6, b1, e5, f3
 from course.lab.pictures.compare import draw_one_number, draw_phase_bars, draw_two_numbers
 from course.lab.pictures.timeline import draw_timeline
 from course.lab.predict import gained_most
@@ -169,7 +169,7 @@ slo.slo_table(before)
 # answers are as long as makes the two p99s of E2E agree.
 
 # %%
-big_services.two_ill_services()
+services_70b.two_ill_services()
 
 # %% [markdown]
 # First compare the two services as they are: one E2E, two illnesses. Then the medicines. Halving the bytes changes next to
@@ -178,7 +178,7 @@ big_services.two_ill_services()
 # the GPU or the price. *Ask which phase is large, then what that phase waits for.*
 
 # %%
-big.error_band(big.deployment())
+simulated_70b.error_band(simulated_70b.deployment())
 
 # %% [markdown]
 # ## Deep dive
@@ -228,7 +228,7 @@ f3(slo.attainments(before))
 # Replace the dots. Keys come from the runs above.
 
 # %%
-check = lesson_01.checks(before, capped)
+check = checks(before, capped)
 
 check("q1", ...)  # the phase that dominates the slowest request of service A
 

@@ -15,10 +15,10 @@
 # - **Deep dive**: the formulas, the scheduler's code, eight claims.
 
 # %%
-from course.lab import big, open_lab
-from course.lab.claims.lesson_02 import a2, a9, a13, a19, d1, d2, d3, doors, e4, orders
-from course.lab.grading import lesson_02
+from course.lab import open_lab, simulated_70b
 from course.lab.lesson_02 import charts, instrument, simulated, tables, traffic
+from course.lab.lesson_02.checks import checks
+from course.lab.lesson_02.claims import a2, a9, a13, a19, d1, d2, d3, doors, e4, orders
 
 lab = open_lab()
 
@@ -121,7 +121,7 @@ charts.draw_many_seats(simulated.many_seats_curves())
 # A flat queue metric is no sign of room to spare. How far to trust the simulator:
 
 # %%
-big.error_band(instrument.deployment())
+simulated_70b.error_band(instrument.deployment())
 
 # %% [markdown]
 # ### Who sits where?
@@ -342,7 +342,7 @@ e4(over=doors(1.3), under=doors(0.3, simulated.CLUMPS))
 
 # %%
 bars = {name: simulated.outcomes(run) for name, run in instrument.door_runs("130%").items()}
-check = lesson_02.checks(loads, ways, orders(), bars)
+check = checks(loads, ways, orders(), bars)
 
 check(
     "q1", ...

@@ -13,12 +13,12 @@
 # - **Deep dive**: the formula, the code, six claims put to the test.
 
 # %%
-from course.lab import big, open_lab
-from course.lab.claims.lesson_03 import a3, big_savings, d7, d11, d17, d18, f4, halved_4k
-from course.lab.grading import lesson_03
-from course.lab.lesson_03 import attention, chunks, costs, instrument, reading, seventy, traffic, watch
-from course.lab.lesson_03.length_pictures import draw_ladder, draw_saving
+from course.lab import open_lab, simulated_70b
+from course.lab.lesson_03 import attention, chunks, costs, instrument, reading, sim_70b, traffic, watch
+from course.lab.lesson_03.checks import checks
+from course.lab.lesson_03.claims import a3, big_savings, d7, d11, d17, d18, f4, halved_4k
 from course.lab.lesson_03.measured import FACTORS, Ladder, both_ways, four_times, side_by_side
+from course.lab.lesson_03.pictures import draw_ladder, draw_saving
 
 lab = open_lab()
 
@@ -186,10 +186,10 @@ instrument.chunk_explorer(lab, swept)
 # dashed line is the time that reading all weights so many times takes: no chunked prefill can be faster than that.
 
 # %%
-instrument.seventy_explorer()
+instrument.explore_70b()
 
 # %%
-big.error_band(seventy.deployment())
+simulated_70b.error_band(sim_70b.deployment())
 
 # %% [markdown]
 # From the right: halving the chunk halves the others' longest gap and costs the long prompt next to nothing. That is
@@ -310,7 +310,7 @@ d7(halved_4k(), scores)
 # Replace the dots. Keys come from the model's shape and from the runs above.
 
 # %%
-check = lesson_03.checks(shape, swept)
+check = checks(shape, swept)
 
 check("q1", ...)  # this lab's model: at how many tokens is attention as much work as the matrices?
 

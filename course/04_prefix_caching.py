@@ -12,12 +12,11 @@
 # - **Deep dive** shows the chain of hashes, the code, and five claims put to the test.
 
 # %%
-from course.lab import big, open_lab
-from course.lab.claims import lesson_04 as claims
-from course.lab.claims.lesson_04 import d9, d13, f1, f5, f6
-from course.lab.grading import lesson_04
-from course.lab.lesson_04 import instruments, policies, tables, template, tenants, traffic
+from course.lab import open_lab, simulated_70b
+from course.lab.lesson_04 import claims, instruments, policies, tables, template, tenants, traffic
 from course.lab.lesson_04.beads import draw_finds
+from course.lab.lesson_04.checks import checks
+from course.lab.lesson_04.claims import d9, d13, f1, f5, f6
 from course.lab.lesson_04.editor import PromptEditor, lint_prompts
 
 lab = open_lab()
@@ -189,11 +188,11 @@ print(f"the model's LRU found exactly what the engine found: {agree[0]} of {agre
 # real ones:
 
 # %%
-seventy = big.deployment()
-big.error_band(seventy)
+on_70b = simulated_70b.deployment()
+simulated_70b.error_band(on_70b)
 
 # %%
-prefixes = tenants.cold_and_warm(seventy, (250, 500, 1000, 2000, 4000))
+prefixes = tenants.cold_and_warm(on_70b, (250, 500, 1000, 2000, 4000))
 tenants.draw_cold_and_warm(prefixes)
 
 # %% [markdown]
@@ -205,7 +204,7 @@ tenants.draw_cold_and_warm(prefixes)
 # this beginning was sent before, unless that replica is much busier than the others.
 
 # %%
-fleet = tenants.routers(seventy, tenants=60)
+fleet = tenants.routers(on_70b, tenants=60)
 tenants.draw_routers(fleet)
 
 # %% [markdown]
@@ -214,7 +213,7 @@ tenants.draw_routers(fleet)
 # Change the load yourself; it takes a few seconds a router.
 
 # %%
-instruments.router_explorer(seventy)
+instruments.router_explorer(on_70b)
 
 # %% [markdown]
 # ### Where it does nothing
@@ -257,7 +256,7 @@ policies.draw_cliff()
 # still sends everybody to the same place, until that place is much busier than the rest.
 
 # %%
-hot = tenants.routers(seventy, ("round robin", "prefix-aware"), tenants=1, qps=20)
+hot = tenants.routers(on_70b, ("round robin", "prefix-aware"), tenants=1, qps=20)
 tenants.draw_routers(hot)
 
 # %% [markdown]
@@ -321,7 +320,7 @@ f5(prefixes, {"last line": last})
 f6(policies.rates_of(orders))
 
 # %%
-d9(cached, uncached, tenants.session_cuts(seventy))
+d9(cached, uncached, tenants.session_cuts(on_70b))
 
 # %%
 d13(policies.by_gap(claims.GAPS_S), agree)
@@ -346,7 +345,7 @@ d13(policies.by_gap(claims.GAPS_S), agree)
 
 # %%
 small = {how: orders[f"small cache, {how}"] for how in ("in turns", "grouped")}
-check = lesson_04.checks(last, ladder, small)
+check = checks(last, ladder, small)
 
 check("q1", ...)  # tokens that request #1 of `last` (the time in the last line) found in the cache
 

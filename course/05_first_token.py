@@ -13,11 +13,11 @@
 # - **Deep dive**: how the cut is made, what one token costs, three claims put to the test.
 
 # %%
-from course.lab import big, open_lab
-from course.lab.claims.lesson_05 import b3, b3_at_70b, d19, d21, moves_here, pairs
+from course.lab import open_lab, simulated_70b
 from course.lab.display import as_table
-from course.lab.grading import lesson_05
-from course.lab.lesson_05 import causes, instrument, per_token, seventy, traffic
+from course.lab.lesson_05 import causes, instrument, per_token, sim_70b, traffic
+from course.lab.lesson_05.checks import checks
+from course.lab.lesson_05.claims import b3, b3_at_70b, d19, d21, moves_here, pairs
 from course.lab.lesson_05.outside import over_http
 from course.lab.lesson_05.pictures import draw_rhythm, draw_sweep, draw_waterfall
 
@@ -171,7 +171,7 @@ fleet = instrument.at_70b()
 fleet
 
 # %%
-big.error_band(big.deployment())
+simulated_70b.error_band(simulated_70b.deployment())
 
 # %% [markdown]
 # Things to look for. A bar that would dwarf all others is broken off, at //.
@@ -184,7 +184,7 @@ big.error_band(big.deployment())
 
 # %%
 shown = {name: each for done in instrument.fleets(8.0) for name, each in done.items()}
-as_table(("policy", "TTFT p50", "TTFT p99", "ITL p50", "ITL p99", "tokens/s out"), seventy.compare(shown))
+as_table(("policy", "TTFT p50", "TTFT p99", "ITL p50", "ITL p99", "tokens/s out"), sim_70b.compare(shown))
 
 # %% [markdown]
 # ## Deep dive
@@ -227,7 +227,7 @@ print(inspect.getsource(Scheduler._schedule_running).split("num_drafts = ")[0])
 # load:
 
 # %%
-draw_sweep(seventy.sweep((256, 512, 1024, 2048, 8192), 3.0, num_requests=100), "70B, 3 requests/s")
+draw_sweep(sim_70b.sweep((256, 512, 1024, 2048, 8192), 3.0, num_requests=100), "70B, 3 requests/s")
 
 # %%
 b3(moves_here(runs) + b3_at_70b(), traffic.noise(runs.values()))
@@ -269,7 +269,7 @@ d21(pairs((0.5, 2.0, 8.0)))
 # Replace the dots. Keys come from the runs above.
 
 # %%
-check = lesson_05.checks(met.causes[-1], runs)
+check = checks(met.causes[-1], runs)
 
 check("q1", ...)  # the largest cause in the first picture: "queue", "own prefill", "others' prompts", ...
 

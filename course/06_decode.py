@@ -12,10 +12,10 @@
 # - **Deep dive**: the formula, the code, a claim put to the test.
 
 # %%
-from course.lab import big, open_lab
-from course.lab.claims.lesson_06 import a4
-from course.lab.grading import lesson_06
-from course.lab.lesson_06 import bets, bytes_map, instrument, pictures, seventy, shapes, steps
+from course.lab import open_lab, simulated_70b
+from course.lab.lesson_06 import bets, bytes_map, instrument, pictures, shapes, sim_70b, steps
+from course.lab.lesson_06.checks import checks
+from course.lab.lesson_06.claims import a4
 from course.lab.lesson_06.roofs import on_paper, roofs_table, this_machine
 from course.lab.lesson_06.traffic import room, side_by_side
 
@@ -222,10 +222,10 @@ pictures.draw_growth(grown)
 # promise; the table below says by how much that misses.
 
 # %%
-seventy.step_parts()
+sim_70b.step_parts()
 
 # %%
-big.error_band(seventy.stack("measured, no CUDA graphs"))
+simulated_70b.error_band(sim_70b.stack("measured, no CUDA graphs"))
 
 # %% [markdown]
 # Things to find:
@@ -238,7 +238,7 @@ big.error_band(seventy.stack("measured, no CUDA graphs"))
 # Can a batch of 70B get past the bend at all? Move the dot.
 
 # %%
-seventy.on_the_roof()
+sim_70b.on_the_roof()
 
 # %% [markdown]
 # With short contexts a large batch can. Otherwise two things stop it. Hollow dots have no room for their KV on four
@@ -287,7 +287,7 @@ print(inspect.getsource(StepTimeModel.price))
 # read somebody's prompt have crept in.
 
 # %%
-seventy.scheduler_table()
+sim_70b.scheduler_table()
 
 # %% [markdown]
 # **The claim, measured.** An article says that decoding is dominated by reading the KV cache.
@@ -308,7 +308,7 @@ a4(grown, list(three.values()))
 # Replace the dots. Keys come from the steps above, from the models' shapes and from the data sheet.
 
 # %%
-check = lesson_06.checks(sweep, roof)
+check = checks(sweep, roof)
 
 # Llama-3-70B in bf16 on four H100s, one request, no context yet: by the data sheet,
 # how many milliseconds does a step take at least?

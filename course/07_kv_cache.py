@@ -14,13 +14,12 @@
 # - **Deep dive**: the formula, the code, seven claims put to the test.
 
 # %%
-from course.lab import big, open_lab
-from course.lab.claims import lesson_07 as claims
-from course.lab.claims.lesson_07 import a11, a12, a15, b2, d8, d12, d14
-from course.lab.grading import lesson_07
-from course.lab.lesson_07 import bets, bill, charts, instrument, losses, needle, seventy, traffic
+from course.lab import open_lab, simulated_70b
+from course.lab.lesson_07 import bets, bill, charts, claims, instrument, losses, needle, sim_70b, traffic
 from course.lab.lesson_07.bill_picture import kv_bill
 from course.lab.lesson_07.block_map import draw_frame
+from course.lab.lesson_07.checks import checks
+from course.lab.lesson_07.claims import a11, a12, a15, b2, d8, d12, d14
 
 lab = open_lab()
 
@@ -101,11 +100,11 @@ pool
 # has filled the last one (`"on_demand"`). The same eight requests, the same pool:
 
 # %%
-films = traffic.reservations(lab)
-charts.films_table(films)
+traces = traffic.reservations(lab)
+charts.traces_table(traces)
 
 # %%
-draw_frame(films["max_len"])
+draw_frame(traces["max_len"])
 
 # %% [markdown]
 # Empty room that somebody holds is **internal fragmentation**. With paging, it is less than one block for each request. Compare
@@ -127,7 +126,7 @@ twice = lab.predict(
 twice
 
 # %%
-shrunk = traffic.thrash(lab, roomy, films["on_demand"])
+shrunk = traffic.thrash(lab, roomy, traces["on_demand"])
 tight = shrunk["recompute"][traffic.TIGHT_POOL]
 twice.score(bets.done_twice(tight))
 
@@ -240,10 +239,10 @@ losses.losses_table(lab, rounded)
 # Llama-3 70B on four H100s, simulated: the same scheduler and pool, on steps that are priced. Shrink the pool, or raise the load.
 
 # %%
-seventy.pool_too_small()
+sim_70b.pool_too_small()
 
 # %%
-big.error_band(big.deployment())
+simulated_70b.error_band(simulated_70b.deployment())
 
 # %% [markdown]
 # Look for the cliff. To the right of it more memory changes nothing; to its left TTFT is all queue, and every gigabyte
@@ -251,13 +250,13 @@ big.error_band(big.deployment())
 # working set. Below, recompute beside swap, at the same pools:
 
 # %%
-seventy.pools_table()
+sim_70b.pools_table()
 
 # %% [markdown]
 # Swapping only moves bytes, here over an idle link; and it takes host memory. How much does it matter how the heads share?
 
 # %%
-seventy.heads_table()
+sim_70b.heads_table()
 
 # %% [markdown]
 # Is any row in trouble? (The last columns are another load: everybody at once, on a stack with CUDA graphs.) Halving a cache
@@ -268,7 +267,7 @@ seventy.heads_table()
 # weights and the work in progress, and a server that promises more than there is does not start.
 
 # %%
-seventy.too_large()
+sim_70b.too_large()
 
 # %% [markdown]
 # ## Deep dive
@@ -318,8 +317,8 @@ a12(tight, roomy, shrunk["swap"][traffic.TIGHT_POOL])
 # far. Beside each gain stands what limits the batch: once that is no longer room, a smaller cache is of no more use.
 
 # %%
-ladders = seventy.ladders()
-seventy.ladder_table(ladders)
+ladders = sim_70b.ladders()
+sim_70b.ladder_table(ladders)
 
 # %%
 a15(ladders, claims.cache_shrinks())
@@ -353,7 +352,7 @@ d14(large, traffic.with_sinks(grown), window, found)
 # Replace the dots. Keys come from the runs above, and from the models' shapes.
 
 # %%
-check = lesson_07.checks(large, films, tight, rounded)
+check = checks(large, traces, tight, rounded)
 
 # Llama-3-70B in bf16 (80 layers, 8 heads with keys of their own, 128 numbers each):
 # how many MB (1e6 bytes) does a chat of 1500 tokens keep, in whole blocks of 16?

@@ -13,10 +13,10 @@
 # - **Deep dive**: why nothing is lost, the code, five claims.
 
 # %%
-from course.lab import big, open_lab
-from course.lab.claims.lesson_08 import a14, d4, d5, d6, f2, quantized_or_drafted
-from course.lab.grading import lesson_08
-from course.lab.lesson_08 import acceptance, bets, costs, overlap, price, served, seventy, short, tiles, traffic, watch
+from course.lab import open_lab, simulated_70b
+from course.lab.lesson_08 import acceptance, bets, costs, overlap, price, served, short, sim_70b, tiles, traffic, watch
+from course.lab.lesson_08.checks import checks
+from course.lab.lesson_08.claims import a14, d4, d5, d6, f2, quantized_or_drafted
 
 lab = open_lab()
 
@@ -179,7 +179,7 @@ served.served_table(brief)
 # there a length from which that is paid for?
 
 # %%
-short.pay_back_table(seventy.stack("CUDA graphs, typical"))
+short.pay_back_table(sim_70b.stack("CUDA graphs, typical"))
 
 # %% [markdown]
 # Where guesses pass often, the first token or two pay for the reading. At a low acceptance no length does, since every token
@@ -191,7 +191,7 @@ short.pay_back_table(seventy.stack("CUDA graphs, typical"))
 # Llama-3 70B on four H100s, simulated, drafts by a 1B model on the same GPUs or looked up. Same formula, other prices.
 
 # %%
-seventy.load_lab()
+sim_70b.load_lab()
 
 # %% [markdown]
 # Things to find:
@@ -204,10 +204,10 @@ seventy.load_lab()
 # Prices are one thing, the real scheduler another: whole runs, at low and at high load.
 
 # %%
-seventy.load_table()
+sim_70b.load_table()
 
 # %%
-big.error_band(seventy.stack("measured, no CUDA graphs"))
+simulated_70b.error_band(sim_70b.stack("measured, no CUDA graphs"))
 
 # %% [markdown]
 # Look at what the gates did. As shipped they suit a CPU, where one more row is dear (`acceptance_floor`), and close early on a
@@ -293,7 +293,7 @@ d4(checking)
 d5(told)
 
 # %%
-d6(brief, short.pay_backs(seventy.stack("CUDA graphs, typical")))
+d6(brief, short.pay_backs(sim_70b.stack("CUDA graphs, typical")))
 
 # %%
 f2([point, *points])
@@ -311,7 +311,7 @@ f2([point, *points])
 # Replace the dots. Keys come from the formula, from the costs measured above, and from the answers that you watched.
 
 # %%
-check = lesson_08.checks(checking, told)
+check = checks(checking, told)
 
 # α = 0.8, k = 5: how many tokens does a verification yield, in the mean?
 check("q1", ...)

@@ -13,11 +13,11 @@
 # - **Deep dive**: the arithmetic, the code, four claims put to the test.
 
 # %%
-from course.lab import big, open_lab
-from course.lab.claims.lesson_09 import a7, b4, b5, d10
-from course.lab.grading import lesson_09
+from course.lab import open_lab, simulated_70b
 from course.lab.lesson_06.roofs import this_machine
-from course.lab.lesson_09 import gate, phases, seventy, sparsity, steps, traffic
+from course.lab.lesson_09 import gate, phases, sim_70b, sparsity, steps, traffic
+from course.lab.lesson_09.checks import checks
+from course.lab.lesson_09.claims import a7, b4, b5, d10
 from course.lab.lesson_09.formats import Shelf, formats_table
 from course.lab.lesson_09.rounding import load_matrix
 from course.lab.lesson_09.rounding_pictures import errors_table, rounding_lab
@@ -225,7 +225,7 @@ sparsity.patterns()
 # floating point) is multiplied as it is, which an H100 does at twice its 16-bit rate.
 
 # %%
-seventy.phases_lab()
+sim_70b.phases_lab()
 
 # %% [markdown]
 # - *Chat, quiet*: which phase moves with int8? And with the **other stack**, which launches its kernels one by one? That step
@@ -238,7 +238,7 @@ seventy.phases_lab()
 # measurement has confirmed those.
 
 # %%
-big.error_band(seventy.deployment(seventy.MEASURED, "bf16"))
+simulated_70b.error_band(sim_70b.deployment(sim_70b.MEASURED, "bf16"))
 
 # %% [markdown]
 # ### When capacity is what is short
@@ -246,8 +246,8 @@ big.error_band(seventy.deployment(seventy.MEASURED, "bf16"))
 # Two H100s hold the 16-bit weights, and hardly anything beside them. Chats arrive faster than that can serve.
 
 # %%
-cramped = seventy.cramped()
-seventy.draw_cramped(cramped)
+cramped = sim_70b.cramped()
+sim_70b.draw_cramped(cramped)
 
 # %% [markdown]
 # Look at *int8*: on this stack its answers are hardly written any faster. Seats did it. Fewer bits left room for KV, room for
@@ -310,7 +310,7 @@ b5(zeros)
 # And that int8 is worth half as much throughput again, for two percent of accuracy.
 
 # %%
-d10(found, scores, seventy.throughput_gain())
+d10(found, scores, sim_70b.throughput_gain())
 
 # %% [markdown]
 # ## Say it in an interview
@@ -329,7 +329,7 @@ d10(found, scores, seventy.throughput_gain())
 # Replace the dots. Keys come from your runs, from shapes and from arithmetic.
 
 # %%
-check = lesson_09.checks(found, scores)
+check = checks(found, scores)
 
 # 4 bits in groups of 64, a scale and an offset of 16 bits each: how many bits is a weight, in all?
 check("q1", ...)

@@ -12,10 +12,10 @@
 # - **Deep dive**: what a token costs on its way to text, six claims put to the test.
 
 # %%
-from course.lab import big, open_lab
-from course.lab.claims.lesson_10 import a5, d15, d16, e1, e6, e7
-from course.lab.grading import lesson_10
-from course.lab.lesson_10 import batching, distance, front, leaving, letters, readers, seventy, traffic, trouble, wire
+from course.lab import open_lab, simulated_70b
+from course.lab.lesson_10 import batching, distance, front, leaving, letters, readers, sim_70b, traffic, trouble, wire
+from course.lab.lesson_10.checks import checks
+from course.lab.lesson_10.claims import a5, d15, d16, e1, e6, e7
 from course.lab.server import LabServer
 
 lab = open_lab()
@@ -230,13 +230,13 @@ distance.on_paper(trips)
 # what 4096 bytes hold.
 
 # %%
-seventy.explore()
+sim_70b.explore()
 
 # %%
-seventy.cases_table()
+sim_70b.cases_table()
 
 # %%
-big.error_band(big.deployment())
+simulated_70b.error_band(simulated_70b.deployment())
 
 # %% [markdown]
 # Things to find:
@@ -368,7 +368,7 @@ server.close()
 # Replace the dots. Keys come from the streams above.
 
 # %%
-check = lesson_10.checks(straight, forms, costs)
+check = checks(straight, forms, costs)
 
 check("q1", ...)  # how many tokens fill the proxy's 4096 bytes? straight.heard.event_bytes helps
 

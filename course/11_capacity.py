@@ -13,11 +13,23 @@
 # - **Deep dive**: the formulas, the code, nine claims put to the test.
 
 # %%
-from course.lab import big, open_lab
-from course.lab.claims import lesson_11 as claims
-from course.lab.claims.lesson_11 import a8, a10, a16, a20, a21, d20, e2, e3, e8
-from course.lab.grading import lesson_11
-from course.lab.lesson_11 import bounds, cold, fleet, knee, money, regimes, routing, spike, traffic, warning, worksheet
+from course.lab import open_lab, simulated_70b
+from course.lab.lesson_11 import (
+    bounds,
+    claims,
+    cold,
+    fleet,
+    knee,
+    money,
+    regimes,
+    routing,
+    spike,
+    traffic,
+    warning,
+    worksheet,
+)
+from course.lab.lesson_11.checks import checks
+from course.lab.lesson_11.claims import a8, a10, a16, a20, a21, d20, e2, e3, e8
 
 lab = open_lab()
 
@@ -95,7 +107,7 @@ bounds.how_many()
 # How far to trust the simulated bar:
 
 # %%
-big.error_band(fleet.deployment())
+simulated_70b.error_band(fleet.deployment())
 
 # %% [markdown]
 # ### The knee at 70B
@@ -104,7 +116,7 @@ big.error_band(fleet.deployment())
 # seats. Lengths are spread: most below the mean, a few far above.
 
 # %%
-knee.knee_of_seventy()
+knee.knee_of_70b()
 
 # %% [markdown]
 # - Start with the handle at the far left and drag it to the right. Where does goodput stop growing?
@@ -365,7 +377,7 @@ e8(*routed)
 # Replace the dots. Keys come from the runs above, the simulator and the catalogue.
 
 # %%
-check = lesson_11.checks(knee.sweep(), bounds.Ask(), day, list(money.TROUBLES.values()), routed[0], money.gpu_price())
+check = checks(knee.sweep(), bounds.Ask(), day, list(money.TROUBLES.values()), routed[0], money.gpu_price())
 
 # 100 prompts of 1500 tokens a second, 70B, four H100s: how many times the data sheet's FLOP/s?
 check("q1", ...)

@@ -13,13 +13,12 @@
 # - **Deep dive**: how an incident is made, what every change would have done, what earns marks, the raw data.
 
 # %%
-from course.lab import big, open_lab
-from course.lab.claims import lesson_12 as claims
-from course.lab.claims.lesson_12 import a18, d23
-from course.lab.grading import lesson_12
+from course.lab import open_lab, simulated_70b
 from course.lab.incidents import Incident
 from course.lab.incidents.desk import Desk
-from course.lab.lesson_12 import pictures, real, services, twins
+from course.lab.lesson_12 import claims, pictures, real, services, twins
+from course.lab.lesson_12.checks import checks
+from course.lab.lesson_12.claims import a18, d23
 
 lab = open_lab()
 
@@ -296,7 +295,7 @@ longest.timeline.phases()
 # The simulator's step times rest on constants; here is how good they are for this incident's GPUs:
 
 # %%
-big.error_band(second.window.service.deployment())
+simulated_70b.error_band(second.window.service.deployment())
 
 # %% [markdown]
 # More incidents: `minillm incident --seed 7 --difficulty 3` in a terminal, or `Desk(Incident.generate(7, difficulty=3))` here. Dumps on
@@ -316,7 +315,7 @@ big.error_band(second.window.service.deployment())
 # Replace the dots. Keys are computed from the incidents above.
 
 # %%
-check = lesson_12.checks(first, second, truth)
+check = checks(first, second, truth)
 
 check("q1", ...)  # the id of the question that tells too few seats from too small a KV pool
 

@@ -12,14 +12,14 @@
 # - **Deep dive**: how the rules work, where they are blind, a claim put to the test.
 
 # %%
-from course.lab import big, open_lab
-from course.lab.claims import lesson_13 as claims
-from course.lab.claims.lesson_13 import a17
+from course.lab import open_lab, simulated_70b
 from course.lab.drills import lesson
 from course.lab.drills.desk import Desk, solution
 from course.lab.drills.grade import grade
 from course.lab.drills.library import FLAGSHIP, find_drill
-from course.lab.grading import lesson_13
+from course.lab.lesson_13 import claims
+from course.lab.lesson_13.checks import checks
+from course.lab.lesson_13.claims import a17
 
 lab = open_lab()
 dump = find_drill(FLAGSHIP).drawn()
@@ -140,7 +140,7 @@ grade(find_drill("ttft-7s").drawn(), poetic)
 a17(claims.experiment(lab))
 
 # %%
-big.error_band(big.deployment(**claims.SERVER))
+simulated_70b.error_band(simulated_70b.deployment(**claims.SERVER))
 
 # %% [markdown]
 # ## Deep dive
@@ -178,7 +178,7 @@ print(inspect.getsource(scoring._diagnosis))
 
 # %%
 print(dump.prompt)
-check = lesson_13.checks(dump)
+check = checks(dump)
 
 check("q1", ...)  # if every gap were as long as its p99: how many seconds does an average answer take to write?
 

@@ -14,11 +14,11 @@
 
 # %%
 from course.lab import open_lab
-from course.lab.claims.lesson_14 import d22
-from course.lab.grading import lesson_14
-from course.lab.ledger import Ledger, LedgerPanel, bets, techniques
-from course.lab.ledger.claim_map import draw_map
-from course.lab.ledger.technique_chart import draw_techniques, techniques_table
+from course.lab.lesson_14 import Ledger, LedgerPanel, bets, techniques
+from course.lab.lesson_14.checks import checks
+from course.lab.lesson_14.claim_map import draw_map
+from course.lab.lesson_14.claims import d22
+from course.lab.lesson_14.technique_chart import draw_techniques, techniques_table
 
 lab = open_lab()
 ledger = Ledger(lab)
@@ -151,10 +151,10 @@ ledger.keep(d22(cells))
 ledger.measure_all(["A17", "A18", "D23"])
 
 # %%
-from course.lab import big
-from course.lab.claims.lesson_13 import SERVER
+from course.lab import simulated_70b
+from course.lab.lesson_13.claims import SERVER
 
-big.error_band(big.deployment(**SERVER))
+simulated_70b.error_band(simulated_70b.deployment(**SERVER))
 
 # %% [markdown]
 # In the first, the dump's own numbers do not fit one machine: two lines of arithmetic show it, before anything is measured. In
@@ -170,13 +170,13 @@ big.error_band(big.deployment(**SERVER))
 # %%
 import inspect
 
-from course.lab.claims import lesson_14 as example
+from course.lab.lesson_14 import claims as example
 
-print(inspect.getsource(example._verdict))
+print(inspect.getsource(example.verdict))
 
 # %% [markdown]
-# **How the ledger finds its experiments.** Each lesson's module under `course/lab/claims/` has a `MEASURE`: from the id of a claim to a
-# function that takes the lab. To add a claim, add a row to `course/lab/ledger/registry.py` and a function there.
+# **How the ledger finds its experiments.** The `claims.py` of each lesson's folder, `course/lab/lesson_NN/`, has a `MEASURE`: from the id of a claim to a
+# function that takes the lab. To add a claim, add a row to `course/lab/lesson_14/registry.py` and a function there.
 #
 # **Take it with you.** As Markdown, CSV or JSON, with the device's name, date and versions in each row.
 
@@ -203,7 +203,7 @@ draw_map(ledger.rows(), "phase")
 # Replace the dots. Keys come from the ledger as it is now, and from the table above.
 
 # %%
-check = lesson_14.checks(ledger, cells)
+check = checks(ledger, cells)
 
 check("q1", ...)  # how many of the claims hold as they stand, in the ledger now?
 

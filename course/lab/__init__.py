@@ -3,7 +3,7 @@
 lab.py         Lab: one model, one engine at a time, runs to compare
 session.py     the client of an experiment     run.py    what happened in one run
 dashboard.py   the live app                    controls.py, workloads.py   what it can change
-explorer.py    a picture with handles       big.py        the same questions at 70B, simulated
+explorer.py    a picture with sliders       simulated_70b.py  the same questions at 70B, simulated
 pictures/      one picture a module            svg.py, style.py   how they are drawn
 predict.py     locked predictions              grading/   checks, exercises      claims/   the ledger's rows
 ledger/        every claim that the course tests, what became of it, and a button to measure it again

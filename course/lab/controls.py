@@ -1,7 +1,9 @@
 """A control per technique, made from one list: what EngineConfig calls it, how to show it, what it does."""
 
-from collections.abc import Mapping
+import tomllib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import ipywidgets as widgets
@@ -42,54 +44,17 @@ def _in_order(choices: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(sorted(choices, key=lambda choice: (choice is None, choice if choice is not None else 0)))
 
 
-GROUPS: dict[str, tuple[Control, ...]] = {
-    "Batching": (
-        Control("batching", "batching",
-                "continuous: requests join at any step. static: they wait for the batch to end. none: one at a time.",
-                ("continuous", "static", "none")),
-        Control("max_num_seqs", "seats",
-                "Requests that run at once. Too few: the queue grows. Too many: every step gets slower.",
-                (1, 2, 3, 4, 6, 8, 12, 16, 32)),
-        Control("max_num_batched_tokens", "token budget",
-                "Most tokens one step computes. Large: prefill ends sooner. Small: those who decode wait less.",
-                (32, 64, 128, 256, 512, 1024, 2048)),
-        Control("enable_chunked_prefill", "chunked prefill",
-                "Computes a long prompt in several steps, so that others go on decoding meanwhile."),
-        Control("long_prefill_token_threshold", "chunk limit",
-                "Most prompt tokens one request gets in a step, whatever the budget has left.",
-                (16, 32, 64, 128, 256, 512, None)),
-        Control("scheduling_order", "order",
-                "Who takes the next seat: first come, shortest prompt, priority, or two lanes by prompt length.",
-                ("fcfs", "shortest_prompt", "priority", "two_lane")),
-    ),
-    "KV cache": (
-        Control("enable_prefix_caching", "prefix caching",
-                "Reuses the KV blocks of a prompt beginning that was computed before: prefill shrinks."),
-        Control("kv_reservation", "reservation",
-                "on_demand: a block when it is needed. max_len: the whole window up front, most of it empty.",
-                ("on_demand", "max_len")),
-        Control("num_kv_blocks", "KV blocks",
-                "Size of the pool, blocks of 16 tokens. Too small: requests wait, or are preempted in mid-answer.",
-                (24, 48, 96, 144, 192, 256, 384, 512, 1024)),
-        Control("preemption", "preemption",
-                "When the pool runs dry: recompute throws the victim's KV away, swap copies it to host memory.",
-                ("recompute", "swap")),
-    ),
-    "Attention": (
-        Control("attention_backend", "attention",
-                "sdpa: the fused kernel. eager: the textbook one, which writes the whole score matrix to memory.",
-                ("auto", "sdpa", "eager")),
-    ),
-    "Admission": (
-        Control("max_queue_len", "queue limit",
-                "More waiting requests than this are refused at once, instead of waiting in vain.",
-                (1, 2, 4, 8, 16, None)),
-        Control("queue_timeout_s", "queue timeout, s",
-                "A request that has waited this long is sent away.", (0.5, 1.0, 2.0, 5.0, 10.0, None)),
-        Control("max_prompt_tokens", "prompt limit",
-                "A longer prompt is refused: nobody waits behind it.", (64, 128, 256, 512, 1024, None)),
-    ),
-}  # fmt: skip
+def read_controls(file: Path) -> dict[str, tuple[Control, ...]]:
+    """By group: the controls of a TOML file."""
+    rows = tomllib.loads(file.read_text(encoding="utf-8"))
+    return {group: tuple(_control(**row) for row in members) for group, members in rows.items()}
+
+
+def _control(choices: Sequence[Any] = (), **row: str) -> Control:
+    return Control(**row, choices=tuple(None if choice == OFF else choice for choice in choices))
+
+
+GROUPS = read_controls(Path(__file__).with_suffix(".toml"))
 
 
 class Controls:

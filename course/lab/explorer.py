@@ -1,4 +1,4 @@
-"""A picture with handles: move one, and it is drawn anew.
+"""A picture with sliders: move one, and it is drawn anew.
 
 Explorer(draw, k=slider("draft length k", 0, 8, 4), rate=slider("acceptance", 0, 1, 0.6))
 
@@ -98,7 +98,7 @@ class Explorer(LivePanel):
         return {name: control.value for name, control in self.controls.items()}
 
     def set(self, **values: Any) -> "Explorer":
-        """Move handles, as a hand would."""
+        """Move sliders, as a reader would."""
         for name, value in values.items():
             self.controls[name].value = value
         return self

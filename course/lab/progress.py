@@ -8,17 +8,17 @@ from datetime import UTC, datetime
 
 from pydantic import Field
 
-from course.lab.kept import Kept, KeptModel, lesson_here
+from course.lab.json_store import JsonStore, StoredModel, lesson_here
 
 
-class Answered(KeptModel):
+class Answered(StoredModel):
     """The best answer so far to one question of a check."""
 
     score: float
     possible: float
 
 
-class LessonRecord(KeptModel):
+class LessonRecord(StoredModel):
     opened: str
     """When it was first opened; ISO 8601, UTC, as all moments here."""
     last: str
@@ -28,7 +28,7 @@ class LessonRecord(KeptModel):
     checks: dict[str, Answered] = Field(default_factory=dict)
 
 
-class Progress(KeptModel):
+class Progress(StoredModel):
     lessons: dict[str, LessonRecord] = Field(default_factory=dict)
     """By number, such as "06"."""
 
@@ -45,7 +45,7 @@ class Progress(KeptModel):
         return max(self.lessons, key=lambda number: self.lessons[number].last, default=None)
 
 
-FILE = Kept("progress.json", Progress)
+FILE = JsonStore("progress.json", Progress)
 
 
 def note_opened() -> None:

@@ -5,7 +5,7 @@ as text. Colours of text and lines come from JupyterLab's theme where there is o
 """
 
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from html import escape
 
@@ -132,10 +132,15 @@ def _pattern(identity: str, phase: str) -> str:
 
 def legend(x: float, y: float, phases: Iterable[str] = tuple(PHASE_COLOURS)) -> str:
     """Swatches with the names of the phases, left to right in the order they happen."""
+    return swatches(x, y, {PHASE_LABELS[phase]: phase_fill(phase) for phase in phases}, size=12)
+
+
+def swatches(x: float, y: float, fills: Mapping[str, str], size: float = 11) -> str:
+    """A legend: words, each behind a box of its fill, left to right; `y` is the words' baseline."""
     drawn = ""
-    for phase in phases:
-        drawn += rect(x, y - 10, 14, 11, fill=phase_fill(phase), rx=2) + text(x + 18, y, PHASE_LABELS[phase], fill=SOFT)
-        x += 34 + 6.2 * len(PHASE_LABELS[phase])
+    for words, fill in fills.items():
+        drawn += rect(x, y - 10, 14, 11, fill=fill, rx=2) + text(x + 18, y, words, size=size, fill=SOFT)
+        x += 34 + (0.3 + 0.5 * size) * len(words)
     return drawn
 
 

@@ -10,7 +10,7 @@ import pytest
 from made_run import made_run
 from nbformat import NotebookNode
 
-from course.lab import build, kept
+from course.lab import build, json_store
 from course.lab.pictures.timeline import draw_timeline
 
 SOURCE = """# %% [markdown]
@@ -46,7 +46,7 @@ def test_a_build_is_not_taken_for_the_learners_notebook_that_it_was_started_from
 ) -> None:
     monkeypatch.setenv("JPY_SESSION_NAME", "course/06_decode.ipynb")
     assert build.main(["no lesson begins so"]) == 0
-    assert kept.notebook() is None
+    assert json_store.notebook() is None
 
 
 def test_drift_is_noticed(lesson: Path) -> None:

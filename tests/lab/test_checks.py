@@ -3,7 +3,10 @@
 import pytest
 from made_run import made_config, made_run
 
-from course.lab.grading import Checks, Criterion, WrongAnswerError, close_to, lesson_00, lesson_01, lesson_02
+from course.lab.grading import Checks, Criterion, WrongAnswerError, close_to
+from course.lab.lesson_00.checks import checks as lesson_00
+from course.lab.lesson_01.checks import checks as lesson_01
+from course.lab.lesson_02.checks import checks as lesson_02
 from course.lab.run import phases_of
 
 ONE, EIGHT = made_run(num_requests=1, output=30), made_run(num_requests=8)
@@ -19,16 +22,16 @@ def ttft(index: int) -> float:
 
 @pytest.fixture
 def check00():
-    return lesson_00.checks(ONE, EIGHT)
+    return lesson_00(ONE, EIGHT)
 
 
 @pytest.fixture
 def check01():
-    return lesson_01.checks(SERVICES, SERVICES["A"])
+    return lesson_01(SERVICES, SERVICES["A"])
 
 
 def test_the_cap_is_right_also_where_it_never_held_anybody_back() -> None:
-    graded = lesson_01.checks(SERVICES, made_run(num_requests=1, output=60), cap=3)
+    graded = lesson_01(SERVICES, made_run(num_requests=1, output=60), cap=3)
     assert graded("q4", 3).score == graded("q4", 1).score == 1
     assert graded("q4", 2).score == 0
     assert "seldom held anybody back" in str(graded("q4", 3))
@@ -46,7 +49,7 @@ def test_right_answers_earn_everything(check00, check01) -> None:
 
 
 def test_keys_move_with_the_run() -> None:
-    assert lesson_00.checks(made_run(num_requests=1, output=2), EIGHT)("q1", "prefill").score == 1
+    assert lesson_00(made_run(num_requests=1, output=2), EIGHT)("q1", "prefill").score == 1
 
 
 def test_feedback_names_the_mistake(check00) -> None:
@@ -63,7 +66,7 @@ def test_a_key_of_zero_is_met_by_zero_only() -> None:
 
 def test_a_run_in_which_nobody_waited_can_be_asked_about() -> None:
     nobody = {"80%": made_run(num_requests=1)}
-    q1 = lesson_02.checks(nobody, {}, {}, {})
+    q1 = lesson_02(nobody, {}, {}, {})
     assert q1("q1", 0).score == 1 and q1("q1", 3).score == 0
 
 

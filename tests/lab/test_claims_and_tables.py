@@ -6,9 +6,9 @@ import pytest
 from made_run import made_config, made_run
 
 from course.lab import services, slo, tables
-from course.lab.claims.lesson_00 import a1
-from course.lab.claims.lesson_01 import _split_verdict, a6, b1, e5, f3
 from course.lab.lab import Lab
+from course.lab.lesson_00.claims import a1
+from course.lab.lesson_01.claims import _split_verdict, a6, b1, e5, f3
 from course.lab.ruler import buckets
 from course.lab.run import Run, percentile
 from minillm.observe.summary import SLO

@@ -14,17 +14,16 @@ from types import SimpleNamespace
 import pytest
 from made_run import made_run
 
-from course.lab.claims import VERDICTS, Claim
-from course.lab.claims.lesson_14 import d22
-from course.lab.grading import lesson_14
+from course.lab.claims import EVERY, REGISTRY, SOURCES, VERDICTS, Claim
 from course.lab.lab import Lab
-from course.lab.ledger import Ledger, LedgerPanel, bets, techniques
-from course.lab.ledger.claim_map import GROUPS, draw_map
-from course.lab.ledger.measuring import Experiment, find_experiments
-from course.lab.ledger.records import FAILED, KINDS, UNMEASURED, Book, Record
-from course.lab.ledger.registry import EVERY, REGISTRY, SOURCES
-from course.lab.ledger.technique_chart import draw_techniques, techniques_table
-from course.lab.ledger.techniques import CLAIMED, COPIES, CROWD, LONELY, PAGES, Cell
+from course.lab.lesson_14 import Ledger, LedgerPanel, bets, techniques
+from course.lab.lesson_14.checks import checks
+from course.lab.lesson_14.claim_map import GROUPS, draw_map
+from course.lab.lesson_14.claims import d22
+from course.lab.lesson_14.measuring import Experiment, find_experiments
+from course.lab.lesson_14.records import FAILED, KINDS, UNMEASURED, Book, Record
+from course.lab.lesson_14.technique_chart import draw_techniques, techniques_table
+from course.lab.lesson_14.techniques import CLAIMED, COPIES, CROWD, LONELY, PAGES, Cell
 
 LESSONS = {entry.lesson for entry in REGISTRY.values()}
 
@@ -34,7 +33,7 @@ LESSONS = {entry.lesson for entry in REGISTRY.values()}
 
 @pytest.mark.parametrize("lesson", sorted(LESSONS))
 def test_every_registered_claim_has_an_experiment(lesson: str) -> None:
-    module = importlib.import_module(f"course.lab.claims.lesson_{lesson}")
+    module = importlib.import_module(f"course.lab.lesson_{lesson}.claims")
     registered = {entry.id for entry in REGISTRY.values() if entry.lesson == lesson}
     assert module.MEASURE.keys() == registered
 
@@ -57,7 +56,7 @@ VERDICT_OF = {"A1": "holds. Really.", "A2": "holds only when it rains. Then it d
 
 
 def finding(claim: str, verdict: str) -> Callable[[Lab], Claim]:
-    return lambda lab: Claim(claim, "said so", "somebody", "1 < 2 of | them", verdict)
+    return lambda lab: Claim(claim, "1 < 2 of | them", verdict)
 
 
 def failing(lab: Lab) -> Claim:
@@ -200,7 +199,7 @@ def test_an_unknown_format_is_refused(ledger: Ledger, tmp_path: Path) -> None:
 
 def test_on_a_gpu_the_row_carries_its_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     machine = {"cpu": "a CPU", "cores": 8, "gpu": {"name": "NVIDIA L4"}}
-    monkeypatch.setattr("course.lab.ledger.ledger.describe_machine", lambda: machine)
+    monkeypatch.setattr("course.lab.lesson_14.ledger.describe_machine", lambda: machine)
     found = [Ledger(Lab(device=device), book=Book(tmp_path / "b"), experiments={}).device for device in ("auto", "cpu")]
     assert found == ["NVIDIA L4", "a CPU, 8 cores"]
 
@@ -399,23 +398,23 @@ def test_the_check_rewards_right_answers_and_names_the_mistake(ledger: Ledger) -
     ledger.measure_all()
     crowded = {"static_batching": (1.2, 1.0, 1.0, 1.0), "continuous_batching": (3.0, 1.0, 1.0, 1.0)}
     found = cells(speculation=(0.5, 1.0, 1.0, 5.0), **crowded)
-    check = lesson_14.checks(ledger, found)
+    check = checks(ledger, found)
     assert check("q1", 1).score == 1 and "under a condition" in str(check("q1", 2))
     assert check("q2", "d18").score == 1 and "A1: holds" in str(check("q2", "A1"))
     assert check("q3", "speculation").score == 1 and check("q3", "streaming").score == 0
     assert check("q4", CLAIMED["continuous batching"]).score == 1
     assert "static batching's" in str(check("q4", 1.2))
-    other = lesson_14.checks(ledger, cells(continuous_batching=(2.0, 1.0, 1.0, 1.0)))
+    other = checks(ledger, cells(continuous_batching=(2.0, 1.0, 1.0, 1.0)))
     assert "the article's figure" in str(other("q4", 3.0))
     assert check("q5", ["A2", "B1"]).score == 1 and "two different" in str(check("q5", ["A2"]))
     assert "not about the queue" in str(check("q5", ["D18", "A2"]))
-    noisy = lesson_14.checks(ledger, cells(**{**crowded, "static_batching": (1.2, 0.5, 1.0, 1.0)}))
+    noisy = checks(ledger, cells(**{**crowded, "static_batching": (1.2, 0.5, 1.0, 1.0)}))
     assert noisy("q3", "streaming").score == 1 and "too noisy to tell" in str(noisy("q3", "streaming"))
 
 
 @pytest.mark.parametrize("answer", [..., None, "nonsense", -1, [], [1, 2], {}, float("nan"), object()])
 def test_garbage_never_raises(ledger: Ledger, answer: object) -> None:
-    check = lesson_14.checks(ledger, cells())
+    check = checks(ledger, cells())
     for question in ("q1", "q2", "q3", "q4", "q5", "q9"):
         assert check(question, answer).score == 0
 
@@ -423,7 +422,7 @@ def test_garbage_never_raises(ledger: Ledger, answer: object) -> None:
 def test_a_progress_bar_counts_and_ends_in_a_sentence(monkeypatch: pytest.MonkeyPatch, ledger: Ledger) -> None:
     shown: list[str] = []
     handle = SimpleNamespace(update=lambda content: shown.append(str(content)))
-    monkeypatch.setattr("course.lab.ledger.progress.display", lambda *content, **_: handle)
+    monkeypatch.setattr("course.lab.lesson_14.progress.display", lambda *content, **_: handle)
     ledger.measure_all(["A1", "B1"])
     assert any("0 of 2 measured. A1" in words for words in shown)
     assert shown[-1].startswith("2 measured in") and "1 of them failed" in shown[-1]

@@ -6,44 +6,33 @@ from pathlib import Path
 
 import pytest
 
-from course.lab.ledger import measuring
-from course.lab.ledger.measuring import fingerprint
-from course.lab.ledger.registry import REGISTRY
+from course.lab.claims import REGISTRY
+from course.lab.lesson_14 import measuring
+from course.lab.lesson_14.measuring import fingerprint
 
 LESSONS = {entry.lesson for entry in REGISTRY.values()}
 
 
-def test_the_fingerprint_covers_the_lessons_own_code(tmp_path: Path) -> None:
-    claims, package = tmp_path / "claims" / "lesson_77.py", tmp_path / "lesson_77"
-    for folder in (claims.parent, package):
-        folder.mkdir()
-    claims.write_text("a = 1")
-    seen = {fingerprint(claims)}
-    for content in ("b = 1", "b = 2"):
-        (package / "part.py").write_text(content)
-        seen.add(fingerprint(claims))
-    assert len(seen) == 3 and fingerprint(claims) in seen
-
-
-def test_the_fingerprint_covers_other_code_that_an_experiment_runs(tmp_path: Path) -> None:
-    claims = tmp_path / "claims" / "lesson_77.py"
-    for folder in (claims.parent, tmp_path / "tools" / "inner"):
+def test_the_fingerprint_covers_the_lessons_own_code_and_other_code_that_an_experiment_runs(tmp_path: Path) -> None:
+    package = tmp_path / "lesson_77"
+    for folder in (package, tmp_path / "tools" / "inner"):
         folder.mkdir(parents=True)
-    claims.write_text("a = 1")
-    seen = {fingerprint(claims, ("tools", "one.py"))}
-    for path in ("tools/inner/part.py", "one.py"):
+    (package / "claims.py").write_text("a = 1")
+    others = ("tools", "one.py")
+    seen = {fingerprint(package, others)}
+    for path in ("lesson_77/part.py", "tools/inner/part.py", "one.py"):
         (tmp_path / path).write_text("b = 1")
-        seen.add(fingerprint(claims, ("tools", "one.py")))
-    assert len(seen) == 3
+        seen.add(fingerprint(package, others))
+    assert len(seen) == 4 and fingerprint(package, others) in seen
 
 
-SHARED = {"big", "claims", "lab", "run", "scale", "style"}
+SHARED = {"simulated_70b", "claims", "lab", "run", "scale", "style"}
 """Of course.lab, what every experiment stands on."""
 
 
 @pytest.mark.parametrize("lesson", sorted(LESSONS))
 def test_experiments_name_the_code_that_they_take_from_elsewhere(lesson: str) -> None:
-    module = importlib.import_module(f"course.lab.claims.lesson_{lesson}")
+    module = importlib.import_module(f"course.lab.lesson_{lesson}.claims")
     named = getattr(module, "EXPERIMENT", ())
     lab = Path(module.__file__).parent.parent
     assert all((lab / name).exists() for name in named)

@@ -8,12 +8,11 @@ from dataclasses import replace
 import pytest
 from made_run import made_config, made_run
 
-from course.lab.claims import lesson_02 as claims
-from course.lab.grading import lesson_02 as grading
 from course.lab.lab import Lab
-from course.lab.lesson_02 import charts, instrument, simulated, tables, theory, traffic
-from course.lab.lesson_02.line import crowd_scale, draw_lines, draw_room
-from course.lab.lesson_02.seat_map import draw_seat_maps, seat_rows
+from course.lab.lesson_02 import charts, claims, instrument, simulated, tables, theory, traffic
+from course.lab.lesson_02 import checks as grading
+from course.lab.lesson_02.queue_pictures import crowd_scale, draw_lines, draw_room
+from course.lab.lesson_02.slot_map import draw_slot_maps, slot_rows
 from course.lab.lesson_02.visits import Visit, empty_seat_share, line_length, longest_line, visits_of, waits
 
 
@@ -108,13 +107,13 @@ def test_the_room_shows_who_sits_and_who_stands_at_a_moment() -> None:
 
 
 def test_everybody_has_a_seat_of_their_own() -> None:
-    rows = seat_rows(visits_of(made_run(num_requests=8)), 4)
+    rows = slot_rows(visits_of(made_run(num_requests=8)), 4)
     assert sum(len(row) for row in rows) == 8
     assert all(a.left <= b.seated + 1e-9 for row in rows for a, b in itertools.pairwise(row))
 
 
 def test_empty_seats_are_drawn_and_told() -> None:
-    full, half = (draw_seat_maps({"x": ONE_AFTER_THE_OTHER}, seats) for seats in (1, 2))
+    full, half = (draw_slot_maps({"x": ONE_AFTER_THE_OTHER}, seats) for seats in (1, 2))
     assert half.body.count('fill-opacity="0.12"') == 1 and 'fill-opacity="0.12"' not in full.body
     assert "50% of seat time empty" in half.description and "0% of seat time empty" in full.description
     ET.fromstring(half.svg())

@@ -8,15 +8,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from course.lab.claims import lesson_03 as claims
-from course.lab.grading import lesson_03 as grading
 from course.lab.lab import Lab
-from course.lab.lesson_03 import attention, chunks, costs, instrument, reading, seventy, traffic, watch
+from course.lab.lesson_03 import attention, chunks, claims, costs, instrument, reading, sim_70b, traffic, watch
+from course.lab.lesson_03 import checks as grading
 from course.lab.lesson_03.attention import FUSED, TEXTBOOK, Point
 from course.lab.lesson_03.choosing import choose
 from course.lab.lesson_03.measured import Ladder, four_times, ladder_run, side_by_side
+from course.lab.lesson_03.pictures import show_cut
 from course.lab.lesson_03.square import draw_square
-from course.lab.lesson_03.text_pictures import show_cut
 from course.lab.run import Run
 from minillm.bench import scoring
 
@@ -189,12 +188,12 @@ def test_pruning_breaks_a_shared_beginning(tiny_lab: Lab) -> None:
 
 
 def test_seventy_billion_trade_and_find_the_bend() -> None:
-    trades = {trade.chunk: trade for trade in seventy.trades(8192)}
+    trades = {trade.chunk: trade for trade in sim_70b.trades(8192)}
     whole, middle, small = trades[8192], trades[1024], trades[64]
     assert middle.worst_gap < whole.worst_gap / 4 and middle.ttft < 1.3 * whole.ttft, "the bargain"
     assert small.ttft > 4 * middle.ttft and small.worst_gap > 0.3 * middle.worst_gap, "and its end"
-    assert small.ttft > seventy.weight_floor(seventy.deployment(), small.steps)
-    explorer = instrument.seventy_explorer()
+    assert small.ttft > sim_70b.weight_floor(sim_70b.deployment(), small.steps)
+    explorer = instrument.explore_70b()
     explorer.set(tokens=8192, chunk=64)
     assert "64: 7.50 s" in explorer.view.value or "chunks of 64 (128 steps)" in explorer.shown.alternative
 

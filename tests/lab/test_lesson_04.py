@@ -9,11 +9,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from course.lab import big
-from course.lab.claims import lesson_04 as claims
-from course.lab.grading import lesson_04 as grading
+from course.lab import simulated_70b
 from course.lab.lab import Lab
-from course.lab.lesson_04 import cache_model, instruments, linter, policies, tables, template, tenants, traces, traffic
+from course.lab.lesson_04 import (
+    cache_model,
+    claims,
+    instruments,
+    linter,
+    policies,
+    tables,
+    template,
+    tenants,
+    traces,
+    traffic,
+)
+from course.lab.lesson_04 import checks as grading
 from course.lab.lesson_04.beads import FOUND, draw_chains, draw_finds
 from course.lab.lesson_04.cache_model import FIFO, LRU, Policy, PrefixCache, replay
 from course.lab.lesson_04.chain import chain_of
@@ -270,7 +280,7 @@ def test_charts_of_sizes_and_of_the_cliff() -> None:
 
 
 def test_a_prefix_aware_router_finds_more_and_piles_up_what_all_share() -> None:
-    on = big.deployment()
+    on = simulated_70b.deployment()
     runs = tenants.routers(on, ("round robin", "prefix-aware"), tenants=12, count=60)
     assert runs["prefix-aware"].prefix_hit_rate > runs["round robin"].prefix_hit_rate + 0.2
     picture = tenants.draw_routers(runs)
@@ -286,13 +296,13 @@ def test_a_prefix_aware_router_finds_more_and_piles_up_what_all_share() -> None:
 
 def test_the_router_explorer_shows_one_fleet_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MINILLM_SHORT", "1")
-    explorer = instruments.router_explorer(big.deployment()).set(tenants_=5)
+    explorer = instruments.router_explorer(simulated_70b.deployment()).set(tenants_=5)
     explorer.press()
     assert explorer.wait().error is None and "prefix-aware" in explorer.view.value
 
 
 def test_f5_at_70b_follows_from_the_two_times(stamps: dict[str, Run]) -> None:
-    found = tenants.cold_and_warm(big.deployment(), (250, 2000))
+    found = tenants.cold_and_warm(simulated_70b.deployment(), (250, 2000))
     cold, warm = found[2000]
     assert cold > 3 * warm > 0
     assert claims.f5(found, stamps).verdict.startswith("holds only when")
@@ -302,7 +312,7 @@ def test_f5_at_70b_follows_from_the_two_times(stamps: dict[str, Run]) -> None:
 
 
 def test_a_sessions_saving_grows_with_its_turns_at_70b() -> None:
-    saved = tenants.session_cuts(big.deployment(), count=8)
+    saved = tenants.session_cuts(simulated_70b.deployment(), count=8)
     assert list(saved) == [1, 2, 3, 4, 5] and saved[5] > saved[1] + 0.1
 
 

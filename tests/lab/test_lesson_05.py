@@ -8,10 +8,9 @@ from itertools import pairwise
 import pytest
 from made_run import made_config, made_run
 
-from course.lab.claims import lesson_05 as claims
-from course.lab.grading import lesson_05 as grading
 from course.lab.lab import Lab
-from course.lab.lesson_05 import causes, instrument, outside, per_token, pictures, seventy, traffic
+from course.lab.lesson_05 import causes, claims, instrument, outside, per_token, pictures, sim_70b, traffic
+from course.lab.lesson_05 import checks as grading
 from course.lab.lesson_05.causes import CAUSES, Stay, inside
 from course.lab.run import Run
 from minillm.core.timeline import StepRecord, StepShare
@@ -186,11 +185,11 @@ def test_a_bar_that_would_dwarf_the_others_is_broken_off() -> None:
 # ---------------------------------------------------------------- at 70B
 
 
-def small(policy: str, qps: float = 4.0, **fields: object) -> seventy.Fleet:
-    return seventy.cached(policy, qps, num_requests=40, **fields)
+def small(policy: str, qps: float = 4.0, **fields: object) -> sim_70b.Fleet:
+    return sim_70b.cached(policy, qps, num_requests=40, **fields)
 
 
-@pytest.mark.parametrize("policy", [*seventy.POLICIES, seventy.APART])
+@pytest.mark.parametrize("policy", [*sim_70b.POLICIES, sim_70b.APART])
 def test_at_70b_the_causes_sum_to_what_the_client_sees(policy: str) -> None:
     fleet = small(policy, rtt_s=0.05)
     for found, record in zip(fleet.causes, fleet.run.records):
@@ -199,11 +198,11 @@ def test_at_70b_the_causes_sum_to_what_the_client_sees(policy: str) -> None:
 
 
 def test_at_70b_each_policy_helps_one_side_and_hurts_the_other() -> None:
-    whole, chunks, last, apart = (small(p) for p in ("prefill first", "mixed, 512", "decode first", seventy.APART))
+    whole, chunks, last, apart = (small(p) for p in ("prefill first", "mixed, 512", "decode first", sim_70b.APART))
     assert whole.ttft(50) < chunks.ttft(50) < last.ttft(50)
     assert last.itl(99) < chunks.itl(99) < whole.itl(99)
     assert apart.itl(99) < whole.itl(99)
-    assert small(seventy.APART, 12.0, prefill_replicas=1).ttft(50) > 3 * small(seventy.APART, 12.0).ttft(50)
+    assert small(sim_70b.APART, 12.0, prefill_replicas=1).ttft(50) > 3 * small(sim_70b.APART, 12.0).ttft(50)
 
 
 def test_a_new_connection_over_a_distance_is_paid_on_the_way_in() -> None:
@@ -214,7 +213,7 @@ def test_a_new_connection_over_a_distance_is_paid_on_the_way_in() -> None:
 def test_the_fleet_explorer_draws_all_policies(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MINILLM_SHORT", "1")
     panel = instrument.at_70b(4.0)
-    assert panel.error is None and all(name in panel.view.value for name in (*seventy.POLICIES, seventy.APART))
+    assert panel.error is None and all(name in panel.view.value for name in (*sim_70b.POLICIES, sim_70b.APART))
     assert panel.shown.description.startswith("prefill first: TTFT") and "way in 10.0 ms" in panel.shown.description
 
 

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from course.lab.claims.lesson_06 import MEASURE, a4
-from course.lab.grading import lesson_06
 from course.lab.lab import Lab
-from course.lab.lesson_06 import bets, bytes_map, pictures, seventy, steps, traffic
+from course.lab.lesson_06 import bets, bytes_map, pictures, sim_70b, steps, traffic
+from course.lab.lesson_06.checks import checks
+from course.lab.lesson_06.claims import MEASURE, a4
 from course.lab.lesson_06.instrument import RooflineLab
 from course.lab.lesson_06.plane import LogAxis, Plane
 from course.lab.lesson_06.roofs import Roof, on_paper, roofs_table, this_machine
@@ -143,17 +143,17 @@ def test_a4_measures_itself(tiny_lab: Lab) -> None:
 
 
 def test_the_check_rewards_what_is_right() -> None:
-    check = lesson_06.checks(SWEEP, ROOF)
+    check = checks(SWEEP, ROOF)
     floor = 1e3 * LLAMA_70B.weight_bytes / (4 * 3.35e12)
     right = (("q1", floor), ("q2", LLAMA_13B.crossover_tokens), ("q3", "Multiplying"), ("q4", 8), ("q5", "Never"))
     for question, answer in right:
         assert check(question, answer).score == 1, question
     slow_reader = replace(ROOF, bandwidth=1e6)
-    assert lesson_06.checks(SWEEP, slow_reader)("q3", "reading").score == 1
+    assert checks(SWEEP, slow_reader)("q3", "reading").score == 1
 
 
 def test_the_check_explains_what_is_wrong() -> None:
-    check = lesson_06.checks(SWEEP, ROOF)
+    check = checks(SWEEP, ROOF)
     floor = 1e3 * LLAMA_70B.weight_bytes / (4 * 3.35e12)
     assert "one H100" in str(check("q1", 4 * floor)) and check("q1", 4 * floor).score == 0
     assert "milliseconds" in str(check("q1", floor / 1000))
@@ -168,7 +168,7 @@ def test_the_check_explains_what_is_wrong() -> None:
 
 @pytest.mark.parametrize("answer", [..., None, "tea", [], object(), float("nan"), -1, 0])
 def test_no_answer_raises(answer: object) -> None:
-    check = lesson_06.checks(SWEEP, ROOF)
+    check = checks(SWEEP, ROOF)
     for question in ("q1", "q2", "q3", "q4", "q5"):
         assert check(question, answer).score < check(question, answer).max_score
 
@@ -242,29 +242,29 @@ def test_the_roofline_lab_adds_a_dot_a_press(tiny_lab: Lab) -> None:
 
 
 def test_seventy_billion_step_by_step() -> None:
-    measured, sheet = seventy.stack("measured, no CUDA graphs"), seventy.stack("the data sheet")
-    one, two = (seventy.price(measured, batch, 1024) for batch in (1, 2))
+    measured, sheet = sim_70b.stack("measured, no CUDA graphs"), sim_70b.stack("the data sheet")
+    one, two = (sim_70b.price(measured, batch, 1024) for batch in (1, 2))
     assert two.itl < 1.1 * one.itl and sum(one.parts) == pytest.approx(one.itl)
-    assert seventy.price(sheet, 1, 1024).itl == pytest.approx(
+    assert sim_70b.price(sheet, 1, 1024).itl == pytest.approx(
         on_paper(gpus=4).reading(LLAMA_70B.bytes(1, 1024)), rel=0.02
     )
-    assert seventy.price(sheet, 128, 8192).time.attention > 8 * seventy.price(sheet, 128, 1024).time.attention * 0.99
-    assert seventy.seats_that_fit(measured, 8192) < 64 < seventy.seats_that_fit(measured, 1024)
+    assert sim_70b.price(sheet, 128, 8192).time.attention > 8 * sim_70b.price(sheet, 128, 1024).time.attention * 0.99
+    assert sim_70b.seats_that_fit(measured, 8192) < 64 < sim_70b.seats_that_fit(measured, 1024)
 
 
 def test_the_price_of_a_step_is_the_itl_of_a_run() -> None:
-    on = seventy.stack("measured, no CUDA graphs")
-    assert seventy.served(on, 8, 1024) == pytest.approx(seventy.price(on, 8, 1024).itl, rel=0.03)
+    on = sim_70b.stack("measured, no CUDA graphs")
+    assert sim_70b.served(on, 8, 1024) == pytest.approx(sim_70b.price(on, 8, 1024).itl, rel=0.03)
 
 
-def test_handles_of_the_large_model() -> None:
-    parts = seventy.step_parts()
+def test_sliders_of_the_large_model() -> None:
+    parts = sim_70b.step_parts()
     before = parts.view.value
     parts.set(context=8192)
     assert "no room: KV for" in parts.view.value and parts.view.value != before
     parts.set(under="the data sheet")
     assert "ITL 0 s" not in parts.view.value
-    trail = seventy.on_the_roof()
+    trail = sim_70b.on_the_roof()
     trail.set(context=8192, batch=8)
     assert "no batch gets past here" in trail.view.value
     trail.set(context=128)

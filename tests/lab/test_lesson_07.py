@@ -6,13 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from made_film import MADE, found, frame, large, loss
+from made_trace import MADE, found, frame, large, loss
 
-from course.lab.claims import lesson_07 as claims
 from course.lab.lab import Lab
-from course.lab.lesson_07 import bets, bill, bill_picture, block_map, charts, losses, needle, seventy, traffic
+from course.lab.lesson_07 import bets, bill, bill_picture, block_map, charts, claims, losses, needle, sim_70b, traffic
 from course.lab.lesson_07.bill import GQA, MHA, MLA, MQA, Account
-from course.lab.lesson_07.film import (
+from course.lab.lesson_07.instrument import Pool
+from course.lab.lesson_07.needle import FIRST_TIME
+from course.lab.lesson_07.trace import (
     AGAIN,
     DECODE,
     DONE,
@@ -20,11 +21,9 @@ from course.lab.lesson_07.film import (
     GONE,
     PREFILL,
     SWAPPED,
-    Cue,
-    shoot,
+    Arrival,
+    record,
 )
-from course.lab.lesson_07.instrument import Pool
-from course.lab.lesson_07.needle import FIRST_TIME
 from course.lab.svg import Picture
 from minillm.bench.quality import Floors
 from minillm.model.arithmetic import KVCacheSize
@@ -38,7 +37,7 @@ def shows(picture: Picture, *words: str) -> None:
         assert each in picture.svg() or each in picture.alternative, each
 
 
-# ---------------------------------------------------------------- films
+# ---------------------------------------------------------------- traces
 
 
 @pytest.fixture(autouse=True)
@@ -59,32 +58,36 @@ def test_a_film_counts_blocks_once_and_places_by_tokens() -> None:
 
 
 def test_a_film_of_the_engine_is_the_same_every_time(tiny_lab: Lab) -> None:
-    films = [traffic.eight(tiny_lab, traffic.TIGHT_POOL) for _ in range(2)]
-    assert [f.tables for f in films[0].frames] == [f.tables for f in films[1].frames]
-    assert films[0].fates == films[1].fates and all(each.finished for each in films[0].fates)
-    shared = [max(map(len, f.holders().values()), default=0) for f in films[0].frames]
+    traces = [traffic.eight(tiny_lab, traffic.TIGHT_POOL) for _ in range(2)]
+    assert [f.tables for f in traces[0].frames] == [f.tables for f in traces[1].frames]
+    assert traces[0].outcomes == traces[1].outcomes and all(each.finished for each in traces[0].outcomes)
+    shared = [max(map(len, f.holders().values()), default=0) for f in traces[0].frames]
     assert max(shared) > 1, "half of the cast ask about one page"
-    assert len(films[0].frames[-1].cached) > 0 and not films[0].frames[-1].holders()
-    first = films[0].frames[0]
+    assert len(traces[0].frames[-1].cached) > 0 and not traces[0].frames[-1].holders()
+    first = traces[0].frames[0]
     assert first.states[0] in (PREFILL, DECODE) and first.num_tokens == first.computed[0]
 
 
 def test_a_request_holds_what_its_tokens_need(tiny_lab: Lab) -> None:
-    film = traffic.play(tiny_lab, [Cue(0, PROMPT, 10), Cue(2, PROMPT[::-1], 4)], num_kv_blocks=8)
-    for tokens, blocks in film.blocks_of(0):
+    trace = traffic.play(tiny_lab, [Arrival(0, PROMPT, 10), Arrival(2, PROMPT[::-1], 4)], num_kv_blocks=8)
+    for tokens, blocks in trace.blocks_of(0):
         assert blocks == -(-tokens // 16)
-    assert film.frames[-1].running == 0 or film.frames[-1].states[0] == DONE
-    assert (film.fates[0].num_prompt_tokens, len(film.fates[0].output), film.fates[1].first_step) == (40, 10, 2)
-    assert film.blocks_of(0)[-1][0] <= Cue(0, PROMPT, 10).num_tokens
+    assert trace.frames[-1].running == 0 or trace.frames[-1].states[0] == DONE
+    assert (trace.outcomes[0].num_prompt_tokens, len(trace.outcomes[0].output), trace.outcomes[1].first_step) == (
+        40,
+        10,
+        2,
+    )
+    assert trace.blocks_of(0)[-1][0] <= Arrival(0, PROMPT, 10).num_tokens
 
 
 def test_reserving_leaves_places_empty(tiny_lab: Lab) -> None:
-    films = traffic.reservations(tiny_lab)
-    assert films["max_len"].most_running == traffic.SMALL_POOL * 16 // traffic.WINDOW_LEN
-    assert films["on_demand"].most_running > films["max_len"].most_running
-    assert films["on_demand"].filled_share > 0.8 > films["max_len"].filled_share
-    assert len(films["on_demand"].frames) < len(films["max_len"].frames)
-    assert [f.output for f in films["max_len"].fates] == [f.output for f in films["on_demand"].fates]
+    traces = traffic.reservations(tiny_lab)
+    assert traces["max_len"].most_running == traffic.SMALL_POOL * 16 // traffic.WINDOW_LEN
+    assert traces["on_demand"].most_running > traces["max_len"].most_running
+    assert traces["on_demand"].filled_share > 0.8 > traces["max_len"].filled_share
+    assert len(traces["on_demand"].frames) < len(traces["max_len"].frames)
+    assert [f.output for f in traces["max_len"].outcomes] == [f.output for f in traces["on_demand"].outcomes]
 
 
 def test_the_evicted_come_back_and_say_the_same(tiny_lab: Lab) -> None:
@@ -93,9 +96,9 @@ def test_the_evicted_come_back_and_say_the_same(tiny_lab: Lab) -> None:
     assert roomy.evictions == 0 == roomy.again == roomy.swapped_blocks
     assert recompute.evictions > 0 and recompute.again > 0 and recompute.swapped_blocks == 0
     assert swap.evictions > 0 and swap.swapped_blocks > 0 and swap.again < recompute.again
-    for film in (recompute, swap):
-        assert [f.output for f in film.fates] == [f.output for f in roomy.fates]
-        assert claims.admitted_when_full(film) == 0
+    for trace in (recompute, swap):
+        assert [f.output for f in trace.outcomes] == [f.output for f in roomy.outcomes]
+        assert claims.admitted_when_full(trace) == 0
     states = {state for each in recompute.frames for state in each.states}
     assert EVICTED in states and AGAIN in states and SWAPPED in {s for f in swap.frames for s in f.states}
     assert recompute.tokens - recompute.again <= roomy.tokens
@@ -137,14 +140,14 @@ def test_whoever_films_has_the_lab_alone(tiny_lab: Lab) -> None:
 def test_two_settings_are_compared_by_their_fastest_run(tiny_lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     played: list[str] = []
 
-    def play(lab: Lab, cues: list[Cue], name: str, **fields: object) -> object:
+    def play(lab: Lab, arrivals: list[Arrival], name: str, **fields: object) -> object:
         played.append(name)
         return replace(MADE, name=name, frames=[replace(MADE.frames[0], seconds=10.0 - len(played))])
 
     monkeypatch.setattr(traffic, "play", play)
-    films = traffic.crowded(tiny_lab)
+    traces = traffic.crowded(tiny_lab)
     assert played == ["on demand", "128 each", "512 each"] + ["on demand", "512 each"] * (traffic.TURNS - 1)
-    assert [film.seconds for film in films.values()] == [4, 8, 3]
+    assert [trace.seconds for trace in traces.values()] == [4, 8, 3]
 
 
 def test_a_window_gives_blocks_back_to_the_pool(tiny_lab: Lab) -> None:
@@ -158,19 +161,19 @@ def test_a_window_gives_blocks_back_to_the_pool(tiny_lab: Lab) -> None:
 
 def test_as_many_chats_run_as_the_bill_says(tiny_lab: Lab) -> None:
     own = next(iter(bill.accounts(tiny_lab).values()))
-    film = traffic.filling(tiny_lab, gb=0.00015, tokens=96)
+    trace = traffic.filling(tiny_lab, gb=0.00015, tokens=96)
     token = own.token_bytes
-    assert film.block_bytes == 16 * token and film.num_blocks == int(0.00015e9 // (16 * token))
-    assert film.most_running == film.num_blocks // 6 == len(film.fates) - 1
-    assert film.evictions == 0 and any(each.in_line for each in film.frames)
-    scored = bets.seats(film, 96)
-    assert scored.answer == film.most_running and "takes 6 of them" in scored.evidence
+    assert trace.block_bytes == 16 * token and trace.num_blocks == int(0.00015e9 // (16 * token))
+    assert trace.most_running == trace.num_blocks // 6 == len(trace.outcomes) - 1
+    assert trace.evictions == 0 and any(each.in_line for each in trace.frames)
+    scored = bets.seats(trace, 96)
+    assert scored.answer == trace.most_running and "takes 6 of them" in scored.evidence
 
 
 def test_the_pools_fit_any_model(tiny_lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     tokens = traffic.chat_tokens(tiny_lab)
-    film = traffic.filling(tiny_lab)
-    assert (film.most_running, len(film.fates)) == (4, 5), "whatever a token of the lab's model takes"
+    trace = traffic.filling(tiny_lab)
+    assert (trace.most_running, len(trace.outcomes)) == (4, 5), "whatever a token of the lab's model takes"
     own = bill.Shape.of_lab(tiny_lab)
     wide = replace(own, cost=replace(own.cost, layers=1000 * own.cost.layers))
     monkeypatch.setattr(bill.Shape, "of_lab", classmethod(lambda cls, lab: wide))
@@ -179,9 +182,9 @@ def test_the_pools_fit_any_model(tiny_lab: Lab, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_film_that_gets_stuck_says_so(tiny_lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("course.lab.lesson_07.film.MOST_STEPS", 3)
+    monkeypatch.setattr("course.lab.lesson_07.trace.MOST_STEPS", 3)
     with pytest.raises(RuntimeError, match="not over"):
-        shoot(traffic.engine(tiny_lab), [Cue(0, PROMPT, 20)], "long")
+        record(traffic.engine(tiny_lab), [Arrival(0, PROMPT, 20)], "long")
 
 
 # ---------------------------------------------------------------- the bill
@@ -225,7 +228,7 @@ def test_groups_are_those_of_the_model() -> None:
     assert "GQA, 3 share" in bill_picture.draw_bill(grouped).svg()
 
 
-def test_handles_of_the_bill(tiny_lab: Lab) -> None:
+def test_sliders_of_the_bill(tiny_lab: Lab) -> None:
     explorer = bill_picture.kv_bill(bill.accounts(tiny_lab), "Llama-3-70B")
     fit = replace(bill.accounts(tiny_lab)["Llama-3-70B"], context=1500).chats
     assert f">{fit:,} chats fit<" in explorer.view.value
@@ -267,17 +270,17 @@ def test_the_pool_can_be_run_and_scrubbed(tiny_lab: Lab) -> None:
     assert "<circle" in live.view.value and "follow: request 0" in live.static_html()
     live.set(reservation="max_len").press()
     live.wait()
-    assert live.error is None and "max_len" in live.film.name and live.step.max == len(live.film.frames) - 1
+    assert live.error is None and "max_len" in live.trace.name and live.step.max == len(live.trace.frames) - 1
     live.set(reservation="on_demand", pool=24, preemption="swap", prefixes=False).press()
     live.wait()
-    assert live.error is None and live.film.swapped_blocks > 0 and live.film.num_blocks == 24
+    assert live.error is None and live.trace.swapped_blocks > 0 and live.trace.num_blocks == 24
     ET.fromstring(live.view.value)
 
 
 def test_charts_and_tables_of_films() -> None:
     shows(charts.draw_crowd({0: MADE, 128: MADE, 256: MADE}), "requests running", "256 tokens each")
     shows(charts.draw_thrash({"recompute": {48: MADE, 32: MADE}, "swap": {48: MADE, 32: MADE}}), "computed again")
-    assert "2 / 1.3" in str(charts.films_table({"made": MADE}))
+    assert "2 / 1.3" in str(charts.traces_table({"made": MADE}))
 
 
 # ---------------------------------------------------------------- needles and rounding
@@ -335,43 +338,43 @@ def test_floors_are_kept_or_named() -> None:
 
 
 def test_too_small_a_pool_makes_everybody_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    tight, roomy = seventy.with_pool(8), seventy.with_pool(24)
+    tight, roomy = sim_70b.with_pool(8), sim_70b.with_pool(24)
     assert tight.ttft[1] > 5 * roomy.ttft[1] and tight.preemptions > 0 == roomy.preemptions
     assert tight.running < roomy.running and tight.again_share > 0 == roomy.again_share
-    monkeypatch.setattr(seventy, "POOLS_GB", (8, 24))
-    explorer = seventy.pool_too_small()
+    monkeypatch.setattr(sim_70b, "POOLS_GB", (8, 24))
+    explorer = sim_70b.pool_too_small()
     before = explorer.view.value
     explorer.set(gb=24)
     assert explorer.view.value != before
     explorer.set(rate=0.5, gb=8)
     assert ", 0% done twice" in explorer.view.value
-    assert "swap" in str(seventy.pools_table((8,)))
+    assert "swap" in str(sim_70b.pools_table((8,)))
 
 
 def test_heads_decide_how_many_fit_at_70b(tiny_lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    room = {heads: seventy.with_heads(heads).room_tokens for heads in seventy.KV_HEADS}
+    room = {heads: sim_70b.with_heads(heads).room_tokens for heads in sim_70b.KV_HEADS}
     assert room["GQA: 8"] > 8 * room["MHA: 64"], "the keys' and values' matrices are larger, too"
     assert room["MQA: 1"] < 3 * room["GQA: 8"], "four copies"
-    as_built = seventy.with_heads("GQA: 8")
+    as_built = sim_70b.with_heads("GQA: 8")
     assert as_built.room_chats(1500) == bill.large(bill.accounts(tiny_lab)).chats, "as the bill says"
-    monkeypatch.setattr(seventy, "FLOOD", 240)
-    assert "MQA: 1, int8" in str(seventy.heads_table())
-    words = str(seventy.too_large())
+    monkeypatch.setattr(sim_70b, "FLOOD", 240)
+    assert "MQA: 1, int8" in str(sim_70b.heads_table())
+    words = str(sim_70b.too_large())
     assert "leave no room for a KV block" in words and "do not fit" in words
 
 
 def test_the_ladder_shrinks_the_cache_more_than_the_cost() -> None:
-    chats = seventy.ladder(seventy.CHAT)
+    chats = sim_70b.ladder(sim_70b.CHAT)
     assert claims.cache_shrinks() == pytest.approx(64 / 4 * 256 / 130)
-    assert 1 < seventy.gain(chats) < claims.cache_shrinks()
+    assert 1 < sim_70b.gain(chats) < claims.cache_shrinks()
     first, *_, last = chats.values()
     assert first.limit == "room for KV" and last.limit.startswith("the steps: mostly, matrices")
     assert last.steps.most_running > 3 * first.steps.most_running
-    table = str(seventy.ladder_table({"chats": chats}))
+    table = str(sim_70b.ladder_table({"chats": chats}))
     assert "×1.00" in table and "room for KV" in table
 
 
 def test_the_limit_of_a_flood_is_named() -> None:
-    few = seventy.flood(seventy.TALKS, 1, kv_heads=1)
+    few = sim_70b.flood(sim_70b.TALKS, 1, kv_heads=1)
     assert few.limit == "requests offered" and few.steps.most_running <= 60
-    assert seventy.flood(seventy.CHAT, 240, kv_heads=1, max_num_seqs=16).limit == "seats"
+    assert sim_70b.flood(sim_70b.CHAT, 240, kv_heads=1, max_num_seqs=16).limit == "seats"

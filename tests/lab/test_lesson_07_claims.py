@@ -1,16 +1,15 @@
-"""Lesson 07: verdicts, bets and the check, on films made by hand; and each claim once on a tiny model."""
+"""Lesson 07: verdicts, bets and the check, on traces made by hand; and each claim once on a tiny model."""
 
 from dataclasses import replace
 
 import pytest
-from made_film import MADE, fate, film_of, found, frame, large, loss
+from made_trace import MADE, found, frame, large, loss, outcome, trace_of
 
-from course.lab.claims import lesson_07 as claims
-from course.lab.grading import lesson_07
 from course.lab.lab import Lab
-from course.lab.lesson_07 import bets, seventy
-from course.lab.lesson_07.film import DECODE, GONE, Film, Frame
-from course.lab.lesson_07.seventy import Served
+from course.lab.lesson_07 import bets, claims, sim_70b
+from course.lab.lesson_07.checks import checks
+from course.lab.lesson_07.sim_70b import Served
+from course.lab.lesson_07.trace import DECODE, GONE, Frame, Trace
 
 # ---------------------------------------------------------------- claims
 
@@ -22,13 +21,13 @@ def test_a11_compares_kinds_and_the_pool() -> None:
 
 
 def test_a12_tells_killed_from_read_again() -> None:
-    roomy = film_of(MADE.frames, (fate(), fate()))
-    tight = film_of(MADE.frames, (fate(last=4), fate(last=4)), evictions=2)
+    roomy = trace_of(MADE.frames, (outcome(), outcome()))
+    tight = trace_of(MADE.frames, (outcome(last=4), outcome(last=4)), evictions=2)
     assert claims.a12(tight, roomy, tight).kind == "holds only when"
     assert claims.a12(roomy, roomy, roomy).kind == "not shown"
-    killed = film_of(MADE.frames, (fate(), fate(finished=False)), evictions=1)
+    killed = trace_of(MADE.frames, (outcome(), outcome(finished=False)), evictions=1)
     assert claims.a12(killed, roomy, roomy).kind == "wrong"
-    let_in = film_of(MADE.frames, (fate(), fate(first=2)), num_blocks=3, evictions=1)
+    let_in = trace_of(MADE.frames, (outcome(), outcome(first=2)), num_blocks=3, evictions=1)
     assert claims.admitted_when_full(let_in) == 1 and claims.a12(let_in, roomy, roomy).kind == "wrong"
 
 
@@ -56,11 +55,11 @@ def test_a15_by_the_gain(gains: tuple[float, float], kind: str) -> None:
     assert ("in the end something else did: seats (chats)" in claim.verdict) == (kind in ("wrong", "holds only when"))
 
 
-def scaled(running: int, seconds: float) -> Film:
+def scaled(running: int, seconds: float) -> Trace:
     """`running` requests in one step."""
     tables = {i: (i,) for i in range(running)}
     made = Frame((DECODE,) * running, tables, dict.fromkeys(tables, 4), frozenset(), 4, 0, seconds)
-    return film_of([made], (fate(),) * 8, num_blocks=16)
+    return trace_of([made], (outcome(),) * 8, num_blocks=16)
 
 
 def test_b2_needs_fewer_seats_and_less_speed() -> None:
@@ -73,8 +72,8 @@ def test_b2_needs_fewer_seats_and_less_speed() -> None:
     assert "changed the number of seats" in other.verdict
 
 
-def held(blocks: int) -> Film:
-    return film_of([frame({0: tuple(range(blocks))}, {0: 16 * blocks}, (DECODE,))], (fate(),), num_blocks=4096)
+def held(blocks: int) -> Trace:
+    return trace_of([frame({0: tuple(range(blocks))}, {0: 16 * blocks}, (DECODE,))], (outcome(),), num_blocks=4096)
 
 
 def test_d8_reads_the_exponent() -> None:
@@ -86,13 +85,13 @@ def test_d8_reads_the_exponent() -> None:
 
 @pytest.mark.parametrize(("paged", "kind"), [(2, "holds only when"), (8, "holds"), (20, "not shown")])
 def test_d12_by_what_paging_saved(paged: int, kind: str) -> None:
-    films = {"max_len": held(20), "on_demand": held(paged)}
-    assert claims.saved(films) == pytest.approx(1 - paged / 20)
-    assert claims.d12({320: films}).kind == kind
+    traces = {"max_len": held(20), "on_demand": held(paged)}
+    assert claims.saved(traces) == pytest.approx(1 - paged / 20)
+    assert claims.d12({320: traces}).kind == kind
 
 
 def test_d14_by_length_and_by_what_is_lost() -> None:
-    back = film_of([frame({0: (0, GONE, GONE, 3)}, {0: 64}, (DECODE,))])
+    back = trace_of([frame({0: (0, GONE, GONE, 3)}, {0: 64}, (DECODE,))])
     whole = found(0.9, 0.9)
     claim = claims.d14(large(), back, 32, {"whole": whole, "window": found(0.9, 0.2)})
     assert claim.kind == "holds only when" and "forgotten" in claim.verdict and "6,827 tokens" in claim.verdict
@@ -104,7 +103,7 @@ def test_d14_by_length_and_by_what_is_lost() -> None:
 
 
 def test_every_claim_measures_itself(tiny_lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seventy, "ladders", lambda: {"chats": seventy.ladder(seventy.CHAT, 60)})
+    monkeypatch.setattr(sim_70b, "ladders", lambda: {"chats": sim_70b.ladder(sim_70b.CHAT, 60)})
     for name, measure in claims.MEASURE.items():
         assert measure(tiny_lab).id == name
 
@@ -114,26 +113,26 @@ def test_every_claim_measures_itself(tiny_lab: Lab, monkeypatch: pytest.MonkeyPa
 
 def test_work_done_twice_is_a_share() -> None:
     for again, answer in zip((0, 1, 5), bets.TWICE):
-        made = film_of([frame({}, {}, (DECODE,), num_tokens=10, num_again=again)], (fate(),))
+        made = trace_of([frame({}, {}, (DECODE,), num_tokens=10, num_again=again)], (outcome(),))
         assert bets.done_twice(made).answer == answer
 
 
-FILMS = {"max_len": film_of([frame({0: (0, 1)}, {0: 8}, (DECODE,))]), "on_demand": MADE}
-TIGHT = film_of(MADE.frames, (fate(), fate()), evictions=3)
+TRACES = {"max_len": trace_of([frame({0: (0, 1)}, {0: 8}, (DECODE,))]), "on_demand": MADE}
+TIGHT = trace_of(MADE.frames, (outcome(), outcome()), evictions=3)
 
 
 def test_the_check_rewards_what_is_right() -> None:
-    check = lesson_07.checks(large(), FILMS, TIGHT, {"KV in int8": loss()})
+    check = checks(large(), TRACES, TIGHT, {"KV in int8": loss()})
     freed = 1 - replace(large(), window=2048).chat_bytes_at(6000) / large().chat_bytes_at(6000)
     right = (("q1", 492.8), ("q2", large().chats), ("q3", 0.75), ("q3", 75), ("q4", "Read again"), ("q5", freed))
     for question, answer in (*right, ("q6", "yes")):
         assert check(question, answer).score == 1, question
-    broken = lesson_07.checks(large(), FILMS, TIGHT, {"KV in int8": loss(rise=0.5)})
+    broken = checks(large(), TRACES, TIGHT, {"KV in int8": loss(rise=0.5)})
     assert broken("q6", "no").score == 1 and "breaks perplexity" in str(broken("q6", "yes"))
 
 
 def test_the_check_names_the_slip() -> None:
-    check = lesson_07.checks(large(), FILMS, TIGHT, {"KV in int8": loss()})
+    check = checks(large(), TRACES, TIGHT, {"KV in int8": loss()})
     chats = 283e9 / large().chat_bytes
     slips = (
         ("q1", 8 * 492.8, "MHA"),
@@ -154,6 +153,6 @@ def test_the_check_names_the_slip() -> None:
 
 @pytest.mark.parametrize("answer", [..., None, "tea", [], object(), float("nan"), -1, 0])
 def test_no_answer_raises(answer: object) -> None:
-    check = lesson_07.checks(large(), FILMS, TIGHT, {"KV in int8": loss()})
+    check = checks(large(), TRACES, TIGHT, {"KV in int8": loss()})
     for question in ("q1", "q2", "q3", "q4", "q5", "q6"):
         assert check(question, answer).score < check(question, answer).max_score

@@ -6,11 +6,23 @@ from dataclasses import replace
 import pytest
 import torch
 
-from course.lab.claims import lesson_08 as claims
-from course.lab.grading import lesson_08
 from course.lab.lab import Lab
-from course.lab.lesson_08 import acceptance, bets, costs, overlap, price, served, seventy, short, tiles, traffic, watch
+from course.lab.lesson_08 import (
+    acceptance,
+    bets,
+    claims,
+    costs,
+    overlap,
+    price,
+    served,
+    short,
+    sim_70b,
+    tiles,
+    traffic,
+    watch,
+)
 from course.lab.lesson_08.acceptance import Point
+from course.lab.lesson_08.checks import checks
 from course.lab.lesson_08.costs import VerifyCosts
 from course.lab.lesson_08.formulas import best_k, break_even, emitted, popular, speedup
 from course.lab.lesson_08.overlap import Choice
@@ -99,7 +111,7 @@ def test_watched_answers_are_those_without_drafts(tiny_lab: Lab) -> None:
     assert any(step.drafted for story, _ in told.values() for step in story.steps)
 
 
-def test_tiles_follow_the_handle() -> None:
+def test_tiles_follow_the_sliders() -> None:
     player = tiles.StoryPlayer(TOLD)
     player.set(step=2)
     assert "one on top" in player.view.value and "after 2 steps: 5 tokens" in player.view.value
@@ -166,7 +178,7 @@ def test_every_length_is_measured_at_every_batch(tiny_lab: Lab) -> None:
     assert all(len(each) == 4 and min(each) > 0 for each in found.taken.values())
 
 
-def test_handles_of_the_price() -> None:
+def test_sliders_of_the_price() -> None:
     lab = price.price_lab(made_costs())
     lab.set(alpha=0.6, k=4, c=0.1, batch=1)
     assert f"×{emitted(0.6, 4) / (1.4 + 0.4):.2f}" in lab.view.value and "faster" in lab.view.value
@@ -257,15 +269,15 @@ def test_samples_are_judged_by_plain_sampling() -> None:
 
 
 def test_checking_is_nearly_free_at_low_load_and_dear_at_high() -> None:
-    on = seventy.stack("CUDA graphs, typical")
-    alone, full = (seventy.price_round(on, batch, 1024, 4, seventy.DRAFT_MODEL) for batch in (1, 256))
+    on = sim_70b.stack("CUDA graphs, typical")
+    alone, full = (sim_70b.price_round(on, batch, 1024, 4, sim_70b.DRAFT_MODEL) for batch in (1, 256))
     assert alone.verify / alone.plain < 1.2 < full.verify / full.plain
-    free = seventy.price_round(on, 1, 1024, 4, None)
+    free = sim_70b.price_round(on, 1, 1024, 4, None)
     assert free.c == 0 and free.gain(0.7, 4) > alone.gain(0.7, 4) > full.gain(0.7, 4)
 
 
-def test_handles_of_the_large_model() -> None:
-    live = seventy.load_lab()
+def test_sliders_of_the_large_model() -> None:
+    live = sim_70b.load_lab()
     before = live.view.value
     live.set(alpha=0.2)
     assert live.view.value != before
@@ -276,15 +288,15 @@ def test_handles_of_the_large_model() -> None:
 def test_the_scheduler_agrees_with_the_prices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MINILLM_SHORT", "1")
     under = "CUDA graphs, typical"
-    plain, always = (seventy.served(under, 1, way) for way in ("without", "always"))
-    assert plain.emitted is None and always.emitted == pytest.approx(emitted(seventy.ALPHA, seventy.K), rel=0.1)
-    on = seventy.stack(under)
-    priced = seventy.price_round(on, 1, seventy.PROMPT + seventy.OUTPUT // 2, seventy.K, seventy.DRAFT_MODEL)
-    assert plain.itl / always.itl == pytest.approx(priced.gain(seventy.ALPHA, seventy.K), rel=0.12)
+    plain, always = (sim_70b.served(under, 1, way) for way in ("without", "always"))
+    assert plain.emitted is None and always.emitted == pytest.approx(emitted(sim_70b.ALPHA, sim_70b.K), rel=0.1)
+    on = sim_70b.stack(under)
+    priced = sim_70b.price_round(on, 1, sim_70b.PROMPT + sim_70b.OUTPUT // 2, sim_70b.K, sim_70b.DRAFT_MODEL)
+    assert plain.itl / always.itl == pytest.approx(priced.gain(sim_70b.ALPHA, sim_70b.K), rel=0.12)
 
 
 def test_a_draft_model_pays_back_later_after_longer_prompts() -> None:
-    on = seventy.stack("CUDA graphs, typical")
+    on = sim_70b.stack("CUDA graphs, typical")
     early, late = (short.pay_back(on, prompt) for prompt in (100, 4000))
     assert 0 < early.tokens < late.tokens and late.reading > early.reading
     assert short.pay_back(on, 100, alpha=0.0).words == "never"
@@ -395,21 +407,21 @@ RIGHT = {"q1": emitted(0.8, 5), "q2": emitted(0.8, 5) / 1.25, "q3": "One token",
 
 
 def test_the_check_rewards_what_is_right() -> None:
-    check = lesson_08.checks(made_costs(), TOLD)
+    check = checks(made_costs(), TOLD)
     for question, answer in RIGHT.items():
         assert check(question, answer).score == 1, question
-    cheap = lesson_08.checks(made_costs(0.1), TOLD)
+    cheap = checks(made_costs(0.1), TOLD)
     assert cheap("q4", "never").score == 1
     border = VerifyCosts({(1, k): (0.01 * (1 + 0.2 * k),) for k in costs.LENGTHS})
     key = break_even(4, 0.0, 1.8)
-    assert lesson_08.checks(border, TOLD)("q4", key).score == 1
-    assert lesson_08.checks(border, TOLD)("q4", 100 * key).score == 1
-    assert lesson_08.checks(border, TOLD)("q4", key + 0.1).score == 0.5
-    assert "it is ×1 at" in str(lesson_08.checks(border, TOLD)("q4", "never"))
+    assert checks(border, TOLD)("q4", key).score == 1
+    assert checks(border, TOLD)("q4", 100 * key).score == 1
+    assert checks(border, TOLD)("q4", key + 0.1).score == 0.5
+    assert "it is ×1 at" in str(checks(border, TOLD)("q4", "never"))
 
 
 def test_the_check_explains_what_is_wrong() -> None:
-    check = lesson_08.checks(made_costs(), TOLD)
+    check = checks(made_costs(), TOLD)
     assert "k × α" in str(check("q1", 4)) and check("q1", 4).score == 0
     assert "comes on top" in str(check("q1", emitted(0.8, 5) - 1)) and "k + 1 terms" in str(
         check("q1", emitted(0.8, 4))
@@ -424,6 +436,6 @@ def test_the_check_explains_what_is_wrong() -> None:
 
 @pytest.mark.parametrize("answer", [..., None, "tea", [], object(), float("nan"), -1, 0])
 def test_no_answer_raises(answer: object) -> None:
-    check = lesson_08.checks(made_costs(), TOLD)
+    check = checks(made_costs(), TOLD)
     for question in RIGHT:
         assert check(question, answer).score < check(question, answer).max_score

@@ -6,14 +6,13 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from course.lab.claims import lesson_09 as claims
-from course.lab.grading import lesson_09
 from course.lab.lab import Lab
 from course.lab.lesson_06.roofs import Roof
 from course.lab.lesson_06.shapes import LLAMA_70B
 from course.lab.lesson_06.steps import Dot
-from course.lab.lesson_09 import gate, phases, rounding, seventy, sparsity, steps, traffic
+from course.lab.lesson_09 import claims, gate, phases, rounding, sim_70b, sparsity, steps, traffic
 from course.lab.lesson_09 import rounding_pictures as pictures
+from course.lab.lesson_09.checks import checks
 from course.lab.lesson_09.formats import FORMATS, PLAIN, Shelf, formats_table
 from course.lab.lesson_09.phases import Pair, PhasesLab
 from course.lab.lesson_09.sparsity import Timed
@@ -70,7 +69,7 @@ def test_a_matrix_on_a_grid_is_recognized_and_shaken_off_it() -> None:
     assert "4 bits, groups of 32" in table and "0.00%" in table
 
 
-def test_handles_of_the_rounding_lab(tiny_lab: Lab) -> None:
+def test_sliders_of_the_rounding_lab(tiny_lab: Lab) -> None:
     matrix = rounding.load_matrix(tiny_lab)
     explorer = pictures.rounding_lab(matrix)
     row = matrix.weights[matrix.widest()]
@@ -336,26 +335,26 @@ def test_patterns_of_zeros() -> None:
 
 def test_seventy_billion_by_format(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MINILLM_SHORT", "1")
-    explorer = seventy.phases_lab()
-    explorer.set(load=next(iter(seventy.LOADS)))
+    explorer = sim_70b.phases_lab()
+    explorer.set(load=next(iter(sim_70b.LOADS)))
     assert "decode" in explorer.view.value and "×0." in explorer.view.value
-    graphs, prompts = list(seventy.STACKS)[1], list(seventy.TRAFFIC)[1]
-    runs = {name: seventy.served(graphs, name, prompts, 0.9) for name in (PLAIN, "int8", "fp8")}
-    prefill = {name: seventy.means(run)["prefill"] for name, run in runs.items()}
+    graphs, prompts = list(sim_70b.STACKS)[1], list(sim_70b.TRAFFIC)[1]
+    runs = {name: sim_70b.served(graphs, name, prompts, 0.9) for name in (PLAIN, "int8", "fp8")}
+    prefill = {name: sim_70b.means(run)["prefill"] for name, run in runs.items()}
     assert prefill["fp8"] < prefill[PLAIN] < prefill["int8"]
-    gains = seventy.throughput_gain()
-    assert gains[f"batch 1 ({graphs})"] > 1.3 > 1.05 > gains[f"batch 1 ({seventy.MEASURED})"]
+    gains = sim_70b.throughput_gain()
+    assert gains[f"batch 1 ({graphs})"] > 1.3 > 1.05 > gains[f"batch 1 ({sim_70b.MEASURED})"]
     assert gains[f"batch 256 ({graphs})"] < 1.05
 
 
 def test_where_memory_is_short_fewer_bits_shorten_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MINILLM_SHORT", "1")
-    found = seventy.cramped((PLAIN, "int8", "KV int8"))
+    found = sim_70b.cramped((PLAIN, "int8", "KV int8"))
     assert found["int8"].room > 5 * found[PLAIN].room and found["KV int8"].room > 1.8 * found[PLAIN].room
     assert found["int8"].wait < found[PLAIN].wait and found["KV int8"].wait < found[PLAIN].wait
     each = found[PLAIN]
     assert each.weights + each.working + each.kv == pytest.approx(each.memory, rel=0.01)
-    shows(seventy.draw_cramped(found), "KV int8", "mean wait in line", "k tokens")
+    shows(sim_70b.draw_cramped(found), "KV int8", "mean wait in line", "k tokens")
 
 
 # ---------------------------------------------------------------- claims and the check
@@ -420,20 +419,20 @@ def test_b5_measures_itself(tiny_lab: Lab, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_the_check_rewards_what_is_right() -> None:
-    check = lesson_09.checks(SWEEP, SCORES)
+    check = checks(SWEEP, SCORES)
     right = (("q1", 4.5), ("q2", 4 / 3), ("q3", 8), ("q4", "Fail"), ("q5", 66.7))
     for question, answer in right:
         assert check(question, answer).score == 1, question
     tokens = LLAMA_70B.stored_as(weight_dtype="int8").crossover_tokens
     assert check("q6", tokens).score == 1 and tokens < LLAMA_70B.crossover_tokens
     always = {**SWEEP, "int8": SWEEP["int8"][:1]}
-    assert lesson_09.checks(always, SCORES)("q3", "Never").score == 1
+    assert checks(always, SCORES)("q3", "Never").score == 1
     good = {**SCORES, "int4 g64": SCORES["int8"]}
-    assert lesson_09.checks(SWEEP, good)("q4", "pass").score == 1
+    assert checks(SWEEP, good)("q4", "pass").score == 1
 
 
 def test_the_check_explains_what_is_wrong() -> None:
-    check = lesson_09.checks(SWEEP, SCORES)
+    check = checks(SWEEP, SCORES)
     slips = (
         ("q1", 4, "without the grid"), ("q1", 4.25, "one of the two"), ("q1", 5, "groups of 32"),
         ("q2", 2, "Amdahl"), ("q2", 0.75, "turn it over"), ("q3", 32, "×0.97"), ("q3", 5, "choose one of"),
@@ -447,7 +446,7 @@ def test_the_check_explains_what_is_wrong() -> None:
 
 @pytest.mark.parametrize("answer", [..., None, "tea", [], object(), float("nan"), float("inf"), -1, 0])
 def test_no_answer_raises(answer: object) -> None:
-    check = lesson_09.checks(SWEEP, SCORES)
+    check = checks(SWEEP, SCORES)
     for number in range(1, 7):
         result = check(f"q{number}", answer)
         assert result.score < result.max_score

@@ -9,17 +9,17 @@ import pytest
 from made_stream import COSTS, START, TRIPS, busy, fed, passed
 
 from course.lab import remote
-from course.lab.claims import lesson_10 as claims
 from course.lab.http_client import Heard, Read, ask, connect
 from course.lab.lab import Lab
 from course.lab.lesson_10 import (
     batching,
+    claims,
     distance,
     front,
     leaving,
     letters,
     readers,
-    seventy,
+    sim_70b,
     traffic,
     trouble,
     wire,
@@ -118,7 +118,7 @@ def test_a_server_that_does_not_start_says_so_and_leaves_no_engine(
     assert len(stopped) == 1
 
 
-def test_handles_spoil_the_real_wire(server: LabServer) -> None:
+def test_sliders_spoil_the_real_wire(server: LabServer) -> None:
     panel = wire.spoil(server, passed())
     panel.set(coalesce=8).press()
     panel.wait()
@@ -139,7 +139,7 @@ def test_only_whole_characters_are_shown(tiny_lab: Lab) -> None:
     assert b"".join(each.raw for each in spelled).decode() == letters.SAMPLE
 
 
-def test_the_handle_steps_through_tokens(tiny_lab: Lab) -> None:
+def test_the_slider_steps_through_tokens(tiny_lab: Lab) -> None:
     panel = letters.step_through(tiny_lab.model.tokenizer)
     assert "wait for the rest of their character" in panel.view.value
     panel.set(come=1)
@@ -247,7 +247,7 @@ def test_savings_by_hand() -> None:
     assert leaving.saved_share(1.0, 0.0, 1.0) == 0
 
 
-def test_handles_of_the_saving() -> None:
+def test_sliders_of_the_saving() -> None:
     panel = leaving.how_many_leave()
     panel.set(read=50, prompt=0)
     assert "30% needs 60% to leave" in panel.view.value
@@ -323,7 +323,7 @@ def test_round_trips_by_hand() -> None:
     shows(distance.draw_trips(TRIPS), "set-up 1", "ask", "kept open")
 
 
-def test_distance_on_paper_follows_its_handles() -> None:
+def test_distance_on_paper_follows_its_sliders() -> None:
     panel = distance.on_paper(TRIPS)
     panel.set(rtt_ms=100, connection="new, TCP + TLS 1.2")
     assert "TTFT 450 ms" in panel.view.value
@@ -411,21 +411,21 @@ def test_four_ways_are_served(tiny_lab: Lab) -> None:
 
 
 def test_the_network_at_70b_moves_clients_and_not_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seventy, "REQUESTS", 24)
-    seventy.served.cache_clear()
-    near, held, far = seventy.served(0), seventy.served(0, 0, 17), seventy.served(150, 2)
+    monkeypatch.setattr(sim_70b, "REQUESTS", 24)
+    sim_70b.served.cache_clear()
+    near, held, far = sim_70b.served(0), sim_70b.served(0, 0, 17), sim_70b.served(150, 2)
     assert near.itl_client == pytest.approx(near.itl_engine)
     assert held.itl_engine == pytest.approx(near.itl_engine) and held.itl_client[0] == 0
     assert held.itl_client[1] > 5 * near.itl_client[1]
     assert far.ttft_client == pytest.approx(near.ttft_client + 3 * 0.15, rel=0.1)
-    panel = seventy.explore()
+    panel = sim_70b.explore()
     panel.set(rtt_ms=0, hold_chunks=1)
     before = panel.view.value
     panel.set(hold_chunks=22, hold_ms=50)
     assert panel.view.value != before
-    shows(seventy.draw_ends(held), "leaves", "arrives")
-    assert "far, new TLS connection" in str(seventy.cases_table())
-    seventy.served.cache_clear()
+    shows(sim_70b.draw_ends(held), "leaves", "arrives")
+    assert "far, new TLS connection" in str(sim_70b.cases_table())
+    sim_70b.served.cache_clear()
 
 
 def test_a_proxy_that_spoils_nothing_is_none(server: LabServer) -> None:

@@ -5,10 +5,9 @@ from dataclasses import replace
 import pytest
 from made_stream import COSTS, TRIPS, busy, passed
 
-from course.lab.claims import lesson_10 as claims
-from course.lab.grading import lesson_10 as grading
 from course.lab.lab import Lab
-from course.lab.lesson_10 import batching, leaving
+from course.lab.lesson_10 import batching, claims, leaving
+from course.lab.lesson_10 import checks as grading
 from course.lab.lesson_10.leaving import GATEWAY, STRAIGHT, Crowd
 from course.lab.lesson_10.readers import Answer
 

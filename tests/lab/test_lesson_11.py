@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from course.lab.claims import lesson_11 as claims
-from course.lab.grading import lesson_11
+from course.lab.grading import Checks
 from course.lab.lab import Lab
 from course.lab.lesson_11 import (
     bounds,
+    claims,
     cold,
     fleet,
     hardware,
@@ -25,12 +25,13 @@ from course.lab.lesson_11 import (
     worksheet,
 )  # fmt: skip
 from course.lab.lesson_11.bounds import Ask
+from course.lab.lesson_11.checks import checks
 from course.lab.lesson_11.cold import Sleep
 from course.lab.lesson_11.hardware import Home
 from course.lab.lesson_11.knee import Crowd, Point, Sweep
 from course.lab.lesson_11.panels import Panel, Ruler, Series, draw_panels
 from course.lab.lesson_11.routing import Played, Route
-from course.lab.lesson_11.spike import MEASURES, Fate, Spike, Story
+from course.lab.lesson_11.spike import MEASURES, RequestOutcome, Spike, Story
 from course.lab.lesson_11.waiting import shown
 from course.lab.lesson_11.warning import Alarm
 from course.lab.svg import Picture
@@ -114,7 +115,7 @@ def test_more_seats_move_only_their_bar_until_the_work_is_too_much() -> None:
     assert many[2] == pytest.approx(32 * few[2]) and many[:2] == few[:2] and many[4] > few[4]
 
 
-def test_bounds_are_drawn_and_answer_to_handles() -> None:
+def test_bounds_are_drawn_and_answer_to_sliders() -> None:
     explorer = bounds.how_many()
     shows(explorer.shown, "asked: 100/s", "64 seats", "times what one replica can do")
     explorer.set(qps=1, prompt=300, answer=20)
@@ -144,7 +145,7 @@ def test_the_knee_is_drawn_with_its_operating_point() -> None:
 
 
 def test_dragging_the_operating_point_changes_what_is_said() -> None:
-    explorer = knee.knee_of_seventy()
+    explorer = knee.knee_of_70b()
     few = explorer.set(at=8).view.value
     many = explorer.set(at=64).view.value
     assert "max-batch 8 keeps" in few and "max-batch 64 keeps" in many
@@ -217,7 +218,7 @@ def test_three_troubles_want_three_things(monkeypatch: pytest.MonkeyPatch) -> No
     assert "no number helps" in str(money.mends_table(1.0))
 
 
-def test_money_has_handles() -> None:
+def test_money_has_sliders() -> None:
     explorer = money.mends()
     before = explorer.view.value
     explorer.set(replicas=2, price=5.0)
@@ -232,12 +233,12 @@ def test_money_has_handles() -> None:
 SMALL_SPIKE = Spike(times=3.0, length=30.0, cold=30.0)
 
 
-def fates(*ttft: float | None) -> tuple[Fate, ...]:
-    return tuple(Fate(60.0 + 10 * i, each) for i, each in enumerate(ttft))
+def outcomes_of(*ttft: float | None) -> tuple[RequestOutcome, ...]:
+    return tuple(RequestOutcome(60.0 + 10 * i, each) for i, each in enumerate(ttft))
 
 
 def a_story(*ttft: float | None, measure: str = "autoscaler", gpu_hours: float = 1.0) -> Story:
-    return Story(Spike(), measure, fates(*ttft), ((0.0, 1), (10.0, 1)), gpu_hours)
+    return Story(Spike(), measure, outcomes_of(*ttft), ((0.0, 1), (10.0, 1)), gpu_hours)
 
 
 def test_back_counts_from_the_spike_to_the_last_late_window() -> None:
@@ -357,7 +358,7 @@ def test_a_wrong_route_by_hand() -> None:
     assert Route(1.0, 10.0, easy=0.3, caught=0.0).break_even is None
 
 
-def test_routes_have_handles() -> None:
+def test_routes_have_sliders() -> None:
     explorer = routing.routes()
     explorer.set(wrong=0.0, harm=0)
     assert "routing saves" in explorer.view.value
@@ -535,15 +536,15 @@ def route() -> Route:
 
 
 @pytest.fixture
-def check(route: Route) -> lesson_11.Checks:
+def check(route: Route) -> Checks:
     day = {
         "do nothing": a_story(1.0, 9.0), "shed at the door": a_story(1.0, None),
         "autoscaler": a_story(1.0, 1.0), "a spare replica, always on": a_story(1.0, 1.0),
     }  # fmt: skip
-    return lesson_11.checks(FALLS, Ask(), day, list(money.TROUBLES.values()), route, 2.0)
+    return checks(FALLS, Ask(), day, list(money.TROUBLES.values()), route, 2.0)
 
 
-def test_the_check_rewards_what_is_right(check: lesson_11.Checks, route: Route) -> None:
+def test_the_check_rewards_what_is_right(check: Checks, route: Route) -> None:
     troubles = list(money.TROUBLES.values())
     mends = ["field" if t.enough(True) == 1 else "replicas" if t.enough(False) else "neither" for t in troubles]
     million = money.bill(troubles[0], 2, False, 2.0).per_million
@@ -554,7 +555,7 @@ def test_the_check_rewards_what_is_right(check: lesson_11.Checks, route: Route) 
         assert result.score == result.max_score, str(result)
 
 
-def test_the_check_names_the_slip(check: lesson_11.Checks, route: Route) -> None:
+def test_the_check_names_the_slip(check: Checks, route: Route) -> None:
     need = Ask().qps * Ask().flops_of_prompt / Ask().peak
     assert "a replica has four" in str(check("q1", 4 * need)) and "used twice" in str(check("q1", need / 2))
     assert "wait for a seat" in str(check("q2", 8)) and check("q2", 32).score == 0.5
@@ -567,6 +568,6 @@ def test_the_check_names_the_slip(check: lesson_11.Checks, route: Route) -> None
 
 
 @pytest.mark.parametrize("answer", [..., None, "tea", [], object(), float("nan"), -1, 0, ["x", "y", "z"]])
-def test_no_answer_raises(check: lesson_11.Checks, answer: object) -> None:
+def test_no_answer_raises(check: Checks, answer: object) -> None:
     for question in ("q1", "q2", "q3", "q4", "q5", "q6"):
         assert check(question, answer).score < check(question, answer).max_score

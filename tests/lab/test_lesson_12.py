@@ -5,13 +5,13 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from course.lab.grading import lesson_12
 from course.lab.incidents import Incident
 from course.lab.incidents.dumps.sums import sums_of
 from course.lab.incidents.incident import Reveal
 from course.lab.incidents.interventions import BY_ID as CHANGES
 from course.lab.lab import Lab
 from course.lab.lesson_12 import pictures, real, services, twins
+from course.lab.lesson_12.checks import checks
 from course.lab.predict import Prediction
 
 
@@ -61,7 +61,7 @@ def test_looking_at_the_twins_costs_the_learner_nothing(first: Incident, second:
     assert first.minutes == second.minutes == 0
 
 
-def test_a_handle_over_the_questions_changes_both_panels(first: Incident, second: Incident) -> None:
+def test_a_slider_over_the_questions_changes_both_panels(first: Incident, second: Incident) -> None:
     explorer = twins.explorer(first.fresh(), second.fresh())
     before = explorer.view.value
     assert before.count("<svg") == 2 and "The queue over time" in before
@@ -154,7 +154,7 @@ def test_two_illnesses_of_a_real_engine_differ_in_what_is_full(tiny_lab: Lab) ->
 
 def test_a_check_asks_nothing_on_the_learners_clock(first: Incident, second: Incident, truth: Reveal) -> None:
     mine, other = first.fresh(), second.fresh()
-    check = lesson_12.checks(mine, other, truth)
+    check = checks(mine, other, truth)
     check("q1", "gpu")
     check("q3", 0.5)
     assert mine.minutes == other.minutes == 0
@@ -162,11 +162,11 @@ def test_a_check_asks_nothing_on_the_learners_clock(first: Incident, second: Inc
 
 def test_where_nothing_helped_any_order_is_the_best(first: Incident, second: Incident, truth: Reveal) -> None:
     hopeless = replace(truth, effects=truth.effects.assign(value=-0.05))
-    assert lesson_12.checks(first, second, hopeless)("q4", list(truth.effects.index[:3])).score == 3
+    assert checks(first, second, hopeless)("q4", list(truth.effects.index[:3])).score == 3
 
 
 def test_right_answers_earn_everything(first: Incident, second: Incident, truth: Reveal) -> None:
-    check = lesson_12.checks(first.fresh(), second.fresh(), truth)
+    check = checks(first.fresh(), second.fresh(), truth)
     shares = second.fresh().ask("phases").data["share"]
     best = list(truth.effects.index[:3])
     price = first.window.service.price_per_hour()
@@ -199,13 +199,13 @@ def test_a_slip_is_named(
         "bill": 2 * first.window.service.price_per_hour(),
     }
     answer = wrong.get(answer, answer) if isinstance(answer, str) else answer
-    result = lesson_12.checks(first.fresh(), second.fresh(), truth)(question, answer)
+    result = checks(first.fresh(), second.fresh(), truth)(question, answer)
     assert result.score < result.max_score
     assert words in str(result)
 
 
 @pytest.mark.parametrize("garbage", [None, ..., "tea", -1, 0, [], {}, [None] * 3, object(), float("nan"), 10**400])
 def test_garbage_never_raises(first: Incident, second: Incident, truth: Reveal, garbage: object) -> None:
-    check = lesson_12.checks(first.fresh(), second.fresh(), truth)
+    check = checks(first.fresh(), second.fresh(), truth)
     for question in ("q1", "q2", "q3", "q4", "q5", "q9"):
         assert check(question, garbage).score == 0

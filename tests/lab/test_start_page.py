@@ -10,12 +10,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from course.lab import kept, progress
+from course.lab import json_store, progress
 from course.lab.drills import attempts
 from course.lab.grading import Checks, Criterion
 from course.lab.grading.exercises import find
 from course.lab.grading.history import History
-from course.lab.kept import Kept
+from course.lab.json_store import JsonStore
 from course.lab.lab import Lab
 from course.lab.lesson_08.formulas import emitted
 from course.lab.predict import Outcome, Prediction
@@ -74,7 +74,7 @@ def test_vs_code_names_its_notebook_in_a_variable(home: Path, monkeypatch: pytes
     monkeypatch.delenv("JPY_SESSION_NAME")
     shell = SimpleNamespace(user_ns={"__vsc_ipynb_file__": "C:\\course\\06_decode.ipynb"})
     monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
-    assert kept.lesson_here() == "06"
+    assert json_store.lesson_here() == "06"
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_a_name_without_a_folder_is_looked_for_where_the_kernel_began(
     (tmp_path / folder).mkdir()
     monkeypatch.chdir(tmp_path / folder)
     monkeypatch.setenv("JPY_SESSION_NAME", "04_prefix_caching.ipynb")
-    assert kept.lesson_here() == lesson
+    assert json_store.lesson_here() == lesson
 
 
 @pytest.mark.parametrize("broken", [b"", b'{"lessons": {"06":', b"\xff\xfe", b'{"lessons": []}', b"[]"])
@@ -115,7 +115,7 @@ def test_a_broken_file_is_put_aside(broken: bytes, home: Path) -> None:
 def test_without_a_folder_to_write_to_a_lesson_goes_on_and_says_so_once(home: Path) -> None:
     home.write_text("a file where the folder should be")
     said: list[str] = []
-    file = kept.Kept("progress.json", Progress, say=said.append)
+    file = json_store.JsonStore("progress.json", Progress, say=said.append)
     for _ in range(3):
         file.change(lambda content: content.lesson("06"))
         assert file.read() == Progress()
@@ -129,8 +129,8 @@ def test_a_failed_write_leaves_the_old_file_whole(home: Path, monkeypatch: pytes
     def full(*_: object) -> None:
         raise OSError("no space left on device")
 
-    monkeypatch.setattr(kept.os, "replace", full)
-    monkeypatch.setattr(progress, "FILE", kept.Kept("progress.json", Progress, say=lambda _: None))
+    monkeypatch.setattr(json_store.os, "replace", full)
+    monkeypatch.setattr(progress, "FILE", json_store.JsonStore("progress.json", Progress, say=lambda _: None))
     progress.note_check("q1", 1, 1)
     assert (home / "progress.json").read_bytes() == before
     assert not list(home.glob("*.partial"))
@@ -345,7 +345,7 @@ def test_where_the_file_is_not_read_a_sitting_is_kept_in_memory(home: Path, monk
 def test_a_home_that_cannot_be_looked_into_stops_no_sitting(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MINILLM_HOME", str(home / ("x" * 300)))
     said: list[str] = []
-    deck = Deck(THREE, Kept("cards.json", Schedule, say=said.append))
+    deck = Deck(THREE, JsonStore("cards.json", Schedule, say=said.append))
     deck.opt_in()
     deck.review("c0", "Good", TODAY)
     assert deck.opted_in and len(said) == 1

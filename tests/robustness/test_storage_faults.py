@@ -15,7 +15,7 @@ import torch
 
 from course.lab.grading.exercises import find
 from course.lab.grading.history import History
-from course.lab.kept import Kept
+from course.lab.json_store import JsonStore
 from course.lab.progress import Progress
 from minillm.core.errors import (
     ConfigError,
@@ -106,7 +106,7 @@ def test_a_file_system_without_locks_is_a_storage_error(home: Path, monkeypatch:
     with pytest.raises(StorageError, match=r"cannot be locked.*MINILLM_HOME"):
         pull("smollm2-135m", progress=False)
     said: list[str] = []
-    Kept("progress.json", Progress, anywhere=True, say=said.append).change(lambda content: content.lesson("06"))
+    JsonStore("progress.json", Progress, anywhere=True, say=said.append).change(lambda content: content.lesson("06"))
     assert len(said) == 1 and "The lesson works all the same" in said[0]
 
 

@@ -8,13 +8,13 @@ from pydantic import Field
 from course.lab.drills.drill import DIMENSIONS, LEVELS
 from course.lab.drills.grade import Grade
 from course.lab.drills.library import ALL
-from course.lab.kept import Kept, KeptModel
+from course.lab.json_store import JsonStore, StoredModel
 
 RECENT = 5
 """Attempts that tell where a learner stands."""
 
 
-class Attempt(KeptModel):
+class Attempt(StoredModel):
     """One answer, and what became of it."""
 
     drill: str
@@ -32,12 +32,12 @@ class Attempt(KeptModel):
     self_score: dict[str, str] = Field(default_factory=dict)
 
 
-class Attempts(KeptModel):
+class Attempts(StoredModel):
     done: list[Attempt] = Field(default_factory=list)
     """Oldest first."""
 
 
-FILE = Kept("drills.json", Attempts, anywhere=True)
+FILE = JsonStore("drills.json", Attempts, anywhere=True)
 """Unlike other things that are kept, answers are also kept from a terminal: they were handed in."""
 
 

@@ -19,7 +19,7 @@ from course.lab.drills import attempts
 from course.lab.grading.exercise import Exercise
 from course.lab.grading.exercises import catalogue
 from course.lab.grading.history import History
-from course.lab.kept import JsonFile
+from course.lab.json_store import JsonFile
 from minillm import __version__
 from minillm.core.errors import MinillmError
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from minillm.core.batch import ScheduledBatch
 from minillm.core.timeline import VirtualClock
+from minillm.model.arithmetic import find_model
 from minillm.observe.summary import SLO
 from minillm.policies.config import EngineConfig
 from minillm.runner.simulated import StepWatch

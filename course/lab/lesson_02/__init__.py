@@ -2,5 +2,5 @@
 
 visits.py     one request's way through the building: arrives, sits down, leaves    theory.py   what mathematics expects
 traffic.py    experiments on the real engine                          simulated.py   the same questions at 70B
-line.py, seat_map.py, charts.py, tables.py   pictures                 instrument.py   pictures with handles
+queue_pictures.py, slot_map.py, charts.py, tables.py   pictures                 instrument.py   pictures with sliders
 """

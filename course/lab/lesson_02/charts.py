@@ -9,7 +9,7 @@ from course.lab.lesson_02.visits import Visit
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
 from course.lab.run import Run
 from course.lab.style import ALARM, PHASE_COLOURS, WIDTH, number
-from course.lab.svg import SOFT, Picture, Scale, phase_fill, rect, text
+from course.lab.svg import Picture, Scale, phase_fill, rect, swatches, text
 
 HIGHEST = 12.0
 """Service times: the curve has no end, the picture has."""
@@ -71,7 +71,7 @@ def draw_order(visits: Sequence[Visit], title: str) -> Picture:
     )
 
 
-FATES = {
+OUTCOMES = {
     "in time": (phase_fill("decode"), PHASE_COLOURS["decode"]),
     "late": (phase_fill("first_token"), PHASE_COLOURS["first_token"]),
     "gave up": (phase_fill("queue"), PHASE_COLOURS["queue"]),
@@ -80,19 +80,16 @@ FATES = {
 """Fill and outline of what became of a request."""
 
 
-def draw_fates(outcomes: Mapping[str, Mapping[str, int]], title: str) -> Picture:
+def draw_outcomes(outcomes: Mapping[str, Mapping[str, int]], title: str) -> Picture:
     """A bar a setting: in time, late, gave up, refused."""
     left, top = 150, 34
-    body, x = "", left
-    for fate, (fill, _) in FATES.items():
-        body += rect(x, 4, 14, 11, fill=fill, rx=2) + text(x + 18, 14, fate, fill=SOFT)
-        x += 38 + 7 * len(fate)
+    body = swatches(left, 14, {outcome: fill for outcome, (fill, _) in OUTCOMES.items()}, size=12)
     for i, (name, counts) in enumerate(outcomes.items()):
         y, total = top + 30 * i, sum(counts.values())
         scale, edge = Scale(0, total, left, WIDTH - 20), 0
         body += text(left - 10, y + 15, name, text_anchor="end", font_weight="bold")
-        for fate, count in counts.items():
-            fill, stroke = FATES[fate]
+        for outcome, count in counts.items():
+            fill, stroke = OUTCOMES[outcome]
             width = scale(edge + count) - scale(edge)
             if count:
                 body += rect(scale(edge), y, width - 1, 21, fill=fill, stroke=stroke)
@@ -101,7 +98,7 @@ def draw_fates(outcomes: Mapping[str, Mapping[str, int]], title: str) -> Picture
                 body += text(scale(edge) + width / 2, y + 15, f"{count / total:.0%}", text_anchor="middle", **look)
             edge += count
     found = "; ".join(
-        f"{name}: " + ", ".join(f"{count} {fate}" for fate, count in counts.items() if count)
+        f"{name}: " + ", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count)
         for name, counts in outcomes.items()
     )
     return Picture(title, body, top + 30 * len(outcomes) + 6, description=f"{found}.")

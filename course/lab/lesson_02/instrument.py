@@ -1,14 +1,14 @@
-"""Pictures with handles: the waiting room on the real engine, and four questions at 70B."""
+"""Pictures with sliders: the waiting room on the real engine, and four questions at 70B."""
 
 from collections.abc import Iterator, Mapping
 
-from course.lab import big
+from course.lab import simulated_70b
 from course.lab.explorer import Explorer, buttons, choices, slider
 from course.lab.lab import Lab
 from course.lab.lesson_02 import simulated, traffic
-from course.lab.lesson_02.charts import draw_fates, draw_order
-from course.lab.lesson_02.line import draw_lines, draw_room
-from course.lab.lesson_02.seat_map import draw_seat_maps
+from course.lab.lesson_02.charts import draw_order, draw_outcomes
+from course.lab.lesson_02.queue_pictures import draw_lines, draw_room
+from course.lab.lesson_02.slot_map import draw_slot_maps
 from course.lab.lesson_02.visits import Visit, end_of, longest_line, mean, visits_of, waits
 from course.lab.run import Run
 from course.lab.style import number, seconds
@@ -88,7 +88,7 @@ def draw_big_seats(times: int, seats: int) -> Picture:
     done = {way: mean([visit.left for visit in visits]) for way, visits in runs.items()}
     ratio = number(done["static"] / done["continuous"])
     title = f"70B, one answer {times} × as long: under static, last words come {ratio} × as late"
-    return draw_seat_maps(runs, seats, title)
+    return draw_slot_maps(runs, seats, title)
 
 
 def big_seats() -> Explorer:
@@ -126,8 +126,8 @@ def door_runs(load: str, arrivals: str = "one by one") -> dict[str, FleetRun]:
 
 def draw_big_door(load: str, arrivals: str) -> Picture:
     """A bar for each queue limit."""
-    fates = {name: simulated.outcomes(run) for name, run in door_runs(load, arrivals).items()}
-    return draw_fates(fates, f"Load {load}, arriving {arrivals}: what became of everybody?")
+    outcomes = {name: simulated.outcomes(run) for name, run in door_runs(load, arrivals).items()}
+    return draw_outcomes(outcomes, f"Load {load}, arriving {arrivals}: what became of everybody?")
 
 
 def big_door() -> Explorer:
@@ -150,9 +150,9 @@ def lines(runs: Mapping[str, Run]) -> Picture:
 def seats_of(runs: Mapping[str, Run], title: str = "Who sits where?") -> Picture:
     """Seat maps of real runs."""
     seats = next(iter(runs.values())).config.max_num_seqs
-    return draw_seat_maps({name: visits_of(run) for name, run in runs.items()}, seats, title)
+    return draw_slot_maps({name: visits_of(run) for name, run in runs.items()}, seats, title)
 
 
 def deployment() -> Deployment:
-    """What the 70B pictures stand on; for `big.error_band`."""
-    return big.deployment()
+    """What the 70B pictures stand on; for `simulated_70b.error_band`."""
+    return simulated_70b.deployment()

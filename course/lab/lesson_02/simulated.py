@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from course.lab import big
+from course.lab import simulated_70b
 from course.lab.lesson_02.visits import Visit, mean, visits_of, waits
 from course.lab.run import percentile
 from course.lab.scale import enough
@@ -50,7 +50,9 @@ def play(on: Deployment, traffic: Workload, **fleet: Any) -> FleetRun:
 
 @functools.lru_cache(maxsize=256)
 def _served(traffic: TrafficModel, arrivals: Arrivals, count: int, seed: int, fields: tuple) -> FleetRun:
-    return play(big.deployment(**dict(fields)), make_workload(traffic, arrivals, num_requests=count, seed=seed))
+    return play(
+        simulated_70b.deployment(**dict(fields)), make_workload(traffic, arrivals, num_requests=count, seed=seed)
+    )
 
 
 def serve(
@@ -60,7 +62,7 @@ def serve(
 
     Args:
         least: requests, even in the short form.
-        fields: as of `big.deployment`.
+        fields: as of `simulated_70b.deployment`.
     """
     return _served(traffic, arrivals, enough(count, least), seed, tuple(sorted(fields.items())))
 
@@ -70,7 +72,7 @@ def capacity(traffic: TrafficModel, count: int = 300, **fields: Any) -> float:
     """Requests a second when nobody is ever missing: over the middle of a run in which all come at once, so that
     neither the filling of the seats nor the last long answers count.
     """
-    return big.steady_rate(visit.left for visit in visits_of(serve(traffic, AllAtOnce(), count, **fields)))
+    return simulated_70b.steady_rate(visit.left for visit in visits_of(serve(traffic, AllAtOnce(), count, **fields)))
 
 
 def at_load(traffic: TrafficModel, load: float, count: int = 300, cv: float = 1.0, **fields: Any) -> FleetRun:
@@ -103,7 +105,7 @@ def straggler(times: int, seats: int, batching: str) -> list[Visit]:
     short = make_workload(traffic, AllAtOnce(), num_requests=3 * seats)
     first, *others = short.requests
     crowd = Workload("straggler", (replace(first, output_tokens=50 * times), *others))
-    return visits_of(play(big.deployment(max_num_seqs=seats, batching=batching), crowd))
+    return visits_of(play(simulated_70b.deployment(max_num_seqs=seats, batching=batching), crowd))
 
 
 # ---------------------------------------------------------------- order
@@ -124,7 +126,7 @@ def ordered(order: str, load: float, count: int = 300) -> tuple[Visit, ...]:
     """One long prompt among ten, at a share of what first come first served can do, under one of ORDERS."""
     count = enough(count, A_LINE)
     rate = load * _mixed_capacity(count)
-    on = big.deployment(max_num_seqs=ORDER_SEATS, **ORDERS[order])
+    on = simulated_70b.deployment(max_num_seqs=ORDER_SEATS, **ORDERS[order])
     return tuple(visits_of(play(on, _short_and_long(Poisson(rate=rate * 0.9), Poisson(rate=rate * 0.1), count))))
 
 
@@ -137,7 +139,9 @@ def _short_and_long(short: Arrivals, long: Arrivals, count: int) -> Workload:
 @functools.lru_cache(maxsize=4)
 def _mixed_capacity(count: int) -> float:
     everybody = _short_and_long(Poisson(rate=900.0), Poisson(rate=100.0), count)
-    return big.steady_rate(v.left for v in visits_of(play(big.deployment(max_num_seqs=ORDER_SEATS), everybody)))
+    return simulated_70b.steady_rate(
+        v.left for v in visits_of(play(simulated_70b.deployment(max_num_seqs=ORDER_SEATS), everybody))
+    )
 
 
 # ---------------------------------------------------------------- the door
@@ -157,7 +161,7 @@ def at_the_door(load: float, limit: int | None, cv: float = 1.0, patience: float
     """
     count, rate = enough(400, A_LINE), load * capacity(CHAT, max_num_seqs=DOOR_SEATS)
     arrivals = Poisson(rate=rate) if cv == 1 else Gamma(rate=rate, cv=cv)
-    on = big.deployment(max_num_seqs=DOOR_SEATS, **({"max_queue_len": limit} if limit else {}))
+    on = simulated_70b.deployment(max_num_seqs=DOOR_SEATS, **({"max_queue_len": limit} if limit else {}))
     clients = ClientConfig(first_byte_timeout_s=patience)
     return play(on, make_workload(CHAT, arrivals, num_requests=count), clients=clients)
 
@@ -226,7 +230,7 @@ def tenfold(tp: int) -> dict[str, float]:
     batching that takes memory as it is needed, and so has more seats.
     """
     window = 8192
-    room = big.deployment(tp=tp).num_kv_blocks * 16 // window
+    room = simulated_70b.deployment(tp=tp).num_kv_blocks * 16 // window
     kept = {"tp": tp, "max_model_len": window, "kv_reservation": "max_len", "max_num_seqs": room}
     count = min(8 * room, 180)
     return {
@@ -255,7 +259,7 @@ def chunks_and_door(load: float) -> dict[str, FleetRun]:
         ("both", True, 8),
     ):
         fields = {"max_num_seqs": ORDER_SEATS, "enable_chunked_prefill": chunked, "max_num_batched_tokens": 2048}
-        on = big.deployment(**fields, **({"max_queue_len": limit} if limit else {}))
+        on = simulated_70b.deployment(**fields, **({"max_queue_len": limit} if limit else {}))
         found[name] = play(on, _short_and_long(Poisson(rate=rate * 0.9), Poisson(rate=rate * 0.1), count))
     return found
 
@@ -272,7 +276,9 @@ def three_ways(load: float = 0.7) -> dict[str, FleetRun]:
     count = enough(300, A_LINE)
     rate = load * _mixed_capacity(count)
     traffic = _short_and_long(Poisson(rate=rate * 0.9), Poisson(rate=rate * 0.1), count)
-    return {name: play(big.deployment(max_num_seqs=ORDER_SEATS, **f), traffic) for name, f in BIG_WAYS.items()}
+    return {
+        name: play(simulated_70b.deployment(max_num_seqs=ORDER_SEATS, **f), traffic) for name, f in BIG_WAYS.items()
+    }
 
 
 def saturated_ways() -> dict[str, float]:
@@ -281,7 +287,7 @@ def saturated_ways() -> dict[str, float]:
     traffic = _short_and_long(Poisson(rate=900.0), Poisson(rate=100.0), count)
     found = {}
     for name, fields in BIG_WAYS.items():
-        found[name] = count / play(big.deployment(max_num_seqs=ORDER_SEATS, **fields), traffic).duration
+        found[name] = count / play(simulated_70b.deployment(max_num_seqs=ORDER_SEATS, **fields), traffic).duration
     return found
 
 

@@ -1,18 +1,23 @@
-"""The pictures of lesson 03 with handles."""
+"""The pictures of lesson 03 with sliders."""
 
 from collections.abc import Iterator, Mapping
 
 from course.lab.display import Html
 from course.lab.explorer import Explorer, buttons, choices
 from course.lab.lab import Lab
-from course.lab.lesson_03 import chunks, reading, seventy, traffic
+from course.lab.lesson_03 import chunks, reading, sim_70b, traffic
 from course.lab.lesson_03.attention import Point, points
-from course.lab.lesson_03.chunk_pictures import draw_trade
 from course.lab.lesson_03.costs import BIG, lab_shape, shape_of, short_name
-from course.lab.lesson_03.length_pictures import draw_ladder, draw_shares, draw_split, draw_time_and_memory
 from course.lab.lesson_03.measured import Ladder
+from course.lab.lesson_03.pictures import (
+    draw_ladder,
+    draw_shares,
+    draw_split,
+    draw_time_and_memory,
+    draw_trade,
+    show_cut,
+)
 from course.lab.lesson_03.square import draw_square
-from course.lab.lesson_03.text_pictures import show_cut
 from course.lab.pictures.timeline import draw_timeline
 from course.lab.run import Run
 from course.lab.svg import Picture
@@ -103,19 +108,19 @@ def chunk_explorer(lab: Lab, swept: Mapping[int, Run]) -> Explorer:
     return explorer.showing(picture(start))
 
 
-def seventy_explorer() -> Explorer:
+def explore_70b() -> Explorer:
     """The same trade for a 70B on four H100s, simulated for every chunk size at once."""
 
     def draw(tokens: int, chunk: int) -> Picture:
-        trades = seventy.trades(tokens)
-        on = seventy.deployment()
-        floor = [seventy.weight_floor(on, each.steps) for each in trades]
+        trades = sim_70b.trades(tokens)
+        on = sim_70b.deployment()
+        floor = [sim_70b.weight_floor(on, each.steps) for each in trades]
         return draw_trade(trades, min(chunk, tokens), floor, "70B on four H100s: ")
 
     return Explorer(
         draw,
         tokens=choices("prompt length, tokens", (4096, 8192, 16384, 32768), 32768),
-        chunk=choices("chunk, prompt tokens a step", seventy.CHUNKS, 512),
+        chunk=choices("chunk, prompt tokens a step", sim_70b.CHUNKS, 512),
     )
 
 
@@ -135,7 +140,7 @@ def cut_explorer(lab: Lab) -> Explorer:
 
 
 def gate_explorer(lab: Lab, scores: Mapping[str, reading.Score]) -> Explorer:
-    """Ask all questions of the real engine with the text cut as the handles say: one more row in the table."""
+    """Ask all questions of the real engine with the text cut as the sliders say: one more row in the table."""
     kept = dict(scores)
 
     def draw(cut: str, keep: float) -> Html:

@@ -5,5 +5,5 @@ traffic.py      workloads for the real engine   template.py   a prompt as a temp
 linter.py       what breaks the cache           editor.py     the prompt editor
 cache_model.py  LRU, FIFO and time limits       traces.py     what a cache is asked, visit by visit
 policies.py     who is remembered, drawn        tenants.py    70B with tenants, routers, long prefixes
-instruments.py  pictures with handles           tables.py     the lesson's tables
+instruments.py  pictures with sliders           tables.py     the lesson's tables
 """

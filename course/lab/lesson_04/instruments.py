@@ -1,4 +1,4 @@
-"""The lesson's pictures with handles, put together."""
+"""The lesson's pictures with sliders, put together."""
 
 from collections.abc import Iterator
 

@@ -61,7 +61,7 @@ def _bar(x: float, y: float, visit: Visit, found: int) -> str:
 
 
 def explore(users: int, turns: int, gap_s: float, size: int, limit_s: float) -> Picture:
-    """What the handles of the policies' picture draw."""
+    """What the sliders of the policies' picture draw."""
     return draw_memory(traces.users(users, turns, gap_s), size, limit_s)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from course.lab import big
+from course.lab import simulated_70b
 from course.lab.lesson_04.beads import COMPUTED, FOUND
 from course.lab.pictures.chart import Axis, Curve, draw_chart
 from course.lab.scale import is_short
@@ -27,7 +27,7 @@ def serve_tenants(
     """Tenants with system prompts of 2000 tokens, on four replicas behind a router."""
     traffic = SharedPrefix(tenants=tenants, prefix=Fixed(tokens=PREFIX), output=Fixed(tokens=60), skew=skew, **kind)
     policy = {"policy": ROUTERS[router]}
-    return big.serve(on, traffic, qps=qps, num_requests=count, replicas=REPLICAS, router=policy)
+    return simulated_70b.serve(on, traffic, qps=qps, num_requests=count, replicas=REPLICAS, router=policy)
 
 
 def routers(on: Deployment, names: Sequence[str] = tuple(ROUTERS), **load: Any) -> dict[str, FleetRun]:
@@ -95,7 +95,7 @@ def cold_and_warm(on: Deployment, lengths: Sequence[int], question: int = 60) ->
     found = {}
     for tokens in lengths:
         traffic = SharedPrefix(prefix=Fixed(tokens=tokens), question=Fixed(tokens=question), output=Fixed(tokens=2))
-        run = big.serve(on, traffic, arrivals=Deterministic(rate=0.2), num_requests=5)
+        run = simulated_70b.serve(on, traffic, arrivals=Deterministic(rate=0.2), num_requests=5)
         times = [record.ttft() for record in run.records]
         found[tokens] = (times[0], median(times[1:]))
     return found
@@ -119,12 +119,12 @@ def draw_cold_and_warm(found: Mapping[int, tuple[float, float]]) -> Picture:
 def session_cuts(on: Deployment, count: int = 24) -> dict[int, float]:
     """Turn of a conversation -> share of mean TTFT that prefix caching saves. Light load; answers are remembered."""
     if is_short():
-        count *= 2  # big.serve takes a share of them
+        count *= 2  # simulated_70b.serve takes a share of them
     traffic = Sessions(turns=Fixed(tokens=5), output=Fixed(tokens=120), think_s=20.0)
     times: list[dict[int, list[float]]] = []
     for caching in (True, False):
         with_it = on if caching else on.without_prefix_lookups()
-        run, by_turn = big.serve(with_it, traffic, qps=0.05, num_requests=count), {}
+        run, by_turn = simulated_70b.serve(with_it, traffic, qps=0.05, num_requests=count), {}
         for record in run.records:
             if record.completed:
                 by_turn.setdefault(_turn_of(run, record.request.index), []).append(record.ttft())

@@ -2,7 +2,7 @@
 
 Inside the engine the cut follows the step records: a step that the request is in is shared out by tokens, as
 minillm's own `stalled_by_prefill` is. What happens outside the engine is stamped by outside.py, or is the simulator's
-network (seventy.py).
+network (sim_70b.py).
 """
 
 import itertools

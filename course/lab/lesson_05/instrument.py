@@ -1,10 +1,10 @@
-"""Handles: pick a newcomer and a policy; run a policy live; simulate a fleet at 70B."""
+"""Sliders: pick a newcomer and a policy; run a policy live; simulate a fleet at 70B."""
 
 from collections.abc import Iterator, Mapping
 
 from course.lab.explorer import Explorer, Shown, buttons, choices, slider, switch
 from course.lab.lab import Lab
-from course.lab.lesson_05 import seventy, traffic
+from course.lab.lesson_05 import sim_70b, traffic
 from course.lab.lesson_05.causes import Breakdown, mean, of_run
 from course.lab.lesson_05.pictures import draw_policies, draw_waterfall
 from course.lab.pictures.timeline import draw_timeline
@@ -61,7 +61,7 @@ class PolicyBench:
         self.runs["busy"].update(runs or {})
 
     def explorer(self) -> Explorer:
-        """The bench with its handles."""
+        """The bench with its sliders."""
         panel = Explorer(
             self.draw,
             button="Run it",
@@ -85,7 +85,7 @@ class PolicyBench:
         yield draw_runs(self.runs[arrivals], f"{arrivals}: who waits, and who pays?")
 
 
-def draw_fleets(fleets: Mapping[str, seventy.Fleet], title: str) -> Picture:
+def draw_fleets(fleets: Mapping[str, sim_70b.Fleet], title: str) -> Picture:
     """Policies at 70B: mean TTFT by cause, and the 99th percentile of the gaps."""
     return draw_policies(
         {name: fleet.mean_causes for name, fleet in fleets.items()},
@@ -98,19 +98,19 @@ def draw_fleets(fleets: Mapping[str, seventy.Fleet], title: str) -> Picture:
 
 def fleets(
     qps: float, prefill_replicas: int = 2, rtt_ms: int = 0, new_connection: bool = False
-) -> Iterator[dict[str, seventy.Fleet]]:
+) -> Iterator[dict[str, sim_70b.Fleet]]:
     """Every policy at 70B on four replicas; yields what is there so far."""
-    done: dict[str, seventy.Fleet] = {}
-    for policy in (*seventy.POLICIES, seventy.APART):
-        done[policy] = seventy.standard(policy, qps, prefill_replicas, rtt_ms, new_connection)
+    done: dict[str, sim_70b.Fleet] = {}
+    for policy in (*sim_70b.POLICIES, sim_70b.APART):
+        done[policy] = sim_70b.standard(policy, qps, prefill_replicas, rtt_ms, new_connection)
         yield dict(done)
 
 
 def at_70b(qps: float = 8.0) -> Explorer:
-    """The fleet with its handles, pressed once."""
+    """The fleet with its sliders, pressed once."""
 
     def draw(qps: float, prefill_replicas: int, rtt_ms: int, new_connection: bool) -> Iterator[Shown]:
-        title = f"70B, {seventy.REPLICAS} replicas, {qps:g} requests/s: who waits, and who pays?"
+        title = f"70B, {sim_70b.REPLICAS} replicas, {qps:g} requests/s: who waits, and who pays?"
         for done in fleets(qps, prefill_replicas, rtt_ms, new_connection):
             yield draw_fleets(done, title)
 

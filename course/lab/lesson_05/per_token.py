@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from course.lab import big
+from course.lab import simulated_70b
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
 from course.lab.run import Run, percentile
 from course.lab.svg import Picture
@@ -52,7 +52,7 @@ def measured(runs: Sequence[Run], where: str = "here") -> PerToken:
 
 def simulated(on: Deployment | None = None, batches: Sequence[int] = BATCHES) -> PerToken:
     """At 70B: the price of one step of each kind, straight from the simulator's step model."""
-    on = on or big.deployment()
+    on = on or simulated_70b.deployment()
     price = on.step_time().price
     prefill = price(StepWork(CHUNK, 1, 1, CHUNK * (CHUNK + 1) // 2, CHUNK, 1)).total / CHUNK
     decode = {n: price(StepWork(n, n, n, n * (CONTEXT + 1), n * (CONTEXT + 1), 0)).total / n for n in batches}

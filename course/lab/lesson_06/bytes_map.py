@@ -25,7 +25,7 @@ HATCH = tag(
 
 
 def weights_or_kv(shapes: Mapping[str, Shape], start: str) -> Explorer:
-    """The map with handles: the model, batch, context, and in how many bits weights and KV are kept."""
+    """The map with sliders: the model, batch, context, and in how many bits weights and KV are kept."""
 
     def draw(model: str, batch: int, context: int, weights: str, kv: str) -> Picture:
         shape = shapes[model].stored_as(BITS[weights], BITS[kv])

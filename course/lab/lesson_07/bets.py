@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from course.lab.lesson_07.film import Film
 from course.lab.lesson_07.needle import FIRST_TIME, Found
+from course.lab.lesson_07.trace import Trace
 from course.lab.predict import Outcome
 from course.lab.style import size
 
@@ -14,25 +14,25 @@ ALL, SOME = 0.8, 0.25
 """Of the way from never heard to heard a moment ago."""
 
 
-def seats(film: Film, tokens: int) -> Outcome:
+def seats(trace: Trace, tokens: int) -> Outcome:
     """How many chats ran at once, of more than had room."""
-    blocks = -(-tokens // film.block_size)
+    blocks = -(-tokens // trace.block_size)
     return Outcome(
-        float(film.most_running),
-        f"{film.most_running} of {len(film.fates)} chats ran at once. A block is {size(film.block_bytes)} and the "
-        f"pool has "
-        f"{film.num_blocks}; a chat takes {blocks} of them, {size(blocks * film.block_bytes)}",
+        float(trace.most_running),
+        f"{trace.most_running} of {len(trace.outcomes)} chats ran at once. A block is {size(trace.block_bytes)} and "
+        f"the pool has "
+        f"{trace.num_blocks}; a chat takes {blocks} of them, {size(blocks * trace.block_bytes)}",
     )
 
 
-def done_twice(film: Film) -> Outcome:
+def done_twice(trace: Trace) -> Outcome:
     """Share of the computed tokens that had been computed before."""
-    share = film.again / film.tokens
+    share = trace.again / trace.tokens
     answer = TWICE[0] if share <= HARDLY else TWICE[1] if share <= QUARTER else TWICE[2]
     return Outcome(
         answer,
-        f"{film.again} of {film.tokens} tokens computed had been computed before ({share:.0%}), after {film.evictions} "
-        f"evictions",
+        f"{trace.again} of {trace.tokens} tokens computed had been computed before ({share:.0%}), after "
+        f"{trace.evictions} evictions",
     )
 
 

@@ -19,7 +19,7 @@ MOST_DRAWN = 120
 
 
 def kv_bill(by_name: Mapping[str, Account], start: str) -> Explorer:
-    """The bill with handles."""
+    """The bill with sliders."""
 
     def draw(model: str, heads: str, kv: str, context: int, window: str) -> Picture:
         return draw_bill(

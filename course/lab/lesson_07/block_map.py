@@ -3,7 +3,19 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from course.lab.lesson_07.film import AGAIN, DECODE, DONE, EVICTED, GONE, NOT_HERE, PREFILL, QUEUE, SWAPPED, Film, Frame
+from course.lab.lesson_07.trace import (
+    AGAIN,
+    DECODE,
+    DONE,
+    EVICTED,
+    GONE,
+    NOT_HERE,
+    PREFILL,
+    QUEUE,
+    SWAPPED,
+    Frame,
+    Trace,
+)
 from course.lab.style import ALARM, PHASE_COLOURS, WIDTH
 from course.lab.svg import FAINT, INK, PAPER, SOFT, Picture, Scale, boxes, line, phase_fill, rect, short, tag, text
 
@@ -72,61 +84,61 @@ class Grid:
         return x + gap, y + gap, self.cell - 2 * gap, self.row - 2.5 * gap
 
 
-def draw_frame(film: Film, step: int | None = None, follow: int | None = None, title: str = "") -> Picture:
+def draw_frame(trace: Trace, step: int | None = None, follow: int | None = None, title: str = "") -> Picture:
     """The pool after one step; under it each request's row, and how full the pool was over the whole run.
 
     Args:
         step: None = the fullest one.
         follow: a request whose blocks are joined, in the order of its text: its block table.
     """
-    step = min(film.fullest if step is None else step, len(film.frames) - 1)
-    frame = film.frames[step]
-    body = PATTERNS + _legend(film, frame) + _grid(film, frame)
+    step = min(trace.fullest if step is None else step, len(trace.frames) - 1)
+    frame = trace.frames[step]
+    body = PATTERNS + _legend(trace, frame) + _grid(trace, frame)
     if follow is not None and follow in frame.tables:
-        body += _joined(Grid(film.num_blocks), frame.tables[follow])
-    lanes = Grid(film.num_blocks).bottom + 26
-    scale = Scale(0, max(len(film.frames), 1), LEFT, WIDTH - RIGHT)
-    body += _lanes(film, scale, lanes, follow)
+        body += _joined(Grid(trace.num_blocks), frame.tables[follow])
+    lanes = Grid(trace.num_blocks).bottom + 26
+    scale = Scale(0, max(len(trace.frames), 1), LEFT, WIDTH - RIGHT)
+    body += _lanes(trace, scale, lanes, follow)
     strip = lanes + LANE * len(frame.states) + 10
-    body += _strip(film, scale, strip)
+    body += _strip(trace, scale, strip)
     body += line(scale(step + 0.5), lanes - 4, scale(step + 0.5), strip + STRIP, stroke=INK, stroke_width=1.5)
     body += text(
         min(max(scale(step + 0.5), LEFT + 26), WIDTH - 30), lanes - 8, f"step {step}", size=11, text_anchor="middle"
     )
     body += text(WIDTH - RIGHT, strip + STRIP + 14, "steps of the engine →", size=11, fill=SOFT, text_anchor="end")
-    told = f"Step {step} of {len(film.frames)}: {told_of(film, frame)}"
-    name = film.name and f"{film.name}: "
+    told = f"Step {step} of {len(trace.frames)}: {told_of(trace, frame)}"
+    name = trace.name and f"{trace.name}: "
     return Picture(title or f"{name}who holds which block?", body, strip + STRIP + 20, description=told)
 
 
-def told_of(film: Film, frame: Frame) -> str:
+def told_of(trace: Trace, frame: Frame) -> str:
     """The frame in words."""
-    held, filled = frame.holders(), sum(frame.filled(film.block_size).values())
+    held, filled = frame.holders(), sum(frame.filled(trace.block_size).values())
     owners = "; ".join(
         f"request {i}: {sum(block != GONE for block in table)} blocks, {state}"
         for i, (table, state) in enumerate((frame.tables.get(i, ()), s) for i, s in enumerate(frame.states))
         if state not in (NOT_HERE, DONE)
     )
     return (
-        f"{len(held)} of {film.num_blocks} blocks held, {sum(len(who) > 1 for who in held.values())} of them shared, "
-        f"{len(frame.cached)} free but with a prefix kept; {filled} of {len(held) * film.block_size} places keep a "
+        f"{len(held)} of {trace.num_blocks} blocks held, {sum(len(who) > 1 for who in held.values())} of them shared, "
+        f"{len(frame.cached)} free but with a prefix kept; {filled} of {len(held) * trace.block_size} places keep a "
         f"token. {owners}."
     )
 
 
-def _grid(film: Film, frame: Frame) -> str:
-    grid, held, filled = Grid(film.num_blocks), frame.holders(), frame.filled(film.block_size)
+def _grid(trace: Trace, frame: Frame) -> str:
+    grid, held, filled = Grid(trace.num_blocks), frame.holders(), frame.filled(trace.block_size)
     free, cached, shared, labels = [], [], [], []
     outline: dict[str, list[tuple[float, float, float, float]]] = {}
     full: dict[str, list[tuple[float, float, float, float]]] = {}
-    for block in range(film.num_blocks):
+    for block in range(trace.num_blocks):
         box = x, y, wide, tall = grid.box(block)
         if block not in held:
             (cached if block in frame.cached else free).append(box)
             continue
         who = held[block]
         fill = _fill(frame.states[who[0]])
-        part = (x, y, wide * filled[block] / film.block_size, tall)
+        part = (x, y, wide * filled[block] / trace.block_size, tall)
         outline.setdefault(fill, []).append(box)
         full.setdefault(fill, []).append(part)
         if len(who) > 1:
@@ -165,17 +177,17 @@ def _joined(grid: Grid, table: Sequence[int]) -> str:
     return body
 
 
-def _lanes(film: Film, scale: Scale, top: float, follow: int | None) -> str:
+def _lanes(trace: Trace, scale: Scale, top: float, follow: int | None) -> str:
     """A row a request: what it was doing at each step."""
     body, cells = "", {}
-    for i in range(len(film.frames[0].states)):
+    for i in range(len(trace.frames[0].states)):
         y = top + LANE * i
         weight = "bold" if i == follow else "normal"
         body += text(LEFT - 8, y + 11, f"request {i}", size=11, text_anchor="end", font_weight=weight)
         start = 0
-        for step in range(1, len(film.frames) + 1):
-            state = film.frames[start].states[i]
-            if step < len(film.frames) and film.frames[step].states[i] == state:
+        for step in range(1, len(trace.frames) + 1):
+            state = trace.frames[start].states[i]
+            if step < len(trace.frames) and trace.frames[step].states[i] == state:
                 continue
             if state in LANE_LOOK:
                 wide = max(scale(step) - scale(start), 1)
@@ -184,11 +196,11 @@ def _lanes(film: Film, scale: Scale, top: float, follow: int | None) -> str:
     return body + "".join(boxes(cells[state], **look) for state, look in LANE_LOOK.items() if state in cells)
 
 
-def _strip(film: Film, scale: Scale, top: float) -> str:
+def _strip(trace: Trace, scale: Scale, top: float) -> str:
     """Blocks held, step by step, and how much of them is filled."""
-    rise = Scale(0, film.num_blocks, top + STRIP, top)
-    held = [len(frame.holders()) for frame in film.frames]
-    filled = [sum(frame.filled(film.block_size).values()) / film.block_size for frame in film.frames]
+    rise = Scale(0, trace.num_blocks, top + STRIP, top)
+    held = [len(frame.holders()) for frame in trace.frames]
+    filled = [sum(frame.filled(trace.block_size).values()) / trace.block_size for frame in trace.frames]
     body = line(LEFT, top, WIDTH - RIGHT, top, stroke=ALARM, stroke_dasharray="4 3")
     body += line(LEFT, top + STRIP, WIDTH - RIGHT, top + STRIP, stroke=FAINT)
     for values, look in (
@@ -205,7 +217,7 @@ def _strip(film: Film, scale: Scale, top: float) -> str:
             **look,
         )
     for y, words, fill in (
-        (top + 8, f"{film.num_blocks} blocks", ALARM),
+        (top + 8, f"{trace.num_blocks} blocks", ALARM),
         (top + 26, "held (grey)", SOFT),
         (top + 42, "filled (green)", SOFT),
     ):
@@ -213,14 +225,14 @@ def _strip(film: Film, scale: Scale, top: float) -> str:
     return body
 
 
-def _legend(film: Film, frame: Frame) -> str:
+def _legend(trace: Trace, frame: Frame) -> str:
     held = frame.holders()
     shared = sum(len(who) > 1 for who in held.values())
     entries = (
         (phase_fill("decode"), {}, f"{len(held)} held"),
         (SHARED, {"stroke": SOFT, "stroke_width": 0.8}, f"{shared} of them shared"),
         (FAINT, {"stroke": SOFT, "stroke_dasharray": "3 2"}, f"{len(frame.cached)} free, prefix kept"),
-        ("none", {"stroke": FAINT}, f"{film.num_blocks - len(held) - len(frame.cached)} free"),
+        ("none", {"stroke": FAINT}, f"{trace.num_blocks - len(held) - len(frame.cached)} free"),
         (EVICTION, {"stroke": ALARM, "stroke_width": 0.8}, "evicted"),
         (READING, {}, "reading again"),
     )

@@ -3,27 +3,27 @@
 from collections.abc import Mapping
 
 from course.lab.display import Html, as_table
-from course.lab.lesson_07.film import GONE, Film
 from course.lab.lesson_07.needle import FIRST_TIME, Found
+from course.lab.lesson_07.trace import GONE, Trace
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
 from course.lab.style import number, seconds
 from course.lab.svg import Picture
 
 
-def films_table(films: Mapping[str, Film]) -> Html:
+def traces_table(traces: Mapping[str, Trace]) -> Html:
     """Runs of the same requests, side by side."""
     rows = [
         (
             name,
-            f"{film.most_running} / {film.mean_running:.1f}",
-            f"{film.filled_share:.0%}",
-            str(len(film.frames)),
-            str(film.evictions),
-            f"{film.again} of {film.tokens}",
-            str(film.swapped_blocks),
-            seconds(film.seconds),
+            f"{trace.most_running} / {trace.mean_running:.1f}",
+            f"{trace.filled_share:.0%}",
+            str(len(trace.frames)),
+            str(trace.evictions),
+            f"{trace.again} of {trace.tokens}",
+            str(trace.swapped_blocks),
+            seconds(trace.seconds),
         )
-        for name, film in films.items()
+        for name, trace in traces.items()
     ]
     header = (
         "run", "running: most / mean", "held places with a token in them", "steps until all are done", "evictions",
@@ -32,27 +32,27 @@ def films_table(films: Mapping[str, Film]) -> Html:
     return as_table(header, rows)
 
 
-def thrash_table(shrunk: Mapping[str, Mapping[int, Film]]) -> Html:
-    """The films of `traffic.thrash`, side by side."""
-    return films_table({f"{pool} blocks, {way}": film for way, of in shrunk.items() for pool, film in of.items()})
+def thrash_table(shrunk: Mapping[str, Mapping[int, Trace]]) -> Html:
+    """The traces of `traffic.thrash`, side by side."""
+    return traces_table({f"{pool} blocks, {way}": trace for way, of in shrunk.items() for pool, trace in of.items()})
 
 
-def draw_thrash(films: Mapping[str, Mapping[int, Film]]) -> Picture:
+def draw_thrash(traces: Mapping[str, Mapping[int, Trace]]) -> Picture:
     """Work done twice, or copied, against the size of the pool."""
     curves = [
         Curve(
             f"{way}: tokens computed" if way == "recompute" else f"{way}: tokens computed, the copies not counted",
             list(of),
-            [film.tokens / min(f.tokens for f in of.values()) for film in of.values()],
+            [trace.tokens / min(f.tokens for f in of.values()) for trace in of.values()],
             colour={"recompute": "#D55E00", "swap": "#0072B2"}[way],
         )
-        for way, of in films.items()
+        for way, of in traces.items()
     ]
     told = "; ".join(
-        f"{way}, {pool} blocks: {film.again} tokens computed again, {film.swapped_blocks} blocks copied, "
-        f"{film.evictions} evictions"
-        for way, of in films.items()
-        for pool, film in of.items()
+        f"{way}, {pool} blocks: {trace.again} tokens computed again, {trace.swapped_blocks} blocks copied, "
+        f"{trace.evictions} evictions"
+        for way, of in traces.items()
+        for pool, trace in of.items()
     )
     return draw_chart(
         "The pool shrinks: how much of the work is done twice?", curves, Axis("pool (blocks)"),
@@ -60,15 +60,15 @@ def draw_thrash(films: Mapping[str, Mapping[int, Film]]) -> Picture:
     )  # fmt: skip
 
 
-def draw_crowd(films: Mapping[int, Film]) -> Picture:
+def draw_crowd(traces: Mapping[int, Trace]) -> Picture:
     """Seats and throughput against what each request sets aside, relative to `on_demand`."""
-    base = films[0]
-    sizes = [size for size in films if size]
-    running = [films[size].mean_running / base.mean_running for size in sizes]
-    speed = [films[size].tokens_per_s / base.tokens_per_s for size in sizes]
+    base = traces[0]
+    sizes = [size for size in traces if size]
+    running = [traces[size].mean_running / base.mean_running for size in sizes]
+    speed = [traces[size].tokens_per_s / base.tokens_per_s for size in sizes]
     told = "; ".join(
-        f"{name}: {film.mean_running:.1f} running, {number(film.tokens_per_s)} tokens/s"
-        for name, film in ((f"{size} tokens each" if size else "on demand", film) for size, film in films.items())
+        f"{name}: {trace.mean_running:.1f} running, {number(trace.tokens_per_s)} tokens/s"
+        for name, trace in ((f"{size} tokens each" if size else "on demand", trace) for size, trace in traces.items())
     )
     return draw_chart(
         "The same requests and pool; each sets more KV aside: what becomes of throughput?",
@@ -81,15 +81,15 @@ def draw_crowd(films: Mapping[int, Film]) -> Picture:
     )
 
 
-def draw_window(films: Mapping[str, Film]) -> Picture:
+def draw_window(traces: Mapping[str, Trace]) -> Picture:
     """Blocks held against tokens read: with a window they come back to the pool."""
     curves = [
-        Curve(name, [tokens for tokens, _ in film.blocks_of(0)], [held for _, held in film.blocks_of(0)])
-        for name, film in films.items()
+        Curve(name, [tokens for tokens, _ in trace.blocks_of(0)], [held for _, held in trace.blocks_of(0)])
+        for name, trace in traces.items()
     ]
     told = "; ".join(
-        f"{name}: {film.blocks_of(0)[-1][1]} blocks held at the end, {given_back(film)} given back"
-        for name, film in films.items()
+        f"{name}: {trace.blocks_of(0)[-1][1]} blocks held at the end, {given_back(trace)} given back"
+        for name, trace in traces.items()
     )
     return draw_chart(
         "One request grows: how many blocks does it hold?",
@@ -98,9 +98,9 @@ def draw_window(films: Mapping[str, Film]) -> Picture:
     )  # fmt: skip
 
 
-def given_back(film: Film) -> int:
+def given_back(trace: Trace) -> int:
     """Blocks that left the window and went back to the pool, while the request still ran."""
-    tables = [frame.tables[0] for frame in film.frames if 0 in frame.tables]
+    tables = [frame.tables[0] for frame in trace.frames if 0 in frame.tables]
     return tables[-1].count(GONE)
 
 

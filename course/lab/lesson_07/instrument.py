@@ -1,4 +1,4 @@
-"""The block map with handles: choose the pool and its rules, run the real engine, then scrub through its steps."""
+"""The block map with sliders: choose the pool and its rules, run the real engine, then scrub through its steps."""
 
 import time
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from course.lab.explorer import STYLE, WIDE, Explorer, buttons, choices, switch
 from course.lab.lab import Lab
 from course.lab.lesson_07 import traffic
 from course.lab.lesson_07.block_map import NOBODY, draw_frame
-from course.lab.lesson_07.film import Film, shooting
+from course.lab.lesson_07.trace import Trace, recording
 from course.lab.svg import Picture
 
 POOLS = (24, 32, 48, 64, 96)
@@ -21,11 +21,11 @@ class Pool(Explorer):
     """The block map, live. The button is a run of the real engine; the slider below it goes through the steps.
 
     Args:
-        film: to begin with.
+        trace: to begin with.
     """
 
-    def __init__(self, lab: Lab, film: Film) -> None:
-        self.lab, self.film = lab, film
+    def __init__(self, lab: Lab, trace: Trace) -> None:
+        self.lab, self.trace = lab, trace
         super().__init__(
             self._shoot,
             button="Run these",
@@ -35,11 +35,11 @@ class Pool(Explorer):
             prefixes=switch("keep prefixes", True),
         )
         self.step = widgets.IntSlider(
-            value=film.fullest, min=0, max=len(film.frames) - 1, description="step", style=STYLE, layout=WIDE
+            value=trace.fullest, min=0, max=len(trace.frames) - 1, description="step", style=STYLE, layout=WIDE
         )
-        people = [NOBODY, *(f"request {i}" for i in range(len(film.frames[0].states)))]
+        people = [NOBODY, *(f"request {i}" for i in range(len(trace.frames[0].states)))]
         self.follow = widgets.Dropdown(options=people, value=NOBODY, description="follow", style=STYLE)
-        self.play = widgets.Play(value=film.fullest, min=0, max=len(film.frames) - 1, interval=150)
+        self.play = widgets.Play(value=trace.fullest, min=0, max=len(trace.frames) - 1, interval=150)
         widgets.jslink((self.play, "value"), (self.step, "value"))
         for handle in (self.step, self.follow):
             handle.observe(lambda _: self.redraw(), names="value")
@@ -48,10 +48,10 @@ class Pool(Explorer):
         self.redraw()
 
     def redraw(self) -> None:
-        """The film at the chosen step."""
+        """The trace at the chosen step."""
         chosen = self.follow.value
         who = None if chosen == NOBODY else int(chosen.removeprefix("request "))
-        self.showing(draw_frame(self.film, self.step.value, who))
+        self.showing(draw_frame(self.trace, self.step.value, who))
 
     def _shoot(self, pool: int, reservation: str, preemption: str, prefixes: bool) -> Iterator[Picture]:
         fields = traffic.small(
@@ -59,16 +59,16 @@ class Pool(Explorer):
         )
         with self.lab.alone():
             own, shown = traffic.engine(self.lab, **fields), 0.0
-            for film in shooting(own, traffic.cast(self.lab), f"{reservation}, {preemption}, {pool} blocks"):
+            for trace in recording(own, traffic.cast(self.lab), f"{reservation}, {preemption}, {pool} blocks"):
                 if time.monotonic() - shown > FRAME_S:
                     shown = time.monotonic()
-                    yield draw_frame(film, len(film.frames) - 1, title=f"Step {len(film.frames)}, live")
-        self.film = film
-        last = len(film.frames) - 1
+                    yield draw_frame(trace, len(trace.frames) - 1, title=f"Step {len(trace.frames)}, live")
+        self.trace = trace
+        last = len(trace.frames) - 1
         for handle in (self.step, self.play):
             handle.max = last
-        self.step.value = film.fullest
-        yield draw_frame(film)
+        self.step.value = trace.fullest
+        yield draw_frame(trace)
 
     def static_html(self) -> str:
         return f"<p><em>step: {self.step.value}, follow: {self.follow.value}</em></p>{super().static_html()}"

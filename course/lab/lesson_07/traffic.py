@@ -6,17 +6,17 @@ from typing import Any
 
 from course.lab.lab import Lab
 from course.lab.lesson_06.shapes import Shape
-from course.lab.lesson_07.film import Cue, Film, shoot
 from course.lab.lesson_07.needle import FIRST_TIME, Found, haystacks, look_for, spans
+from course.lab.lesson_07.trace import Arrival, Trace, record
 from course.lab.texts import CHAT_QUESTIONS, MANUAL, MANUAL_QUESTIONS
 from course.lab.workloads import document
 from minillm import Engine
 from minillm.core.block_pool import blocks_for
 
 WINDOW_LEN = 256
-"""max_model_len of the small films: what a request may grow to, and what `max_len` sets aside for it."""
+"""max_model_len of the small traces: what a request may grow to, and what `max_len` sets aside for it."""
 ROOMY_POOL, SMALL_POOL, MEAN_POOL, TIGHT_POOL = 96, 48, 32, 24
-"""Blocks of the small films: plenty; enough for all eight on demand; for most; for too few of them."""
+"""Blocks of the small traces: plenty; enough for all eight on demand; for most; for too few of them."""
 BLOCK = 16
 CHAT_TOKENS, CHAT_TOKENS_SHORT = 1500, 400
 """Of the chats whose seats are counted: prompt and answer."""
@@ -41,18 +41,18 @@ TURNS = 3
 
 
 def engine(lab: Lab, **fields: Any) -> Engine:
-    """An engine of your own that waits for each step before the next: what a film shows is then all there is."""
+    """An engine of your own that waits for each step before the next: what a trace shows is then all there is."""
     return lab.engine(**{"async_scheduling": False, "max_num_seqs": 32, **fields})
 
 
-def play(lab: Lab, cues: Sequence[Cue], name: str = "", **fields: Any) -> Film:
-    """A film of these requests on a fresh pool.
+def play(lab: Lab, arrivals: Sequence[Arrival], name: str = "", **fields: Any) -> Trace:
+    """A trace of these requests on a fresh pool.
 
     Args:
         fields: EngineConfig fields that differ from the lab's.
     """
     with lab.alone():
-        return shoot(engine(lab, **fields), cues, name)
+        return record(engine(lab, **fields), arrivals, name)
 
 
 # ---------------------------------------------------------------- eight people, ever less room
@@ -61,7 +61,7 @@ LENGTHS = (40, 64, 30, 80, 100, 48, 72, 56)
 """Tokens of answers: longer than most questions, so that everybody grows."""
 
 
-def cast(lab: Lab) -> list[Cue]:
+def cast(lab: Lab) -> list[Arrival]:
     """Eight requests: half of them ask about one page of the handbook, half bring a question of their own."""
     encode = engine_tokenizer(lab)
     page = f"Answer from this handbook. {MANUAL[0]}"
@@ -70,48 +70,48 @@ def cast(lab: Lab) -> list[Cue]:
     texts = [text for pair in zip(asked, own) for text in pair]
     share = 1.0 if lab.scale == 1 else 0.5
     return [
-        Cue(round(3 * share * i), tuple(encode(text)), max(4, round(length * share)))
+        Arrival(round(3 * share * i), tuple(encode(text)), max(4, round(length * share)))
         for i, (text, length) in enumerate(zip(texts, LENGTHS))
     ]
 
 
 def small(**fields: Any) -> dict[str, Any]:
-    """Engine fields of the small films."""
+    """Engine fields of the small traces."""
     return {"max_model_len": WINDOW_LEN, "num_kv_blocks": SMALL_POOL, "max_num_batched_tokens": 128, **fields}
 
 
-def reservations(lab: Lab) -> dict[str, Film]:
+def reservations(lab: Lab) -> dict[str, Trace]:
     """The same eight, the same pool: all that a request may grow to set aside on arrival, or block by block."""
-    cues = cast(lab)
-    return {way: play(lab, cues, way, **small(kv_reservation=way)) for way in ("max_len", "on_demand")}
+    arrivals = cast(lab)
+    return {way: play(lab, arrivals, way, **small(kv_reservation=way)) for way in ("max_len", "on_demand")}
 
 
-def limits(lab: Lab, on_demand: Film) -> dict[int, dict[str, Film]]:
+def limits(lab: Lab, on_demand: Trace) -> dict[int, dict[str, Trace]]:
     """The same eight, everything set aside under two context limits, in a pool with room for everybody.
 
     Args:
-        on_demand: their film with room for everybody. What it holds does not depend on the limit.
+        on_demand: their trace with room for everybody. What it holds does not depend on the limit.
     """
-    cues, found = cast(lab), {}
+    arrivals, found = cast(lab), {}
     for limit in (WINDOW_LEN, 2 * WINDOW_LEN):
-        fields = small(kv_reservation="max_len", max_model_len=limit, num_kv_blocks=len(cues) * limit // BLOCK)
-        found[limit] = {"max_len": play(lab, cues, "max_len", **fields), "on_demand": on_demand}
+        fields = small(kv_reservation="max_len", max_model_len=limit, num_kv_blocks=len(arrivals) * limit // BLOCK)
+        found[limit] = {"max_len": play(lab, arrivals, "max_len", **fields), "on_demand": on_demand}
     return found
 
 
-def thrash(lab: Lab, *known: Film) -> dict[str, dict[int, Film]]:
-    """By what becomes of the evicted: a film for each pool, ever smaller; two more than `known`.
+def thrash(lab: Lab, *known: Trace) -> dict[str, dict[int, Trace]]:
+    """By what becomes of the evicted: a trace for each pool, ever smaller; two more than `known`.
 
     Args:
-        known: films of the larger pools, with preemption="recompute". Where nobody is evicted, swap is the same.
+        known: traces of the larger pools, with preemption="recompute". Where nobody is evicted, swap is the same.
     """
-    recompute = {film.num_blocks: film for film in known}
+    recompute = {trace.num_blocks: trace for trace in known}
     recompute |= {n: eight(lab, n) for n in (MEAN_POOL, TIGHT_POOL)}
-    swap = {n: eight(lab, n, "swap") if film.evictions else film for n, film in recompute.items()}
+    swap = {n: eight(lab, n, "swap") if trace.evictions else trace for n, trace in recompute.items()}
     return {"recompute": recompute, "swap": swap}
 
 
-def eight(lab: Lab, pool: int, way: str = "recompute") -> Film:
+def eight(lab: Lab, pool: int, way: str = "recompute") -> Trace:
     """The eight in a pool of so many blocks; `way` says what becomes of those who are evicted, if any are."""
     return play(lab, cast(lab), f"{way}, {pool} blocks", **small(num_kv_blocks=pool, preemption=way))
 
@@ -129,17 +129,17 @@ def seats_gb(lab: Lab) -> float:
     return float(f"{SEATS * chat_tokens(lab) * Shape.of_lab(lab).kv_bytes_per_token / 1e9:.2g}")
 
 
-def chats(lab: Lab, count: int, tokens: int, answer: int = ANSWER) -> list[Cue]:
+def chats(lab: Lab, count: int, tokens: int, answer: int = ANSWER) -> list[Arrival]:
     """`count` chats at once, no two of which share anything; each keeps exactly so many tokens in the end."""
     encode = engine_tokenizer(lab)
-    cues = []
+    arrivals = []
     for i in range(count):
         text = f"{i}. {document(random.Random(f'chat-{i}'), tokens // 40 + 2)}"
-        cues.append(Cue(0, tuple(encode(text)[: tokens + 1 - answer]), answer))
-    return cues
+        arrivals.append(Arrival(0, tuple(encode(text)[: tokens + 1 - answer]), answer))
+    return arrivals
 
 
-def filling(lab: Lab, gb: float | None = None, tokens: int | None = None, more: int = 1, **fields: Any) -> Film:
+def filling(lab: Lab, gb: float | None = None, tokens: int | None = None, more: int = 1, **fields: Any) -> Trace:
     """As many long chats as ought to fit into `gb` of KV, and some more, all at once.
 
     A chat begins when blocks are free for its whole prompt, as in vLLM; so whoever runs, stays.
@@ -151,47 +151,48 @@ def filling(lab: Lab, gb: float | None = None, tokens: int | None = None, more: 
             enable_prefix_caching=False, max_num_batched_tokens=2048, **fields,
         )  # fmt: skip
         fit = own.runner.num_kv_blocks // blocks_for(tokens, own.config.block_size)
-        return shoot(own, chats(lab, fit + more, tokens), f"{gb} GB")
+        return record(own, chats(lab, fit + more, tokens), f"{gb} GB")
 
 
 # ---------------------------------------------------------------- more KV for each, fewer seats
 
 
-def crowded(lab: Lab) -> dict[int, Film]:
+def crowded(lab: Lab) -> dict[int, Trace]:
     """By tokens that each request sets aside: the same short requests, the same pool. 0 = none, block by block.
 
     The first and the last are compared by their seconds: each is played TURNS times, by turns, and the fastest is kept.
     """
-    cues = chats(lab, CROWD if lab.scale == 1 else CROWD // 2, 64, answer=24)
+    arrivals = chats(lab, CROWD if lab.scale == 1 else CROWD // 2, 64, answer=24)
     longest = lab.config().max_model_len
     fields = {"num_kv_blocks": CROWD_POOL, "enable_prefix_caching": False, "max_num_batched_tokens": 512}
     tried = RESERVATIONS if lab.scale == 1 else RESERVATIONS_SHORT
 
-    def film(tokens: int) -> Film:
+    def trace(tokens: int) -> Trace:
         if not tokens:
-            return play(lab, cues, "on demand", **fields)
-        return play(lab, cues, f"{tokens} each", max_model_len=tokens, kv_reservation="max_len", **fields)
+            return play(lab, arrivals, "on demand", **fields)
+        return play(lab, arrivals, f"{tokens} each", max_model_len=tokens, kv_reservation="max_len", **fields)
 
-    films = {tokens: film(tokens) for tokens in (0, *(each for each in tried if each <= longest))}
+    traces = {tokens: trace(tokens) for tokens in (0, *(each for each in tried if each <= longest))}
     for _ in range(TURNS - 1):
-        for tokens in (0, max(films)):
-            films[tokens] = min(films[tokens], film(tokens), key=lambda each: each.seconds)
-    return films
+        for tokens in (0, max(traces)):
+            traces[tokens] = min(traces[tokens], trace(tokens), key=lambda each: each.seconds)
+    return traces
 
 
-def with_and_without_prefixes(lab: Lab) -> dict[str, Film]:
+def with_and_without_prefixes(lab: Lab) -> dict[str, Trace]:
     """A tight pool, prompts that share nothing: does a cache of prefixes take seats away?"""
-    cues = chats(lab, CROWD // 2, 64, answer=24)
+    arrivals = chats(lab, CROWD // 2, 64, answer=24)
     fields = {"num_kv_blocks": CROWD_POOL // 6, "max_num_batched_tokens": 512}
     return {
-        name: play(lab, cues, name, enable_prefix_caching=on, **fields) for name, on in (("on", True), ("off", False))
+        name: play(lab, arrivals, name, enable_prefix_caching=on, **fields)
+        for name, on in (("on", True), ("off", False))
     }
 
 
 # ---------------------------------------------------------------- lengths and windows
 
 
-def lengths(lab: Lab) -> dict[int, Film]:
+def lengths(lab: Lab) -> dict[int, Trace]:
     """One request of each length, alone."""
     tried = LENGTHS_ALONE if lab.scale == 1 else LENGTHS_ALONE_SHORT
     return {each: play(lab, chats(lab, 1, each, answer=2), str(each)) for each in tried}
@@ -205,7 +206,7 @@ def probe(lab: Lab) -> tuple[int, tuple[int, ...]]:
     return window, (near, *(each for each in (inside, outside) if near < each < far), far)
 
 
-def growing(lab: Lab, window: int | None = None, sinks: int = 0) -> Film:
+def growing(lab: Lab, window: int | None = None, sinks: int = 0) -> Trace:
     """One request that grows far beyond a window. It is read in small pieces, so that the pool can be watched."""
     tokens = GROWS_TO if lab.scale == 1 else GROWS_TO_SHORT
     return play(
@@ -214,7 +215,7 @@ def growing(lab: Lab, window: int | None = None, sinks: int = 0) -> Film:
     )  # fmt: skip
 
 
-def growths(lab: Lab) -> dict[str, Film]:
+def growths(lab: Lab) -> dict[str, Trace]:
     """The same request with everything in sight, with a window, and with a window and sinks."""
     window, _ = probe(lab)
     return {
@@ -237,7 +238,7 @@ def looking(lab: Lab) -> dict[str, dict[int, Found]]:
         return {name: look_for(engine(lab, **fields), stacks) for name, fields in tried.items()}
 
 
-def with_sinks(grown: Mapping[str, Film]) -> Film:
+def with_sinks(grown: Mapping[str, Trace]) -> Trace:
     """The last of `growths`."""
     return list(grown.values())[-1]
 
@@ -247,6 +248,6 @@ def engine_tokenizer(lab: Lab) -> Any:
     return lab.model.tokenizer.encode
 
 
-def token_slots(films: Mapping[str, Film]) -> dict[str, int]:
-    """Places that were set aside, added up over the steps of each film."""
-    return {name: film.held_block_steps * film.block_size for name, film in films.items()}
+def token_slots(traces: Mapping[str, Trace]) -> dict[str, int]:
+    """Places that were set aside, added up over the steps of each trace."""
+    return {name: trace.held_block_steps * trace.block_size for name, trace in traces.items()}

@@ -14,7 +14,7 @@ DRAFT_FILL = PHASE_COLOURS["first_token"]
 
 
 def price_lab(costs: VerifyCosts) -> Explorer:
-    """The four handles over one picture."""
+    """The four sliders over one picture."""
     return Explorer(
         lambda alpha, k, c, batch: draw_round(costs, alpha, k, c, batch),
         alpha=slider("α, acceptance", 0.0, 1.0, 0.6, 0.05),

@@ -10,7 +10,7 @@ from course.lab.lesson_08 import traffic
 from course.lab.lesson_08.tiles import DEFS, OWN, PASSED_FILL, REJECTED_FILL
 from course.lab.run import Run
 from course.lab.style import ALARM, WIDTH, number, seconds
-from course.lab.svg import FAINT, SOFT, Picture, line, rect, text
+from course.lab.svg import FAINT, SOFT, Picture, line, rect, swatches, text
 from course.lab.workloads import Workload
 from minillm.observe.speculation import SpeculationSummary
 
@@ -149,7 +149,8 @@ def same_words_table(every: Sequence[Served]) -> Html:
 def draw_strips(every: Sequence[Served]) -> Picture:
     """Every step of some runs as a column: what passed, what failed, and where the gates drafted nothing."""
     speculating = [one for one in every if one.way != WITHOUT]
-    body, most = DEFS + _legend(), max(_decode_steps(one) for one in speculating)
+    fills = {"the model's own": OWN, "guesses that passed": PASSED_FILL, "that did not": REJECTED_FILL}
+    body, most = DEFS + swatches(LEFT, 18, fills), max(_decode_steps(one) for one in speculating)
     wide = (WIDTH - LEFT - 12) / max(most, 1)
     for i, one in enumerate(speculating):
         floor = 44 + LANE * (i + 1) - 8
@@ -185,17 +186,3 @@ def _columns(one: Served) -> list[tuple[int, int]]:
 
 def _decode_steps(one: Served) -> int:
     return len(_columns(one))
-
-
-def _legend() -> str:
-    body, x = "", float(LEFT)
-    for fill, words in (
-        (OWN, "the model's own"),
-        (PASSED_FILL, "guesses that passed"),
-        (REJECTED_FILL, "that did not"),
-    ):
-        body += rect(x, 8, 12, 12, fill=fill, stroke=SOFT, stroke_width=0.4) + text(
-            x + 17, 18, words, size=11, fill=SOFT
-        )
-        x += 40 + 6 * len(words)
-    return body

@@ -9,7 +9,7 @@ from course.lab.lab import Lab
 from course.lab.lesson_08 import traffic
 from course.lab.lesson_08.formulas import emitted
 from course.lab.lesson_08.served import ALWAYS, WITHOUT, Served, compare
-from course.lab.lesson_08.seventy import ALPHA, DRAFT_MODEL, K, price_round
+from course.lab.lesson_08.sim_70b import ALPHA, DRAFT_MODEL, K, price_round
 from course.lab.style import seconds
 from minillm.model.arithmetic import find_model
 from minillm.simulate.cost.roofline import StepWork

@@ -239,7 +239,7 @@ def too_many_table(found: Sequence[Fed]) -> Html:
 
 
 def cores_needed(costs: Sequence[Fed]) -> Explorer:
-    """The bill with handles: cores for streaming, against what larger chunks cost the reader."""
+    """The bill with sliders: cores for streaming, against what larger chunks cost the reader."""
     by_every = {each.every: each for each in costs}
 
     def draw(every: int, rate: int) -> Picture:

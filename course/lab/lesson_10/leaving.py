@@ -215,7 +215,7 @@ def saved_share(leaving: float, read: float, prompt_share: float) -> float:
 
 
 def how_many_leave() -> Explorer:
-    """The arithmetic, with handles: when is it 30 percent?"""
+    """The arithmetic, with sliders: when is it 30 percent?"""
 
     def draw(read: int, prompt: int) -> Picture:
         leaving = [i / 50 for i in range(51)]

@@ -83,7 +83,7 @@ def metrics_table(streams: Sequence[Passed]) -> Html:
 
 
 def spoil(server: LabServer, straight: Passed) -> Explorer:
-    """The proxy's handles; each press sends a request over the real wire."""
+    """The proxy's sliders; each press sends a request over the real wire."""
 
     def send(buffer_bytes: int, coalesce: int, hold_ms: int) -> Iterator[Picture]:
         spoiling = {"buffer_bytes": buffer_bytes, "coalesce": coalesce, "hold_ms": hold_ms}

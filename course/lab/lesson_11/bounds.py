@@ -118,7 +118,7 @@ def draw_bounds(ask: Ask) -> Picture:
 
 
 def how_many() -> Explorer:
-    """The bounds with handles."""
+    """The bounds with sliders."""
 
     def draw(qps: int, prompt: int, answer: int, seats: int, gpus: int, stack: str) -> Picture:
         return draw_bounds(Ask(qps, prompt, answer, seats, gpus, stack))

@@ -132,7 +132,7 @@ def draw_sleep(per_hour: float, cold: float, keep_min: float, price: float) -> P
 
 
 def sleepers() -> Explorer:
-    """Rarity, cold start and patience of the autoscaler as handles."""
+    """Rarity, cold start and patience of the autoscaler as sliders."""
 
     def draw(per_hour: float, cold: int, keep: int, price: float) -> Picture:
         return draw_sleep(per_hour, float(cold), float(keep), price)

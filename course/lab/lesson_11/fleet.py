@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from course.lab import big
+from course.lab import simulated_70b
+from course.lab.run import percentile
 from course.lab.scale import enough
 from minillm.observe.summary import SLO
 from minillm.simulate.cluster.clients import ClientConfig
@@ -58,7 +59,7 @@ def asking(prompt: int, output: int, spread: bool = True) -> Independent:
     return Independent(prompt=lengths(prompt, 5 * prompt), output=lengths(output, 5 * output))
 
 
-def profile_of(stack: str, hardware: str = big.HARDWARE) -> Profile:
+def profile_of(stack: str, hardware: str = simulated_70b.HARDWARE) -> Profile:
     """The constants under one of STACKS; typical ones are all there is for hardware that nobody has measured."""
     return find_profile(hardware) if stack == STACKS[0] else typical_profile(find_hardware(hardware))
 
@@ -70,9 +71,9 @@ def play(on: Deployment, workload: Workload, **fleet: Any) -> FleetRun:
 
 
 def deployment(stack: str = STACKS[0], **fields: Any) -> Deployment:
-    """A replica. `profile` among the fields names the hardware, otherwise fields are those of `big.deployment`."""
-    return big.deployment(
-        **{"model": MODEL, **fields, "profile": profile_of(stack, fields.get("profile", big.HARDWARE))}
+    """A replica. `profile` among the fields names the hardware, other fields are as of `simulated_70b.deployment`."""
+    return simulated_70b.deployment(
+        **{"model": MODEL, **fields, "profile": profile_of(stack, fields.get("profile", simulated_70b.HARDWARE))}
     )
 
 
@@ -176,7 +177,7 @@ class Served:
         """A percentile of one of the columns, of whoever got that far; NaN when nobody did."""
         values = getattr(self, what)[self.settled]
         values = values[~np.isnan(values)]
-        return float(np.percentile(values, q)) if len(values) else math.nan
+        return percentile(values, q) if len(values) else math.nan
 
     def met(self, slo: SLO) -> np.ndarray:
         """Which requests were answered within every limit, as their clients saw it."""

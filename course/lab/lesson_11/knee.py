@@ -127,8 +127,8 @@ def draw_knee(found: Sweep, at: int, who: str) -> Picture:
     return draw_panels(title, x, panels, at=here.seats, marks=marks, description=words)
 
 
-def knee_of_seventy() -> Explorer:
-    """70B with handles: place the operating point, change the traffic under it."""
+def knee_of_70b() -> Explorer:
+    """70B with sliders: place the operating point, change the traffic under it."""
 
     def draw(at: int, prompt: int, answer: int, load: str, gpus: str, stack: str) -> Picture:
         found = sweep(prompt, answer, LOADS[load], stack=stack, tp=int(gpus[0]))

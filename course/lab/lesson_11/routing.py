@@ -10,6 +10,7 @@ from course.lab.explorer import Explorer, choices, slider
 from course.lab.lesson_11 import fleet
 from course.lab.lesson_11.money import GPUS, dollars, gpu_price
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
+from course.lab.run import percentile
 from course.lab.scale import enough
 from course.lab.style import seconds
 from course.lab.svg import Picture
@@ -91,7 +92,7 @@ def draw_routing(easy: float, wrong: float, caught: float, harm: float, price: f
 
 
 def routes() -> Explorer:
-    """The break-even with handles."""
+    """The break-even with sliders."""
     return Explorer(
         draw_routing,
         easy=slider("easy, share of the requests", 0.0, 1.0, 0.7, 0.05),
@@ -137,7 +138,7 @@ def play(wrong: float, load: float = 0.9, easy: float = 0.7) -> Played:
         np.array([r.e2e() for r in ended]),
         np.array([r.ttft() for r in ended]),
         np.array(twice, dtype=bool),
-        float(np.percentile(waits, 99)) if waits else 0.0,
+        percentile(waits, 99) or 0.0,
     )
 
 
@@ -156,16 +157,16 @@ def played_table(load: float = 0.9) -> Html:
         ("routed, 30% wrong", 0.3),
     ):
         run = play(wrong, load)
-        twice = np.percentile(run.e2e[run.twice], 50) if run.twice.any() else None
+        twice = percentile(run.e2e[run.twice], 50)
         rows.append(
             (
                 name,
-                seconds(float(np.percentile(run.ttft, 50))),
-                seconds(float(np.percentile(run.ttft, 99))),
+                seconds(percentile(run.ttft, 50)),
+                seconds(percentile(run.ttft, 99)),
                 seconds(run.queue),
-                seconds(float(np.percentile(run.e2e, 50))),
+                seconds(percentile(run.e2e, 50)),
                 f"{run.twice.mean():.0%}",
-                seconds(None if twice is None else float(twice)),
+                seconds(twice),
             )
         )
     header = ("route", "TTFT p50", "TTFT p99", "queue p99, large", "E2E p50", "asked twice", "their E2E p50")

@@ -5,13 +5,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from course.lab.explorer import Explorer, buttons, choices, slider
 from course.lab.lesson_11 import fleet
 from course.lab.lesson_11.money import GPUS, dollars, gpu_price
 from course.lab.lesson_11.panels import Panel, Ruler, Series, draw_panels
 from course.lab.lesson_11.waiting import shown
+from course.lab.run import percentile
 from course.lab.style import ALARM, PHASE_COLOURS, seconds
 from course.lab.svg import Picture
 from minillm.simulate.cluster.record import Outcome
@@ -60,7 +59,7 @@ class Spike:
 
 
 @dataclass(frozen=True)
-class Fate:
+class RequestOutcome:
     """One request."""
 
     sent: float
@@ -76,7 +75,7 @@ class Story:
 
     spike: Spike
     measure: str
-    fates: tuple[Fate, ...]
+    outcomes: tuple[RequestOutcome, ...]
     up: tuple[tuple[float, int], ...]
     """Moment, replicas of the large model that took requests."""
     gpu_hours: float
@@ -88,8 +87,8 @@ class Story:
         """By window, of whoever was answered."""
         found = []
         for start in self.windows():
-            group = [f.ttft for f in self.fates if start <= f.sent < start + WINDOW_S and f.ttft is not None]
-            found.append(float(np.percentile(group, q)) if group else None)
+            group = [f.ttft for f in self.outcomes if start <= f.sent < start + WINDOW_S and f.ttft is not None]
+            found.append(percentile(group, q))
         return found
 
     def share(self, kind: str) -> float:
@@ -100,7 +99,7 @@ class Story:
             "small": lambda f: f.small,
             "refused": lambda f: f.ttft is None,
         }[kind]
-        return sum(map(chosen, self.fates)) / len(self.fates)
+        return sum(map(chosen, self.outcomes)) / len(self.outcomes)
 
     @property
     def back(self) -> float:
@@ -134,14 +133,17 @@ def story(spike: Spike, measure: str) -> Story:
     elif measure in ("shed at the door", "small model for the overflow"):
         settings["shedding"] = {"max_outstanding": DOOR}
     run = fleet.play(on, workload, **settings)
-    fates, gpu_s = {r.request.index: Fate(r.intended, r.ttft()) for r in run.records}, GPUS * run.replica_seconds
+    outcomes, gpu_s = (
+        {r.request.index: RequestOutcome(r.intended, r.ttft()) for r in run.records},
+        GPUS * run.replica_seconds,
+    )
     if measure == "small model for the overflow":
-        fates |= _overflow(run)
+        outcomes |= _overflow(run)
         gpu_s += run.duration
-    return Story(spike, measure, tuple(fates.values()), _up(run), gpu_s / 3600)
+    return Story(spike, measure, tuple(outcomes.values()), _up(run), gpu_s / 3600)
 
 
-def _overflow(run: FleetRun) -> dict[int, Fate]:
+def _overflow(run: FleetRun) -> dict[int, RequestOutcome]:
     """Whoever was refused is answered by a small model on a single GPU, from that moment on."""
     refused = [r for r in run.records if r.outcome is Outcome.SHED]
     if not refused:
@@ -149,7 +151,7 @@ def _overflow(run: FleetRun) -> dict[int, Fate]:
     requests = tuple(replace(r.request, index=i, arrival=r.ended) for i, r in enumerate(refused))
     small = fleet.play(fleet.deployment(model=SMALL, tp=1, max_num_seqs=128), Workload("overflow", requests))
     return {
-        before.request.index: Fate(
+        before.request.index: RequestOutcome(
             before.intended, None if after.first_byte is None else after.first_byte - before.intended, small=True
         )
         for before, after in zip(refused, small.records)
@@ -166,9 +168,9 @@ def draw_story(spike: Spike, measure: str) -> Picture:
     here, ghost = story(spike, measure), story(spike, "do nothing")
     starts = here.windows()
     middle = [start + WINDOW_S / 2 for start in starts]
-    rate = [sum(start <= f.sent < start + WINDOW_S for f in here.fates) / WINDOW_S for start in starts]
+    rate = [sum(start <= f.sent < start + WINDOW_S for f in here.outcomes) / WINDOW_S for start in starts]
     refused = [
-        sum(start <= f.sent < start + WINDOW_S and (f.ttft is None or f.small) for f in here.fates) / WINDOW_S
+        sum(start <= f.sent < start + WINDOW_S and (f.ttft is None or f.small) for f in here.outcomes) / WINDOW_S
         for start in starts
     ]
     orange, grey = PHASE_COLOURS["first_token"], PHASE_COLOURS["queue"]
@@ -209,7 +211,7 @@ def _told(stories: Sequence[Story]) -> str:
 
 
 def spikes() -> Explorer:
-    """The spike with handles."""
+    """The spike with sliders."""
 
     def draw(measure: str, times: int, length: int, cold: int, shape: str) -> Picture:
         return draw_story(Spike(float(times), float(length), float(cold), shape == "a climb"), measure)

@@ -127,7 +127,7 @@ def _worst(values: np.ndarray) -> float | None:
 
 
 def alarms() -> Explorer:
-    """The overload and the patience as handles."""
+    """The overload and the patience as sliders."""
 
     def draw(load: str, patience: int, waits_for: str) -> Picture:
         return draw_alarm(int(load[:-1]) / 100, float(patience), waits_for)

@@ -101,7 +101,7 @@ def explained(filled: Filled) -> Html:
 
 
 def sheet() -> Explorer:
-    """The worksheet with handles and a button."""
+    """The worksheet with sliders and a button."""
 
     def draw(
         qps: int,

@@ -16,7 +16,7 @@ from typing import Any
 
 import psutil
 
-from course.lab import big
+from course.lab import simulated_70b
 from course.lab.build import COURSE
 from course.lab.lab import Lab
 from course.lab.phase_map.rows import ROWS
@@ -139,14 +139,14 @@ def _measured(kept: dict[str, Any]) -> Measured:
 
 def simulated(pair: Pair) -> Measured:
     """A pair on the simulator. The same every time."""
-    where = f"{big.MODEL} on simulated {big.HARDWARE}"
+    where = f"{simulated_70b.MODEL} on simulated {simulated_70b.HARDWARE}"
     if profile := pair.without.fields.get("profile"):
-        where = where.replace(big.HARDWARE, profile)
+        where = where.replace(simulated_70b.HARDWARE, profile)
     return Measured(pair.words, where, _played(pair, pair.without), _played(pair, pair.with_it))
 
 
 def _played(pair: Pair, setting: Setting) -> Side:
-    on, config = big.deployment(**setting.fields), ClusterConfig(sample_every_s=None, **setting.fleet)
+    on, config = simulated_70b.deployment(**setting.fields), ClusterConfig(sample_every_s=None, **setting.fleet)
     traffic = (setting.traffic or pair.traffic)()
     if traffic.shares_nothing and config.disaggregation is None:
         traffic, on = traffic.anonymous(), on.without_prefix_lookups()
@@ -207,9 +207,14 @@ def provenance() -> dict[str, Any]:
         "versions": {"python": platform.python_version(), **{n: version(n) for n in ("minillm", "torch", "numpy")}},
         "date": datetime.now(UTC).date().isoformat(),
         "command": COMMAND,
-        "simulated": {name: dict(big.deployment(profile=name).profile.provenance).get("source", "typical constants, "
-                      "which nobody has measured") for name in (big.HARDWARE, "h200")},
-    }  # fmt: skip
+        "simulated": {name: _source_of(name) for name in (simulated_70b.HARDWARE, "h200")},
+    }
+
+
+def _source_of(hardware: str) -> str:
+    """Where the constants behind a simulation come from."""
+    provenance = simulated_70b.deployment(profile=hardware).profile.provenance
+    return provenance.get("source", "typical constants, which nobody has measured")
 
 
 def _told(pair: Measured, what: str) -> str:

@@ -1,6 +1,6 @@
 """The rows of the map, from the front door to the last byte."""
 
-from course.lab import big
+from course.lab import simulated_70b
 from course.lab.phase_map.techniques import (
     CHAT,
     CUT_BY_QUESTION,
@@ -36,7 +36,7 @@ from minillm.simulate.workload.requests import make_workload
 TENANTS = SharedPrefix(tenants=24, prefix=HANDBOOK.prefix, question=HANDBOOK.question, output=HANDBOOK.output)
 """More handbooks than two caches of SMALL_POOL hold when both see all of them."""
 SMALL_POOL = 9000
-KV_BYTES = find_model(big.MODEL).kv_bytes_per_token("bfloat16")
+KV_BYTES = find_model(simulated_70b.MODEL).kv_bytes_per_token("bfloat16")
 PATIENT = ClientConfig(first_byte_timeout_s=10.0)
 
 

@@ -66,7 +66,7 @@ class Setting:
     """One side of a pair: what is served how. The traffic may differ where the technique changes the prompt itself."""
 
     fields: Mapping[str, Any] = field(default_factory=dict)
-    """As of `big.deployment`: fields of EngineConfig, and `profile`, `tp`, `kv_heads`."""
+    """As of `simulated_70b.deployment`: fields of EngineConfig, and `profile`, `tp`, `kv_heads`."""
     fleet: Mapping[str, Any] = field(default_factory=dict)
     """Fields of ClusterConfig."""
     traffic: Callable[[], Workload] | None = None

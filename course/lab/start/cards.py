@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 import fsrs
 from pydantic import Field
 
-from course.lab.kept import Kept, KeptModel
+from course.lab.json_store import JsonStore, StoredModel
 from course.lab.start.contents import anchor, lessons
 
 RATINGS = {
@@ -46,7 +46,7 @@ class Card:
         return f"{lesson.file}#{anchor(self.heading)}" if lesson else ""
 
 
-class Schedule(KeptModel):
+class Schedule(StoredModel):
     """What is kept of the reviews."""
 
     opted_in: bool = False
@@ -54,7 +54,7 @@ class Schedule(KeptModel):
     """By key: FSRS's own JSON of a card that was reviewed."""
 
 
-FILE = Kept("cards.json", Schedule)
+FILE = JsonStore("cards.json", Schedule)
 
 
 class Deck:
@@ -65,7 +65,7 @@ class Deck:
         new_at_once: of cards never seen, at most so many at a sitting: reviews should stay short.
     """
 
-    def __init__(self, cards: Sequence[Card], kept: Kept[Schedule] = FILE, new_at_once: int = 10) -> None:
+    def __init__(self, cards: Sequence[Card], kept: JsonStore[Schedule] = FILE, new_at_once: int = 10) -> None:
         self.cards = {card.key: card for card in cards}
         self.new_at_once = new_at_once
         self._kept = kept

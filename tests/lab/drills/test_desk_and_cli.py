@@ -15,7 +15,7 @@ from course.lab.drills.desk import MILESTONES, Desk, solution
 from course.lab.drills.drill import DIMENSIONS
 from course.lab.drills.grade import grade
 from course.lab.drills.library import ALL, FLAGSHIP, find_drill
-from course.lab.grading import lesson_13
+from course.lab.lesson_13.checks import checks
 from minillm.__main__ import app as minillm_app
 from minillm.core.errors import MinillmError
 
@@ -181,7 +181,7 @@ def test_the_lessons_bets_are_decided_by_the_rules() -> None:
 
 def test_the_check_knows_its_numbers_and_names_slips() -> None:
     dump = find_drill(FLAGSHIP).drawn()
-    check = lesson_13.checks(dump)
+    check = checks(dump)
     derived = dump.numbers.derived
     for question, key in (("q1", "decode"), ("q2", "servers"), ("q3", "in_flight")):
         assert check(question, derived[key].value).score == 1

@@ -12,7 +12,7 @@ from course.lab.drills.library import FLAGSHIP, find_drill
 from course.lab.drills.library.decoding import accepted
 from course.lab.drills.reading import Numbers, Sentence, read
 from course.lab.drills.scoring import slips
-from course.lab.grading import lesson_13
+from course.lab.lesson_13.checks import checks
 
 NOTHING = Numbers({}, {})
 MANY_SEEDS = range(60)
@@ -93,7 +93,7 @@ def test_one_number_that_fits_two_quantities_counts_once() -> None:
 
 
 def test_the_check_of_lesson_13_wants_a_calculation() -> None:
-    check = lesson_13.checks(find_drill(FLAGSHIP).drawn())
+    check = checks(find_drill(FLAGSHIP).drawn())
     assert check("q4", "I have six questions about the queue and the rest is small talk").score == 0
 
 

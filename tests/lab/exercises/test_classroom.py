@@ -12,7 +12,7 @@ from course.lab.grading import classroom
 from course.lab.grading.__main__ import app
 from course.lab.grading.exercises import find
 from course.lab.grading.history import History
-from course.lab.kept import JsonFile
+from course.lab.json_store import JsonFile
 
 EXERCISE = find("block-pool")
 

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from course.lab.claims import lesson_13
 from course.lab.incidents.causes import CAUSES, Case, Cause, Draw
 from course.lab.incidents.causes.base import loaded, service
 from course.lab.incidents.dumps.sums import Sums, sums_of, thirteen
 from course.lab.incidents.generate import Hidden, IncidentError, generate_of
 from course.lab.incidents.outcome import Trials
 from course.lab.incidents.service import Play
+from course.lab.lesson_13 import claims as lesson_13
 
 SLOTS, TOKENS_A_STEP = 64, 768
 """Of the 13B: the dump doesn't tell; with these, ITL and TTFT are in its range where a server is full."""

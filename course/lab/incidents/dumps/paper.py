@@ -4,13 +4,13 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from html import escape
 
-from course.lab.claims import lesson_13
 from course.lab.display import Html, as_table
 from course.lab.incidents.dumps.catalogue import Dump, drawn, find_dump
 from course.lab.incidents.dumps.sums import Sums, thirteen
 from course.lab.incidents.interventions import ALL
 from course.lab.incidents.page import page_of
 from course.lab.incidents.questions import BY_ID, QUESTIONS
+from course.lab.lesson_13 import claims as lesson_13
 from course.lab.style import number, seconds
 
 

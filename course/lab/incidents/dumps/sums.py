@@ -3,9 +3,9 @@
 import math
 from dataclasses import dataclass
 
-from course.lab.claims import lesson_13
 from course.lab.incidents.numbers import answered
 from course.lab.incidents.service import Play
+from course.lab.lesson_13 import claims as lesson_13
 
 
 @dataclass(frozen=True)

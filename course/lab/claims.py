@@ -1,0 +1,125 @@
+"""Claims that public articles make about latency, each with what was measured here and a verdict.
+
+The claims.py of a lesson's package has a function for each claim that the lesson measures, named after it (`a1`): it
+takes what the lesson has run, and returns the row of the ledger. What is said of a claim lies beside it in claims.toml.
+`MEASURE` of each module runs a small experiment for each of its claims, for a learner who has skipped the lesson.
+`EXPERIMENT` names the code under course/lab that measures them outside the lesson's own package: when it changes, the
+ledger calls its results old.
+"""
+
+import string
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from course.lab.style import PHASE_LABELS, number, seconds
+
+VERDICTS = ("holds only when", "holds", "wrong", "not shown")
+"""`not shown`: this machine, or this run, cannot tell."""
+SOURCES = {
+    "A": "'Serving LLMs: The Latency Anatomy Framework'",
+    "B": "'Decomposing LLM Inference Latency for Better Serving Performance'",
+    "D": "an article on techniques for lower LLM latency, from batching to streaming, with measured gains",
+    "E": "'Latency Optimization in LLM Inference Systems'",
+    "F": "an article on LLM latency in three layers: surface, guided, deep dive",
+}
+"""By the first letter of a claim's id."""
+SHORT_NAMES = {"A": "anatomy", "B": "decomposing", "D": "techniques", "E": "systems", "F": "layers"}
+EVERY = tuple(PHASE_LABELS)
+_LETTERS = dict(zip("QPFDS", EVERY))
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One claim, before it is measured."""
+
+    id: str
+    claim: str
+    """The claim, in our own words."""
+    lessons: tuple[str, ...]
+    """The first one measures it; it is a topic of the others."""
+    phases: tuple[str, ...]
+    """Phases of a request whose time it speaks of."""
+    texts: Mapping[str, str]
+    """Templates by name: `measured`, and the verdicts."""
+
+    @property
+    def source(self) -> str:
+        return SOURCES[self.id[0]]
+
+    @property
+    def source_name(self) -> str:
+        """In one word, for filters."""
+        return SHORT_NAMES[self.id[0]]
+
+    @property
+    def lesson(self) -> str:
+        """The lesson that measures it."""
+        return self.lessons[0]
+
+
+def read_claims(folder: Path) -> dict[str, Entry]:
+    """All claims of the lessons' packages under `folder`, by id, in order of their ids."""
+    found = {}
+    for path in folder.glob("lesson_*/claims.toml"):
+        for name, row in tomllib.loads(path.read_text(encoding="utf-8")).items():
+            phases = tuple(_LETTERS[letter] for letter in row["phases"])
+            found[name] = Entry(name, row["claim"], tuple(row["lessons"].split()), phases, row["texts"])
+    return dict(sorted(found.items(), key=lambda item: (item[0][0], int(item[0][1:]))))
+
+
+REGISTRY = read_claims(Path(__file__).parent)
+
+
+class _Template(string.Formatter):
+    """str.format, with two more formats: `{wait:seconds}` and `{rate:number}`, as style.py writes them."""
+
+    formats: Mapping[str, Callable[[Any], str]] = {"seconds": seconds, "number": number}
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        write = self.formats.get(format_spec)
+        return write(value) if write else super().format_field(value, format_spec)
+
+
+def say(name: str, /, **values: Any) -> str:
+    """A text of claims.toml, filled in: `say("A6.holds", apart=0.1)`."""
+    claim, text = name.split(".")
+    return _Template().format(REGISTRY[claim].texts[text], **values)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One row of the claims ledger."""
+
+    id: str
+    measured: str
+    """What the runs of this lesson show."""
+    verdict: str
+    """Begins with one of VERDICTS; then why, and the right statement."""
+
+    def __post_init__(self) -> None:
+        if not self.verdict.startswith(VERDICTS):
+            raise ValueError(f"{self.id}: a verdict begins with one of: {', '.join(VERDICTS)}")
+
+    @property
+    def claim(self) -> str:
+        """With its source."""
+        entry = REGISTRY[self.id]
+        return f"{entry.claim} ({entry.source})"
+
+    @property
+    def kind(self) -> str:
+        """The one of VERDICTS that it begins with."""
+        return next(kind for kind in VERDICTS if self.verdict.startswith(kind))
+
+    def __str__(self) -> str:
+        return f"{self.id}. Claim: {self.claim} Measured: {self.measured} Verdict: {self.verdict}"
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        rows = (("Claim", self.claim), ("Measured here", self.measured), ("Verdict", self.verdict))
+        body = "".join(f"<div><b>{name}.</b> {escape(words)}</div>" for name, words in rows)
+        look = "border:1px solid var(--jp-border-color2,#d0d7de);border-radius:6px;padding:6px 12px;margin:6px 0"
+        return {"text/html": f'<div style="{look}"><b>{self.id}</b>{body}</div>', "text/plain": str(self)}

@@ -1,0 +1,174 @@
+"""The same question at 70 billion weights: steps priced by the simulator, and runs of the real scheduler on it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from course.lab import simulated_70b
+from course.lab.display import Html, as_table
+from course.lab.explorer import Explorer, buttons, choices
+from course.lab.lesson_06.pictures import KV_FILL, MULTIPLY, READ, STRIPES, draw_roof
+from course.lab.lesson_06.plane import LogAxis, Plane
+from course.lab.lesson_06.roofs import Roof, on_paper
+from course.lab.lesson_06.shapes import LLAMA_70B
+from course.lab.style import ALARM, PHASE_COLOURS, WIDTH, number, seconds
+from course.lab.svg import FAINT, HALO, SOFT, Picture, Scale, line, rect, swatches, tag, text, time_axis
+from minillm.simulate.cost.hardware import find_hardware
+from minillm.simulate.cost.profile import find_profile, roofline_profile, typical_profile
+from minillm.simulate.cost.roofline import StepTime, StepWork
+from minillm.simulate.deployment import Deployment
+from minillm.simulate.workload.arrivals import AllAtOnce
+from minillm.simulate.workload.kinds import Independent
+from minillm.simulate.workload.lengths import Fixed
+
+BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+CONTEXTS = (128, 512, 1024, 2048, 4096, 8192)
+STACKS = {
+    "measured, no CUDA graphs": find_profile,
+    "CUDA graphs, typical": lambda name: typical_profile(find_hardware(name)),
+    "the data sheet": lambda name: roofline_profile(find_hardware(name)),
+}
+"""What stands under the price of a step. Only the first was fitted to measurements."""
+LEFT, RIGHT = 64, 150
+OUTPUT = 512
+CAUSES = {
+    "weights: read or multiply": READ,
+    "KV: read": KV_FILL,
+    "GPUs talk": "#0072B2",
+    "host, launches": "#999999",
+    "per step and request": MULTIPLY,
+}
+
+
+def stack(name: str) -> Deployment:
+    """Llama-3 70B on four H100s under one of STACKS."""
+    return simulated_70b.deployment(profile=STACKS[name](simulated_70b.HARDWARE), max_num_seqs=BATCHES[-1])
+
+
+@dataclass(frozen=True)
+class Priced:
+    """One decode step, simulated."""
+
+    batch: int
+    context: float
+    time: StepTime
+
+    @property
+    def itl(self) -> float:
+        return self.time.total
+
+    @property
+    def tokens_per_s(self) -> float:
+        return self.batch / self.itl
+
+    @property
+    def parts(self) -> tuple[float, ...]:
+        """Seconds, in the order of CAUSES."""
+        t = self.time
+        return (t.linear, t.attention, t.all_reduce, t.gaps + t.waiting_for_host, t.fixed)
+
+
+def price(on: Deployment, batch: int, context: float) -> Priced:
+    """A step in which `batch` requests write a token each, over contexts of so many tokens."""
+    work = StepWork(batch, batch, batch, pairs=batch * context, context=batch * context, prefills=0)
+    return Priced(batch, context, on.step_time().price(work))
+
+
+def seats_that_fit(on: Deployment, context: float) -> int:
+    """Requests of this context whose KV fits beside the weights."""
+    return int(on.num_kv_blocks * on.block_size // context)
+
+
+def served(on: Deployment, batch: int, context: int) -> float:
+    """Median ITL, seconds, when the real scheduler serves so many at once: waves of equal requests.
+
+    Answers are long, so that most steps only decode.
+    """
+    on = Deployment(on.model, on.profile, on.placement, on.config.replace(max_num_seqs=batch))
+    traffic = Independent(prompt=Fixed(tokens=context - OUTPUT // 2), output=Fixed(tokens=OUTPUT))
+    return simulated_70b.serve(on, traffic, arrivals=AllAtOnce(), num_requests=4 * batch).summary().metrics["itl"].p50
+
+
+def step_parts() -> Explorer:
+    """What a step of 70B is made of, batch by batch; with sliders for the contexts and for the stack under it."""
+    return Explorer(
+        lambda context, under: draw_parts(stack(under), context),
+        context=choices("context of each, tokens", CONTEXTS, 1024),
+        under=buttons("serving stack", list(STACKS)),
+    )
+
+
+def draw_parts(on: Deployment, context: int) -> Picture:
+    """A bar a batch, cut by cause. Batches whose KV has no room are named, not drawn."""
+    room = seats_that_fit(on, context)
+    steps = [price(on, batch, context) for batch in BATCHES if batch <= room]
+    scale = Scale(0, max(step.itl for step in steps) * 1.02, LEFT, WIDTH - RIGHT)
+    bottom = 34 + 24 * len(BATCHES)
+    body = tag("defs", STRIPES) + swatches(LEFT, 13, CAUSES) + time_axis(scale, 24, bottom, "one decode step: ITL")
+    for i, batch in enumerate(BATCHES):
+        y = 30 + 24 * i
+        body += text(LEFT - 8, y + 14, str(batch), size=12, text_anchor="end")
+        if batch > room:
+            words = f"no room: KV for {room} at most" if i == len(steps) else "no room"
+            body += text(LEFT + 4, y + 14, words, size=11, fill=ALARM)
+            continue
+        step, edge = steps[i], 0.0
+        for part, fill in zip(step.parts, CAUSES.values()):
+            wide = scale(edge + part) - scale(edge)
+            body += rect(scale(edge), y, wide, 19, fill=fill, stroke=SOFT, stroke_width=0.4)
+            edge += part
+        body += text(scale(edge) + 5, y + 14, f"{seconds(edge)}, {number(step.tokens_per_s)} tok/s", size=11, **HALO)
+    body += text(LEFT - 8, 20, "batch", size=11, fill=SOFT, text_anchor="end") + line(
+        LEFT, 24, LEFT, bottom, stroke=FAINT
+    )
+    found = "; ".join(f"batch {s.batch}: ITL {seconds(s.itl)}, {number(s.tokens_per_s)} tokens/s" for s in steps)
+    told = f"Contexts of {context} tokens, room for {room}. {found}."
+    return Picture("70B on four H100s: what is each step made of?", body, bottom + 34, description=told)
+
+
+def on_the_roof() -> Explorer:
+    """Where 70B's steps fall under an H100's roof: trails of growing batches, and one dot to move."""
+    return Explorer(
+        lambda context, batch: draw_trail(on_paper(), context, batch),
+        context=choices("context of each, tokens", CONTEXTS, 1024),
+        batch=choices("batch, requests", BATCHES, 64),
+    )
+
+
+def draw_trail(roof: Roof, context: int, batch: int) -> Picture:
+    """Intensity of a step, by its arithmetic alone, and what an H100 could do with it at best."""
+    shape = LLAMA_70B
+    top = max(roof.ridge, shape.intensity(BATCHES[-1], CONTEXTS[0]))
+    left, right = 0.6, 3 * top
+    plane = Plane(
+        LogAxis("operations for each byte read (FLOP/byte)", left, right),
+        LogAxis("operations per second of one H100 (FLOP/s)", roof.at(left) / 2, roof.flops * 2.5),
+        height=330,
+    )
+    body = plane.frame() + draw_roof(plane, roof, left, right)
+    room = seats_that_fit(stack("the data sheet"), context)
+    for each in BATCHES:
+        place = (shape.intensity(each, context), roof.at(shape.intensity(each, context)))
+        body += plane.dot(*place, PHASE_COLOURS["decode"], radius=3.5, hollow=each > room)
+    limit = shape.highest_intensity(context)
+    if limit < right:
+        (x, low), (_, high) = plane.at(limit, plane.y.low), plane.at(limit, roof.at(limit))
+        body += line(x, low, x, high, stroke=ALARM, stroke_dasharray="4 3")
+        body += text(x - 5, low - 8, "no batch gets past here", size=11, fill=ALARM, text_anchor="end")
+    here = shape.intensity(batch, context)
+    body += plane.dot(here, roof.at(here), ALARM, radius=7)
+    body += plane.name(here, roof.at(here), f"batch {batch}: {number(here)} FLOP per byte", size=12)
+    told = (
+        f"Context {context}, batch {batch}: {number(here)} FLOP per byte; the roof bends at {number(roof.ridge)}. "
+        f"However large the batch, it is below {number(limit)}. There is room for {room} such requests on four H100s."
+    )
+    return Picture("70B under an H100's roof: how far to the right can a batch get?", body, 330, description=told)
+
+
+def scheduler_table(batches: Sequence[int] = (1, 16, 64, 128), context: int = 1024) -> Html:
+    """The price of a step beside the median ITL of a whole run under the real scheduler."""
+    on = stack("measured, no CUDA graphs")
+    rows = []
+    for batch in batches:
+        priced, found = price(on, batch, context), served(on, batch, context)
+        rows.append((str(batch), seconds(priced.itl), seconds(found), number(batch / found)))
+    return as_table(("batch", "price of one step", "ITL p50 of a run", "tokens/s while all decode"), rows)

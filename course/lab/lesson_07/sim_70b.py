@@ -1,0 +1,317 @@
+"""The same questions at 70 billion weights: the unchanged scheduler and block pool, on four simulated H100s."""
+
+import functools
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from course.lab import simulated_70b
+from course.lab.display import Html, as_table
+from course.lab.explorer import Explorer, choices
+from course.lab.lesson_02.simulated import enough
+from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
+from course.lab.run import percentile
+from course.lab.style import number, seconds
+from course.lab.svg import Picture
+from minillm.core.batch import ScheduledBatch
+from minillm.core.block_pool import blocks_for
+from minillm.core.errors import DoesNotFitError
+from minillm.simulate.cluster.fleet import ClusterConfig, simulate
+from minillm.simulate.cluster.run import FleetRun
+from minillm.simulate.cost.hardware import find_hardware
+from minillm.simulate.cost.profile import typical_profile
+from minillm.simulate.cost.roofline import StepTime
+from minillm.simulate.deployment import BLOCK_SIZE
+from minillm.simulate.report import engines_for
+from minillm.simulate.workload.arrivals import AllAtOnce, Arrivals, Poisson
+from minillm.simulate.workload.kinds import Independent, Sessions, TrafficModel
+from minillm.simulate.workload.lengths import Fixed, LogNormal
+from minillm.simulate.workload.requests import make_workload
+
+CHAT = Independent(
+    prompt=LogNormal(median=1200, sigma=0.6, high=6000), output=LogNormal(median=200, sigma=0.6, high=800)
+)
+"""Medium prompts, medium answers; nothing shared."""
+TALKS = Sessions(
+    system=Fixed(tokens=500), turns=Fixed(tokens=8), first=LogNormal(median=2000, sigma=0.6, high=5000),
+    message=LogNormal(median=60, sigma=0.6, high=300), output=LogNormal(median=120, sigma=0.6, high=300), think_s=5.0,
+)  # fmt: skip
+"""Conversations of eight turns about a long text, each turn of which repeats all that was said before."""
+FLOOD, FLOOD_TALKS = 2000, 250
+"""Chats and conversations of a flood: more chats than any pool here has room for."""
+FLOOD_SEATS = 2048
+"""max_num_seqs of a flood: more than run at once."""
+OFTEN = 0.1
+"""Evictions for each request: fewer are a ripple, not a limit."""
+AT_ONCE_S = 0.1
+"""Where half of all requests wait no longer, there are too few of them."""
+POOLS_GB = (2, 3, 4, 6, 8, 12, 16, 24, 48)
+RATES = (0.5, 1.0, 1.5, 2.0, 2.5, 3.0)
+RATE = 2.5
+"""Requests a second of the pool picture, to begin with."""
+KV_HEADS = {"MHA: 64": 64, "GQA: 8": 8, "MQA: 1": 1}
+"""Heads that have keys and values of their own, of 64 query heads."""
+
+
+class Steps:
+    """Sees every step of a run."""
+
+    def __init__(self, weights_s: float) -> None:
+        self._weights_s = weights_s
+        self.most_running = 0
+        self.seconds: Counter[str] = Counter()
+        """By cause."""
+
+    def __call__(self, batch: ScheduledBatch, price: StepTime, end: float) -> None:
+        self.most_running = max(self.most_running, price.work.requests)
+        reads = price.linear <= self._weights_s  # a product takes as long as its weights take to come, or longer
+        self.seconds["weights are read" if reads else "matrices are multiplied"] += price.linear
+        self.seconds["attention"] += price.attention
+        self.seconds["GPUs talk"] += price.all_reduce
+        self.seconds["launches and the host"] += price.gaps + price.waiting_for_host + price.fixed
+
+
+@dataclass(frozen=True)
+class Served:
+    """What came of one simulated run."""
+
+    room_tokens: int
+    """Whose KV the pool holds."""
+    seats: int
+    steps: Steps
+    run: FleetRun
+
+    def room_chats(self, tokens: int) -> int:
+        """Chats of so many tokens that fit, in whole blocks."""
+        return self.room_tokens // BLOCK_SIZE // blocks_for(tokens, BLOCK_SIZE)
+
+    @property
+    def limit(self) -> str:
+        """What kept it from writing more: the first of these that was short."""
+        if self.preemptions > OFTEN * self.run.num_attempts:
+            return "room for KV"
+        if self.steps.most_running >= self.seats:
+            return "seats"
+        waits = [r.timeline.phases()["queue"] for r in self.run.request_records() if r.completed]
+        if percentile(waits, 50) < AT_ONCE_S:
+            return "requests offered"
+        return f"the steps: mostly, {self.steps.seconds.most_common(1)[0][0]}"
+
+    @property
+    def ttft(self) -> tuple[float, float]:
+        """p50 and p99, seconds."""
+        found = self.run.summary().metrics["ttft"]
+        return found.p50, found.p99
+
+    @property
+    def running(self) -> float:
+        """Mean number of requests past their queue, by Little's law."""
+        spent = [r.timeline.e2e - r.timeline.phases()["queue"] for r in self.run.request_records() if r.completed]
+        return sum(spent) / self.run.duration
+
+    @property
+    def tokens_per_s(self) -> float:
+        return sum(report.num_output_tokens for report in self.run.reports) / self.run.duration
+
+    @property
+    def preemptions(self) -> int:
+        return sum(report.num_preemptions for report in self.run.reports)
+
+    @property
+    def again(self) -> int:
+        """Tokens computed more than once."""
+        return sum(report.num_recomputed_tokens for report in self.run.reports)
+
+    @property
+    def again_share(self) -> float:
+        """Of all tokens computed."""
+        fresh = sum(
+            r.num_prompt_tokens - r.num_cached_tokens + r.timeline.num_tokens for r in self.run.request_records()
+        )
+        return self.again / (self.again + fresh)
+
+
+@functools.lru_cache(maxsize=128)
+def _served(traffic: TrafficModel, arrivals: Arrivals, count: int, with_graphs: bool, fields: tuple) -> Served:
+    graphs = {"profile": typical_profile(find_hardware(simulated_70b.HARDWARE))} if with_graphs else {}
+    on = simulated_70b.deployment(**graphs, **dict(fields))
+    workload = make_workload(traffic, arrivals, num_requests=enough(count, 60), seed=0)
+    if isinstance(traffic, Independent):  # prompts share nothing: looking for prefixes would only take time
+        on, workload = on.without_prefix_lookups(), workload.anonymous()
+    config, steps = ClusterConfig(sample_every_s=None), Steps(on.step_time().weights_s)
+    run = simulate(workload, config, engines_for(on, config, steps))
+    return Served(on.num_kv_blocks * on.block_size, on.config.max_num_seqs, steps, run)
+
+
+def serve(traffic: TrafficModel, arrivals: Arrivals, count: int = 240, **fields: object) -> Served:
+    """One replica under this traffic, on the measured stack; the same call is served once.
+
+    Args:
+        fields: as of `simulated_70b.deployment`.
+    """
+    return _served(traffic, arrivals, count, False, tuple(sorted(fields.items())))
+
+
+def flood(traffic: TrafficModel, count: int, **fields: object) -> Served:
+    """Everybody at once, where as little as possible besides KV limits the batch: more seats than are ever taken, and a
+    typical stack with CUDA graphs, since the measured one has none and a step of it cannot be short."""
+    fields = {"max_num_seqs": FLOOD_SEATS, **fields}
+    return _served(traffic, AllAtOnce(), count, True, tuple(sorted(fields.items())))
+
+
+# ---------------------------------------------------------------- the pool too small
+
+
+def with_pool(gb: float, rate: float = RATE, preemption: str = "recompute") -> Served:
+    """CHAT at so many requests a second, with so much KV in all."""
+    blocks = int(gb * 1e9 / (token_bytes({}) * BLOCK_SIZE))
+    swap = {"preemption": "swap", "swap_space_gb": 64.0} if preemption == "swap" else {}
+    return serve(CHAT, Poisson(rate=rate), num_kv_blocks=blocks, **swap)
+
+
+def pool_too_small() -> Explorer:
+    """TTFT against the size of the pool, with the load as a handle."""
+    return Explorer(
+        draw_pools,
+        rate=choices("requests per second", RATES, RATE),
+        gb=choices("KV pool, GB over four GPUs", POOLS_GB, 8),
+    )
+
+
+def draw_pools(rate: float, gb: float) -> Picture:
+    """Two curves of TTFT, and the chosen pool told in words."""
+    found = {each: with_pool(each, rate) for each in POOLS_GB}
+    here = found[gb]
+    p50, p99 = here.ttft
+    curves = [
+        Curve("TTFT p50", POOLS_GB, [served.ttft[0] for served in found.values()]),
+        Curve("TTFT p99", POOLS_GB, [served.ttft[1] for served in found.values()]),
+    ]
+    title = (
+        f"70B, {rate:g} requests/s, {gb} GB of KV: TTFT p50 {seconds(p50)}, p99 {seconds(p99)}; {here.running:.0f} "
+        f"running, {here.again_share:.0%} done twice"
+    )
+    return draw_chart(
+        title, curves, Axis("KV pool (GB over four GPUs)", log=True), Axis("TTFT (s)", log=True),
+        [Mark("", x=gb, y=p99)], height=270, description=_told(found),
+    )  # fmt: skip
+
+
+def _told(found: Mapping[float, Served]) -> str:
+    return "; ".join(
+        f"{gb} GB: TTFT p99 {seconds(s.ttft[1])}, {s.preemptions} evictions, {number(s.tokens_per_s)} tokens/s"
+        for gb, s in found.items()
+    )
+
+
+def pools_table(pools: Sequence[float] = (4, 8, 12, 24), rate: float = RATE) -> Html:
+    """Recompute and swap, at the same pools."""
+    rows = []
+    for gb in pools:
+        for way in ("recompute", "swap"):
+            served = with_pool(gb, rate, way)
+            p50, p99 = served.ttft
+            rows.append(
+                (
+                    f"{gb} GB, {way}", f"{served.running:.0f}", str(served.preemptions), f"{served.again_share:.0%}",
+                    seconds(p50), seconds(p99), number(served.tokens_per_s),
+                )
+            )  # fmt: skip
+    return as_table(
+        ("pool", "running", "evictions", "of all work, done twice", "TTFT p50", "TTFT p99", "tokens/s"), rows
+    )
+
+
+def too_large(gpus: Sequence[int] = (1, 2, 4, 8), chat: int = 1500) -> Html:
+    """The room that the weights leave on so many H100s; and a pool that promises more than there is."""
+    rows = [(f"{n} GPU{'s' * (n > 1)}, all that is left", _room_told(chat, tp=n)) for n in gpus]
+    rows += [(f"4 GPUs, {gb} GB of KV on each", _room_told(chat, kv_cache_memory_gb=gb)) for gb in (20, 60)]
+    return as_table(("70B in 16 bits", f"room, in chats of {chat:,} tokens"), rows)
+
+
+def _room_told(chat: int, **fields: object) -> str:
+    try:
+        on = simulated_70b.deployment(**fields)
+        return f"{on.num_kv_blocks // blocks_for(chat, on.block_size):,}"
+    except DoesNotFitError as error:
+        return str(error)
+
+
+# ---------------------------------------------------------------- heads
+
+
+def with_heads(heads: str, kv: str = "bfloat16") -> Served:
+    """CHAT on a 70B whose heads share as named, on all the memory that its weights leave."""
+    return serve(CHAT, Poisson(rate=RATE), kv_heads=KV_HEADS[heads], kv_dtype=kv)
+
+
+def heads_table(tokens: int = 1500) -> Html:
+    """MHA, GQA and MQA, in 16 and 8 bits: the room, and what users feel at the same load; then all at once."""
+    rows = []
+    for heads in KV_HEADS:
+        for kv in ("bfloat16", "int8"):
+            at_rate, flooded = with_heads(heads, kv), flood(CHAT, FLOOD, kv_heads=KV_HEADS[heads], kv_dtype=kv)
+            p50, p99 = at_rate.ttft
+            rows.append(
+                (
+                    f"{heads}, {kv}", f"{at_rate.room_chats(tokens):,}", seconds(p50), seconds(p99),
+                    str(at_rate.preemptions), number(flooded.tokens_per_s), flooded.limit,
+                )
+            )  # fmt: skip
+    head = (
+        "KV heads, dtype",
+        f"chats of {tokens:,} tokens",
+        "TTFT p50",
+        "TTFT p99",
+        "evictions",
+        "tokens/s, all at once",
+        "what limits it then",
+    )
+    return as_table(head, rows)
+
+
+# ---------------------------------------------------------------- tenfold?
+
+STEPS: dict[str, dict[str, object]] = {
+    "MHA, 16 bits, nothing shared": {"kv_heads": 64, "enable_prefix_caching": False},
+    "+ shared prefixes": {"kv_heads": 64},
+    "+ one key and value for all heads (MQA)": {"kv_heads": 1},
+    "+ KV in 8 bits": {"kv_heads": 1, "kv_dtype": "int8"},
+}
+"""One technique after the other, each on top of those before."""
+
+
+def ladder(traffic: TrafficModel, count: int = FLOOD) -> dict[str, Served]:
+    """Each of STEPS under the same flood."""
+    return {name: flood(traffic, count, **fields) for name, fields in STEPS.items()}
+
+
+def ladders() -> dict[str, dict[str, Served]]:
+    """Both kinds of traffic."""
+    return {"chats": ladder(CHAT), "conversations": ladder(TALKS, FLOOD_TALKS)}
+
+
+def token_bytes(fields: Mapping[str, object]) -> float:
+    """KV of one token under one of STEPS, over all GPUs, copies included."""
+    on = simulated_70b.deployment(**fields)
+    return on.block_bytes * on.placement.tp / on.block_size
+
+
+def gain(found: Mapping[str, Served]) -> float:
+    """Tokens per second of the last step over those of the first: cost per token falls by as much."""
+    speeds = [served.tokens_per_s for served in found.values()]
+    return speeds[-1] / speeds[0]
+
+
+def ladder_table(ladders: Mapping[str, Mapping[str, Served]]) -> Html:
+    """For each kind of traffic, the gain so far, and what limits it."""
+    rows = []
+    for name in STEPS:
+        found = []
+        for steps in ladders.values():
+            first, here = next(iter(steps.values())), steps[name]
+            found += [f"×{here.tokens_per_s / first.tokens_per_s:.2f}", here.limit]
+        room = next(iter(ladders.values()))[name].room_tokens
+        rows.append((name, f"{room:,}", *found))
+    head = [words for kind in ladders for words in (f"tokens/s, {kind}", "limited by")]
+    return as_table(("so far", "room, tokens", *head), rows)

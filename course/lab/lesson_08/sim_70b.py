@@ -1,0 +1,150 @@
+"""Speculation at 70 billion weights: rounds priced by the simulator, and whole runs of the real scheduler on it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from course.lab import simulated_70b
+from course.lab.display import Html, as_table
+from course.lab.explorer import Explorer, buttons, choices, slider
+from course.lab.lesson_08.formulas import speedup
+from course.lab.lesson_08.traffic import GATES_OPEN
+from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
+from course.lab.style import number, seconds
+from course.lab.svg import Picture
+from minillm.model.arithmetic import find_model
+from minillm.simulate.cost.hardware import find_hardware
+from minillm.simulate.cost.profile import find_profile, typical_profile
+from minillm.simulate.cost.roofline import StepTimeModel, StepWork
+from minillm.simulate.deployment import Deployment
+from minillm.simulate.workload.arrivals import AllAtOnce
+from minillm.simulate.workload.kinds import Independent
+from minillm.simulate.workload.lengths import Fixed
+
+BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+CONTEXTS = (256, 1024, 4096)
+STACKS = {
+    "measured, no CUDA graphs": find_profile,
+    "CUDA graphs, typical": lambda name: typical_profile(find_hardware(name)),
+}
+DRAFT_MODEL = "llama-3.2-1b"
+DRAFTERS = {"a 1B model": DRAFT_MODEL, "looked up, free": None}
+ALPHA, K = 0.7, 4
+PROMPT, OUTPUT = 512, 256
+
+
+def stack(name: str, **fields: Any) -> Deployment:
+    """Llama-3 70B on four H100s under one of STACKS."""
+    return simulated_70b.deployment(profile=STACKS[name](simulated_70b.HARDWARE), max_num_seqs=BATCHES[-1], **fields)
+
+
+@dataclass(frozen=True)
+class Round:
+    """Prices of one round at one batch, seconds."""
+
+    plain: float
+    verify: float
+    draft: float
+    """One guess."""
+
+    @property
+    def c(self) -> float:
+        return self.draft / self.plain
+
+    def gain(self, alpha: float, k: int) -> float:
+        return speedup(alpha, k, self.c, self.verify / self.plain)
+
+
+def step_price(model: StepTimeModel, batch: int, context: int, rows: int = 1) -> float:
+    """Seconds of a step in which each request computes and judges so many tokens, the last behind `context` others."""
+    pairs = batch * (rows * context + rows * (rows + 1) / 2)
+    return model.price(StepWork(batch * rows, batch * rows, batch, pairs, batch * (context + rows), 0)).total
+
+
+def price_round(on: Deployment, batch: int, context: int, k: int, draft_model: str | None) -> Round:
+    """A verification of k guesses, and the guesses.
+
+    Args:
+        draft_model: by name, on the same GPUs; None = they cost nothing.
+    """
+    target = on.step_time()
+    draft = 0.0 if draft_model is None else step_price(on.step_time_of(find_model(draft_model)), batch, context)
+    return Round(step_price(target, batch, context), step_price(target, batch, context, k + 1), draft)
+
+
+def load_lab() -> Explorer:
+    """Speedup by batch, with sliders for all that it depends on."""
+    return Explorer(
+        lambda alpha, k, context, drafts, under: draw_load(stack(under), alpha, k, context, DRAFTERS[drafts]),
+        alpha=slider("α, acceptance", 0.0, 1.0, ALPHA, 0.05),
+        k=slider("k, guesses in a draft", 1, 8, K),
+        context=choices("context of each, tokens", CONTEXTS, 1024),
+        drafts=buttons("drafts by", list(DRAFTERS)),
+        under=buttons("serving stack", list(STACKS), "CUDA graphs, typical"),
+    )
+
+
+def draw_load(on: Deployment, alpha: float, k: int, context: int, draft_model: str | None) -> Picture:
+    """Does it still help when the server is full?"""
+    room = on.num_kv_blocks * on.block_size // (context + k + 1)
+    batches = [batch for batch in BATCHES if batch <= room]
+    rounds = [price_round(on, batch, context, k, draft_model) for batch in batches]
+    gains = [each.gain(alpha, k) for each in rounds]
+    told = ", ".join(
+        f"batch {batch}: ×{gain:.2f} (a verification is {each.verify / each.plain:.2f} steps, a guess {each.c:.2f})"
+        for batch, gain, each in zip(batches, gains, rounds)
+    )
+    return draw_chart(
+        f"70B on four H100s: ×{gains[0]:.2f} at batch {batches[0]}, ×{gains[-1]:.2f} at batch {batches[-1]}",
+        [Curve("speedup", batches, gains, colour="#009E73")],
+        Axis("batch, requests", log=True),
+        Axis("speedup (×)", low=0, high=max(3.2, *gains) * 1.05),
+        [Mark("below: it loses", y=1.0)],
+        description=f"α = {alpha:g}, k = {k}, contexts of {context}. {told}. Room for {room} such requests.",
+    )
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A run of the real scheduler on the simulated GPUs."""
+
+    batch: int
+    way: str
+    itl: float
+    """Median seconds of a request per token after the first."""
+    tokens_per_s: float
+    emitted: float | None
+
+
+DRAFTING: dict[str, Any] = {"method": "draft_model", "model": DRAFT_MODEL, "acceptance_rate": ALPHA, "k": K}
+WAYS: dict[str, dict[str, Any] | None] = {
+    "without": None,
+    "always": {**DRAFTING, **GATES_OPEN},
+    "gates as shipped": DRAFTING,
+    "gates, floor 0.1": {**DRAFTING, "acceptance_floor": 0.1, "max_batch": 32},
+}
+
+
+def served(under: str, batch: int, way: str) -> Loaded:
+    """`batch` requests at once, wave after wave, each of PROMPT tokens in and OUTPUT out."""
+    on = stack(under, speculative=WAYS[way])
+    on = Deployment(on.model, on.profile, on.placement, on.config.replace(max_num_seqs=batch))
+    traffic = Independent(prompt=Fixed(tokens=PROMPT), output=Fixed(tokens=OUTPUT))
+    run = simulated_70b.serve(on, traffic, arrivals=AllAtOnce(), num_requests=4 * batch)
+    summary = run.summary()
+    emitted = summary.speculation.emitted_per_verify
+    return Loaded(batch, way, summary.metrics["tpot"].p50, summary.output_tokens_per_s, emitted)
+
+
+def load_table(batches: Sequence[int] = (1, 8, 64), under: str = "CUDA graphs, typical") -> Html:
+    """Low and high load, three ways."""
+    rows = []
+    for batch in batches:
+        base = served(under, batch, "without")
+        for way in WAYS:
+            one = base if way == "without" else served(under, batch, way)
+            tokens = "–" if one.emitted is None else number(one.emitted)
+            factor = "" if one is base else f"×{base.itl / one.itl:.2f}"
+            rows.append((str(batch), way, tokens, seconds(one.itl), factor, number(one.tokens_per_s)))
+    header = ("batch", "drafts", "tokens per verification", "TPOT p50", "speed of each", "all together, tokens/s")
+    return as_table(header, rows)

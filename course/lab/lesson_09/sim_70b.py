@@ -1,0 +1,185 @@
+"""Fewer bits at 70 billion weights: phases under load, and seats where memory is short. Simulated."""
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from course.lab import simulated_70b
+from course.lab.explorer import Explorer, buttons
+from course.lab.lesson_02.simulated import CHAT, LONG_PROMPTS, enough, play
+from course.lab.lesson_06.sim_70b import STACKS
+from course.lab.lesson_09.formats import PLAIN
+from course.lab.lesson_09.phases import Pair, draw_pairs
+from course.lab.style import ALARM, PHASE_COLOURS, WIDTH, number, seconds
+from course.lab.svg import SOFT, Picture, Scale, rect, text
+from minillm.core.timeline import PHASES
+from minillm.simulate.cluster.run import FleetRun
+from minillm.simulate.cost.placement import USABLE_MEMORY, WORKING_BYTES
+from minillm.simulate.deployment import Deployment
+from minillm.simulate.workload.arrivals import AllAtOnce, Poisson
+from minillm.simulate.workload.requests import make_workload
+
+BF16 = "bfloat16"
+STORED = {
+    PLAIN: (BF16, BF16),
+    "int8": ("int8", BF16),
+    "int4": ("int4", BF16),
+    "fp8": ("fp8", BF16),
+    "KV int8": (BF16, "int8"),
+    "fp8, KV fp8": ("fp8", "fp8"),
+}
+"""Weights, and keys and values. int8 and int4 weights are widened before they are multiplied; fp8 is multiplied as it
+is, at twice the rate on this hardware."""
+TRAFFIC = {"chat": CHAT, "long prompts, 4000 in, 4 out": LONG_PROMPTS}
+LOADS = {"quiet: a tenth of capacity": 0.1, "busy: nine tenths of it": 0.9, "overrun: 1.15 times": 1.15}
+"""Shares of what 16 bits can serve."""
+SEATS = 64
+COUNT, LEAST = 200, 60
+"""Requests of a run; and of one in the short form, since a line needs time to form."""
+CRAMPED_GPUS, CRAMPED_SEATS, CRAMPED_LOAD, CRAMPED_COUNT = 2, 256, 1.3, 300
+"""In the short form, too: with fewer requests no line would form, whatever the format."""
+MEASURED = "measured, no CUDA graphs"
+
+
+def deployment(stack: str, name: str, tp: int = 4, seats: int = SEATS) -> Deployment:
+    weights, kv = STORED[name]
+    fields = {"profile": STACKS[stack](simulated_70b.HARDWARE), "tp": tp, "max_num_seqs": seats}
+    return simulated_70b.deployment(**fields, weight_dtype=weights, kv_dtype=kv)
+
+
+@functools.lru_cache(maxsize=64)
+def capacity(stack: str, traffic: str, tp: int = 4, seats: int = SEATS, count: int | None = None) -> float:
+    """Requests a second that 16 bits can serve: over the middle of a run in which all come at once."""
+    work = make_workload(TRAFFIC[traffic], AllAtOnce(), num_requests=count or enough(COUNT, LEAST))
+    return simulated_70b.steady_rate(record.ended for record in play(deployment(stack, PLAIN, tp, seats), work).records)
+
+
+@functools.lru_cache(maxsize=64)
+def served(
+    stack: str, name: str, traffic: str, load: float, tp: int = 4, seats: int = SEATS, count: int | None = None
+) -> FleetRun:
+    """One format under a load: the same arrivals for all formats.
+
+    Args:
+        count: requests; None = as many as the lab's form has.
+    """
+    rate = load * capacity(stack, traffic, tp, seats, count)
+    work = make_workload(TRAFFIC[traffic], Poisson(rate=rate), num_requests=count or enough(COUNT, LEAST))
+    return play(deployment(stack, name, tp, seats), work)
+
+
+def means(run: FleetRun) -> dict[str, float]:
+    """Mean seconds per phase."""
+    shares = [record.timeline.phases() for record in run.request_records()]
+    return {phase: sum(each[phase] for each in shares) / len(shares) for phase in PHASES}
+
+
+def compared(before: FleetRun, after: FleetRun) -> dict[str, Pair]:
+    was, now = means(before), means(after)
+    found = {phase: Pair(phase, (was[phase],), (now[phase],)) for phase in PHASES}
+    return {**found, "E2E": Pair("E2E", (sum(was.values()),), (sum(now.values()),))}
+
+
+def phases_lab() -> Explorer:
+    """70B on four H100s: format, traffic, load, and the stack that launches the kernels."""
+
+    def draw(name: str, traffic: str, load: str, stack: str) -> Picture:
+        before, after = (served(stack, each, traffic, LOADS[load]) for each in (PLAIN, name))
+        return draw_pairs(compared(before, after), f"70B, {traffic.split(',')[0]}, {load.split(':')[0]}", name)
+
+    return Explorer(
+        draw,
+        name=buttons("format", list(STORED)[1:]),
+        traffic=buttons("traffic", list(TRAFFIC)),
+        load=buttons("load", list(LOADS), list(LOADS)[1]),
+        stack=buttons("serving stack", list(STACKS)[:2], list(STACKS)[1]),
+    )
+
+
+def throughput_gain(
+    name: str = "int8", batches: tuple[int, ...] = (1, 32, 256), context: int = 512
+) -> dict[str, float]:
+    """Decode speed over 16 bits, step by step, by batch and stack."""
+    from course.lab.lesson_06.sim_70b import price
+
+    found = {}
+    for stack in list(STACKS)[:2]:
+        for batch in batches:
+            plain, after = (price(deployment(stack, each), batch, context).itl for each in (PLAIN, name))
+            found[f"batch {batch} ({stack})"] = plain / after
+    return found
+
+
+@dataclass(frozen=True)
+class Cramped:
+    """One format on GPUs that hardly hold the 16-bit weights."""
+
+    name: str
+    weights: float
+    """Bytes on each GPU."""
+    working: float
+    kv: float
+    memory: float
+    room: int
+    """Tokens whose keys and values fit."""
+    run: FleetRun
+
+    @property
+    def wait(self) -> float:
+        """Mean seconds in line."""
+        return means(self.run)["queue"]
+
+    @property
+    def decode(self) -> float:
+        """Mean seconds of writing an answer."""
+        return means(self.run)["decode"]
+
+
+def cramped(names: tuple[str, ...] = tuple(STORED)) -> dict[str, Cramped]:
+    """Chats on two H100s, more than 16 bits can serve there: the same arrivals in every format."""
+    found = {}
+    for name in names:
+        on = deployment(MEASURED, name, CRAMPED_GPUS, CRAMPED_SEATS)
+        found[name] = Cramped(
+            name,
+            on.model.stored_bytes(on.placement.weight_dtype) / CRAMPED_GPUS,
+            WORKING_BYTES,
+            on.num_kv_blocks * on.block_bytes,
+            USABLE_MEMORY * on.profile.hardware.memory,
+            on.num_kv_blocks * on.block_size,
+            served(MEASURED, name, "chat", CRAMPED_LOAD, CRAMPED_GPUS, CRAMPED_SEATS, CRAMPED_COUNT),
+        )
+    return found
+
+
+def draw_cramped(found: Mapping[str, Cramped]) -> Picture:
+    """Memory of one GPU, cut into weights and room for KV; beside it, the line that forms."""
+    left, middle, row = 84, 400, 34
+    memory = Scale(0, max(each.memory for each in found.values()), left, middle)
+    longest = max(each.wait for each in found.values())
+    wait = Scale(0, max(longest, 1e-9), middle + 30, WIDTH - 190)
+    body = text(left, 12, "memory of one H100: weights, then room for KV", size=12, fill=SOFT)
+    body += text(wait.start, 12, "mean wait in line; then decode", size=12, fill=SOFT)
+    for i, each in enumerate(found.values()):
+        y = 22 + row * i
+        body += text(left - 8, y + 16, each.name, size=12, text_anchor="end", font_weight="bold")
+        edge = memory(each.weights)
+        body += rect(left, y, edge - left, 24, fill="#56B4E9")
+        body += text(left + 5, y + 16, f"{each.weights / 1e9:.0f} GB", size=11, fill="#1f2328")
+        wide = memory(each.kv) - left
+        body += rect(edge, y, wide, 24, fill="#E69F00", stroke=SOFT, stroke_width=0.5)
+        inside = wide > 110
+        words = f"{number(each.room / 1e3)} k tokens"
+        body += text(edge + 5 if inside else edge - 5, y + 16, words, size=11, fill="#1f2328",
+                     text_anchor="start" if inside else "end")  # fmt: skip
+        body += rect(wait.start, y + 2, max(wait(each.wait) - wait.start, 1), 20, fill=PHASE_COLOURS["queue"])
+        worst = each.wait == longest
+        words, look = f"{seconds(each.wait)}; {seconds(each.decode)}", {"fill": ALARM, "font_weight": "bold"}
+        body += text(max(wait(each.wait), wait.start + 1) + 5, y + 16, words, size=12, **(look if worst else {}))
+    told = "; ".join(
+        f"{e.name}: {e.weights / 1e9:.0f} GB of weights on each GPU, room for the KV of {e.room:,} tokens, "
+        f"mean wait in line {seconds(e.wait)}, decode {seconds(e.decode)}"
+        for e in found.values()
+    )
+    title = "70B on two H100s, chats: what do fewer bits do for the line?"
+    return Picture(title, body, 30 + row * len(found), description=f"{told}.")

@@ -1,0 +1,1 @@
+"""Lesson 13: its claims and its checks."""

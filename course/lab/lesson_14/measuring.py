@@ -1,0 +1,47 @@
+"""Which experiment measures a claim: whatever `course.lab.lesson_NN.claims.MEASURE` says, for every lesson there is."""
+
+import hashlib
+import importlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from course.lab.claims import Claim
+from course.lab.lab import Lab
+
+LAB = Path(__file__).parents[1]
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """What measures one claim."""
+
+    lesson: str
+    run: Callable[[Lab], Claim]
+    code: str
+    """Of its lesson's code, a fingerprint: a result of other code is an old one."""
+
+
+def find_experiments() -> dict[str, Experiment]:
+    """By claim id, from the `claims` of every lesson's package."""
+    found: dict[str, Experiment] = {}
+    for package in sorted(LAB.glob("lesson_*")):
+        if (package / "claims.py").is_file():
+            module = importlib.import_module(f"course.lab.{package.name}.claims")
+            code = fingerprint(package, getattr(module, "EXPERIMENT", ()))
+            for claim, run in module.MEASURE.items():
+                found[claim] = Experiment(package.name.removeprefix("lesson_"), run, code)
+    return found
+
+
+def fingerprint(package: Path, others: Sequence[str] = ()) -> str:
+    """Of a lesson's package, and of other code that its experiments run.
+
+    Args:
+        others: files and folders under course/lab; the lesson's claims list them as EXPERIMENT.
+    """
+    found = hashlib.sha256()
+    for part in (package, *(package.parent / name for name in others)):
+        for path in [part] if part.is_file() else sorted(p for p in part.rglob("*") if p.suffix in (".py", ".toml")):
+            found.update(f"{path.name}\n".encode() + path.read_bytes())
+    return found.hexdigest()[:12]

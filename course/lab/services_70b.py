@@ -1,0 +1,88 @@
+"""Lessons 00 and 01 at 70B: eight at once, and two services with one p99 and opposite illnesses."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from course.lab import simulated_70b
+from course.lab.display import Html, as_table
+from course.lab.run import percentile
+from course.lab.style import seconds
+from minillm.core.timeline import PHASES
+from minillm.simulate.cluster.run import FleetRun
+from minillm.simulate.workload.arrivals import AllAtOnce
+from minillm.simulate.workload.kinds import Independent
+from minillm.simulate.workload.lengths import Fixed, LogNormal
+
+EQUAL = Independent(prompt=Fixed(tokens=210), output=Fixed(tokens=96))
+"""The prompts and answers of lesson 00."""
+PROMPT = LogNormal(median=300, sigma=0.5, high=2000)
+QPS = {"A": 2.5, "B": 4.0}
+SEATS = {"A": 4, "B": 256}
+"""A has few seats and a line before them. B lets everybody in, and its answers are long."""
+SHORT_ANSWER = 60
+"""Median tokens, of service A."""
+TOLERANCE = 0.05
+MOST_TRIES = 8
+
+
+def together(count: int, seats: int = 4) -> FleetRun:
+    """So many equal prompts that arrive in the same instant, at a server with so many seats."""
+    return simulated_70b.serve(
+        simulated_70b.deployment(max_num_seqs=seats), EQUAL, arrivals=AllAtOnce(), num_requests=count, least=count
+    )
+
+
+def phases_table(runs: Mapping[str, FleetRun]) -> Html:
+    """Mean seconds of each phase, a column a run; they add up to the mean of E2E."""
+    means = {
+        name: [sum(r.timeline.phases()[phase] for r in run.records) / len(run.records) for phase in PHASES]
+        for name, run in runs.items()
+    }
+    rows = [(phase.replace("_", " "), *(seconds(m[i]) for m in means.values())) for i, phase in enumerate(PHASES)]
+    return as_table(("phase, mean", *means), [*rows, ("sum", *(seconds(sum(m)) for m in means.values()))])
+
+
+def service(name: str, answer: float, **fields: Any) -> FleetRun:
+    """Service A or B; `answer`: median tokens. `fields` as of `simulated_70b.deployment`."""
+    traffic = Independent(prompt=PROMPT, output=LogNormal(median=answer, sigma=0.4, high=1500))
+    on = simulated_70b.deployment(**{"max_num_seqs": SEATS[name], **fields})
+    return simulated_70b.serve(on, traffic, qps=QPS[name], num_requests=300, least=120)
+
+
+def answers_of_equal_p99() -> dict[str, float]:
+    """Median answers of A and of B, in tokens, with which their p99 of E2E agree: found by running."""
+    wanted = e2e(service("A", SHORT_ANSWER))
+    low, high, middle = 20.0, 1200.0, 250.0
+    for _ in range(MOST_TRIES):
+        found = e2e(service("B", middle))
+        if abs(found / wanted - 1) < TOLERANCE:
+            break
+        low, high = (low, middle) if found > wanted else (middle, high)
+        middle = (low + high) / 2
+    return {"A": SHORT_ANSWER, "B": middle}
+
+
+def two_ill_services() -> Html:
+    """Both services: the number they share, the two in which they differ, and what each medicine does."""
+    answers = answers_of_equal_p99()
+    before = {name: service(name, answer) for name, answer in answers.items()}
+    rows = [("as they are", name, *_numbers(run)) for name, run in before.items()]
+    medicines: dict[str, dict[str, Any]] = {
+        "int8 weights": {"weight_dtype": "int8"},
+        "256 seats": {"max_num_seqs": 256},
+    }
+    for medicine, fields in medicines.items():
+        rows += [(medicine, name, *_numbers(service(name, answers[name], **fields))) for name in answers]
+    return as_table(("Llama-3 70B, simulated", "service", "E2E p99", "TTFT p99", "ITL p50", "ITL p99"), rows)
+
+
+def e2e(run: FleetRun, q: float = 99) -> float:
+    return percentile([record.timeline.e2e for record in run.records], q)
+
+
+def _numbers(run: FleetRun) -> tuple[str, ...]:
+    first = [record.timeline.ttft for record in run.records]
+    gaps = [gap for record in run.records for gap in record.timeline.itl]
+    return tuple(
+        seconds(each) for each in (e2e(run), percentile(first, 99), percentile(gaps, 50), percentile(gaps, 99))
+    )

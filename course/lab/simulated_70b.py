@@ -1,0 +1,86 @@
+"""The same questions at the size that production has: the simulator, under the unchanged scheduler.
+
+on_70b = simulated_70b.deployment()                                  # Llama-3 70B on four H100s
+run = simulated_70b.serve(on_70b, AZURE_CHAT, qps=3)                 # a FleetRun: run.summary(), run.records
+simulated_70b.error_band(on_70b)                                     # how far its step times were from real ones
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from course.lab.display import Html, as_table
+from course.lab.scale import enough
+from minillm.simulate.cluster.fleet import ClusterConfig, simulate
+from minillm.simulate.cluster.run import FleetRun
+from minillm.simulate.deployment import Deployment
+from minillm.simulate.report import engines_for
+from minillm.simulate.workload.arrivals import Arrivals, Poisson
+from minillm.simulate.workload.kinds import TrafficModel
+from minillm.simulate.workload.requests import make_workload
+
+MODEL, HARDWARE, TP = "llama-3-70b", "h100-sxm", 4
+
+
+def deployment(**fields: Any) -> Deployment:
+    """Llama-3 70B on four H100s.
+
+    Args:
+        fields: fields of EngineConfig; or `model`, `profile` (a hardware's name), `tp`, `kv_heads`, `weight_dtype`,
+            `kv_dtype`.
+    Raises:
+        PricingError, ConfigError: such a deployment is not possible; the words say why.
+    """
+    return Deployment.of(**{"model": MODEL, "profile": HARDWARE, "tp": TP, **fields})
+
+
+def serve(
+    on: Deployment,
+    traffic: TrafficModel,
+    *,
+    qps: float = 1.0,
+    arrivals: Arrivals | None = None,
+    num_requests: int = 400,
+    least: int = 20,
+    seed: int = 0,
+    **fleet: Any,
+) -> FleetRun:
+    """Play traffic to it. In the lab's short form, a quarter of the requests.
+
+    Args:
+        qps: requests per second, Poisson, unless `arrivals` says otherwise.
+        least: requests, even in the short form.
+        fleet: fields of ClusterConfig, such as replicas=2.
+    """
+    count = enough(num_requests, least)
+    workload = make_workload(traffic, arrivals or Poisson(rate=qps), num_requests=count, seed=seed)
+    config = ClusterConfig(**fleet)
+    return simulate(workload, config, engines_for(on, config))
+
+
+def steady_rate(ends: Iterable[float]) -> float:
+    """Answers a second over the middle three fifths of a run in which all come at once: filling and emptying the seats
+    do not count.
+
+    Args:
+        ends: when each answer was done, seconds.
+    """
+    done = sorted(ends)
+    first, last = len(done) // 5, 4 * len(done) // 5
+    return (last - first) / (done[last] - done[first])
+
+
+def error_band(on: Deployment) -> Html:
+    """What the constants under a simulation come from, and how far they were from real measurements."""
+    provenance = on.profile.provenance
+    rows = [("where the constants come from", str(provenance.get("source", "unknown")))]
+    for name, errors in (provenance.get("held_out_error") or {}).items():
+        told = f"median {errors['median_percent']:g}%, nine in ten within {errors['p90_percent']:g}%"
+        rows.append((f"error, steps held out: {name.replace('_', ' ')}", f"{told} ({errors['steps']} steps)"))
+    for name, errors in (provenance.get("error_percent_on_the_same_log") or {}).items():
+        told = ", ".join(f"{part} {value:+g}%" for part, value in errors.items())
+        rows.append((f"error, {name.removesuffix('_s').upper()}", told))
+    if len(rows) == 1:
+        rows.append(("their error", "not known: nobody has measured this hardware"))
+    if to_know := provenance.get("what_to_know"):
+        rows.append(("what to know", to_know))
+    return as_table((f"{on.placement.tp} x {on.profile.hardware.name}", "what its step times rest on"), rows)

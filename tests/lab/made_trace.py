@@ -1,0 +1,50 @@
+"""Traces, needles and scores of lesson 07, made by hand: no engine."""
+
+from math import log1p
+
+from course.lab.lesson_07 import bill
+from course.lab.lesson_07.bill import Account
+from course.lab.lesson_07.losses import Loss
+from course.lab.lesson_07.needle import FIRST_TIME, Found
+from course.lab.lesson_07.trace import DECODE, DONE, PREFILL, QUEUE, Frame, RequestOutcome, Trace
+from minillm.bench.scoring import TextScore
+
+
+def frame(tables: dict[int, tuple[int, ...]], computed: dict[int, int], states: tuple[str, ...], **more: int) -> Frame:
+    counts = {"num_tokens": 4, "num_again": 0, **more}
+    return Frame(states, tables, computed, frozenset(), seconds=0.5, **counts)
+
+
+def trace_of(
+    frames: list[Frame], outcomes: tuple[RequestOutcome, ...] = (), num_blocks: int = 4, **fields: int
+) -> Trace:
+    return Trace("made", 16, num_blocks, 1000, frames, outcomes, **fields)
+
+
+def outcome(
+    output: tuple[int, ...] = (1, 2), *, finished: bool = True, first: int = 0, last: int = 1
+) -> RequestOutcome:
+    return RequestOutcome(20, output, 0, finished, first, last)
+
+
+MADE = trace_of(
+    [
+        frame({0: (0, 1)}, {0: 20}, (PREFILL, QUEUE)),
+        frame({0: (0, 1), 1: (0, 2)}, {0: 21, 1: 17}, (DECODE, DECODE), num_again=1),
+        frame({1: (0, 2)}, {1: 18}, (DONE, DECODE)),
+    ],
+    (outcome(), outcome((3,), first=1, last=2)),
+)
+
+
+def large() -> Account:
+    return Account(bill.LLAMA_70B, room=283e9)
+
+
+def found(near: float, far: float, never: float = 0.2) -> dict[int, Found]:
+    counts = {FIRST_TIME: never, 32: near, 192: far}
+    return {distance: Found(distance, round(100 * share), 100, 1.0) for distance, share in counts.items()}
+
+
+def loss(rise: float = 0.0, kl: float = 0.001, agreed: int = 98) -> Loss:
+    return Loss("KV in int8", TextScore(100, 200.0, 200.0 + 100 * log1p(rise), 100 * kl, agreed), 500, 0.52)

@@ -1,0 +1,118 @@
+"""What all lessons share: charts, pictures with handles, and the simulator at 70B."""
+
+import math
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+
+import pytest
+
+from course.lab import simulated_70b
+from course.lab.build import as_image
+from course.lab.display import Html
+from course.lab.explorer import Explorer, buttons, choices, slider, switch
+from course.lab.lab import Lab
+from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
+from minillm import EngineConfig
+from minillm.core.errors import PricingError
+from minillm.simulate.workload.kinds import Independent
+from minillm.simulate.workload.lengths import Fixed
+
+
+def curve(name: str = "measured", top: float = 30.0) -> Curve:
+    return Curve(name, [1, 10, 100], [3, top / 2, top])
+
+
+def test_a_chart_is_valid_svg_with_axes_units_words_and_the_themes_ink() -> None:
+    picture = draw_chart(
+        "How does it grow?",
+        [curve(), Curve("formula <&>", [1, 100], [2, 40], style="dashes")],
+        Axis("batch, requests", log=True),
+        Axis("time, ms"),
+        [Mark("limit", y=20), Mark("knee", x=10), Mark("here", x=10, y=15)],
+    )
+    svg = picture.svg()
+    ET.fromstring(svg)
+    for words in ("batch, requests", "time, ms", "formula", "limit", "knee", "here", "measured"):
+        assert words in svg
+    assert "measured (time, ms against batch, requests): 3 at 1, 30 at 100" in picture.alternative
+    assert "var(--jp-ui-font-color2" in svg and "#020202" not in svg and "DejaVu" not in svg
+    assert svg.count("</svg>") == 1 and "<img" in as_image(svg)
+
+
+def test_another_curve_is_another_picture_and_the_same_one_the_same() -> None:
+    first, again, other = (draw_chart("?", [curve(top=top)], Axis("x"), Axis("y")).body for top in (30.0, 30.0, 60.0))
+    assert first == again != other
+
+
+def test_moving_a_slider_draws_anew() -> None:
+    explorer = Explorer(
+        lambda k, rate: Html(f"<p>{k * rate:g}</p>", ""), k=slider("k", 0, 8, 4), rate=choices("r", [1, 2])
+    )
+    assert "<p>4</p>" in explorer.view.value
+    explorer.set(k=5, rate=2)
+    assert "<p>10</p>" in explorer.view.value and "<p>10</p>" in explorer.static_html()
+    assert "k: 5" in explorer.static_html()
+
+
+def test_what_cannot_be_drawn_is_said_and_passes() -> None:
+    def draw(on: bool, kind: str) -> Html:
+        if not on:
+            raise ValueError("turn it <on>")
+        return Html(f"<p>{kind}</p>", "")
+
+    explorer = Explorer(draw, on=switch("on"), kind=buttons("kind", ["a", "b"], "b"))
+    assert explorer.error == "turn it <on>" and "turn it &lt;on&gt;" in explorer.view.value
+    assert explorer.set(on=True).error is None and explorer.view.value == "<p>b</p>"
+
+
+def test_a_button_draws_picture_after_picture() -> None:
+    def draw(n: int) -> Iterator[Html]:
+        for i in range(n):
+            yield Html(f"<p>{i}</p>", "")
+
+    explorer = Explorer(draw, button="Run", n=slider("n", 1, 9, 3))
+    assert explorer.shown is None
+    explorer.press()
+    assert explorer.wait().view.value == "<p>2</p>" and not explorer.button.disabled
+
+
+def test_seventy_billion_wait_longer_under_more_load() -> None:
+    on = simulated_70b.deployment(max_num_seqs=16)
+    traffic = Independent(prompt=Fixed(tokens=1000), output=Fixed(tokens=50))
+    calm, busy = (simulated_70b.serve(on, traffic, qps=qps, num_requests=40).summary() for qps in (0.5, 50.0))
+    assert busy.phases["queue"].p99 > 10 * calm.phases["queue"].p99
+    assert calm.counts == {"length": 40} and math.isclose(sum(calm.phase_shares.values()), 1)
+
+
+def test_the_error_band_quotes_the_profile() -> None:
+    on = simulated_70b.deployment()
+    band = str(simulated_70b.error_band(on))
+    assert f"median {on.profile.provenance['held_out_error']['prompt']['median_percent']:g}%" in band
+    assert "not known" in str(simulated_70b.error_band(simulated_70b.deployment(profile="a100-80gb")))
+    assert "RTX" not in band and "TTFT" in str(
+        simulated_70b.error_band(simulated_70b.deployment(model="llama-3.1-8b", profile="rtx-4090", tp=1))
+    )
+
+
+def test_one_variable_names_the_model_of_every_lesson(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Lab().config().model == EngineConfig().model
+    monkeypatch.setenv("MINILLM_LAB_MODEL", "qwen3-0.6b")
+    assert Lab().config().model == "qwen3-0.6b" and Lab(model="tiny").config().model == "tiny"
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    with pytest.raises(PricingError):
+        simulated_70b.deployment(kv_heads=7)
+
+
+def test_a_slow_picture_is_drawn_when_a_slider_is_let_go_and_says_so_meanwhile() -> None:
+    said: list[str] = []
+
+    def draw(n: int) -> Html:
+        said.append(explorer.busy.value if n > 1 else "")
+        return Html(str(n), str(n))
+
+    explorer = Explorer(draw, slow=True, n=slider("n", 1, 9, 1))
+    assert not explorer.controls["n"].continuous_update and explorer.busy in explorer.widget.children
+    explorer.set(n=3)
+    assert said == ["", "running …"] and explorer.busy.value == "" and explorer.view.value == "3"

@@ -1,0 +1,62 @@
+"""Small files that are kept for a learner: nothing in them is lost, whoever else writes."""
+
+import json
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+
+from course.lab import json_store, progress
+from course.lab.progress import LessonRecord, Progress
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Of a learner who works in lesson 06."""
+    monkeypatch.setenv("MINILLM_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("JPY_SESSION_NAME", "course/06_decode.ipynb")
+    return tmp_path / "home"
+
+
+def test_each_broken_file_has_a_name_of_its_own_and_the_learner_is_told(home: Path) -> None:
+    home.mkdir()
+    said: list[str] = []
+    file = json_store.JsonStore("progress.json", Progress, say=said.append)
+    for broken in (b"first", b"second"):
+        (home / "progress.json").write_bytes(broken)
+        assert file.read() == Progress()
+    assert (home / "progress.broken").read_bytes() == b"first"
+    assert (home / "progress.broken-2").read_bytes() == b"second"
+    assert len(said) == 2 and "progress.broken-2" in said[1]
+
+
+def test_what_another_notebook_has_just_written_anew_is_not_put_aside(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home.mkdir()
+    path = home / "progress.json"
+    path.write_bytes(b"cut off")
+    file = json_store.JsonFile(path, Progress)
+    lock = file._lock
+
+    def after_the_other() -> FileLock:
+        path.write_text(
+            Progress(lessons={"06": LessonRecord(opened="2026-01-01", last="2026-01-01")}).model_dump_json()
+        )
+        return lock()
+
+    monkeypatch.setattr(file, "_lock", after_the_other)
+    assert set(file.read().lessons) == {"06"}
+    assert not list(home.glob("*.broken*"))
+
+
+def test_fields_of_a_newer_version_stay(home: Path) -> None:
+    progress.note_opened()
+    path = home / "progress.json"
+    newer = json.loads(path.read_text())
+    newer["badges"] = ["early"]
+    newer["lessons"]["06"]["notes"] = "mine"
+    path.write_text(json.dumps(newer))
+    progress.note_check("q1", 1, 1)
+    now = json.loads(path.read_text())
+    assert now["badges"] == ["early"] and now["lessons"]["06"]["notes"] == "mine" and now["lessons"]["06"]["checks"]
