@@ -1,8 +1,12 @@
 """One warm process grades the answers of a test module: isolation is the subject of test_runner.py alone."""
 
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))  # wrong_answers
 
 from course.lab.grading.exercise import Exercise
 from course.lab.grading.runner import Graded, Submission, Worker
