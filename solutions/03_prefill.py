@@ -8,7 +8,7 @@
 from course.lab import check, hint
 
 # %% [markdown] exercise="chunked-prefill"
-# ## Chunked prefill: who reads when
+# ## Chunked prefill: which prompt when
 #
 # *chunked-prefill · lesson 03 · ●●○ · 35 minutes · 12 points*
 #

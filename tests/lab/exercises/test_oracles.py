@@ -7,7 +7,7 @@ import pytest
 import torch
 from fake_runner import FakeRunner, greedy
 
-from course.lab.grading.arrays import alike
+from course.lab.grading.tools import alike
 from course.lab.grading.exercises import chunked_prefill, int8_quantization, paged_attention, roofline_knee
 from minillm import Engine, EngineConfig
 from minillm.core.timeline import VirtualClock

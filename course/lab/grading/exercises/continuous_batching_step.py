@@ -1,12 +1,20 @@
 """One step of continuous batching under a token budget."""
 
+import operator
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from course.lab.grading.blame import shown
-from course.lab.grading.exercise import Answer, Exercise, Hint, Mistake, Part
-from course.lab.grading.tools import call, left_alone, table, whole
+from course.lab.grading.exercise import Answer, Mistake
+from course.lab.grading.tools import (
+    call,
+    compare,
+    expect,
+    left_alone,
+    table,
+    whole,
+)
 
 Plan = dict[str, int]
 """Tokens by request id."""
@@ -75,42 +83,34 @@ def whole_or_nothing(order: list[Seat], budget: int, stop: bool) -> Plan:
 
 
 SLIPS: dict[str, Callable[[list[Seat], list[Seat], int, int], Plan]] = {
-    "running requests are taken in their order there: those that miss one token (they decode) come before those that "
-    "read a prompt, or a long prompt keeps everybody's next token waiting":
-        lambda r, w, b, n: fill([*r, *seated(r, w, n)], b),
-    "newcomers come before running requests there": lambda r, w, b, n: fill([*seated(r, w, n), *first_decodes(r)], b),
-    "the seats are not counted: at most max_num_seqs requests may run": lambda r, w, b, n: fill([*first_decodes(r), *w], b),
-    "max_num_seqs newcomers are let in there: those who run sit on seats already":
-        lambda r, w, b, n: fill([*first_decodes(r), *w[:n]], b),
-    "one seat too few: exactly max_num_seqs may run": lambda r, w, b, n: fill([*first_decodes(r), *seated(r, w, n - 1)], b),
-    "one seat too many: max_num_seqs may run, not more": lambda r, w, b, n: fill([*first_decodes(r), *seated(r, w, n + 1)], b),
-    "a prompt is taken whole or not at all there: what does not fit the budget is cut, the rest follows next step":
-        lambda r, w, b, n: whole_or_nothing([*first_decodes(r), *seated(r, w, n)], b, stop=True),
-    "a prompt that does not fit is skipped there, and another overtakes it: cut it instead, the rest follows next step":
-        lambda r, w, b, n: whole_or_nothing([*first_decodes(r), *seated(r, w, n)], b, stop=False),
-    "what is computed already is computed again there: a request misses num_tokens - num_computed_tokens":
-        lambda r, w, b, n: fill([*first_decodes(r), *seated(r, w, n)], b, lambda seat: seat.num_tokens),
-    "a newcomer's computed tokens (its cached prefix) are computed again there":
-        lambda r, w, b, n: fill([*first_decodes(r), *seated(r, w, n)], b, lambda s: s.missing if s in r else s.num_tokens),
-    "every running request gets one token there: one that still reads its prompt misses more":
-        lambda r, w, b, n: fill([*first_decodes(r), *seated(r, w, n)], b, lambda s: 1 if s in r else s.missing),
-    "nobody is let in while requests run there: that is static batching": lambda r, w, b, n: fill(
-        first_decodes(r) or seated(r, w, n), b
+    "running_requests_taken_their": lambda r, w, b, n: fill([*r, *seated(r, w, n)], b),
+    "new_requests_come_before": lambda r, w, b, n: fill([*seated(r, w, n), *first_decodes(r)], b),
+    "slots_not_counted": lambda r, w, b, n: fill([*first_decodes(r), *w], b),
+    "max_num_seqs_new_requests": lambda r, w, b, n: fill([*first_decodes(r), *w[:n]], b),
+    "one_slot_too_few": lambda r, w, b, n: fill([*first_decodes(r), *seated(r, w, n - 1)], b),
+    "one_slot_too_many": lambda r, w, b, n: fill([*first_decodes(r), *seated(r, w, n + 1)], b),
+    "prompt_taken_whole_or": lambda r, w, b, n: whole_or_nothing([*first_decodes(r), *seated(r, w, n)], b, stop=True),
+    "prompt_does_not_fit": lambda r, w, b, n: whole_or_nothing([*first_decodes(r), *seated(r, w, n)], b, stop=False),
+    "what_computed_already_computed": lambda r, w, b, n: fill(
+        [*first_decodes(r), *seated(r, w, n)], b, lambda seat: seat.num_tokens
     ),
-    "only one newcomer is let in there: as many as there are seats and budget": lambda r, w, b, n: fill(
-        [*first_decodes(r), *seated(r, w, n)[:1]], b
+    "new_request_computed_tokens": lambda r, w, b, n: fill(
+        [*first_decodes(r), *seated(r, w, n)], b, lambda s: s.missing if s in r else s.num_tokens
     ),
-    "waiting requests are taken from the end, or sorted, there: first come, first served": lambda r, w, b, n: fill(
-        [*first_decodes(r), *seated(r, w[::-1], n)], b
+    "every_running_request_gets": lambda r, w, b, n: fill(
+        [*first_decodes(r), *seated(r, w, n)], b, lambda s: 1 if s in r else s.missing
     ),
-    "waiting requests are sorted by length there: first come, first served": lambda r, w, b, n: fill(
+    "no_request_admitted_while": lambda r, w, b, n: fill(first_decodes(r) or seated(r, w, n), b),
+    "only_one_new_request": lambda r, w, b, n: fill([*first_decodes(r), *seated(r, w, n)[:1]], b),
+    "waiting_requests_taken_from": lambda r, w, b, n: fill([*first_decodes(r), *seated(r, w[::-1], n)], b),
+    "waiting_requests_sorted_length": lambda r, w, b, n: fill(
         [*first_decodes(r), *seated(r, sorted(w, key=lambda s: s.missing), n)], b
     ),
-    "the budget is each request's own there: the whole step has one": lambda r, w, b, n: {
+    "budget_each_request_own": lambda r, w, b, n: {
         seat.request_id: min(seat.missing, b) for seat in [*r, *seated(r, w, n)]
     },
-    "the budget is spent on running requests only": lambda r, w, b, n: fill(first_decodes(r), b),
-}  # fmt: skip
+    "budget_spent_on_running": lambda r, w, b, n: fill(first_decodes(r), b),
+}
 
 
 def asked(answer: Answer, case: Case) -> Plan:
@@ -122,8 +122,7 @@ def asked(answer: Answer, case: Case) -> Plan:
     for name, tokens in plan.items():
         if name not in known:
             raise Mistake(f"the plan names {shown(name)}: the keys are request ids, such as {shown(next(iter(known)))}")
-        if tokens <= 0:
-            raise Mistake(f"the plan gives {name} {tokens} tokens: who gets none is not in it. {told(case)}", 0.3)
+        expect(not tokens <= 0, f"the plan gives {name} {tokens} tokens: who gets none is not in it. {told(case)}", 0.3)
     return plan
 
 
@@ -134,14 +133,7 @@ def told(case: Case) -> str:
 
 def judge_cases(answer: Answer, cases: list[Case], praise: str) -> str:
     found = [(case, asked(answer, case)) for case in cases]
-    for case, plan in found:
-        wanted = right_plan(*case)
-        if plan != wanted:
-            slip = next((words for words, wrong in SLIPS.items() if all(wrong(*c) == p for c, p in found)), None)
-            slip = slip or general(case, plan)
-            raise Mistake(
-                f"{told(case)}: your plan is {plan}, expected {wanted}. {slip[:1].upper()}{slip[1:]}".rstrip()
-            )
+    compare("plan_step", found, right_plan, SLIPS, lambda *case: f"{told(case)}: plan_step", operator.eq, general)
     return praise
 
 
@@ -246,28 +238,5 @@ def inputs_alone(answer: Answer, rng: random.Random) -> str:
     running, waiting = some_running(rng, 4), [newcomer(rng, f"w{i}") for i in range(3)]
     left_alone(answer.plan_step, running, waiting, 90, 6)
     first, second = (asked(answer, (running, waiting, 90, 6)) for _ in range(2))
-    if first != second:
-        raise Mistake(f"asked twice the same, it answers {first}, then {second}: does it remember something?")
+    expect(first == second, f"asked twice the same, it answers {first}, then {second}: does it remember something?")
     return "it plans, and changes nothing"
-
-
-EXERCISE = Exercise(
-    id="continuous-batching-step",
-    title="One step of continuous batching under a token budget",
-    lesson=2,
-    difficulty=2,
-    minutes=35,
-    entry_points=("plan_step",),
-    parts=(
-        Part("running requests", 3, running_only),
-        Part("a tight budget", 2, tight),
-        Part("letting newcomers in", 3, admits),
-        Part("a whole service", 2, whole_service),
-        Part("inputs left alone", 1, inputs_alone),
-    ),
-    hints=(
-        Hint("A request misses num_tokens - num_computed_tokens. Everything else is in which order you hand out.", 0.1),
-        Hint("Make one list: running ones that miss one token, other running ones, as many waiting ones as seats are "
-             "free. Then walk along it until the budget is spent.", 0.15),
-    ),
-)  # fmt: skip
