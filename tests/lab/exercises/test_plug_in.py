@@ -6,7 +6,8 @@ import torch
 from fake_runner import FakeRunner, drain, expected_output, greedy, next_token
 
 from course.lab.grading.exercises import find
-from course.lab.grading.exercises.continuous_batching_step import Seat, right_plan
+from course.lab.grading.exercises.continuous_batching_step import Request as Planned
+from course.lab.grading.exercises.continuous_batching_step import right_plan
 from course.lab.grading.plug_in import CheckingSampler, OpenLab, Parts, Watch, build_engine
 from course.lab.grading.source import answer_file
 from minillm import EngineConfig, SamplingParams
@@ -72,8 +73,8 @@ def steps_of(batches: list) -> list[dict[str, int]]:
 
 def oracle(running: list, waiting: list, budget: int, seats: int) -> dict[str, int]:
     """What the exercise takes for right."""
-    seated = [[Seat(s.request_id, s.num_tokens, s.num_computed_tokens) for s in each] for each in (running, waiting)]
-    return right_plan(*seated, budget, seats)
+    copies = [[Planned(s.request_id, s.num_tokens, s.num_computed_tokens) for s in each] for each in (running, waiting)]
+    return right_plan(*copies, budget, seats)
 
 
 def one_at_a_time(running: list, waiting: list, budget: int, seats: int) -> dict[str, int]:

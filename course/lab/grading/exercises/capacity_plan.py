@@ -10,13 +10,13 @@ from course.lab.grading.exercise import Answer, Mistake
 from course.lab.grading.tools import Slips, call, compare, hold, left_alone, listed, maybe, number, table, whole
 
 Replica = dict[str, float]
-"""seats, kv_tokens, fixed_s, per_request_s, per_cached_token_s, per_prompt_token_s, usd_per_hour"""
+"""slots, kv_tokens, fixed_s, per_request_s, per_cached_token_s, per_prompt_token_s, usd_per_hour"""
 Load = dict[str, float]
 """rate, burst, prompt, answer"""
 Question = tuple[Replica, Load, float]
 """And the limit of the ITL, s."""
 Itl = Callable[[Replica, Load, int], float]
-RESOURCES = ("seats", "kv", "compute")
+RESOURCES = ("slots", "kv", "compute")
 SECONDS_PER_HOUR = 3600
 
 
@@ -65,7 +65,7 @@ def refused_by(
     """The resources that do not allow a batch."""
     replica, load, limit_s = question
     refused = {
-        "seats": batch > replica["seats"],
+        "slots": batch > replica["slots"],
         "kv": batch * need(load["prompt"], load["answer"]) > replica["kv_tokens"],
         "compute": formula(replica, load, batch) > limit_s,
     }
@@ -85,7 +85,7 @@ BATCH_SLIPS: Slips = {
     "kv_reserved_for_prompt": lambda *q: right_batch(*q, need=lambda p, a: p),
     "kv_reserved_for_half": lambda *q: right_batch(*q, need=lambda p, a: p + a / 2),
     "leaves_prefill_out_itl": lambda *q: right_batch(*q, formula=lambda *each: itl(*each, prompts=lambda b, a: 0)),
-    "slots_forgotten": lambda *q: right_batch(*q, without="seats"),
+    "slots_forgotten": lambda *q: right_batch(*q, without="slots"),
     "kv_cache_forgotten": lambda *q: right_batch(*q, without="kv"),
     "limit_itl_forgotten": lambda *q: right_batch(*q, without="compute"),
     "one_too_many": lambda *q: right_batch(*q) + 1,
@@ -169,7 +169,7 @@ def some_question(rng: random.Random, binding: str) -> Question:
         "answer": rng.randint(20, 500),
     }
     replica = {
-        "seats": 10_000,
+        "slots": 10_000,
         "kv_tokens": 10**9,
         "fixed_s": rng.uniform(0.004, 0.02),
         "per_request_s": rng.uniform(1e-5, 2e-4),
@@ -182,8 +182,8 @@ def some_question(rng: random.Random, binding: str) -> Question:
     if binding == "kv":
         need = whole_length(load["prompt"], load["answer"])
         replica["kv_tokens"] = batch * need + rng.choice((0, need - 1, rng.randrange(need)))
-    if binding == "seats":
-        replica["seats"] = batch
+    if binding == "slots":
+        replica["slots"] = batch
     return replica, load, limit_s
 
 
@@ -191,7 +191,7 @@ def exact_question(rng: random.Random, replicas: int, burst: float = 2.0) -> Que
     """Powers of two, so that a batch, an ITL and a number of replicas come out exactly."""
     batch, answer, prompt = rng.choice((4, 8, 16)), rng.choice((64, 128)), rng.choice((256, 512))
     replica = {
-        "seats": 4 * batch,
+        "slots": 4 * batch,
         "kv_tokens": 64 * batch * (answer + prompt),
         "fixed_s": 1 / 64,
         "per_request_s": 1 / 2048,
@@ -239,7 +239,7 @@ def each_binds(answer: Answer, rng: random.Random) -> str:
     questions = [some_question(rng, binding) for binding in RESOURCES * 4]
     left_alone(answer.largest_batch, *questions[0])
     batches(answer, questions)
-    return "seats, KV and compute, each where it binds"
+    return "slots, KV and compute, each where it binds"
 
 
 def exactly_full(answer: Answer, rng: random.Random) -> str:
@@ -248,10 +248,10 @@ def exactly_full(answer: Answer, rng: random.Random) -> str:
         replica, load, limit_s = some_question(rng, "kv")
         need = whole_length(load["prompt"], load["answer"])
         questions.append(({**replica, "kv_tokens": right_batch(replica, load, limit_s) * need}, load, limit_s))
-    replica, load, limit_s = some_question(rng, "seats")
+    replica, load, limit_s = some_question(rng, "slots")
     need = whole_length(load["prompt"], load["answer"])
     questions += [({**replica, "kv_tokens": need - 1}, load, limit_s), (replica, load, replica["fixed_s"] / 2)]
-    questions += [({**replica, "kv_tokens": need}, load, limit_s), ({**replica, "seats": 1}, load, limit_s)]
+    questions += [({**replica, "kv_tokens": need}, load, limit_s), ({**replica, "slots": 1}, load, limit_s)]
     batches(answer, questions)
     return "exactly full fits, and what never fits is 0"
 
@@ -283,7 +283,7 @@ def usual(rng: random.Random) -> list[Question]:
 
 def replicas(answer: Answer, rng: random.Random) -> str:
     questions = usual(rng) + [exact_question(rng, count) for count in (1, 2, 3, 5)]
-    replica, load, limit_s = some_question(rng, "seats")
+    replica, load, limit_s = some_question(rng, "slots")
     questions.append((replica, {**load, "rate": 0.0}, limit_s))
     judge_plan(answer, questions, "replicas", 0, REPLICA_SLIPS)
     question = (replica, load, replica["fixed_s"] / 2)

@@ -20,7 +20,7 @@ def right_scales(weight: np.ndarray) -> np.ndarray:
 
 
 def per_row(weight: np.ndarray, scales: np.ndarray) -> np.ndarray:
-    """What somebody with these scales calls the scales."""
+    """What an answer with this mistake calls the scales."""
     return np.broadcast_to(np.asarray(scales, dtype=np.float64), (len(weight),))
 
 

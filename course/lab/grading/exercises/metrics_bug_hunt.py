@@ -106,14 +106,14 @@ def spoiled(
     name: str, servers: Sequence[Sequence[known.Request]], q: float, limit_ms: float, rng: random.Random
 ) -> tuple[str, Any]:
     """What a tool with a bug in one column prints there, and the bug's words."""
-    everybody = [r for own in servers for r in own]
+    everything = [r for own in servers for r in own]
     slips = {"ttft": known.TTFT_SLIPS, "tpot": known.TPOT_SLIPS, "gap": known.GAP_SLIPS, "met": known.ATTAINMENT_SLIPS}[
         name
     ]
     words = rng.choice(list(slips))
     if name == "met":
-        return words, slips[words](everybody, limit_ms)
-    samples = [slips[words](request) for request in everybody]
+        return words, slips[words](everything, limit_ms)
+    samples = [slips[words](request) for request in everything]
     flat = [x for each in samples for x in each] if name == "gap" else [x for x in samples if x is not None]
     return words, right_percentile(flat, q)
 
@@ -147,7 +147,7 @@ def audit(answer: Answer, rng: random.Random) -> str:
         if found != set(planted):
             raise Mistake(_wrong_verdict(found, planted, printed, row, q), share=min(0.5, seen / 48))
         seen += 1
-    return f"{seen} printouts audited: every planted bug found, and nobody accused wrongly"
+    return f"{seen} printouts audited: every planted bug found, and no right tool accused"
 
 
 def _wrong_verdict(found: set[str], planted: dict[str, str], printed: dict, row: dict, q: float) -> str:

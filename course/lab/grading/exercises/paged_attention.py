@@ -24,7 +24,7 @@ class Step:
     """[num_blocks, block_size, n_kv_heads, d]"""
     value_cache: np.ndarray
     block_tables: np.ndarray
-    """[B, max_blocks]; behind the blocks that a request needs stands one that nobody has written"""
+    """[B, max_blocks]; behind the blocks that a request needs stands one that was never written"""
     context_lens: np.ndarray
     """[B]"""
     query_lens: np.ndarray
@@ -127,7 +127,7 @@ def some_step(
     Args:
         spans: (new tokens, context) of each request.
         heads: of queries, and of keys and values.
-        garbage: in every slot that nobody wrote; None = random numbers.
+        garbage: in every slot that was never written; None = random numbers.
     """
     draws = np.random.default_rng(rng.getrandbits(48))
     needed = [-(-context // size) for _, context in spans]
@@ -222,7 +222,7 @@ def groups(answer: Answer, rng: random.Random) -> str:
 def several(answer: Answer, rng: random.Random) -> str:
     spans = ((5, 5), (4, 4), (3, 11), (4, 12), (2, 9), (9, 10), (1, 1))
     judge(answer, [some_step(rng, [span], (2, 2)) for span in spans])
-    return "nobody sees the future, and everybody what was computed before"
+    return "no token sees the future, and each what was computed before"
 
 
 def mixed(answer: Answer, rng: random.Random) -> str:
@@ -239,12 +239,12 @@ def mixed(answer: Answer, rng: random.Random) -> str:
 
 def unwritten(answer: Answer, rng: random.Random) -> str:
     tip = (
-        "Slots that nobody wrote hold NaN here, and 0 x NaN is NaN: a weight of 0 does not help. Take the keys and values "
+        "Slots that were never written hold NaN here, and 0 x NaN is NaN: a weight of 0 does not help. Take the keys and values "
         "of the context only"
     )
     spans = (((1, 5), (3, 6)), ((1, 9), (1, 1), (2, 2)), ((5, 5), (1, 17)))
     judge(answer, [some_step(rng, each, (4, 2), garbage=np.nan) for each in spans], tip)
-    return "what nobody wrote is never touched"
+    return "slots never written are never read"
 
 
 def large(answer: Answer, rng: random.Random) -> str:

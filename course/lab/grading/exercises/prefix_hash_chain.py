@@ -142,14 +142,14 @@ def extra_keys(answer: Answer, rng: random.Random) -> str:
                 told_why = (
                     "Joined without their borders they read alike: say how long each is, or take repr()"
                     if kind and seen[i, name]
-                    else "Another adapter or tenant computes other notes, or must not see these"
+                    else "Another adapter or tenant computes other keys and values, or must not see these"
                 )
                 raise Mistake(f"block {i} has the same name with extra_keys={seen[i, name]!r} and {kind!r}. {told_why}")
     if names(answer, ids, 4, ()) != plain:
         raise Mistake("asked without extra keys again, after other questions, it gives other names: it remembers")
     if names(answer, [9, *ids[:3]], 4) == names(answer, ids[:4], 4, ("9",)):
         raise Mistake("an extra key and a token can be exchanged: keep them apart")
-    return "who may not share does not"
+    return "what may not be shared is not"
 
 
 def found(answer: Answer, known: set[Any], case: Asked) -> int:
@@ -194,7 +194,7 @@ def hold_found(answer: Answer, known: set[Any], case: Asked, wanted: int, about:
     elif about.startswith("only"):
         tip = ". Look with the request's own extra keys"
     elif got > wanted:
-        tip = ". It was not computed before: nobody knows its notes"
+        tip = ". It was not computed before: its keys and values are not in the cache"
     elif got < wanted and got == wanted - size:
         tip = ". One block too few: one token must be left to compute, and here there is one"
     raise Mistake(f"{len(case[0])} tokens in blocks of {size}, known: {about}. It gave {got}, expected {wanted}{tip}")

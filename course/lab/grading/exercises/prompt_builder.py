@@ -8,7 +8,8 @@ from typing import Any
 
 from course.lab.grading.blame import shown
 from course.lab.grading.exercise import Answer, Mistake
-from course.lab.grading.tools import expect, left_alone
+from course.lab.grading.tools import call, expect, left_alone
+from course.lab.grading.tools import text as read_text
 
 Tool = dict[str, Any]
 Request = dict[str, Any]
@@ -104,17 +105,11 @@ def other_tenant(request: Request, rng: random.Random) -> Request:
 
 
 def rendered(answer: Answer, tools: list[Tool]) -> str:
-    found = answer.render_tools(copy.deepcopy(tools))
-    if not isinstance(found, str):
-        raise Mistake(f"render_tools should give back a string; yours gave {shown(found)} ({type(found).__name__})")
-    return found
+    return read_text(call(answer.render_tools, tools), "render_tools(...)")
 
 
 def built(answer: Answer, request: Request) -> str:
-    found = answer.build_prompt(copy.deepcopy(request))
-    if not isinstance(found, str):
-        raise Mistake(f"build_prompt should give back a string; yours gave {shown(found)} ({type(found).__name__})")
-    return found
+    return read_text(call(answer.build_prompt, request), "build_prompt(...)")
 
 
 def by_name(tools: list[Tool]) -> list[Tool]:
@@ -148,8 +143,7 @@ def one_order(answer: Answer, rng: random.Random) -> str:
                 others=names[1],
                 first=shown(first),
                 text=shown(text),
-                w0=why[0].upper(),
-                w1=why[1:],
+                slip=why,
             )
     rendered(answer, [])
     return "the same tools, the same text, whatever order they come in"
