@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from course.lab.grading.exercise import Answer
-from course.lab.grading.tools import compare, expect, number, whole
+from course.lab.grading.tools import Slips, expect, hold, maybe, number, whole
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def floor_with(
     return lambda m, device, b, c: join(read(m, b, c) / device.bytes_per_s, flops(m, b, c) / device.flops_per_s)
 
 
-BYTES_SLIPS: dict[str, Callable[[Model, int, int], float]] = {
+BYTES_SLIPS: Slips = {
     "weights_counted_bits": lambda m, b, c: m.parameters * m.weight_bits + b * c * m.kv_bytes,
     "every_weight_2_bytes": lambda m, b, c: 2 * m.parameters + b * c * m.kv_bytes,
     "every_weight_one_byte": lambda m, b, c: m.parameters + b * c * m.kv_bytes,
@@ -84,7 +84,7 @@ BYTES_SLIPS: dict[str, Callable[[Model, int, int], float]] = {
     "kv_cache_shrinks_weights": lambda m, b, c: weight_bytes(m) + b * c * m.kv_bytes * m.weight_bits / 16,
     "kv_bytes_divided_8": lambda m, b, c: weight_bytes(m) + b * c * m.kv_bytes / 8,
 }
-FLOPS_SLIPS: dict[str, Callable[[Model, int, int], float]] = {
+FLOPS_SLIPS: Slips = {
     "one_operation_weight": lambda m, b, c: b * (m.parameters + c * m.attention_flops),
     "operations_one_request_counted": lambda m, b, c: step_flops(m, 1, c),
     "attention_operations_not_counted": lambda m, b, c: b * 2 * m.parameters,
@@ -96,7 +96,7 @@ FLOPS_SLIPS: dict[str, Callable[[Model, int, int], float]] = {
         b * (2 * m.parameters * m.weight_bits / 16 + c * m.attention_flops)
     ),
 }
-FLOOR_SLIPS: dict[str, Callable[[Model, Machine, int, int], float]] = {
+FLOOR_SLIPS: Slips = {
     "sum_both_clocks": floor_with(join=lambda a, b: a + b),
     "shorter_clock": floor_with(join=min),
     "reading_only": floor_with(flops=lambda m, b, c: 0.0),
@@ -106,7 +106,7 @@ FLOOR_SLIPS: dict[str, Callable[[Model, Machine, int, int], float]] = {
     **{words: floor_with(read=read) for words, read in BYTES_SLIPS.items()},
     **{words: floor_with(flops=flops) for words, flops in FLOPS_SLIPS.items()},
 }
-INTENSITY_SLIPS: dict[str, Callable[[Model, int, int], float]] = {
+INTENSITY_SLIPS: Slips = {
     "bytes_per_operation": lambda m, b, c: 1 / right_intensity(m, b, c),
     "batch_which_right_for": lambda m, b, c: b,
     **{words: lambda m, b, c, read=read: step_flops(m, b, c) / read(m, b, c) for words, read in BYTES_SLIPS.items()},
@@ -129,7 +129,7 @@ def kneeling(
     return knee
 
 
-KNEE_SLIPS: dict[str, Callable[[Model, Machine, int], float | None]] = {
+KNEE_SLIPS: Slips = {
     "rounded_down_last_batch": lambda m, d, c: (
         None if right_knee(m, d, c) is None else max(math.floor(exact_knee(m, d, c)), 1)
     ),
@@ -144,7 +144,7 @@ KNEE_SLIPS: dict[str, Callable[[Model, Machine, int], float | None]] = {
     **{words: kneeling(read=read) for words, read in BYTES_SLIPS.items()},
     **{words: kneeling(flops=flops) for words, flops in FLOPS_SLIPS.items()},
 }
-GAIN_SLIPS: dict[str, Callable[[Model, Machine, int, int, float], float]] = {
+GAIN_SLIPS: Slips = {
     "ratio_bits": lambda m, d, b, c, bits: m.weight_bits / bits,
     "inverse": lambda m, d, b, c, bits: 1 / right_gain(m, d, b, c, bits),
     "compares_reading_only": lambda m, d, b, c, bits: (
@@ -196,50 +196,27 @@ def shorter(value: object) -> str:
 
 
 def floors(answer: Answer, rng: random.Random) -> str:
-    cases = []
-    for bits, batch, context in (
-        (16, 1, 0),
-        (16, 1, 4000),
-        (16, 900, 0),
-        (8, 32, 500),
-        (4, 1, 0),
-        (4, 700, 30),
-        (16, 64, 8000),
-        (32, 2000, 100),
-    ):
-        asked = some_model(rng, bits), some_machine(rng), batch, context
-        cases.append((asked, number(answer.step_floor(*asked), "step_floor(...)")))
-    compare(
-        "step_floor",
-        cases,
-        right_floor,
-        FLOOR_SLIPS,
-        lambda m, d, b, c: told(m, d, f"batch {b}", f"context {c}") + ", step_floor",
-    )
+    shapes = [(16, 1, 0), (16, 1, 4000), (16, 900, 0), (8, 32, 500), (4, 1, 0), (4, 700, 30), (16, 64, 8000)]
+    questions = [
+        (some_model(rng, bits), some_machine(rng), batch, context)
+        for bits, batch, context in [*shapes, (32, 2000, 100)]
+    ]
+    about = "{}, batch {}, context {}, step_floor".format
+    hold(answer.step_floor, questions, right_floor, FLOOR_SLIPS, describe=lambda m, d, b, c: about(told(m, d), b, c))
     return "the longer of two clocks, at small batches and at large ones"
 
 
 def intensities(answer: Answer, rng: random.Random) -> str:
-    cases = []
-    for bits, batch, context in ((16, 1, 0), (16, 48, 0), (8, 3, 700), (4, 20, 3000), (16, 1000, 9000), (32, 5, 40)):
-        asked = some_model(rng, bits), batch, context
-        cases.append((asked, number(answer.intensity(*asked), "intensity(...)")))
-    compare(
-        "intensity",
-        cases,
-        right_intensity,
-        INTENSITY_SLIPS,
-        lambda m, b, c: told(m, f"batch {b}", f"context {c}") + ", intensity",
-    )
+    shapes = ((16, 1, 0), (16, 48, 0), (8, 3, 700), (4, 20, 3000), (16, 1000, 9000), (32, 5, 40))
+    questions = [(some_model(rng, bits), batch, context) for bits, batch, context in shapes]
+    about = "{}, batch {}, context {}, intensity".format
+    hold(answer.intensity, questions, right_intensity, INTENSITY_SLIPS, describe=lambda m, b, c: about(told(m), b, c))
     return "operations per byte"
 
 
 def judge_knees(answer: Answer, cases: list[tuple[Model, Machine, int]]) -> None:
-    found = []
-    for asked in cases:
-        knee = answer.knee(*asked)
-        found.append((asked, None if knee is None else whole(knee, "knee(...)")))
-    compare("knee", found, right_knee, KNEE_SLIPS, lambda m, d, c: told(m, d, f"context {c}") + ", knee")
+    about = "{}, context {}, knee".format
+    hold(answer.knee, cases, right_knee, KNEE_SLIPS, maybe(whole), lambda m, d, c: about(told(m, d), c))
 
 
 def on_no_border(rng: random.Random, context: int, bits: float, low: float, high: float) -> tuple[Model, Machine, int]:
@@ -269,25 +246,13 @@ def long_contexts(answer: Answer, rng: random.Random) -> str:
 
 
 def gains(answer: Answer, rng: random.Random) -> str:
-    cases = []
-    for before, bits, batch, context in (
-        (16, 8, 1, 0),
-        (16, 4, 1, 0),
-        (16, 8, 1000, 0),
-        (16, 4, 32, 4000),
-        (16, 4, 100, 20),
-        (8, 4, 8, 500),
-        (16, 8, 60, 0),
-    ):
-        asked = some_model(rng, before), some_machine(rng), batch, context, bits
-        cases.append((asked, number(answer.gain(*asked), "gain(...)")))
-    compare(
-        "gain",
-        cases,
-        right_gain,
-        GAIN_SLIPS,
-        lambda m, d, b, c, bits: told(m, d, f"batch {b}", f"context {c}") + f", the gain of {bits} bits",
-    )
+    shapes = [(16, 8, 1, 0), (16, 4, 1, 0), (16, 8, 1000, 0), (16, 4, 32, 4000), (16, 4, 100, 20), (8, 4, 8, 500)]
+    questions = [
+        (some_model(rng, before), some_machine(rng), batch, context, bits)
+        for before, bits, batch, context in [*shapes, (16, 8, 60, 0)]
+    ]
+    about = "{}, batch {}, context {}, the gain of {} bits".format
+    cases = hold(answer.gain, questions, right_gain, GAIN_SLIPS, number, lambda m, d, *rest: about(told(m, d), *rest))
     fast = next(found for asked, found in cases if asked[2] == 1)
     none = next(found for asked, found in cases if asked[2] == 1000)
     expect(not none > fast, "fewer bits gain more at batch 1000 than at batch 1: there is nothing left to gain by then")
