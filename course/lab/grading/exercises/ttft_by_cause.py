@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from course.lab.grading.exercise import Answer, Mistake
-from course.lab.grading.tools import close, expect, left_alone, number, slip_of, table
+from course.lab.grading.tools import close, left_alone, number, slip_of, table
 
 CAUSES = ("queue", "own prefill", "others' prompts", "others' answers", "between steps")
 Step = dict[str, Any]
@@ -182,7 +182,8 @@ def tiles(answer: Answer, rng: random.Random) -> str:
         if not close(sum(cut.values()), case[2] - case[1], 1e-6):
             raise Mistake(f"{totals(cut, case)}: every second has one cause", slip=slip_of(SLIPS, found))
         negative = next((cause for cause in CAUSES if cut[cause] < -1e-9), None)
-        expect(not negative, f"{negative!r} is {cut[negative]:.5f} s: time cannot be negative")
+        if negative:
+            raise Mistake(f"{negative!r} is {cut[negative]:.5f} s: time cannot be negative")
     return "nothing is lost, nothing is counted twice"
 
 
