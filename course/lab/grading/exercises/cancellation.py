@@ -200,11 +200,11 @@ class Watched:
                 while self.model.queue or self.model.running:
                     self.play("step")
                 self.play("step")
-            elif word in ("begin", "step", "end"):
-                _ = word == "end" or self.begin()
-                _ = word == "begin" or self.end()
+            elif word == "step":
+                self.play("begin end")
             else:
-                self.cancel(word)
+                acts = {"begin": self.begin, "end": self.end}
+                acts.get(word, lambda name=word: self.cancel(name))()
 
 
 def no_cancels(answer: Answer, rng: random.Random) -> str:

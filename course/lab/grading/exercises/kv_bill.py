@@ -1,4 +1,4 @@
-"""The KV bill: bytes of a token, of a request, and how many requests fit."""
+"""KV cache size: bytes of a token, of a request, and how many requests fit."""
 
 import random
 from collections.abc import Callable
