@@ -8,7 +8,7 @@
 from course.lab import check, hint
 
 # %% [markdown] exercise="chunked-prefill"
-# ## Chunked prefill: who reads when
+# ## Chunked prefill: which prompt when
 #
 # *chunked-prefill · lesson 03 · ●●○ · 35 minutes · 12 points*
 #
@@ -25,12 +25,12 @@ from course.lab import check, hint
 #     Who reads nothing in a step is not in its dictionary.
 #   - `num_decodes` others decode in all steps. Who has read its prompt decodes too, **from the next step on**, in all of them:
 #     these answers are long.
-#   - `ValueError` if somebody can never read, because decodes use up the whole budget.
+#   - `ValueError` if a prompt can never be prefilled, because decodes use up the whole budget.
 # - `first_token_times(prompts, num_decodes, token_budget, chunk, fixed_s, token_s)`: for each prompt, the moment of its first
 #   token, in seconds from the beginning of the first step: the end of the step that reads its last token. A step takes
 #   `fixed_s`, and `token_s` for each token it computes, decodes too. Steps follow one another without a gap.
 # - `largest_budget(itl_s, fixed_s, token_s)`: the largest token budget with which no step takes longer than `itl_s`; 0 if
-#   there is none. This is the bound that chunking gives to everybody who decodes.
+#   there is none. This is the bound that chunking gives to every request that decodes.
 
 # %% [markdown]
 # **A worked example.** Prompts of 10 and 6 tokens, 2 others decode, a budget of 8, no limit by the chunk:

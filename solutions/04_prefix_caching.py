@@ -125,7 +125,7 @@ lab.beside(ours, yours)
 # - `EvictionOrder()`: none yet. `len(order)`: how many there are.
 # - `release(block_ids)`: a request lets these go, now, given in the order of its table. `ValueError` if one is there
 #   already.
-# - `revive(block_id)`: a hit: somebody uses this block again, so it is free no more. When it is let go again, by
+# - `revive(block_id)`: a hit: a request uses this block again, so it is free no more. When it is let go again, by
 #   another `release`, it is as young as what is released with it. `KeyError` if it is not there.
 # - `evict(count)`: the `count` blocks that go, as a list, the first to go first. They are gone from the order.
 #   `IndexError` if there are fewer.
@@ -213,7 +213,7 @@ lab.beside(ours, yours)
 # A prefix cache finds a prompt as far as it **begins** like an earlier one. You build the prompts of a service, so that
 # successive ones begin alike as far as can be. A request is a dictionary:
 #
-# - `system`: the instructions, the same for everybody; `tools`: a list of tools, the same for everybody, too, but
+# - `system`: the instructions, the same for all requests; `tools`: a list of tools, the same for all, too, but
 #   several services are asked for them, so they come **in any order, and so do their keys**, from request to request;
 # - `handbook`: one for each tenant (a customer of the service, with many users);
 # - `user`: who asks; `history`: what this user and the model said before, a list of turns, which only grows;

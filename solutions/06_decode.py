@@ -144,7 +144,7 @@ check("roofline-knee", step_floor, intensity, knee, gain)
 # With fewer heads of keys than of queries (**grouped-query attention**), neighbours share: with 6 over 2, query heads 0, 1, 2
 # read the first, and 3, 4, 5 the second.
 #
-# Slots that nobody wrote hold garbage: another request's old numbers, or even NaN, and $0 \times$ NaN is NaN. Scores may be
+# Slots that were never written hold garbage: another request's old numbers, or even NaN, and $0 \times$ NaN is NaN. Scores may be
 # in the hundreds. Change nothing that you are given.
 
 # %% [markdown]

@@ -13,17 +13,17 @@ from course.lab import check, hint
 # *block-pool · lesson 07 · ●●○ · 30 minutes · 12 points*
 #
 # The KV cache is cut into **blocks** of equal size, numbered from 0. A request holds some of them, in its *block table*. Two
-# requests that begin alike may hold the **same** block, so a block is free only when *nobody* holds it any more: it has a
+# requests that begin alike may hold the **same** block, so a block is free only when *no* request holds it any more: it has a
 # **reference count**, the number of its holders.
 #
 # Write a class `BlockPool`:
 #
 # - `BlockPool(num_blocks)`: all free.
-# - `num_free`: an attribute or property; how many blocks nobody holds.
+# - `num_free`: an attribute or property; how many blocks are free.
 # - `allocate(count)`: take `count` free blocks and return their ids as a list; each has one holder now. Which of the free
 #   ones is up to you. `IndexError` if fewer are free.
-# - `share(block_ids)`: one more holder for each. `ValueError` if nobody holds one of them.
-# - `release(block_ids)`: one holder less for each. `ValueError` if nobody holds one of them.
+# - `share(block_ids)`: one more holder for each. `ValueError` if one of them is free.
+# - `release(block_ids)`: one holder less for each. `ValueError` if one of them is free.
 #
 # **What is refused changes nothing.** A table never names a block twice. And the pool may be large: no operation may look
 # at all blocks, or its time grows with the memory of the machine.
@@ -38,7 +38,7 @@ from course.lab import check, hint
 # | A ends: releases 0 and 1 | **1** | 0 | 1 | 0 | 2 |
 # | B ends: releases 0 and 2 | 0 | 0 | 0 | 0 | 4 |
 #
-# Block 0 outlives A. A pool that freed it with A would give it to somebody else, and B would read a stranger's text.
+# Block 0 outlives A. A pool that freed it with A would give it to another request, and B would attend to a stranger's text.
 
 # %% [markdown]
 # **Now you.** `allocate` is written but for one gap; `share` and `release` are all yours.
@@ -90,7 +90,7 @@ class BlockPool:
     def _must_be_held(self, block_ids):
         for block in block_ids:
             if self.counts[block] == 0:
-                raise ValueError(f"nobody holds block {block}")
+                raise ValueError(f"block {block} is free")
 
     # [stub]
     # [end]
@@ -199,7 +199,7 @@ lay_out(two_requests, 4, null_block=99)
 check("block-tables", more_blocks, lay_out)
 
 # %% [markdown] exercise="kv-bill"
-# ## The KV bill
+# ## KV cache size
 #
 # *kv-bill · lesson 07 · ●●○ · 30 minutes · 13 points*
 #
@@ -309,9 +309,9 @@ check("kv-bill", bytes_per_token, bytes_per_request, requests_that_fit)
 #
 # *preemption · lesson 07 · ●●● · 40 minutes · 14 points*
 #
-# Running requests grow by a token a step, and each some time needs one block more. When none is free, somebody must go:
+# Running requests grow by a token a step, and each some time needs one block more. When none is free, a request must go:
 # a request is **preempted**. Its blocks are given back, it waits again, and later it is computed anew (*recompute*).
-# You write who goes, what it loses, and where it queues; together they must let everybody finish in the end.
+# You write which request goes, what it loses, and where it queues; together they must let every request finish in the end.
 #
 # A request has the attributes `request_id`, `arrival` (a number; lower came earlier), `num_tokens` (prompt and output
 # so far), `num_computed_tokens` (of those, in the cache) and `blocks` (the list of the ids it holds; here no two
@@ -330,7 +330,7 @@ check("kv-bill", bytes_per_token, bytes_per_request, requests_that_fit)
 #   request itself had to go. Hand nothing out: the engine does that.
 #
 #   `ValueError` if it wants more than could ever be free: more blocks, with those it holds, than there are in `free`
-#   and with all of `running` together. Then nobody is preempted.
+#   and with all of `running` together. Then no request is preempted.
 
 # %% [markdown]
 # **A worked example.** `running` is a, b, c, in this order; no block is free. The step is put together, and each needs
@@ -339,7 +339,7 @@ check("kv-bill", bytes_per_token, bytes_per_request, requests_that_fit)
 # | who asks | planned | victim | then |
 # |---|---|---|---|
 # | a | – | c, the last | c's 3 blocks are free; a gets one |
-# | b | a | nobody: two are free | b gets one |
+# | b | a | none: two are free | b gets one |
 # | c | a, b | – | it waits; its turn comes when blocks are free |
 #
 # And had b asked with nothing free and a planned: c would go; without c, b itself. Never a: **the one that was admitted

@@ -259,43 +259,43 @@ check("sse-parser", field_of, EventParser)
 #
 # *cancellation · lesson 10 · ●●○ · 35 minutes · 14 points*
 #
-# People close tabs. A server that goes on writing for nobody wastes its seats, and one that forgets to give back what the
+# People close tabs. A server that goes on decoding for them wastes its slots, and one that forgets to give back what the
 # request held **leaks**: a few blocks of its KV cache are lost with every tab, until none are left. One that gives them back
 # twice hands the same block to two strangers.
 #
 # A server works in **steps**. `begin()` starts one: the accelerator computes, for a while. `end()` takes its results. Meanwhile the
 # clients come and go, so `cancel` may be called between two steps **or during one**. During a step the accelerator still writes
-# into the blocks of everybody who takes part: they may not be given back before `end()`.
+# into the blocks of every request in it: they may not be given back before `end()`.
 #
 # Write a class `Server`:
 #
-# - `Server(pool, seats)`: `pool` is given. `pool.take(count)` gives a list of block ids, `pool.give_back(block_ids)` takes them
+# - `Server(pool, slots)`: `pool` is given. `pool.take(count)` gives a list of block ids, `pool.give_back(block_ids)` takes them
 #   back, `pool.free` says how many are left. Take no more than that.
 # - `submit(name, prompt_blocks, answer_tokens)`: a request joins the end of the queue (both numbers are at least 1; no
 #   name comes twice).
-# - `begin()`: starts a step. First, requests are admitted in the order of the queue, while there is a seat and the first one's
+# - `begin()`: starts a step. First, requests are admitted in the order of the queue, while there is a slot and the first one's
 #   blocks are free: it takes `prompt_blocks + 1` of them, for its prompt and its answer, all at once. (If the first does not fit, those
 #   behind it wait too.) Gives back the names of all who take part in the step, in the order of their admission.
 # - `end()`: ends it. For each request that took part, the step was **prefill** (its first `prompt_blocks` steps: one block of the prompt each) or
 #   **decode** (one token). Gives back the names of those who got a token, in the same order. Who has all its tokens
-#   gives back its blocks and its seat.
+#   gives back its blocks and its slot.
 # - `cancel(name)`: the client has left. True if the request was alive: waiting, or running and not cancelled before. It gets **no token**
 #   any more, and all it held is given back **exactly once**: at once between two steps, in `end()` during one. False, and nothing
 #   happens, if it is gone, or cancelled already, or never was.
 #
-# Nobody else may notice: the others get their tokens as if it had ended by itself.
+# No other request may notice: the others get their tokens as if it had ended by itself.
 
 # %% [markdown]
-# **A worked example.** A pool of 6 blocks, 2 seats. A and B have prompts of 2 blocks, C of 1:
+# **A worked example.** A pool of 6 blocks, 2 slots. A and B have prompts of 2 blocks, C of 1:
 #
 # | | takes part | gets a token | free blocks |
 # |---|---|---|---|
 # | `submit` A, B, C | | | 6 |
-# | `begin()` | A, B (C has no seat) | | 0 |
+# | `begin()` | A, B (C has no slot) | | 0 |
 # | `cancel("A")`, during the step | | | **0**: the step writes into A's blocks |
-# | `end()` | | nobody: that was prefill | 3: A's |
+# | `end()` | | none: that was prefill | 3: A's |
 # | `begin()` | B, C | | 1 |
-# | `end()` | | nobody: C's first step, B's second | 1 |
+# | `end()` | | none: C's first step, B's second | 1 |
 # | `cancel("A")`, once more: False | | | 1 |
 # | `cancel("B")`, between two steps | | | **4**, at once |
 # | `begin()`, `end()` | C | C | 4 |
@@ -320,8 +320,8 @@ class Request:
 
 
 class Server:
-    def __init__(self, pool, seats):
-        self.pool, self.seats = pool, seats
+    def __init__(self, pool, slots):
+        self.pool, self.slots = pool, slots
         self.waiting = deque()
         self.running = []
         self.in_step = False
@@ -330,7 +330,7 @@ class Server:
         self.waiting.append(Request(name, prompt_blocks, answer_tokens))
 
     def begin(self):
-        while self.waiting and len(self.running) < self.seats:
+        while self.waiting and len(self.running) < self.slots:
             if self.waiting[0].prompt_blocks + 1 > self.pool.free:
                 break
             request = self.waiting.popleft()

@@ -23,7 +23,7 @@ from course.lab import check, hint
 #   the count, divided by the length of the window. A stay that reaches out of the window counts with the part inside.
 # - `little(stays, start, end)`: the triple (L, λ, W), each **measured by itself**: L as above; λ, the arrivals with
 #   start ≤ arrival < end, per second; W, the mean stay of just these requests, whole, even if they depart behind the window. W is `None`
-#   if nobody arrived.
+#   if no request arrived.
 # - `busy_periods(stays)`: the windows over which the law must hold: a list of pairs (start, end), in order of time, from a moment when
 #   an empty system gets a request to the moment when it is empty again. If one arrives in the very moment in which the last one departs,
 #   the period goes on. Every stay lasts longer than nothing (here and below).
@@ -134,7 +134,7 @@ print(f"L = λ·W = {4.0 * 8.0:.0f}: a client with {4.0 * 8.0:.0f} open, whateve
 #
 # - `load`: `"rate"`, requests per second, on average; `"burst"`, by what factor the peak is higher; `"prompt"` and
 #   `"answer"`, tokens per request.
-# - `replica`: `"seats"`, the most requests at a time; `"kv_tokens"`, how many tokens its KV cache holds; `"usd_per_hour"`; and what a **step**
+# - `replica`: `"slots"`, the most requests at a time; `"kv_tokens"`, how many tokens its KV cache holds; `"usd_per_hour"`; and what a **step**
 #   takes, in which each request of the batch gets one token: `"fixed_s"` once (the weights are read),
 #   `"per_request_s"` for each request, `"per_cached_token_s"` for each token that is in the cache, `"per_prompt_token_s"` for each token of a
 #   prompt that is read in the step.
@@ -145,7 +145,7 @@ print(f"L = λ·W = {4.0 * 8.0:.0f}: a client with {4.0 * 8.0:.0f} open, whateve
 #   the cache, and on average **half** of its answer. An answer takes `answer` steps, and with its end a new request comes, whose
 #   prompt must be read: so a step reads `batch / answer` prompts on average.
 # - `largest_batch(replica, load, itl_limit_s)`: the pair of the largest batch and what **binds** it, the resource that refuses one
-#   more: `"seats"`; `"kv"`, because each request needs room for its prompt and its **whole** answer; or
+#   more: `"slots"`; `"kv"`, because each request needs room for its prompt and its **whole** answer; or
 #   `"compute"`, because the ITL would be above the limit. What is exactly full fits, and an ITL of exactly the limit meets it.
 #   If several refuse, any of them is right. The batch is 0 if not even one request fits.
 # - `plan(replica, load, itl_limit_s)`: a dictionary with
@@ -155,14 +155,14 @@ print(f"L = λ·W = {4.0 * 8.0:.0f}: a client with {4.0 * 8.0:.0f} open, whateve
 #   - `"usd_per_million_tokens"`: dollars for a million tokens of **answers**. All replicas are paid all the time, and the tokens are those of the
 #     **average** rate: headroom costs. `None` if nothing is sold, or nothing fits.
 #
-# Such a plan says nothing about TTFT: a queue grows long before the peak fills all seats. (Lesson 11 shows by how much.)
+# Such a plan says nothing about TTFT: a queue grows long before the peak fills all slots. (Lesson 11 shows by how much.)
 
 # %% [markdown]
 # **A worked example.** Where a step's time goes as the batch grows:
 
 # %%
 replica = {
-    "seats": 128, "kv_tokens": 120_000, "usd_per_hour": 2.5,
+    "slots": 128, "kv_tokens": 120_000, "usd_per_hour": 2.5,
     "fixed_s": 0.012, "per_request_s": 5e-5, "per_cached_token_s": 2e-8, "per_prompt_token_s": 4e-5,
 }  # fmt: skip
 load = {"rate": 12.0, "burst": 2.0, "prompt": 900, "answer": 250}
@@ -201,8 +201,8 @@ def largest_batch(replica, load, itl_limit_s):
     batch = 0
     while True:
         more = batch + 1
-        if more > replica["seats"]:
-            return batch, "seats"
+        if more > replica["slots"]:
+            return batch, "slots"
         if more * (load["prompt"] + load["answer"]) > replica["kv_tokens"]:
             return batch, "kv"
         if itl_seconds(replica, load, more) > itl_limit_s:

@@ -214,7 +214,7 @@ read("reader")
 
 # %% [markdown]
 # # [solution]
-# There is room everywhere: by arithmetic, by memory, by seats. The server's own gaps are short and even; only the client's are long.
+# There is room everywhere: by arithmetic, by memory, by slots. The server's own gaps are short and even; only the client's are long.
 # Something in between collects tokens and passes them on in slabs. The first slab is late as well: the client sees a slow first token that
 # the server never had.
 # # [stub]

@@ -48,11 +48,12 @@ def main() -> None:
 
 
 def prepare(exercise: Exercise) -> None:
-    """Import what the exercise needs, as far as it is there."""
+    """Import the exercise's judges, and what it needs, as far as it is there."""
     os.environ.update(exercise.environment)
     if exercise.missing is None:
         for name in exercise.needs:
             importlib.import_module(name)
+        _ = exercise.module  # its judges
 
 
 def grade(exercise: Exercise, task: dict[str, Any], send: Send) -> None:
@@ -85,7 +86,7 @@ def load(task: dict[str, Any]) -> dict[str, Any]:
 
 
 def take_over_stdout() -> Send:
-    """Standard output is the way to the parent; for everybody else it becomes standard error."""
+    """Standard output is the way to the parent; for everything else it becomes standard error."""
     sys.stdout.flush()
     results = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
@@ -116,7 +117,7 @@ def careful() -> None:
 
 
 def end_with_parent(parent: int) -> NoReturn:
-    """A notebook's kernel may be killed while an endless loop is checked: nobody else would end that."""
+    """A notebook's kernel may be killed while an endless loop is checked: nothing else would end that."""
     while os.getppid() == parent:
         time.sleep(PARENT_CHECK_S)
     os._exit(1)
@@ -127,7 +128,7 @@ def no_fork() -> NoReturn:
 
 
 def no_input(prompt: object = "") -> NoReturn:
-    raise EOFError("nobody is there to answer input() while an exercise is checked")
+    raise EOFError("there is no one to answer input() while an exercise is checked")
 
 
 def limit_memory(megabytes: int) -> None:

@@ -1,13 +1,16 @@
 """What an exercise is: its facts, its hints, and the parts that its answer is judged by.
 
-An author writes judges: functions that call the answer, compare, and raise `Mistake` with words for the learner.
-Everything else (time limits, other exceptions, points) is taken care of here and in runner.py. See AUTHORS.md.
+An author writes judges: functions that call the answer, compare, and raise `Mistake`. What the learner then reads, and
+all facts, stand in a TOML file beside the judges. Everything else (time limits, other exceptions, points) is taken care
+of here and in runner.py. See AUTHORS.md.
 """
 
 import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from importlib.util import find_spec
+from types import ModuleType
 from typing import Any
 
 from course.lab.grading import Criterion
@@ -18,14 +21,23 @@ class Mistake(Exception):
     """An answer does something wrong.
 
     Args:
-        feedback: what was given, what came, what was expected, and the usual mistake that gives exactly that.
+        feedback: the name of a text in the exercise's `[feedback]`, or the text itself: what was given, what came, what
+            was expected.
         share: of the part's points that are earned all the same, 0 to 1.
+        slip: the usual mistake that gives exactly that, if it is one: a name or a text, too.
+        fields: what the named text has in braces.
     """
 
-    def __init__(self, feedback: str, share: float = 0.0) -> None:
+    def __init__(self, feedback: str, share: float = 0.0, *, slip: str | None = None, **fields: Any) -> None:
         super().__init__(feedback)
-        self.feedback = feedback
-        self.share = share
+        self.feedback, self.share, self.slip, self.fields = feedback, share, slip, fields
+
+    def told(self, texts: Mapping[str, str], constants: Mapping[str, Any]) -> str:
+        """The feedback in words. Texts may have the constants of the judge's module in braces, too."""
+        values = {**constants, **self.fields}
+        text = texts[self.feedback].format(**values) if self.feedback in texts else self.feedback
+        slip = texts.get(self.slip or "", self.slip)
+        return f"{text}. {slip[0].upper()}{slip[1:]}" if slip else text.strip()
 
 
 class Answer:
@@ -38,7 +50,7 @@ class Answer:
 
     def __init__(self, names: Mapping[str, Any], files: frozenset[str] = frozenset()) -> None:
         self._names = names
-        self._files = files
+        self.files = files
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name not in self._names:
@@ -60,7 +72,8 @@ class Part:
 
     name: str
     points: float
-    judge: Judge
+    judge: str
+    """The name of a `Judge` in the exercise's module."""
 
 
 @dataclass(frozen=True)
@@ -74,10 +87,11 @@ class Hint:
 
 @dataclass(frozen=True)
 class Exercise:
-    """One graded exercise. Its text, stub and model answer are in `solutions/`; see source.py."""
+    """One graded exercise, as its TOML file has it. Its statement, stub and model answer are in `solutions/`; see
+    source.py."""
 
     id: str
-    """In kebab case; its module has the same name in snake case."""
+    """In kebab case; its module and its TOML file have the same name in snake case."""
     title: str
     lesson: int
     difficulty: int
@@ -87,6 +101,8 @@ class Exercise:
     """The functions and classes that the answer defines."""
     parts: tuple[Part, ...]
     hints: tuple[Hint, ...] = ()
+    feedback: Mapping[str, str] = field(default_factory=dict)
+    """Texts of mistakes, by the names that the judges use."""
     limit_s: float = 3.0
     """Most seconds all parts may take together; the model answer should need less than a fifth."""
     memory_mb: int = 1024
@@ -113,6 +129,11 @@ class Exercise:
     def level(self) -> str:
         return "●" * self.difficulty + "○" * (3 - self.difficulty)
 
+    @property
+    def module(self) -> ModuleType:
+        """Its judges."""
+        return import_module(f"course.lab.grading.exercises.{self.id.replace('-', '_')}")
+
     def grade(self, answer: Answer, seed: int, begin: Callable[[int], None] = lambda part: None) -> Iterator[Criterion]:
         """Judge part by part. Each criterion comes as soon as it is known, in the parts' order; nothing is raised.
 
@@ -122,15 +143,17 @@ class Exercise:
         """
         for number, part in enumerate(self.parts):
             begin(number)
-            yield self._judge(part, answer, random.Random(f"{self.id}/{part.name}/{seed}"))
+            earned, feedback = self._judged(part, answer, random.Random(f"{self.id}/{part.name}/{seed}"))
+            yield Criterion(part.name, earned, part.points, feedback)
 
-    def _judge(self, part: Part, answer: Answer, rng: random.Random) -> Criterion:
+    def _judged(self, part: Part, answer: Answer, rng: random.Random) -> tuple[float, str]:
+        judge: Judge = getattr(self.module, part.judge)
         try:
-            return Criterion(part.name, part.points, part.points, part.judge(answer, rng))
+            return part.points, judge(answer, rng)
         except Mistake as mistake:
-            return Criterion(part.name, round(mistake.share * part.points, 2), part.points, mistake.feedback)
+            return round(mistake.share * part.points, 2), mistake.told(self.feedback, vars(self.module))
         except BaseException as error:  # sys.exit among them: the answer decides about itself only
-            return Criterion(part.name, 0.0, part.points, explain(error, answer._files))
+            return 0.0, explain(error, answer.files)
 
     def ungraded(self, feedback: str) -> tuple[Criterion, ...]:
         """No points, for one reason that is said once."""

@@ -1,6 +1,6 @@
-"""What judges have in common: read what an answer gave back, hold it to its inputs, and name a mistake by its result.
+"""What judges have in common: ask an answer, read what it gave back, compare, and name a mistake by its result.
 
-Whatever an answer returns goes through one of these before it is compared: they accept every sensible kind (lists,
+Whatever an answer returns goes through a reader before it is compared: readers accept every sensible kind (lists,
 tuples, arrays, generators; ints, floats, NumPy scalars) and turn the others into a Mistake.
 """
 
@@ -8,14 +8,29 @@ import copy
 import itertools
 import math
 import numbers
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
+
+import numpy as np
 
 from course.lab.grading.blame import shown
 from course.lab.grading.exercise import Mistake
 
 LONGEST = 100_000
 """Items of a generator that are read: an endless one ends here."""
+Arguments = tuple[Any, ...]
+Cases = Sequence[tuple[Arguments, Any]]
+"""The arguments of each question, and what the answer gave back."""
+Slips = Mapping[str, Callable[..., Any]]
+"""The usual mistakes: the feedback's name, and what an answer with this mistake gives back for the same arguments."""
+
+
+def expect(condition: Any, feedback: str, share: float = 0.0, **fields: Any) -> None:
+    """Raise Mistake(feedback, share, ...) unless the condition holds."""
+    if not condition:
+        raise Mistake(feedback, share, **fields)
 
 
 def number(value: Any, what: str) -> float:
@@ -24,14 +39,13 @@ def number(value: Any, what: str) -> float:
     Args:
         what: how the value is called in feedback, such as "percentile(samples, 50)".
     """
-    if value is None:
-        raise Mistake(f"{what} gave back None: is there a `return` on every path?")
+    _given(value, what)
     try:
         if isinstance(value, (str, bytes)):
             raise TypeError
         found = float(value)
     except (TypeError, ValueError, OverflowError, RuntimeError):
-        raise Mistake(f"{what} should be a number; yours is {shown(value)} ({type(value).__name__})") from None
+        raise _unlike("a number", value, what) from None
     if not math.isfinite(found):
         raise Mistake(f"{what} should be a finite number; yours is {found}")
     return found
@@ -45,25 +59,34 @@ def whole(value: Any, what: str) -> int:
     return int(value) if isinstance(value, numbers.Integral) else int(found)
 
 
+def maybe(read: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
+    """A reader that lets None through."""
+    return lambda value, what: None if value is None else read(value, what)
+
+
 def listed(value: Any, what: str, length: int | None = None) -> list[Any]:
     """The items of a list, a tuple, an array, a generator.
 
     Args:
         length: how many there should be; None = any number.
     """
-    if value is None:
-        raise Mistake(f"{what} gave back None: is there a `return` on every path?")
-    if isinstance(value, (str, bytes, Mapping)) or not hasattr(value, "__iter__"):
-        raise Mistake(f"{what} should be a list; yours is {shown(value)} ({type(value).__name__})")
+    _given(value, what)
     try:
+        if isinstance(value, (str, bytes, Mapping)):
+            raise TypeError
         found = list(itertools.islice(iter(value), LONGEST + 1))
-    except TypeError:  # an array of no dimension
-        raise Mistake(f"{what} should be a list; yours is {shown(value)} ({type(value).__name__})") from None
+    except TypeError:
+        raise _unlike("a list", value, what) from None
     if len(found) > LONGEST:
         raise Mistake(f"{what} never ends, or has more than {LONGEST} items")
     if length is not None and len(found) != length:
         raise Mistake(f"{what} should have {length} items; yours has {len(found)}: {shown(found)}")
     return found
+
+
+def each(read: Callable[[Any, str], Any]) -> Callable[[Any, str], list[Any]]:
+    """A reader of lists, whose items another reader reads."""
+    return lambda value, what: [read(item, f"an item of {what}") for item in listed(value, what)]
 
 
 def table(value: Any, what: str) -> dict[Any, Any]:
@@ -74,10 +97,73 @@ def table(value: Any, what: str) -> dict[Any, Any]:
     try:
         found = dict(pairs)
     except (TypeError, ValueError):
-        raise Mistake(f"{what} should be a dictionary; yours is {shown(value)}") from None
+        raise _unlike("a dictionary", value, what) from None
     if len(found) != len(pairs):
         raise Mistake(f"{what} names something twice: {shown(pairs)}")
     return found
+
+
+def text(value: Any, what: str) -> str:
+    if not isinstance(value, str):
+        raise _unlike("a string", value, what)
+    return value
+
+
+def array(value: Any, what: str, shape: tuple[int, ...]) -> np.ndarray:
+    """Anything that NumPy understands as numbers of this shape, as a float64 copy; it may hold NaN and infinities."""
+    _given(value, what)
+    if hasattr(value, "__next__"):
+        value = listed(value, what)
+    try:
+        if isinstance(value, (str, bytes, Mapping)):
+            raise TypeError
+        found = np.array(value, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError, RuntimeError):
+        raise _unlike("an array of numbers", value, what) from None
+    if found.shape != shape:
+        raise Mistake(f"{what} should have shape {list(shape)}; yours has {list(found.shape)}")
+    return found
+
+
+def finite(value: Any, what: str, shape: tuple[int, ...], tip: str = "") -> np.ndarray:
+    """`array`, without NaN or infinities.
+
+    Args:
+        tip: what usually makes them, in this exercise.
+    """
+    found = array(value, what, shape)
+    if not np.isfinite(found).all():
+        odd = np.argwhere(~np.isfinite(found))[0]
+        raise Mistake(f"{what} holds {found[tuple(odd)]} at {odd.tolist()}. {tip}")
+    return found
+
+
+def _given(value: Any, what: str) -> None:
+    if value is None:
+        raise Mistake(f"{what} gave back None: is there a `return` on every path?")
+
+
+def _unlike(kind: str, value: Any, what: str) -> Mistake:
+    return Mistake(f"{what} should be {kind}; yours is {shown(value)} ({type(value).__name__})")
+
+
+def refused(error: type[Exception], about: str, why: str, act: Callable[[], Any], share: float = 0.3) -> None:
+    """Raise Mistake unless `act` raises this error.
+
+    Args:
+        share: of the points, where it raises another one.
+    """
+    try:
+        result = act()
+        if hasattr(result, "__next__"):
+            list(result)  # a generator does nothing before it is read
+    except (error, NotImplementedError) as raised:
+        if not isinstance(raised, error):
+            raise
+    except Exception as other:
+        raise Mistake(f"{about} raised {type(other).__name__}; expected {error.__name__}: {why}", share) from None
+    else:
+        raise Mistake(f"{about} gave {shown(result)}; expected {error.__name__}: {why}")
 
 
 def call(function: Callable[..., Any], *arguments: Any) -> Any:
@@ -96,6 +182,26 @@ def left_alone(function: Callable[..., Any], *arguments: Any) -> None:
             raise Mistake(f"it changes what it is given: {shown(before)} became {shown(after)}. Work on a copy")
 
 
+def unchanged(before: Sequence[Any], after: Sequence[Any], names: Sequence[str]) -> None:
+    """Raise Mistake if one of these arrays (or lists) is not as it was; NaN equals NaN."""
+    for name, old, new in zip(names, before, after):
+        if not np.array_equal(np.asarray(old, dtype=np.float64), np.asarray(new, dtype=np.float64), equal_nan=True):
+            raise Mistake(f"it changes `{name}`, which it was given: work on a copy, the caller still needs it")
+
+
+def in_time(limit_s: float, items: Iterable[Any], mistake: Callable[[int], Mistake]) -> Iterator[Any]:
+    """The items, one after the other, as long as all that is done with them takes no more than `limit_s` of CPU time.
+
+    Args:
+        mistake: what to raise else, of the number of items that were done.
+    """
+    began = time.process_time()
+    for done, item in enumerate(items):
+        yield item
+        if time.process_time() - began > limit_s:
+            raise mistake(done)
+
+
 def close(found: float, wanted: float, relative: float = 1e-6) -> bool:
     """Equal but for rounding."""
     return math.isclose(found, wanted, rel_tol=relative, abs_tol=1e-9)
@@ -104,9 +210,8 @@ def close(found: float, wanted: float, relative: float = 1e-6) -> bool:
 def same(found: Any, wanted: Any) -> bool:
     """`close` for numbers, and for lists, tuples and dictionaries of them; None equals None only."""
     if isinstance(wanted, Mapping):
-        return isinstance(found, Mapping) and found.keys() == wanted.keys() and all(
-            same(found[key], wanted[key]) for key in wanted
-        )  # fmt: skip
+        keys = found.keys() if isinstance(found, Mapping) else ()
+        return keys == wanted.keys() and all(same(found[key], wanted[key]) for key in wanted)
     if isinstance(wanted, (list, tuple)):
         return isinstance(found, (list, tuple)) and len(found) == len(wanted) and all(map(same, found, wanted))
     if wanted is None or found is None or isinstance(wanted, str):
@@ -114,35 +219,45 @@ def same(found: Any, wanted: Any) -> bool:
     return close(found, wanted)
 
 
-Slips = Mapping[str, Callable[..., Any]]
-"""The usual mistakes: feedback, and what somebody who makes it would give back for the same arguments."""
+def alike(found: np.ndarray, wanted: Any, tolerance: float) -> bool:
+    """No entry differs by more than `tolerance` of the largest wanted one; NaN where NaN is wanted."""
+    wanted = np.asarray(wanted, dtype=np.float64)
+    if found.shape != wanted.shape:
+        return False
+    scale = np.abs(wanted[np.isfinite(wanted)]).max(initial=0) or 1.0
+    return bool(np.allclose(found, wanted, rtol=tolerance, atol=tolerance * scale, equal_nan=True))
 
 
-def slip_of(slips: Slips, cases: Sequence[tuple[tuple[Any, ...], Any]]) -> str | None:
-    """The usual mistake that explains all cases, right ones among them. None = something else.
+def within(tolerance: float) -> Callable[[Any, Any], bool]:
+    """`alike`, to compare with."""
+    return partial(alike, tolerance=tolerance)
 
-    Args:
-        cases: the arguments of each question, and what the answer gave back. Take enough to tell mistakes apart.
-    """
-    for words, mistaken in slips.items():
-        if all(_agrees(mistaken, arguments, found) for arguments, found in cases):
-            return words
+
+def slip_of(slips: Slips, cases: Cases, agree: Callable[[Any, Any], bool] = same) -> str | None:
+    """The usual mistake that explains all cases, right ones among them; None = something else. Take enough cases to
+    tell mistakes apart."""
+    with np.errstate(all="ignore"):
+        for name, mistaken in slips.items():
+            if all(_explains(mistaken, arguments, found, agree) for arguments, found in cases):
+                return name
     return None
 
 
-def _agrees(mistaken: Callable[..., Any], arguments: tuple[Any, ...], found: Any) -> bool:
+def _explains(mistaken: Callable, arguments: Arguments, found: Any, agree: Callable[[Any, Any], bool]) -> bool:
     try:
-        return same(found, mistaken(*copy.deepcopy(arguments)))
+        return agree(found, call(mistaken, *arguments))
     except (ArithmeticError, LookupError, TypeError, ValueError):
-        return False  # nobody can have got a result this way
+        return False  # no answer can have got a result this way
 
 
 def compare(
     what: str,
-    cases: Sequence[tuple[tuple[Any, ...], Any]],
+    cases: Cases,
     right: Callable[..., Any],
     slips: Slips,
     describe: Callable[..., str] | None = None,
+    agree: Callable[[Any, Any], bool] = same,
+    otherwise: Callable[[Arguments, Any], str] | None = None,
 ) -> None:
     """Raise Mistake unless every case agrees with `right`; the feedback shows the first that differs, and the slip.
 
@@ -150,11 +265,38 @@ def compare(
         what: the function's name.
         cases: arguments and what came back (already read by `number`, `listed`, ...).
         describe: arguments -> how the call is shown; None = their reprs.
+        otherwise: (arguments, found) -> what is wrong with a result that no slip explains.
     """
     for arguments, found in cases:
-        wanted = right(*copy.deepcopy(arguments))
-        if not same(found, wanted):
+        wanted = call(right, *arguments)
+        if not agree(found, wanted):
             asked = describe(*arguments) if describe else f"{what}({', '.join(map(shown, arguments))})"
-            slip = slip_of(slips, cases)
-            told = f"{asked} gave {shown(found)}; expected {shown(wanted)}"
-            raise Mistake(f"{told}. {slip[0].upper()}{slip[1:]}" if slip else told)
+            slip = slip_of(slips, cases, agree) or (otherwise(arguments, found) if otherwise else None)
+            raise Mistake(f"{asked} gave {shown(found)}; expected {shown(wanted)}", slip=slip)
+
+
+def ask(function: Callable[..., Any], questions: Iterable[Arguments], read: Callable[[Any, str], Any]) -> Cases:
+    """What a function gives back, for copies of the arguments, through a reader."""
+    return [(question, read(call(function, *question), f"{_name(function)}(...)")) for question in questions]
+
+
+def _name(function: Callable[..., Any]) -> str:
+    return getattr(function, "__name__", "the function")
+
+
+def hold(
+    function: Callable[..., Any],
+    questions: Iterable[Arguments],
+    right: Callable[..., Any],
+    slips: Slips,
+    read: Callable[[Any, str], Any] = number,
+    describe: Callable[..., str] | None = None,
+) -> Cases:
+    """Ask all questions, and `compare`. Gives back the cases.
+
+    Args:
+        read: a reader.
+    """
+    cases = ask(function, questions, read)
+    compare(_name(function), cases, right, slips, describe)
+    return cases

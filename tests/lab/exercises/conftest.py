@@ -1,10 +1,15 @@
-"""One warm process grades the answers of a test module: isolation is the subject of test_runner.py alone."""
+"""One warm process grades the answers of a test module, and one lab serves it; isolation is left to test_runner.py."""
 
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parent))  # wrong_answers
+
 from course.lab.grading.exercise import Exercise
+from course.lab.grading.plug_in import OpenLab
 from course.lab.grading.runner import Graded, Submission, Worker
 
 Grade = Callable[..., Graded]
@@ -23,8 +28,15 @@ def grade() -> Iterator[Grade]:
         yield one
 
 
+@pytest.fixture(scope="module")
+def open_lab(tiny_llama_path: Path) -> Iterator[OpenLab]:
+    lab = OpenLab(short=True, model=str(tiny_llama_path), dtype="float32", max_model_len=512, num_kv_blocks=96)
+    yield lab
+    lab.close()
+
+
 @pytest.fixture(autouse=True)
 def own_home(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is written into the home folder of whoever runs the tests."""
+    """Tests write into a home folder of their own."""
     monkeypatch.setenv("MINILLM_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("MINILLM_STRICT", raising=False)

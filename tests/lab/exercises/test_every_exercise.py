@@ -1,10 +1,10 @@
 """What every exercise promises: stubs fail with a helpful word, right answers of any style earn everything, and each
-plausible wrong answer (wrong/ID/mistake.py) loses points and is told why (its line `# feedback: words`)."""
+plausible wrong answer (wrong/ID.diff) loses points and is told why."""
 
-import re
 from pathlib import Path
 
 import pytest
+from wrong_answers import WrongAnswer, patched, wrong_answers
 
 from course.lab.grading.exercise import Exercise
 from course.lab.grading.exercises import catalogue, find
@@ -13,7 +13,7 @@ from course.lab.grading.source import answer_file, cells, path_of, resolve, stat
 
 HERE = Path(__file__).parent
 EXERCISES = catalogue()
-WRONG = sorted(HERE.glob("wrong/*/*.py"))
+WRONG = [wrong for path in sorted(HERE.glob("wrong/*.diff")) for wrong in wrong_answers(path)]
 RIGHT = sorted(HERE.glob("right/*/*.py"))
 SEEDS = (0, 1, 2, 3)
 
@@ -41,10 +41,6 @@ GARBAGE = {
 }
 
 
-def by_path(path: Path) -> str:
-    return f"{path.parent.name}/{path.stem}"
-
-
 def words_of(graded: Graded) -> str:
     return "\n".join(criterion.feedback for criterion in graded.criteria if criterion.earned < criterion.possible)
 
@@ -67,7 +63,7 @@ def test_the_solution_earns_everything_whatever_the_seed(exercise: Exercise, gra
         assert earned(graded) == exercise.max_score, words_of(graded)
 
 
-@pytest.mark.parametrize("path", RIGHT, ids=by_path)
+@pytest.mark.parametrize("path", RIGHT, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_another_style_earns_everything(path: Path, grade) -> None:
     exercise = find(path.parent.name)
     for seed in SEEDS:
@@ -75,14 +71,19 @@ def test_another_style_earns_everything(path: Path, grade) -> None:
         assert earned(graded) == exercise.max_score, words_of(graded)
 
 
-@pytest.mark.parametrize("path", WRONG, ids=by_path)
-def test_a_wrong_answer_is_told_its_mistake(path: Path, grade) -> None:
-    exercise, text = find(path.parent.name), path.read_text()
-    words = re.match(r"# feedback: (.+)", text).group(1)
+@pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: f"{wrong.exercise_id}/{wrong.name}")
+def test_a_wrong_answer_is_told_its_mistake(wrong: WrongAnswer, grade) -> None:
+    exercise, text = find(wrong.exercise_id), wrong.text()
     for seed in SEEDS[:2]:
         graded = grade(exercise, text, seed)
         assert earned(graded) < exercise.max_score
-        assert words.lower() in words_of(graded).lower()
+        assert wrong.words.lower() in words_of(graded).lower()
+
+
+@pytest.mark.parametrize(("patch", "words"), [("-y = 1", "0 times"), ("-x = 1", "2 times"), ("x = 1", "begins")])
+def test_a_patch_that_does_not_fit_is_refused(patch: str, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        patched("x = 1\nx = 1\ny = 2\n", patch)
 
 
 @pytest.mark.parametrize("exercise", EXERCISES, ids=lambda exercise: exercise.id)
@@ -97,7 +98,7 @@ def test_garbage_loses_points_and_never_raises(exercise: Exercise, grade) -> Non
 
 @pytest.mark.parametrize("exercise", EXERCISES, ids=lambda exercise: exercise.id)
 def test_it_is_complete(exercise: Exercise) -> None:
-    assert len([path for path in WRONG if path.parent.name == exercise.id]) >= 3
+    assert len([wrong for wrong in WRONG if wrong.exercise_id == exercise.id]) >= 3
     assert [path for path in RIGHT if path.parent.name == exercise.id]
     assert 2 <= len(exercise.hints) <= 3
     assert all(0 < hint.cost <= 0.2 for hint in exercise.hints)
@@ -113,5 +114,5 @@ def test_it_is_complete(exercise: Exercise) -> None:
 
 
 def test_wrong_and_right_answers_belong_to_an_exercise() -> None:
-    for path in [*WRONG, *RIGHT]:
-        find(path.parent.name)
+    for exercise_id in [wrong.exercise_id for wrong in WRONG] + [path.parent.name for path in RIGHT]:
+        find(exercise_id)

@@ -52,8 +52,8 @@ def test_from_the_list_to_full_marks(tmp_path: Path) -> None:
 def test_unknown_exercises_and_files_are_refused_with_a_tip() -> None:
     unknown = cli("stub", "block_pol")
     assert unknown.returncode == 2
-    assert "did you mean 'block-pool'" in unknown.stderr
-    assert "there is no file" in cli("check", "block-pool", "nowhere.py").stderr
+    assert "'block-pool'" in unknown.stderr
+    assert "nowhere.py" in cli("check", "block-pool", "nowhere.py").stderr
 
 
 def test_functions_and_classes_of_a_notebook_are_graded() -> None:
@@ -70,8 +70,8 @@ def test_a_notebook_answer_never_raises_unless_strict() -> None:
     lock = threading.Lock()
     for answer in (None, ..., 3, "tea", lambda *_: lock, [lock]):
         assert check("percentiles", answer).score == 0
-    assert "did you mean" in str(check("percentile", None))
-    assert "not answered yet" in str(check("percentiles"))
+    assert "'percentiles'" in str(check("percentile", None))
+    assert check("percentiles").score == 0
     with pytest.raises(WrongAnswerError):
         check("percentiles", in_notebook("percentiles", "stub"), strict=True)
 
@@ -87,8 +87,8 @@ def test_hints_cost_points_once_and_only_for_later_attempts() -> None:
     history.add_attempt(exercise, 0, exercise.max_score)
     cost = sum(each.cost for each in exercise.hints[:2]) * exercise.max_score
     assert history.standing(exercise).best == pytest.approx(exercise.max_score - cost)
-    assert "choose a number" in str(hint("percentiles", 9))
-    assert "did you mean" in str(hint("percentil"))
+    assert f"1 to {len(exercise.hints)}" in str(hint("percentiles", 9))
+    assert "'percentiles'" in str(hint("percentil"))
 
 
 def test_a_history_survives_corruption(tmp_path: Path) -> None:

@@ -6,7 +6,8 @@ import torch
 from fake_runner import FakeRunner, drain, expected_output, greedy, next_token
 
 from course.lab.grading.exercises import find
-from course.lab.grading.exercises.continuous_batching_step import Seat, right_plan
+from course.lab.grading.exercises.continuous_batching_step import Request as Planned
+from course.lab.grading.exercises.continuous_batching_step import right_plan
 from course.lab.grading.plug_in import CheckingSampler, OpenLab, Parts, build_engine
 from course.lab.grading.plug_in_guard import FallbackGuard
 from course.lab.grading.source import answer_file
@@ -34,6 +35,8 @@ EVICTION_ORDER = model_answer("lru-eviction")["EvictionOrder"]
 SHARED = [[7, 8, 9, 10, 11, 12, 13, 14] * 2, [3, 1, 4, 1, 5, 9, 2, 6] * 2, list(range(40))]
 RETURNING = [[*SHARED[i % 3], *range(i, i + 5)] for i in (0, 1, 0, 2, 1, 0, 2, 0, 1)]
 """Prompts of which some begin alike: a cache that is too small must forget some of them."""
+SAME = {"prompts": [[1, 2, 3, 4] * 3, *RETURNING]}
+"""In the first, one block comes three times."""
 
 
 def first_unplanned(running: list, planned: set[str]):
@@ -70,106 +73,15 @@ def steps_of(batches: list) -> list[dict[str, int]]:
     return [{each.request.request_id: each.num_tokens for each in batch.requests} for batch in batches]
 
 
-def test_the_model_answers_plan_is_the_engines_own() -> None:
-    ours, theirs = served(Parts()), served(Parts(scheduler_step=PLAN_STEP))
-    assert theirs[0] == []
-    assert steps_of(theirs[1]) == steps_of(ours[1])
+def oracle(running: list, waiting: list, budget: int, seats: int) -> dict[str, int]:
+    """What the exercise takes for right."""
+    copies = [[Planned(s.request_id, s.num_tokens, s.num_computed_tokens) for s in each] for each in (running, waiting)]
+    return right_plan(*copies, budget, seats)
 
 
-def test_the_oracle_of_the_exercise_is_the_engines_rule() -> None:
-    def oracle(running, waiting, budget, seats):
-        seated = [
-            [Seat(s.request_id, s.num_tokens, s.num_computed_tokens) for s in each] for each in (running, waiting)
-        ]
-        return right_plan(*seated, budget, seats)
-
-    notes, batches = served(Parts(scheduler_step=oracle), num_kv_blocks=400)
-    assert notes == []
-    assert steps_of(batches) == steps_of(served(Parts(), num_kv_blocks=400)[1])
-
-
-@pytest.mark.parametrize(
-    ("plan_step", "words"),
-    [
-        (lambda running, waiting, budget, seats: {}, "gave nobody anything"),
-        (lambda running, waiting, budget, seats: {"stranger": 1}, "no request"),
-        (lambda running, waiting, budget, seats: {seat.request_id: budget for seat in waiting}, "the budget is"),
-        (lambda running, waiting, budget, seats: None, "TypeError"),
-    ],
-)
-def test_a_plan_that_breaks_a_rule_is_replaced(plan_step, words: str) -> None:
-    notes, _ = served(Parts(scheduler_step=plan_step))
-    assert len(notes) == 1
-    assert words in notes[0]
-
-
-def test_another_plan_is_really_followed() -> None:
-    def one_at_a_time(running, waiting, budget, seats):
-        first = (running or waiting)[0]
-        return {first.request_id: min(first.num_tokens - first.num_computed_tokens, budget)}
-
-    notes, batches = served(Parts(scheduler_step=one_at_a_time))
-    assert notes == []
-    assert all(len(batch.requests) == 1 for batch in batches)
-
-
-def test_the_model_answers_victims_are_the_engines() -> None:
-    ours = served(Parts(), num_kv_blocks=18)
-    theirs = served(Parts(pick_victim=PICK_VICTIM), num_kv_blocks=18)
-    assert any(batch.preempted for batch in ours[1])
-    assert theirs[0] == []
-    assert steps_of(theirs[1]) == steps_of(ours[1])
-
-
-def test_another_victim_is_really_taken() -> None:
-    notes, batches = served(Parts(pick_victim=first_unplanned), num_kv_blocks=19)
-    assert notes == []
-    assert steps_of(batches) != steps_of(served(Parts(), num_kv_blocks=19)[1])
-
-
-@pytest.mark.parametrize(
-    ("pick_victim", "words"),
-    [
-        (lambda running, planned: None, "no running request"),
-        (lambda running, planned: next(each for each in running if each.request_id in planned), "in this step"),
-    ],
-)
-def test_a_victim_that_cannot_be_is_replaced(pick_victim, words: str) -> None:
-    notes, _ = served(Parts(pick_victim=pick_victim), num_kv_blocks=18)
-    assert len(notes) == 1
-    assert words in notes[0]
-
-
-def test_the_model_answers_blocks_serve_also_when_they_run_out() -> None:
-    assert served(Parts(block_pool=BLOCK_POOL), num_kv_blocks=24)[0] == []
-
-
-def test_a_pool_that_leaks_is_replaced() -> None:
-    notes, _ = served(Parts(block_pool=Leaking))
-    assert "block pool" in notes[0]
-    assert "num_free" in notes[0]
-
-
-def test_the_model_answers_names_find_what_the_engines_find() -> None:
-    ours, theirs = (served(parts, prompts=RETURNING)[1] for parts in (Parts(), Parts(block_names=BLOCK_NAMES)))
-    assert steps_of(theirs) == steps_of(ours)
-    uncached = served(Parts(), prompts=RETURNING, enable_prefix_caching=False)[1]
-    assert steps_of(ours) != steps_of(uncached)
-
-
-@pytest.mark.parametrize(
-    ("block_names", "words"),
-    [
-        (lambda ids, size, extra: [tuple(ids[i : i + size]) for i in range(0, len(ids), size)], "not all before them"),
-        (lambda ids, size, extra: [object() for _ in range(len(ids) // size)], "was named"),
-        (lambda ids, size, extra: [], "0 names"),
-    ],
-)
-def test_names_that_mean_something_else_are_replaced(block_names, words: str) -> None:
-    prompts = [[1, 2, 3, 4] * 3, *RETURNING]  # in the first, one block comes three times
-    notes, _ = served(Parts(block_names=block_names), prompts=prompts)
-    assert len(notes) == 1
-    assert words in notes[0]
+def one_at_a_time(running: list, waiting: list, budget: int, seats: int) -> dict[str, int]:
+    first = (running or waiting)[0]
+    return {first.request_id: min(first.num_tokens - first.num_computed_tokens, budget)}
 
 
 class HeadsFirst(EVICTION_ORDER):
@@ -182,20 +94,72 @@ class GivesTheSameAgain(EVICTION_ORDER):
         return list(self.order)[:count]
 
 
-def test_the_model_answers_eviction_order_is_the_engines() -> None:
-    ours, theirs, heads_first = (
-        served(Parts(eviction_order=order), num_kv_blocks=22, prompts=RETURNING)
-        for order in (None, EVICTION_ORDER, HeadsFirst)
-    )
-    assert theirs[0] == heads_first[0] == []
-    assert steps_of(theirs[1]) == steps_of(ours[1])
-    assert steps_of(heads_first[1]) != steps_of(ours[1]), "another order is really followed"
+@pytest.mark.parametrize(
+    ("parts", "fields"),
+    [
+        (Parts(scheduler_step=PLAN_STEP), {}),
+        (Parts(scheduler_step=oracle), {"num_kv_blocks": 400}),
+        (Parts(pick_victim=PICK_VICTIM), {"num_kv_blocks": 18}),
+        (Parts(block_names=BLOCK_NAMES), {"prompts": RETURNING}),
+        (Parts(eviction_order=EVICTION_ORDER), {"num_kv_blocks": 22, "prompts": RETURNING}),
+    ],
+    ids=["plan", "oracle of plans", "victim", "names", "eviction order"],
+)
+def test_a_right_part_does_what_the_engines_own_does(parts: Parts, fields: dict) -> None:
+    notes, batches = served(parts, **fields)
+    assert notes == []
+    assert steps_of(batches) == steps_of(served(Parts(), **fields)[1])
 
 
-def test_an_eviction_order_that_gives_blocks_in_use_is_replaced() -> None:
-    notes, _ = served(Parts(eviction_order=GivesTheSameAgain), num_kv_blocks=22, prompts=RETURNING)
+@pytest.mark.parametrize(
+    ("parts", "fields"),
+    [
+        (Parts(scheduler_step=one_at_a_time), {}),
+        (Parts(pick_victim=first_unplanned), {"num_kv_blocks": 19}),
+        (Parts(eviction_order=HeadsFirst), {"num_kv_blocks": 22, "prompts": RETURNING}),
+    ],
+    ids=["plan", "victim", "eviction order"],
+)
+def test_another_part_is_really_followed(parts: Parts, fields: dict) -> None:
+    notes, batches = served(parts, **fields)
+    assert notes == []
+    assert steps_of(batches) != steps_of(served(Parts(), **fields)[1])
+
+
+def test_the_runs_above_preempt_and_find_prefixes() -> None:
+    assert any(batch.preempted for batch in served(Parts(), num_kv_blocks=18)[1])
+    cached, uncached = (served(Parts(), prompts=RETURNING, enable_prefix_caching=on)[1] for on in (True, False))
+    assert steps_of(cached) != steps_of(uncached)
+
+
+@pytest.mark.parametrize(
+    ("parts", "fields", "words"),
+    [
+        (Parts(scheduler_step=lambda *_: {}), {}, "scheduler step"),
+        (Parts(scheduler_step=lambda *_: {"stranger": 1}), {}, "stranger"),
+        (Parts(scheduler_step=lambda _, waiting, budget, __: {s.request_id: budget for s in waiting}), {}, "budget"),
+        (Parts(scheduler_step=lambda *_: None), {}, "TypeError"),
+        (Parts(pick_victim=lambda *_: None), {"num_kv_blocks": 18}, "None"),
+        (
+            Parts(pick_victim=lambda running, planned: next(each for each in running if each.request_id in planned)),
+            {"num_kv_blocks": 18},
+            "in this step",
+        ),
+        (Parts(block_pool=Leaking), {}, "num_free"),
+        (Parts(block_names=lambda ids, size, _: [str(ids[i:][:size]) for i in range(0, len(ids), size)]), SAME, "two"),
+        (Parts(block_names=lambda ids, size, _: [object() for _ in range(len(ids) // size)]), SAME, "before"),
+        (Parts(block_names=lambda *_: []), SAME, "0 names"),
+        (Parts(eviction_order=GivesTheSameAgain), {"num_kv_blocks": 22, "prompts": RETURNING}, "eviction order"),
+    ],
+)
+def test_a_part_that_breaks_a_rule_is_replaced(parts: Parts, fields: dict, words: str) -> None:
+    notes, _ = served(parts, **fields)
     assert len(notes) == 1
-    assert "eviction order" in notes[0]
+    assert words in notes[0]
+
+
+def test_the_model_answers_blocks_serve_also_when_they_run_out() -> None:
+    assert served(Parts(block_pool=BLOCK_POOL), num_kv_blocks=24)[0] == []
 
 
 def test_drafts_of_a_proposer_save_steps() -> None:
@@ -244,17 +208,12 @@ def test_the_model_answers_verify_is_distributed_as_the_model() -> None:
     assert np.abs(counts / 1000 - wanted).max() < 6 * np.sqrt(0.25 / 1000)
 
 
-def test_the_lab_shows_both(tiny_llama_path) -> None:
-    lab = OpenLab(short=True, model=str(tiny_llama_path), dtype="float32", max_model_len=512, num_kv_blocks=96)
-    try:
-        ours = lab.run("burst")
-        yours = lab.run_with("burst", scheduler_step=PLAN_STEP, block_pool=BLOCK_POOL)
-        engine = lab._engine
-        assert lab.notes == []
-        shown = lab.beside(ours, yours)
-        total = len(yours.outputs)
-        assert f"{total} of {total} answers" in shown.text
-        lab.run("burst")
-        assert type(engine._engine.scheduler) is Scheduler
-    finally:
-        lab.close()
+def test_the_lab_shows_both(open_lab: OpenLab) -> None:
+    ours = open_lab.run("burst")
+    yours = open_lab.run_with("burst", scheduler_step=PLAN_STEP, block_pool=BLOCK_POOL)
+    engine = open_lab._engine
+    assert open_lab.notes == []
+    total = len(yours.outputs)
+    assert f"{total} of {total} answers" in open_lab.beside(ours, yours).text
+    open_lab.run("burst")
+    assert type(engine._engine.scheduler) is Scheduler

@@ -1,6 +1,6 @@
 """A learner's attention computes every layer of the real model; one that breaks a rule is replaced."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,35 +18,28 @@ def model_answer() -> Callable[..., np.ndarray]:
     return names["paged_attention"]
 
 
-@pytest.fixture(scope="module")
-def lab(tiny_llama_path) -> Iterator[OpenLab]:
-    lab = OpenLab(short=True, model=str(tiny_llama_path), dtype="float32", max_model_len=512, num_kv_blocks=96)
-    yield lab
-    lab.close()
-
-
 def same_answers(ours: Run, yours: Run) -> bool:
     return [each.token_ids for each in ours.outputs] == [each.token_ids for each in yours.outputs]
 
 
-def test_the_model_answer_gives_the_engines_tokens(lab: OpenLab) -> None:
+def test_the_model_answer_gives_the_engines_tokens(open_lab: OpenLab) -> None:
     calls, paged_attention = [], model_answer()
 
     def attention(query, *others):
         calls.append(len(query))
         return paged_attention(query, *others)
 
-    yours = lab.run_with("burst", attention=attention)
-    assert lab.notes == []
+    yours = open_lab.run_with("burst", attention=attention)
+    assert open_lab.notes == []
     assert 1 in calls
     assert max(calls) > 1
-    assert same_answers(lab.run("burst"), yours)
+    assert same_answers(open_lab.run("burst"), yours)
 
 
-def test_another_attention_is_really_used(lab: OpenLab) -> None:
-    yours = lab.run_with("burst", attention=lambda query, *others: np.zeros_like(query))
-    assert lab.notes == []
-    assert not same_answers(lab.run("burst"), yours)
+def test_another_attention_is_really_used(open_lab: OpenLab) -> None:
+    yours = open_lab.run_with("burst", attention=lambda query, *others: np.zeros_like(query))
+    assert open_lab.notes == []
+    assert not same_answers(open_lab.run("burst"), yours)
 
 
 @pytest.mark.parametrize(
@@ -57,8 +50,8 @@ def test_another_attention_is_really_used(lab: OpenLab) -> None:
         (lambda query: query, "TypeError"),
     ],
 )
-def test_one_that_breaks_a_rule_is_replaced(lab: OpenLab, attention: Callable[..., Any], words: str) -> None:
-    yours = lab.run_with("burst", attention=attention)
-    assert len(lab.notes) == 1
-    assert words in lab.notes[0]
-    assert same_answers(lab.run("burst"), yours)
+def test_one_that_breaks_a_rule_is_replaced(open_lab: OpenLab, attention: Callable[..., Any], words: str) -> None:
+    yours = open_lab.run_with("burst", attention=attention)
+    assert len(open_lab.notes) == 1
+    assert words in open_lab.notes[0]
+    assert same_answers(open_lab.run("burst"), yours)

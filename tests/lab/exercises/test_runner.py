@@ -21,27 +21,30 @@ def graded(text: str, exercise: Exercise = SHORT) -> Graded:
         return worker.grade(exercise, Submission.of_text(text, "answer.py"), seed=0)
 
 
+def is_full(found: Graded) -> bool:
+    return all(criterion.earned == criterion.possible for criterion in found.criteria)
+
+
 def test_an_endless_loop_is_stopped_and_found_and_what_was_earned_before_stays() -> None:
     found = graded(HALF + "def two_numbers(requests, q):\n    while True:\n        pass\n")
     by_name = {criterion.name: criterion for criterion in found.criteria}
     assert by_name["between two samples"].earned == by_name["between two samples"].possible
     assert by_name["TTFT"].earned == 0
-    assert "stopped" in by_name["TTFT"].feedback
     assert "`two_numbers`" in by_name["TTFT"].feedback
-    assert "not reached" in by_name["ITL"].feedback
+    assert by_name["ITL"].earned == 0
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("import time\ntime.sleep(10_000)", "stopped"),
-        ("import os\nos._exit(0)", "ended the whole process"),
+        ("import time\ntime.sleep(10_000)", f"{SHORT.limit_s:g} s"),
+        ("import os\nos._exit(0)", "process"),
         ("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)", "SIGSEGV"),
         ("def f(:", "SyntaxError"),
-        ("import sys\nsys.exit()", "asked Python to exit"),
+        ("import sys\nsys.exit()", "exit"),
         ("raise KeyboardInterrupt", "KeyboardInterrupt"),
-        ("input('?')", "nobody is there to answer"),
-        ("import os\nos.fork()", "switched off"),
+        ("input('?')", "input()"),
+        ("import os\nos.fork()", "os.fork"),
     ],
 )
 @pytest.mark.skipif(sys.platform == "win32", reason="these are signals")
@@ -52,7 +55,7 @@ def test_what_ends_a_process_becomes_feedback(text: str, words: str) -> None:
     assert not any(criterion.earned for criterion in found.criteria)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nobody can say how much memory is used")
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the memory in use is not known")
 def test_memory_has_a_limit() -> None:
     text = "kept = []\ndef percentile(samples, q):\n    while True:\n        kept.append(bytearray(10**8))\n"
     found = graded(text, replace(SHORT, limit_s=60.0))  # it takes a while to fill a gigabyte
@@ -61,21 +64,20 @@ def test_memory_has_a_limit() -> None:
 
 def test_output_is_kept_apart_and_cut_off() -> None:
     found = graded("print('tea' * 10**6)\n" + SOLUTION)
-    assert all(criterion.earned == criterion.possible for criterion in found.criteria)
+    assert is_full(found)
     assert found.printed.startswith("tea")
     assert len(found.printed) < KEPT_OUTPUT + 100
 
 
-def test_threads_that_never_end_do_not_hold_anybody_up() -> None:
+def test_threads_that_never_end_hold_nothing_up() -> None:
     text = "import threading\nthreading.Thread(target=threading.Event().wait).start()\n"
-    assert all(criterion.earned == criterion.possible for criterion in graded(text + SOLUTION).criteria)
+    assert is_full(graded(text + SOLUTION))
 
 
 def test_a_worker_goes_on_after_an_answer_that_killed_its_process() -> None:
     with Worker() as worker:
         worker.grade(SHORT, Submission.of_text("import os\nos._exit(1)", "a.py"), 0)
-        found = worker.grade(SHORT, Submission.of_text(SOLUTION, "a.py"), 0)
-    assert all(criterion.earned == criterion.possible for criterion in found.criteria)
+        assert is_full(worker.grade(SHORT, Submission.of_text(SOLUTION, "a.py"), 0))
 
 
 def test_it_starts_in_a_folder_of_its_own_that_is_gone_afterwards() -> None:

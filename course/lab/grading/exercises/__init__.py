@@ -1,10 +1,13 @@
-"""One module an exercise; each defines `EXERCISE`. They are found by name, so that one check imports one module."""
+"""One TOML file an exercise (facts, hints, texts), and beside it a module of the same name: its judges."""
 
 import difflib
-import importlib
-import pkgutil
+import tomllib
+from pathlib import Path
+from typing import Any
 
-from course.lab.grading.exercise import Exercise
+from course.lab.grading.exercise import Exercise, Hint, Part
+
+FOLDER = Path(__file__).parent
 
 
 class UnknownExerciseError(LookupError):
@@ -13,7 +16,7 @@ class UnknownExerciseError(LookupError):
 
 def ids() -> list[str]:
     """Every exercise's id, in alphabetical order."""
-    return sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(__path__))
+    return sorted(path.stem.replace("_", "-") for path in FOLDER.glob("*.toml"))
 
 
 def find(exercise_id: str) -> Exercise:
@@ -22,14 +25,24 @@ def find(exercise_id: str) -> Exercise:
     Raises:
         UnknownExerciseError: there is none.
     """
-    known = ids()
-    if exercise_id not in known:
-        near = difflib.get_close_matches(str(exercise_id).lower().replace("_", "-"), known, n=1, cutoff=0.4)
-        tip = f"did you mean {near[0]!r}?" if near else f"choose one of {', '.join(known)}"
+    exercise_ids = ids()
+    if exercise_id not in exercise_ids:
+        near = difflib.get_close_matches(str(exercise_id).lower().replace("_", "-"), exercise_ids, n=1, cutoff=0.4)
+        tip = f"did you mean {near[0]!r}?" if near else f"choose one of {', '.join(exercise_ids)}"
         raise UnknownExerciseError(f"there is no exercise {exercise_id!r}: {tip}")
-    return importlib.import_module(f"{__name__}.{exercise_id.replace('-', '_')}").EXERCISE
+    facts = _facts(exercise_id)
+    if also := facts.pop("feedback_of", None):  # judges of two exercises share slips
+        facts["feedback"] = {**_facts(also)["feedback"], **facts["feedback"]}
+    parts = tuple(Part(**part) for part in facts.pop("parts"))
+    hints = tuple(Hint(**hint) for hint in facts.pop("hints"))
+    lists = {key: tuple(facts.pop(key, ())) for key in ("entry_points", "needs")}
+    return Exercise(id=exercise_id, parts=parts, hints=hints, **lists, **facts)
 
 
 def catalogue() -> list[Exercise]:
     """All exercises, in the order in which they are best done."""
     return sorted(map(find, ids()), key=lambda exercise: (exercise.lesson, exercise.difficulty, exercise.id))
+
+
+def _facts(exercise_id: str) -> dict[str, Any]:
+    return tomllib.loads((FOLDER / f"{exercise_id.replace('-', '_')}.toml").read_text(encoding="utf-8"))

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from typing import Any
 
 from course.lab.grading.blame import shown
-from course.lab.grading.exercise import Answer, Exercise, Hint, Mistake, Part
-from course.lab.grading.tools import call, compare, left_alone, listed, same, slip_of, whole
+from course.lab.grading.exercise import Answer, Mistake
+from course.lab.grading.tools import call, compare, expect, left_alone, listed, same, slip_of, whole
 
 Piece = tuple[list[int], int, int]
 """A request's block table, and the positions [start, end) that this step computes."""
@@ -21,16 +21,14 @@ def right_more_blocks(num_held: int, num_tokens: int, block_size: int) -> int:
 
 
 MORE_SLIPS: dict[str, Callable[[int, int, int], Any]] = {
-    "a block that is filled in part is a block, too: round up, not down":
-        lambda held, n, size: max(n // size - held, 0),
-    "one too many when the last block is exactly full: n // size + 1 is not rounding up":
-        lambda held, n, size: max(n // size + 1 - held, 0),
-    "that is rounding to the nearest: round up": lambda held, n, size: max(round(n / size) - held, 0),
-    "what it holds already is counted again: only what is missing": lambda held, n, size: -(-n // size),
-    "who holds more than it needs needs 0 more, never less than 0": lambda held, n, size: -(-n // size) - held,
-    "num_tokens counts all its tokens, those in the blocks it holds included": lambda held, n, size: -(-n // size),
-    "that is counted in tokens: the answer is a number of blocks": lambda held, n, size: max(n - held * size, 0),
-}  # fmt: skip
+    "block_filled_part_block": lambda held, n, size: max(n // size - held, 0),
+    "one_too_many_when": lambda held, n, size: max(n // size + 1 - held, 0),
+    "rounding_nearest": lambda held, n, size: max(round(n / size) - held, 0),
+    "what_holds_already_counted": lambda held, n, size: -(-n // size),
+    "request_holds_more_than": lambda held, n, size: -(-n // size) - held,
+    "num_tokens_counts_all_tokens": lambda held, n, size: -(-n // size),
+    "counted_tokens": lambda held, n, size: max(n - held * size, 0),
+}
 
 
 def right_slots(pieces: list[Piece], block_size: int) -> list[int]:
@@ -60,29 +58,25 @@ def by_position(slot: Callable[[list[int], int, int, int], int]) -> Callable[...
 
 
 SLOT_SLIPS: dict[str, Callable[..., Any]] = {
-    "the position in the request is used as a slot there: the block table says in which block it lies":
-        by_position(lambda table, p, start, size: p),
-    "the offset must be counted within the block: position % block_size":
-        by_position(lambda table, p, start, size: table[p // size] * size + p),
-    "that is the block's first slot for each of its tokens: add the offset, position % block_size":
-        by_position(lambda table, p, start, size: table[p // size] * size),
-    "block and offset are exchanged: position // block_size says which block, position % block_size where in it":
-        by_position(lambda table, p, start, size: table[p % size] * size + p // size),
-    "the block's number must be multiplied by block_size": by_position(
-        lambda table, p, start, size: table[p // size] + p % size),
-    "positions are counted from the start of the request, not of this step: the first slot is that of position `start`":
-        by_position(lambda table, p, start, size: table[(p - start) // size] * size + (p - start) % size),
-    "the offset is counted from `start` there: it is position % block_size, whatever was computed before":
-        by_position(lambda table, p, start, size: table[p // size] * size + (p - start) % size),
-    "`end` is not computed any more: positions start, ..., end - 1":
-        lambda pieces, size, null: [
-            table[p // size] * size + p % size
-            for table, start, end in pieces for p in range(start, min(end + 1, len(table) * size))],
-    "every token from 0 on gets a slot there: those before `start` are in the cache already":
-        lambda pieces, size, null: right_slots([(table, 0, end) for table, _, end in pieces], size),
-    "slots are one flat list over all requests, not a list for each":
-        lambda pieces, size, null: [right_slots([piece], size) for piece in pieces],
-}  # fmt: skip
+    "position_request_used_slot": by_position(lambda table, p, start, size: p),
+    "offset_must_counted_within": by_position(lambda table, p, start, size: table[p // size] * size + p),
+    "block_first_slot_for": by_position(lambda table, p, start, size: table[p // size] * size),
+    "block_offset_exchanged": by_position(lambda table, p, start, size: table[p % size] * size + p // size),
+    "block_number_must_multiplied": by_position(lambda table, p, start, size: table[p // size] + p % size),
+    "positions_counted_from_start": by_position(
+        lambda table, p, start, size: table[(p - start) // size] * size + (p - start) % size
+    ),
+    "offset_counted_from_start": by_position(
+        lambda table, p, start, size: table[p // size] * size + (p - start) % size
+    ),
+    "end_not_computed_any": lambda pieces, size, null: [
+        table[p // size] * size + p % size
+        for table, start, end in pieces
+        for p in range(start, min(end + 1, len(table) * size))
+    ],
+    "every_token_from_0": lambda pieces, size, null: right_slots([(table, 0, end) for table, _, end in pieces], size),
+    "slots_one_flat_list": lambda pieces, size, null: [right_slots([piece], size) for piece in pieces],
+}
 
 
 def padded(rows: list[list[int]], filler: int, width: int | None = None) -> list[list[int]]:
@@ -95,26 +89,29 @@ def cut(pieces: list[Piece], size: int) -> list[list[int]]:
 
 
 TABLE_SLIPS: dict[str, Callable[..., Any]] = {
-    "rows are padded with 0 there: block 0 is somebody's. Pad with null_block":
-        lambda pieces, size, null: padded(cut(pieces, size), 0),
-    "rows are padded with -1 there: pad with null_block": lambda pieces, size, null: padded(cut(pieces, size), -1),
-    "rows must be equally long: pad the short ones with null_block": lambda pieces, size, null: cut(pieces, size),
-    "pad behind the blocks, not in front of them": lambda pieces, size, null: [
-        row[::-1] for row in padded([row[::-1] for row in cut(pieces, size)], null)],
-    "blocks that no token up to `end` lies in are not part of the row: cut the table to the blocks of [0, end)":
-        lambda pieces, size, null: padded([table for table, _, _ in pieces], null),
-    "a row has the blocks of all positions [0, end): attention reads those before `start`, too":
-        lambda pieces, size, null: padded([table[: blocks(end - start, size)] for table, start, end in pieces], null),
-    "a row begins with the request's first block: attention reads what was computed before `start`, too":
-        lambda pieces, size, null: padded(
-            [table[start // size : blocks(end, size)] for table, start, end in pieces], null),
-    "a block that is filled in part belongs to the row: round up": lambda pieces, size, null: padded(
-        [table[: end // size] for table, _, end in pieces], null),
-    "one block too many when `end` is exactly at a block's end: round up, do not add 1": lambda pieces, size, null: (
-        padded([table[: end // size + 1] for table, _, end in pieces], null)),
-    "one column too many: the widest row needs no padding": lambda pieces, size, null: padded(
-        cut(pieces, size), null, max(map(len, cut(pieces, size)), default=0) + 1),
-}  # fmt: skip
+    "rows_padded_0": lambda pieces, size, null: padded(cut(pieces, size), 0),
+    "rows_padded_-1": lambda pieces, size, null: padded(cut(pieces, size), -1),
+    "rows_must_equally_long": lambda pieces, size, null: cut(pieces, size),
+    "pad_behind_blocks_not": lambda pieces, size, null: [
+        row[::-1] for row in padded([row[::-1] for row in cut(pieces, size)], null)
+    ],
+    "blocks_no_token_up": lambda pieces, size, null: padded([table for table, _, _ in pieces], null),
+    "row_blocks_all_positions": lambda pieces, size, null: padded(
+        [table[: blocks(end - start, size)] for table, start, end in pieces], null
+    ),
+    "row_begins_request_first": lambda pieces, size, null: padded(
+        [table[start // size : blocks(end, size)] for table, start, end in pieces], null
+    ),
+    "block_filled_part_belongs": lambda pieces, size, null: padded(
+        [table[: end // size] for table, _, end in pieces], null
+    ),
+    "one_block_too_many": lambda pieces, size, null: padded(
+        [table[: end // size + 1] for table, _, end in pieces], null
+    ),
+    "one_column_too_many": lambda pieces, size, null: padded(
+        cut(pieces, size), null, max(map(len, cut(pieces, size)), default=0) + 1
+    ),
+}
 
 
 def told(pieces: list[Piece], block_size: int, null_block: int) -> str:
@@ -124,8 +121,7 @@ def told(pieces: list[Piece], block_size: int, null_block: int) -> str:
 def asked(answer: Answer, case: tuple[list[Piece], int, int]) -> tuple[list[Any], list[Any]]:
     """What lay_out gives: slots and tables, read."""
     pair = listed(call(answer.lay_out, *case), "lay_out(...)")
-    if len(pair) != 2:
-        raise Mistake(f"lay_out gives back two things, slots and tables; yours gave {len(pair)}: {shown(pair)}")
+    expect(len(pair) == 2, f"lay_out gives back two things, slots and tables; yours gave {len(pair)}: {shown(pair)}")
     slots = [each if hasattr(each, "__len__") else whole(each, "a slot") for each in listed(pair[0], "the slots")]
     rows = [
         [whole(block, "a block id") for block in listed(row, "a row of the tables")]
@@ -170,7 +166,7 @@ def judge_slots(answer: Answer, cases: list[tuple[list[Piece], int, int]]) -> No
         if not same(slots, wanted):
             slip = slip_of(SLOT_SLIPS, found)
             words = f"{told(*case)}: your slots are {shown(slots)}, expected {shown(wanted)}"
-            raise Mistake(f"{words}. {slip[0].upper()}{slip[1:]}" if slip else words)
+            raise Mistake(words, slip=slip)
 
 
 def one_request(answer: Answer, rng: random.Random) -> str:
@@ -198,7 +194,7 @@ def pads_tables(answer: Answer, rng: random.Random) -> str:
         if not same(rows, wanted):
             slip = slip_of(TABLE_SLIPS, found)
             words = f"{told(*case)}: your tables are {shown(rows)}, expected {shown(wanted)}"
-            raise Mistake(f"{words}. {slip[0].upper()}{slip[1:]}" if slip else words)
+            raise Mistake(words, slip=slip)
     return "the blocks of [0, end), padded to the widest row"
 
 
@@ -213,14 +209,8 @@ def refuses_short_tables(answer: Answer, rng: random.Random) -> str:
         except ValueError:
             continue
         except IndexError:
-            raise Mistake(
-                f"{told(*case)}: {shown(short)} has too few blocks for its end, and your code stumbled over it "
-                "(IndexError). Look first, and raise ValueError", 0.4
-            ) from None  # fmt: skip
-        raise Mistake(
-            f"{told(*case)} gave {shown(found)}: {shown(short)} has too few blocks for its end, so raise ValueError. "
-            "Padding would hide it, and its keys would go to nobody's block"
-        )
+            raise Mistake("too_few_blocks_for", 0.4, asked=told(*case), short=shown(short)) from None
+        raise Mistake("gave", asked=told(*case), found=shown(found), short=shown(short))
     return "a table too short for its tokens is noticed"
 
 
@@ -236,27 +226,3 @@ def inputs_alone(answer: Answer, rng: random.Random) -> str:
     if not same(list(first), [right_slots(pieces, size), right_tables(pieces, size, 50)]):
         raise Mistake(f"{told(pieces, size, 50)} is not right yet: see above")
     return "block tables stay the requests' own"
-
-
-EXERCISE = Exercise(
-    id="block-tables",
-    title="Block tables and the slot mapping",
-    lesson=7,
-    difficulty=1,
-    minutes=25,
-    entry_points=("more_blocks", "lay_out"),
-    parts=(
-        Part("how many blocks", 2, counts_blocks),
-        Part("slots of one request", 3, one_request),
-        Part("slots of a step", 1, many_requests),
-        Part("padded tables", 3, pads_tables),
-        Part("tables too short", 1, refuses_short_tables),
-        Part("inputs left alone", 1, inputs_alone),
-    ),
-    hints=(
-        Hint("Position p lies in block number p // block_size of the table, at offset p % block_size.", 0.1),
-        Hint("The slot is block_ids[p // block_size] * block_size + p % block_size, for each p from start to end - 1.",
-             0.15),
-        Hint("First cut every table to the blocks of its first `end` tokens, then look for the widest row.", 0.1),
-    ),
-)  # fmt: skip

@@ -1,14 +1,15 @@
-"""A server loop in which clients leave: what they held is freed exactly once, and nobody else notices."""
+"""A server loop in which clients leave: what they held is freed exactly once, and no other request notices."""
 
+import itertools
 import random
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from course.lab.grading.blame import shown
-from course.lab.grading.exercise import Answer, Exercise, Hint, Mistake, Part
-from course.lab.grading.tools import listed
+from course.lab.grading.exercise import Answer, Mistake
+from course.lab.grading.tools import expect, listed, number
 
 
 class Pool:
@@ -34,8 +35,8 @@ class Pool:
     def give_back(self, block_ids: Sequence[int]) -> None:
         for block in list(block_ids):
             if block not in self.held:
-                self.wrong = self.wrong or f"block {block} was given back although nobody held it: freed twice"
-                raise ValueError(f"nobody holds block {block}")
+                self.wrong = self.wrong or f"block {block} was given back that is not held: freed twice"
+                raise ValueError(f"block {block} is not held")
             self.held.remove(block)
             self.free_ids.append(block)
 
@@ -56,7 +57,7 @@ class Model:
     """What a right server does, with counts for blocks."""
 
     free: int
-    seats: int
+    slots: int
     queue: deque[Request] = field(default_factory=deque)
     running: list[Request] = field(default_factory=list)
     in_step: bool = False
@@ -65,7 +66,7 @@ class Model:
         self.queue.append(Request(name, prompt_blocks + 1, prompt_blocks, answer_tokens))
 
     def begin(self) -> list[str]:
-        while self.queue and len(self.running) < self.seats and self.queue[0].blocks <= self.free:
+        while self.queue and len(self.running) < self.slots and self.queue[0].blocks <= self.free:
             self.running.append(self.queue.popleft())
             self.free -= self.running[-1].blocks
         self.in_step = True
@@ -115,62 +116,52 @@ class Model:
 class Watched:
     """A learner's server beside the model of a right one. Raises Mistake at the first difference."""
 
-    def __init__(self, answer: Answer, blocks: int, seats: int) -> None:
+    def __init__(self, answer: Answer, blocks: int, slots: int) -> None:
         self.pool = Pool(blocks)
-        self.server: Any = answer.Server(self.pool, seats)
-        self.model = Model(blocks, seats)
-        self.log: list[str] = [f"Server(pool of {blocks}, {seats} seats)"]
+        self.server: Any = answer.Server(self.pool, slots)
+        self.model = Model(blocks, slots)
+        self.log: list[str] = [f"Server(pool of {blocks}, {slots} slots)"]
         self.last_cancel = ""
         self.cancelled: list[str] = []
 
-    def story(self) -> str:
-        shown_log = self.log if len(self.log) <= 14 else ["...", *self.log[-13:]]
-        return "; ".join(shown_log)
+    def wrong(self, what: str, tip: str) -> Mistake:
+        log = self.log if len(self.log) <= 14 else ["...", *self.log[-13:]]
+        return Mistake(f"{'; '.join(log)}{what}. {self.last_cancel}", slip=tip)
 
-    def act(self, what: str, do: Any) -> Any:
+    def act(self, what: str, do: Callable[[], Any]) -> Any:
         """Do something; whatever it raises becomes a Mistake that tells how it came to that."""
         self.log.append(what)
         try:
             return do()
-        except NotImplementedError:
+        except (NotImplementedError, Mistake):
             raise
         except Exception as error:
             cause = self.pool.wrong or f"{type(error).__name__}: {error}"
-            raise Mistake(f"{self.story()} raised {type(error).__name__} ({cause}). {self.last_cancel}") from error
+            raise self.wrong(f" raised {type(error).__name__}", cause) from error
 
     def look(self) -> None:
         if self.pool.wrong:
-            raise Mistake(f"{self.story()}: {self.pool.wrong}. {self.last_cancel}")
+            raise self.wrong("", self.pool.wrong)
         found, wanted = self.pool.free, self.model.free
-        if found == wanted:
-            return
-        if found < wanted:
-            tip = "Blocks leak: what a request held goes back when it leaves, on every path"
-        elif self.model.in_step:
-            tip = (
-                "Blocks were given back while a step was under way: it still writes into them, and somebody else may get them. Mark "
-                "the request, and free it in end()"
-            )
-        else:
-            tip = (
-                "More is free than nobody holds: a request's blocks were given back while it needs them, or never taken"
-            )
-        raise Mistake(f"{self.story()}: {found} blocks are free; expected {wanted}. {self.last_cancel}{tip}")
+        if found != wanted:
+            tip = "leak" if found < wanted else "freed_during_a_step" if self.model.in_step else "freed_too_early"
+            raise self.wrong(f": {found} blocks are free; expected {wanted}", tip)
 
     def submit(self, name: str, prompt_blocks: int, answer_tokens: int) -> None:
-        self.act(
-            f"submit({name!r}, {prompt_blocks}, {answer_tokens})",
-            lambda: self.server.submit(name, prompt_blocks, answer_tokens),
-        )
-        self.model.submit(name, prompt_blocks, answer_tokens)
+        request = name, prompt_blocks, answer_tokens
+        self.act(f"submit{request}", lambda: self.server.submit(*request))
+        self.model.submit(*request)
         self.look()
 
-    def _names(self, what: str, do: Any, wanted: list[str], tip: str) -> None:
+    def submit_some(self, count: int, blocks: Callable[[], int], tokens: Callable[[], int]) -> None:
+        """Requests r0, r1, ..."""
+        for i in range(count):
+            self.submit(f"r{i}", blocks(), tokens())
+
+    def _names(self, what: str, do: Callable[[], Any], wanted: list[str], tip: str) -> None:
         found = self.act(what, lambda: listed(do(), what))
         if found != wanted:
-            raise Mistake(
-                f"{self.story()} gave {shown(found)}; expected {shown(wanted)}. {self.last_cancel}{self.why(found, wanted) or tip}"
-            )
+            raise self.wrong(f" gave {shown(found)}; expected {shown(wanted)}", self.why(found, wanted) or tip)
         self.look()
 
     def why(self, found: list[Any], wanted: list[str]) -> str:
@@ -179,18 +170,16 @@ class Watched:
             return f"the client of {left[0]!r} has left: nothing is computed or delivered for it any more"
         if over := [name for name in ghosts if self.model.stage(name) == "gone already"]:
             return f"{shown(over[0])} has all its tokens: it is over"
-        if len(found) < len(wanted) and set(found) < set(wanted):
+        if set(found) < set(wanted):
             missing = next(name for name in wanted if name not in found)
-            return f"{missing!r} should be among them: a seat or its blocks were not given back, or others were harmed"
+            return f"{missing!r} should be among them: a slot or its blocks were not given back, or others were harmed"
         return ""
 
     def begin(self) -> None:
-        self._names(
-            "begin()", self.server.begin, self.model.begin(), "Requests come in the order in which they arrived"
-        )
+        self._names("begin()", self.server.begin, self.model.begin(), "order_of_arrival")
 
     def end(self) -> None:
-        self._names("end()", self.server.end, self.model.end(), "Each request in decode gets one token a step")
+        self._names("end()", self.server.end, self.model.end(), "one_token_a_step")
 
     def cancel(self, name: str) -> None:
         stage = self.model.stage(name)
@@ -198,127 +187,80 @@ class Watched:
         wanted = self.model.cancel(name)
         if wanted:
             self.cancelled.append(name)
-        self.last_cancel = f"({name!r} was {stage}.) "
-        try:
-            given = bool(found)
-        except Exception:
-            raise Mistake(f"cancel({name!r}) should give True or False; yours is {shown(found)}") from None
-        if found is None or given is not wanted:
-            why = "it was alive, and is cancelled now" if wanted else "there is nothing left to cancel"
-            raise Mistake(f"{self.story()} gave {shown(found)}; expected {wanted}: {name!r} was {stage}, so {why}")
+        self.last_cancel = f"({name!r} was {stage})"
+        number(found, f"cancel({name!r})")
+        if bool(found) is not wanted:
+            raise self.wrong(f" gave {shown(found)}; expected {wanted}", "was_alive" if wanted else "nothing_to_cancel")
         self.look()
 
-    def drain(self) -> None:
-        """Steps until nobody is left; then everything must be free."""
-        while self.model.queue or self.model.running:
-            self.begin()
-            self.end()
-        self.begin()
-        self.end()
+    def play(self, script: str) -> None:
+        """A word for each act: begin, end, step (both), drain, or a name to cancel."""
+        for word in script.split():
+            if word == "drain":  # steps until no request is left; then everything must be free
+                while self.model.queue or self.model.running:
+                    self.play("step")
+                self.play("step")
+            elif word == "step":
+                self.play("begin end")
+            else:
+                acts = {"begin": self.begin, "end": self.end}
+                acts.get(word, lambda name=word: self.cancel(name))()
 
 
 def no_cancels(answer: Answer, rng: random.Random) -> str:
     for _ in range(5):
         watched = Watched(answer, rng.randint(6, 12), rng.randint(1, 4))
-        for number in range(rng.randint(2, 7)):
-            watched.submit(f"r{number}", rng.randint(1, 4), rng.randint(1, 4))
-            if rng.random() < 0.3:
-                watched.begin()
-                watched.end()
-        watched.drain()
-    return "without a cancel, everybody is served and everything is free again"
+        for i in range(rng.randint(2, 7)):
+            watched.submit(f"r{i}", rng.randint(1, 4), rng.randint(1, 4))
+            watched.play("step" if rng.random() < 0.3 else "")
+        watched.play("drain")
+    return "without a cancel, every request is served and everything is free again"
 
 
 def in_the_queue(answer: Answer, rng: random.Random) -> str:
-    for gone in range(3):
+    for script in ("begin end r1 drain", "begin r1 end drain", "begin end r1 r3 drain"):
         watched = Watched(answer, 12, 1)
-        for number in range(4):
-            watched.submit(f"r{number}", rng.randint(1, 3), rng.randint(2, 3))
-        watched.begin()
-        if gone == 1:
-            watched.cancel("r1")
-        watched.end()
-        if gone != 1:
-            watched.cancel("r1")
-        if gone == 2:
-            watched.cancel("r3")
-        watched.drain()
+        watched.submit_some(4, lambda: rng.randint(1, 3), lambda: rng.randint(2, 3))
+        watched.play(script)
     watched = Watched(answer, 6, 4)
-    watched.submit("small", 1, 3)
-    watched.submit("large", 4, 2)  # does not fit beside the small one, and everybody behind it waits
-    watched.submit("last", 1, 2)
-    watched.begin()
-    watched.end()
-    watched.cancel("large")
-    watched.begin()
-    watched.end()
-    watched.drain()
+    # The large one does not fit beside the small one, and all behind it wait.
+    for name, blocks, tokens in (("small", 1, 3), ("large", 4, 2), ("last", 1, 2)):
+        watched.submit(name, blocks, tokens)
+    watched.play("step large step drain")
     return "it leaves the queue, and those behind it move up"
 
 
+def cancelled_after(answer: Answer, rng: random.Random, scripts: str) -> None:
+    """At any moment of three requests' lives: a prompt of two blocks means two steps of prefill, then decode."""
+    for steps, which in itertools.product(range(5), range(3)):
+        watched = Watched(answer, 16, 3)
+        watched.submit_some(5, lambda: 2, lambda: rng.randint(5, 6))
+        watched.play("step " * steps + scripts.format(f"r{which}"))
+
+
 def between_steps(answer: Answer, rng: random.Random) -> str:
-    for steps in range(5):  # a prompt of two blocks: two steps of prefill, then decode
-        for place in range(3):
-            watched = Watched(answer, 16, 3)
-            for number in range(5):
-                watched.submit(f"r{number}", 2, rng.randint(5, 6))
-            for _ in range(steps + 1):
-                watched.begin()
-                watched.end()
-            watched.cancel(f"r{place}")
-            watched.drain()
-    return "in prefill and in decode: blocks and seat are free at once"
+    cancelled_after(answer, rng, "step {} drain")
+    return "in prefill and in decode: blocks and slot are free at once"
 
 
 def during_a_step(answer: Answer, rng: random.Random) -> str:
-    for steps in range(5):
-        for place in range(3):
-            watched = Watched(answer, 16, 3)
-            for number in range(5):
-                watched.submit(f"r{number}", 2, rng.randint(5, 6))
-            for _ in range(steps):
-                watched.begin()
-                watched.end()
-            watched.begin()
-            watched.cancel(f"r{place}")
-            watched.end()
-            watched.drain()
-    for place in range(2):  # cancelled in the very step of its last token
+    cancelled_after(answer, rng, "begin {} end drain")
+    for name in ("r0", "r1"):  # cancelled in the very step of its last token
         watched = Watched(answer, 8, 2)
-        for number in range(3):
-            watched.submit(f"r{number}", 1, 1)
-        watched.begin()
-        watched.end()
-        watched.begin()
-        watched.cancel(f"r{place}")
-        watched.end()
-        watched.drain()
+        watched.submit_some(3, lambda: 1, lambda: 1)
+        watched.play(f"step begin {name} end drain")
     return "the step ends first, then all is free, and no token is delivered"
 
 
 def late_and_twice(answer: Answer, rng: random.Random) -> str:
     watched = Watched(answer, 9, 2)
-    watched.cancel("nobody")
-    for number in range(4):
-        watched.submit(f"r{number}", 1, 2)
-    watched.cancel("r3")
-    watched.cancel("r3")  # twice, in the queue
-    watched.begin()
-    watched.cancel("r0")
-    watched.cancel("r0")  # twice, during a step
-    watched.end()
-    watched.cancel("r0")
-    watched.begin()
-    watched.end()
-    watched.cancel("r1")
-    watched.cancel("r1")  # twice, between steps
-    watched.drain()
-    for number in range(4):
-        watched.cancel(f"r{number}")  # late
+    watched.play("unknown")
+    watched.submit_some(4, lambda: 1, lambda: 2)
+    # Twice in the queue, during a step, between steps; then late.
+    watched.play("r3 r3 begin r0 r0 end r0 step r1 r1 drain r0 r1 r2 r3")
     watched.submit("new", 2, 1)
-    watched.cancel("r2")
-    watched.drain()
-    return "a late one, a second one, and one for nobody: False, and nothing happens"
+    watched.play("r2 drain")
+    return "a late one, a second one, and one for no request: False, and nothing happens"
 
 
 def crowd(answer: Answer, rng: random.Random) -> str:
@@ -330,40 +272,11 @@ def crowd(answer: Answer, rng: random.Random) -> str:
             if rng.random() < 0.4:
                 names.append(f"r{turn}")
                 watched.submit(names[-1], rng.randint(1, 4), rng.randint(1, 5))
-            for moment in ("before", "during"):
-                for _ in range(rng.choice((0, 0, 1, 2))):
-                    if names:
-                        watched.cancel(rng.choice(names[-6:]))
-                        cancels += 1
-                if moment == "before":
-                    watched.begin()
-            watched.end()
-        watched.drain()
-        if watched.pool.held:
-            raise Mistake(f"when everybody had gone, {len(watched.pool.held)} blocks were still held")
-    return f"{cancels} cancels at any moment: nothing leaks, nobody else notices"
-
-
-EXERCISE = Exercise(
-    id="cancellation",
-    title="A client leaves",
-    lesson=10,
-    difficulty=2,
-    minutes=35,
-    entry_points=("Server",),
-    parts=(
-        Part("nobody leaves", 1, no_cancels),
-        Part("in the queue", 2, in_the_queue),
-        Part("between steps", 3, between_steps),
-        Part("during a step", 4, during_a_step),
-        Part("late, and twice", 2, late_and_twice),
-        Part("a crowd", 2, crowd),
-    ),
-    hints=(
-        Hint(
-            "One method that lets a request go (seat and blocks) and is called from every path frees everything once.",
-            0.1,
-        ),
-        Hint("During a step, cancel() only leaves a mark. end() looks at the marks before it delivers.", 0.1),
-    ),
-)
+            for act in (watched.begin, watched.end):
+                for name in rng.choices(names[-6:], k=rng.choice((0, 0, 1, 2))) if names else ():
+                    watched.cancel(name)
+                    cancels += 1
+                act()
+        watched.play("drain")
+        expect(not watched.pool.held, f"at the end, {len(watched.pool.held)} blocks were still held")
+    return f"{cancels} cancels at any moment: nothing leaks, no other request notices"

@@ -2,21 +2,21 @@
 
 import math
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from course.lab.grading.blame import shown
-from course.lab.grading.exercise import Answer, Exercise, Hint, Mistake, Part
-from course.lab.grading.tools import Slips, call, compare, left_alone, listed, number, table, whole
+from course.lab.grading.exercise import Answer, Mistake
+from course.lab.grading.tools import Slips, call, compare, hold, left_alone, listed, maybe, number, table, whole
 
 Replica = dict[str, float]
-"""seats, kv_tokens, fixed_s, per_request_s, per_cached_token_s, per_prompt_token_s, usd_per_hour"""
+"""slots, kv_tokens, fixed_s, per_request_s, per_cached_token_s, per_prompt_token_s, usd_per_hour"""
 Load = dict[str, float]
 """rate, burst, prompt, answer"""
 Question = tuple[Replica, Load, float]
 """And the limit of the ITL, s."""
 Itl = Callable[[Replica, Load, int], float]
-RESOURCES = ("seats", "kv", "compute")
+RESOURCES = ("slots", "kv", "compute")
 SECONDS_PER_HOUR = 3600
 
 
@@ -43,23 +43,20 @@ def whole_length(prompt: float, answer: float) -> float:
 
 
 ITL_SLIPS: Slips = {
-    "prefill is missing: with each answer's end a new prompt must be read": lambda *q: itl(*q, prompts=lambda b, a: 0),
-    "each step is charged with all prompts: a prompt is read once, and its answer takes many steps. Divide by the tokens of "
-    "an answer": lambda *q: itl(*q, prompts=lambda b, a: b),
-    "one prompt a step is charged there, whatever the batch": lambda *q: itl(*q, prompts=lambda b, a: 1),
-    "the prompts are charged for one request: all of the batch bring theirs": lambda *q: itl(*q, prompts=lambda b, a: 1 / a),
-    "a request has its whole answer in the cache there: on average, half of it": lambda *q: itl(*q, whole_length),
-    "only the prompt is in the cache there: on average half of the answer is, too": lambda *q: itl(*q, lambda p, a: p),
-    "the average is taken of prompt and answer: the prompt is in the cache from the beginning": lambda *q: itl(
-        *q, lambda p, a: (p + a) / 2
+    "prefill_missing": lambda *q: itl(*q, prompts=lambda b, a: 0),
+    "each_step_charged_all": lambda *q: itl(*q, prompts=lambda b, a: b),
+    "one_prompt_step_charged": lambda *q: itl(*q, prompts=lambda b, a: 1),
+    "prompts_charged_for_one": lambda *q: itl(*q, prompts=lambda b, a: 1 / a),
+    "request_whole_answer_cache": lambda *q: itl(*q, whole_length),
+    "only_prompt_cache": lambda *q: itl(*q, lambda p, a: p),
+    "average_taken_prompt_answer": lambda *q: itl(*q, lambda p, a: (p + a) / 2),
+    "cache_read_for_one": lambda replica, load, batch: itl(
+        {**replica, "per_cached_token_s": replica["per_cached_token_s"] / batch}, load, batch
     ),
-    "the cache is read for one request there: each has its own": lambda replica, load, batch: (
-        itl({**replica, "per_cached_token_s": replica["per_cached_token_s"] / batch}, load, batch)
+    "fixed_time_paid_once": lambda replica, load, batch: itl(
+        {**replica, "fixed_s": replica["fixed_s"] * batch}, load, batch
     ),
-    "the fixed time is paid once a step, not once a request": lambda replica, load, batch: (
-        itl({**replica, "fixed_s": replica["fixed_s"] * batch}, load, batch)
-    ),
-}  # fmt: skip
+}
 
 
 def refused_by(
@@ -68,7 +65,7 @@ def refused_by(
     """The resources that do not allow a batch."""
     replica, load, limit_s = question
     refused = {
-        "seats": batch > replica["seats"],
+        "slots": batch > replica["slots"],
         "kv": batch * need(load["prompt"], load["answer"]) > replica["kv_tokens"],
         "compute": formula(replica, load, batch) > limit_s,
     }
@@ -85,20 +82,18 @@ def right_batch(replica: Replica, load: Load, limit_s: float, without: str = "",
 
 
 BATCH_SLIPS: Slips = {
-    "KV is reserved for the prompt only: the answer grows into it": lambda *q: right_batch(*q, need=lambda p, a: p),
-    "KV is reserved for half of the answer: that is the average. At its end an answer needs all of it": lambda *q: right_batch(
-        *q, need=lambda p, a: p + a / 2
-    ),
-    "that leaves prefill out of the ITL": lambda *q: right_batch(*q, formula=lambda *each: itl(*each, prompts=lambda b, a: 0)),
-    "the seats are forgotten": lambda *q: right_batch(*q, without="seats"),
-    "the KV cache is forgotten": lambda *q: right_batch(*q, without="kv"),
-    "the limit of the ITL is forgotten": lambda *q: right_batch(*q, without="compute"),
-    "that is one too many: it does not fit any more": lambda *q: right_batch(*q) + 1,
-    "that is one too few: exactly full still fits, and an ITL of exactly the limit meets it": lambda *q: right_batch(*q) - 1,
-    "exactly full still fits, and an ITL of exactly the limit meets it": lambda replica, load, limit_s: right_batch(
+    "kv_reserved_for_prompt": lambda *q: right_batch(*q, need=lambda p, a: p),
+    "kv_reserved_for_half": lambda *q: right_batch(*q, need=lambda p, a: p + a / 2),
+    "leaves_prefill_out_itl": lambda *q: right_batch(*q, formula=lambda *each: itl(*each, prompts=lambda b, a: 0)),
+    "slots_forgotten": lambda *q: right_batch(*q, without="slots"),
+    "kv_cache_forgotten": lambda *q: right_batch(*q, without="kv"),
+    "limit_itl_forgotten": lambda *q: right_batch(*q, without="compute"),
+    "one_too_many": lambda *q: right_batch(*q) + 1,
+    "one_too_few": lambda *q: right_batch(*q) - 1,
+    "exactly_full_still_fits": lambda replica, load, limit_s: right_batch(
         {**replica, "kv_tokens": replica["kv_tokens"] - 1}, load, limit_s * (1 - 1e-9)
     ),
-}  # fmt: skip
+}
 
 
 def right_plan(replica: Replica, load: Load, limit_s: float) -> tuple[int | None, float | None]:
@@ -130,21 +125,19 @@ def replicas_slip(formula: Callable[[Load, float], float]) -> Callable[..., floa
 
 
 REPLICA_SLIPS: Slips = {
-    "that is rounded down: then the peak does not fit. Round up": replicas_slip(lambda load, each: max(load["rate"] * load["burst"] // each, 1)),
-    "that is rounded to the nearest: round up, or the peak does not fit": replicas_slip(
-        lambda load, each: max(round(load["rate"] * load["burst"] / each), 1)
-    ),
-    "that is one more than enough: where it fits exactly, it fits": replicas_slip(lambda load, each: load["rate"] * load["burst"] // each + 1),
-    "that is enough for the mean rate, and not for the burst": replicas_slip(lambda load, each: max(math.ceil(load["rate"] / each), 1)),
-    "the replicas for the mean rate are rounded up before the burst is counted": replicas_slip(
+    "rounded_down": replicas_slip(lambda load, each: max(load["rate"] * load["burst"] // each, 1)),
+    "rounded_nearest": replicas_slip(lambda load, each: max(round(load["rate"] * load["burst"] / each), 1)),
+    "one_more_than_enough": replicas_slip(lambda load, each: load["rate"] * load["burst"] // each + 1),
+    "enough_for_mean_rate": replicas_slip(lambda load, each: max(math.ceil(load["rate"] / each), 1)),
+    "replicas_for_mean_rate": replicas_slip(
         lambda load, each: max(math.ceil(math.ceil(load["rate"] / each) * load["burst"]), 1)
     ),
-    "with no traffic, one replica still waits for it": replicas_slip(lambda load, each: math.ceil(load["rate"] * load["burst"] / each)),
-    "that is not rounded: replicas are whole": replicas_slip(lambda load, each: load["rate"] * load["burst"] / each),
-    "a replica serves batch / ITL *tokens* a second there, taken for requests: an answer has many": replicas_slip(
+    "no_traffic_one_replica": replicas_slip(lambda load, each: math.ceil(load["rate"] * load["burst"] / each)),
+    "not_rounded": replicas_slip(lambda load, each: load["rate"] * load["burst"] / each),
+    "replica_serves_batch_itl": replicas_slip(
         lambda load, each: max(math.ceil(load["rate"] * load["burst"] / (each * load["answer"])), 1)
     ),
-}  # fmt: skip
+}
 
 
 def price_slip(tokens: Callable[[Load], float], factor: float = 1.0) -> Callable[..., float | None]:
@@ -157,16 +150,14 @@ def price_slip(tokens: Callable[[Load], float], factor: float = 1.0) -> Callable
 
 
 PRICE_SLIPS: Slips = {
-    "that is the price at the peak: what stands by for bursts is paid all day, and the tokens are those of the mean rate": price_slip(
-        lambda load: load["rate"] * load["burst"] * load["answer"]
-    ),
-    "the tokens of prompts are counted: only the answers' are sold here": price_slip(lambda load: load["rate"] * (load["answer"] + load["prompt"])),
-    "that is the price of a million requests: an answer has many tokens": price_slip(lambda load: load["rate"]),
-    "an hour has 3600 seconds: tokens per second and dollars per hour are mixed": price_slip(lambda load: load["rate"] * load["answer"], 3600),
-    "that is for one token: a million of them": price_slip(lambda load: load["rate"] * load["answer"], 1e-6),
-    "that is for a thousand tokens: a million of them": price_slip(lambda load: load["rate"] * load["answer"], 1e-3),
-    "that is the price of one replica: all are paid": lambda replica, load, limit_s: price(1, replica, load["rate"] * load["answer"]),
-}  # fmt: skip
+    "price_peak": price_slip(lambda load: load["rate"] * load["burst"] * load["answer"]),
+    "tokens_prompts_counted": price_slip(lambda load: load["rate"] * (load["answer"] + load["prompt"])),
+    "price_million_requests": price_slip(lambda load: load["rate"]),
+    "hour_3600_seconds": price_slip(lambda load: load["rate"] * load["answer"], 3600),
+    "for_one_token": price_slip(lambda load: load["rate"] * load["answer"], 1e-6),
+    "for_thousand_tokens": price_slip(lambda load: load["rate"] * load["answer"], 1e-3),
+    "price_one_replica": lambda replica, load, limit_s: price(1, replica, load["rate"] * load["answer"]),
+}
 
 
 def some_question(rng: random.Random, binding: str) -> Question:
@@ -178,7 +169,7 @@ def some_question(rng: random.Random, binding: str) -> Question:
         "answer": rng.randint(20, 500),
     }
     replica = {
-        "seats": 10_000,
+        "slots": 10_000,
         "kv_tokens": 10**9,
         "fixed_s": rng.uniform(0.004, 0.02),
         "per_request_s": rng.uniform(1e-5, 2e-4),
@@ -191,8 +182,8 @@ def some_question(rng: random.Random, binding: str) -> Question:
     if binding == "kv":
         need = whole_length(load["prompt"], load["answer"])
         replica["kv_tokens"] = batch * need + rng.choice((0, need - 1, rng.randrange(need)))
-    if binding == "seats":
-        replica["seats"] = batch
+    if binding == "slots":
+        replica["slots"] = batch
     return replica, load, limit_s
 
 
@@ -200,7 +191,7 @@ def exact_question(rng: random.Random, replicas: int, burst: float = 2.0) -> Que
     """Powers of two, so that a batch, an ITL and a number of replicas come out exactly."""
     batch, answer, prompt = rng.choice((4, 8, 16)), rng.choice((64, 128)), rng.choice((256, 512))
     replica = {
-        "seats": 4 * batch,
+        "slots": 4 * batch,
         "kv_tokens": 64 * batch * (answer + prompt),
         "fixed_s": 1 / 64,
         "per_request_s": 1 / 2048,
@@ -220,13 +211,12 @@ def told(replica: Replica, load: Load, last: float) -> str:
 
 
 def step_time(answer: Answer, rng: random.Random) -> str:
-    cases = []
+    questions = []
     for turn in range(8):
         replica, load, _ = some_question(rng, RESOURCES[turn % 3])
-        question = (replica, load, 1 if turn == 7 else rng.randint(2, 50))
-        left_alone(answer.itl_seconds, *question)
-        cases.append((question, number(call(answer.itl_seconds, *question), "itl_seconds(...)")))
-    compare("itl_seconds", cases, itl, ITL_SLIPS, told)
+        questions.append((replica, load, 1 if turn == 7 else rng.randint(2, 50)))
+    left_alone(answer.itl_seconds, *questions[0])
+    hold(answer.itl_seconds, questions, itl, ITL_SLIPS, describe=told)
     return "the fixed part, each request's, the cache's, and the prompts'"
 
 
@@ -241,18 +231,15 @@ def batches(answer: Answer, questions: Sequence[Question]) -> None:
         batch = right_batch(*question)
         allowed = refused_by(question, batch + 1)
         if binding not in allowed:
-            raise Mistake(
-                f"{told(*question)} the batch {batch} is right; what binds is {' or '.join(allowed)}, yours is {shown(binding)}. It is the "
-                "resource that refuses one more request",
-                0.5,
-            )
+            about = {"allowed": " or ".join(allowed), "binding": shown(binding)}
+            raise Mistake("batch_right", 0.5, asked=told(*question), batch=batch, **about)
 
 
 def each_binds(answer: Answer, rng: random.Random) -> str:
     questions = [some_question(rng, binding) for binding in RESOURCES * 4]
     left_alone(answer.largest_batch, *questions[0])
     batches(answer, questions)
-    return "seats, KV and compute, each where it binds"
+    return "slots, KV and compute, each where it binds"
 
 
 def exactly_full(answer: Answer, rng: random.Random) -> str:
@@ -261,10 +248,10 @@ def exactly_full(answer: Answer, rng: random.Random) -> str:
         replica, load, limit_s = some_question(rng, "kv")
         need = whole_length(load["prompt"], load["answer"])
         questions.append(({**replica, "kv_tokens": right_batch(replica, load, limit_s) * need}, load, limit_s))
-    replica, load, limit_s = some_question(rng, "seats")
+    replica, load, limit_s = some_question(rng, "slots")
     need = whole_length(load["prompt"], load["answer"])
     questions += [({**replica, "kv_tokens": need - 1}, load, limit_s), (replica, load, replica["fixed_s"] / 2)]
-    questions += [({**replica, "kv_tokens": need}, load, limit_s), ({**replica, "seats": 1}, load, limit_s)]
+    questions += [({**replica, "kv_tokens": need}, load, limit_s), ({**replica, "slots": 1}, load, limit_s)]
     batches(answer, questions)
     return "exactly full fits, and what never fits is 0"
 
@@ -276,16 +263,10 @@ def planned(answer: Answer, question: Question) -> dict[str, Any]:
     return found
 
 
-def maybe(value: Any, what: str) -> float | None:
-    return None if value is None else number(value, what)
-
-
-def judge_plan(
-    answer: Answer, questions: Sequence[Question], key: str, place: int, slips: Mapping[str, Callable]
-) -> None:
+def judge_plan(answer: Answer, questions: Sequence[Question], key: str, place: int, slips: Slips) -> None:
     left_alone(answer.plan, *questions[0])
     found = [planned(answer, question) for question in questions]
-    cases = [(question, maybe(own[key], key)) for question, own in zip(questions, found)]
+    cases = [(question, maybe(number)(own[key], key)) for question, own in zip(questions, found)]
     compare(key, cases, lambda *question: right_plan(*question)[place], slips, told)
 
 
@@ -302,24 +283,17 @@ def usual(rng: random.Random) -> list[Question]:
 
 def replicas(answer: Answer, rng: random.Random) -> str:
     questions = usual(rng) + [exact_question(rng, count) for count in (1, 2, 3, 5)]
-    replica, load, limit_s = some_question(rng, "seats")
+    replica, load, limit_s = some_question(rng, "slots")
     questions.append((replica, {**load, "rate": 0.0}, limit_s))
     judge_plan(answer, questions, "replicas", 0, REPLICA_SLIPS)
     question = (replica, load, replica["fixed_s"] / 2)
     if (found := planned(answer, question)["replicas"]) is not None:
-        raise Mistake(
-            f"{told(*question)} not even one request meets the limit; replicas is {shown(found)}, expected None: more of them "
-            "do not make a step shorter",
-            0.5,
-        )
+        raise Mistake("not_even_one_request", 0.5, asked=told(*question), found=shown(found))
     for question in questions[:6]:
         found = planned(answer, question)
         batch = right_batch(*question)
         if found["batch"] != batch or found["binding"] not in refused_by(question, batch + 1):
-            raise Mistake(
-                f"plan(...) says batch {shown(found['batch'])}, binding {shown(found['binding'])}: not as in largest_batch",
-                0.5,
-            )
+            raise Mistake("plan_says_batch_binding", 0.5, batch=shown(found["batch"]), binding=shown(found["binding"]))
     return "enough for the burst, and not one more"
 
 
@@ -327,41 +301,8 @@ def cost(answer: Answer, rng: random.Random) -> str:
     questions = usual(rng)
     judge_plan(answer, questions, "usd_per_million_tokens", 1, PRICE_SLIPS)
     replica, load, limit_s = questions[0]
-    for question, why in (
-        ((replica, {**load, "rate": 0.0}, limit_s), "nothing is sold"),
-        ((replica, load, replica["fixed_s"] / 2), "nothing fits"),
-    ):
+    unsold, too_slow = (replica, {**load, "rate": 0.0}, limit_s), (replica, load, replica["fixed_s"] / 2)
+    for question, why in ((unsold, "nothing is sold"), (too_slow, "nothing fits")):
         if (found := planned(answer, question)["usd_per_million_tokens"]) is not None:
-            raise Mistake(
-                f"{told(*question)} usd_per_million_tokens is {shown(found)}; expected None, because {why}", 0.5
-            )
+            raise Mistake("usd_per_million_tokens", 0.5, asked=told(*question), found=shown(found), why=why)
     return "what stands by is paid, what is sold is counted"
-
-
-EXERCISE = Exercise(
-    id="capacity-plan",
-    title="A capacity plan",
-    lesson=11,
-    difficulty=2,
-    minutes=40,
-    entry_points=("itl_seconds", "largest_batch", "plan"),
-    parts=(
-        Part("the ITL of a batch", 3, step_time),
-        Part("what binds", 3, each_binds),
-        Part("exactly full", 2, exactly_full),
-        Part("replicas", 3, replicas),
-        Part("cost", 3, cost),
-    ),
-    hints=(
-        Hint(
-            "While `batch` are served, each of the `answer` steps reads `batch / answer` new prompts on average.", 0.1
-        ),
-        Hint(
-            "Try batch + 1 against the three limits, one after the other: the one that refuses it is what binds.", 0.1
-        ),
-        Hint(
-            "A replica gives batch / itl tokens per second. Divide by the tokens of an answer for requests per second.",
-            0.1,
-        ),
-    ),
-)

@@ -1,16 +1,15 @@
-"""Chunked prefill: who reads how much in which step, and when each first token comes."""
+"""Chunked prefill: which prompt gets how many tokens in which step, and when each first token comes."""
 
 import math
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from course.lab.grading.exercise import Answer, Exercise, Hint, Mistake, Part
-from course.lab.grading.tools import call, compare, left_alone, listed, number, slip_of, table, whole
+from course.lab.grading.exercise import Answer, Mistake
+from course.lab.grading.tools import Slips, call, each, expect, hold, left_alone, listed, number, slip_of, table, whole
 
 Plan = list[dict[int, int]]
-"""For each step, how many tokens of which prompt are read."""
+"""For each step, how many tokens of which prompt are computed."""
 Case = tuple[list[int], int, int, int]
 """Prompt lengths, others that decode, token budget, chunk."""
 MOST_STEPS = 2000
@@ -23,9 +22,9 @@ class Rules:
     decodes_count: bool = True
     """Tokens of those that decode are taken off the budget."""
     finished_decode: bool = True
-    """Who has read its prompt decodes from the next step on."""
+    """A request whose prefill is done decodes from the next step on."""
     finished_at_once: bool = False
-    """... or already in the step that reads its last token."""
+    """... or already in the step that ends its prefill."""
     one_prompt_a_step: bool = False
     skips_unfit: bool = False
     """A chunk that does not fit as a whole waits."""
@@ -35,7 +34,7 @@ class Rules:
     budget_each: bool = False
     order: Callable[[list[int], Sequence[int]], list[int]] = lambda left, prompts: list(range(len(left)))
     fair: bool = False
-    """What a step can read is shared evenly."""
+    """The budget is shared evenly."""
 
     def __call__(self, prompts: Sequence[int], num_decodes: int, token_budget: int, chunk: int) -> Plan:
         left, steps, decoding = list(prompts), [], num_decodes
@@ -45,7 +44,7 @@ class Rules:
                 raise ValueError("nothing is left for the prompts")
             step = self._step(left, prompts, room, chunk)
             if not step:
-                raise ValueError("nobody reads anything")
+                raise ValueError("no prompt gets a token")
             for i, tokens in step.items():
                 left[i] -= tokens
                 decoding += left[i] == 0 and self.finished_decode
@@ -75,33 +74,19 @@ class Rules:
 
 
 right_schedule = Rules()
-SCHEDULE_SLIPS: Mapping[str, Callable[..., Plan]] = {
-    "those that decode take nothing off the budget there: each needs one token of it, in every step": Rules(
-        decodes_count=False
-    ),
-    "who has read its prompt vanishes there: it decodes in all later steps, one token of the budget each": Rules(
-        finished_decode=False
-    ),
-    "who reads its last prompt token pays for a decode in the same step there: that begins in the next step": Rules(
-        finished_at_once=True
-    ),
-    "one prompt is read a step there: what the first leaves of the budget is for the next": Rules(
-        one_prompt_a_step=True
-    ),
-    "a chunk that does not fit as a whole waits there: it is cut, and its rest follows": Rules(skips_unfit=True),
-    "the chunk limits all prompts of a step together there: each may read so many": Rules(chunk_for_all=True),
-    "the chunk does not limit anybody there: no prompt reads more than that in one step": Rules(has_chunk=False),
-    "the budget is each prompt's own there: the step has one": Rules(budget_each=True),
-    "the shortest prompt goes first there: they are read in their order": Rules(
-        order=lambda left, prompts: sorted(range(len(left)), key=lambda i: prompts[i])
-    ),
-    "the prompt with the least left goes first there: they are read in their order": Rules(
-        order=lambda left, prompts: sorted(range(len(left)), key=lambda i: left[i])
-    ),
-    "the last prompt goes first there: they are read in their order": Rules(
-        order=lambda left, prompts: list(range(len(left)))[::-1]
-    ),
-    "the budget is shared evenly there: the first prompt takes what it can": Rules(fair=True),
+SCHEDULE_SLIPS: Slips = {
+    "those_decode_take_nothing": Rules(decodes_count=False),
+    "request_whose_prefill_done": Rules(finished_decode=False),
+    "request_whose_prefill_ends": Rules(finished_at_once=True),
+    "one_prompt_prefilled_step": Rules(one_prompt_a_step=True),
+    "chunk_does_not_fit": Rules(skips_unfit=True),
+    "chunk_limits_all_prompts": Rules(chunk_for_all=True),
+    "chunk_limits_no_prompt": Rules(has_chunk=False),
+    "budget_each_prompt_own": Rules(budget_each=True),
+    "shortest_prompt_goes_first": Rules(order=lambda left, prompts: sorted(range(len(left)), key=lambda i: prompts[i])),
+    "prompt_least_left_goes": Rules(order=lambda left, prompts: sorted(range(len(left)), key=lambda i: left[i])),
+    "last_prompt_goes_first": Rules(order=lambda left, prompts: list(range(len(left)))[::-1]),
+    "budget_shared_evenly": Rules(fair=True),
 }
 
 
@@ -109,26 +94,20 @@ def right_split(prompt_len: int, chunk: int) -> list[int]:
     return [min(chunk, prompt_len - begin) for begin in range(0, prompt_len, chunk)]
 
 
-SPLIT_SLIPS: Mapping[str, Callable[[int, int], list[int]]] = {
-    "the rest is lost: the last chunk may be smaller": lambda n, c: [c] * (n // c),
-    "the last chunk is as large as the others there: it holds only what is left": lambda n, c: [c] * math.ceil(n / c),
-    "there is a chunk of 0 tokens: a prompt that divides evenly has none left over": lambda n, c: (
-        [c] * (n // c) + [n % c]
-    ),
-    "the smaller chunk comes first there: it comes last": lambda n, c: right_split(n, c)[::-1],
-    "the chunks are made equal there: each is full, but for the last": lambda n, c: [
-        n // math.ceil(n / c) + (i < n % math.ceil(n / c)) for i in range(math.ceil(n / c))
-    ],
-    "these are the places where the chunks begin: their sizes are asked for": lambda n, c: list(range(0, n, c)),
-    "these are the places where the chunks end: their sizes are asked for": lambda n, c: [*range(c, n, c), n],
+SPLIT_SLIPS: Slips = {
+    "rest_lost": lambda n, c: [c] * (n // c),
+    "last_chunk_large_others": lambda n, c: [c] * math.ceil(n / c),
+    "chunk_0_tokens": lambda n, c: [c] * (n // c) + [n % c],
+    "smaller_chunk_comes_first": lambda n, c: right_split(n, c)[::-1],
+    "chunks_made_equal": lambda n, c: [len(range(i, n, math.ceil(n / c))) for i in range(math.ceil(n / c))],
+    "these_positions_where_chunks": lambda n, c: list(range(0, n, c)),
+    "these_positions_where_chunks_end": lambda n, c: [*range(c, n, c), n],
 }
 
 
 def first_times(
     plan: Callable[..., Plan] = right_schedule,
-    time_of: Callable[[int, int, float, float], float] = lambda read, decode, fixed, token: (
-        fixed + token * (read + decode)
-    ),
+    time_of: Callable[[int, int, float, float], float] = lambda n, decode, fixed, token: fixed + token * (n + decode),
     at: Callable[[float, float], float] = lambda begin, end: end,
     when: Callable[[int, int], bool] = lambda left, tokens: left == 0,
 ) -> Callable[..., list[float]]:
@@ -149,32 +128,20 @@ def first_times(
 
 
 right_times = first_times()
-TIME_SLIPS: Mapping[str, Callable[..., list[float]]] = {
-    "that is when the step BEGINS that reads the last token: the first token comes at its end": first_times(
-        at=lambda begin, end: begin
-    ),
-    "that is the end of the prompt's first chunk: its first token comes when its last token was read": first_times(
-        when=lambda left, tokens: True
-    ),
-    "the tokens of those that decode take no time there: a step's time grows with all of its tokens": first_times(
-        time_of=lambda read, decode, fixed, token: fixed + token * read
-    ),
-    "prompts that are read by now take no time there: they decode, one token each in every later step": lambda *case: (
-        first_times(time_of=lambda read, decode, fixed, token: fixed + token * (read + case[1]))(*case)
-    ),
-    "the fixed time is counted once there: every step has it": lambda *case: [
-        found + case[4] for found in first_times(time_of=lambda r, d, fixed, token: token * (r + d))(*case)
-    ],
-    "the fixed time is missing: every step has it": first_times(time_of=lambda r, d, fixed, token: token * (r + d)),
-    "that is in milliseconds": lambda *case: [1000 * found for found in right_times(*case)],
-    "every step is taken to be full there: it takes as long as its tokens": lambda *case: first_times(
-        time_of=lambda r, d, fixed, token: fixed + token * case[2]
-    )(*case),
-    "that is the number of the step: its end in seconds is asked for": first_times(time_of=lambda *_: 1.0),
-    "that is the end of the step after the last chunk: the step that reads the last prompt token yields the first one":
-        lambda *case: [found + case[4] + case[5] * (case[1] + 1) for found in right_times(*case)],
+without_fixed_time = first_times(time_of=lambda n, decode, fixed, token: token * (n + decode))
+TIME_SLIPS: Slips = {
+    "when_step_begins_computes": first_times(at=lambda begin, end: begin),
+    "end_prompt_first_chunk": first_times(when=lambda left, tokens: True),
+    "tokens_those_decode_take": first_times(time_of=lambda n, decode, fixed, token: fixed + token * n),
+    "prompts_whose_prefill_done": lambda *case: first_times(time_of=lambda n, _, f, t: f + t * (n + case[1]))(*case),
+    "fixed_time_counted_once": lambda *case: [case[4] + found for found in without_fixed_time(*case)],
+    "fixed_time_missing": without_fixed_time,
+    "milliseconds": lambda *case: [1000 * found for found in right_times(*case)],
+    "every_step_taken_full": lambda *case: first_times(time_of=lambda *_: case[4] + case[5] * case[2])(*case),
+    "number_step": first_times(time_of=lambda *_: 1.0),
+    "end_step_after_last": lambda *case: [found + case[4] + case[5] * (case[1] + 1) for found in right_times(*case)],
     **{words: first_times(plan) for words, plan in SCHEDULE_SLIPS.items()},
-}  # fmt: skip
+}
 
 
 def exact_budget(itl_s: float, fixed_s: float, token_s: float) -> float:
@@ -185,14 +152,12 @@ def right_budget(itl_s: float, fixed_s: float, token_s: float) -> int:
     return max(math.floor(exact_budget(itl_s, fixed_s, token_s)), 0)
 
 
-BUDGET_SLIPS: Mapping[str, Callable[[float, float, float], float]] = {
-    "that is one token too many: round down": lambda i, f, t: max(math.ceil(exact_budget(i, f, t)), 0),
-    "that is rounded to the nearest: round down, or a full step is too long": lambda i, f, t: max(
-        round(exact_budget(i, f, t)), 0
-    ),
-    "the fixed time of a step is forgotten there": lambda i, f, t: math.floor(i / t),
-    "a budget below 0: where no step is short enough, it is 0": lambda i, f, t: math.floor(exact_budget(i, f, t)),
-    "the fixed time is added there: it is part of the step, so take it off": lambda i, f, t: math.floor((i + f) / t),
+BUDGET_SLIPS: Slips = {
+    "one_token_too_many": lambda i, f, t: max(math.ceil(exact_budget(i, f, t)), 0),
+    "rounded_nearest": lambda i, f, t: max(round(exact_budget(i, f, t)), 0),
+    "fixed_time_step_forgotten": lambda i, f, t: math.floor(i / t),
+    "budget_below_0": lambda i, f, t: math.floor(exact_budget(i, f, t)),
+    "fixed_time_added": lambda i, f, t: math.floor((i + f) / t),
 }
 
 
@@ -201,16 +166,11 @@ def told(prompts: list[int], decodes: int, budget: int, chunk: int, *times: floa
     return f"{words}, a step of {times[0]:.4g} s + {times[1]:.4g} s a token" if times else words
 
 
-def asked_split(answer: Answer, prompt_len: int, chunk: int) -> list[int]:
-    found = listed(answer.split(prompt_len, chunk), f"split({prompt_len}, {chunk})")
-    return [whole(size, f"a size of split({prompt_len}, {chunk})") for size in found]
-
-
 def splits(answer: Answer, rng: random.Random) -> str:
     chunk = rng.randint(3, 9)
     cases = [(chunk * 3 + rng.randint(1, 2), chunk), (chunk * 4, chunk), (chunk, chunk), (chunk - 1, chunk), (1, chunk)]
     cases += [(chunk + 1, chunk), (5, 1), (rng.randint(1000, 9000), 512)]
-    compare("split", [(case, asked_split(answer, *case)) for case in cases], right_split, SPLIT_SLIPS)
+    hold(answer.split, cases, right_split, SPLIT_SLIPS, each(whole))
     return "full chunks, and what is left"
 
 
@@ -223,11 +183,7 @@ def asked(answer: Answer, case: Case) -> Plan:
         for i, tokens in read.items():
             if not 0 <= i < len(case[0]):
                 raise Mistake(f"step {count} names prompt {i}: they are numbered from 0 to {len(case[0]) - 1}")
-            if tokens <= 0:
-                raise Mistake(
-                    f"{told(*case)}: step {count} reads {tokens} tokens of prompt {i}. Who reads nothing is not in it",
-                    0.3,
-                )
+            expect(not tokens <= 0, "step_gives_tokens_prompt", 0.3, asked=told(*case), count=count, tokens=tokens, i=i)
         plan.append(read)
     return plan
 
@@ -239,10 +195,9 @@ def judge(answer: Answer, cases: list[Case], praise: str) -> str:
         if plan == wanted:
             continue
         step = next((n for n, (a, b) in enumerate(zip(plan, wanted)) if a != b), min(len(plan), len(wanted)))
-        pair = [f"reads {p[step]}" if step < len(p) else "is missing (it ends before)" for p in (plan, wanted)]
+        pair = [f"computes {p[step]}" if step < len(p) else "is missing (it ends before)" for p in (plan, wanted)]
         slip = slip_of(SCHEDULE_SLIPS, found) or general(case, plan)
-        words = f"{told(*case)}: step {step} {pair[0]}; expected: it {pair[1]}"
-        raise Mistake(f"{words}. {slip[:1].upper()}{slip[1:]}".rstrip())
+        raise Mistake(f"{told(*case)}: step {step} {pair[0]}; expected: it {pair[1]}", slip=slip)
     return praise
 
 
@@ -257,11 +212,11 @@ def general(case: Case, plan: Plan) -> str:
         for i, tokens in step.items():
             left[i] -= tokens
             if tokens > chunk:
-                return f"step {count} reads {tokens} tokens of prompt {i}: the chunk is {chunk}"
+                return f"step {count} computes {tokens} tokens of prompt {i}: the chunk is {chunk}"
             if left[i] < 0:
-                return f"more of prompt {i} is read than it has"
+                return f"more of prompt {i} is computed than it has"
     unread = [i for i, rest in enumerate(left) if rest]
-    return f"prompt {unread[0]} is never read to its end" if unread else ""
+    return f"the prefill of prompt {unread[0]} never ends" if unread else ""
 
 
 def alone(answer: Answer, rng: random.Random) -> str:
@@ -289,7 +244,7 @@ def several(answer: Answer, rng: random.Random) -> str:
         ([8, 8, 8], 0, 24, 8),
     ]
     cases += [([1] * 6, 1, 4096, 9), ([20, 20], 0, 21, 20)]
-    return judge(answer, cases, "in their order, no budget unused, and who is done decodes")
+    return judge(answer, cases, "in their order, no budget unused, and finished prompts decode")
 
 
 def starved(answer: Answer, rng: random.Random) -> str:
@@ -299,10 +254,7 @@ def starved(answer: Answer, rng: random.Random) -> str:
             found = listed(found, "schedule(...)") if hasattr(found, "__next__") else found
         except ValueError:
             continue
-        raise Mistake(
-            f"{told(*case)}: the decodes use up the budget, those of finished prompts too, and somebody never gets to read; "
-            f"expected ValueError, got {found!r:.80}"
-        )
+        raise Mistake("decodes_use_up_budget", asked=told(*case), found=found)
     judge(answer, [([4, 40, 5], 2, 5, 500)], "")
     left_alone(answer.schedule, [30, 9, 20], 3, 24, 10)
     judge(answer, [([30, 9, 20], 3, 24, 10)] * 2, "")
@@ -310,15 +262,12 @@ def starved(answer: Answer, rng: random.Random) -> str:
 
 
 def times(answer: Answer, rng: random.Random) -> str:
-    cases: list[tuple[tuple[Any, ...], Any]] = []
-    for prompts, decodes, budget, chunk in (
-        ([90, 8, 30], 2, 32, 500), ([40, 7], 3, 32, 12), ([25], 0, 8, 500), ([5, 6, 7], 6, 64, 64), ([64, 64, 9], 1, 33, 16),
-    ):  # fmt: skip
-        case = prompts, decodes, budget, chunk, rng.uniform(0.002, 0.02), rng.uniform(1e-4, 1e-3)
-        found = listed(call(answer.first_token_times, *case), "first_token_times(...)", len(prompts))
-        cases.append((case, [number(each, "a time of first_token_times(...)") for each in found]))
-    compare("first_token_times", cases, right_times, TIME_SLIPS, lambda *case: f"{told(*case)}: first_token_times")
-    return "the end of the step that reads a prompt's last token"
+    shapes = [([90, 8, 30], 2, 32, 500), ([40, 7], 3, 32, 12), ([25], 0, 8, 500), ([5, 6, 7], 6, 64, 64)]
+    cases = [
+        (*shape, rng.uniform(0.002, 0.02), rng.uniform(1e-4, 1e-3)) for shape in [*shapes, ([64, 64, 9], 1, 33, 16)]
+    ]
+    hold(answer.first_token_times, cases, right_times, TIME_SLIPS, each(number), lambda *case: f"{told(*case)}:")
+    return "the end of the step that computes a prompt's last token"
 
 
 def bounds(answer: Answer, rng: random.Random) -> str:
@@ -328,30 +277,5 @@ def bounds(answer: Answer, rng: random.Random) -> str:
         if 0.1 < exact_budget(*case) % 1 < 0.9:  # rounding errors decide nothing
             cases.append(case)
     cases += [(0.004, 0.01, 0.0003), (0.0105, 0.01, 0.001), (0.75, 0.5, 0.0625)]  # none, none, exactly 4
-    found = [(case, whole(answer.largest_budget(*case), "largest_budget(...)")) for case in cases]
-    compare("largest_budget", found, right_budget, BUDGET_SLIPS)
+    hold(answer.largest_budget, cases, right_budget, BUDGET_SLIPS, whole)
     return "the most tokens a step may have"
-
-
-EXERCISE = Exercise(
-    id="chunked-prefill",
-    title="Chunked prefill: who reads when",
-    lesson=3,
-    difficulty=2,
-    minutes=35,
-    entry_points=("split", "schedule", "first_token_times", "largest_budget"),
-    parts=(
-        Part("chunks of one prompt", 1, splits),
-        Part("one prompt among decodes", 2, alone),
-        Part("several prompts", 4, several),
-        Part("no room, and inputs left alone", 1, starved),
-        Part("when first tokens come", 3, times),
-        Part("the bound", 1, bounds),
-    ),
-    hints=(
-        Hint("Keep a list of how much of each prompt is left. Every step: room = budget - those that decode - prompts of "
-             "which nothing is left.", 0.1),
-        Hint("In a step, each prompt in turn reads min(what is left of it, chunk, room), and room shrinks by that.", 0.1),
-        Hint("A step's time counts all of its tokens: those that are read, and one for everybody who decodes in it.", 0.1),
-    ),
-)  # fmt: skip

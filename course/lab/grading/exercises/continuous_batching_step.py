@@ -1,19 +1,27 @@
 """One step of continuous batching under a token budget."""
 
+import operator
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from course.lab.grading.blame import shown
-from course.lab.grading.exercise import Answer, Exercise, Hint, Mistake, Part
-from course.lab.grading.tools import call, left_alone, table, whole
+from course.lab.grading.exercise import Answer, Mistake
+from course.lab.grading.tools import (
+    call,
+    compare,
+    expect,
+    left_alone,
+    table,
+    whole,
+)
 
 Plan = dict[str, int]
 """Tokens by request id."""
 
 
 @dataclass
-class Seat:
+class Request:
     """What the scheduler knows of a request."""
 
     request_id: str
@@ -30,87 +38,73 @@ class Seat:
         return f"{self.request_id}: {self.num_computed_tokens} of {self.num_tokens}"
 
 
-Case = tuple[list[Seat], list[Seat], int, int]
+Case = tuple[list[Request], list[Request], int, int]
 
 
-def right_plan(running: list[Seat], waiting: list[Seat], token_budget: int, max_num_seqs: int) -> Plan:
+def right_plan(running: list[Request], waiting: list[Request], token_budget: int, max_num_seqs: int) -> Plan:
+    return fill([*first_decodes(running), *admitted(running, waiting, max_num_seqs)], token_budget)
+
+
+def fill(
+    order: list[Request], budget: int, missing: Callable[[Request], int] = lambda request: request.missing
+) -> Plan:
     plan: Plan = {}
-    left = token_budget
-    newcomers = waiting[: max(max_num_seqs - len(running), 0)]
-    for seat in [*sorted(running, key=lambda seat: seat.missing > 1), *newcomers]:
-        if left == 0:
-            break
-        plan[seat.request_id] = min(seat.missing, left)
-        left -= plan[seat.request_id]
-    return plan
-
-
-def fill(order: list[Seat], budget: int, missing: Callable[[Seat], int] = lambda seat: seat.missing) -> Plan:
-    plan: Plan = {}
-    for seat in order:
-        given = min(missing(seat), budget)
+    for request in order:
+        given = min(missing(request), budget)
         if given > 0:
-            plan[seat.request_id] = given
+            plan[request.request_id] = given
             budget -= given
     return plan
 
 
-def seated(running: list[Seat], waiting: list[Seat], seats: int) -> list[Seat]:
-    return waiting[: max(seats - len(running), 0)]
+def admitted(running: list[Request], waiting: list[Request], slots: int) -> list[Request]:
+    return waiting[: max(slots - len(running), 0)]
 
 
-def first_decodes(running: list[Seat]) -> list[Seat]:
-    return sorted(running, key=lambda seat: seat.missing > 1)
+def first_decodes(running: list[Request]) -> list[Request]:
+    return sorted(running, key=lambda request: request.missing > 1)
 
 
-def whole_or_nothing(order: list[Seat], budget: int, stop: bool) -> Plan:
+def whole_or_nothing(order: list[Request], budget: int, stop: bool) -> Plan:
     plan: Plan = {}
-    for seat in order:
-        if seat.missing <= budget:
-            plan[seat.request_id] = seat.missing
-            budget -= seat.missing
+    for request in order:
+        if request.missing <= budget:
+            plan[request.request_id] = request.missing
+            budget -= request.missing
         elif stop:
             break
     return plan
 
 
-SLIPS: dict[str, Callable[[list[Seat], list[Seat], int, int], Plan]] = {
-    "running requests are taken in their order there: those that miss one token (they decode) come before those that "
-    "read a prompt, or a long prompt keeps everybody's next token waiting":
-        lambda r, w, b, n: fill([*r, *seated(r, w, n)], b),
-    "newcomers come before running requests there": lambda r, w, b, n: fill([*seated(r, w, n), *first_decodes(r)], b),
-    "the seats are not counted: at most max_num_seqs requests may run": lambda r, w, b, n: fill([*first_decodes(r), *w], b),
-    "max_num_seqs newcomers are let in there: those who run sit on seats already":
-        lambda r, w, b, n: fill([*first_decodes(r), *w[:n]], b),
-    "one seat too few: exactly max_num_seqs may run": lambda r, w, b, n: fill([*first_decodes(r), *seated(r, w, n - 1)], b),
-    "one seat too many: max_num_seqs may run, not more": lambda r, w, b, n: fill([*first_decodes(r), *seated(r, w, n + 1)], b),
-    "a prompt is taken whole or not at all there: what does not fit the budget is cut, the rest follows next step":
-        lambda r, w, b, n: whole_or_nothing([*first_decodes(r), *seated(r, w, n)], b, stop=True),
-    "a prompt that does not fit is skipped there, and another overtakes it: cut it instead, the rest follows next step":
-        lambda r, w, b, n: whole_or_nothing([*first_decodes(r), *seated(r, w, n)], b, stop=False),
-    "what is computed already is computed again there: a request misses num_tokens - num_computed_tokens":
-        lambda r, w, b, n: fill([*first_decodes(r), *seated(r, w, n)], b, lambda seat: seat.num_tokens),
-    "a newcomer's computed tokens (its cached prefix) are computed again there":
-        lambda r, w, b, n: fill([*first_decodes(r), *seated(r, w, n)], b, lambda s: s.missing if s in r else s.num_tokens),
-    "every running request gets one token there: one that still reads its prompt misses more":
-        lambda r, w, b, n: fill([*first_decodes(r), *seated(r, w, n)], b, lambda s: 1 if s in r else s.missing),
-    "nobody is let in while requests run there: that is static batching": lambda r, w, b, n: fill(
-        first_decodes(r) or seated(r, w, n), b
+SLIPS: dict[str, Callable[[list[Request], list[Request], int, int], Plan]] = {
+    "running_requests_taken_their": lambda r, w, b, n: fill([*r, *admitted(r, w, n)], b),
+    "new_requests_come_before": lambda r, w, b, n: fill([*admitted(r, w, n), *first_decodes(r)], b),
+    "slots_not_counted": lambda r, w, b, n: fill([*first_decodes(r), *w], b),
+    "max_num_seqs_new_requests": lambda r, w, b, n: fill([*first_decodes(r), *w[:n]], b),
+    "one_slot_too_few": lambda r, w, b, n: fill([*first_decodes(r), *admitted(r, w, n - 1)], b),
+    "one_slot_too_many": lambda r, w, b, n: fill([*first_decodes(r), *admitted(r, w, n + 1)], b),
+    "prompt_taken_whole_or": lambda r, w, b, n: whole_or_nothing([*first_decodes(r), *admitted(r, w, n)], b, stop=True),
+    "prompt_does_not_fit": lambda r, w, b, n: whole_or_nothing([*first_decodes(r), *admitted(r, w, n)], b, stop=False),
+    "what_computed_already_computed": lambda r, w, b, n: fill(
+        [*first_decodes(r), *admitted(r, w, n)], b, lambda request: request.num_tokens
     ),
-    "only one newcomer is let in there: as many as there are seats and budget": lambda r, w, b, n: fill(
-        [*first_decodes(r), *seated(r, w, n)[:1]], b
+    "new_request_computed_tokens": lambda r, w, b, n: fill(
+        [*first_decodes(r), *admitted(r, w, n)], b, lambda s: s.missing if s in r else s.num_tokens
     ),
-    "waiting requests are taken from the end, or sorted, there: first come, first served": lambda r, w, b, n: fill(
-        [*first_decodes(r), *seated(r, w[::-1], n)], b
+    "every_running_request_gets": lambda r, w, b, n: fill(
+        [*first_decodes(r), *admitted(r, w, n)], b, lambda s: 1 if s in r else s.missing
     ),
-    "waiting requests are sorted by length there: first come, first served": lambda r, w, b, n: fill(
-        [*first_decodes(r), *seated(r, sorted(w, key=lambda s: s.missing), n)], b
+    "no_request_admitted_while": lambda r, w, b, n: fill(first_decodes(r) or admitted(r, w, n), b),
+    "only_one_new_request": lambda r, w, b, n: fill([*first_decodes(r), *admitted(r, w, n)[:1]], b),
+    "waiting_requests_taken_from": lambda r, w, b, n: fill([*first_decodes(r), *admitted(r, w[::-1], n)], b),
+    "waiting_requests_sorted_length": lambda r, w, b, n: fill(
+        [*first_decodes(r), *admitted(r, sorted(w, key=lambda s: s.missing), n)], b
     ),
-    "the budget is each request's own there: the whole step has one": lambda r, w, b, n: {
-        seat.request_id: min(seat.missing, b) for seat in [*r, *seated(r, w, n)]
+    "budget_each_request_own": lambda r, w, b, n: {
+        request.request_id: min(request.missing, b) for request in [*r, *admitted(r, w, n)]
     },
-    "the budget is spent on running requests only": lambda r, w, b, n: fill(first_decodes(r), b),
-}  # fmt: skip
+    "budget_spent_on_running": lambda r, w, b, n: fill(first_decodes(r), b),
+}
 
 
 def asked(answer: Answer, case: Case) -> Plan:
@@ -118,65 +112,57 @@ def asked(answer: Answer, case: Case) -> Plan:
     running, waiting, *_ = case
     found = table(call(answer.plan_step, *case), "plan_step(...)")
     plan = {name: whole(tokens, f"the tokens of {shown(name)}") for name, tokens in found.items()}
-    known = {seat.request_id: seat for seat in [*running, *waiting]}
+    known = {request.request_id: request for request in [*running, *waiting]}
     for name, tokens in plan.items():
         if name not in known:
             raise Mistake(f"the plan names {shown(name)}: the keys are request ids, such as {shown(next(iter(known)))}")
-        if tokens <= 0:
-            raise Mistake(f"the plan gives {name} {tokens} tokens: who gets none is not in it. {told(case)}", 0.3)
+        expect(not tokens <= 0, f"the plan gives {name} {tokens} tokens: who gets none is not in it. {told(case)}", 0.3)
     return plan
 
 
 def told(case: Case) -> str:
-    running, waiting, budget, seats = case
-    return f"running {running}, waiting {waiting}, budget {budget}, seats {seats}"
+    running, waiting, budget, slots = case
+    return f"running {running}, waiting {waiting}, budget {budget}, slots {slots}"
 
 
 def judge_cases(answer: Answer, cases: list[Case], praise: str) -> str:
     found = [(case, asked(answer, case)) for case in cases]
-    for case, plan in found:
-        wanted = right_plan(*case)
-        if plan != wanted:
-            slip = next((words for words, wrong in SLIPS.items() if all(wrong(*c) == p for c, p in found)), None)
-            slip = slip or general(case, plan)
-            raise Mistake(
-                f"{told(case)}: your plan is {plan}, expected {wanted}. {slip[:1].upper()}{slip[1:]}".rstrip()
-            )
+    compare("plan_step", found, right_plan, SLIPS, lambda *case: f"{told(case)}: plan_step", operator.eq, general)
     return praise
 
 
 def general(case: Case, plan: Plan) -> str:
     """What is wrong with a plan that fits no usual mistake."""
-    running, waiting, budget, seats = case
-    missing = {seat.request_id: seat.missing for seat in [*running, *waiting]}
+    running, waiting, budget, slots = case
+    missing = {request.request_id: request.missing for request in [*running, *waiting]}
     if sum(plan.values()) > budget:
         return f"it spends {sum(plan.values())} tokens: the budget is {budget}"
     over = next((name for name, tokens in plan.items() if tokens > missing[name]), None)
     if over:
         return f"{over} misses {missing[over]} tokens and gets {plan[over]}"
-    if len({seat.request_id for seat in running} | set(plan)) > max(seats, len(running)):
-        return "more requests run than there are seats"
+    if len({request.request_id for request in running} | set(plan)) > max(slots, len(running)):
+        return "more requests run than there are slots"
     if sum(plan.values()) < sum(right_plan(*case).values()):
-        return "budget is left over while somebody could use it"
+        return "budget is left over while a request could use it"
     return ""
 
 
-def reading(rng: random.Random, name: str, most: int = 300) -> Seat:
+def reading(rng: random.Random, name: str, most: int = 300) -> Request:
     total = rng.randint(20, most)
-    return Seat(name, total, rng.randrange(0, total - 5))
+    return Request(name, total, rng.randrange(0, total - 5))
 
 
-def decoding(rng: random.Random, name: str) -> Seat:
+def decoding(rng: random.Random, name: str) -> Request:
     total = rng.randint(5, 400)
-    return Seat(name, total, total - 1)
+    return Request(name, total, total - 1)
 
 
-def newcomer(rng: random.Random, name: str) -> Seat:
+def new_request(rng: random.Random, name: str) -> Request:
     total = rng.randint(8, 200)
-    return Seat(name, total, rng.choice((0, 0, 16)) if total > 32 else 0)
+    return Request(name, total, rng.choice((0, 0, 16)) if total > 32 else 0)
 
 
-def some_running(rng: random.Random, count: int) -> list[Seat]:
+def some_running(rng: random.Random, count: int) -> list[Request]:
     return [rng.choice((reading, decoding, decoding))(rng, f"r{i}") for i in range(count)]
 
 
@@ -189,9 +175,9 @@ def running_only(answer: Answer, rng: random.Random) -> str:
 
 def tight(answer: Answer, rng: random.Random) -> str:
     decodes = [decoding(rng, f"r{i}") for i in range(5)]
-    long_one = [Seat("r0", 900, 100), *decodes[1:]]
-    new = [newcomer(rng, f"w{i}") for i in range(3)]
-    exact = sum(seat.missing for seat in [*decodes, new[0]])
+    long_one = [Request("r0", 900, 100), *decodes[1:]]
+    new = [new_request(rng, f"w{i}") for i in range(3)]
+    exact = sum(request.missing for request in [*decodes, new[0]])
     cases: list[Case] = [(decodes, new, 3, 8), (decodes, new, 5, 8), (long_one, new, 5, 8), (long_one, new, 64, 8)]
     cases += [
         (decodes, new, exact, 8),
@@ -204,35 +190,35 @@ def tight(answer: Answer, rng: random.Random) -> str:
 
 def admits(answer: Answer, rng: random.Random) -> str:
     cases: list[Case] = []
-    for seats in (1, 3, 4, 6):
-        running = some_running(rng, rng.randint(0, seats))
-        cases.append((running, [newcomer(rng, f"w{i}") for i in range(5)], rng.randint(200, 900), seats))
-    new = [Seat("w0", 300, 0), Seat("w1", 6, 0), Seat("w2", 64, 32), Seat("w3", 9, 0)]
+    for slots in (1, 3, 4, 6):
+        running = some_running(rng, rng.randint(0, slots))
+        cases.append((running, [new_request(rng, f"w{i}") for i in range(5)], rng.randint(200, 900), slots))
+    new = [Request("w0", 300, 0), Request("w1", 6, 0), Request("w2", 64, 32), Request("w3", 9, 0)]
     pair = [decoding(rng, "r0"), decoding(rng, "r1")]
     cases += [(pair, new, 120, 8), (pair, new, 5000, 4), (pair, new, 5000, 2), ([], new, 5000, 3), ([], [], 64, 3)]
-    return judge_cases(answer, cases, "in order of arrival, as far as seats and budget go")
+    return judge_cases(answer, cases, "in order of arrival, as far as slots and budget go")
 
 
 def whole_service(answer: Answer, rng: random.Random) -> str:
-    """Play many steps: everybody must be served in the end, in as many steps as with the right plan."""
+    """Play many steps: every request must be served in the end, in as many steps as with the right plan."""
     ends = []
-    arrivals = [(newcomer(rng, f"w{i}"), rng.randint(2, 6)) for i in range(7)]
+    arrivals = [(new_request(rng, f"w{i}"), rng.randint(2, 6)) for i in range(7)]
     for plan_of in (lambda *case: asked(answer, case), right_plan):
-        waiting = [Seat(seat.request_id, seat.num_tokens, 0) for seat, _ in arrivals]
-        left = {seat.request_id: outputs for seat, outputs in arrivals}
-        running: list[Seat] = []
+        waiting = [Request(request.request_id, request.num_tokens, 0) for request, _ in arrivals]
+        left = {request.request_id: outputs for request, outputs in arrivals}
+        running: list[Request] = []
         steps = 0
         while (waiting or running) and steps < 200:
             plan = plan_of(running, waiting, 48, 3)
-            joined = [seat for seat in waiting if seat.request_id in plan]
-            waiting = [seat for seat in waiting if seat.request_id not in plan]
+            joined = [request for request in waiting if request.request_id in plan]
+            waiting = [request for request in waiting if request.request_id not in plan]
             running += joined
-            for seat in running:
-                seat.num_computed_tokens += plan.get(seat.request_id, 0)
-                if seat.missing <= 0:  # caught up: the step yields its next token
-                    left[seat.request_id] -= 1
-                    seat.num_tokens = seat.num_computed_tokens + 1
-            running = [seat for seat in running if left[seat.request_id] > 0]
+            for request in running:
+                request.num_computed_tokens += plan.get(request.request_id, 0)
+                if request.missing <= 0:  # caught up: the step yields its next token
+                    left[request.request_id] -= 1
+                    request.num_tokens = request.num_computed_tokens + 1
+            running = [request for request in running if left[request.request_id] > 0]
             steps += 1
         ends.append(steps)
     if ends[0] >= 200:
@@ -243,31 +229,8 @@ def whole_service(answer: Answer, rng: random.Random) -> str:
 
 
 def inputs_alone(answer: Answer, rng: random.Random) -> str:
-    running, waiting = some_running(rng, 4), [newcomer(rng, f"w{i}") for i in range(3)]
+    running, waiting = some_running(rng, 4), [new_request(rng, f"w{i}") for i in range(3)]
     left_alone(answer.plan_step, running, waiting, 90, 6)
     first, second = (asked(answer, (running, waiting, 90, 6)) for _ in range(2))
-    if first != second:
-        raise Mistake(f"asked twice the same, it answers {first}, then {second}: does it remember something?")
+    expect(first == second, f"asked twice the same, it answers {first}, then {second}: does it remember something?")
     return "it plans, and changes nothing"
-
-
-EXERCISE = Exercise(
-    id="continuous-batching-step",
-    title="One step of continuous batching under a token budget",
-    lesson=2,
-    difficulty=2,
-    minutes=35,
-    entry_points=("plan_step",),
-    parts=(
-        Part("running requests", 3, running_only),
-        Part("a tight budget", 2, tight),
-        Part("letting newcomers in", 3, admits),
-        Part("a whole service", 2, whole_service),
-        Part("inputs left alone", 1, inputs_alone),
-    ),
-    hints=(
-        Hint("A request misses num_tokens - num_computed_tokens. Everything else is in which order you hand out.", 0.1),
-        Hint("Make one list: running ones that miss one token, other running ones, as many waiting ones as seats are "
-             "free. Then walk along it until the budget is spent.", 0.15),
-    ),
-)  # fmt: skip

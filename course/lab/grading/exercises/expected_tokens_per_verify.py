@@ -4,8 +4,8 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from course.lab.grading.exercise import Answer, Exercise, Hint, Mistake, Part
-from course.lab.grading.tools import call, close, compare, number, whole
+from course.lab.grading.exercise import Answer, Mistake
+from course.lab.grading.tools import call, close, compare, expect, hold, number, whole
 
 
 def right_tokens(alpha: float, k: int) -> float:
@@ -22,52 +22,36 @@ def right_best(alpha: float, cost: float, largest: int) -> int:
 
 
 TOKENS_SLIPS = {
-    "the bonus is forgotten: when all k drafts pass, the verify still yields one more, so the sum runs to alpha^k":
-        lambda a, k: right_tokens(a, k - 1) if k else 0.0,
-    "those are the drafts that pass: every verify yields one token more, the one that replaces or follows them":
-        lambda a, k: right_tokens(a, k) - 1,
-    "that is alpha * k + 1, as if each draft passed on its own: one that fails takes all after it with it":
-        lambda a, k: a * k + 1,
-    "that is alpha * (k + 1): drafts do not pass on their own, and the last token always comes":
-        lambda a, k: a * (k + 1),
-    "that is the limit of endless drafts, 1 / (1 - alpha): k is not in it": lambda a, k: 1 / (1 - a),
-    "one power too many: with k drafts the sum ends at alpha^k": lambda a, k: right_tokens(a, k + 1),
-    "that is k + 1 times alpha^k: the case that all pass only": lambda a, k: (k + 1) * a**k,
-    "that is 1 + k * alpha^k: partial success counts too": lambda a, k: 1 + k * a**k,
-}  # fmt: skip
+    "bonus_forgotten": lambda a, k: right_tokens(a, k - 1) if k else 0.0,
+    "those_drafts_pass": lambda a, k: right_tokens(a, k) - 1,
+    "alpha_k_1_if": lambda a, k: a * k + 1,
+    "alpha_k_1": lambda a, k: a * (k + 1),
+    "limit_endless_drafts_1": lambda a, k: 1 / (1 - a),
+    "one_power_too_many": lambda a, k: right_tokens(a, k + 1),
+    "k_1_times_alpha": lambda a, k: (k + 1) * a**k,
+    "1_k_alpha_k": lambda a, k: 1 + k * a**k,
+}
 SPEEDUP_SLIPS = {
-    "the verify itself is not paid for: a round costs k drafts and one step": lambda a, k, c: (
-        right_tokens(a, k) / (k * c)
-    ),
-    "the drafts are not paid for: each costs draft_cost": lambda a, k, c: right_tokens(a, k),
-    "one draft is paid for instead of k": lambda a, k, c: right_tokens(a, k) / (c + 1),
-    "k + 1 drafts are paid for: there are k": lambda a, k, c: right_tokens(a, k) / ((k + 1) * c + 1),
-    "the verify is counted as k + 1 steps: it is one, which is the whole point": lambda a, k, c: (
-        right_tokens(a, k) / (k * c + k + 1)
-    ),
-    "that is the cost over the tokens: turn it round": lambda a, k, c: (k * c + 1) / right_tokens(a, k),
-    "the cost is taken off the speedup: divide by it": lambda a, k, c: right_tokens(a, k) - k * c,
-    "only the drafts that pass are counted, without the token that always comes": lambda a, k, c: (
-        (right_tokens(a, k) - 1) / (k * c + 1)
-    ),
-}  # fmt: skip
+    "verify_itself_not_paid": lambda a, k, c: right_tokens(a, k) / (k * c),
+    "drafts_not_paid_for": lambda a, k, c: right_tokens(a, k),
+    "one_draft_paid_for": lambda a, k, c: right_tokens(a, k) / (c + 1),
+    "k_1_drafts_paid": lambda a, k, c: right_tokens(a, k) / ((k + 1) * c + 1),
+    "verify_counted_k_1": lambda a, k, c: right_tokens(a, k) / (k * c + k + 1),
+    "cost_over_tokens": lambda a, k, c: (k * c + 1) / right_tokens(a, k),
+    "cost_taken_off_speedup": lambda a, k, c: right_tokens(a, k) - k * c,
+    "only_drafts_pass_counted": lambda a, k, c: (right_tokens(a, k) - 1) / (k * c + 1),
+}
 BEST_SLIPS = {
-    "that is the k that yields the most tokens, whatever they cost: compare speedups": lambda a, c, n: n,
-    "k = 0 is never tried: where drafts cost more than they bring, the best is to draft nothing": lambda a, c, n: max(
-        range(1, n + 1), key=lambda k: right_speedup(a, k, c), default=0
-    ),
-    "the largest k is never tried: `range(largest)` ends before it": lambda a, c, n: right_best(a, c, max(n - 1, 0)),
-    "that is the position in a list that begins at k = 1: one too small": lambda a, c, n: (
-        max(range(1, n + 1), key=lambda k: right_speedup(a, k, c), default=1) - 1
-    ),
-}  # fmt: skip
+    "k_yields_most_tokens": lambda a, c, n: n,
+    "k_0_never_tried": lambda a, c, n: max(range(1, n + 1), key=lambda k: right_speedup(a, k, c), default=0),
+    "largest_k_never_tried": lambda a, c, n: right_best(a, c, max(n - 1, 0)),
+    "position_list_begins_k": lambda a, c, n: max(range(1, n + 1), key=lambda k: right_speedup(a, k, c), default=1) - 1,
+}
 
 
 def judge(name: str, right: Callable[..., Any], slips: dict[str, Any], questions: Callable) -> Callable:
     def judging(answer: Answer, rng: random.Random) -> str:
-        function = getattr(answer, name)
-        cases = [(args, number(call(function, *args), f"{name}{args}")) for args in questions(rng)]
-        compare(name, cases, right, slips)
+        hold(getattr(answer, name), questions(rng), right, slips)
         return "right"
 
     return judging
@@ -95,11 +79,9 @@ def edges(answer: Answer, rng: random.Random) -> str:
     for args in at_zero:
         found = number(call(answer.expected_tokens, *args), f"expected_tokens{args}")
         if not close(found, right_tokens(*args)):
-            raise Mistake(f"expected_tokens{args} gave {found:.6g}; expected {right_tokens(*args):.6g}: every verify "
-                          "yields the model's own token, drafts or none", 0.5)  # fmt: skip
+            raise Mistake("expected_tokens_gave", 0.5, args=args, found=found, right_tokens=right_tokens(*args))
     found = number(call(answer.speedup, 0.5, 0, 0.3), "speedup(0.5, 0, 0.3)")
-    if not close(found, 1.0):
-        raise Mistake(f"speedup(0.5, 0, 0.3) gave {found:.6g}: without drafts nothing changes, so 1", 0.5)
+    expect(close(found, 1.0), f"speedup(0.5, 0, 0.3) gave {found:.6g}: without drafts nothing changes, so 1", 0.5)
     return "alpha of 0 and 1, and no drafts at all: right"
 
 
@@ -114,10 +96,7 @@ def simulated(answer: Answer, rng: random.Random) -> str:
     found = number(call(answer.expected_tokens, alpha, k), f"expected_tokens({alpha}, {k})")
     # A round yields 1 to k + 1 tokens: the mean of so many rounds is off by more than this once in 10^15.
     if abs(found - total / rounds) > 8 * (k / 2) / rounds**0.5:
-        raise Mistake(
-            f"{rounds} simulated rounds with alpha={alpha}, k={k} yielded {total / rounds:.3f} tokens each; "
-            f"expected_tokens says {found:.3f}"
-        )
+        raise Mistake("simulated_rounds_alpha_k", rounds=rounds, alpha=alpha, k=k, mean=total / rounds, found=found)
     return f"agrees with {rounds} simulated rounds"
 
 
@@ -129,8 +108,7 @@ def best(answer: Answer, rng: random.Random) -> str:
     cheap = [(0.95, 0.001, 4), (1.0, 0.01, 7), (0.8, 0.1, 0)]
     cases = [(args, whole(call(answer.best_k, *args), f"best_k{args}")) for args in [*questions, *costly, *cheap]]
     for (alpha, cost, largest), k in cases:
-        if not 0 <= k <= largest:
-            raise Mistake(f"best_k({alpha}, {cost}, {largest}) gave {k}, which is not from 0 to {largest}")
+        expect(0 <= k <= largest, f"best_k({alpha}, {cost}, {largest}) gave {k}, which is not from 0 to {largest}")
     # Of ks that are equally good but for rounding any would do; the statement asks for the smallest.
     compare("best_k", [case for case in cases if not tied(*case)], right_best, BEST_SLIPS)
     for args in ((1.0, 1.0, rng.randint(3, 9)), (0.0, 0.0, rng.randint(3, 9))):  # exactly equal, in any arithmetic
@@ -146,24 +124,5 @@ def tied(arguments: tuple[float, float, int], found: int) -> bool:
     return found != wanted and abs(ratio - 1) < 1e-12
 
 
-EXERCISE = Exercise(
-    id="expected-tokens-per-verify",
-    title="How many tokens a verify yields, and how many to draft",
-    lesson=8,
-    difficulty=1,
-    minutes=20,
-    entry_points=("expected_tokens", "speedup", "best_k"),
-    parts=(
-        Part("expected tokens", 3, judge("expected_tokens", right_tokens, TOKENS_SLIPS, usual)),
-        Part("against a simulation", 1, simulated),
-        Part("edges", 2, edges),
-        Part("speedup", 3, judge("speedup", right_speedup, SPEEDUP_SLIPS, with_cost)),
-        Part("best k", 2, best),
-    ),
-    hints=(
-        Hint("The token after i passed drafts comes out with probability alpha^i, for i from 0 to k.", 0.1),
-        Hint(
-            "One round costs k * draft_cost + 1, in steps of the big model; without speculation a token costs 1.", 0.1
-        ),
-    ),
-)
+judge_expected_tokens = judge("expected_tokens", right_tokens, TOKENS_SLIPS, usual)
+judge_speedup = judge("speedup", right_speedup, SPEEDUP_SLIPS, with_cost)

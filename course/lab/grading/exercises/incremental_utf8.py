@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from course.lab.grading.blame import shown
-from course.lab.grading.exercise import Answer, Exercise, Hint, Mistake, Part
-from course.lab.grading.tools import compare, whole
+from course.lab.grading.exercise import Answer, Mistake
+from course.lab.grading.tools import compare, expect, whole
 
 UNKNOWN = "\ufffd"
 LETTERS = "a Z\n0é߿ࠀ日本\ud7ff\ue000\uffff\ufeff😀🦜𐀀\U0010ffff"
@@ -36,18 +36,14 @@ def right_length(first: int) -> int:
 
 
 LENGTH_SLIPS = {
-    "0xC0 and 0xC1 begin no character: whatever follows has a shorter form, which is the only valid one": lambda first: (
-        2 if first in (0xC0, 0xC1) else right_length(first)
-    ),
-    "0xF5 and above begin no character: Unicode ends at U+10FFFF": lambda first: 4 if 0xF5 <= first <= 0xF7 else right_length(first),
-    "0xC0, 0xC1 and 0xF5 and above begin no character, though their first bits look so": lambda first: (
+    "0xc0_0xc1_begin_no": lambda first: 2 if first in (0xC0, 0xC1) else right_length(first),
+    "0xf5_above_begin_no": lambda first: 4 if 0xF5 <= first <= 0xF7 else right_length(first),
+    "0xc0_0xc1_0xf5_above": lambda first: (
         2 if first in (0xC0, 0xC1) else 4 if 0xF5 <= first <= 0xF7 else right_length(first)
     ),
-    "0xC0, 0xC1, and 0xF5 to 0xFF begin no character": lambda first: (
-        2 if first in (0xC0, 0xC1) else 4 if first >= 0xF5 else right_length(first)
-    ),
-    "0x80 to 0xBF continue a character and begin none: 0": lambda first: 1 if 0x80 <= first < 0xC0 else right_length(first),
-}  # fmt: skip
+    "0xc0_0xc1_0xf5_0xff": lambda first: 2 if first in (0xC0, 0xC1) else 4 if first >= 0xF5 else right_length(first),
+    "0x80_0xbf_continue_character": lambda first: 1 if 0x80 <= first < 0xC0 else right_length(first),
+}
 
 
 def lengths(answer: Answer, rng: random.Random) -> str:
@@ -58,8 +54,7 @@ def lengths(answer: Answer, rng: random.Random) -> str:
 
 
 def text(value: Any, what: str) -> str:
-    if not isinstance(value, str):
-        raise Mistake(f"{what} should give a str; yours is {shown(value)} ({type(value).__name__})")
+    expect(isinstance(value, str), f"{what} should give a str; yours is {shown(value)} ({type(value).__name__})")
     return value
 
 
@@ -105,7 +100,7 @@ def whole_characters(answer: Answer, rng: random.Random) -> str:
             if found != certain(came):
                 asked = f"after the tokens {hexed(tokens[:number])}"
                 raise Mistake(
-                    f"{asked} you had shown {found!r}; expected {certain(came)!r}. {why(found, certain(came))}"
+                    "you_had_shown", asked=asked, found=found, certain=certain(came), why=why(found, certain(came))
                 )
             seen += 1
     return f"{seen} tokens: each character shown by the token that completes it"
@@ -136,16 +131,12 @@ def at_the_end(answer: Answer, rng: random.Random) -> str:
                 if len(found) < len(right_text(data))
                 else ""
             )
-            raise Mistake(
-                f"after {hexed(tokens)}, with finish(), the text was {found!r}; expected {right_text(data)!r}. {tip}"
-            )
+            raise Mistake("after_finish_text", tokens=hexed(tokens), found=found, right_text=right_text(data), tip=tip)
     stream = answer.TextStream()
     stream.append("é".encode()[:1])
     first, second = text(stream.finish(), "finish()"), text(stream.finish(), "a second finish()")
     if (first, second) != (UNKNOWN, ""):
-        raise Mistake(
-            f"half a character, then finish() twice: gave {first!r}, {second!r}; expected {UNKNOWN!r}, ''", 0.5
-        )
+        raise Mistake("half_character_then_finish", 0.5, first=first, second=second)
     if found := text(answer.TextStream().finish(), "finish()"):
         raise Mistake(f"finish() of an empty stream gave {found!r}; expected ''", 0.5)
     return "an unfinished character becomes one U+FFFD, once"
@@ -176,10 +167,12 @@ def invalid_bytes(answer: Answer, rng: random.Random) -> str:
             came += token
             if came[-1:] < b"\x80" and so_far != right_text(came):  # a letter of one byte ends whatever was open
                 raise Mistake(
-                    f"of the tokens {hexed(tokens)}, those up to {came.hex(' ')} had shown {so_far!r}; expected "
-                    f"{right_text(came)!r}: bytes that can never become a character wait for nothing, and must not hold up "
-                    "what follows them",
+                    "tokens_those_up_had",
                     0.3,
+                    tokens=hexed(tokens),
+                    came=came.hex(" "),
+                    so_far=so_far,
+                    right_text=right_text(came),
                 )
     return "each becomes U+FFFD, as soon as it is sure, and what follows is unharmed"
 
@@ -202,15 +195,12 @@ def on_their_own(answer: Answer, rng: random.Random) -> str:
         steps, _ = shown_after_each(answer.TextStream, tokens)
         if steps[-1] != (wanted := right_text(b"".join(tokens))):
             raise Mistake(
-                f"the tokens {hexed(tokens)} showed {steps[-1]!r}; expected {wanted!r}. {why(steps[-1], wanted)}"
+                "tokens_showed", tokens=hexed(tokens), text=steps[-1], wanted=wanted, why=why(steps[-1], wanted)
             )
     first, second = answer.TextStream(), answer.TextStream()
     found = [first.append(bird[:cut]), second.append(letter.encode()), first.append(bird[cut:]), second.append(b"x")]
     if found != ["", letter, "🦜", "x"]:
-        raise Mistake(
-            f"two streams, by turns: gave {shown(found)}; expected {shown(['', letter, '🦜', 'x'])}. Are bytes kept in the class, "
-            "or in a default, instead of in self?"
-        )
+        raise Mistake("two_streams_turns", found=shown(found), wanted=shown(["", letter, "🦜", "x"]))
     return "two streams know nothing of each other"
 
 
@@ -218,46 +208,11 @@ def stays_quick(answer: Answer, rng: random.Random) -> str:
     stream = answer.TextStream()
     whole_text = rng.choice("😀🦜") * (LONG_BYTES // 4)
     if text(stream.append(whole_text.encode()), "append(a long text)") != whole_text:
-        raise Mistake(
-            f"one token of {LONG_BYTES} bytes, {LONG_BYTES // 4} whole characters, was not given back as it is"
-        )
+        raise Mistake("one_token_bytes_whole", characters=LONG_BYTES // 4)
     tail = split(("日é" * TOKENS).encode(), rng, longest=2)[:TOKENS]
     began = time.process_time()
     for done, token in enumerate(tail):
         stream.append(token)
         if time.process_time() - began > SLOWEST_S:
-            raise Mistake(
-                f"behind {LONG_BYTES} bytes of text, {done} short tokens took more than {SLOWEST_S} s: a token's time grows with "
-                "the text before it. Only the unfinished character, at most three bytes, need be kept"
-            )
+            raise Mistake("behind_bytes_text_short", done=done)
     return "a token costs the same, however long the text is"
-
-
-EXERCISE = Exercise(
-    id="incremental-utf8",
-    title="Bytes into text, without half characters",
-    lesson=10,
-    difficulty=2,
-    minutes=30,
-    entry_points=("length_of", "TextStream"),
-    parts=(
-        Part("how long a character is", 2, lengths),
-        Part("streams are independent", 1, on_their_own),
-        Part("whole characters", 3, whole_characters),
-        Part("the end", 2, at_the_end),
-        Part("invalid bytes", 3, invalid_bytes),
-        Part("work per token", 2, stays_quick),
-    ),
-    hints=(
-        Hint("Keep the bytes of an unfinished character, at most three, and put them before the next token's.", 0.1),
-        Hint(
-            "Only the last three bytes can begin something unfinished: cut there, decode the rest with errors='replace'.",
-            0.1,
-        ),
-        Hint(
-            "A cut is worth waiting for only while the bytes so far can still become a character: after E0, ED, F0 and F4 "
-            "some second bytes are forbidden.",
-            0.1,
-        ),
-    ),
-)

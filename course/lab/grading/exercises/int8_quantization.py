@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from course.lab.grading.arrays import alike, array, finite, slip_between, unchanged, with_slip
 from course.lab.grading.blame import shown
-from course.lab.grading.exercise import Answer, Exercise, Hint, Mistake, Part
+from course.lab.grading.exercise import Answer, Mistake
+from course.lab.grading.tools import alike, array, finite, slip_of, unchanged, within
 
 TOP = 127
 STEP = 0.5 + 1e-3
@@ -20,43 +20,32 @@ def right_scales(weight: np.ndarray) -> np.ndarray:
 
 
 def per_row(weight: np.ndarray, scales: np.ndarray) -> np.ndarray:
-    """What somebody with these scales calls the scales."""
+    """What an answer with this mistake calls the scales."""
     return np.broadcast_to(np.asarray(scales, dtype=np.float64), (len(weight),))
 
 
 SCALE_SLIPS = {
-    "that is one scale for the whole matrix, repeated: each row has its own, so that a large row does not coarsen the "
-    "others": lambda w: per_row(w, np.abs(w).max() / TOP),
-    "that is each column's largest: a row is one output, so take the maximum over axis 1":
-        lambda w: np.abs(w).max(axis=0) / TOP,
-    "that divides by 128: then the largest weight becomes 128, which int8 does not have. The grid ends at 127":
-        lambda w: np.abs(w).max(axis=1) / 128,
-    "that divides by 255: the grid goes from -127 to 127, so the largest weight is 127 steps from zero":
-        lambda w: np.abs(w).max(axis=1) / 255,
-    "that spreads the range from smallest to largest over 255 steps: that is asymmetric. Here zero stays zero, and the "
-    "scale is max |w| / 127": lambda w: (w.max(axis=1) - w.min(axis=1)) / 255,
-    "that spreads the range from smallest to largest over 254 steps: that is asymmetric. Here zero stays zero, and the "
-    "scale is max |w| / 127": lambda w: (w.max(axis=1) - w.min(axis=1)) / 254,
-    "that is the largest weight without abs(): a row's largest |w| may be a negative one": lambda w: w.max(axis=1) / TOP,
-    "that is the inverse, 127 / max |w|: the scale is what one step is worth": lambda w: TOP / np.abs(w).max(axis=1),
-    "that is max |w| itself: one step of the grid is a 127th of it": lambda w: np.abs(w).max(axis=1),
-    "that is the mean of |w|: the grid has to reach the largest": lambda w: np.abs(w).mean(axis=1) / TOP,
-}  # fmt: skip
+    "one_scale_for_whole": lambda w: per_row(w, np.abs(w).max() / TOP),
+    "each_column_largest": lambda w: np.abs(w).max(axis=0) / TOP,
+    "divides_128": lambda w: np.abs(w).max(axis=1) / 128,
+    "divides_255": lambda w: np.abs(w).max(axis=1) / 255,
+    "spreads_range_from_smallest": lambda w: (w.max(axis=1) - w.min(axis=1)) / 255,
+    "spreads_range_from_smallest_largest": lambda w: (w.max(axis=1) - w.min(axis=1)) / 254,
+    "largest_weight_without_abs": lambda w: w.max(axis=1) / TOP,
+    "inverse_127_max_w": lambda w: TOP / np.abs(w).max(axis=1),
+    "max_w_itself": lambda w: np.abs(w).max(axis=1),
+    "mean_w": lambda w: np.abs(w).mean(axis=1) / TOP,
+}
 NUMBER_SLIPS = {
-    "that cuts off behind the point (astype does): up to a whole step of error. Round to the nearest":
-        lambda w: np.trunc(w / right_scales(w)[:, None]),
-    "that rounds down (floor): up to a whole step of error, always to the same side. Round to the nearest":
-        lambda w: np.floor(w / right_scales(w)[:, None]),
-    "that rounds up (ceil): round to the nearest": lambda w: np.ceil(w / right_scales(w)[:, None]),
-    "that multiplies by the scale: divide by it": lambda w: np.rint(w * right_scales(w)[:, None]),
-    "the scales of the rows went along the columns: they need a second axis, scales[:, None]":
-        lambda w: np.rint(w / right_scales(w)),
-    "that is the grid of one scale for the whole matrix: each row has its own": lambda w: np.rint(w / np.abs(w).max() * TOP),
-    "that is the grid of the columns' scales: a row is one output, so take the maximum over axis 1":
-        lambda w: np.rint(w / (np.abs(w).max(axis=0) / TOP)),
-    "that adds 0.5 and cuts off behind the point, which is right for positive numbers only":
-        lambda w: np.trunc(w / right_scales(w)[:, None] + 0.5),
-}  # fmt: skip
+    "cuts_off_behind_point": lambda w: np.trunc(w / right_scales(w)[:, None]),
+    "rounds_down_floor": lambda w: np.floor(w / right_scales(w)[:, None]),
+    "rounds_up_ceil": lambda w: np.ceil(w / right_scales(w)[:, None]),
+    "multiplies_scale": lambda w: np.rint(w * right_scales(w)[:, None]),
+    "scales_rows_went_along": lambda w: np.rint(w / right_scales(w)),
+    "grid_one_scale_for": lambda w: np.rint(w / np.abs(w).max() * TOP),
+    "grid_columns_scales": lambda w: np.rint(w / (np.abs(w).max(axis=0) / TOP)),
+    "adds_0_5_cuts": lambda w: np.trunc(w / right_scales(w)[:, None] + 0.5),
+}
 
 
 def some_weights(rng: random.Random, out: int, inputs: int) -> np.ndarray:
@@ -97,10 +86,10 @@ def hold_scales(weights: list[np.ndarray], found: list[np.ndarray]) -> None:
                 f"row {row}, whose largest |w| is {np.abs(weight[row]).max():.4g}, got the scale {scales[row]:.4g}; "
                 f"expected {wanted[row]:.4g}, a 127th of it"
             )
-            slip = slip_between(SCALE_SLIPS, [((w,), s) for w, s in zip(weights, found)], 1e-4)
+            slip = slip_of(SCALE_SLIPS, [((w,), s) for w, s in zip(weights, found)], within(1e-4))
             if slip is None and np.allclose(scales[nonzero], wanted[nonzero], rtol=2e-3, atol=0):
                 slip = "that is right to three digits: is the scale kept in 16 bits, or rounded?"
-            raise Mistake(with_slip(told, slip))
+            raise Mistake(told, slip=slip)
 
 
 def steps_of(weight: np.ndarray) -> np.ndarray:
@@ -128,10 +117,7 @@ def hold_numbers(weights: list[np.ndarray], found: list[np.ndarray], tip: str | 
     for weight, numbers in zip(weights, found):
         if (numbers == -128).any():
             row, column = np.argwhere(numbers == -128)[0]
-            raise Mistake(
-                f"w = {weight[row, column]:.4g} at {[int(row), int(column)]} became -128: the grid is symmetric, from -127 "
-                "to 127. A number beyond 127 that becomes int8 wraps around to -128: divide by max |w| / 127"
-            )
+            raise Mistake("w_became_-128", w=weight[row, column], at=[int(row), int(column)])
         exact = steps_of(weight)
         wrong = np.abs(numbers - exact) > STEP
         if wrong.any():
@@ -140,7 +126,7 @@ def hold_numbers(weights: list[np.ndarray], found: list[np.ndarray], tip: str | 
                 f"w = {weight[row, column]:.4g} is {exact[row, column]:.3f} steps and became "
                 f"{numbers[row, column]:.0f}; expected {round(float(exact[row, column]))}"
             )
-            raise Mistake(with_slip(told, number_slip(weights, found) or tip))
+            raise Mistake(told, slip=number_slip(weights, found) or tip)
 
 
 def scales_of_rows(answer: Answer, rng: random.Random) -> str:
@@ -168,14 +154,13 @@ def back_again(answer: Answer, rng: random.Random) -> str:
         wanted = numbers * scales.astype(np.float64)[:, None]
         if not alike(found, wanted, 1e-5):
             slips = {
-                "the scales of the rows went along the columns: they need a second axis, scales[:, None]":
-                    lambda n, s: n * s.astype(np.float64),
-                "that divides by the scales: multiply": lambda n, s: n / s.astype(np.float64)[:, None],
-                "the scales were made int8 there, and lost what is behind the point": lambda n, s: n * np.trunc(s)[:, None],
-                "the products were kept in int8, where they are cut off": lambda n, s: np.trunc(n * s[:, None]),
-            }  # fmt: skip
+                "scales_rows_went_along": lambda n, s: n * s.astype(np.float64),
+                "divides_scales": lambda n, s: n / s.astype(np.float64)[:, None],
+                "scales_made_int8_lost": lambda n, s: n * np.trunc(s)[:, None],
+                "products_kept_int8_where": lambda n, s: np.trunc(n * s[:, None]),
+            }
             told = f"row 0, numbers {numbers[0].tolist()} with scale {scales[0]:.3g}, became {shown(found[0].tolist())}"
-            raise Mistake(with_slip(told, slip_between(slips, [((numbers, scales), found)], 1e-5)))
+            raise Mistake(told, slip=slip_of(slips, [((numbers, scales), found)], within(1e-5)))
     return "numbers times the scale of their row"
 
 
@@ -186,17 +171,15 @@ def bound(answer: Answer, rng: random.Random) -> str:
     if alike(found, scales / 2.0, 1e-5):
         return "half a step of each row, and nothing less would hold"
     slips = {
-        "that is a whole step, which is the bound for cutting off: a number that is rounded is at most half a step away":
-            lambda s: s,
-        "that is twice a step: a number that is rounded is at most half a step away": lambda s: s * 2,
-        "that is max |w|: a number that is rounded is at most half a step away": lambda s: s * TOP,
-        "that is half of max |w|: a step is a 127th of it": lambda s: s * TOP / 2,
-        "that is the average error of a uniform distribution: the bound holds for the worst weight": lambda s: s / 4,
-        "that is the root mean square error, step / sqrt(12): the bound holds for the worst weight":
-            lambda s: s / np.sqrt(12),
-    }  # fmt: skip
+        "whole_step_which_bound": lambda s: s,
+        "twice_step": lambda s: s * 2,
+        "max_w": lambda s: s * TOP,
+        "half_max_w": lambda s: s * TOP / 2,
+        "average_error_uniform": lambda s: s / 4,
+        "root_mean_square_error": lambda s: s / np.sqrt(12),
+    }
     told = f"for the scale {scales[0]:.4g} the bound is {found[0]:.4g}; expected {scales[0] / 2:.4g}"
-    raise Mistake(with_slip(told, slip_between(slips, [((scales,), found)], 1e-5)))
+    raise Mistake(told, slip=slip_of(slips, [((scales,), found)], within(1e-5)))
 
 
 def edges(answer: Answer, rng: random.Random) -> str:
@@ -215,10 +198,7 @@ def edges(answer: Answer, rng: random.Random) -> str:
     tiny[0] *= 1e-6 / np.abs(tiny[0]).max()
     numbers, scales = asked(answer, tiny)
     if np.abs(numbers[0]).max() < TOP:
-        raise Mistake(
-            f"a row of weights around {np.abs(tiny[0]).max():.1g} uses only {np.abs(numbers[0]).max():.0f} of 127 steps: "
-            "its scale is too large. Was something added to it against division by zero? Treat zero on its own"
-        )
+        raise Mistake("row_weights_around_uses", largest=np.abs(tiny[0]).max(), steps=np.abs(numbers[0]).max())
     outlier = some_weights(rng, 4, 8)
     outlier[2, 3] = -500 * np.abs(outlier).max()
     numbers, scales = asked(answer, outlier)
@@ -245,16 +225,10 @@ def interleaved(weight: np.ndarray, group: int) -> np.ndarray:
 
 
 GROUP_SLIPS = {
-    "every so many-th input shares a scale there: a group is neighbours, inputs 0 to group - 1, and so on": interleaved,
-    "that is the scale of the whole row, in every group": lambda w, g: np.repeat(
-        right_scales(w)[:, None], w.shape[1] // g, axis=1
-    ),
-    "rows share scales there: groups are taken within a row": lambda w, g: np.broadcast_to(
-        right_groups(w, g).max(axis=0), (len(w), w.shape[1] // g)
-    ),
-    "`group` is how many inputs share a scale, not how many groups there are": lambda w, g: right_groups(
-        w, w.shape[1] // g
-    ),
+    "every_many_th_input": interleaved,
+    "scale_whole_row_every": lambda w, g: np.repeat(right_scales(w)[:, None], w.shape[1] // g, axis=1),
+    "rows_share_scales": lambda w, g: np.broadcast_to(right_groups(w, g).max(axis=0), (len(w), w.shape[1] // g)),
+    "group_how_many_inputs": lambda w, g: right_groups(w, w.shape[1] // g),
 }
 
 
@@ -269,10 +243,10 @@ def groups(answer: Answer, rng: random.Random) -> str:
         unchanged((weight,), (given,), ("weight",))
         cases.append(((weight, group), scales))
         if not alike(scales, right_groups(weight, group), 1e-4):
-            slip = slip_between(GROUP_SLIPS, cases, 1e-4)
+            slip = slip_of(GROUP_SLIPS, cases, within(1e-4))
             wanted = right_groups(weight, group)[0]
             told = f"{what}: row 0 has scales {shown(scales[0].tolist())}; expected {shown(wanted.tolist())}"
-            raise Mistake(with_slip(told, slip))
+            raise Mistake(told, slip=slip)
         rows = [each.reshape(-1, group) for each in (weight, numbers)]  # every group is a row
         hold_numbers(rows[:1], rows[1:], f"in {what}: is it rounded with the scale of another group?")
         own = numbers.astype(np.int8), scales.astype(np.float32)
@@ -312,33 +286,6 @@ def refuses_groups(answer: Answer, rng: random.Random) -> str:
         except NotImplementedError:
             raise
         except Exception as error:
-            raise Mistake(
-                f"10 inputs in groups of {group} raised {type(error).__name__}; expected ValueError", 0.3
-            ) from None
+            raise Mistake("10_inputs_groups_raised", 0.3, group=group, kind=type(error).__name__) from None
         raise Mistake(f"10 inputs do not divide into groups of {group}; expected ValueError, got {shown(found)}")
     return "zeros are kept, and what does not divide is refused"
-
-
-EXERCISE = Exercise(
-    id="int8-quantization",
-    title="Weights in 8 bits, by row and by group",
-    lesson=9,
-    difficulty=2,
-    minutes=30,
-    entry_points=("quantize", "dequantize", "error_bound", "quantize_groups", "dequantize_groups"),
-    parts=(
-        Part("a scale for each row", 2, scales_of_rows),
-        Part("the nearest step", 2, nearest_steps),
-        Part("back again", 1, back_again),
-        Part("the bound", 1, bound),
-        Part("zeros, outliers, views", 2, edges),
-        Part("groups", 3, groups),
-        Part("groups: edges", 1, refuses_groups),
-    ),
-    hints=(
-        Hint("np.rint rounds to the nearest; astype(np.int8) alone cuts off. Round first, then convert.", 0.1),
-        Hint("Where the scale is 0, divide by 1 instead: np.where(scales > 0, scales, 1).", 0.1),
-        Hint("weight.reshape(-1, group) makes every group a row. Then quantize() does the work, and reshape puts it back.",
-             0.15),
-    ),
-)  # fmt: skip

@@ -1,11 +1,11 @@
-"""The KV bill: bytes of a token, of a request, and how many requests fit."""
+"""KV cache size: bytes of a token, of a request, and how many requests fit."""
 
 import random
 from collections.abc import Callable
 from typing import Any
 
-from course.lab.grading.exercise import Answer, Exercise, Hint, Mistake, Part
-from course.lab.grading.tools import call, compare, left_alone, whole
+from course.lab.grading.exercise import Answer, Mistake
+from course.lab.grading.tools import Slips, call, hold, left_alone, whole
 
 Shape = dict[str, int]
 NUMBER_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1, "fp8": 1}
@@ -35,26 +35,23 @@ def token_with(
     return mistaken
 
 
-TOKEN_SLIPS: dict[str, Callable[..., Any]] = {
-    "that is one vector a head: a key AND a value are kept": token_with(pair=1),
-    "every query head is billed there: only KV heads have a key and a value (that is what GQA and MQA save)":
-        token_with(heads="num_heads"),
-    "that is one layer's: each layer keeps its own": token_with(layers=False),
-    "every number takes 2 bytes there, whatever the dtype": token_with(number_bytes=lambda dtype: 2),
-    "bits are not bytes: int8 has one byte": token_with(number_bytes=lambda dtype: 8 * NUMBER_BYTES[dtype]),
-    "the scales of int8 and fp8 are missing: each vector has one": token_with(scale=lambda dtype, d: 0),
-    "one scale is billed for a key and its value together: each vector has its own":
-        token_with(scale=lambda dtype, d: SCALE_BYTES / 2 if dtype in SCALED else 0),
-    "every number has a scale there: one for a vector": token_with(
-        scale=lambda dtype, d: SCALE_BYTES * d if dtype in SCALED else 0),
-    "only int8 and fp8 have scales": token_with(scale=lambda dtype, d: SCALE_BYTES),
-    "fp8 has scales, as int8 has": token_with(scale=lambda dtype, d: SCALE_BYTES if dtype == "int8" else 0),
-    "int8 has scales, as fp8 has": token_with(scale=lambda dtype, d: SCALE_BYTES if dtype == "fp8" else 0),
-    "one scale for the whole token is too few: each vector has its own": lambda shape, dtype: (
-        token_with(scale=lambda dtype, d: 0)(shape, dtype) + (SCALE_BYTES if dtype in SCALED else 0)),
-    "heads and KV heads are multiplied there: only KV heads count": lambda shape, dtype: (
-        shape["num_heads"] * right_token(shape, dtype)),
-}  # fmt: skip
+TOKEN_SLIPS: Slips = {
+    "one_vector_head": token_with(pair=1),
+    "every_query_head_counted": token_with(heads="num_heads"),
+    "one_layer": token_with(layers=False),
+    "every_number_takes_2": token_with(number_bytes=lambda dtype: 2),
+    "bits_not_bytes": token_with(number_bytes=lambda dtype: 8 * NUMBER_BYTES[dtype]),
+    "scales_int8_fp8_missing": token_with(scale=lambda dtype, d: 0),
+    "one_scale_counted_for": token_with(scale=lambda dtype, d: SCALE_BYTES / 2 if dtype in SCALED else 0),
+    "every_number_scale": token_with(scale=lambda dtype, d: SCALE_BYTES * d if dtype in SCALED else 0),
+    "only_int8_fp8_scales": token_with(scale=lambda dtype, d: SCALE_BYTES),
+    "fp8_scales_int8": token_with(scale=lambda dtype, d: SCALE_BYTES if dtype == "int8" else 0),
+    "int8_scales_fp8": token_with(scale=lambda dtype, d: SCALE_BYTES if dtype == "fp8" else 0),
+    "one_scale_for_whole": lambda shape, dtype: (
+        token_with(scale=lambda dtype, d: 0)(shape, dtype) + (SCALE_BYTES if dtype in SCALED else 0)
+    ),
+    "heads_kv_heads_multiplied": lambda shape, dtype: shape["num_heads"] * right_token(shape, dtype),
+}
 
 
 def right_blocks(num_tokens: int, block_size: int, window: int | None = None) -> int:
@@ -81,33 +78,34 @@ def seen(n: int, window: int | None) -> int:
     return n if window is None else min(n, window)
 
 
-REQUEST_SLIPS: dict[str, Callable[..., Any]] = {
-    "memory is given out in whole blocks: round up": request_with(lambda n, size, w: (
-        n if w is None else n - max(n - w + 1, 0) // size * size)),
-    "memory is given out in whole blocks, and only what is seen must be kept: round up": request_with(
-        lambda n, size, w: seen(n, w)),
-    "a block that is filled in part is held, too: round up, not down": request_with(
-        lambda n, size, w: (n // size - (0 if w is None else max(n - w + 1, 0) // size)) * size),
-    "one block too many when the last one is exactly full": request_with(
-        lambda n, size, w: (n // size + 1 - (0 if w is None else max(n - w + 1, 0) // size)) * size),
-    "the window is not looked at: blocks that nobody sees any more are given back": request_with(
-        lambda n, size, w: ceil(n, size) * size),
-    "that is the window's tokens, rounded up to blocks: a window that begins inside a block keeps that whole block":
-        request_with(lambda n, size, w: ceil(seen(n, w), size) * size),
-    "without the token itself the window has w - 1 earlier ones, but where it begins decides about blocks":
-        request_with(lambda n, size, w: ceil(n if w is None else min(n, w - 1), size) * size),
-    "the next token is part of its own window: it sees from position n - window + 1 on":
-        request_with(lambda n, size, w: (ceil(n, size) - (0 if w is None else max(n - w, 0) // size)) * size),
-    "the next token stands at position n: it sees from n - window + 1 on, one less than you keep back":
-        request_with(lambda n, size, w: (ceil(n, size) - (0 if w is None else max(n - w + 2, 0) // size)) * size),
-    "a block that is still seen in part is given back there: the first one kept is number (n - window + 1) // block_size":
-        request_with(lambda n, size, w: (ceil(n, size) - (0 if w is None else ceil(max(n - w + 1, 0), size))) * size),
-    "a window longer than the text saves nothing, and costs nothing": request_with(
-        lambda n, size, w: (ceil(n, size) - (0 if w is None else (n - w + 1) // size)) * size),
-    "a whole window is billed, however short the text": request_with(
-        lambda n, size, w: ceil(n if w is None else w, size) * size),
-    "that is the tokens' number of blocks, not bytes": lambda shape, dtype, n, size, w=None: right_blocks(n, size, w),
-}  # fmt: skip
+def unseen(n: int, window: int | None) -> int:
+    """Positions before the next token's window."""
+    return 0 if window is None else max(n - window + 1, 0)
+
+
+def given_back(n: int, size: int, window: int | None) -> int:
+    return unseen(n, window) // size
+
+
+def kept(n: int, size: int, blocks: int | None) -> int:
+    return (ceil(n, size) - (blocks or 0)) * size
+
+
+REQUEST_SLIPS: Slips = {
+    "memory_given_out_whole": request_with(lambda n, size, w: n - given_back(n, size, w) * size),
+    "memory_given_out_whole_blocks": request_with(lambda n, size, w: seen(n, w)),
+    "block_filled_part_held": request_with(lambda n, size, w: (n // size - given_back(n, size, w)) * size),
+    "one_block_too_many": request_with(lambda n, size, w: (n // size + 1 - given_back(n, size, w)) * size),
+    "window_ignored": request_with(lambda n, size, w: ceil(n, size) * size),
+    "window_tokens_rounded_up": request_with(lambda n, size, w: ceil(seen(n, w), size) * size),
+    "without_token_itself_window": request_with(lambda n, size, w: ceil(seen(n, w and w - 1), size) * size),
+    "next_token_part_own": request_with(lambda n, size, w: kept(n, size, given_back(n - 1, size, w))),
+    "next_token_stands_position": request_with(lambda n, size, w: kept(n, size, given_back(n + 1, size, w))),
+    "block_still_seen_part": request_with(lambda n, size, w: kept(n, size, ceil(unseen(n, w), size))),
+    "window_longer_than_text": request_with(lambda n, size, w: kept(n, size, w and (n - w + 1) // size)),
+    "whole_window_counted_however": request_with(lambda n, size, w: ceil(n if w is None else w, size) * size),
+    "tokens_number_blocks_not": lambda shape, dtype, n, size, w=None: right_blocks(n, size, w),
+}
 
 
 def right_fit(
@@ -119,7 +117,7 @@ def right_fit(
     window: int | None = None,
     shared_tokens: int = 0,
 ) -> int:
-    """Lets requests in one by one, until the blocks are used up."""
+    """Admits requests one by one, until the blocks are used up."""
     free = memory_bytes // (block_size * right_token(shape, dtype)) - shared_tokens // block_size
     own = right_blocks(num_tokens, block_size, window) - shared_tokens // block_size
     fit = 0
@@ -130,37 +128,31 @@ def right_fit(
 
 
 def fit_with(fit: Callable[[float, int, int, int, int], float]) -> Callable[..., float]:
-    """Mistakes in the division: (memory in blocks, blocks of a request, shared tokens, block size, tokens) -> requests."""
+    """Mistakes in the division. In blocks: (memory, a request's, shared full ones, shared ones rounded up, those for the
+    tokens that are not shared) -> requests."""
 
     def mistaken(
-        shape: Shape, dtype: str, memory: int, n: int, size: int, window: int | None = None, shared: int = 0
+        shape: Shape, dtype: str, memory: int, n: int, size: int, w: int | None = None, shared: int = 0
     ) -> float:
-        return fit(memory / (size * right_token(shape, dtype)), right_blocks(n, size, window), shared, size, n)
+        blocks = memory / (size * right_token(shape, dtype))
+        return fit(blocks, right_blocks(n, size, w), shared // size, ceil(shared, size), ceil(n - shared, size))
 
     return mistaken
 
 
-FIT_SLIPS: dict[str, Callable[..., Any]] = {
-    "what all share is billed to each of them: its full blocks are held once": fit_with(
-        lambda memory, own, shared, size, n: int(memory) // own),
-    "the shared blocks themselves are not billed: they are held once": fit_with(
-        lambda memory, own, shared, size, n: int(memory) // (own - shared // size)),
-    "a shared block must be full: of a block that begins alike and goes on differently, each has its own": fit_with(
-        lambda memory, own, shared, size, n: (
-            max(int(memory) - ceil(shared, size), 0) // max(own - ceil(shared, size), 1))),
-    "the request that brought the shared blocks is one of those that fit: nobody holds them twice": fit_with(
-        lambda memory, own, shared, size, n: max(int(memory) - own, 0) // (own - shared // size)),
-    "the shared part is taken from each request's tokens, then rounded: what is shared is whole blocks": fit_with(
-        lambda memory, own, shared, size, n: max(int(memory) - shared // size, 0) // ceil(n - shared, size)),
-    "half a request does not fit: round down": fit_with(
-        lambda memory, own, shared, size, n: ceil(max(int(memory) - shared // size, 0), own - shared // size)),
-    "that is a fraction of a request: round down": fit_with(
-        lambda memory, own, shared, size, n: max(memory - shared // size, 0) / (own - shared // size)),
-    "without room for the shared blocks nothing fits: 0, not less": fit_with(
-        lambda memory, own, shared, size, n: (int(memory) - shared // size) // (own - shared // size)),
-    "that counts tokens, not whole blocks: a request holds whole ones": fit_with(
-        lambda memory, own, shared, size, n: int(memory * size) // n),
-}  # fmt: skip
+FIT_SLIPS: Slips = {
+    "shared_prefix_counted_for": fit_with(lambda memory, own, *_: int(memory) // own),
+    "shared_blocks_themselves_not": fit_with(lambda memory, own, shared, *_: int(memory) // (own - shared)),
+    "shared_block_must_full": fit_with(lambda memory, own, _, up, __: max(int(memory) - up, 0) // max(own - up, 1)),
+    "request_brought_shared_blocks": fit_with(
+        lambda memory, own, shared, *_: max(int(memory) - own, 0) // (own - shared)
+    ),
+    "shared_part_taken_from": fit_with(lambda memory, own, shared, _, rest: max(int(memory) - shared, 0) // rest),
+    "half_request_does_not": fit_with(lambda memory, own, shared, *_: ceil(max(int(memory) - shared, 0), own - shared)),
+    "fraction_request": fit_with(lambda memory, own, shared, *_: max(memory - shared, 0) / (own - shared)),
+    "without_room_for_shared": fit_with(lambda memory, own, shared, *_: (int(memory) - shared) // (own - shared)),
+    "counts_tokens_not_whole": lambda shape, dtype, memory, n, *_: memory // right_token(shape, dtype) // n,
+}
 
 
 def some_shape(rng: random.Random) -> Shape:
@@ -180,21 +172,16 @@ def as_mha(shape: Shape) -> Shape:
 def per_token(answer: Answer, rng: random.Random) -> str:
     cases: list[tuple[Any, ...]] = [(some_shape(rng), dtype) for dtype in NUMBER_BYTES for _ in range(2)]
     cases += [(as_mha(some_shape(rng)), "bfloat16"), ({**some_shape(rng), "num_kv_heads": 1}, "int8")]
-    found = [(case, whole(call(answer.bytes_per_token, *case), "bytes_per_token(...)")) for case in cases]
-    compare("bytes_per_token", found, right_token, TOKEN_SLIPS)
+    hold(answer.bytes_per_token, cases, right_token, TOKEN_SLIPS, whole)
     left_alone(answer.bytes_per_token, *cases[0])
     return "for MHA, GQA and MQA, in every dtype"
-
-
-def judge_requests(answer: Answer, cases: list[tuple[Any, ...]]) -> None:
-    found = [(case, whole(call(answer.bytes_per_request, *case), "bytes_per_request(...)")) for case in cases]
-    compare("bytes_per_request", found, right_request, REQUEST_SLIPS)
 
 
 def whole_blocks(answer: Answer, rng: random.Random) -> str:
     size = rng.choice((8, 16, 32))
     lengths = [1, size - 1, size, size + 1, 3 * size, rng.randint(200, 900), 131_072]
-    judge_requests(answer, [(some_shape(rng), rng.choice(list(NUMBER_BYTES)), n, size) for n in lengths])
+    cases = [(some_shape(rng), rng.choice(list(NUMBER_BYTES)), n, size) for n in lengths]
+    hold(answer.bytes_per_request, cases, right_request, REQUEST_SLIPS, whole)
     return "whole blocks, the last one perhaps half empty"
 
 
@@ -205,13 +192,9 @@ def windows(answer: Answer, rng: random.Random) -> str:
     spans += [(wide * 4, wide + 1), (wide * 4 + 3, wide - 1), (wide, wide), (wide - 1, wide), (wide + 1, wide)]
     spans += [(5, 10 * wide), (size, 2), (10 * size + 3, 2), (9 * size + size // 2, size + 1)]
     spans += [(rng.randint(wide, 9 * wide), wide + rng.randint(0, size)) for _ in range(5)]
-    judge_requests(answer, [(some_shape(rng), "bfloat16", n, size, window) for n, window in spans])
-    return "only blocks that somebody will still see, wherever the window begins"
-
-
-def judge_fits(answer: Answer, cases: list[tuple[Any, ...]]) -> None:
-    found = [(case, whole(call(answer.requests_that_fit, *case), "requests_that_fit(...)")) for case in cases]
-    compare("requests_that_fit", found, right_fit, FIT_SLIPS)
+    cases = [(some_shape(rng), "bfloat16", n, size, window) for n, window in spans]
+    hold(answer.bytes_per_request, cases, right_request, REQUEST_SLIPS, whole)
+    return "only blocks that a later token will see, wherever the window begins"
 
 
 def fits(answer: Answer, rng: random.Random) -> str:
@@ -224,7 +207,7 @@ def fits(answer: Answer, rng: random.Random) -> str:
     about = rng.randint(50, 5000) * right_request(shape, "bfloat16", 1500, 16) + rng.randint(10**5, 10**6)
     cases += [(shape, "bfloat16", about, 1500, 16, window) for window in (None, 1000, 200)]
     cases += [(shape, "bfloat16", 0, 1500, 16)]
-    judge_fits(answer, cases)
+    hold(answer.requests_that_fit, cases, right_fit, FIT_SLIPS, whole)
     return "down to the last byte"
 
 
@@ -239,7 +222,7 @@ def fits_sharing(answer: Answer, rng: random.Random) -> str:
     shape = some_shape(rng)
     cases.append((shape, "int8", 2 * size * right_token(shape, "int8"), 45 * size, size, None, 5 * size))
     cases.append((shape, "int8", 99 * size * right_token(shape, "int8"), 5 * size, size, None, 5 * size - 1))
-    judge_fits(answer, cases)
+    hold(answer.requests_that_fit, cases, right_fit, FIT_SLIPS, whole)
     return "what all share is held once"
 
 
@@ -257,30 +240,4 @@ def by_name(answer: Answer, rng: random.Random) -> str:
     again = whole(call(answer.bytes_per_request, shape, "int8", 99, 16, 40), "bytes_per_request(...)")
     if before != again or before != right_request(shape, "int8", 99, 16, 40):
         raise Mistake(f"asked twice the same, it gave {before}, then {again}; expected the right one both times")
-    return "the same bill, however it is asked for"
-
-
-EXERCISE = Exercise(
-    id="kv-bill",
-    title="The KV bill",
-    lesson=7,
-    difficulty=2,
-    minutes=30,
-    entry_points=("bytes_per_token", "bytes_per_request", "requests_that_fit"),
-    parts=(
-        Part("bytes of a token", 3, per_token),
-        Part("whole blocks", 2, whole_blocks),
-        Part("a sliding window", 3, windows),
-        Part("how many fit", 2, fits),
-        Part("a shared beginning", 2, fits_sharing),
-        Part("asked in other ways", 1, by_name),
-    ),
-    hints=(
-        Hint("Count vectors first: layers, times KV heads, times two. Then what one vector takes, its scale included.",
-             0.1),
-        Hint("The next token stands at position num_tokens and sees from num_tokens - window + 1 on. In which block is "
-             "that? All before it are given back.", 0.15),
-        Hint("Count in blocks: the pool's, minus shared_tokens // block_size once; each request holds that many fewer.",
-             0.1),
-    ),
-)  # fmt: skip
+    return "the same size, however it is asked for"

@@ -2,13 +2,19 @@
 
 import itertools
 import random
-import time
 from collections.abc import Callable
 from typing import Any
 
 from course.lab.grading.blame import shown
-from course.lab.grading.exercise import Answer, Exercise, Hint, Mistake, Part
-from course.lab.grading.tools import left_alone, listed, whole
+from course.lab.grading.exercise import Answer, Mistake
+from course.lab.grading.tools import (
+    expect,
+    in_time,
+    left_alone,
+    listed,
+    refused,
+    whole,
+)
 
 LARGE, OPERATIONS = 60_000, 1200
 SLOWEST_S = 0.0002
@@ -36,38 +42,25 @@ class RightOrder:
         return gone
 
 
-class HeadFirst(RightOrder):
-    def release(self, block_ids: list[int]) -> None:
-        self.order += block_ids
+class WithPriority(RightOrder):
+    """The lowest go first: of (moment and depth of the first release, moment of the last, depth in it, number)."""
 
-
-class MostRecent(RightOrder):
-    def evict(self, count: int) -> list[int]:
-        return [self.order.pop() for _ in range(count)]
-
-
-class YoungestRequest(RightOrder):
-    def release(self, block_ids: list[int]) -> None:
-        self.order = block_ids[::-1] + self.order
-
-
-class FirstStamp(RightOrder):
-    """FIFO: a block keeps the place it had when it was released for the first time."""
-
-    def __init__(self) -> None:
+    def __init__(self, priority: Callable[[tuple[int, int], int, int, int], tuple[int, ...]]) -> None:
         super().__init__()
-        self.stamps: dict[int, int] = {}
-        self.clock = itertools.count()
+        self.priority, self.clock = priority, itertools.count()
+        self.first: dict[int, tuple[int, int]] = {}
+        self.keys: dict[int, tuple[int, ...]] = {}
 
     def release(self, block_ids: list[int]) -> None:
-        for block in reversed(block_ids):
-            self.stamps.setdefault(block, next(self.clock))
-        self.order = sorted([*self.order, *block_ids], key=lambda block: self.stamps[block])
+        now = next(self.clock)
+        for depth, block in enumerate(block_ids):
+            self.keys[block] = self.priority(self.first.setdefault(block, (now, -depth)), now, depth, block)
+        self.order = sorted([*self.order, *block_ids], key=lambda block: self.keys[block])
 
     def evict(self, count: int) -> list[int]:
         gone = super().evict(count)
         for block in gone:
-            del self.stamps[block]  # it is given to somebody: what it caches then is new
+            del self.first[block]  # what it caches from now on is new
         return gone
 
 
@@ -79,50 +72,22 @@ class StaysWhenRevived(RightOrder):
         self.order = [block for block in self.order if block not in block_ids] + block_ids[::-1]
 
 
-class Numbers(RightOrder):
-    def evict(self, count: int) -> list[int]:
-        gone = sorted(self.order)[:count]
-        self.order = [block for block in self.order if block not in gone]
-        return gone
-
-
-class NumbersInRelease(RightOrder):
-    def release(self, block_ids: list[int]) -> None:
-        self.order += sorted(block_ids)
-
-
 class Reversed(RightOrder):
     def evict(self, count: int) -> list[int]:
         return super().evict(count)[::-1]
 
 
-class DeepestOfAll(RightOrder):
-    """Depth decides first, age second."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.depths: dict[int, int] = {}
-
-    def release(self, block_ids: list[int]) -> None:
-        self.depths.update((block, depth) for depth, block in enumerate(block_ids))
-        self.order = sorted([*self.order, *block_ids[::-1]], key=lambda block: -self.depths[block])
-
-
 SLIPS: dict[str, Callable[[], RightOrder]] = {
-    "the beginning of a chain goes first there: without it, what stands behind cannot be found. Of one release, the "
-    "last block goes first": HeadFirst,
-    "that is most recently used first: what was released longest ago goes first": MostRecent,
-    "whoever was released last goes first there: what was released longest ago goes first": YoungestRequest,
-    "that is FIFO: a block that was revived keeps its old place there. Its last use counts": FirstStamp,
-    "a block that was revived is in use, and is given away there: it leaves the order until it is released again":
-        StaysWhenRevived,
-    "blocks go by their numbers there: by their last use": Numbers,
-    "of one release they go by their numbers there: its last block goes first, whatever the numbers":
-        NumbersInRelease,
-    "the right blocks, in the wrong order: the first of the list is the first to go": Reversed,
-    "the deepest of all goes first there, whoever it belongs to: last use decides, and depth only within one release":
-        DeepestOfAll,
-}  # fmt: skip
+    "beginning_chain_goes_first": lambda: WithPriority(lambda first, last, depth, block: (last, depth)),
+    "most_recently_used_first": lambda: WithPriority(lambda first, last, depth, block: (-last, depth)),
+    "block_released_last_goes": lambda: WithPriority(lambda first, last, depth, block: (-last, -depth)),
+    "fifo": lambda: WithPriority(lambda first, last, depth, block: first),
+    "block_revived_use_given": StaysWhenRevived,
+    "blocks_go_their_numbers": lambda: WithPriority(lambda first, last, depth, block: (block,)),
+    "one_release_they_go": lambda: WithPriority(lambda first, last, depth, block: (last, block)),
+    "right_blocks_wrong_order": Reversed,
+    "deepest_all_goes_first": lambda: WithPriority(lambda first, last, depth, block: (-depth, last)),
+}
 
 
 def play(make: Callable[[], Any], acts: list[Act]) -> list[list[int]]:
@@ -180,14 +145,10 @@ def judge_acts(answer: Answer, histories: list[list[Act]]) -> None:
         if gone != wanted:
             slip = next((words for words, make in SLIPS.items() if all(play(make, a) == g for a, g in found)), None)
             first = next(i for i, pair in enumerate(zip(gone, wanted)) if pair[0] != pair[1])
-            before = [act for act in acts if act[0] == "evict"][first]
             end = [i for i, act in enumerate(acts) if act[0] == "evict"][first]
-            told = (
-                f"after {written(acts[:end])}: evict({before[1]}) gave {shown(gone[first])}, "
-                f"expected {shown(wanted[first])}"
-            )
+            told = f"after {written(acts[:end])}: evict({acts[end][1]}) gave {shown(gone[first])}"
             rule = "least recently released first, and of one release its last block first"
-            raise Mistake(f"{told}. {slip[0].upper()}{slip[1:]}" if slip else f"{told}: {rule}")
+            raise Mistake(f"{told}, expected {shown(wanted[first])}", slip=slip or rule)
 
 
 def written(acts: list[Act]) -> str:
@@ -227,19 +188,12 @@ def counts(answer: Answer, rng: random.Random) -> str:
     for what, act, wanted in steps:
         act()
         found = whole(len(order), "len(order)")
-        if found != wanted:
-            raise Mistake(
-                f"after {what}, len(order) is {found}, expected {wanted}: the free blocks that can be evicted"
-            )
+        expect(found == wanted, "after_len_order_expected", what=what, found=found, wanted=wanted)
     given = list(ids)
     other = answer.EvictionOrder()
     other.release(given)
     given.clear()  # the caller may do as it likes with its list
-    if len(order) != 0 or sorted(listed(other.evict(6), "evict(6)", 6)) != sorted(ids):
-        raise Mistake(
-            "two orders are mixed up, or the list that was released is kept: the caller changed its own list afterwards, "
-            "or used another EvictionOrder, and that was felt"
-        )
+    expect(not (len(order) != 0 or sorted(listed(other.evict(6), "evict(6)", 6)) != sorted(ids)), "two_orders_mixed_up")
     third = answer.EvictionOrder()
     left_alone(third.release, [4, 2, 7])
     return "its length is right after every step, and it keeps to itself"
@@ -257,16 +211,7 @@ def refuses(answer: Answer, rng: random.Random) -> str:
         order.revive(ids[1])
         value: Any = {"evict": 5, "revive": ids[1], "release": [ids[5], ids[0], ids[6]]}[what]
         about = f"after release({ids[:5]}), revive({ids[1]}): {what}({value})"
-        try:
-            result = getattr(order, what)(value)
-            if hasattr(result, "__next__"):
-                list(result)  # a generator does nothing before it is read
-        except error:
-            pass
-        except Exception as other:
-            raise Mistake(f"{about} raised {type(other).__name__}; expected {error.__name__}: {why}", 0.3) from None
-        else:
-            raise Mistake(f"{about} gave {shown(result)}; expected {error.__name__}: {why}")
+        refused(error, about, why, lambda order=order, what=what, value=value: getattr(order, what)(value))
         left = whole(len(order), "len(order)")
         rest = sorted([ids[4], ids[3], ids[2], ids[0]])
         if left != 4 or sorted(listed(order.evict(4), "evict(4)")) != rest:
@@ -276,49 +221,17 @@ def refuses(answer: Answer, rng: random.Random) -> str:
 
 def stays_quick(answer: Answer, rng: random.Random) -> str:
     order = answer.EvictionOrder()
-    began, budget = time.process_time(), SLOWEST_S * OPERATIONS
-    for first in range(0, LARGE, 50):
-        order.release(list(range(first, first + 50)))
-        if time.process_time() - began > LARGE * SLOWEST_S / 10:
-            raise too_slow(first)
+    chunks = [list(range(first, first + 50)) for first in range(0, LARGE, 50)]
+    for chunk in in_time(LARGE * SLOWEST_S / 10, chunks, lambda done: too_slow(done * 50)):
+        order.release(chunk)
     blocks = rng.sample(range(LARGE // 4, LARGE), OPERATIONS)
-    began = time.process_time()
-    for done, block in enumerate(blocks):
+    for done, block in enumerate(in_time(SLOWEST_S * OPERATIONS, blocks, lambda _: too_slow(LARGE))):
         order.revive(block)
         order.release([block])
         if done % 4 == 0:
             listed(order.evict(1), "evict(1)", 1)
-        if time.process_time() - began > budget:
-            raise too_slow(LARGE)
     return "the work does not grow with the number of blocks"
 
 
 def too_slow(there: int) -> Mistake:
-    return Mistake(
-        f"with {there:,} blocks in the order, an operation takes more than {SLOWEST_S * 1e6:.0f} µs: its time grows with "
-        "their number. Does one of them search, shift or sort a list? A dictionary keeps an order, and forgets a key in "
-        "constant time"
-    )
-
-
-EXERCISE = Exercise(
-    id="lru-eviction",
-    title="Whose cached blocks go first?",
-    lesson=4,
-    difficulty=2,
-    minutes=25,
-    entry_points=("EvictionOrder",),
-    parts=(
-        Part("who goes first", 3, goes_first),
-        Part("used again", 3, revives),
-        Part("its length", 1, counts),
-        Part("what is refused", 2, refuses),
-        Part("work per operation", 1, stays_quick),
-    ),
-    hints=(
-        Hint("A dictionary keeps its keys in the order in which they were put in: the next to go is its first.", 0.1),
-        Hint("release puts the blocks in from the last to the first; that is all the depth there is.", 0.15),
-        Hint("next(iter(d)) is the first key of a dictionary, but popping it again and again leaves holes that are walked "
-             "over: collections.OrderedDict has popitem(last=False).", 0.1),
-    ),
-)  # fmt: skip
+    return Mistake("operation_too_slow", there=there, most=SLOWEST_S * 1e6)

@@ -1,87 +1,54 @@
 """A small metrics module with the bugs of real tools; the learner repairs it, and catches a tool that still has them."""
 
+import itertools
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from course.lab.grading.blame import shown
-from course.lab.grading.exercise import Answer, Exercise, Hint, Mistake, Part
+from course.lab.grading.exercise import Answer, Mistake
+from course.lab.grading.exercises import metrics_slips as known
 from course.lab.grading.exercises.percentiles import right_percentile
-from course.lab.grading.metrics_slips import (
-    ATTAINMENT_SLIPS,
-    FEW_SLIPS,
-    FLEET_SLIPS,
-    GAP_SLIPS,
-    RANK_SLIPS,
-    TPOT_SLIPS,
-    TTFT_SLIPS,
-    Request,
-    average,
-    enough,
-    right_attainment,
-    right_fleet,
-    right_gaps,
-    right_guarded,
-    right_tpot,
-    right_ttft,
-    some_request,
-    some_requests,
-)
-from course.lab.grading.tools import close, compare, left_alone, listed, number
+from course.lab.grading.tools import Slips, ask, close, compare, each, hold, left_alone, listed, maybe, number
 
 QUANTILES = (50, 80, 90, 95)
 TOLERANCE = 0.01
 
 
-def maybe(value: Any, what: str) -> float | None:
-    """A number, or None where nothing was measured."""
-    return None if value is None else number(value, what)
-
-
-def of_one_request(name: str, right: Callable, slips: Mapping[str, Callable], read: Callable) -> Callable:
+def of_one_request(name: str, right: Callable, slips: Slips, read: Callable) -> Callable:
     """The judge of a function of one request."""
 
     def judge(answer: Answer, rng: random.Random) -> str:
         kinds = ["usual"] * 12 + ["one", "none", "none", "broke off", "broke off"]
-        requests = [some_request(rng, kind) for kind in kinds]
+        requests = [known.some_request(rng, kind) for kind in kinds]
         function = getattr(answer, name)
         left_alone(function, dict(requests[0]))
-        cases = [((r,), read(function({**r, "chunks": list(r["chunks"])}), f"{name}(request)")) for r in requests]
-        compare(name, cases, right, slips)
+        hold(function, [(request,) for request in requests], right, slips, read)
         return "right, for whole answers, single tokens, silence and failures"
 
     return judge
 
 
-def read_gaps(value: Any, what: str) -> list[float]:
-    return [number(gap, "a gap") for gap in listed(value, what)]
-
-
-def asked(function: Callable, name: str, questions: Sequence[tuple[Any, float]]) -> list[tuple[tuple[Any, ...], Any]]:
-    return [((data, q), maybe(function(data, q), f"{name}(..., {q:g})")) for data, q in questions]
-
-
 def rank(answer: Answer, rng: random.Random) -> str:
     questions = [([rng.random() for _ in range(rng.randint(21, 60))], q) for q in QUANTILES for _ in range(3)]
     left_alone(answer.percentile, questions[0][0], 50)
-    compare("percentile", asked(answer.percentile, "percentile", questions), right_guarded, RANK_SLIPS)
+    hold(answer.percentile, questions, known.right_guarded, known.RANK_SLIPS, maybe(number))
     return "it lies between its two neighbours"
 
 
 def too_few(answer: Answer, rng: random.Random) -> str:
     sizes = {50: (1, 2), 80: (4, 5), 90: (9, 10), 95: (3, 19, 20), 99: (99, 100)}
     questions = [([rng.random() for _ in range(n)], q) for q, counts in sizes.items() for n in counts] + [([], 50)]
-    cases = asked(answer.percentile, "percentile", questions)
-    numbered = [(arguments, found) for arguments, found in cases if found is not None and not enough(*arguments)]
+    cases = ask(answer.percentile, questions, maybe(number))
+    numbered = [(arguments, found) for arguments, found in cases if found is not None and not known.enough(*arguments)]
     if numbered:
         (samples, q), found = numbered[-1]
-        raise Mistake(
-            f"percentile({len(samples)} samples, {q}) gave {found:.4g}; expected None: 100 / (100 - {q}) = {100 / (100 - q):g} "
-            f"samples are needed. A p{q} of too few is only their largest: one unlucky request"
-        )
+        raise Mistake("percentile_samples_gave", num_samples=len(samples), q=q, found=found, needed=100 / (100 - q))
     # How it interpolates is another part's question: here, any number is a number.
     cases = [(arguments, found if found is None else right_percentile(*arguments)) for arguments, found in cases]
-    compare("percentile", cases, right_guarded, FEW_SLIPS, lambda s, q: f"percentile({len(s)} samples, {q})")
+    compare(
+        "percentile", cases, known.right_guarded, known.FEW_SLIPS, lambda s, q: f"percentile({len(s)} samples, {q})"
+    )
     return "None where too few were measured"
 
 
@@ -94,61 +61,59 @@ def fleet(answer: Answer, rng: random.Random) -> str:
     left_alone(answer.fleet_percentile, questions[0][0], 50)
     small = [[rng.random() for _ in range(15)] for _ in range(2)]
     questions += [(small, 95), ([[], small[0], []], 50), ([small[0][:5]], 95), ([], 50)]
-    cases = asked(answer.fleet_percentile, "fleet_percentile", questions)
     slips = {
-        **FLEET_SLIPS,
-        "the samples are pooled, but your `percentile` is not right yet": lambda servers, q: answer.percentile(
-            [sample for own in servers for sample in own], q
-        ),
-        "that is a mean of percentiles, which is the percentile of nothing: pool the samples, then rank once": lambda servers, q: (
-            average([p for own in servers if (p := answer.percentile(own, q)) is not None])
+        **known.FLEET_SLIPS,
+        "samples_pooled_but_your": lambda servers, q: answer.percentile(list(itertools.chain(*servers)), q),
+        "mean_of_your_percentiles": lambda servers, q: known.average(
+            [p for own in servers if (p := answer.percentile(own, q)) is not None]
         ),
     }
-    compare("fleet_percentile", cases, right_fleet, slips)
+    hold(answer.fleet_percentile, questions, known.right_fleet, slips, maybe(number))
     return "pooled first, ranked once"
 
 
-def told_of_requests(requests: Sequence[Request], limit_ms: float) -> str:
+def told_of_requests(requests: Sequence[known.Request], limit_ms: float) -> str:
     failed = sum(request["failed"] for request in requests)
     return f"attainment({len(requests)} requests, {failed} of them failed, {limit_ms:g})"
 
 
 def attainment(answer: Answer, rng: random.Random) -> str:
-    questions: list[tuple[list[Request], float]] = []
+    questions: list[tuple[list[known.Request], float]] = []
     for _ in range(8):
-        requests = some_requests(rng, 12) + [some_request(rng, "broke off"), some_request(rng)]
-        borders = [ttft * 1000 for request in requests if (ttft := right_ttft(request)) is not None]
+        requests = known.some_requests(rng, 12) + [known.some_request(rng, "broke off"), known.some_request(rng)]
+        borders = [ttft * 1000 for request in requests if (ttft := known.right_ttft(request)) is not None]
         questions.append((requests, rng.choice(borders)))
-    questions += [([some_request(rng, "none")], 400.0), ([], 400.0)]
-    cases = asked(answer.attainment, "attainment", questions)
-    compare("attainment", cases, right_attainment, ATTAINMENT_SLIPS, told_of_requests)
+    questions += [([known.some_request(rng, "none")], 400.0), ([], 400.0)]
+    hold(answer.attainment, questions, known.right_attainment, known.ATTAINMENT_SLIPS, maybe(number), told_of_requests)
     return "every request counts, failed ones as missed"
 
 
 COLUMNS = ("ttft", "tpot", "gap", "met")
 
 
-def printed_row(servers: Sequence[Sequence[Request]], q: float, limit_ms: float) -> dict[str, float | None]:
+def printed_row(servers: Sequence[Sequence[known.Request]], q: float, limit_ms: float) -> dict[str, float | None]:
     """What a right tool prints."""
-    formulas = {"ttft": right_ttft, "tpot": right_tpot}
+    formulas = {"ttft": known.right_ttft, "tpot": known.right_tpot}
     row: dict[str, float | None] = {}
     for name, formula in formulas.items():
-        row[name] = right_fleet([[x for r in own if (x := formula(r)) is not None] for own in servers], q)
-    row["gap"] = right_fleet([[gap for r in own for gap in right_gaps(r)] for own in servers], q)
-    row["met"] = right_attainment([r for own in servers for r in own], limit_ms)
+        row[name] = known.right_fleet([[x for r in own if (x := formula(r)) is not None] for own in servers], q)
+    row["gap"] = known.right_fleet([[gap for r in own for gap in known.right_gaps(r)] for own in servers], q)
+    row["met"] = known.right_attainment([r for own in servers for r in own], limit_ms)
     return row
 
 
 def spoiled(
-    name: str, servers: Sequence[Sequence[Request]], q: float, limit_ms: float, rng: random.Random
+    name: str, servers: Sequence[Sequence[known.Request]], q: float, limit_ms: float, rng: random.Random
 ) -> tuple[str, Any]:
     """What a tool with a bug in one column prints there, and the bug's words."""
-    everybody = [r for own in servers for r in own]
-    slips = {"ttft": TTFT_SLIPS, "tpot": TPOT_SLIPS, "gap": GAP_SLIPS, "met": ATTAINMENT_SLIPS}[name]
+    everything = [r for own in servers for r in own]
+    slips = {"ttft": known.TTFT_SLIPS, "tpot": known.TPOT_SLIPS, "gap": known.GAP_SLIPS, "met": known.ATTAINMENT_SLIPS}[
+        name
+    ]
     words = rng.choice(list(slips))
     if name == "met":
-        return words, slips[words](everybody, limit_ms)
-    samples = [slips[words](request) for request in everybody]
+        return words, slips[words](everything, limit_ms)
+    samples = [slips[words](request) for request in everything]
     flat = [x for each in samples for x in each] if name == "gap" else [x for x in samples if x is not None]
     return words, right_percentile(flat, q)
 
@@ -162,7 +127,7 @@ def differs(printed: float | None, wanted: float | None, tolerance: float) -> bo
 def audit(answer: Answer, rng: random.Random) -> str:
     seen = 0
     for turn in range(24):
-        servers = [some_requests(rng, rng.randint(8, 14)) for _ in range(1 + turn % 3)]
+        servers = [known.some_requests(rng, rng.randint(8, 14)) for _ in range(1 + turn % 3)]
         q, limit_ms = (95 if turn % 8 == 7 else rng.choice((50, 80))), rng.choice((400.0, 700.0, 1000.0))
         if turn % 8 == 7:
             servers = [own[:5] for own in servers[:1]]  # too few for a p95
@@ -182,7 +147,7 @@ def audit(answer: Answer, rng: random.Random) -> str:
         if found != set(planted):
             raise Mistake(_wrong_verdict(found, planted, printed, row, q), share=min(0.5, seen / 48))
         seen += 1
-    return f"{seen} printouts audited: every planted bug found, and nobody accused wrongly"
+    return f"{seen} printouts audited: every planted bug found, and no right tool accused"
 
 
 def _wrong_verdict(found: set[str], planted: dict[str, str], printed: dict, row: dict, q: float) -> str:
@@ -200,34 +165,6 @@ def _wrong_verdict(found: set[str], planted: dict[str, str], printed: dict, row:
     return f"{told}. {name} was printed as {shown(printed[name])} and is {shown(row[name])}: {why}"
 
 
-EXERCISE = Exercise(
-    id="metrics-bug-hunt",
-    title="A metrics bug hunt",
-    lesson=1,
-    difficulty=2,
-    minutes=35,
-    entry_points=("ttft", "tpot", "gaps", "percentile", "fleet_percentile", "attainment", "audit"),
-    parts=(
-        Part("ttft", 2, of_one_request("ttft", right_ttft, TTFT_SLIPS, maybe)),
-        Part("tpot", 2, of_one_request("tpot", right_tpot, TPOT_SLIPS, maybe)),
-        Part("gaps", 2, of_one_request("gaps", right_gaps, GAP_SLIPS, read_gaps)),
-        Part("percentile", 2, rank),
-        Part("too few samples", 2, too_few),
-        Part("fleet percentile", 2, fleet),
-        Part("attainment", 2, attainment),
-        Part("audit", 4, audit),
-    ),
-    hints=(
-        Hint(
-            "Hold each function against its line in the table of definitions, word by word: from where, to where, by what.",
-            0.1,
-        ),
-        Hint(
-            "Eight bugs: one each in ttft, tpot, gaps and fleet_percentile, two each in percentile and attainment.", 0.1
-        ),
-        Hint(
-            "audit: build the row that should have been printed from your own functions, then compare column by column.",
-            0.1,
-        ),
-    ),
-)
+judge_ttft = of_one_request("ttft", known.right_ttft, known.TTFT_SLIPS, maybe(number))
+judge_tpot = of_one_request("tpot", known.right_tpot, known.TPOT_SLIPS, maybe(number))
+judge_gaps = of_one_request("gaps", known.right_gaps, known.GAP_SLIPS, each(number))

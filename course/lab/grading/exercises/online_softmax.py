@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from course.lab.grading.arrays import alike, array, slip_between, unchanged, with_slip
 from course.lab.grading.blame import shown
-from course.lab.grading.exercise import Answer, Exercise, Hint, Mistake, Part
+from course.lab.grading.exercise import Answer, Mistake
+from course.lab.grading.tools import alike, array, expect, slip_of, unchanged, within
 
 Tile = tuple[np.ndarray, np.ndarray]
 """Scores [n] and values [n, d] of n keys."""
@@ -70,35 +70,27 @@ def plain_sums(tiles: Sequence[Tile]) -> np.ndarray:
 
 
 SLIPS: Mapping[str, Callable[[Sequence[Tile]], np.ndarray]] = {
-    "nothing is rescaled there: when a tile brings a larger score, the sum AND the weighted values so far shrink by "
-    "exp(old largest - new largest)": lambda tiles: fold(tiles, kept, kept),
-    "the weighted values are not rescaled there, only the sum: both were made with the old largest score, so both shrink "
-    "by exp(old largest - new largest)": lambda tiles: fold(tiles, shrunk, kept),
-    "the sum is not rescaled there, only the weighted values: both were made with the old largest score, so both shrink "
-    "by exp(old largest - new largest)": lambda tiles: fold(tiles, kept, shrunk),
-    "the factor is upside down: exp(old largest - new largest), which is at most 1": lambda tiles: fold(
-        tiles, upside_down, upside_down
+    "nothing_rescaled": lambda tiles: fold(tiles, kept, kept),
+    "weighted_values_not_rescaled": lambda tiles: fold(tiles, shrunk, kept),
+    "sum_not_rescaled_only": lambda tiles: fold(tiles, kept, shrunk),
+    "factor_upside_down": lambda tiles: fold(tiles, upside_down, upside_down),
+    "tiles_own_softmaxes_averaged": lambda tiles: each_alone(tiles, lambda tile: 1.0),
+    "tiles_own_softmaxes_averaged_their": lambda tiles: each_alone(tiles, lambda tile: len(tile[0])),
+    "tiles_own_softmaxes_weighed": lambda tiles: each_alone(tiles, lambda tile: np.exp(tile[0] - tile[0].max()).sum()),
+    "last_tile_alone": lambda tiles: right([t for t in tiles if len(t[0])][-1:]),
+    "first_tile_alone": lambda tiles: right([t for t in tiles if len(t[0])][:1]),
+    "2_power_scores": lambda tiles: right([(scores * np.log(2), values) for scores, values in tiles]),
+    "not_divided_sum": plain_sums,
+    "value_largest_score": lambda tiles: np.concatenate([values for _, values in tiles])[
+        np.concatenate([scores for scores, _ in tiles]).argmax()
+    ],
+    "plain_average_values": lambda tiles: np.concatenate([values for _, values in tiles]).mean(axis=0),
+    "scores_used_weights_without": lambda tiles: (
+        np.concatenate([scores for scores, _ in tiles])
+        @ np.concatenate([values for _, values in tiles])
+        / np.concatenate([scores for scores, _ in tiles]).sum()
     ),
-    "the tiles' own softmaxes are averaged there: a tile with large scores counts for more": lambda tiles: each_alone(
-        tiles, lambda tile: 1.0
-    ),
-    "the tiles' own softmaxes are averaged by their sizes there: what counts is a tile's sum of exp(score), to one common "
-    "largest": lambda tiles: each_alone(tiles, lambda tile: len(tile[0])),
-    "the tiles' own softmaxes are weighed by sums that each tile made with its own largest score: bring them to a common "
-    "one": lambda tiles: each_alone(tiles, lambda tile: np.exp(tile[0] - tile[0].max()).sum()),
-    "that is the last tile alone: what came before is lost": lambda tiles: right([t for t in tiles if len(t[0])][-1:]),
-    "that is the first tile alone: what comes later is lost": lambda tiles: right([t for t in tiles if len(t[0])][:1]),
-    "that is 2 to the power of the scores: the base is e, np.exp": lambda tiles: right(
-        [(scores * np.log(2), values) for scores, values in tiles]
-    ),
-    "it is not divided by the sum: the weights of all keys together should be 1": plain_sums,
-    "that is the value with the largest score: softmax mixes all of them": lambda tiles: np.concatenate(
-        [values for _, values in tiles]
-    )[np.concatenate([scores for scores, _ in tiles]).argmax()],
-    "that is the plain average of the values": lambda tiles: np.concatenate([values for _, values in tiles]).mean(axis=0),
-    "the scores are used as weights there, without exp": lambda tiles: np.concatenate([scores for scores, _ in tiles])
-        @ np.concatenate([values for _, values in tiles]) / np.concatenate([scores for scores, _ in tiles]).sum(),
-}  # fmt: skip
+}
 
 
 def joined(
@@ -114,24 +106,18 @@ def own_sum(scores: np.ndarray) -> float:
 
 
 MERGE_SLIPS: Mapping[str, Callable[..., np.ndarray]] = {
-    "sums and weighted values are added as they are there. Each part made its own with its own largest score: first bring "
-    "both to the larger of the two": lambda one, other: joined(one, other, lambda a, b: (own_sum(a), own_sum(b))),
-    "only the second part is brought to the larger of the two largest scores there: both shrink by exp(own - larger), one of "
-    "them by 1": lambda one, other: joined(
+    "sums_weighted_values_added": lambda one, other: joined(one, other, lambda a, b: (own_sum(a), own_sum(b))),
+    "only_second_part_brought": lambda one, other: joined(
         one, other, lambda a, b: (own_sum(a), own_sum(b) * np.exp(b.max() - max(a.max(), b.max())))
     ),
-    "only the first part is brought to the larger of the two largest scores there: both shrink by exp(own - larger), one of "
-    "them by 1": lambda one, other: joined(
+    "only_first_part_brought": lambda one, other: joined(
         one, other, lambda a, b: (own_sum(a) * np.exp(a.max() - max(a.max(), b.max())), own_sum(b))
     ),
-    "the two results are averaged there: the part with the larger scores counts for more": lambda one, other: joined(
-        one, other, lambda a, b: (1.0, 1.0)
-    ),
-    "the two results are averaged by their numbers of keys there: the part with the larger scores counts for more":
-        lambda one, other: joined(one, other, lambda a, b: (len(a), len(b))),
-    "that is the first part alone": lambda one, other: right(one),
-    "that is the second part alone": lambda one, other: right(other),
-}  # fmt: skip
+    "two_results_averaged": lambda one, other: joined(one, other, lambda a, b: (1.0, 1.0)),
+    "two_results_averaged_their": lambda one, other: joined(one, other, lambda a, b: (len(a), len(b))),
+    "first_part_alone": lambda one, other: right(one),
+    "second_part_alone": lambda one, other: right(other),
+}
 
 
 def some_tiles(rng: random.Random, sizes: Sequence[int], centers: Sequence[float], dim: int) -> list[Tile]:
@@ -147,8 +133,7 @@ def state_after(answer: Answer, tiles: Iterable[Tile], dim: int) -> Any:
     state = answer.empty(dim)
     for scores, values in tiles:
         state = answer.add(state, scores.copy(), values.copy())
-        if state is None:
-            raise Mistake("add(state, scores, values) gave back None: it returns the state after this tile")
+        expect(state is not None, "add(state, scores, values) gave back None: it returns the state after this tile")
     return state
 
 
@@ -177,8 +162,8 @@ def judge(cases: Sequence[tuple[list[Tile], np.ndarray]], tip: str = "", what: s
         if not np.isfinite(found).all() or not found.any():
             raise Mistake(f"{before}. {tip}".rstrip())
         telling = [((case,), result) for case, result in cases if right(case).any()]
-        slip = slip_between(SLIPS, telling, TOLERANCE)
-        raise Mistake(with_slip(before, slip))
+        slip = slip_of(SLIPS, telling, within(TOLERANCE))
+        raise Mistake(before, slip=slip)
 
 
 def one_tile(answer: Answer, rng: random.Random) -> str:
@@ -226,8 +211,7 @@ def masked(answer: Answer, rng: random.Random) -> str:
         cases.append((tiles, result(answer, state_after(answer, tiles, 3), 3)))
     judge(cases, tip)
     nothing = result(answer, answer.empty(3), 3)
-    if nothing.any():
-        raise Mistake(f"where no tile was added at all, result gave {shown(nothing.tolist())}; expected zeros")
+    expect(not nothing.any(), f"where no tile was added at all, result gave {shown(nothing.tolist())}; expected zeros")
     return "masked keys weigh nothing, whole tiles of them too"
 
 
@@ -260,8 +244,8 @@ def merged(answer: Answer, rng: random.Random) -> str:
             parts = [state_after(answer, part, 3) for part in (tiles[:cut], tiles[cut:])]
             cases.append((tiles, result(answer, merge(answer, *parts), 3)))
             pairs.append(((tiles[:cut], tiles[cut:]), cases[-1][1]))
-    if slip := slip_between(MERGE_SLIPS, pairs, TOLERANCE):
-        raise Mistake(f"two parts, merged: {slip}")
+    if slip := slip_of(MERGE_SLIPS, pairs, within(TOLERANCE)):
+        raise Mistake("two parts, merged", slip=slip)
     judge(cases, "Bring both parts to the larger of their largest scores, then add", ", merged from two parts,")
     for hidden in ((), (0,), (1,), (0, 1)):
         tiles = some_tiles(rng, (3, 4), (1, 2), 3)
@@ -281,8 +265,7 @@ def merged(answer: Answer, rng: random.Random) -> str:
 
 def merge(answer: Answer, one: Any, other: Any) -> Any:
     state = answer.merge(one, other)
-    if state is None:
-        raise Mistake("merge(one, other) gave back None: it returns the state of both")
+    expect(state is not None, "merge(one, other) gave back None: it returns the state of both")
     return state
 
 
@@ -316,11 +299,7 @@ def stays_small(answer: Answer, rng: random.Random) -> str:
         if number == count // 2:
             result(answer, states[0], dim)  # a look on the way changes nothing
     size = numbers_in(states[0])
-    if size > 16 * dim + 64:
-        raise Mistake(
-            f"after {count} tiles of 8 keys the state holds {size} numbers: it keeps the tiles, or the whole row of scores. "
-            "Three things are enough: the largest score, the sum, and d weighted values"
-        )
+    expect(not size > 16 * dim + 64, "after_tiles_8_keys", count=count, size=size)
     tip = "All tiles came in the same buffer, which is overwritten afterwards: does the state keep a tile?"
     for which, row in enumerate((tiles, other)):
         found = [result(answer, states[which], dim) for _ in range(2)]
@@ -328,28 +307,3 @@ def stays_small(answer: Answer, rng: random.Random) -> str:
         if not alike(found[1], found[0], TOLERANCE):
             raise Mistake("result(state), asked twice, gives two answers: it changes the state")
     return f"{count} tiles of 8 keys, {size} numbers kept"
-
-
-EXERCISE = Exercise(
-    id="online-softmax",
-    title="Online softmax: attention in one pass",
-    lesson=3,
-    difficulty=2,
-    minutes=35,
-    entry_points=("empty", "add", "merge", "result"),
-    parts=(
-        Part("one tile", 2, one_tile),
-        Part("many tiles", 3, many_tiles),
-        Part("masked keys", 2, masked),
-        Part("large scores", 2, large),
-        Part("two parts merged", 3, merged),
-        Part("a state that does not grow", 1, stays_small),
-    ),
-    hints=(
-        Hint("Whatever was summed with exp(score - old) becomes a sum with exp(score - new) by one factor: "
-             "exp(old - new).", 0.1),
-        Hint("If the new largest score is -inf, nothing visible was seen yet: give the state back as it is.", 0.1),
-        Hint("merge is add, with a tile that has a largest score, a sum and weighted values already: both sides get a "
-             "factor.", 0.1),
-    ),
-)  # fmt: skip

@@ -6,8 +6,8 @@ from dataclasses import astuple, dataclass
 
 import numpy as np
 
-from course.lab.grading.arrays import alike, array, slip_between, unchanged, with_slip
-from course.lab.grading.exercise import Answer, Exercise, Hint, Mistake, Part
+from course.lab.grading.exercise import Answer, Mistake
+from course.lab.grading.tools import alike, array, slip_of, unchanged, within
 
 TOLERANCE = 1e-4
 """Float32 is good enough."""
@@ -24,7 +24,7 @@ class Step:
     """[num_blocks, block_size, n_kv_heads, d]"""
     value_cache: np.ndarray
     block_tables: np.ndarray
-    """[B, max_blocks]; behind the blocks that a request needs stands one that nobody has written"""
+    """[B, max_blocks]; behind the blocks that a request needs stands one that was never written"""
     context_lens: np.ndarray
     """[B]"""
     query_lens: np.ndarray
@@ -92,47 +92,26 @@ def blockwise(*arguments: np.ndarray) -> np.ndarray:
 
 
 SLIPS: dict[str, Callable[..., np.ndarray]] = {
-    "new tokens see those behind them there: token i of n new ones sees context - n + i + 1 keys, the last its own": Way(
-        sees=lambda i, new, context: context
-    ),
-    "positions are counted from the first NEW token there: what was computed in earlier steps stands before it, so token i "
-    "of n new ones sees context - n + i + 1 keys": Way(sees=lambda i, new, context: i + 1),
-    "a token does not see itself there: its own key is in the cache already": Way(
-        sees=lambda i, new, context: context - new + i
-    ),
-    "a token sees one key too many: the one behind it": Way(
-        sees=lambda i, new, context: min(context - new + i + 2, context)
-    ),
-    "the new tokens' own keys are left out there: they are in the cache already, and context_lens counts them": Way(
-        sees=lambda i, new, context: context - new
-    ),
-    "context_lens counts the new tokens already: they are not added once more": Way(
-        sees=lambda i, new, context: context + i + 1
-    ),
-    "the last block is read to its end: behind context_lens stands what nobody wrote for this request": blockwise,
-    "heads are dealt out in turns there (head % n_kv_heads): a group is neighbours, head // (n_heads // n_kv_heads)": Way(
-        kv_head=lambda head, heads, kv_heads: head % kv_heads
-    ),
-    "every head reads the first head of keys there": Way(kv_head=lambda head, heads, kv_heads: 0),
-    "the scores are not scaled there: divide them by sqrt(d)": Way(scale=lambda d: 1.0),
-    "the scores are divided by d there: it is sqrt(d)": Way(scale=lambda d: 1 / d),
-    "the scores are multiplied by sqrt(d) there: divide": Way(scale=lambda d: d**0.5),
-    "the blocks are read in the order of their ids there: the table's order is the order of the text": Way(
-        table=lambda tables, b: np.sort(tables[b])
-    ),
-    "the blocks are taken as neighbours there, from the first on: look each up in the table": Way(
-        slots=lambda table, positions, size: table[0] * size + positions
-    ),
-    "the table is not used there: position p is in block table[p // block_size]": Way(
-        slots=lambda table, positions, size: positions
-    ),
-    "every request reads the first one's table there": Way(table=lambda tables, b: tables[0]),
-    "keys and values are swapped there": Way(swapped=True),
-    "the weights of a query do not sum to 1 there: divide by their sum": Way(
-        weigh=lambda scores: np.exp(scores - scores.max())
-    ),
-    "all keys weigh the same there: softmax of the scores": Way(weigh=lambda scores: np.full(len(scores), 1 / len(scores))),
-}  # fmt: skip
+    "new_tokens_see_those": Way(sees=lambda i, new, context: context),
+    "positions_counted_from_first": Way(sees=lambda i, new, context: i + 1),
+    "token_does_not_see": Way(sees=lambda i, new, context: context - new + i),
+    "token_sees_one_key": Way(sees=lambda i, new, context: min(context - new + i + 2, context)),
+    "new_tokens_own_keys": Way(sees=lambda i, new, context: context - new),
+    "context_lens_counts_new_tokens": Way(sees=lambda i, new, context: context + i + 1),
+    "last_block_read_end": blockwise,
+    "heads_dealt_out_turns": Way(kv_head=lambda head, heads, kv_heads: head % kv_heads),
+    "every_head_reads_first": Way(kv_head=lambda head, heads, kv_heads: 0),
+    "scores_not_scaled": Way(scale=lambda d: 1.0),
+    "scores_divided_d": Way(scale=lambda d: 1 / d),
+    "scores_multiplied_sqrt_d": Way(scale=lambda d: d**0.5),
+    "blocks_read_order_their": Way(table=lambda tables, b: np.sort(tables[b])),
+    "blocks_taken_neighbours_from": Way(slots=lambda table, positions, size: table[0] * size + positions),
+    "table_not_used": Way(slots=lambda table, positions, size: positions),
+    "every_request_reads_first": Way(table=lambda tables, b: tables[0]),
+    "keys_values_swapped": Way(swapped=True),
+    "weights_query_do_not": Way(weigh=lambda scores: np.exp(scores - scores.max())),
+    "all_keys_weigh_same": Way(weigh=lambda scores: np.full(len(scores), 1 / len(scores))),
+}
 
 
 def some_step(
@@ -148,7 +127,7 @@ def some_step(
     Args:
         spans: (new tokens, context) of each request.
         heads: of queries, and of keys and values.
-        garbage: in every slot that nobody wrote; None = random numbers.
+        garbage: in every slot that was never written; None = random numbers.
     """
     draws = np.random.default_rng(rng.getrandbits(48))
     needed = [-(-context // size) for _, context in spans]
@@ -198,10 +177,10 @@ def judge(answer: Answer, steps: Sequence[Step], tip: str = "") -> None:
         told = f"{step}: row {token}, head {head} is [{', '.join(place[0])}]; expected [{', '.join(place[1])}]"
         if not np.isfinite(found).all():
             raise Mistake(f"{told}. {tip}".rstrip())
-        slip = slip_between(SLIPS, cases, TOLERANCE)
+        slip = slip_of(SLIPS, cases, within(TOLERANCE))
         if slip is None and all(alike(result, right(*case), 0.02) for case, result in cases):
             slip = "that is right to two or three digits: is something computed in 16 bits?"
-        raise Mistake(with_slip(told, slip))
+        raise Mistake(told, slip=slip)
 
 
 def gathers(answer: Answer, rng: random.Random) -> str:
@@ -219,7 +198,12 @@ def gathers(answer: Answer, rng: random.Random) -> str:
                 where = [i for i, entry in enumerate(flat) if alike(found[position], entry.astype(np.float64), 1e-6)]
                 came = f"that of block {where[0] // size}, place {where[0] % size}" if where else "something else"
                 raise Mistake(
-                    f"{what} position {position} is in block {table[position // size]}, place {position % size}; yours is {came}"
+                    "position_block_offset",
+                    what=what,
+                    position=position,
+                    block=table[position // size],
+                    offset=position % size,
+                    came=came,
                 )
     return "block by block in the table's order, and no further than the context"
 
@@ -238,7 +222,7 @@ def groups(answer: Answer, rng: random.Random) -> str:
 def several(answer: Answer, rng: random.Random) -> str:
     spans = ((5, 5), (4, 4), (3, 11), (4, 12), (2, 9), (9, 10), (1, 1))
     judge(answer, [some_step(rng, [span], (2, 2)) for span in spans])
-    return "nobody sees the future, and everybody what was computed before"
+    return "no token sees the future, and each what was computed before"
 
 
 def mixed(answer: Answer, rng: random.Random) -> str:
@@ -255,12 +239,12 @@ def mixed(answer: Answer, rng: random.Random) -> str:
 
 def unwritten(answer: Answer, rng: random.Random) -> str:
     tip = (
-        "Slots that nobody wrote hold NaN here, and 0 x NaN is NaN: a weight of 0 does not help. Take the keys and values "
+        "Slots that were never written hold NaN here, and 0 x NaN is NaN: a weight of 0 does not help. Take the keys and values "
         "of the context only"
     )
     spans = (((1, 5), (3, 6)), ((1, 9), (1, 1), (2, 2)), ((5, 5), (1, 17)))
     judge(answer, [some_step(rng, each, (4, 2), garbage=np.nan) for each in spans], tip)
-    return "what nobody wrote is never touched"
+    return "slots never written are never read"
 
 
 def large(answer: Answer, rng: random.Random) -> str:
@@ -274,28 +258,3 @@ def large(answer: Answer, rng: random.Random) -> str:
         array(answer.paged_attention(*given), "paged_attention(...)", step.query.shape)
         unchanged(astuple(step), given, NAMES)
     return "large scores do not overflow, and the cache stays as it was"
-
-
-EXERCISE = Exercise(
-    id="paged-attention",
-    title="Causal attention over a paged cache",
-    lesson=6,
-    difficulty=3,
-    minutes=45,
-    entry_points=("gather", "paged_attention"),
-    parts=(
-        Part("gathering pages", 2, gathers),
-        Part("one new token", 2, decodes),
-        Part("heads in groups", 2, groups),
-        Part("several new tokens", 3, several),
-        Part("a mixed batch", 2, mixed),
-        Part("what nobody wrote", 2, unwritten),
-        Part("large scores", 1, large),
-    ),
-    hints=(
-        Hint("cache[table] is an array [blocks, block_size, ...]; reshape makes one row of tokens of it, and a slice ends "
-             "it at the context.", 0.1),
-        Hint("np.repeat(keys, n_heads // n_kv_heads, axis=1) gives every query head its keys.", 0.1),
-        Hint("New token i of n has position context - n + i. It sees the keys at positions up to its own.", 0.1),
-    ),
-)  # fmt: skip

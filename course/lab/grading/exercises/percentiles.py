@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from statistics import mean
 from typing import Any
 
-from course.lab.grading.exercise import Answer, Exercise, Hint, Mistake, Part
-from course.lab.grading.tools import compare, left_alone, listed, number
+from course.lab.grading.exercise import Answer, Mistake
+from course.lab.grading.tools import Slips, compare, expect, hold, left_alone, listed, number
 
 Request = tuple[float, list[float]]
 """Arrival, and the moments of delivery."""
@@ -43,49 +43,26 @@ def not_sorted(samples: Sequence[float], q: float) -> float:
 
 
 PERCENTILE_SLIPS = {
-    "that is the nearest rank: always one of the samples. Linear interpolation lies between two of them": one_of(
-        lambda n, q: math.ceil(n * q / 100) - 1
-    ),
-    "that is the sample below the rank, always one of the samples: the part of the rank after the point is lost": one_of(
-        lambda n, q: (n - 1) * q / 100
-    ),
-    "that is the sample at int(n * q / 100): always one of the samples, and one place too far": one_of(
-        lambda n, q: n * q / 100
-    ),
-    "that is the sample above the rank, always one of the samples": one_of(lambda n, q: math.ceil((n - 1) * q / 100)),
-    "that is the neighbour above, always one of the samples: go only part of the way up to it": one_of(
-        lambda n, q: int((n - 1) * q / 100) + 1
-    ),
-    "equal samples are counted once there: each counts": lambda s, q: right_percentile(list(set(s)), q),
-    "that is the sample at the rounded rank: interpolate instead of rounding": one_of(
-        lambda n, q: round((n - 1) * q / 100)
-    ),
-    "that is the middle between the two neighbours: weigh them by the part of the rank after the point": lambda s, q: (
+    "nearest_rank": one_of(lambda n, q: math.ceil(n * q / 100) - 1),
+    "sample_below_rank_always": one_of(lambda n, q: (n - 1) * q / 100),
+    "sample_int_n_q": one_of(lambda n, q: n * q / 100),
+    "sample_above_rank_always": one_of(lambda n, q: math.ceil((n - 1) * q / 100)),
+    "neighbour_above_always_one": one_of(lambda n, q: int((n - 1) * q / 100) + 1),
+    "equal_samples_counted_once": lambda s, q: right_percentile(list(set(s)), q),
+    "sample_rounded_rank": one_of(lambda n, q: round((n - 1) * q / 100)),
+    "middle_between_two_neighbours": lambda s, q: (
         (one_of(lambda n, q: (n - 1) * q / 100)(s, q) + one_of(lambda n, q: math.ceil((n - 1) * q / 100))(s, q)) / 2
     ),
-    "the samples are not sorted: sort them first": not_sorted,
-    "the rank is n * q / 100 there: it is (n - 1) * q / 100, so that p100 is the last sample": lambda s, q: at_rank(
-        s, len(s) * q / 100
-    ),
-    "the rank is (n + 1) * q / 100 - 1 there (other tools' definition): here it is (n - 1) * q / 100": lambda s, q: (
-        at_rank(s, (len(s) + 1) * q / 100 - 1)
-    ),
-    "the rank is n * q / 100 - 1/2 there (Hazen's definition): here it is (n - 1) * q / 100": lambda s, q: at_rank(
-        s, len(s) * q / 100 - 0.5
-    ),
-    "that is p(100 - q): sort from small to large": lambda s, q: right_percentile(s, 100 - q),
-    "q is a number from 0 to 100, not from 0 to 1: divide it by 100": lambda s, q: at_rank(s, (len(s) - 1) * q),
-    "the weights of the two neighbours are swapped": lambda s, q: at_rank(
+    "samples_not_sorted": not_sorted,
+    "rank_n_q_100": lambda s, q: at_rank(s, len(s) * q / 100),
+    "rank_n_1_q": lambda s, q: at_rank(s, (len(s) + 1) * q / 100 - 1),
+    "rank_n_q_100_1": lambda s, q: at_rank(s, len(s) * q / 100 - 0.5),
+    "p_100_q": lambda s, q: right_percentile(s, 100 - q),
+    "q_number_from_0": lambda s, q: at_rank(s, (len(s) - 1) * q),
+    "weights_two_neighbours_swapped": lambda s, q: at_rank(
         s, 2 * int((len(s) - 1) * q / 100) + 1 - (len(s) - 1) * q / 100
     ),
-}  # fmt: skip
-
-
-def asked(answer: Answer, questions: Sequence[tuple[list[float], float]]) -> list[tuple[tuple[Any, ...], Any]]:
-    return [
-        ((samples, q), number(answer.percentile(list(samples), q), f"percentile(samples, {q:g})"))
-        for samples, q in questions
-    ]
+}
 
 
 def describe(samples: Sequence[float], q: float) -> str:
@@ -98,7 +75,7 @@ def between(answer: Answer, rng: random.Random) -> str:
         for n in (4, 5, 7, 10, 12, 30, 80)
         for _ in range(2)
     ]
-    compare("percentile", asked(answer, questions), right_percentile, PERCENTILE_SLIPS, describe)
+    hold(answer.percentile, questions, right_percentile, PERCENTILE_SLIPS, describe=describe)
     return "it interpolates between neighbours, whatever the order of the samples"
 
 
@@ -108,7 +85,7 @@ def edges(answer: Answer, rng: random.Random) -> str:
     questions = [([a], q) for q in (0, 50, 99, 100)]
     questions += [([b, a], 0), ([b, a], 100), ([b, a], 25), ([a, a, a, b], 50), ([b, a, a], 100), ([-b, -a, 0], 50)]
     questions += [(big, 99.9), (big, 0.1), (big, 100), ([a * 1e12, b * 1e12], 50)]
-    compare("percentile", asked(answer, questions), right_percentile, PERCENTILE_SLIPS)
+    hold(answer.percentile, questions, right_percentile, PERCENTILE_SLIPS)
     empty = answer.percentile([], 50)
     if empty is not None:
         raise Mistake(f"percentile([], 50) gave {empty!r}: with no samples there is no percentile, return None", 0.5)
@@ -118,8 +95,7 @@ def edges(answer: Answer, rng: random.Random) -> str:
 def alone(answer: Answer, rng: random.Random) -> str:
     samples = [rng.random() for _ in range(6)]
     left_alone(answer.percentile, samples, 90)
-    as_tuple = number(answer.percentile(tuple(samples), 90), "percentile(a tuple, 90)")
-    compare("percentile", [((samples, 90), as_tuple)], right_percentile, {})
+    hold(answer.percentile, [(tuple(samples), 90)], right_percentile, {})
     requests = some_requests(rng, 4)
     left_alone(answer.two_numbers, requests, 50)
     return "the callers' data stays as it was"
@@ -153,54 +129,36 @@ def right_itl(requests: Sequence[Request], q: float) -> float | None:
 
 
 TTFT_SLIPS = {
-    "that is ITL: the pair begins with TTFT": right_itl,
-    "that is E2E: TTFT ends at the first delivery, not at the last": lambda rs, q: right_percentile(
-        [d[-1] - a for a, d in rs if d], q
-    ),
-    "a request without a token has no TTFT: leave it out, instead of counting a zero": lambda rs, q: right_percentile(
-        [d[0] - a if d else 0.0 for a, d in rs], q
-    ),
-    "that is a moment, not a duration: subtract each request's own arrival": lambda rs, q: right_percentile(
-        [d[0] for a, d in rs if d], q
-    ),
-    "that is measured from the first arrival of all: subtract each request's own": lambda rs, q: right_percentile(
-        [d[0] - min(a for a, _ in rs) for _, d in rs if d], q
-    ),
-    "a request of one token has a TTFT too": lambda rs, q: right_percentile(
-        [d[0] - a for a, d in rs if len(d) > 1], q
-    ),
-}  # fmt: skip
+    "itl": right_itl,
+    "e2e": lambda rs, q: right_percentile([d[-1] - a for a, d in rs if d], q),
+    "request_without_token_no": lambda rs, q: right_percentile([d[0] - a if d else 0.0 for a, d in rs], q),
+    "moment_not_duration": lambda rs, q: right_percentile([d[0] for a, d in rs if d], q),
+    "measured_from_first_arrival": lambda rs, q: right_percentile([d[0] - min(rs)[0] for _, d in rs if d], q),
+    "request_one_token_ttft": lambda rs, q: right_percentile([d[0] - a for a, d in rs if len(d) > 1], q),
+}
 ITL_SLIPS = {
-    "that is TTFT: the pair ends with ITL": right_ttft,
-    "that is a percentile of each request's average gap (its TPOT): pool the raw gaps instead, or one stall "
-    "disappears in an average": lambda rs, q: right_percentile([mean(gaps(d)) for _, d in rs if len(d) > 1], q),
-    "that is an average of percentiles, which is the percentile of nothing: pool the raw gaps, then rank once":
-        lambda rs, q: mean(right_percentile(gaps(d), q) for _, d in rs if len(d) > 1),
-    "that is a percentile of percentiles: pool the raw gaps, then rank once":
-        lambda rs, q: right_percentile([right_percentile(gaps(d), q) for _, d in rs if len(d) > 1], q),
-    "the wait for the first token is among the gaps: that is TTFT, and belongs to the other number":
-        lambda rs, q: right_percentile([gap for a, d in rs for gap in gaps([a, *d])], q),
-    "there are gaps between the last token of one request and the first of the next: nobody waits for those":
-        lambda rs, q: right_percentile(gaps([moment for _, d in rs for moment in d]), q),
-    "there are gaps between different requests' tokens: take each request's own":
-        lambda rs, q: right_percentile(gaps(sorted(moment for _, d in rs for moment in d)), q),
-    "that is each request's largest gap: all gaps count": lambda rs, q: right_percentile(
-        [max(gaps(d)) for _, d in rs if len(d) > 1], q
+    "ttft": right_ttft,
+    "percentile_each_request_average": lambda rs, q: right_percentile([mean(gaps(d)) for _, d in rs if len(d) > 1], q),
+    "average_percentiles_which": lambda rs, q: mean(right_percentile(gaps(d), q) for _, d in rs if len(d) > 1),
+    "percentile_percentiles": lambda rs, q: right_percentile(
+        [right_percentile(gaps(d), q) for _, d in rs if len(d) > 1], q
     ),
-    "that is E2E divided by the tokens, first token included: take the raw gaps": lambda rs, q: right_percentile(
-        [(d[-1] - a) / len(d) for a, d in rs if d], q
+    "wait_for_first_token": lambda rs, q: right_percentile([gap for a, d in rs for gap in gaps([a, *d])], q),
+    "gaps_between_last_token": lambda rs, q: right_percentile(gaps([moment for _, d in rs for moment in d]), q),
+    "gaps_between_different_requests": lambda rs, q: right_percentile(
+        gaps(sorted(moment for _, d in rs for moment in d)), q
     ),
-    "a zero is counted for requests without a gap: leave them out": lambda rs, q: right_percentile(
-        [gap for _, d in rs for gap in gaps(d) or [0.0]], q
-    ),
-}  # fmt: skip
+    "each_request_largest_gap": lambda rs, q: right_percentile([max(gaps(d)) for _, d in rs if len(d) > 1], q),
+    "e2e_divided_tokens_first": lambda rs, q: right_percentile([(d[-1] - a) / len(d) for a, d in rs if d], q),
+    "zero_counted_for_requests": lambda rs, q: right_percentile([gap for _, d in rs for gap in gaps(d) or [0.0]], q),
+}
 
 
 def two(answer: Answer, requests: list[Request], q: float) -> list[Any]:
     return listed(answer.two_numbers([(a, list(d)) for a, d in requests], q), f"two_numbers(requests, {q:g})", 2)
 
 
-def judge_number(place: int, name: str, right: Callable[..., Any], slips: dict[str, Callable[..., Any]]) -> Callable:
+def judge_number(place: int, name: str, right: Callable[..., Any], slips: Slips) -> Callable:
     def judge(answer: Answer, rng: random.Random) -> str:
         cases = []
         for count in (6, 9, 15, 5):
@@ -220,29 +178,10 @@ def nothing(answer: Answer, rng: random.Random) -> str:
         if any(value is not None for value in found):
             raise Mistake(f"{name}: gave {found}; expected (None, None): where nothing was measured, say so")
     ttft, itl = two(answer, [(arrival, [arrival + 2])], 50)
-    if itl is not None:
-        raise Mistake(f"one request of one token has no gap: ITL gave {itl!r}, expected None")
+    expect(itl is None, f"one request of one token has no gap: ITL gave {itl!r}, expected None")
     number(ttft, "TTFT of a request of one token")
     return "None where nothing was measured"
 
 
-EXERCISE = Exercise(
-    id="percentiles",
-    title="Percentiles, and the two numbers from raw stamps",
-    lesson=1,
-    difficulty=1,
-    minutes=20,
-    entry_points=("percentile", "two_numbers"),
-    parts=(
-        Part("between two samples", 3, between),
-        Part("edges", 2, edges),
-        Part("TTFT", 2, judge_number(0, "TTFT", right_ttft, TTFT_SLIPS)),
-        Part("ITL", 3, judge_number(1, "ITL", right_itl, ITL_SLIPS)),
-        Part("nothing measured", 1, nothing),
-        Part("inputs left alone", 1, alone),
-    ),
-    hints=(
-        Hint("The rank (n - 1) * q / 100 is rarely whole. Its whole part names the lower neighbour.", 0.1),
-        Hint("Pool: one list of gaps for all requests together, made of `later - earlier` within each request.", 0.1),
-    ),
-)
+judge_ttft = judge_number(0, "TTFT", right_ttft, TTFT_SLIPS)
+judge_itl = judge_number(1, "ITL", right_itl, ITL_SLIPS)

@@ -1,18 +1,57 @@
-"""Preemption by recompute: who goes when blocks run out, what it loses, where it queues, and that all get on."""
+"""Preemption by recompute: which request goes when blocks run out, what it loses, where it queues, and that all get served."""
 
 import copy
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from course.lab.grading.blame import shown
-from course.lab.grading.exercise import Answer, Exercise, Hint, Mistake, Part
-from course.lab.grading.holders import Holder, State
-from course.lab.grading.tools import call, compare, listed, same, whole
+from course.lab.grading.exercise import Answer, Mistake
+from course.lab.grading.tools import (
+    Slips,
+    expect,
+    hold,
+    listed,
+    same,
+    whole,
+)
 
 BLOCK_SIZE = 4
 MOST_STEPS = 600
+
+
+@dataclass(eq=False)
+class Holder:
+    """What the scheduler knows of a request."""
+
+    request_id: str
+    arrival: int
+    """Counts arrivals: lower came earlier."""
+    num_tokens: int
+    """Prompt and output so far."""
+    num_computed_tokens: int
+    blocks: list[int] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        return f"{self.request_id} (arrival {self.arrival}, {len(self.blocks)} blocks)"
+
+
+@dataclass
+class State:
+    """All that a function may change."""
+
+    running: list[Holder]
+    """In order of admission."""
+    waiting: list[Holder]
+    """In order of arrival."""
+    free: list[int]
+
+    def told(self) -> str:
+        return f"running {self.running}, waiting {self.waiting}, {len(self.free)} free"
+
+    def all_blocks(self) -> list[int]:
+        return sorted([*self.free, *(block for each in self.running for block in each.blocks)])
 
 
 def names(requests: list[Holder]) -> list[str]:
@@ -32,20 +71,15 @@ def best(key: Callable[[Holder], float]) -> Callable[[list[Holder], set[str]], s
     return mistaken
 
 
-VICTIM_SLIPS: dict[str, Callable[[list[Holder], set[str]], Any]] = {
-    "`planned` is not looked at: those are in this step already, and the step is about to write into their blocks":
-        lambda running, planned: running[-1].request_id,
-    "that is the one admitted first: it would lose the most, and if the oldest can be taken, nobody is sure to finish. "
-    "Take the last": best(lambda each: 0),
-    "that is the one that arrived last. Who was preempted before may have arrived early and been admitted last: the "
-    "order of `running` counts": best(lambda each: each.arrival),
-    "that is the one that holds the most blocks: the last admitted one goes": best(lambda each: len(each.blocks)),
-    "that is the one that holds the fewest blocks: the last admitted one goes": best(lambda each: -len(each.blocks)),
-    "it chooses among those in the step: they are the only ones that may NOT go": lambda running, planned: (
-        [each.request_id for each in running if each.request_id in planned][-1]),
-    "the last of `running` is in the step already, so the one before it is asked: go on until one is not planned":
-        lambda running, planned: (running[-1] if running[-1].request_id not in planned else running[-2]).request_id,
-}  # fmt: skip
+VICTIM_SLIPS: Slips = {
+    "planned_ignored": lambda running, planned: running[-1].request_id,
+    "one_admitted_first": best(lambda each: 0),
+    "one_arrived_last": best(lambda each: each.arrival),
+    "one_holds_most_blocks": best(lambda each: len(each.blocks)),
+    "one_holds_fewest_blocks": best(lambda each: -len(each.blocks)),
+    "chooses_among_those_step": lambda running, planned: [name for name in names(running) if name in planned][-1],
+    "last_running_step_already": lambda running, planned: names(running)[-2 if names(running)[-1] in planned else -1],
+}
 
 
 def requests_with(rng: random.Random, sizes: list[int]) -> tuple[list[Holder], list[int]]:
@@ -68,6 +102,12 @@ def some_state(rng: random.Random, sizes: list[int], num_free: int) -> State:
     return State(running, waiting, pool[:num_free])
 
 
+def picked(value: Any, what: str) -> str | None:
+    if value is not None and not hasattr(value, "request_id"):
+        raise Mistake(f"{what} gives back a request of `running`, or None; yours gave {shown(value)}")
+    return getattr(value, "request_id", None)
+
+
 def whom(answer: Answer, rng: random.Random) -> str:
     cases: list[tuple[list[Holder], set[str]]] = []
     for count in (1, 2, 3, 4, 5, 6, 6, 6):
@@ -76,14 +116,8 @@ def whom(answer: Answer, rng: random.Random) -> str:
         cases.append((running, set(rng.sample(names(running), rng.randrange(count)))))
     last_three, _ = requests_with(rng, [2, 3, 1, 4, 2])
     cases += [(last_three, set(names(last_three)[2:])), (last_three, set(names(last_three)))]
-    found = []
-    for case in cases:
-        got = call(answer.pick_victim, *case)
-        found.append((case, getattr(got, "request_id", None) if got is not None else None))
-        if got is not None and not hasattr(got, "request_id"):
-            raise Mistake(f"pick_victim gives back a request of `running`, or None; yours gave {shown(got)}")
-    compare("pick_victim", found, right_victim, VICTIM_SLIPS, lambda r, planned: (
-        f"pick_victim(running {r}, planned {sorted(planned)})"))  # fmt: skip
+    about = "pick_victim(running {}, planned {})".format
+    hold(answer.pick_victim, cases, right_victim, VICTIM_SLIPS, picked, lambda r, planned: about(r, sorted(planned)))
     return "the last admitted one that is not in the step"
 
 
@@ -111,34 +145,20 @@ def what_it_loses(answer: Answer, rng: random.Random) -> str:
         missing = set(was.blocks) - set(free)
         if missing:
             some = "none" if len(missing) == len(was.blocks) else "not all"
-            raise Mistake(
-                f"{about}: it held {was.blocks}, and {some} of these are in `free` afterwards ({shown(free)}). "
-                "A block that is not given back leaks"
-            )
+            raise Mistake("held_these_free_afterwards", about=about, blocks=was.blocks, some=some, free=shown(free))
         if set(free) != {*before.free, *was.blocks}:
-            raise Mistake(
-                f"{about}: free was {before.free}, the victim held {was.blocks}, and free is {shown(free)} now"
-            )
+            raise Mistake("free_victim_held_free", about=about, free=before.free, blocks=was.blocks, free_2=shown(free))
         if listed(victim.blocks, "victim.blocks"):
-            raise Mistake(
-                f"{about}: the blocks are free, and the victim still lists {shown(victim.blocks)}. When it runs again it "
-                "would write into blocks that belong to somebody else: empty its list"
-            )
+            raise Mistake("blocks_free_victim_still", about=about, blocks=shown(victim.blocks))
         if victim.num_computed_tokens != 0:
-            raise Mistake(
-                f"{about}: num_computed_tokens is {shown(victim.num_computed_tokens)} afterwards, expected 0. Its keys "
-                "and values are gone: they must be computed again"
-            )
+            raise Mistake("num_computed_tokens_afterwards", about=about, found=shown(victim.num_computed_tokens))
         if victim.num_tokens != was.num_tokens:
-            raise Mistake(
-                f"{about}: num_tokens went from {was.num_tokens} to {shown(victim.num_tokens)}. What it has written "
-                "stays: the client has read it. It is only computed again, like a longer prompt"
-            )
+            raise Mistake("num_tokens_went_from", about=about, was=was.num_tokens, now=shown(victim.num_tokens))
         if (victim.arrival, victim.request_id) != (was.arrival, was.request_id):
             raise Mistake(f"{about}: its arrival was {was.arrival} and is {shown(victim.arrival)}. It keeps that")
         if after.free is victim.blocks:
             raise Mistake(f"{about}: `free` and the victim's blocks are one and the same list now")
-    return "its blocks and what was computed; not what it has written"
+    return "its blocks and what was computed; not its output"
 
 
 def where_it_queues(answer: Answer, rng: random.Random) -> str:
@@ -151,7 +171,7 @@ def where_it_queues(answer: Answer, rng: random.Random) -> str:
     for each in list(state.running):
         answer.preempt(each, state.running, state.waiting, state.free)
     check_queue(before, state, "all three, one after the other")
-    return "in the order of arrival, ahead of those who came later"
+    return "in the order of arrival, ahead of later requests"
 
 
 def check_queue(before: State, after: State, who: str) -> None:
@@ -162,17 +182,11 @@ def check_queue(before: State, after: State, who: str) -> None:
         return
     told = f"preempt({who}) with {before.told()}: waiting is {found} afterwards, expected {wanted}"
     lost = [name for name in wanted if name not in found]
-    if lost:
-        raise Mistake(f"{told}. {', '.join(lost)} is in no list any more, and waits for ever")
-    if len(found) > len(set(found)):
-        raise Mistake(f"{told}. Somebody queues twice")
+    expect(not lost, f"{told}. {', '.join(lost)} is in no list any more, and waits for ever")
+    expect(not len(found) > len(set(found)), f"{told}. A request queues twice")
     if found == names([*before.waiting, *gone]):
-        raise Mistake(f"{told}. At the end it waits behind people who came after it: its place is by `arrival`")
-    if found == names([*reversed(gone), *before.waiting]):
-        raise Mistake(
-            f"{told}. Always at the front is not its place: somebody preempted earlier may have arrived before it. Go by "
-            "`arrival`"
-        )
+        raise Mistake(f"{told}. At the end it waits behind requests that arrived after it: go by `arrival`")
+    expect(found != names([*reversed(gone), *before.waiting]), "does_not_always_go", told=told)
     raise Mistake(f"{told}. The queue is in order of arrival")
 
 
@@ -204,10 +218,17 @@ def ask_room(answer: Answer, state: State, request_id: str, count: int, planned:
 def makes_room(answer: Answer, rng: random.Random) -> str:
     sizes = [rng.randint(2, 4) for _ in range(5)]
     for who, count, num_free, planned in (
-        (0, 1, 1, []), (0, 1, 0, []), (0, sizes[4] + 1, 0, []), (0, sizes[4], 0, []), (1, 2, 1, [0]),
-        (4, 1, 0, [0, 1]), (2, 1, 0, [4]), (2, sizes[3] + 1, 0, [4]), (1, 1, 0, [2, 3, 4]), (3, sizes[4] + 1, 0, []),
-        (0, 0, 0, []), (2, sizes[3] + sizes[4], 0, [0, 1]),
-    ):  # fmt: skip
+        *(
+            (0, 1, 1, []),
+            (0, 1, 0, []),
+            (0, sizes[4] + 1, 0, []),
+            (0, sizes[4], 0, []),
+            (1, 2, 1, [0]),
+            (4, 1, 0, [0, 1]),
+        ),
+        *((2, 1, 0, [4]), (2, sizes[3] + 1, 0, [4]), (1, 1, 0, [2, 3, 4]), (3, sizes[4] + 1, 0, []), (0, 0, 0, [])),
+        (2, sizes[3] + sizes[4], 0, [0, 1]),
+    ):
         before = some_state(rng, sizes, num_free)
         request_id, in_step = before.running[who].request_id, {before.running[i].request_id for i in planned}
         wanted, after = copy.deepcopy(before), copy.deepcopy(before)
@@ -225,14 +246,10 @@ def hold_to(
     gone = [name for name in names(before.running) if name not in names(after.running)]
     should = [name for name in names(before.running) if name not in names(wanted.running)]
     if gone != should:
-        told = f"{about}: {gone or 'nobody'} was preempted, expected {should or 'nobody'}"
+        told = f"{about}: {gone or 'none'} was preempted, expected {should or 'none'}"
         if planned & set(gone):
             raise Mistake(f"{told}. {', '.join(planned & set(gone))} is in this step already: its blocks are in use")
-        if request_id in should and request_id not in gone:
-            raise Mistake(
-                f"{told}. The request is a candidate like all others: when it is the last one left, it goes itself. Who "
-                "was admitted before it is not to suffer"
-            )
+        expect(not (request_id in should and request_id not in gone), "request_candidate_like_all", told=told)
         if len(gone) > len(should) and not len(before.free) < count:
             raise Mistake(f"{told}. Enough blocks were free: {len(before.free)} of {count}")
         if len(gone) > len(should):
@@ -244,15 +261,10 @@ def hold_to(
         raise Mistake(f"{about} gave {results[0]}, expected {results[1]}. False says that the request itself had to go")
     check_queue(before, after, ", ".join(should) or request_id)
     if after.all_blocks() != before.all_blocks():
-        raise Mistake(
-            f"{about}: {len(before.all_blocks())} blocks before, {len(after.all_blocks())} afterwards, free and held "
-            "together. Is one lost, or given out? make_room hands out nothing"
-        )
+        counts = {"before": len(before.all_blocks()), "after": len(after.all_blocks())}
+        raise Mistake("blocks_before_afterwards_free", about=about, **counts)
     if len(after.free) != len(wanted.free):
-        raise Mistake(
-            f"{about}: {len(after.free)} blocks are free afterwards, expected {len(wanted.free)}. It makes room, it does "
-            "not hand out"
-        )
+        raise Mistake("blocks_free_afterwards_expected", about=about, found=len(after.free), wanted=len(wanted.free))
 
 
 def never_fits(answer: Answer, rng: random.Random) -> str:
@@ -267,28 +279,20 @@ def never_fits(answer: Answer, rng: random.Random) -> str:
             try:
                 found = ask_room(answer, after, request.request_id, count, set())
             except ValueError:
-                raise Mistake(
-                    f"{about} raised ValueError: when all others are gone there are exactly enough blocks"
-                ) from None
+                raise Mistake("raised_valueerror", about=about) from None
             hold_to(about, before, after, wanted, (found, right), (request.request_id, count, set()))
             continue
         try:
             found = ask_room(answer, after, request.request_id, count, set())
         except ValueError:
             if after.told() != before.told():
-                raise Mistake(
-                    f"{about} raised ValueError, but {after.told()} now. Look before you preempt", 0.5
-                ) from None
+                raise Mistake("raised_valueerror_but_now", 0.5, about=about, told=after.told()) from None
             continue
-        raise Mistake(
-            f"{about} gave {found}: with what it holds, it wants more blocks than there are at all. Preempting does not "
-            "help: it would come back and want the same, for ever. Raise ValueError"
-        )
+        raise Mistake("gave", about=about, found=found)
     return "what can never fit is said, not tried again and again"
 
 
-@dataclass
-class Played:
+class Played(NamedTuple):
     """A service from the first step to the last."""
 
     steps: int
@@ -296,7 +300,7 @@ class Played:
 
 
 def play(state: State, outputs: dict[str, int], room: Callable[[State, str, int, set[str]], bool]) -> Played:
-    """Steps of decoding in a small pool. Raises Mistake if somebody never finishes, or blocks get lost."""
+    """Steps of decoding in a small pool. Raises Mistake if a request never finishes, or blocks get lost."""
     blocks, preemptions = state.all_blocks(), 0
     for step in range(MOST_STEPS):
         if not state.running and not state.waiting:
@@ -313,10 +317,7 @@ def play(state: State, outputs: dict[str, int], room: Callable[[State, str, int,
         lost = before - len(state.running)
         preemptions += lost
         if oldest is not None and oldest not in names(state.running):
-            raise Mistake(
-                f"a service was played: in step {step} the one admitted first, {oldest}, was preempted for others. Then "
-                "nobody is sure to finish. Take from the end"
-            )
+            raise Mistake("service_played_2", step=step, oldest=oldest)
         while state.waiting and not lost and len(state.free) >= -(-state.waiting[0].num_tokens // BLOCK_SIZE):
             request = state.waiting.pop(0)
             request.blocks += [state.free.pop() for _ in range(-(-request.num_tokens // BLOCK_SIZE))]
@@ -330,15 +331,8 @@ def play(state: State, outputs: dict[str, int], room: Callable[[State, str, int,
                 if outputs[request.request_id] == 0:
                     state.running.remove(request)
                     state.free += request.blocks
-        if state.all_blocks() != blocks:
-            raise Mistake(
-                f"a service was played: after step {step} the pool's {len(blocks)} blocks are not all there once, "
-                "free or held. Does somebody keep a block that was given back, or does one leak?"
-            )
-    raise Mistake(
-        f"a service was played: after {MOST_STEPS} steps {len(state.running) + len(state.waiting)} requests are still "
-        "not served. Do two of them take each other's blocks in turns?"
-    )
+        expect(state.all_blocks() == blocks, "service_played_3", step=step, num_blocks=len(blocks))
+    raise Mistake("service_played", left=len(state.running) + len(state.waiting))
 
 
 def all_get_on(answer: Answer, rng: random.Random) -> str:
@@ -349,33 +343,13 @@ def all_get_on(answer: Answer, rng: random.Random) -> str:
         state = State([], waiting, list(range(-(-largest // BLOCK_SIZE) + 2)))
         right = play(copy.deepcopy(state), dict(outputs), right_room)
         found = play(state, dict(outputs), lambda *asked: ask_room(answer, *asked))
-        if found != right:
-            raise Mistake(
-                f"seven requests in {len(state.free)} blocks took {found.steps} steps and {found.preemptions} preemptions "
-                f"with your functions; {right.steps} and {right.preemptions} by the rules of the statement"
-            )
-    return "played in small pools: everybody is served, nobody in vain"
-
-
-EXERCISE = Exercise(
-    id="preemption",
-    title="Preemption: when blocks run out",
-    lesson=7,
-    difficulty=3,
-    minutes=40,
-    entry_points=("preempt", "pick_victim", "make_room"),
-    parts=(
-        Part("what it loses", 2, what_it_loses),
-        Part("where it queues", 2, where_it_queues),
-        Part("whom", 2, whom),
-        Part("making room", 4, makes_room),
-        Part("what can never fit", 2, never_fits),
-        Part("a whole service", 2, all_get_on),
-    ),
-    hints=(
-        Hint("The victim is the last in `running` that is not planned: walk through reversed(running).", 0.1),
-        Hint("make_room is a loop: while too few are free, pick a victim and preempt it. If it was the request itself, "
-             "give back False.", 0.15),
-        Hint("Before the loop: all blocks there are = free ones + those of all running requests.", 0.1),
-    ),
-)  # fmt: skip
+        expect(
+            found == right,
+            "seven_requests_blocks_took",
+            blocks=len(state.free),
+            steps=found.steps,
+            preemptions=found.preemptions,
+            steps_2=right.steps,
+            preemptions_2=right.preemptions,
+        )
+    return "played in small pools: every request is served, none in vain"

@@ -5,8 +5,8 @@ import time
 from typing import Any
 
 from course.lab.grading.blame import shown
-from course.lab.grading.exercise import Answer, Exercise, Hint, Mistake, Part
-from course.lab.grading.tools import call, left_alone, listed, whole
+from course.lab.grading.exercise import Answer, Mistake
+from course.lab.grading.tools import call, expect, left_alone, listed, whole
 
 FEWEST_BYTES = 16
 SLOW_S = 0.4
@@ -35,10 +35,7 @@ def names(answer: Answer, token_ids: list[int], block_size: int, extra_keys: tup
             if isinstance(name, int):
                 tip = ". hash() is no cryptographic one: two texts with one number would read each other's blocks"
             raise Mistake(f"{about}: a name should be bytes or a hex string; yours is {shown(name)}{tip}")
-        if len(name) < FEWEST_BYTES:
-            raise Mistake(
-                f"{about}: {shown(name)} is short; {FEWEST_BYTES} bytes at least, so that no two fall together"
-            )
+        expect(not len(name) < FEWEST_BYTES, "short", about=about, name=shown(name))
     return found
 
 
@@ -60,9 +57,7 @@ def full_blocks(answer: Answer, rng: random.Random) -> str:
         names(answer, tokens(rng, 7), 1)
     lengths = {len(name) for name in names(answer, tokens(rng, 20 * size), size)}
     if len(lengths) > 1:
-        raise Mistake(
-            f"the names have {min(lengths)} to {max(lengths)} bytes: a name should not grow with the prompt. Hash it"
-        )
+        raise Mistake("names_bytes", least=min(lengths), most=max(lengths))
     ids = tokens(rng, 4 * size)
     left_alone(answer.block_names, ids, size, ("a",))
     return "one name of fixed length for each full block"
@@ -74,20 +69,12 @@ def chained(answer: Answer, rng: random.Random) -> str:
     right = names(answer, ids, size)
     for longer in (ids + tokens(rng, 3 * size), ids[: 4 * size + 1], ids[:size]):
         common = min(len(longer), len(ids)) // size
-        if names(answer, longer, size)[:common] != right[:common]:
-            raise Mistake(
-                "two prompts that begin alike get other names for the blocks they share: a name must not depend on what "
-                "follows, or on how long the prompt is"
-            )
+        expect(names(answer, longer, size)[:common] == right[:common], "two_prompts_begin_alike")
     for at in (0, size + 1, 3 * size - 1, 4 * size):
         other = list(ids)
         other[at] += 1
         check_break(ids, at, size, right, names(answer, other, size))
-    if len(set(names(answer, ids[:size] * 4, size))) < 4:
-        raise Mistake(
-            "a block that is repeated in one prompt has the same name at each place. The notes on it differ, "
-            "because they depend on all before it: hash the parent's name, too"
-        )
+    expect(not len(set(names(answer, ids[:size] * 4, size))) < 4, "block_repeated_one_prompt")
     swapped = ids[size : 2 * size] + ids[:size] + ids[2 * size :]
     if set(names(answer, swapped, size)[2:]) & set(right[2:]):
         raise Mistake("two blocks exchanged their places, and the names behind them are the same: the order counts")
@@ -100,23 +87,13 @@ def chained(answer: Answer, rng: random.Random) -> str:
 def check_break(ids: list[int], at: int, size: int, right: list[Any], found: list[Any]) -> None:
     block = at // size
     about = f"token {at} was changed in {len(ids)} tokens, in blocks of {size}"
-    if found[:block] != right[:block]:
-        raise Mistake(
-            f"{about}: names of blocks before it changed, too. A block's name covers it and what is before it"
-        )
+    expect(found[:block] == right[:block], "names_blocks_before_changed", about=about)
     if found[block] == right[block]:
         raise Mistake(f"{about}: block {block}, in which it lies, has the same name. All tokens of a block count")
     same = [i for i in range(block + 1, len(right)) if found[i] == right[i]]
-    if len(same) == len(right) - block - 1:
-        raise Mistake(
-            f"{about}: the blocks behind have the same names as before. A name must cover everything from the start: "
-            "hash the parent's name with the block's tokens"
-        )
+    expect(len(same) != len(right) - block - 1, "blocks_behind_same_names", about=about)
     if same:
-        raise Mistake(
-            f"{about}: block {same[0]} has the same name as before. Is only the one block before it in its name, and not "
-            "that one's name?"
-        )
+        raise Mistake("block_same_name_before", about=about, block=same[0])
 
 
 def tells_apart(answer: Answer, rng: random.Random) -> str:
@@ -165,14 +142,14 @@ def extra_keys(answer: Answer, rng: random.Random) -> str:
                 told_why = (
                     "Joined without their borders they read alike: say how long each is, or take repr()"
                     if kind and seen[i, name]
-                    else "Another adapter or tenant computes other notes, or must not see these"
+                    else "Another adapter or tenant computes other keys and values, or must not see these"
                 )
                 raise Mistake(f"block {i} has the same name with extra_keys={seen[i, name]!r} and {kind!r}. {told_why}")
     if names(answer, ids, 4, ()) != plain:
         raise Mistake("asked without extra keys again, after other questions, it gives other names: it remembers")
     if names(answer, [9, *ids[:3]], 4) == names(answer, ids[:4], 4, ("9",)):
         raise Mistake("an extra key and a token can be exchanged: keep them apart")
-    return "who may not share does not"
+    return "what may not be shared is not"
 
 
 def found(answer: Answer, known: set[Any], case: Asked) -> int:
@@ -186,25 +163,27 @@ def lookup(answer: Answer, rng: random.Random) -> str:
     base = tokens(rng, 8 * size)
     every = names(answer, base, size)
     for keep in (0, 1, 3, 6, 8):
-        expect(answer, set(every[:keep]), (base + tokens(rng, 3), size, ()), keep * size, f"its first {keep} blocks")
+        hold_found(
+            answer, set(every[:keep]), (base + tokens(rng, 3), size, ()), keep * size, f"its first {keep} blocks"
+        )
     other = base[: 3 * size] + tokens(rng, 4 * size)
-    expect(answer, set(every), (other, size, ()), 3 * size, "the blocks of a prompt that begins with the same 3 blocks")
+    hold_found(
+        answer, set(every), (other, size, ()), 3 * size, "the blocks of a prompt that begins with the same 3 blocks"
+    )
     holes = {*every[:2], *every[3:]}
     wanted, got = 2 * size, found(answer, holes, (base, size, ()))
-    if got != wanted:
-        raise Mistake(
-            f"all of 8 blocks but block 2 are known, and cached_tokens gave {got}, expected {wanted}. "
-            "Stop at the first that is missing: what is behind it cannot be used without it"
-        )
-    expect(answer, set(every[1:]), (base, size, ()), 0, "all blocks but the first, so that nothing can be used")
+    expect(got == wanted, "all_8_blocks_but", got=got, wanted=wanted)
+    hold_found(answer, set(every[1:]), (base, size, ()), 0, "all blocks but the first, so that nothing can be used")
     salted = set(names(answer, base, size, ("tenant-7",)))
-    expect(answer, salted, (base, size, ()), 0, "only the blocks of a request with other extra keys")
-    expect(answer, salted, (base + [1], size, ("tenant-7",)), 8 * size, "only its blocks, named with its extra keys")
-    expect(answer, set(every), (base, size, ("tenant-7",)), 0, "only the blocks of a request without extra keys")
+    hold_found(answer, salted, (base, size, ()), 0, "only the blocks of a request with other extra keys")
+    hold_found(
+        answer, salted, (base + [1], size, ("tenant-7",)), 8 * size, "only its blocks, named with its extra keys"
+    )
+    hold_found(answer, set(every), (base, size, ("tenant-7",)), 0, "only the blocks of a request without extra keys")
     return "as far as all are known, in tokens"
 
 
-def expect(answer: Answer, known: set[Any], case: Asked, wanted: int, about: str) -> None:
+def hold_found(answer: Answer, known: set[Any], case: Asked, wanted: int, about: str) -> None:
     got = found(answer, known, case)
     if got == wanted:
         return
@@ -215,7 +194,7 @@ def expect(answer: Answer, known: set[Any], case: Asked, wanted: int, about: str
     elif about.startswith("only"):
         tip = ". Look with the request's own extra keys"
     elif got > wanted:
-        tip = ". It was not computed before: nobody knows its notes"
+        tip = ". It was not computed before: its keys and values are not in the cache"
     elif got < wanted and got == wanted - size:
         tip = ". One block too few: one token must be left to compute, and here there is one"
     raise Mistake(f"{len(case[0])} tokens in blocks of {size}, known: {about}. It gave {got}, expected {wanted}{tip}")
@@ -230,15 +209,9 @@ def the_cap(answer: Answer, rng: random.Random) -> str:
         if got == wanted:
             continue
         about = f"a prompt of {count} tokens in blocks of {size}, all full ones known: it gave {got}, expected {wanted}"
-        if got == count and count:
-            raise Mistake(
-                f"{about}. With every token cached nothing is computed, and there is nothing to choose the first token "
-                "from: at most (n - 1) // block_size blocks"
-            )
-        if got == count - 1:
-            raise Mistake(f"{about}. Whole blocks are found, or none of a block: leave the last block out")
-        if got < wanted:
-            raise Mistake(f"{about}. Only when the blocks fill the whole prompt is the last one left out")
+        expect(not (got == count and count), "every_token_cached_nothing", about=about)
+        expect(got != count - 1, f"{about}. Whole blocks are found, or none of a block: leave the last block out")
+        expect(not got < wanted, f"{about}. Only when the blocks fill the whole prompt is the last one left out")
         raise Mistake(about)
     return "one token is always left to compute"
 
@@ -249,38 +222,7 @@ def stays_quick(answer: Answer, rng: random.Random) -> str:
         began = time.process_time()
         count = len(listed(answer.block_names(ids, 16, ()), "block_names(...)"))
         took = time.process_time() - began
-        if took > SLOW_S:
-            raise Mistake(
-                f"{size:,} tokens took {took:.1f} s: the time grows with the square of the length. Hash each block with its "
-                "parent's name, not with all tokens before it"
-            )
+        expect(not took > SLOW_S, "tokens_took_s", size=size, took=took)
         if count != size // 16:
             raise Mistake(f"{size:,} tokens in blocks of 16 have {size // 16:,} names; yours are {count:,}")
     return "each token is hashed once"
-
-
-EXERCISE = Exercise(
-    id="prefix-hash-chain",
-    title="The prefix hash chain, and its cap",
-    lesson=4,
-    difficulty=2,
-    minutes=35,
-    entry_points=("block_names", "cached_tokens"),
-    parts=(
-        Part("full blocks", 2, full_blocks),
-        Part("the chain", 3, chained),
-        Part("told apart", 1, tells_apart),
-        Part("extra keys", 2, extra_keys),
-        Part("what is found", 2, lookup),
-        Part("the cap", 1, the_cap),
-        Part("work per token", 1, stays_quick),
-    ),
-    hints=(
-        Hint(
-            "The first parent is a fixed value with the extra keys in it; then each name is the parent of the next.",
-            0.1,
-        ),
-        Hint("repr() of the extra keys, and of a list of tokens, keeps their borders: no two read alike.", 0.1),
-        Hint("Walk along the names until one is not known, but along no more than (n - 1) // block_size of them.", 0.1),
-    ),
-)

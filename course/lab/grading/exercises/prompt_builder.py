@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from course.lab.grading.blame import shown
-from course.lab.grading.exercise import Answer, Exercise, Hint, Mistake, Part
-from course.lab.grading.tools import left_alone
+from course.lab.grading.exercise import Answer, Mistake
+from course.lab.grading.tools import call, expect, left_alone
+from course.lab.grading.tools import text as read_text
 
 Tool = dict[str, Any]
 Request = dict[str, Any]
@@ -19,9 +20,23 @@ BLOCK = 16
 """Characters per block of the cache that is played: small, so that little is lost at a block's end."""
 GOOD_SHARE = 0.95
 WORDS = (
-    "amber", "birch", "cedar", "delta", "ember", "fjord", "grove", "heron",
-    "inlet", "juniper", "kelp", "linden", "maple", "nectar", "otter", "pine",
-)  # fmt: skip
+    "amber",
+    "birch",
+    "cedar",
+    "delta",
+    "ember",
+    "fjord",
+    "grove",
+    "heron",
+    "inlet",
+    "juniper",
+    "kelp",
+    "linden",
+    "maple",
+    "nectar",
+    "otter",
+    "pine",
+)
 
 
 def sentence(rng: random.Random, words: int) -> str:
@@ -90,17 +105,11 @@ def other_tenant(request: Request, rng: random.Random) -> Request:
 
 
 def rendered(answer: Answer, tools: list[Tool]) -> str:
-    found = answer.render_tools(copy.deepcopy(tools))
-    if not isinstance(found, str):
-        raise Mistake(f"render_tools should give back a string; yours gave {shown(found)} ({type(found).__name__})")
-    return found
+    return read_text(call(answer.render_tools, tools), "render_tools(...)")
 
 
 def built(answer: Answer, request: Request) -> str:
-    found = answer.build_prompt(copy.deepcopy(request))
-    if not isinstance(found, str):
-        raise Mistake(f"build_prompt should give back a string; yours gave {shown(found)} ({type(found).__name__})")
-    return found
+    return read_text(call(answer.build_prompt, request), "build_prompt(...)")
 
 
 def by_name(tools: list[Tool]) -> list[Tool]:
@@ -129,8 +138,12 @@ def one_order(answer: Answer, rng: random.Random) -> str:
             else:
                 why = "tools by name, and keys in sorted order at every depth"
             raise Mistake(
-                f"the same tools {names[0]}, then {names[1]} with their keys in another order, gave two texts: "
-                f"{shown(first)} and {shown(text)}. {why[0].upper()}{why[1:]}"
+                "same_tools_then_their",
+                names=names[0],
+                others=names[1],
+                first=shown(first),
+                text=shown(text),
+                slip=why,
             )
     rendered(answer, [])
     return "the same tools, the same text, whatever order they come in"
@@ -156,10 +169,7 @@ def check_same_tools(tools: list[Tool], text: str) -> None:
     for tool, other in zip(by_name(tools), by_name(back)):
         if tool != other:
             if sorted(json.dumps(tool)) == sorted(json.dumps(other)):  # the same letters
-                raise Mistake(
-                    f"of {tool['name']} a list inside was sorted (enum or required): its order is the author's, and it "
-                    "does not change from request to request. Leave it"
-                )
+                raise Mistake("list_inside_sorted_enum", tool=tool["name"])
             raise Mistake(f"of {tool['name']} something is missing or changed: {shown(other)}, expected {shown(tool)}")
 
 
@@ -175,10 +185,7 @@ def all_there(answer: Answer, rng: random.Random) -> str:
         for turn in request["history"]:
             if turn not in prompt:
                 raise Mistake(f"the prompt lacks a turn of the history: {shown(turn)} must be in it, word for word")
-            if prompt.find(turn, at) < 0:
-                raise Mistake(
-                    "the turns of the history are in another order: a conversation is told from its beginning"
-                )
+            expect(not prompt.find(turn, at) < 0, "turns_history_another_order")
             at = prompt.find(turn, at)
         needed = sum(len(text) for text in pieces(answer, request).values())
         if len(prompt) > 2 * needed + 1000:
@@ -223,10 +230,7 @@ def judge_pair(answer: Answer, before: Request, after: Request, what: str) -> No
     if culprits:
         culprit = culprits[0]
         raise Mistake(f"{told}. They part at `{culprit}`, which changes more often: put it behind them")
-    raise Mistake(
-        f"{told}. They part at {shown(prompts[1][max(common - 20, 0) : common + 20])}. Is there something that changes, a "
-        "number of turns, an id, an order?"
-    )
+    raise Mistake("they_part", told=told, there=shown(prompts[1][max(common - 20, 0) : common + 20]))
 
 
 def pairs_of(
@@ -268,11 +272,7 @@ def a_morning(answer: Answer, rng: random.Random) -> str:
     theirs = found_share([built(answer, request) for request in requests])
     ours = found_share([reference(request) for request in requests])
     if theirs < GOOD_SHARE * ours:
-        raise Mistake(
-            f"36 requests were played to a cache: {theirs:.0%} of their characters were found, {ours:.0%} with the parts "
-            "sorted by how often they change",
-            share=round(min(theirs / ours, 1) * 0.5, 2),
-        )
+        raise Mistake("36_requests_played_cache", share=round(min(theirs / ours, 1) * 0.5, 2), theirs=theirs, ours=ours)
     return f"{theirs:.0%} of a morning's characters were found in a cache"
 
 
@@ -292,28 +292,9 @@ def found_share(prompts: list[str]) -> float:
     return found / sum(map(len, prompts))
 
 
-EXERCISE = Exercise(
-    id="prompt-builder",
-    title="A cache-friendly prompt",
-    lesson=4,
-    difficulty=1,
-    minutes=25,
-    entry_points=("render_tools", "build_prompt"),
-    parts=(
-        Part("tools in one order", 2, one_order),
-        Part("everything is in it", 2, all_there),
-        Part("the same user again", 2, pairs_of(later, "the same user asks something else, some seconds later",
-                                                "only question and time differ, and they stand last")),
-        Part("the next turn", 1, pairs_of(next_turn, "the next turn of a conversation",
-                                          "all that was said before is found again")),
-        Part("another user", 1, pairs_of(other_user, "another user of the same tenant", "users share the handbook")),
-        Part("another tenant", 1, pairs_of(other_tenant, "a user of another tenant", "tenants share the rest")),
-        Part("no memory", 1, refuse_to_remember),
-        Part("a morning's traffic", 1, a_morning),
-    ),
-    hints=(
-        Hint("json.dumps(..., sort_keys=True) sorts keys at every depth, and leaves lists alone.", 0.1),
-        Hint("Write down for each part with what it changes: never, with the tenant, the user, the turn, each request. That "
-             "is the order.", 0.15),
-    ),
-)  # fmt: skip
+judge_the_same_user_again = pairs_of(
+    later, "the same user asks something else, some seconds later", "only question and time differ, and they stand last"
+)
+judge_the_next_turn = pairs_of(next_turn, "the next turn of a conversation", "all that was said before is found again")
+judge_another_user = pairs_of(other_user, "another user of the same tenant", "users share the handbook")
+judge_another_tenant = pairs_of(other_tenant, "a user of another tenant", "tenants share the rest")

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from scipy.special import chdtrc
 
-from course.lab.grading.exercise import Answer, Exercise, Hint, Mistake, Part
-from course.lab.grading.tools import listed, whole
+from course.lab.grading.exercise import Answer, Mistake
+from course.lab.grading.tools import expect, listed, whole
 
 ROUNDS = 2500
 CANDIDATES = 150
@@ -30,19 +30,15 @@ def emitted(answer: Answer, target: Sequence[Probs], proposal: Sequence[Probs], 
     found = listed(answer.verify(np.array(target), np.array(proposal), list(drafts), rng), "verify(...)")
     tokens = [whole(token, "a token of verify(...)") for token in found]
     k, vocab = len(drafts), len(target[0])
-    if not 1 <= len(tokens) <= k + 1:
-        raise Mistake(
-            f"verify gave {len(tokens)} tokens for {k} drafts: it is 1 to {k + 1}, the drafts that passed and one more"
-            + (". When the first draft fails, its replacement is still a token" if not tokens else "")
-        )
+    expect(
+        1 <= len(tokens) <= k + 1,
+        f"verify gave {len(tokens)} tokens for {k} drafts: it is 1 to {k + 1}, the drafts that passed and one more"
+        + (". When the first draft fails, its replacement is still a token" if not tokens else ""),
+    )
     if any(not 0 <= token < vocab for token in tokens):
         raise Mistake(f"verify gave {tokens}: token ids go from 0 to {vocab - 1}")
     failed = next((i for i, token in enumerate(tokens[:-1]) if token != drafts[i]), None)
-    if failed is not None:
-        raise Mistake(
-            f"drafts {drafts}, verify gave {tokens}: place {failed} is not its draft, so that draft failed. Then it must "
-            "end there: all drafts behind it fall with it"
-        )
+    expect(failed is None, "drafts_verify_gave", drafts=drafts, tokens=tokens, failed=failed)
     return tokens
 
 
@@ -60,29 +56,19 @@ def ratio(p: Probs, q: Probs) -> Probs:
 
 
 FIRST_SLIPS: dict[str, Callable[[Probs, Probs], Probs]] = {
-    "a rejected draft is replaced by a draw from p there: that favours what p likes twice. Draw from max(p - q, 0)":
-        lambda p, q: mix(p, q, ratio(p, q), p),
-    "that is the draft's own distribution: every draft passes": lambda p, q: q,
-    "drafts pass only where p >= q there, without a draw: pass with probability min(1, p / q)":
-        lambda p, q: mix(p, q, (p >= q).astype(float), np.maximum(p - q, 0)),
-    "drafts pass with probability p there: it is min(1, p / q)":
-        lambda p, q: mix(p, q, p, np.maximum(p - q, 0)),
-    "the replacement is drawn from |p - q| there: only what p has more of than q may come":
-        lambda p, q: mix(p, q, ratio(p, q), np.abs(p - q)),
-    "the replacement is drawn from max(q - p, 0) there: turn it round":
-        lambda p, q: mix(p, q, ratio(p, q), np.maximum(q - p, 0)),
-    "drafts pass with probability min(1, q / p) there: turn it round":
-        lambda p, q: mix(p, q, ratio(q, p), np.maximum(p - q, 0)),
-    "the replacement is drawn from the draft's q there: draw from max(p - q, 0)":
-        lambda p, q: mix(p, q, ratio(p, q), q),
-    "the replacement is the likeliest token of p there: draw from max(p - q, 0)":
-        lambda p, q: mix(p, q, ratio(p, q), np.eye(len(p))[p.argmax()]),
-    "the replacement is the likeliest of max(p - q, 0) there: draw from it":
-        lambda p, q: mix(p, q, ratio(p, q), np.eye(len(p))[(p - q).argmax()]),
-    "the replacement is any token there: draw from max(p - q, 0)":
-        lambda p, q: mix(p, q, ratio(p, q), np.ones_like(p)),
-    "that is the likeliest token of p every time: sampling is a draw": lambda p, q: np.eye(len(p))[p.argmax()],
-}  # fmt: skip
+    "rejected_draft_replaced_draw": lambda p, q: mix(p, q, ratio(p, q), p),
+    "draft_own_distribution": lambda p, q: q,
+    "drafts_pass_only_where": lambda p, q: mix(p, q, (p >= q).astype(float), np.maximum(p - q, 0)),
+    "drafts_pass_probability_p": lambda p, q: mix(p, q, p, np.maximum(p - q, 0)),
+    "replacement_drawn_from_p": lambda p, q: mix(p, q, ratio(p, q), np.abs(p - q)),
+    "replacement_drawn_from_max": lambda p, q: mix(p, q, ratio(p, q), np.maximum(q - p, 0)),
+    "drafts_pass_probability_min": lambda p, q: mix(p, q, ratio(q, p), np.maximum(p - q, 0)),
+    "replacement_drawn_from_draft": lambda p, q: mix(p, q, ratio(p, q), q),
+    "replacement_likeliest_token_p": lambda p, q: mix(p, q, ratio(p, q), np.eye(len(p))[p.argmax()]),
+    "replacement_likeliest_max_p": lambda p, q: mix(p, q, ratio(p, q), np.eye(len(p))[(p - q).argmax()]),
+    "replacement_any_token": lambda p, q: mix(p, q, ratio(p, q), np.ones_like(p)),
+    "likeliest_token_p_every": lambda p, q: np.eye(len(p))[p.argmax()],
+}
 
 
 def telling_pair(rng: random.Random, zeros: int) -> tuple[Probs, Probs]:
@@ -123,7 +109,7 @@ def judge_counts(counts: Probs, wanted: Probs, what: str, slips: dict[str, Probs
     told = (
         f"{what}: token {worst} came in {shares[worst]:.1%} of {int(counts.sum())} rounds; p says {wanted[worst]:.1%}"
     )
-    raise Mistake(f"{told}. {slip[0].upper()}{slip[1:]}" if slip else told)
+    raise Mistake(told, slip=slip)
 
 
 def first_token(answer: Answer, rng: random.Random) -> str:
@@ -153,13 +139,10 @@ def later_tokens(answer: Answer, rng: random.Random) -> str:
             bonus[tokens[2]] += 1
     if second.sum() == 0:
         raise Mistake("never more than one token came, though most drafts should pass: go on after one that passed")
-    if bonus.sum() == 0:
-        raise Mistake(
-            "never three tokens for two drafts: when all pass, the target's last row yields one more, the bonus"
-        )
+    expect(bonus.sum() != 0, "never_three_tokens_for")
     slips = {
-        "that is row 0 of the target: each position has its own row": target[0],
-        "that is the second-to-last row: the bonus is drawn from the last, target[k]": target[1],
+        "row_0_target": target[0],
+        "second_last_row": target[1],
         **{words: slip(target[1], proposal[1]) for words, slip in FIRST_SLIPS.items()},
     }
     judge_counts(second, target[1], "the second token, after a draft that passed", slips)
@@ -185,9 +168,7 @@ def certain(answer: Answer, rng: random.Random) -> str:
         for _ in range(60):
             tokens = emitted(answer, [target] * 4, [np.eye(size)[never]] * 3, [never] * 3, draws)
             if never in tokens or len(tokens) != 1:
-                raise Mistake(
-                    f"{what}: it must fail, and all drafts behind it with it; drafts {[never] * 3}, got {tokens}"
-                )
+                raise Mistake("must_fail_all_drafts", what=what, drafts=[never] * 3, tokens=tokens)
             if target[tokens[0]] == 0:
                 raise Mistake(f"{what}: the replacement {tokens[0]} has no chance under p either")
     return "what must pass passes, what cannot does not, and nothing follows a rejection"
@@ -200,7 +181,7 @@ def no_drafts(answer: Answer, rng: random.Random) -> str:
     for _ in range(600):
         tokens = listed(answer.verify(p[None, :].copy(), np.zeros((0, 5)), [], draws), "verify without drafts", 1)
         counts[whole(tokens[0], "a token")] += 1
-    judge_counts(counts, p, "without drafts", {"that is always the likeliest token": np.eye(5)[p.argmax()]})
+    judge_counts(counts, p, "without drafts", {"always_likeliest_token": np.eye(5)[p.argmax()]})
     return "without drafts it is plain sampling"
 
 
@@ -212,28 +193,5 @@ def inputs_alone(answer: Answer, rng: random.Random) -> str:
         given = target.copy(), proposal.copy(), list(drafts)
         listed(answer.verify(*given, draws), "verify(...)")
         for before, after, name in zip((target, proposal, drafts), given, ("target", "proposal", "drafts")):
-            if not np.array_equal(before, after):
-                raise Mistake(f"it changes `{name}`: work on a copy, the engine still needs it")
+            expect(np.array_equal(before, after), f"it changes `{name}`: work on a copy, the engine still needs it")
     return "the callers' arrays stay as they were"
-
-
-EXERCISE = Exercise(
-    id="rejection-sampler",
-    title="Verify drafts without changing the distribution",
-    lesson=8,
-    difficulty=3,
-    minutes=45,
-    entry_points=("verify",),
-    parts=(
-        Part("certain cases", 2, certain),
-        Part("first token distributed as p", 4, first_token),
-        Part("later tokens and the bonus", 3, later_tokens),
-        Part("no drafts", 1, no_drafts),
-        Part("inputs left alone", 1, inputs_alone),
-    ),
-    hints=(
-        Hint("Draft x of row i passes if rng.random() * q[x] < p[x]: no division, and it is min(1, p / q).", 0.1),
-        Hint("After the first rejection draw one token from max(p - q, 0), normalised, and stop.", 0.15),
-        Hint("If all passed, draw the bonus from target[k].", 0.05),
-    ),
-)

@@ -5,8 +5,8 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from course.lab.grading.exercise import Answer, Exercise, Hint, Mistake, Part
-from course.lab.grading.tools import compare, number, whole
+from course.lab.grading.exercise import Answer
+from course.lab.grading.tools import Slips, expect, hold, maybe, number, whole
 
 
 @dataclass(frozen=True)
@@ -73,51 +73,42 @@ def floor_with(
     return lambda m, device, b, c: join(read(m, b, c) / device.bytes_per_s, flops(m, b, c) / device.flops_per_s)
 
 
-BYTES_SLIPS: dict[str, Callable[[Model, int, int], float]] = {
-    "weights are counted in bits there: 8 bits are a byte": lambda m, b, c: m.parameters * m.weight_bits + b * c * m.kv_bytes,
-    "every weight is 2 bytes there: the model says how many bits it has": lambda m, b, c: 2 * m.parameters + b * c * m.kv_bytes,
-    "every weight is one byte there: the model says how many bits it has": lambda m, b, c: m.parameters + b * c * m.kv_bytes,
-    "weights are read once for each request there: the whole batch shares one reading":
-        lambda m, b, c: b * (weight_bytes(m) + c * m.kv_bytes),
-    "the KV cache is not read there": lambda m, b, c: weight_bytes(m),
-    "the KV cache is read once for the whole batch there: each request has its own":
-        lambda m, b, c: weight_bytes(m) + c * m.kv_bytes,
-    "one token's KV is read there: a step reads that of the whole context": lambda m, b, c: weight_bytes(m) + b * m.kv_bytes,
-    "the KV cache shrinks with the weights' bits there: its bytes are given, whatever the weights are":
-        lambda m, b, c: weight_bytes(m) + b * c * m.kv_bytes * m.weight_bits / 16,
-    "KV bytes are divided by 8 there: they are bytes already": lambda m, b, c: weight_bytes(m) + b * c * m.kv_bytes / 8,
-}  # fmt: skip
-FLOPS_SLIPS: dict[str, Callable[[Model, int, int], float]] = {
-    "one operation a weight there: a multiplication and an addition are two":
-        lambda m, b, c: b * (m.parameters + c * m.attention_flops),
-    "the operations of one request are counted there: each request in the batch brings its own":
-        lambda m, b, c: step_flops(m, 1, c),
-    "attention's operations are not counted there": lambda m, b, c: b * 2 * m.parameters,
-    "attention's operations are counted once for the whole batch there: each request has its own context":
-        lambda m, b, c: b * 2 * m.parameters + c * m.attention_flops,
-    "attention's operations are counted for one token there: it looks at the whole context":
-        lambda m, b, c: b * (2 * m.parameters + m.attention_flops),
-    "attention's operations are doubled there: attention_flops counts multiplications and additions":
-        lambda m, b, c: b * (2 * m.parameters + 2 * c * m.attention_flops),
-    "all tokens of the context pass through the weights there: a decode step computes one new token a request":
-        lambda m, b, c: b * c * 2 * m.parameters + b * c * m.attention_flops,
-    "operations shrink with the weights' bits there: each weight is used twice, however many bits it has":
-        lambda m, b, c: b * (2 * m.parameters * m.weight_bits / 16 + c * m.attention_flops),
-}  # fmt: skip
-FLOOR_SLIPS: dict[str, Callable[[Model, Machine, int, int], float]] = {
-    "that is the sum of both clocks: they run side by side, and the longer one counts": floor_with(join=lambda a, b: a + b),
-    "that is the shorter clock: a step waits for the longer one": floor_with(join=min),
-    "that is the reading only: with many requests, multiplying takes longer": floor_with(flops=lambda m, b, c: 0.0),
-    "that is the multiplying only: at small batches, reading takes longer": floor_with(read=lambda m, b, c: 0.0),
-    "that is the time of one token: all requests of the batch share the step":
-        lambda m, d, b, c: right_floor(m, d, b, c) / b,
-    "that is in milliseconds: seconds are asked for": lambda m, d, b, c: right_floor(m, d, b, c) * 1000,
+BYTES_SLIPS: Slips = {
+    "weights_counted_bits": lambda m, b, c: m.parameters * m.weight_bits + b * c * m.kv_bytes,
+    "every_weight_2_bytes": lambda m, b, c: 2 * m.parameters + b * c * m.kv_bytes,
+    "every_weight_one_byte": lambda m, b, c: m.parameters + b * c * m.kv_bytes,
+    "weights_read_once_for": lambda m, b, c: b * (weight_bytes(m) + c * m.kv_bytes),
+    "kv_cache_not_read": lambda m, b, c: weight_bytes(m),
+    "kv_cache_read_once": lambda m, b, c: weight_bytes(m) + c * m.kv_bytes,
+    "one_token_kv_read": lambda m, b, c: weight_bytes(m) + b * m.kv_bytes,
+    "kv_cache_shrinks_weights": lambda m, b, c: weight_bytes(m) + b * c * m.kv_bytes * m.weight_bits / 16,
+    "kv_bytes_divided_8": lambda m, b, c: weight_bytes(m) + b * c * m.kv_bytes / 8,
+}
+FLOPS_SLIPS: Slips = {
+    "one_operation_weight": lambda m, b, c: b * (m.parameters + c * m.attention_flops),
+    "operations_one_request_counted": lambda m, b, c: step_flops(m, 1, c),
+    "attention_operations_not_counted": lambda m, b, c: b * 2 * m.parameters,
+    "attention_operations_counted": lambda m, b, c: b * 2 * m.parameters + c * m.attention_flops,
+    "attention_operations_counted_for": lambda m, b, c: b * (2 * m.parameters + m.attention_flops),
+    "attention_operations_doubled": lambda m, b, c: b * (2 * m.parameters + 2 * c * m.attention_flops),
+    "all_tokens_context_pass": lambda m, b, c: b * c * 2 * m.parameters + b * c * m.attention_flops,
+    "operations_shrink_weights_bits": lambda m, b, c: (
+        b * (2 * m.parameters * m.weight_bits / 16 + c * m.attention_flops)
+    ),
+}
+FLOOR_SLIPS: Slips = {
+    "sum_both_clocks": floor_with(join=lambda a, b: a + b),
+    "shorter_clock": floor_with(join=min),
+    "reading_only": floor_with(flops=lambda m, b, c: 0.0),
+    "multiplying_only": floor_with(read=lambda m, b, c: 0.0),
+    "time_one_token": lambda m, d, b, c: right_floor(m, d, b, c) / b,
+    "milliseconds": lambda m, d, b, c: right_floor(m, d, b, c) * 1000,
     **{words: floor_with(read=read) for words, read in BYTES_SLIPS.items()},
     **{words: floor_with(flops=flops) for words, flops in FLOPS_SLIPS.items()},
-}  # fmt: skip
-INTENSITY_SLIPS: dict[str, Callable[[Model, int, int], float]] = {
-    "that is bytes per operation: intensity is operations per byte": lambda m, b, c: 1 / right_intensity(m, b, c),
-    "that is the batch, which is right for 16-bit weights without context only": lambda m, b, c: b,
+}
+INTENSITY_SLIPS: Slips = {
+    "bytes_per_operation": lambda m, b, c: 1 / right_intensity(m, b, c),
+    "batch_which_right_for": lambda m, b, c: b,
     **{words: lambda m, b, c, read=read: step_flops(m, b, c) / read(m, b, c) for words, read in BYTES_SLIPS.items()},
     **{
         words: lambda m, b, c, flops=flops: flops(m, b, c) / step_bytes(m, b, c) for words, flops in FLOPS_SLIPS.items()
@@ -138,44 +129,41 @@ def kneeling(
     return knee
 
 
-KNEE_SLIPS: dict[str, Callable[[Model, Machine, int], float | None]] = {
-    "that is rounded down, the last batch before the knee: the knee is the first that reaches the border":
-        lambda m, d, c: None if right_knee(m, d, c) is None else max(math.floor(exact_knee(m, d, c)), 1),
-    "that is the last batch before the knee: the knee is the first at which multiplying takes as long as reading, or longer":
-        lambda m, d, c: None if right_knee(m, d, c) is None else right_knee(m, d, c) - 1,
-    "that is one beyond: where both take equally long is the knee already": lambda m, d, c: (
-        None if right_knee(m, d, c) is None else math.floor(exact_knee(m, d, c)) + 1
+KNEE_SLIPS: Slips = {
+    "rounded_down_last_batch": lambda m, d, c: (
+        None if right_knee(m, d, c) is None else max(math.floor(exact_knee(m, d, c)), 1)
     ),
-    "that is rounded to the nearest: the knee is the first whole batch that reaches the border, so round up":
-        lambda m, d, c: None if right_knee(m, d, c) is None else max(round(exact_knee(m, d, c)), 1),
-    "that is FLOP/s over bytes/s, which is right for 16-bit weights and no context only":
-        lambda m, d, c: math.ceil(d.flops_per_s / d.bytes_per_s),
-    "that is the knee without any context: KV adds reading for each request, and attention adds operations":
-        lambda m, d, c: right_knee(m, d, 0),
-    "bits are bytes there: 8 bits are a byte": lambda m, d, c: right_knee(replace(m, weight_bits=m.weight_bits * 8), d, c),
-    "that is the knee of 16-bit weights: with fewer bits there is less to read, and it comes earlier":
-        lambda m, d, c: right_knee(replace(m, weight_bits=16), d, c),
-    "where no batch ever gets there, the answer is None": lambda m, d, c: right_knee(m, d, c) or 0,
+    "last_batch_before_knee": lambda m, d, c: None if right_knee(m, d, c) is None else right_knee(m, d, c) - 1,
+    "one_beyond": lambda m, d, c: None if right_knee(m, d, c) is None else math.floor(exact_knee(m, d, c)) + 1,
+    "rounded_nearest": lambda m, d, c: None if right_knee(m, d, c) is None else max(round(exact_knee(m, d, c)), 1),
+    "flop_s_over_bytes": lambda m, d, c: math.ceil(d.flops_per_s / d.bytes_per_s),
+    "knee_without_any_context": lambda m, d, c: right_knee(m, d, 0),
+    "bits_bytes": lambda m, d, c: right_knee(replace(m, weight_bits=m.weight_bits * 8), d, c),
+    "knee_16_bit_weights": lambda m, d, c: right_knee(replace(m, weight_bits=16), d, c),
+    "where_no_batch_ever": lambda m, d, c: right_knee(m, d, c) or 0,
     **{words: kneeling(read=read) for words, read in BYTES_SLIPS.items()},
     **{words: kneeling(flops=flops) for words, flops in FLOPS_SLIPS.items()},
-}  # fmt: skip
-GAIN_SLIPS: dict[str, Callable[[Model, Machine, int, int, float], float]] = {
-    "that is the ratio of the bits: it is reached only where nothing but weights is read, and reading is the longer clock":
-        lambda m, d, b, c, bits: m.weight_bits / bits,
-    "that is the inverse: how many times FASTER is asked for": lambda m, d, b, c, bits: 1 / right_gain(m, d, b, c, bits),
-    "that compares the reading only: once multiplying is the longer clock, fewer bits gain nothing more":
-        lambda m, d, b, c, bits: step_bytes(m, b, c) / step_bytes(replace(m, weight_bits=bits), b, c),
-    "that compares the floors without KV": lambda m, d, b, c, bits: right_gain(m, d, b, 0, bits),
-    "the KV cache shrinks with the weights there: its bytes stay": lambda m, d, b, c, bits: right_floor(m, d, b, c)
-        / right_floor(replace(m, weight_bits=bits, kv_bytes=m.kv_bytes * bits / m.weight_bits), d, b, c),
-    "multiplying gets faster there: it still takes as many operations": lambda m, d, b, c, bits: right_floor(m, d, b, c)
-        / right_floor(replace(m, weight_bits=bits), replace(d, flops_per_s=d.flops_per_s * m.weight_bits / bits), b, c),
-    "that is compared with 16 bits: the model has its own number of bits before": lambda m, d, b, c, bits: right_gain(
-        replace(m, weight_bits=16), d, b, c, bits
+}
+GAIN_SLIPS: Slips = {
+    "ratio_bits": lambda m, d, b, c, bits: m.weight_bits / bits,
+    "inverse": lambda m, d, b, c, bits: 1 / right_gain(m, d, b, c, bits),
+    "compares_reading_only": lambda m, d, b, c, bits: (
+        step_bytes(m, b, c) / step_bytes(replace(m, weight_bits=bits), b, c)
     ),
-    "that is seconds saved: how many TIMES faster is asked for": lambda m, d, b, c, bits: right_floor(m, d, b, c)
-        - right_floor(replace(m, weight_bits=bits), d, b, c),
-}  # fmt: skip
+    "compares_floors_without_kv": lambda m, d, b, c, bits: right_gain(m, d, b, 0, bits),
+    "kv_cache_shrinks_weights_2": lambda m, d, b, c, bits: (
+        right_floor(m, d, b, c)
+        / right_floor(replace(m, weight_bits=bits, kv_bytes=m.kv_bytes * bits / m.weight_bits), d, b, c)
+    ),
+    "multiplying_gets_faster": lambda m, d, b, c, bits: (
+        right_floor(m, d, b, c)
+        / right_floor(replace(m, weight_bits=bits), replace(d, flops_per_s=d.flops_per_s * m.weight_bits / bits), b, c)
+    ),
+    "compared_16_bits": lambda m, d, b, c, bits: right_gain(replace(m, weight_bits=16), d, b, c, bits),
+    "seconds_saved": lambda m, d, b, c, bits: (
+        right_floor(m, d, b, c) - right_floor(replace(m, weight_bits=bits), d, b, c)
+    ),
+}
 
 
 def some_model(rng: random.Random, bits: float = 16) -> Model:
@@ -208,37 +196,27 @@ def shorter(value: object) -> str:
 
 
 def floors(answer: Answer, rng: random.Random) -> str:
-    cases = []
-    for bits, batch, context in (
-        (16, 1, 0), (16, 1, 4000), (16, 900, 0), (8, 32, 500), (4, 1, 0), (4, 700, 30), (16, 64, 8000), (32, 2000, 100),
-    ):  # fmt: skip
-        asked = some_model(rng, bits), some_machine(rng), batch, context
-        cases.append((asked, number(answer.step_floor(*asked), "step_floor(...)")))
-    compare(
-        "step_floor", cases, right_floor, FLOOR_SLIPS,
-        lambda m, d, b, c: told(m, d, f"batch {b}", f"context {c}") + ", step_floor",
-    )  # fmt: skip
+    shapes = [(16, 1, 0), (16, 1, 4000), (16, 900, 0), (8, 32, 500), (4, 1, 0), (4, 700, 30), (16, 64, 8000)]
+    questions = [
+        (some_model(rng, bits), some_machine(rng), batch, context)
+        for bits, batch, context in [*shapes, (32, 2000, 100)]
+    ]
+    about = "{}, batch {}, context {}, step_floor".format
+    hold(answer.step_floor, questions, right_floor, FLOOR_SLIPS, describe=lambda m, d, b, c: about(told(m, d), b, c))
     return "the longer of two clocks, at small batches and at large ones"
 
 
 def intensities(answer: Answer, rng: random.Random) -> str:
-    cases = []
-    for bits, batch, context in ((16, 1, 0), (16, 48, 0), (8, 3, 700), (4, 20, 3000), (16, 1000, 9000), (32, 5, 40)):
-        asked = some_model(rng, bits), batch, context
-        cases.append((asked, number(answer.intensity(*asked), "intensity(...)")))
-    compare(
-        "intensity", cases, right_intensity, INTENSITY_SLIPS,
-        lambda m, b, c: told(m, f"batch {b}", f"context {c}") + ", intensity",
-    )  # fmt: skip
+    shapes = ((16, 1, 0), (16, 48, 0), (8, 3, 700), (4, 20, 3000), (16, 1000, 9000), (32, 5, 40))
+    questions = [(some_model(rng, bits), batch, context) for bits, batch, context in shapes]
+    about = "{}, batch {}, context {}, intensity".format
+    hold(answer.intensity, questions, right_intensity, INTENSITY_SLIPS, describe=lambda m, b, c: about(told(m), b, c))
     return "operations per byte"
 
 
 def judge_knees(answer: Answer, cases: list[tuple[Model, Machine, int]]) -> None:
-    found = []
-    for asked in cases:
-        knee = answer.knee(*asked)
-        found.append((asked, None if knee is None else whole(knee, "knee(...)")))
-    compare("knee", found, right_knee, KNEE_SLIPS, lambda m, d, c: told(m, d, f"context {c}") + ", knee")
+    about = "{}, context {}, knee".format
+    hold(answer.knee, cases, right_knee, KNEE_SLIPS, maybe(whole), lambda m, d, c: about(told(m, d), c))
 
 
 def on_no_border(rng: random.Random, context: int, bits: float, low: float, high: float) -> tuple[Model, Machine, int]:
@@ -268,42 +246,14 @@ def long_contexts(answer: Answer, rng: random.Random) -> str:
 
 
 def gains(answer: Answer, rng: random.Random) -> str:
-    cases = []
-    for before, bits, batch, context in (
-        (16, 8, 1, 0), (16, 4, 1, 0), (16, 8, 1000, 0), (16, 4, 32, 4000), (16, 4, 100, 20), (8, 4, 8, 500), (16, 8, 60, 0),
-    ):  # fmt: skip
-        asked = some_model(rng, before), some_machine(rng), batch, context, bits
-        cases.append((asked, number(answer.gain(*asked), "gain(...)")))
-    compare(
-        "gain", cases, right_gain, GAIN_SLIPS,
-        lambda m, d, b, c, bits: told(m, d, f"batch {b}", f"context {c}") + f", the gain of {bits} bits",
-    )  # fmt: skip
+    shapes = [(16, 8, 1, 0), (16, 4, 1, 0), (16, 8, 1000, 0), (16, 4, 32, 4000), (16, 4, 100, 20), (8, 4, 8, 500)]
+    questions = [
+        (some_model(rng, before), some_machine(rng), batch, context, bits)
+        for before, bits, batch, context in [*shapes, (16, 8, 60, 0)]
+    ]
+    about = "{}, batch {}, context {}, the gain of {} bits".format
+    cases = hold(answer.gain, questions, right_gain, GAIN_SLIPS, number, lambda m, d, *rest: about(told(m, d), *rest))
     fast = next(found for asked, found in cases if asked[2] == 1)
     none = next(found for asked, found in cases if asked[2] == 1000)
-    if none > fast:
-        raise Mistake("fewer bits gain more at batch 1000 than at batch 1: there is nothing left to gain by then")
+    expect(not none > fast, "fewer bits gain more at batch 1000 than at batch 1: there is nothing left to gain by then")
     return f"times {fast:.3g} for a lone request, times {none:.3g} at batch 1000"
-
-
-EXERCISE = Exercise(
-    id="roofline-knee",
-    title="The roofline of a decode step, and its knee",
-    lesson=6,
-    difficulty=2,
-    minutes=30,
-    entry_points=("step_floor", "intensity", "knee", "gain"),
-    parts=(
-        Part("the floor of a step", 3, floors),
-        Part("operations per byte", 2, intensities),
-        Part("the knee, no context", 2, short_contexts),
-        Part("the knee, with KV", 3, long_contexts),
-        Part("fewer bits", 2, gains),
-    ),
-    hints=(
-        Hint("Both clocks are straight lines over the batch: reading starts at the weights and rises by one request's KV; "
-             "multiplying starts at nothing.", 0.1),
-        Hint("The lines meet where B x (time to multiply for one request - time to read one request's KV) = time to read "
-             "the weights. If the bracket is not positive, they never do.", 0.15),
-        Hint("dataclasses.replace(model, weight_bits=bits) is the same model with fewer bits.", 0.05),
-    ),
-)  # fmt: skip

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from course.lab.grading.blame import shown
-from course.lab.grading.exercise import Answer, Exercise, Hint, Mistake, Part
-from course.lab.grading.tools import Slips, compare, listed, slip_of, table
+from course.lab.grading.exercise import Answer, Mistake
+from course.lab.grading.tools import Slips, compare, expect, in_time, listed, slip_of, table
 
 Event = dict[str, str]
 """event, data, id"""
@@ -90,49 +90,39 @@ def splitlines(text: str) -> list[str]:
 
 
 SLIPS: Slips = {
-    "each chunk is read on its own there: a chunk is no event. Keep what is unfinished for the next chunk": lambda chunks: [
-        event for chunk in chunks for event in parse(chunk)
-    ],
-    "each chunk is read as one event: a chunk may hold several, or half of one": lambda chunks: [
-        event for chunk in chunks for event in parse(chunk, unfinished=True)
-    ],
-    "a character was cut in two by a chunk, and decoded in halves: find lines in the bytes, then decode a whole line": lambda chunks: (
-        parse("".join(chunk.decode("utf-8", errors="replace") for chunk in chunks).encode())
+    "each_chunk_read_on": lambda chunks: [event for chunk in chunks for event in parse(chunk)],
+    "each_chunk_read_one": lambda chunks: [event for chunk in chunks for event in parse(chunk, unfinished=True)],
+    "character_cut_two_chunk": lambda chunks: parse(
+        "".join(chunk.decode("utf-8", errors="replace") for chunk in chunks).encode()
     ),
-    "a CR at the end of one chunk and the LF at the beginning of the next are one line end, not two": crlf_within_chunks,
-    "CR and LF, one after the other, are one line end, not two": with_rule(lines=lambda text: re.split("[\r\n]", text)),
-    "a lone CR ends a line at once: do not wait for the byte behind it, which may never come": waits_behind_cr,
-    "a lone CR ends a line too": with_rule(lines=lambda text: re.split("\r\n|\n", text)),
-    "a line may end in LF, CRLF or CR: only LF is known there, and a CR stays at the end of the line": with_rule(
-        lines=lambda text: text.split("\n")
-    ),
-    "str.splitlines also splits at U+2028, U+0085, form feeds and others, which are ordinary text here": with_rule(lines=splitlines),
-    "what stands behind the colon is cut at the next colon: JSON is full of them. Split at the first one only": with_rule(
-        value=lambda after: after.split(":")[0].removeprefix(" ")
-    ),
-    "all spaces are stripped: only one space, directly behind the colon, belongs to the framing": with_rule(value=str.strip),
-    "all spaces behind the colon are stripped: only one of them belongs to the framing": with_rule(value=str.lstrip),
-    "the space behind the colon belongs to the framing, not to the value": with_rule(value=str),
-    "a character behind the colon is taken for the space: there need not be one": with_rule(value=lambda after: after[1:]),
-    "several data lines of one event are joined by a newline": with_rule(join="".join),
-    "several data lines of one event are joined by a newline, not by a space": with_rule(join=" ".join),
-    "a data line replaces the one before: they are joined by a newline": with_rule(join=lambda texts: texts[-1]),
-    "only the first data line is kept: they are joined by a newline": with_rule(join=lambda texts: texts[0]),
-    "there is a newline behind the last data line: they are joined by newlines, none at the end": with_rule(
-        join=lambda texts: "\n".join([*texts, ""])
-    ),
-    "an id stays until the next one: it is forgotten after each event there": with_rule(id_stays=False),
-    "`event` names only the event it stands in: it stays there for the next ones": with_rule(kind_stays=True),
-    "an event without a `data` line is none: it is not handed out": with_rule(without_data=True),
-    "an event that is not named is called message": with_rule(default=""),
-    "a line without a colon is a field without a value: `data` alone adds an empty line": with_rule(bare_names=False),
-    "the stream ended in the middle of an event: without its empty line it is not handed out": with_rule(unfinished=True),
-    "[DONE] is handed out as an event: it only says that the stream is over": with_rule(done_is_event=True),
-    "[DONE] is taken for an event, and what comes behind it too": with_rule(done_ends=False),
-    "behind [DONE] nothing is handed out: the stream is over": with_rule(goes_on=True),
-    "an id that contains the character NUL is ignored": with_rule(nul_in_id=True),
-    "a byte order mark at the very beginning belongs to the framing: leave it out": with_rule(bom="no such beginning"),
-}  # fmt: skip
+    "cr_end_one_chunk": crlf_within_chunks,
+    "cr_lf_one_after": with_rule(lines=lambda text: re.split("[\r\n]", text)),
+    "lone_cr_ends_line": waits_behind_cr,
+    "lone_cr_ends_line_too": with_rule(lines=lambda text: re.split("\r\n|\n", text)),
+    "line_may_end_lf": with_rule(lines=lambda text: text.split("\n")),
+    "str_splitlines_also_splits": with_rule(lines=splitlines),
+    "what_stands_behind_colon": with_rule(value=lambda after: after.split(":")[0].removeprefix(" ")),
+    "all_spaces_stripped": with_rule(value=str.strip),
+    "all_spaces_behind_colon": with_rule(value=str.lstrip),
+    "space_behind_colon_belongs": with_rule(value=str),
+    "character_behind_colon_taken": with_rule(value=lambda after: after[1:]),
+    "several_data_lines_one": with_rule(join="".join),
+    "several_data_lines_one_event": with_rule(join=" ".join),
+    "data_line_replaces_one": with_rule(join=lambda texts: texts[-1]),
+    "only_first_data_line": with_rule(join=lambda texts: texts[0]),
+    "newline_behind_last_data": with_rule(join=lambda texts: "\n".join([*texts, ""])),
+    "id_stays_until_next": with_rule(id_stays=False),
+    "event_names_only_event": with_rule(kind_stays=True),
+    "event_without_data_line": with_rule(without_data=True),
+    "event_not_named_called": with_rule(default=""),
+    "line_without_colon_field": with_rule(bare_names=False),
+    "stream_ended_middle_event": with_rule(unfinished=True),
+    "done_handed_out_event": with_rule(done_is_event=True),
+    "done_taken_for_event": with_rule(done_ends=False),
+    "behind_done_nothing_handed": with_rule(goes_on=True),
+    "id_contains_character_nul": with_rule(nul_in_id=True),
+    "byte_order_mark_very": with_rule(bom="no such beginning"),
+}
 
 
 def read_events(value: Any, what: str) -> list[Event]:
@@ -140,9 +130,7 @@ def read_events(value: Any, what: str) -> list[Event]:
     for each in listed(value, what):
         event = table(each, "an event")
         if set(event) != {"event", "data", "id"} or not all(isinstance(text, str) for text in event.values()):
-            raise Mistake(
-                f"{what}: an event is a dictionary of three strings, event, data and id; yours is {shown(event)}"
-            )
+            raise Mistake("event_dictionary_three_strings", what=what, event=shown(event))
         found.append(event)
     return found
 
@@ -168,19 +156,9 @@ def judge_streams(answer: Answer, streams: Sequence[Sequence[bytes]]) -> None:
         for number, events in enumerate(own, start=1):
             before, after = len(right_events(chunks[: number - 1])), len(right_events(chunks[:number]))
             if len(events) != after - before:
-                raise Mistake(
-                    f"{whole_chunks(chunks[:number])}: the last of them completes {after - before} events; its feed() gave "
-                    f"{len(events)}. An event comes with the end of its empty line, not later. {_cr(chunks[number - 1])}",
-                    0.3,
-                )
-
-
-def _cr(chunk: bytes) -> str:
-    return (
-        "A lone CR ends a line at once: an LF behind it belongs to it, but may never come"
-        if chunk.endswith(b"\r")
-        else ""
-    )
+                name = "last_them_completes_cr" if chunks[number - 1].endswith(b"\r") else "last_them_completes_events"
+                told = {"chunks": whole_chunks(chunks[:number]), "completed": after - before, "events": len(events)}
+                raise Mistake(name, 0.3, **told)
 
 
 JSON = '{"id": "a:1", "text": "%s"}'
@@ -229,36 +207,18 @@ def cut(data: bytes, rng: random.Random, longest: int) -> list[bytes]:
 
 
 def one_line(answer: Answer, rng: random.Random) -> str:
-    lines = [
-        "data: tea",
-        "data:tea",
-        "data:  tea ",
-        "data",
-        "data:",
-        "data: ",
-        "event: a: b",
-        "id:\t7",
-        ": comment",
-        'data: {"a": 1}',
-    ]
+    lines = ["data: tea", "data:tea", "data:  tea ", "data", "data:", "data: ", "event: a: b", "id:	7", ": comment"]
+    lines.append('data: {"a": 1}')
     rng.shuffle(lines)
     cases = [((line,), listed(answer.field_of(line), f"field_of({line!r})", 2)) for line in lines]
     slips: Slips = {
-        "all spaces are stripped: only one space, directly behind the colon, belongs to the framing": lambda line: [
-            line.partition(":")[0], line.partition(":")[2].strip()
-        ],
-        "all spaces behind the colon are stripped: only one of them belongs to the framing": lambda line: [
-            line.partition(":")[0], line.partition(":")[2].lstrip()
-        ],
-        "there need not be a space behind the colon: split at the colon": lambda line: [*line.partition(": ")[::2]],
-        "the space behind the colon is left: it belongs to the framing": lambda line: [*line.partition(":")[::2]],
-        "a character behind the colon is taken for the space: there need not be one": lambda line: [
-            line.partition(":")[0], line.partition(":")[2][1:]
-        ],
-        "the value is cut at its own first colon: split at the first one only": lambda line: [
-            *[each.removeprefix(" ") if i else each for i, each in enumerate([*line.split(":"), ""][:2])]
-        ],
-    }  # fmt: skip
+        "all_spaces_stripped": lambda line: [line.partition(":")[0], line.partition(":")[2].strip()],
+        "all_spaces_behind_colon": lambda line: [line.partition(":")[0], line.partition(":")[2].lstrip()],
+        "need_not_space_behind": lambda line: [*line.partition(": ")[::2]],
+        "space_behind_colon_left": lambda line: [*line.partition(":")[::2]],
+        "character_behind_colon_taken": lambda line: [line.partition(":")[0], line.partition(":")[2][1:]],
+        "value_cut_own_first": lambda line: [line.partition(":")[0], [*line.split(":"), ""][1].removeprefix(" ")],
+    }
     compare("field_of", cases, lambda line: [line.partition(":")[0], line.partition(":")[2].removeprefix(" ")], slips)
     return "name and value, with one space for the framing"
 
@@ -278,10 +238,7 @@ def on_their_own(answer: Answer, rng: random.Random) -> str:
         for parser, chunk, own in zip(parsers, chunks, found):
             own += read_events(parser.feed(chunk), "feed(...)")
     if found != (wanted := [right_events(chunks) for chunks in streams]):
-        raise Mistake(
-            f"two parsers, by turns: gave {shown(found)}; expected {shown(wanted)}. Is something kept in the class, or in a "
-            "default, instead of in self?"
-        )
+        raise Mistake("two_parsers_turns", found=shown(found), wanted=shown(wanted))
     return "two parsers know nothing of each other"
 
 
@@ -340,56 +297,13 @@ def stays_quick(answer: Answer, rng: random.Random) -> str:
     letter = rng.choice(b"abcxyz")
     pieces = [b"data: ", *[bytes([letter]) * PIECE_BYTES] * (LINE_BYTES // PIECE_BYTES)]
     parser = answer.EventParser()
-    began = time.process_time()
-    for number, piece in enumerate(pieces):
+    for piece in in_time(SLOWEST_S, pieces, lambda number: Mistake("one_line_bytes_chunks", number=number)):
         parser.feed(piece)
-        if time.process_time() - began > SLOWEST_S:
-            raise Mistake(
-                f"one line of {LINE_BYTES} bytes, in chunks of {PIECE_BYTES}: {number} chunks took more than {SLOWEST_S} s. Their "
-                "time grows with what came before. Look only at what is new, and join the pieces when the line ends"
-            )
     if [len(event["data"]) for event in read_events(parser.feed(b"\n\n"), "feed(...)")] != [LINE_BYTES]:
         raise Mistake(f"one line of {LINE_BYTES} bytes, in chunks of {PIECE_BYTES}, should be one event of this length")
     began = time.process_time()
     found = answer.EventParser().feed(b"data:x\n\n" * EVENTS)
     took = time.process_time() - began
     listed(found, f"feed(a chunk of {EVENTS} events)", EVENTS)
-    if took > SLOWEST_S:
-        raise Mistake(
-            f"one chunk of {EVENTS} events took {took:.1f} s: is the rest of the chunk copied for each line? Split it once"
-        )
+    expect(not took > SLOWEST_S, "one_chunk_events_took", took=took)
     return "the work is in proportion to the bytes, however they are cut"
-
-
-EXERCISE = Exercise(
-    id="sse-parser",
-    title="A parser for server-sent events",
-    lesson=10,
-    difficulty=3,
-    minutes=45,
-    entry_points=("field_of", "EventParser"),
-    parts=(
-        Part("one line", 2, one_line),
-        Part("plain events", 2, plain),
-        Part("parsers are independent", 1, on_their_own),
-        Part("line ends", 2, line_ends),
-        Part("fields", 3, fields),
-        Part("cut anywhere", 3, cut_anywhere),
-        Part("[DONE] and the end", 2, over),
-        Part("byte order mark", 1, byte_order_mark),
-        Part("work per byte", 2, stays_quick),
-    ),
-    hints=(
-        Hint(
-            "Three layers: chunks into lines of bytes, a line into a field, fields into an event at an empty line.", 0.1
-        ),
-        Hint(
-            "Find line ends in the bytes (b'\\r' and b'\\n' occur in no longer character) and decode whole lines.", 0.1
-        ),
-        Hint(
-            "Note whether the last chunk ended in CR: then an LF at the beginning of the next one is part of that end.",
-            0.1,
-        ),
-    ),
-    limit_s=3.5,
-)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from course.lab.grading.arrays import alike, slip_between, with_slip
-from course.lab.grading.exercise import Answer, Exercise, Hint, Mistake, Part
+from course.lab.grading.exercise import Answer, Mistake
+from course.lab.grading.tools import alike, expect, slip_of, within
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -58,27 +58,22 @@ def padded(size: int) -> int:
 
 
 NORM_SLIPS: dict[str, Callable[[np.ndarray, np.ndarray, float], np.ndarray]] = {
-    "the sum is divided by BLOCK there, which is more than the row has: the mean is over `size` numbers":
-        lambda x, w, eps: x / np.sqrt((x**2).sum(axis=1, keepdims=True) / padded(x.shape[1]) + eps) * w,
-    "places beyond the row count as 1 there: load them as 0.0, which adds nothing to the sum": lambda x, w, eps: x
-        / np.sqrt(((x**2).sum(axis=1, keepdims=True) + padded(x.shape[1]) - x.shape[1]) / x.shape[1] + eps) * w,
-    "eps is left out there": lambda x, w, eps: right(x, w, 0),
-    "eps is added outside of the square root there: it belongs inside, beside the mean":
-        lambda x, w, eps: x / (np.sqrt((x**2).mean(axis=1, keepdims=True)) + eps) * w,
-    "that is the sum of the squares: RMS has their mean": lambda x, w, eps: x
-        / np.sqrt((x**2).sum(axis=1, keepdims=True) + eps) * w,
-    "the weight is left out there": lambda x, w, eps: right(x, np.ones_like(w), eps),
-    "the square root is missing": lambda x, w, eps: x / ((x**2).mean(axis=1, keepdims=True) + eps) * w,
-    "that is LayerNorm: RMSNorm does not subtract the mean":
-        lambda x, w, eps: right(x - x.mean(axis=1, keepdims=True), w, eps),
-    "it multiplies by the root of the mean square there: divide": lambda x, w, eps: x
-        * np.sqrt((x**2).mean(axis=1, keepdims=True) + eps) * w,
-    "the mean of |x| is taken there: RMS has the root of the mean of the squares":
-        lambda x, w, eps: x / (np.abs(x).mean(axis=1, keepdims=True) + eps) * w,
-    "every row was made with row 0: program_id says which row is whose": lambda x, w, eps: np.repeat(
-        right(x[:1], w, eps), len(x), axis=0
+    "sum_divided_block_which": lambda x, w, eps: (
+        x / np.sqrt((x**2).sum(axis=1, keepdims=True) / padded(x.shape[1]) + eps) * w
     ),
-}  # fmt: skip
+    "positions_beyond_row_count": lambda x, w, eps: (
+        x / np.sqrt(((x**2).sum(axis=1, keepdims=True) + padded(x.shape[1]) - x.shape[1]) / x.shape[1] + eps) * w
+    ),
+    "eps_left_out": lambda x, w, eps: right(x, w, 0),
+    "eps_added_outside_square": lambda x, w, eps: x / (np.sqrt((x**2).mean(axis=1, keepdims=True)) + eps) * w,
+    "sum_squares": lambda x, w, eps: x / np.sqrt((x**2).sum(axis=1, keepdims=True) + eps) * w,
+    "weight_left_out": lambda x, w, eps: right(x, np.ones_like(w), eps),
+    "square_root_missing": lambda x, w, eps: x / ((x**2).mean(axis=1, keepdims=True) + eps) * w,
+    "layernorm": lambda x, w, eps: right(x - x.mean(axis=1, keepdims=True), w, eps),
+    "multiplies_root_mean_square": lambda x, w, eps: x * np.sqrt((x**2).mean(axis=1, keepdims=True) + eps) * w,
+    "mean_x_taken": lambda x, w, eps: x / (np.abs(x).mean(axis=1, keepdims=True) + eps) * w,
+    "every_row_made_row": lambda x, w, eps: np.repeat(right(x[:1], w, eps), len(x), axis=0),
+}
 
 
 @dataclass
@@ -203,23 +198,15 @@ def some_case(
 def hold(case: Case, tensors: dict[str, Guarded], inputs: Sequence[str], name: str) -> None:
     """Nothing beside the outputs was written."""
     for each, tensor in tensors.items():
-        if each in inputs and tensor.changed():
-            raise Mistake(f"{name} of {case} changes `{each}`, which it only reads")
+        expect(not (each in inputs and tensor.changed()), f"{name} of {case} changes `{each}`, which it only reads")
         if tensor.spilled():
-            raise Mistake(
-                f"{name} of {case} writes outside of `{each}`: a program has BLOCK places, and the row only "
-                f"{case.x.shape[1]}. Give tl.store a mask, and the row its own stride"
-            )
+            raise Mistake("writes_outside", name=name, case=case, each=each, size=case.x.shape[1])
 
 
 def hold_one_launch(case: Case, seen: Seen, name: str) -> None:
     if seen.arithmetic:
-        raise Mistake(
-            f"{name} of {case} lets PyTorch do `{seen.arithmetic[0]}`: on a GPU, each such operation is a launch of its own and "
-            "reads and writes the whole tensor. Let the kernel do it"
-        )
-    if seen.launches != 1:
-        raise Mistake(f"{name} of {case} launches {seen.launches} kernels; one is asked for")
+        raise Mistake("lets_pytorch_do", name=name, case=case, operation=seen.arithmetic[0])
+    expect(seen.launches == 1, f"{name} of {case} launches {seen.launches} kernels; one is asked for")
 
 
 def run_norm(answer: Answer, case: Case) -> np.ndarray:
@@ -264,11 +251,10 @@ def judge_norm(cases: Sequence[tuple[Case, np.ndarray]], tip: str) -> None:
         wanted = right(case.x, case.weight, case.eps)
         if not alike(found, wanted, TOLERANCE[case.dtype]):
             told = first_difference(found, wanted, "rms_norm", case)
-            if not np.isfinite(found).all():
-                raise Mistake(f"{told}. {tip}")
+            expect(np.isfinite(found).all(), f"{told}. {tip}")
             asked = [((each.x, each.weight, each.eps), result) for each, result in cases]
-            slip = slip_between(NORM_SLIPS, asked, TOLERANCE[case.dtype])
-            raise Mistake(with_slip(told, slip or (tip if case.dtype == "float16" else None)))
+            slip = slip_of(NORM_SLIPS, asked, within(TOLERANCE[case.dtype]))
+            raise Mistake(told, slip=slip or (tip if case.dtype == "float16" else None))
 
 
 NAN_TIP = (
@@ -310,22 +296,19 @@ def fused(answer: Answer, rng: random.Random) -> str:
             tip = NAN_TIP if not np.isfinite(total).all() else "total is x + delta"
             raise Mistake(f"{told}. {tip}")
     slips = {
-        "x is normed there, without delta: the norm is of total": lambda x, d, w, eps: right(x, w, eps),
-        "delta is normed there: the norm is of total": lambda x, d, w, eps: right(d, w, eps),
-        "delta is added behind the norm there: the norm is of total": lambda x, d, w, eps: right(x, w, eps) + d,
-        "total is divided by the root of x's mean square there": lambda x, d, w, eps: (
-            (x + d) / np.sqrt((x**2).mean(axis=1, keepdims=True) + eps) * w
-        ),
+        "x_normed_without_delta": lambda x, d, w, eps: right(x, w, eps),
+        "delta_normed": lambda x, d, w, eps: right(d, w, eps),
+        "delta_added_behind_norm": lambda x, d, w, eps: right(x, w, eps) + d,
+        "total_divided_root_x": lambda x, d, w, eps: (x + d) / np.sqrt((x**2).mean(axis=1, keepdims=True) + eps) * w,
         **{words: lambda x, d, w, eps, slip=slip: slip(x + d, w, eps) for words, slip in NORM_SLIPS.items()},
     }
     for case, _, normed in results:
         wanted = right(case.x + case.delta, case.weight, case.eps)
         if not alike(normed, wanted, TOLERANCE["float32"]):
             told = first_difference(normed, wanted, "normed", case)
-            if not np.isfinite(normed).all():
-                raise Mistake(f"{told}. {NAN_TIP}", 0.3)
+            expect(np.isfinite(normed).all(), f"{told}. {NAN_TIP}", 0.3)
             asked = [((each.x, each.delta, each.weight, each.eps), found) for each, _, found in results]
-            raise Mistake(with_slip(told, slip_between(slips, asked, TOLERANCE["float32"])), 0.3)
+            raise Mistake(told, 0.3, slip=slip_of(slips, asked, within(TOLERANCE["float32"])))
     return "sum and norm in one launch"
 
 
@@ -343,29 +326,3 @@ def half(answer: Answer, rng: random.Random) -> str:
                 why = NAN_TIP if np.isnan(total).any() else tip
                 raise Mistake(f"{first_difference(found, wanted, name, case)}. {why}")
     return "16 bits in and out, 32 in between"
-
-
-EXERCISE = Exercise(
-    id="triton-kernel",
-    title="A fused kernel in Triton",
-    lesson=3,
-    difficulty=3,
-    minutes=45,
-    entry_points=("rms_norm", "add_rms_norm"),
-    parts=(
-        Part("whole blocks", 2, whole_blocks),
-        Part("other sizes", 3, other_sizes),
-        Part("rows apart", 2, strides),
-        Part("sum and norm, fused", 4, fused),
-        Part("half precision", 2, half),
-    ),
-    hints=(
-        Hint("A mask says for each of BLOCK places whether it is in the row: tl.load(pointers, mask=mask, other=0.0), "
-             "tl.store(pointers, values, mask=mask).", 0.1),
-        Hint("Zeros beyond the row add nothing to the sum of the squares; divide it by size, not by BLOCK.", 0.1),
-        Hint("add_rms_norm's kernel is the first one with a second load, an addition, and a second store. Each tensor has a "
-             "stride of its own.", 0.1),
-    ),
-    needs=("torch", "triton"),
-    environment={"TRITON_INTERPRET": "1"},
-)  # fmt: skip

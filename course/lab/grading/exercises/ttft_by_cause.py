@@ -5,7 +5,7 @@ import random
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from course.lab.grading.exercise import Answer, Exercise, Hint, Mistake, Part
+from course.lab.grading.exercise import Answer, Mistake
 from course.lab.grading.tools import close, left_alone, number, slip_of, table
 
 CAUSES = ("queue", "own prefill", "others' prompts", "others' answers", "between steps")
@@ -51,8 +51,11 @@ def seconds(steps: list[Step]) -> float:
 
 def queue_to_any_step(cut: Cut, facts: dict[str, Any]) -> Cut:
     begin = next(step["start"] for step in facts["steps"] if step["start"] >= facts["arrival"])
-    return {**cut, "queue": begin - facts["arrival"], "between steps": cut["between steps"] + cut["queue"] - begin
-            + facts["arrival"]}  # fmt: skip
+    return {
+        **cut,
+        "queue": begin - facts["arrival"],
+        "between steps": cut["between steps"] + cut["queue"] - begin + facts["arrival"],
+    }
 
 
 def all_steps(me: str, arrival: float, first_token: float, steps: list[Step]) -> Cut:
@@ -65,40 +68,50 @@ def all_own(cut: Cut, facts: dict[str, Any]) -> Cut:
 
 
 SLIPS = {
-    "the step is shared equally among its members there: share it by tokens, since a prompt of 200 tokens and one "
-    "token of an answer are not the same work": lambda *a: right_cut(*a, weigh=lambda step, who: 1.0),
-    "every second of the steps is your own prefill there: the others' tokens were computed in the same step":
-        with_changes(all_own),
-    "your own tokens are among the others' prompts there as well: everybody who reads a prompt, but not you":
-        with_changes(lambda cut, facts: {**cut, "others' prompts": cut["others' prompts"] + cut["own prefill"]}),
-    "others' prompts and others' answers are swapped":
-        lambda *a: right_cut(*a, reads=lambda step, who: who not in step["reading"]),
-    "others who read prompts are counted as others who write answers":
-        lambda *a: right_cut(*a, reads=lambda step, who: False),
-    "others who write answers are counted as others who read prompts":
-        lambda *a: right_cut(*a, reads=lambda step, who: True),
-    "the queue ends at the first step of anybody there: it ends at the first step that you are in":
-        with_changes(queue_to_any_step),
-    "the queue runs to the end of your first step there, and that step is counted again: it ends where the step begins":
-        with_changes(lambda cut, facts: {**cut, "queue": facts["mine"][0]["end"] - facts["arrival"]}),
-    "the queue runs to the end of your first step there: it ends where the step begins":
-        with_changes(lambda cut, facts: {**cut, "queue": cut["queue"] + seconds(facts["mine"][:1]),
-                                         "between steps": cut["between steps"] - seconds(facts["mine"][:1])}),
-    "only your first step is shared out there: all steps up to your first token are yours": lambda me, a, f, steps:
-        right_cut(me, a, f, [s for s in steps if me not in s["tokens"]]
-                  + [next(s for s in steps if me in s["tokens"])]),
-    "the queue is a moment there, not a duration: subtract the arrival":
-        with_changes(lambda cut, facts: {**cut, "queue": facts["mine"][0]["start"]}),
-    "steps after the first token are counted too: TTFT is over by then": all_steps,
-    "what lies between the steps is missing: the causes must sum to the TTFT":
-        with_changes(lambda cut, facts: {**cut, "between steps": 0.0}),
-    "between the steps there is only what follows the last one there: the pauses before it belong to it, too":
-        with_changes(lambda cut, facts: {**cut, "between steps": facts["first"] - facts["mine"][-1]["end"]}),
-    "steps that you sat out are lost there: they lie between your steps":
-        with_changes(lambda cut, facts: {**cut, "between steps": cut["between steps"] - seconds(
-            [s for s in facts["steps"] if facts["me"] not in s["tokens"] and s["start"] >= facts["mine"][0]["start"]
-             and s["end"] <= facts["first"]])}),
-}  # fmt: skip
+    "step_shared_equally_among": lambda *a: right_cut(*a, weigh=lambda step, who: 1.0),
+    "every_second_steps_your": with_changes(all_own),
+    "your_own_tokens_among": with_changes(
+        lambda cut, facts: {**cut, "others' prompts": cut["others' prompts"] + cut["own prefill"]}
+    ),
+    "others_prompts_others_answers": lambda *a: right_cut(*a, reads=lambda step, who: who not in step["reading"]),
+    "others_prefill_count_others": lambda *a: right_cut(*a, reads=lambda step, who: False),
+    "others_decode_count_others": lambda *a: right_cut(*a, reads=lambda step, who: True),
+    "queue_ends_first_step": with_changes(queue_to_any_step),
+    "queue_runs_end_your": with_changes(
+        lambda cut, facts: {**cut, "queue": facts["mine"][0]["end"] - facts["arrival"]}
+    ),
+    "queue_runs_end_your_first": with_changes(
+        lambda cut, facts: {
+            **cut,
+            "queue": cut["queue"] + seconds(facts["mine"][:1]),
+            "between steps": cut["between steps"] - seconds(facts["mine"][:1]),
+        }
+    ),
+    "only_your_first_step": lambda me, a, f, steps: right_cut(
+        me, a, f, [s for s in steps if me not in s["tokens"]] + [next(s for s in steps if me in s["tokens"])]
+    ),
+    "queue_moment_not_duration": with_changes(lambda cut, facts: {**cut, "queue": facts["mine"][0]["start"]}),
+    "steps_after_first_token": all_steps,
+    "what_lies_between_steps": with_changes(lambda cut, facts: {**cut, "between steps": 0.0}),
+    "between_steps_only_what": with_changes(
+        lambda cut, facts: {**cut, "between steps": facts["first"] - facts["mine"][-1]["end"]}
+    ),
+    "steps_without_you_lost": with_changes(
+        lambda cut, facts: {
+            **cut,
+            "between steps": cut["between steps"]
+            - seconds(
+                [
+                    s
+                    for s in facts["steps"]
+                    if facts["me"] not in s["tokens"]
+                    and s["start"] >= facts["mine"][0]["start"]
+                    and s["end"] <= facts["first"]
+                ]
+            ),
+        }
+    ),
+}
 
 
 def a_case(rng: random.Random, *, company: bool = True, skips: bool = False, queued: bool = True) -> tuple[Any, ...]:
@@ -148,11 +161,8 @@ def check_cause(causes: tuple[str, ...], **kinds: bool) -> Callable[[Answer, ran
             wanted = right_cut(*case)
             wrong = next((cause for cause in causes if not close(cut[cause], wanted[cause], 1e-5)), None)
             if wrong:
-                slip = slip_of(SLIPS, found)
-                raise Mistake(
-                    f"{wrong!r} gave {cut[wrong]:.5f} s; expected {wanted[wrong]:.5f} s. "
-                    + (f"{slip[0].upper()}{slip[1:]}" if slip else totals(cut, case))
-                )
+                told = f"{wrong!r} gave {cut[wrong]:.5f} s; expected {wanted[wrong]:.5f} s"
+                raise Mistake(told, slip=slip_of(SLIPS, found) or totals(cut, case))
         return "right"
 
     return judge
@@ -170,7 +180,7 @@ def tiles(answer: Answer, rng: random.Random) -> str:
         found.append((case, asked(answer, case)))
     for case, cut in found:
         if not close(sum(cut.values()), case[2] - case[1], 1e-6):
-            raise Mistake(f"{totals(cut, case)}: every second has one cause. {slip_of(SLIPS, found) or ''}".strip())
+            raise Mistake(f"{totals(cut, case)}: every second has one cause", slip=slip_of(SLIPS, found))
         negative = next((cause for cause in CAUSES if cut[cause] < -1e-9), None)
         if negative:
             raise Mistake(f"{negative!r} is {cut[negative]:.5f} s: time cannot be negative")
@@ -182,24 +192,7 @@ def input_alone(answer: Answer, rng: random.Random) -> str:
     return "the records stay as they were"
 
 
-EXERCISE = Exercise(
-    id="ttft-by-cause",
-    title="Whose tokens did the first token wait for?",
-    lesson=5,
-    difficulty=2,
-    minutes=30,
-    entry_points=("ttft_by_cause",),
-    parts=(
-        Part("queue", 2, check_cause(("queue",))),
-        Part("alone in its steps", 1, check_cause(CAUSES, company=False, queued=False)),
-        Part("shared by tokens", 3, check_cause(CAUSES[1:4])),
-        Part("steps it sat out", 2, check_cause(CAUSES, skips=True)),
-        Part("the causes sum to the TTFT", 2, tiles),
-        Part("inputs left alone", 1, input_alone),
-    ),
-    hints=(
-        Hint("First pick your steps: those that hold tokens of yours and end no later than your first token.", 0.1),
-        Hint("Each token in a step costs (end - start) / (tokens of everybody in it). Book it under its owner.", 0.1),
-        Hint("'between steps' is what is left: TTFT minus the other four.", 0.1),
-    ),
-)
+judge_queue = check_cause(("queue",))
+judge_alone_in_its_steps = check_cause(CAUSES, company=False, queued=False)
+judge_shared_by_tokens = check_cause(CAUSES[1:4])
+judge_steps_it_sat_out = check_cause(CAUSES, skips=True)

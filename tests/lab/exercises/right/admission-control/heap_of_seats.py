@@ -3,17 +3,17 @@ import heapq
 import numpy as np
 
 
-def predict_ttft(seat_free_at, arrival, prompt_tokens, read_s):
-    waits = np.clip(np.asarray(seat_free_at) - arrival, 0, None)
-    return waits.min() + read_s * prompt_tokens
+def predict_ttft(slot_free_at, arrival, prompt_tokens, prefill_s):
+    waits = np.clip(np.asarray(slot_free_at) - arrival, 0, None)
+    return waits.min() + prefill_s * prompt_tokens
 
 
 class Admission:
-    """A heap of the seats that are taken; those that were never used are counted."""
+    """A heap of the slots that are taken; those that were never used are counted."""
 
-    def __init__(self, seats, slo_s, read_s, write_s):
-        self.unused, self.taken = seats, []
-        self.slo, self.read, self.write = slo_s, read_s, write_s
+    def __init__(self, slots, slo_s, prefill_s, decode_s):
+        self.unused, self.taken = slots, []
+        self.slo, self.read, self.write = slo_s, prefill_s, decode_s
 
     def admit(self, arrival, prompt_tokens, output_tokens):
         while self.taken and self.taken[0] <= arrival:

@@ -1,13 +1,13 @@
 class Server:
-    def __init__(self, pool, seats):
-        self.pool, self.seats = pool, seats
+    def __init__(self, pool, slots):
+        self.pool, self.slots = pool, slots
         self.queue, self.live, self.zombies = {}, {}, None
 
     def submit(self, name, prompt_blocks, answer_tokens):
         self.queue[name] = [prompt_blocks, answer_tokens]
 
     def begin(self):
-        while self.queue and len(self.live) < self.seats:
+        while self.queue and len(self.live) < self.slots:
             name = next(iter(self.queue))
             need = self.queue[name][0] + 1
             if need > self.pool.free:

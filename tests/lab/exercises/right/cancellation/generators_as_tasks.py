@@ -4,8 +4,8 @@ import collections
 class Server:
     """Each request is a generator, as a coroutine of an async server would be: `finally` frees what it holds."""
 
-    def __init__(self, pool, seats):
-        self.pool, self.seats = pool, seats
+    def __init__(self, pool, slots):
+        self.pool, self.slots = pool, slots
         self.queue = collections.OrderedDict()
         self.tasks = {}
         self.leaving = set()
@@ -28,7 +28,7 @@ class Server:
 
     def begin(self):
         for name, (prompt_blocks, answer_tokens) in list(self.queue.items()):
-            if len(self.tasks) == self.seats or prompt_blocks >= self.pool.free:
+            if len(self.tasks) == self.slots or prompt_blocks >= self.pool.free:
                 break
             del self.queue[name]
             self.tasks[name] = self.work(prompt_blocks, answer_tokens)

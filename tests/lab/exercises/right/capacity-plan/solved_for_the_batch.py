@@ -19,7 +19,7 @@ def itl_seconds(replica, load, batch):
 
 
 def largest_batch(replica, load, itl_limit_s):
-    room = {"kv": int(replica["kv_tokens"] // (load["prompt"] + load["answer"])), "seats": int(replica["seats"])}
+    room = {"kv": int(replica["kv_tokens"] // (load["prompt"] + load["answer"])), "slots": int(replica["slots"])}
     low, high = 0, min(room.values())
     if high and itl_seconds(replica, load, high) <= itl_limit_s:
         return [high, min(room, key=room.get)]
