@@ -12,7 +12,7 @@ from torch import Tensor
 
 from minillm.core.errors import ConfigError, CorruptCheckpointError
 from minillm.core.known import known
-from minillm.kernels.memory_errors import memory_errors
+from minillm.kernels.device import memory_errors
 from minillm.model import checkpoints
 from minillm.model.config import ModelConfig
 from minillm.model.decoder import Decoder

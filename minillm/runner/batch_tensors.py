@@ -13,7 +13,7 @@ from minillm.core.block_pool import blocks_for
 from minillm.core.known import known
 from minillm.core.request import DraftPosition
 from minillm.kernels.attention.base import AttentionMetadata
-from minillm.kernels.transfer import to_device
+from minillm.kernels.device import to_device
 from minillm.runner.sampler import Row
 
 ALIGNMENT = 4

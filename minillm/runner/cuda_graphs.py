@@ -23,8 +23,8 @@ from tqdm.auto import tqdm
 
 from minillm.core.block_pool import blocks_for
 from minillm.kernels.attention.base import AttentionBackend
+from minillm.kernels.device import to_device
 from minillm.kernels.ops import Ops
-from minillm.kernels.transfer import to_device
 from minillm.model.decoder import Decoder
 from minillm.runner.batch_tensors import (
     NO_ROWS,

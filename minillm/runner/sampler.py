@@ -28,7 +28,7 @@ from torch import Tensor
 from minillm.core.known import known
 from minillm.core.params import SamplingParams
 from minillm.core.request import DraftPosition, Request, TokenLogprob
-from minillm.kernels.transfer import HostCopy, to_device
+from minillm.kernels.device import HostCopy, to_device
 
 Row = Request | DraftPosition
 """Whose next token a row of logits is about."""

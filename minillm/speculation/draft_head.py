@@ -25,9 +25,8 @@ from torch import Tensor
 from minillm.core.batch import ScheduledRequest
 from minillm.core.request import Draft, DraftPosition, Request
 from minillm.kernels.attention.base import AttentionMetadata
-from minillm.kernels.ops import Rotation
-from minillm.kernels.transfer import to_device
-from minillm.model.decoder import Pass
+from minillm.kernels.device import to_device
+from minillm.kernels.ops import ForwardContext
 from minillm.runner.kv_pool import zeros
 from minillm.runner.sampler import probabilities
 from minillm.runner.torch_runner import TorchRunner
@@ -253,7 +252,8 @@ class DraftHeadProposer:
             ends = [start + length for start, length in zip(starts, lengths)]
             metadata = self._metadata([seat.number for seat in seats], ends, lengths, to, num_decodes=0)
         cos, sin = (angles[places] for angles in self._angles)
-        return self.head(hidden, ids, self.cache, Pass(Rotation(cos, sin, to), self.attention(metadata), self.ops))
+        context = ForwardContext(cos, sin, to, self.attention(metadata), self.ops)
+        return self.head(hidden, ids, self.cache, context)
 
     def _angles_up_to(self, length: int) -> tuple[Tensor, Tensor]:
         """Of all positions before `length`: cos and signed sin, [length, 1, d] each. They are looked up, as a pass of
