@@ -151,16 +151,6 @@ def test_long_prompt_that_is_preempted_in_the_middle_of_its_prefill(
     assert (engine.num_recomputed_tokens > 0) == (preemption == "recompute")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("batching", ["none", "continuous"])
-def test_compiled_decode(four_layers: Any, batching: str) -> None:
-    """Alone every decode is in the smallest bucket; with up to 8 at once all buckets have their turn."""
-    engine = four_layers.engine(compile=True, batching=batching, max_num_seqs=8, num_kv_blocks=256)
-    assert list(engine.runner.fast_decode.steps) == [1, 2, 4, 8], "something was not compiled"
-    outputs = four_layers.serve(engine, four_layers.short_names, interleaved=True)
-    assert four_layers.assert_identical(outputs, four_layers.short_names) <= MOST_TIES
-
-
 def test_there_are_enough_prompts_and_combinations(four_layers: Any) -> None:
     assert len(four_layers.reference.prompts) >= 60
     assert len(four_layers.forty_names) >= 40

@@ -1,7 +1,7 @@
 """Attention through PyTorch's fused kernel, which never builds the score matrix (FlashAttention, Dao 2023).
 
 The kernel knows nothing of pages, so each sequence's pages are gathered first. That copy is the price
-of using a stock kernel; a paged one (triton_paged.py, FlashAttention-3) reads the pages where they lie.
+of using a stock kernel; a paged one (triton/attention.py, FlashAttention-3) reads the pages where they lie.
 """
 
 from dataclasses import dataclass

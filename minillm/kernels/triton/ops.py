@@ -56,25 +56,11 @@ class TritonOps(Ops):
         padded = triton.next_power_of_2(head_dim)
         heads = max(1, ELEMENTS_PER_PROGRAM // padded)
         grid = (num_tokens, triton.cdiv(num_all, heads))
+        strides = (*qkv.stride()[:2], *kv_cache.stride()[1:4])
+        sizes = (num_heads, num_kv_heads, head_dim, padded, heads)
+        where = (context.cos, context.sin, context.slot_mapping)
         _rotate_and_write[grid](
-            qkv,
-            query_weight,
-            key_weight,
-            eps,
-            context.cos,
-            context.sin,
-            context.slot_mapping,
-            query,
-            kv_cache,
-            qkv.stride(0),
-            qkv.stride(1),
-            *kv_cache.stride()[1:4],
-            num_heads,
-            num_kv_heads,
-            head_dim,
-            padded,
-            heads,
-            norms is not None,
+            qkv, query_weight, key_weight, eps, *where, query, kv_cache, *strides, *sizes, norms is not None
         )
         return query
 
