@@ -179,7 +179,7 @@ def choose_backends(names: Sequence[str] | None, device: torch.device, block_siz
         raise ConfigError(f"no attention backend {unknown[0]!r}: there are {', '.join(BACKENDS)}")
     if names is not None:
         return {name: select_backend(name, device, Demands(block_size)) for name in names}
-    able = [choice.name for choice in survey(device) if not choice.missing]
+    able = [name for name, objection in survey(device).items() if not objection]
     return {name: BACKENDS[name] for name in able if block_size % BACKENDS[name].block_size_step == 0}
 
 

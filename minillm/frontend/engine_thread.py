@@ -20,7 +20,7 @@ from minillm.frontend.engine import Engine
 from minillm.frontend.outputs import RequestOutput
 from minillm.frontend.prompts import Prompt
 from minillm.frontend.snapshot import EngineSnapshot, RequestView, take_snapshot
-from minillm.kernels.memory_errors import let_go
+from minillm.kernels.device import let_go
 from minillm.model.loader import LoadedModel, load_model
 from minillm.policies.config import EngineConfig
 

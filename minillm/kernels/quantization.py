@@ -12,6 +12,7 @@ Keys and values (`kv_cache_dtype`) are rounded as they are written, one scale fo
 
 from collections.abc import Callable
 from functools import wraps
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -27,27 +28,39 @@ SLICE = 1 << 22
 
 
 def dtype_name(dtype: torch.dtype) -> str:
-    """`float32`, `bfloat16`, `int8`, `fp8`: as configurations, reports and the KV bill call it."""
+    """`float32`, `bfloat16`, `int8`, `fp8`: as configurations and reports call it."""
     return "fp8" if dtype == FP8 else str(dtype).removeprefix("torch.")
 
 
-def sliced(quantize: Callable[..., tuple[Tensor, Tensor]]) -> Callable[..., tuple[Tensor, Tensor]]:
+def quantize(x: Tensor, dtype: torch.dtype, scale_dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
+    """[..., d] to int8 or float8_e4m3fn numbers [..., d] and scales [...]. NaN and infinity end up in the scale."""
+    most = INT8_MAX if dtype == torch.int8 else FP8_MAX
+    scales = (x.float().abs().amax(-1) / most).clamp_(min=SMALLEST_SCALE).to(scale_dtype)
+    numbers = x.float() / scales.float()[..., None]
+    if dtype == torch.int8:
+        numbers = numbers.round_()
+    return numbers.clamp_(-most, most).to(dtype), scales
+
+
+def dequantize(numbers: Tensor, scales: Tensor) -> Tensor:
+    """Back to float32 [..., d]; arguments as `quantize` returns them."""
+    return numbers.float() * scales.float()[..., None]
+
+
+def sliced(function: Callable[..., tuple[Tensor, Tensor]]) -> Callable[..., tuple[Tensor, Tensor]]:
     """The same, a slice of rows at a time: no row knows of another."""
 
-    @wraps(quantize)
-    def in_slices(weight: Tensor, *options: int) -> tuple[Tensor, Tensor]:
+    @wraps(function)
+    def in_slices(weight: Tensor, *options: Any) -> tuple[Tensor, Tensor]:
         slices = weight.split(max(1, SLICE // weight.shape[1]))
-        numbers, scales = zip(*(quantize(rows, *options) for rows in slices))
+        numbers, scales = zip(*(function(rows, *options) for rows in slices))
         return torch.cat([part.view(torch.uint8) for part in numbers]).view(numbers[0].dtype), torch.cat(scales)
 
     return in_slices
 
 
-@sliced
-def quantize_int8(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """[out, in] to int8 [out, in] and float32 scales [out]."""
-    scales = (weight.float().abs().amax(1) / INT8_MAX).clamp_(min=SMALLEST_SCALE)
-    return (weight.float() / scales[:, None]).round_().to(torch.int8), scales
+quantize_rows = sliced(quantize)
+"""`quantize` of a weight matrix [out, in], to numbers [out, in] and scales [out]."""
 
 
 @sliced
@@ -68,13 +81,6 @@ def dequantize_int4(numbers: Tensor, scales: Tensor) -> Tensor:
     """Back to float32 [out, in]; arguments as `quantize_int4` returns them."""
     groups = numbers.float().unflatten(1, (scales.shape[1], -1))
     return (groups * scales[..., :1].float() + scales[..., 1:].float()).flatten(1)
-
-
-@sliced
-def quantize_fp8(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """[out, in] to float8_e4m3fn [out, in] and float32 scales [out]."""
-    scales = (weight.float().abs().amax(1) / FP8_MAX).clamp_(min=SMALLEST_SCALE)
-    return (weight.float() / scales[:, None]).clamp_(-FP8_MAX, FP8_MAX).to(FP8), scales
 
 
 def share_on_int4_grid(weight: Tensor, group: int = 32) -> float:

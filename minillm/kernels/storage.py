@@ -1,7 +1,7 @@
 """The cache folder: where models lie, and how a folder appears in it whole or not at all.
 
 A folder is built beside its final place and renamed into it as the very last act (a rename within
-one file system is atomic), so whoever finds it may trust it, however the builder ended.
+one file system is atomic), so a folder that is there is whole, however its builder ended.
 """
 
 import errno
@@ -61,7 +61,7 @@ def build_once(
             if target.is_dir() and not replace:
                 return target
             work = target.parent / f".{target.name}.partial"
-            for leftover in (work, old_of(work)):  # We hold the lock, so whoever left these is dead.
+            for leftover in (work, old_of(work)):  # We hold the lock, so the process that left these is dead.
                 shutil.rmtree(leftover, ignore_errors=True)
             if free_bytes(target.parent) < needed_bytes:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

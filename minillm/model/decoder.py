@@ -2,42 +2,40 @@
 
     ids -> embedding -> N x [x + attention(norm(x)), x + mlp(norm(x))] -> norm -> head -> logits
 
-It sees one step as T tokens in a row, whoever they belong to. Only attention needs to know where one
-sequence ends and the next begins; it is handed down ready-made, never global.
+It sees one step as T tokens in a row, of however many requests. Only attention needs to know where one sequence ends
+and the next begins; it is handed down ready-made, never global. So are the kernels (`context.ops`): where one does
+several of the steps below at once, it is used, and where there is none, PyTorch goes step by step.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from minillm.kernels.attention.base import AttentionBackend, AttentionFn
-from minillm.kernels.attention.cache import KVCache
-from minillm.kernels.ops import Ops, Rotation
+from minillm.kernels.attention.base import AttentionBackend
+from minillm.kernels.attention.cache import KVCache, write_kv
+from minillm.kernels.cpu import address
+from minillm.kernels.cpu.layers import NativeLayer, NativeLayers
+from minillm.kernels.ops import ForwardContext, Ops, rms_norm, rotate_
 from minillm.model.config import ModelConfig
-from minillm.model.linear import Linear, pack_linears
+from minillm.model.linear import AnyLinear, Linear, pack_linears
 from minillm.model.rope import RotaryEmbedding
 
 
-@dataclass(frozen=True, slots=True)
-class Pass:
-    """What all layers of one forward pass share."""
-
-    rotation: Rotation
-    attention: AttentionFn
-    ops: Ops
-
-
 class RMSNorm(nn.Module):
-    """The weight of x / rms(x) * weight, over the last dimension (Zhang & Sennrich 2019). Ops computes it."""
+    """x / rms(x) * weight, over the last dimension (Zhang & Sennrich 2019)."""
 
     def __init__(self, size: int, eps: float, dtype: torch.dtype, device: torch.device) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(size, dtype=dtype, device=device), False)
         self.eps = eps
+
+    def add_and_norm(self, x: Tensor, delta: Tensor, ops: Ops) -> tuple[Tensor, Tensor]:
+        """x + delta, and its norm. Both read the same bytes, so they're one operation."""
+        return ops.add_rms_norm(x, delta, self.weight, self.eps)
 
 
 class Attention(nn.Module):
@@ -45,7 +43,7 @@ class Attention(nn.Module):
 
     def __init__(self, config: ModelConfig, dtype: torch.dtype, device: torch.device) -> None:
         super().__init__()
-        self.num_kv_heads, self.head_dim = config.num_kv_heads, config.head_dim
+        self.num_heads, self.num_kv_heads, self.head_dim = config.num_heads, config.num_kv_heads, config.head_dim
         self.scale = config.head_dim**-0.5
         # One matrix for queries, keys and values: one pass over x instead of three.
         rows = (config.num_heads + 2 * config.num_kv_heads) * config.head_dim
@@ -54,13 +52,24 @@ class Attention(nn.Module):
         self.q_norm = RMSNorm(config.head_dim, config.rms_norm_eps, dtype, device) if config.qk_norm else None
         self.k_norm = RMSNorm(config.head_dim, config.rms_norm_eps, dtype, device) if config.qk_norm else None
 
-    def forward(self, x: Tensor, kv_cache: KVCache, step: Pass) -> Tensor:
+    def forward(self, x: Tensor, kv_cache: KVCache, context: ForwardContext) -> Tensor:
+        """[T, hidden] to [T, hidden]. Keys and values go to the cache before anything attends: a token sees itself."""
         qkv = self.qkv_proj(x).view(x.shape[0], -1, self.head_dim)
         norms = None
-        if self.q_norm is not None and self.k_norm is not None:
+        if self.q_norm is not None and self.k_norm is not None:  # Qwen3
             norms = (self.q_norm.weight, self.k_norm.weight, self.q_norm.eps)
-        query = step.ops.rotate_and_write(qkv, self.num_kv_heads, norms, step.rotation, kv_cache)
-        return self.o_proj(step.attention.attend(query, kv_cache, self.scale).flatten(1))
+        q = context.ops.rotate_and_write(qkv, self.num_kv_heads, norms, kv_cache, context)
+        if q is None:  # no kernel does that at once: step by step, in place
+            q, k = qkv[:, : self.num_heads], qkv[:, self.num_heads : -self.num_kv_heads]
+            qk, kv = qkv[:, : -self.num_kv_heads], qkv[:, self.num_heads :].unflatten(1, (2, self.num_kv_heads))
+            if norms is not None:
+                q_weight, k_weight, eps = norms
+                q.copy_(rms_norm(q, q_weight, eps))
+                k.copy_(rms_norm(k, k_weight, eps))
+            rotate_(qk, context.cos, context.sin)
+            write_kv(kv, kv_cache, context.slot_mapping)
+        o = context.attention.attend(q, kv_cache, self.scale)
+        return self.o_proj(o.flatten(1))
 
 
 class MLP(nn.Module):
@@ -72,15 +81,14 @@ class MLP(nn.Module):
         self.gate_up_proj = Linear(hidden, 2 * inner, config.mlp_bias, dtype, device)
         self.down_proj = Linear(inner, hidden, config.mlp_bias, dtype, device)
 
-    def forward(self, x: Tensor, step: Pass) -> Tensor:
-        return self.down_proj(step.ops.silu_mul(self.gate_up_proj(x)))
+    def forward(self, x: Tensor, ops: Ops) -> Tensor:
+        return self.down_proj(ops.silu_mul(self.gate_up_proj(x)))
 
 
 class Layer(nn.Module):
     """Attention mixes tokens, the MLP works on each alone; both add to the residual stream x.
 
-    What a block adds (`delta`) is handed to the next one, which adds it: adding and norming read the
-    same bytes, so they are one operation.
+    What a block adds (`delta`) is handed to the next norm, which adds it.
     """
 
     def __init__(self, config: ModelConfig, dtype: torch.dtype, device: torch.device) -> None:
@@ -90,11 +98,59 @@ class Layer(nn.Module):
         self.post_attention_norm = RMSNorm(config.hidden_size, config.rms_norm_eps, dtype, device)
         self.mlp = MLP(config, dtype, device)
 
-    def forward(self, x: Tensor, delta: Tensor, kv_cache: KVCache, step: Pass) -> tuple[Tensor, Tensor]:
-        x, normed = step.ops.add_rms_norm(x, delta, self.input_norm.weight, self.input_norm.eps)
-        delta = self.attention(normed, kv_cache, step)
-        x, normed = step.ops.add_rms_norm(x, delta, self.post_attention_norm.weight, self.post_attention_norm.eps)
-        return x, self.mlp(normed, step)
+    def forward(self, x: Tensor, delta: Tensor, kv_cache: KVCache, context: ForwardContext) -> tuple[Tensor, Tensor]:
+        x, normed = self.input_norm.add_and_norm(x, delta, context.ops)
+        delta = self.attention(normed, kv_cache, context)
+        x, normed = self.post_attention_norm.add_and_norm(x, delta, context.ops)
+        delta = self.mlp(normed, context.ops)
+        return x, delta
+
+    def native(self) -> NativeLayer | None:
+        """The weights as our C++ sees them; None if it can't read one of the matrices."""
+        attention, mlp = self.attention, self.mlp
+        products: list[AnyLinear] = [attention.qkv_proj, attention.o_proj, mlp.gate_up_proj, mlp.down_proj]
+        norms = (self.input_norm, self.post_attention_norm, attention.q_norm, attention.k_norm)
+        matrices = [matrix for product in products if (matrix := product.native()) is not None]
+        if len(matrices) < len(products):
+            return None
+        return NativeLayer(*(None if norm is None else address(norm.weight) for norm in norms), *matrices)
+
+
+class Layers(nn.ModuleList):
+    """One layer after the other."""
+
+    def __init__(self, config: ModelConfig, dtype: torch.dtype, device: torch.device) -> None:
+        super().__init__(Layer(config, dtype, device) for _ in range(config.num_layers))
+
+    def __iter__(self) -> Iterator[Layer]:
+        return cast(Iterator[Layer], super().__iter__())
+
+    def forward(
+        self, x: Tensor, delta: Tensor, kv_caches: Sequence[KVCache], context: ForwardContext
+    ) -> tuple[Tensor, Tensor]:
+        """The residual stream, and what the last layer adds to it; both [T, hidden]."""
+        done = context.ops.decode_layers(self.native, x, delta, kv_caches, context)
+        if done is not None:  # on a CPU, a step of decodes is one call
+            return done
+        for layer, kv_cache in zip(self, kv_caches, strict=True):
+            x, delta = layer(x, delta, kv_cache, context)
+        return x, delta
+
+    @cached_property
+    def native(self) -> NativeLayers | None:
+        """For our C++: see Layer.native. Addresses: the weights must be final at the first forward pass."""
+        layers = [native for layer in self if (native := layer.native()) is not None]
+        if len(layers) < len(self):
+            return None
+        first = next(iter(self))
+        limits = [module.max_rows for module in self.modules() if isinstance(module, AnyLinear)]
+        return NativeLayers(
+            layers,
+            first.attention.num_kv_heads,
+            first.attention.head_dim,
+            first.input_norm.eps,
+            min((limit for limit in limits if limit is not None), default=None),
+        )
 
 
 class Decoder(nn.Module):
@@ -113,8 +169,7 @@ class Decoder(nn.Module):
             torch.empty(config.vocab_size, config.hidden_size, dtype=dtype, device=device), False
         )
         """None: the rows of a quantized head."""
-        layers = nn.ModuleList(Layer(config, dtype, device) for _ in range(config.num_layers))
-        self.layers = cast(Sequence[Layer], layers)  # A ModuleList does not say of what.
+        self.layers = Layers(config, dtype, device)
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps, dtype, device)
         self.lm_head = Linear(config.hidden_size, config.vocab_size, False, dtype, device)
         if config.tie_word_embeddings:
@@ -155,14 +210,13 @@ class Decoder(nn.Module):
             attention: the step's: knows which of the T tokens belong together, and their blocks.
             ops: how the small operations are done.
         """
-        rotation = Rotation(*self.rope.angles(positions, self.activation_dtype), attention.metadata.slot_mapping)
-        step = Pass(rotation, attention, ops)
+        cos, sin = self.rope.angles(positions, self.activation_dtype)
+        context = ForwardContext(cos, sin, attention.metadata.slot_mapping, attention, ops)
         x = self.embed(token_ids)
-        delta = torch.zeros_like(x)  # nothing to add yet
-        x, delta = ops.run_layers(self.layers, x, delta, kv_caches, step)
+        x, delta = self.layers(x, torch.zeros_like(x), kv_caches, context)
         if rows is not None:
             x, delta = x[rows], delta[rows]
-        return ops.add_rms_norm(x, delta, self.norm.weight, self.norm.eps)[1]
+        return self.norm.add_and_norm(x, delta, ops)[1]
 
     def embed(self, token_ids: Tensor) -> Tensor:
         """Rows of the embedding table [T, hidden], as activations."""

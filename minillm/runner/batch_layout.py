@@ -11,7 +11,7 @@ from torch import Tensor
 from minillm.core.batch import ScheduledRequest
 from minillm.core.block_pool import blocks_for
 from minillm.kernels.attention.base import AttentionMetadata
-from minillm.kernels.transfer import to_device
+from minillm.kernels.device import to_device
 from minillm.runner.rows import DraftPosition, Row
 
 ALIGNMENT = 4

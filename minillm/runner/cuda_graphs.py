@@ -23,8 +23,8 @@ from tqdm.auto import tqdm
 
 from minillm.core.block_pool import blocks_for
 from minillm.kernels.attention.base import AttentionBackend
+from minillm.kernels.device import to_device
 from minillm.kernels.ops import Ops
-from minillm.kernels.transfer import to_device
 from minillm.model.decoder import Decoder
 from minillm.runner.batch_layout import NO_ROWS, BatchArrays, HostBatch, make_metadata, pack, pad_decodes, unpack
 from minillm.runner.kv_pool import KVPool

@@ -11,8 +11,7 @@ from minillm.core.batch import BlockCopy
 from minillm.core.block_pool import blocks_for
 from minillm.core.errors import ConfigError
 from minillm.kernels.attention.cache import QUANTIZED_DTYPES, KVCache, QuantizedKV, tensors_of
-from minillm.kernels.device_memory import available_bytes
-from minillm.kernels.memory_errors import who_else
+from minillm.kernels.device import available_bytes, who_else
 from minillm.kernels.quantization import FP8, dtype_name
 from minillm.model.arithmetic import KVCacheSize
 from minillm.model.config import ModelConfig

@@ -28,7 +28,7 @@ from torch import Tensor
 
 from minillm.core.params import SamplingParams
 from minillm.core.request import TokenLogprob
-from minillm.kernels.transfer import HostCopy, to_device
+from minillm.kernels.device import HostCopy, to_device
 from minillm.runner.rows import Row
 
 FIRST_PREFIX = 256

@@ -14,7 +14,7 @@ from minillm.core.timeline import Clock
 from minillm.kernels.attention.base import AttentionBackend
 from minillm.kernels.attention.cache import cache_dtype
 from minillm.kernels.attention.select import Demands, select_backend, with_window
-from minillm.kernels.memory_errors import memory_errors
+from minillm.kernels.device import memory_errors
 from minillm.kernels.select_ops import select_ops
 from minillm.model.loader import LoadedModel
 from minillm.policies.config import EngineConfig

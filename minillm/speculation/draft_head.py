@@ -25,9 +25,8 @@ from torch import Tensor
 from minillm.core.batch import ScheduledRequest
 from minillm.core.request import Draft, Request
 from minillm.kernels.attention.base import AttentionMetadata
-from minillm.kernels.ops import Rotation
-from minillm.kernels.transfer import to_device
-from minillm.model.decoder import Pass
+from minillm.kernels.device import to_device
+from minillm.kernels.ops import ForwardContext
 from minillm.runner.kv_pool import zeros
 from minillm.runner.rows import DraftPosition
 from minillm.runner.sampler import probabilities
@@ -229,7 +228,8 @@ class DraftHeadProposer:
             block_size=self.block_size,
         )
         cos, sin = (angles[places] for angles in self._angles)
-        return self.head(hidden, ids, self.cache, Pass(Rotation(cos, sin, to), self.attention(metadata), self.ops))
+        context = ForwardContext(cos, sin, to, self.attention(metadata), self.ops)
+        return self.head(hidden, ids, self.cache, context)
 
     def _angles_up_to(self, length: int) -> tuple[Tensor, Tensor]:
         """Of all positions before `length`: cos and signed sin, [length, 1, d] each. They are looked up, as a pass of

@@ -13,16 +13,15 @@ would otherwise cost several times what the layer costs.
 """
 
 import dataclasses
-from collections.abc import Sequence
-from typing import cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from minillm.kernels.attention.cache import KVCache
+from minillm.kernels.ops import ForwardContext
 from minillm.model.config import ModelConfig
-from minillm.model.decoder import Layer, Pass, RMSNorm
+from minillm.model.decoder import Layers, RMSNorm
 from minillm.model.linear import Linear
 from minillm.model.rope import RotaryEmbedding
 
@@ -46,8 +45,8 @@ class DraftHead(nn.Module):
         self.hidden_norm = RMSNorm(size, eps, dtype, device)
         self.embedding_norm = RMSNorm(size, eps, dtype, device)
         self.fuse = Linear(2 * size, size, False, dtype, device)
-        self.layers = cast(Sequence[Layer], nn.ModuleList([Layer(self.config, dtype, device)]))
-        """One; a list, as `Ops.run_layers` wants it"""
+        self.layers = Layers(self.config, dtype, device)
+        """One"""
         self.norm = RMSNorm(size, eps, dtype, device)
         self.rope = RotaryEmbedding(config.rope, config.head_dim, device)
         # The model's own, not saved with the head.
@@ -62,20 +61,19 @@ class DraftHead(nn.Module):
         self.embed_tokens = embed_tokens.detach()
         self.output.weight.data.copy_(lm_head[self.token_ids])
 
-    def forward(self, hidden: Tensor, token_ids: Tensor, kv_cache: KVCache, step: Pass) -> Tensor:
+    def forward(self, hidden: Tensor, token_ids: Tensor, kv_cache: KVCache, context: ForwardContext) -> Tensor:
         """[T, h]: the hidden states that come next.
 
         Args:
             hidden: [T, h] the model's hidden states, or those foretold.
             token_ids: [T] the tokens chosen there, of which the head is to see the consequences.
             kv_cache: [num_blocks, block_size, 2, n_kv_heads, d].
-            step: turns by the positions of the hidden states.
+            context: turns by the positions of the hidden states.
         """
         embedded = F.embedding(token_ids, self.embed_tokens).to(self.activation_dtype)
         nothing = torch.zeros_like(embedded)
-        ops = step.ops
-        _, hidden = ops.add_rms_norm(hidden, nothing, self.hidden_norm.weight, self.hidden_norm.eps)
-        _, embedded = ops.add_rms_norm(embedded, nothing, self.embedding_norm.weight, self.embedding_norm.eps)
+        _, hidden = self.hidden_norm.add_and_norm(hidden, nothing, context.ops)
+        _, embedded = self.embedding_norm.add_and_norm(embedded, nothing, context.ops)
         x = self.fuse(torch.cat((hidden, embedded), dim=-1))
-        x, delta = ops.run_layers(self.layers, x, nothing, [kv_cache], step)
-        return ops.add_rms_norm(x, delta, self.norm.weight, self.norm.eps)[1]
+        x, delta = self.layers(x, nothing, [kv_cache], context)
+        return self.norm.add_and_norm(x, delta, context.ops)[1]

@@ -12,9 +12,9 @@ from torch import Tensor
 from minillm.core.errors import ConfigError, CorruptCheckpointError
 from minillm.kernels.storage import write_whole
 from minillm.model.decoder import Decoder, RMSNorm
-from minillm.model.linear import PackedInBands, choose_packings, pack_linears
+from minillm.model.linear import PackedInBands, choose_packings, pack_linears, replace_linears
 from minillm.model.loader import LoadedModel
-from minillm.model.quantized import round_linears
+from minillm.model.quantized import make_int8
 from minillm.speculation.head import DraftHead
 
 WEIGHTS, FACTS = "head.safetensors", "head.json"
@@ -94,7 +94,7 @@ def make_light(head: DraftHead) -> bool:
     if packings is None:
         return False
     if packings[0] is PackedInBands:
-        round_linears(head, but=head.fuse)
+        replace_linears(head, make_int8, but=head.fuse)
     return pack_linears(head)
 
 

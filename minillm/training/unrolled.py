@@ -20,8 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from minillm.kernels.attention.cache import KVCache
-from minillm.kernels.ops import Ops, Rotation
-from minillm.model.decoder import Pass
+from minillm.kernels.ops import ForwardContext, Ops
 from minillm.speculation.head import DraftHead
 
 
@@ -74,12 +73,12 @@ class DenseAttention(Ops):
         qkv: Tensor,
         num_kv_heads: int,
         norms: tuple[Tensor, Tensor, float] | None,
-        rotation: Rotation,
         kv_cache: KVCache,
+        context: ForwardContext,
     ) -> Tensor:
         num_turned = qkv.shape[1] - num_kv_heads
         turned, value = qkv.split((num_turned, num_kv_heads), dim=1)
-        turned = turned * rotation.cos + turned.roll(turned.shape[-1] // 2, dims=-1) * rotation.sin
+        turned = turned * context.cos + turned.roll(turned.shape[-1] // 2, dims=-1) * context.sin
         query, key = turned.split((num_turned - num_kv_heads, num_kv_heads), dim=1)
         self.kept.append((self._by_head(key), self._by_head(value)))
         return query
@@ -112,9 +111,9 @@ def unroll(
     hidden, rows = batch.hidden, torch.arange(length, device=batch.hidden.device)
     for j in range(1, num_passes + 1):
         positions = (batch.first[:, None] + rows + j - 1).flatten()
-        rotation = Rotation(*head.rope.angles(positions, head.activation_dtype), rows)
+        context = ForwardContext(*head.rope.angles(positions, head.activation_dtype), rows, dense, dense)
         token_ids = shifted(batch.token_ids, j, length)
-        hidden = head(hidden.flatten(0, 1), token_ids.flatten(), batch.hidden, Pass(rotation, dense, dense))
+        hidden = head(hidden.flatten(0, 1), token_ids.flatten(), batch.hidden, context)
         hidden = hidden.view(num_conversations, length, size)
         yield hidden, rows + j < batch.num_states[:, None]
 

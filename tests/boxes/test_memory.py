@@ -5,7 +5,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from minillm.kernels import device_memory as memory
+from minillm.kernels import device as memory
 
 MB = 2**20
 
@@ -31,7 +31,7 @@ def limit(root: Path, group: str, most: str, used_mb: int, reclaimable_mb: int =
 
 def test_without_a_limit_it_is_the_machines(root: Path) -> None:
     limit(root, "/pod/container", "max\n", 100)
-    assert list(memory.limited_groups(root)) == []
+    assert list(memory.cgroup_room(root)) == []
     assert memory.available_bytes(root) == pytest.approx(psutil.virtual_memory().available, rel=0.2)
 
 
@@ -69,4 +69,4 @@ def test_version_1(tmp_path: Path) -> None:
 
 
 def test_no_such_files(tmp_path: Path) -> None:
-    assert list(memory.limited_groups(tmp_path)) == []
+    assert list(memory.cgroup_room(tmp_path)) == []

@@ -85,7 +85,7 @@ def expected(decoder: Decoder) -> list[list[int]]:
 def backends() -> list[str]:
     if not torch.cuda.is_available():
         return ["none"]
-    return [choice.name for choice in survey(torch.device("cuda")) if not choice.missing]
+    return [name for name, objection in survey(torch.device("cuda")).items() if not objection]
 
 
 TOGGLES = list(itertools.product([False, True], repeat=3))

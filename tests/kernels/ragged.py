@@ -9,7 +9,8 @@ from torch import Tensor
 
 from minillm.core.block_pool import blocks_for
 from minillm.kernels.attention.base import AttentionBackend, AttentionMetadata
-from minillm.kernels.attention.cache import QuantizedKV, quantize_kv, write_kv
+from minillm.kernels.attention.cache import SCALE_DTYPE, QuantizedKV, write_kv
+from minillm.kernels.quantization import dequantize, quantize
 
 Span = tuple[int, int]
 """One sequence: (new tokens, context after them)."""
@@ -104,8 +105,7 @@ class Ragged:
         """What the cache makes of keys and values."""
         if self.kv_dtype is None:
             return kv
-        numbers, scales = quantize_kv(kv, self.kv_dtype)
-        return numbers.float() * scales.float()[..., None]
+        return dequantize(*quantize(kv, self.kv_dtype, SCALE_DTYPE))
 
     def error(self, backend: type[AttentionBackend]) -> float:
         """The largest difference from slow attention."""

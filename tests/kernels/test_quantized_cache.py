@@ -9,12 +9,12 @@ from kernels.ragged import SPANS, Ragged, Span
 from minillm.core.errors import ConfigError
 from minillm.kernels.attention import native
 from minillm.kernels.attention.base import AttentionBackend
-from minillm.kernels.attention.cache import QuantizedKV, gather_blocks, quantize_kv, write_kv
+from minillm.kernels.attention.cache import SCALE_DTYPE, QuantizedKV, gather_blocks, write_kv
 from minillm.kernels.attention.eager import EagerAttention
 from minillm.kernels.attention.native import NativeAttention
 from minillm.kernels.attention.sdpa import SDPAAttention
 from minillm.kernels.attention.select import BACKENDS, Demands, select_backend, survey
-from minillm.kernels.quantization import FP8, dtype_name
+from minillm.kernels.quantization import FP8, dequantize, dtype_name, quantize
 
 CPU = torch.device("cpu")
 DTYPES = [torch.int8, FP8]
@@ -26,12 +26,12 @@ needs_compiler = pytest.mark.skipif(NativeAttention.missing(CPU) is not None, re
 @pytest.mark.parametrize("dtype", DTYPES, ids=dtype_name)
 def test_a_key_is_rounded_by_its_own_largest_number(dtype: torch.dtype) -> None:
     kv = torch.randn(20, 2, 3, 64) * torch.logspace(-6, 4, 20)[:, None, None, None]
-    numbers, scales = quantize_kv(kv, dtype)
-    kept = numbers.float() * scales.float()[..., None]
+    numbers, scales = quantize(kv, dtype, SCALE_DTYPE)
+    kept = dequantize(numbers, scales)
     largest = kv.abs().amax(-1, keepdim=True)
     # int8: half a step of 1/127, or one where the bfloat16 scale fell short. fp8: 3 bits of mantissa.
     assert ((kept - kv).abs() <= largest / (120 if dtype == torch.int8 else 25)).all()
-    zero_numbers, zero_scales = quantize_kv(torch.zeros(1, 2, 1, 8), dtype)
+    zero_numbers, zero_scales = quantize(torch.zeros(1, 2, 1, 8), dtype, SCALE_DTYPE)
     assert (zero_numbers.float() == 0).all() and zero_scales.isfinite().all()
 
 
@@ -41,8 +41,8 @@ def test_written_and_gathered(dtype: torch.dtype) -> None:
     kv = torch.randn(3, 2, 3, 16)
     write_kv(kv, cache, torch.tensor([17, 2, 3]))
     found = gather_blocks(cache, torch.tensor([4, 0]), torch.float32)
-    numbers, scales = quantize_kv(kv, dtype)
-    kept = numbers.float() * scales.float()[..., None]
+    numbers, scales = quantize(kv, dtype, SCALE_DTYPE)
+    kept = dequantize(numbers, scales)
     assert torch.equal(found[0, 1], kept[0]) and torch.equal(found[1, 2:], kept[1:])
     assert (found[0, 2:] == 0).all()
 
@@ -52,8 +52,8 @@ def test_written_and_gathered(dtype: torch.dtype) -> None:
 def test_nan_and_infinity_do_not_become_numbers(dtype: torch.dtype, bad: float) -> None:
     kv = torch.randn(1, 2, 1, 16)
     kv[0, 1, 0, 3] = bad
-    numbers, scales = quantize_kv(kv, dtype)
-    kept = numbers.float() * scales.float()[..., None]
+    numbers, scales = quantize(kv, dtype, SCALE_DTYPE)
+    kept = dequantize(numbers, scales)
     assert kept[0, 1].isnan().any() and kept[0, 0].isfinite().all()
 
 
@@ -97,7 +97,7 @@ def test_triton(heads: tuple[int, int], splits: int, monkeypatch: pytest.MonkeyP
 
 def test_who_reads_it_and_who_says_why_not() -> None:
     for dtype in DTYPES:
-        choices = {choice.name: choice.missing for choice in survey(CPU, Demands(kv_dtype=dtype))}
+        choices = survey(CPU, Demands(kv_dtype=dtype))
         assert choices["eager"] is None and choices["sdpa"] is None
         assert (choices["native"] is None) == (dtype == torch.int8 and NativeAttention.missing(CPU) is None)
     if NativeAttention.missing(CPU) is None:

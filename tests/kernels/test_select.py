@@ -37,11 +37,6 @@ def test_auto_on_a_cpu_is_our_own_cpp_and_sdpa_where_that_cannot_be(monkeypatch:
         select_backend("native", CPU)
 
 
-def test_without_a_cpu_kernel_auto_is_sdpa(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(native, "native_kernels", lambda: None)
-    assert select_backend("auto", CPU) is BACKENDS["sdpa"]
-
-
 def test_auto_on_a_gpu_is_the_fastest_that_is_there(hopper: None, installed: set[str]) -> None:
     assert select_backend("auto", CUDA) is BACKENDS["sdpa"]
     installed.add("flash_attn_interface")
@@ -105,7 +100,7 @@ def test_torch_varlen_needs_a_block_table(monkeypatch: pytest.MonkeyPatch, hoppe
 
 
 def test_survey_names_every_backend(hopper: None, installed: set[str]) -> None:
-    choices = {choice.name: choice.missing for choice in survey(CUDA)}
+    choices = survey(CUDA)
     assert list(choices) == list(BACKENDS)
     assert [name for name, missing in choices.items() if missing is None] == ["torch_varlen", "sdpa", "eager"]
     assert all("install" in choices[name] for name in ("fa3", "triton", "fa2"))

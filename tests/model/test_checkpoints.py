@@ -3,10 +3,11 @@
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save, save_file
 
 from minillm.core.errors import CorruptCheckpointError, UnknownModelError, UnsupportedArchitectureError
 from minillm.model.checkpoints import eos_token_ids, iter_weights, load_config, load_tokenizer, resolve
@@ -79,28 +80,26 @@ def test_a_hub_id_gives_the_snapshot(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert asked == ["some-org/some-model"]
 
 
-def test_an_unsupported_architecture_is_named_with_those_that_are(checkpoint: Path) -> None:
-    (checkpoint / "config.json").write_text(json.dumps({"architectures": ["GPT2LMHeadModel"]}))
-    with pytest.raises(UnsupportedArchitectureError, match=r"GPT2LMHeadModel.*LlamaForCausalLM.*Qwen3ForCausalLM"):
+CONFIG, INDEX, SHARD = "config.json", "model.safetensors.index.json", "model-1.safetensors"
+
+
+@pytest.mark.parametrize(
+    ("content", "error", "says"),
+    [
+        (
+            '{"architectures": ["GPT2LMHeadModel"]}',
+            UnsupportedArchitectureError,
+            "GPT2LMHeadModel.*LlamaForCausalLM.*Qwen3ForCausalLM",
+        ),
+        ('{"model_type": "mystery"}', UnsupportedArchitectureError, "mystery"),
+        *((broken, CorruptCheckpointError, r"config\.json") for broken in ('{"architectures": [', "[]", "\0\0", "")),
+        (None, CorruptCheckpointError, r"config\.json is missing"),
+    ],
+)
+def test_a_config_that_cannot_be_read(checkpoint: Path, content: str | None, error: type, says: str) -> None:
+    (checkpoint / CONFIG).unlink() if content is None else (checkpoint / CONFIG).write_text(content)
+    with pytest.raises(error, match=says):
         load_config(checkpoint)
-
-
-def test_a_config_without_architecture_is_refused(checkpoint: Path) -> None:
-    (checkpoint / "config.json").write_text(json.dumps({"model_type": "mystery"}))
-    with pytest.raises(UnsupportedArchitectureError, match="mystery"):
-        load_config(checkpoint)
-
-
-@pytest.mark.parametrize("content", ['{"architectures": [', "[]", "\x00\x00", ""])
-def test_a_broken_config_is_named(checkpoint: Path, content: str) -> None:
-    (checkpoint / "config.json").write_text(content)
-    with pytest.raises(CorruptCheckpointError, match=r"config\.json"):
-        load_config(checkpoint)
-
-
-def test_a_missing_config_is_named(tmp_path: Path) -> None:
-    with pytest.raises(CorruptCheckpointError, match=r"config\.json is missing"):
-        load_config(tmp_path)
 
 
 def test_shards_are_read_through_the_index(checkpoint: Path) -> None:
@@ -111,29 +110,19 @@ def test_shards_are_read_through_the_index(checkpoint: Path) -> None:
     assert weights["b"].dtype is torch.bfloat16
 
 
-@pytest.mark.parametrize("keep", [0, 4, 30, -1])
-def test_a_truncated_shard_is_named(checkpoint: Path, keep: int) -> None:
-    shard = checkpoint / "model-2.safetensors"
-    shard.write_bytes(shard.read_bytes()[:keep])
-    with pytest.raises(CorruptCheckpointError, match=r"model-2\.safetensors"):
-        list(iter_weights(checkpoint))
-
-
-def test_a_missing_shard_is_named(checkpoint: Path) -> None:
-    (checkpoint / "model-1.safetensors").unlink()
-    with pytest.raises(CorruptCheckpointError, match=r"model-1\.safetensors"):
-        list(iter_weights(checkpoint))
-
-
-def test_a_tensor_that_the_index_promises_must_be_there(checkpoint: Path) -> None:
-    save_file({"other": torch.ones(1)}, checkpoint / "model-1.safetensors")
-    with pytest.raises(CorruptCheckpointError, match=r"model-1\.safetensors lacks 'a'"):
-        list(iter_weights(checkpoint))
-
-
-def test_an_index_without_a_map_is_named(checkpoint: Path) -> None:
-    (checkpoint / "model.safetensors.index.json").write_text("{}")
-    with pytest.raises(CorruptCheckpointError, match="weight_map"):
+@pytest.mark.parametrize(
+    ("file", "content", "says"),
+    [
+        *((SHARD, lambda old, keep=keep: old[:keep], r"model-1\.safetensors") for keep in (0, 4, 30, -1)),
+        (SHARD, None, r"model-1\.safetensors"),
+        (SHARD, lambda old: save({"other": torch.ones(1)}), r"model-1\.safetensors lacks 'a'"),
+        (INDEX, lambda old: b"{}", "weight_map"),
+    ],
+)
+def test_weights_that_cannot_be_read(checkpoint: Path, file: str, content: Any, says: str) -> None:
+    path = checkpoint / file
+    path.unlink() if content is None else path.write_bytes(content(path.read_bytes()))
+    with pytest.raises(CorruptCheckpointError, match=says):
         list(iter_weights(checkpoint))
 
 
@@ -143,11 +132,8 @@ def test_a_folder_without_weights_says_what_to_do(tmp_path: Path) -> None:
         list(iter_weights(tmp_path))
 
 
-def test_no_tokenizer_is_none(checkpoint: Path) -> None:
+def test_no_tokenizer_is_none_and_a_broken_one_is_named(checkpoint: Path) -> None:
     assert load_tokenizer(checkpoint) is None
-
-
-def test_a_broken_tokenizer_is_named(checkpoint: Path) -> None:
     (checkpoint / "tokenizer.json").write_text('{"model": 3}')
     with pytest.raises(CorruptCheckpointError, match="tokenizer"):
         load_tokenizer(checkpoint)

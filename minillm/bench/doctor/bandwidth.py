@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import psutil
 
 from minillm.bench.doctor.check import Check
-from minillm.kernels.device_memory import available_bytes
+from minillm.kernels.device import available_bytes
 from minillm.kernels.storage import say
 from minillm.simulate.cost.hardware import GIGA, find_hardware
 

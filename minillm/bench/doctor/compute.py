@@ -83,15 +83,15 @@ def attention(device: "torch.device") -> Iterator[Check]:
     preference = ", ".join(PREFERENCE[device.type])
     found = f"auto = {name} on {device.type} in bfloat16: the first of ({preference}) that can run here"
     yield Check(ATTENTION, "attention backend", "ok", found)
-    for choice in survey(device):
-        if choice.name == name:
+    for other, objection in survey(device).items():
+        if other == name:
             continue
-        if choice.missing:
+        if objection:
             found = f"cannot run on this {device.type}"
-            yield Check(ATTENTION, f"attention {choice.name}", "absent", found, choice.missing)
+            yield Check(ATTENTION, f"attention {other}", "absent", found, objection)
         else:
-            found = f"attention_backend={choice.name!r} runs here"
-            yield Check(ATTENTION, f"attention {choice.name}", "ok", found)
+            found = f"attention_backend={other!r} runs here"
+            yield Check(ATTENTION, f"attention {other}", "ok", found)
 
 
 def draft_heads() -> Iterator[Check]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import psutil
 
 from minillm.bench.doctor.check import GB, Check
-from minillm.kernels.device_memory import available_bytes
+from minillm.kernels.device import available_bytes
 
 GROUP = "machine"
 ENOUGH_MEMORY = 1_500_000_000

@@ -33,7 +33,7 @@ class AttentionMetadata:
     """[B] int32, the same on the device"""
     block_tables: Tensor
     """[B, max_blocks] int32: block of position p of sequence b is [b, p // block_size]; padded with the
-    null block, which nobody owns"""
+    null block, which belongs to no sequence"""
     slot_mapping: Tensor
     """[T] int64: where each new token's key and value go: block * block_size + offset"""
     num_decodes: int

@@ -9,9 +9,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from minillm.kernels.quantization import FP8, FP8_MAX, INT8_MAX, SMALLEST_SCALE
+from minillm.kernels.quantization import FP8, quantize
 
 QUANTIZED_DTYPES = {"int8": torch.int8, "fp8": FP8}
+SCALE_DTYPE = torch.bfloat16
 
 
 class QuantizedKV(NamedTuple):
@@ -40,6 +41,11 @@ def cache_dtype(wanted: str, model_dtype: torch.dtype) -> torch.dtype:
     return QUANTIZED_DTYPES.get(wanted, model_dtype)
 
 
+def parts_of(kv_cache: KVCache) -> tuple[Tensor, Tensor | None]:
+    """Its numbers, and their scales if they are quantized."""
+    return (kv_cache, None) if isinstance(kv_cache, Tensor) else kv_cache
+
+
 def tensors_of(kv_cache: KVCache) -> tuple[Tensor, ...]:
     """What it is made of, the first dimension being blocks; fp8 as bytes, which every operation can copy."""
     if isinstance(kv_cache, Tensor):
@@ -47,22 +53,12 @@ def tensors_of(kv_cache: KVCache) -> tuple[Tensor, ...]:
     return kv_cache.numbers.view(torch.int8), kv_cache.scales
 
 
-def quantize_kv(kv: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """[..., d] to numbers [..., d] and bfloat16 scales [...]. NaN and infinity end up in the scale."""
-    most = INT8_MAX if dtype == torch.int8 else FP8_MAX
-    scales = (kv.float().abs().amax(-1) / most).clamp_(min=SMALLEST_SCALE).bfloat16()
-    numbers = kv.float() / scales.float()[..., None]
-    if dtype == torch.int8:
-        numbers = numbers.round_()
-    return numbers.clamp_(-most, most).to(dtype), scales
-
-
 def write_kv(kv: Tensor, kv_cache: KVCache, slot_mapping: Tensor) -> None:
     """Scatter new keys and values [T, 2, n_kv_heads, d] into the paged cache, in place and in its dtype."""
     if isinstance(kv_cache, Tensor):
         parts: tuple[Tensor, ...] = (kv.to(kv_cache.dtype),)
     else:
-        numbers, scales = quantize_kv(kv, kv_cache.numbers.dtype)
+        numbers, scales = quantize(kv, kv_cache.numbers.dtype, SCALE_DTYPE)
         parts = (numbers.view(torch.int8), scales)
     for target, part in zip(tensors_of(kv_cache), parts):
         target.view(-1, *part.shape[1:]).index_copy_(0, slot_mapping, part)

@@ -1,4 +1,4 @@
-"""Attention on a CPU with our own C++ for the decodes (models/native/attention.cpp).
+"""Attention on a CPU with our own C++ for the decodes (kernels/cpu/attention.cpp).
 
 PyTorch's kernel wants each sequence's pages gathered and padded first, and its bfloat16 is slow on CPUs
 without bfloat16 instructions. This one reads the pages where they lie.
@@ -7,15 +7,13 @@ without bfloat16 instructions. This one reads the pages where they lie.
 import torch
 from torch import Tensor
 
-from minillm.core.known import known
 from minillm.kernels.attention.base import AttentionBackend, AttentionMetadata
-from minillm.kernels.attention.cache import KVCache, computing_dtype
+from minillm.kernels.attention.cache import KVCache, computing_dtype, parts_of
 from minillm.kernels.attention.sdpa import Prefill, SDPAAttention
-from minillm.kernels.cpu import native_kernels
-from minillm.model.linear import has_matrix_units
+from minillm.kernels.cpu import address, has_matrix_units, native_kernels
 
 LANES, MAX_GROUP, MAX_DIM = 16, 16, 256
-"""What native/attention.cpp is written for."""
+"""What attention.cpp is written for."""
 
 
 class NativeAttention(AttentionBackend):
@@ -50,11 +48,13 @@ class NativeAttention(AttentionBackend):
 
 def suits(dtype: torch.dtype, num_heads: int, head_dim: int, kv_cache: KVCache) -> bool:
     """Whether the C++ handles queries of this dtype and these heads, and this cache."""
-    group = num_heads // kv_cache.shape[3]
-    numbers = kv_cache if isinstance(kv_cache, Tensor) else kv_cache.numbers
-    dtypes = dtype == torch.float32 and numbers.dtype in (torch.bfloat16, torch.int8)
     return (
-        native_kernels() is not None and dtypes and head_dim % LANES == 0 and head_dim <= MAX_DIM and group <= MAX_GROUP
+        native_kernels() is not None
+        and dtype == torch.float32
+        and parts_of(kv_cache)[0].dtype in (torch.bfloat16, torch.int8)
+        and head_dim % LANES == 0
+        and head_dim <= MAX_DIM
+        and num_heads // kv_cache.shape[3] <= MAX_GROUP
     )
 
 
@@ -69,22 +69,9 @@ def attend_decodes(query: Tensor, kv_cache: KVCache, metadata: AttentionMetadata
     n, num_heads, head_dim = query.shape
     if query.stride()[1:] != (head_dim, 1):
         query = query.contiguous()
-    numbers, scales = (kv_cache, None) if isinstance(kv_cache, Tensor) else kv_cache
-    known(native_kernels()).attend_decodes[numbers.dtype](
-        query.data_ptr(),
-        numbers.data_ptr(),
-        None if scales is None else scales.data_ptr(),
-        metadata.block_tables.data_ptr(),
-        metadata.context_lens_tensor.data_ptr(),
-        output.data_ptr(),
-        n,
-        query.stride(0),
-        num_heads,
-        numbers.shape[3],
-        head_dim,
-        numbers.shape[1],
-        metadata.block_tables.stride(0),
-        metadata.window or 0,
-        metadata.sinks,
-        scale,
-    )
+    numbers, scales = parts_of(kv_cache)
+    tables, kernels = metadata.block_tables, native_kernels()
+    assert kernels is not None, "see `suits`"
+    tensors = (query, numbers, scales, tables, metadata.context_lens_tensor, output)
+    sizes = (n, query.stride(0), num_heads, numbers.shape[3], head_dim, numbers.shape[1], tables.stride(0))
+    kernels.attend_decodes[numbers.dtype](*map(address, tensors), *sizes, metadata.window or 0, metadata.sinks, scale)

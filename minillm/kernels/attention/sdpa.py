@@ -1,7 +1,7 @@
 """Attention through PyTorch's fused kernel, which never builds the score matrix (FlashAttention, Dao 2023).
 
 The kernel knows nothing of pages, so each sequence's pages are gathered first. That copy is the price
-of using a stock kernel; a paged one (triton_paged.py, FlashAttention-3) reads the pages where they lie.
+of using a stock kernel; a paged one (triton/attention.py, FlashAttention-3) reads the pages where they lie.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from minillm.core.block_pool import blocks_for
 from minillm.kernels.attention.base import AttentionBackend, AttentionMetadata
 from minillm.kernels.attention.cache import QUANTIZED_DTYPES, KVCache, computing_dtype, gather_blocks
 from minillm.kernels.attention.eager import visible_keys
-from minillm.kernels.transfer import to_device
+from minillm.kernels.device import to_device
 
 MAX_PADDING = 1.5
 """Decodes share a kernel call while the longest context in it is at most this many times the shortest."""

@@ -29,15 +29,6 @@ and prefix hits, so it is there to be compared with, not chosen."""
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
-    """A backend, and what speaks against it on this device."""
-
-    name: str
-    missing: str | None
-    """None = it can run"""
-
-
-@dataclass(frozen=True, slots=True)
 class Demands:
     """What a configuration wants of a backend."""
 
@@ -51,9 +42,9 @@ class Demands:
     """Attention sinks."""
 
 
-def survey(device: torch.device, demands: Demands = Demands()) -> list[Choice]:
-    """Every backend, and whether it can run on `device`. For `minillm doctor` and the benchmarks."""
-    return [Choice(name, _objection(backend, device, demands)) for name, backend in BACKENDS.items()]
+def survey(device: torch.device, demands: Demands = Demands()) -> dict[str, str | None]:
+    """What speaks against each backend on `device`; None = it can run. For `minillm doctor` and the benchmarks."""
+    return {name: _objection(backend, device, demands) for name, backend in BACKENDS.items()}
 
 
 def select_backend(

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from minillm.core.known import known
 from minillm.kernels.cpu.bands import band_bfloat16, band_int4, band_int8
 from minillm.kernels.cpu.compiling import build
 
@@ -27,31 +27,10 @@ logger = logging.getLogger(__name__)
 LINES_SAID = 10
 """Of what a compiler said: the first error tells most, and the advice above it should stay on the screen."""
 
-OPERATIONS = torch.library.Library("minillm", "FRAGMENT")
-OPERATIONS.define("native_linear(Tensor x, Tensor weight, int out) -> Tensor")
-OPERATIONS.define("native_linear_quantized(Tensor x, Tensor numbers, Tensor scales, int out) -> Tensor")
 
-
-@torch.library.impl(OPERATIONS, "native_linear", "CPU")
-def _(x: Tensor, weight: Tensor, out: int) -> Tensor:
-    return known(native_kernels()).linear(x, weight, out)
-
-
-@torch.library.impl(OPERATIONS, "native_linear_quantized", "CPU")
-def _(x: Tensor, numbers: Tensor, scales: Tensor, out: int) -> Tensor:
-    return known(native_kernels()).linear_quantized(x, numbers, scales, out)
-
-
-def _linear_shape(x: Tensor, weight: Tensor, out: int) -> Tensor:
-    return x.new_empty(x.shape[0], out)
-
-
-def _linear_quantized_shape(x: Tensor, numbers: Tensor, scales: Tensor, out: int) -> Tensor:
-    return x.new_empty(x.shape[0], out)
-
-
-torch.library.register_fake("minillm::native_linear", _linear_shape, lib=OPERATIONS)
-torch.library.register_fake("minillm::native_linear_quantized", _linear_quantized_shape, lib=OPERATIONS)
+def address(tensor: Tensor | None) -> int | None:
+    """Where a tensor's numbers lie; None stays None."""
+    return None if tensor is None else tensor.data_ptr()
 
 
 class NativeKernels:
@@ -81,8 +60,6 @@ class NativeKernels:
             x: [rows, in] float32.
             weight: of `bands.band_bfloat16`.
         """
-        if torch.compiler.is_compiling():  # as one operation that the compiler does not look into
-            return torch.ops.minillm.native_linear(x, weight, out)
         y = torch.empty(x.shape[0], out, dtype=torch.float32)
         self._linear(x.data_ptr(), weight.data_ptr(), y.data_ptr(), *x.shape, out)
         return y
@@ -94,8 +71,6 @@ class NativeKernels:
             numbers, scales: of `bands.band_int8`, with float32 [bands, 16]; or of `band_int4`, with bfloat16
                 [bands, groups, 2, 16].
         """
-        if torch.compiler.is_compiling():
-            return torch.ops.minillm.native_linear_quantized(x, numbers, scales, out)
         y = torch.empty(x.shape[0], out, dtype=torch.float32)
         addresses = (tensor.data_ptr() for tensor in (x, numbers, scales, y))
         if numbers.dtype == torch.int8:
@@ -149,24 +124,32 @@ def load() -> NativeKernels:
 def is_right(kernels: NativeKernels) -> bool:
     """Whether it multiplies correctly: tried, not assumed."""
     generator = torch.Generator().manual_seed(0)
+
+    def random(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=generator)
+
+    pairs = []
     for rows, size, out in ((1, 64, 192), (3, 50, 7), (8, 33, 66), (13, 128, 80)):
-        x, weight = torch.randn(rows, size, generator=generator), torch.randn(out, size, generator=generator).bfloat16()
-        found = kernels.linear(x, band_bfloat16(weight), out)
-        if not torch.allclose(found, x @ weight.float().T, rtol=1e-4, atol=1e-4):
-            logger.warning("the native kernels compute wrongly on this machine: using PyTorch's")
-            return False
-    x, levels = torch.randn(3, 64, generator=generator), torch.randint(0, 16, (40, 64), generator=generator)
+        x, weight = random(rows, size), random(out, size).bfloat16()
+        pairs.append((kernels.linear(x, band_bfloat16(weight), out), x @ weight.float().T))
+    x, levels = random(3, 64), torch.randint(0, 16, (40, 64), generator=generator)
     ones = torch.ones(3, 2, 2, 16, dtype=torch.bfloat16)  # w = 1 + 1 q, in groups of 32
     int4 = kernels.linear_quantized(x, band_int4(levels.to(torch.uint8)), ones, 40)
     int8 = kernels.linear_quantized(x, band_int8((levels - 8).to(torch.int8)), torch.ones(3, 16), 40)
-    for found, weight in ((int4, 1.0 + levels), (int8, levels - 8.0)):
-        if not torch.allclose(found, x @ weight.T, rtol=1e-4, atol=1e-3):
-            logger.warning("the native kernels compute wrongly on this machine: using PyTorch's")
-            return False
-    gate_up = torch.randn(2, 64, generator=generator)
-    found, expected = torch.empty(2, 32), torch.nn.functional.silu(gate_up[:, :32]) * gate_up[:, 32:]
-    kernels.silu_mul(gate_up.data_ptr(), found.data_ptr(), 2, 32)
-    if not torch.allclose(found, expected, rtol=1e-4, atol=1e-4):
+    gate_up, silu = random(2, 64), torch.empty(2, 32)
+    kernels.silu_mul(gate_up.data_ptr(), silu.data_ptr(), 2, 32)
+    pairs += [(int4, x @ (1.0 + levels).T), (int8, x @ (levels - 8.0).T)]
+    pairs.append((silu, F.silu(gate_up[:, :32]) * gate_up[:, 32:]))
+    right = all(torch.allclose(found, expected, rtol=1e-4, atol=1e-3) for found, expected in pairs)
+    if not right:
         logger.warning("the native kernels compute wrongly on this machine: using PyTorch's")
-        return False
-    return True
+    return right
+
+
+def has_matrix_units() -> bool:
+    """Whether this CPU multiplies tiles of bfloat16 (AMX).
+
+    Vector instructions for bfloat16 (AVX512_BF16) are not enough: with 8 to 256 rows, oneDNN's kernel was measured to
+    take 1.5 to 2 times as long with them as ours in float32.
+    """
+    return torch.cpu._is_amx_tile_supported()

@@ -1,4 +1,4 @@
-"""The order in which native/linear.cpp reads weights: in bands of 16 outputs, which stand side by side for each input.
+"""The order in which linear.cpp reads weights: in bands of 16 outputs, which stand side by side for each input.
 
 A band's vector of 16 weights is multiplied with one number of x, so a sum never has to be added up across a vector, and
 a pass over the matrix is a pass over memory (Goto and van de Geijn 2008, "Anatomy of high-performance matrix

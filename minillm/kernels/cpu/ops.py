@@ -1,20 +1,21 @@
-"""The small operations of a decoder on a CPU, each as one call of our own C++ (native/ops.cpp).
+"""The small operations of a decoder on a CPU, each as one call of our own C++ (ops.cpp).
 
-In a decode step each of them handles a few kilobytes. PyTorch makes some forty calls a layer of them, of
-several microseconds each; these are four. Of a step in which everybody decodes, all layers are one call.
+In a decode step each of them handles a few kilobytes. PyTorch makes some forty calls a layer of them, of several
+microseconds each; these are four. Of a step in which every token is a decode, all layers are one call (layers.cpp).
 """
 
 from collections.abc import Sequence
+from ctypes import byref
 
 import torch
 from torch import Tensor
 
-from minillm.kernels.attention.cache import KVCache
-from minillm.kernels.cpu import NativeKernels
+from minillm.kernels.attention.cache import KVCache, parts_of
+from minillm.kernels.attention.native import NativeAttention, suits
+from minillm.kernels.cpu import NativeKernels, address
 from minillm.kernels.cpu.bands import LANES
-from minillm.kernels.cpu.layers import NativeLayers
-from minillm.kernels.ops import Ops, Rotation
-from minillm.model.decoder import Layer, Pass
+from minillm.kernels.cpu.layers import NativeCache, NativeLayers, NativeStep
+from minillm.kernels.ops import ForwardContext, Ops
 
 
 class NativeOps(Ops):
@@ -22,22 +23,11 @@ class NativeOps(Ops):
 
     def __init__(self, kernels: NativeKernels) -> None:
         self.kernels = kernels
-        self._layers: dict[int, NativeLayers] = {}
-        """By the id of their list: a draft head has layers of its own"""
-
-    def run_layers(
-        self, layers: Sequence[Layer], x: Tensor, delta: Tensor, kv_caches: Sequence[KVCache], step: Pass
-    ) -> tuple[Tensor, Tensor]:
-        if id(layers) not in self._layers:
-            self._layers[id(layers)] = NativeLayers(layers, self.kernels)
-        done = self._layers[id(layers)].run(x, delta, kv_caches, step)
-        return super().run_layers(layers, x, delta, kv_caches, step) if done is None else done
 
     def add_rms_norm(self, x: Tensor, delta: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
         x, delta = x.contiguous(), delta.contiguous()
         total, normed = torch.empty_like(x), torch.empty_like(x)
-        addresses = (tensor.data_ptr() for tensor in (x, delta, weight, total, normed))
-        self.kernels.add_rms_norm(*addresses, *x.shape, eps)
+        self.kernels.add_rms_norm(*map(address, (x, delta, weight, total, normed)), *x.shape, eps)
         return total, normed
 
     def silu_mul(self, gate_up: Tensor) -> Tensor:
@@ -53,28 +43,60 @@ class NativeOps(Ops):
         qkv: Tensor,
         num_kv_heads: int,
         norms: tuple[Tensor, Tensor, float] | None,
-        rotation: Rotation,
         kv_cache: KVCache,
-    ) -> Tensor:
+        context: ForwardContext,
+    ) -> Tensor | None:
+        numbers, scales = parts_of(kv_cache)
+        if numbers.dtype not in self.kernels.rotate_and_write:  # a draft head's own cache beside a quantized one
+            return None
         num_tokens, num_all, head_dim = qkv.shape
         num_heads = num_all - 2 * num_kv_heads
         query_weight, key_weight, eps = norms or (None, None, 0.0)
-        numbers, scales = (kv_cache, None) if isinstance(kv_cache, Tensor) else kv_cache
-        if numbers.dtype not in self.kernels.rotate_and_write:  # a draft head's own cache beside a quantized one
-            return super().rotate_and_write(qkv, num_kv_heads, norms, rotation, kv_cache)
+        tensors = (qkv, query_weight, key_weight, context.cos, context.sin, context.slot_mapping, numbers, scales)
         self.kernels.rotate_and_write[numbers.dtype](
-            qkv.data_ptr(),
-            None if query_weight is None else query_weight.data_ptr(),
-            None if key_weight is None else key_weight.data_ptr(),
-            rotation.cos.data_ptr(),
-            rotation.sin.data_ptr(),
-            rotation.slot_mapping.data_ptr(),
-            numbers.data_ptr(),
-            None if scales is None else scales.data_ptr(),
-            num_tokens,
-            num_heads,
-            num_kv_heads,
-            head_dim,
-            eps,
+            *map(address, tensors), num_tokens, num_heads, num_kv_heads, head_dim, eps
         )
         return qkv[:, :num_heads]
+
+    def decode_layers(
+        self,
+        layers: NativeLayers | None,
+        x: Tensor,
+        delta: Tensor,
+        kv_caches: Sequence[KVCache],
+        context: ForwardContext,
+    ) -> tuple[Tensor, Tensor] | None:
+        attention, rows, cache = context.attention, x.shape[0], kv_caches[0]
+        if (
+            layers is None
+            or not isinstance(attention, NativeAttention)
+            or attention.metadata.num_decodes != rows
+            or (layers.max_rows is not None and rows > layers.max_rows)
+            or layers.inner % LANES
+            or not suits(x.dtype, layers.num_heads, layers.head_dim, cache)
+        ):
+            return None
+        metadata = attention.metadata
+        step = NativeStep(
+            rows=rows,
+            hidden=x.shape[1],
+            inner=layers.inner,
+            heads=layers.num_heads,
+            kv_heads=layers.num_kv_heads,
+            d=layers.head_dim,
+            block_size=cache.shape[1],
+            table_width=metadata.block_tables.stride(0),
+            window=metadata.window or 0,
+            sinks=metadata.sinks,
+            eps=layers.eps,
+            scale=layers.head_dim**-0.5,
+            cos=address(context.cos),
+            sin=address(context.sin),
+            slots=address(context.slot_mapping),
+            tables=address(metadata.block_tables),
+            lens=address(metadata.context_lens_tensor),
+        )
+        caches = (NativeCache * len(kv_caches))(*map(NativeCache.of, kv_caches))
+        x, delta = x.clone(), delta.clone()
+        self.kernels.decode_layers(layers.table, caches, len(caches), byref(step), x.data_ptr(), delta.data_ptr())
+        return x, delta

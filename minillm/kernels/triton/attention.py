@@ -1,6 +1,6 @@
 """Our own paged attention kernel: runs on every CUDA GPU, with any block size, for any mix of requests.
 
-The kernels are in triton_kernels.py. Here is what surrounds them: how large the tiles are, how many
+The kernels are in attention_kernels.py. Here is what surrounds them: how large the tiles are, how many
 programs share a sequence's keys, and the launches. One launch computes the decodes, another one the rest.
 
 Not yet measured on a GPU: tile sizes follow from the sizes of registers and shared memory.
@@ -176,16 +176,14 @@ class Launch:
         else:
             parts = softmax = output  # not used
 
+        layout = (metadata.block_tables, metadata.query_starts_tensor, metadata.context_lens_tensor)
+        results = (output, parts, softmax)
         triton_kernels.attend_tiles[(num_kv_heads, splits, num_tiles)](
             query,
             numbers,
             scales,
-            metadata.block_tables,
-            metadata.query_starts_tensor,
-            metadata.context_lens_tensor,
-            output,
-            parts,
-            softmax,
+            *layout,
+            *results,
             self.first_sequence,
             self.num_sequences,
             scale * math.log2(math.e),

@@ -1,4 +1,4 @@
-"""Paged attention as two Triton kernels. triton_paged.py launches them, and says how large the tiles are.
+"""Paged attention as two Triton kernels. attention.py launches them, and says how large the tiles are.
 
 `attend_tiles` is FlashAttention (Dao 2023) over pages: one program holds a tile of queries and walks over
 the keys it may see, a few at a time. The score matrix never exists; what exists is, per query, the
@@ -52,7 +52,7 @@ def attend_tiles(
 ):
     """Grid: (kv heads, splits, tiles). Neighbours read neighbouring bytes of the same pages."""
     kv_head, split = tl.program_id(0), tl.program_id(1)
-    # Last tiles first: they see most keys, so nobody waits for a long one that started late.
+    # Last tiles first: they see most keys, so the launch doesn't end with a long one that started late.
     tile = tl.num_programs(2) - 1 - tl.program_id(2)
     TILE_TOKENS: tl.constexpr = TILE_ROWS // GROUP
 

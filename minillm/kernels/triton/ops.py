@@ -14,7 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from minillm.kernels.attention.cache import KVCache
-from minillm.kernels.ops import Ops, Rotation
+from minillm.kernels.ops import ForwardContext, Ops
 
 ELEMENTS_PER_PROGRAM = 1024
 """Two 16-byte accesses a thread, at 4 warps and 16 bits: enough to hide a launch's cost, and many programs."""
@@ -44,11 +44,11 @@ class TritonOps(Ops):
         qkv: Tensor,
         num_kv_heads: int,
         norms: tuple[Tensor, Tensor, float] | None,
-        rotation: Rotation,
         kv_cache: KVCache,
-    ) -> Tensor:
+        context: ForwardContext,
+    ) -> Tensor | None:
         if not isinstance(kv_cache, Tensor):  # PyTorch's operations round; the kernel does not
-            return super().rotate_and_write(qkv, num_kv_heads, norms, rotation, kv_cache)
+            return None
         num_tokens, num_all, head_dim = qkv.shape
         num_heads = num_all - 2 * num_kv_heads
         query = qkv.new_empty((num_tokens, num_heads, head_dim))
@@ -56,25 +56,11 @@ class TritonOps(Ops):
         padded = triton.next_power_of_2(head_dim)
         heads = max(1, ELEMENTS_PER_PROGRAM // padded)
         grid = (num_tokens, triton.cdiv(num_all, heads))
+        strides = (*qkv.stride()[:2], *kv_cache.stride()[1:4])
+        sizes = (num_heads, num_kv_heads, head_dim, padded, heads)
+        where = (context.cos, context.sin, context.slot_mapping)
         _rotate_and_write[grid](
-            qkv,
-            query_weight,
-            key_weight,
-            eps,
-            rotation.cos,
-            rotation.sin,
-            rotation.slot_mapping,
-            query,
-            kv_cache,
-            qkv.stride(0),
-            qkv.stride(1),
-            *kv_cache.stride()[1:4],
-            num_heads,
-            num_kv_heads,
-            head_dim,
-            padded,
-            heads,
-            norms is not None,
+            qkv, query_weight, key_weight, eps, *where, query, kv_cache, *strides, *sizes, norms is not None
         )
         return query
 

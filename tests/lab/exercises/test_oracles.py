@@ -13,7 +13,7 @@ from minillm import Engine, EngineConfig
 from minillm.core.timeline import VirtualClock
 from minillm.kernels.attention.base import AttentionMetadata
 from minillm.kernels.attention.eager import EagerAttention
-from minillm.kernels.quantization import quantize_int8
+from minillm.kernels.quantization import quantize_rows
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -38,7 +38,7 @@ def test_attention_is_the_engines(seed: int) -> None:
 
 def test_int8_scales_and_steps_are_the_engines() -> None:
     weight = int8_quantization.some_weights(random.Random(0), 6, 40)
-    numbers, scales = quantize_int8(torch.from_numpy(weight))
+    numbers, scales = quantize_rows(torch.from_numpy(weight), torch.int8)
     int8_quantization.hold_scales([weight], [scales.double().numpy()])
     int8_quantization.hold_numbers([weight], [numbers.double().numpy()])
 

@@ -1,0 +1,129 @@
+"""Host and device: copies between them that don't wait, memory that is free, and what to say when it isn't.
+
+**Copies.** A copy from ordinary memory makes the host wait until the device has caught up with everything it was given
+before, which would undo asynchronous scheduling. From pinned memory it is queued like a kernel. PyTorch keeps freed
+pinned memory until the copies out of it are done, so it can be let go of at once.
+
+**Free memory.** Docker, Binder and Kubernetes limit a container by a control group. /proc/meminfo, and so psutil, still
+tells of the whole machine: a program that believes it is killed. Files: the kernel's admin-guide/cgroup-v2.rst ("Memory
+Interface Files") and cgroup-v1/memory.rst.
+"""
+
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import psutil
+import torch
+from torch import Tensor
+
+from minillm.core.errors import OutOfMemoryError
+
+ROOT = Path("/")
+OF_THE_HOST = "can't allocate memory"
+"""PyTorch's words, in a plain RuntimeError."""
+
+
+def to_device(array: np.ndarray, device: torch.device) -> Tensor:
+    """The array as a tensor on the device. On a CPU it shares the array's memory."""
+    tensor = torch.from_numpy(array)
+    return tensor if device.type == "cpu" else tensor.pin_memory().to(device, non_blocking=True)
+
+
+class HostCopy:
+    """A copy of a tensor on its way to the host; `wait` gives it."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.event: torch.cuda.Event | None = None
+        self.tensor = tensor
+        if tensor.device.type == "cuda":
+            self.tensor = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+            self.tensor.copy_(tensor, non_blocking=True)
+            self.event = torch.cuda.Event()
+            self.event.record()
+
+    def wait(self) -> Tensor:
+        """The tensor, on the host."""
+        if self.event is not None:
+            self.event.synchronize()
+        return self.tensor
+
+
+def available_bytes(root: Path = ROOT) -> int:
+    """Bytes of host memory that a program may still take before something gets killed.
+
+    Args:
+        root: where /proc and /sys are, for tests.
+    """
+    return min([psutil.virtual_memory().available, *cgroup_room(root)])
+
+
+def cgroup_room(root: Path = ROOT) -> Iterator[int]:
+    """Free bytes of this process's control group and of the groups around it, those with a limit. Pages of files that
+    were not used for a while count as free: the kernel would give them back at once."""
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:  # not Linux
+        return
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            yield from _walk(root / "sys/fs/cgroup", path, "memory.max", "memory.current", "inactive_file")
+        elif "memory" in controllers.split(","):
+            files = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+            yield from _walk(root / "sys/fs/cgroup/memory", path, *files)
+
+
+def _walk(mount: Path, path: str, limit: str, usage: str, reclaimable: str) -> Iterator[int]:
+    """From the group up to the mount point. In a container the path may be the host's, which is not there."""
+    folder = mount / path.lstrip("/")
+    for group in (folder, *folder.parents):
+        try:
+            most = (group / limit).read_text().strip()
+            used = int((group / usage).read_text())
+            stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+        except OSError:
+            most = "max"
+        if most != "max":
+            yield max(0, int(most) - used + int(stat.get(reclaimable, 0)))
+        if group == mount:
+            return
+
+
+def who_else(device: torch.device) -> str:
+    """A sentence to append, after a space: on a GPU, most often another notebook is there already. Else empty."""
+    if device.type != "cuda":
+        return ""
+    return (
+        " Another notebook or server on this GPU may hold the rest: `nvidia-smi` lists them; a notebook gives its "
+        "memory back when its kernel is shut down"
+    )
+
+
+def let_go(error: BaseException | None) -> None:
+    """Forget what the functions that an error came through had in hand: half a KV pool, say."""
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
+
+
+@contextmanager
+def memory_errors(device: torch.device, what: str, advice: str) -> Iterator[None]:
+    """Turns running out of memory into words about what to do.
+
+    Args:
+        what: is to be put there.
+        advice: a sentence without its full stop.
+    Raises:
+        OutOfMemoryError
+    """
+    try:
+        yield
+    except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
+        if not isinstance(error, (torch.OutOfMemoryError, MemoryError)) and OF_THE_HOST not in str(error):
+            raise
+        where = "GPU" if device.type == "cuda" else "machine"
+        said = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise OutOfMemoryError(f"the {where} has no room for {what} ({said}). {advice}.{who_else(device)}") from error
