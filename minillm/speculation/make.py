@@ -6,7 +6,6 @@ import torch
 
 from minillm.core.batch import Runner
 from minillm.core.errors import ConfigError
-from minillm.core.known import known
 from minillm.core.params import default_of
 from minillm.core.timeline import Clock
 from minillm.kernels.attention.cache import cache_dtype
@@ -63,7 +62,8 @@ def memory_claim(config: EngineConfig, drafter: Drafter, model: LoadedModel | No
             bytes_per_token=KVCacheSize.of_model(drafter.model_config).bytes_per_token(dtype_name(dtype))
         )
     if isinstance(drafter, DraftHead):
-        row_bytes = 2 * drafter.config.num_kv_heads * drafter.config.head_dim * known(model).dtype.itemsize
+        assert model is not None
+        row_bytes = 2 * drafter.config.num_kv_heads * drafter.config.head_dim * model.dtype.itemsize
         return MemoryClaim(num_bytes=config.max_num_seqs * CONTEXT * row_bytes)
     return NO_CLAIM
 
@@ -92,7 +92,8 @@ def make_proposer(config: EngineConfig, drafter: Drafter, runner: Runner, clock:
         "preemption": "recompute",
     }
     fields["swap_space_gb"] = default_of(EngineConfig, "swap_space_gb")
-    own = TorchRunner(known(drafter), config.replace(speculative=None, **fields), clock)
+    assert drafter is not None
+    own = TorchRunner(drafter, config.replace(speculative=None, **fields), clock)
     options: dict[str, Any] = {
         "enable_prefix_caching": config.enable_prefix_caching,
         "max_num_tokens": config.max_num_batched_tokens,

@@ -17,7 +17,6 @@ from typing import Any, Protocol
 import numpy as np
 
 from minillm.core.errors import WorkloadError
-from minillm.core.known import known
 from minillm.simulate.workload.arrivals import Arrivals, find_arrivals, take
 from minillm.simulate.workload.streams import Streams
 
@@ -227,7 +226,11 @@ def merge(name: str, *workloads: Workload) -> Workload:
     tagged = [(number, r) for number, workload in enumerate(workloads) for r in workload.requests]
     starts: dict[tuple[int, int], float] = {}
     for number, r in tagged:  # a later turn stands where its conversation began
-        starts[number, r.index] = known(r.arrival) if r.after is None else starts[number, r.after]
+        if r.after is None:
+            assert r.arrival is not None
+            starts[number, r.index] = r.arrival
+        else:
+            starts[number, r.index] = starts[number, r.after]
     tagged.sort(key=lambda pair: starts[pair[0], pair[1].index])  # stable: turns stay together
     new_index = {(number, r.index): index for index, (number, r) in enumerate(tagged)}
     return Workload(

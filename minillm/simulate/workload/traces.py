@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from minillm.core.errors import TraceError, WorkloadError
-from minillm.core.known import known
 from minillm.simulate.workload.requests import Piece, Workload, WorkloadRequest
 
 MOONCAKE_BLOCK = 512
@@ -114,7 +113,8 @@ def replayed(trace: Workload, rate: float, num_requests: int) -> Workload:
         lap, place = divmod(index, length)
         request, mark = trace.requests[place], f"~{lap}" if lap else ""
         pieces = tuple(Piece(piece.name + mark, piece.num_tokens) for piece in request.pieces)
-        moment, session = known(request.arrival) + lap * period, request.session + mark
+        assert request.arrival is not None
+        moment, session = request.arrival + lap * period, request.session + mark
         requests.append(replace(request, index=index, pieces=pieces, arrival=moment, session=session))
     workload = Workload(trace.name, tuple(requests))
     if num_requests < 2:
