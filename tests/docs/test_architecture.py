@@ -38,13 +38,21 @@ def test_there_is_something_to_look_at() -> None:
     assert "Scheduler.sing" not in symbols(ROOT / "minillm" / "core" / "scheduler.py")
 
 
-@pytest.mark.parametrize(("name", "target"), named(), ids=[name for name, _ in named()])
-def test_every_file_and_function_that_is_named_exists(name: str, target: Path) -> None:
-    assert target.exists(), f"{name}: {target.relative_to(ROOT)} is gone"
-    if name.rstrip("/").split("/")[-1] == target.name:
-        return  # the file itself
-    assert SYMBOL.fullmatch(name), f"{name}: neither the file that it links to nor a symbol"
-    assert name in symbols(target), f"{target.relative_to(ROOT)} has no {name}"
+def test_every_file_and_function_that_is_named_exists() -> None:
+    for name, target in named():
+        assert target.exists(), f"{name}: {target.relative_to(ROOT)} is gone"
+        if name.rstrip("/").split("/")[-1] == target.name:
+            continue  # the file itself
+        assert SYMBOL.fullmatch(name), f"{name}: neither the file that it links to nor a symbol"
+        assert name in symbols(target), f"{target.relative_to(ROOT)} has no {name}"
+
+
+def test_the_core_runs_by_itself_as_the_page_shows(capsys: pytest.CaptureFixture[str]) -> None:
+    page = PAGE.read_text()
+    [program] = re.findall(r"```python\n(.*?)```", page, re.S)
+    [shown] = re.findall(r"```text\n(.*?)```", page, re.S)
+    exec(compile(program, PAGE, "exec"), {"__name__": "architecture"})
+    assert capsys.readouterr().out == shown
 
 
 def test_the_picture_names_what_the_page_explains() -> None:
