@@ -1,6 +1,7 @@
-"""The heart of the engine, to be read in one sitting: no tensors, no network, no options.
+"""The heart of the engine, to be read in one sitting: no tensors, no network.
 
-Read in this order: request, timeline, block_pool, block_manager, seams, batch, scheduler, engine. Each of the
-four seams has a trivial default; whatever a deployment may decide differently is in `minillm.policies` and
-`minillm.speculation`, and nothing here knows of it. docs/architecture.md runs this package by itself.
+Begin with the docstring of scheduler.py: it's the one rule. Then request, batch, block_pool, block_manager, scheduler,
+engine; and seams, through which everything optional comes: each has a trivial default, and a deployment's own choices
+are in `minillm.policies` and `minillm.speculation`. The rest keeps books: timeline (stamps and phases), step_log (what
+steps cost), params (what callers may set), errors. docs/architecture.md shows this package running by itself.
 """

@@ -21,17 +21,17 @@ class ScheduledRequest:
 
     request: Request
     start: int
-    """Tokens of it already in the KV cache."""
+    """Its num_computed_tokens before this step."""
     num_tokens: int
     """New tokens to compute in this step, >= 1."""
     block_ids: Sequence[int]
-    """Its block table: position p lives in block block_ids[p // block_size]; see BlockTable."""
+    """Its block table, which goes on growing: position p lives in block block_ids[p // block_size]."""
 
     samples: bool
     """True when the step catches up with everything it has: its last row yields the next token."""
     num_drafts: int = 0
-    """The last so many of the new tokens are its draft's: each row before one of them checks it. Such a request has
-    one token of its own in the step."""
+    """The last so many of the new tokens are its draft's. With drafts a, b after the known token t, the step computes
+    t a b: t's row says what belongs at a's place, a's row at b's, and b's row yields one token more."""
 
     @property
     def end(self) -> int:
@@ -45,7 +45,8 @@ class ScheduledRequest:
 
 
 class Step:
-    """A batch while it is put together. What is scheduled counts as computed from here on.
+    """A batch while it is put together. What is scheduled counts as computed from here on: this is the only place where
+    `num_computed_tokens` and `num_pending_tokens` advance, and `Scheduler.commit` settles what was only hoped for.
 
     Args:
         budget: most tokens of the step.

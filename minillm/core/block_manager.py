@@ -12,14 +12,17 @@ from minillm.core.seams import KeepAll, KVLayout
 class BlockTable:
     """The blocks of one request: position p is in block_ids[p // block_size].
 
-    Append-only, with two exceptions: the null block replaces a block that the KV layout lets go of, and the blocks
-    behind rejected drafts are given back.
+        kept by the layout | expired: null block | found, shared | full, own | last, partial | drafts | reserved
+
+    Append-only, with two exceptions: `append` puts the null block where the KV layout lets go of a block, and
+    `truncate` gives back what is behind rejected drafts. With the default policies nothing expires, and no drafts or
+    reservations follow.
     """
 
     block_ids: list[int]
     num_registered: int = 0
     """How many of them, from the first, were offered to the prefix index."""
-    num_expired: int = 0
+    expired_end: int = 0
     """Where the part that the KV layout has let go of ends, as an index."""
 
 
@@ -103,7 +106,7 @@ class BlockManager:
         self.pool.share(shared)
         held = iter(shared + self.pool.allocate(num_fresh))
         block_ids = [self.null_block if i in expired else next(held) for i in range(num_blocks)]
-        table = BlockTable(block_ids, num_registered=len(prefix), num_expired=expired.stop)
+        table = BlockTable(block_ids, num_registered=len(prefix), expired_end=expired.stop)
         self.tables[request.request_id] = table
         self._register_full_blocks(request, table, end)
 
@@ -165,20 +168,22 @@ class BlockManager:
         return [block_id for block_id in block_ids if block_id != self.null_block]
 
     def _release_expired(self, request: Request, table: BlockTable) -> None:
-        # Its next token may be the last known one again, after drafts that were rejected.
+        # Drafts may be counted as computed here and be rejected later: the next token is at most the last known one.
         position = min(request.num_computed_tokens, request.num_known_tokens - 1)
         expired = self.layout.expired(position)
-        gone = slice(max(table.num_expired, expired.start), expired.stop)
+        gone = slice(max(table.expired_end, expired.start), expired.stop)
         if blocks := table.block_ids[gone]:
             self.pool.release(blocks)
             table.block_ids[gone] = [self.null_block] * len(blocks)
-            table.num_expired = expired.stop
+            table.expired_end = expired.stop
 
     def _register_full_blocks(self, request: Request, table: BlockTable, end: int) -> None:
-        # A block becomes findable when the step that fills it is scheduled, not when it is done. That is safe:
-        # in every layer a step writes all its keys and values before any attention reads them, so a request admitted
-        # into the same step may already share them. It can't be sooner: before, no step has promised its contents. A
-        # block that ends in a pending token has no hash yet, and is registered a step later.
+        # A block becomes findable when the step that fills it is scheduled, not when it is done, so that equal prompts
+        # that arrive together share from the first step on. That is safe: in every layer a step writes all its keys
+        # and values before any attention reads them, and steps run in the order they are launched. It can't be sooner:
+        # before, no step has promised the contents. A promise that breaks is withdrawn by `invalidate`: for a request
+        # that is taken out of its step again (before any is admitted, so none can have shared it yet), and for all
+        # when a step fails. A block that ends in a pending token has no hash yet, and is registered a step later.
         hashes = self._hashes(request)
         for i in range(table.num_registered, min(end // self.block_size, len(hashes))):
             if table.block_ids[i] != self.null_block:

@@ -10,9 +10,10 @@ from collections import deque
 from collections.abc import Callable, Collection
 
 from minillm.core.batch import Runner, ScheduledBatch, StepOutput
-from minillm.core.errors import DuplicateRequestError, PromptTooLongError
+from minillm.core.errors import ConfigError, DuplicateRequestError, PromptTooLongError
 from minillm.core.request import FinishReason, Request, RequestStatus
 from minillm.core.scheduler import Scheduler
+from minillm.core.seams import NoDrafts
 from minillm.core.step_log import StepInFlight, StepLog, StepStart, close_timeline
 from minillm.core.timeline import Clock, WallClock
 
@@ -37,7 +38,9 @@ class EngineCore:
         eos_token_ids: end a request, unless it ignores them.
         on_token: called for each new token, before it is handed over: detokenizes, and says whether the text has
             reached a stop string.
-        lookahead: steps that may still run while the next one is put together; 1 is asynchronous scheduling.
+        lookahead: steps that may still run while the next one is put together: 0, or 1 for asynchronous scheduling.
+    Raises:
+        ConfigError: lookahead with drafts, which follow known tokens: the step before must have been waited for.
     """
 
     def __init__(
@@ -50,6 +53,8 @@ class EngineCore:
         on_token: Callable[[Request, int], bool] = no_text,
         lookahead: int = 0,
     ) -> None:
+        if lookahead and not isinstance(scheduler.drafts, NoDrafts):
+            raise ConfigError("drafts follow known tokens: with them, lookahead is 0")
         self.scheduler = scheduler
         self.runner = runner
         self.clock = clock or WallClock()
@@ -143,7 +148,7 @@ class EngineCore:
             if step.error is not None:
                 raise step.error
         except Exception as error:
-            output = self._failed(step.batch, error)
+            output = self._output_of_failed(step.batch, error)
         except BaseException:
             self._interrupted(step.batch)
             raise
@@ -159,8 +164,10 @@ class EngineCore:
         changed = []
         for scheduled in batch.requests:
             request = scheduled.request
-            if request.finish_reason is not None:
-                continue  # it ended while the step was in flight
+            if request.finish_reason is not None:  # it ended while the step was in flight
+                if request.request_id in output.errors:
+                    self.scheduler.kv.pool.forget_prefixes()  # its blocks, which could not be trusted, are free already
+                continue
             tokens = output.tokens.get(request.request_id, [])
             self.scheduler.commit(scheduled, num_accepted=max(len(tokens) - 1, 0))
             if request.request_id in output.errors:
@@ -227,7 +234,7 @@ class EngineCore:
         request.error = message
         self.finish(request, FinishReason.ERROR)
 
-    def _failed(self, batch: ScheduledBatch, error: Exception) -> StepOutput:
+    def _output_of_failed(self, batch: ScheduledBatch, error: Exception) -> StepOutput:
         """The output of a step that raised: an error for each of its requests."""
         logger.error("step %d failed: its %d requests end here", batch.step_id, len(batch.requests), exc_info=error)
         # Blocks were promised contents that never came: they must not be found, or copied back in. What
@@ -269,8 +276,9 @@ class EngineCore:
         scheduler.num_steps = self.scheduler.num_steps
         self.scheduler = scheduler
         self._in_flight.clear()
+        known = [*self.recent_requests, *self.requests.values()]  # a long-lived one may have left the history
         self.requests.clear()
-        for request in self.recent_requests:
+        for request in known:
             if request.timeline.finished is None:
                 request.status, request.finish_reason = RequestStatus.FINISHED, FinishReason.ABORT
                 close_timeline(request, self.clock.now())

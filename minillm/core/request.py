@@ -58,7 +58,7 @@ class Draft:
 @dataclass(eq=False, slots=True)
 class Request:
     """One sequence. The scheduler's whole rule reads two of its numbers: `num_tokens`, what it has, and
-    `num_computed_tokens`, how many of those are in the KV cache."""
+    `num_computed_tokens`, how many of those steps have been scheduled for. It lacks the difference, `num_missing`."""
 
     request_id: str
     prompt_token_ids: list[int]
@@ -83,10 +83,11 @@ class Request:
     """Output text released so far."""
 
     num_computed_tokens: int = 0
-    """Advanced when a step is scheduled, before it is computed; draft tokens count until they are rejected."""
+    """Tokens, from the first, whose keys and values are in the KV cache once all scheduled steps are done: it
+    advances when a step is scheduled. Drafts count until they are rejected, so it may exceed `num_tokens` meanwhile."""
     num_pending_tokens: int = 0
-    """Output tokens that launched steps will yield and nothing has read yet: with asynchronous scheduling the next
-    step is put together before they are known."""
+    """Output tokens that scheduled steps will yield and the host has not read yet. With asynchronous scheduling the
+    next step is put together meanwhile; otherwise it's 0 again before that."""
     draft: Draft = field(default_factory=Draft)
     num_cached_tokens: int = 0
     """Prompt tokens found in the prefix cache when it was first admitted."""
@@ -97,7 +98,7 @@ class Request:
     preempted_at: float | None = None
     """Set from a preemption until it has caught up again; clock seconds."""
     recompute_until: int = 0
-    """Tokens it had in the cache before its last preemption: computing below this is computing again."""
+    """Most tokens it had in the cache before a preemption: computing below this is computing again."""
 
     @property
     def num_prompt_tokens(self) -> int:
@@ -118,6 +119,11 @@ class Request:
         return self.num_known_tokens + self.num_pending_tokens
 
     @property
+    def num_missing(self) -> int:
+        """Tokens it has that are not computed: 1 for a request that decodes, many for one that prefills."""
+        return self.num_tokens - self.num_computed_tokens
+
+    @property
     def needs_history(self) -> bool:
         """Its next token depends on earlier ones by more than the KV cache (penalties): they must be known."""
         return self.params.has_penalty
@@ -128,7 +134,8 @@ class Request:
         return self.num_output_tokens + max(self.num_pending_tokens - 1, 0)
 
     def token_ids(self, start: int, end: int) -> list[int]:
-        """Known tokens [start, end) of prompt + output, without building the whole list; behind them the draft's."""
+        """Known tokens [start, end) of prompt + output, without building the whole list; behind them the draft's.
+        A pending token has no id yet: then there are fewer than end - start."""
         split, num_known = len(self.prompt_token_ids), self.num_known_tokens
         if end > num_known:
             return self.token_ids(start, num_known) + self.draft.token_ids[max(start - num_known, 0) : end - num_known]

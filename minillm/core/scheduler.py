@@ -25,7 +25,7 @@ class SchedulerConfig:
     """The limits of a step and of a request, under vLLM's names."""
 
     max_model_len: int
-    """Most tokens, prompt and output, one request may have; lowered to what the KV pool can hold."""
+    """Most tokens, prompt and output, one request may have; the caller lowers it to what the KV pool can hold."""
     max_num_seqs: int = 32
     """Slots: requests that run at once."""
     max_num_batched_tokens: int = 1024
@@ -94,26 +94,29 @@ class Scheduler:
         # Decodes go first: they need one token each, and their text is being watched as it appears. A long prompt
         # takes what is left of the budget, so it can slow the others down but never stop them.
         step = Step(self.config.max_num_batched_tokens - self.num_parked, len(self.running))
-        decodes = [request for request in self.running if request.num_tokens - request.num_computed_tokens <= 1]
-        prefills = [request for request in self.running if request.num_tokens - request.num_computed_tokens > 1]
+        decodes = [request for request in self.running if request.num_missing <= 1]
+        prefills = [request for request in self.running if request.num_missing > 1]
         for request in decodes:
             self._schedule_running(request, step, now)
         self.drafts.reserve(step)
         for request in prefills:
             self._schedule_running(request, step, now)
-        # A request that has just lost its blocks must get them back before a new one takes them.
+        # A request that has just lost its blocks must get them back before a new one takes them. So no request joins
+        # after a preemption, and none can have shared a block whose promise a preemption withdraws.
         if not step.preempted:
             self._admit_waiting(step)
         self.drafts.place(step, self.kv.append)
-        self.num_steps += bool(step.scheduled)
-        return ScheduledBatch(
-            step_id=self.num_steps - bool(step.scheduled),
+        batch = ScheduledBatch(
+            step_id=self.num_steps,
             requests=tuple(step.scheduled.values()),
             saves=tuple(step.saves),
             loads=tuple(step.loads),
             preempted=tuple(step.preempted),
             timed_out=tuple(timed_out),
         )
+        if batch.requests:
+            self.num_steps += 1
+        return batch
 
     def _schedule_running(self, request: Request, step: Step, now: float) -> None:
         """Give a running request its next tokens. If the pool has no block for them, others give way."""
@@ -183,10 +186,10 @@ class Scheduler:
             return 0
         missing = request.num_tokens - start
         if missing == 1 or self.config.enable_chunked_prefill:
-            return self.waiting.share(request, min(missing, self.config.max_chunk, step.budget))
+            return self.waiting.allot(request, min(missing, self.config.max_chunk, step.budget))
         # Without chunking it is all or nothing; a prompt over the whole budget gets a step to itself.
         fits = missing <= step.budget or not step.has_prefill
-        return self.waiting.share(request, missing) if fits else 0
+        return self.waiting.allot(request, missing) if fits else 0
 
     def _must_wait(self, request: Request) -> bool:
         """Whether a request's pending token has to be seen before anything is computed after it."""
@@ -197,7 +200,7 @@ class Scheduler:
     def commit(self, scheduled: ScheduledRequest, num_accepted: int) -> None:
         """A step's outcome is known, and so many of the request's draft tokens passed: the others are taken back.
 
-        So are their blocks: the next step's own tokens, any request's, come before drafts.
+        So are their blocks, at once: in the next step other requests' own tokens may need them.
         """
         request = scheduled.request
         request.num_pending_tokens -= scheduled.samples

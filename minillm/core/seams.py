@@ -41,8 +41,8 @@ class QueuePolicy(Protocol):
         """A waiting request has ended."""
         ...
 
-    def share(self, request: Request, most: int) -> int:
-        """How many of the `most` tokens that it could compute in this step the request gets, running or next."""
+    def allot(self, request: Request, most: int) -> int:
+        """How many of the `most` tokens that it could compute in this step a request gets, running or next to join."""
         ...
 
     def overdue(self, now: float) -> list[Request]:
@@ -78,7 +78,11 @@ class PreemptionPolicy(Protocol):
         ...
 
     def restore(self, request: Request, block_ids: Mapping[int, int]) -> Sequence[BlockCopy]:
-        """It is admitted again: the copies that bring what was saved into its new blocks."""
+        """It is admitted again: the copies that bring what was saved into its new blocks.
+
+        Args:
+            block_ids: all that it holds now, index -> block. A saved one that has expired meanwhile is not among them.
+        """
         ...
 
     def forget(self, request: Request) -> None:
@@ -112,11 +116,11 @@ class DraftPolicy(Protocol):
         ...
 
     def reserve(self, step: Step) -> None:
-        """The decodes are in the step, prompts are not: claim budget for drafts (`Step.add_draft`)."""
+        """Tokens only: the decodes are in the step, prompts are not; claim budget for drafts (`Step.add_draft`)."""
         ...
 
     def place(self, step: Step, append: Callable[[Request, int], bool]) -> None:
-        """All requests have their blocks: give drafts some of what is left, or drop them (`Step.drop_draft`).
+        """Blocks only: all requests have theirs; give drafts some of what is left, or drop them (`Step.drop_draft`).
 
         Args:
             append: BlockManager.append.
@@ -162,7 +166,7 @@ class SortedQueue:
     def remove(self, request: Request) -> None:
         del self._waiting[request]
 
-    def share(self, request: Request, most: int) -> int:
+    def allot(self, request: Request, most: int) -> int:
         return most
 
     def overdue(self, now: float) -> list[Request]:

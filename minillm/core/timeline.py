@@ -190,7 +190,7 @@ class StepRecord:
     shares: tuple[StepShare, ...]
     num_waiting: int
     num_running: int
-    """Requests that hold a seat. One or two of them may have no share: they wait for a pending token, or for budget."""
+    """Requests that hold a slot. One or two of them may have no share: they wait for a pending token, or for budget."""
     kv_blocks_used: int
     """Blocks some request holds. Free blocks that still cache a prefix do not count."""
     kv_blocks_total: int

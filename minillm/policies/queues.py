@@ -46,7 +46,7 @@ class TwoLaneQueue:
     def remove(self, request: Request) -> None:
         self._lane_of(request).remove(request)
 
-    def share(self, request: Request, most: int) -> int:
+    def allot(self, request: Request, most: int) -> int:
         return most
 
     def overdue(self, now: float) -> list[Request]:
@@ -85,8 +85,8 @@ class QueueWrapper:
     def remove(self, request: Request) -> None:
         self.inner.remove(request)
 
-    def share(self, request: Request, most: int) -> int:
-        return self.inner.share(request, most)
+    def allot(self, request: Request, most: int) -> int:
+        return self.inner.allot(request, most)
 
     def overdue(self, now: float) -> list[Request]:
         return self.inner.overdue(now)

@@ -53,7 +53,7 @@ class Speculator:
         for request in running:
             request.draft = Draft()
             # A request that is more than one token behind computes known tokens; guessing goes on where those end.
-            if request.num_tokens - request.num_computed_tokens == 1:
+            if request.num_missing == 1:
                 k = min(self.length.num_drafts(request, len(running)), self._room(request))
                 wanted += [DraftRequest(request, k)] if k > 0 else []
         try:

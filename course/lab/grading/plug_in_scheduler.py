@@ -40,7 +40,7 @@ class PlannedQueue(QueueWrapper):
     plan: dict[str, int] | None = None
     """Tokens by request id; None = no plan, each gets what the engine gives it."""
 
-    def share(self, request: Request, most: int) -> int:
+    def allot(self, request: Request, most: int) -> int:
         return most if self.plan is None else min(self.plan.get(request.request_id, 0), most)
 
 
