@@ -10,6 +10,7 @@ from torch import Tensor
 
 from minillm.core.batch import LaunchedStep, ScheduledBatch, StepOutput
 from minillm.frontend.engine import Engine
+from minillm.speculation.speculator import Speculator
 
 
 class Injected(RuntimeError):
@@ -80,9 +81,10 @@ class Faults:
     def __post_init__(self) -> None:
         runner = self.engine.runner
         self._launch, self._forward, self._copy = runner.launch, runner.forward, runner.copy_blocks
-        self._propose = self.engine.speculator.proposer.propose
         runner.launch, runner.forward, runner.copy_blocks = self.launch, self.forward, self.copy_blocks
-        self.engine.speculator.proposer.propose = self.propose
+        if isinstance(self.engine.drafts, Speculator):
+            proposer = self.engine.drafts.proposer
+            self._propose, proposer.propose = proposer.propose, self.propose
 
     def launch(self, batch: ScheduledBatch) -> LaunchedStep:
         if self.strikes("before the step"):

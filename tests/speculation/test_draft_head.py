@@ -103,10 +103,10 @@ def serve(engine: Engine, params: SamplingParams = GREEDY) -> list[RequestOutput
             engine.add_request(prompt, params, request_id=str(number), stream=False)
         outputs |= {output.request_id: output for output in engine.step()}
         engine.check_integrity()
-        if isinstance(engine.speculator.proposer, Hinted):
+        if isinstance(getattr(engine.drafts, "proposer", None), Hinted):
             check_cache(engine)
         step += 1
-    proposer = engine.speculator.proposer
+    proposer = getattr(engine.drafts, "proposer", None)
     if isinstance(proposer, DraftHeadProposer):
         assert not proposer.slots and sorted(proposer.free_slots) == list(range(6)), "slots leaked"
     return [outputs[str(number)] for number in range(len(PROMPTS))]

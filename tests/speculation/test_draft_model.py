@@ -90,7 +90,9 @@ def serve(engine: Engine, params: SamplingParams = GREEDY, prompts: list[list[in
         check_drafting(engine)
         step += 1
     assert engine.scheduler.kv.pool.num_used == 0
-    assert not getattr(engine.speculator.proposer, "kv", engine.scheduler.kv).tables, "the draft's blocks leaked"
+    assert not getattr(getattr(engine.drafts, "proposer", None), "kv", engine.scheduler.kv).tables, (
+        "the draft's blocks leaked"
+    )
     return [outputs[str(number)] for number in range(len(prompts))]
 
 

@@ -261,7 +261,8 @@ class _Recorder:
         return bool(self.trace.frames) and self.trace.frames[-1].states[index] == state
 
     def _swapped(self, request: Request | None) -> bool:
-        return request is not None and request.request_id in self.engine.scheduler.swap
+        # What it has computed although it waits was saved when it was preempted.
+        return request is not None and request.status is RequestStatus.PREEMPTED and request.num_computed_tokens > 0
 
     def _state(self, request: Request | None, reading: set[str]) -> str:
         if request is None:
