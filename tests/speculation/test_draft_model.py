@@ -97,7 +97,7 @@ def serve(engine: Engine, params: SamplingParams = GREEDY, prompts: list[list[in
 
 
 def check_drafting(engine: Engine) -> None:
-    proposer = engine.speculator.proposer
+    proposer = getattr(engine.drafts, "proposer", None)
     if hasattr(proposer, "kv"):
         proposer.kv.check_integrity()
         assert set(proposer.kv.tables) <= {request.request_id for request in engine.scheduler.running}
