@@ -108,17 +108,6 @@ def applicable(config: EngineConfig, device_type: str) -> list[str]:
     return found
 
 
-def choose(present: Sequence[str], names: Sequence[str] | None) -> list[str]:
-    """The default, and those that were asked for.
-
-    Raises:
-        ConfigError: there is no variant of that name here.
-    """
-    if unknown := [name for name in names or [] if name not in present]:
-        raise ConfigError(f"no variant {unknown[0]!r} here: there are {', '.join(map(repr, present))}")
-    return [name for name in present if names is None or name in (DEFAULT, *names)]
-
-
 def run(
     target: Target,
     quick: bool,
@@ -126,13 +115,11 @@ def run(
     context: int,
     steps: int | None,
     repeats: int,
-    names: Sequence[str] | None,
 ) -> Measured:
     """Measure. All variants' engines live at once on one set of weights, and take turns.
 
     Args:
         steps: per turn; None = what suits the device.
-        names: of the variants to measure; None = all that apply.
     Raises:
         ConfigError, ModelError: see Engine.
     """
@@ -145,7 +132,7 @@ def run(
     base = target.config(
         kv_tokens=pool_tokens(batch, context, num_steps, budget), max_num_seqs=batch, max_num_batched_tokens=budget
     )
-    chosen = choose(applicable(base, device.type), names)
+    chosen = applicable(base, device.type)
     loaded = load_model(base)
     decodes: dict[str, SteadyDecode] = {}
     unable: dict[str, str] = {}

@@ -4,11 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from typer.testing import Result
 
 from minillm.bench.breakdown import applicable, breakdown, summarize
 from minillm.bench.steady import DecodeStep
-from minillm.core.errors import ConfigError
 from minillm.observe.spread import Spread
 from minillm.policies.config import EngineConfig
 
@@ -60,15 +58,7 @@ def test_variants_are_those_that_make_sense_and_change_something() -> None:
     assert {"triton attention", "no CUDA graphs", "no async scheduling"} < set(applicable(EngineConfig(), "cuda"))
 
 
-def test_one_variant_can_be_chosen(bench: Callable[..., Result]) -> None:
-    table = bench("step-breakdown", "--variant", "eager attention").stdout
-    assert "of the default's time" in table
-    assert "sdpa attention" not in table
-    with pytest.raises(ConfigError, match="no variant 'warp' here: there are 'default', "):
-        bench("step-breakdown", "--variant", "warp")
-
-
 def test_with_a_window_too_the_default_is_not_measured_twice(bench_json: Callable[..., Any]) -> None:
     """An attention with a window is a class of its own in every engine."""
-    report = bench_json("step-breakdown", "--set", "sliding_window=16", "--variant", "sdpa attention", "--batch", "2")
+    report = bench_json("step-breakdown", "--set", "sliding_window=16", "--batch", "2")
     assert report["unable"] == {"sdpa attention": "the default runs it already"}
