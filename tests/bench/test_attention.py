@@ -9,7 +9,7 @@ import torch
 from typer.testing import Result
 
 from minillm.bench import attention as bench_attention
-from minillm.bench.attention import Setup, compare_outputs, make_shapes, usable
+from minillm.bench.attention import Setup, compare_outputs, usable
 from minillm.bench.attention_shapes import HeadShape, PreparedAttention, Shape, make_cache, make_metadata
 from minillm.bench.errors import BenchmarkError
 from minillm.core.errors import ConfigError
@@ -60,13 +60,6 @@ def test_numbers_belong_together(bench_json: Callable[..., Any]) -> None:
         assert row["difference"] < 1e-4
     kinds = [[row for row in report["results"] if row["shape"]["kind"] == kind] for kind in ("decode", "extend")]
     assert all(min(row["time_over_best"] for row in rows) == 1.0 for rows in kinds)
-
-
-def test_shapes_are_all_combinations() -> None:
-    shapes = make_shapes([1, 8], [512], [64, 128], [1000])
-    assert shapes[:2] == [Shape("decode", 1, 1, 511), Shape("decode", 8, 1, 511)]
-    assert shapes[2:4] == [Shape("prefill", 1, 64, 0), Shape("prefill", 1, 128, 0)]
-    assert shapes[4:] == [Shape("extend", 1, 64, 1000), Shape("extend", 1, 128, 1000)]
 
 
 def test_eager_is_left_out_where_its_scores_would_fill_the_memory() -> None:
