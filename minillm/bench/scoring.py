@@ -95,7 +95,7 @@ def decode_texts(engine: Engine, texts: Sequence[list[int]], num_given: Sequence
             logits = logits_of([step(i, num_given[i] + done - 1, 1) for i in going])
     finally:
         for request in requests:  # a drafter keeps something for each
-            engine.speculator.forget(request)
+            engine.drafts.forget(request)
 
 
 def block_tables(lengths: Sequence[int], block_size: int, num_blocks: int) -> list[list[int]]:

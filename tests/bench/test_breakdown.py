@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from minillm.bench.breakdown import applicable, breakdown, summarize
-from minillm.bench.steady import DecodeStep
+from minillm.bench.steady import DecodeStep, SteadySteps
 from minillm.observe.spread import Spread
 from minillm.policies.config import EngineConfig
 
@@ -43,8 +43,10 @@ def test_rest_is_what_no_stage_claims() -> None:
 
 def test_gains_are_paired_by_turn() -> None:
     # The machine is twice as slow in the second turn: the ratio does not notice.
-    default = [[step(1.0, 1.0)] * 3, [step(2.0, 1.0)] * 3]
-    slower = [[step(3.0, 1.0)] * 3, [step(6.0, 1.0)] * 3]
+    default, slower = (
+        [SteadySteps([step(seconds, 1.0)] * 3, mean_context=1.0) for seconds in turns]
+        for turns in ((1.0, 2.0), (3.0, 6.0))
+    )
     result = summarize("no fused kernels", slower, default)
     assert result.time_over_default == Spread(3.0, 3.0, 3.0)
     assert result.num_steps == 6

@@ -115,7 +115,7 @@ def test_scoring_leaves_no_request_behind(
 ) -> None:
     forgotten: list[list[str]] = [[], []]
     for engine, ids in zip(tiny_engines, forgotten):
-        monkeypatch.setattr(engine.speculator, "forget", lambda request, ids=ids: ids.append(request.request_id))
+        monkeypatch.setattr(engine.drafts, "forget", lambda request, ids=ids: ids.append(request.request_id))
     if fails:
         monkeypatch.setattr(TextScore, "add", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError) if fails else nullcontext():
