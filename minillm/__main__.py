@@ -4,14 +4,14 @@ import errno
 import importlib
 import json
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 from minillm.bench.cli import bench_app
-from minillm.bench.options import check_writable
+from minillm.bench.options import DEFAULT_MODEL, Json, Set, check_writable, with_options
 from minillm.core.errors import (
     ConfigError,
     InvalidSamplingParamsError,
@@ -45,22 +45,45 @@ app.command()(simulate)
 app.command()(calibrate)
 app.command()(train_draft)
 
-Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
-Model = Annotated[str, typer.Option(help="Short name, local folder, GGUF file or Hub id.")]
 MaxTokens = Annotated[int, typer.Option(help="Most output tokens.")]
 Temperature = Annotated[float, typer.Option(help="0 = always the likeliest token.")]
-Set = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="FIELD=VALUE",
-        help="An EngineConfig field, e.g. block_size=32 or speculative.method=ngram; may be repeated.",
-    ),
-]
-Sample = Annotated[
-    list[str] | None,
-    typer.Option("--sample", metavar="FIELD=VALUE", help="A SamplingParams field, e.g. top_p=0.9; may be repeated."),
-]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The options of the commands that generate text."""
+
+    model: Annotated[str, typer.Option(help="Short name, local folder, GGUF file or Hub id.")] = DEFAULT_MODEL
+    max_tokens: MaxTokens = 128
+    temperature: Temperature = 0.0
+    engine_fields: Set = None
+    sampling_fields: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--sample", metavar="FIELD=VALUE", help="A SamplingParams field, e.g. top_p=0.9; may be repeated."
+        ),
+    ] = None
+
+    def validated(self) -> tuple["EngineConfig", "SamplingParams"]:
+        """What they come to; `--set` and `--sample` win over named options.
+
+        Raises:
+            ConfigError, InvalidSamplingParamsError: a field is unknown, or out of range.
+        """
+        from minillm.core.params import SamplingParams
+        from minillm.policies.config import EngineConfig, parse_fields
+
+        config = EngineConfig(**{"model": self.model, **parse_fields(self.engine_fields, "--set")})
+        named = {"max_tokens": self.max_tokens, "temperature": self.temperature}
+        return config, SamplingParams(**{**named, **parse_fields(self.sampling_fields, "--sample")})
+
+
+@dataclass(frozen=True, slots=True)
+class ChatSettings(Settings):
+    """The same with the defaults of a conversation."""
+
+    max_tokens: MaxTokens = 512
+    temperature: Temperature = 0.7
 
 
 INTERRUPTED = 130
@@ -91,7 +114,7 @@ def _fail(message: str) -> NoReturn:
 
 @app.command()
 def pull(
-    model: Annotated[str, typer.Argument(help="Short name, GGUF file or Hub id.")] = "smollm2-135m",
+    model: Annotated[str, typer.Argument(help="Short name, GGUF file or Hub id.")] = DEFAULT_MODEL,
     force: Annotated[bool, typer.Option(help="Fetch a short-named model anew, e.g. after damage.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -156,11 +179,10 @@ def run_course_command(module: str, context: typer.Context) -> None:
 
 
 @app.command()
+@with_options(Settings)
 def generate(
+    settings: Settings,
     prompts: Annotated[list[str], typer.Argument(help="One or more; they run together.")],
-    model: Model = "smollm2-135m",
-    max_tokens: MaxTokens = 128,
-    temperature: Temperature = 0.0,
     chat_template: Annotated[bool, typer.Option("--chat", help="Put each prompt in the chat template.")] = False,
     about: Annotated[
         Path | None, typer.Option(metavar="FILE", help="A text that the prompts ask about; it goes in front of each.")
@@ -168,8 +190,6 @@ def generate(
     keep: Annotated[
         float, typer.Option(help="Of that text, the share of tokens that stays: the sentences relevant to the prompt.")
     ] = 1.0,
-    engine_fields: Set = None,
-    sampling_fields: Sample = None,
     trace: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the run as a trace; open it at https://ui.perfetto.dev.")
     ] = None,
@@ -177,7 +197,7 @@ def generate(
 ) -> None:
     """Continue the prompts; then say how long each phase took. Exit status 1 if an output failed."""
     check_writable(trace)
-    config, params = _settings(model, max_tokens, temperature, engine_fields, sampling_fields)
+    config, params = settings.validated()
     from minillm.frontend.llm import LLM
     from minillm.observe.speculation import SpeculationSummary
     from minillm.observe.trace import write_chrome_trace
@@ -209,19 +229,16 @@ def generate(
 
 
 @app.command()
+@with_options(ChatSettings)
 def chat(
-    model: Model = "smollm2-135m",
-    max_tokens: MaxTokens = 512,
-    temperature: Temperature = 0.7,
+    settings: ChatSettings,
     system: Annotated[str | None, typer.Option(help="System message.")] = None,
-    engine_fields: Set = None,
-    sampling_fields: Sample = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="At the end, the whole conversation as one JSON object.")
     ] = False,
 ) -> None:
     """Talk with the model; each answer streams, then says how long each phase took. Exit status 1 if one failed."""
-    config, params = _settings(model, max_tokens, temperature, engine_fields, sampling_fields)
+    config, params = settings.validated()
     if params.n > 1:
         raise InvalidSamplingParamsError("a conversation goes on with one answer: leave n out, or use minillm generate")
     from minillm.frontend.engine_thread import EngineThread
@@ -308,18 +325,6 @@ def _ask_about(context: str, keep: float, prompt: str, engine: "Engine") -> str:
     if keep < 1:
         print(f"kept {pruned.num_tokens} of {count(context)} tokens, for: {prompt}", file=sys.stderr)
     return f"{pruned.text}\n\n{prompt}"
-
-
-def _settings(
-    model: str, max_tokens: int, temperature: float, engine_fields: list[str] | None, sampling_fields: list[str] | None
-) -> tuple["EngineConfig", "SamplingParams"]:
-    """The validated configuration and sampling parameters; `--set` and `--sample` win over named options."""
-    from minillm.core.params import SamplingParams
-    from minillm.policies.config import EngineConfig, parse_fields
-
-    config = EngineConfig(**{"model": model, **parse_fields(engine_fields, "--set")})
-    chosen = {"max_tokens": max_tokens, "temperature": temperature, **parse_fields(sampling_fields, "--sample")}
-    return config, SamplingParams(**chosen)
 
 
 def output_as_dict(output: "RequestOutput") -> dict[str, Any]:

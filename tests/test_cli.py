@@ -249,13 +249,6 @@ def test_chat_remembers_and_forgets(run: Run, tiny: list[str]) -> None:
     assert "prefill" in err, "the conversation itself is shown on standard error"
 
 
-def test_chat_shows_each_answer_with_its_phases(run: Run, tiny: list[str]) -> None:
-    status, out, _ = run("chat", *tiny, stdin="hello\n")
-    assert status == 0
-    assert out.count("[queue ") == 1
-    assert "4 tokens" in out
-
-
 def test_chat_outgrowing_the_window_goes_on(run: Run, tiny: list[str]) -> None:
     stdin = f"short\n{'long ' * 600}\nshort\n"
     status, out, err = run("chat", *tiny, "--json", stdin=stdin)

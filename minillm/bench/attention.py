@@ -187,7 +187,6 @@ def choose_backends(names: Sequence[str] | None, device: torch.device, block_siz
 def run(
     target: Target,
     quick: bool,
-    heads: HeadShape | None,
     backends: Sequence[str] | None,
     batches: Sequence[int] | None,
     contexts: Sequence[int] | None,
@@ -198,7 +197,6 @@ def run(
     """Measure. Backends take turns within every repeat.
 
     Args:
-        heads: None = the model's.
         backends, batches, contexts, prompts, cached: None = what suits the device.
     Raises:
         ConfigError: an unknown backend, or a --set field that attention alone does not read.
@@ -210,7 +208,7 @@ def run(
     kind = device.type
     dtype = choose_dtype(config.dtype, model_config, device)
     setup = Setup(
-        heads=heads or HeadShape(model_config.num_heads, model_config.num_kv_heads, model_config.head_dim),
+        heads=HeadShape(model_config.num_heads, model_config.num_kv_heads, model_config.head_dim),
         block_size=config.block_size or AttentionBackend.block_size,
         dtype=dtype,
         query_dtype=torch.float32 if kind == "cpu" else dtype,  # a CPU's activations: see Decoder
@@ -266,18 +264,3 @@ def describe(shape: Shape) -> str:
     if shape.kind == "decode":
         return f"decode {shape.batch} x {shape.context}"
     return f"prefill {shape.new}" if shape.kind == "prefill" else f"prefill {shape.new} on {shape.cached} cached"
-
-
-def head_shape(heads: int | None, kv_heads: int | None, head_dim: int | None) -> HeadShape | None:
-    """What was asked for; None = the model's.
-
-    Raises:
-        ConfigError: given in part, or the heads are not a multiple of the KV heads.
-    """
-    if heads is None and kv_heads is None and head_dim is None:
-        return None
-    if heads is None or kv_heads is None or head_dim is None:
-        raise ConfigError("--heads, --kv-heads and --head-dim describe one shape: give all three, or none")
-    if heads % kv_heads:
-        raise ConfigError(f"--heads {heads} is not a multiple of --kv-heads {kv_heads}: each serves a group of heads")
-    return HeadShape(heads, kv_heads, head_dim)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,9 @@ from tqdm import tqdm
 
 from minillm.bench.errors import BenchmarkError
 from minillm.bench.report import Measured
-from minillm.bench.steady import DecodeStep, SteadyDecode, pool_tokens
+from minillm.bench.steady import DecodeStep, SteadyDecode, SteadySteps, pool_tokens
 from minillm.bench.target import Target
+from minillm.bench.turns import in_turns
 from minillm.core.errors import ConfigError, MinillmError
 from minillm.frontend.engine import Engine
 from minillm.model.loader import load_model
@@ -71,9 +73,9 @@ def breakdown(steps: Sequence[DecodeStep]) -> dict[str, StageTime]:
     return {stage: StageTime(*_p50_p99(seconds), sum(seconds) / total) for stage, seconds in columns.items()}
 
 
-def summarize(name: str, turns: list[list[DecodeStep]], default_turns: list[list[DecodeStep]]) -> VariantResult:
+def summarize(name: str, turns: list[SteadySteps], default_turns: list[SteadySteps]) -> VariantResult:
     """What a variant's turns come to, beside the default's turns at about the same time."""
-    steps = [step for turn in turns for step in turn]
+    steps = [step for turn in turns for step in turn.steps]
     median, p99 = _p50_p99([step.seconds for step in steps])
     return VariantResult(
         name=name,
@@ -91,8 +93,8 @@ def _p50_p99(seconds: Sequence[float]) -> tuple[float, float]:
     return median, p99
 
 
-def _median(turn: Sequence[DecodeStep]) -> float:
-    return float(np.median([step.seconds for step in turn]))
+def _median(turn: SteadySteps) -> float:
+    return float(np.median([step.seconds for step in turn.steps]))
 
 
 def applicable(config: EngineConfig, device_type: str) -> list[str]:
@@ -108,17 +110,6 @@ def applicable(config: EngineConfig, device_type: str) -> list[str]:
     return found
 
 
-def choose(present: Sequence[str], names: Sequence[str] | None) -> list[str]:
-    """The default, and those that were asked for.
-
-    Raises:
-        ConfigError: there is no variant of that name here.
-    """
-    if unknown := [name for name in names or [] if name not in present]:
-        raise ConfigError(f"no variant {unknown[0]!r} here: there are {', '.join(map(repr, present))}")
-    return [name for name in present if names is None or name in (DEFAULT, *names)]
-
-
 def run(
     target: Target,
     quick: bool,
@@ -126,13 +117,11 @@ def run(
     context: int,
     steps: int | None,
     repeats: int,
-    names: Sequence[str] | None,
 ) -> Measured:
     """Measure. All variants' engines live at once on one set of weights, and take turns.
 
     Args:
         steps: per turn; None = what suits the device.
-        names: of the variants to measure; None = all that apply.
     Raises:
         ConfigError, ModelError: see Engine.
     """
@@ -145,7 +134,7 @@ def run(
     base = target.config(
         kv_tokens=pool_tokens(batch, context, num_steps, budget), max_num_seqs=batch, max_num_batched_tokens=budget
     )
-    chosen = choose(applicable(base, device.type), names)
+    chosen = applicable(base, device.type)
     loaded = load_model(base)
     decodes: dict[str, SteadyDecode] = {}
     unable: dict[str, str] = {}
@@ -159,12 +148,7 @@ def run(
             if name == DEFAULT:
                 raise
             unable[name] = str(error)
-    turns: dict[str, list[list[DecodeStep]]] = {name: [] for name in decodes}
-    for turn in tqdm(range(repeats + 1), desc="measuring", unit="turn"):
-        for name, decode in decodes.items():
-            measured = decode.run(steps).steps
-            if turn:  # the first warms up
-                turns[name].append(measured)
+    turns = in_turns({name: partial(decode.run, steps) for name, decode in decodes.items()}, repeats)
     return Measured.on(
         decodes[DEFAULT].engine,
         [summarize(name, own, turns[DEFAULT]) for name, own in turns.items()],

@@ -105,7 +105,6 @@ def step_breakdown(
     context: Context = 512,
     steps: Steps = None,
     repeats: Repeats = 8,
-    variant: Annotated[list[str] | None, repeatable("Only the default and this one")] = None,
 ) -> None:
     """Where a decode step's microseconds go; then again with each optimisation switched alone.
 
@@ -114,7 +113,7 @@ def step_breakdown(
     """
     from minillm.bench import breakdown as benchmark
 
-    shared.measure(benchmark, batch, context, steps, repeats, variant or None)
+    shared.measure(benchmark, batch, context, steps, repeats)
 
 
 @with_shared_options
@@ -149,9 +148,6 @@ def serve_overhead(
 def attention(
     shared: Shared,
     backend: Annotated[list[str] | None, repeatable("Only this one")] = None,
-    heads: Annotated[int | None, typer.Option(min=1, help="Query heads; with --kv-heads and --head-dim.")] = None,
-    kv_heads: Annotated[int | None, typer.Option(min=1, help="Key and value heads.")] = None,
-    head_dim: Annotated[int | None, typer.Option(min=1, help="Elements of a head.")] = None,
     batch: Annotated[list[int] | None, sizes("Decode: batch size")] = None,
     context: Annotated[list[int] | None, sizes("Decode: tokens of context")] = None,
     tokens: Annotated[list[int] | None, sizes("Prefill: new tokens")] = None,
@@ -164,8 +160,7 @@ def attention(
     """
     from minillm.bench import attention as benchmark
 
-    shape = benchmark.head_shape(heads, kv_heads, head_dim)
-    shared.measure(benchmark, shape, backend or None, batch, context, tokens, cached, repeats)
+    shared.measure(benchmark, backend or None, batch, context, tokens, cached, repeats)
 
 
 @with_shared_options

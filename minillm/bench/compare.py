@@ -1,19 +1,16 @@
-"""The comparison itself: which engines are measured, in what order, and what is made of the numbers.
-
-Engines take turns within every repeat (A B C, A B C, ...), so that a slow spell of the machine hits all
-of them alike, and ratios are formed within a repeat before their median is taken.
-"""
+"""The comparison itself: which engines are measured, and what is made of the numbers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
 from minillm.bench.baselines.base import Baseline, Minillm, Run
 from minillm.bench.baselines.make import check_installed, make_baselines, settings_of
 from minillm.bench.report import Measured, format_machine
+from minillm.bench.turns import in_turns
 from minillm.bench.workloads import Workload, make_workloads
 from minillm.model.arithmetic import ModelBytes
 from minillm.model.checkpoints import resolve
@@ -58,18 +55,12 @@ class WorkloadResult:
     peers: list[EngineResult]
 
 
-def measure(engines: Sequence[Baseline], workload: Workload, repeats: int, bar: tqdm) -> dict[str, list[Run]]:
+def measure(engines: Sequence[Baseline], workload: Workload, repeats: int) -> dict[str, list[Run]]:
     """Warm all engines up, then `repeats` rounds in which each runs once."""
-    runs: dict[str, list[Run]] = {engine.name: [] for engine in engines}
-    for turn in range(repeats + 1):
-        for engine in engines:
-            bar.set_description(f"{workload.name}: {'' if turn else 'warming up '}{engine.name}")
-            if turn:
-                runs[engine.name].append(engine.run(workload))
-            else:
-                engine.warm_up(workload)
-            bar.update()
-    return runs
+    for engine in engines:
+        engine.warm_up(workload)
+    runs = {engine.name: partial(engine.run, workload) for engine in engines}
+    return in_turns(runs, repeats, warm_up=False, label=workload.name)
 
 
 def summarize(
@@ -138,10 +129,9 @@ def run(
     engines = [minillm, *baselines]
     size = ModelBytes.of(engine.loaded_model.model_config, dtype)
     results = []
-    with tqdm(total=len(workloads) * len(engines) * (repeats + 1), unit="run") as bar:  # draws on standard error
-        for workload in workloads:
-            runs = measure(engines, workload, repeats, bar)
-            results.append(summarize(workload, runs, [each.name for each in baselines], bandwidth, size))
+    for workload in workloads:
+        runs = measure(engines, workload, repeats)
+        results.append(summarize(workload, runs, [each.name for each in baselines], bandwidth, size))
     return Measured.on(
         engine,
         results,

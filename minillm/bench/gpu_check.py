@@ -13,20 +13,22 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from minillm.observe.tables import text_table
+
 ROOT = Path(__file__).parents[2]
 TIME_LIMIT_S = 520
 NEEDED = ("torch", "triton", "transformers", "pydantic", "safetensors", "psutil", "filelock", "setuptools", "pytest")
-
-
-PLAIN_PYTEST = ("-o", "addopts=--import-mode=importlib")
+PARITY = "tests/gpu -m gpu -q -x -p no:cacheprovider -o addopts=--import-mode=importlib"
 """Without --strict-config, which would want the project's pytest plugins."""
+RANDOM = "--load-format dummy --dtype bfloat16 --device cuda"
+"""Random weights in a published shape."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,44 +36,30 @@ class Section:
     """One process. Its command writes JSON to the file named last."""
 
     name: str
-    arguments: tuple[str, ...]
+    arguments: str
     limit_s: int
 
     def command(self, out: Path) -> list[str]:
         if self.name == "parity":
-            return [sys.executable, "-m", "pytest", *self.arguments]
-        return [sys.executable, "-m", "minillm", "bench", *self.arguments, "--out", str(out)]
-
-
-def shape(name: str) -> tuple[str, ...]:
-    """Options for a model of random weights in a published shape."""
-    return ("--model", name, "--load-format", "dummy", "--dtype", "bfloat16", "--device", "cuda")
-
-
-def repeated(option: str, values: Sequence[int]) -> tuple[str, ...]:
-    """`--option a --option b ...`"""
-    return tuple(part for value in values for part in (option, str(value)))
-
-
-def baselines() -> tuple[str, ...]:
-    """What throughput is measured beside: Hugging Face, and nano-vllm where it is installed."""
-    nano = ("--compare", "nano-vllm") if importlib.util.find_spec("nanovllm") else ()
-    return ("--compare", "hf", *nano)
+            return [sys.executable, "-m", "pytest", *self.arguments.split()]
+        return [sys.executable, "-m", "minillm", "bench", *self.arguments.split(), "--out", str(out)]
 
 
 def sections() -> list[Section]:
     """In order of importance: what is cut off by the time limit is what can best be missed."""
+    small, middle, large = (f"--model {name} {RANDOM}" for name in ("qwen3-0.6b", "llama-3.2-1b", "llama-3-8b"))
+    nano = " --compare nano-vllm" if importlib.util.find_spec("nanovllm") else ""
     return [
-        Section("parity", ("tests/gpu", "-m", "gpu", "-q", "-x", "-p", "no:cacheprovider", *PLAIN_PYTEST), 200),
-        Section("decode_8b", ("decode", *shape("llama-3-8b"), *repeated("--batch", (1, 8, 32, 128))), 120),
-        Section("attention_8b", ("attention", *shape("llama-3-8b")), 60),
-        Section("prefill_8b", ("prefill", *shape("llama-3-8b"), *repeated("--tokens", (128, 512, 2048, 4096))), 60),
-        Section("decode_1b", ("decode", *shape("llama-3.2-1b"), *repeated("--batch", (1, 8, 64))), 60),
-        Section("decode_0.6b", ("decode", *shape("qwen3-0.6b"), *repeated("--batch", (1, 8, 64, 256))), 60),
-        Section("idle_0.6b", ("idle", *shape("qwen3-0.6b")), 60),
-        Section("throughput_0.6b", ("throughput", *shape("qwen3-0.6b"), "--repeats", "2"), 90),
-        Section("breakdown_0.6b", ("step-breakdown", *shape("qwen3-0.6b"), "--repeats", "3"), 120),
-        Section("compare_0.6b", ("throughput", *shape("qwen3-0.6b"), "--repeats", "1", *baselines()), 240),
+        Section("parity", PARITY, 200),
+        Section("decode_8b", f"decode {large} --batch 1 --batch 8 --batch 32 --batch 128", 120),
+        Section("attention_8b", f"attention {large}", 60),
+        Section("prefill_8b", f"prefill {large} --tokens 128 --tokens 512 --tokens 2048 --tokens 4096", 60),
+        Section("decode_1b", f"decode {middle} --batch 1 --batch 8 --batch 64", 60),
+        Section("decode_0.6b", f"decode {small} --batch 1 --batch 8 --batch 64 --batch 256", 60),
+        Section("idle_0.6b", f"idle {small}", 60),
+        Section("throughput_0.6b", f"throughput {small} --repeats 2", 90),
+        Section("breakdown_0.6b", f"step-breakdown {small} --repeats 3", 120),
+        Section("compare_0.6b", f"throughput {small} --repeats 1 --compare hf{nano}", 240),
     ]
 
 
@@ -141,9 +129,12 @@ def check(
         fail(f"sections are {', '.join(section.name for section in sections())}")
     deadline = time.monotonic() + time_limit
     outcomes = {section.name: run(section, out, redo, deadline) for section in chosen}
-    record = write_record(out, outcomes)
-    print(format_summary(outcomes, out))
-    print(f"record: {record}. Copy it to course/data/measured/ to publish it.")
+    record = make_record(out, outcomes)
+    slug = "".join(letter if letter.isalnum() else "_" for letter in record["device"].lower())
+    file = out / f"gpu_check_{slug}.json"
+    file.write_text(json.dumps(record, indent=1) + "\n")
+    print(format_summary(record))
+    print(f"record: {file}. Copy it to course/data/measured/ to publish it.")
     raise typer.Exit(0 if set(outcomes.values()) <= {"done", "kept"} else 1)
 
 
@@ -198,30 +189,21 @@ def tail(log: Path, lines: int = 15) -> str:
     return "\n".join(log.read_text(errors="replace").strip().splitlines()[-lines:])
 
 
-def write_record(out: Path, outcomes: dict[str, str]) -> Path:
-    """Everything in one file, named after the device."""
+def make_record(out: Path, outcomes: dict[str, str]) -> dict[str, Any]:
+    """What ran, each target beside what was reached, and all that was measured, now or before."""
     import torch
 
-    device = torch.cuda.get_device_name()
-    reports = {name: json.loads((out / f"{name}.json").read_text()) for name in outcomes if has(out, name)}
-    record = {
+    files = {name: out / f"{name}.json" for name in outcomes}
+    reports = {name: json.loads(file.read_text()) for name, file in files.items() if file.exists()}
+    return {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "command": "make gpu-check",
-        "device": device,
+        "device": torch.cuda.get_device_name(),
         "versions": {"python": sys.version.split()[0], "torch": torch.__version__, "cuda": torch.version.cuda},
         "outcomes": outcomes,
         "targets": [{"what": t.what, "at_least": t.at_least, "reached": reached(t, reports)} for t in GOALS],
         "sections": reports,
     }
-    slug = "".join(letter if letter.isalnum() else "_" for letter in device.lower())
-    file = out / f"gpu_check_{slug}.json"
-    file.write_text(json.dumps(record, indent=1) + "\n")
-    return file
-
-
-def has(out: Path, name: str) -> bool:
-    """Whether a section has been measured before."""
-    return (out / f"{name}.json").exists()
 
 
 def reached(goal: Goal, reports: dict[str, Any]) -> float | None:
@@ -232,16 +214,14 @@ def reached(goal: Goal, reports: dict[str, Any]) -> float | None:
         return None
 
 
-def format_summary(outcomes: dict[str, str], out: Path) -> str:
+def format_summary(record: dict[str, Any]) -> str:
     """What ran, and each target beside what was reached."""
-    lines = [f"{name:18}{outcome}" for name, outcome in outcomes.items()]
-    reports = {name: json.loads((out / f"{name}.json").read_text()) for name in outcomes if has(out, name)}
-    lines += ["", f"{'':52}{'reached':>10}{'target':>10}"]
-    for goal in GOALS:
-        value = reached(goal, reports)
-        shown = "not yet measured" if value is None else f"{value:.2f}"
-        lines.append(f"{goal.what:52}{shown:>10}{goal.at_least:>10.2f}")
-    return "\n".join(lines)
+    rows = [
+        [t["what"], "not yet measured" if t["reached"] is None else f"{t['reached']:.2f}", f"{t['at_least']:.2f}"]
+        for t in record["targets"]
+    ]
+    ran = text_table(("section", "outcome"), list(record["outcomes"].items()))
+    return f"{ran}\n\n{text_table(('', 'reached', 'target'), rows)}"
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Concatenate, Literal, ParamSpec, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar
 
 import typer
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from minillm.bench.target import Target
 
 P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class BaselineName(enum.StrEnum):
@@ -38,7 +39,11 @@ Dtype = Annotated[Literal["auto", "bfloat16", "float16", "float32"], typer.Optio
 Device = Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="auto: cuda where there is one.")]
 Set = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="FIELD=VALUE", help="An EngineConfig field, e.g. block_size=32; may be repeated."),
+    typer.Option(
+        "--set",
+        metavar="FIELD=VALUE",
+        help="An EngineConfig field, e.g. block_size=32 or speculative.method=ngram; may be repeated.",
+    ),
 ]
 Quick = Annotated[bool, typer.Option("--quick", help="A few tokens, once: tries it, measures nothing.")]
 Out = Annotated[Path | None, typer.Option(dir_okay=False, help="Also write the JSON here.")]
@@ -109,19 +114,26 @@ class Shared:
         return report
 
 
-def with_shared_options(command: Callable[Concatenate[Shared, P], None]) -> Callable[..., None]:
-    """Replace a command's first parameter by the options of `Shared`: typer reads them off the signature."""
-    shared = inspect.signature(Shared).parameters
-    own = list(inspect.signature(command).parameters.values())[1:]
+def with_options(options: type[T]) -> Callable[[Callable[Concatenate[T, P], None]], Callable[..., None]]:
+    """Replace a command's first parameter by the fields of a dataclass: typer reads them off the signature."""
 
-    @functools.wraps(command)
-    def taking_all(**options: Any) -> None:
-        command(Shared(**{name: options.pop(name) for name in shared}), **options)  # type: ignore[call-arg]
+    def decorate(command: Callable[Concatenate[T, P], None]) -> Callable[..., None]:
+        shared = inspect.signature(options).parameters
+        own = list(inspect.signature(command).parameters.values())[1:]
 
-    parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in (*shared.values(), *own)]
-    taking_all.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    taking_all.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    return taking_all
+        @functools.wraps(command)
+        def taking_all(**given: Any) -> None:
+            command(options(**{name: given.pop(name) for name in shared}), **given)  # type: ignore[call-arg]
+
+        parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in (*shared.values(), *own)]
+        taking_all.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        taking_all.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        return taking_all
+
+    return decorate
+
+
+with_shared_options = with_options(Shared)
 
 
 def check_writable(*files: Path | None) -> None:

@@ -2,18 +2,17 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
-
-from tqdm import tqdm
 
 from minillm.bench.errors import BenchmarkError
 from minillm.bench.report import Measured
 from minillm.bench.roofline import PREFILL_COLOUR, Point, draw_roofline, with_unit
-from minillm.bench.target import LARGEST_BLOCK, Costs, Target, compute_dtype, random_prompts
+from minillm.bench.target import LARGEST_BLOCK, Costs, Target, compute_dtype, finish, random_prompts
+from minillm.bench.turns import in_turns
 from minillm.core.errors import ConfigError
 from minillm.core.params import SamplingParams
-from minillm.core.request import FinishReason
 from minillm.frontend.engine import Engine
 from minillm.observe.spread import Spread
 from minillm.observe.tables import text_table
@@ -79,12 +78,7 @@ def prefill_seconds(engine: Engine, prompt: list[int]) -> float:
     """
     engine.add_request(prompt, SamplingParams(max_tokens=1, temperature=0.0, ignore_eos=True), stream=False)
     before = engine.scheduler.num_steps
-    outputs = []
-    while engine.has_unfinished:
-        outputs += engine.step()
-    [output] = outputs
-    if output.completions[0].finish_reason is not FinishReason.LENGTH:
-        raise BenchmarkError(f"the prefill of {len(prompt)} tokens failed: {output.completions[0].error}")
+    finish(engine)
     record = next(record for record in engine.steps if record.step_id == before)
     if record.num_tokens != len(prompt):
         raise BenchmarkError(
@@ -118,12 +112,7 @@ def run(target: Target, quick: bool, lengths: Sequence[int] | None, repeats: int
     costs = Costs.of(engine)
     assert engine.vocab_size is not None
     prompts = random_prompts(engine.vocab_size, lengths)
-    seconds: dict[int, list[float]] = {length: [] for length in lengths}
-    for repeat in tqdm(range(repeats + 1), unit="round"):
-        for prompt in prompts:
-            taken = prefill_seconds(engine, prompt)
-            if repeat > 0:  # the first round warms up
-                seconds[len(prompt)].append(taken)
+    seconds = in_turns({len(prompt): partial(prefill_seconds, engine, prompt) for prompt in prompts}, repeats)
     results = [summarize(length, taken, costs, peaks.matmul) for length, taken in seconds.items()]
     return Measured.on(engine, results, {"repeats": repeats}, roof=peaks)
 

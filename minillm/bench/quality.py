@@ -13,10 +13,9 @@ from typing import Any
 
 from tqdm import tqdm
 
-from minillm.bench.errors import BenchmarkError
 from minillm.bench.report import Measured, describe_engine
 from minillm.bench.scoring import TextScore, choose, held_text, load_items, score_text
-from minillm.bench.target import Costs, Target
+from minillm.bench.target import Costs, Target, finish
 from minillm.core.errors import ConfigError
 from minillm.core.params import SamplingParams
 from minillm.frontend.engine import Engine
@@ -163,12 +162,7 @@ def greedy_tokens(engine: Engine, quick: bool) -> list[list[int]]:
     params = SamplingParams(temperature=0, max_tokens=4 if quick else GREEDY_TOKENS, ignore_eos=True)
     for i, prompt in enumerate(prompts):
         engine.add_request(prompt, params, request_id=f"greedy-{i}", stream=False)
-    outputs: dict[str, list[int]] = {}
-    while engine.has_unfinished:
-        for output in engine.step():
-            if output.completions[0].error is not None:
-                raise BenchmarkError(f"a request failed: {output.completions[0].error}")
-            outputs[output.request_id] = output.token_ids
+    outputs = {output.request_id: output.token_ids for output in finish(engine)}
     return [outputs[f"greedy-{i}"] for i in range(len(prompts))]
 
 
@@ -222,12 +216,9 @@ def token_seconds(engine: Engine, prompt: list[int], num_tokens: int) -> float:
     """Seconds a token, of those after the first, when the model writes on after the prompt."""
     engine.reset_prefix_cache()
     engine.add_request(prompt, SamplingParams(temperature=0, max_tokens=num_tokens, ignore_eos=True), stream=False)
-    outputs = []
-    while engine.has_unfinished:
-        outputs += engine.step()
-    if outputs[0].timeline.tpot is None or outputs[0].completions[0].error:
-        raise BenchmarkError(f"the request failed: {outputs[0].completions[0].error}")
-    return outputs[0].timeline.tpot
+    [output] = finish(engine)
+    assert output.timeline.tpot is not None
+    return output.timeline.tpot
 
 
 def request_bytes(engine: Engine) -> int:

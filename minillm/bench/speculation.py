@@ -8,14 +8,14 @@ import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
 from minillm.bench.report import Measured
 from minillm.bench.target import Target
+from minillm.bench.turns import in_turns
 from minillm.core.errors import ConfigError
 from minillm.core.params import SamplingParams
 from minillm.frontend.engine import Engine
@@ -142,15 +142,10 @@ def run(
     loaded = load_model(config)
     engines = {name: Engine(config.replace(speculative=given), loaded) for name, given in fields.items()}
     results = []
-    with tqdm(total=len(chosen) * len(engines) * (repeats + 1), unit="run", disable=None) as bar:
-        for job in chosen:
-            runs: dict[str, list[Run]] = {name: [] for name in engines}
-            for repeat in range(repeats + 1):  # the first is there to warm up
-                for name, engine in engines.items():
-                    served = serve(engine, job)
-                    runs[name] += [served] if repeat else []
-                    bar.update()
-            results += [summarize(job, name, taken, runs[OFF]) for name, taken in runs.items()]
+    for job in chosen:
+        ways = {name: partial(serve, engine, job) for name, engine in engines.items()}
+        runs = in_turns(ways, repeats, label=job.name)
+        results += [summarize(job, name, taken, runs[OFF]) for name, taken in runs.items()]
     return Measured.on(
         engines[OFF],
         results,

@@ -6,7 +6,9 @@ from typing import Any
 
 import torch
 
+from minillm.bench.errors import BenchmarkError
 from minillm.frontend.engine import Engine
+from minillm.frontend.outputs import RequestOutput
 from minillm.kernels.attention.cache import cache_dtype
 from minillm.kernels.quantization import dtype_name
 from minillm.model.arithmetic import KVCacheSize, ModelBytes, ModelFlops
@@ -90,6 +92,21 @@ def compute_dtype(model: LoadedModel) -> torch.dtype:
     """What its linear layers multiply many rows in: on a CPU, packed 16-bit weights may be widened to float32."""
     head = model.decoder.lm_head
     return head.many.computes if isinstance(head, CPULinear) else model.decoder.activation_dtype
+
+
+def finish(engine: Engine) -> list[RequestOutput]:
+    """Step until every request is answered. None of them streams.
+
+    Raises:
+        BenchmarkError: one failed.
+    """
+    outputs: list[RequestOutput] = []
+    while engine.has_unfinished:
+        outputs += engine.step()
+    for output in outputs:
+        if output.completions[0].error is not None:
+            raise BenchmarkError(f"a request failed: {output.completions[0].error}")
+    return outputs
 
 
 def random_prompts(vocab_size: int, lengths: list[int], seed: int = 0) -> list[list[int]]:

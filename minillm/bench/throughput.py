@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from tqdm import tqdm
 
 from minillm.bench.baselines.base import Minillm
 from minillm.bench.baselines.make import check_installed, make_baselines, settings_of
@@ -93,8 +92,7 @@ def run(
     settings = settings_of(minillm.llm.engine, resolve(target.model), describe_machine())
     baselines = [each for each in make_baselines(against, settings) if not each.name.startswith(PADDED)]
     engines = [minillm, *baselines]
-    with tqdm(total=len(engines) * (repeats + 1), unit="run") as bar:
-        runs = measure(engines, workload, repeats, bar)
+    runs = measure(engines, workload, repeats)
     total = sum(map(len, workload.prompts)) + workload.num_output_tokens
     return Measured.on(
         minillm.llm.engine,

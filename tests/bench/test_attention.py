@@ -9,7 +9,7 @@ import torch
 from typer.testing import Result
 
 from minillm.bench import attention as bench_attention
-from minillm.bench.attention import Setup, compare_outputs, make_shapes, usable
+from minillm.bench.attention import Setup, compare_outputs, usable
 from minillm.bench.attention_shapes import HeadShape, PreparedAttention, Shape, make_cache, make_metadata
 from minillm.bench.errors import BenchmarkError
 from minillm.core.errors import ConfigError
@@ -62,20 +62,6 @@ def test_numbers_belong_together(bench_json: Callable[..., Any]) -> None:
     assert all(min(row["time_over_best"] for row in rows) == 1.0 for rows in kinds)
 
 
-def test_any_head_shape_without_its_model(bench_json: Callable[..., Any]) -> None:
-    arguments = ["--heads", "8", "--kv-heads", "1", "--head-dim", "32", "--backend", "sdpa", "--batch", "1"]
-    report = bench_json("attention", *arguments)
-    assert report["settings"]["heads"] == {"num_heads": 8, "num_kv_heads": 1, "head_dim": 32}
-    assert {row["backend"] for row in report["results"]} == {"sdpa"}
-
-
-def test_shapes_are_all_combinations() -> None:
-    shapes = make_shapes([1, 8], [512], [64, 128], [1000])
-    assert shapes[:2] == [Shape("decode", 1, 1, 511), Shape("decode", 8, 1, 511)]
-    assert shapes[2:4] == [Shape("prefill", 1, 64, 0), Shape("prefill", 1, 128, 0)]
-    assert shapes[4:] == [Shape("extend", 1, 64, 1000), Shape("extend", 1, 128, 1000)]
-
-
 def test_eager_is_left_out_where_its_scores_would_fill_the_memory() -> None:
     heads = HeadShape(32, 8, 128)
     assert usable("eager", Shape("prefill", 1, 2048, 0), heads)
@@ -118,8 +104,6 @@ def test_caches_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (["--backend", "magic"], "there are fa3, triton"),
         (["--backend", "fa3"], "cannot run here"),
-        (["--heads", "4"], "give all three"),
-        (["--heads", "4", "--kv-heads", "3", "--head-dim", "8"], "not a multiple"),
         (["--set", "max_num_seqs=4"], "drop --set max_num_seqs"),
     ],
     ids=str,

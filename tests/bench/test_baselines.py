@@ -1,6 +1,5 @@
 """What `--compare` names: each is found, made, or refused with what to do."""
 
-import json
 import shutil
 import sys
 from pathlib import Path
@@ -87,23 +86,6 @@ def test_weights_that_float16_cannot_hold_leave_llama_cpp_its_other_file(
     make_baselines(["llama.cpp"], settings_of(tiny_llama_path, dtype="bfloat16"))
     assert made == [""]
     assert "without its F16 file" in capsys.readouterr().err
-
-
-def test_several_are_measured_in_one_run_and_the_fastest_is_the_reference(
-    tiny_llama_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("llama_cpp", reason="the extra `bench` is not installed: pip install llama-cpp-python")
-    monkeypatch.setenv("MINILLM_HOME", str(tmp_path))
-    arguments = ["bench", "--quick", "--dtype", "float32", "--model", str(tiny_llama_path), "--workload", "eight"]
-    arguments += ["--compare", "hf", "--compare", "llama.cpp", "--json"]
-    result = CliRunner().invoke(app, arguments, catch_exceptions=False)
-    report = json.loads(result.stdout)
-    references = {"hf_generate", "hf_continuous", "llama_cpp", "llama_cpp_per_seq"}
-    assert set(report["peers"]) == {"minillm"} | references
-    [workload] = report["results"]
-    own, *others = workload["peers"]
-    assert set(own["speedups"]) == references
-    assert workload["reference"] == min(others, key=lambda peer: peer["seconds"]["median"])["peer"]
 
 
 def test_a_config_alone_becomes_a_folder_that_others_can_read(

@@ -4,11 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from typer.testing import Result
 
 from minillm.bench.breakdown import applicable, breakdown, summarize
-from minillm.bench.steady import DecodeStep
-from minillm.core.errors import ConfigError
+from minillm.bench.steady import DecodeStep, SteadySteps
 from minillm.observe.spread import Spread
 from minillm.policies.config import EngineConfig
 
@@ -45,8 +43,10 @@ def test_rest_is_what_no_stage_claims() -> None:
 
 def test_gains_are_paired_by_turn() -> None:
     # The machine is twice as slow in the second turn: the ratio does not notice.
-    default = [[step(1.0, 1.0)] * 3, [step(2.0, 1.0)] * 3]
-    slower = [[step(3.0, 1.0)] * 3, [step(6.0, 1.0)] * 3]
+    default, slower = (
+        [SteadySteps([step(seconds, 1.0)] * 3, mean_context=1.0) for seconds in turns]
+        for turns in ((1.0, 2.0), (3.0, 6.0))
+    )
     result = summarize("no fused kernels", slower, default)
     assert result.time_over_default == Spread(3.0, 3.0, 3.0)
     assert result.num_steps == 6
@@ -60,15 +60,7 @@ def test_variants_are_those_that_make_sense_and_change_something() -> None:
     assert {"triton attention", "no CUDA graphs", "no async scheduling"} < set(applicable(EngineConfig(), "cuda"))
 
 
-def test_one_variant_can_be_chosen(bench: Callable[..., Result]) -> None:
-    table = bench("step-breakdown", "--variant", "eager attention").stdout
-    assert "of the default's time" in table
-    assert "sdpa attention" not in table
-    with pytest.raises(ConfigError, match="no variant 'warp' here: there are 'default', "):
-        bench("step-breakdown", "--variant", "warp")
-
-
 def test_with_a_window_too_the_default_is_not_measured_twice(bench_json: Callable[..., Any]) -> None:
     """An attention with a window is a class of its own in every engine."""
-    report = bench_json("step-breakdown", "--set", "sliding_window=16", "--variant", "sdpa attention", "--batch", "2")
+    report = bench_json("step-breakdown", "--set", "sliding_window=16", "--batch", "2")
     assert report["unable"] == {"sdpa attention": "the default runs it already"}

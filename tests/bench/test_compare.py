@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tqdm import tqdm
 
 from minillm.bench.baselines.base import Minillm, Run
 from minillm.bench.baselines.hf import HFContinuousBatching, HFGenerate, load_hugging_face
@@ -43,7 +42,7 @@ class Recorder:
 
 def test_engines_take_turns_within_every_repeat() -> None:
     log: list[str] = []
-    runs = measure([Recorder("a", log), Recorder("b", log)], WORKLOAD, 3, tqdm(disable=True))
+    runs = measure([Recorder("a", log), Recorder("b", log)], WORKLOAD, 3)
     assert log == ["warm a", "warm b", "a", "b", "a", "b", "a", "b"]
     assert {name: len(own) for name, own in runs.items()} == {"a": 3, "b": 3}
 

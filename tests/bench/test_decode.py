@@ -1,6 +1,5 @@
 """`minillm bench decode`: what is measured is a steady decode, and the numbers belong together."""
 
-import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any
 import pytest
 from typer.testing import Result
 
-from minillm.bench.decode import default_batches, summarize
+from minillm.bench.decode import summarize
 from minillm.bench.errors import BenchmarkError
 from minillm.bench.roofline import with_unit
 from minillm.bench.steady import SteadyDecode
@@ -68,26 +67,12 @@ def test_steps_hold_the_whole_batch_and_contexts_are_counted(tiny_llama_path: Pa
     one.check_integrity()
 
 
-def test_a_report_can_be_written_and_read_as_a_table(bench: Callable[..., Result], tmp_path: Path) -> None:
-    out = tmp_path / "decode.json"
-    result = bench("decode", "--out", str(out))
-    assert "MBU" in result.stdout
-    assert "quick: means nothing" in result.stdout
-    assert [row["batch"] for row in json.loads(out.read_text())["results"]] == [1, 2]
-    assert json.loads(out.read_text())["command"].endswith("--out decode.json")
-
-
 def test_random_weights_of_a_bare_config(bench_json: Callable[..., Any], tiny_llama_path: Path, tmp_path: Path) -> None:
     bare = tmp_path / "config.json"
     bare.write_text((tiny_llama_path / "config.json").read_text())
     report = bench_json("decode", "--batch", "2", "--load-format", "dummy", "--model", str(bare))
     assert report["model"] == "config.json"
     assert [row["batch"] for row in report["results"]] == [2]
-
-
-def test_default_batches_are_powers_of_two() -> None:
-    assert default_batches("cpu") == [1, 2, 4, 8, 16, 32]
-    assert default_batches("cuda")[-1] == 256
 
 
 @pytest.mark.parametrize("suffix", ["png", "svg"])

@@ -22,7 +22,7 @@ class Script(Section):
     """A section whose process is a line of Python; `out` is where it writes."""
 
     def command(self, out: Path) -> list[str]:
-        return [sys.executable, "-c", f"out = {str(out)!r}\n{self.arguments[0]}"]
+        return [sys.executable, "-c", f"out = {str(out)!r}\n{self.arguments}"]
 
 
 def soon(seconds: float = 60) -> float:
@@ -30,24 +30,24 @@ def soon(seconds: float = 60) -> float:
 
 
 def test_a_section_that_is_done_is_not_run_again(tmp_path: Path) -> None:
-    section = Script("one", ("open(out, 'w').write('{}')",), 60)
+    section = Script("one", "open(out, 'w').write('{}')", 60)
     assert run(section, tmp_path, False, soon()) == "done"
-    broken = Script("one", ("raise SystemExit(3)",), 60)
+    broken = Script("one", "raise SystemExit(3)", 60)
     assert run(broken, tmp_path, False, soon()) == "kept"
     assert run(broken, tmp_path, True, soon()) == "failed"
 
 
 def test_a_section_that_dies_leaves_no_file_behind(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    half = Script("one", ("open(out, 'w').write('{'); raise SystemExit('out of memory')",), 60)
+    half = Script("one", "open(out, 'w').write('{'); raise SystemExit('out of memory')", 60)
     assert run(half, tmp_path, False, soon()) == "failed"
     assert not (tmp_path / "one.json").exists()
     assert "out of memory" in capsys.readouterr().err
 
 
 def test_time_that_is_out_is_said_and_the_next_run_goes_on(tmp_path: Path) -> None:
-    section = Script("one", ("open(out, 'w').write('{}')",), 60)
+    section = Script("one", "open(out, 'w').write('{}')", 60)
     assert run(section, tmp_path, False, soon(1)) == "not run"
-    slow = Script("two", ("import time; time.sleep(60)",), 1)
+    slow = Script("two", "import time; time.sleep(60)", 1)
     assert run(slow, tmp_path, False, soon()) == "failed"
     assert run(section, tmp_path, False, soon()) == "done"
 
@@ -64,13 +64,13 @@ def test_without_a_gpu_it_says_so() -> None:
         CliRunner().invoke(app, ["bench", "idle", "--quick", "--model", "qwen3-0.6b"], catch_exceptions=False)
 
 
-@pytest.mark.parametrize("section", [s for s in sections() if s.name != "parity"], ids=lambda s: s.name)
-def test_every_command_is_one_that_bench_understands(section: Section) -> None:
+def test_every_command_is_one_that_bench_understands() -> None:
     """Typer names a wrong option before it reads --help; a wrong model or field fails when the target is made."""
-    result = CliRunner().invoke(app, ["bench", *section.arguments, "--out", "x.json", "--help"])
-    assert result.exit_code == 0
-    options = [part for part in section.arguments if part.startswith("--")]
-    assert all(option in result.output for option in options)
+    for section in sections()[1:]:
+        words = section.arguments.split()
+        result = CliRunner().invoke(app, ["bench", *words, "--out", "x.json", "--help"])
+        assert result.exit_code == 0, section.name
+        assert all(word in result.output for word in words if word.startswith("--")), section.name
 
 
 def test_targets_are_read_off_what_the_benchmarks_write(bench: Callable[..., Result], tmp_path: Path) -> None:

@@ -105,18 +105,6 @@ def test_more_requests_than_it_takes_at_once(both: list[LlamaCpp]) -> None:
         assert len(measured.ttft) == len(prompts)
 
 
-def test_it_says_what_it_ran_with(both: list[LlamaCpp]) -> None:
-    assert [each.name for each in both] == ["llama_cpp", "llama_cpp_per_seq"]
-    workload = make_workloads(vocab_size=49152, quick=True)[0]
-    for each in both:
-        each.warm_up(workload)
-        described = each.describe()
-        assert described["threads"] == torch.get_num_threads()
-        assert described["dtype"] == "all F32"
-        assert described["kv_dtype"] == "float32"
-        assert described["n_batch"] >= described["n_ubatch"] > 0
-
-
 def test_a_broken_file_is_an_error_and_nothing_is_printed(tmp_path: Path, capfd: Any) -> None:
     (tmp_path / "broken.gguf").write_bytes(b"GGUF" + bytes(100))
     with pytest.raises(BenchmarkError, match=r"llama.cpp cannot load .*broken.gguf"):

@@ -75,12 +75,6 @@ def test_decoding_goes_first_and_prompts_fill_the_rest() -> None:
     assert context.batches[:-1] == [[(0, 4), (1, 2)], [(0, 1), (1, 5)], [(0, 1), (1, 2)]]
 
 
-def test_a_prompt_alone_fills_whole_batches() -> None:
-    context = CheckingContext(1, 4)
-    serve(context, prompts_of(10), [2])
-    assert context.batches[:-1] == [[(0, 4)], [(0, 4)], [(0, 2)], [(0, 1)]]
-
-
 def test_a_shared_prefix_is_computed_once() -> None:
     shared = list(range(500, 600))
     context = CheckingContext(4, 64)

@@ -9,7 +9,7 @@ import torch
 from typer.testing import Result
 
 from minillm.bench.errors import BenchmarkError
-from minillm.bench.prefill import cap, default_lengths, prefill_seconds, summarize
+from minillm.bench.prefill import prefill_seconds, summarize
 from minillm.bench.target import Costs, Target
 from minillm.core.errors import ConfigError
 from minillm.frontend.engine import Engine
@@ -48,12 +48,6 @@ def test_summary_by_hand() -> None:
     assert result.flops_per_s == 73.0
     assert result.mfu == pytest.approx(0.73)
     assert result.bytes == 1100
-
-
-def test_lengths_are_cut_to_the_window() -> None:
-    assert default_lengths("cpu") == [128, 256, 512, 1024, 2048]
-    assert default_lengths("cuda")[-1] == 8192
-    assert cap([128, 512, 1024], window=512) == [128, 511]
 
 
 def test_a_prompt_longer_than_the_window_is_cut(bench_json: Callable[..., Any]) -> None:

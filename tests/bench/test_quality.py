@@ -216,29 +216,11 @@ def test_memory_of_each(engines: dict[str, Engine]) -> None:
     assert held["sinks"] / held["bf16"] == (1 + WINDOW / 16) / (2048 / 16)
 
 
-def test_blocks_of_the_same_memory(smollm_path: Path, engines: dict[str, Engine]) -> None:
-    target = Target(str(smollm_path), fields={"kv_cache_memory_gb": 0.05})
-    blocks = {}
-    for dtype in ("auto", "int8"):
-        config = target.config(kv_cache_dtype=dtype)
-        blocks[dtype] = Engine(config, engines["bf16"].model).runner.num_kv_blocks
-    assert blocks["int8"] >= 1.93 * blocks["auto"], "twice, but for a scale of 2 bytes beside each 64 numbers"
-
-
 def test_tasks_are_neither_trivial_nor_hopeless(engines: dict[str, Engine]) -> None:
     items = load_items("choices")["items"]
     right = sum(choose(engines["bf16"], beginning, endings) == 0 for beginning, endings in items)
     assert 0.7 * len(items) < right <= len(items)
     assert all(len(set(endings)) == 4 for _, endings in items)
-
-
-def test_a_text_is_cut_into_pieces_of_about_the_same_length(
-    engines: dict[str, Engine], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(scoring, "CHUNK", 32)
-    score = score_text(engines["bf16"], engines["int8"], held_text(), most_tokens=97)
-    assert score.positions == (32 - 8) + (32 - 8) + (33 - 8), "a quarter of each is a prompt"
-    assert 0 < score.kl / score.positions < 0.01
 
 
 def test_every_scored_token_is_decoded_by_itself(engines: dict[str, Engine], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,13 +58,6 @@ def test_prompts_of_ones_own(tiny_llama_path: Path, tmp_path: Path) -> None:
         make_jobs(quick=True, prompts=tmp_path)
 
 
-def test_there_are_jobs_to_win_and_jobs_to_lose() -> None:
-    jobs = {job.name: job for job in make_jobs(quick=False)}
-    assert list(jobs) == ["chat", "copy", "few", "short", "crowd", "hot"]
-    assert jobs["crowd"].at_once == 16 and jobs["short"].max_tokens < 8 and jobs["hot"].temperature > 1
-    assert all(prompt.strip() for job in jobs.values() for prompt in job.prompts)
-
-
 def test_methods_share_the_fields_that_each_reads_and_no_other() -> None:
     given = SpeculativeConfig(method="draft_head", model="folder", k=3)
     assert speculative_fields(given, "draft_head") == {"method": "draft_head", "model": "folder", "k": 3}

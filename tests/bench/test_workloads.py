@@ -15,15 +15,3 @@ def test_workloads_are_as_their_titles_say() -> None:
     assert {tuple(prompt[:512]) for prompt in shared.prompts} == {tuple(shared.prompts[0][:512])}
     assert len({tuple(prompt) for prompt in shared.prompts}) == 32
     assert shared.output_lens == [32] * 32
-
-
-def test_same_seed_same_workloads() -> None:
-    assert make_workloads(1000, seed=3) == make_workloads(1000, seed=3)
-    assert make_workloads(1000, seed=3) != make_workloads(1000, seed=4)
-
-
-def test_warm_up_keeps_prompts_and_shortens_outputs() -> None:
-    mixed = make_workloads(1000)[2]
-    short = mixed.truncated(4)
-    assert short.prompts == mixed.prompts
-    assert short.output_lens == [4] * 32

@@ -1,9 +1,6 @@
 """How fast the memory is read that a decode step has to read."""
 
 import os
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,7 +8,6 @@ import psutil
 
 from minillm.bench.doctor.check import Check
 from minillm.kernels.device import available_bytes
-from minillm.kernels.storage import say
 from minillm.simulate.cost.hardware import GIGA, find_hardware
 
 if TYPE_CHECKING:
@@ -20,7 +16,6 @@ if TYPE_CHECKING:
 BUFFER_BYTES = 256_000_000
 """About what the default model takes: larger than nearly every cache."""
 REPEATS = 3
-PATIENCE_S = 2.0
 BUSY_SHARE = 0.5
 """With more of the cores at work for others, a measured figure says little."""
 
@@ -47,15 +42,13 @@ def find_bandwidth(device: "torch.device") -> MemoryBandwidth:
 
     if device.type == "cpu":
         size = min(BUFFER_BYTES, available_bytes() // 8)
-        with note_if_slow("measuring how fast memory is read: some seconds"):
-            measured = read_bandwidth(size)
+        measured = read_bandwidth(size)
         return MemoryBandwidth(measured, f"read, measured now{_how_busy()}", device)
     name = torch.cuda.get_device_name(device)
     try:
         return MemoryBandwidth(find_hardware(name).bandwidth, f"by the catalogue's {name}", device)
     except UnknownHardwareError:
-        with note_if_slow("measuring how fast the GPU's memory is copied: some seconds"):
-            measured = measure_bandwidth(device=device).copy
+        measured = measure_bandwidth(device=device).copy
         return MemoryBandwidth(measured, "copied on the GPU, measured now (it is not in the catalogue)", device)
 
 
@@ -66,18 +59,6 @@ def read_bandwidth(size: int) -> float:
     from minillm.runner.machine_peaks import measure_read
 
     return measure_read(torch.ones(max(size // 4, 1)), REPEATS)
-
-
-@contextmanager
-def note_if_slow(message: str, patience_s: float = PATIENCE_S) -> Iterator[None]:
-    """A line of progress, if what follows takes longer than that."""
-    timer = threading.Timer(patience_s, say, [message])
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
 
 
 def _how_busy() -> str:

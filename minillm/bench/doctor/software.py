@@ -17,7 +17,7 @@ GROUP = "software"
 NEEDED = ("torch", "transformers", "safetensors", "numpy", "pydantic", "starlette", "uvicorn")
 """What the numbers of the course depend on, or what breaks when it changes."""
 LAB = ("jupyterlab", "ipywidgets", "ipykernel")
-CONSTRAINTS = Path(__file__).parents[2] / "constraints.txt"
+CONSTRAINTS = Path(__file__).parents[3] / "constraints.txt"
 """There in a checkout, not where minillm was installed as a wheel."""
 
 

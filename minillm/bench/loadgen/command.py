@@ -1,11 +1,12 @@
 """`minillm bench serve`, as it is typed. It imports what it needs when it runs."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from minillm.bench.options import Json, Out, check_can_draw, check_writable, show
+from minillm.bench.options import Json, Out, check_can_draw, check_writable, show, with_options
 from minillm.core.errors import WorkloadError
 
 if TYPE_CHECKING:
@@ -15,45 +16,95 @@ if TYPE_CHECKING:
 
 
 DEFAULT_REQUESTS = 100
+TOLD = (
+    *("rate", "concurrency", "cv", "speed", "traffic", "prompt_tokens", "output_tokens"),
+    *("seed", "retries", "keep_alive", "warm_up"),
+)
+"""Options that stand in a report as they were given."""
 
 
-def serve(
-    url: Annotated[str, typer.Option(help="Of the server, without /v1.")] = "http://127.0.0.1:8000",
-    api: Annotated[
-        Literal["completions", "chat"], typer.Option(help="/v1/completions or /v1/chat/completions.")
-    ] = "completions",
-    model: Annotated[str, typer.Option(help="Default: the first that the server lists.")] = "",
-    rate: Annotated[float | None, typer.Option(help="Open loop: requests per second.")] = None,
+@dataclass(frozen=True, slots=True)
+class LoadOptions:
+    """What is sent, when, and how."""
+
+    url: Annotated[str, typer.Option(help="Of the server, without /v1.")] = "http://127.0.0.1:8000"
+    api: Annotated[Literal["completions", "chat"], typer.Option(help="/v1/completions or /v1/chat/completions.")] = (
+        "completions"
+    )
+    model: Annotated[str, typer.Option(help="Default: the first that the server lists.")] = ""
+    rate: Annotated[float | None, typer.Option(help="Open loop: requests per second.")] = None
     concurrency: Annotated[
         int | None, typer.Option(min=1, help="Closed loop of so many; with --rate or --trace, a cap on it.")
-    ] = None,
-    arrival: Annotated[Literal["poisson", "gamma"], typer.Option(help="How --rate is spread.")] = "poisson",
-    cv: Annotated[float | None, typer.Option(help="gamma: standard deviation of the gaps over their mean.")] = None,
-    trace: Annotated[
-        Path | None, typer.Option(help="Play a recorded trace: .csv is Azure's, .jsonl Mooncake's.")
-    ] = None,
-    speed: Annotated[float, typer.Option(help="Play the trace so many times as fast.")] = 1.0,
+    ] = None
+    arrival: Annotated[Literal["poisson", "gamma"], typer.Option(help="How --rate is spread.")] = "poisson"
+    cv: Annotated[float | None, typer.Option(help="gamma: standard deviation of the gaps over their mean.")] = None
+    trace: Annotated[Path | None, typer.Option(help="Play a recorded trace: .csv is Azure's, .jsonl Mooncake's.")] = (
+        None
+    )
+    speed: Annotated[float, typer.Option(help="Play the trace so many times as fast.")] = 1.0
     traffic: Annotated[
         str, typer.Option(help="fixed, chat, code, rag, agents, tenants or sessions, as in `minillm simulate`.")
-    ] = "fixed",
-    prompt_tokens: Annotated[int | None, typer.Option(min=1, help="Words of each fixed prompt; default 128.")] = None,
-    output_tokens: Annotated[int | None, typer.Option(min=1, help="Of each fixed answer; default 64.")] = None,
-    num_requests: Annotated[int | None, typer.Option(min=1, help="Default 100, or all of a trace.")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Same seed, same requests at the same moments.")] = 0,
+    ] = "fixed"
+    prompt_tokens: Annotated[int | None, typer.Option(min=1, help="Words of each fixed prompt; default 128.")] = None
+    output_tokens: Annotated[int | None, typer.Option(min=1, help="Of each fixed answer; default 64.")] = None
+    num_requests: Annotated[int | None, typer.Option(min=1, help="Default 100, or all of a trace.")] = None
+    seed: Annotated[int, typer.Option(min=0, help="Same seed, same requests at the same moments.")] = 0
     body: Annotated[
         list[str] | None,
         typer.Option(metavar="FIELD=VALUE", help="Into every request, e.g. ignore_eos=true; may be repeated."),
-    ] = None,
-    slo_ttft: Annotated[float | None, typer.Option(help="Limit on TTFT, seconds.")] = None,
-    slo_itl: Annotated[float | None, typer.Option(help="Limit on a request's largest gap, seconds.")] = None,
-    slo_tpot: Annotated[float | None, typer.Option(help="Limit on TPOT, seconds.")] = None,
-    slo_e2e: Annotated[float | None, typer.Option(help="Limit on the whole request, seconds.")] = None,
-    timeout: Annotated[float, typer.Option(help="For a whole answer, seconds.")] = 600.0,
-    retries: Annotated[int, typer.Option(min=0, help="After 429, 5xx or no connection; waits as the server says.")] = 0,
-    warm_up: Annotated[int, typer.Option(min=1, help="Requests before the test, not counted.")] = 1,
-    keep_alive: Annotated[bool, typer.Option(help="Use connections again, or open one for each request.")] = True,
-    tokenizer: Annotated[str | None, typer.Option(help="Folder or Hub id, to count where no usage comes.")] = None,
-    api_key_env: Annotated[str, typer.Option(help="Environment variable with the key.")] = "OPENAI_API_KEY",
+    ] = None
+    slo_ttft: Annotated[float | None, typer.Option(help="Limit on TTFT, seconds.")] = None
+    slo_itl: Annotated[float | None, typer.Option(help="Limit on a request's largest gap, seconds.")] = None
+    slo_tpot: Annotated[float | None, typer.Option(help="Limit on TPOT, seconds.")] = None
+    slo_e2e: Annotated[float | None, typer.Option(help="Limit on the whole request, seconds.")] = None
+    timeout: Annotated[float, typer.Option(help="For a whole answer, seconds.")] = 600.0
+    retries: Annotated[int, typer.Option(min=0, help="After 429, 5xx or no connection; waits as the server says.")] = 0
+    warm_up: Annotated[int, typer.Option(min=1, help="Requests before the test, not counted.")] = 1
+    keep_alive: Annotated[bool, typer.Option(help="Use connections again, or open one for each request.")] = True
+    tokenizer: Annotated[str | None, typer.Option(help="Folder or Hub id, to count where no usage comes.")] = None
+    api_key_env: Annotated[str, typer.Option(help="Environment variable with the key.")] = "OPENAI_API_KEY"
+
+    def workload(self) -> "Workload":
+        """What is sent and when.
+
+        Raises:
+            WorkloadError: no rate is given, or two are; or an option that the others leave without effect.
+        """
+        from minillm.simulate.workload.arrivals import AllAtOnce
+        from minillm.simulate.workload.kinds import find_traffic
+        from minillm.simulate.workload.requests import made_up_workload, make_workload, mean_turns
+        from minillm.simulate.workload.traces import load_trace
+
+        if self.trace is not None:
+            ignored = ("rate", "arrival", "cv", "traffic", "prompt_tokens", "output_tokens", "seed")
+            if any(getattr(self, name) != getattr(LoadOptions(), name) for name in ignored):
+                raise WorkloadError(
+                    "a trace says what was asked, and when: give it --speed, not --rate, --arrival, --traffic, --seed, "
+                    "..."
+                )
+            return load_trace(self.trace, limit=self.num_requests).faster(self.speed)
+        if self.rate is None and self.concurrency is None:
+            raise WorkloadError("say how to load it: --rate (open loop), --trace, or --concurrency (closed loop)")
+        if self.speed != 1.0:
+            raise WorkloadError("--speed goes with --trace: otherwise say the --rate")
+        prompt_tokens, output_tokens = self.prompt_tokens, self.output_tokens
+        if self.traffic == "fixed":
+            prompt_tokens, output_tokens = prompt_tokens or 128, output_tokens or 64
+        kind = find_traffic(self.traffic, prompt_tokens, output_tokens)
+        count = self.num_requests or DEFAULT_REQUESTS
+        if self.rate is not None:
+            return made_up_workload(
+                kind, qps=self.rate, arrival=self.arrival, cv=self.cv, num_requests=count, seed=self.seed
+            )
+        if self.arrival != "poisson" or self.cv is not None:
+            raise WorkloadError("a closed loop has no arrivals: --arrival and --cv go with --rate")
+        count = max(round(count / mean_turns(kind, self.seed)), 1)
+        return make_workload(kind, AllAtOnce(), num_requests=count, seed=self.seed)
+
+
+@with_options(LoadOptions)
+def serve(
+    load: LoadOptions,
     picture: Annotated[Path | None, typer.Option(dir_okay=False, help="Draw the test here (.png or .svg).")] = None,
     per_request: Annotated[bool, typer.Option("--per-request", help="A row for each request in the JSON.")] = False,
     out: Out = None,
@@ -79,75 +130,29 @@ def serve(
     check_writable(out, picture)
     if picture is not None:
         check_can_draw(picture, "--picture")
-    slo = stated_limits(ttft=slo_ttft, itl=slo_itl, tpot=slo_tpot, e2e=slo_e2e)
-    workload = plan_workload(
-        rate, concurrency, arrival, cv, trace, speed, traffic, prompt_tokens, output_tokens, num_requests, seed
-    )
-    endpoint = Endpoint(
-        url.rstrip("/").removesuffix("/v1"), Api(api), model, parse_fields(body, "--body"),
-        os.environ.get(api_key_env),
-    )  # fmt: skip
-    settings = LoadSettings(concurrency, retries + 1, timeout, keep_alive, warm_up)
+    slo = stated_limits(ttft=load.slo_ttft, itl=load.slo_itl, tpot=load.slo_tpot, e2e=load.slo_e2e)
+    workload = load.workload()
+    fields = parse_fields(load.body, "--body")
+    url = load.url.rstrip("/").removesuffix("/v1")
+    endpoint = Endpoint(url, Api(load.api), load.model, fields, os.environ.get(load.api_key_env))
+    settings = LoadSettings(load.concurrency, load.retries + 1, load.timeout, load.keep_alive, load.warm_up)
+    requests, count_tokens = planned_requests(workload), counter(load.tokenizer)
     with rare_collections():
-        test = asyncio.run(
-            run_load_test(endpoint, planned_requests(workload), settings, counter(tokenizer), sys.stderr.isatty())
-        )
+        test = asyncio.run(run_load_test(endpoint, requests, settings, count_tokens, sys.stderr.isatty()))
     told = {
-        "rate": rate, "concurrency": concurrency, "arrival": None if rate is None else arrival, "cv": cv,
-        "speed": speed, "trace": trace and trace.name, "traffic": traffic, "prompt_tokens": prompt_tokens,
-        "output_tokens": output_tokens, "requests": len(workload), "seed": seed, "retries": retries,
-        "timeout_s": timeout, "keep_alive": keep_alive, "warm_up": warm_up, "body": endpoint.extra,
-    }  # fmt: skip
-    report = make_report(test, told, slo, has_schedule=rate is not None or trace is not None, per_request=per_request)
+        **{name: getattr(load, name) for name in TOLD},
+        "arrival": None if load.rate is None else load.arrival,
+        "trace": load.trace and load.trace.name,
+        "requests": len(workload),
+        "timeout_s": load.timeout,
+        "body": fields,
+    }
+    has_schedule = load.rate is not None or load.trace is not None
+    report = make_report(test, told, slo, has_schedule=has_schedule, per_request=per_request)
     if picture is not None:
         draw(picture, test, report)
     show(report, format_report(report), out, as_json)
     raise typer.Exit(0 if any(o.completed for o in test.observations) else 1)
-
-
-def plan_workload(
-    rate: float | None,
-    concurrency: int | None,
-    arrival: str,
-    cv: float | None,
-    trace: Path | None,
-    speed: float,
-    traffic: str,
-    prompt_tokens: int | None,
-    output_tokens: int | None,
-    num_requests: int | None,
-    seed: int,
-) -> "Workload":
-    """What is sent and when.
-
-    Raises:
-        WorkloadError: no rate is given, or two are; or an option that the others leave without effect.
-    """
-    from minillm.simulate.workload.arrivals import AllAtOnce
-    from minillm.simulate.workload.kinds import find_traffic
-    from minillm.simulate.workload.requests import made_up_workload, make_workload, mean_turns
-    from minillm.simulate.workload.traces import load_trace
-
-    if trace is not None:
-        made_up = (rate, arrival, cv, traffic, prompt_tokens, output_tokens, seed)
-        if made_up != (None, "poisson", None, "fixed", None, None, 0):
-            raise WorkloadError(
-                "a trace says what was asked, and when: give it --speed, not --rate, --arrival, --traffic, --seed, ..."
-            )
-        return load_trace(trace, limit=num_requests).faster(speed)
-    if rate is None and concurrency is None:
-        raise WorkloadError("say how to load it: --rate (open loop), --trace, or --concurrency (closed loop)")
-    if speed != 1.0:
-        raise WorkloadError("--speed goes with --trace: otherwise say the --rate")
-    if traffic == "fixed":
-        prompt_tokens, output_tokens = prompt_tokens or 128, output_tokens or 64
-    kind = find_traffic(traffic, prompt_tokens, output_tokens)
-    count = num_requests or DEFAULT_REQUESTS
-    if rate is not None:
-        return made_up_workload(kind, qps=rate, arrival=arrival, cv=cv, num_requests=count, seed=seed)
-    if arrival != "poisson" or cv is not None:
-        raise WorkloadError("a closed loop has no arrivals: --arrival and --cv go with --rate")
-    return make_workload(kind, AllAtOnce(), num_requests=max(round(count / mean_turns(kind, seed)), 1), seed=seed)
 
 
 def counter(tokenizer: str | None) -> "CountTokens | None":

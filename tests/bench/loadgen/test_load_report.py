@@ -113,35 +113,3 @@ def test_what_cannot_be_measured_is_refused_with_the_way_out(
 ) -> None:
     with pytest.raises(error, match=words):
         bench(*arguments)
-
-
-def test_failures_of_every_kind_are_counted_shown_and_in_no_latency() -> None:
-    """The failed ones are slow: were they in a latency, its maximum would say so."""
-    slow = {"ttft_s": 0.5}
-    replies = {
-        1: Reply(status=503), 2: Reply(status=302), 3: Reply(ending="cut", **slow), 4: Reply(ending="garbage", **slow),
-        5: Reply(content_type="text/html", **slow), 6: Reply(ending="error", **slow),
-        7: Reply(ending="silent", **slow),
-    }  # fmt: skip
-    with FakeEndpoint(lambda number, body: replies.get(number, Reply())) as fake:
-        arguments = ("--url", fake.url, "--concurrency", "9", "--num-requests", "9", "--output-tokens", "4")
-        printed = report_of(*arguments)
-        fake.bodies.clear()
-        table = bench(*arguments)
-    kinds = {
-        "5xx server error": 1,
-        "neither 200 nor an error": 1,
-        "disconnected": 1,
-        "not a stream": 1,
-        "bad stream": 3,
-    }
-    assert printed["counts"] == {"completed": 2, **kinds}
-    for name in ("ttft", "e2e", "tpot"):
-        assert printed["latency"][name]["count"] == printed["latency_from_schedule"][name]["count"] == 2
-    assert printed["latency"]["itl"]["count"] == 2 * 3
-    assert printed["latency"]["e2e"]["max"] < 0.5
-    assert all(row["count"] in (2, 6) for row in printed["other_tools"])
-    assert printed["tokens"]["output"] == printed["chunks"]["deliveries"] == 8
-    assert any(w["kind"] == "failures" for w in printed["warnings"])
-    for kind, count in kinds.items():
-        assert f"{count} {kind}" in " ".join(table.split())
