@@ -8,7 +8,6 @@ from typing import cast
 
 from minillm.core.batch import ScheduledBatch
 from minillm.core.errors import PricingError
-from minillm.core.known import known
 from minillm.core.timeline import VirtualClock
 from minillm.frontend.engine import Engine
 from minillm.model.arithmetic import ModelCost, find_model
@@ -230,7 +229,8 @@ def simulated_drafting(
     if config.method == "ngram":
         share, step_time = 0.0, step_time_of(model)
     elif config.method == "draft_model":
-        share, step_time = 1.0, step_time_of(find_model(known(config.model)))
+        assert config.model is not None, "checked with the method"
+        share, step_time = 1.0, step_time_of(find_model(config.model))
     else:
         share, step_time = config.draft_cost, step_time_of(model)
 

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from minillm.core.batch import ScheduledBatch
-from minillm.core.known import known
 from minillm.core.params import SamplingParams
 from minillm.core.timeline import StepRecord, VirtualClock
 from minillm.frontend.engine import Engine
@@ -69,7 +68,7 @@ def play_back(
         clock,
         num_kv_blocks=num_kv_blocks,
         num_host_blocks=num_host_blocks,
-        block_size=known(config.block_size),
+        block_size=config.block_size,
         runs_beside_python=False,
     )
     engine = Engine(config, runner=runner, clock=clock)

@@ -190,10 +190,3 @@ def test_no_finite_time_is_no_data() -> None:
     bad.steps[0] = TimedStep(bad.steps[0].work, 0.0)
     with pytest.raises(PricingError, match="finite"), np.errstate(divide="ignore"):
         fit_to_steps([bad], PRIOR, ("mfu",))
-
-
-def test_a_table_with_a_field_that_is_too_long(tmp_path: Path) -> None:
-    path = tmp_path / "t.csv"
-    path.write_text("prompt_size\n" + "9" * 200_000 + "\n")
-    with pytest.raises(RecordingError, match="field larger"):
-        read_step_table(path, find_model("llama-2-70b"), A100)

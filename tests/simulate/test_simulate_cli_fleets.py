@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from simulate.test_simulate_cli import call
+from simulate.test_simulate_cli import call, refusal
 from typer.testing import CliRunner
 
 from minillm import __main__ as cli
@@ -152,9 +152,8 @@ def test_requests_that_cannot_be_served_are_counted_and_explained() -> None:
     assert report["summary"]["ttft_s"]["p50"] is None
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
+def test_errors_say_what_to_do(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, said in (
         (("--qps", 1, "--trace", "t.csv"), "give one of these"),
         (("--trace", "absent.csv"), "cannot read absent.csv"),
         (("--trace", "absent.log"), "--trace-format"),
@@ -184,16 +183,8 @@ def test_requests_that_cannot_be_served_are_counted_and_explained() -> None:
         (("--requests", "log.jsonl", "--router", "random"), "a log is played whole"),
         (("--qps", 1, "--trace-format", "azure"), "--trace-format goes with --trace"),
         (("--qps", 1, "--profile", "h100"), "--profile or --hardware, not both"),
-    ],
-)
-def test_errors_say_what_to_do(
-    arguments: tuple, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("sys.argv", ["minillm", "simulate", *map(str, (*SMALL, *arguments))])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    assert ended.value.code == 2
-    assert said in capsys.readouterr().err
+    ):
+        assert said in refusal(monkeypatch, capsys, "simulate", *SMALL, *arguments)
 
 
 @pytest.mark.parametrize(("blocks", "preempts"), [(3000, False), (140, True)])
