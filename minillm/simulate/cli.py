@@ -5,7 +5,6 @@ import json
 import sys
 import time
 from collections.abc import Iterable
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,7 +15,6 @@ from minillm.core.errors import PricingError, WorkloadError
 if TYPE_CHECKING:  # `minillm --help` should not wait for NumPy
     from minillm.simulate.cluster.fleet import ClusterConfig
     from minillm.simulate.cost.hardware import Hardware
-    from minillm.simulate.cost.profile import Profile
     from minillm.simulate.deployment import Deployment
 
 Shape = Annotated[str, typer.Option(help="A shape such as llama-3.1-8b, a config.json or a model folder.")]
@@ -76,7 +74,6 @@ def simulate(
     requests: Annotated[Path | None, typer.Option(help=LOG_HELP)] = None,
     profile: Annotated[str | None, typer.Option(help="A file from `minillm calibrate`, or a hardware's name.")] = None,
     hardware: HardwareName = None,
-    roofline: Annotated[bool, typer.Option("--roofline", help="Paper peaks and no overheads, to compare.")] = False,
     typical: Annotated[bool, typer.Option("--typical", help="Typical constants, to compare hardware alone.")] = False,
     tp: TensorParallel = 1,
     kv_blocks: KVBlocks = None,
@@ -136,7 +133,7 @@ def simulate(
     check_options(context)
     slo = stated_limits(ttft=slo_ttft, tpot=slo_tpot, e2e=slo_e2e)
     deployment = deploy(
-        model, profile or hardware, roofline, typical, tp=tp, weight_dtype=weight_dtype, kv_dtype=kv_dtype,
+        model, profile or hardware, typical, tp=tp, weight_dtype=weight_dtype, kv_dtype=kv_dtype,
         kv_heads=kv_heads, enable_prefix_caching=prefix_caching, sliding_window=sliding_window,
         attention_sinks=attention_sinks, speculative=parse_fields(speculative, "--speculative") or None,
         **engine_fields(requests, context.params),
@@ -213,18 +210,16 @@ def engine_fields(log: Path | None, options: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def deploy(model: str, on: str | None, roofline: bool, typical: bool, **fields: Any) -> "Deployment":
-    """One replica. Raises PricingError: neither profile nor hardware, or both --roofline and --typical."""
-    from minillm.simulate.cost.profile import find_profile, roofline_profile, typical_profile
+def deploy(model: str, on: str | None, typical: bool, **fields: Any) -> "Deployment":
+    """One replica. Raises PricingError: neither profile nor hardware."""
+    from minillm.simulate.cost.profile import find_profile, typical_profile
     from minillm.simulate.deployment import Deployment
 
     if on is None:
         raise PricingError("say what it runs on: --profile PROFILE.json, or --hardware NAME (such as h100-sxm)")
-    if roofline and typical:
-        raise PricingError("--roofline and --typical are two ways to price steps: choose one")
     profile = find_profile(on)
-    if roofline or typical:
-        profile = (roofline_profile if roofline else typical_profile)(profile.hardware)
+    if typical:
+        profile = typical_profile(profile.hardware)
     return Deployment.of(model, profile, **fields)
 
 
@@ -252,8 +247,6 @@ def calibrate(
     model: Shape = "smollm2-135m",
     from_requests: Annotated[Path | None, typer.Option(help=LOG_HELP + " Needs all four time stamps.")] = None,
     from_steps: Annotated[Path | None, typer.Option(help="A table of step times in Splitwise's format (CSV).")] = None,
-    link_from: Annotated[Path | None, typer.Option(help="A log with --tp 2 or more: fits only the link.")] = None,
-    profile: Annotated[str | None, typer.Option(help="With --link-from: where all other constants are from.")] = None,
     hardware: HardwareName = None,
     tp: TensorParallel = 1,
     kv_blocks: KVBlocks = None,
@@ -275,69 +268,41 @@ def calibrate(
     Without a log, the real engine runs a designed set of batches here, and the profile `this-machine` is kept in
     the cache folder. Run it alone: two busy programs on one machine measure each other.
     """
+    from minillm.simulate.cost.profile import this_machine_path, typical_profile
+    from minillm.simulate.deployment import Deployment
+
     if from_requests and from_steps:
         raise PricingError("give one of --from-requests and --from-steps")
-    if (quick or validate) and (from_requests or from_steps or link_from):
-        raise PricingError("--quick and --validate are for this machine: leave --from-... and --link-from out")
+    if (quick or validate) and (from_requests or from_steps):
+        raise PricingError("--quick and --validate are for this machine: leave --from-... out")
     report: dict[str, Any] = {}
     if from_steps is not None:
-        refuse(context, "--from-steps", *SERVER, "link_from", "profile")
+        refuse(context, "--from-steps", *SERVER)
         from minillm.simulate.calibration.fit import calibrate_from_steps
 
         fitted = calibrate_from_steps(from_steps, model, needed_hardware(hardware))
-    elif from_requests is not None or link_from is not None:
-        if from_requests is not None:
-            refuse(context, "--from-requests", "profile")
-        fitted, report = fit_logs(context.params)
+    elif from_requests is not None:
+        from minillm.simulate.calibration.fit_log import calibrate_from_requests
+
+        base = typical_profile(needed_hardware(hardware))
+        fields = engine_fields(from_requests, context.params)
+        server = Deployment.of(model, base, tp=tp, weight_dtype=weight_dtype, kv_dtype=kv_dtype, **fields)
+        fitted, report = calibrate_from_requests(from_requests, server, model)
     else:
-        refuse(context, "measuring this machine", *SERVER, "hardware", "profile")
+        refuse(context, "measuring this machine", *SERVER, "hardware")
         from minillm.simulate.calibration.measure import calibrate_this_machine
-        from minillm.simulate.cost.profile import this_machine_path
 
         fitted = calibrate_this_machine(model, quick=quick, with_traffic=validate)
         out = out or this_machine_path()
     if out is not None:
         fitted.write(out)
-    told = {"constants": asdict(fitted.constants), "provenance": fitted.provenance}
+    told = {"constants": fitted.constants.model_dump(), "provenance": fitted.provenance}
     if as_json:
         where = {"profile": None if out is None else str(out), "hardware": fitted.hardware.name}
         print(json.dumps({**where, **told, **report}))
     else:
         print(json.dumps(told, indent=2))
         print(f"profile: {out}" if out else "not kept: name a file with --out", file=sys.stderr)
-
-
-def fit_logs(options: dict[str, Any]) -> "tuple[Profile, dict[str, Any]]":
-    """Fit to one log, or to one for everything but the link and one for the link.
-
-    Returns:
-        The profile, and what the last log's requests came to: `summary`, `measured`, `error_percent`.
-    """
-    from minillm.simulate.calibration.fit_log import LINK_CONSTANTS, LogCalibration, calibrate_from_requests
-    from minillm.simulate.cost.profile import Profile, find_profile, typical_profile
-    from minillm.simulate.deployment import Deployment
-
-    main_log, link_log, out = options["from_requests"], options["link_from"], options["out"]
-
-    def fit(base: Profile, log: Path, tp: int, free: tuple[str, ...] | None = None) -> LogCalibration:
-        dtypes = {name: options[name] for name in ("weight_dtype", "kv_dtype")}
-        server = Deployment.of(options["model"], base, tp=tp, **dtypes, **engine_fields(log, options))
-        return calibrate_from_requests(log, server, options["model"], free)
-
-    if main_log is not None:
-        base = typical_profile(needed_hardware(options["hardware"]))
-        found = fit(base, main_log, 1 if link_log else options["tp"])
-        profile = found.profile
-    elif options["profile"] is not None:
-        profile = find_profile(options["profile"])
-    elif out is not None and out.is_file():
-        profile = Profile.read(out)
-    else:
-        profile = find_profile(needed_hardware(options["hardware"]).name)
-    if link_log is not None:
-        found = fit(profile, link_log, options["tp"], LINK_CONSTANTS)
-    report = {"summary": found.simulated, "measured": found.measured, "error_percent": found.error_percent}
-    return found.profile, report
 
 
 def refuse(context: typer.Context, what: str, *unread: str) -> None:
