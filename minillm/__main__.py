@@ -21,8 +21,7 @@ from minillm.core.errors import (
     UnknownModelError,
 )
 from minillm.server.cli import serve
-from minillm.simulate.cli import simulate
-from minillm.simulate.cli_calibrate import calibrate
+from minillm.simulate.cli import calibrate, simulate
 from minillm.training.cli import train_draft
 
 # Torch and transformers take seconds to import, so each command imports what it needs.

@@ -1,7 +1,8 @@
-"""`minillm simulate`. With `--json`, standard output is one JSON object."""
+"""`minillm simulate` and `minillm calibrate`. With `--json`, standard output is one JSON object."""
 
 import enum
 import json
+import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,6 +14,7 @@ from minillm.core.errors import PricingError, WorkloadError
 
 if TYPE_CHECKING:  # `minillm --help` should not wait for NumPy
     from minillm.simulate.cluster.fleet import ClusterConfig
+    from minillm.simulate.cost.hardware import Hardware
     from minillm.simulate.deployment import Deployment
 
 Shape = Annotated[str, typer.Option(help="A shape such as llama-3.1-8b, a config.json or a model folder.")]
@@ -60,6 +62,8 @@ SIZES = {
     "null_block": "null_block",
 }
 """Options that are sizes and habits of a server, and what `Deployment.of` calls them."""
+SERVER = (*SIZES, "tp", "weight_dtype", "kv_dtype")
+"""Options of `calibrate` that only a log needs."""
 MADE_UP = ("arrival", "cv", "traffic", "prompt_tokens", "output_tokens")
 LIMITS = ("slo_ttft", "slo_tpot", "slo_e2e")
 
@@ -70,7 +74,6 @@ def simulate(
     requests: Annotated[Path | None, typer.Option(help=LOG_HELP)] = None,
     profile: Annotated[str | None, typer.Option(help="A file from `minillm calibrate`, or a hardware's name.")] = None,
     hardware: HardwareName = None,
-    roofline: Annotated[bool, typer.Option("--roofline", help="Paper peaks and no overheads, to compare.")] = False,
     typical: Annotated[bool, typer.Option("--typical", help="Typical constants, to compare hardware alone.")] = False,
     tp: TensorParallel = 1,
     kv_blocks: KVBlocks = None,
@@ -130,7 +133,7 @@ def simulate(
     check_options(context)
     slo = stated_limits(ttft=slo_ttft, tpot=slo_tpot, e2e=slo_e2e)
     deployment = deploy(
-        model, profile or hardware, roofline, typical, tp=tp, weight_dtype=weight_dtype, kv_dtype=kv_dtype,
+        model, profile or hardware, typical, tp=tp, weight_dtype=weight_dtype, kv_dtype=kv_dtype,
         kv_heads=kv_heads, enable_prefix_caching=prefix_caching, sliding_window=sliding_window,
         attention_sinks=attention_sinks, speculative=parse_fields(speculative, "--speculative") or None,
         **engine_fields(requests, context.params),
@@ -207,18 +210,16 @@ def engine_fields(log: Path | None, options: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def deploy(model: str, on: str | None, roofline: bool, typical: bool, **fields: Any) -> "Deployment":
-    """One replica. Raises PricingError: neither profile nor hardware, or both --roofline and --typical."""
-    from minillm.simulate.cost.profile import find_profile, roofline_profile, typical_profile
+def deploy(model: str, on: str | None, typical: bool, **fields: Any) -> "Deployment":
+    """One replica. Raises PricingError: neither profile nor hardware."""
+    from minillm.simulate.cost.profile import find_profile, typical_profile
     from minillm.simulate.deployment import Deployment
 
     if on is None:
         raise PricingError("say what it runs on: --profile PROFILE.json, or --hardware NAME (such as h100-sxm)")
-    if roofline and typical:
-        raise PricingError("--roofline and --typical are two ways to price steps: choose one")
     profile = find_profile(on)
-    if roofline or typical:
-        profile = (roofline_profile if roofline else typical_profile)(profile.hardware)
+    if typical:
+        profile = typical_profile(profile.hardware)
     return Deployment.of(model, profile, **fields)
 
 
@@ -239,3 +240,81 @@ def cluster_config(fleet: list[str] | None, replicas: int, router: Router, seed:
             raise WorkloadError(f"--fleet {name}.{next(iter(value))}: {name} has no fields")
         fields[name] = {**fields.get(name, {}), **value} if parts else value
     return ClusterConfig(**fields)
+
+
+def calibrate(
+    context: typer.Context,
+    model: Shape = "smollm2-135m",
+    from_requests: Annotated[Path | None, typer.Option(help=LOG_HELP + " Needs all four time stamps.")] = None,
+    from_steps: Annotated[Path | None, typer.Option(help="A table of step times in Splitwise's format (CSV).")] = None,
+    hardware: HardwareName = None,
+    tp: TensorParallel = 1,
+    kv_blocks: KVBlocks = None,
+    block_size: BlockSize = None,
+    max_num_seqs: Slots = None,
+    max_num_batched_tokens: Budget = None,
+    max_model_len: Window = None,
+    reserve_full_isl: ReserveFullISL = None,
+    null_block: NullBlock = None,
+    weight_dtype: Dtype = "bfloat16",
+    kv_dtype: KVDtype = None,
+    quick: Annotated[bool, typer.Option("--quick", help="This machine: a few steps; tries it out.")] = False,
+    validate: Annotated[bool, typer.Option("--validate", help="This machine: also compare on served traffic.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Write the profile here.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Fit the simulator's constants: to this machine, or to a log of a real server.
+
+    Without a log, the real engine runs a designed set of batches here, and the profile `this-machine` is kept in
+    the cache folder. Run it alone: two busy programs on one machine measure each other.
+    """
+    from minillm.simulate.cost.profile import this_machine_path, typical_profile
+    from minillm.simulate.deployment import Deployment
+
+    if from_requests and from_steps:
+        raise PricingError("give one of --from-requests and --from-steps")
+    if (quick or validate) and (from_requests or from_steps):
+        raise PricingError("--quick and --validate are for this machine: leave --from-... out")
+    report: dict[str, Any] = {}
+    if from_steps is not None:
+        refuse(context, "--from-steps", *SERVER)
+        from minillm.simulate.calibration.fit import calibrate_from_steps
+
+        fitted = calibrate_from_steps(from_steps, model, needed_hardware(hardware))
+    elif from_requests is not None:
+        from minillm.simulate.calibration.fit_log import calibrate_from_requests
+
+        base = typical_profile(needed_hardware(hardware))
+        fields = engine_fields(from_requests, context.params)
+        server = Deployment.of(model, base, tp=tp, weight_dtype=weight_dtype, kv_dtype=kv_dtype, **fields)
+        fitted, report = calibrate_from_requests(from_requests, server, model)
+    else:
+        refuse(context, "measuring this machine", *SERVER, "hardware")
+        from minillm.simulate.calibration.measure import calibrate_this_machine
+
+        fitted = calibrate_this_machine(model, quick=quick, with_traffic=validate)
+        out = out or this_machine_path()
+    if out is not None:
+        fitted.write(out)
+    told = {"constants": fitted.constants.model_dump(), "provenance": fitted.provenance}
+    if as_json:
+        where = {"profile": None if out is None else str(out), "hardware": fitted.hardware.name}
+        print(json.dumps({**where, **told, **report}))
+    else:
+        print(json.dumps(told, indent=2))
+        print(f"profile: {out}" if out else "not kept: name a file with --out", file=sys.stderr)
+
+
+def refuse(context: typer.Context, what: str, *unread: str) -> None:
+    """Raise PricingError if an option is given that `what` does not read."""
+    if options := given(context, unread):
+        raise PricingError(f"{what} does not read {', '.join(options)}: leave out what has no effect")
+
+
+def needed_hardware(name: str | None) -> "Hardware":
+    """The hardware of that name. Raises PricingError: none was given."""
+    from minillm.simulate.cost.hardware import find_hardware
+
+    if name is None:
+        raise PricingError("say what the log was recorded on: --hardware NAME (such as h100-sxm)")
+    return find_hardware(name)

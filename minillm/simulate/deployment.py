@@ -229,7 +229,7 @@ def simulated_drafting(
     if config.method == "ngram":
         share, step_time = 0.0, step_time_of(model)
     elif config.method == "draft_model":
-        assert config.model is not None
+        assert config.model is not None, "checked with the method"
         share, step_time = 1.0, step_time_of(find_model(config.model))
     else:
         share, step_time = config.draft_cost, step_time_of(model)

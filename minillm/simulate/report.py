@@ -1,6 +1,5 @@
 """Serves a workload on a fleet of equal simulated replicas, and reports it as a log is reported."""
 
-from dataclasses import asdict
 from typing import Any
 
 from minillm.observe.speculation import SpeculationSummary
@@ -93,7 +92,7 @@ def describe(model: str, deployment: Deployment) -> dict[str, Any]:
         "max_num_seqs": config.max_num_seqs,
         "max_num_batched_tokens": config.max_num_batched_tokens,
         **{name: value for name, value in optional.items() if value},
-        "constants": asdict(profile.constants),
+        "constants": profile.constants.model_dump(),
         "provenance": profile.provenance,
     }
 

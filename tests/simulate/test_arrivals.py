@@ -87,12 +87,6 @@ def test_all_at_once() -> None:
     assert take(AllAtOnce(), Streams(0)["arrivals"], 3) == [0.0, 0.0, 0.0]
 
 
-def test_one_seed_one_sequence() -> None:
-    for arrivals in (Poisson(rate=2), Gamma(rate=2, cv=5), Diurnal(mean_rate=2, period_s=60)):
-        assert moments(arrivals, 100, seed=1).tobytes() == moments(arrivals, 100, seed=1).tobytes()
-        assert moments(arrivals, 100, seed=1).tobytes() != moments(arrivals, 100, seed=2).tobytes()
-
-
 def test_moments_lie_on_the_grid_of_nanoseconds_and_ascend() -> None:
     times = take(Poisson(rate=1000), Streams(0)["arrivals"], 2000)
     assert all(round(t * 1e9) / 1e9 == t for t in times)

@@ -13,7 +13,6 @@ from minillm.simulate.capacity.worksheet import (
     IDLE_RATE,
     TOLERANCE,
     TRIED_OUT,
-    CapacityPlan,
     Worksheet,
     enough_replicas,
     plan_capacity,
@@ -79,14 +78,6 @@ def test_rates_are_of_requests_also_in_conversations() -> None:
     assert 500 / workload.last_arrival == pytest.approx(10.0, rel=0.2)
 
 
-def test_a_large_fleet_is_tried_out_in_part() -> None:
-    tried = []
-    sheet = worksheet(num_requests=20, announce=lambda what, seconds: tried.append(what))
-    replicas, attainment = enough_replicas(sheet, 1000.0, 1000)
-    assert (replicas, attainment) == (1000, 1.0)
-    assert tried == [f"160 requests, 8/s on {TRIED_OUT} x"]
-
-
 def test_a_router_that_does_not_spread_is_reported() -> None:
     hot = ClusterConfig(router=RouterConfig(hot_share=1.0))
     with pytest.raises(SimulationError, match="does the router spread the load"):
@@ -105,15 +96,6 @@ def test_the_plan_adds_up() -> None:
     json.dumps(plan.to_dict(), allow_nan=False)
     text = str(plan)
     assert f"{plan.knee:.2f} requests/s" in text and "per million" in text and plan.limits.binding in text
-
-
-def test_headroom_adds_replicas() -> None:
-    def plan(headroom: float) -> CapacityPlan:
-        return plan_capacity(worksheet(), 60.0, price_per_hour=1.0, headroom=headroom, try_out=False)
-
-    lean, safe = plan(0.0), plan(0.5)
-    assert safe.replicas >= 2 * lean.replicas - 1 > lean.replicas
-    assert lean.fleet_attainment is None
 
 
 def spent(batch: ScheduledBatch) -> dict[str, float]:
@@ -193,3 +175,11 @@ def test_an_slo_that_an_idle_replica_misses_is_reported() -> None:
 def test_nonsense_is_refused(make) -> None:
     with pytest.raises(WorkloadError):
         make()
+
+
+def test_a_large_fleet_is_tried_out_in_part() -> None:
+    tried = []
+    sheet = worksheet(num_requests=20, announce=lambda what, seconds: tried.append(what))
+    replicas, attainment = enough_replicas(sheet, 1000.0, 1000)
+    assert (replicas, attainment) == (1000, 1.0)
+    assert tried == [f"160 requests, 8/s on {TRIED_OUT} x"]

@@ -1,6 +1,5 @@
 """The worksheet of a deployment: where a step's seconds go, what a replica costs, and the plan as a whole."""
 
-import dataclasses
 import json
 
 import pytest
@@ -51,7 +50,7 @@ def test_prompts_compute_and_decodes_read() -> None:
 def test_the_price_is_the_catalogues() -> None:
     h100 = find_hardware("h100-sxm")
     assert price_of_replica(Deployment.of("llama-3-70b", "h100-sxm", tp=4)) == 4 * h100.price_per_hour
-    own = dataclasses.replace(h100, name="my-box", price_per_hour=None)
+    own = h100.replace(name="my-box", price_per_hour=None)
     profile = Profile(own, typical_profile(own).constants, {})
     with pytest.raises(PricingError, match=r"my-box.*--price-per-hour"):
         price_of_replica(Deployment.of("llama-3.1-8b", profile))

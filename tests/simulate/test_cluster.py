@@ -45,12 +45,6 @@ def test_waiting_time_is_that_of_m_d_1(load: float) -> None:
     assert all(record.e2e() == pytest.approx(w + service) for record, w in zip(run.records, wait))
 
 
-def test_a_deterministic_stream_below_capacity_never_waits() -> None:
-    workload = make_workload(ONE_TOKEN, Deterministic(rate=9), num_requests=200)
-    run = simulate(workload, ClusterConfig(), one_seat(0.1))
-    assert waits(run).max() == pytest.approx(0.0, abs=1e-9)
-
-
 def test_littles_law() -> None:
     """Requests in the fleet, as samples saw it = arrival rate x time in it, as clients saw it."""
     workload = make_workload(CHAT, Poisson(rate=20), num_requests=1500)
@@ -168,28 +162,10 @@ def test_a_closed_loop_never_has_more_in_flight_than_its_cap() -> None:
     run.check_conservation()
 
 
-def test_more_replicas_serve_faster() -> None:
-    workload = make_workload(CHAT, Poisson(rate=40), num_requests=300)
-    e2e = [
-        simulate(workload, ClusterConfig(replicas=n), priced_engines(max_num_seqs=4)).summary().metrics["e2e"].mean
-        for n in (1, 2, 4, 8)
-    ]
-    assert e2e == sorted(e2e, reverse=True)
-
-
 def test_an_empty_workload_is_over_at_once() -> None:
     run = simulate(Workload("nothing", ()), ClusterConfig(), priced_engines())
     assert (run.duration, run.outcomes, run.num_attempts) == (0.0, {}, 0)
     run.check_conservation()
-
-
-def test_the_summary_is_that_of_observe() -> None:
-    workload = make_workload(CHAT, Poisson(rate=5), num_requests=50)
-    run = simulate(workload, ClusterConfig(replicas=2), priced_engines())
-    summary = run.summary(SLO(ttft=1.0))
-    assert summary.counts == {"length": 50}
-    assert sum(summary.phase_shares.values()) == pytest.approx(1.0)
-    assert set(run.by_replica()) == {"main-0", "main-1"}
 
 
 def test_an_engine_that_makes_no_progress_is_reported() -> None:

@@ -117,13 +117,6 @@ def test_who_gives_way_to_a_higher_rank_gives_way_in_a_leap_too(
     assert taken_out[:half] == taken_out[half:] != []
 
 
-def test_it_sees_preemptions_prefix_hits_and_leaps() -> None:
-    plain, _ = both(list(traffic(1, 200, 0.001, 64)), num_kv_blocks=64)
-    assert plain.num_preemptions > 5 and plain.scheduler.prefix_hits > 100
-    roomy, _ = both(list(traffic(1, 60, 0.05, 0)), num_kv_blocks=3000)
-    assert roomy.num_preemptions == 0
-
-
 def test_most_steps_of_a_decode_are_never_visited() -> None:
     deployment = Deployment.of("qwen3-1.7b", GPU)
     clock = VirtualClock()
@@ -173,3 +166,10 @@ def test_starting_over_it_leaps_as_a_new_one_does() -> None:
     [fresh] = run(deployment.fast_engine(fresh_clock), fresh_clock, [Arrival("a", 0.0, [7] * 20, 100)])
     assert output.token_ids == fresh.token_ids and len(output.token_ids) == 100
     assert output.timeline.itl == pytest.approx(fresh.timeline.itl)
+
+
+def test_it_sees_preemptions_prefix_hits_and_leaps() -> None:
+    plain, _ = both(list(traffic(1, 200, 0.001, 64)), num_kv_blocks=64)
+    assert plain.num_preemptions > 5 and plain.scheduler.prefix_hits > 100
+    roomy, _ = both(list(traffic(1, 60, 0.05, 0)), num_kv_blocks=3000)
+    assert roomy.num_preemptions == 0

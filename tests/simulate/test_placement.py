@@ -1,7 +1,5 @@
 """What fits an accelerator, and the work of steps against torch's own counters on the real decoder."""
 
-from dataclasses import replace
-
 import pytest
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -112,7 +110,7 @@ def test_what_fits_the_memory() -> None:
     blocks = kv_blocks_that_fit(model, h100, Placement(4), 16)
     used = Placement(4).weight_bytes(model) / 4 + blocks * 16 * Placement(4).kv_bytes_per_token(model)
     assert 0.85 * h100.memory < used <= 0.9 * h100.memory
-    assert kv_blocks_that_fit(model, replace(h100, memory=2 * h100.memory), Placement(4), 16) > 2 * blocks
+    assert kv_blocks_that_fit(model, h100.replace(memory=2 * h100.memory), Placement(4), 16) > 2 * blocks
     # Published: vLLM 0.19 found 2588 blocks for this model on this GPU.
     found = kv_blocks_that_fit(find_model("llama-3.1-8b"), find_hardware("rtx-4090"), Placement(), 16)
     assert found == pytest.approx(2588, rel=0.1)

@@ -1,8 +1,7 @@
 """The price of a step: known figures, limits, and that better hardware is never slower."""
 
-from dataclasses import fields, replace
+from dataclasses import replace
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,7 +9,7 @@ from hypothesis import strategies as st
 from minillm.core.errors import PricingError
 from minillm.model.arithmetic import find_model
 from minillm.simulate.calibration.fit import stack, step_seconds
-from minillm.simulate.cost.hardware import CATALOGUE, find_hardware
+from minillm.simulate.cost.hardware import find_hardware
 from minillm.simulate.cost.placement import Placement
 from minillm.simulate.cost.profile import PRIORS
 from minillm.simulate.cost.roofline import HIGHEST, ROOFLINE, Constants, StepTimeModel, StepWork
@@ -72,15 +71,15 @@ def test_floats_and_arrays_agree() -> None:
 @given(works, st.sampled_from(["bandwidth", "link", "flops"]), st.floats(1.01, 4), st.sampled_from([1, 2, 8]))
 def test_better_hardware_is_never_slower(work: StepWork, what: str, factor: float, tp: int) -> None:
     if what == "flops":
-        better = replace(H100, flops={dtype: factor * peak for dtype, peak in H100.flops.items()})
+        better = H100.replace(flops={dtype: factor * peak for dtype, peak in H100.flops.items()})
     else:
-        better = replace(H100, **{what: factor * getattr(H100, what)})
+        better = H100.replace(**{what: factor * getattr(H100, what)})
     times = [StepTimeModel(LLAMA_70B, hw, Placement(tp), TYPICAL).price(work).total for hw in (H100, better)]
     assert times[1] <= times[0]
 
 
 @settings(max_examples=200, deadline=None)
-@given(works, st.sampled_from([field.name for field in fields(Constants)]), st.sampled_from([1, 4]))
+@given(works, st.sampled_from(list(Constants.model_fields)), st.sampled_from([1, 4]))
 def test_nothing_real_beats_the_roofline(work: StepWork, name: str, tp: int) -> None:
     worse = 0.5 if name in HIGHEST else 5.0
     real = StepTimeModel(LLAMA_70B, H100, Placement(tp), ROOFLINE.replace(**{name: worse})).price(work).total
@@ -125,10 +124,3 @@ def test_constants_out_of_range_are_refused() -> None:
     for bad in ({"mfu": 0.0}, {"mfu": 2.0}, {"step_s": -1e-3}, {"bandwidth": float("nan")}, {"layer_s": float("inf")}):
         with pytest.raises(PricingError, match=next(iter(bad))):
             Constants(**bad)
-
-
-def test_the_catalogue_is_plausible() -> None:
-    for gpu in CATALOGUE.values():
-        assert gpu.source and gpu.price_source and gpu.price_per_hour
-        assert 50 < gpu.flops["bfloat16"] / gpu.bandwidth < 600, "FLOPs per byte, the ridge of its roofline"
-    assert np.isclose(CATALOGUE["h200"].bandwidth / CATALOGUE["h100-sxm"].bandwidth, 1.43, atol=0.01)

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from priced_runner import priced_engines
 
-from minillm.core.errors import WorkloadError
 from minillm.simulate.cluster.fleet import ClusterConfig, simulate
 from minillm.simulate.cluster.routers import PrefixMemory, RouterConfig, make_router, prefixes_of
 from minillm.simulate.cluster.run import FleetRun
@@ -36,12 +35,6 @@ def test_round_robin() -> None:
     replicas = [Seen(0), Seen(1, 50), Seen(2)]
     chooser = router("round_robin")
     assert [chooser.choose(prompt("a"), replicas).number for _ in range(5)] == [0, 1, 2, 0, 1]
-
-
-def test_random_uses_all_about_equally() -> None:
-    chooser, replicas = router("random"), [Seen(0), Seen(1), Seen(2)]
-    counts = np.bincount([chooser.choose(prompt("a"), replicas).number for _ in range(3000)])
-    assert counts / 3000 == pytest.approx([1 / 3] * 3, abs=0.04)
 
 
 def test_least_outstanding() -> None:
@@ -92,12 +85,6 @@ def test_prefix_memory_forgets_the_oldest_ends_first() -> None:
 
 def test_the_same_piece_after_another_is_another_prefix() -> None:
     assert list(prefixes_of(prompt("a", "b")))[1] != list(prefixes_of(prompt("b", "b")))[1]
-
-
-def test_hot_share_sends_to_the_first() -> None:
-    chooser, replicas = router("round_robin", hot_share=0.6), [Seen(i) for i in range(4)]
-    counts = np.bincount([chooser.choose(prompt("a"), replicas).number for _ in range(4000)])
-    assert counts[0] / 4000 == pytest.approx(0.6 + 0.4 / 4, abs=0.03)
 
 
 # ---------------------------------------------------------------- in a fleet
@@ -152,13 +139,9 @@ def test_a_hot_replica_has_one_long_queue_while_the_fleets_median_is_fine() -> N
     engines = {"max_num_seqs": 2}
     healthy = fleet(workload, "least_outstanding", engines=engines)
     faulty = fleet(workload, "least_outstanding", engines=engines, hot_share=0.6)
-    by_replica = faulty.by_replica()
-    others = max(by_replica[f"main-{i}"].phases["queue"].p95 for i in (1, 2, 3))
-    assert by_replica["main-0"].phases["queue"].p95 > 20 * max(others, 0.001)
+    waits = {name: [r.timeline.scheduled - r.accepted for r in faulty.records if r.replica == name]
+             for name in ("main-0", "main-1", "main-2", "main-3")}  # fmt: skip
+    hot, *others = (float(np.percentile(seconds, 95)) for seconds in waits.values())
+    assert hot > 20 * max(*others, 0.001)
     assert healthy.summary().metrics["ttft"].p99 < 0.1 * faulty.summary().metrics["ttft"].p99
     assert max(s.waiting for s in faulty.samples if s.replica != "main-0") <= 2
-
-
-def test_unknown_policies_are_refused() -> None:
-    with pytest.raises(WorkloadError, match="policy"):
-        RouterConfig(policy="fastest")

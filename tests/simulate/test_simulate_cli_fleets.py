@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from simulate.test_simulate_cli import call
+from simulate.test_simulate_cli import call, refusal
 from typer.testing import CliRunner
 
 from minillm import __main__ as cli
@@ -101,6 +101,8 @@ def test_a_plan_says_how_many_and_what_it_costs() -> None:
     assert again["plan"]["knee"] == plan["knee"], "one seed, one knee"
     assert again["plan"]["replicas"] >= 2 * plan["replicas"] - 1
     assert again["plan"]["cost_per_hour"] == pytest.approx(10 * again["plan"]["replicas"])
+    printed = text(*PLAN, "--slo-ttft", 1, "--slo-tpot", 0.1)
+    assert f"{plan['knee']:.2f} requests/s" in printed and plan["limits"]["binding"] in printed
     assert "RunPod" in report["price_source"] and again["price_source"] == "as given"
 
 
@@ -131,30 +133,14 @@ def test_vllms_habits() -> None:
     assert plain["kv_blocks"] == 300 and "null_block" not in plain and "scheduler_reserve_full_isl" not in plain
 
 
-def test_text_for_people() -> None:
-    plan = text(*PLAN, "--slo-e2e", 3)
-    for words in (
-        "replicas",
-        "knee of one replica",
-        "per million tokens",
-        "what binds",
-        "E2E <= 3000 ms",
-        "their error",
-    ):
-        assert words in plan
-    played = text(*QUICK, "--slo-ttft", 90)
-    assert "20 completed" in played and "within the limits: 100.0%" in played
-
-
 def test_requests_that_cannot_be_served_are_counted_and_explained() -> None:
     report = call(*QUICK, "--prompt-tokens", 99999, "--json")
     assert report["outcomes"] == {"error": 20} and "100199 tokens" in report["first_error"]
     assert report["summary"]["ttft_s"]["p50"] is None
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
+def test_errors_say_what_to_do(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, said in (
         (("--qps", 1, "--trace", "t.csv"), "give one of these"),
         (("--trace", "absent.csv"), "cannot read absent.csv"),
         (("--trace", "absent.log"), "--trace-format"),
@@ -184,16 +170,8 @@ def test_requests_that_cannot_be_served_are_counted_and_explained() -> None:
         (("--requests", "log.jsonl", "--router", "random"), "a log is played whole"),
         (("--qps", 1, "--trace-format", "azure"), "--trace-format goes with --trace"),
         (("--qps", 1, "--profile", "h100"), "--profile or --hardware, not both"),
-    ],
-)
-def test_errors_say_what_to_do(
-    arguments: tuple, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("sys.argv", ["minillm", "simulate", *map(str, (*SMALL, *arguments))])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    assert ended.value.code == 2
-    assert said in capsys.readouterr().err
+    ):
+        assert said in refusal(monkeypatch, capsys, "simulate", *SMALL, *arguments)
 
 
 @pytest.mark.parametrize(("blocks", "preempts"), [(3000, False), (140, True)])

@@ -13,9 +13,7 @@ from minillm.core.timeline import VirtualClock
 from minillm.frontend.engine import Engine
 from minillm.policies.config import EngineConfig
 from minillm.runner.simulated import SimulatedRunner
-from minillm.simulate.calibration.replay import Arrival, run, summary_of
-from minillm.simulate.cost.hardware import find_hardware
-from minillm.simulate.cost.profile import typical_profile
+from minillm.simulate.calibration.replay import Arrival, run
 from minillm.simulate.deployment import Deployment
 
 
@@ -126,48 +124,6 @@ def test_swapping_takes_its_time() -> None:
     (without, copies), (with_copies, again) = ends
     assert copies == again > 0
     assert with_copies - without == pytest.approx(0.001 * copies)
-
-
-def test_littles_law() -> None:
-    """Mean number inside = arrival rate x mean time inside, over a stretch that begins and ends empty."""
-    deployment = Deployment.of("llama-3.1-8b", "rtx-4090", max_num_seqs=64)
-    clock = VirtualClock()
-    outputs = run(deployment.engine(clock), clock, prompts(120, (50, 900), (5, 120), gap=0.15))
-    start, end = 0.0, max(output.timeline.finished for output in outputs)
-    events = sorted([(o.timeline.arrival, 1) for o in outputs] + [(o.timeline.finished, -1) for o in outputs])
-    area, inside, last = 0.0, 0, start
-    for moment, change in events:
-        area += inside * (moment - last)
-        inside, last = inside + change, moment
-    mean_inside = area / (end - start)
-    rate = len(outputs) / (end - start)
-    mean_time = sum(output.timeline.e2e for output in outputs) / len(outputs)
-    assert mean_inside == pytest.approx(rate * mean_time)
-    assert mean_inside > 2, "an empty server obeys every law"
-
-
-def test_waiting_of_a_queue_with_one_server() -> None:
-    """M/D/1: Poisson arrivals, one at a time, 10 ms each. Pollaczek and Khinchine: wait = ρ s / (2 (1 - ρ))."""
-    for load in (0.3, 0.7):
-        clock = VirtualClock()
-        engine = simple_engine(clock, beside=False, batching="none", num_kv_blocks=32)
-        rng, moment, arrivals = random.Random(1), 0.0, []
-        for i in range(20_000):
-            moment += rng.expovariate(load / 0.010)
-            arrivals.append(Arrival(f"r{i}", moment, [1, 2, 3], 1))
-        outputs = run(engine, clock, arrivals)
-        mean = sum(output.timeline.phases()["queue"] for output in outputs) / len(outputs)
-        assert mean == pytest.approx(load * 0.010 / (2 * (1 - load)), rel=0.06)
-
-
-def test_faster_memory_is_never_slower_for_anybody_on_average() -> None:
-    arrivals = prompts(60, (50, 900), (20, 120), gap=0.2)
-    means = []
-    for gpu in ("l4", "a100-80gb", "h200", "b200"):
-        clock = VirtualClock()
-        deployment = Deployment.of("llama-3.1-8b", typical_profile(find_hardware(gpu)))
-        means.append(summary_of(run(deployment.engine(clock), clock, arrivals))["e2e_s"]["mean"])
-    assert means == sorted(means, reverse=True)
 
 
 def test_requests_that_can_never_be_served_are_named() -> None:

@@ -62,7 +62,7 @@ def test_errors_are_of_the_real_number_and_negative_where_the_simulator_is_too_f
     cost = find_model("smollm2-135m")
     chip = find_hardware("rtx-4090")
     flops = {dtype: peak / 2 for dtype, peak in chip.flops.items()}
-    half = dataclasses.replace(chip, flops=flops, bandwidth=chip.bandwidth / 2)
+    half = chip.replace(flops=flops, bandwidth=chip.bandwidth / 2)
     fast, slow = (
         Deployment(
             cost, roofline_profile(hardware), Placement(1, "float32", "float32"), EngineConfig(max_model_len=512)

@@ -1,8 +1,6 @@
 """Workloads: determinism, streams that do not disturb each other, shared pieces, conversations."""
 
 import dataclasses
-import itertools
-import json
 from collections import Counter
 
 import pytest
@@ -39,15 +37,12 @@ def made(traffic: Traffic, num: int = 200, **options) -> Workload:
     return make_workload(traffic, options.pop("arrivals", Poisson(rate=5)), num_requests=num, **options)
 
 
+def rows(workload: Workload) -> list[dict]:
+    return [dataclasses.asdict(request) for request in workload]
+
+
 def names(workload: Workload) -> list[tuple[str, ...]]:
     return [tuple(piece.name for piece in r.pieces) for r in workload]
-
-
-@pytest.mark.parametrize("traffic", KINDS, ids=lambda traffic: type(traffic).__name__)
-def test_one_seed_one_workload_to_the_byte(traffic: Traffic) -> None:
-    first, again = (json.dumps(made(traffic, seed=3).rows()) for _ in range(2))
-    assert first == again
-    assert first != json.dumps(made(traffic, seed=4).rows())
 
 
 @pytest.mark.parametrize("traffic", KINDS, ids=lambda traffic: type(traffic).__name__)
@@ -88,11 +83,6 @@ def test_tokens_follow_from_the_name() -> None:
     drawn = token_ids(Piece("long", 64_000)).tolist()
     assert min(drawn) >= 0 and max(drawn) < 32_000
     assert max(Counter(drawn).values()) < 15  # spread out: the mean is 2
-
-
-def test_tokens_are_the_same_on_every_machine() -> None:
-    """A golden value: it guards recorded results against a change of the hash."""
-    assert token_ids(Piece("golden", 5)).tolist() == [24553, 6218, 16095, 29746, 13606]
 
 
 def test_tenants_share_their_system_prompt_and_nothing_else() -> None:
@@ -139,14 +129,6 @@ def test_a_conversation_repeats_everything_before() -> None:
     assert sum(thinking) / len(thinking) == pytest.approx(10.0, rel=0.25)
 
 
-def test_an_agents_context_grows() -> None:
-    workload = made(AgentLoop(), 5)
-    for _, steps in itertools.groupby(workload, key=lambda r: r.session):
-        lengths = [r.num_prompt_tokens for r in steps]
-        assert lengths == sorted(set(lengths))
-        assert lengths[0] > 4000
-
-
 def test_real_answers_replace_made_up_ones() -> None:
     workload = made(Sessions(turns=Fixed(tokens=2), output=Fixed(tokens=3)), 1)
     first, second = workload.requests
@@ -160,7 +142,7 @@ def test_real_answers_replace_made_up_ones() -> None:
 
 def test_merged_workloads_keep_their_moments_and_turns() -> None:
     chat = made(Sessions(turns=Fixed(tokens=2)), 20, name="chat")
-    rag = made(Rag(), 30, name="rag").delayed(2.0)
+    rag = made(Rag(), 30, name="rag")
     both = merge("both", chat, rag)
     assert sorted(r.arrival for r in both if r.after is None) == sorted(
         r.arrival for w in (chat, rag) for r in w if r.after is None
@@ -180,15 +162,13 @@ def test_merging_twins_is_refused() -> None:
         merge("both", made(AZURE_CHAT), made(AZURE_CODE))
 
 
-def test_faster_and_delayed() -> None:
+def test_faster_and_with_priority() -> None:
     workload = made(AZURE_CHAT, 10, arrivals=Deterministic(rate=1))
     assert [r.arrival for r in workload.faster(4)] == [i / 4 for i in range(1, 11)]
-    assert [r.arrival for r in workload.delayed(5)] == [i + 5.0 for i in range(1, 11)]
     assert workload.last_arrival == 10.0
     assert all(r.priority == 2 for r in workload.with_priority(2))
-    for broken in (lambda: workload.faster(0), lambda: workload.delayed(-1)):
-        with pytest.raises(WorkloadError):
-            broken()
+    with pytest.raises(WorkloadError):
+        workload.faster(0)
 
 
 def test_zipf() -> None:
@@ -210,3 +190,8 @@ def test_zipf() -> None:
 def test_nonsense_is_refused(make) -> None:
     with pytest.raises(WorkloadError):
         make()
+
+
+def test_tokens_are_the_same_on_every_machine() -> None:
+    """A golden value: it guards recorded results against a change of the hash."""
+    assert token_ids(Piece("golden", 5)).tolist() == [24553, 6218, 16095, 29746, 13606]

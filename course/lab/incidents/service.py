@@ -115,7 +115,7 @@ class Service:
         hardware = find_hardware(self.hardware)
         profile = typical_profile(hardware)
         if self.links != "own":
-            hardware = replace(hardware, link=min(hardware.link, LINK_SPEED[self.links](hardware)))
+            hardware = hardware.replace(link=min(hardware.link, LINK_SPEED[self.links](hardware)))
         constants = profile.constants
         if not self.cuda_graphs:
             constants = constants.replace(launch_s=Profile.read(PACKAGED[EAGER_PROFILE]).constants.launch_s)

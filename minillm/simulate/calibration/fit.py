@@ -5,7 +5,6 @@ matter. A prior weighs as much as one observation: what the data show decides, a
 (the link, on one GPU) stays where it was. Outliers count linearly, not squared (Huber 1964).
 """
 
-import csv
 import math
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +14,7 @@ from statistics import median
 from types import MappingProxyType
 
 import numpy as np
+from pydantic import BaseModel
 from scipy.optimize import least_squares
 
 from minillm.core.errors import PricingError, RecordingError
@@ -23,6 +23,7 @@ from minillm.simulate.cost.hardware import Hardware
 from minillm.simulate.cost.placement import Placement
 from minillm.simulate.cost.profile import PRIORS, Profile, today
 from minillm.simulate.cost.roofline import HIGHEST, MAX_SHARE, ROOFLINE, SHARES, Constants, StepTimeModel, StepWork
+from minillm.simulate.workload.traces import csv_rows
 
 SPREAD = MappingProxyType({"mfu": 0.25, "bandwidth": 0.1, "kv_bandwidth": 0.2, "attention_mfu": 0.3, "link": 0.7})
 """How far a constant may well be from its prior: standard deviation of the logarithm. Judged, not measured: libraries
@@ -156,12 +157,11 @@ class StepTable:
 
     def split(self) -> tuple["StepTable", "StepTable"]:
         """For fitting, and held out: HELD_OUT of the rows, drawn by a hash of their number, so always the same."""
-        rows = [(zlib.crc32(f"row {i}".encode()) % 1000 < 1000 * HELD_OUT, step) for i, step in enumerate(self.steps)]
-        kept, held = ([step for is_held, step in rows if is_held is wanted] for wanted in (False, True))
-        return (
-            StepTable(self.model, self.hardware, self.placement, kept),
-            StepTable(self.model, self.hardware, self.placement, held),
-        )
+        training: list[TimedStep] = []
+        held: list[TimedStep] = []
+        for i, step in enumerate(self.steps):
+            (held if zlib.crc32(f"row {i}".encode()) % 1000 < 1000 * HELD_OUT else training).append(step)
+        return replace(self, steps=training), replace(self, steps=held)
 
 
 def fit_to_steps(tables: Sequence[StepTable], prior: Constants, free: Sequence[str]) -> FittedConstants:
@@ -222,7 +222,6 @@ def error_report(tables: Sequence[StepTable], constants: Constants) -> dict[str,
 
 # ---------------------------------------------------------------- published tables
 
-COLUMNS = ("prompt_size", "batch_size", "token_size", "prompt_time", "token_time", "tensor_parallel")
 EAGER_CONSTANTS = (
     "mfu", "half_tokens", "bandwidth", "kv_bandwidth", "link", "link_latency_s", "launch_s", "prefill_host_s",
     "request_s",
@@ -230,11 +229,33 @@ EAGER_CONSTANTS = (
 """What a table of prompt and token times over batch sizes and tensor parallel degrees can show."""
 
 
+class StepRow(BaseModel):
+    """One batch of equal prompts: the step over all of them, and the average decode step after it, in milliseconds."""
+
+    prompt_size: int
+    batch_size: int
+    token_size: int
+    prompt_time: float
+    token_time: float
+    tensor_parallel: int
+
+    @property
+    def configuration(self) -> tuple[int, int, int]:
+        """What tells rows of the recording apart."""
+        return self.tensor_parallel, self.prompt_size, self.batch_size
+
+    def steps(self) -> list[TimedStep]:
+        """The two steps that it times: its prompts, and its average decode step."""
+        prompt, batch = self.prompt_size, self.batch_size
+        tokens = batch * prompt
+        prefill = StepWork(tokens, batch, batch, batch * prompt * (prompt + 1) / 2, tokens, 1)
+        context = batch * (prompt + self.token_size / 2)
+        decode = StepWork(batch, batch, batch, context, context, 0)
+        return [TimedStep(prefill, self.prompt_time / 1e3), TimedStep(decode, self.token_time / 1e3)]
+
+
 def read_step_table(path: Path, model: ModelCost, hardware: Hardware) -> tuple[list[StepTable], list[str]]:
     """A table of prompt and token times in the format of Splitwise's simulator (Patel et al. 2024).
-
-    A row times one batch of equal prompts: `prompt_time` for the step over all of the prompts, `token_time` for
-    the average decode step after it, both in milliseconds.
 
     Returns:
         A table for each tensor parallel degree; and a line about each group of rows that was left out.
@@ -242,38 +263,30 @@ def read_step_table(path: Path, model: ModelCost, hardware: Hardware) -> tuple[l
         RecordingError: the file cannot be read, or lacks columns or numbers.
     """
     try:
-        with path.open(newline="", encoding="utf-8") as file:
-            rows = [{name: float(row[name]) for name in COLUMNS} for row in csv.DictReader(file)]
+        rows = list(csv_rows(path, StepRow, RecordingError))
     except (OSError, UnicodeError) as error:
         raise RecordingError(f"cannot read {path}: {error}") from None
-    except (KeyError, TypeError, ValueError, csv.Error) as error:
-        raise RecordingError(f"{path}: {error!r}. A step table has the columns {', '.join(COLUMNS)}") from None
     wrong = implausible(rows)
     tables = []
-    for tp in sorted({int(row["tensor_parallel"]) for row in rows}):
-        steps = [s for r in rows if r["tensor_parallel"] == tp and configuration(r) not in wrong for s in steps_of(r)]
-        tables.append(StepTable(model, hardware, Placement(tp), steps))
+    for tp in sorted({row.tensor_parallel for row in rows}):
+        timed = [row for row in rows if row.tensor_parallel == tp and row.configuration not in wrong]
+        tables.append(StepTable(model, hardware, Placement(tp), [step for row in timed for step in row.steps()]))
     notes = [
-        f"tp {tp:.0f}, {batch:.0f} prompts of {prompt:.0f}: left out, since they took less time than fewer prompts do"
+        f"tp {tp}, {batch} prompts of {prompt}: left out, since they took less time than fewer prompts do"
         for tp, prompt, batch in sorted(wrong)
     ]
     return tables, notes
 
 
-def configuration(row: dict[str, float]) -> tuple[float, float, float]:
-    """What tells rows of the recording apart: tensor parallelism, prompt size, batch size."""
-    return row["tensor_parallel"], row["prompt_size"], row["batch_size"]
-
-
-def implausible(rows: Sequence[dict[str, float]]) -> set[tuple[float, float, float]]:
+def implausible(rows: Sequence[StepRow]) -> set[tuple[int, int, int]]:
     """Configurations that cannot be right: more prompts of the same length took less time than fewer did.
 
     Prompts of hundreds of tokens are compute-bound, so time grows with their number. The median of a
     configuration is compared, and it has to fall short by a fifth.
     """
-    times: dict[tuple[float, float, float], list[float]] = {}
+    times: dict[tuple[int, int, int], list[float]] = {}
     for row in rows:
-        times.setdefault(configuration(row), []).append(row["prompt_time"])
+        times.setdefault(row.configuration, []).append(row.prompt_time)
     medians = {key: median(values) for key, values in times.items()}
     return {
         (tp, prompt, batch)
@@ -283,16 +296,6 @@ def implausible(rows: Sequence[dict[str, float]]) -> set[tuple[float, float, flo
             for other, earlier in medians.items()
         )
     }
-
-
-def steps_of(row: dict[str, float]) -> list[TimedStep]:
-    """The two steps that a row times: its prompts, and its average decode step."""
-    prompt, batch, outputs = row["prompt_size"], row["batch_size"], row["token_size"]
-    tokens = batch * prompt
-    prefill = StepWork(tokens, batch, batch, batch * prompt * (prompt + 1) / 2, tokens, 1)
-    context = batch * (prompt + outputs / 2)
-    decode = StepWork(batch, batch, batch, context, context, 0)
-    return [TimedStep(prefill, row["prompt_time"] / 1e3), TimedStep(decode, row["token_time"] / 1e3)]
 
 
 def calibrate_from_steps(table: Path, model: str, hardware: Hardware) -> Profile:

@@ -21,7 +21,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import numpy as np
 
@@ -36,6 +35,7 @@ from minillm.simulate.calibration.requests_log import LoggedRequest, read_reques
 from minillm.simulate.cost.profile import Profile, today
 from minillm.simulate.cost.roofline import Constants, StepTime, StepTimeModel, StepWork
 from minillm.simulate.deployment import Deployment
+from minillm.simulate.latencies import SummaryDict
 
 LAST_ENDS = 9
 """The clocks are compared by the median of so many requests that ended last: some were preempted in one world only."""
@@ -231,44 +231,29 @@ def set_speed(deployment: Deployment, log: Sequence[LoggedRequest], free: Sequen
     return slower(constants, best, free), best
 
 
-@dataclass(frozen=True, slots=True)
-class LogCalibration:
-    """A profile fitted to a log of requests, and what it makes of that log."""
-
-    profile: Profile
-    simulated: dict[str, Any]
-    measured: dict[str, Any]
-    error_percent: dict[str, Any]
-
-
 def calibrate_from_requests(
-    log_path: Path, deployment: Deployment, model: str, free: Sequence[str] | None = None
-) -> LogCalibration:
+    log_path: Path, deployment: Deployment, model: str
+) -> tuple[Profile, dict[str, SummaryDict]]:
     """Fit constants to a server's log of requests.
 
     Args:
         deployment: as the server was configured. Its profile's constants are where a fit starts, and where
             those stay that the log does not show.
         model: its name, for the record.
-        free: names of the constants to fit; None = all that a log can show.
+    Returns:
+        The profile, and what it makes of that log: `summary`, `measured`, `error_percent`.
     Raises:
         RecordingError: the log cannot be read, or has no time stamps.
-        PricingError: a request does not fit the KV pool, or only link constants are free and tp is 1.
+        PricingError: a request does not fit the KV pool.
     """
     log = read_requests_log(log_path)
     tp = deployment.placement.tp
-    free = free or (*GPU_CONSTANTS, *(LINK_CONSTANTS if tp > 1 else ()))
-    is_link_only = set(free) <= set(LINK_CONSTANTS)
-    if tp == 1 and is_link_only:
-        raise PricingError("with --tp 1 nothing goes over a link: give the log of a server with --tp 2 or more")
+    free = (*GPU_CONSTANTS, *(LINK_CONSTANTS if tp > 1 else ()))
     fitted = fit_to_log(deployment, log, free)
-    constants, factor = fitted.constants, 1.0
-    if not is_link_only:  # one link is not what a whole server's pace depends on
-        constants, factor = set_speed(deployment.with_constants(constants), log, free)
-    base = deployment.profile
+    constants, factor = set_speed(deployment.with_constants(fitted.constants), log, free)
     outputs = serve_log(deployment.with_constants(constants), log)
     simulated, measured, errors = compare_with_log(outputs, log)
-    entry = {
+    provenance = {
         "source": f"{len(timed(log))} requests of {log_path.name}",
         "model": model,
         "tp": tp,
@@ -279,5 +264,5 @@ def calibrate_from_requests(
         "date": today(),
         "error_percent_on_the_same_log": errors,
     }
-    provenance = {**base.provenance, "link": entry} if is_link_only else entry
-    return LogCalibration(Profile(base.hardware, constants, provenance), simulated, measured, errors)
+    report = {"summary": simulated, "measured": measured, "error_percent": errors}
+    return Profile(deployment.profile.hardware, constants, provenance), report

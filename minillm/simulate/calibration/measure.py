@@ -198,7 +198,7 @@ def describe_hardware(device: "torch.device", quick: bool) -> Hardware:
 
     if device.type == "cuda":
         try:
-            return replace(find_hardware(torch.cuda.get_device_name(device)), name=THIS_MACHINE)
+            return find_hardware(torch.cuda.get_device_name(device)).replace(name=THIS_MACHINE)
         except UnknownHardwareError:
             pass
     size = 256 if quick else 1536

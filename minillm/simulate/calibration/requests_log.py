@@ -10,9 +10,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_validator
 
 from minillm.core.errors import RecordingError
+from minillm.simulate.workload.traces import json_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,33 @@ class LoggedRequest:
 
 
 STAMPS = ("scheduled_ts", "first_token_ts", "last_token_ts")
+Seconds = Annotated[FiniteFloat, Field(strict=True)]
+
+
+class LogRow(BaseModel):
+    """One line as it is written: token counts, and stamps in seconds on one clock."""
+
+    model_config = ConfigDict(coerce_numbers_to_str=True)
+
+    request_id: str | None = None
+    input_toks: int = Field(ge=1, strict=True)
+    output_toks: int = Field(ge=1, strict=True)
+    queued_ts: Seconds
+    scheduled_ts: Seconds | None = None
+    first_token_ts: Seconds | None = None
+    last_token_ts: Seconds | None = None
+
+    @property
+    def stamps(self) -> tuple[float | None, ...]:
+        """In the order of STAMPS."""
+        return self.scheduled_ts, self.first_token_ts, self.last_token_ts
+
+    @model_validator(mode="after")
+    def _ascend(self) -> "LogRow":
+        present = [stamp for stamp in (self.queued_ts, *self.stamps) if stamp is not None]
+        if present != sorted(present):
+            raise ValueError(f"queued_ts, {', '.join(STAMPS)} must ascend; got {present}")
+        return self
 
 
 def read_requests_log(path: Path) -> list[LoggedRequest]:
@@ -61,50 +91,25 @@ def read_requests_log(path: Path) -> list[LoggedRequest]:
         RecordingError: the file cannot be read, has no rows, or a row is not as described; the message names it.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        rows = list(json_rows(path, LogRow, RecordingError))
     except (OSError, UnicodeError) as error:
         raise RecordingError(f"cannot read {path}: {error}") from None
-    rows = [_row(path, number, line) for number, line in enumerate(lines, start=1) if line.strip()]
     if not rows:
         raise RecordingError(f"{path} has no requests")
-    origin = min(row["queued_ts"] for row in rows)
+    origin = min(row.queued_ts for row in rows)
     requests = [
         LoggedRequest(
-            str(row.get("request_id", f"line-{number}")),
-            row["input_toks"],
-            row["output_toks"],
-            row["queued_ts"] - origin,
-            *(math.nan if row.get(stamp) is None else row[stamp] - origin for stamp in STAMPS),
+            f"line-{number}" if row.request_id is None else row.request_id,
+            row.input_toks,
+            row.output_toks,
+            row.queued_ts - origin,
+            *(math.nan if stamp is None else stamp - origin for stamp in row.stamps),
         )
         for number, row in enumerate(rows, start=1)
     ]
     if len({request.request_id for request in requests}) < len(requests):
         raise RecordingError(f"{path} has a request_id twice")
     return sorted(requests, key=lambda request: request.queued)
-
-
-def _row(path: Path, number: int, line: str) -> dict[str, Any]:
-    """One line, with its numbers checked."""
-    where = f"{path}, line {number}"
-    try:
-        row = json.loads(line)
-    except ValueError as error:
-        raise RecordingError(f"{where}: no JSON ({error})") from None
-    if not isinstance(row, dict):
-        raise RecordingError(f"{where}: no JSON object")
-    for name in ("input_toks", "output_toks"):
-        value = row.get(name)
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise RecordingError(f"{where}: {name} must be a whole number of at least 1, not {value!r}")
-    stamps = [row.get(name) for name in ("queued_ts", *STAMPS)]
-    if stamps[0] is None:
-        raise RecordingError(f"{where}: queued_ts is missing")
-    present = [stamp for stamp in stamps if stamp is not None]
-    if not all(isinstance(s, (int, float)) and not isinstance(s, bool) and math.isfinite(s) for s in present):
-        raise RecordingError(f"{where}: time stamps must be numbers (seconds); got {present}")
-    if present != sorted(present):
-        raise RecordingError(f"{where}: queued_ts, {', '.join(STAMPS)} must ascend; got {present}")
-    return row
 
 
 def read_server_facts(log: Path) -> dict[str, int | bool]:

@@ -5,7 +5,6 @@ print(plan_capacity(sheet, demand=50, price_per_hour=4 * 2.69))
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from minillm.core.batch import ScheduledBatch
@@ -58,7 +57,7 @@ def step_causes(deployment: Deployment) -> Callable[[ScheduledBatch], dict[str, 
     host are what neither hides: gaps between kernels, waiting for the host, work per step and per request.
     """
     model, drafting = deployment.step_time(), deployment.drafting()
-    quick_memory = replace(deployment.profile.hardware, bandwidth=IMMEDIATE)
+    quick_memory = deployment.profile.hardware.replace(bandwidth=IMMEDIATE)
     computing = StepTimeModel(deployment.model, quick_memory, deployment.placement, deployment.profile.constants)
 
     def explain(batch: ScheduledBatch) -> dict[str, float]:

@@ -2,12 +2,13 @@
 
 import itertools
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal, Protocol, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Literal
 
 import numpy as np
 from pydantic import Field
 
+from minillm.simulate.cluster.replica import Replica
 from minillm.simulate.workload.requests import Piece
 from minillm.simulate.workload.streams import WorkloadModel
 
@@ -25,60 +26,43 @@ class RouterConfig(WorkloadModel):
     hot_share: float = Field(0.0, ge=0, le=1, description="a fault: share of requests that all go to one replica")
 
 
-class RoutedReplica(Protocol):
-    """What a router knows of a replica."""
+class Router:
+    """Chooses the replica that serves a prompt: the one with the fewest open requests, so that a slow replica, or one
+    with long answers, gets fewer."""
 
-    number: int
-    outstanding: int
-    """Requests sent to it that have not come back."""
-
-
-Routed = TypeVar("Routed", bound=RoutedReplica)
-
-
-class Router(Protocol):
-    """Chooses the replica that serves a prompt."""
-
-    def choose(self, pieces: Sequence[Piece], replicas: Sequence[Routed]) -> Routed:
+    def choose(self, pieces: Sequence[Piece], replicas: Sequence[Replica]) -> Replica:
         """One of the replicas, of which there is at least one.
 
         Args:
             pieces: the prompt.
             replicas: those that take requests now, in order of their numbers.
         """
-        ...
+        return min(replicas, key=lambda replica: replica.outstanding)
 
 
-class RoundRobin:
+class RoundRobin(Router):
     """Each replica in turn. Fair in requests, not in work: one replica may get all the long ones."""
 
     def __init__(self) -> None:
         self._turn = 0
 
-    def choose(self, pieces: Sequence[Piece], replicas: Sequence[Routed]) -> Routed:
+    def choose(self, pieces: Sequence[Piece], replicas: Sequence[Replica]) -> Replica:
         chosen = replicas[self._turn % len(replicas)]
         self._turn += 1
         return chosen
 
 
-class RandomChoice:
+class RandomChoice(Router):
     """Any replica. By chance some get more than others, and their queues show it."""
 
     def __init__(self, rng: np.random.Generator) -> None:
         self._rng = rng
 
-    def choose(self, pieces: Sequence[Piece], replicas: Sequence[Routed]) -> Routed:
+    def choose(self, pieces: Sequence[Piece], replicas: Sequence[Replica]) -> Replica:
         return replicas[int(self._rng.integers(len(replicas)))]
 
 
-class LeastOutstanding:
-    """The replica with the fewest open requests: a slow replica, or one with long answers, gets fewer."""
-
-    def choose(self, pieces: Sequence[Piece], replicas: Sequence[Routed]) -> Routed:
-        return min(replicas, key=lambda replica: replica.outstanding)
-
-
-class PrefixAware:
+class PrefixAware(Router):
     """Where the prompt's beginning is probably cached, unless that replica is much busier than the others.
 
     The rule and its defaults are those of SGLang's router (Zheng et al. 2024); llm-d weighs the same two
@@ -90,12 +74,12 @@ class PrefixAware:
         self._config = config
         self._seen: dict[int, PrefixMemory] = {}
 
-    def choose(self, pieces: Sequence[Piece], replicas: Sequence[Routed]) -> Routed:
+    def choose(self, pieces: Sequence[Piece], replicas: Sequence[Replica]) -> Replica:
         config = self._config
         # A piece without a name is never a prefix: see Workload.anonymous.
         prefixes = list(prefixes_of(itertools.takewhile(lambda piece: piece.name, pieces)))
         if not prefixes:
-            return min(replicas, key=lambda replica: replica.outstanding)
+            return super().choose(pieces, replicas)
         fewest = min(replica.outstanding for replica in replicas)
         most = max(replica.outstanding for replica in replicas)
         is_uneven = most - fewest > config.imbalance and most > config.imbalance_ratio * fewest
@@ -105,11 +89,11 @@ class PrefixAware:
             candidates = replicas
         else:
             candidates = [replica for replica in replicas if matched[replica.number] == best]
-        chosen = min(candidates, key=lambda replica: replica.outstanding)
+        chosen = super().choose(pieces, candidates)
         self._memory(chosen).add(prefixes)
         return chosen
 
-    def _memory(self, replica: RoutedReplica) -> "PrefixMemory":
+    def _memory(self, replica: Replica) -> "PrefixMemory":
         if replica.number not in self._seen:
             self._seen[replica.number] = PrefixMemory(self._config.index_tokens)
         return self._seen[replica.number]
@@ -147,7 +131,7 @@ class PrefixMemory:
             self._tokens -= size
 
 
-class HotReplica:
+class HotReplica(Router):
     """A fault: part of the traffic sticks to the first replica, whatever the policy says.
 
     A sticky session gone wrong, a stale address list, or one tenant that outgrew the others.
@@ -156,7 +140,7 @@ class HotReplica:
     def __init__(self, inner: Router, share: float, rng: np.random.Generator) -> None:
         self._inner, self._share, self._rng = inner, share, rng
 
-    def choose(self, pieces: Sequence[Piece], replicas: Sequence[Routed]) -> Routed:
+    def choose(self, pieces: Sequence[Piece], replicas: Sequence[Replica]) -> Replica:
         if self._rng.random() < self._share:
             return replicas[0]
         return self._inner.choose(pieces, replicas)
@@ -172,13 +156,11 @@ def prefixes_of(pieces: Iterable[Piece]) -> Iterator[tuple[int, int]]:
 
 def make_router(config: RouterConfig, rng: np.random.Generator) -> Router:
     """The router that a configuration asks for."""
-    router: Router
-    if config.policy == "round_robin":
-        router = RoundRobin()
-    elif config.policy == "random":
-        router = RandomChoice(rng)
-    elif config.policy == "prefix_aware":
-        router = PrefixAware(config)
-    else:
-        router = LeastOutstanding()
+    makers: dict[str, Callable[[], Router]] = {
+        "round_robin": RoundRobin,
+        "random": lambda: RandomChoice(rng),
+        "least_outstanding": Router,
+        "prefix_aware": lambda: PrefixAware(config),
+    }
+    router = makers[config.policy]()
     return HotReplica(router, config.hot_share, rng) if config.hot_share else router

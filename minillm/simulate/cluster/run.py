@@ -121,14 +121,6 @@ class FleetRun:
         """
         return summarize(self.request_records(since), slo)
 
-    def by_replica(self, slo: SLO | None = None) -> dict[str, Summary]:
-        """The same, for each replica: a fleet's mean hides its one bad member."""
-        groups: dict[str, list[RequestRecord]] = {}
-        for record in self.records:
-            if record.replica is not None and (row := record.as_request_record()) is not None:
-                groups.setdefault(record.replica, []).append(row)
-        return {name: summarize(rows, slo) for name, rows in sorted(groups.items())}
-
     def to_dict(self) -> dict[str, Any]:
         """Everything as JSON-able data; byte-identical for equal simulations."""
         return {

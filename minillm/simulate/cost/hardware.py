@@ -6,65 +6,53 @@ them; how much of them is reached is fitted from measurements and kept apart, in
 
 import difflib
 import json
-import math
 import re
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import NonNegativeFloat, PositiveFloat, field_validator
+
 from minillm.core.errors import PricingError, UnknownHardwareError
+from minillm.core.params import StrictModel
 
 GIB = 2**30
 TERA = 1e12
 GIGA = 1e9
 
 
-@dataclass(frozen=True, slots=True)
-class Hardware:
+class Hardware(StrictModel):
     """One accelerator (or one CPU), and the links to its neighbours and to its host."""
 
+    _error: type[Exception] = PricingError
+
     name: str
-    flops: dict[str, float]
+    flops: dict[str, PositiveFloat]
     """Peak FLOP/s of matrix products by dtype: bfloat16 always; float32 and fp8 where the chip has them."""
-    bandwidth: float
+    bandwidth: PositiveFloat
     """Peak memory bandwidth, bytes/s."""
-    memory: float
+    memory: PositiveFloat
     """Memory that a program sees, bytes: what the driver and error correction leave of the label's figure."""
-    link: float
+    link: PositiveFloat
     """To the other accelerators of its server, bytes/s in one direction."""
-    host_link: float
+    host_link: PositiveFloat
     """To host memory (PCIe), bytes/s in one direction: what swapping goes through."""
     is_gpu: bool
     """Kernels are launched ahead, and the next step is put together while one runs."""
-    price_per_hour: float | None
+    price_per_hour: NonNegativeFloat | None
     """US dollars; None = not for rent."""
     price_source: str
     source: str
 
-    def __post_init__(self) -> None:
-        rates = {"bandwidth": self.bandwidth, "memory": self.memory, "link": self.link, "host_link": self.host_link}
-        for name, value in {**rates, **{f"flops[{dtype}]": peak for dtype, peak in self.flops.items()}}.items():
-            if not (math.isfinite(value) and value > 0):
-                raise PricingError(f"hardware {self.name!r}: {name} must be a positive number, not {value}")
-        if self.price_per_hour is not None and self.price_per_hour < 0:
-            raise PricingError(f"hardware {self.name!r}: price_per_hour must not be negative")
-        if "bfloat16" not in self.flops:
-            raise PricingError(f"hardware {self.name!r}: flops must state at least bfloat16")
+    @field_validator("flops")
+    @classmethod
+    def _has_bfloat16(cls, flops: dict[str, float]) -> dict[str, float]:
+        if "bfloat16" not in flops:
+            raise ValueError("at least bfloat16 must be stated")
+        return flops
 
     def peak_flops(self, dtype: str) -> float:
         """FLOP/s of products computed in `dtype`; in bfloat16, if the chip has no faster way."""
         return self.flops.get("bfloat16" if dtype == "float16" else dtype, self.flops["bfloat16"])
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, fields: dict[str, Any]) -> "Hardware":
-        """Raises PricingError: a field is missing, unknown or no number."""
-        try:
-            return cls(**fields)
-        except (AttributeError, TypeError) as error:
-            raise PricingError(f"not a description of hardware: {error}") from None
 
 
 def _gpu(name: str, row: dict[str, Any], prices: str) -> Hardware:
@@ -101,7 +89,7 @@ def find_hardware(name: str) -> Hardware:
     """
     path = Path(name).expanduser()
     if path.suffix == ".json" and path.is_file():
-        return Hardware.from_dict(read_json(path))
+        return Hardware(**read_json(path))
     plain = {_plain(known): gpu for known, gpu in CATALOGUE.items()}
     wanted = _plain(name)
     wanted = _plain(ALIASES.get(wanted, wanted))

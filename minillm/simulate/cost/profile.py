@@ -5,18 +5,20 @@ A number without its error is a rumour, so both travel in one file.
 
 import datetime
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import Field
 
 from minillm.core.errors import PricingError, StorageError
+from minillm.core.params import StrictModel
 from minillm.kernels.storage import cache_home, write_whole
 from minillm.simulate.cost.hardware import THIS_MACHINE, Hardware, find_hardware, read_json
 from minillm.simulate.cost.roofline import ROOFLINE, Constants
 
 PACKAGED = {file.stem: file for file in sorted((Path(__file__).parent / "profiles").glob("*.json"))}
 """Profiles that come with minillm, by hardware name: fitted to public measurements, which their files name."""
-VERSION = 1
 
 _PRIORS = json.loads((Path(__file__).parent / "priors.json").read_text())
 PRIORS: dict[str, float] = _PRIORS["gpu"]
@@ -38,9 +40,9 @@ class Profile:
 
     def write(self, path: Path) -> None:
         content = {
-            "version": VERSION,
-            "hardware": asdict(self.hardware),
-            "constants": asdict(self.constants),
+            "version": 1,
+            "hardware": self.hardware.model_dump(),
+            "constants": self.constants.model_dump(),
             "provenance": self.provenance,
         }
         try:
@@ -51,20 +53,22 @@ class Profile:
     @classmethod
     def read(cls, path: Path) -> "Profile":
         """Raises PricingError: the file is no profile, or one of another version."""
-        content = read_json(path)
-        if content.get("version") != VERSION:
-            raise PricingError(f"{path} is no profile of version {VERSION}: make one with `minillm calibrate`")
-        known = {field.name for field in fields(Constants)}
-        constants = content.get("constants")
-        if not isinstance(constants, dict) or not isinstance(content.get("hardware"), dict):
-            raise PricingError(f"{path} lacks `hardware` or `constants`: make it anew with `minillm calibrate`")
-        if unknown := sorted(set(constants) - known):
-            raise PricingError(f"{path} has unknown constants: {', '.join(unknown)}")
-        provenance = content.get("provenance") or {}
         try:
-            return cls(Hardware.from_dict(content["hardware"]), Constants(**constants), provenance)
-        except TypeError as error:
-            raise PricingError(f"{path} holds a constant that is no number: {error}") from None
+            found = ProfileFile(**read_json(path))
+        except PricingError as error:
+            raise PricingError(f"{path} is no profile (`minillm calibrate` makes one): {error}") from None
+        return cls(found.hardware, found.constants, found.provenance)
+
+
+class ProfileFile(StrictModel):
+    """A profile as it is written."""
+
+    _error: type[Exception] = PricingError
+
+    version: Literal[1]
+    hardware: Hardware
+    constants: Constants
+    provenance: dict[str, Any] = Field(default_factory=dict)
 
 
 def roofline_profile(hardware: Hardware) -> Profile:

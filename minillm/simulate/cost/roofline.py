@@ -16,13 +16,15 @@ The formula is written once, for floats and for numpy arrays: simulating prices 
 prices ten thousand.
 """
 
-import math
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from minillm.core.batch import ScheduledRequest
 from minillm.core.errors import PricingError
+from minillm.core.params import StrictModel
 from minillm.model.arithmetic import DTYPE_BYTES, ModelCost
 from minillm.policies.window import Window
 from minillm.simulate.cost.hardware import Hardware
@@ -34,62 +36,55 @@ EVERYTHING = Window()
 """Every token sees all before it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Constants:
+MAX_SHARE = 1.1
+"""A fit may end a little over a published peak: boost clocks do, and caches."""
+Share = Annotated[float, Field(gt=0, le=MAX_SHARE)]
+Seconds = Annotated[float, Field(ge=0)]
+
+
+class Constants(StrictModel):
     """How far a real stack is from the paper roofline. Fractions of a peak, or seconds.
 
     They are meant to carry from model to model on one kind of hardware and one serving stack, so none of
     them knows a model's size: what grows with depth is stated per layer.
     """
 
-    mfu: float = 1.0
+    _error: type[Exception] = PricingError
+
+    mfu: Share = 1.0
     """Model FLOPs utilisation: share of peak FLOP/s that matrix products of many tokens reach."""
-    half_tokens: float = 0.0
+    half_tokens: float = Field(0.0, ge=0)
     """MFU(T) = mfu T / (T + half_tokens): with this many tokens a step reaches half of it."""
-    bandwidth: float = 1.0
+    bandwidth: Share = 1.0
     """Share of peak memory bandwidth when reading weights."""
-    serial: float = 0.0
+    serial: float = Field(0.0, ge=0, le=1)
     """Share of the shorter of computing and reading weights that does not run beside the longer. 0 on a GPU, which
     has thousands of threads to wait with; near 1 on a CPU, whose cores stop multiplying while they wait."""
-    kv_bandwidth: float = 1.0
+    kv_bandwidth: Share = 1.0
     """The same when attention reads the KV cache."""
-    attention_mfu: float = 1.0
+    attention_mfu: Share = 1.0
     """Share of peak FLOP/s inside attention."""
-    link: float = 1.0
+    link: Share = 1.0
     """Share of the link's bandwidth that an all-reduce reaches."""
-    link_latency_s: float = 0.0
+    link_latency_s: Seconds = 0.0
     """Seconds per all-reduce, however small (α)."""
-    layer_s: float = 0.0
+    layer_s: Seconds = 0.0
     """Seconds per layer that no other term has: small kernels, and the gaps between kernels."""
-    launch_s: float = 0.0
+    launch_s: Seconds = 0.0
     """Host seconds to launch one layer's kernels; near zero with CUDA graphs."""
-    host_s: float = 0.0
+    host_s: Seconds = 0.0
     """Host seconds per step beside launching."""
-    prefill_host_s: float = 0.0
+    prefill_host_s: Seconds = 0.0
     """Further host seconds of a step that computes prompts."""
-    prefill_s: float = 0.0
+    prefill_s: Seconds = 0.0
     """Further seconds of a step that computes prompts, which nothing hides: other kernels, that begin cold."""
-    step_s: float = 0.0
+    step_s: Seconds = 0.0
     """Seconds per step that nothing hides: sampling, copying the tokens back, waking up."""
-    request_s: float = 0.0
+    request_s: Seconds = 0.0
     """The same per request in the step."""
-
-    def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            highest = HIGHEST.get(field.name, math.inf)
-            # Of nothing but seconds there may be none, and of what is serial.
-            if not (0 <= value <= highest and math.isfinite(value)) or (value == 0 and field.name in SHARES):
-                limits = "0 or more" if highest == math.inf else f"between 0 and {highest}"
-                raise PricingError(f"constant {field.name} must be {limits}; got {value}")
-
-    def replace(self, **changes: float) -> "Constants":
-        return replace(self, **changes)
 
 
 SHARES = frozenset({"mfu", "bandwidth", "kv_bandwidth", "attention_mfu", "link"})
-MAX_SHARE = 1.1
-"""A fit may end a little over a published peak: boost clocks do, and caches."""
 HIGHEST = {**dict.fromkeys(SHARES, MAX_SHARE), "serial": 1.0}
 """The constants that are limited from above."""
 ROOFLINE = Constants()

@@ -26,35 +26,33 @@ class Fixed(WorkloadModel):
         return self.tokens
 
 
-class Uniform(WorkloadModel):
-    """Every length from low to high is equally likely."""
+class Between(WorkloadModel):
+    """Lengths with a shortest and a longest."""
 
     low: int = Field(ge=1, description="shortest, tokens")
     high: int = Field(ge=1, description="longest, tokens")
 
     @model_validator(mode="after")
-    def _ascends(self) -> "Uniform":
+    def _ascends(self) -> "Between":
         if self.high < self.low:
             raise ValueError(f"high ({self.high}) must be at least low ({self.low})")
         return self
+
+
+class Uniform(Between):
+    """Every length from low to high is equally likely."""
 
     def at(self, u: float) -> int:
         return self.low + int(u * (self.high - self.low + 1))
 
 
-class LogNormal(WorkloadModel):
+class LogNormal(Between):
     """Most are short, some are very long: the logarithm is normal."""
 
     median: float = Field(ge=1, description="tokens")
     sigma: float = Field(gt=0, le=4, description="standard deviation of the logarithm; 1 = p84 is e times the median")
     low: int = Field(1, ge=1, description="shorter ones are made this long, tokens")
     high: int = Field(131072, ge=1, description="longer ones are made this long, tokens")
-
-    @model_validator(mode="after")
-    def _ascends(self) -> "LogNormal":
-        if self.high < self.low:
-            raise ValueError(f"high ({self.high}) must be at least low ({self.low})")
-        return self
 
     def at(self, u: float) -> int:
         z = NormalDist().inv_cdf(min(max(u, 1e-12), 1 - 1e-12))

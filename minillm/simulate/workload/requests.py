@@ -10,9 +10,9 @@ answer before it, and its prompt is the former prompt, the former answer, and so
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -140,29 +140,16 @@ class Workload:
         """The same requests, arriving `factor` times as fast. Think times stay."""
         if not factor > 0:
             raise WorkloadError(f"the factor must be above 0, not {factor}")
-        return self._moved(lambda arrival: arrival / factor)
-
-    def delayed(self, seconds: float) -> "Workload":
-        """The same requests, all later."""
-        if not seconds >= 0:
-            raise WorkloadError(f"the delay must be 0 or more, not {seconds}")
-        return self._moved(lambda arrival: arrival + seconds)
-
-    def with_priority(self, priority: int) -> "Workload":
-        return Workload(self.name, tuple(dataclasses.replace(r, priority=priority) for r in self.requests))
-
-    def rows(self) -> list[dict[str, Any]]:
-        """One JSON-able dict a request."""
-        return [dataclasses.asdict(request) for request in self.requests]
-
-    def _moved(self, move: Callable[[float], float]) -> "Workload":
         return Workload(
             self.name,
             tuple(
-                r if r.arrival is None else dataclasses.replace(r, arrival=round(move(r.arrival), 9))
+                r if r.arrival is None else dataclasses.replace(r, arrival=round(r.arrival / factor, 9))
                 for r in self.requests
             ),
         )
+
+    def with_priority(self, priority: int) -> "Workload":
+        return Workload(self.name, tuple(dataclasses.replace(r, priority=priority) for r in self.requests))
 
 
 def make_workload(
@@ -226,11 +213,7 @@ def merge(name: str, *workloads: Workload) -> Workload:
     tagged = [(number, r) for number, workload in enumerate(workloads) for r in workload.requests]
     starts: dict[tuple[int, int], float] = {}
     for number, r in tagged:  # a later turn stands where its conversation began
-        if r.after is None:
-            assert r.arrival is not None
-            starts[number, r.index] = r.arrival
-        else:
-            starts[number, r.index] = starts[number, r.after]
+        starts[number, r.index] = (r.arrival or 0.0) if r.after is None else starts[number, r.after]
     tagged.sort(key=lambda pair: starts[pair[0], pair[1].index])  # stable: turns stay together
     new_index = {(number, r.index): index for index, (number, r) in enumerate(tagged)}
     return Workload(

@@ -6,20 +6,83 @@
 """
 
 import csv
-import json
-from collections.abc import Iterable, Iterator, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, Field, FiniteFloat, ValidationError, field_validator, model_validator
 
 from minillm.core.errors import TraceError, WorkloadError
+from minillm.core.params import explain
 from minillm.simulate.workload.requests import Piece, Workload, WorkloadRequest
 
 MOONCAKE_BLOCK = 512
 """Tokens a hash id stands for."""
 MOST_TOKENS = 10_000_000
 """More in one prompt or answer is taken for a broken row: no model has such a window."""
+Tokens = Annotated[int, Field(ge=1, le=MOST_TOKENS)]
+Row = TypeVar("Row", bound=BaseModel)
+
+
+class AzureRow(BaseModel):
+    """A row of an Azure trace."""
+
+    TIMESTAMP: datetime
+    ContextTokens: Tokens
+    GeneratedTokens: Tokens
+
+    @field_validator("TIMESTAMP")
+    @classmethod
+    def _in_utc(cls, moment: datetime) -> datetime:
+        return moment if moment.tzinfo else moment.replace(tzinfo=UTC)  # local time would jump twice a year
+
+
+class MooncakeRow(BaseModel):
+    """A row of a Mooncake trace."""
+
+    timestamp: FiniteFloat = Field(ge=0, strict=True)
+    input_length: Tokens = Field(strict=True)
+    output_length: Tokens = Field(strict=True)
+    hash_ids: list[int]
+
+    @model_validator(mode="after")
+    def _one_id_a_block(self) -> "MooncakeRow":
+        num_blocks = -(-self.input_length // MOONCAKE_BLOCK)
+        if len(self.hash_ids) != num_blocks:
+            raise ValueError(
+                f"{self.input_length} tokens are {num_blocks} blocks of {MOONCAKE_BLOCK}, one hash id each"
+            )
+        return self
+
+
+def read_row(parse: Callable[[Any], Row], row: Any, where: str, error: type[Exception]) -> Row:
+    """One validated row. Raises `error`, which says where: it is not what the format says."""
+    try:
+        return parse(row)
+    except ValidationError as problem:
+        raise error(f"{where}: {explain(BaseModel, problem)}") from None
+
+
+def json_rows(path: str | Path, model: type[Row], error: type[Exception]) -> Iterator[Row]:
+    """The rows of a file of JSON lines, validated; empty lines are skipped."""
+    with open(path, encoding="utf-8") as file:
+        for number, line in enumerate(file, start=1):
+            if line.strip():
+                yield read_row(model.model_validate_json, line, f"{path}, line {number}", error)
+
+
+def csv_rows(path: str | Path, model: type[Row], error: type[Exception]) -> Iterator[Row]:
+    """The rows of a table with a header, validated."""
+    with open(path, newline="", encoding="utf-8-sig") as file:
+        reader = csv.DictReader(file)
+        try:
+            for row in reader:
+                yield read_row(model.model_validate, row, f"{path}, line {reader.line_num}", error)
+        except csv.Error as problem:
+            raise error(f"{path}, line {reader.line_num}: not CSV: {problem}") from None
 
 
 def load_azure(path: str | Path, *, limit: int | None = None, name: str = "azure") -> Workload:
@@ -28,18 +91,11 @@ def load_azure(path: str | Path, *, limit: int | None = None, name: str = "azure
     Args:
         limit: the first so many requests; None = all.
     Raises:
-        TraceError: the file or a row is not what the format says; the message names the line.
+        TraceError: a row is not what the format says; the message names the line.
     """
-    first, rows = None, []
-    for where, row in _csv_rows(path, {"TIMESTAMP", "ContextTokens", "GeneratedTokens"}):
-        prompt = whole_number(row["ContextTokens"], "ContextTokens", where)
-        output = whole_number(row["GeneratedTokens"], "GeneratedTokens", where)
-        moment = _moment(row["TIMESTAMP"], where)
-        first = first or moment
-        rows.append(((moment - first).total_seconds(), prompt, output))
-        if limit is not None and len(rows) >= limit:
-            break
-    return from_lengths(rows, name=name)
+    rows = list(itertools.islice(csv_rows(path, AzureRow, TraceError), limit))
+    moments = [(row.TIMESTAMP - rows[0].TIMESTAMP).total_seconds() for row in rows]
+    return from_lengths([(t, r.ContextTokens, r.GeneratedTokens) for t, r in zip(moments, rows)], name=name)
 
 
 def load_mooncake(path: str | Path, *, limit: int | None = None, name: str = "mooncake") -> Workload:
@@ -50,24 +106,14 @@ def load_mooncake(path: str | Path, *, limit: int | None = None, name: str = "mo
     Raises:
         TraceError: a row is not what the format says; the message names the line.
     """
-    moments, requests = [], []
-    for where, row in _json_lines(path):
-        length = whole_number(row.get("input_length"), "input_length", where)
-        output = whole_number(row.get("output_length"), "output_length", where)
-        hash_ids = row.get("hash_ids")
-        num_blocks = -(-length // MOONCAKE_BLOCK)
-        if not isinstance(hash_ids, list) or len(hash_ids) != num_blocks:
-            raise TraceError(
-                f"{where}: {length} prompt tokens are {num_blocks} blocks of {MOONCAKE_BLOCK}, so hash_ids must be "
-                f"a list of {num_blocks}, not {hash_ids!r:.80}"
-            )
-        sizes = [MOONCAKE_BLOCK] * (num_blocks - 1) + [length - MOONCAKE_BLOCK * (num_blocks - 1)]
-        moments.append(_milliseconds(row.get("timestamp"), where))
-        pieces = tuple(Piece(f"{name}/block-{hash_id}", size) for hash_id, size in zip(hash_ids, sizes))
-        requests.append((pieces, output))
-        if limit is not None and len(requests) >= limit:
-            break
-    return _assemble(name, moments, requests)
+    rows = list(itertools.islice(json_rows(path, MooncakeRow, TraceError), limit))
+    requests = []
+    for row in rows:
+        sizes = [MOONCAKE_BLOCK] * (len(row.hash_ids) - 1)
+        sizes.append(row.input_length - sum(sizes))
+        pieces = tuple(Piece(f"{name}/block-{hash_id}", size) for hash_id, size in zip(row.hash_ids, sizes))
+        requests.append((pieces, row.output_length))
+    return _assemble(name, [row.timestamp / 1000 for row in rows], requests)
 
 
 def from_lengths(rows: Iterable[tuple[float, int, int]], *, name: str = "recorded") -> Workload:
@@ -113,7 +159,7 @@ def replayed(trace: Workload, rate: float, num_requests: int) -> Workload:
         lap, place = divmod(index, length)
         request, mark = trace.requests[place], f"~{lap}" if lap else ""
         pieces = tuple(Piece(piece.name + mark, piece.num_tokens) for piece in request.pieces)
-        assert request.arrival is not None
+        assert request.arrival is not None, "a recording has no later turns"
         moment, session = request.arrival + lap * period, request.session + mark
         requests.append(replace(request, index=index, pieces=pieces, arrival=moment, session=session))
     workload = Workload(trace.name, tuple(requests))
@@ -122,66 +168,6 @@ def replayed(trace: Workload, rate: float, num_requests: int) -> Workload:
     if not workload.last_arrival:
         raise WorkloadError(f"the first {num_requests} requests of the trace all come at once: plan with more of them")
     return workload.faster(rate * workload.last_arrival / (num_requests - 1))
-
-
-def whole_number(value: Any, field: str, where: str) -> int:
-    """A token count from 1 to MOST_TOKENS, written as a number or as text.
-
-    Raises:
-        TraceError: it is missing or something else.
-    """
-    try:
-        number = int(value)
-        if not 1 <= number <= MOST_TOKENS or (isinstance(value, float) and value != number) or isinstance(value, bool):
-            raise ValueError
-    except (TypeError, ValueError, OverflowError):
-        message = f"{where}: {field} must be a whole number from 1 to {MOST_TOKENS:,}, not {value!r:.40}"
-        raise TraceError(message) from None
-    return number
-
-
-def _moment(text: str | None, where: str) -> datetime:
-    """Python keeps six digits of the fraction; the trace has seven."""
-    try:
-        moment = datetime.fromisoformat(text or "")
-    except ValueError:
-        raise TraceError(f"{where}: TIMESTAMP must look like 2023-11-16 18:17:03.9799600, not {text!r}") from None
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)  # local time would jump twice a year
-
-
-def _milliseconds(value: Any, where: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < float("inf"):
-        raise TraceError(f"{where}: timestamp must be milliseconds of at least 0, not {value!r}")
-    return value / 1000
-
-
-def _csv_rows(path: str | Path, columns: set[str]) -> Iterator[tuple[str, dict[str, str | None]]]:
-    """Each row with the words that say where it stands."""
-    with open(path, newline="", encoding="utf-8-sig") as file:
-        reader = csv.DictReader(file)
-        try:
-            if missing := columns - set(reader.fieldnames or ()):
-                raise TraceError(f"{path}, line 1: no column {', '.join(sorted(missing))}: is this an Azure LLM trace?")
-            for row in reader:
-                yield f"{path}, line {reader.line_num}", row
-        except csv.Error as error:
-            raise TraceError(f"{path}, line {reader.line_num}: not CSV: {error}") from None
-
-
-def _json_lines(path: str | Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each row with the words that say where it stands; empty lines are skipped."""
-    with open(path, encoding="utf-8") as file:
-        for number, line in enumerate(file, start=1):
-            where = f"{path}, line {number}"
-            if not line.strip():
-                continue
-            try:
-                row = json.loads(line)
-            except json.JSONDecodeError as error:
-                raise TraceError(f"{where}: not JSON: {error}") from None
-            if not isinstance(row, dict):
-                raise TraceError(f"{where}: a row must be a JSON object, not {line.strip():.80}")
-            yield where, row
 
 
 LOADERS = {"azure": load_azure, "mooncake": load_mooncake}
