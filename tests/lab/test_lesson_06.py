@@ -1,16 +1,14 @@
 """Lesson 06: two clocks, the roof, weights or KV. Arithmetic by hand; the rest on a tiny model and the simulator."""
 
-import xml.etree.ElementTree as ET
 from dataclasses import replace
 
 import pytest
 from asserting import refuses_garbage
 
 from course.lab.lab import Lab
-from course.lab.lesson_06 import bets, bytes_map, sim_70b, steps, traffic
+from course.lab.lesson_06 import bets, sim_70b, steps, traffic
 from course.lab.lesson_06.checks import checks
 from course.lab.lesson_06.claims import MEASURE, a4
-from course.lab.lesson_06.instrument import RooflineLab
 from course.lab.lesson_06.roofs import Roof, on_paper, roofs_table, this_machine
 from course.lab.lesson_06.shapes import LLAMA_13B, LLAMA_70B, Shape, three
 from course.lab.lesson_06.steps import Dot
@@ -150,28 +148,6 @@ def test_no_answer_raises() -> None:
 
 
 # ---------------------------------------------------------------- pictures and instruments
-
-
-def test_every_map_can_be_drawn(tiny_lab: Lab) -> None:
-    for shape in three(tiny_lab).values():
-        for batch in bytes_map.BATCHES[::3]:
-            for context in bytes_map.CONTEXTS[::3]:
-                ET.fromstring(bytes_map.draw_map(shape, batch, context).svg())
-    assert "GQA" in str(bytes_map.crossover_table(list(three(tiny_lab).values())))
-
-
-def test_the_roofline_lab_adds_a_dot_a_press(tiny_lab: Lab) -> None:
-    live = RooflineLab(tiny_lab, ROOF, [dot(1, shape=Shape.of_lab(tiny_lab))])
-    assert "<svg" in live.static_html()
-    live.set(batch=8).press()
-    live.wait()
-    assert live.error is None and live.dots[-1].batch == 8 and "batch 8, context" in live.view.value
-    live.set(batch=1, context="about 250 tokens").press()
-    live.wait()
-    assert len(live.dots) == 3 and live.dots[-1].context > 10 * live.dots[0].context / 2
-    assert live.dots[-1].intensity < live.dots[1].intensity
-    live.set(batch=64, context="about 1000").press()
-    assert "keep batch" in live.wait().error and len(live.dots) == 3
 
 
 def test_seventy_billion_step_by_step() -> None:

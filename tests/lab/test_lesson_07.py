@@ -1,6 +1,5 @@
 """Lesson 07: who holds which block, the KV bill, windows, rounding. By hand, on a tiny model, and on the simulator."""
 
-import threading
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 from pathlib import Path
@@ -112,23 +111,6 @@ def test_the_tight_pool_evicts_in_both_forms(tiny_llama_path: Path, short: bool)
         assert f"{traffic.TIGHT_POOL} blocks, swap" in str(charts.thrash_table(shrunk))
     finally:
         lab.close()
-
-
-def test_whoever_films_has_the_lab_alone(tiny_lab: Lab) -> None:
-    came: list[str] = []
-
-    def other() -> None:
-        tiny_lab.engine()
-        came.append("the other")
-
-    with tiny_lab.alone():
-        tiny_lab.engine()
-        thread = threading.Thread(target=other)
-        thread.start()
-        thread.join(0.3)
-        came.append("alone")
-    thread.join()
-    assert came == ["alone", "the other"]
 
 
 def test_two_settings_are_compared_by_their_fastest_run(tiny_lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from asserting import refuses_garbage, shows
+from asserting import refuses_garbage
 
 from course.lab.lab import Lab
 from course.lab.lesson_06.roofs import Roof
@@ -15,7 +15,7 @@ from course.lab.lesson_09 import claims, gate, phases, rounding, sim_70b, sparsi
 from course.lab.lesson_09 import rounding_pictures as pictures
 from course.lab.lesson_09.checks import checks
 from course.lab.lesson_09.formats import FORMATS, PLAIN, Shelf, formats_table
-from course.lab.lesson_09.phases import Pair, PhasesLab
+from course.lab.lesson_09.phases import Pair
 from course.lab.lesson_09.sparsity import Timed
 from minillm.bench.quality import Cost, Floors, Quality
 from minillm.core.errors import ConfigError
@@ -145,14 +145,6 @@ def test_bets_are_scored_by_the_pairs() -> None:
     assert phases.who_gained(slow, fast).answer == phases.BOTH[False, True]
 
 
-def test_the_phases_lab_runs_both_formats(shelf: Shelf) -> None:
-    live = PhasesLab(shelf).show("one seat, a line", "int8")
-    assert live.error is None and "one seat, a line, int8: which phase moves?" in live.view.value
-    assert set(live.found) == {("one seat, a line", "int8")}
-    live.show("one reader, long prompt", "KV int8")
-    assert "KV int8" in live.view.value and len(live.found) == 2
-
-
 # ---------------------------------------------------------------- steps
 
 
@@ -170,7 +162,6 @@ def test_speedups_and_where_they_end() -> None:
     assert steps.speedup(SWEEP, "int8") == pytest.approx(1.6)
     assert steps.break_even(SWEEP, "int8") == 8 and steps.slowdown(SWEEP, "int8") == pytest.approx(1.5)
     assert steps.break_even({**SWEEP, "int8": SWEEP["int8"][:1]}, "int8") is None
-    shows(steps.draw_speedups(SWEEP), "×1.60 at batch 1", "as fast as bf16")
     table = str(steps.promises_table(SWEEP, ROOF))
     assert "×1.60" in table and f"×{SWEEP[PLAIN][0].bytes / SWEEP['int8'][0].bytes:.2f}" in table
     assert not steps.is_restless(SWEEP)
@@ -178,7 +169,6 @@ def test_speedups_and_where_they_end() -> None:
     assert steps.is_restless({**SWEEP, "int8": [restless, *SWEEP["int8"]]})
     too_good = [SWEEP["int8"][0], made_dot(8, 0.010, "int8"), SWEEP["int8"][2]]
     assert steps.is_restless({**SWEEP, "int8": too_good})
-    shows(steps.draw_speedups({**SWEEP, "int8": too_good}), "Not to be believed")
 
 
 def test_a_sweep_of_the_engine(shelf: Shelf) -> None:
@@ -257,10 +247,6 @@ def test_sparse_products_pay_late() -> None:
     assert (
         sparsity.pays_from(timed(), "decode, 1 row") == 0.8 and sparsity.pays_from(timed(200), "decode, 1 row") is None
     )
-    explorer = sparsity.times_lab(timed())
-    ET.fromstring(explorer.view.value)
-    before = explorer.view.value
-    assert explorer.set(kind="prefill, 128 rows").view.value != before
 
 
 def test_patterns_of_zeros() -> None:
@@ -300,7 +286,6 @@ def test_where_memory_is_short_fewer_bits_shorten_the_line(monkeypatch: pytest.M
     assert found["int8"].wait < found[PLAIN].wait and found["KV int8"].wait < found[PLAIN].wait
     each = found[PLAIN]
     assert each.weights + each.working + each.kv == pytest.approx(each.memory, rel=0.01)
-    shows(sim_70b.draw_cramped(found), "KV int8", "mean wait in line", "k tokens")
 
 
 # ---------------------------------------------------------------- claims and the check

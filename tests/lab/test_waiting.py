@@ -62,14 +62,6 @@ def test_a_cell_has_one_line_however_many_runs_it_plays(screen: Screen, clock: C
     ]
 
 
-def test_the_next_cell_has_a_line_of_its_own_and_counts_anew(screen: Screen) -> None:
-    line = WaitingLine()
-    line.begin(TRAFFIC, is_loading=False)
-    screen.cell = "second"
-    line.begin(TRAFFIC, is_loading=False)
-    assert screen.lines == [["run 1, chat: preparing the engine"]] * 2
-
-
 def test_outside_of_a_cell_nothing_is_shown(screen: Screen) -> None:
     screen.cell = None
     run = WaitingLine().begin(TRAFFIC, is_loading=True)
