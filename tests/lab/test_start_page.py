@@ -28,14 +28,6 @@ from minillm.model.arithmetic import find_model
 from minillm.simulate.cost.profile import find_profile
 
 
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A learner who works in lesson 06, and has a home of her own."""
-    monkeypatch.setenv("MINILLM_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("JPY_SESSION_NAME", "course/06_decode.ipynb")
-    return tmp_path / "home"
-
-
 def passes(answer: object) -> tuple[Criterion, ...]:
     return (Criterion("right", float(answer == 1), 2, ""),)
 
