@@ -13,7 +13,6 @@ from course.lab.lesson_05 import checks as grading
 from course.lab.lesson_05.causes import CAUSES, Stay, inside
 from course.lab.run import Run
 from minillm.core.timeline import StepRecord, StepShare
-from minillm.server.calls import Call
 
 ME, OTHER, WRITER = "me", "other", "writer"
 
@@ -123,10 +122,10 @@ def test_over_http_every_border_is_a_stamp(tiny_lab: Lab) -> None:
 def test_a_server_whose_engine_dies_ends_the_cell(tiny_lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     prepare = outside.StampingService.prepare
 
-    async def last(service: outside.StampingService, call: Call) -> object:
+    async def last(service: outside.StampingService, *asked: object) -> object:
         if len(service.prepared) == 2:  # the warm-up and one request are over
             service.thread.call(lambda engine: setattr(engine, "step", None))
-        return await prepare(service, call)
+        return await prepare(service, *asked)
 
     monkeypatch.setattr(outside.StampingService, "prepare", last)
     with pytest.raises(RuntimeError, match="the server"):
