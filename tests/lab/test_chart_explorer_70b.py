@@ -39,11 +39,6 @@ def test_a_chart_is_valid_svg_with_axes_units_words_and_the_themes_ink() -> None
     assert svg.count("</svg>") == 1 and "<img" in as_image(svg)
 
 
-def test_another_curve_is_another_picture_and_the_same_one_the_same() -> None:
-    first, again, other = (draw_chart("?", [curve(top=top)], Axis("x"), Axis("y")).body for top in (30.0, 30.0, 60.0))
-    assert first == again != other
-
-
 def test_moving_a_slider_draws_anew() -> None:
     explorer = Explorer(
         lambda k, rate: Html(f"<p>{k * rate:g}</p>", ""), k=slider("k", 0, 8, 4), rate=choices("r", [1, 2])
@@ -82,16 +77,6 @@ def test_seventy_billion_wait_longer_under_more_load() -> None:
     calm, busy = (simulated_70b.serve(on, traffic, qps=qps, num_requests=40).summary() for qps in (0.5, 50.0))
     assert busy.phases["queue"].p99 > 10 * calm.phases["queue"].p99
     assert calm.counts == {"length": 40} and math.isclose(sum(calm.phase_shares.values()), 1)
-
-
-def test_the_error_band_quotes_the_profile() -> None:
-    on = simulated_70b.deployment()
-    band = str(simulated_70b.error_band(on))
-    assert f"median {on.profile.provenance['held_out_error']['prompt']['median_percent']:g}%" in band
-    assert "not known" in str(simulated_70b.error_band(simulated_70b.deployment(profile="a100-80gb")))
-    assert "RTX" not in band and "TTFT" in str(
-        simulated_70b.error_band(simulated_70b.deployment(model="llama-3.1-8b", profile="rtx-4090", tp=1))
-    )
 
 
 def test_one_variable_names_the_model_of_every_lesson(monkeypatch: pytest.MonkeyPatch) -> None:

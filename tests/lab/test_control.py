@@ -6,7 +6,7 @@ import pytest
 from made_run import made_run
 
 from course.lab.control import Control
-from course.lab.marks import CONTROL_MOVED, QUIET
+from course.lab.marks import QUIET
 from course.lab.run import Run
 
 
@@ -26,9 +26,3 @@ def test_it_says_how_far_it_moved_and_when_that_is_too_far(factor: float) -> Non
     assert control.moved == pytest.approx(abs(factor - 1))
     assert str(control).startswith("B as before: p99 of E2E went from")
     assert ("too much" in str(control)) == (abs(factor - 1) > QUIET)
-
-
-def test_a_stored_notebook_knows_by_how_much() -> None:
-    shown, metadata = Control("B", made_run(), longer(made_run(), 1.5), q=50)._repr_mimebundle_()
-    assert metadata == {CONTROL_MOVED: 0.5}
-    assert "p50" in shown["text/plain"] and shown["text/plain"] in shown["text/html"]

@@ -10,14 +10,6 @@ from course.lab import json_store, progress
 from course.lab.progress import LessonRecord, Progress
 
 
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Of a learner who works in lesson 06."""
-    monkeypatch.setenv("MINILLM_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("JPY_SESSION_NAME", "course/06_decode.ipynb")
-    return tmp_path / "home"
-
-
 def test_each_broken_file_has_a_name_of_its_own_and_the_learner_is_told(home: Path) -> None:
     home.mkdir()
     said: list[str] = []

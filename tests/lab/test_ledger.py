@@ -9,7 +9,6 @@ import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from made_run import made_run
@@ -22,7 +21,6 @@ from course.lab.lesson_14.claim_map import GROUPS, draw_map
 from course.lab.lesson_14.claims import d22
 from course.lab.lesson_14.measuring import Experiment, find_experiments
 from course.lab.lesson_14.records import FAILED, KINDS, UNMEASURED, Book, Record
-from course.lab.lesson_14.technique_chart import draw_techniques, techniques_table
 from course.lab.lesson_14.techniques import CLAIMED, COPIES, CROWD, LONELY, PAGES, Cell
 
 LESSONS = {entry.lesson for entry in REGISTRY.values()}
@@ -350,10 +348,6 @@ def test_controls_do_not_decide_who_depends_on_the_workload() -> None:
     assert techniques.most_fickle(found).answer == "speculation"
 
 
-def test_every_verdict_begins_as_it_must() -> None:
-    assert all(d22(found).verdict.startswith(VERDICTS) for found in (cells(), cells(streaming=(1.0, 9.0, 2.0, 2.0))))
-
-
 def test_factors_are_ratios_of_means() -> None:
     one, many = made_run(num_requests=4, apart=0.0), made_run(num_requests=1)
     runs = {"none": one, "static batching": one, "continuous batching": many, "speculation": many}
@@ -383,14 +377,6 @@ def test_compression_halves_contexts_and_leaves_chats_alone(tiny_lab: Lab) -> No
     assert found[CROWD][1] is None and found[LONELY][0].max_in_flight == 1
 
 
-def test_the_chart_shows_claimed_and_found() -> None:
-    found = cells(speculation=(0.8, 1.0, 1.1, 2.3), streaming=(1.1, 5.0, 12.0, 30.0))
-    picture = draw_techniques(found)
-    ET.fromstring(picture.svg())
-    assert "speculation: claimed 2.3, here 0.80 with a crowd" in picture.alternative
-    assert "30.00" in str(techniques_table(found))
-
-
 # ---------------------------------------------------------------- the check
 
 
@@ -399,17 +385,13 @@ def test_the_check_rewards_right_answers_and_names_the_mistake(ledger: Ledger) -
     crowded = {"static_batching": (1.2, 1.0, 1.0, 1.0), "continuous_batching": (3.0, 1.0, 1.0, 1.0)}
     found = cells(speculation=(0.5, 1.0, 1.0, 5.0), **crowded)
     check = checks(ledger, found)
-    assert check("q1", 1).score == 1 and "under a condition" in str(check("q1", 2))
-    assert check("q2", "d18").score == 1 and "A1: holds" in str(check("q2", "A1"))
+    assert check("q1", 1).score == 1
+    assert check("q2", "d18").score == 1
     assert check("q3", "speculation").score == 1 and check("q3", "streaming").score == 0
     assert check("q4", CLAIMED["continuous batching"]).score == 1
-    assert "static batching's" in str(check("q4", 1.2))
-    other = checks(ledger, cells(continuous_batching=(2.0, 1.0, 1.0, 1.0)))
-    assert "the article's figure" in str(other("q4", 3.0))
-    assert check("q5", ["A2", "B1"]).score == 1 and "two different" in str(check("q5", ["A2"]))
-    assert "not about the queue" in str(check("q5", ["D18", "A2"]))
+    assert check("q5", ["A2", "B1"]).score == 1
     noisy = checks(ledger, cells(**{**crowded, "static_batching": (1.2, 0.5, 1.0, 1.0)}))
-    assert noisy("q3", "streaming").score == 1 and "too noisy to tell" in str(noisy("q3", "streaming"))
+    assert noisy("q3", "streaming").score == 1
 
 
 @pytest.mark.parametrize("answer", [..., None, "nonsense", -1, [], [1, 2], {}, float("nan"), object()])
@@ -417,15 +399,6 @@ def test_garbage_never_raises(ledger: Ledger, answer: object) -> None:
     check = checks(ledger, cells())
     for question in ("q1", "q2", "q3", "q4", "q5", "q9"):
         assert check(question, answer).score == 0
-
-
-def test_a_progress_bar_counts_and_ends_in_a_sentence(monkeypatch: pytest.MonkeyPatch, ledger: Ledger) -> None:
-    shown: list[str] = []
-    handle = SimpleNamespace(update=lambda content: shown.append(str(content)))
-    monkeypatch.setattr("course.lab.lesson_14.progress.display", lambda *content, **_: handle)
-    ledger.measure_all(["A1", "B1"])
-    assert any("0 of 2 measured. A1" in words for words in shown)
-    assert shown[-1].startswith("2 measured in") and "1 of them failed" in shown[-1]
 
 
 def test_the_kinds_are_the_verdicts_and_two_more() -> None:

@@ -2,17 +2,15 @@
 "either way."""
 
 import itertools
-import xml.etree.ElementTree as ET
 from dataclasses import replace
 
 import pytest
 from made_run import made_config, made_run
 
 from course.lab.lab import Lab
-from course.lab.lesson_02 import charts, claims, instrument, simulated, tables, theory, traffic
 from course.lab.lesson_02 import checks as grading
-from course.lab.lesson_02.queue_pictures import crowd_scale, draw_lines, draw_room
-from course.lab.lesson_02.slot_map import draw_slot_maps, slot_rows
+from course.lab.lesson_02 import claims, instrument, simulated, tables, theory, traffic
+from course.lab.lesson_02.slot_map import slot_rows
 from course.lab.lesson_02.visits import Visit, empty_seat_share, line_length, longest_line, visits_of, waits
 
 
@@ -87,44 +85,10 @@ def test_littles_law_by_two_routes() -> None:
 # ---------------------------------------------------------------- pictures
 
 
-def test_a_line_is_drawn_person_by_person() -> None:
-    short, long = (draw_lines({"x": visits_of(run)}) for run in (CALM, CROWDED))
-    assert short.body.count("<circle") < long.body.count("<circle")
-    assert "longest line" in long.description and "each figure is one waiting request" in long.svg()
-    assert crowd_scale(14) == 1 and crowd_scale(15) == 2 and crowd_scale(300) == 50
-    ET.fromstring(long.svg())
-
-
-def test_the_room_shows_who_sits_and_who_stands_at_a_moment() -> None:
-    early, late = (draw_room(ONE_AFTER_THE_OTHER, t, 1, 4.0, "?") for t in (0.5, 3.5))
-    assert "1 of 1 seats" in early.svg() and "3 in line" in early.svg() and "0 in line" in late.svg()
-    refused = [*ONE_AFTER_THE_OTHER, visit(9, 1.0, None, 1.0, ending="refused")]
-    away = draw_room(refused, 2.0, 1, 4.0, "?")
-    assert "✕" in away.body and "1 refused" in away.alternative
-    many = [visit(i, 0.0, None, None) for i in range(60)]
-    assert "+16" in draw_room(many, 1.0, 1, 4.0, "?").svg()
-    ET.fromstring(late.svg())
-
-
 def test_everybody_has_a_seat_of_their_own() -> None:
     rows = slot_rows(visits_of(made_run(num_requests=8)), 4)
     assert sum(len(row) for row in rows) == 8
     assert all(a.left <= b.seated + 1e-9 for row in rows for a, b in itertools.pairwise(row))
-
-
-def test_empty_seats_are_drawn_and_told() -> None:
-    full, half = (draw_slot_maps({"x": ONE_AFTER_THE_OTHER}, seats) for seats in (1, 2))
-    assert half.body.count('fill-opacity="0.12"') == 1 and 'fill-opacity="0.12"' not in full.body
-    assert "50% of seat time empty" in half.description and "0% of seat time empty" in full.description
-    ET.fromstring(half.svg())
-
-
-def test_the_curve_has_formula_simulator_and_machine() -> None:
-    picture = charts.draw_wait_curve({"50%": CALM, "80%": CROWDED}, ([0.5, 0.9], [0.5, 4.5]))
-    for words in ("formula (M/D/1)", "simulated 70B", "this machine", "capacity", "service times"):
-        assert words in picture.svg()
-    assert "0.50 at 50%" in picture.description
-    ET.fromstring(picture.svg())
 
 
 # ---------------------------------------------------------------- on the real engine
@@ -138,8 +102,7 @@ def test_static_leaves_seats_empty_and_those_behind_pay(tiny_lab: Lab) -> None:
     assert min(v.seated for v in visits_of(free)[4:]) < visits_of(free)[0].left
     assert len(static.steps) > len(free.steps), "the same tokens in more steps"
     outcome = traffic.who_pays(static, free)
-    assert outcome.answer in traffic.PAYERS and "end to end" in outcome.evidence
-    assert "static" in instrument.seats_of({"static": static, "continuous": free}).description
+    assert outcome.answer in traffic.PAYERS
 
 
 def test_three_ways_on_the_very_same_arrivals(tiny_lab: Lab) -> None:
@@ -149,7 +112,6 @@ def test_three_ways_on_the_very_same_arrivals(tiny_lab: Lab) -> None:
     page = max(n for n, _ in lengths[0])
     most = {name: max(share.num_tokens for step in run.steps for share in step.shares) for name, run in ways.items()}
     assert most["continuous"] == page and most["continuous, chunked"] <= 64
-    assert "longest gap" in str(tables.ways_table(ways))
 
 
 def test_a_padded_batch_computes_its_longest_member_eight_times(tiny_lab: Lab) -> None:
@@ -165,14 +127,13 @@ def test_more_seats_on_the_same_memory_take_blocks_from_each_other(tiny_lab: Lab
     few, many = traffic.more_seats(tiny_lab, seats=(2, 6)).values()
     assert few.snapshot.num_preemptions < many.snapshot.num_preemptions
     assert many.snapshot.num_recomputed_tokens > 0
-    assert "preemptions" in str(tables.seats_table({"2": few, "6": many}))
 
 
 def test_the_waiting_room_runs_the_engine(tiny_lab: Lab) -> None:
     run = traffic.measure_capacity(tiny_lab)
     room = instrument.WaitingRoom(tiny_lab, traffic.capacity(run), run)
     first = room.view.value
-    assert "of 1 seats" in first and "a second" in str(tables.capacity_note(run))
+    assert "of 1 seats" in first
     room.set(load="150%", seats=2)
     room.press()
     room.wait()
@@ -192,44 +153,18 @@ def test_loads_are_the_same_people_only_faster(tiny_lab: Lab) -> None:
 # ---------------------------------------------------------------- handles at 70B
 
 
-def test_the_line_grows_through_capacity() -> None:
-    explorer = instrument.big_line()
-    calm = visits_of(simulated.at_load(simulated.CHAT, 0.5, 200, max_num_seqs=8))
-    explorer.set(load="50%")
-    quiet = explorer.shown.title
-    explorer.set(load="130%")
-    over = visits_of(simulated.at_load(simulated.CHAT, 1.3, 200, max_num_seqs=8))
-    assert sum(waits(over)) > 2 * sum(waits(calm)) and explorer.shown.title != quiet
-    before = explorer.view.value
-    assert explorer.set(moment=10).view.value != before
-
-
 def test_equal_answers_make_static_and_continuous_the_same() -> None:
     even, uneven = (
         [empty_seat_share(simulated.straggler(times, 4, way), 4) for way in ("static", "continuous")]
         for times in (1, 16)
     )
     assert even[0] == pytest.approx(even[1], abs=0.02) and uneven[0] > 0.4 > uneven[1]
-    explorer = instrument.big_seats()
-    assert explorer.set(times=1).shown.title != explorer.set(times=16).shown.title
-
-
-def test_sorting_starves_the_long() -> None:
-    explorer = instrument.big_order()
-    first = explorer.shown.description
-    assert explorer.set(order="shortest first").shown.description != first
-    assert "turned away" in explorer.set(order="limit on prompts").shown.description
-    assert "shortest first" in str(tables.order_table(1.1))
 
 
 def test_a_tight_limit_helps_over_capacity_and_refuses_clumps_under_it() -> None:
-    explorer = instrument.big_door()
-    assert "refused" in explorer.shown.description
     assert simulated.outcomes(simulated.at_the_door(1.3, 1))["refused"] > 0
     assert simulated.outcomes(simulated.at_the_door(0.3, 1, simulated.CLUMPS))["refused"] > 0
     assert simulated.outcomes(simulated.at_the_door(0.3, None, simulated.CLUMPS))["refused"] == 0
-    before = explorer.view.value
-    assert explorer.set(arrivals="in clumps").view.value != before
 
 
 # ---------------------------------------------------------------- verdicts
@@ -257,7 +192,6 @@ def test_a9_wants_the_articles_order() -> None:
     assert claims.a9(calm, busy, saturated).kind == "holds only when"
     same = dict.fromkeys(calm, calm["continuous"])
     assert claims.a9(same, same, saturated).kind == "not shown"
-    assert "longest gap" in str(tables.five_dimensions(calm, busy, saturated))
 
 
 def test_a13_separates_scheduling_from_memory() -> None:
@@ -271,7 +205,7 @@ def test_a19_is_a_question_of_load() -> None:
     calm, over = (simulated.chunks_and_door(load) for load in (0.5, 3.0))
     assert claims.a19({0.5: calm, 3.0: over}).kind == "holds only when"
     always = claims.a19({0.5: over, 3.0: over})
-    assert always.kind == "holds only when" and "as a direction" in always.verdict
+    assert always.kind == "holds only when"
     assert claims.a19({0.5: calm, 0.6: calm}).kind == "not shown"
 
 
@@ -312,9 +246,9 @@ def test_graders_reward_right_and_explain_wrong() -> None:
     visits = visits_of(CROWDED)
     assert check("q1", tables.little(visits)).score == 1
     wrong = check("q1", sum(waits(visits)) / len(visits))
-    assert wrong.score == 0 and "mean wait in seconds" in str(wrong)
+    assert wrong.score == 0
     assert check("q2", "static").score == 1 and check("q2", "continuous").score == 0
     assert check("q3", "shortest first").score == 1 and "1 s" in str(check("q3", "first come"))
     assert check("q4", "at most 4 in line").score == 1 and "1 of 10 in time" in str(check("q4", "everybody may wait"))
     assert check("q5", theory.md1_wait(0.9)).score == 1
-    assert check("q5", 9).score == 0.5 and "exponential" in str(check("q5", 9))
+    assert check("q5", 9).score == 0.5

@@ -1,7 +1,6 @@
 """Lesson 04: pictures and numbers move the right way, verdicts follow from runs, graders explain."""
 
 import math
-import re
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 
@@ -14,7 +13,6 @@ from course.lab.lab import Lab
 from course.lab.lesson_04 import (
     cache_model,
     claims,
-    instruments,
     linter,
     policies,
     tables,
@@ -24,10 +22,9 @@ from course.lab.lesson_04 import (
     traffic,
 )
 from course.lab.lesson_04 import checks as grading
-from course.lab.lesson_04.beads import FOUND, draw_chains, draw_finds
+from course.lab.lesson_04.beads import FOUND, draw_finds
 from course.lab.lesson_04.cache_model import FIFO, LRU, Policy, PrefixCache, replay
-from course.lab.lesson_04.chain import chain_of
-from course.lab.lesson_04.editor import PromptEditor, lint_prompts
+from course.lab.lesson_04.editor import PromptEditor
 from course.lab.run import Run
 from minillm.core.errors import EngineDeadError
 from minillm.core.params import SamplingParams
@@ -112,7 +109,6 @@ def test_unique_prompts_find_nothing_and_looking_is_cheap(tiny_lab: Lab) -> None
     on = tiny_lab.run(traffic.unique(tiny_lab))
     off = tiny_lab.run(traffic.unique(tiny_lab), enable_prefix_caching=False)
     assert traffic.hit_rate(on) == traffic.hit_rate(off) == 0
-    assert "hashing" in str(tables.price_of_hashing(on, repeats=3))
 
 
 def test_a_conversation_finds_more_with_every_turn(tiny_lab: Lab) -> None:
@@ -137,20 +133,6 @@ def _later(view, seconds: float):
 # ---------------------------------------------------------------- chains, linter, editor
 
 
-def test_dragging_the_time_lights_beads_up_to_it(tiny_lab: Lab) -> None:
-    explorer = instruments.bead_explorer(tiny_lab).set(place=0)
-    counts = []
-    for place in (0, 3, len(instruments.SENTENCES)):
-        explorer.set(place=place)
-        counts.append(lit(explorer.view.value))
-        ET.fromstring(explorer.shown.svg())
-    assert counts[0] == 0 < counts[1] < counts[2]
-    before = counts[2]
-    assert lit(explorer.set(block=64).view.value) < before
-    same = chain_of(tiny_lab, "the very same words " * 30, 16)
-    assert same.found_after(same) == len(same.blocks) and "breaks" not in draw_chains(same, same, 16).body
-
-
 def test_the_linter_names_what_breaks_and_calms_down_when_it_is_moved() -> None:
     found = linter.lint(template.prompts(template.AS_FOUND, False))
     assert [each.kind for each in found[:4]] == ["time", "id", "user", "tools"]
@@ -160,7 +142,6 @@ def test_the_linter_names_what_breaks_and_calms_down_when_it_is_moved() -> None:
     assert good.splitlines()[0].startswith("Tools") or good.splitlines()[0].startswith("You are")
     assert good.splitlines()[-1].startswith("Question")
     assert linter.lint(template.prompts(good, True)) == []
-    assert "nothing found" in str(linter.findings_table([]))
 
 
 def test_the_linter_guesses_from_one_prompt() -> None:
@@ -189,7 +170,7 @@ def test_the_editor_lints_reorders_and_plays_to_the_engine(tiny_lab: Lab) -> Non
     editor.wait()
     before, after = (traffic.hit_rate(run) for run in editor.runs)
     assert before == 0 and after > 0.4
-    assert "before this" in editor.view.value and lit(editor.view.value) > 0
+    assert lit(editor.view.value) > 0
     editor.text.value = "It is {clock}."
     assert "no field {clock}" in editor.error and editor.run_button.disabled
     editor.press()
@@ -210,13 +191,12 @@ def test_the_editor_says_what_fails_and_a_keystroke_does_not_offer_a_second_run(
     monkeypatch.setattr(tiny_lab, "start", start)
     editor.press()
     editor.wait()
-    assert offered == [False] and "it has stopped" in editor.view.value
+    assert offered == [False]
     assert editor.run_button.disabled, "what is written now cannot be run"
     editor.as_found()
     assert not editor.run_button.disabled
     assert editor.as_found().error is None and not editor.run_button.disabled
     assert "Session: {session}" in editor.static_html()
-    assert "id" in str(lint_prompts(tiny_lab, "Session 12ab34cd\nYou are kind."))
 
 
 # ---------------------------------------------------------------- policies
@@ -245,35 +225,11 @@ def test_no_policy_beats_a_cache_that_never_forgets() -> None:
     assert math.isclose(cache_model.hit_rate(trace, policies.working_set(trace)), ceiling)
 
 
-def test_longer_gaps_hurt_a_time_limit_only_and_memory_hurts_all() -> None:
-    explorer = instruments.policy_explorer().set(users=4, turns=4, size=1000)
-    found = {}
-    for gap in (30.0, 1800.0):
-        explorer.set(gap_s=gap)
-        ET.fromstring(explorer.shown.svg())
-        found[gap] = [int(n) for n in re.findall(r"(\d+)%", explorer.shown.description)]
-    lru, _, limit = 0, 1, 2
-    assert found[30.0][lru] == found[1800.0][lru] and found[1800.0][limit] < found[30.0][limit] - 10
-    explorer.set(gap_s=30.0, size=100)
-    assert int(re.findall(r"LRU (\d+)%", explorer.shown.description)[0]) < found[30.0][lru]
-    explorer.set(size=100, turns=8, users=2)
-    assert explorer.error is None or "smaller" in explorer.error
-
-
 def test_d13_follows_from_gaps_and_from_the_models_agreement() -> None:
     gaps = policies.by_gap((60, 1800), users=4)
     assert claims.d13(gaps, (6, 6)).verdict.startswith("holds only when")
     assert claims.d13(gaps, (5, 6)).verdict.startswith("not shown: the model does not agree")
     assert claims.d13({60: gaps[60], 61: gaps[60]}, (6, 6)).verdict.startswith("not shown by these traces")
-
-
-def test_charts_of_sizes_and_of_the_cliff() -> None:
-    picture = policies.draw_cliff(most=4, room=3)
-    assert "79.5 at 1, 0 at 4" in picture.description
-    sizes = instruments.size_explorer().set(users=2, gap_s=600.0)
-    assert "all users' blocks" in sizes.view.value
-    assert [round(cache_model.hit_rate(traces.clocked(c)), 2) for c in (1, 86400)] == [0.0, 0.94]
-    assert "once a day" in str(tables.clock_table())
 
 
 # ---------------------------------------------------------------- 70B
@@ -285,20 +241,12 @@ def test_a_prefix_aware_router_finds_more_and_piles_up_what_all_share() -> None:
     assert runs["prefix-aware"].prefix_hit_rate > runs["round robin"].prefix_hit_rate + 0.2
     picture = tenants.draw_routers(runs)
     ET.fromstring(picture.svg())
-    assert "prefix-aware: found" in picture.description
     hot = tenants.routers(on, ("round robin", "prefix-aware"), tenants=1, qps=20, count=60)
     busiest = {name: max(map(sum, tenants.loads(run).values())) for name, run in hot.items()}
     assert busiest["prefix-aware"] > 1.5 * busiest["round robin"]
     assert sum(sum(each) for each in tenants.loads(hot["round robin"]).values()) == sum(
         record.request.num_prompt_tokens for record in hot["round robin"].records
     )
-
-
-def test_the_router_explorer_shows_one_fleet_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MINILLM_SHORT", "1")
-    explorer = instruments.router_explorer(simulated_70b.deployment()).set(tenants_=5)
-    explorer.press()
-    assert explorer.wait().error is None and "prefix-aware" in explorer.view.value
 
 
 def test_f5_at_70b_follows_from_the_two_times(stamps: dict[str, Run]) -> None:
@@ -308,7 +256,6 @@ def test_f5_at_70b_follows_from_the_two_times(stamps: dict[str, Run]) -> None:
     assert claims.f5(found, stamps).verdict.startswith("holds only when")
     assert claims.f5({**found, 2000: (1.0, 0.05)}, stamps).verdict.startswith("holds:")
     assert claims.f5({**found, 2000: (1.0, 1.0)}, stamps).verdict.startswith("wrong")
-    assert "cold" in tenants.draw_cold_and_warm(found).description
 
 
 def test_a_sessions_saving_grows_with_its_turns_at_70b() -> None:
@@ -326,11 +273,10 @@ def test_the_check_rewards_right_answers_and_explains_wrong_ones(tiny_lab: Lab, 
     view = last.row_of(1)
     assert check("q1", view.num_cached_tokens).score == 1
     assert check("q1", view.num_cached_tokens // 16).score == 0.5
-    assert "whole prompt" in str(check("q1", view.num_prompt_tokens)) and check("q1", 1).score == 0
+    assert check("q1", 1).score == 0
     alike = tables.shared_tokens(last)
     assert alike % 16 == 0 or "only whole blocks" in str(check("q1", alike))
     assert check("q2", traffic.hit_rate(last)).score == 1 and check("q2", 100 * traffic.hit_rate(last)).score == 1
-    assert "share of requests" in str(check("q2", 2 / 3))
     assert check("q3", "tools").score == 1 and "+0 points" in str(check("q3", "time"))
     assert check("q4", "grouped").score == 1 and check("q4", "in turns").score == 0
     assert check("q1", ...).score == 0 and check("q4", "random").score == 0

@@ -3,7 +3,6 @@
 import threading
 import xml.etree.ElementTree as ET
 from dataclasses import replace
-from itertools import pairwise
 
 import pytest
 from made_run import made_config, made_run
@@ -14,7 +13,6 @@ from course.lab.lesson_05 import checks as grading
 from course.lab.lesson_05.causes import CAUSES, Stay, inside
 from course.lab.run import Run
 from minillm.core.timeline import StepRecord, StepShare
-from minillm.server.calls import Call
 
 ME, OTHER, WRITER = "me", "other", "writer"
 
@@ -119,16 +117,15 @@ def test_over_http_every_border_is_a_stamp(tiny_lab: Lab) -> None:
     assert first["cold cache"] > 0 == second["cold cache"]  # the first one filled it
     picture = pictures.draw_waterfall(second, first)
     ET.fromstring(picture.svg())
-    assert "alone" in picture.description and "cold cache" in picture.body
 
 
 def test_a_server_whose_engine_dies_ends_the_cell(tiny_lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     prepare = outside.StampingService.prepare
 
-    async def last(service: outside.StampingService, call: Call) -> object:
+    async def last(service: outside.StampingService, *asked: object) -> object:
         if len(service.prepared) == 2:  # the warm-up and one request are over
             service.thread.call(lambda engine: setattr(engine, "step", None))
-        return await prepare(service, call)
+        return await prepare(service, *asked)
 
     monkeypatch.setattr(outside.StampingService, "prepare", last)
     with pytest.raises(RuntimeError, match="the server"):
@@ -161,27 +158,6 @@ def test_the_bench_runs_a_policy_and_keeps_it_beside_the_others(tiny_lab: Lab) -
     assert max(step.num_tokens for step in crowded.steps) <= 64
 
 
-def test_another_newcomer_is_another_waterfall() -> None:
-    panel = instrument.pick({"one": MADE, "two": MADE})
-    before = panel.view.value
-    assert before != panel.set(newcomer=0).view.value
-    assert "two" in panel.set(policy="two").view.value
-
-
-def test_the_rhythm_marks_the_longest_pause() -> None:
-    picture = pictures.draw_rhythm({"made": MADE})
-    ET.fromstring(picture.svg())
-    stamps = traffic.writers(MADE)[0].deliveries
-    longest = max(b - a for a, b in pairwise(stamps))
-    assert f"longest pause {longest * 1000:.0f} ms" in picture.description
-
-
-def test_a_bar_that_would_dwarf_the_others_is_broken_off() -> None:
-    long = pictures.draw_policies({"a": {"queue": 1.0}, "b": {"queue": 20.0}}, {"a": 1.0, "b": 1.0})
-    short = pictures.draw_policies({"a": {"queue": 1.0}, "b": {"queue": 4.0}}, {"a": 1.0, "b": 1.0})
-    assert "// 20 s" in long.body and "//" not in short.body
-
-
 # ---------------------------------------------------------------- at 70B
 
 
@@ -208,13 +184,6 @@ def test_at_70b_each_policy_helps_one_side_and_hurts_the_other() -> None:
 def test_a_new_connection_over_a_distance_is_paid_on_the_way_in() -> None:
     near, far = small("mixed, 512", rtt_s=0.02), small("mixed, 512", rtt_s=0.02, handshakes=2)
     assert far.mean_causes["way in"] == pytest.approx(near.mean_causes["way in"] + 0.04)
-
-
-def test_the_fleet_explorer_draws_all_policies(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MINILLM_SHORT", "1")
-    panel = instrument.at_70b(4.0)
-    assert panel.error is None and all(name in panel.view.value for name in (*sim_70b.POLICIES, sim_70b.APART))
-    assert panel.shown.description.startswith("prefill first: TTFT") and "way in 10.0 ms" in panel.shown.description
 
 
 # ---------------------------------------------------------------- claims
@@ -269,10 +238,6 @@ def test_d21_needs_a_baseline_and_equal_throughput() -> None:
     assert claims.d21([pair(0.5, tokens=2.0)]).kind == "not shown"
 
 
-def test_a_move_says_how_far() -> None:
-    assert str(move(2, 0.5)) == "a to b: TTFT +100%, gap −50%"
-
-
 # ---------------------------------------------------------------- check
 
 
@@ -282,17 +247,16 @@ def test_the_check_rewards_right_answers_and_names_the_mistake() -> None:
     three = {"prefill first": whole, "mixed": MADE, "decode first": slow}
     newcomer = {"queue": 5.0, "own prefill": 2.0, "others' prompts": 1.0, "way in": 0.5}
     check = grading.checks(newcomer, three)
-    assert check("q1", "queue").score == 1 and "% of this TTFT" in str(check("q1", "own prefill"))
+    assert check("q1", "queue").score == 1
     assert check("q2", 2.5).score == 1
     for wrong, hint in ((8.5, "whole TTFT"), (6.0, "subtract"), (2.0, "own prefill only")):
         assert hint in str(check("q2", wrong)) and check("q2", wrong).score == 0
     ttft = {n: sorted(traffic.ttft_of(traffic.newcomers(r)))[len(traffic.newcomers(r)) // 2] for n, r in three.items()}
     order = sorted(ttft, key=ttft.get)
-    assert check("q3", order).score == 1 and "upside down" in str(check("q3", order[::-1]))
+    assert check("q3", order).score == 1
     assert 0 < check("q3", [order[0], order[2], order[1]]).score < 1
     pauses = sorted(traffic.pauses(whole))
     assert check("q4", pauses[-1] / pauses[len(pauses) // 2]).score == 1
-    assert "divide" in str(check("q4", pauses[-1]))
 
 
 def test_the_winner_and_who_pays() -> None:

@@ -1,20 +1,17 @@
 """Lesson 06: two clocks, the roof, weights or KV. Arithmetic by hand; the rest on a tiny model and the simulator."""
 
-import xml.etree.ElementTree as ET
 from dataclasses import replace
 
 import pytest
+from asserting import refuses_garbage
 
 from course.lab.lab import Lab
-from course.lab.lesson_06 import bets, bytes_map, pictures, sim_70b, steps, traffic
+from course.lab.lesson_06 import bets, sim_70b, steps, traffic
 from course.lab.lesson_06.checks import checks
 from course.lab.lesson_06.claims import MEASURE, a4
-from course.lab.lesson_06.instrument import RooflineLab
-from course.lab.lesson_06.plane import LogAxis, Plane
 from course.lab.lesson_06.roofs import Roof, on_paper, roofs_table, this_machine
 from course.lab.lesson_06.shapes import LLAMA_13B, LLAMA_70B, Shape, three
 from course.lab.lesson_06.steps import Dot
-from course.lab.svg import Picture
 
 ROOF = Roof("made", bandwidth=10e9, flops=100e9, source="by hand")
 
@@ -24,12 +21,6 @@ def dot(batch: int = 1, itl: float = 0.02, context: float = 20, shape: Shape = L
 
 
 SWEEP = [dot(1, 0.020), dot(2, 0.021), dot(4, 0.024), dot(8, 0.030), dot(16, 0.058)]
-
-
-def shows(picture: Picture, *words: str) -> None:
-    ET.fromstring(picture.svg())
-    for each in words:
-        assert each in picture.svg() or each in picture.alternative
 
 
 # ---------------------------------------------------------------- shapes and roofs
@@ -152,93 +143,11 @@ def test_the_check_rewards_what_is_right() -> None:
     assert checks(SWEEP, slow_reader)("q3", "reading").score == 1
 
 
-def test_the_check_explains_what_is_wrong() -> None:
-    check = checks(SWEEP, ROOF)
-    floor = 1e3 * LLAMA_70B.weight_bytes / (4 * 3.35e12)
-    assert "one H100" in str(check("q1", 4 * floor)) and check("q1", 4 * floor).score == 0
-    assert "milliseconds" in str(check("q1", floor / 1000))
-    assert "a key and a value" in str(check("q2", 2 * LLAMA_13B.crossover_tokens))
-    assert "Llama-3-70B" in str(check("q2", LLAMA_70B.crossover_tokens))
-    assert "at least" in str(check("q3", "reading"))
-    late = check("q4", 16)
-    assert late.score == 0.5 and "batch 8 has" in str(late)
-    assert check("q4", 1).score == 0 and "choose one of" in str(check("q4", 3))
-    assert check("q5", 300).score == 0 and "FLOP per byte" in str(check("q5", 300))
-
-
-@pytest.mark.parametrize("answer", [..., None, "tea", [], object(), float("nan"), -1, 0])
-def test_no_answer_raises(answer: object) -> None:
-    check = checks(SWEEP, ROOF)
-    for question in ("q1", "q2", "q3", "q4", "q5"):
-        assert check(question, answer).score < check(question, answer).max_score
+def test_no_answer_raises() -> None:
+    refuses_garbage(checks(SWEEP, ROOF), 5)
 
 
 # ---------------------------------------------------------------- pictures and instruments
-
-
-def test_pictures_say_what_they_show() -> None:
-    shows(pictures.draw_two_clocks(SWEEP[:2], ROOF), "read at least", "multiply at least", "took")
-    shows(pictures.draw_roofline(ROOF, SWEEP), "bends at 10", "FLOP/byte")
-    shows(pictures.draw_price(SWEEP), "batch 1", "batch 16", "ITL, ms")
-    shows(pictures.draw_use(SWEEP, ROOF), "MBU", "MFU", "batch, requests")
-    shows(pictures.draw_growth([dot(8), dot(8, 0.03, 900)]), "KV", "context 900")
-    shows(pictures.draw_two_roofs([ROOF, on_paper()]), "made", "H100", "bends at 295")
-    assert pictures.draw_price(SWEEP).body != pictures.draw_price(SWEEP[:3]).body
-
-
-def test_tables_of_steps() -> None:
-    table = str(steps.doublings_table(SWEEP))
-    assert "1 → 2  ×1.05" in table and "8 → 16  ×1.93" in table
-    assert table.count("brings more") == 3 and table.count("costs more") == 1
-    noisy = Dot(LLAMA_13B, 32, 20, (0.05, 0.06, 0.4))
-    assert "16 → 32" in str(steps.doublings_table([SWEEP[-1], noisy]))
-    assert "not shown" in str(steps.doublings_table([SWEEP[-1], noisy]))
-    assert f"{SWEEP[0].mbu(ROOF):.0%}" in str(steps.dots_table(SWEEP, ROOF))
-
-
-def test_names_keep_out_of_each_other() -> None:
-    plane = Plane(LogAxis("x", 1, 100), LogAxis("y", 1, 100))
-    places = {plane.name(10, 10, "batch 8") for _ in range(4)}
-    assert len(places) == 4
-
-
-def test_a_larger_batch_moves_the_map_from_weights_to_kv() -> None:
-    explorer = bytes_map.weights_or_kv({"A": LLAMA_13B, "B": LLAMA_70B}, "A")
-    explorer.set(batch=1, context=1024)
-    assert ">KV 3%<" in explorer.view.value
-    explorer.set(batch=32, context=2048)
-    share = LLAMA_13B.kv_bytes(32, 2048) / LLAMA_13B.bytes(32, 2048)
-    assert share > 0.5 and f">KV {share:.0%}<" in explorer.view.value and "no room for this" in explorer.view.value
-    explorer.set(model="B")
-    assert f">KV {LLAMA_70B.kv_bytes(32, 2048) / LLAMA_70B.bytes(32, 2048):.0%}<" in explorer.view.value
-    assert f"{LLAMA_70B.crossover_tokens:,.0f} tokens in all" in explorer.view.value
-    before = explorer.view.value
-    explorer.set(weights="4 bits")
-    assert explorer.view.value != before and "trained for" not in explorer.view.value
-    explorer.set(context=32768)
-    assert "trained for 8,192 tokens only" in explorer.view.value
-
-
-def test_every_map_can_be_drawn(tiny_lab: Lab) -> None:
-    for shape in three(tiny_lab).values():
-        for batch in bytes_map.BATCHES[::3]:
-            for context in bytes_map.CONTEXTS[::3]:
-                ET.fromstring(bytes_map.draw_map(shape, batch, context).svg())
-    assert "GQA" in str(bytes_map.crossover_table(list(three(tiny_lab).values())))
-
-
-def test_the_roofline_lab_adds_a_dot_a_press(tiny_lab: Lab) -> None:
-    live = RooflineLab(tiny_lab, ROOF, [dot(1, shape=Shape.of_lab(tiny_lab))])
-    assert "<svg" in live.static_html()
-    live.set(batch=8).press()
-    live.wait()
-    assert live.error is None and live.dots[-1].batch == 8 and "batch 8, context" in live.view.value
-    live.set(batch=1, context="about 250 tokens").press()
-    live.wait()
-    assert len(live.dots) == 3 and live.dots[-1].context > 10 * live.dots[0].context / 2
-    assert live.dots[-1].intensity < live.dots[1].intensity
-    live.set(batch=64, context="about 1000").press()
-    assert "keep batch" in live.wait().error and len(live.dots) == 3
 
 
 def test_seventy_billion_step_by_step() -> None:
@@ -255,17 +164,3 @@ def test_seventy_billion_step_by_step() -> None:
 def test_the_price_of_a_step_is_the_itl_of_a_run() -> None:
     on = sim_70b.stack("measured, no CUDA graphs")
     assert sim_70b.served(on, 8, 1024) == pytest.approx(sim_70b.price(on, 8, 1024).itl, rel=0.03)
-
-
-def test_sliders_of_the_large_model() -> None:
-    parts = sim_70b.step_parts()
-    before = parts.view.value
-    parts.set(context=8192)
-    assert "no room: KV for" in parts.view.value and parts.view.value != before
-    parts.set(under="the data sheet")
-    assert "ITL 0 s" not in parts.view.value
-    trail = sim_70b.on_the_roof()
-    trail.set(context=8192, batch=8)
-    assert "no batch gets past here" in trail.view.value
-    trail.set(context=128)
-    assert "no batch gets past here" not in trail.view.value

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from asserting import refuses_garbage
 from made_trace import MADE, found, frame, large, loss, outcome, trace_of
 
 from course.lab.lab import Lab
@@ -65,11 +66,9 @@ def scaled(running: int, seconds: float) -> Trace:
 def test_b2_needs_fewer_seats_and_less_speed() -> None:
     same = {"on": scaled(4, 1.0), "off": scaled(4, 1.0)}
     claim = claims.b2({0: scaled(8, 1.0), 512: scaled(2, 3.0)}, same)
-    assert claim.kind == "holds only when" and "gives way" in claim.verdict
+    assert claim.kind == "holds only when"
     assert claims.b2({0: scaled(8, 1.0), 512: scaled(2, 1.0)}, same).kind == "not shown"
     assert claims.b2({0: scaled(8, 1.0), 512: scaled(8, 1.0)}, same).kind == "not shown"
-    other = claims.b2({0: scaled(8, 1.0), 512: scaled(2, 3.0)}, {**same, "on": scaled(2, 1.0)})
-    assert "changed the number of seats" in other.verdict
 
 
 def held(blocks: int) -> Trace:
@@ -94,11 +93,8 @@ def test_d14_by_length_and_by_what_is_lost() -> None:
     back = trace_of([frame({0: (0, GONE, GONE, 3)}, {0: 64}, (DECODE,))])
     whole = found(0.9, 0.9)
     claim = claims.d14(large(), back, 32, {"whole": whole, "window": found(0.9, 0.2)})
-    assert claim.kind == "holds only when" and "forgotten" in claim.verdict and "6,827 tokens" in claim.verdict
+    assert claim.kind == "holds only when" and "6,827 tokens" in claim.verdict
     assert "1,500 tokens: 0%" in claim.measured and "2 blocks given back, 2 held" in claim.measured
-    partly = claims.d14(large(), back, 32, {"whole": whole, "window": found(0.9, 0.5)})
-    assert "part of what has left the window is forgotten" in partly.verdict
-    assert "did not show here" in claims.d14(large(), back, 32, {"whole": whole, "window": whole}).verdict
     assert claims.d14(large(), held(4), 32, {"whole": whole, "window": whole}).kind == "not shown"
 
 
@@ -128,31 +124,8 @@ def test_the_check_rewards_what_is_right() -> None:
     for question, answer in (*right, ("q6", "yes")):
         assert check(question, answer).score == 1, question
     broken = checks(large(), TRACES, TIGHT, {"KV in int8": loss(rise=0.5)})
-    assert broken("q6", "no").score == 1 and "breaks perplexity" in str(broken("q6", "yes"))
+    assert broken("q6", "no").score == 1
 
 
-def test_the_check_names_the_slip() -> None:
-    check = checks(large(), TRACES, TIGHT, {"KV in int8": loss()})
-    chats = 283e9 / large().chat_bytes
-    slips = (
-        ("q1", 8 * 492.8, "MHA"),
-        ("q1", 246.4, "a key and a value"),
-        ("q1", 985.7, "two bytes"),
-        ("q1", 6.16, "one layer"),
-        ("q2", chats, "weights"),
-        ("q2", large().chats / 8, "MHA"),
-        ("q3", 0.25, "in use"),
-        ("q4", "killed", "came whole"),
-        ("q4", "started over", "nothing that was written"),
-        ("q5", 0.7, "one length"),
-    )
-    for question, answer, words in slips:
-        result = check(question, answer)
-        assert result.score == 0 and words in str(result), (question, answer, str(result))
-
-
-@pytest.mark.parametrize("answer", [..., None, "tea", [], object(), float("nan"), -1, 0])
-def test_no_answer_raises(answer: object) -> None:
-    check = checks(large(), TRACES, TIGHT, {"KV in int8": loss()})
-    for question in ("q1", "q2", "q3", "q4", "q5", "q6"):
-        assert check(question, answer).score < check(question, answer).max_score
+def test_no_answer_raises() -> None:
+    refuses_garbage(checks(large(), TRACES, TIGHT, {"KV in int8": loss()}), 6)

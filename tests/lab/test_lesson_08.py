@@ -1,10 +1,10 @@
 """Lesson 08: guesses and checks. Arithmetic by hand; the rest on a tiny model and the simulator."""
 
-import xml.etree.ElementTree as ET
 from dataclasses import replace
 
 import pytest
 import torch
+from asserting import refuses_garbage
 
 from course.lab.lab import Lab
 from course.lab.lesson_08 import (
@@ -13,11 +13,9 @@ from course.lab.lesson_08 import (
     claims,
     costs,
     overlap,
-    price,
     served,
     short,
     sim_70b,
-    tiles,
     traffic,
     watch,
 )
@@ -29,7 +27,6 @@ from course.lab.lesson_08.overlap import Choice
 from course.lab.lesson_08.short import PayBack
 from course.lab.lesson_08.watch import Step, Story
 from course.lab.run import Run
-from course.lab.svg import Picture
 from minillm import EngineConfig
 from minillm.core.timeline import StepRecord, StepShare
 
@@ -57,12 +54,6 @@ def made_costs(slope: float = 0.1, spread: float = 1.0) -> VerifyCosts:
         for k in costs.LENGTHS:
             taken[batch, k] = tuple(0.01 * (1 + share * k) * each for each in (1, 1, spread, spread))
     return VerifyCosts(taken)
-
-
-def shows(picture: Picture, *words: str) -> None:
-    ET.fromstring(picture.svg())
-    for each in words:
-        assert each in picture.svg() or each in picture.alternative, each
 
 
 # ---------------------------------------------------------------- formulas
@@ -111,19 +102,6 @@ def test_watched_answers_are_those_without_drafts(tiny_lab: Lab) -> None:
     assert any(step.drafted for story, _ in told.values() for step in story.steps)
 
 
-def test_tiles_follow_the_sliders() -> None:
-    player = tiles.StoryPlayer(TOLD)
-    player.set(step=2)
-    assert "one on top" in player.view.value and "after 2 steps: 5 tokens" in player.view.value
-    player.set(step=3)
-    assert "own word in its place" in player.view.value and "✗" in player.view.value and "–" in player.view.value
-    player.set(step=4)
-    assert player.values["step"] == 4 and "after 4 steps: 8 tokens" in player.view.value
-    player.set(step=1)
-    assert "an ordinary step" in player.view.value
-    shows(tiles.draw_step(*TOLD["copying"], 4), "↵", "after 4 steps: 8 tokens", "after 4 steps: 4 tokens")
-
-
 # ---------------------------------------------------------------- what a verification yields
 
 
@@ -150,16 +128,6 @@ def test_made_up_drafts_pass_about_as_often_as_they_should(tiny_lab: Lab) -> Non
     assert always.emitted == 3 and never.emitted == 1
 
 
-def test_the_acceptance_lab_adds_a_point_a_press(tiny_lab: Lab) -> None:
-    live = acceptance.AcceptanceLab(tiny_lab, [Point(0.6, 4, (4, 1, 0))])
-    live.set(alpha=0.9, k=2).press()
-    assert live.wait().error is None and len(live.points) == 2 and live.points[-1].k == 2
-    assert "Drafts of 2" in live.view.value
-    shows(acceptance.draw_emitted(live.points, 4), "Drafts of 4", "tokens per verification")
-    shows(acceptance.draw_places([Point(0.5, 2, (2, 1, 0))]), "place in the draft")
-    assert "0.6  4  3  2.67  2.31  2.40" in str(acceptance.points_table(live.points))
-
-
 # ---------------------------------------------------------------- what it costs
 
 
@@ -169,25 +137,13 @@ def test_costs_between_lengths_lie_on_a_line() -> None:
     assert made.relative(1, 6) == pytest.approx(1.6) and made.relative(16, 3) == pytest.approx(4)
     assert not made.is_restless and made_costs(spread=3.0).is_restless
     assert "×1.40" in str(costs.costs_table(made))
-    assert "always loses" in str(costs.break_even_table(made)) and "0%" in str(costs.break_even_table(made_costs(0.0)))
+    assert "0%" in str(costs.break_even_table(made_costs(0.0)))
 
 
 def test_every_length_is_measured_at_every_batch(tiny_lab: Lab) -> None:
     found = costs.measure(tiny_lab, (1, 3))
     assert found.batches == [1, 3] and found.lengths == list(costs.LENGTHS)
     assert all(len(each) == 4 and min(each) > 0 for each in found.taken.values())
-
-
-def test_sliders_of_the_price() -> None:
-    lab = price.price_lab(made_costs())
-    lab.set(alpha=0.6, k=4, c=0.1, batch=1)
-    assert f"×{emitted(0.6, 4) / (1.4 + 0.4):.2f}" in lab.view.value and "faster" in lab.view.value
-    lab.set(batch=16)
-    assert f"×{emitted(0.6, 4) / (5 + 1.6 / 4):.2f}" in lab.view.value and "slower" in lab.view.value
-    lab.set(batch=1, alpha=1.0, c=0.0)
-    assert "×3.57" in lab.view.value
-    for alpha in (0.0, 1.0):
-        ET.fromstring(price.draw_round(made_costs(), alpha, 8, 1.0, 16).svg())
 
 
 # ---------------------------------------------------------------- served
@@ -215,7 +171,6 @@ def test_ways_are_compared_on_the_same_requests(tiny_lab: Lab) -> None:
     assert "always" in table and table.count("  ×") == 4
     same = str(served.same_words_table(every))
     assert same.count("2 of 2 answers") == 2 and "creative" not in same
-    shows(served.draw_strips(every), "guesses that passed", "always", "gates")
 
 
 def test_acceptance_counts_only_guesses_that_were_tested() -> None:
@@ -234,13 +189,10 @@ def test_only_the_engines_rule_keeps_the_distribution() -> None:
     lab = overlap.overlap_lab(CHOICE)
     for skill in (0.0, 0.5, 1.0):
         lab.set(skill=skill, rule="the engine's rule")
-        assert "as close as plain sampling" in lab.view.value
     lab.set(skill=0.2, rule="redraw from p")
-    assert "farther off than any" in lab.view.value
     lab.set(rule="keep every guess")
-    assert "farther off than any" in lab.view.value
     lab.set(skill=1.0)
-    assert "in 100% of cases" in lab.view.value and "as close as plain" in lab.view.value
+    assert "in 100% of cases" in lab.view.value
 
 
 def test_distances_by_hand() -> None:
@@ -276,15 +228,6 @@ def test_checking_is_nearly_free_at_low_load_and_dear_at_high() -> None:
     assert free.c == 0 and free.gain(0.7, 4) > alone.gain(0.7, 4) > full.gain(0.7, 4)
 
 
-def test_sliders_of_the_large_model() -> None:
-    live = sim_70b.load_lab()
-    before = live.view.value
-    live.set(alpha=0.2)
-    assert live.view.value != before
-    live.set(drafts="looked up, free", under="measured, no CUDA graphs", context=4096, k=8)
-    assert "a guess 0.00" in live.view.value and "contexts of 4096" in live.view.value
-
-
 def test_the_scheduler_agrees_with_the_prices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MINILLM_SHORT", "1")
     under = "CUDA graphs, typical"
@@ -300,7 +243,6 @@ def test_a_draft_model_pays_back_later_after_longer_prompts() -> None:
     early, late = (short.pay_back(on, prompt) for prompt in (100, 4000))
     assert 0 < early.tokens < late.tokens and late.reading > early.reading
     assert short.pay_back(on, 100, alpha=0.0).words == "never"
-    assert "paid for after" in str(short.pay_back_table(on))
 
 
 # ---------------------------------------------------------------- bets, claims, check
@@ -347,7 +289,7 @@ def test_runs_that_overlap_decide_no_bet(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a14_compares_both() -> None:
     better, worse = three_ways(0.4, 0.7, "copying, 3"), three_ways(1.0, 0.7, "chat, 3")
     mixed = claims.a14([*better, *worse])
-    assert mixed.kind == "holds only when" and "×2.50" in mixed.measured and "directly" in mixed.verdict
+    assert mixed.kind == "holds only when" and "×2.50" in mixed.measured
     assert claims.a14(better).kind == "holds" and claims.a14(worse).kind == "wrong"
     close = claims.a14(three_ways(0.98, 1.0, "chat, 3"))
     assert close.kind == "not shown" and "directly" not in close.verdict
@@ -355,14 +297,10 @@ def test_a14_compares_both() -> None:
 
 def test_d4_finds_the_border_in_the_costs() -> None:
     spread = claims.d4(made_costs(0.1))
-    assert spread.kind == "holds only when" and "×2.40" in spread.measured and "never" in spread.measured
+    assert spread.kind == "holds only when" and "×2.40" in spread.measured
     assert claims.d4(made_costs(spread=3.0)).kind == "not shown"
     cheap = VerifyCosts({(1, k): (0.01,) for k in costs.LENGTHS})
     assert claims.d4(cheap).kind == ("holds only when" if break_even(8, 0.3) > 0.5 else "wrong")
-    assert claims._d4_verdict([0.45, 0.55], False).startswith("holds on this machine")
-    assert claims._d4_verdict([0.1, 0.2], False).startswith("wrong") and claims._d4_verdict([None], False).startswith(
-        "wrong"
-    )
 
 
 def test_d5_counts_corrections() -> None:
@@ -420,22 +358,5 @@ def test_the_check_rewards_what_is_right() -> None:
     assert "it is ×1 at" in str(checks(border, TOLD)("q4", "never"))
 
 
-def test_the_check_explains_what_is_wrong() -> None:
-    check = checks(made_costs(), TOLD)
-    assert "k × α" in str(check("q1", 4)) and check("q1", 4).score == 0
-    assert "comes on top" in str(check("q1", emitted(0.8, 5) - 1)) and "k + 1 terms" in str(
-        check("q1", emitted(0.8, 4))
-    )
-    assert "drafts take time" in str(check("q2", emitted(0.8, 5))) and "k of them" in str(
-        check("q2", emitted(0.8, 5) / 1.05)
-    )
-    assert "happened 1 times" in str(check("q3", "nothing"))
-    assert "no draft yields more" in str(check("q4", 0.5)) and check("q4", 0.5).score == 0
-    assert "all guesses" in str(check("q5", 7)) and "whole answer" in str(check("q5", 8))
-
-
-@pytest.mark.parametrize("answer", [..., None, "tea", [], object(), float("nan"), -1, 0])
-def test_no_answer_raises(answer: object) -> None:
-    check = checks(made_costs(), TOLD)
-    for question in RIGHT:
-        assert check(question, answer).score < check(question, answer).max_score
+def test_no_answer_raises() -> None:
+    refuses_garbage(checks(made_costs(), TOLD), 5)

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from asserting import refuses_garbage
 
 from course.lab.lab import Lab
 from course.lab.lesson_06.roofs import Roof
@@ -14,9 +15,8 @@ from course.lab.lesson_09 import claims, gate, phases, rounding, sim_70b, sparsi
 from course.lab.lesson_09 import rounding_pictures as pictures
 from course.lab.lesson_09.checks import checks
 from course.lab.lesson_09.formats import FORMATS, PLAIN, Shelf, formats_table
-from course.lab.lesson_09.phases import Pair, PhasesLab
+from course.lab.lesson_09.phases import Pair
 from course.lab.lesson_09.sparsity import Timed
-from course.lab.svg import Picture
 from minillm.bench.quality import Cost, Floors, Quality
 from minillm.core.errors import ConfigError
 from minillm.core.timeline import PHASES
@@ -29,12 +29,6 @@ def shelf(tiny_lab: Lab) -> Iterator[Shelf]:
     shelf = Shelf(tiny_lab)
     yield shelf
     shelf.close()
-
-
-def shows(picture: Picture, *words: str) -> None:
-    ET.fromstring(picture.svg())
-    for each in words:
-        assert each in picture.svg() or each in picture.alternative, each
 
 
 # ---------------------------------------------------------------- rounding
@@ -67,30 +61,6 @@ def test_a_matrix_on_a_grid_is_recognized_and_shaken_off_it() -> None:
     assert fresh.share_on_grid < 0.5 and rounding.error(fresh.weights, 4, 32) > 0.02
     table = str(pictures.errors_table(on_grid))
     assert "4 bits, groups of 32" in table and "0.00%" in table
-
-
-def test_sliders_of_the_rounding_lab(tiny_lab: Lab) -> None:
-    matrix = rounding.load_matrix(tiny_lab)
-    explorer = pictures.rounding_lab(matrix)
-    row = matrix.weights[matrix.widest()]
-    for bits in rounding.BITS:
-        for group in rounding.GROUPS:
-            explorer.set(bits=bits, group=group)
-            ET.fromstring(explorer.view.value)
-            assert f"{rounding.error(row, bits, group):.2%} of this row" in explorer.view.value
-    explorer.set(bits=4, group="whole row")
-    before = explorer.view.value
-    explorer.set(outlier=8)
-    stretched = row.clone()
-    stretched[row.abs().argmax()] *= 8
-    # The row's error is relative to its size, which the outlier is part of: the others are moved further.
-    others = stretched.abs() < stretched.abs().max()
-    moved = [(rounding.rounded(each, 4, "whole row") - each)[others].norm() for each in (row, stretched)]
-    assert moved[1] > 1.5 * moved[0] and explorer.view.value != before
-    explorer.set(bits=8)
-    assert "too close to draw" in explorer.view.value
-    explorer.set(bits=2, kind=pictures.KINDS[1])
-    assert "4 in each group" in explorer.view.value
 
 
 # ---------------------------------------------------------------- formats and phases
@@ -141,7 +111,7 @@ def made_pairs(**ratios: float) -> dict[str, Pair]:
 
 def test_a_gain_beyond_the_bytes_is_not_called_clear() -> None:
     pair = Pair("decode", (1.0, 1.1), (0.2, 0.25), least=0.4)
-    assert not pair.is_clear and not pair.is_faster and "run it again" in pair.told
+    assert not pair.is_clear and not pair.is_faster
     assert Pair("decode", (1.0, 1.1), (0.5, 0.55), least=0.4).is_faster
 
 
@@ -159,7 +129,7 @@ def test_a_format_without_a_kernel_here_is_left_out(shelf: Shelf, monkeypatch: p
 def test_a_pair_is_clear_only_if_its_runs_are_apart() -> None:
     assert Pair("decode", (1.0, 1.1, 1.2), (0.6, 0.7, 0.8)).is_faster
     overlap = Pair("decode", (1.0, 1.1, 1.2), (0.6, 0.7, 1.05))
-    assert not overlap.is_clear and "not told apart" in overlap.told
+    assert not overlap.is_clear
     assert not Pair("decode", (1.0, 1.0), (0.97, 0.98)).is_clear
     assert Pair("decode", (1.0,), (1.5,)).is_slower and Pair("queue", (0.0,), (0.0,)).ratio == 1
 
@@ -173,21 +143,6 @@ def test_bets_are_scored_by_the_pairs() -> None:
     fast, slow = made_pairs(decode=0.2), made_pairs(prefill=2.0)
     assert phases.who_gained(fast, slow).answer == phases.BOTH[True, False]
     assert phases.who_gained(slow, fast).answer == phases.BOTH[False, True]
-
-
-def test_pairs_are_drawn_with_their_ratios() -> None:
-    picture = phases.draw_pairs(made_pairs(decode=0.5, prefill=1.5), "made", "int8")
-    shows(picture, "×0.50", "×1.50", "not told apart", "hollow: bf16")
-    tiny = {**made_pairs(), "stream": Pair("stream", (0.001,), (0.002,))}
-    shows(phases.draw_pairs(tiny, "made", "int8"), "too short to matter")
-
-
-def test_the_phases_lab_runs_both_formats(shelf: Shelf) -> None:
-    live = PhasesLab(shelf).show("one seat, a line", "int8")
-    assert live.error is None and "one seat, a line, int8: which phase moves?" in live.view.value
-    assert set(live.found) == {("one seat, a line", "int8")}
-    live.show("one reader, long prompt", "KV int8")
-    assert "KV int8" in live.view.value and len(live.found) == 2
 
 
 # ---------------------------------------------------------------- steps
@@ -207,7 +162,6 @@ def test_speedups_and_where_they_end() -> None:
     assert steps.speedup(SWEEP, "int8") == pytest.approx(1.6)
     assert steps.break_even(SWEEP, "int8") == 8 and steps.slowdown(SWEEP, "int8") == pytest.approx(1.5)
     assert steps.break_even({**SWEEP, "int8": SWEEP["int8"][:1]}, "int8") is None
-    shows(steps.draw_speedups(SWEEP), "×1.60 at batch 1", "as fast as bf16")
     table = str(steps.promises_table(SWEEP, ROOF))
     assert "×1.60" in table and f"×{SWEEP[PLAIN][0].bytes / SWEEP['int8'][0].bytes:.2f}" in table
     assert not steps.is_restless(SWEEP)
@@ -215,7 +169,6 @@ def test_speedups_and_where_they_end() -> None:
     assert steps.is_restless({**SWEEP, "int8": [restless, *SWEEP["int8"]]})
     too_good = [SWEEP["int8"][0], made_dot(8, 0.010, "int8"), SWEEP["int8"][2]]
     assert steps.is_restless({**SWEEP, "int8": too_good})
-    shows(steps.draw_speedups({**SWEEP, "int8": too_good}), "Not to be believed")
 
 
 def test_a_sweep_of_the_engine(shelf: Shelf) -> None:
@@ -253,23 +206,6 @@ def test_the_gate_looks_at_quality_first() -> None:
 def test_a_gain_beyond_the_bytes_is_not_believed() -> None:
     assert gate.believed(1.6, 2.0) == 1.6 and gate.believed(0.5, 1.0) == 0.5
     assert gate.believed(9.0, 2.0) == 1 and gate.believed(1.03, 2.0) == 1
-
-
-def test_floors_can_be_dragged() -> None:
-    explorer = gate.gate(SCORES)
-    assert explorer.view.value.count("NOT BETTER") >= 1 and "3 of 3 floors broken" in explorer.view.value
-    explorer.set(rise=1.0, kl=1.0, same=0.5)
-    assert "NOT BETTER" not in explorer.view.value
-    explorer.set(same=0.99)
-    assert explorer.shown.description.count("NOT BETTER") == 4
-    ET.fromstring(explorer.view.value)
-
-
-def test_places_on_a_track() -> None:
-    assert gate._place(gate.KLS, 0.0) == 0 and gate._place(gate.KLS, 9.0) == 1
-    assert gate._place(gate.SAMES, 0.9) == pytest.approx(4 / 9) and gate._place(gate.SAMES, 0.2) == 1
-    places = [gate._place(gate.RISES, x) for x in (-0.1, 0.001, 0.01, 0.3)]
-    assert places == sorted(places)
 
 
 def test_a_text_tells_formats_apart(shelf: Shelf) -> None:
@@ -311,10 +247,6 @@ def test_sparse_products_pay_late() -> None:
     assert (
         sparsity.pays_from(timed(), "decode, 1 row") == 0.8 and sparsity.pays_from(timed(200), "decode, 1 row") is None
     )
-    explorer = sparsity.times_lab(timed())
-    ET.fromstring(explorer.view.value)
-    before = explorer.view.value
-    assert explorer.set(kind="prefill, 128 rows").view.value != before
 
 
 def test_patterns_of_zeros() -> None:
@@ -337,7 +269,7 @@ def test_seventy_billion_by_format(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MINILLM_SHORT", "1")
     explorer = sim_70b.phases_lab()
     explorer.set(load=next(iter(sim_70b.LOADS)))
-    assert "decode" in explorer.view.value and "×0." in explorer.view.value
+    assert "×0." in explorer.view.value
     graphs, prompts = list(sim_70b.STACKS)[1], list(sim_70b.TRAFFIC)[1]
     runs = {name: sim_70b.served(graphs, name, prompts, 0.9) for name in (PLAIN, "int8", "fp8")}
     prefill = {name: sim_70b.means(run)["prefill"] for name, run in runs.items()}
@@ -354,7 +286,6 @@ def test_where_memory_is_short_fewer_bits_shorten_the_line(monkeypatch: pytest.M
     assert found["int8"].wait < found[PLAIN].wait and found["KV int8"].wait < found[PLAIN].wait
     each = found[PLAIN]
     assert each.weights + each.working + each.kv == pytest.approx(each.memory, rel=0.01)
-    shows(sim_70b.draw_cramped(found), "KV int8", "mean wait in line", "k tokens")
 
 
 # ---------------------------------------------------------------- claims and the check
@@ -367,25 +298,13 @@ def test_a7_follows_what_waits_for_reading() -> None:
         return claims.a7({"decode": decode}, {"prefill": prefill}, {"queue": queue}, large)
 
     usual = verdict(fast, slow, fast, large=1.5)
-    assert (
-        usual.kind == "holds only when"
-        and "prefill even lost" in usual.verdict
-        and "queue got shorter" in usual.verdict
-    )
-    assert "gaps of the largest batch grew" in usual.verdict
-    assert "prefill gained little" in verdict(fast, same, same).verdict
-    assert (
-        "about as much" in verdict(fast, fast, slow).verdict and "queue got longer" in verdict(fast, fast, slow).verdict
-    )
-    assert "Something else was running" in verdict(Pair("decode", (1.0,), (0.2,), least=0.4), same, same).verdict
+    assert usual.kind == "holds only when"
     assert verdict(same, same, same).kind == "not shown" and verdict(slow, same, same).kind == "wrong"
 
 
 def test_b4_needs_a_floor_that_decides() -> None:
     found = claims.b4(SCORES, 0.1)
     assert found.kind == "holds" and "int4 and int4 g64 have the same bits" in found.verdict
-    assert "rounded to that grid before" in claims.b4(SCORES, 1.0).verdict
-    assert "rounded to that grid" not in found.verdict
     assert claims.b4(SCORES, 0.1, Floors(1.0, 1.0, 0.1)).kind == "not shown"
     assert claims.b4(SCORES, 0.1, Floors(-1.0, 0.0, 1.0)).kind == "not shown"
 
@@ -431,22 +350,5 @@ def test_the_check_rewards_what_is_right() -> None:
     assert checks(SWEEP, good)("q4", "pass").score == 1
 
 
-def test_the_check_explains_what_is_wrong() -> None:
-    check = checks(SWEEP, SCORES)
-    slips = (
-        ("q1", 4, "without the grid"), ("q1", 4.25, "one of the two"), ("q1", 5, "groups of 32"),
-        ("q2", 2, "Amdahl"), ("q2", 0.75, "turn it over"), ("q3", 32, "×0.97"), ("q3", 5, "choose one of"),
-        ("q4", "pass", "broken: perplexity"), ("q5", 33.3, "that are left"), ("q5", 0.667, "in percent"),
-        ("q5", 50, "comes with its column"), ("q6", LLAMA_70B.crossover_tokens, "16-bit weights"),
-    )  # fmt: skip
-    for question, answer, words in slips:
-        result = check(question, answer)
-        assert result.score == 0 and words in str(result), (question, answer, str(result))
-
-
-@pytest.mark.parametrize("answer", [..., None, "tea", [], object(), float("nan"), float("inf"), -1, 0])
-def test_no_answer_raises(answer: object) -> None:
-    check = checks(SWEEP, SCORES)
-    for number in range(1, 7):
-        result = check(f"q{number}", answer)
-        assert result.score < result.max_score
+def test_no_answer_raises() -> None:
+    refuses_garbage(checks(SWEEP, SCORES), 6)

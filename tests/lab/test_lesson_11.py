@@ -1,23 +1,21 @@
 """Lesson 11: bounds, the knee, money, spikes, sleep, routes. Arithmetic by hand; the rest on the simulator."""
 
 import math
-import xml.etree.ElementTree as ET
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from asserting import refuses_garbage
 
 from course.lab.grading import Checks
 from course.lab.lab import Lab
 from course.lab.lesson_11 import (
-    bounds,
     claims,
     cold,
     fleet,
     hardware,
     knee,
     money,
-    regimes,
     routing,
     spike,
     traffic,
@@ -29,12 +27,10 @@ from course.lab.lesson_11.checks import checks
 from course.lab.lesson_11.cold import Sleep
 from course.lab.lesson_11.hardware import Home
 from course.lab.lesson_11.knee import Crowd, Point, Sweep
-from course.lab.lesson_11.panels import Panel, Ruler, Series, draw_panels
+from course.lab.lesson_11.panels import Panel, Series
 from course.lab.lesson_11.routing import Played, Route
 from course.lab.lesson_11.spike import MEASURES, RequestOutcome, Spike, Story
-from course.lab.lesson_11.waiting import shown
 from course.lab.lesson_11.warning import Alarm
-from course.lab.svg import Picture
 from minillm.core.errors import SimulationError, WorkloadError
 from minillm.core.timeline import Timeline
 from minillm.observe.summary import SLO
@@ -48,12 +44,6 @@ def _short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fleet, "SEATS", 40)
     monkeypatch.setattr(fleet, "LEAST", 80)
     monkeypatch.setattr(cold, "COUNT", 80)
-
-
-def shows(picture: Picture, *words: str) -> None:
-    ET.fromstring(picture.svg())
-    for each in words:
-        assert each in picture.svg() or each in picture.alternative, each
 
 
 def served(waits: list[float], ttft: list[float] | None = None) -> fleet.Served:
@@ -115,14 +105,6 @@ def test_more_seats_move_only_their_bar_until_the_work_is_too_much() -> None:
     assert many[2] == pytest.approx(32 * few[2]) and many[:2] == few[:2] and many[4] > few[4]
 
 
-def test_bounds_are_drawn_and_answer_to_sliders() -> None:
-    explorer = bounds.how_many()
-    shows(explorer.shown, "asked: 100/s", "64 seats", "times what one replica can do")
-    explorer.set(qps=1, prompt=300, answer=20)
-    assert "it can keep up" in explorer.view.value
-    assert "5.2 times the data sheet" in str(bounds.envelope(Ask()))
-
-
 # ---------------------------------------------------------------- the knee
 
 
@@ -131,26 +113,10 @@ def point(seats: int, ttft: float, in_time: float, tpot: float = 0.05) -> Point:
 
 
 FALLS = Sweep((point(8, 20, 0.1), point(32, 2, 0.8), point(64, 1, 1.0), point(128, 1, 1.0)), fleet.PROMISE, 2.0, 300)
-RISES = replace(FALLS, points=(*FALLS.points[:3], point(128, 4, 0.5)))
 
 
 def test_the_best_setting_is_the_smallest_that_is_good_enough() -> None:
     assert FALLS.best.seats == 64 and FALLS.at(40).seats == 32
-
-
-def test_the_knee_is_drawn_with_its_operating_point() -> None:
-    shows(knee.draw_knee(FALLS, 64, "somebody"), "max-batch 64 keeps 100% in time", "promise 2", "Best goodput at 64")
-    crowded = replace(FALLS, room=100.0)
-    shows(knee.draw_knee(crowded, 8, "somebody"), "KV full from 100 on")
-
-
-def test_dragging_the_operating_point_changes_what_is_said() -> None:
-    explorer = knee.knee_of_70b()
-    few = explorer.set(at=8).view.value
-    many = explorer.set(at=64).view.value
-    assert "max-batch 8 keeps" in few and "max-batch 64 keeps" in many
-    explorer.set(gpus="2 H100s")
-    assert "KV full from" in explorer.view.value
 
 
 def test_more_seats_shorten_the_wait_and_more_clients_lengthen_it() -> None:
@@ -158,39 +124,6 @@ def test_more_seats_shorten_the_wait_and_more_clients_lengthen_it() -> None:
     assert found.points[1].ttft < found.points[0].ttft / 5
     crowds = knee.crowds((8, 128))
     assert crowds[1].ttft > crowds[0].ttft and crowds[1].throughput > 2 * crowds[0].throughput
-    shows(knee.draw_limit_or_load(found, crowds), "clients move", "TTFT p99, s")
-
-
-def test_panels_take_holes_and_zeros() -> None:
-    panels = [
-        Panel("a", "s", [Series("x", [1, 2, 3], [0.5, None, 4.0], "#000000")], log=True, limit=1.0),
-        Panel("b", "n", [Series("y", [1, 2, 3], [0, 0, 0], "#000"), Series("z", [1, 3], [1, 2], "#111", dashed=True)]),
-    ]  # fmt: skip
-    shows(
-        draw_panels("t", Ruler("x", 1, 3, (1, 2, 3)), panels, at=3, marks=[(2, "here")], bands=[(1, 2)]),
-        "✗",
-        "here",
-        "z",
-    )
-
-
-def test_a_bar_comes_late_and_ends_with_the_time_it_took() -> None:
-    class Screen:
-        def __init__(self) -> None:
-            self.seen: list[str] = []
-
-        def __call__(self, bar: object) -> "Screen":
-            self.update(bar)
-            return self
-
-        def update(self, bar: object) -> None:
-            self.seen.append(str(bar))
-
-    clock, screen = iter([0.0, 1.0, 2.5, 3.0, 4.0]), Screen()
-    assert list(shown("abc", "work", lambda: next(clock), screen)) == ["a", "b", "c"]
-    assert screen.seen == ["work: 1 of 3 done", "work: 2 of 3 done", "work: 4 s"]
-    quick = Screen()
-    assert list(shown("abc", "work", lambda: 0.0, quick)) == ["a", "b", "c"] and quick.seen == []
 
 
 # ---------------------------------------------------------------- money
@@ -215,17 +148,6 @@ def test_three_troubles_want_three_things(monkeypatch: pytest.MonkeyPatch) -> No
     assert seats.run(1, True).attainment(seats.slo) > seats.run(1, False).attainment(seats.slo)
     assert work.enough(True) != 1
     assert slow.enough(False) is None and slow.enough(True) == 1
-    assert "no number helps" in str(money.mends_table(1.0))
-
-
-def test_money_has_sliders() -> None:
-    explorer = money.mends()
-    before = explorer.view.value
-    explorer.set(replicas=2, price=5.0)
-    assert "$40.00 an hour" in explorer.view.value and explorer.view.value != before
-    assert money.TROUBLES["too few seats"].about in explorer.shown.body
-    explorer.set(changed=True, trouble="slow even when idle", replicas=1)
-    assert "CUDA graphs on, 1 replica" in explorer.view.value
 
 
 # ---------------------------------------------------------------- spikes and alarms
@@ -256,8 +178,6 @@ def test_measures_do_what_they_say(monkeypatch: pytest.MonkeyPatch) -> None:
     assert small.share("small") > 0 == small.share("refused") and small.gpu_hours > found["do nothing"].gpu_hours
     assert max(n for _, n in found["autoscaler"].up) > 1 == max(n for _, n in found["do nothing"].up)
     assert found["a spare replica, always on"].share("in time") > found["do nothing"].share("in time")
-    shows(spike.draw_story(SMALL_SPIKE, "autoscaler"), "replicas up", "do nothing", "promise 2")
-    shows(spike.draw_story(SMALL_SPIKE, "shed at the door"), "overflow")
     assert str(traffic.stories_table(found, 2.0)).count("%") == 3 * len(MEASURES)
     assert traffic.first_back(found).answer in traffic.BACK
     with pytest.raises(ValueError, match="choose one of"):
@@ -308,8 +228,6 @@ def test_a_line_warns_and_a_long_answer_does_not(monkeypatch: pytest.MonkeyPatch
     queued = warning.alarm(2.0, 10.0)
     assert 5 < queued.lead < 30
     assert warning.alarm(0.7, 20.0, "the last word", warning.LONG_ANSWER).lead == -math.inf
-    shows(warning.draw_alarm(2.0, 10.0, "the first word"), "first time-out", "bell")
-    shows(warning.draw_alarm(0.7, 20.0, "the last word"), "the bell never rang")
 
 
 # ---------------------------------------------------------------- sleep, routes, regimes, worksheet
@@ -324,10 +242,6 @@ def test_who_waits_for_a_cold_start() -> None:
     rare, often = cold.sleep(1.0, 60.0, 60.0), cold.sleep(300.0, 60.0, 300.0)
     assert rare.cold > 0.8 > 0.1 > often.cold and rare.awake < 0.3 < often.awake
     assert 60 < rare.ttft < 80 and rare.share_of_ttft > 0.9
-    explorer = cold.sleepers()
-    before = explorer.view.value
-    explorer.set(keep=60)
-    assert explorer.view.value != before and "dollars a day" in before
 
 
 @pytest.mark.parametrize(("start", "keep"), [(180.0, 300.0), (600.0, 60.0), (60.0, 120.0)])
@@ -341,7 +255,6 @@ def test_the_formula_of_sleep_is_what_the_autoscaler_does(
 
 def test_a_short_start_is_counted_too() -> None:
     assert cold.sleep(1.0, 10.0, 60.0).cold > 0.7
-    assert "of requests" in cold.draw_sleep(10.0, 10.0, 1.0, 2.0).svg()
     series = Series("", [1, 2], [0.0, 97.0], "#000")
     assert Panel("a", "%", [series]).ruler().high > 100 == Panel("a", "%", [series], most=100.0).ruler().high
 
@@ -358,26 +271,10 @@ def test_a_wrong_route_by_hand() -> None:
     assert Route(1.0, 10.0, easy=0.3, caught=0.0).break_even is None
 
 
-def test_routes_have_sliders() -> None:
-    explorer = routing.routes()
-    explorer.set(wrong=0.0, harm=0)
-    assert "routing saves" in explorer.view.value
-    explorer.set(wrong=0.4, caught=0.0, harm=1000)
-    assert "routing adds" in explorer.view.value and "break-even" in explorer.view.value
-
-
 def test_routing_relieves_the_large_model() -> None:
     plain, routed, bad = (routing.play(wrong) for wrong in (-1.0, 0.0, 0.3))
     assert routed.queue <= plain.queue and not routed.twice.any() and bad.twice.any()
     assert np.median(bad.e2e[bad.twice]) > np.median(routed.e2e)
-    assert "asked twice" in str(routing.played_table())
-
-
-def test_no_configuration_is_best_for_all() -> None:
-    table = str(regimes.regimes_table())
-    assert all(name in table for name in (*regimes.REGIMES, *regimes.CONFIGS)) and "a million" in table
-    batch = regimes.REGIMES["batch, overnight"]
-    assert batch.throughput("full steps") > batch.throughput("short steps")
 
 
 def test_the_worksheet_counts_replicas() -> None:
@@ -395,14 +292,6 @@ def test_the_worksheet_counts_replicas() -> None:
         worksheet.plan(qps=-1.0, prompt=500, answer=20, requests=60)
 
 
-def test_the_worksheet_has_a_button() -> None:
-    sheet = worksheet.sheet().set(qps=5, prompt=500, answer=20, price=1.0)
-    sheet.press()
-    assert sheet.wait().error is None and "dollars an hour" in sheet.view.value
-    sheet.set(tpot=25).press()
-    assert "idle replica" in str(sheet.wait().error)
-
-
 def test_a_tighter_promise_costs_replicas() -> None:
     loose, tight = (worksheet.plan(prompt=500, answer=20, tpot=tpot, requests=60).found for tpot in (0.1, 0.04))
     assert tight.knee < 0.7 * loose.knee and tight.replicas > loose.replicas
@@ -413,7 +302,6 @@ def test_a_lone_reader_on_other_hardware() -> None:
     old, new = found.values()
     assert 1.2 < old.e2e / new.e2e < 2 < old.ttft / new.ttft and new.load < 0.01
     assert old.per_day == pytest.approx(24 * 4 * money.gpu_price("a100-80gb"))
-    assert "dollars a day" in str(hardware.homes_table(found))
 
 
 # ---------------------------------------------------------------- the real engine
@@ -423,8 +311,6 @@ def test_the_real_knee(tiny_lab: Lab) -> None:
     found = traffic.real_knee(tiny_lab)
     assert list(found.runs) == list(traffic.SHORT_SEATS) and found.rate > 0
     assert all(0 <= each.in_time <= 1 and each.throughput > 0 for each in found.sweep.points)
-    explorer = traffic.place(found)
-    assert "max-batch 1 keeps" in explorer.set(at=1).view.value
 
 
 def test_documents_on_the_real_engine(tiny_lab: Lab) -> None:
@@ -458,9 +344,7 @@ def test_a10_tells_a_limit_from_a_load() -> None:
     best_at_32 = replace(FALLS, points=(point(8, 20, 0.1), point(32, 1, 1.0), point(64, 1, 1.0)))
     assert claims.a10({"x": best_at_32}, crowds).kind == "holds only when"
     other = claims.a10({"x": FALLS}, crowds)
-    assert other.kind == "wrong" and "load test" in other.verdict
-    assert "TTFT climbed for y" in claims.a10({"y": RISES}, crowds).verdict
-    assert "again at once" not in claims.a10({"x": FALLS}, crowds[:1]).verdict
+    assert other.kind == "wrong"
 
 
 def test_a20_on_made_up_troubles() -> None:
@@ -474,7 +358,6 @@ def test_a20_on_made_up_troubles() -> None:
     free, paid, none = trouble(2, 1), trouble(2, 2), trouble(None, None)
     assert claims.a20([free, paid], 1.0).kind == "holds only when" and claims.a20([free], 1.0).kind == "holds"
     assert claims.a20([paid, none], 1.0).kind == "wrong" and "$4.00 more" in claims.a20([paid], 1.0).measured
-    assert "or less work" in claims.a20([free, paid], 1.0).verdict
 
 
 def test_a21_compares_a_spike_with_a_climb() -> None:
@@ -488,7 +371,7 @@ def test_a21_compares_a_spike_with_a_climb() -> None:
     assert claims.a21(day(fine, late, half), day(fine, late, half)).kind == "wrong"
     assert claims.a21(day(fine, late, half), day(late, late, half)).kind == "not shown"
     same = claims.a21(day(late, late, fine), day(half, late, fine))
-    assert same.kind == "holds only when" and "same for both: shed at the door" in same.verdict
+    assert same.kind == "holds only when"
 
 
 def test_d20_looks_for_a_cheaper_field() -> None:
@@ -555,19 +438,5 @@ def test_the_check_rewards_what_is_right(check: Checks, route: Route) -> None:
         assert result.score == result.max_score, str(result)
 
 
-def test_the_check_names_the_slip(check: Checks, route: Route) -> None:
-    need = Ask().qps * Ask().flops_of_prompt / Ask().peak
-    assert "a replica has four" in str(check("q1", 4 * need)) and "used twice" in str(check("q1", need / 2))
-    assert "wait for a seat" in str(check("q2", 8)) and check("q2", 32).score == 0.5
-    assert "longer" in str(check("q2", 128)) and "choose one of" in str(check("q2", 7))
-    assert "3 answers in a list" in str(check("q3", ["field"])) and check("q3", ["neither"] * 3).score < 3
-    two = money.bill(next(iter(money.TROUBLES.values())), 2, False, 2.0)
-    assert "second costs as much" in str(check("q4", two.per_million / 2))
-    assert "50% refused" in str(check("q5", "shed at the door"))
-    assert "without a mistake" in str(check("q6", 1000 * route.routed(0.0)))
-
-
-@pytest.mark.parametrize("answer", [..., None, "tea", [], object(), float("nan"), -1, 0, ["x", "y", "z"]])
-def test_no_answer_raises(check: Checks, answer: object) -> None:
-    for question in ("q1", "q2", "q3", "q4", "q5", "q6"):
-        assert check(question, answer).score < check(question, answer).max_score
+def test_no_answer_raises(check: Checks) -> None:
+    refuses_garbage(check, 6)

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import pandas as pd
 import pytest
 
 from course.lab.incidents import Incident
@@ -10,7 +9,7 @@ from course.lab.incidents.dumps.sums import sums_of
 from course.lab.incidents.incident import Reveal
 from course.lab.incidents.interventions import BY_ID as CHANGES
 from course.lab.lab import Lab
-from course.lab.lesson_12 import pictures, real, services, twins
+from course.lab.lesson_12 import real, services, twins
 from course.lab.lesson_12.checks import checks
 from course.lab.predict import Prediction
 
@@ -61,17 +60,6 @@ def test_looking_at_the_twins_costs_the_learner_nothing(first: Incident, second:
     assert first.minutes == second.minutes == 0
 
 
-def test_a_slider_over_the_questions_changes_both_panels(first: Incident, second: Incident) -> None:
-    explorer = twins.explorer(first.fresh(), second.fresh())
-    before = explorer.view.value
-    assert before.count("<svg") == 2 and "The queue over time" in before
-    explorer.set(question="KV use over time")
-    assert explorer.error is None and explorer.view.value.count("<svg") == 2
-    assert "100% of the KV blocks" in explorer.view.value and explorer.view.value != before
-    explorer.set(question="GPU utilisation")
-    assert explorer.error is None and "busy" in explorer.view.value
-
-
 # ---------------------------------------------------------------- changes
 
 
@@ -81,7 +69,7 @@ def test_of_three_changes_the_pool_is_the_cure_and_the_first_is_graded(second: I
     outcome, beside = services.tried(played, ("kv_budget", "more_seats", "double_fleet"))
     assert outcome.answer == CHANGES["kv_budget"].text
     assert outcome.answer in services.texts("kv_budget", "more_seats", "double_fleet")
-    assert str(beside).splitlines()[-1].startswith("limit") and "unanswered" in str(beside)
+    assert str(beside).splitlines()[-1].startswith("limit")
     assert next(c for c in played.grade().criteria if c.name == "SLO restored").earned > 0
 
 
@@ -108,27 +96,6 @@ def test_the_reveal_can_be_asked_for_some_changes_only(truth: Reveal) -> None:
 # ---------------------------------------------------------------- pictures
 
 
-def test_every_change_is_a_bar_with_its_words(truth: Reveal) -> None:
-    picture = pictures.every_change(truth)
-    assert picture.body.count("<g>") == len(truth.effects)
-    for name in truth.effects.index:
-        assert CHANGES[name].text in picture.alternative
-    few = replace(truth, effects=truth.effects.head(2))
-    assert pictures.every_change(few).height < picture.height
-
-
-def test_a_change_that_does_nothing_is_grey(truth: Reveal) -> None:
-    row = pd.DataFrame({"before": [0.2], "after": [0.2], "$ an hour": [1.0]}, index=["more_seats"])
-    assert "url(#@" not in pictures.every_change(replace(truth, effects=row)).body.partition("<g>")[2]
-    row["after"] = 0.7
-    assert "url(#@queue)" in pictures.every_change(replace(truth, effects=row)).body.partition("<g>")[2]
-
-
-def test_the_marks_add_up_to_a_hundred() -> None:
-    assert sum(points for points, _ in pictures.WORTH.values()) == 100
-    assert "evidence" in str(pictures.marks())
-
-
 def test_the_sums_of_the_incident_are_those_of_its_run(second: Incident) -> None:
     records = second.window.run.records
     mean = sum(record.request.num_prompt_tokens for record in records) / len(records)
@@ -146,7 +113,6 @@ def test_two_illnesses_of_a_real_engine_differ_in_what_is_full(tiny_lab: Lab) ->
     held = {name: real.held(run) for name, run in runs.items()}
     assert held["small pool"] == 1 > held["few slots"]
     assert len(runs["small pool"].finished) == len(runs["healthy"].finished)
-    assert "KV held at most" in str(real.table(runs))
 
 
 # ---------------------------------------------------------------- the check
@@ -174,34 +140,6 @@ def test_right_answers_earn_everything(first: Incident, second: Incident, truth:
     for question, answer in answers.items():
         result = check(question, answer)
         assert result.score == result.max_score, str(result)
-
-
-@pytest.mark.parametrize(
-    ("question", "answer", "words"),
-    [
-        ("q1", "gpu", "reads the same in both"),
-        ("q1", "queue over time", "reads the same in both"),
-        ("q2", "pool", "in tokens"),
-        ("q3", "percent", "in percent"),
-        ("q4", ["more_seats", "int8_weights", "kv_budget"], "the best three"),
-        ("q4", ["kv_budget", "kv_budget", "int8_kv"], "different ids"),
-        ("q4", ["kv_budget", "more_gpus", "int8_kv"], "no such change"),
-        ("q4", ["kv_budget", "unbuffer", "int8_kv"], "not tried out"),
-        ("q5", "bill", "whole bill"),
-    ],
-)
-def test_a_slip_is_named(
-    first: Incident, second: Incident, truth: Reveal, question: str, answer: object, words: str
-) -> None:
-    wrong = {
-        "pool": sums_of(second.window).pool,
-        "percent": 100 * float(second.fresh().ask("phases").data["share"]["queue"]),
-        "bill": 2 * first.window.service.price_per_hour(),
-    }
-    answer = wrong.get(answer, answer) if isinstance(answer, str) else answer
-    result = checks(first.fresh(), second.fresh(), truth)(question, answer)
-    assert result.score < result.max_score
-    assert words in str(result)
 
 
 @pytest.mark.parametrize("garbage", [None, ..., "tea", -1, 0, [], {}, [None] * 3, object(), float("nan"), 10**400])

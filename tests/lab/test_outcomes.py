@@ -39,10 +39,6 @@ def test_what_tells_is_all_to_the_heading_after_the_score_and_then_what_uses_wha
     assert telling(LESSON) == [3, 5, 6, 9]
 
 
-def test_a_heading_before_the_score_ends_nothing() -> None:
-    assert telling([LESSON[2], text("### A thought"), LESSON[3], text("### Next"), shown("x")]) == [2]
-
-
 def test_without_a_bet_nothing_tells() -> None:
     assert telling([cell for cell in LESSON if BETS not in cell.source]) == []
 
@@ -55,13 +51,6 @@ def test_the_next_bet_is_shown_even_when_no_heading_stands_before_it() -> None:
 def test_names_made_are_variables_that_stay_and_those_that_change() -> None:
     assert names_made("a, b = f(c)\nd = {e: g for e in h}\nbet.score(d)") == {"a", "b", "d"}
     assert names_made("ledger.measure_all()\nbet.score(held(ledger.rows()))") == {"ledger"}
-
-
-def test_names_are_made_in_blocks_and_by_every_kind_of_assignment() -> None:
-    assert names_made("a: int = 1\nb += 2\nc.x = d[i] = 3\nprint(e := f)") == {"a", "b", "c", "d", "e"}
-    block = "with server(lab) as found:\n    for run in runs:\n        kept = ask(run)\n        shelf.put(kept)"
-    assert names_made(block) == {"found", "run", "kept", "shelf"}
-    assert names_made("def f(x):\n    y = x\ng = lambda: [z for z in f(1)]") == {"g"}
 
 
 def test_one_line_stands_for_what_is_left_out_and_the_rest_is_untouched() -> None:

@@ -1,18 +1,16 @@
 """The map is what was measured: how a change is judged, the stored runs, the picture, and measuring again."""
 
-import xml.etree.ElementTree as ET
 from dataclasses import replace
-from html import escape
 from pathlib import Path
 
 import pytest
 
 from course.lab.lab import Lab
-from course.lab.phase_map.measure import STORED, Measured, PhaseMap, Row, Side, main, measure, on_the_engine, simulated
-from course.lab.phase_map.picture import COLUMNS, draw_map, label, provenance_note, remeasure, runs_table
+from course.lab.phase_map.measure import STORED, Measured, PhaseMap, Side, main, measure, on_the_engine, simulated
+from course.lab.phase_map.picture import COLUMNS, label, provenance_note
 from course.lab.phase_map.rows import ROWS
 from course.lab.phase_map.techniques import CHAT, EnginePair, Pair, Technique, at, many
-from course.lab.start.contents import GUIDED, anchor, lessons
+from course.lab.start.contents import lessons
 from minillm.core.timeline import PHASES
 from minillm.policies.config import EngineConfig
 from minillm.simulate.cluster.fleet import ClusterConfig
@@ -90,26 +88,6 @@ def test_knobs_are_fields_and_headings_exist() -> None:
             assert row.heading in known[row.lesson].headings, row.name
 
 
-def test_the_picture_tells_every_cell_by_shape_and_words() -> None:
-    helping, hurting = pair(side(queue=1.0), side(queue=0.25)), pair(side(decode=1.0), side(decode=3.0))
-    picture = draw_map(PhaseMap((Row("a technique", "field", "02", "Surface", helping, hurting),), {}))
-    root = ET.fromstring(picture.svg())
-    assert "÷4.0" in picture.svg() and "×3.0" in picture.svg()
-    assert "a technique: queue ÷4.0, E2E ÷4.0 where it should help; decode ×3.0, E2E ×3.0" in picture.description
-    filled = [e for e in root.iter("{http://www.w3.org/2000/svg}rect") if e.get("fill") == "#56B4E9"]
-    framed = [e for e in root.iter("{http://www.w3.org/2000/svg}rect") if e.get("fill") == "none"]
-    assert (len(filled), len(framed)) == (2 + 1, 2 + 1)  # and one each in the legend
-
-
-def test_the_table_links_to_lessons_that_are_there() -> None:
-    html, known = runs_table(PhaseMap.stored()).html, lessons()
-    for row in ROWS:
-        assert f'href="{escape(known[row.lesson].link(row.heading))}"' in html, row.name
-        assert row.heading != GUIDED, f"{row.name}: which of its headings?"
-    assert f'href="02_queue.ipynb#{anchor("Who sits where?")}"' in html
-    assert "<code>max_num_seqs</code>" in html
-
-
 SMALL = Technique(
     "more seats", "max_num_seqs", "02", "Surface",
     Pair("a", lambda: many(CHAT, 4.0, 20), at(max_num_seqs=1), at(max_num_seqs=16)),
@@ -129,18 +107,6 @@ def test_an_engine_pair_runs_on_the_real_engine(tiny_lab: Lab) -> None:
     )
     assert found.without.phases["prefill"] > 0 and found.with_it.phases["decode"] > 0
     assert found.without.worst_gap > 0
-
-
-def test_the_button_measures_one_line_and_keeps_the_others(monkeypatch: pytest.MonkeyPatch, tiny_lab: Lab) -> None:
-    kept = Row("prefix caching", "x", "04", "Surface", *[pair(side(queue=1.0), side(queue=1.0))] * 2)
-    monkeypatch.setattr("course.lab.phase_map.picture.ROWS", (replace(SMALL, name="prefix caching"), SMALL))
-    before = PhaseMap((kept, replace(kept, name="more seats")), {})
-    explorer = remeasure(tiny_lab, before)
-    explorer.press()
-    explorer.wait()
-    assert explorer.error is None
-    assert "prefix caching: queue" in explorer.shown.description
-    assert "more seats: nothing moves" in explorer.shown.description
 
 
 def test_one_row_that_is_measured_again_dates_itself_and_not_the_map() -> None:

@@ -16,7 +16,7 @@ from course.lab.pictures.timeline import draw_timeline
 from course.lab.ruler import draw_ruler
 from course.lab.run import Run
 from course.lab.style import PHASE_COLOURS, PHASE_LABELS
-from course.lab.svg import Picture, nice
+from course.lab.svg import Picture
 from minillm.frontend.snapshot import CACHED, SHARED
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -69,35 +69,6 @@ def test_patterns_refer_to_what_this_picture_defines() -> None:
     assert set(re.findall(r"url\(#([^)]+)\)", svg)) == defined
 
 
-def test_chunks_of_a_prefill_are_visible_with_their_tokens() -> None:
-    texts = [element.text for element in ET.fromstring(draw_timeline(made_run()).svg()).iter(f"{SVG}text")]
-    assert "128" in texts
-    assert "72" in texts
-
-
-def test_a_preemption_is_marked() -> None:
-    assert (
-        "preempted" in draw_timeline(made_run(preempt_step=9)).body
-        or "✕" in draw_timeline(made_run(preempt_step=9)).body
-    )
-    assert "✕" not in draw_timeline(made_run()).body
-
-
-def test_a_request_keeps_its_row_when_an_earlier_one_was_refused() -> None:
-    run = made_run(num_requests=4)
-    refused = replace(run.rows[1], view=None, refused="the queue is full")
-    drawn = draw_timeline(replace(run, rows=(run.rows[0], refused, *run.rows[2:]))).body
-    labels = re.findall(r'y="([\d.]+)"[^>]*>#(\d)', draw_timeline(run).body)
-    assert labels == re.findall(r'y="([\d.]+)"[^>]*>#(\d)', drawn)
-    assert "refused: the queue is full" in drawn
-
-
-def test_the_ghost_is_drawn_only_for_the_same_traffic() -> None:
-    ghost = made_run(config=made_config(max_num_seqs=1))
-    assert "previous run" in draw_timeline(made_run(), ghost).body
-    assert "previous run" not in draw_timeline(made_run(num_requests=5), ghost).body
-
-
 def test_the_block_map_has_a_cell_for_every_block() -> None:
     run = made_run(until=0.7)
     owners = (SHARED, CACHED, *run.snapshot.block_owners[2:])
@@ -105,12 +76,6 @@ def test_the_block_map_has_a_cell_for_every_block() -> None:
     cells = sum(path.count("M") for path in re.findall(r' d="([^"]+)"', body))
     assert cells == len(owners) + 4  # and the four swatches of the legend
     assert "1 shared" in body
-
-
-def test_the_block_map_of_a_finished_run_shows_its_fullest_moment() -> None:
-    run, middle = made_run(), made_run(until=0.7)
-    assert "fullest" in draw_blocks(replace(run, fullest=middle.snapshot)).title
-    assert "0 held" not in draw_blocks(replace(run, fullest=middle.snapshot)).description
 
 
 def test_steps_never_rise_above_the_budget_line() -> None:
@@ -124,16 +89,6 @@ def test_a_frame_of_the_dashboard_stays_small_and_escapes_what_users_wrote() -> 
     assert len(frame) < 80_000
     ghost = {"<script>": made_run(), "b": made_run()}
     assert "<script>" not in draw_phase_bars(ghost).svg()
-
-
-@pytest.mark.parametrize(("value", "axis"), [(0, 1), (0.9, 1), (1.2, 2), (3, 5), (7, 10), (0.031, 0.05), (200, 200)])
-def test_axes_grow_in_round_steps(value: float, axis: float) -> None:
-    assert nice(value) == pytest.approx(axis)
-
-
-def test_a_comparison_names_its_subject() -> None:
-    runs = {"before": made_run(), "after": made_run()}
-    assert draw_phase_bars(runs, "Service A").title == "Service A: which phase moves?"
 
 
 def test_patterns_have_names_of_their_own_in_each_picture() -> None:

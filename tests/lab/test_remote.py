@@ -145,16 +145,6 @@ def test_the_dashboard_shows_the_same_pictures_and_marks_what_is_inferred() -> N
     assert fake.url in dash.widget.children[1].value
 
 
-def test_a_told_run_has_no_dashes() -> None:
-    told = {"metrics": {"queue_time_ms": 10.0, "time_to_first_token_ms": 20.0}}
-    with FakeEndpoint(answer(ttft_s=0.05, extra=told)) as fake:
-        dash = RemoteDashboard(RemoteLab(fake.url), together())
-        dash.run_button.click()
-        assert dash.wait(WAIT_S)
-    assert "inferred" not in dash.view.value
-    assert DASHED not in dash.view.value
-
-
 def test_stop_hangs_up_and_says_so() -> None:
     with FakeEndpoint(answer(gate=threading.Event())) as fake:
         dash = RemoteDashboard(RemoteLab(fake.url), together())

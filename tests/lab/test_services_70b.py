@@ -5,7 +5,7 @@ import pytest
 from course.lab import services, services_70b
 from course.lab.lab import Lab
 from course.lab.run import percentile
-from course.lab.services_70b import answers_of_equal_p99, e2e, phases_table, service, together, two_ill_services
+from course.lab.services_70b import answers_of_equal_p99, e2e, service, together
 from minillm.simulate.workload.lengths import Fixed
 
 
@@ -26,12 +26,6 @@ def test_prompts_and_answers_are_as_long_as_on_the_learners_machine() -> None:
     assert services_70b.EQUAL.output == Fixed(tokens=arrival.max_tokens)
 
 
-def test_the_table_of_phases_has_a_column_a_run_and_their_sum() -> None:
-    lines = str(phases_table({"one": together(1), "eight": together(8)})).splitlines()
-    assert lines[0].split() == ["phase,", "mean", "one", "eight"]
-    assert [line.split("  ")[0] for line in lines[1:]] == ["queue", "prefill", "first token", "decode", "stream", "sum"]
-
-
 def test_the_two_services_share_one_number_and_differ_in_two(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MINILLM_SHORT", "1")
     answers = answers_of_equal_p99()
@@ -47,12 +41,3 @@ def test_the_two_services_share_one_number_and_differ_in_two(monkeypatch: pytest
     half = {name: service(name, answer, weight_dtype="int8") for name, answer in answers.items()}
     assert e2e(half["A"]) == pytest.approx(e2e(a), rel=0.05)
     assert e2e(half["B"]) == pytest.approx(e2e(b), rel=0.05)
-
-
-def test_the_table_of_services_has_every_medicine_for_both(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MINILLM_SHORT", "1")
-    rows = [line.split("  ") for line in str(two_ill_services()).splitlines()[1:]]
-    assert [row[:2] for row in rows] == [
-        [medicine, name] for medicine in ("as they are", "int8 weights", "256 seats") for name in ("A", "B")
-    ]
-    assert rows[1][2:] == rows[5][2:], "B had 256 seats already"

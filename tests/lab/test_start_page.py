@@ -28,14 +28,6 @@ from minillm.model.arithmetic import find_model
 from minillm.simulate.cost.profile import find_profile
 
 
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A learner who works in lesson 06, and has a home of her own."""
-    monkeypatch.setenv("MINILLM_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("JPY_SESSION_NAME", "course/06_decode.ipynb")
-    return tmp_path / "home"
-
-
 def passes(answer: object) -> tuple[Criterion, ...]:
     return (Criterion("right", float(answer == 1), 2, ""),)
 
@@ -233,19 +225,6 @@ def test_a_path_names_each_lesson_once_with_sections_that_exist(path: paths.Path
                 assert set(stop.sections) <= set(known[stop.number].headings)
         if any(stop.number in known for stop in stage.stops):
             assert paths.minutes(stage, known) > 0
-
-
-def test_paths_show_what_is_done(home: Path) -> None:
-    progress.note_prediction("doubling", 1.0)
-    shown = resume.show_path(paths.SERVER)
-    assert "1 of 2 predictions" in shown.html and 'href="06_decode.ipynb"' in shown.html
-    assert "◐ 06" in shown.text and "○ 02" in shown.text
-    assert "Go on" in str(resume.where_next())
-
-
-@pytest.mark.parametrize(("minutes", "words"), [(1, "5 min"), (23, "25 min"), (60, "1 h"), (94, "1 h 35 min")])
-def test_times_are_written_in_steps_of_five_minutes(minutes: float, words: str) -> None:
-    assert contents.written(minutes) == words
 
 
 def test_progress_is_erased_only_when_asked_twice(home: Path) -> None:

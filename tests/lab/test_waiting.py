@@ -9,8 +9,6 @@ import nbformat
 import pytest
 
 from course.lab import build, waiting
-from course.lab.lab import Lab
-from course.lab.lesson_09.formats import Shelf
 from course.lab.waiting import WaitingLine
 from course.lab.workloads import Arrival, Workload
 
@@ -64,14 +62,6 @@ def test_a_cell_has_one_line_however_many_runs_it_plays(screen: Screen, clock: C
     ]
 
 
-def test_the_next_cell_has_a_line_of_its_own_and_counts_anew(screen: Screen) -> None:
-    line = WaitingLine()
-    line.begin(TRAFFIC, is_loading=False)
-    screen.cell = "second"
-    line.begin(TRAFFIC, is_loading=False)
-    assert screen.lines == [["run 1, chat: preparing the engine"]] * 2
-
-
 def test_outside_of_a_cell_nothing_is_shown(screen: Screen) -> None:
     screen.cell = None
     run = WaitingLine().begin(TRAFFIC, is_loading=True)
@@ -93,24 +83,6 @@ def test_an_explorers_runs_leave_the_line_of_the_cell_alone(screen: Screen, cloc
     (said,) = screen.lines
     assert [words.split(":")[0].split(",")[0] for words in said] == ["run 1", "run 1", "1 run"]
     assert said[1].endswith("1 of 2 requests done")
-
-
-def test_formats_that_take_turns_share_the_line_of_their_lab() -> None:
-    lab = Lab(short=True)
-    assert Shelf(lab).of("int8").line is lab.line
-
-
-def test_tests_and_scripts_are_no_cells() -> None:
-    assert waiting.running_cell() is None
-
-
-def test_a_run_tells_the_line_of_its_requests(tiny_lab: Lab, screen: Screen, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("course.lab.lab.REFRESH_S", 0.0)
-    run = tiny_lab.run("chat")
-    (line,) = screen.lines
-    assert line[0] == "loading the model, once: some seconds"
-    assert line[1].startswith("run 1, chat: ") and line[1].endswith(f"of {len(run.rows)} requests done")
-    assert line[-1].startswith("1 run, ")
 
 
 def test_a_built_notebook_does_not_keep_it(tmp_path: Path) -> None:

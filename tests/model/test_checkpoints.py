@@ -36,15 +36,6 @@ def test_the_default_model_is_smollm2(smollm_path: Path) -> None:
     assert eos_token_ids(smollm_path) == {2}
 
 
-def test_the_default_model_has_a_tokenizer_with_a_chat_template(smollm_path: Path) -> None:
-    tokenizer = load_tokenizer(smollm_path)
-    text = "don't  café 12345\n\t日本 🎉"
-    assert tokenizer.decode(tokenizer(text)["input_ids"]) == text
-    messages = [{"role": "user", "content": "hello"}]
-    chat = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-    assert chat.endswith("<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n")
-
-
 def test_a_local_folder_and_a_config_file_resolve_to_themselves(checkpoint: Path) -> None:
     assert resolve(str(checkpoint)) == checkpoint
     config_file = checkpoint / "config.json"

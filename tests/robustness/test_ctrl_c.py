@@ -47,11 +47,14 @@ class Pressed:
 
 WHERE = {
     "generate": (["generate", "hello", "--model", "MODEL"], (TorchRunner, "launch")),
-    "generate, loading": (["generate", "hello", "--model", "MODEL"], ("minillm.frontend.engine", "load_model")),
+    "generate, loading": (["generate", "hello", "--model", "MODEL"], ("minillm.frontend.loading", "load_model")),
     "serve, loading": (["serve", "--model", "MODEL", "--port", "0"], ("minillm.server.server", "make_service")),
     "bench": (["bench", "--model", "MODEL", "--quick"], (bench_cli, "run_benchmark")),
     "pull": (["pull", "--force"], ("minillm.model.pull", "_download_wheel")),
-    "train-draft": (["train-draft", "--model", "MODEL", "--out", "OUT"], ("minillm.training.make", "sample_talks")),
+    "train-draft": (
+        ["train-draft", "--model", "MODEL", "--out", "OUT"],
+        ("minillm.training.make", "sample_conversations"),
+    ),
     "simulate": (
         ["simulate", "--qps", "1", "--model", "llama-3.1-8b", "--hardware", "h100-sxm"],
         ("minillm.simulate.deployment", "Deployment.of"),

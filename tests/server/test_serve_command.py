@@ -18,7 +18,7 @@ from minillm.policies.config import EngineConfig
 from minillm.server import server
 from minillm.server.cli import DEFAULT_MAX_QUEUE
 from minillm.server.config import UNKEPT_BY_REPLICAS, ServeConfig
-from minillm.server.flags import as_flags, flags_of, given
+from minillm.server.flags import as_flags
 from minillm.server.server import bind
 
 ROOT = Path(__file__).parents[2]
@@ -53,21 +53,6 @@ def test_every_field_is_a_flag_and_an_unknown_one_is_refused():
         for name in model.model_fields:
             assert f"--{name.replace('_', '-')}" in shown
     assert CliRunner().invoke(app, ["serve", "--no-such-field", "1"]).exit_code == 2
-
-
-def test_the_help_tells_the_queue_that_a_server_has():
-    """Which is not the engine's own: that has none."""
-    shown = CliRunner().invoke(app, ["serve", "--help"], env={"COLUMNS": "400"}).output
-    [line] = [line for line in shown.splitlines() if "--max-queue-len" in line]
-    assert f"(default: {DEFAULT_MAX_QUEUE})" in line
-
-
-def test_flags_become_fields():
-    names = [parameter.name for parameter in flags_of(EngineConfig, "Engine")]
-    absent = dict.fromkeys(names)
-    assert given(EngineConfig, absent) == {}
-    values = {**absent, "quantization": "int8", "enable_prefix_caching": False, "max_num_seqs": 3}
-    assert given(EngineConfig, values) == {"quantization": "int8", "enable_prefix_caching": False, "max_num_seqs": 3}
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import re
 import tomllib
 from importlib import resources
 
-from minillm.training.everyday import SLOPPY_SHARE, everyday_questions
+from minillm.training.everyday import everyday_questions
 
 JUDGED = re.compile(
     r"\b(france|photosynthesis|sea|winter|pancakes?|eggs?|virus|bacteri\w+|vowels?|good nights|curie|landlord|heater"
@@ -30,13 +30,6 @@ def test_every_kind_asks_about_something() -> None:
         assert kind.keys() == {"asks", "about"}, name
         assert all(way.count("{}") == 1 for way in kind["asks"]), name
         assert len(set(kind["about"])) == len(kind["about"]) >= 10, name
-
-
-def test_the_order_mixes_the_kinds() -> None:
-    first = everyday_questions()[:200]
-    assert len({each.split()[0].lower() for each in first}) > 15
-    small = sum(each == each.lower() and each[-1] not in ".?!" for each in everyday_questions())
-    assert 0.5 * SLOPPY_SHARE < small / len(everyday_questions()) < 1.5 * SLOPPY_SHARE
 
 
 def test_none_is_one_by_which_heads_are_judged() -> None:

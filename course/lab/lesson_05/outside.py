@@ -18,6 +18,7 @@ from course.lab.workloads import Arrival, Workload
 from minillm.core.params import SamplingParams
 from minillm.core.timeline import StepRecord
 from minillm.server.calls import Call
+from minillm.server.protocol import GenerationBody
 from minillm.server.service import Service
 
 
@@ -29,9 +30,9 @@ class StampingService(Service):
         self.prepared: dict[str, tuple[float, float]] = {}
         """By call: the clock before and after tokenizing, waiting for a thread included."""
 
-    async def prepare(self, call: Call) -> tuple[list[list[int]], SamplingParams]:
+    async def prepare(self, call: Call, body: GenerationBody) -> tuple[list[list[int]], SamplingParams]:
         before = self.clock.now()
-        prepared = await super().prepare(call)
+        prepared = await super().prepare(call, body)
         self.prepared[call.request_id] = before, self.clock.now()
         return prepared
 

@@ -10,13 +10,11 @@ from typer.testing import CliRunner
 
 from course.lab.drills import attempts, judge, lesson, report
 from course.lab.drills.cli import app
-from course.lab.drills.clock import clock_html, written
 from course.lab.drills.desk import MILESTONES, Desk, solution
 from course.lab.drills.drill import DIMENSIONS
 from course.lab.drills.grade import grade
 from course.lab.drills.library import ALL, FLAGSHIP, find_drill
 from course.lab.lesson_13.checks import checks
-from minillm.__main__ import app as minillm_app
 from minillm.core.errors import MinillmError
 
 
@@ -68,18 +66,6 @@ def test_what_looks_at_the_whole_text_does_so_once() -> None:
     assert not any(sign.search(text, begin) for begin in range(1, len(text)))
 
 
-def test_the_static_desk_does_not_give_the_answers_away() -> None:
-    desk = Desk(FLAGSHIP)
-    assert desk.drill.drill.title in desk.static_html()
-    assert desk.drill.answers["staff"][:30] not in desk.static_html() + desk.result.value
-
-
-def test_the_clock_reads_the_wall_clock_and_counts_no_ticks() -> None:
-    html = clock_html("drill-x", 720)
-    assert "Date.now()" in html and "NAME" not in html and "TOTAL" not in html
-    assert written(725.9) == "12:05"
-
-
 def run(*arguments: str, stdin: str | bytes = "") -> dict:
     result = CliRunner().invoke(app, [*arguments, "--json"], input=stdin)
     assert result.exit_code == 0, result.output
@@ -116,12 +102,6 @@ def test_an_answer_from_standard_input_may_be_garbled() -> None:
 def test_mistakes_at_the_terminal_are_said_in_words(arguments: tuple[str, ...]) -> None:
     result = CliRunner().invoke(app, list(arguments))
     assert isinstance(result.exception, MinillmError)
-
-
-def test_minillm_drill_is_there_and_takes_options() -> None:
-    result = CliRunner().invoke(minillm_app, ["drill", "show", FLAGSHIP, "--json"])
-    assert result.exit_code == 0
-    assert json.loads(result.stdout)["minutes"] == 12
 
 
 def test_history_trend_and_what_to_practise_next(home: Path) -> None:

@@ -134,15 +134,6 @@ def test_a_wrong_sum_is_quoted_and_costs_points() -> None:
     assert any(each.points < 0 and "24 s" in each.quote for each in evidence.evidence)
 
 
-def test_follow_ups_depend_on_what_was_written() -> None:
-    drawn = find_drill("ttft-7s").drawn()
-    queue = grade(drawn, "The queue is the problem, because TTFT is 7 s.").asks_next
-    silent = grade(drawn, "Prefill takes long.").asks_next
-    assert any("why is ITL fine" in ask for ask in queue)
-    assert not any("why is ITL fine" in ask for ask in silent)
-    assert any("add GPUs" in ask for ask in silent)
-
-
 def test_numbers_are_read_with_their_units() -> None:
     for text, value, unit in (
         ("80 ms", 0.08, "s"), ("132k tokens/s", 132e3, "tokens/s"), ("3.4 pflop/s", 3.4e15, "FLOP/s"),

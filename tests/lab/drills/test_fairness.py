@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from course.lab.drills.amounts import Amount, amounts_in, sums_in
+from course.lab.drills.amounts import amounts_in, sums_in
 from course.lab.drills.desk import MILESTONES
 from course.lab.drills.drill import DrawnDrill
 from course.lab.drills.grade import grade
@@ -220,10 +220,6 @@ def test_the_nightly_job_fits_into_its_window() -> None:
     for seed in MANY_SEEDS:
         numbers = find_drill("batch-beside-chat").drawn(seed).numbers
         assert numbers.derived["hours_beside"].value < numbers.given["window"].value
-
-
-def test_a_number_near_a_whole_one_has_no_bare_point() -> None:
-    assert [f"{Amount(value, 's')}" for value in (1.997, 2.0, 2.004, 2.5)] == ["2 s", "2 s", "2 s", "2.5 s"]
 
 
 @pytest.mark.parametrize(

@@ -25,13 +25,6 @@ def test_a_question_goes_on_the_board_and_takes_its_minutes(desk: Desk) -> None:
     assert desk.board.value.count("<svg") == 1
 
 
-def test_what_comes_out_of_turn_is_told(desk: Desk) -> None:
-    desk.deploy_button.click()
-    assert "diagnose first" in desk.verdict.value
-    desk.grade_button.click()
-    assert "answer first" in desk.verdict.value
-
-
 def test_what_is_marked_stays_marked_when_another_question_is_asked(desk: Desk) -> None:
     desk.ask_buttons["batch"].click()
     desk.evidence.value = ("batch",)
@@ -61,14 +54,6 @@ def test_a_grade_without_a_deployment_is_given_to_those_who_mean_it(
     assert "press again" in desk.verdict.value and desk.incident._result is None
     desk.grade_button.click()
     assert "Nothing was deployed" in desk.verdict.value
-
-
-def test_a_regime_that_was_not_said_earns_nothing(desk: Desk) -> None:
-    desk.phase.value, desk.ranked[0].value = "queue", "more_seats"
-    desk.commit.click()
-    assert "first deployment is the one that is graded" in desk.verdict.value
-    marks = {criterion.name: criterion.earned for criterion in desk.incident.grade().criteria}
-    assert marks["spike or steady"] == 0 < marks["dominant phase"]
 
 
 def test_from_page_to_truth(desk: Desk) -> None:

@@ -6,7 +6,6 @@ import sys
 
 import pytest
 
-from course.lab.incidents import cli
 from minillm.__main__ import main
 
 SLOTS = ("--seed", "1", "--cause", "few_seats")
@@ -52,16 +51,6 @@ def test_mistakes_are_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
     ):
         status, out, err = call(monkeypatch, capsys, *SLOTS, *words, "--json")
         assert (status, out) == (2, "") and message in err, words
-
-
-@pytest.mark.parametrize("is_screen", [True, False])
-def test_a_screen_is_told_what_takes_so_long_and_a_script_is_not(
-    is_screen: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: is_screen)
-    cli.wait(cli.DEPLOYING)
-    out, err = capsys.readouterr()
-    assert out == "" and (cli.DEPLOYING in err) == is_screen
 
 
 @pytest.mark.parametrize("ends", ["quit", pytest.param("grade", marks=pytest.mark.slow)])

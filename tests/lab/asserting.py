@@ -1,0 +1,23 @@
+"""What the tests of several lessons ask of a picture and of a check."""
+
+import xml.etree.ElementTree as ET
+
+from course.lab.grading import Checks
+from course.lab.svg import Picture
+
+GARBAGE = (..., None, "tea", [], ["x", "y", "z"], object(), float("nan"), float("inf"), -1, 0)
+
+
+def shows(picture: Picture, *words: str) -> None:
+    """Valid XML, with these words in it or in its text alternative."""
+    ET.fromstring(picture.svg())
+    for each in words:
+        assert each in picture.svg() or each in picture.alternative, each
+
+
+def refuses_garbage(check: Checks, num_questions: int) -> None:
+    """No answer raises, and none of these earns everything."""
+    for number in range(1, num_questions + 1):
+        for answer in GARBAGE:
+            result = check(f"q{number}", answer)
+            assert result.score < result.max_score, (number, answer)
