@@ -8,7 +8,7 @@ pytest.importorskip("playwright.sync_api")
 
 from PIL import Image
 
-from course.images import film
+from course.images.film import film
 
 
 def frames(*moments: float) -> list[film.Frame]:
