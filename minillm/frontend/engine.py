@@ -192,18 +192,22 @@ class Engine:
 
     @property
     def clock(self) -> Clock:
+        """The one source of time, seconds."""
         return self.core.clock
 
     @property
     def scheduler(self) -> Scheduler:
+        """With its queue, its running requests, and the block manager (`scheduler.kv`)."""
         return self.core.scheduler
 
     @property
     def runner(self) -> Runner:
+        """What executes the steps."""
         return self.core.runner
 
     @property
     def log(self) -> StepLog:
+        """Step records, and who listens to them."""
         return self.core.log
 
     @property

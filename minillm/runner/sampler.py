@@ -196,6 +196,7 @@ def draw_of(params: SamplingParams) -> Draw:
 
 
 def take_likeliest(logits: Tensor, requests: Sequence[Row]) -> Tensor:
+    """[R] the most likely token of each row of logits [R, V]."""
     return logits.argmax(dim=-1)
 
 
