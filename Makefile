@@ -55,7 +55,7 @@ GPU_CHECK_ARGS ?=
 BINDER_CHECK_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup model lab test slow soak notebooks docs lint format audit bench gpu-check binder-check clean
+.PHONY: help setup model lab test slow coverage soak notebooks docs lint format audit bench gpu-check binder-check clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS='	' read -r name text; do \
@@ -110,6 +110,13 @@ test: model ## run every check: style, types, notebook drift, tests, notebooks
 
 slow: model ## run the tests that `make test` leaves out: every combination on the whole model (an hour and more)
 	$(BIN)/pytest tests -m slow
+
+COVERED := tests/core tests/policies tests/frontend tests/robustness/test_ctrl_c_anywhere.py tests/robustness/test_engine_faults.py \
+	tests/speculation/test_drafts_in_the_engine.py tests/test_lossy.py tests/test_cli.py tests/docs/test_architecture.py
+
+coverage: model ## branch coverage of core and policies by their own tests (five minutes)
+	OMP_NUM_THREADS=1 $(BIN)/coverage run --branch --source=minillm/core,minillm/policies -m pytest -q -m "not slow" $(COVERED)
+	$(BIN)/coverage report -m
 
 soak: model ## the engine under random toggles, aborts and faults, for an hour (SECONDS=600 for ten minutes)
 	PYTHONPATH=.:tests OMP_NUM_THREADS=1 $(BIN)/python -m robustness.soak --seconds $(SECONDS)

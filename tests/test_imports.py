@@ -213,6 +213,7 @@ BUILT_BY_THE_USER = {"flash_attn_interface", "nanovllm"}
 
 USED_WITHOUT_IMPORT = {
     "accelerate": "transformers reads GGUF files with it",
+    "coverage": "a command",
     "flash-attn": "imported by the name in minillm/kernels/attention/flash.py",
     "ipykernel": "notebooks run in it",
     "ipython": "imported as IPython, in notebooks too",
