@@ -102,7 +102,7 @@ test: model ## run every check: style, types, notebook drift, tests, notebooks
 	$(BIN)/python -m course.lab.build --check || failed="$$failed notebook-drift"; \
 	OMP_NUM_THREADS=1 $(BIN)/pytest tests -m "not slow" -n $(TEST_WORKERS) --dist loadfile || failed="$$failed tests"; \
 	if [ -n "$(NOTEBOOKS)" ]; then \
-		MINILLM_SHORT=1 MINILLM_STRICT=1 OMP_NUM_THREADS=1 $(BIN)/pytest --nbval-lax --nbval-current-env --nbval-cell-timeout=120 \
+		MINILLM_SHORT=1 MINILLM_STRICT=1 OMP_NUM_THREADS=1 $(BIN)/pytest --nbval-lax --nbval-current-env --nbval-cell-timeout=600 \
 			-n $(TEST_WORKERS) --dist loadfile $(NOTEBOOKS) || failed="$$failed notebooks"; \
 	fi; \
 	if [ -n "$$failed" ]; then echo "FAILED:$$failed" >&2; exit 1; fi; \
