@@ -14,22 +14,8 @@
 
 # %%
 from course.lab import open_lab, simulated_70b
-from course.lab.lesson_11 import (
-    bounds,
-    claims,
-    cold,
-    fleet,
-    knee,
-    money,
-    regimes,
-    routing,
-    spike,
-    traffic,
-    warning,
-    worksheet,
-)
+from course.lab.lesson_11 import bounds, cold, fleet, knee, money, regimes, routing, spike, traffic, warning, worksheet
 from course.lab.lesson_11.checks import checks
-from course.lab.lesson_11.claims import a8, a10, a16, a20, a21, d20, e2, e3, e8
 
 lab = open_lab()
 
@@ -325,19 +311,21 @@ print(inspect.getsource(Autoscaler.decide))
 # **The claims, measured.** First the smaller model and the queue: both on the same four GPUs.
 
 # %%
-a8(*claims.two_models())
+from course.lab.lesson_11 import claims
+
+claims.a8(*claims.two_models())
 
 # %%
-a10(claims.knees(), crowds)
+claims.a10(claims.knees(), crowds)
 
 # %%
-a16(bounds.Ask(), flood, claims.knee_rate())
+claims.a16(bounds.Ask(), flood, claims.knee_rate())
 
 # %%
-a20(list(money.TROUBLES.values()), money.gpu_price())
+claims.a20(list(money.TROUBLES.values()), money.gpu_price())
 
 # %%
-a21(day, spike.stories(spike.Spike(gentle=True)))
+claims.a21(day, spike.stories(spike.Spike(gentle=True)))
 
 # %% [markdown]
 # Few requests a day. Here hardware meets a field: 4-bit weights need one GPU instead of four. (Typical constants for all, so that
@@ -350,17 +338,17 @@ homes = hardware.homes()
 hardware.homes_table(homes)
 
 # %%
-d20(homes)
+claims.d20(homes)
 
 # %%
-e2(*claims.alarm_runs())
+claims.e2(*claims.alarm_runs())
 
 # %%
-e3(cold.played())
+claims.e3(cold.played())
 
 # %%
 routed = claims.routes(money.gpu_price())
-e8(*routed)
+claims.e8(*routed)
 
 # %% [markdown]
 # ## Say it in an interview

@@ -125,5 +125,5 @@ def test_telemetry_is_off(run: Run) -> None:
     """Hugging Face's libraries would tell the versions in use here; Ray would report its use."""
     program = "import minillm\nfrom huggingface_hub import constants\nprint(constants.HF_HUB_DISABLE_TELEMETRY)"
     assert run(program) == ("True\n", "")
-    source = (ROOT / "minillm" / "serve" / "deploy_ray.py").read_text()  # Ray itself may not be installed
+    source = (ROOT / "minillm" / "server" / "deploy_ray.py").read_text()  # Ray itself may not be installed
     assert source.index('setdefault("RAY_USAGE_STATS_ENABLED", "0")') < source.index("ray.init(")

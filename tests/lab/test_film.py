@@ -8,7 +8,7 @@ pytest.importorskip("playwright.sync_api")
 
 from PIL import Image
 
-from course.images.film import film
+from course.images import film
 
 
 def frames(*moments: float) -> list[film.Frame]:

@@ -17,7 +17,7 @@ from minillm.frontend.llm import LLM
 from minillm.policies.config import EngineConfig
 
 PACKAGE = Path(minillm.__file__).parent
-BOOKS = tuple(str(PACKAGE / name) for name in ("engine.py", "scheduling", "kv_cache", "step_log.py"))
+BOOKS = tuple(str(PACKAGE / name) for name in ("core", "policies", "frontend/engine.py"))
 PROMPTS = [[1, 2, 3, 4, 5, 6], [1, 2, 3, 4, 9], [7, 7]]
 EVERY = 13
 """Lines between two places that are tried: a prime, so that loops are met in all their lines."""

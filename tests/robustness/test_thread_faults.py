@@ -108,7 +108,7 @@ def test_a_lab_whose_engine_dies_in_a_run_ends_the_run_and_plays_the_next(tiny_l
     lab = Lab(short=True, model=str(tiny_llama_path), dtype="float32", max_model_len=512, num_kv_blocks=96)
     assert lab.run("chat").done
     session = lab.start(lab.workload("chat"), lab.config())
-    lab._engine.ask(lambda engine: setattr(engine, "step", raising(Panic("in Rust"))))
+    lab._engine.call(lambda engine: setattr(engine, "step", raising(Panic("in Rust"))))
     assert session.join(60), "the client waits for a dead engine"
     with pytest.raises(EngineDeadError, match="in Rust"):
         session.wait()
