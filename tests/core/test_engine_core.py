@@ -28,8 +28,13 @@ class CountingRunner:
     block_size: int = 4
     runs_beside_python: bool = True
     errors: dict[str, str] = field(default_factory=dict)
+    launch_raises: BaseException | None = None
+    wait_raises: BaseException | None = None
 
     def launch(self, batch: ScheduledBatch) -> "CountingStep":
+        raised, self.launch_raises = self.launch_raises, None
+        if raised is not None:
+            raise raised
         return CountingStep(self, batch)
 
     def copy_blocks(self, batch: ScheduledBatch) -> None:
@@ -43,6 +48,9 @@ class CountingStep:
 
     def wait(self) -> StepOutput:
         self.runner.clock.advance(1.0)
+        raised, self.runner.wait_raises = self.runner.wait_raises, None
+        if raised is not None:
+            raise raised
         errors, self.runner.errors = self.runner.errors, {}
         tokens = {p.request.request_id: [p.end] for p in self.batch.requests if p.samples}
         return StepOutput(tokens, self.runner.clock.now(), {}, errors=errors)
@@ -131,3 +139,68 @@ def test_without_free_blocks_the_last_admitted_waits_again_and_computes_again() 
     assert last.output_token_ids == list(range(14, 22))
     with pytest.raises(ValueError, match="nothing was saved"):
         Recompute().restore(last, {})
+
+
+@pytest.mark.parametrize("lookahead", [0, 1])
+@pytest.mark.parametrize("place", ["launch_raises", "wait_raises"])
+@pytest.mark.parametrize("error", [RuntimeError("lost"), KeyboardInterrupt()])
+def test_a_step_that_breaks_ends_its_own_requests_and_leaves_nothing_findable(
+    lookahead: int, place: str, error: BaseException
+) -> None:
+    core = make_core(lookahead, max_num_seqs=1)
+    hit, waiting = request("hit", 9), request("waiting", 5)
+    core.add(hit)
+    core.step()
+    core.add(waiting)
+    setattr(core.runner, place, error)
+    if isinstance(error, KeyboardInterrupt):
+        with pytest.raises(KeyboardInterrupt):
+            core.step()
+    else:
+        assert hit in core.step() or hit in core.step()
+    core.check_integrity()
+    said = "interrupted" if isinstance(error, KeyboardInterrupt) else "RuntimeError: lost"
+    assert hit.finish_reason is FinishReason.ERROR and hit.error == said
+    assert not core.scheduler.kv.find_prefix(Request("again", [9] * 9, SamplingParams(), Timeline(0.0)))
+    run(core)
+    if lookahead and said == "interrupted":
+        assert waiting.error is not None, "launched after a step that nobody waited for: it is not trusted either"
+    else:
+        assert waiting.output_token_ids == [5, 6, 7, 8] and waiting.error is None
+    assert hit.timeline.finished is not None
+
+
+def test_an_abort_in_each_state_frees_what_it_held() -> None:
+    core = make_core(1, max_num_seqs=2)
+    requests = {name: request(name, 5 + i, 9) for i, name in enumerate(("running", "other", "waiting"))}
+    for added in requests.values():
+        core.add(added)
+    core.step()
+    assert core.abort("nobody") is None
+    for name, used in (("waiting", 4), ("running", 2)):
+        assert core.abort(name) is requests[name] and core.scheduler.kv.pool.num_used == used, name
+        assert requests[name].finish_reason is FinishReason.ABORT
+    core.abort("other")
+    num_steps = len(core.log.records)
+    assert not core.has_unfinished and core.scheduler.kv.pool.num_used == 0
+    assert core.step() == [] and len(core.log.records) == num_steps, "the step in flight was waited for by the abort"
+
+
+def test_what_ends_a_request() -> None:
+    core = make_core()
+    core.eos_token_ids = {8}
+    core.on_token = lambda request, token_id: token_id == 22
+    plain, past_eos = request("eos", 6, 9), request("past", 7, 3)
+    past_eos.params = SamplingParams(max_tokens=3, ignore_eos=True)
+    text, full = request("text", 20, 9), request("full", 30, 9)
+    stopped = request("stopped", 10, 9)
+    stopped.params = SamplingParams(max_tokens=9, stop_token_ids=(11,))
+    for added in (plain, past_eos, text, full, stopped):
+        core.add(added)
+        run(core)
+    assert [added.output_token_ids for added in (plain, past_eos, text, full, stopped)] == [
+        [6, 7, 8], [7, 8, 9], [20, 21, 22], [30, 31], [10, 11],
+    ]  # fmt: skip
+    reasons = [added.finish_reason for added in (plain, past_eos, text, full, stopped)]
+    stop, length = FinishReason.STOP, FinishReason.LENGTH
+    assert reasons == [stop, length, stop, length, stop]
