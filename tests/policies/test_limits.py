@@ -19,7 +19,7 @@ from minillm.policies.window import SlidingWindow, Window, make_layout
 
 
 def limits(num_kv_blocks: int = 8, max_positions: int | None = 64, **fields: Any) -> RequestLimits:
-    return RequestLimits(EngineConfig(block_size=4, **fields), max_positions, num_kv_blocks)
+    return RequestLimits(EngineConfig(block_size=4, max_num_seqs=1, **fields), max_positions, num_kv_blocks)
 
 
 def request(name: str = "a", arrival: float = 0.0) -> Request:
