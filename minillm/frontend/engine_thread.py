@@ -146,19 +146,14 @@ class EngineThread:
             EngineDeadError: the engine thread has stopped.
         """
         outputs: queue.SimpleQueue[RequestOutput | Exception] = queue.SimpleQueue()
-        request_id = self.subscribe(prompt, params, outputs.put, priority=priority, request_id=request_id)
-        return RequestStream(request_id, outputs, self)
-
-    def subscribe(
-        self, prompt: Prompt, params: SamplingParams | None, sink: Sink, **options: Unpack[SubmitOptions]
-    ) -> str:
-        """Like :meth:`submit`, but each output is passed to `sink`, in the engine thread. Returns the id."""
-        return self.submit_nowait(prompt, params, sink, **options).result()
+        submitted = self.submit_nowait(prompt, params, outputs.put, priority=priority, request_id=request_id)
+        return RequestStream(submitted.result(), outputs, self)
 
     def submit_nowait(
         self, prompt: Prompt, params: SamplingParams | None, sink: Sink, **options: Unpack[SubmitOptions]
     ) -> "Future[str]":
-        """Like :meth:`subscribe`, but never waits: the future gives the id, or raises the refusal.
+        """Like :meth:`submit`, but each output is passed to `sink`, in the engine thread, and nothing waits: the future
+        gives the id, or raises the refusal.
 
         An open-loop client needs this: one that waits for a busy engine sends late, and measures too little.
         """

@@ -1,11 +1,19 @@
 """What is known of one API request when it is over: for the log, the metrics and the spans. None of its text."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from minillm.frontend.outputs import Completion, RequestOutput
 from minillm.server.protocol import GenerationBody
+
+DISCONNECTED = "disconnected"
+"""The outcome of a call whose client left before the end."""
+
+
+def completions_of(outputs: Iterable[RequestOutput]) -> list[Completion]:
+    """All choices, in the order of their indices."""
+    return [completion for output in outputs for completion in output.completions]
 
 
 class TokenCounts(NamedTuple):
@@ -50,12 +58,11 @@ class Call:
     max_tokens: int | None = None
     """What the engine was asked for."""
     degraded: str | None = None
-    """The answer was made smaller, or is an apology."""
+    """How the answer was made smaller."""
     status: int | None = None
+    """Once an answer has begun."""
     error_code: str | None = None
-    """Also of errors inside a stream, which has status 200."""
-    gone: bool = False
-    """The client left, or was cut off, before the end."""
+    """Also of errors inside a stream, which has status 200, and of a client that left, or was cut off."""
     outputs: list[RequestOutput] = field(default_factory=list)
     """As far as they came; whole if nothing went wrong."""
     finished: float | None = None
@@ -76,19 +83,13 @@ class Call:
     @property
     def completions(self) -> list[Completion]:
         """All answers, over its prompts."""
-        return [completion for output in self.outputs for completion in output.completions]
+        return completions_of(self.outputs)
 
     @property
     def outcome(self) -> str:
-        """`ok`, `disconnected`, or the error's code."""
-        if self.gone:
-            return "disconnected"
+        """`ok`, or the error's code."""
         return self.error_code or "ok"
 
 
-class CallObserver(Protocol):
-    """Told about each call: metrics, access log, tracing."""
-
-    def observe(self, call: Call) -> None:
-        """Called in the event loop when a call is over. Must not wait, nor raise."""
-        ...
+Observer = Callable[[Call], None]
+"""Told about each call when it is over, in the event loop: metrics, access log, tracing. It must not wait."""

@@ -47,17 +47,14 @@ class Replica:
     """One engine behind the HTTP application. Ray builds it in a process of its own."""
 
     def __init__(self, engine: EngineConfig, serve: ServeConfig) -> None:
-        from minillm.server import access_log
         from minillm.server.server import make_service
 
-        if serve.access_log:
-            access_log.log_to_stderr()
-        self.service, self.metrics = make_service(engine, serve)
+        self.service = make_service(engine, serve)
 
     def __serve_build_asgi_app__(self) -> Any:
         from minillm.server.app import make_app
 
-        return make_app(self.service, self.metrics, int(time.time()))
+        return make_app(self.service)
 
     def check_health(self) -> None:
         """Ray replaces the replica if this raises."""

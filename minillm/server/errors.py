@@ -8,7 +8,8 @@ from minillm.core.errors import EngineDeadError, MinillmError, PromptTooLongErro
 from minillm.core.request import FinishReason
 from minillm.frontend.outputs import Completion
 
-SERVER_BUSY = "server_busy"
+INTERNAL_ERROR = "internal_error"
+"""The code of a bug."""
 
 
 @dataclass(eq=False)
@@ -35,11 +36,9 @@ class ApiError(MinillmError):
 
     @property
     def type(self) -> str:
-        if self.status == 429:
-            return "rate_limit_error"
-        if self.status == 401:
-            return "authentication_error"
-        return "server_error" if self.status >= 500 else "invalid_request_error"
+        """In OpenAI's words."""
+        kinds = {401: "authentication_error", 429: "rate_limit_error"}
+        return kinds.get(self.status, "server_error" if self.status >= 500 else "invalid_request_error")
 
     @property
     def headers(self) -> dict[str, str]:
@@ -64,7 +63,7 @@ def as_api_error(error: Exception) -> ApiError:
             return ApiError(400, str(error))
         case EngineDeadError():
             return ApiError(503, "the engine has stopped: this server must be started anew", "engine_stopped")
-    return ApiError(500, "internal error: see the server's log", "internal_error")
+    return ApiError(500, "internal error: see the server's log", INTERNAL_ERROR)
 
 
 def check_ending(completion: Completion) -> None:
