@@ -177,7 +177,7 @@ class EngineThread:
 
     def abort_all(self) -> None:
         """End every request within one step, and wait until that is done."""
-        self._call(lambda: self._dispatch(self._engine.abort_all()))
+        self._send(lambda: self._dispatch(self._engine.abort_all())).result()
 
     def reconfigure(self, config: EngineConfig) -> None:
         """Abort everything and go on with a new engine; the weights are kept if they still fit.
@@ -187,11 +187,7 @@ class EngineThread:
                 first, so that there it is built anew, and what was in flight is aborted.
         """
         same_weights = all(getattr(config, name) == getattr(self.config, name) for name in WEIGHT_FIELDS)
-        self._call(lambda: self._replace_engine(config, same_weights))
-
-    def reset(self) -> None:
-        """Abort everything and start over with an empty cache and an empty history."""
-        self.reconfigure(self.config)
+        self._send(lambda: self._replace_engine(config, same_weights)).result()
 
     def snapshot(self) -> EngineSnapshot:
         """The last published look at the engine. Costs nothing, never waits."""
@@ -222,9 +218,6 @@ class EngineThread:
             else:
                 self._commands.put((command, reply))
         return reply
-
-    def _call(self, command: Callable[[], Any]) -> Any:
-        return self._send(command).result()
 
     def _dead_error(self) -> EngineDeadError:
         error = EngineDeadError(f"the engine thread has stopped: {self._death or 'stop() was called'}")

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import orjson
@@ -64,7 +64,7 @@ def make_app(service: Service) -> Starlette:
             Route("/health", health),
             Route("/metrics", show_metrics),
         ],
-        exception_handlers={HTTPException: _http_error, MinillmError: _any_error, Exception: _any_error},
+        exception_handlers={HTTPException: _error, MinillmError: _error, Exception: _error},
         lifespan=lifespan,
     )
     app.router.redirect_slashes = False  # a redirect quotes the query, which may be no text: that would be a 500
@@ -75,15 +75,11 @@ def _json(value: Any) -> Response:
     return Response(orjson.dumps(value), media_type="application/json")
 
 
-async def _http_error(request: Request, error: Exception) -> Response:
-    """No such route, or not with this method."""
-    assert isinstance(error, HTTPException)
-    # The path alone: the URL as a whole may be no text.
-    message = f"{request.method} {request.scope['path'][:100]}: {error.detail}"
-    problem = ApiError(error.status_code, message)
-    return Response(problem.body, problem.status, {**(error.headers or {}), **problem.headers})
-
-
-async def _any_error(_: Request, error: Exception) -> Response:
+async def _error(request: Request, error: Exception) -> Response:
+    headers: Mapping[str, str] = {}
+    if isinstance(error, HTTPException):  # no such route, or not with this method
+        headers = error.headers or {}
+        # The path alone: the URL as a whole may be no text.
+        error = ApiError(error.status_code, f"{request.method} {request.scope['path'][:100]}: {error.detail}")
     problem = as_api_error(error)
-    return Response(problem.body, problem.status, problem.headers)
+    return Response(problem.body, problem.status, {**headers, **problem.headers})

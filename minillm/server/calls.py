@@ -1,6 +1,6 @@
 """What is known of one API request when it is over: for the log, the metrics and the spans. None of its text."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ DISCONNECTED = "disconnected"
 """The outcome of a call whose client left before the end."""
 
 
-def completions_of(outputs: Iterable[RequestOutput]) -> list[Completion]:
+def completions_of(outputs: Sequence[RequestOutput]) -> list[Completion]:
     """All choices, in the order of their indices."""
     return [completion for output in outputs for completion in output.completions]
 
@@ -25,13 +25,12 @@ class TokenCounts(NamedTuple):
     output: int
 
     @classmethod
-    def of(cls, outputs: Iterable[RequestOutput]) -> "TokenCounts":
-        prompt = cached = output = 0
-        for one in outputs:
-            prompt += len(one.prompt_token_ids)
-            cached += one.num_cached_tokens
-            output += sum(len(completion.token_ids) for completion in one.completions)
-        return cls(prompt, cached, output)
+    def of(cls, outputs: Sequence[RequestOutput]) -> "TokenCounts":
+        return cls(
+            prompt=sum(len(output.prompt_token_ids) for output in outputs),
+            cached=sum(output.num_cached_tokens for output in outputs),
+            output=sum(len(completion.token_ids) for completion in completions_of(outputs)),
+        )
 
 
 @dataclass(eq=False)

@@ -39,9 +39,6 @@ HEALTH_CHECK_S = 2
 AFTER_DRAIN_S = 10
 """Past the drain timeout: time for Ray to end what is left."""
 
-START_ATTEMPTS = 3
-"""Ray gives its own processes 30 seconds to start. On a busy machine the first try may take longer."""
-
 
 class Replica:
     """One engine behind the HTTP application. Ray builds it in a process of its own."""
@@ -97,14 +94,11 @@ def start_ray() -> None:
     """
     logging.getLogger("ray").setLevel(logging.ERROR)
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # it would report to its makers, without being asked
-    for attempt in range(START_ATTEMPTS):
-        try:
-            ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
-            return
-        except Exception as error:  # Ray raises just that
-            ray.shutdown()
-            if attempt + 1 == START_ATTEMPTS:
-                raise ConfigError(f"Ray did not start: {error}") from error
+    try:
+        ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+    except Exception as error:  # Ray raises just that
+        ray.shutdown()
+        raise ConfigError(f"Ray did not start, try again: {error}") from error
 
 
 def drain(timeout_s: float) -> None:

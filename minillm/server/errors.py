@@ -4,7 +4,13 @@ from dataclasses import dataclass
 
 import orjson
 
-from minillm.core.errors import EngineDeadError, MinillmError, PromptTooLongError, RequestError
+from minillm.core.errors import (
+    EngineDeadError,
+    InvalidSamplingParamsError,
+    MinillmError,
+    PromptTooLongError,
+    RequestError,
+)
 from minillm.core.request import FinishReason
 from minillm.frontend.outputs import Completion
 
@@ -59,6 +65,8 @@ def as_api_error(error: Exception) -> ApiError:
             return error
         case PromptTooLongError():
             return ApiError(400, str(error), "context_length_exceeded")
+        case InvalidSamplingParamsError():
+            return ApiError(400, str(error), "invalid_value")
         case RequestError():
             return ApiError(400, str(error))
         case EngineDeadError():

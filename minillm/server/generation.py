@@ -1,11 +1,13 @@
 """One API request in the engine: one engine request for each prompt, read through one collector."""
 
 import asyncio
+import functools
 from collections.abc import Sequence
 from typing import Self
 
 from minillm.core.params import SamplingParams
 from minillm.frontend.async_engine import AsyncEngine, OutputCollector
+from minillm.frontend.engine_thread import SubmitOptions
 from minillm.frontend.outputs import Completion, RequestOutput
 from minillm.server.calls import Call
 from minillm.server.errors import check_ending
@@ -51,21 +53,9 @@ class Generation:
         """
         ids = [f"{self._call.request_id}-{i}" for i in range(len(prompts))]
         self._latest = dict.fromkeys(ids)
-        arrival = self._call.arrival
-        await asyncio.gather(
-            *(
-                self._engine.submit(
-                    prompt,
-                    params,
-                    self._collector,
-                    request_id=engine_id,
-                    priority=priority,
-                    arrival=arrival,
-                    stream=stream,
-                )
-                for engine_id, prompt in zip(ids, prompts)
-            )
-        )
+        options = SubmitOptions(priority=priority, arrival=self._call.arrival, stream=stream)
+        submit = functools.partial(self._engine.submit, params=params, collector=self._collector, **options)
+        await asyncio.gather(*(submit(prompt, request_id=engine_id) for engine_id, prompt in zip(ids, prompts)))
 
     @property
     def finished(self) -> bool:

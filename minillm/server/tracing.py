@@ -47,8 +47,7 @@ class Tracing:
                 "gen_ai.request.model": self._model,
                 "gen_ai.response.model": self._model,
                 **self._server,
-                **request_attributes(call),
-                **response_attributes(call),
+                **attributes_of(call),
             },
         )
         inside = trace.set_span_in_context(span)
@@ -71,31 +70,25 @@ def _unix_ns(call: Call, moment: float) -> int:
     return int(1e9 * (call.unix_time + moment - call.arrival))
 
 
-def request_attributes(call: Call) -> dict[str, Any]:
-    """What was asked for, as far as it is known."""
-    if call.body is None:
-        return {}
-    asked = call.body.model_dump(include=set(REQUESTED), exclude_unset=True)
-    attributes = {f"gen_ai.request.{name}": value for name, value in asked.items()}
-    if call.body.n > 1:
+def attributes_of(call: Call) -> dict[str, Any]:
+    """What was asked for, and what came of it, as far as it is known."""
+    attributes: dict[str, Any] = {}
+    if call.body is not None:
+        asked = call.body.model_dump(include=set(REQUESTED), exclude_unset=True)
+        attributes = {f"gen_ai.request.{name}": value for name, value in asked.items()}
         attributes["gen_ai.request.choice.count"] = call.body.n
     if call.max_tokens is not None:
         attributes["gen_ai.request.max_tokens"] = call.max_tokens
+    if call.outputs:
+        tokens = TokenCounts.of(call.outputs)
+        attributes |= {
+            "gen_ai.response.id": call.request_id,
+            "gen_ai.response.finish_reasons": [c.finish_reason.value for c in call.completions if c.finish_reason],
+            "gen_ai.usage.input_tokens": tokens.prompt,
+            "gen_ai.usage.output_tokens": tokens.output,
+            "gen_ai.usage.cache_read.input_tokens": tokens.cached,
+        }
     return attributes
-
-
-def response_attributes(call: Call) -> dict[str, Any]:
-    """What a span says about the answer."""
-    if not call.outputs:
-        return {}
-    tokens = TokenCounts.of(call.outputs)
-    return {
-        "gen_ai.response.id": call.request_id,
-        "gen_ai.response.finish_reasons": [c.finish_reason.value for c in call.completions if c.finish_reason],
-        "gen_ai.usage.input_tokens": tokens.prompt,
-        "gen_ai.usage.output_tokens": tokens.output,
-        "gen_ai.usage.cache_read.input_tokens": tokens.cached,
-    }
 
 
 def to_collector(endpoint: str, model_name: str, server: tuple[str, int]) -> Tracing:

@@ -157,7 +157,7 @@ def num_blocks(thread: EngineThread) -> int:
 def test_on_a_gpu_the_next_engine_finds_as_much_memory(gpu_thread: EngineThread):
     blocks = [num_blocks(gpu_thread)]
     for _ in range(3):
-        gpu_thread.reset()
+        gpu_thread.reconfigure(gpu_thread.config)
         blocks.append(num_blocks(gpu_thread))
     assert blocks == [85] * 4
 
@@ -174,7 +174,7 @@ def test_on_a_gpu_an_engine_that_cannot_be_built_leaves_the_one_before(gpu_threa
 def test_on_a_gpu_nobody_waits_for_an_engine_that_cannot_be_had_again(gpu: FakeGPU, gpu_thread: EngineThread):
     gpu.broken = True
     with pytest.raises(ConfigError, match="unlucky"):
-        gpu_thread.reset()
+        gpu_thread.reconfigure(gpu_thread.config)
     with pytest.raises(EngineDeadError, match="unlucky"):
         gpu_thread.submit([1, 2, 3], GREEDY)
 
