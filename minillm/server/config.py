@@ -13,8 +13,6 @@ UNKEPT_BY_REPLICAS = {
     "reader_timeout_s": "Ray's proxy reads for the client",
     "overload_max_tokens": "the queue is Ray's router, and a replica never sees one",
     "max_connections": "connections are to Ray's proxy",
-    "max_url_bytes": "Ray's proxy reads the head of a request",
-    "max_head_bytes": "Ray's proxy reads the head of a request",
     "head_timeout_s": "Ray's proxy reads the head of a request",
 }
 """Fields of both configs that would promise something with `replicas` and not keep it, and why."""
@@ -31,8 +29,6 @@ class ServeConfig(StrictModel):
     api_key_file: str | None = Field(None, description="accepted keys, one a line (# begins a comment); None = no keys")
 
     max_connections: int = Field(800, ge=1, description="open connections, idle ones too; 503 beyond")
-    max_url_bytes: int = Field(8192, ge=64, description="longest URL; 414 beyond")
-    max_head_bytes: int = Field(65_536, ge=1024, description="largest request headers; 431 beyond")
     head_timeout_s: float = Field(10, gt=0, description="longest time to send URL and headers; 408 beyond")
     max_body_bytes: int = Field(1_000_000, ge=1, description="largest request body; 413 beyond")
     body_timeout_s: float = Field(30, gt=0, description="longest time to send the body; 408 beyond")

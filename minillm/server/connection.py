@@ -3,7 +3,7 @@
 uvicorn's protocol reads request lines and headers of any size, for any time. Here each has a limit, and who goes
 beyond it gets an error in OpenAI's shape and is closed; no other request notices. Bodies have their limits in wire.py.
 
-    made --- head (max_url_bytes, max_head_bytes, head_timeout_s) --- body, answer --- idle (keep-alive) --- head ...
+    made --- head (MAX_URL_BYTES, MAX_HEAD_BYTES, head_timeout_s) --- body, answer --- idle (keep-alive) --- head ...
 
 There is no pipelining: what comes behind a request that is not answered yet is not read, and the connection ends with
 the answer.
@@ -24,6 +24,8 @@ from minillm.server.errors import ApiError
 from minillm.server.service import Service
 from minillm.server.wire import SLOW_READER
 
+MAX_URL_BYTES = 8 * 1024
+MAX_HEAD_BYTES = 64 * 1024
 SOCKET_SEND_BUFFER = 64 * 1024
 """Bytes the operating system keeps for a reader that lags. Its own choice grows to megabytes."""
 LINGER_S = 2
@@ -83,8 +85,8 @@ class BoundedProtocol(HttpToolsProtocol):
         super().data_received(data)
         if self._is_deaf:
             return
-        if self._unparsed > self._limits.max_url_bytes + self._limits.max_head_bytes:
-            self._refuse(self._head_too_large())
+        if self._unparsed > MAX_URL_BYTES + MAX_HEAD_BYTES:
+            self._refuse(head_too_large())
         elif not self._is_answering and self._patience is None:
             self._patience = self.loop.call_later(self._limits.head_timeout_s, self._lose_patience)
 
@@ -124,13 +126,12 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_url(self, url: bytes) -> None:
         super().on_url(url)
-        limit = self._limits.max_url_bytes
-        if len(self.url) > limit:
-            raise ApiError(414, f"the URL is longer than {limit} bytes: shorten it", "url_too_long")
+        if len(self.url) > MAX_URL_BYTES:
+            raise ApiError(414, f"the URL is longer than {MAX_URL_BYTES} bytes: shorten it", "url_too_long")
 
     def on_headers_complete(self) -> None:
-        if sum(len(name) + len(value) for name, value in self.headers) > self._limits.max_head_bytes:
-            raise self._head_too_large()
+        if sum(len(name) + len(value) for name, value in self.headers) > MAX_HEAD_BYTES:
+            raise head_too_large()
         self._in_head, self._unparsed = False, 0
         if self._patience is not None:
             self._patience.cancel()
@@ -151,10 +152,6 @@ class BoundedProtocol(HttpToolsProtocol):
     def _is_answering(self) -> bool:
         """An answer is under way. Otherwise it is the client's turn."""
         return self.cycle is not None and not self.cycle.response_complete
-
-    def _head_too_large(self) -> ApiError:
-        limit = self._limits.max_head_bytes
-        return ApiError(431, f"the headers are larger than {limit} bytes: send fewer", "headers_too_large")
 
     def _lose_patience(self) -> None:
         if self._in_head:
@@ -187,6 +184,11 @@ class BoundedProtocol(HttpToolsProtocol):
         for timer in filter(None, (self._patience, self._stalled, self.timeout_keep_alive_task)):
             timer.cancel()
         self._patience = self._stalled = self.timeout_keep_alive_task = None
+
+
+def head_too_large() -> ApiError:
+    """431."""
+    return ApiError(431, f"the headers are larger than {MAX_HEAD_BYTES} bytes: send fewer", "headers_too_large")
 
 
 def raw_answer(error: ApiError) -> bytes:

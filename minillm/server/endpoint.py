@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 from sse_starlette.sse import EventSourceResponse
-from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message, Receive, Scope, Send
 
 from minillm.frontend.outputs import Completion
@@ -18,7 +18,7 @@ from minillm.server.errors import INTERNAL_ERROR, ApiError, as_api_error
 from minillm.server.generation import Generation, News
 from minillm.server.protocol import GenerationBody, parse
 from minillm.server.service import Service
-from minillm.server.wire import SLOW_READER, ClientGone, read_body, send_whole, unless_gone
+from minillm.server.wire import SLOW_READER, read_body, send_whole, unless_gone
 
 logger = logging.getLogger(__name__)
 
@@ -53,14 +53,15 @@ class Exchange:
         self.service = service
         self.kind = kind
         self.scope, self.receive, self._send = scope, receive, send
-        self.headers = Headers(scope=scope)
+        self.request = Request(scope, receive)
+        headers = self.request.headers
         self.call = Call(
             request_id=("chatcmpl-" if kind.is_chat else "cmpl-") + uuid.uuid4().hex,
             path=scope["path"],
             is_chat=kind.is_chat,
             arrival=service.clock.now(),
             unix_time=time.time(),
-            trace_parent={name: self.headers[name] for name in TRACE_HEADERS if name in self.headers},
+            trace_parent={name: headers[name] for name in TRACE_HEADERS if name in headers},
         )
 
     async def run(self) -> None:
@@ -70,7 +71,7 @@ class Exchange:
         except asyncio.CancelledError:
             self.call.error_code = DISCONNECTED
             raise
-        except ClientGone:
+        except ClientDisconnect:
             self.call.error_code = DISCONNECTED
         except Exception as error:
             await self._refuse(as_api_error(error), error)
@@ -81,12 +82,11 @@ class Exchange:
 
     async def _admit(self) -> None:
         """Past the checks that cost little, in the order of what they cost."""
-        service, limits, call = self.service, self.service.serve, self.call
-        address = self.scope["client"][0] if self.scope.get("client") else "unknown"
-        call.caller = service.keys.caller(self.headers.get("authorization"), address)
+        service, limits, call, request = self.service, self.service.serve, self.call, self.request
+        address = "unknown" if request.client is None else request.client.host
+        call.caller = service.keys.caller(request.headers.get("authorization"), address)
         with service.limiter.caller_slot(call.caller):
-            announced = int(self.headers.get("content-length", 0))
-            raw = await read_body(self.receive, announced, limits.max_body_bytes, limits.body_timeout_s)
+            raw = await read_body(request, limits.max_body_bytes, limits.body_timeout_s)
             call.arrive(service.clock.now())
             call.body = body = parse(raw, self.kind)
             service.check_model(body.model)
@@ -140,7 +140,7 @@ class Exchange:
         finally:
             self.service.accepted(closing)
         if not generation.finished:
-            raise ClientGone
+            raise ClientDisconnect
 
     async def _events(
         self, generation: Generation, news: News, shape: AnswerShape, closing: list[Completion]

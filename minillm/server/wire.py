@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Send
 
 from minillm.server.errors import ApiError
@@ -14,32 +15,21 @@ SLOW_READER = "minillm.slow_reader"
 """ASGI extension: the client is gone because it was cut off; it took nothing of the answer."""
 
 
-class ClientGone(Exception):
-    """The client has closed the connection: the answer is not wanted any more."""
+async def read_body(request: Request, max_bytes: int, timeout_s: float) -> bytes:
+    """The request's body. An oversized one is refused before it is sent, if its length is announced.
 
-
-async def read_body(receive: Receive, announced: int, max_bytes: int, timeout_s: float) -> bytes:
-    """The request's body.
-
-    Args:
-        announced: its Content-Length; 0 if there is none. An oversized body is refused before it is sent.
     Raises:
         ApiError: 413: too large; 408: too slow.
-        ClientGone: the client left.
+        ClientDisconnect: the client left.
     """
     too_large = ApiError(413, f"the body is larger than {max_bytes} bytes: shorten it", "body_too_large", close=True)
-    if announced > max_bytes:
+    if int(request.headers.get("content-length", 0)) > max_bytes:
         raise too_large
     body = bytearray()
     try:
         async with asyncio.timeout(timeout_s):
-            more = True
-            while more:
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    raise ClientGone
-                body += message.get("body", b"")
-                more = message.get("more_body", False)
+            async for piece in request.stream():
+                body += piece
                 if len(body) > max_bytes:
                     raise too_large
     except TimeoutError:
@@ -51,13 +41,13 @@ async def unless_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
     """Do some work, and give it up if the client leaves meanwhile.
 
     Raises:
-        ClientGone: the client left.
+        ClientDisconnect: the client left.
     """
     task, watch = asyncio.ensure_future(work), asyncio.ensure_future(_disconnected(receive))
     try:
         await asyncio.wait({task, watch}, return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
-            raise ClientGone
+            raise ClientDisconnect
         return task.result()
     finally:
         task.cancel()
