@@ -241,27 +241,25 @@ def chat(
         print(text, end="", file=screen, flush=True)
 
     opening = [{"role": "system", "content": system}] if system else []
-    messages, turns = list(opening), []
+    messages, turns = opening, []
     with EngineThread(config) as engine:
         show("Ctrl-C ends an answer, /reset starts over, Ctrl-D leaves.\n")
         while line := _read_line(show):
             if line == "/reset":
-                messages = list(opening)
+                messages = opening
                 continue
-            messages.append({"role": "user", "content": line})
+            asked = [*messages, {"role": "user", "content": line}]
             try:
-                output = _stream_answer(engine, messages, params, show)
+                output = _stream_answer(engine, asked, params, show)
             except RequestError as error:  # the conversation has outgrown the context window, for one
-                messages.pop()
                 show(f"{error}\n/reset starts over.\n")
                 continue
             turns.append({"user": line, **output_as_dict(output)})
             show(f"\n[{phase_line(output.timeline)}]\n")
             failure = output.completions[0].error
             if failure is None:
-                messages.append({"role": "assistant", "content": output.text})
+                messages = [*asked, {"role": "assistant", "content": output.text}]
             else:
-                messages.pop()
                 show(f"this answer is not complete, and the conversation goes on without it: {failure}\n")
     if as_json:
         print(json.dumps({"config": config.model_dump(), "sampling": params.model_dump(), "turns": turns}))

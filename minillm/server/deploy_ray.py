@@ -64,15 +64,11 @@ def application(engine: EngineConfig, serve: ServeConfig) -> "ray_serve.Applicat
 
     slots = AdmissionLimiter(serve, engine).num_slots
     on_gpu = choose_device(engine.device).type == "cuda"
-    scaling: dict[str, Any] = {"num_replicas": serve.replicas}
-    if serve.max_replicas is not None:
-        scaling = {
-            "autoscaling_config": {
-                "min_replicas": serve.replicas,
-                "max_replicas": serve.max_replicas,
-                "target_ongoing_requests": max(slots // 2, 1),
-            }
-        }
+    scaling = {
+        "min_replicas": serve.replicas,
+        "max_replicas": serve.max_replicas or serve.replicas,
+        "target_ongoing_requests": max(slots // 2, 1),
+    }
     deployment = ray_serve.deployment(
         ray_serve.ingress()(Replica),
         name="engine",
@@ -81,7 +77,7 @@ def application(engine: EngineConfig, serve: ServeConfig) -> "ray_serve.Applicat
         max_queued_requests=-1 if engine.max_queue_len is None else engine.max_queue_len,
         health_check_period_s=HEALTH_CHECK_S,
         graceful_shutdown_timeout_s=serve.drain_timeout_s,
-        **scaling,
+        autoscaling_config=scaling,
     )
     return deployment.bind(engine, serve)
 
