@@ -13,7 +13,6 @@ import typer
 from minillm.bench.cli import bench_app
 from minillm.bench.options import DEFAULT_MODEL, Json, Set, check_writable, with_options
 from minillm.core.errors import (
-    ConfigError,
     InvalidSamplingParamsError,
     MinillmError,
     MissingPackageError,
@@ -28,7 +27,6 @@ from minillm.training.cli import train_draft
 if TYPE_CHECKING:
     from minillm.core.params import SamplingParams
     from minillm.core.timeline import Timeline
-    from minillm.frontend.engine import Engine
     from minillm.frontend.outputs import RequestOutput
     from minillm.policies.config import EngineConfig
 
@@ -130,12 +128,6 @@ def pull(
         print(path)
 
 
-@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True}, add_help_option=False)
-def drill(context: typer.Context) -> None:
-    """Interview drills: list, show, grade, history. `minillm drill --help` says more."""
-    run_course_command("course.lab.drills.cli", context)
-
-
 @app.command()
 def doctor(as_json: Json = False) -> None:
     """What this machine can do, at what speed, and how to get what is missing. Exit status 1 if minillm cannot work."""
@@ -151,30 +143,39 @@ def doctor(as_json: Json = False) -> None:
     raise typer.Exit(0 if healthy else 1)
 
 
-@app.command(add_help_option=False, context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
-def incident(context: typer.Context) -> None:
-    """You are paged: find out what is wrong with a service, fix it, and be graded on what the fix did."""
-    run_course_command("course.lab.incidents.cli", context)
+def add_course_command(name: str, module: str, about: str) -> None:
+    """A command of the course, which gets all arguments. The engine knows nothing of it, but for where it is."""
+
+    @app.command(
+        name,
+        help=about,
+        add_help_option=False,
+        context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+    )
+    def run(context: typer.Context) -> None:
+        try:
+            command = importlib.import_module(module).app
+        except ModuleNotFoundError as error:
+            cure = 'pip install -c constraints.txt -e ".[lab]"'
+            raise MissingPackageError(f"{name} needs {error.name}: {cure}") from None
+        command(context.args, prog_name=context.command_path)
 
 
-@app.command(add_help_option=False, context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
-def proxy(context: typer.Context) -> None:
-    """A proxy that spoils streams on purpose, to show latency that no GPU has caused."""
-    run_course_command("course.lab.proxy", context)
-
-
-def run_course_command(module: str, context: typer.Context) -> None:
-    """Hand the arguments to a command of the course. The engine knows nothing of it, but for where it is.
-
-    Raises:
-        MissingPackageError: the course's own packages are not installed.
-    """
-    try:
-        command = importlib.import_module(module).app
-    except ModuleNotFoundError as error:
-        cure = 'pip install -c constraints.txt -e ".[lab]"'
-        raise MissingPackageError(f"{context.info_name} needs {error.name}: {cure}") from None
-    command(context.args, prog_name=context.command_path)
+add_course_command(
+    "incident",
+    "course.lab.incidents.cli",
+    "You are paged: find out what is wrong with a service, fix it, and be graded on what the fix did.",
+)
+add_course_command(
+    "drill",
+    "course.lab.drills.cli",
+    "Interview drills: list, show, grade, history. `minillm drill --help` says more.",
+)
+add_course_command(
+    "proxy",
+    "course.lab.proxy",
+    "A proxy that spoils streams on purpose, to show latency that no GPU has caused.",
+)
 
 
 @app.command()
@@ -183,12 +184,6 @@ def generate(
     settings: Settings,
     prompts: Annotated[list[str], typer.Argument(help="One or more; they run together.")],
     chat_template: Annotated[bool, typer.Option("--chat", help="Put each prompt in the chat template.")] = False,
-    about: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A text that the prompts ask about; it goes in front of each.")
-    ] = None,
-    keep: Annotated[
-        float, typer.Option(help="Of that text, the share of tokens that stays: the sentences relevant to the prompt.")
-    ] = 1.0,
     trace: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the run as a trace; open it at https://ui.perfetto.dev.")
     ] = None,
@@ -201,10 +196,8 @@ def generate(
     from minillm.observe.speculation import SpeculationSummary
     from minillm.observe.trace import write_chrome_trace
 
-    context = _read_context(about, keep)
     llm = LLM(**config.model_dump(exclude_unset=True))
-    asked = prompts if context is None else [_ask_about(context, keep, prompt, llm.engine) for prompt in prompts]
-    inputs = [[{"role": "user", "content": prompt}] for prompt in asked] if chat_template else asked
+    inputs = [[{"role": "user", "content": prompt}] for prompt in prompts] if chat_template else prompts
     outputs = llm.generate(inputs, params, use_tqdm=sys.stderr.isatty())
     if trace is not None:
         write_chrome_trace(trace, outputs, llm.engine.steps)
@@ -248,27 +241,25 @@ def chat(
         print(text, end="", file=screen, flush=True)
 
     opening = [{"role": "system", "content": system}] if system else []
-    messages, turns = list(opening), []
+    messages, turns = opening, []
     with EngineThread(config) as engine:
         show("Ctrl-C ends an answer, /reset starts over, Ctrl-D leaves.\n")
         while line := _read_line(show):
             if line == "/reset":
-                messages = list(opening)
+                messages = opening
                 continue
-            messages.append({"role": "user", "content": line})
+            asked = [*messages, {"role": "user", "content": line}]
             try:
-                output = _stream_answer(engine, messages, params, show)
+                output = _stream_answer(engine, asked, params, show)
             except RequestError as error:  # the conversation has outgrown the context window, for one
-                messages.pop()
                 show(f"{error}\n/reset starts over.\n")
                 continue
             turns.append({"user": line, **output_as_dict(output)})
             show(f"\n[{phase_line(output.timeline)}]\n")
             failure = output.completions[0].error
             if failure is None:
-                messages.append({"role": "assistant", "content": output.text})
+                messages = [*asked, {"role": "assistant", "content": output.text}]
             else:
-                messages.pop()
                 show(f"this answer is not complete, and the conversation goes on without it: {failure}\n")
     if as_json:
         print(json.dumps({"config": config.model_dump(), "sampling": params.model_dump(), "turns": turns}))
@@ -296,34 +287,6 @@ def _stream_answer(engine: Any, messages: list[dict[str, str]], params: "Samplin
     except KeyboardInterrupt:
         stream.abort()
         return stream.result()
-
-
-def _read_context(about: Path | None, keep: float) -> str | None:
-    """The text of the file. Raises ConfigError: it cannot be read, or there is none to keep such a share of."""
-    from minillm.frontend.prompt_pruning import check_keep
-
-    if about is None:
-        if keep != 1:
-            raise ConfigError("--keep is the share of a text that stays: give the text's file with --about")
-        return None
-    check_keep(keep)
-    try:
-        return about.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"--about {about} cannot be read as text: {error}") from error
-
-
-def _ask_about(context: str, keep: float, prompt: str, engine: "Engine") -> str:
-    """The prompt behind what is kept of the text for it."""
-    from minillm.frontend.prompt_pruning import prune_context
-
-    def count(text: str) -> int:
-        return len(engine.tokenizer.encode(text, add_special_tokens=False))
-
-    pruned = prune_context(context, prompt, keep, count)
-    if keep < 1:
-        print(f"kept {pruned.num_tokens} of {count(context)} tokens, for: {prompt}", file=sys.stderr)
-    return f"{pruned.text}\n\n{prompt}"
 
 
 def output_as_dict(output: "RequestOutput") -> dict[str, Any]:

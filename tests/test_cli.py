@@ -2,7 +2,6 @@
 
 import io
 import json
-import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -177,34 +176,6 @@ def test_generate_prints_text_and_tells_the_phases_on_stderr(run: Run, tiny: lis
     for phase in ("queue", "prefill", "first token", "decode", "stream"):
         assert phase in err
         assert phase not in out
-
-
-def test_generate_asks_about_a_text_and_keeps_what_bears_on_it(run: Run, tiny: list[str], tmp_path: Path) -> None:
-    file = tmp_path / "text.txt"
-    file.write_text("The cat is grey. The mill was built in 1784.\n\nIt stands by the river.")
-    whole = run("generate", "Who sleeps?", *tiny, "--about", str(file), "--json")
-    assert json.loads(whole[1])["outputs"][0]["prompt"] == f"{file.read_text()}\n\nWho sleeps?"
-    asked = ("generate", "When was the mill built?", "What colour is the cat?", *tiny, "--about", str(file))
-    status, out, err = run(*asked, "--keep", "0.5", "--json")
-    prompts = [output["prompt"] for output in json.loads(out)["outputs"]]
-    assert status == 0 and "1784" in prompts[0] and "grey" not in prompts[0]
-    assert "grey" in prompts[1] and prompts[1].endswith("\n\nWhat colour is the cat?")
-    assert re.search(r"kept \d+ of \d+ tokens, for: When was the mill built\?", err)
-    status, out, _ = run(*asked)
-    assert out.startswith("When was the mill built?"), "the text itself is not repeated"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--keep", "0.5"], "give the text's file with --about"),
-        (["--about", "nowhere.txt"], "nowhere.txt cannot be read as text"),
-        (["--about", __file__, "--keep", "0"], "keep is the share of tokens"),
-    ],
-)
-def test_a_text_that_cannot_be_asked_about(run: Run, tiny: list[str], arguments: list[str], message: str) -> None:
-    status, _, err = run("generate", "hi", *tiny, *arguments)
-    assert status != 0 and message in err and "Traceback" not in err
 
 
 def test_generate_writes_a_trace(run: Run, tiny: list[str], tmp_path: Path) -> None:

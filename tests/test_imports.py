@@ -215,6 +215,7 @@ USED_WITHOUT_IMPORT = {
     "accelerate": "transformers reads GGUF files with it",
     "coverage": "a command",
     "flash-attn": "imported by the name in minillm/kernels/attention/flash.py",
+    "httptools": "uvicorn parses HTTP with it",
     "ipykernel": "notebooks run in it",
     "ipython": "imported as IPython, in notebooks too",
     "jupyterlab": "a command",

@@ -10,9 +10,10 @@ from course.lab.run import Run, itl_of, percentile
 from course.lab.style import ALARM, WIDTH, seconds
 from course.lab.svg import INK, SOFT, Picture, Scale, boxes, line, text, time_axis
 from minillm.frontend.snapshot import RequestView
-from minillm.observe.summary import BUCKET_BORDERS
 
 LEFT = 150
+BUCKET_BORDERS = (64, 256, 1024, 4096)
+"""Prompt lengths, tokens: up to 64, 65 to 256, ... and over 4096."""
 METRICS = {
     "TTFT": lambda view: [view.deliveries[0] - view.borders[0]] if view.deliveries else [],
     "E2E": lambda view: [view.borders[-1] - view.borders[0]],

@@ -23,7 +23,6 @@ from minillm.frontend.engine_thread import EngineThread
 from minillm.server.admission import AdmissionLimiter
 from minillm.server.calls import Call
 from minillm.server.config import ServeConfig
-from minillm.server.metrics import Metrics
 from minillm.server.server import bind, make_server
 from minillm.server.service import Service
 
@@ -31,16 +30,6 @@ SEATS = 8
 START_S, STOP_S = 60, 30
 SCRAPE_S = 30
 HOST = "127.0.0.1"
-
-
-class Calls:
-    """Told of each request when it is over; keeps it."""
-
-    def __init__(self) -> None:
-        self.by_id: dict[str, Call] = {}
-
-    def observe(self, call: Call) -> None:
-        self.by_id[call.request_id] = call
 
 
 class LabServer:
@@ -71,13 +60,13 @@ class LabServer:
         config = lab.config(**{"max_num_seqs": SEATS, "enable_prefix_caching": False, **fields})
         settings = ServeConfig(**{"port": 0, "access_log": False, "drain_timeout_s": 1, **(serve or {})})
         settings = settings.replace(served_model_name=NAME)
-        self.lab, self.calls = lab, Calls()
-        self._metrics = Metrics(NAME)
+        self.lab = lab
+        self.calls: dict[str, Call] = {}
+        """By id: those that are over."""
         thread = EngineThread(config.replace(max_queue_len=None), lab.model)
         try:
-            thread.call(self._metrics.attach).result()
-            self.service = service(thread, settings, AdmissionLimiter(settings, config), [self._metrics, self.calls])
-            self._server = _Background(make_server(self.service, self._metrics, lambda: None))
+            self.service = service(thread, settings, AdmissionLimiter(settings, config), [self._keep])
+            self._server = _Background(make_server(self.service, lambda: None))
         except BaseException:
             thread.stop()
             raise
@@ -88,10 +77,13 @@ class LabServer:
             self.close()
             raise
 
+    def _keep(self, call: Call) -> None:
+        self.calls[call.request_id] = call
+
     def _warm_up(self) -> None:
         """Whatever is loaded or compiled at a first use is, before anything is compared."""
         self.call(ask(self.port, "warm-up", 4).call_id)
-        self.calls.by_id.clear()
+        self.calls.clear()
 
     def __enter__(self) -> "LabServer":
         return self
@@ -133,11 +125,11 @@ class LabServer:
             TimeoutError: it does not come to an end.
         """
         end = time.monotonic() + patience_s
-        while call_id not in self.calls.by_id:
+        while call_id not in self.calls:
             if time.monotonic() > end:
                 raise TimeoutError(f"the server has not closed {call_id}")
             time.sleep(0.002)
-        return self.calls.by_id[call_id]
+        return self.calls[call_id]
 
     def timeline(self, call_id: str) -> Timeline:
         """The server's own stamps of a request that is over."""

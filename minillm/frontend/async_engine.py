@@ -7,14 +7,12 @@ instead of a queue: what it can hold up in memory is its own answer, once.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
-from concurrent.futures import Future
 from dataclasses import replace
 from typing import Unpack
 
 from minillm.core.params import SamplingParams
 from minillm.frontend.engine_thread import EngineThread, SubmitOptions
-from minillm.frontend.outputs import Completion, RequestOutput
+from minillm.frontend.outputs import RequestOutput
 from minillm.frontend.prompts import Prompt
 
 Item = RequestOutput | Exception
@@ -55,20 +53,20 @@ class OutputCollector:
 
 
 class OutputDispatcher:
-    """Carries items from the engine thread to the inboxes of one event loop."""
+    """Carries items from the engine thread to the collectores of one event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self._bag: deque[tuple[OutputCollector, Item]] = deque()
         self._called = False
 
-    def post(self, inbox: OutputCollector, item: Item) -> None:
+    def post(self, collector: OutputCollector, item: Item) -> None:
         """Called in the engine thread only.
 
         Raises:
             RuntimeError: the event loop is closed.
         """
-        self._bag.append((inbox, item))
+        self._bag.append((collector, item))
         if not self._called:
             self._called = True
             try:
@@ -81,54 +79,31 @@ class OutputDispatcher:
     def _deliver(self) -> None:
         self._called = False  # first: what is posted from here on calls again
         while self._bag:
-            inbox, item = self._bag.popleft()
-            inbox.put(item)
+            collector, item = self._bag.popleft()
+            collector.put(item)
 
 
 def merge(unread: RequestOutput, latest: RequestOutput) -> RequestOutput:
     """The latest output, with what was new in the one before as well."""
-    completions = [_merge(old, new) for old, new in zip(unread.completions, latest.completions)]
+    completions = [
+        replace(new, new_text=old.new_text + new.new_text, num_new_tokens=old.num_new_tokens + new.num_new_tokens)
+        for old, new in zip(unread.completions, latest.completions)
+    ]
     return replace(latest, completions=completions)
 
 
-def _merge(unread: Completion, latest: Completion) -> Completion:
-    return replace(
-        latest,
-        new_text=unread.new_text + latest.new_text,
-        num_new_tokens=unread.num_new_tokens + latest.num_new_tokens,
-    )
-
-
 class AsyncEngine:
-    """The engine for asyncio: an async iterator for each request, which never blocks the event loop."""
+    """The engine for asyncio: requests are handed over, and outputs read, without ever blocking the event loop."""
 
     def __init__(self, thread: EngineThread) -> None:
         self.thread = thread
         self._dispatcher: OutputDispatcher | None = None
 
-    async def generate(
-        self, prompt: Prompt, params: SamplingParams | None = None, *, priority: int = 0, request_id: str | None = None
-    ) -> AsyncIterator[RequestOutput]:
-        """Yield outputs as they come. Leaving the loop early, or being cancelled, aborts the request."""
-        inbox = OutputCollector()
-        request_id = await self.submit(prompt, params, inbox, priority=priority, request_id=request_id)
-        finished = False
-        try:
-            while not finished:
-                for output in await inbox.get():
-                    finished = output.finished
-                    if finished:
-                        for completion in output.completions:
-                            completion.timeline.accept(self.thread.clock.now())
-                    yield output
-        finally:
-            if not finished:
-                self.thread.abort(request_id)
-
     async def submit(
-        self, prompt: Prompt, params: SamplingParams | None, inbox: OutputCollector, **options: Unpack[SubmitOptions]
+        self, prompt: Prompt, params: SamplingParams, collector: OutputCollector, **options: Unpack[SubmitOptions]
     ) -> str:
-        """Queue a request whose outputs go to `inbox`. Returns its id; the caller aborts it if nobody reads on.
+        """Queue a request whose outputs go to `collector`. Returns its id; the caller aborts it if nobody reads on, or
+        if this is cancelled: the engine may have taken it.
 
         Raises:
             RequestError: it cannot be served.
@@ -138,13 +113,5 @@ class AsyncEngine:
         if self._dispatcher is None or self._dispatcher.loop is not loop:
             self._dispatcher = OutputDispatcher(loop)
         post = self._dispatcher.post
-        submitted = self.thread.submit_nowait(prompt, params, lambda item: post(inbox, item), **options)
-        try:
-            return await asyncio.shield(asyncio.wrap_future(submitted))
-        except asyncio.CancelledError:  # the request may reach the engine after we have left
-            submitted.add_done_callback(self._abort_late)
-            raise
-
-    def _abort_late(self, submitted: "Future[str]") -> None:
-        if submitted.exception() is None:
-            self.thread.abort(submitted.result())
+        submitted = self.thread.submit_nowait(prompt, params, lambda item: post(collector, item), **options)
+        return await asyncio.wrap_future(submitted)

@@ -146,19 +146,14 @@ class EngineThread:
             EngineDeadError: the engine thread has stopped.
         """
         outputs: queue.SimpleQueue[RequestOutput | Exception] = queue.SimpleQueue()
-        request_id = self.subscribe(prompt, params, outputs.put, priority=priority, request_id=request_id)
-        return RequestStream(request_id, outputs, self)
-
-    def subscribe(
-        self, prompt: Prompt, params: SamplingParams | None, sink: Sink, **options: Unpack[SubmitOptions]
-    ) -> str:
-        """Like :meth:`submit`, but each output is passed to `sink`, in the engine thread. Returns the id."""
-        return self.submit_nowait(prompt, params, sink, **options).result()
+        submitted = self.submit_nowait(prompt, params, outputs.put, priority=priority, request_id=request_id)
+        return RequestStream(submitted.result(), outputs, self)
 
     def submit_nowait(
         self, prompt: Prompt, params: SamplingParams | None, sink: Sink, **options: Unpack[SubmitOptions]
     ) -> "Future[str]":
-        """Like :meth:`subscribe`, but never waits: the future gives the id, or raises the refusal.
+        """Like :meth:`submit`, but each output is passed to `sink`, in the engine thread, and nothing waits: the future
+        gives the id, or raises the refusal.
 
         An open-loop client needs this: one that waits for a busy engine sends late, and measures too little.
         """
@@ -182,7 +177,7 @@ class EngineThread:
 
     def abort_all(self) -> None:
         """End every request within one step, and wait until that is done."""
-        self._call(lambda: self._dispatch(self._engine.abort_all()))
+        self._send(lambda: self._dispatch(self._engine.abort_all())).result()
 
     def reconfigure(self, config: EngineConfig) -> None:
         """Abort everything and go on with a new engine; the weights are kept if they still fit.
@@ -192,11 +187,7 @@ class EngineThread:
                 first, so that there it is built anew, and what was in flight is aborted.
         """
         same_weights = all(getattr(config, name) == getattr(self.config, name) for name in WEIGHT_FIELDS)
-        self._call(lambda: self._replace_engine(config, same_weights))
-
-    def reset(self) -> None:
-        """Abort everything and start over with an empty cache and an empty history."""
-        self.reconfigure(self.config)
+        self._send(lambda: self._replace_engine(config, same_weights)).result()
 
     def snapshot(self) -> EngineSnapshot:
         """The last published look at the engine. Costs nothing, never waits."""
@@ -227,9 +218,6 @@ class EngineThread:
             else:
                 self._commands.put((command, reply))
         return reply
-
-    def _call(self, command: Callable[[], Any]) -> Any:
-        return self._send(command).result()
 
     def _dead_error(self) -> EngineDeadError:
         error = EngineDeadError(f"the engine thread has stopped: {self._death or 'stop() was called'}")

@@ -1,6 +1,6 @@
 """What remains of a request when it is over: its stamps and its sizes, without its tokens and text."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from minillm.core.request import FinishReason, Request
@@ -36,30 +36,18 @@ def as_records(requests: Iterable[Recordable]) -> list[RequestRecord]:
 
     The sequences of an output with n > 1 are called "id/0", "id/1", ..., as in the engine.
     """
-    records: list[RequestRecord] = []
-    for request in requests:
-        if isinstance(request, RequestRecord):
-            records.append(request)
-        elif isinstance(request, Request):
-            records.append(
-                RequestRecord(
-                    request.request_id,
-                    request.num_prompt_tokens,
-                    request.num_cached_tokens,
-                    request.finish_reason,
-                    request.timeline,
-                )
-            )
-        else:
-            several = len(request.completions) > 1
-            records += [
-                RequestRecord(
-                    f"{request.request_id}/{i}" if several else request.request_id,
-                    len(request.prompt_token_ids),
-                    request.num_cached_tokens,
-                    completion.finish_reason,
-                    completion.timeline,
-                )
-                for i, completion in enumerate(request.completions)
-            ]
+    records = [record for request in requests for record in _records_of(request)]
     return sorted(records, key=lambda record: record.timeline.arrival)
+
+
+def _records_of(request: Recordable) -> Iterator[RequestRecord]:
+    if isinstance(request, RequestRecord):
+        yield request
+    elif isinstance(request, Request):
+        sizes = request.num_prompt_tokens, request.num_cached_tokens
+        yield RequestRecord(request.request_id, *sizes, request.finish_reason, request.timeline)
+    else:
+        sizes = len(request.prompt_token_ids), request.num_cached_tokens
+        for i, completion in enumerate(request.completions):
+            name = f"{request.request_id}/{i}" if len(request.completions) > 1 else request.request_id
+            yield RequestRecord(name, *sizes, completion.finish_reason, completion.timeline)

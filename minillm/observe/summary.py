@@ -25,8 +25,6 @@ from minillm.observe.tables import text_table
 METRICS = ("ttft", "itl", "tpot", "e2e")
 COLUMNS = ("count", "mean", "p50", "p95", "p99", "max")
 """What a Distribution is told by, in every table."""
-BUCKET_BORDERS = (64, 256, 1024, 4096)
-"""Prompt lengths, tokens: up to 64, 65 to 256, ... and over 4096."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,15 +90,6 @@ def stated_limits(**limits: float | None) -> SLO | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Bucket:
-    """The requests whose prompts have a similar length."""
-
-    label: str
-    metrics: dict[str, Distribution]
-    """By metric: ttft, itl, tpot, e2e."""
-
-
-@dataclass(frozen=True, slots=True)
 class Summary:
     """The numbers of one run. Times in seconds; prints as a table in milliseconds."""
 
@@ -118,8 +107,6 @@ class Summary:
     requests_per_s: float
     prompt_tokens_per_s: float
     output_tokens_per_s: float
-    buckets: tuple[Bucket, ...]
-    """By prompt length, shortest first; only those that hold a completed request."""
     slo: SLO | None
     goodput: float | None
     """Completed requests per second that met every stated limit of the SLO."""
@@ -135,12 +122,9 @@ class Summary:
         return f"<pre>{html.escape(str(self))}</pre>"
 
     def _table(self) -> list[list[str]]:
-        """Rows ready to print: metrics, phases, then each bucket's metrics."""
+        """Rows ready to print: metrics, then phases."""
         rows = [[name.upper(), *d.cells(), ""] for name, d in self.metrics.items()]
         rows += [[phase, *d.cells(), f"{self.phase_shares[phase]:.0%}"] for phase, d in self.phases.items()]
-        if len(self.buckets) > 1:
-            for bucket in self.buckets:
-                rows += [[f"{name.upper()} {bucket.label}", *d.cells(), ""] for name, d in bucket.metrics.items()]
         return rows
 
     def _notes(self) -> list[str]:
@@ -163,19 +147,13 @@ class Summary:
         return notes
 
 
-def summarize(
-    requests: Iterable[Recordable],
-    slo: SLO | None = None,
-    duration: float | None = None,
-    bucket_borders: Sequence[int] = BUCKET_BORDERS,
-) -> Summary:
+def summarize(requests: Iterable[Recordable], slo: SLO | None = None, duration: float | None = None) -> Summary:
     """Summarise a run.
 
     Args:
         requests: outputs, requests or records, finished or not, in any order.
         slo: what goodput is measured against.
         duration: seconds that rates are divided by; None = from the first arrival to the last end.
-        bucket_borders: prompt lengths in tokens, ascending; a border belongs to the bucket below it.
     """
     records = as_records(requests)
     completed = [record for record in records if record.completed]
@@ -202,7 +180,6 @@ def summarize(
         requests_per_s=rate(len(completed)),
         prompt_tokens_per_s=rate(sum(record.num_prompt_tokens for record in completed)),
         output_tokens_per_s=rate(sum(record.timeline.num_tokens for record in completed)),
-        buckets=_buckets(completed, bucket_borders),
         slo=slo,
         goodput=rate(num_good) if slo else None,
         attainment=num_good / len(ended) if slo and ended else None,
@@ -218,17 +195,6 @@ def _metrics(records: Sequence[RequestRecord]) -> dict[str, Distribution]:
         "tpot": Distribution.of([t.tpot for t in timelines if t.tpot is not None]),
         "e2e": Distribution.of([t.e2e for t in timelines if t.e2e is not None]),
     }
-
-
-def _buckets(records: Sequence[RequestRecord], borders: Sequence[int]) -> tuple[Bucket, ...]:
-    if list(borders) != sorted(set(borders)):
-        raise ValueError(f"bucket_borders must ascend: {list(borders)}")
-    lows = [1, *(border + 1 for border in borders)]
-    labels = [f"{low}-{high}" for low, high in zip(lows, borders)] + [f"{lows[-1]}+"]
-    members: list[list[RequestRecord]] = [[] for _ in labels]
-    for record in records:
-        members[np.searchsorted(borders, record.num_prompt_tokens)].append(record)
-    return tuple(Bucket(label, _metrics(group)) for label, group in zip(labels, members) if group)
 
 
 def _last_stamp(record: RequestRecord) -> float:

@@ -17,16 +17,6 @@ from minillm.observe.records import Recordable, RequestRecord, as_records
 REQUESTS, ENGINE = 1, 2
 """Process ids: Perfetto groups tracks by process."""
 
-COLOURS = {
-    "queue": "generic_work",
-    "prefill": "rail_response",
-    "first_token": "rail_idle",
-    "decode": "rail_load",
-    "stream": "detailed_memory_dump",
-}
-"""chrome://tracing's names for the nearest grey, blue, orange, green and purple. Perfetto picks a colour
-by slice name instead, so a phase has one colour there too, but not this one."""
-
 Event = dict[str, Any]
 
 
@@ -136,7 +126,7 @@ def _draw_request(builder: TraceBuilder, record: RequestRecord, track: Track) ->
     for i, phase in enumerate(PHASES):
         if begins[i] is not None:
             start, end = track.borders[i : i + 2]
-            builder.slice(REQUESTS, track.tid, phase, start, end, cat="phase", cname=COLOURS[phase], args=args)
+            builder.slice(REQUESTS, track.tid, phase, start, end, cat="phase", args=args)
 
 
 def _draw_chunks(builder: TraceBuilder, step: StepRecord, tracks: dict[str, list[Track]]) -> None:

@@ -28,16 +28,11 @@ class LossyQueueHandler(QueueHandler):
     def enqueue(self, record: logging.LogRecord) -> None:
         try:
             if self.num_lost:
-                self.queue.put_nowait(plain_record(f'{{"lost_lines": {self.num_lost}}}'))
+                self.queue.put_nowait(logging.makeLogRecord({"msg": f'{{"lost_lines": {self.num_lost}}}'}))
                 self.num_lost = 0
             self.queue.put_nowait(record)
         except queue.Full:
             self.num_lost += 1
-
-
-def plain_record(line: str) -> logging.LogRecord:
-    """A log record of one line of ours."""
-    return logging.LogRecord(logger.name, logging.INFO, __file__, 0, line, None, None)
 
 
 def log_to_stderr() -> None:
@@ -54,11 +49,9 @@ def log_to_stderr() -> None:
     logger.propagate = False
 
 
-class AccessLog:
-    """Writes a line for each call that is over."""
-
-    def observe(self, call: Call) -> None:
-        logger.info("%s", orjson.dumps(entry(call)).decode())
+def write_line(call: Call) -> None:
+    """Log a call that is over."""
+    logger.info("%s", orjson.dumps(entry(call)).decode())
 
 
 def entry(call: Call) -> dict[str, object]:

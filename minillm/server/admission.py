@@ -19,7 +19,7 @@ from pathlib import Path
 from minillm.core.errors import ConfigError
 from minillm.policies.config import EngineConfig
 from minillm.server.config import ServeConfig
-from minillm.server.errors import SERVER_BUSY, ApiError
+from minillm.server.errors import ApiError
 
 LONGEST_RETRY_AFTER_S = 60
 NEW_WEIGHT = 0.1
@@ -105,7 +105,7 @@ class AdmissionLimiter:
             raise ApiError(400, f"{num_sequences} outputs at once can never fit here: ask for fewer", param="n")
         if self.num_sequences + num_sequences > self.capacity:
             message = f"{self.num_sequences} outputs are being written or waited for, and more than that cannot wait"
-            raise ApiError(429, message, SERVER_BUSY, retry_after_s=self.retry_after_s())
+            raise ApiError(429, message, "server_busy", retry_after_s=self.retry_after_s())
         self.num_sequences += num_sequences
         try:
             yield

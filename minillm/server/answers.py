@@ -5,10 +5,9 @@ from typing import Any
 
 import orjson
 
-from minillm.core.request import FinishReason
 from minillm.core.timeline import STAMPS, Timeline
 from minillm.frontend.outputs import Completion, RequestOutput
-from minillm.server.calls import TokenCounts
+from minillm.server.calls import TokenCounts, completions_of
 from minillm.server.errors import ApiError
 from minillm.server.logprobs import TokenTexts, chat_logprobs, completion_logprobs
 from minillm.server.protocol import GenerationBody
@@ -28,10 +27,10 @@ class AnswerShape:
     """
 
     def __init__(self, body: GenerationBody, request_id: str, created: int, model: str, texts: TokenTexts) -> None:
-        self.is_chat, self.is_stream, self.include_usage = body.is_chat, body.stream, body.include_usage
-        self.num_choices = len(body.prompts()) * body.n
+        self.is_chat, self.include_usage = body.is_chat, body.include_usage
         self.texts = texts
-        self.head = {"id": request_id, "object": self._object(body.stream), "created": created, "model": model}
+        kind = ("chat.completion.chunk" if body.stream else "chat.completion") if body.is_chat else "text_completion"
+        self.head = {"id": request_id, "object": kind, "created": created, "model": model}
         opening = orjson.dumps(self.head)[:-1]
         self._chunk_start = b"data: " + opening + b',"choices":[{"index":'
         self._chunk_end = b'}],"usage":null}\n\n' if self.include_usage else b"}]}\n\n"
@@ -39,11 +38,6 @@ class AnswerShape:
         """Choices whose role has been sent."""
         self._token_characters: dict[int, int] = {}
         """By choice: characters of the tokens whose log-probabilities have been sent."""
-
-    def _object(self, stream: bool) -> str:
-        if self.is_chat:
-            return "chat.completion.chunk" if stream else "chat.completion"
-        return "text_completion"
 
     # ---------------------------------------------------------------- streamed
 
@@ -58,20 +52,10 @@ class AnswerShape:
         else:
             self._greeted.add(index)
             content = b',"delta":{"role":"assistant","content":' + text + b"}"
-        logprobs = b"null" if news.logprobs is None else orjson.dumps(self._new_logprobs(index, news))
+        logprobs = orjson.dumps(self._logprobs(index, news, len(news.token_ids) - news.num_new_tokens))
         reason = b"null" if news.finish_reason is None else b'"%s"' % news.finish_reason.value.encode()
-        return b"".join(
-            (
-                self._chunk_start,
-                str(index).encode(),
-                content,
-                b',"logprobs":',
-                logprobs,
-                b',"finish_reason":',
-                reason,
-                self._chunk_end,
-            )
-        )
+        tail = b',"logprobs":' + logprobs + b',"finish_reason":' + reason
+        return self._chunk_start + str(index).encode() + content + tail + self._chunk_end
 
     def chunks(self, news: Iterable[tuple[int, Completion]]) -> bytes:
         """An event for each choice that has something new."""
@@ -82,11 +66,11 @@ class AnswerShape:
         told = {**self.head, "choices": [], "usage": usage(outputs), **times(outputs)}
         return b"data: " + orjson.dumps(told) + b"\n\n"
 
-    def _new_logprobs(self, index: int, news: Completion) -> dict[str, Any]:
-        return self._logprobs(index, news, len(news.token_ids) - news.num_new_tokens)
-
-    def _logprobs(self, index: int, completion: Completion, start: int) -> dict[str, Any]:
-        entries = (completion.logprobs or [])[start:]
+    def _logprobs(self, index: int, completion: Completion, start: int) -> dict[str, Any] | None:
+        """Of the tokens from `start` on; None if they were not asked for."""
+        if completion.logprobs is None:
+            return None
+        entries = completion.logprobs[start:]
         if self.is_chat:
             return chat_logprobs(entries, self.texts)
         offset = self._token_characters.get(index, 0)
@@ -96,23 +80,15 @@ class AnswerShape:
 
     # ---------------------------------------------------------------- whole
 
-    def whole(self, choices: list[Completion], outputs: list[RequestOutput]) -> bytes:
+    def whole(self, outputs: list[RequestOutput]) -> bytes:
         """The answer to a request without `stream`."""
-        return orjson.dumps(
-            {
-                **self.head,
-                "choices": [self._choice(index, completion) for index, completion in enumerate(choices)],
-                "usage": usage(outputs),
-                **times(outputs),
-            }
-        )
+        choices = [self._choice(index, completion) for index, completion in enumerate(completions_of(outputs))]
+        return orjson.dumps({**self.head, "choices": choices, "usage": usage(outputs), **times(outputs)})
 
     def _choice(self, index: int, completion: Completion) -> dict[str, Any]:
-        logprobs = None if completion.logprobs is None else self._logprobs(index, completion, 0)
-        text = completion.text
-        content = (
-            {"message": {"role": "assistant", "content": text, "refusal": None}} if self.is_chat else {"text": text}
-        )
+        text, logprobs = completion.text, self._logprobs(index, completion, 0)
+        message = {"message": {"role": "assistant", "content": text, "refusal": None}}
+        content = message if self.is_chat else {"text": text}
         return {"index": index, **content, "logprobs": logprobs, "finish_reason": completion.finish_reason}
 
 
@@ -146,16 +122,6 @@ def times(outputs: list[RequestOutput]) -> dict[str, Any]:
 def server_times(timeline: Timeline) -> dict[str, float]:
     """Its stamps by name, but for the last byte at the client: no server sees it. What has not happened is left out."""
     return {name: stamp for name in STAMPS[:-1] if (stamp := getattr(timeline, name)) is not None}
-
-
-def of_fixed_text(shape: AnswerShape, text: str) -> tuple[bytes, str]:
-    """A ready-made answer, whole or as events, and its content type. No token was computed, and none is counted."""
-    said = Completion(text, [], FinishReason.STOP, None, Timeline(0.0), new_text=text)
-    choices = [said] * shape.num_choices
-    if not shape.is_stream:
-        return shape.whole(choices, []), "application/json"
-    usage_chunk = shape.usage_chunk([]) if shape.include_usage else b""
-    return shape.chunks(enumerate(choices)) + usage_chunk + DONE, "text/event-stream; charset=utf-8"
 
 
 def error_event(error: ApiError) -> bytes:

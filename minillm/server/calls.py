@@ -1,11 +1,19 @@
 """What is known of one API request when it is over: for the log, the metrics and the spans. None of its text."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from minillm.frontend.outputs import Completion, RequestOutput
 from minillm.server.protocol import GenerationBody
+
+DISCONNECTED = "disconnected"
+"""The outcome of a call whose client left before the end."""
+
+
+def completions_of(outputs: Sequence[RequestOutput]) -> list[Completion]:
+    """All choices, in the order of their indices."""
+    return [completion for output in outputs for completion in output.completions]
 
 
 class TokenCounts(NamedTuple):
@@ -17,13 +25,12 @@ class TokenCounts(NamedTuple):
     output: int
 
     @classmethod
-    def of(cls, outputs: Iterable[RequestOutput]) -> "TokenCounts":
-        prompt = cached = output = 0
-        for one in outputs:
-            prompt += len(one.prompt_token_ids)
-            cached += one.num_cached_tokens
-            output += sum(len(completion.token_ids) for completion in one.completions)
-        return cls(prompt, cached, output)
+    def of(cls, outputs: Sequence[RequestOutput]) -> "TokenCounts":
+        return cls(
+            prompt=sum(len(output.prompt_token_ids) for output in outputs),
+            cached=sum(output.num_cached_tokens for output in outputs),
+            output=sum(len(completion.token_ids) for completion in completions_of(outputs)),
+        )
 
 
 @dataclass(eq=False)
@@ -50,12 +57,11 @@ class Call:
     max_tokens: int | None = None
     """What the engine was asked for."""
     degraded: str | None = None
-    """The answer was made smaller, or is an apology."""
+    """How the answer was made smaller."""
     status: int | None = None
+    """Once an answer has begun."""
     error_code: str | None = None
-    """Also of errors inside a stream, which has status 200."""
-    gone: bool = False
-    """The client left, or was cut off, before the end."""
+    """Also of errors inside a stream, which has status 200, and of a client that left, or was cut off."""
     outputs: list[RequestOutput] = field(default_factory=list)
     """As far as they came; whole if nothing went wrong."""
     finished: float | None = None
@@ -76,19 +82,13 @@ class Call:
     @property
     def completions(self) -> list[Completion]:
         """All answers, over its prompts."""
-        return [completion for output in self.outputs for completion in output.completions]
+        return completions_of(self.outputs)
 
     @property
     def outcome(self) -> str:
-        """`ok`, `disconnected`, or the error's code."""
-        if self.gone:
-            return "disconnected"
+        """`ok`, or the error's code."""
         return self.error_code or "ok"
 
 
-class CallObserver(Protocol):
-    """Told about each call: metrics, access log, tracing."""
-
-    def observe(self, call: Call) -> None:
-        """Called in the event loop when a call is over. Must not wait, nor raise."""
-        ...
+Observer = Callable[[Call], None]
+"""Told about each call when it is over, in the event loop: metrics, access log, tracing. It must not wait."""

@@ -1,27 +1,18 @@
 """ServeConfig: what the server does around the engine. Limits are here because overload is normal."""
 
-from typing import Literal
-
 from pydantic import Field, model_validator
 
 from minillm.core.errors import ConfigError
 from minillm.core.params import StrictModel
 from minillm.policies.config import EngineConfig
 
-OverloadAnswer = Literal["refuse", "shorter", "apology"]
-
-
 UNKEPT_BY_REPLICAS = {
     "queue_timeout_s": "the queue is Ray's router",
     "request_timeout_s": "a replica does not see how long a request waited in Ray's router",
     "max_requests_per_key": "each replica would count by itself",
     "reader_timeout_s": "Ray's proxy reads for the client",
-    "overload_answer": "the queue is Ray's router, which answers by itself",
-    "overload_max_tokens": "the queue is Ray's router, which answers by itself",
-    "overload_apology": "the queue is Ray's router, which answers by itself",
+    "overload_max_tokens": "the queue is Ray's router, and a replica never sees one",
     "max_connections": "connections are to Ray's proxy",
-    "max_url_bytes": "Ray's proxy reads the head of a request",
-    "max_head_bytes": "Ray's proxy reads the head of a request",
     "head_timeout_s": "Ray's proxy reads the head of a request",
 }
 """Fields of both configs that would promise something with `replicas` and not keep it, and why."""
@@ -38,8 +29,6 @@ class ServeConfig(StrictModel):
     api_key_file: str | None = Field(None, description="accepted keys, one a line (# begins a comment); None = no keys")
 
     max_connections: int = Field(800, ge=1, description="open connections, idle ones too; 503 beyond")
-    max_url_bytes: int = Field(8192, ge=64, description="longest URL; 414 beyond")
-    max_head_bytes: int = Field(65_536, ge=1024, description="largest request headers; 431 beyond")
     head_timeout_s: float = Field(10, gt=0, description="longest time to send URL and headers; 408 beyond")
     max_body_bytes: int = Field(1_000_000, ge=1, description="largest request body; 413 beyond")
     body_timeout_s: float = Field(30, gt=0, description="longest time to send the body; 408 beyond")
@@ -49,20 +38,13 @@ class ServeConfig(StrictModel):
     request_timeout_s: float | None = Field(None, gt=0, description="deadline of a whole request; 504 beyond")
     reader_timeout_s: float = Field(60, gt=0, description="a stream whose reader takes nothing for so long is cut")
     drain_timeout_s: float = Field(30, gt=0, description="after SIGTERM, time for requests in flight to finish")
-    overload_answer: OverloadAnswer = Field(
-        "refuse",
-        description="shorter = once there is a queue, answers get overload_max_tokens; "
-        "apology = a ready-made answer in place of 429 and 503",
-    )
-    overload_max_tokens: int = Field(32, ge=1, description="output tokens while overloaded, with shorter")
-    overload_apology: str = Field(
-        "I am sorry: too many people are asking at the moment. Please try again in a minute.",
-        description="the text of an apology",
+    overload_max_tokens: int | None = Field(
+        None, ge=1, description="once there is a queue, answers get so many output tokens at most; None = as asked for"
     )
 
     access_log: bool = Field(True, description="a JSON line for each request on standard error, without its text")
     otlp_endpoint: str | None = Field(
-        None, description="OpenTelemetry collector for spans and metrics, such as http://127.0.0.1:4318"
+        None, description="OpenTelemetry collector for spans, such as http://127.0.0.1:4318"
     )
 
     replicas: int | None = Field(None, ge=1, description="run so many engines, each a process, on Ray Serve")

@@ -39,25 +39,19 @@ HEALTH_CHECK_S = 2
 AFTER_DRAIN_S = 10
 """Past the drain timeout: time for Ray to end what is left."""
 
-START_ATTEMPTS = 3
-"""Ray gives its own processes 30 seconds to start. On a busy machine the first try may take longer."""
-
 
 class Replica:
     """One engine behind the HTTP application. Ray builds it in a process of its own."""
 
     def __init__(self, engine: EngineConfig, serve: ServeConfig) -> None:
-        from minillm.server import access_log
         from minillm.server.server import make_service
 
-        if serve.access_log:
-            access_log.log_to_stderr()
-        self.service, self.metrics = make_service(engine, serve)
+        self.service = make_service(engine, serve)
 
     def __serve_build_asgi_app__(self) -> Any:
         from minillm.server.app import make_app
 
-        return make_app(self.service, self.metrics, int(time.time()))
+        return make_app(self.service)
 
     def check_health(self) -> None:
         """Ray replaces the replica if this raises."""
@@ -70,15 +64,11 @@ def application(engine: EngineConfig, serve: ServeConfig) -> "ray_serve.Applicat
 
     slots = AdmissionLimiter(serve, engine).num_slots
     on_gpu = choose_device(engine.device).type == "cuda"
-    scaling: dict[str, Any] = {"num_replicas": serve.replicas}
-    if serve.max_replicas is not None:
-        scaling = {
-            "autoscaling_config": {
-                "min_replicas": serve.replicas,
-                "max_replicas": serve.max_replicas,
-                "target_ongoing_requests": max(slots // 2, 1),
-            }
-        }
+    scaling = {
+        "min_replicas": serve.replicas,
+        "max_replicas": serve.max_replicas or serve.replicas,
+        "target_ongoing_requests": max(slots // 2, 1),
+    }
     deployment = ray_serve.deployment(
         ray_serve.ingress()(Replica),
         name="engine",
@@ -87,7 +77,7 @@ def application(engine: EngineConfig, serve: ServeConfig) -> "ray_serve.Applicat
         max_queued_requests=-1 if engine.max_queue_len is None else engine.max_queue_len,
         health_check_period_s=HEALTH_CHECK_S,
         graceful_shutdown_timeout_s=serve.drain_timeout_s,
-        **scaling,
+        autoscaling_config=scaling,
     )
     return deployment.bind(engine, serve)
 
@@ -100,14 +90,11 @@ def start_ray() -> None:
     """
     logging.getLogger("ray").setLevel(logging.ERROR)
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # it would report to its makers, without being asked
-    for attempt in range(START_ATTEMPTS):
-        try:
-            ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
-            return
-        except Exception as error:  # Ray raises just that
-            ray.shutdown()
-            if attempt + 1 == START_ATTEMPTS:
-                raise ConfigError(f"Ray did not start: {error}") from error
+    try:
+        ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+    except Exception as error:  # Ray raises just that
+        ray.shutdown()
+        raise ConfigError(f"Ray did not start, try again: {error}") from error
 
 
 def drain(timeout_s: float) -> None:

@@ -4,22 +4,21 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 from sse_starlette.sse import EventSourceResponse
-from starlette.datastructures import Headers
-from starlette.types import Receive, Scope, Send
+from starlette.requests import ClientDisconnect, Request
+from starlette.types import Message, Receive, Scope, Send
 
 from minillm.frontend.outputs import Completion
-from minillm.server.answers import DONE, AnswerShape, error_event, num_new_logprobs, of_fixed_text
-from minillm.server.calls import Call
-from minillm.server.errors import SERVER_BUSY, ApiError, as_api_error
-from minillm.server.generation import Generation, until_deadline
+from minillm.server.answers import DONE, AnswerShape, error_event, num_new_logprobs
+from minillm.server.calls import DISCONNECTED, Call, completions_of
+from minillm.server.errors import INTERNAL_ERROR, ApiError, as_api_error
+from minillm.server.generation import Generation, News
 from minillm.server.protocol import GenerationBody, parse
 from minillm.server.service import Service
-from minillm.server.wire import ClientGone, SlowReader, cut, read_body, send_whole, taken_within, unless_gone
+from minillm.server.wire import SLOW_READER, read_body, send_whole, unless_gone
 
 logger = logging.getLogger(__name__)
 
@@ -29,194 +28,160 @@ MANY_LOGPROBS = 1000
 """So many are shaped in a thread: they take some milliseconds."""
 TRACE_HEADERS = ("traceparent", "tracestate")
 
-News = list[tuple[int, Completion]]
-
 
 class GenerationEndpoint:
-    """An ASGI application that answers one request after the other.
-
-    Headers are sent with the first token, not before: a request that is refused by the engine, or that waits
-    too long in the queue, still gets a proper status.
-    """
+    """An ASGI application that answers one kind of request."""
 
     def __init__(self, service: Service, kind: type[GenerationBody]) -> None:
         self.service = service
         self.kind = kind
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = Headers(scope=scope)
-        call = Call(
-            request_id=("chatcmpl-" if self.kind.is_chat else "cmpl-") + uuid.uuid4().hex,
+        await Exchange(self.service, self.kind, scope, receive, send).run()
+
+
+class Exchange:
+    """One request and its answer.
+
+    Headers are sent with the first token, not before: a request that is refused by the engine, or that waits
+    too long in the queue, still gets a proper status.
+    """
+
+    def __init__(
+        self, service: Service, kind: type[GenerationBody], scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        self.service = service
+        self.kind = kind
+        self.scope, self.receive, self._send = scope, receive, send
+        self.request = Request(scope, receive)
+        headers = self.request.headers
+        self.call = Call(
+            request_id=("chatcmpl-" if kind.is_chat else "cmpl-") + uuid.uuid4().hex,
             path=scope["path"],
-            is_chat=self.kind.is_chat,
-            arrival=self.service.clock.now(),
+            is_chat=kind.is_chat,
+            arrival=service.clock.now(),
             unix_time=time.time(),
             trace_parent={name: headers[name] for name in TRACE_HEADERS if name in headers},
         )
+
+    async def run(self) -> None:
+        """Answer it, or say why not; then close the call, however it ended."""
         try:
-            await self._serve(call, scope, receive, taken_within(self.service.serve.reader_timeout_s, send))
-        except ClientGone:
-            call.gone = True
-        except SlowReader:  # what it holds up is freed
-            call.error_code = "slow_reader"
-            cut(scope)
+            await self._admit()
         except asyncio.CancelledError:
-            call.gone = True
+            self.call.error_code = DISCONNECTED
             raise
-        finally:
-            self.service.close(call)
-
-    async def _serve(self, call: Call, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            await self._admit(call, scope, receive, send)
-        except (ClientGone, SlowReader):
-            raise
+        except ClientDisconnect:
+            self.call.error_code = DISCONNECTED
         except Exception as error:
-            await self._refuse(call, error, send)
+            await self._refuse(as_api_error(error), error)
+        finally:
+            if SLOW_READER in self.scope.get("extensions", ()):
+                self.call.error_code = "slow_reader"
+            self.service.close(self.call)
 
-    async def _admit(self, call: Call, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _admit(self) -> None:
         """Past the checks that cost little, in the order of what they cost."""
-        service, limits = self.service, self.service.serve
-        headers = Headers(scope=scope)
-        address = scope["client"][0] if scope.get("client") else "unknown"
-        call.caller = service.keys.caller(headers.get("authorization"), address)
+        service, limits, call, request = self.service, self.service.serve, self.call, self.request
+        address = "unknown" if request.client is None else request.client.host
+        call.caller = service.keys.caller(request.headers.get("authorization"), address)
         with service.limiter.caller_slot(call.caller):
-            length = headers.get("content-length")
-            announced = int(length) if length is not None else None
-            body = await read_body(receive, announced, limits.max_body_bytes, limits.body_timeout_s)
+            raw = await read_body(request, limits.max_body_bytes, limits.body_timeout_s)
             call.arrive(service.clock.now())
-            call.body = asked = parse(body, self.kind)
-            if asked.model != service.model_name:
-                message = f"there is no model {asked.model[:100]!r} here: send {service.model_name!r}"
-                raise ApiError(404, message, "model_not_found", "model")
+            call.body = body = parse(raw, self.kind)
+            service.check_model(body.model)
             if service.draining:
                 raise ApiError(503, "this server is stopping: send it to another", "stopping", retry_after_s=1)
-            shape = AnswerShape(asked, call.request_id, int(call.unix_time), service.model_name, service.texts)
-            try:
-                with service.limiter.hold(len(asked.prompts()) * asked.n):
-                    call.waits = service.limiter.has_queue
-                    await self._answer(call, asked, shape, scope, receive, send)
-            except ApiError as error:
-                is_overload = error.code in (SERVER_BUSY, "queue_timeout")
-                if call.status is not None or limits.overload_answer != "apology" or not is_overload:
-                    raise
-                await self._apologise(call, shape, send)
+            with service.limiter.hold(len(body.prompts()) * body.n):
+                call.waits = service.limiter.has_queue
+                await self._answer(body)
 
-    async def _answer(
-        self, call: Call, body: GenerationBody, shape: AnswerShape, scope: Scope, receive: Receive, send: Send
-    ) -> None:
-        service, limit = self.service, self.service.serve.request_timeout_s
-        async with AsyncExitStack() as stack:
+    async def _answer(self, body: GenerationBody) -> None:
+        service, call, limit = self.service, self.call, self.service.serve.request_timeout_s
+        left = None if limit is None else limit - (service.clock.now() - call.arrival)
+        shape = AnswerShape(body, call.request_id, int(call.unix_time), service.model_name, service.texts)
+        with Generation(service.engine, call) as generation:
 
-            async def begin() -> tuple[Generation, News | None]:
+            async def begin() -> News:
                 prompts, params = await service.prepare(call, body)
-                generation = Generation(
-                    service.engine,
-                    call.request_id,
-                    prompts,
-                    params,
-                    priority=body.priority,
-                    arrival=call.arrival,
-                    deadline_s=limit,
-                    stream=body.stream,
-                )
-                stack.callback(lambda: call.outputs.extend(generation.outputs))
-                await stack.enter_async_context(generation)
-                return generation, await (generation.news() if body.stream else generation.result())
+                await generation.submit(prompts, params, priority=body.priority, stream=body.stream)
+                if body.stream:
+                    return await generation.news()
+                await generation.result()
+                return []
 
-            async with until_deadline(limit, service.clock.now() - call.arrival):
-                generation, first = await unless_gone(receive, begin())
-            if first is not None:
-                await self._stream(call, generation, first, shape, scope, receive, send)
-            else:
-                await self._send_whole(call, generation, shape, send)
+            try:
+                async with asyncio.timeout(left):
+                    first = await unless_gone(self.receive, begin())
+                    if body.stream:
+                        await self._stream(generation, first, shape)
+            except TimeoutError:
+                message = f"the request took longer than {limit:g} s, and was ended"
+                raise ApiError(504, message, "deadline_exceeded") from None
+            if not body.stream:
+                await self._send_whole(generation, shape)
 
-    # ---------------------------------------------------------------- answers
-
-    async def _send_whole(self, call: Call, generation: Generation, shape: AnswerShape, send: Send) -> None:
-        body = await self._shaped(generation.choices, shape.whole, generation.choices, generation.outputs)
-        call.status = 200
+    async def _send_whole(self, generation: Generation, shape: AnswerShape) -> None:
+        outputs = generation.outputs
+        completions = completions_of(outputs)
+        body = await self._shaped(completions, shape.whole, outputs)
         try:
-            await send_whole(send, 200, self._headers(call), body)
+            await send_whole(self.send, 200, {"content-type": "application/json", **self._own_headers}, body)
         finally:
-            self.service.accepted(generation.choices)
+            self.service.accepted(completions)
 
-    async def _stream(
-        self,
-        call: Call,
-        generation: Generation,
-        first: News,
-        shape: AnswerShape,
-        scope: Scope,
-        receive: Receive,
-        send: Send,
-    ) -> None:
+    async def _stream(self, generation: Generation, first: News, shape: AnswerShape) -> None:
         closing: list[Completion] = []
-        events = self._events(call, generation, first, shape, closing)
-        response = EventSourceResponse(
-            events,
-            headers={**self._headers(call), "content-type": "text/event-stream; charset=utf-8"},
-            ping=PING_INTERVAL_S,
-            sep="\n",
-        )
-        call.status = 200
+        headers = {"content-type": "text/event-stream; charset=utf-8", **self._own_headers}
+        events = self._events(generation, first, shape, closing)
+        response = EventSourceResponse(events, headers=headers, ping=PING_INTERVAL_S, sep="\n")
         try:
-            await response(scope, receive, send)
+            await response(self.scope, self.receive, self.send)
         finally:
             self.service.accepted(closing)
-        call.gone = not generation.finished and call.error_code is None
+        if not generation.finished:
+            raise ClientDisconnect
 
     async def _events(
-        self, call: Call, generation: Generation, news: News, shape: AnswerShape, closing: list[Completion]
+        self, generation: Generation, news: News, shape: AnswerShape, closing: list[Completion]
     ) -> AsyncIterator[bytes]:
         """The stream's events, those of one engine step in one write. `closing` gets what the last one ends."""
-        try:
-            while not generation.finished:
-                yield await self._chunks(shape, news)
-                # Some of n end early. The last to end waits until the transport has taken everything.
-                self.service.accepted([completion for _, completion in news if completion.finish_reason is not None])
-                news = await generation.news()
-            last = await self._chunks(shape, news)
-        except Exception as error:
-            problem = self._problem(error)
-            call.error_code = problem.code
-            yield error_event(problem)
-            return
-        closing.extend(completion for _, completion in news)
+        while True:
+            completions = [completion for _, completion in news]
+            chunks = await self._shaped(completions, shape.chunks, news)
+            if generation.finished:
+                break
+            yield chunks
+            # Some of n end early. The last to end waits until the transport has taken everything.
+            self.service.accepted([one for one in completions if one.finish_reason is not None])
+            news = await generation.news()
+        closing += completions
         usage = shape.usage_chunk(generation.outputs) if shape.include_usage else b""
-        yield last + usage + DONE
+        yield chunks + usage + DONE
 
-    async def _chunks(self, shape: AnswerShape, news: News) -> bytes:
-        return await self._shaped([completion for _, completion in news], shape.chunks, news)
-
-    async def _shaped(self, completions: list[Completion], shape: Callable[..., bytes], *args: Any) -> bytes:
+    async def _shaped(self, completions: Sequence[Completion], shape: Callable[..., bytes], what: Any) -> bytes:
         """Shape here what is small: handing it to a thread would take longer. The rest would hold up all streams."""
         if sum(map(num_new_logprobs, completions)) < MANY_LOGPROBS:
-            return shape(*args)
-        return await self.service.in_thread(shape, *args)
+            return shape(what)
+        return await self.service.in_thread(shape, what)
 
-    async def _apologise(self, call: Call, shape: AnswerShape, send: Send) -> None:
-        """An apology at once can be worth more than an answer too late, or an error."""
-        call.status, call.degraded = 200, "apology"
-        call.outputs.clear()  # of a request that timed out in the queue: no part of what is said
-        body, content_type = of_fixed_text(shape, self.service.serve.overload_apology)
-        await send_whole(send, 200, {**self._headers(call), "content-type": content_type}, body)
-
-    # ---------------------------------------------------------------- trouble
-
-    async def _refuse(self, call: Call, error: Exception, send: Send) -> None:
-        problem = self._problem(error)
-        call.error_code = problem.code or problem.type
-        if call.status is None:
-            call.status = problem.status
-            await send_whole(send, problem.status, {**problem.headers, "x-request-id": call.request_id}, problem.body)
-
-    def _problem(self, error: Exception) -> ApiError:
-        problem = as_api_error(error)
-        if problem.code == "internal_error":
+    async def _refuse(self, problem: ApiError, error: Exception) -> None:
+        """Tell the client: with a status, or with the last event of a stream, which has a status already."""
+        if problem.code == INTERNAL_ERROR:
             logger.error("a request failed because of a bug", exc_info=error)
-        return problem
+        self.call.error_code = problem.code or problem.type
+        if self.call.status is None:
+            await send_whole(self.send, problem.status, {**problem.headers, **self._own_headers}, problem.body)
+        else:
+            await self.send({"type": "http.response.body", "body": error_event(problem), "more_body": False})
 
-    def _headers(self, call: Call) -> dict[str, str]:
-        headers = {"content-type": "application/json", "x-request-id": call.request_id}
-        return headers if call.degraded is None else {**headers, "x-minillm-degraded": call.degraded}
+    async def send(self, message: Message) -> None:
+        """To the client. With its first message the answer has a status."""
+        if message["type"] == "http.response.start":
+            self.call.status = message["status"]
+        await self._send(message)
+
+    @property
+    def _own_headers(self) -> dict[str, str]:
+        degraded = {} if self.call.degraded is None else {"x-minillm-degraded": self.call.degraded}
+        return {"x-request-id": self.call.request_id, **degraded}

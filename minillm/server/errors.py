@@ -4,11 +4,18 @@ from dataclasses import dataclass
 
 import orjson
 
-from minillm.core.errors import EngineDeadError, MinillmError, PromptTooLongError, RequestError
+from minillm.core.errors import (
+    EngineDeadError,
+    InvalidSamplingParamsError,
+    MinillmError,
+    PromptTooLongError,
+    RequestError,
+)
 from minillm.core.request import FinishReason
 from minillm.frontend.outputs import Completion
 
-SERVER_BUSY = "server_busy"
+INTERNAL_ERROR = "internal_error"
+"""The code of a bug."""
 
 
 @dataclass(eq=False)
@@ -35,11 +42,9 @@ class ApiError(MinillmError):
 
     @property
     def type(self) -> str:
-        if self.status == 429:
-            return "rate_limit_error"
-        if self.status == 401:
-            return "authentication_error"
-        return "server_error" if self.status >= 500 else "invalid_request_error"
+        """In OpenAI's words."""
+        kinds = {401: "authentication_error", 429: "rate_limit_error"}
+        return kinds.get(self.status, "server_error" if self.status >= 500 else "invalid_request_error")
 
     @property
     def headers(self) -> dict[str, str]:
@@ -53,18 +58,30 @@ class ApiError(MinillmError):
         return headers
 
 
+Answer = tuple[int, str | None, str]
+"""Status, code, and message, with the error's own words for {}."""
+ERRORS: dict[type[Exception], Answer] = {
+    PromptTooLongError: (400, "context_length_exceeded", "{}"),
+    InvalidSamplingParamsError: (400, "invalid_value", "{}"),
+    RequestError: (400, None, "{}"),
+    EngineDeadError: (503, "engine_stopped", "the engine has stopped: this server must be started anew"),
+    Exception: (500, INTERNAL_ERROR, "internal error: see the server's log"),
+}
+"""What a client sees of an error: the first that fits."""
+ENDINGS: dict[FinishReason, Answer] = {
+    FinishReason.TIMEOUT: (503, "queue_timeout", "the request waited too long in the queue: try later"),
+    FinishReason.ABORT: (503, "aborted", "the server ended this request: it is stopping"),
+    FinishReason.ERROR: (500, "step_failed", "the step that this request was part of failed: {}"),
+}
+"""The same of outputs that ended without an answer."""
+
+
 def as_api_error(error: Exception) -> ApiError:
     """What a client sees of an error. Of a bug it sees that there is one, and the server's log has the rest."""
-    match error:
-        case ApiError():
-            return error
-        case PromptTooLongError():
-            return ApiError(400, str(error), "context_length_exceeded")
-        case RequestError():
-            return ApiError(400, str(error))
-        case EngineDeadError():
-            return ApiError(503, "the engine has stopped: this server must be started anew", "engine_stopped")
-    return ApiError(500, "internal error: see the server's log", "internal_error")
+    if isinstance(error, ApiError):
+        return error
+    status, code, message = next(answer for kind, answer in ERRORS.items() if isinstance(error, kind))
+    return ApiError(status, message.format(error), code)
 
 
 def check_ending(completion: Completion) -> None:
@@ -73,10 +90,8 @@ def check_ending(completion: Completion) -> None:
     Raises:
         ApiError: 503 after a queue timeout or an abort that the client did not ask for, 500 after a failed step.
     """
-    match completion.finish_reason:
-        case FinishReason.TIMEOUT:
-            raise ApiError(503, "the request waited too long in the queue: try later", "queue_timeout", retry_after_s=1)
-        case FinishReason.ABORT:
-            raise ApiError(503, "the server ended this request: it is stopping", "aborted", retry_after_s=1)
-        case FinishReason.ERROR:
-            raise ApiError(500, f"the step that this request was part of failed: {completion.error}", "step_failed")
+    assert completion.finish_reason is not None
+    if completion.finish_reason in ENDINGS:
+        status, code, message = ENDINGS[completion.finish_reason]
+        retry_after_s = 1 if status == 503 else None
+        raise ApiError(status, message.format(completion.error), code, retry_after_s=retry_after_s)

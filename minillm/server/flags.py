@@ -24,18 +24,17 @@ def flags_of(
     Args:
         defaults: what the command takes for a field that is absent, where that is not the model's own default.
     """
-    told = {name: field.default for name, field in model.model_fields.items()} | dict(defaults or {})
-    return [
-        inspect.Parameter(name, KEYWORD, default=_option(name, field, told[name], panel), annotation=_flag_type(field))
-        for name, field in model.model_fields.items()
-    ]
+    parameters = []
+    for name, field in model.model_fields.items():
+        option = _option(name, field, (defaults or {}).get(name, field.default), panel)
+        parameters.append(inspect.Parameter(name, KEYWORD, default=option, annotation=_flag_type(field)))
+    return parameters
 
 
 def given(model: type[StrictModel], values: dict[str, Any]) -> dict[str, Any]:
     """The fields of `model` that were on the command line."""
-    return {
-        name: _as_value(field, values[name]) for name, field in model.model_fields.items() if values[name] is not None
-    }
+    fields = model.model_fields.items()
+    return {name: _as_value(field, values[name]) for name, field in fields if values[name] is not None}
 
 
 def as_flags(config: StrictModel) -> list[str]:
@@ -55,37 +54,38 @@ def as_flags(config: StrictModel) -> list[str]:
 def _option(name: str, field: FieldInfo, default: Any, panel: str) -> Any:
     flag = "--" + name.replace("_", "-")
     names = [flag]
-    if name in ALIASES:
+    if _flag_type(field) == (bool | None):
+        names = [f"{flag}/--no-{flag[2:]}"]
+    elif name in ALIASES:
         names.append(ALIASES[name])
     elif name.endswith("_s"):
         names.append(flag.removesuffix("-s"))
-    if _flag_type(field) == (bool | None):
-        names = [f"{flag}/--no-{name.replace('_', '-')}"]
     help_text = f"{field.description or ''}{'' if default is None else f' (default: {default})'}"
     return typer.Option(None, *names, help=help_text, show_default=False, rich_help_panel=panel)
 
 
-def _members(field: FieldInfo) -> list[Any]:
-    """The types of a union, without None; the one type otherwise."""
-    annotation = field.annotation
-    union = get_origin(annotation) in (Union, types.UnionType)
-    return [member for member in get_args(annotation) if member is not type(None)] if union else [annotation]
+def _type_of(field: FieldInfo) -> Any:
+    """Its type, without None."""
+    if get_origin(field.annotation) not in (Union, types.UnionType):
+        return field.annotation
+    (member,) = (member for member in get_args(field.annotation) if member is not type(None))
+    return member
 
 
 def _flag_type(field: FieldInfo) -> Any:
-    """What typer should read. `bool | Literal["max"]` is a choice between true, false and max."""
-    members = _members(field)
-    words = [str(word) for member in members if get_origin(member) is Literal for word in get_args(member)]
-    if words:
-        words = ["true", "false", *words] if bool in members else words
-        return Literal[tuple(words)] | None
-    return members[0] | None if members[0] in SIMPLE else str | None  # a nested config comes as JSON
+    """What typer should read: a nested config comes as JSON."""
+    kind = _type_of(field)
+    if get_origin(kind) is Literal:
+        return Literal[tuple(map(str, get_args(kind)))] | None
+    return kind | None if kind in SIMPLE else str | None
 
 
 def _as_value(field: FieldInfo, value: Any) -> Any:
-    """Values are JSON where the field is no plain number, word or switch; what is not JSON is a string."""
-    members = _members(field)
-    if not isinstance(value, str) or (len(members) == 1 and (members[0] is str or get_origin(members[0]) is Literal)):
+    """What typer has read, as the field wants it. What should be JSON and is not stays as it is, to be refused."""
+    kind = _type_of(field)
+    if get_origin(kind) is Literal:
+        return next(word for word in get_args(kind) if str(word) == value)
+    if kind in SIMPLE:
         return value
     try:
         return json.loads(value)

@@ -10,7 +10,6 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar, cast
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from minillm.core.errors import InvalidSamplingParamsError
 from minillm.core.params import MAX_NAME, SamplingParams, explain
 from minillm.frontend.prompts import Prompt
 from minillm.server.errors import ApiError
@@ -107,6 +106,7 @@ class GenerationBody(StrictJson):
     stream: bool = False
     stream_options: StreamOptions | None = None
     n: int = Field(1, ge=1, le=64)
+    max_tokens: int | None = Field(None, ge=1)
     temperature: float = Field(1.0, ge=0, le=2)
     top_p: float = Field(1.0, gt=0, le=1)
     presence_penalty: float = Field(0.0, ge=-2, le=2)
@@ -142,7 +142,7 @@ class GenerationBody(StrictJson):
     @property
     def token_limit(self) -> int | None:
         """What the client asked for at most; None = it did not say."""
-        raise NotImplementedError
+        return self.max_tokens
 
     @property
     def num_logprobs(self) -> int | None:
@@ -155,14 +155,11 @@ class GenerationBody(StrictJson):
         """For the engine.
 
         Raises:
-            ApiError: 400.
+            InvalidSamplingParamsError: the engine does not take these values.
         """
-        try:
-            shared = self.model_dump(include=SamplingParams.model_fields.keys() & GenerationBody.model_fields.keys())
-            own = {"max_tokens": max_tokens, "top_k": max(self.top_k, 0), "logprobs": self.num_logprobs}
-            return SamplingParams(**{**shared, **own})
-        except InvalidSamplingParamsError as error:
-            raise ApiError(400, str(error), "invalid_value") from error
+        shared = self.model_dump(include=SamplingParams.model_fields.keys() & GenerationBody.model_fields.keys())
+        own = {"max_tokens": max_tokens, "top_k": max(self.top_k, 0), "logprobs": self.num_logprobs}
+        return SamplingParams(**{**shared, **own})
 
 
 class CompletionBody(GenerationBody):
@@ -172,12 +169,7 @@ class CompletionBody(GenerationBody):
     default_tokens: ClassVar[float] = COMPLETION_TOKENS
 
     prompt: str | List[int] | List[str] | List[List[int]]
-    max_tokens: int | None = Field(None, ge=1)
     logprobs: int | None = Field(None, ge=0, le=20)
-
-    @property
-    def token_limit(self) -> int | None:
-        return self.max_tokens
 
     @property
     def num_logprobs(self) -> int | None:
@@ -199,7 +191,6 @@ class ChatBody(GenerationBody):
     default_tokens: ClassVar[float] = math.inf
 
     messages: List[Message] = Field(min_length=1)
-    max_tokens: int | None = Field(None, ge=1)
     max_completion_tokens: int | None = Field(None, ge=1)
     logprobs: bool = False
     top_logprobs: int | None = Field(None, ge=0, le=20)

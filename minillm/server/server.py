@@ -5,7 +5,6 @@ import functools
 import logging
 import signal
 import socket
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -19,10 +18,9 @@ from minillm.policies.config import EngineConfig
 from minillm.server import access_log, tracing
 from minillm.server.admission import AdmissionLimiter
 from minillm.server.app import make_app
-from minillm.server.calls import CallObserver
+from minillm.server.calls import Observer
 from minillm.server.config import ServeConfig
 from minillm.server.connection import BoundedProtocol
-from minillm.server.metrics import Metrics
 from minillm.server.service import Service
 
 logger = logging.getLogger(__name__)
@@ -38,24 +36,23 @@ AFTER_DRAIN_S = 5
 AppStatus.disable_automatic_graceful_drain()
 
 
-def make_service(engine: EngineConfig, serve: ServeConfig, model: LoadedModel | None = None) -> tuple[Service, Metrics]:
+def make_service(engine: EngineConfig, serve: ServeConfig, model: LoadedModel | None = None) -> Service:
     """Load the model, start the engine, and put admission control before it.
 
     Raises:
         ConfigError, ModelError: the engine cannot be built, or the API keys cannot be read.
         MissingPackageError: tracing is asked for and not installed.
     """
-    metrics = Metrics(serve.served_model_name or engine.model)
-    observers: list[CallObserver] = [metrics]
+    observers: list[Observer] = []
     if serve.access_log:
-        observers.append(access_log.AccessLog())
+        access_log.log_to_stderr()
+        observers.append(access_log.write_line)
+    if serve.otlp_endpoint is not None:
+        name = serve.served_model_name or engine.model
+        observers.append(tracing.to_collector(serve.otlp_endpoint, name, (serve.host, serve.port)).observe)
     thread = EngineThread(engine.replace(max_queue_len=None), model)
     try:
-        thread.call(metrics.attach).result()
-        if serve.otlp_endpoint is not None:
-            where = (serve.host, serve.port)
-            observers.append(tracing.to_collector(serve.otlp_endpoint, metrics.model_name, thread.clock, where))
-        return Service(thread, serve, AdmissionLimiter(serve, engine), observers), metrics
+        return Service(thread, serve, AdmissionLimiter(serve, engine), observers)
     except BaseException:
         thread.stop()
         raise
@@ -136,14 +133,15 @@ class DrainingServer(uvicorn.Server):
         await asyncio.to_thread(self._service.thread.abort_all)
 
 
-def make_server(service: Service, metrics: Metrics, on_ready: Callable[[], Any]) -> DrainingServer:
+def make_server(service: Service, on_ready: Callable[[], Any]) -> DrainingServer:
     """uvicorn with our protocol, limits and way of stopping; `on_ready` is called once it listens."""
     config = uvicorn.Config(
-        make_app(service, metrics, int(time.time())),
+        make_app(service),
         http=functools.partial(BoundedProtocol, service),  # type: ignore[arg-type]
         ws="none",
         lifespan="on",
         log_config=None,
+        log_level="error",
         access_log=False,
         server_header=False,
         proxy_headers=False,
@@ -162,14 +160,12 @@ def run(engine: EngineConfig, serve: ServeConfig, on_ready: Callable[[str], Any]
     make_room(serve.max_connections)
     sock = bind(serve.host, serve.port)
     host, port = sock.getsockname()[:2]
-    if serve.access_log:
-        access_log.log_to_stderr()
     try:
-        service, metrics = make_service(engine, serve.replace(port=port))
+        service = make_service(engine, serve.replace(port=port))
     except BaseException:
         sock.close()
         raise
-    server = make_server(service, metrics, lambda: on_ready(url_of(host, port)))
+    server = make_server(service, lambda: on_ready(url_of(host, port)))
     # uvicorn puts handlers of its own in place, and at the end raises the signal again for those before it.
     before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGTERM, signal.SIGINT)}
     try:

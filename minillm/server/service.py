@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from minillm.core.errors import EngineDeadError
 from minillm.core.params import SamplingParams
 from minillm.core.timeline import Clock, Timeline
 from minillm.frontend.async_engine import AsyncEngine
@@ -14,10 +15,11 @@ from minillm.frontend.outputs import Completion
 from minillm.frontend.prompts import Prompt, encode_prompt
 from minillm.policies.admission import RequestLimits
 from minillm.server.admission import AdmissionLimiter, ApiKeys
-from minillm.server.calls import Call, CallObserver
+from minillm.server.calls import Call, Observer
 from minillm.server.config import ServeConfig
 from minillm.server.errors import ApiError
 from minillm.server.logprobs import TokenTexts
+from minillm.server.metrics import EngineMetrics, Metrics
 from minillm.server.protocol import GenerationBody
 
 logger = logging.getLogger(__name__)
@@ -35,21 +37,23 @@ class Service:
     Args:
         thread: the engine. Its config must have no max_queue_len: the limiter counts.
         limiter: lets requests in.
-        observers: told about each request when it is over.
+        observers: told about each request when it is over; metrics are always.
     Raises:
         ConfigError: the API keys cannot be read.
     """
 
     def __init__(
-        self, thread: EngineThread, serve: ServeConfig, limiter: AdmissionLimiter, observers: Sequence[CallObserver]
+        self, thread: EngineThread, serve: ServeConfig, limiter: AdmissionLimiter, observers: Sequence[Observer] = ()
     ) -> None:
         self.thread = thread
         self.engine = AsyncEngine(thread)
         self.serve = serve
         self.limiter = limiter
         self.keys = ApiKeys(serve.api_key_file)
-        self.observers = tuple(observers)
-        self.model_name = serve.served_model_name or thread.config.model
+        self.model_name = model_name = serve.served_model_name or thread.config.model
+        self.metrics = Metrics(model_name)
+        self.engine_metrics = thread.call(lambda engine: EngineMetrics(engine, model_name)).result()
+        self.observers = (self.metrics.observe, *observers)
         self.texts = TokenTexts(thread.model.tokenizer)
         self.draining = False
         """Set when the server has been told to stop: requests in flight are served, no other comes in."""
@@ -65,9 +69,23 @@ class Service:
         """Most tokens, prompt and output, that one request may have."""
         return self._limits.context_limit
 
+    async def render_metrics(self) -> bytes:
+        """Prometheus text, of the engine and of requests."""
+        try:
+            of_engine = await asyncio.wrap_future(self.thread.call(lambda _: self.engine_metrics.render()))
+        except EngineDeadError:  # what it had counted
+            of_engine = self.engine_metrics.render()
+        return of_engine + self.metrics.render()
+
     async def in_thread(self, work: Callable[..., T], *args: Any) -> T:
         """Do what takes long beside the event loop."""
         return await asyncio.get_running_loop().run_in_executor(self._helpers, work, *args)
+
+    def check_model(self, name: str) -> None:
+        """Raise ApiError, 404, unless it is the model that is served."""
+        if name != self.model_name:
+            message = f"there is no model {name[:100]!r} here: send {self.model_name!r}"
+            raise ApiError(404, message, "model_not_found", "model")
 
     async def prepare(self, call: Call, body: GenerationBody) -> tuple[list[list[int]], SamplingParams]:
         """The prompts' token ids, and how to continue them.
@@ -103,9 +121,10 @@ class Service:
                 "max_completion_tokens" if body.is_chat else "max_tokens",
             )
         limit = int(min(room, body.default_tokens)) if wanted is None else wanted
-        if self.serve.overload_answer == "shorter" and call.waits and limit > self.serve.overload_max_tokens:
+        most = self.serve.overload_max_tokens
+        if call.waits and most is not None and limit > most:
             call.degraded = "shorter"
-            limit = self.serve.overload_max_tokens
+            return most
         return limit
 
     def accepted(self, completions: Sequence[Completion]) -> None:
@@ -121,9 +140,9 @@ class Service:
                 self.limiter.served(max(_service_time(completion.timeline) for completion in output.completions))
         for observer in self.observers:
             try:
-                observer.observe(call)
+                observer(call)
             except Exception:  # a bug in one must not hide the call from the others, nor end the connection
-                logger.exception("%s could not take note of a call", type(observer).__name__)
+                logger.exception("%r could not take note of a call", observer)
 
     def stop(self) -> None:
         self._helpers.shutdown(wait=False, cancel_futures=True)

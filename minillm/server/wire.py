@@ -4,53 +4,32 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from starlette.types import Message, Receive, Scope, Send
+from starlette.requests import ClientDisconnect, Request
+from starlette.types import Receive, Send
 
 from minillm.server.errors import ApiError
 
 T = TypeVar("T")
 
-CONNECTION = "minillm.connection"
-"""ASGI extension: the asyncio transport, to cut a connection that has stalled."""
+SLOW_READER = "minillm.slow_reader"
+"""ASGI extension: the client is gone because it was cut off; it took nothing of the answer."""
 
 
-class ClientGone(Exception):
-    """The client has closed the connection: the answer is not wanted any more."""
+async def read_body(request: Request, max_bytes: int, timeout_s: float) -> bytes:
+    """The request's body. An oversized one is refused before it is sent, if its length is announced.
 
-
-class SlowReader(Exception):
-    """The client is there, but takes nothing of the answer."""
-
-
-def cut(scope: Scope) -> None:
-    """Close the connection at once, dropping what was not sent."""
-    transport = scope.get("extensions", {}).get(CONNECTION)
-    if transport is not None:
-        transport.abort()
-
-
-async def read_body(receive: Receive, announced: int | None, max_bytes: int, timeout_s: float) -> bytes:
-    """The request's body.
-
-    Args:
-        announced: its Content-Length, if there is one: an oversized body is refused before it is sent.
     Raises:
         ApiError: 413: too large; 408: too slow.
-        ClientGone: the client left.
+        ClientDisconnect: the client left.
     """
     too_large = ApiError(413, f"the body is larger than {max_bytes} bytes: shorten it", "body_too_large", close=True)
-    if announced is not None and announced > max_bytes:
+    if int(request.headers.get("content-length", 0)) > max_bytes:
         raise too_large
     body = bytearray()
     try:
         async with asyncio.timeout(timeout_s):
-            more = True
-            while more:
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    raise ClientGone
-                body += message.get("body", b"")
-                more = message.get("more_body", False)
+            async for piece in request.stream():
+                body += piece
                 if len(body) > max_bytes:
                     raise too_large
     except TimeoutError:
@@ -62,13 +41,13 @@ async def unless_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
     """Do some work, and give it up if the client leaves meanwhile.
 
     Raises:
-        ClientGone: the client left.
+        ClientDisconnect: the client left.
     """
     task, watch = asyncio.ensure_future(work), asyncio.ensure_future(_disconnected(receive))
     try:
         await asyncio.wait({task, watch}, return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
-            raise ClientGone
+            raise ClientDisconnect
         return task.result()
     finally:
         task.cancel()
@@ -81,27 +60,10 @@ async def _disconnected(receive: Receive) -> None:
         pass
 
 
-def taken_within(timeout_s: float, send: Send) -> Send:
-    """A `send` that raises SlowReader if the transport does not take a message in time."""
-
-    async def send_in_time(message: Message) -> None:
-        try:
-            async with asyncio.timeout(timeout_s):
-                await send(message)
-        except TimeoutError:
-            raise SlowReader from None
-
-    return send_in_time
-
-
 async def send_whole(send: Send, status: int, headers: dict[str, str], body: bytes) -> None:
     """Send a response, and wait until the transport has accepted it."""
     raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
     raw.append((b"content-length", str(len(body)).encode()))
-    messages: list[Message] = [
-        {"type": "http.response.start", "status": status, "headers": raw},
-        {"type": "http.response.body", "body": body, "more_body": True},
-        {"type": "http.response.body", "body": b"", "more_body": False},  # waits for the bytes before it
-    ]
-    for message in messages:
-        await send(message)
+    await send({"type": "http.response.start", "status": status, "headers": raw})
+    await send({"type": "http.response.body", "body": body, "more_body": True})
+    await send({"type": "http.response.body", "body": b"", "more_body": False})  # waits for the bytes before it

@@ -17,7 +17,7 @@ from minillm.core.errors import ConfigError, DuplicateRequestError, EngineDeadEr
 from minillm.core.params import SamplingParams
 from minillm.core.request import FinishReason
 from minillm.core.timeline import VirtualClock
-from minillm.frontend.async_engine import AsyncEngine
+from minillm.frontend.async_engine import AsyncEngine, OutputCollector
 from minillm.frontend.engine import Engine
 from minillm.frontend.engine_thread import EngineThread
 from minillm.frontend.llm import LLM
@@ -157,7 +157,7 @@ def num_blocks(thread: EngineThread) -> int:
 def test_on_a_gpu_the_next_engine_finds_as_much_memory(gpu_thread: EngineThread):
     blocks = [num_blocks(gpu_thread)]
     for _ in range(3):
-        gpu_thread.reset()
+        gpu_thread.reconfigure(gpu_thread.config)
         blocks.append(num_blocks(gpu_thread))
     assert blocks == [85] * 4
 
@@ -174,7 +174,7 @@ def test_on_a_gpu_an_engine_that_cannot_be_built_leaves_the_one_before(gpu_threa
 def test_on_a_gpu_nobody_waits_for_an_engine_that_cannot_be_had_again(gpu: FakeGPU, gpu_thread: EngineThread):
     gpu.broken = True
     with pytest.raises(ConfigError, match="unlucky"):
-        gpu_thread.reset()
+        gpu_thread.reconfigure(gpu_thread.config)
     with pytest.raises(EngineDeadError, match="unlucky"):
         gpu_thread.submit([1, 2, 3], GREEDY)
 
@@ -222,19 +222,26 @@ def test_snapshots_show_requests_blocks_and_steps(thread: EngineThread):
         assert list(view.borders) == sorted(view.borders) and view.borders[-1] == snapshot.now
 
 
-def test_async_streams_run_side_by_side_and_leaving_early_aborts(thread: EngineThread, expected: list[int]):
+async def read(engine: AsyncEngine, params: SamplingParams, limit: int | None = None, **options: str) -> list[int]:
+    """The tokens of one request, or at least the first `limit` of them."""
+    collector, token_ids = OutputCollector(), []
+    request_id = await engine.submit("Hello there", params, collector, **options)
+    try:
+        while limit is None or len(token_ids) < limit:
+            for output in await collector.get():
+                token_ids = output.token_ids
+                if output.finished:
+                    return token_ids
+    finally:
+        engine.thread.abort(request_id)
+    return token_ids
+
+
+def test_async_requests_run_side_by_side_and_leaving_early_aborts(thread: EngineThread, expected: list[int]):
     engine = AsyncEngine(thread)
 
-    async def client(limit: int | None) -> list[int]:
-        token_ids: list[int] = []
-        async for output in engine.generate("Hello there", GREEDY if limit is None else ENDLESS):
-            token_ids = output.token_ids
-            if limit is not None and len(token_ids) >= limit:
-                break
-        return token_ids
-
     async def main() -> list[list[int]]:
-        return await asyncio.gather(client(None), client(3), client(None))
+        return await asyncio.gather(read(engine, GREEDY), read(engine, ENDLESS, limit=3), read(engine, GREEDY))
 
     first, left_early, third = asyncio.run(main())
     assert first == third == expected and left_early[:3] == expected[:3]
@@ -242,21 +249,23 @@ def test_async_streams_run_side_by_side_and_leaving_early_aborts(thread: EngineT
     assert all(view.status == "finished" for view in thread.snapshot().requests)
 
 
-def test_a_cancelled_task_aborts_its_request(thread: EngineThread):
-    async def main() -> None:
-        async def client() -> None:
-            async for _ in AsyncEngine(thread).generate("Hello there", ENDLESS, request_id="doomed"):
-                started.set()
+def test_a_submission_that_is_cancelled_and_aborted_leaves_nothing(thread: EngineThread):
+    go = threading.Event()
 
-        started = asyncio.Event()
-        task = asyncio.create_task(client())
-        await started.wait()
+    async def main() -> None:
+        held = thread.call(lambda _: go.wait(60))  # so that the engine has not taken it when its client leaves
+        doomed = AsyncEngine(thread).submit("Hello there", ENDLESS, OutputCollector(), request_id="doomed")
+        task = asyncio.create_task(doomed)
+        await asyncio.sleep(0.01)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
+        thread.abort("doomed")
+        go.set()
+        held.result()
 
     asyncio.run(main())
-    thread.reconfigure(thread.config)  # commands are carried out in order: the abort comes before this
+    thread.abort_all()
     assert thread.submit("Hello there", GREEDY, request_id="doomed").result(timeout=60).finished
 
 
@@ -266,10 +275,10 @@ def test_a_client_whose_sink_fails_harms_nobody(config: EngineConfig, model: Loa
         raise RuntimeError("Event loop is closed")
 
     thread = EngineThread(config, model)
-    thread.subscribe("Hello there", ENDLESS, gone, request_id="gone")
+    thread.submit_nowait("Hello there", ENDLESS, gone, request_id="gone").result()
     assert thread.submit("Hello there", GREEDY).result(timeout=60).token_ids == expected
     assert thread.submit("Hello there", GREEDY, request_id="gone").result(timeout=60).token_ids == expected
-    thread.subscribe("Hello there", ENDLESS, gone)
+    thread.submit_nowait("Hello there", ENDLESS, gone).result()
     thread.stop()
     with pytest.raises(EngineDeadError):
         thread.submit("Hello")

@@ -71,7 +71,7 @@ def test_a_proxy_changes_the_clients_numbers_and_not_the_servers(server: LabServ
 
 
 def test_a_new_server_is_warm_and_takes_the_place_of_the_old_one(tiny_lab: Lab, server: LabServer) -> None:
-    assert server.calls.by_id == {} and server.steps(), "it has answered once, and nobody is told"
+    assert server.calls == {} and server.steps(), "it has answered once, and nobody is told"
     with LabServer(tiny_lab, instead_of=server) as second:
         assert second.port != server.port
         with pytest.raises(ConnectionRefusedError):

@@ -11,7 +11,7 @@ from course.lab.start.contents import GUIDED, HEADING, anchor
 from minillm.core.timeline import VirtualClock
 from minillm.frontend.engine import Engine
 from minillm.policies.config import EngineConfig, SpeculativeConfig
-from minillm.server.metrics import Metrics
+from minillm.server.metrics import EngineMetrics, Metrics
 from minillm.simulate.cluster.fleet import ClusterConfig
 
 GUIDES = (COURSE / "guide_2am.md", COURSE / "guide_debugging.md")
@@ -102,8 +102,7 @@ def test_every_name_in_code_type_is_one_of_ours(page: Path) -> None:
 
 def metric_names() -> set[str]:
     """As /metrics writes them, without the endings of histograms."""
-    metrics = Metrics("m")
     clock = VirtualClock()
-    metrics.look(Engine(EngineConfig(max_model_len=64), runner=FakeRunner(8, 16, clock), clock=clock))
-    text = metrics.render().decode()
+    engine = Engine(EngineConfig(max_model_len=64), runner=FakeRunner(8, 16, clock), clock=clock)
+    text = (EngineMetrics(engine, "m").render() + Metrics("m").render()).decode()
     return set(re.findall(r"^# TYPE (minillm:\w+) ", text, re.M)) | set(re.findall(r"^(minillm:\w+)[ {]", text, re.M))

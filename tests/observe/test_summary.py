@@ -64,19 +64,6 @@ def test_rates_and_lost_time():
     assert summarize(requests, duration=10.0).requests_per_s == pytest.approx(0.4)
 
 
-def test_buckets_by_prompt_length():
-    requests = [completed(i, 0.1 * n, 0.1, 0.1, 0.0, prompt=n) for i, n in enumerate((1, 64, 65, 5000))]
-    buckets = summarize(requests).buckets
-    assert [(bucket.label, bucket.metrics["ttft"].count) for bucket in buckets] == [
-        ("1-64", 2),
-        ("65-256", 1),
-        ("4097+", 1),
-    ]
-    assert [b.label for b in summarize(requests, bucket_borders=(64,)).buckets] == ["1-64", "65+"]
-    with pytest.raises(ValueError, match="ascend"):
-        summarize(requests, bucket_borders=(64, 64))
-
-
 @pytest.mark.parametrize(
     ("slo", "met"),
     [

@@ -111,8 +111,7 @@ class Running:
     def watched(self) -> list[Call]:
         """Calls that are over, from now on."""
         calls: list[Call] = []
-        watch = type("Watch", (), {"observe": lambda self, call: calls.append(call)})()
-        self.service.observers = (*self.service.observers, watch)
+        self.service.observers = (*self.service.observers, calls.append)
         return calls
 
     def wait_until_idle(self) -> None:
@@ -149,14 +148,14 @@ Serve = Callable[..., Running]
 @contextmanager
 def running(engine: EngineConfig, serve: ServeConfig, model: LoadedModel) -> Iterator[Running]:
     sock = bind(serve.host, serve.port)
-    service, metrics = make_service(engine, serve, model)
+    service = make_service(engine, serve, model)
     ready, loops = threading.Event(), []
 
     def on_ready() -> None:
         loops.append(asyncio.get_running_loop())
         ready.set()
 
-    server = make_server(service, metrics, on_ready)
+    server = make_server(service, on_ready)
     thread = threading.Thread(target=server.run, args=([sock],), name="server")
     thread.start()
     assert ready.wait(60)

@@ -78,7 +78,7 @@ def test_a_head_that_comes_too_slowly(serve: Serve, expected: Callable[..., str]
     for part in (b"G", b"GET /health HTTP/1.1\r\n", GET + b"x: y"):
         assert refusal(server.raw(part)) == (408, "head_timeout")
     assert server.raw(b"") == server.raw(b"\r\n") == b"", "who asks for nothing gets nothing"
-    first = server.raw(GET + b"\r\n" + GET, after=b"}")  # on a connection that is kept alive as well
+    first = server.raw(GET + b"\r\n", after=b"}", then=GET)  # on a connection that is kept alive as well
     assert first.startswith(b"HTTP/1.1 200") and refusal(first[first.rindex(b"HTTP/1.1") :]) == (408, "head_timeout")
     assert is_well(server, expected)
 
@@ -117,10 +117,14 @@ def request(body: dict) -> bytes:
     return b"POST /v1/chat/completions HTTP/1.1\r\ncontent-length: %d\r\n\r\n" % len(content) + content
 
 
-def test_a_client_that_leaves_with_requests_in_a_pipeline(serve: Serve):
+BEHIND = {"a request": request({"max_tokens": 400}), "the beginning of one": GET, "nonsense": b"nonsense\r\n\r\n"}
+
+
+@pytest.mark.parametrize("behind", BEHIND.values(), ids=BEHIND)
+def test_a_client_that_leaves_with_more_behind_its_request(serve: Serve, behind: bytes):
     server = serve()
     with server.connect() as sock:
-        sock.sendall(request({"max_tokens": 400}) + request({"max_tokens": 400}))
+        sock.sendall(request({"max_tokens": 400}) + behind)
         server.wait_until(lambda engine: len(engine.scheduler.running) == 1)
     server.wait_until_idle()
     assert server.metric("http_requests_total", outcome="disconnected") == 1
@@ -128,25 +132,30 @@ def test_a_client_that_leaves_with_requests_in_a_pipeline(serve: Serve):
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_nonsense_behind_a_request_ends_it_and_never_stands_in_its_answer(serve: Serve, stream: bool):
+@pytest.mark.parametrize("behind", BEHIND.values(), ids=BEHIND)
+def test_what_comes_before_the_answer_is_out_never_stands_in_it(serve: Serve, stream: bool, behind: bytes):
+    """It is not read: there is no pipelining. The connection ends with the answer."""
     server = serve()
     with server.connect() as sock:
-        sock.sendall(request({"max_tokens": 400, "stream": stream}))
-        answer = sock.recv(4096) if stream else b""
-        server.wait_until(lambda engine: len(engine.scheduler.running) == 1)
-        sock.sendall(b"nonsense\r\n\r\n")
-        answer += b"".join(iter(lambda: sock.recv(65_536), b""))
+        sock.sendall(request({"max_tokens": 60, "stream": stream}) + behind)
+        answer = b"".join(iter(lambda: sock.recv(65_536), b""))
     server.wait_until_idle()
-    assert answer.count(b"HTTP/1.1") == 1 and (b"invalid_http" in answer) != stream
-    assert server.metric("http_requests_total", outcome="ok") == 0
+    assert answer.startswith(b"HTTP/1.1 200") and answer.count(b"HTTP/1.1") == 1 and b"error" not in answer
+    assert b"[DONE]" in answer if stream else b'"completion_tokens":60' in answer
+    assert server.metric("http_requests_total") == server.metric("http_requests_total", outcome="ok") == 1
+
+
+def test_a_chunk_that_is_none_ends_its_request(serve: Serve):
+    server = serve()
+    assert refusal(server.raw(POST + b"transfer-encoding: chunked\r\n\r\nno length")) == (400, "invalid_http")
+    assert server.metric("http_requests_total", outcome="disconnected") == 1
 
 
 def test_a_reader_of_metrics_that_takes_nothing_is_cut(serve: Serve, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("minillm.server.connection.SOCKET_SEND_BUFFER", 4096)
-    monkeypatch.setattr("minillm.server.connection.LAST_RESORT_S", 0)
     server = serve(reader_timeout_s=0.2)
     with server.connect(receive_buffer=4096) as sock:
-        sock.sendall(b"GET /metrics HTTP/1.1\r\n\r\n" * 20)
+        sock.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
         for _ in range(2000):
             if not server.num_connections():
                 return

@@ -49,22 +49,6 @@ def test_a_call_that_is_cancelled_was_not_answered(serve: Serve, stream: bool):
     assert server.service.limiter.num_sequences == 0
 
 
-@pytest.mark.parametrize("body", [{}, {"stream": True}, {"temperature": 9}, {"n": 9}], ids=str)
-def test_every_end_of_an_answer_has_a_time_limit(serve: Serve, body: dict):
-    # An answer, the end of a stream, a refusal, an apology: none waits for ever until its last byte is taken.
-    server = serve(engine={"max_num_seqs": 8, "max_queue_len": 1}, reader_timeout_s=0.05, overload_answer="apology")
-    calls = server.watched()
-
-    async def send(message: dict) -> None:
-        if message["type"] == "http.response.body" and not message["more_body"]:
-            await asyncio.Event().wait()
-
-    with server.service.limiter.hold(1):  # so that n = 9 is one too many
-        asyncio.run(asyncio.wait_for(call(server, {**BODY, **body}, send), 60))
-    assert [call.outcome for call in calls] == ["slow_reader"]
-    server.wait_until_idle()
-
-
 def test_the_wait_in_the_queue_begins_when_the_body_is_in(serve: Serve):
     # Regression: with a queue timeout, an idle server refused a body that came slowly.
     server = serve()

@@ -19,7 +19,7 @@ from minillm.core.timeline import PHASES, VirtualClock
 from minillm.frontend.engine import Engine
 from minillm.policies.config import EngineConfig
 from minillm.server import access_log
-from minillm.server.metrics import Metrics
+from minillm.server.metrics import EngineMetrics
 
 
 def read(text: str, name: str) -> float:
@@ -108,15 +108,14 @@ def test_steps_are_counted_once_however_often_they_are_scraped(serve: Serve, asy
 
 
 def test_ten_thousand_steps_without_a_scrape():
-    clock, metrics = VirtualClock(), Metrics(MODEL)
+    clock = VirtualClock()
     config = EngineConfig(max_model_len=64, max_num_seqs=1, enable_prefix_caching=False)
     engine = Engine(config, runner=FakeRunner(8, 16, clock), clock=clock)
-    metrics.attach(engine)
+    metrics = EngineMetrics(engine, MODEL)
     for _ in range(200):
         engine.add_request([1, 2, 3], SamplingParams(max_tokens=50), stream=False)
     while engine.has_unfinished:
         engine.step()
-    metrics.look(engine)
     text = metrics.render().decode()
     assert read(text, "iteration_tokens_total_count") == read(text, "step_time_seconds_count") == 10_000
     assert read(text, "iteration_tokens_total_sum") == 200 * (3 + 49)
@@ -185,8 +184,6 @@ def test_a_log_that_is_not_read_delays_no_request(monkeypatch: pytest.MonkeyPatc
 
 def test_one_span_a_phase_by_the_genai_conventions(serve: Serve):
     pytest.importorskip("opentelemetry.sdk")
-    from opentelemetry.sdk.metrics import MeterProvider
-    from opentelemetry.sdk.metrics.export import InMemoryMetricReader
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import SimpleSpanProcessor
     from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -194,10 +191,9 @@ def test_one_span_a_phase_by_the_genai_conventions(serve: Serve):
     from minillm.server.tracing import Tracing
 
     server = serve()
-    spans, tracers, reader = InMemorySpanExporter(), TracerProvider(), InMemoryMetricReader()
+    spans, tracers = InMemorySpanExporter(), TracerProvider()
     tracers.add_span_processor(SimpleSpanProcessor(spans))
-    tracing = Tracing(tracers, MeterProvider(metric_readers=[reader]), MODEL, server.service.clock, ("127.0.0.1", 1))
-    server.service.observers = (tracing,)
+    server.service.observers = (Tracing(tracers, MODEL, ("127.0.0.1", 1)).observe,)
     calls = server.watched()
     trace_id = "0af7651916cd43dd8448eb211c80319c"
     headers = {"traceparent": f"00-{trace_id}-b7ad6b7169203331-01"}
@@ -215,5 +211,3 @@ def test_one_span_a_phase_by_the_genai_conventions(serve: Serve):
     assert all(a.end_time == b.start_time for a, b in itertools.pairwise(phases)), "phases tile the request"
     for span, seconds in zip(phases, calls[0].outputs[0].timeline.phases().values()):
         assert span.end_time - span.start_time == pytest.approx(1e9 * seconds, abs=1e4)
-    names = {m.name for r in reader.get_metrics_data().resource_metrics for s in r.scope_metrics for m in s.metrics}
-    assert {"gen_ai.server.request.duration", "gen_ai.server.time_to_first_token"} <= names

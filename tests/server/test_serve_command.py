@@ -87,8 +87,7 @@ def test_replicas_are_checked():
 
 @pytest.mark.parametrize("name", UNKEPT_BY_REPLICAS)
 def test_what_replicas_cannot_keep_is_refused_before_ray_starts(name: str):
-    values = {"max_requests_per_key": "3", "overload_answer": "shorter", "overload_max_tokens": "3"}
-    values |= {"max_url_bytes": "4096", "max_head_bytes": "4096"}
+    values = {"max_requests_per_key": "3", "overload_max_tokens": "3"}
     flag = "--" + name.removesuffix("_s").replace("_", "-")
     command = ["serve", "--model", "no-such-model", flag, values.get(name, "7")]
     with pytest.raises(ConfigError, match=f"{flag} cannot be kept with --replicas"):

@@ -194,7 +194,7 @@ def _closed(server: LabServer, outcome: str, patience_s: float = 60.0) -> Call:
     """
     end = time.monotonic() + patience_s
     while time.monotonic() < end:
-        for call in list(server.calls.by_id.values()):
+        for call in list(server.calls.values()):
             if call.outcome == outcome:
                 return call
         time.sleep(0.01)

@@ -140,7 +140,7 @@ def _logged_as_gone(server: LabServer, before: int) -> tuple[str, bool]:
 
 
 def _gone(server: LabServer) -> int:
-    return sum(call.outcome == "disconnected" for call in list(server.calls.by_id.values()))
+    return sum(call.outcome == "disconnected" for call in list(server.calls.values()))
 
 
 def _slow_tool(server: LabServer) -> tuple[str, bool]:
