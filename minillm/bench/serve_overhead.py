@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -63,11 +63,18 @@ class Round:
     """Share of one core that the client took."""
 
     @classmethod
-    def of(cls, start: float, stamps: Iterable[Sequence[float]], *tokens: int, client_cpu: float = 0.0) -> "Round":
-        """Args: stamps: of each stream, when something was delivered; tokens: read, and written."""
-        stamps = list(stamps)
+    def of(
+        cls,
+        start: float,
+        stamps: Collection[Sequence[float]],
+        prompt_tokens: int,
+        output_tokens: int,
+        client_cpu: float = 0.0,
+    ) -> "Round":
+        """Args: stamps: of each stream, when something was delivered."""
         gaps = [later - earlier for own in stamps for earlier, later in itertools.pairwise(own)]
-        return cls(gaps, max(own[-1] for own in stamps) - start, *tokens, sum(map(len, stamps)), client_cpu)
+        seconds = max(own[-1] for own in stamps) - start
+        return cls(gaps, seconds, prompt_tokens, output_tokens, sum(map(len, stamps)), client_cpu)
 
     def figures(self) -> np.ndarray:
         """What a Side has, of this round."""
@@ -197,7 +204,7 @@ def run_served(url: str, requests: Sequence[PlannedRequest]) -> Round:
         [o.deliveries for o in test.observations],
         sum(o.prompt_tokens or 0 for o in test.observations),
         sum(o.num_tokens for o in test.observations),
-        client_cpu=test.client.cpu_share,
+        test.client.cpu_share,
     )
 
 

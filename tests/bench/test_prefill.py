@@ -34,7 +34,7 @@ def test_numbers_belong_together(bench_json: Callable[..., Any]) -> None:
 
 def test_the_output_says_what_the_linear_layers_compute_in(bench: Callable[..., Result], tiny_llama_path: Path) -> None:
     table = bench("prefill", "--dtype", "bfloat16").stdout
-    assert "in bfloat16, one prompt a step" in table
+    assert "in bfloat16: one prompt a step" in table
     model = load_model(Target(str(tiny_llama_path), dtype="bfloat16").config())
     head = model.decoder.lm_head
     computes = head.many.computes if isinstance(head, CPULinear) else torch.bfloat16

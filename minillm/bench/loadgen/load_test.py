@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from tqdm import tqdm
 
-from minillm.bench.loadgen.client import Client, Endpoint, Failure
+from minillm.bench.loadgen.client import Client, Endpoint, Exchange, Failure
 from minillm.bench.loadgen.observation import Observation, observe
 from minillm.bench.loadgen.planned_requests import PlannedRequest
-from minillm.bench.loadgen.play import Play, Played
+from minillm.bench.loadgen.play import Play
 from minillm.bench.loadgen.server_metrics import Histogram, Scrape, scrape
 from minillm.bench.loadgen.validity import ClientLoad
 from minillm.core.errors import EndpointError
@@ -103,22 +103,22 @@ async def _warm_up(client: Client, requests: Sequence[PlannedRequest], count: in
     if first is None or not count:
         return
     warm = [PlannedRequest(i, f"Warm-up number {i}.{first.prompt}", first.max_tokens) for i in range(count)]
-    played = await _one(client, warm[0])
-    if played.exchange.failure is Failure.REFUSED and "stream_options" in played.exchange.message:
+    answer = await _one(client, warm[0])
+    if answer.failure is Failure.REFUSED and "stream_options" in answer.message:
         client.endpoint = replace(client.endpoint, include_usage=False)  # it does not know how to count
-        played = await _one(client, warm[0])
-    if played.exchange.failure is not None:
+        answer = await _one(client, warm[0])
+    if answer.failure is not None:
         raise EndpointError(
             f"{client.endpoint.url} does not answer a request for model {client.endpoint.model!r}: "
-            f"{played.exchange.failure}: {played.exchange.message}"
+            f"{answer.failure}: {answer.message}"
         )
     await Play(warm[1:], client).run()
 
 
-async def _one(client: Client, request: PlannedRequest) -> Played:
+async def _one(client: Client, request: PlannedRequest) -> Exchange:
     play = Play([request], client)
     await play.run()
-    return play.played[0]
+    return play.played[0].exchange
 
 
 async def _watched(play: Play) -> ClientLoad:
