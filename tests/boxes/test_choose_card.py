@@ -1,4 +1,4 @@
-"""The tables of the guide to GPU boxes: what a model takes, and what a card has room for, by the simulator's arithmetic."""
+"""The tables of the guide to GPU boxes: what a model takes, and what a card has room for, by the simulator."""
 
 import re
 from pathlib import Path
