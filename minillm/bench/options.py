@@ -66,16 +66,12 @@ class Shared:
     out: Out = None
     as_json: Json = False
 
-    def target(self) -> "Target":
-        """What is to be measured; `--set` wins over named options.
+    def target_with(self, engine_fields: list[str] | None) -> "Target":
+        """The model under FIELD=VALUE settings, which win over named options.
 
         Raises:
             ConfigError: a field is unknown, or out of range.
         """
-        return self.target_with(self.engine_fields)
-
-    def target_with(self, engine_fields: list[str] | None) -> "Target":
-        """The same model under other FIELD=VALUE settings."""
         from minillm.bench.target import Target
         from minillm.policies.config import parse_fields
 
@@ -93,7 +89,7 @@ class Shared:
         from minillm.bench.report import describe_machine, format_machine, make_report
 
         check_writable(self.out)
-        target, machine = self.target(), describe_machine()
+        target, machine = self.target_with(self.engine_fields), describe_machine()
         measured = run(target, self.quick, *options)
         report = make_report(machine, target.model, self.quick, measured)
         quick = "quick: means nothing\n" if self.quick else ""
