@@ -11,16 +11,15 @@ import pytest
 import torch
 
 from minillm.__main__ import main
-from minillm.bench.doctor import bandwidth, compute, machine, software, speed, storage
-from minillm.bench.doctor.bandwidth import MemoryBandwidth, find_bandwidth
+from minillm.bench.doctor import hardware, software, speed
 from minillm.bench.doctor.check import Check, as_text, is_healthy
+from minillm.bench.doctor.hardware import MemoryBandwidth, find_bandwidth
 from minillm.core.params import default_of
 from minillm.model.arithmetic import find_model
 from minillm.policies.config import EngineConfig
 from minillm.runner.machine_peaks import Bandwidth
 from minillm.simulate.cost.hardware import GIGA, find_hardware
 from minillm.simulate.cost.profile import PRIORS, roofline_profile, this_machine_path
-from minillm.speculation import head_file
 
 CPU = torch.device("cpu")
 QUICK = MemoryBandwidth(10 * GIGA, "made up", CPU)
@@ -33,7 +32,7 @@ def doctor(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -
     """Run the command: (exit status, standard output). The bandwidth is made up, which saves its measurement."""
 
     def run(*arguments: str) -> tuple[int, str]:
-        monkeypatch.setattr(bandwidth, "find_bandwidth", lambda _: QUICK)
+        monkeypatch.setattr(hardware, "find_bandwidth", lambda _: QUICK)
         monkeypatch.setattr(sys, "argv", ["minillm", "doctor", *arguments])
         capfd.readouterr()
         with pytest.raises(SystemExit) as exit_info:
@@ -54,7 +53,7 @@ def test_json_is_one_object(doctor: Doctor) -> None:
     report = json.loads(out)
     assert report["ok"] == (status == 0)
     names = {"python", "torch", "memory", "memory bandwidth", "gpu", "attention backend", "attention eager", "roofline"}
-    names |= {"expected", "cache folder", "free disk", "model smollm2-135m", "native kernels", "chromium", "versions"}
+    names |= {"expected", "cache folder", "free disk", "model smollm2-135m", "native kernels", "versions"}
     assert names <= {check["name"] for check in report["checks"]}
     for check in report["checks"]:
         assert (check["fix"] is None) == (check["status"] == "ok"), check["name"]
@@ -67,7 +66,7 @@ def test_every_group_is_shown_once(doctor: Doctor) -> None:
 
 
 def test_a_full_disk_keeps_it_from_working(doctor: Doctor, no_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storage, "free_bytes", lambda _: 1000)
+    monkeypatch.setattr(software, "free_bytes", lambda _: 1000)
     status, out = doctor()
     assert status == 1, "there is no room for the model"
     assert "minillm pull smollm2-135m" in out
@@ -78,7 +77,7 @@ def test_a_full_disk_keeps_it_from_working(doctor: Doctor, no_cache: Path, monke
 def test_a_cache_that_cannot_be_made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("MINILLM_HOME", str(tmp_path / "file"))
-    found = next(check for check in storage.storage() if check.name == "cache folder")
+    found = next(check for check in software.storage() if check.name == "cache folder")
     assert (found.status, found.group) == ("bad", "storage")
     assert "MINILLM_HOME" in (found.fix or "")
 
@@ -87,30 +86,14 @@ def test_models_of_the_cache_are_listed(no_cache: Path) -> None:
     folder = no_cache / "models" / "converted-1"
     folder.mkdir(parents=True)
     (folder / "config.json").write_text("x" * 3_000_000)
-    found = {check.name: check for check in storage.storage()}
+    found = {check.name: check for check in software.storage()}
     assert found["model converted-1"].found == f"{folder}, 3 MB"
     assert found["model smollm2-135m"].fix == "minillm pull smollm2-135m"
 
 
-def test_draft_heads_are_listed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def heads() -> dict[str, tuple[str, str]]:
-        return {check.name: (check.status, check.found) for check in compute.draft_heads()}
-
-    monkeypatch.setattr(head_file, "HEADS", tmp_path)
-    assert heads() == {"draft heads": ("absent", "none comes with minillm for smollm2-135m")}
-    for name in ("smollm2-135m", "another"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / head_file.FACTS).write_text("{}")
-    (tmp_path / "smollm2-135m" / head_file.WEIGHTS).write_text("")
-    found = heads()
-    assert found.keys() == {"draft head smollm2-135m", "draft head another"}
-    assert found["draft head smollm2-135m"] == ("ok", "speculative.method=draft_head works with model=smollm2-135m")
-    assert found["draft head another"][0] == "absent"
-
-
 def test_a_containers_memory_is_what_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "available_bytes", lambda: 1_000_000_000)
-    found = next(check for check in machine.machine() if check.name == "memory")
+    monkeypatch.setattr(hardware, "available_bytes", lambda: 1_000_000_000)
+    found = next(check for check in hardware.machine() if check.name == "memory")
     assert found.status == "absent" and "1.0 GB available" in found.found
 
 
@@ -164,14 +147,14 @@ def test_the_pins_are_found_in_a_checkout() -> None:
 
 
 def test_the_cpu_is_measured_and_a_known_gpu_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bandwidth, "read_bandwidth", lambda size: 7.0 * GIGA)
+    monkeypatch.setattr(hardware, "measure_read", lambda buffer, reads: 7.0 * GIGA)
     assert find_bandwidth(CPU).check().found.startswith("7.0 GB/s read, measured now")
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "NVIDIA H200")
     found = find_bandwidth(torch.device("cuda"))
     assert found.bytes_per_s == find_hardware("h200").bandwidth
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "NVIDIA Nobody Knows")
     copied = Bandwidth(read=9.0 * GIGA, copy=5.0 * GIGA)
-    monkeypatch.setattr("minillm.runner.machine_peaks.measure_bandwidth", lambda device: copied)
+    monkeypatch.setattr(hardware, "measure_bandwidth", lambda device: copied)
     assert "not in the catalogue" in find_bandwidth(torch.device("cuda")).check().found
 
 

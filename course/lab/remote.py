@@ -26,7 +26,7 @@ from course.lab.workloads import Workload, workload
 from minillm import EngineConfig
 from minillm.bench.loadgen.client import Api, Client, Endpoint, now
 from minillm.bench.loadgen.load_test import find_model
-from minillm.bench.loadgen.observation import CUT_OFF, NEVER_SENT, Observation, observe_one
+from minillm.bench.loadgen.observation import CUT_OFF, NEVER_SENT, Observation, observe
 from minillm.bench.loadgen.planned_requests import PlannedRequest
 from minillm.bench.loadgen.play import Play
 from minillm.bench.loadgen.server_metrics import Scrape, scrape
@@ -234,11 +234,11 @@ class RemoteSession:
             played = self._play.played[index]
             if not played.ended:
                 growing = self._open.setdefault(index, GrowingAnswer())
-                seen = observe_one(played, start, answer=growing.read(played.exchange.reads))
+                seen = observe(played, start, answer=growing.read(played.exchange.reads))
                 if not played.ended:  # nor has it meanwhile, in the client's thread
                     return seen
             self._open.pop(index, None)
-            self._over[index] = observe_one(played, start)
+            self._over[index] = observe(played, start)
         return self._over[index]
 
     def _split(self, observations: list[Observation]) -> Split:

@@ -4,7 +4,6 @@ import functools
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,8 +11,7 @@ from tqdm import tqdm
 
 from minillm.bench.attention_shapes import HeadShape, PreparedAttention, Shape, make_cache, make_metadata
 from minillm.bench.errors import BenchmarkError
-from minillm.bench.report import Measured
-from minillm.bench.roofline import with_unit
+from minillm.bench.report import Measured, with_unit
 from minillm.bench.target import Target
 from minillm.core.errors import ConfigError
 from minillm.kernels.attention.base import AttentionBackend
@@ -39,6 +37,7 @@ EAGER_SCORES = 1 << 28
 """Eager attention holds a whole score matrix. Above this many entries (1 GB in float32) it is left out."""
 TOLERANCE = 0.05
 """Most that two backends may differ, relative to the largest output: rounding in bfloat16 is far below."""
+COLUMNS = ("shape", "backend", "us a call", "reached", "of peak", "vs best")
 Backends = dict[str, type[AttentionBackend]]
 
 
@@ -63,17 +62,12 @@ class AttentionResult:
 
     shape: Shape
     backend: str
-    call_s: float
-    """Median over the repeats. On a GPU: of its own time, launches not counted."""
-    call_low_s: float
-    call_high_s: float
-    kv_bytes: int
-    bandwidth: float
-    """kv_bytes / call_s."""
-    flops: float
-    flops_per_s: float
+    call_s: Spread
+    """Over the repeats. On a GPU: of its own time, launches not counted."""
+    reached: float
+    """Decode: bytes of keys and values per second. Prefill and extend: FLOP/s."""
     share_of_roof: float
-    """Decode: of the measured memory bandwidth. Prefill and extend: of the measured matrix product."""
+    """Of the measured memory bandwidth, or of the measured matrix product."""
     time_over_best: float
     """1 for the fastest backend on this shape."""
     difference: float
@@ -140,21 +134,18 @@ def summarize(
     shape: Shape, seconds: dict[str, list[float]], differences: dict[str, float], setup: Setup, peaks: MachinePeaks
 ) -> list[AttentionResult]:
     """A result for each backend, with its difference from the first and its share of the machine's peak."""
-    kv_bytes, flops = shape.kv_bytes(setup.heads, setup.dtype.itemsize), shape.flops(setup.heads)
     calls = {name: Spread.of(taken) for name, taken in seconds.items()}
     best = min(call.median for call in calls.values())
-    work, peak = (kv_bytes, peaks.memory) if shape.kind == "decode" else (flops, peaks.matmul)
+    if shape.kind == "decode":
+        work, peak = float(shape.kv_bytes(setup.heads, setup.dtype.itemsize)), peaks.memory
+    else:
+        work, peak = shape.flops(setup.heads), peaks.matmul
     return [
         AttentionResult(
             shape=shape,
             backend=name,
-            call_s=call.median,
-            call_low_s=call.low,
-            call_high_s=call.high,
-            kv_bytes=kv_bytes,
-            bandwidth=kv_bytes / call.median,
-            flops=flops,
-            flops_per_s=flops / call.median,
+            call_s=call,
+            reached=work / call.median,
             share_of_roof=work / call.median / peak,
             time_over_best=call.median / best,
             difference=differences[name],
@@ -238,25 +229,19 @@ def run(
         "repeats": setup.repeats,
         "calls": setup.calls,
     }
-    return Measured(results, settings, dtype_name(dtype), device, {"roof": peaks})
-
-
-def table(report: dict[str, Any]) -> str:
-    """The report as text."""
-    peaks, heads = report["roof"], report["settings"]["heads"]
-    rows = []
-    for row in report["results"]:
-        decode = row.shape.kind == "decode"
-        reached = with_unit(row.bandwidth, "B/s") if decode else with_unit(row.flops_per_s, "FLOP/s")
-        times = f"{1e6 * row.call_s:.1f}", reached, f"{row.share_of_roof:.1%}", f"{row.time_over_best:.2f}x"
-        rows.append([describe(row.shape), row.backend, *times])
-    columns = ("shape", "backend", "us a call", "reached", "of peak", "vs best")
-    return (
-        f"one layer, {heads['num_heads']} heads on {heads['num_kv_heads']} KV heads of {heads['head_dim']}; "
-        f"{report['dtype']} cache in blocks of {report['settings']['block_size']}; memory {peaks.memory_kind} "
-        f"{with_unit(peaks.memory, 'B/s')}, {peaks.matmul_dtype} matmul {with_unit(peaks.matmul, 'FLOP/s')} measured"
-        f"\n\n{text_table(columns, rows)}"
+    text = (
+        f"one layer, {setup.heads.num_heads} heads on {setup.heads.num_kv_heads} KV heads of {setup.heads.head_dim}; "
+        f"cache in blocks of {setup.block_size}; memory {peaks.memory_kind} {with_unit(peaks.memory, 'B/s')}, "
+        f"{peaks.matmul_dtype} matmul {with_unit(peaks.matmul, 'FLOP/s')} measured"
+        f"\n\n{text_table(COLUMNS, map(_cells, results))}"
     )
+    return Measured(results, settings, dtype_name(dtype), device, text, {"roof": peaks})
+
+
+def _cells(row: AttentionResult) -> list[str]:
+    reached = with_unit(row.reached, "B/s" if row.shape.kind == "decode" else "FLOP/s")
+    times = f"{1e6 * row.call_s.median:.1f}", reached, f"{row.share_of_roof:.1%}", f"{row.time_over_best:.2f}x"
+    return [describe(row.shape), row.backend, *times]
 
 
 def describe(shape: Shape) -> str:

@@ -149,10 +149,17 @@ def run(
                 raise
             unable[name] = str(error)
     turns = in_turns({name: partial(decode.run, steps) for name, decode in decodes.items()}, repeats)
+    default = decodes[DEFAULT].engine
+    results = [summarize(name, own, turns[DEFAULT]) for name, own in turns.items()]
+    head = (
+        f"steady decode of {batch} at contexts of {context} and up; attention {default.torch_runner.attention.__name__}"
+    )
+    left_out = [f"\n{name}: not here ({reason})" for name, reason in unable.items()]
     return Measured.on(
-        decodes[DEFAULT].engine,
-        [summarize(name, own, turns[DEFAULT]) for name, own in turns.items()],
+        default,
+        results,
         {"batch": batch, "context": context, "steps": steps, "repeats": repeats},
+        "\n".join([head, *map(_stage_table, results), *left_out]),
         unable=unable,
     )
 
@@ -165,21 +172,11 @@ def _check_differs(name: str, engine: Engine, default: Engine) -> None:
         raise BenchmarkError("the default runs it already")
 
 
-def table(report: dict[str, Any]) -> str:
-    """The report as text."""
-    settings = report["settings"]
-    lines = [
-        f"{report['model']} in {report['dtype']}, steady decode of {settings['batch']} at contexts of "
-        f"{settings['context']} and up; attention {settings['engine']['attention']}"
+def _stage_table(row: VariantResult) -> str:
+    ratio = "" if row.name == DEFAULT else f", {row.time_over_default.text()} of the default's time"
+    times = {"step": StageTime(row.step_median_s, row.step_p99_s, 1.0), **row.stages}
+    rows = [
+        [stage, f"{1e6 * time.median_s:.1f}", f"{1e6 * time.p99_s:.1f}", f"{time.share:.1%}"]
+        for stage, time in times.items()
     ]
-    row: VariantResult
-    for row in report["results"]:
-        ratio = "" if row.name == DEFAULT else f", {row.time_over_default.text()} of the default's time"
-        times = {"step": StageTime(row.step_median_s, row.step_p99_s, 1.0), **row.stages}
-        rows = [
-            [stage, f"{1e6 * time.median_s:.1f}", f"{1e6 * time.p99_s:.1f}", f"{time.share:.1%}"]
-            for stage, time in times.items()
-        ]
-        lines += ["", f"{row.name}{ratio}", text_table(("", "median us", "p99 us", "share"), rows)]
-    lines += [f"\n{name}: not here ({reason})" for name, reason in report["unable"].items()]
-    return "\n".join(lines)
+    return f"\n{row.name}{ratio}\n{text_table(('', 'median us', 'p99 us', 'share'), rows)}"

@@ -6,20 +6,12 @@ from typing import Annotated, Any
 import typer
 
 from minillm.bench.options import (
-    DEFAULT_MODEL,
     Compare,
-    Json,
-    Out,
     Repeats,
-    Roofline,
     Shared,
     Steps,
-    check_can_draw,
-    check_writable,
-    show,
     with_shared_options,
 )
-from minillm.core.errors import ConfigError
 
 Batch = Annotated[int, typer.Option(min=1, help="Sequences that decode together.")]
 Context = Annotated[int, typer.Option(min=1, help="Tokens of each prompt.")]
@@ -41,20 +33,15 @@ def decode(
     batch: Annotated[list[int] | None, sizes("Batch size")] = None,
     context: Context = 512,
     steps: Steps = None,
-    roofline: Roofline = None,
 ) -> None:
     """Steady decode by batch size: tokens per second, and how near to the speed of memory (MBU).
 
     A step must move all weights once, and the keys and values of every context. Those bytes over the
     bandwidth that this machine was measured to have are the floor; MBU is the floor over the step.
     """
-    from minillm.bench import decode as benchmark
+    from minillm.bench.decode import run
 
-    if roofline is not None:
-        check_can_draw(roofline, "--roofline")
-    report = shared.measure(benchmark, batch, context, steps)
-    if roofline is not None:
-        benchmark.draw(report, roofline)
+    shared.measure(run, batch, context, steps)
 
 
 @with_shared_options
@@ -62,20 +49,15 @@ def prefill(
     shared: Shared,
     tokens: Annotated[list[int] | None, sizes("Prompt length, cut to the model's window")] = None,
     repeats: Repeats = 5,
-    roofline: Roofline = None,
 ) -> None:
     """Prefill by prompt length: tokens per second, and how near to the speed of arithmetic (MFU).
 
     One prompt a step, nothing cached. MFU is the model's floating-point operations per second over
     those of a large matrix product, measured in the dtype that the linear layers compute in.
     """
-    from minillm.bench import prefill as benchmark
+    from minillm.bench.prefill import run
 
-    if roofline is not None:
-        check_can_draw(roofline, "--roofline")
-    report = shared.measure(benchmark, tokens, repeats)
-    if roofline is not None:
-        benchmark.draw(report, roofline)
+    shared.measure(run, tokens, repeats)
 
 
 @with_shared_options
@@ -93,9 +75,9 @@ def throughput(
 
     The workload of the compact engines (nano-vllm's benchmark). On a CPU, fewer and shorter requests.
     """
-    from minillm.bench import throughput as benchmark
+    from minillm.bench.throughput import run
 
-    shared.measure(benchmark, compare or [], requests, scale, seed, repeats)
+    shared.measure(run, compare or [], requests, scale, seed, repeats)
 
 
 @with_shared_options
@@ -111,17 +93,9 @@ def step_breakdown(
     Stages: schedule, build, forward, sample, detokenize, and the rest. The variants take turns, so that
     a slow spell of the machine hits all of them alike.
     """
-    from minillm.bench import breakdown as benchmark
+    from minillm.bench.breakdown import run
 
-    shared.measure(benchmark, batch, context, steps, repeats)
-
-
-@with_shared_options
-def idle(shared: Shared, batch: Batch = 8, context: Context = 512) -> None:
-    """How much of a steady decode a GPU works, and how much it waits for Python. GPU only."""
-    from minillm.bench import idle as benchmark
-
-    shared.measure(benchmark, batch, context)
+    shared.measure(run, batch, context, steps, repeats)
 
 
 @with_shared_options
@@ -139,9 +113,9 @@ def serve_overhead(
 
     Both do the same requests, in turns. The ratios are served over alone, each within one round.
     """
-    from minillm.bench import serve_overhead as benchmark
+    from minillm.bench.serve_overhead import run
 
-    shared.measure(benchmark, streams, prompt_tokens, output_tokens, repeats, seed)
+    shared.measure(run, streams, prompt_tokens, output_tokens, repeats, seed)
 
 
 @with_shared_options
@@ -158,9 +132,9 @@ def attention(
 
     The head shape is the model's (its config.json is all that is read, so --load-format changes nothing).
     """
-    from minillm.bench import attention as benchmark
+    from minillm.bench.attention import run
 
-    shared.measure(benchmark, backend or None, batch, context, tokens, cached, repeats)
+    shared.measure(run, backend or None, batch, context, tokens, cached, repeats)
 
 
 @with_shared_options
@@ -181,11 +155,11 @@ def quality(
 
     Exit status 1 if a floor is broken: then the candidate is not called better, however fast it is.
     """
-    from minillm.bench import quality as benchmark
+    from minillm.bench.quality import Floors, run
 
-    floors = benchmark.Floors(perplexity_rise, kl, agreement, tasks_lost)
-    report = shared.measure(benchmark, shared.target_with(against), floors, prune)
-    raise typer.Exit(1 if report["results"].broken else 0)
+    floors = Floors(perplexity_rise, kl, agreement, tasks_lost)
+    verdict = shared.measure(run, shared.target_with(against), floors, prune)
+    raise typer.Exit(1 if verdict.broken else 0)
 
 
 @with_shared_options
@@ -202,47 +176,6 @@ def speculation(
 
     Short answers, a crowd and a high temperature are there to lose on: the gates should switch drafting off.
     """
-    from minillm.bench import speculation as benchmark
+    from minillm.bench.speculation import run
 
-    shared.measure(benchmark, method or ["ngram"], job, repeats, prompts)
-
-
-def kv_bill(
-    model: Annotated[
-        str, typer.Option(help="Packaged shape (llama-3-70b), config.json, short name, folder or Hub id.")
-    ] = DEFAULT_MODEL,
-    tokens: Annotated[int, typer.Option(min=1, help="Of a request.")] = 4096,
-    block_size: Annotated[int, typer.Option(min=1, help="Tokens of a KV block.")] = 16,
-    window: Annotated[int | None, typer.Option(min=1, help="Sliding window, tokens.")] = None,
-    sinks: Annotated[int, typer.Option(min=0, help="Attention sinks beside it, tokens.")] = 0,
-    out: Out = None,
-    as_json: Json = False,
-) -> None:
-    """What keys and values take, by dtype: arithmetic (MHA, GQA, MQA, MLA), beside what a pool allocates."""
-    from minillm.bench.kv_bill import run, table
-    from minillm.policies.window import Window
-
-    check_writable(out)
-    if sinks and window is None:
-        raise ConfigError("--sinks are what stays in sight beside a --window: give that, too")
-    report = run(model, tokens, block_size, Window(window, sinks))
-    show(report, table(report), out, as_json)
-
-
-def choose_model(
-    hardware: Annotated[
-        list[str] | None,
-        repeatable("A card, such as l4. Default: this machine's; without a GPU, all known"),
-    ] = None,
-    at_least: Annotated[
-        int, typer.Option(min=1, help="Tokens of KV cache below which a model counts as too large.")
-    ] = 8192,
-    out: Out = None,
-    as_json: Json = False,
-) -> None:
-    """Which models a card has room for, and for how many tokens beside them. Measures nothing."""
-    from minillm.bench.choose_model import run, table
-
-    check_writable(out)
-    report = run(hardware or [], at_least)
-    show(report, table(report), out, as_json)
+    shared.measure(run, method or ["ngram"], job, repeats, prompts)

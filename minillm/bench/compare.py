@@ -3,17 +3,16 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 
 from minillm.bench.baselines.base import Baseline, Minillm, Run
-from minillm.bench.baselines.make import check_installed, make_baselines, settings_of
-from minillm.bench.report import Measured, format_machine
+from minillm.bench.baselines.make import check_installed, config_in_force, make_baselines
+from minillm.bench.report import Measured
+from minillm.bench.target import Target
 from minillm.bench.turns import in_turns
 from minillm.bench.workloads import Workload, make_workloads
 from minillm.model.arithmetic import ModelBytes
-from minillm.model.checkpoints import resolve
 from minillm.observe.spread import Spread
 from minillm.observe.tables import text_table
 from minillm.runner.machine_peaks import Bandwidth, measure_bandwidth
@@ -101,41 +100,38 @@ def summarize(
     )
 
 
-def run(
-    model: str,
-    machine: dict[str, Any],
-    *,
-    against: Sequence[str],
-    dtype: str,
-    names: Sequence[str],
-    repeats: int,
-    quick: bool,
-) -> Measured:
+def run(target: Target, quick: bool, against: Sequence[str], names: Sequence[str] | None, repeats: int) -> Measured:
     """Load minillm and the baselines, and measure each on every workload.
 
     Args:
         against: what it is compared with, by name; may be empty.
-        names: of the workloads.
+        names: of the workloads; None = all.
     Raises:
         BenchmarkError: an engine cannot run this model, or did other work than it was given.
+        ConfigError, ModelError: see Engine.
     """
     check_installed(against)
+    repeats = 1 if quick else repeats
     bandwidth = measure_bandwidth(quick=quick)
-    minillm = Minillm(model, dtype)
+    minillm = Minillm(**target.config().model_dump(exclude_unset=True))
     engine = minillm.llm.engine
+    config = config_in_force(engine)
     assert engine.vocab_size is not None
-    workloads = [w for w in make_workloads(engine.vocab_size, quick=quick) if w.name in names]
-    baselines = make_baselines(against, settings_of(engine, resolve(model), machine))
+    workloads = make_workloads(engine.vocab_size, quick=quick)
+    baselines = make_baselines(against, config)
     engines = [minillm, *baselines]
-    size = ModelBytes.of(engine.loaded_model.model_config, dtype)
+    size = ModelBytes.of(engine.loaded_model.model_config, config.dtype)
     results = []
     for workload in workloads:
-        runs = measure(engines, workload, repeats)
-        results.append(summarize(workload, runs, [each.name for each in baselines], bandwidth, size))
+        if not names or workload.name in names:
+            runs = measure(engines, workload, repeats)
+            results.append(summarize(workload, runs, [each.name for each in baselines], bandwidth, size))
+    memory = f"memory reads {bandwidth.read / 1e9:.1f} GB/s, copies {bandwidth.copy / 1e9:.1f} GB/s"
     return Measured.on(
         engine,
         results,
         {"repeats": repeats},
+        "\n".join([memory, *(f"\n{engines_table(result)}" for result in results)]),
         bandwidth=bandwidth,
         peers={each.name: each.describe() for each in engines},
         weight_bytes=size.weights,
@@ -143,22 +139,11 @@ def run(
     )
 
 
-def table(report: dict[str, Any]) -> str:
-    """A few lines per workload; milliseconds, and the spread over repeats in brackets."""
-    bandwidth = report["bandwidth"]
-    lines = [
-        format_machine(report["machine"]),
-        f"memory: read {bandwidth.read / 1e9:.1f} GB/s, copy {bandwidth.copy / 1e9:.1f} GB/s",
-    ]
-    for result in report["results"]:
-        floor = f"; memory floor {1e3 * result.floor_itl:.1f} ms a step" if result.floor_itl else ""
-        lines += ["", f"{result.title}{floor}", engines_table(result)]
-    return "\n".join(lines)
-
-
 def engines_table(result: WorkloadResult) -> str:
-    """A row for each engine."""
-    return text_table(COLUMNS, [_cells(each, result.reference) for each in result.peers])
+    """The workload's title, and a row for each engine: milliseconds, and the spread over repeats in brackets."""
+    floor = f"; memory floor {1e3 * result.floor_itl:.1f} ms a step" if result.floor_itl else ""
+    rows = [_cells(each, result.reference) for each in result.peers]
+    return f"{result.title}{floor}\n{text_table(COLUMNS, rows)}"
 
 
 def _cells(result: EngineResult, reference: str | None) -> list[str]:

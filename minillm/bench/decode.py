@@ -2,19 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 from tqdm import tqdm
 
-from minillm.bench.report import Measured
-from minillm.bench.roofline import DECODE_COLOUR, Point, draw_roofline, with_unit
+from minillm.bench.report import Measured, with_unit
 from minillm.bench.steady import SteadyDecode, check_fits, pool_tokens
 from minillm.bench.target import Costs, Target, compute_dtype
 from minillm.frontend.engine import Engine
 from minillm.observe.tables import text_table
-from minillm.runner.machine_peaks import MachinePeaks, measure_peaks
+from minillm.runner.machine_peaks import measure_peaks
 
 LARGEST_BATCH = {"cpu": 32, "cuda": 256}
 STEPS = {"cpu": 32, "cuda": 128}
@@ -22,6 +19,7 @@ STEPS = {"cpu": 32, "cuda": 128}
 PREFILL_BUDGET = 8192
 """Tokens a step: prefills the batch in few steps, so that its sequences are almost equally long."""
 QUICK_BATCHES, QUICK_CONTEXT, QUICK_STEPS = (1, 2), 16, 3
+COLUMNS = ("batch", "tok/s", "step ms", "p99", "floor ms", "GB/s", "MBU")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +42,6 @@ class DecodeResult:
     """bytes / step_s: what was achieved, bytes per second."""
     mbu: float
     """Memory bandwidth utilisation: floor_s / step_s."""
-    flops: float
-    """Floating-point operations of a step."""
 
 
 def default_batches(device_type: str) -> list[int]:
@@ -72,7 +68,6 @@ def summarize(
         floor_s=floor,
         bandwidth=moved / step,
         mbu=floor / step,
-        flops=costs.flops.decode(contexts),
     )
 
 
@@ -112,33 +107,14 @@ def run(target: Target, quick: bool, batches: Sequence[int] | None, context: int
         engine,
         results,
         {"context": context, "steps": steps},
+        f"steady decode, contexts of {context} tokens and up; memory {peaks.memory_kind} "
+        f"{with_unit(peaks.memory, 'B/s')} measured\n\n{text_table(COLUMNS, map(_cells, results))}",
         roof=peaks,
         weight_bytes=costs.bytes.weights,
         kv_bytes_per_token=costs.bytes.kv_per_token,
     )
 
 
-def table(report: dict[str, Any]) -> str:
-    """The report as text."""
-    peaks: MachinePeaks = report["roof"]
-    columns = ("batch", "tok/s", "step ms", "p99", "floor ms", "GB/s", "MBU")
-    rows = [
-        [
-            str(row.batch),
-            f"{row.tokens_per_s:.1f}",
-            *(f"{1e3 * seconds:.3f}" for seconds in (row.step_s, row.step_p99_s, row.floor_s)),
-            f"{row.bandwidth / 1e9:.1f}",
-            f"{row.mbu:.1%}",
-        ]
-        for row in report["results"]
-    ]
-    return (
-        f"{report['model']} in {report['dtype']}, steady decode, contexts of {report['settings']['context']} tokens "
-        f"and up; memory {peaks.memory_kind} {with_unit(peaks.memory, 'B/s')} measured\n\n{text_table(columns, rows)}"
-    )
-
-
-def draw(report: dict[str, Any], file: Path) -> None:
-    """The roofline picture, with a point for each batch size."""
-    points = [Point(str(row.batch), row.flops / row.bytes, row.flops / row.step_s) for row in report["results"]]
-    draw_roofline(file, report, points, "steady decode, by batch size", DECODE_COLOUR)
+def _cells(row: DecodeResult) -> list[str]:
+    milliseconds = [f"{1e3 * seconds:.3f}" for seconds in (row.step_s, row.step_p99_s, row.floor_s)]
+    return [f"{row.batch}", f"{row.tokens_per_s:.1f}", *milliseconds, f"{row.bandwidth / 1e9:.1f}", f"{row.mbu:.1%}"]

@@ -2,17 +2,16 @@
 
 import enum
 import functools
-import importlib.util
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Concatenate, Literal, ParamSpec, TypeVar
 
 import typer
 
 from minillm.bench.writing import as_json
-from minillm.core.errors import ConfigError, MissingPackageError
+from minillm.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from minillm.bench.report import Measured
@@ -31,7 +30,6 @@ class BaselineName(enum.StrEnum):
 
 
 DEFAULT_MODEL = "smollm2-135m"
-PICTURE_SUFFIXES = (".png", ".svg")
 
 Model = Annotated[str, typer.Option(help="Short name, local folder, config.json, GGUF file or Hub id.")]
 LoadFormat = Annotated[Literal["auto", "dummy"], typer.Option(help="dummy: random weights of the config's shape.")]
@@ -48,7 +46,6 @@ Set = Annotated[
 Quick = Annotated[bool, typer.Option("--quick", help="A few tokens, once: tries it, measures nothing.")]
 Out = Annotated[Path | None, typer.Option(dir_okay=False, help="Also write the JSON here.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
-Roofline = Annotated[Path | None, typer.Option(dir_okay=False, help="Draw the roofline here (.png or .svg).")]
 Repeats = Annotated[int, typer.Option(min=1, help="Rounds; in each, everything is measured once.")]
 Steps = Annotated[int | None, typer.Option(min=1, help="Measured steps; default: what suits the device.")]
 Compare = Annotated[
@@ -56,23 +53,9 @@ Compare = Annotated[
 ]
 
 
-class Benchmark(Protocol):
-    """A module that measures something: what a subcommand runs."""
-
-    @property
-    def run(self) -> Callable[..., "Measured"]:
-        """Of the target, whether it is a quick try, and the command's own options, in their order."""
-        ...
-
-    @property
-    def table(self) -> Callable[[dict[str, Any]], str]:
-        """The report as text."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """The options that every measuring subcommand has."""
+    """The options that every measuring command has."""
 
     model: Model = DEFAULT_MODEL
     load_format: LoadFormat = "auto"
@@ -83,16 +66,12 @@ class Shared:
     out: Out = None
     as_json: Json = False
 
-    def target(self) -> "Target":
-        """What is to be measured; `--set` wins over named options.
+    def target_with(self, engine_fields: list[str] | None) -> "Target":
+        """The model under FIELD=VALUE settings, which win over named options.
 
         Raises:
             ConfigError: a field is unknown, or out of range.
         """
-        return self.target_with(self.engine_fields)
-
-    def target_with(self, engine_fields: list[str] | None) -> "Target":
-        """The same model under other FIELD=VALUE settings."""
         from minillm.bench.target import Target
         from minillm.policies.config import parse_fields
 
@@ -101,17 +80,22 @@ class Shared:
         target.config()
         return target
 
-    def measure(self, benchmark: Benchmark, *options: Any) -> dict[str, Any]:
-        """Run a benchmark with its own options, show its report, and return it."""
+    def measure(self, run: Callable[..., "Measured"], *options: Any) -> Any:
+        """Run a benchmark with its own options, and show its report. Returns the results.
+
+        Args:
+            run: takes the target, whether it is a quick try, and `options`.
+        """
         from minillm.bench.report import describe_machine, format_machine, make_report
 
         check_writable(self.out)
-        target, machine = self.target(), describe_machine()
-        report = make_report(machine, target.model, self.quick, benchmark.run(target, self.quick, *options))
+        target, machine = self.target_with(self.engine_fields), describe_machine()
+        measured = run(target, self.quick, *options)
+        report = make_report(machine, target.model, self.quick, measured)
         quick = "quick: means nothing\n" if self.quick else ""
-        text = f"{format_machine(machine)}\n{quick}{benchmark.table(report)}"
+        text = f"{format_machine(machine)}\n{quick}{report['model']} in {measured.dtype}: {measured.text}"
         show(report, text, self.out, self.as_json)
-        return report
+        return measured.results
 
 
 def with_options(options: type[T]) -> Callable[[Callable[Concatenate[T, P], None]], Callable[..., None]]:
@@ -145,24 +129,6 @@ def check_writable(*files: Path | None) -> None:
     for file in files:
         if file is not None and not file.parent.is_dir():
             raise ConfigError(f"there is no folder {str(file.parent)!r} to write {file.name} to: make it first")
-
-
-def check_can_draw(file: Path, option: str) -> None:
-    """Say so before an hour of measuring, not after.
-
-    Args:
-        option: that asks for the picture, as it is typed.
-    Raises:
-        ConfigError: the file's name does not end in .png or .svg, or its folder is not there.
-        MissingPackageError: matplotlib is not installed.
-    """
-    check_writable(file)
-    if file.suffix.lower() not in PICTURE_SUFFIXES:
-        raise ConfigError(f"{option} draws .png or .svg, not {file.name!r}")
-    if importlib.util.find_spec("matplotlib") is None:
-        raise MissingPackageError(
-            f'{option} draws with matplotlib, which is not installed: pip install -c constraints.txt -e ".[lab]"'
-        )
 
 
 def show(report: dict[str, Any], table: str, out: Path | None, json_wanted: bool) -> None:

@@ -3,12 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 from minillm.bench.errors import BenchmarkError
-from minillm.bench.report import Measured
-from minillm.bench.roofline import PREFILL_COLOUR, Point, draw_roofline, with_unit
+from minillm.bench.report import Measured, with_unit
 from minillm.bench.target import LARGEST_BLOCK, Costs, Target, compute_dtype, finish, random_prompts
 from minillm.bench.turns import in_turns
 from minillm.core.errors import ConfigError
@@ -16,11 +13,12 @@ from minillm.core.params import SamplingParams
 from minillm.frontend.engine import Engine
 from minillm.observe.spread import Spread
 from minillm.observe.tables import text_table
-from minillm.runner.machine_peaks import MachinePeaks, measure_peaks
+from minillm.runner.machine_peaks import measure_peaks
 
 SHORTEST, LONGEST = 128, {"cpu": 2048, "cuda": 8192}
 """Tokens of the default prompts, by kind of device."""
 QUICK_LENGTHS = (16, 32)
+COLUMNS = ("tokens", "tok/s", "step ms", "low", "high", "TFLOP", "TFLOP/s", "MFU")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +37,6 @@ class PrefillResult:
     flops_per_s: float
     mfu: float
     """Model FLOP utilisation: flops_per_s / FLOP/s of a measured large matrix product."""
-    bytes: float
-    """That the step must move: the weights, and the prompt's keys and values."""
 
 
 def default_lengths(device_type: str) -> list[int]:
@@ -66,7 +62,6 @@ def summarize(prompt_len: int, seconds: Sequence[float], costs: Costs, matmul: f
         flops=flops,
         flops_per_s=flops / step.median,
         mfu=flops / step.median / matmul,
-        bytes=costs.bytes.step([prompt_len]),
     )
 
 
@@ -114,30 +109,14 @@ def run(target: Target, quick: bool, lengths: Sequence[int] | None, repeats: int
     prompts = random_prompts(engine.vocab_size, lengths)
     seconds = in_turns({len(prompt): partial(prefill_seconds, engine, prompt) for prompt in prompts}, repeats)
     results = [summarize(length, taken, costs, peaks.matmul) for length, taken in seconds.items()]
-    return Measured.on(engine, results, {"repeats": repeats}, roof=peaks)
-
-
-def table(report: dict[str, Any]) -> str:
-    """The report as text."""
-    peaks: MachinePeaks = report["roof"]
-    columns = ("tokens", "tok/s", "step ms", "low", "high", "TFLOP", "TFLOP/s", "MFU")
-    rows = [
-        [
-            str(row.prompt_len),
-            f"{row.tokens_per_s:.0f}",
-            *(f"{1e3 * seconds:.2f}" for seconds in (row.step_s, row.step_low_s, row.step_high_s)),
-            *(f"{flops / 1e12:.3g}" for flops in (row.flops, row.flops_per_s)),
-            f"{row.mfu:.1%}",
-        ]
-        for row in report["results"]
-    ]
-    return (
-        f"{report['model']} in {report['dtype']}, one prompt a step, nothing cached; the linear layers compute in "
-        f"{peaks.matmul_dtype}: {with_unit(peaks.matmul, 'FLOP/s')} measured\n\n{text_table(columns, rows)}"
+    text = (
+        f"one prompt a step, nothing cached; the linear layers compute in {peaks.matmul_dtype}: "
+        f"{with_unit(peaks.matmul, 'FLOP/s')} measured\n\n{text_table(COLUMNS, map(_cells, results))}"
     )
+    return Measured.on(engine, results, {"repeats": repeats}, text, roof=peaks)
 
 
-def draw(report: dict[str, Any], file: Path) -> None:
-    """The roofline picture, with a point for each prompt length."""
-    points = [Point(str(row.prompt_len), row.flops / row.bytes, row.flops_per_s) for row in report["results"]]
-    draw_roofline(file, report, points, "prefill, by tokens of the prompt", PREFILL_COLOUR)
+def _cells(row: PrefillResult) -> list[str]:
+    milliseconds = [f"{1e3 * seconds:.2f}" for seconds in (row.step_s, row.step_low_s, row.step_high_s)]
+    teraflops = [f"{flops / 1e12:.3g}" for flops in (row.flops, row.flops_per_s)]
+    return [f"{row.prompt_len}", f"{row.tokens_per_s:.0f}", *milliseconds, *teraflops, f"{row.mfu:.1%}"]

@@ -115,13 +115,15 @@ def run(candidate: Target, quick: bool, reference: Target, floors: Floors, prune
         "scored_tokens": score.positions,
     }
     model = engines[0].loaded_model
+    verdict = judge(qualities, costs, floors)
     extra = {
         "floors": floors,
         "notes": notes(engines[1], reference.model),
         "quality": dict(zip(("reference", "candidate"), qualities)),
         "cost": dict(zip(("reference", "candidate"), costs)),
     }
-    return Measured(judge(qualities, costs, floors), settings, dtype_name(model.dtype), model.device, extra)
+    text = as_text(verdict, settings, extra)
+    return Measured(verdict, settings, dtype_name(model.dtype), model.device, text, extra)
 
 
 def engine_config(target: Target) -> EngineConfig:
@@ -287,35 +289,35 @@ def notes(engine: Engine, model: str) -> list[str]:
     return found
 
 
-def table(report: dict[str, Any]) -> str:
-    """The report as text."""
-    verdict: Verdict = report["results"]
-    settings = report["settings"]
+def as_text(verdict: Verdict, settings: dict[str, Any], found: dict[str, Any]) -> str:
+    """The numbers of both, notes, and the verdict."""
     changed = ", ".join(f"{name}={value}" for name, value in settings["changed"].items()) or "nothing changed"
     if settings["prune"] is not None:
         changed += f", reading texts pruned to {settings['prune']:.0%}"
     rows = []
     for part in ("quality", "cost"):
-        before, after = (asdict(report[part][which]) for which in ("reference", "candidate"))
+        before, after = (asdict(found[part][which]) for which in ("reference", "candidate"))
         rows += [[name.replace("_", " "), number(before[name]), number(after[name])] for name in before]
-    gains, losses = "; ".join(verdict.gains) or "nothing gained", "; ".join(verdict.losses)
-    if verdict.broken:
-        conclusion = f"not better, whatever it gains ({gains})"
-    elif verdict.losses:
-        conclusion = f"not better, but a trade: {gains}, for {losses}; no floor is broken"
-    else:
-        conclusion = f"{'better' if verdict.better else 'not better'}: {gains}, and no floor is broken"
     lines = [
-        f"{report['model']}: reference, against candidate ({changed}); {settings['scored_tokens']} tokens scored, each "
-        "decoded by itself",
+        f"reference, against candidate ({changed}); {settings['scored_tokens']} tokens scored, each decoded by itself",
         "",
         text_table(("", "reference", "candidate"), rows),
         "",
-        *(f"note: {note}" for note in report["notes"]),
+        *(f"note: {note}" for note in found["notes"]),
         *(f"floor broken: {reason}" for reason in verdict.broken),
-        conclusion,
+        conclusion(verdict),
     ]
     return "\n".join(lines)
+
+
+def conclusion(verdict: Verdict) -> str:
+    """The verdict in a sentence."""
+    gains = "; ".join(verdict.gains) or "nothing gained"
+    if verdict.broken:
+        return f"not better, whatever it gains ({gains})"
+    if verdict.losses:
+        return f"not better, but a trade: {gains}, for {'; '.join(verdict.losses)}; no floor is broken"
+    return f"{'better' if verdict.better else 'not better'}: {gains}, and no floor is broken"
 
 
 def number(value: float) -> str:

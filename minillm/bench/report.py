@@ -37,15 +37,17 @@ class Measured:
     dtype: str
     """Of weights and KV cache, as in force (never "auto")."""
     device: torch.device
+    text: str
+    """The same for people: what was measured, then a table. It follows the model's name and dtype."""
     extra: dict[str, Any] = field(default_factory=dict)
     """Further top-level entries, such as the machine's measured peaks."""
 
     @classmethod
-    def on(cls, engine: Engine, results: Any, settings: dict[str, Any], **extra: Any) -> "Measured":
+    def on(cls, engine: Engine, results: Any, settings: dict[str, Any], text: str, **extra: Any) -> "Measured":
         """With an engine, whose configuration is told among the settings."""
         model = engine.loaded_model
         described = {**settings, "engine": describe_engine(engine)}
-        return cls(results, described, dtype_name(model.dtype), model.device, extra)
+        return cls(results, described, dtype_name(model.dtype), model.device, text, extra)
 
 
 def make_report(machine: dict[str, Any], model: str, quick: bool, measured: Measured) -> dict[str, Any]:
@@ -75,6 +77,7 @@ def describe_engine(engine: Engine) -> dict[str, Any]:
     return {
         **engine.config.model_dump(),
         "model": without_folder(engine.config.model),
+        "dtype": dtype_name(engine.loaded_model.dtype),
         "activation_dtype": dtype_name(engine.loaded_model.decoder.activation_dtype),
         "attention": runner.attention.__name__,
         "graph_batches": graph_batches(runner),
@@ -115,15 +118,12 @@ def driver_version() -> str | None:
 
 def describe_cpu() -> tuple[str, list[str]]:
     """Its name, and which of CPU_FLAGS it has."""
-    cpu, flags = platform.processor() or platform.machine(), []
     cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        fields = dict(line.split(":", 1) for line in cpuinfo.read_text().splitlines() if ":" in line)
-        fields = {key.strip(): value.strip() for key, value in fields.items()}
-        cpu = fields.get("model name", cpu)
-        present = fields.get("flags", fields.get("Features", "")).split()
-        flags = [flag for flag in CPU_FLAGS if flag in present]
-    return cpu, flags
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    fields = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    present = fields.get("flags", fields.get("Features", "")).split()
+    name = fields.get("model name", platform.processor() or platform.machine())
+    return name, [flag for flag in CPU_FLAGS if flag in present]
 
 
 def describe_machine() -> dict[str, Any]:
@@ -149,9 +149,15 @@ def describe_machine() -> dict[str, Any]:
     return machine
 
 
-def computes_bfloat16(machine: dict[str, Any]) -> bool:
+def computes_bfloat16() -> bool:
     """Whether the CPU multiplies bfloat16. Without that it is emulated, and float32 can be the faster dtype."""
-    return bool(BF16_FLAGS.intersection(machine["flags"]))
+    return bool(BF16_FLAGS.intersection(describe_cpu()[1]))
+
+
+def with_unit(value: float, unit: str) -> str:
+    """`2.9 TB/s`: three digits and a prefix."""
+    scale, prefix = next((pair for pair in ((1e15, "P"), (1e12, "T"), (1e9, "G")) if value >= pair[0]), (1e6, "M"))
+    return f"{value / scale:.3g} {prefix}{unit}"
 
 
 def format_machine(machine: dict[str, Any]) -> str:

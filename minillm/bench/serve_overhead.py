@@ -7,18 +7,18 @@ kernel, and the client's reading, which takes its share of the same cores.
 """
 
 import asyncio
+import itertools
 import json
 import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
 import numpy as np
-from tqdm import tqdm
 
 from minillm.bench.errors import BenchmarkError
 from minillm.bench.loadgen.client import Api, Endpoint
@@ -26,6 +26,7 @@ from minillm.bench.loadgen.load_test import LoadSettings, run_load_test
 from minillm.bench.loadgen.planned_requests import PlannedRequest, planned_requests
 from minillm.bench.report import Measured
 from minillm.bench.target import LARGEST_BLOCK, Target
+from minillm.bench.turns import in_turns
 from minillm.core.params import SamplingParams
 from minillm.frontend.engine import Engine
 from minillm.observe.spread import Spread
@@ -42,6 +43,7 @@ OUTPUT_TOKENS = {"cpu": 48, "cuda": 256}
 WARM_UP_TOKENS = 4
 QUICK_STREAMS, QUICK_TOKENS = (2,), 4
 TIMEOUT_S = 600.0
+COLUMNS = ("", "ITL p50, ms", "ITL p99, ms", "tokens/s", "tokens a delivery")
 WORD_TOKENS = 2
 """Tokens of a prompt's word, at most: it is one in most vocabularies."""
 
@@ -60,44 +62,51 @@ class Round:
     client_cpu: float = 0.0
     """Share of one core that the client took."""
 
-    @property
-    def tokens_per_s(self) -> float:
-        return self.output_tokens / self.seconds
+    @classmethod
+    def of(
+        cls,
+        start: float,
+        stamps: Collection[Sequence[float]],
+        prompt_tokens: int,
+        output_tokens: int,
+        client_cpu: float = 0.0,
+    ) -> "Round":
+        """Args: stamps: of each stream, when something was delivered."""
+        gaps = [later - earlier for own in stamps for earlier, later in itertools.pairwise(own)]
+        seconds = max(own[-1] for own in stamps) - start
+        return cls(gaps, seconds, prompt_tokens, output_tokens, sum(map(len, stamps)), client_cpu)
 
-    def itl(self, percentile: float) -> float:
-        return float(np.percentile(self.gaps, percentile))
+    def figures(self) -> np.ndarray:
+        """What a Side has, of this round."""
+        percentiles = np.percentile(self.gaps, (50, 99))
+        return np.array([*percentiles, self.output_tokens / self.seconds, self.output_tokens / self.deliveries])
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """The engine alone, or behind the server: spread over the rounds."""
+    """The engine alone, or behind the server, or the one over the other: spread over the rounds."""
 
     itl_p50: Spread
     itl_p99: Spread
     tokens_per_s: Spread
-    tokens_per_delivery: float
+    tokens_per_delivery: Spread
     """Above 1, some deliveries carried several tokens, and ITL is not of tokens."""
 
     @classmethod
-    def of(cls, rounds: Sequence[Round]) -> "Side":
-        return cls(
-            itl_p50=Spread.of([r.itl(50) for r in rounds]),
-            itl_p99=Spread.of([r.itl(99) for r in rounds]),
-            tokens_per_s=Spread.of([r.tokens_per_s for r in rounds]),
-            tokens_per_delivery=sum(r.output_tokens for r in rounds) / sum(r.deliveries for r in rounds),
-        )
+    def of(cls, figures: Sequence[np.ndarray]) -> "Side":
+        """Args: figures: of each round."""
+        return cls(*(Spread.of(of_rounds.tolist()) for of_rounds in np.transpose(figures)))
 
 
 @dataclass(frozen=True, slots=True)
 class OverheadResult:
-    """One number of streams. Ratios are served over alone, each formed within a round."""
+    """One number of streams."""
 
     streams: int
     alone: Side
     served: Side
-    itl_p50_ratio: Spread
-    itl_p99_ratio: Spread
-    throughput_ratio: Spread
+    ratio: Side
+    """Served over alone, each formed within a round."""
     client_cpu: float
     """Mean share of one core that the client took, of which the server's side pays."""
 
@@ -127,13 +136,13 @@ def run(
     # Without the prefix cache: every round after the first would find its prompts there.
     config = target.config(counts[-1] * room, max_num_seqs=counts[-1], enable_prefix_caching=False)
     engine = Engine(config)
-    results = []
-    with own_server(config) as url, tqdm(total=len(counts) * (repeats + 1), unit="round") as bar:
-        for count in counts:
-            requests = make_requests(count, prompt_tokens, length, seed)
-            results.append(_compare(engine, url, requests, repeats, bar))
+    with own_server(config) as url:
+        results = [compare(engine, url, make_requests(count, prompt_tokens, length, seed), repeats) for count in counts]
     settings = {"prompt_words": prompt_tokens, "output_tokens": length, "repeats": repeats, "seed": seed}
-    return Measured.on(engine, results, settings)
+    rows = [row for result in results for row in _rows(result)]
+    notes = [f"{row.streams} streams: the client took {row.client_cpu:.0%} of a core" for row in results]
+    head = f"{prompt_tokens} words in, {length} tokens out, {repeats} rounds in turns\n"
+    return Measured.on(engine, results, settings, "\n".join([head, text_table(COLUMNS, rows), *notes]))
 
 
 def make_requests(count: int, prompt_words: int, output_tokens: int, seed: int) -> list[PlannedRequest]:
@@ -142,16 +151,13 @@ def make_requests(count: int, prompt_words: int, output_tokens: int, seed: int) 
     return planned_requests(make_workload(kind, AllAtOnce(), num_requests=count, seed=seed))
 
 
-def _compare(engine: Engine, url: str, requests: Sequence[PlannedRequest], repeats: int, bar: tqdm) -> OverheadResult:
+def compare(engine: Engine, url: str, requests: Sequence[PlannedRequest], repeats: int) -> OverheadResult:
     """Warm both up, then `repeats` rounds in which each runs once."""
-    pairs: list[tuple[Round, Round]] = []
-    for number in range(repeats + 1):
-        played = requests if number else [PlannedRequest(r.index, r.prompt, WARM_UP_TOKENS) for r in requests]
-        pair = run_alone(engine, played), run_served(url, played)
-        check_same_work(*pair)
-        pairs += [pair] if number else []
-        bar.update()
-    return summarize(len(requests), pairs)
+    short = [PlannedRequest(r.index, r.prompt, WARM_UP_TOKENS) for r in requests]
+    check_same_work(run_alone(engine, short), run_served(url, short))
+    ways = {"alone": partial(run_alone, engine, requests), "served": partial(run_served, url, requests)}
+    rounds = in_turns(ways, repeats, warm_up=False, label=f"{len(requests)} streams")
+    return summarize(len(requests), list(zip(rounds["alone"], rounds["served"])))
 
 
 def run_alone(engine: Engine, requests: Sequence[PlannedRequest]) -> Round:
@@ -173,7 +179,7 @@ def run_alone(engine: Engine, requests: Sequence[PlannedRequest]) -> Round:
             if output.finished:
                 prompt_tokens += len(output.prompt_token_ids)
                 output_tokens += len(completion.token_ids)
-    return _round(stamps.values(), start, prompt_tokens, output_tokens)
+    return Round.of(start, stamps.values(), prompt_tokens, output_tokens)
 
 
 def run_served(url: str, requests: Sequence[PlannedRequest]) -> Round:
@@ -193,24 +199,12 @@ def run_served(url: str, requests: Sequence[PlannedRequest]) -> Round:
             f"{len(failed)} of {len(requests)} streams were not answered ({failed[0].outcome}: {failed[0].message}): "
             "there is nothing to compare. Check --set max_num_seqs and the size of the KV pool"
         )
-    return _round(
-        [o.deliveries for o in test.observations],
+    return Round.of(
         min(o.sent for o in test.observations if o.sent is not None),
+        [o.deliveries for o in test.observations],
         sum(o.prompt_tokens or 0 for o in test.observations),
         sum(o.num_tokens for o in test.observations),
         test.client.cpu_share,
-    )
-
-
-def _round(stamps: Any, start: float, prompt_tokens: int, output_tokens: int, client_cpu: float = 0.0) -> Round:
-    stamps = list(stamps)
-    return Round(
-        gaps=[float(gap) for own in stamps for gap in np.diff(own)],
-        seconds=max(own[-1] for own in stamps) - start,
-        prompt_tokens=prompt_tokens,
-        output_tokens=output_tokens,
-        deliveries=sum(map(len, stamps)),
-        client_cpu=client_cpu,
     )
 
 
@@ -226,15 +220,15 @@ def check_same_work(alone: Round, served: Round) -> None:
 
 def summarize(streams: int, pairs: Sequence[tuple[Round, Round]]) -> OverheadResult:
     """Args: pairs: of each round, the engine alone and behind the server."""
-    alone, served = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    for alone, served in pairs:
+        check_same_work(alone, served)
+    figures = [(alone.figures(), served.figures()) for alone, served in pairs]
     return OverheadResult(
         streams=streams,
-        alone=Side.of(alone),
-        served=Side.of(served),
-        itl_p50_ratio=Spread.of([b.itl(50) / a.itl(50) for a, b in pairs]),
-        itl_p99_ratio=Spread.of([b.itl(99) / a.itl(99) for a, b in pairs]),
-        throughput_ratio=Spread.of([b.tokens_per_s / a.tokens_per_s for a, b in pairs]),
-        client_cpu=float(np.mean([r.client_cpu for r in served])),
+        alone=Side.of([alone for alone, _ in figures]),
+        served=Side.of([served for _, served in figures]),
+        ratio=Side.of([served / alone for alone, served in figures]),
+        client_cpu=float(np.mean([served.client_cpu for _, served in pairs])),
     )
 
 
@@ -257,22 +251,19 @@ def own_server(config: EngineConfig) -> Iterator[str]:
             process.terminate()
 
 
-def table(report: dict[str, Any]) -> str:
+def _rows(result: OverheadResult) -> list[list[str]]:
     """Milliseconds, with the lowest and highest round in brackets."""
-    settings, rows, notes = report["settings"], [], []
-    result: OverheadResult
-    for result in report["results"]:
-        for name, side in (("engine alone", result.alone), ("served", result.served)):
-            gaps = (spread.text(1, 1e3) for spread in (side.itl_p50, side.itl_p99))
-            rows.append([f"{result.streams} streams, {name}", *gaps, side.tokens_per_s.text(1)])
-        ratios = (result.itl_p50_ratio, result.itl_p99_ratio, result.throughput_ratio)
-        rows.append(["  served / alone", *(ratio.text(3) for ratio in ratios)])
-        notes.append(
-            f"{result.streams} streams: the client took {result.client_cpu:.0%} of a core; tokens in a delivery: alone "
-            f"{result.alone.tokens_per_delivery:.2f}, served {result.served.tokens_per_delivery:.2f}"
-        )
-    head = (
-        f"{report['model']} in {report['dtype']}: {settings['prompt_words']} words in, {settings['output_tokens']} "
-        f"tokens out, {settings['repeats']} rounds in turns"
-    )
-    return "\n".join([head, "", text_table(("", "ITL p50, ms", "ITL p99, ms", "tokens/s"), rows), *notes])
+    sides = {"engine alone": result.alone, "served": result.served}
+    rows = [
+        [
+            f"{result.streams} streams, {name}",
+            side.itl_p50.text(1, 1e3),
+            side.itl_p99.text(1, 1e3),
+            side.tokens_per_s.text(1),
+            side.tokens_per_delivery.text(),
+        ]
+        for name, side in sides.items()
+    ]
+    ratio = result.ratio
+    spreads = (ratio.itl_p50, ratio.itl_p99, ratio.tokens_per_s, ratio.tokens_per_delivery)
+    return [*rows, ["  served / alone", *(spread.text(3) for spread in spreads)]]

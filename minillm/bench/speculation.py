@@ -27,6 +27,7 @@ from minillm.observe.tables import text_table
 from minillm.policies.config import READ_BY, SpeculativeConfig
 
 OFF = "off"
+COLUMNS = ("", "tokens/s", "speedup", "decode alone", "per verify", "same text", "accepted by position")
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,16 +147,19 @@ def run(
         ways = {name: partial(serve, engine, job) for name, engine in engines.items()}
         runs = in_turns(ways, repeats, label=job.name)
         results += [summarize(job, name, taken, runs[OFF]) for name, taken in runs.items()]
+    titles = {job.name: f"{job.title}; {len(job.prompts)} of up to {job.max_tokens} tokens" for job in chosen}
+    tables = [
+        f"\n{name}: {title}\n{text_table(COLUMNS, [_cells(row) for row in results if row.job == name])}"
+        for name, title in titles.items()
+    ]
+    specified = {name: engine.config.speculative for name, engine in engines.items()}
     return Measured.on(
         engines[OFF],
         results,
         {"repeats": repeats},
-        jobs={job.name: f"{job.title}; {len(job.prompts)} of up to {job.max_tokens} tokens" for job in chosen},
-        speculative={
-            name: engine.config.speculative.model_dump()
-            for name, engine in engines.items()
-            if engine.config.speculative is not None
-        },
+        "\n".join(["with drafts, and without", *tables]),
+        jobs=titles,
+        speculative={name: given.model_dump() for name, given in specified.items() if given is not None},
     )
 
 
@@ -206,16 +210,6 @@ def summarize(job: Job, method: str, runs: Sequence[Run], off: Sequence[Run]) ->
         acceptance_at=last.acceptance_at,
         same_text=None if drawn else sum(with_drafts == without for with_drafts, without in pairs) / len(pairs),
     )
-
-
-def table(report: dict[str, Any]) -> str:
-    """The report as text."""
-    columns = ("", "tokens/s", "speedup", "decode alone", "per verify", "same text", "accepted by position")
-    lines = [f"{report['model']} in {report['dtype']}"]
-    for name, title in report["jobs"].items():
-        rows = [_cells(result) for result in report["results"] if result.job == name]
-        lines += ["", f"{name}: {title}", text_table(columns, rows)]
-    return "\n".join(lines)
 
 
 def _cells(result: Result) -> list[str]:

@@ -11,12 +11,11 @@ from typing import Any
 import torch
 
 from minillm.bench.baselines.base import Minillm
-from minillm.bench.baselines.make import check_installed, make_baselines, settings_of
+from minillm.bench.baselines.make import check_installed, config_in_force, make_baselines
 from minillm.bench.compare import engines_table, measure, summarize
-from minillm.bench.report import Measured, describe_machine
+from minillm.bench.report import Measured
 from minillm.bench.target import LARGEST_BLOCK, Target, random_prompts
 from minillm.bench.workloads import Workload
-from minillm.model.checkpoints import resolve
 from minillm.model.loader import load_model
 from minillm.observe.spread import Spread
 
@@ -42,7 +41,7 @@ def make_workload(vocab_size: int, requests: int, seed: int, scale: float) -> Wo
 
     inputs, outputs = lengths(), [max(length, 2) for length in lengths()]
     low, high = (max(round(scale * length), 1) for length in (SHORTEST, LONGEST))
-    title = f"{requests} requests, {low}-{high} in, {low}-{high} out, all at once"
+    title = f"{requests} requests, {low}-{high} in, {low}-{high} out, all at once (scale {scale:g})"
     return Workload("throughput", title, random_prompts(vocab_size, inputs, seed), outputs)
 
 
@@ -60,8 +59,7 @@ def load_minillm(target: Target, workload: Workload, device: torch.device, alone
     if not alone and device.type == "cuda" and config.kv_cache_memory_gb is not None:
         share = MEMORY_SHARE * torch.cuda.mem_get_info(device)[0] / 1e9
         config = config.replace(kv_cache_memory_gb=min(config.kv_cache_memory_gb, share))
-    fields = config.model_dump(exclude_unset=True)
-    return Minillm(fields.pop("model"), fields.pop("dtype"), loaded=loaded, **fields)
+    return Minillm(loaded=loaded, **config.model_dump(exclude_unset=True))
 
 
 def run(
@@ -89,30 +87,27 @@ def run(
     workload = make_workload(target.model_config().vocab_size, requests, seed, scale)
     check_installed(against)
     minillm = load_minillm(target, workload, device, alone=not against)
-    settings = settings_of(minillm.llm.engine, resolve(target.model), describe_machine())
-    baselines = [each for each in make_baselines(against, settings) if not each.name.startswith(PADDED)]
+    made = make_baselines(against, config_in_force(minillm.llm.engine))
+    baselines = [each for each in made if not each.name.startswith(PADDED)]
     engines = [minillm, *baselines]
     runs = measure(engines, workload, repeats)
+    result = summarize(workload, runs, [each.name for each in baselines])
     total = sum(map(len, workload.prompts)) + workload.num_output_tokens
+    totals = {name: Spread.of([total / each.seconds for each in own]) for name, own in runs.items()}
+    mean_batch = workload.num_output_tokens / minillm.num_steps  # output tokens per step
+    text = (
+        f"{engines_table(result)}\n\ninput + output tokens per second: "
+        f"{', '.join(f'{name} {spread.median:.1f}' for name, spread in totals.items())}\n"
+        f"minillm took {minillm.num_steps} steps, {mean_batch:.1f} output tokens in each on average"
+    )
     return Measured.on(
         minillm.llm.engine,
-        summarize(workload, runs, [each.name for each in baselines]),
+        result,
         {"requests": requests, "scale": scale, "seed": seed, "repeats": repeats},
+        text,
         peers={each.name: each.describe() for each in engines},
         num_input_tokens=total - workload.num_output_tokens,
-        total_tokens_per_s={name: Spread.of([total / each.seconds for each in own]) for name, own in runs.items()},
+        total_tokens_per_s=totals,
         num_steps=minillm.num_steps,
-        mean_batch=workload.num_output_tokens / minillm.num_steps,  # output tokens per step
-    )
-
-
-def table(report: dict[str, Any]) -> str:
-    """The report as text."""
-    result = report["results"]
-    totals = [f"{name} {spread.median:.1f}" for name, spread in report["total_tokens_per_s"].items()]
-    return (
-        f"{report['model']} in {report['dtype']}: {result.title} (scale {report['settings']['scale']:g})\n\n"
-        f"{engines_table(result)}\n\n"
-        f"input + output tokens per second: {', '.join(totals)}\n"
-        f"minillm took {report['num_steps']} steps, {report['mean_batch']:.1f} output tokens in each on average"
+        mean_batch=mean_batch,
     )

@@ -11,24 +11,16 @@ import torch
 from typer.testing import CliRunner
 
 from minillm.__main__ import app
-from minillm.bench.baselines.make import MAKERS, Settings, check_installed, folder_with_weights, make_baselines
+from minillm.bench.baselines.make import MAKERS, check_installed, folder_with_weights, make_baselines
 from minillm.bench.errors import MissingBaselineError
 from minillm.bench.options import BaselineName
 from minillm.model.checkpoints import iter_weights
+from minillm.policies.config import EngineConfig
 
 
-def settings_of(folder: Path, **changes: Any) -> Settings:
-    fields: dict[str, Any] = dict(
-        model=str(folder),
-        folder=folder,
-        dtype="float32",
-        device="cpu",
-        max_num_seqs=8,
-        max_num_batched_tokens=256,
-        kv_tokens=2048,
-        emulates_bfloat16=False,
-    )
-    return Settings(**{**fields, **changes})
+def config_of(model: Path, **changes: Any) -> EngineConfig:
+    limits = {"max_num_seqs": 8, "max_num_batched_tokens": 256, "num_kv_blocks": 128, "block_size": 16}
+    return EngineConfig(**{"model": str(model), "dtype": "float32", "device": "cpu", **limits, **changes})
 
 
 def test_every_name_of_the_command_line_has_a_maker() -> None:
@@ -36,7 +28,7 @@ def test_every_name_of_the_command_line_has_a_maker() -> None:
 
 
 def test_a_name_given_twice_counts_once(tiny_llama_path: Path) -> None:
-    peers = make_baselines(["hf", "hf"], settings_of(tiny_llama_path))
+    peers = make_baselines(["hf", "hf"], config_of(tiny_llama_path))
     assert [peer.name for peer in peers] == ["hf_generate", "hf_continuous"]
 
 
@@ -59,7 +51,7 @@ def test_llama_cpp_gets_the_gguf_file_itself_or_copies_in_both_16_bit_types(
 ) -> None:
     pytest.importorskip("llama_cpp", reason="the extra `bench` is not installed: pip install llama-cpp-python")
     monkeypatch.setenv("MINILLM_HOME", str(tmp_path / "cache"))
-    settings = settings_of(tiny_llama_path, dtype="bfloat16")
+    settings = config_of(tiny_llama_path, dtype="bfloat16")
     peers = make_baselines(["llama.cpp"], settings)
     assert [peer.name for peer in peers] == [
         "llama_cpp", "llama_cpp_per_seq", "llama_cpp_f16", "llama_cpp_per_seq_f16",
@@ -68,7 +60,7 @@ def test_llama_cpp_gets_the_gguf_file_itself_or_copies_in_both_16_bit_types(
     from minillm.bench.baselines.gguf_export import write_gguf
 
     write_gguf(tiny_llama_path, tmp_path / "mine.gguf", "float32")
-    [unified, _] = make_baselines(["llama.cpp"], settings_of(tiny_llama_path, model=str(tmp_path / "mine.gguf")))
+    [unified, _] = make_baselines(["llama.cpp"], config_of(tmp_path / "mine.gguf"))
     assert unified.describe()["dtype"] == "all F32"
 
 
@@ -83,7 +75,7 @@ def test_weights_that_float16_cannot_hold_leave_llama_cpp_its_other_file(
     monkeypatch.setattr("minillm.bench.baselines.make.check_installed", lambda names: None)
     monkeypatch.setattr("minillm.bench.baselines.gguf_export.iter_weights", lambda folder: large)
     monkeypatch.setenv("MINILLM_HOME", str(tmp_path))
-    make_baselines(["llama.cpp"], settings_of(tiny_llama_path, dtype="bfloat16"))
+    make_baselines(["llama.cpp"], config_of(tiny_llama_path, dtype="bfloat16"))
     assert made == [""]
     assert "without its F16 file" in capsys.readouterr().err
 

@@ -75,7 +75,7 @@ def test_share_of_the_floor_uses_the_mean_context_of_the_decode() -> None:
 def engines(tiny_llama_path: Path) -> list[Any]:
     shared = load_hugging_face(tiny_llama_path, "float32")
     return [
-        Minillm(str(tiny_llama_path), "float32", num_kv_blocks=64),
+        Minillm(model=str(tiny_llama_path), dtype="float32", num_kv_blocks=64),
         HFGenerate(shared),
         HFContinuousBatching(shared, max_batch_tokens=256, kv_tokens=2048),
     ]
@@ -113,7 +113,7 @@ def test_prefix_cache_is_cold_in_every_run(engines: list[Any]) -> None:
 
 
 def test_an_engine_that_emits_too_little_is_not_measured(tiny_llama_path: Path) -> None:
-    cramped = Minillm(str(tiny_llama_path), "float32", max_model_len=40)
+    cramped = Minillm(model=str(tiny_llama_path), dtype="float32", max_model_len=40)
     workload = Workload("one", "1 request", [[5] * 30], [20])
     with pytest.raises(BenchmarkError, match=r"minillm emitted \[10\] tokens .* asked for \[20\]"):
         cramped.run(workload)

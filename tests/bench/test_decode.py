@@ -1,6 +1,5 @@
 """`minillm bench decode`: what is measured is a steady decode, and the numbers belong together."""
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,10 +9,10 @@ from typer.testing import Result
 
 from minillm.bench.decode import summarize
 from minillm.bench.errors import BenchmarkError
-from minillm.bench.roofline import with_unit
+from minillm.bench.report import with_unit
 from minillm.bench.steady import SteadyDecode
 from minillm.bench.target import Costs, Target
-from minillm.core.errors import ConfigError, MissingPackageError
+from minillm.core.errors import ConfigError
 from minillm.frontend.engine import Engine
 from minillm.model.arithmetic import ModelBytes, ModelFlops
 
@@ -47,7 +46,7 @@ def test_summary_by_hand() -> None:
     assert (result.step_s, result.tokens_per_s) == (3.0, pytest.approx(2 / 3))
     assert result.bytes == 1000 + 10 * 100
     assert (result.floor_s, result.mbu) == (2.0, pytest.approx(2 / 3))
-    assert result.flops == 2 * (4 + 6) + 2 * 100
+    assert COSTS.flops.decode([50.0, 50.0]) == 2 * (4 + 6) + 2 * 100
 
 
 def test_steps_hold_the_whole_batch_and_contexts_are_counted(tiny_llama_path: Path) -> None:
@@ -75,20 +74,6 @@ def test_random_weights_of_a_bare_config(bench_json: Callable[..., Any], tiny_ll
     assert [row["batch"] for row in report["results"]] == [2]
 
 
-@pytest.mark.parametrize("suffix", ["png", "svg"])
-def test_roofline_is_drawn(bench: Callable[..., Result], tmp_path: Path, suffix: str) -> None:
-    file = tmp_path / f"roof.{suffix}"
-    assert bench("decode", "--batch", "1", "--roofline", str(file)).exit_code == 0
-    if suffix == "png":
-        from PIL import Image
-
-        with Image.open(file) as image:
-            assert image.format == "PNG"
-            assert image.size == (800, 500)
-    else:
-        assert "<svg" in file.read_text()
-
-
 @pytest.mark.parametrize(
     ("value", "shown"), [(2.9e12, "2.9 TB/s"), (18.04e9, "18 GB/s"), (5e6, "5 MB/s"), (1e15, "1 PB/s")]
 )
@@ -96,18 +81,9 @@ def test_units_have_a_prefix(value: float, shown: str) -> None:
     assert with_unit(value, "B/s") == shown
 
 
-def test_roofline_without_matplotlib_says_how_to_get_it(
-    bench: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(MissingPackageError, match="pip install"):
-        bench("decode", "--roofline", str(tmp_path / "roof.png"))
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--roofline", "roof.pdf"], "roof.pdf"),
         (["--out", "/no/such/folder/x.json"], "no folder"),
         (["--set", "block_sise=3"], "did you mean 'block_size'"),
         (["--set", "max_num_seqs=1"], "needs as many slots"),

@@ -14,8 +14,6 @@ from typer.testing import CliRunner, Result
 from minillm.__main__ import app
 from minillm.bench import gpu_check
 from minillm.bench.gpu_check import GOALS, Section, reached, run, sections
-from minillm.bench.idle import union_seconds
-from minillm.core.errors import ConfigError
 
 
 class Script(Section):
@@ -60,8 +58,6 @@ def test_without_a_gpu_it_says_so() -> None:
     command.command()(gpu_check.check)
     result = CliRunner().invoke(command, [])
     assert result.exit_code == 2
-    with pytest.raises(ConfigError, match="looks at a GPU"):
-        CliRunner().invoke(app, ["bench", "idle", "--quick", "--model", "qwen3-0.6b"], catch_exceptions=False)
 
 
 def test_every_command_is_one_that_bench_understands() -> None:
@@ -92,18 +88,12 @@ def test_targets_are_read_off_what_the_benchmarks_write(bench: Callable[..., Res
     assert by_name["256 requests over Hugging Face continuous batching"] > 0
     assert by_name["256 requests over nano-vllm"] is None, "not installed"
     assert by_name["Triton decode attention over FlashAttention-3"] is None, "not on a CPU"
-    assert by_name["GPU busy in a steady decode"] is None, "not run"
 
 
 def test_triton_is_held_against_fa3_on_its_worst_decode() -> None:
     def row(kind: str, batch: int, backend: str, call_s: float) -> dict[str, Any]:
-        return {"shape": {"kind": kind, "batch": batch}, "backend": backend, "call_s": call_s}
+        return {"shape": {"kind": kind, "batch": batch}, "backend": backend, "call_s": {"median": call_s}}
 
     rows = [row("decode", 1, "fa3", 1.0), row("decode", 1, "triton", 1.0), row("decode", 8, "fa3", 0.9)]
     rows += [row("decode", 8, "triton", 1.2), row("prefill", 1, "fa3", 1.0), row("prefill", 1, "triton", 5.0)]
     assert gpu_check.triton_over_fa3({"results": rows}) == pytest.approx(0.75)
-
-
-def test_busy_time_counts_no_moment_twice() -> None:
-    assert union_seconds([(5, 6), (0, 2), (1, 3), (1.5, 1.6), (3, 4)]) == pytest.approx(5)
-    assert union_seconds([]) == 0

@@ -296,9 +296,8 @@ def test_the_command(smollm_path: Path, tmp_path: Path) -> None:
 def test_exit_status(verdict: Verdict, status: int, monkeypatch: pytest.MonkeyPatch) -> None:
     from minillm.bench import quality
 
-    measured = Measured(verdict, {}, "float32", torch.device("cpu"))
+    measured = Measured(verdict, {}, "float32", torch.device("cpu"), "")
     monkeypatch.setattr(quality, "run", lambda *_: measured)
-    monkeypatch.setattr(quality, "table", lambda report: "")
     assert CliRunner().invoke(bench_app, ["quality"]).exit_code == status
 
 

@@ -18,7 +18,7 @@ def test_workload_is_the_compact_engines() -> None:
         assert len(lengths) == 256
         assert 100 <= min(lengths) <= max(lengths) <= 1024
         assert 500 < sum(lengths) / 256 < 620  # uniform: the mean of 100 and 1024 is 562
-    assert workload.title == "256 requests, 100-1024 in, 100-1024 out, all at once"
+    assert workload.title == "256 requests, 100-1024 in, 100-1024 out, all at once (scale 1)"
     assert workload == make_workload(50_000, requests=256, seed=0, scale=1.0)
     assert workload != make_workload(50_000, requests=256, seed=1, scale=1.0)
 

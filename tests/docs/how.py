@@ -41,7 +41,6 @@ RULES = (
     Rule(r"^minillm chat$", Way.RUN, "its input is at its end at once", FEW),
     Rule(r"^minillm generate .*SMALLER", Way.PARSED, "SMALLER is a model of the reader's; tests/speculation runs it"),
     Rule(r"^minillm generate ", Way.RUN, "four tokens will do", FEW),
-    Rule(r"^minillm bench kv-bill", Way.RUN, "arithmetic"),
     Rule(r"^minillm bench serve .*--url", Way.SERVED, "three requests", ("--num-requests", "3")),
     Rule(
         r"^minillm bench serve ",

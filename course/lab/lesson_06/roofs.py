@@ -9,7 +9,7 @@ from course.lab.display import Html, as_table
 from course.lab.lab import Lab
 from course.lab.lesson_06.shapes import Shape
 from course.lab.style import number
-from minillm.bench.roofline import with_unit
+from minillm.bench.report import with_unit
 from minillm.bench.target import Target
 from minillm.runner.machine_peaks import measure_bandwidth, measure_matmul
 from minillm.simulate.cost.hardware import find_hardware

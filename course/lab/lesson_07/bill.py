@@ -3,13 +3,16 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+import torch
+
 from course.lab.display import Html, as_table
 from course.lab.lab import Lab
 from course.lab.lesson_06.shapes import LLAMA_13B, LLAMA_70B, Shape
-from minillm.bench.kv_bill import allocated_bytes
 from minillm.bench.target import Target
+from minillm.kernels.attention.cache import QUANTIZED_DTYPES, tensors_of
 from minillm.model.arithmetic import NUMBER_BYTES, SCALE_BYTES, SCALED, KVCacheSize
 from minillm.policies.window import Window
+from minillm.runner.kv_pool import KVPool
 from minillm.simulate.cost.hardware import find_hardware
 from minillm.simulate.cost.placement import USABLE_MEMORY, WORKING_BYTES
 
@@ -129,8 +132,11 @@ def question(lab: Lab, gb: float, tokens: int) -> str:
 def allocated(lab: Lab, dtype: str) -> int:
     """Bytes of one token, counted on the tensors of a pool that is made for the lab's model."""
     config = lab.config()
-    target = Target(model=config.model, dtype=config.dtype, device=config.device)
-    return allocated_bytes(target.model_config(), dtype, BLOCK)
+    model_config = Target(model=config.model, dtype=config.dtype, device=config.device).model_config()
+    torch_dtype = QUANTIZED_DTYPES.get(dtype) or getattr(torch, dtype)
+    pool = KVPool(model_config, 1, 0, BLOCK, torch_dtype, torch.device("meta"))  # tensors without memory
+    num_bytes = sum(part.nbytes for layer in pool.layers for part in tensors_of(layer))
+    return num_bytes // (2 * BLOCK)  # one block, and the null block
 
 
 def by_hand(lab: Lab) -> int:

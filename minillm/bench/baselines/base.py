@@ -1,20 +1,20 @@
 """The engines that are compared: each runs the same workload, and says what it really ran with.
 
 All of them have the same three methods, so that the comparison does not know which one it measures. Here are
-the protocol and minillm itself; each of the others has a module beside this one.
+their base and minillm itself; each of the others has a module beside this one.
 """
 
 import itertools
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from minillm import LLM, SamplingParams
 from minillm.bench.errors import BenchmarkError
-from minillm.bench.report import graph_batches
+from minillm.bench.report import describe_engine
 from minillm.bench.workloads import Workload
-from minillm.kernels.quantization import dtype_name
 
 WARM_UP_TOKENS = 4
 
@@ -41,33 +41,26 @@ class Run:
         )
 
 
-class Baseline(Protocol):
+class Baseline(ABC):
     """An engine that can be given a workload, and timed."""
 
     name: str
 
+    @abstractmethod
     def describe(self) -> dict[str, Any]:
         """The settings that decide its speed, as they are in force."""
-        ...
 
     def warm_up(self, workload: Workload) -> None:
         """Anything that is paid once: allocation, compilation, first calls."""
-        ...
+        self.run(workload.truncated(WARM_UP_TOKENS))
 
+    @abstractmethod
     def run(self, workload: Workload) -> Run:
         """Serve the workload with cold prefix caches, and time it.
 
         Raises:
             BenchmarkError: some request did not emit exactly what it was asked for.
         """
-        ...
-
-
-class WarmedByRunning(Baseline):
-    """One that is warm after a short run."""
-
-    def warm_up(self, workload: Workload) -> None:
-        self.run(workload.truncated(WARM_UP_TOKENS))
 
 
 def check_counts(name: str, workload: Workload, counts: Iterable[int]) -> None:
@@ -80,26 +73,18 @@ def check_counts(name: str, workload: Workload, counts: Iterable[int]) -> None:
         )
 
 
-class Minillm(WarmedByRunning):
-    """This engine, in its default configuration but for the model, the dtype and `fields`."""
+class Minillm(Baseline):
+    """This engine, in its default configuration but for `fields`."""
 
     name = "minillm"
     num_steps = 0
     """Of its last run."""
 
-    def __init__(self, model: str, dtype: str, **fields: Any) -> None:
-        self.llm = LLM(model=model, dtype=dtype, **fields)
+    def __init__(self, **fields: Any) -> None:
+        self.llm = LLM(**fields)
 
     def describe(self) -> dict[str, Any]:
-        engine = self.llm.engine
-        keys = ("dtype", "max_num_seqs", "max_num_batched_tokens", "block_size")
-        return {
-            **{key: getattr(engine.config, key) for key in keys},
-            "activation_dtype": dtype_name(engine.loaded_model.decoder.activation_dtype),
-            "attention": engine.torch_runner.attention.__name__,
-            "graph_batches": graph_batches(engine.torch_runner),
-            "kv_blocks": engine.runner.num_kv_blocks,
-        }
+        return describe_engine(self.llm.engine)
 
     def run(self, workload: Workload) -> Run:
         engine = self.llm.engine

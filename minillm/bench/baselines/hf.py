@@ -1,14 +1,12 @@
 """Hugging Face transformers, beside which minillm is measured: its `generate`, and its continuous batching."""
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from minillm.bench.baselines.base import Run, WarmedByRunning, check_counts
+from minillm.bench.baselines.base import Baseline, Run, check_counts
 from minillm.bench.errors import BenchmarkError
 from minillm.bench.workloads import Workload
 from minillm.kernels.quantization import dtype_name
@@ -20,29 +18,16 @@ HF_KV_BLOCK = 256
 def load_hugging_face(folder: Path, dtype: str, device: torch.device | str = "cpu") -> Any:
     """The model by transformers, with its fastest attention on a CPU. One copy serves both its baselines."""
     from transformers import AutoModelForCausalLM
+    from transformers.utils import logging
 
-    with quiet_transformers():
-        model = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=getattr(torch, dtype), attn_implementation="sdpa", local_files_only=True
-        )
+    logging.disable_progress_bar()  # no bars of its own among ours
+    model = AutoModelForCausalLM.from_pretrained(
+        folder, dtype=getattr(torch, dtype), attn_implementation="sdpa", local_files_only=True
+    )
     return model.to(device).eval()
 
 
-@contextmanager
-def quiet_transformers() -> Iterator[None]:
-    """No progress bars of its own among ours."""
-    from transformers.utils import logging
-
-    bars = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if bars:
-            logging.enable_progress_bar()
-
-
-class HFGenerate(WarmedByRunning):
+class HFGenerate(Baseline):
     """`model.generate` on one static batch, prompts padded on the left, run until the longest output ends."""
 
     def __init__(self, model: Any, name: str = "hf_generate") -> None:
@@ -85,7 +70,7 @@ class HFGenerate(WarmedByRunning):
         return Run.of(start, [stamps[:length] for length in workload.output_lens])
 
 
-class HFContinuousBatching(WarmedByRunning):
+class HFContinuousBatching(Baseline):
     """transformers' continuous batching: a paged cache, mixed steps, prefix sharing between requests.
 
     Its own defaults take 60% of the machine's memory and 8192 tokens a step; here it gets the step budget

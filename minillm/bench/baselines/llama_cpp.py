@@ -16,7 +16,7 @@ import llama_cpp
 import numpy as np
 import torch
 
-from minillm.bench.baselines.base import WARM_UP_TOKENS, Run, check_counts
+from minillm.bench.baselines.base import WARM_UP_TOKENS, Baseline, Run, check_counts
 from minillm.bench.baselines.llama_cpp_batching import serve
 from minillm.bench.errors import BenchmarkError
 from minillm.bench.workloads import Workload
@@ -67,13 +67,7 @@ class LlamaCppContext:
     """
 
     def __init__(
-        self,
-        model: LlamaCppModel,
-        *,
-        num_sequences: int,
-        num_cells: int,
-        unified: bool,
-        float32_kv: bool,
+        self, model: LlamaCppModel, *, num_sequences: int, num_cells: int, unified: bool, float32_kv: bool
     ) -> None:
         params = llama_cpp.llama_context_default_params()
         params.n_ctx, params.n_seq_max, params.kv_unified = num_cells, num_sequences, unified
@@ -154,7 +148,7 @@ class LlamaCppContext:
         llama_cpp.llama_memory_clear(self.memory, False)
 
 
-class LlamaCpp:
+class LlamaCpp(Baseline):
     """llama.cpp with continuous batching, in one of its two layouts of keys and values.
 
     Neither layout is better on every workload: in a unified buffer every query also passes over the other
@@ -211,13 +205,8 @@ class LlamaCpp:
         num_cells = sum(cells) if self.unified else num_sequences * max(cells)
         if self._context and (self._context.num_sequences, self._context.num_cells) == (num_sequences, num_cells):
             return self._context
-        return LlamaCppContext(
-            self.model,
-            num_sequences=num_sequences,
-            num_cells=num_cells,
-            unified=self.unified,
-            float32_kv=self.float32_kv,
-        )
+        size = {"num_sequences": num_sequences, "num_cells": num_cells}
+        return LlamaCppContext(self.model, **size, unified=self.unified, float32_kv=self.float32_kv)
 
 
 def both_layouts(gguf: Path, dtype: str, max_sequences: int, tag: str = "") -> list[LlamaCpp]:

@@ -11,37 +11,15 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+if TYPE_CHECKING:
+    from minillm.bench.baselines.llama_cpp import LlamaCppContext
+
 MIN_SHARED = 32
 """Tokens. A shorter common beginning is chance, and not worth waiting for."""
-
-
-class Context(Protocol):
-    """What the loop needs of llama.cpp."""
-
-    num_sequences: int
-    """How many it can hold at once; their ids are 0 to num_sequences - 1."""
-    batch_tokens: int
-    """Most tokens of one step."""
-
-    def add(self, tokens: Sequence[int], position: int, sequence: int, wants_logits: bool) -> None:
-        """Put tokens of one sequence into the next step's batch, at `position` and after."""
-        ...
-
-    def decode(self) -> np.ndarray:
-        """Compute the batch and empty it. Greedy next tokens, [additions that want logits], in their order."""
-        ...
-
-    def share(self, source: int, target: int, length: int) -> None:
-        """Give `target` the keys and values of the first `length` tokens of `source`."""
-        ...
-
-    def release(self, sequence: int) -> None:
-        """Forget a sequence's keys and values."""
-        ...
 
 
 @dataclass(slots=True, eq=False)
@@ -91,7 +69,7 @@ def common_prefix(prompt: np.ndarray, other: np.ndarray) -> int:
     return int(different[0]) if len(different) else length
 
 
-def serve(context: Context, prompts: Sequence[Sequence[int]], output_lens: Sequence[int]) -> list[Request]:
+def serve(context: "LlamaCppContext", prompts: Sequence[Sequence[int]], output_lens: Sequence[int]) -> list[Request]:
     """Serve requests that all arrive now, each to exactly its output length, greedily.
 
     Returns:
@@ -121,7 +99,7 @@ def serve(context: Context, prompts: Sequence[Sequence[int]], output_lens: Seque
     return requests
 
 
-def share_prefixes(context: Context, running: Sequence[Request]) -> None:
+def share_prefixes(context: "LlamaCppContext", running: Sequence[Request]) -> None:
     """Copy what has been computed by now to the requests that wait for it."""
     for request in running:
         source = request.source
@@ -130,7 +108,7 @@ def share_prefixes(context: Context, running: Sequence[Request]) -> None:
             request.num_computed, request.source = request.num_shared, None
 
 
-def fill_batch(context: Context, running: Sequence[Request]) -> list[Request]:
+def fill_batch(context: "LlamaCppContext", running: Sequence[Request]) -> list[Request]:
     """Fill one step's batch, those that decode first; ids ascending, since llama.cpp splits a batch at gaps.
 
     Returns:

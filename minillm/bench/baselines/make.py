@@ -4,9 +4,7 @@ import hashlib
 import importlib.util
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from minillm.bench.baselines.base import Baseline
 from minillm.bench.baselines.nano_vllm import HOW_TO_GET_IT as NANO_VLLM_INSTALL
@@ -15,6 +13,8 @@ from minillm.bench.report import computes_bfloat16
 from minillm.frontend.engine import Engine
 from minillm.kernels.quantization import dtype_name
 from minillm.kernels.storage import build_once, cache_home, say
+from minillm.model.checkpoints import resolve
+from minillm.policies.config import EngineConfig
 
 LLAMA_CPP_INSTALL = (
     "--compare llama.cpp needs llama-cpp-python, which pip compiles with CMake and a C++ compiler in some minutes: "
@@ -30,35 +30,15 @@ ONE_TOKEN = {
 """The smallest tokenizer.json."""
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What the baselines share with minillm."""
-
-    model: str
-    """As the user named it."""
-    folder: Path
-    """As `resolve` found it: a Hugging Face folder, or a config.json for random weights."""
-    dtype: str
-    device: str
-    max_num_seqs: int
-    max_num_batched_tokens: int
-    kv_tokens: int
-    """Size of the KV pool."""
-    emulates_bfloat16: bool
-    """The CPU multiplies bfloat16 in software, if at all."""
-
-
-def settings_of(engine: Engine, folder: Path, machine: dict[str, Any]) -> Settings:
-    """What baselines of this engine get. `folder`: the model's, as `resolve` found it."""
-    return Settings(
-        model=engine.config.model,
-        folder=folder,
-        dtype=dtype_name(engine.loaded_model.dtype),
-        device=str(engine.loaded_model.device),
-        max_num_seqs=engine.config.max_num_seqs,
-        max_num_batched_tokens=engine.config.max_num_batched_tokens,
-        kv_tokens=engine.runner.num_kv_blocks * engine.runner.block_size,
-        emulates_bfloat16=not computes_bfloat16(machine),
+def config_in_force(engine: Engine) -> EngineConfig:
+    """The engine's configuration with what `auto` came to, so that the baselines get the same."""
+    model = engine.loaded_model
+    return engine.config.replace(
+        dtype=dtype_name(model.dtype),
+        device=model.device.type,
+        num_kv_blocks=engine.runner.num_kv_blocks,
+        kv_cache_memory_gb=None,
+        block_size=engine.runner.block_size,
     )
 
 
@@ -74,59 +54,61 @@ def check_installed(names: Sequence[str]) -> None:
             raise MissingBaselineError(how_to_get_it)
 
 
-def make_baselines(names: Sequence[str], settings: Settings) -> list[Baseline]:
+def make_baselines(names: Sequence[str], config: EngineConfig) -> list[Baseline]:
     """The engines behind each name (a key of MAKERS), loaded; a name given twice counts once.
 
+    Args:
+        config: minillm's, in force.
     Raises:
         MissingBaselineError: one is not installed; says how to get it.
         BenchmarkError: one cannot run this model.
     """
     check_installed(names)
-    return [baseline for name in dict.fromkeys(names) for baseline in MAKERS[name](settings)]
+    return [baseline for name in dict.fromkeys(names) for baseline in MAKERS[name](config)]
 
 
-def _hugging_face(settings: Settings) -> list[Baseline]:
+def _hugging_face(config: EngineConfig) -> list[Baseline]:
     from minillm.bench.baselines.hf import HFContinuousBatching, HFGenerate, load_hugging_face
 
-    folder = folder_with_weights(settings.folder, settings.dtype)
-    shared = load_hugging_face(folder, settings.dtype, settings.device)
-    baselines: list[Baseline] = [
-        HFGenerate(shared),
-        HFContinuousBatching(shared, settings.max_num_batched_tokens, settings.kv_tokens),
-    ]
-    if settings.dtype == "bfloat16" and settings.emulates_bfloat16 and settings.device == "cpu":
+    folder = folder_with_weights(resolve(config.model), config.dtype)
+    shared = load_hugging_face(folder, config.dtype, config.device)
+    assert config.num_kv_blocks is not None and config.block_size is not None
+    kv_tokens = config.num_kv_blocks * config.block_size
+    baselines = [HFGenerate(shared), HFContinuousBatching(shared, config.max_num_batched_tokens, kv_tokens)]
+    if config.dtype == "bfloat16" and config.device == "cpu" and not computes_bfloat16():
         # It would not be fair to compare only with what this CPU has to emulate.
         baselines.append(HFGenerate(load_hugging_face(folder, "float32"), name="hf_generate_fp32"))
     return baselines
 
 
-def _llama_cpp(settings: Settings) -> list[Baseline]:
+def _llama_cpp(config: EngineConfig) -> list[Baseline]:
     from minillm.bench.baselines.gguf_export import export_once
     from minillm.bench.baselines.llama_cpp import both_layouts
 
-    given = Path(settings.model).expanduser()
+    given = Path(config.model).expanduser()
     if given.suffix == ".gguf" and given.is_file():
         # In its own, maybe smaller, file type: that is what llama.cpp's users run.
-        return list(both_layouts(given, settings.dtype, settings.max_num_seqs))
-    folder = folder_with_weights(settings.folder, settings.dtype)
-    files = {"": export_once(folder, settings.dtype)}
-    if settings.dtype == "bfloat16" and settings.device == "cpu":
+        return list(both_layouts(given, config.dtype, config.max_num_seqs))
+    folder = folder_with_weights(resolve(config.model), config.dtype)
+    files = {"": export_once(folder, config.dtype)}
+    if config.dtype == "bfloat16" and config.device == "cpu":
         # As many bytes, and on some CPUs the faster instructions. The smallest weights become zero.
         try:
             files["_f16"] = export_once(folder, "float16")
         except BenchmarkError as error:
             say(f"llama.cpp without its F16 file: {error}")
-    dtype, max_sequences = settings.dtype, settings.max_num_seqs
-    return [each for tag, gguf in files.items() for each in both_layouts(gguf, dtype, max_sequences, tag)]
+    return [
+        layout for tag, gguf in files.items() for layout in both_layouts(gguf, config.dtype, config.max_num_seqs, tag)
+    ]
 
 
-def _nano_vllm(settings: Settings) -> list[Baseline]:
+def _nano_vllm(config: EngineConfig) -> list[Baseline]:
     from minillm.bench.baselines.nano_vllm import NanoVLLM
 
-    return [NanoVLLM(folder_with_weights(settings.folder, settings.dtype), settings.dtype)]
+    return [NanoVLLM(folder_with_weights(resolve(config.model), config.dtype), config.dtype)]
 
 
-MAKERS: dict[str, Callable[[Settings], list[Baseline]]] = {
+MAKERS: dict[str, Callable[[EngineConfig], list[Baseline]]] = {
     "hf": _hugging_face,
     "llama.cpp": _llama_cpp,
     "nano-vllm": _nano_vllm,

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from minillm.bench.baselines.base import Run, WarmedByRunning, check_counts
+from minillm.bench.baselines.base import Baseline, Run, check_counts
 from minillm.bench.errors import BenchmarkError, MissingBaselineError
 from minillm.bench.workloads import Workload
 
@@ -25,7 +25,7 @@ TEMPERATURE = 1e-5
 SHARE_OF_FREE_MEMORY = 0.9
 
 
-class NanoVLLM(WarmedByRunning):
+class NanoVLLM(Baseline):
     """nano-vllm with its own defaults (CUDA graphs on) in what minillm leaves of the GPU's memory.
 
     Args:

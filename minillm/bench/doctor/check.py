@@ -24,6 +24,11 @@ class Check:
     fix: str | None = None
     """What to do about it; None = nothing is to be done."""
 
+    @classmethod
+    def of(cls, group: str, name: str, found: str, fix: str | None = None, *, needed: bool = False) -> "Check":
+        """With a `fix` something is missing, which is bad if it is `needed`; without one all is well."""
+        return cls(group, name, "ok" if fix is None else "bad" if needed else "absent", found, fix)
+
 
 def is_healthy(checks: Sequence[Check]) -> bool:
     """Whether nothing that is needed is broken."""

@@ -8,24 +8,19 @@ def examine() -> list[Check]:
     try:
         import torch
     except ImportError as error:  # nothing else can be looked at
-        return [Check("software", "torch", "bad", str(error), "make setup")]
-    from minillm.bench.doctor import compute, software
-    from minillm.bench.doctor.bandwidth import find_bandwidth
-    from minillm.bench.doctor.machine import machine
+        return [Check.of("software", "torch", str(error), "make setup", needed=True)]
+    from minillm.bench.doctor import hardware, software
     from minillm.bench.doctor.speed import speed
-    from minillm.bench.doctor.storage import storage
 
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    bandwidth = find_bandwidth(device)
+    bandwidth = hardware.find_bandwidth(device)
     return [
-        *machine(),
+        *hardware.machine(),
         bandwidth.check(),
-        *compute.compute(),
-        *compute.attention(device),
+        *hardware.compute(),
+        *hardware.attention(device),
         *speed(bandwidth),
-        *storage(),
+        *software.storage(),
         *software.packages(),
-        *compute.draft_heads(),
-        software.browser(),
         software.serving_port(),
     ]

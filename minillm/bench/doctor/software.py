@@ -1,24 +1,48 @@
-"""Packages and their pinned versions, a browser for the tests, a port for the server."""
+"""The cache folder and the models in it, packages and their pinned versions, a port for the server."""
 
 import importlib.metadata
 import os
 import re
-import shutil
 import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from minillm.bench.doctor.check import OPTIONAL, Check
+from minillm.bench.doctor.check import GB, OPTIONAL, Check
 from minillm.core.params import default_of
+from minillm.kernels.storage import cache_home, free_bytes
+from minillm.model.pull import EMBEDDED_MODELS, embedded_path
 from minillm.server.config import ServeConfig
 
-GROUP = "software"
+STORAGE, SOFTWARE = "storage", "software"
 NEEDED = ("torch", "transformers", "safetensors", "numpy", "pydantic", "starlette", "uvicorn")
 """What the numbers of the course depend on, or what breaks when it changes."""
 LAB = ("jupyterlab", "ipywidgets", "ipykernel")
 CONSTRAINTS = Path(__file__).parents[3] / "constraints.txt"
 """There in a checkout, not where minillm was installed as a wheel."""
+
+
+def storage() -> Iterator[Check]:
+    """The cache folder, the models in it, and the room that is left."""
+    home = cache_home()
+    parent = next(folder for folder in (home, *home.parents) if folder.exists())
+    if parent.is_dir() and os.access(parent, os.W_OK):
+        yield Check.of(STORAGE, "cache folder", str(home))
+    else:
+        fix = "export MINILLM_HOME=FOLDER, one that you can write"
+        yield Check.of(STORAGE, "cache folder", f"{home} cannot be written", fix, needed=True)
+    missing = [name for name in EMBEDDED_MODELS if not embedded_path(name).is_dir()]
+    needed, free = sum(EMBEDDED_MODELS[name].needed_bytes for name in missing), free_bytes(home)
+    fix = f"free {needed / GB:.1f} GB, or export MINILLM_HOME=FOLDER, one on a bigger disk"
+    yield Check.of(STORAGE, "free disk", f"{free / GB:.1f} GB", fix if free < needed else None, needed=True)
+    for name in missing:
+        yield Check.of(STORAGE, f"model {name}", "not fetched yet", f"minillm pull {name}")
+    # Short names, converted GGUF files, and random weights of benchmarks.
+    present = {name: embedded_path(name) for name in EMBEDDED_MODELS if name not in missing}
+    present |= {file.parent.name: file.parent for file in sorted(home.glob("models/*/config.json"))}
+    for name, folder in present.items():
+        size = sum(file.stat().st_size for file in folder.iterdir() if file.is_file())
+        yield Check.of(STORAGE, f"model {name}", f"{folder}, {size / 1e6:.0f} MB")
 
 
 def packages() -> Iterator[Check]:
@@ -29,15 +53,15 @@ def packages() -> Iterator[Check]:
         version = installed_version(name)
         install = f"{sys.executable} -m pip install {f'-c {CONSTRAINTS} ' if pins else ''}"
         if version is None:
-            yield Check(GROUP, name, "bad" if name in NEEDED else "absent", "not installed", install + name)
+            yield Check.of(SOFTWARE, name, "not installed", install + name, needed=name in NEEDED)
         elif pins.get(name, version) != version:
             found = f"{version}; minillm was tried with {pins[name]}"
-            yield Check(GROUP, name, "absent", found, f"{install}{name}=={pins[name]}")
+            yield Check.of(SOFTWARE, name, found, f"{install}{name}=={pins[name]}")
         else:
             same.append(f"{name} {version}")
     if same:
         compared = "as pinned" if pins else "not compared: there is no constraints.txt"
-        yield Check(GROUP, "versions", "ok", f"{', '.join(same)} ({compared})")
+        yield Check.of(SOFTWARE, "versions", f"{', '.join(same)} ({compared})")
 
 
 def read_pins(file: Path) -> dict[str, str]:
@@ -53,27 +77,6 @@ def installed_version(name: str) -> str | None:
         return None
 
 
-def browser() -> Check:
-    """What the browser tests need."""
-    if chromium := find_chromium():
-        return Check(OPTIONAL, "chromium", "ok", chromium)
-    fix = "apt install chromium" if shutil.which("apt") else f"{sys.executable} -m playwright install chromium"
-    return Check(OPTIONAL, "chromium", "absent", "not found; only the browser tests want it", fix)
-
-
-def find_chromium() -> str | None:
-    """The browser that the browser tests drive: the system's, else the one playwright installed."""
-    for name in ("chromium", "chromium-browser", "google-chrome"):
-        if path := shutil.which(name):
-            return path
-    caches = [os.environ.get("PLAYWRIGHT_BROWSERS_PATH"), "~/.cache/ms-playwright", "~/Library/Caches/ms-playwright"]
-    for cache in filter(None, caches):
-        for pattern in ("chromium-*/chrome-linux*/chrome", "chromium-*/chrome-mac*/*.app/Contents/MacOS/*"):
-            if found := sorted(Path(cache).expanduser().glob(pattern)):
-                return str(found[-1])
-    return None
-
-
 def serving_port(port: int = default_of(ServeConfig, "port")) -> Check:
     """Whether `minillm serve` finds the port free that it takes if it is not told otherwise."""
     with socket.socket() as listener:
@@ -82,5 +85,5 @@ def serving_port(port: int = default_of(ServeConfig, "port")) -> Check:
             listener.bind(("127.0.0.1", port))
         except OSError as error:
             found = f"{port} cannot be listened on: {error.strerror}"
-            return Check(OPTIONAL, "port of the server", "absent", found, "minillm serve --port 0 (any free one)")
-    return Check(OPTIONAL, "port of the server", "ok", f"{port} is free")
+            return Check.of(OPTIONAL, "port of the server", found, "minillm serve --port 0 (any free one)")
+    return Check.of(OPTIONAL, "port of the server", f"{port} is free")

@@ -6,8 +6,8 @@ bytes over the bandwidth are a floor that no engine gets below (minillm/runner/m
 
 from collections.abc import Iterator
 
-from minillm.bench.doctor.bandwidth import MemoryBandwidth
 from minillm.bench.doctor.check import Check
+from minillm.bench.doctor.hardware import MemoryBandwidth
 from minillm.core.errors import PricingError
 from minillm.core.params import default_of
 from minillm.model.arithmetic import ModelCost, find_model
@@ -36,7 +36,7 @@ def speed(bandwidth: MemoryBandwidth) -> Iterator[Check]:
         f"{name} at batch 1, {CONTEXT} tokens of context: {1e3 * floor:.2f} ms per token, {1 / floor:.0f} tokens/s at "
         f"most ({step_bytes / 1e6:.0f} MB at {fastest / GIGA:.1f} GB/s)"
     )
-    yield Check(GROUP, "roofline", "ok", found)
+    yield Check.of(GROUP, "roofline", found)
     yield expectation(cost, floor, profile)
 
 
@@ -50,18 +50,12 @@ def calibrated(bandwidth: MemoryBandwidth) -> Profile | None:
 
 
 def expectation(cost: ModelCost, floor: float, profile: Profile | None) -> Check:
-    """What a decode step will take here: as calibrated, or as good engines do."""
+    """What a step with one decode in it will take here: as calibrated, or as good engines do."""
     if profile is None:
         share = PRIORS["bandwidth"]
         found = f"about {1e3 * floor / share:.2f} ms per token, if {share:.0%} of the bandwidth is reached (a guess)"
-        return Check(GROUP, "expected", "absent", found, "minillm calibrate")
-    seconds = decode_seconds(cost, profile)
+        return Check.of(GROUP, "expected", found, "minillm calibrate")
+    model = StepTimeModel(cost, profile.hardware, Placement(1, DTYPE, DTYPE), profile.constants)
+    seconds = float(model.price(StepWork(1, 1, 1, CONTEXT, CONTEXT, 0)).total)
     found = f"{1e3 * seconds:.2f} ms per token, {1 / seconds:.0f} tokens/s, {floor / seconds:.0%} of the roofline"
-    return Check(GROUP, "expected", "ok", f"{found}: by what `minillm calibrate` measured here")
-
-
-def decode_seconds(cost: ModelCost, profile: Profile) -> float:
-    """Of a step with one decode in it."""
-    placement = Placement(1, DTYPE, DTYPE)
-    model = StepTimeModel(cost, profile.hardware, placement, profile.constants)
-    return float(model.price(StepWork(1, 1, 1, CONTEXT, CONTEXT, 0)).total)
+    return Check.of(GROUP, "expected", f"{found}: by what `minillm calibrate` measured here")

@@ -57,10 +57,6 @@ class Failure(enum.StrEnum):
     """Unforeseen. It costs this request, not the test."""
 
 
-CAN_RETRY = {Failure.RATE_LIMITED, Failure.SERVER_ERROR, Failure.NO_CONNECTION}
-"""Nothing of an answer has come, and it may come another time."""
-
-
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     """Where to send, and how. `url` without `/v1`."""
@@ -96,15 +92,12 @@ class Exchange:
     """One try at one request, and all that came back. Moments on the client's clock; None = it never happened."""
 
     sent: float | None = None
-    connect_s: float | None = None
-    """Seconds it took to open a connection; None when an open one was used."""
     headers: float | None = None
     reads: list[Read] = field(default_factory=list)
     ended: float | None = None
     status: int | None = None
     failure: Failure | None = None
     message: str = ""
-    retry_after_s: float | None = None
 
     def fail(self, failure: Failure, message: object) -> None:
         self.failure, self.message = failure, str(message)[:500]
@@ -115,18 +108,15 @@ class Client:
 
     Args:
         timeout_s: for a whole answer; None = wait for ever.
-        keep_alive: use connections again; off = a new one (and a new handshake) for every request.
     """
 
-    def __init__(self, endpoint: Endpoint, timeout_s: float | None = None, keep_alive: bool = True) -> None:
+    def __init__(self, endpoint: Endpoint, timeout_s: float | None = None) -> None:
         self.endpoint = endpoint
         self._timeout = aiohttp.ClientTimeout(total=timeout_s)
-        self._keep_alive = keep_alive
 
     async def __aenter__(self) -> "Client":
-        pool = {"keepalive_timeout": IDLE_S} if self._keep_alive else {"force_close": True}
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, **pool), timeout=self._timeout, trace_configs=[_connection_trace()]
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_S), timeout=self._timeout
         )
         return self
 
@@ -141,9 +131,8 @@ class Client:
         exchange.sent = now()
         try:
             async with self._session.post(
-                endpoint.url + PATHS[endpoint.api], data=body, headers=endpoint.headers, trace_request_ctx=exchange,
-                allow_redirects=False,
-            ) as response:  # fmt: skip
+                endpoint.url + PATHS[endpoint.api], data=body, headers=endpoint.headers, allow_redirects=False
+            ) as response:
                 exchange.headers, exchange.status = now(), response.status
                 if response.status == 200 and response.content_type == "text/event-stream":
                     async for data in response.content.iter_any():
@@ -179,8 +168,6 @@ async def _refused(response: aiohttp.ClientResponse, exchange: Exchange) -> None
         exchange.fail(Failure.NOT_A_STREAM, f"not a stream of events but {response.content_type}: {text[:200]}")
         return
     exchange.fail(_kind_of(response.status), f"{response.status}: {reason_in(text)}")
-    wait = response.headers.get("Retry-After", "")
-    exchange.retry_after_s = float(wait) if wait.isdecimal() else None
 
 
 def _kind_of(status: int) -> Failure:
@@ -197,19 +184,3 @@ def reason_in(text: str) -> str:
         return str(json.loads(text)["error"]["message"])
     except (ValueError, LookupError, TypeError, RecursionError):
         return text
-
-
-def _connection_trace() -> aiohttp.TraceConfig:
-    """Stamps the opening of a connection (name, TCP, TLS) into the exchange that needed it."""
-
-    async def begin(session: object, context: Any, params: object) -> None:
-        context.connect_began = now()
-
-    async def end(session: object, context: Any, params: object) -> None:
-        if context.trace_request_ctx is not None:
-            context.trace_request_ctx.connect_s = now() - context.connect_began
-
-    trace = aiohttp.TraceConfig()
-    trace.on_connection_create_start.append(begin)
-    trace.on_connection_create_end.append(end)
-    return trace

@@ -1,26 +1,18 @@
 """`minillm bench serve`, as it is typed. It imports what it needs when it runs."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from minillm.bench.options import Json, Out, check_can_draw, check_writable, show, with_options
+from minillm.bench.options import Json, Out, check_writable, show, with_options
 from minillm.core.errors import WorkloadError
 
 if TYPE_CHECKING:
-    from minillm.bench.loadgen.load_test import LoadTest
-    from minillm.bench.loadgen.observation import CountTokens
     from minillm.simulate.workload.requests import Workload
 
-
 DEFAULT_REQUESTS = 100
-TOLD = (
-    *("rate", "concurrency", "cv", "speed", "traffic", "prompt_tokens", "output_tokens"),
-    *("seed", "retries", "keep_alive", "warm_up"),
-)
-"""Options that stand in a report as they were given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +50,7 @@ class LoadOptions:
     slo_tpot: Annotated[float | None, typer.Option(help="Limit on TPOT, seconds.")] = None
     slo_e2e: Annotated[float | None, typer.Option(help="Limit on the whole request, seconds.")] = None
     timeout: Annotated[float, typer.Option(help="For a whole answer, seconds.")] = 600.0
-    retries: Annotated[int, typer.Option(min=0, help="After 429, 5xx or no connection; waits as the server says.")] = 0
     warm_up: Annotated[int, typer.Option(min=1, help="Requests before the test, not counted.")] = 1
-    keep_alive: Annotated[bool, typer.Option(help="Use connections again, or open one for each request.")] = True
-    tokenizer: Annotated[str | None, typer.Option(help="Folder or Hub id, to count where no usage comes.")] = None
     api_key_env: Annotated[str, typer.Option(help="Environment variable with the key.")] = "OPENAI_API_KEY"
 
     def workload(self) -> "Workload":
@@ -78,10 +67,8 @@ class LoadOptions:
         if self.trace is not None:
             ignored = ("rate", "arrival", "cv", "traffic", "prompt_tokens", "output_tokens", "seed")
             if any(getattr(self, name) != getattr(LoadOptions(), name) for name in ignored):
-                raise WorkloadError(
-                    "a trace says what was asked, and when: give it --speed, not --rate, --arrival, --traffic, --seed, "
-                    "..."
-                )
+                options = "--rate, --arrival, --traffic, --seed, ..."
+                raise WorkloadError(f"a trace says what was asked, and when: give it --speed, not {options}")
             return load_trace(self.trace, limit=self.num_requests).faster(self.speed)
         if self.rate is None and self.concurrency is None:
             raise WorkloadError("say how to load it: --rate (open loop), --trace, or --concurrency (closed loop)")
@@ -105,7 +92,6 @@ class LoadOptions:
 @with_options(LoadOptions)
 def serve(
     load: LoadOptions,
-    picture: Annotated[Path | None, typer.Option(dir_okay=False, help="Draw the test here (.png or .svg).")] = None,
     per_request: Annotated[bool, typer.Option("--per-request", help="A row for each request in the JSON.")] = False,
     out: Out = None,
     as_json: Json = False,
@@ -127,49 +113,17 @@ def serve(
     from minillm.policies.config import parse_fields
     from minillm.simulate.cluster.events import rare_collections
 
-    check_writable(out, picture)
-    if picture is not None:
-        check_can_draw(picture, "--picture")
+    check_writable(out)
     slo = stated_limits(ttft=load.slo_ttft, itl=load.slo_itl, tpot=load.slo_tpot, e2e=load.slo_e2e)
     workload = load.workload()
     fields = parse_fields(load.body, "--body")
     url = load.url.rstrip("/").removesuffix("/v1")
     endpoint = Endpoint(url, Api(load.api), load.model, fields, os.environ.get(load.api_key_env))
-    settings = LoadSettings(load.concurrency, load.retries + 1, load.timeout, load.keep_alive, load.warm_up)
-    requests, count_tokens = planned_requests(workload), counter(load.tokenizer)
+    settings = LoadSettings(load.concurrency, load.timeout, load.warm_up)
     with rare_collections():
-        test = asyncio.run(run_load_test(endpoint, requests, settings, count_tokens, sys.stderr.isatty()))
-    told = {
-        **{name: getattr(load, name) for name in TOLD},
-        "arrival": None if load.rate is None else load.arrival,
-        "trace": load.trace and load.trace.name,
-        "requests": len(workload),
-        "timeout_s": load.timeout,
-        "body": fields,
-    }
+        test = asyncio.run(run_load_test(endpoint, planned_requests(workload), settings, sys.stderr.isatty()))
+    told = {**asdict(load), "trace": load.trace and load.trace.name, "requests": len(workload), "body": fields}
     has_schedule = load.rate is not None or load.trace is not None
     report = make_report(test, told, slo, has_schedule=has_schedule, per_request=per_request)
-    if picture is not None:
-        draw(picture, test, report)
     show(report, format_report(report), out, as_json)
     raise typer.Exit(0 if any(o.completed for o in test.observations) else 1)
-
-
-def counter(tokenizer: str | None) -> "CountTokens | None":
-    """Counts a text's tokens."""
-    if tokenizer is None:
-        return None
-    from transformers import AutoTokenizer
-
-    loaded = AutoTokenizer.from_pretrained(tokenizer)
-    return lambda text: len(loaded.encode(text, add_special_tokens=False))
-
-
-def draw(file: Path, test: "LoadTest", report: dict[str, Any]) -> None:
-    """Write the picture of a test."""
-    from minillm.bench.loadgen.picture import draw_load_test
-
-    how = report["settings"]
-    load = f"{how['rate']:g} requests/s" if how["rate"] else f"trace {how['trace']}" if how["trace"] else "closed loop"
-    cap = f", at most {how['concurrency']} open" if how["concurrency"] else ""
-    draw_load_test(file, test.observations, f"{test.endpoint.model}: {load}{cap}", report["slo"])

@@ -3,16 +3,16 @@
 import asyncio
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from tqdm import tqdm
 
-from minillm.bench.loadgen.client import Client, Endpoint, Failure
-from minillm.bench.loadgen.observation import CountTokens, Observation, observe
+from minillm.bench.loadgen.client import Client, Endpoint, Exchange, Failure
+from minillm.bench.loadgen.observation import Observation, observe
 from minillm.bench.loadgen.planned_requests import PlannedRequest
-from minillm.bench.loadgen.play import Play, Played
+from minillm.bench.loadgen.play import Play
 from minillm.bench.loadgen.server_metrics import Histogram, Scrape, scrape
 from minillm.bench.loadgen.validity import ClientLoad
 from minillm.core.errors import EndpointError
@@ -29,10 +29,8 @@ class LoadSettings:
 
     max_in_flight: int | None = None
     """None = open loop."""
-    max_attempts: int = 1
     timeout_s: float | None = 600.0
     """For a whole answer, seconds."""
-    keep_alive: bool = True
     warm_up: int = 1
     """Requests before the test, of which nothing is kept."""
 
@@ -47,8 +45,6 @@ class LoadTest:
     before: Scrape | None
     after: Scrape | None
     was_cut_off: bool
-    start: float
-    """When it began, on the client's clock: observations count from here."""
 
     @property
     def server(self) -> dict[str, Histogram]:
@@ -75,7 +71,6 @@ async def run_load_test(
     endpoint: Endpoint,
     requests: Sequence[PlannedRequest],
     settings: LoadSettings,
-    count_tokens: CountTokens | None = None,
     show_progress: bool = False,
 ) -> LoadTest:
     """Play `requests` to the endpoint. With an empty model name, the first that it serves.
@@ -83,31 +78,19 @@ async def run_load_test(
     Raises:
         EndpointError: it cannot answer even one request.
     """
-    async with Client(endpoint, settings.timeout_s, settings.keep_alive) as client:
+    async with Client(endpoint, settings.timeout_s) as client:
         if not endpoint.model:
             client.endpoint = replace(endpoint, model=await find_model(client))
         await _warm_up(client, requests, settings.warm_up)
         before = await scrape(client)
         with tqdm(total=len(requests), unit="req", disable=not show_progress) as bar:
-            play = Play(requests, client, settings.max_in_flight, settings.max_attempts, on_end=_shown_on(bar))
+            play = Play(requests, client, settings.max_in_flight, on_end=lambda _: bar.update())
             load = await _watched(play)
         if before is not None:
             await asyncio.sleep(SETTLE_S)
         after = await scrape(client) if before is not None else None
-        return LoadTest(client.endpoint, observe(play, count_tokens), load, before, after, play.was_cut_off, play.start)
-
-
-def _shown_on(bar: tqdm) -> Callable[[Played], None]:
-    failed = 0
-
-    def show(played: Played) -> None:
-        nonlocal failed
-        failed += played.exchange.failure is not None
-        if failed:
-            bar.set_postfix_str(f"{failed} failed", refresh=False)
-        bar.update()
-
-    return show
+        observations = [observe(played, play.start) for played in play.played]
+        return LoadTest(client.endpoint, observations, load, before, after, play.was_cut_off)
 
 
 async def _warm_up(client: Client, requests: Sequence[PlannedRequest], count: int) -> None:
@@ -120,22 +103,22 @@ async def _warm_up(client: Client, requests: Sequence[PlannedRequest], count: in
     if first is None or not count:
         return
     warm = [PlannedRequest(i, f"Warm-up number {i}.{first.prompt}", first.max_tokens) for i in range(count)]
-    played = await _one(client, warm[0])
-    if played.exchange.failure is Failure.REFUSED and "stream_options" in played.exchange.message:
+    answer = await _one(client, warm[0])
+    if answer.failure is Failure.REFUSED and "stream_options" in answer.message:
         client.endpoint = replace(client.endpoint, include_usage=False)  # it does not know how to count
-        played = await _one(client, warm[0])
-    if played.exchange.failure is not None:
+        answer = await _one(client, warm[0])
+    if answer.failure is not None:
         raise EndpointError(
             f"{client.endpoint.url} does not answer a request for model {client.endpoint.model!r}: "
-            f"{played.exchange.failure}: {played.exchange.message}"
+            f"{answer.failure}: {answer.message}"
         )
     await Play(warm[1:], client).run()
 
 
-async def _one(client: Client, request: PlannedRequest) -> Played:
+async def _one(client: Client, request: PlannedRequest) -> Exchange:
     play = Play([request], client)
     await play.run()
-    return play.played[0]
+    return play.played[0].exchange
 
 
 async def _watched(play: Play) -> ClientLoad:

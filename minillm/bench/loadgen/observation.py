@@ -1,14 +1,14 @@
 """What a client saw of one request: moments, sizes, and why it failed if it did."""
 
 import enum
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
 
 from minillm.bench.loadgen.client import Failure
-from minillm.bench.loadgen.play import Play, Played
+from minillm.bench.loadgen.play import Played
 from minillm.bench.loadgen.stream import Answer, read_answer
 from minillm.core.request import FinishReason
 from minillm.core.timeline import Timeline
@@ -23,14 +23,11 @@ NEVER_SENT = "never sent"
 Since = Literal["sent", "due"]
 """Where latency begins: when the request really left, or when it should have."""
 
-CountTokens = Callable[[str], int]
-
 
 class TokenSource(enum.StrEnum):
-    """Where a number of output tokens comes from, best first."""
+    """Where a number of output tokens comes from."""
 
     USAGE = "usage"
-    TOKENIZER = "tokenizer"
     EVENTS = "events"
     """The server did not say: one token an event is assumed, which is wrong where a server puts several into one."""
 
@@ -46,16 +43,10 @@ class Observation:
     status: int | None
     due: float | None
     sent: float | None
-    """When the first attempt left."""
     ended: float | None
     """When the last byte had been read. Of a failure: when that was known."""
-    attempts: int
-    connect_s: float | None
-    """Seconds it took to open a connection; None when an open one was used."""
     deliveries: tuple[float, ...]
     """When each event with text had been read."""
-    num_bundled: int
-    """Deliveries that were read together with the one before."""
     num_tokens: int
     token_source: TokenSource
     max_tokens: int
@@ -104,18 +95,7 @@ class Observation:
         return FinishReason.TIMEOUT if self.outcome == Failure.TIMEOUT else FinishReason.ERROR
 
 
-def observe(play: Play, count_tokens: CountTokens | None = None) -> list[Observation]:
-    """Every request of a test, in order.
-
-    Args:
-        count_tokens: of a text, by the model's tokenizer; asked where the server sends no usage.
-    """
-    return [observe_one(played, play.start, count_tokens) for played in play.played]
-
-
-def observe_one(
-    played: Played, start: float, count_tokens: CountTokens | None = None, answer: Answer | None = None
-) -> Observation:
+def observe(played: Played, start: float, answer: Answer | None = None) -> Observation:
     """One request, as far as it has got.
 
     Args:
@@ -125,7 +105,7 @@ def observe_one(
     exchange = played.exchange
     answer = answer or read_answer(exchange.reads)
     outcome, message = _outcome(played, answer)
-    tokens, source = _count(answer, count_tokens)
+    counted = _number(answer.usage.get("completion_tokens"))
     last_read = exchange.reads[-1][0] if exchange.reads else None
 
     def after(moment: float | None) -> float | None:
@@ -137,14 +117,11 @@ def observe_one(
         message=message,
         status=exchange.status,
         due=after(played.due),
-        sent=after(played.first_sent),
+        sent=after(exchange.sent),
         ended=after(last_read if outcome == COMPLETED else exchange.ended),
-        attempts=played.attempts,
-        connect_s=exchange.connect_s,
         deliveries=tuple(stamp - start for stamp in answer.deliveries),
-        num_bundled=answer.num_bundled,
-        num_tokens=tokens,
-        token_source=source,
+        num_tokens=len(answer.deliveries) if counted is None else counted,
+        token_source=TokenSource.EVENTS if counted is None else TokenSource.USAGE,
         max_tokens=played.request.max_tokens,
         prompt_tokens=_number(answer.usage.get("prompt_tokens")),
         cached_tokens=_cached_tokens(answer.usage),
@@ -155,7 +132,7 @@ def observe_one(
 
 def _outcome(played: Played, answer: Answer) -> tuple[str, str]:
     if not played.ended:
-        return NEVER_SENT if played.first_sent is None else CUT_OFF, ""
+        return NEVER_SENT if played.exchange.sent is None else CUT_OFF, ""
     exchange = played.exchange
     if exchange.failure is not None:
         return exchange.failure, exchange.message
@@ -176,15 +153,6 @@ def _number(value: Any) -> int | None:
 def _cached_tokens(usage: dict[str, Any]) -> int | None:
     details = usage.get("prompt_tokens_details")
     return _number(details.get("cached_tokens")) if isinstance(details, dict) else None
-
-
-def _count(answer: Answer, count_tokens: CountTokens | None) -> tuple[int, TokenSource]:
-    told = _number(answer.usage.get("completion_tokens"))
-    if told is not None:
-        return told, TokenSource.USAGE
-    if count_tokens is not None:
-        return count_tokens(answer.text), TokenSource.TOKENIZER
-    return len(answer.deliveries), TokenSource.EVENTS
 
 
 def on_even_schedule(observations: Sequence[Observation]) -> list[Observation]:

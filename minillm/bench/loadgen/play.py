@@ -8,12 +8,9 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from minillm.bench.loadgen.client import CAN_RETRY, Client, Exchange, Failure, now
+from minillm.bench.loadgen.client import Client, Exchange, Failure, now
 from minillm.bench.loadgen.planned_requests import PlannedRequest
 from minillm.bench.loadgen.stream import read_answer
-
-BACKOFF_S = 0.5
-"""Before the first retry when the server does not say how long; each further pause is twice as long."""
 
 
 @dataclass(slots=True, eq=False)
@@ -23,10 +20,7 @@ class Played:
     request: PlannedRequest
     due: float | None = None
     """When it should have been sent."""
-    first_sent: float | None = None
     exchange: Exchange = field(default_factory=Exchange)
-    """The last attempt."""
-    attempts: int = 0
     ended: bool = False
     """It is over, well or badly; never true of a request that was cut off or skipped."""
 
@@ -36,8 +30,7 @@ class Play:
 
     Args:
         requests: by index; a later turn stands after the turn it answers to.
-        max_in_flight: most requests open at once, retries' pauses included; None = open loop.
-        max_attempts: tries at one request; 1 = no retries.
+        max_in_flight: most requests open at once; None = open loop.
         on_end: called for each request that has ended.
     """
 
@@ -46,7 +39,6 @@ class Play:
         requests: Sequence[PlannedRequest],
         client: Client,
         max_in_flight: int | None = None,
-        max_attempts: int = 1,
         on_end: Callable[[Played], None] = lambda played: None,
     ) -> None:
         self.played = [Played(request) for request in requests]
@@ -54,7 +46,6 @@ class Play:
         """When the play began; `PlannedRequest.due` counts from here."""
         self.was_cut_off = False
         self._client = client
-        self._max_attempts = max_attempts
         self._on_end = on_end
         self._slots = asyncio.Semaphore(max_in_flight or max(len(requests), 1))
         self._next = {r.after: self.played[r.index] for r in requests if r.after is not None}
@@ -90,28 +81,17 @@ class Play:
             await asyncio.sleep(played.request.think_s)
 
     async def _send(self, played: Played) -> bool:
-        """Send one request, again if it may be. Whether it was answered."""
+        """Send one request. Whether it was answered."""
         try:
             async with self._slots:
-                await self._try(played)
+                body = self._client.endpoint.body(self._messages(played), played.request.max_tokens)
+                await self._client.stream(body, played.exchange)
         except Exception as error:  # unforeseen: this request has failed, and the others go on
             played.exchange.fail(Failure.CLIENT_BUG, f"{type(error).__name__}: {error}")
             played.exchange.ended = now()
         played.ended = True
         self._on_end(played)
         return played.exchange.failure is None
-
-    async def _try(self, played: Played) -> None:
-        body = self._client.endpoint.body(self._messages(played), played.request.max_tokens)
-        for attempt in range(self._max_attempts):
-            if attempt:
-                told = played.exchange.retry_after_s
-                await asyncio.sleep(BACKOFF_S * 2 ** (attempt - 1) if told is None else told)
-            played.exchange, played.attempts = Exchange(), attempt + 1
-            played.first_sent = played.first_sent or now()
-            await self._client.stream(body, played.exchange)
-            if played.exchange.failure not in CAN_RETRY:
-                return
 
     def _messages(self, played: Played) -> list[dict[str, str]]:
         """The conversation up to this turn, with the answers that really came: read while others still stream."""

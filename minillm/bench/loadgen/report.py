@@ -5,7 +5,7 @@ import platform
 import sys
 import textwrap
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -14,29 +14,12 @@ import aiohttp
 from minillm import __version__
 from minillm.bench.loadgen.load_test import LoadTest
 from minillm.bench.loadgen.observation import Observation, Since, on_even_schedule
-from minillm.bench.loadgen.server_metrics import Histogram
+from minillm.bench.loadgen.server_metrics import Histogram, Scrape
 from minillm.bench.loadgen.validity import Evidence, check_validity, near_zero_share, tokens_per_delivery
 from minillm.bench.writing import describe_command
-from minillm.core.timeline import Timeline
 from minillm.observe.records import RequestRecord
-from minillm.observe.summary import COLUMNS, METRICS, SLO, Distribution, Summary, milliseconds, summarize
+from minillm.observe.summary import COLUMNS, METRICS, SLO, Summary, milliseconds, summarize
 from minillm.observe.tables import text_table
-
-GAPS = "gaps between deliveries, of all requests"
-TPOT = "(end of the response - first token) / (n - 1) of each request"
-DECODE_AVERAGE = "(last token - first token) / (n - 1) of each request"
-WHOLE_AVERAGE = "(last token - sent) / n of each request"
-OTHER_TOOLS = (
-    ("vLLM bench", "ITL", GAPS),
-    ("vLLM bench", "TPOT", DECODE_AVERAGE),
-    ("AIPerf", "ITL", DECODE_AVERAGE),
-    ("AIPerf", "ICL", GAPS),
-    ("GuideLLM", "ITL", DECODE_AVERAGE),
-    ("GuideLLM", "TPOT", WHOLE_AVERAGE),
-    ("LLMPerf", "ITL", WHOLE_AVERAGE),
-    ("MLPerf", "TPOT", TPOT),
-)
-"""What each tool means by a name. The words are the same and the numbers are not."""
 
 
 def make_report(
@@ -51,8 +34,7 @@ def make_report(
     """
     observations = test.observations if has_schedule else on_even_schedule(test.observations)
     completed = [o for o in observations if o.completed]
-    records = _records(observations, "sent")
-    summary = summarize(records, slo)
+    summary = summarize(_records(observations, "sent"), slo)
     report = {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "command": describe_command(sys.argv),
@@ -60,7 +42,6 @@ def make_report(
         "versions": {"minillm": __version__, "python": platform.python_version(), "aiohttp": aiohttp.__version__},
         "settings": settings,
         "counts": dict(Counter(o.outcome for o in observations)),
-        "retries": sum(max(o.attempts - 1, 0) for o in observations),
         "was_cut_off": test.was_cut_off,
         "latency": summary.metrics,
         "schedule": "stated" if has_schedule else "even",
@@ -72,12 +53,9 @@ def make_report(
             "deliveries": sum(len(o.deliveries) for o in completed),
             "tokens_per_delivery": tokens_per_delivery(completed),
             "near_zero_gaps": near_zero_share(completed),
-            "read_together": sum(o.num_bundled for o in completed),
         },
-        "connect_s": Distribution.of([o.connect_s for o in observations if o.connect_s is not None]),
-        "server": _server(test),
+        "server": None if test.after is None else _server(test.after, test.server),
         "client": test.client,
-        "other_tools": _other_tools([record.timeline for record in records if record.completed]),
         "warnings": check_validity(
             Evidence(observations, test.client, settings.get("concurrency"), has_schedule, test.server)
         ),
@@ -116,35 +94,18 @@ def _tokens(completed: Sequence[Observation]) -> dict[str, Any]:
     }
 
 
-def _server(test: LoadTest) -> dict[str, Any] | None:
-    """The server's own histograms of the time of the test; None where /metrics offers none."""
-    if test.after is None:
-        return None
-    histograms = {name: _histogram(histogram) for name, histogram in test.server.items()}
-    return {"name": test.after.server, "histograms": histograms, "gauges_after": test.after.gauges}
-
-
-def _histogram(histogram: Histogram) -> dict[str, Any]:
-    """The mean is exact; of a quantile a histogram knows only its bucket."""
-    bounds = {f"p{q}_between": histogram.bucket(q / 100) for q in (50, 99)}
-    return {"count": histogram.count, "mean": histogram.mean, **bounds}
-
-
-def _other_tools(timelines: Sequence[Timeline]) -> list[dict[str, Any]]:
-    """What other tools would print about the same stamps, seconds."""
-    samples: dict[str, list[float]] = {GAPS: [], TPOT: [], DECODE_AVERAGE: [], WHOLE_AVERAGE: []}
-    for t in timelines:
-        assert t.first_token is not None and t.last_token is not None
-        samples[GAPS] += t.itl
-        if t.num_tokens:
-            samples[WHOLE_AVERAGE].append((t.last_token - t.arrival) / t.num_tokens)
-        if t.tpot is not None:
-            samples[TPOT].append(t.tpot)
-            samples[DECODE_AVERAGE].append((t.last_token - t.first_token) / (t.num_tokens - 1))
-    return [
-        {"tool": tool, "metric": metric, "definition": meaning, **asdict(Distribution.of(samples[meaning]))}
-        for tool, metric, meaning in OTHER_TOOLS
-    ]
+def _server(after: Scrape, gained: Mapping[str, Histogram]) -> dict[str, Any]:
+    """The server's own histograms of the time of the test: of a quantile they know only its bucket."""
+    told = {
+        name: {
+            "count": histogram.count,
+            "mean": histogram.mean,
+            "p50_between": histogram.bucket(0.5),
+            "p99_between": histogram.bucket(0.99),
+        }
+        for name, histogram in gained.items()
+    }
+    return {"name": after.server, "histograms": told, "gauges_after": after.gauges}
 
 
 # ---------------------------------------------------------------- for people
@@ -166,14 +127,13 @@ def _latency_table(report: dict[str, Any]) -> str:
     rows = [(f"{name.upper()} from sent", *report["latency"][name].cells()) for name in METRICS]
     if {warning.kind for warning in report["warnings"]} & {"coordinated omission", "late sends"}:
         since = "from the schedule" if report["schedule"] == "stated" else "from an even schedule"
-        rows += [
-            (f"{name.upper()} {since}", *report["latency_from_schedule"][name].cells()) for name in ("ttft", "e2e")
-        ]
+        late = report["latency_from_schedule"]
+        rows += [(f"{name.upper()} {since}", *late[name].cells()) for name in ("ttft", "e2e")]
     return text_table(("ms", *COLUMNS), rows)
 
 
 def _details(report: dict[str, Any]) -> list[tuple[str, str]]:
-    rates, tokens, client, connect = report["rates"], report["tokens"], report["client"], report["connect_s"]
+    rates, tokens, client = report["rates"], report["tokens"], report["client"]
     counts = ", ".join(f"{n} {outcome}" for outcome, n in report["counts"].items())
     counted = ", ".join(f"{n} by {source}" for source, n in tokens["counted_by"].items()) or "none"
     prompt = "?" if tokens["prompt"] is None else tokens["prompt"]
@@ -195,7 +155,6 @@ def _details(report: dict[str, Any]) -> list[tuple[str, str]]:
             f"{report['chunks']['tokens_per_delivery'] or 0:.2f} tokens an event",
         ),
         ("server", server),
-        ("connections", f"{connect.count} opened, {milliseconds(connect.p50)} ms each (p50)"),
         (
             "this client",
             f"{client.cpu_share:.0%} of a core, loop late by {milliseconds(client.lag_p50_s)} ms (p50), "

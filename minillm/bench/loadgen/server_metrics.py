@@ -53,6 +53,16 @@ class Histogram:
     def mean(self) -> float | None:
         return self.sum / self.count if self.count > 0 else None
 
+    def add(self, sample: Sample) -> None:
+        """Count one sample of the page: a bucket, the sum or the count, of one engine or model."""
+        if sample.name.endswith("_bucket"):
+            bound = float(sample.labels["le"])
+            self.counts[bound] = self.counts.get(bound, 0.0) + sample.value
+        elif sample.name.endswith("_sum"):
+            self.sum += sample.value
+        elif sample.name.endswith("_count"):
+            self.count += sample.value
+
     def since(self, before: "Histogram") -> "Histogram":
         """The samples that came after `before` was read."""
         counts = {bound: count - before.counts.get(bound, 0.0) for bound, count in self.counts.items()}
@@ -89,40 +99,20 @@ class Scrape:
 
 def read_metrics(text: str) -> Scrape | None:
     """What a /metrics page says about requests; None if it is not one of a server we know."""
-    scrape = None
-    gauges: dict[str, list[float]] = {}
-    for family in text_string_to_metric_families(text):
-        prefix, _, name = family.name.partition(":")
-        if prefix not in PREFIXES or (name not in HISTOGRAMS and name not in GAUGES):
-            continue
-        scrape = scrape or Scrape(prefix)
-        if name in GAUGES:
-            gauges[name] = [sample.value for sample in family.samples]
-            continue
-        for sample in family.samples:
-            _add(scrape.histograms.setdefault(HISTOGRAMS[name], Histogram()), sample)
-    if scrape is not None:
-        scrape.gauges = _combined(gauges)
-    return scrape
-
-
-def _combined(gauges: dict[str, list[float]]) -> dict[str, float]:
-    """One number for each thing measured, out of its samples by the gauge's name."""
-    combined: dict[str, float] = {}
+    samples = {family.name: family.samples for family in text_string_to_metric_families(text)}
+    names = (*HISTOGRAMS, *GAUGES)
+    server = next((prefix for prefix in PREFIXES if any(f"{prefix}:{name}" in samples for name in names)), None)
+    if server is None:
+        return None
+    scrape = Scrape(server)
+    for name, measures in HISTOGRAMS.items():
+        for sample in samples.get(f"{server}:{name}", []):
+            scrape.histograms.setdefault(measures, Histogram()).add(sample)
     for name, measures in GAUGES.items():
-        if gauges.get(name) and measures not in combined:
-            combined[measures] = fmean(gauges[name]) if measures == "kv_usage" else sum(gauges[name])
-    return combined
-
-
-def _add(histogram: Histogram, sample: Sample) -> None:
-    if sample.name.endswith("_bucket"):
-        bound = float(sample.labels["le"])
-        histogram.counts[bound] = histogram.counts.get(bound, 0.0) + sample.value
-    elif sample.name.endswith("_sum"):
-        histogram.sum += sample.value
-    elif sample.name.endswith("_count"):
-        histogram.count += sample.value
+        values = [sample.value for sample in samples.get(f"{server}:{name}", [])]
+        if values and measures not in scrape.gauges:
+            scrape.gauges[measures] = fmean(values) if measures == "kv_usage" else sum(values)
+    return scrape
 
 
 async def scrape(client: Client) -> Scrape | None:

@@ -27,8 +27,6 @@ class Answer:
     """When the last byte of each was read."""
     texts: list[str] = field(default_factory=list)
     """The text of each."""
-    num_bundled: int = 0
-    """Deliveries that were read together with the one before."""
     finish_reason: str | None = None
     usage: dict[str, Any] = field(default_factory=dict)
     server_times: dict[str, Any] = field(default_factory=dict)
@@ -93,7 +91,6 @@ def _take(answer: Answer, chunk: dict[str, Any], stamp: float) -> None:
     for choice in chunk.get("choices") or ():
         text = _text_of(choice)
         if text:
-            answer.num_bundled += bool(answer.deliveries) and answer.deliveries[-1] == stamp
             answer.deliveries.append(stamp)
             answer.texts.append(text)
         if choice.get("finish_reason") is not None:

@@ -78,7 +78,7 @@ def test_every_kind_of_failure_is_counted_as_itself(reply: Reply, failure: Failu
         [o] = load(fake, at_once(1)).observations
     assert o.outcome == failure
     assert o.message
-    assert o.attempts == 1, "nothing is tried again unless told"
+    assert len(fake.bodies) == WARM + 1, "nothing is tried again"
     assert not o.as_request_record().completed
 
 
@@ -99,7 +99,7 @@ def test_a_bug_of_the_client_costs_one_request_and_is_shown(
     assert [o.outcome for o in test.observations] == [COMPLETED, Failure.CLIENT_BUG, COMPLETED, COMPLETED]
     assert test.observations[1].message == "ZeroDivisionError: of the client"
     shown = capsys.readouterr()
-    assert "4/4" in shown.err and "1 failed" in shown.err and shown.out == ""
+    assert "4/4" in shown.err and shown.out == ""
 
 
 def test_a_timeout_is_a_failure_and_ends_the_request_at_the_server() -> None:
@@ -110,21 +110,6 @@ def test_a_timeout_is_a_failure_and_ends_the_request_at_the_server() -> None:
     assert o.as_request_record().timeline.first_token is None
 
 
-def test_retries_wait_as_the_server_says_and_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("minillm.bench.loadgen.play.BACKOFF_S", 0.05)
-    replies = [Reply(), Reply(status=429, headers={"Retry-After": "0"}), Reply(status=500), Reply()]
-    with FakeEndpoint(lambda number, body: replies[number]) as fake:
-        [o] = load(fake, at_once(1), max_attempts=3).observations
-    assert (o.outcome, o.attempts) == (COMPLETED, 3)
-    assert o.deliveries[0] - o.sent > 0.1, "latency counts from the first attempt, the pauses between them included"
-
-
-def test_a_refusal_is_not_tried_again() -> None:
-    with FakeEndpoint(after_warm_up(Reply(status=400))) as fake:
-        [o] = load(fake, at_once(1), max_attempts=5).observations
-    assert (o.outcome, o.attempts) == (Failure.REFUSED, 1)
-
-
 def test_a_server_without_usage_is_asked_without_and_said_so() -> None:
     with FakeEndpoint(lambda n, body: Reply(num_tokens=6, per_event=2), knows_usage=False) as fake:
         test = load(fake, at_once(2))
@@ -132,14 +117,6 @@ def test_a_server_without_usage_is_asked_without_and_said_so() -> None:
     assert {o.num_tokens for o in test.observations} == {3}
     endpoint = Endpoint("", Api.COMPLETIONS, "m")
     assert endpoint.include_usage and not test.endpoint.include_usage
-
-
-def test_a_tokenizer_counts_where_usage_is_missing() -> None:
-    with FakeEndpoint(lambda n, body: Reply(num_tokens=6, per_event=2, usage=False)) as fake:
-        endpoint = Endpoint(fake.url, Api.COMPLETIONS, "m")
-        count = lambda text: len(text.split())  # noqa: E731
-        [o] = asyncio.run(run_load_test(endpoint, at_once(1), LoadSettings(), count)).observations
-    assert (o.num_tokens, o.token_source) == (6, TokenSource.TOKENIZER)
 
 
 def test_a_cap_is_kept_and_every_request_still_goes_out() -> None:
@@ -226,14 +203,6 @@ def test_cut_off_while_warming_up_begins_no_test() -> None:
             asyncio.run(cut_off(fake))
         assert fake.disconnected.wait(10)
     assert len(fake.bodies) == 1
-
-
-@pytest.mark.parametrize("keep_alive", [True, False])
-def test_connections_are_kept_or_opened_anew(keep_alive: bool) -> None:
-    with FakeEndpoint() as fake:
-        test = load(fake, at_once(4), max_in_flight=1, keep_alive=keep_alive)
-    opened = [o.connect_s is not None for o in test.observations]
-    assert opened == ([False] * 4 if keep_alive else [True] * 4), "kept: the warm-up opened the one connection"
 
 
 def test_the_key_goes_out_and_is_in_no_text() -> None:

@@ -29,7 +29,6 @@ WHOLE = sse(text(" été"), text(" 🙂"), text("", finish_reason="stop"), USAGE
 def test_an_event_has_the_stamp_of_its_last_byte() -> None:
     answer = read_answer([(1.0, WHOLE[:20]), (2.0, WHOLE[20:])])
     assert answer.deliveries == [2.0, 2.0]
-    assert answer.num_bundled == 1
     assert answer.text == " été 🙂"
     assert answer.usage["completion_tokens"] == 2
     assert answer.finish_reason == "stop"

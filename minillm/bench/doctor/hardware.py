@@ -1,0 +1,111 @@
+"""Processor, memory and its bandwidth, GPU, our own kernels, attention backends."""
+
+import os
+import platform
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import psutil
+import torch
+
+from minillm.bench.doctor.check import GB, Check
+from minillm.bench.report import describe_cpu
+from minillm.core.errors import UnknownHardwareError
+from minillm.kernels.attention.select import BACKENDS, PREFERENCE, Demands, select_backend, survey
+from minillm.kernels.cpu import native_kernels
+from minillm.kernels.cpu.compiling import how_to_get_a_compiler
+from minillm.kernels.device import available_bytes
+from minillm.runner.machine_peaks import measure_bandwidth, measure_read
+from minillm.simulate.cost.hardware import GIGA, find_hardware
+
+MACHINE, COMPUTE, ATTENTION = "machine", "compute", "attention"
+ENOUGH_MEMORY = 1_500_000_000
+"""Bytes: the default model, its KV cache and PyTorch."""
+BUFFER_BYTES = 256_000_000
+"""About what the default model takes: larger than nearly every cache."""
+READS = 3
+BUSY_SHARE = 0.5
+"""With more of the cores at work for others, a measured figure says little."""
+FLAG_USES = {
+    "avx512f": "our kernels work on 16 numbers at once",
+    "avx512_bf16": "bfloat16 products",
+    "amx_bf16": "matrix tiles: long prompts are multiplied in bfloat16",
+}
+"""Instructions that decide how fast an x86 CPU computes here, and what for (minillm/model/linear.py)."""
+
+
+def machine() -> Iterator[Check]:
+    """Python, processor and memory."""
+    yield Check.of(MACHINE, "python", f"{platform.python_version()} ({sys.executable})")  # pip refuses older ones
+    cores = psutil.cpu_count(logical=False) or os.cpu_count()
+    yield Check.of(MACHINE, "processor", f"{platform.machine()}, {cores} cores, {os.cpu_count()} threads")
+    available = available_bytes()
+    found = f"{psutil.virtual_memory().total / GB:.1f} GB, {available / GB:.1f} GB available"
+    wanted = f"the default model wants {ENOUGH_MEMORY / GB:.1f} GB: close something, or --set kv_cache_memory_gb=0.2"
+    yield Check.of(MACHINE, "memory", found, wanted if available < ENOUGH_MEMORY else None)
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryBandwidth:
+    """How fast the memory is read that a decode step has to read."""
+
+    bytes_per_s: float
+    source: str
+    """Where the number comes from."""
+    device: torch.device
+
+    def check(self) -> Check:
+        return Check.of(MACHINE, "memory bandwidth", f"{self.bytes_per_s / GIGA:.1f} GB/s {self.source}")
+
+
+def find_bandwidth(device: torch.device) -> MemoryBandwidth:
+    """Of a GPU, what the catalogue says; of other GPUs and of CPUs, what is measured now."""
+    if device.type == "cpu":
+        size = min(BUFFER_BYTES, available_bytes() // 8)
+        measured = measure_read(torch.ones(max(size // 4, 1)), READS)
+        cores, load = os.cpu_count() or 1, psutil.getloadavg()[0]
+        busy = f" (load {load:.1f} on {cores} cores: more when it is idle)" if load > BUSY_SHARE * cores else ""
+        return MemoryBandwidth(measured, f"read, measured now{busy}", device)
+    name = torch.cuda.get_device_name(device)
+    try:
+        return MemoryBandwidth(find_hardware(name).bandwidth, f"by the catalogue's {name}", device)
+    except UnknownHardwareError:
+        measured = measure_bandwidth(device=device).copy
+        return MemoryBandwidth(measured, "copied on the GPU, measured now (it is not in the catalogue)", device)
+
+
+def compute() -> Iterator[Check]:
+    """Instructions, GPU, and whether the C++ is there that decode steps on a CPU are fast by."""
+    if sys.platform == "linux":
+        name, present = describe_cpu()
+        uses = [f"{flag} ({use})" for flag, use in FLAG_USES.items() if flag in present]
+        has = ", ".join(uses or present or ["none of the instructions that matter"])
+        yield Check.of(COMPUTE, "instructions", f"{name}; has {has}")
+    yield Check.of(COMPUTE, "torch", f"{torch.__version__}, {torch.get_num_threads()} threads")
+    if torch.cuda.is_available():
+        memory = torch.cuda.get_device_properties(0).total_memory
+        yield Check.of(COMPUTE, "gpu", f"{torch.cuda.get_device_name()}, {memory / 2**30:.0f} GiB")
+    else:
+        fix = "none is needed; for one, install its driver and torch's CUDA build"
+        yield Check.of(COMPUTE, "gpu", "none seen", fix)
+    if native_kernels() is not None:
+        yield Check.of(COMPUTE, "native kernels", "compiled for this processor")
+    elif sys.platform == "linux":
+        found = "not compiled: decode on the CPU is slower"
+        yield Check.of(COMPUTE, "native kernels", found, how_to_get_a_compiler())
+    else:
+        yield Check.of(COMPUTE, "native kernels", "only on Linux", "none: PyTorch's kernels do their work")
+
+
+def attention(device: torch.device) -> Iterator[Check]:
+    """What `auto` picks, and for every other backend whether it could run here."""
+    chosen = select_backend("auto", device, Demands(dtype=torch.bfloat16))
+    name = next(name for name, backend in BACKENDS.items() if backend is chosen)
+    preference = ", ".join(PREFERENCE[device.type])
+    found = f"auto = {name} on {device.type} in bfloat16: the first of ({preference}) that can run here"
+    yield Check.of(ATTENTION, "attention backend", found)
+    for other, objection in survey(device).items():
+        found = f"cannot run on this {device.type}" if objection else f"attention_backend={other!r} runs here"
+        if other != name:
+            yield Check.of(ATTENTION, f"attention {other}", found, objection or None)
