@@ -88,7 +88,7 @@ class Deployment:
         return cls(cost, profile, placement, config, null_block)
 
     def with_constants(self, constants: Constants) -> "Deployment":
-        return replace(self, profile=replace(self.profile, constants=constants))
+        return replace(self, profile=self.profile.replace(constants=constants))
 
     def without_prefix_lookups(self) -> "Deployment":
         """For prompts of which no two share a token: hashing them takes time, and only a preempted

@@ -18,9 +18,3 @@ def recording(name: str) -> Path:
 def rtx_4090_log() -> Path:
     """300 requests that vLLM served (casys-kaist/LLMServingSim, MIT)."""
     return recording("vllm-RTX4090-Llama-3.1-8B/requests.jsonl")
-
-
-@pytest.fixture(scope="session")
-def h100_steps() -> Path:
-    """Llama-2-70B step times on H100 (Mutinifni/splitwise-sim, MIT)."""
-    return recording("llama2-70b-h100-80gb-steps.csv")
