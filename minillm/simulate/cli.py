@@ -107,13 +107,13 @@ def simulate(
     --requests plays a log, --trace a trace, --qps made-up traffic; --plan finds the replicas for --qps, made up or
     like a --trace.
     """
+    from rich.console import Console
+
     from minillm.observe.summary import stated_limits
     from minillm.policies.config import parse_fields
-    from minillm.simulate.calibration.replay import simulate_log
     from minillm.simulate.capacity.plan import simulate_plan
     from minillm.simulate.cluster.events import rare_collections
-    from minillm.simulate.progress import Progress
-    from minillm.simulate.report import as_text, describe, latency_text, simulate_workload
+    from minillm.simulate.report import as_text, describe, latency_text, simulate_log, simulate_workload
     from minillm.simulate.workload.arrivals import find_arrivals
     from minillm.simulate.workload.kinds import find_traffic
     from minillm.simulate.workload.requests import made_up_workload
@@ -127,9 +127,9 @@ def simulate(
         log=requests, options=context.params,
     )  # fmt: skip
     start = time.perf_counter()
-    with Progress() as progress, rare_collections():
+    with Console(stderr=True).status("simulating"), rare_collections():
         if requests is not None:
-            result = simulate_log(deployment, requests, per_request, progress)
+            result = simulate_log(deployment, requests, per_request)
         else:
             config = cluster_config(fleet, replicas, router, seed)
             kind, num = find_traffic(traffic.value, prompt_tokens, output_tokens), num_requests or DEFAULT_REQUESTS
@@ -137,7 +137,7 @@ def simulate(
                 assert qps is not None
                 result = simulate_plan(
                     deployment, kind if trace is None else load_trace(trace, trace_format), slo, demand=qps,
-                    headroom=headroom, price_per_hour=price_per_hour, progress=progress, target=target, config=config,
+                    headroom=headroom, price_per_hour=price_per_hour, target=target, config=config,
                     arrivals=None if trace else lambda rate: find_arrivals(arrival.value, rate, cv), num_requests=num,
                     seed=seed,
                 )  # fmt: skip
@@ -147,7 +147,7 @@ def simulate(
                 else:
                     assert qps is not None
                     workload = made_up_workload(kind, qps, arrival.value, cv, num, seed)
-                result = simulate_workload(deployment, workload, config, slo, per_request, progress)
+                result = simulate_workload(deployment, workload, config, slo, per_request)
     body = result.pop("text", None) or latency_text(result)
     report = {**describe(model, deployment), **result, "wall_s": round(time.perf_counter() - start, 3)}
     print(json.dumps(report) if as_json else as_text(report, body))

@@ -12,13 +12,13 @@ from minillm.core.errors import PricingError
 from minillm.model.arithmetic import find_model
 from minillm.simulate.calibration.fit import StepTable, TimedStep, error_report, fit_to_steps, from_usual_to_mean
 from minillm.simulate.calibration.fit_log import calibrate_from_requests, schedule_of
-from minillm.simulate.calibration.replay import simulate_log
 from minillm.simulate.calibration.requests_log import read_requests_log
 from minillm.simulate.cost.hardware import find_hardware
 from minillm.simulate.cost.placement import Placement
 from minillm.simulate.cost.profile import PRIORS, Profile, typical_profile
 from minillm.simulate.cost.roofline import ROOFLINE, Constants, StepTimeModel, StepWork
 from minillm.simulate.deployment import Deployment
+from minillm.simulate.report import simulate_log
 
 A100 = find_hardware("a100-80gb")
 PRIOR = Constants(**PRIORS)

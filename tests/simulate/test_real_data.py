@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from minillm.simulate.calibration.fit_log import calibrate_from_requests
-from minillm.simulate.calibration.replay import simulate_log
 from minillm.simulate.cost.hardware import find_hardware
 from minillm.simulate.cost.profile import typical_profile
 from minillm.simulate.deployment import Deployment
+from minillm.simulate.report import simulate_log
 
 pytestmark = pytest.mark.slow
 SERVER = {"num_kv_blocks": 2588, "max_model_len": 32768, "max_num_seqs": 256, "max_num_batched_tokens": 2048}
