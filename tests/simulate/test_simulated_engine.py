@@ -7,14 +7,13 @@ from dataclasses import dataclass
 import pytest
 
 from minillm.core.batch import ScheduledBatch
-from minillm.core.errors import DoesNotFitError, PricingError
+from minillm.core.errors import PricingError
 from minillm.core.request import FinishReason
 from minillm.core.timeline import VirtualClock
 from minillm.frontend.engine import Engine
 from minillm.policies.config import EngineConfig
 from minillm.runner.simulated import SimulatedRunner
 from minillm.simulate.calibration.replay import Arrival, run
-from minillm.simulate.deployment import Deployment
 
 
 @dataclass(frozen=True)
@@ -129,18 +128,3 @@ def test_requests_that_can_never_be_served_are_named() -> None:
     engine = simple_engine(clock, beside=True, num_kv_blocks=4)
     with pytest.raises(PricingError, match="'big' has 10 \\+ 9 tokens"):
         run(engine, [Arrival("big", 0.0, list(range(10)), 9)])
-
-
-def test_sizes_of_a_deployment() -> None:
-    deployment = Deployment.of("llama-3-70b", "h100-sxm", tp=4)
-    assert deployment.num_kv_blocks > 1000
-    engine = deployment.engine(VirtualClock())
-    assert engine.runner.num_kv_blocks == deployment.num_kv_blocks
-    assert engine.context_limit == 8192
-    with pytest.raises(DoesNotFitError, match="--tp"):
-        Deployment.of("llama-3-70b", "rtx-4090", num_kv_blocks=10).engine(VirtualClock())
-    with pytest.raises(DoesNotFitError, match="lower the KV blocks"):
-        Deployment.of("llama-3.1-8b", "rtx-4090", num_kv_blocks=50_000).engine(VirtualClock())
-    with pytest.raises(PricingError, match="holds no block"):
-        Deployment.of("llama-3.1-8b", "rtx-4090", kv_cache_memory_gb=0.001).engine(VirtualClock())
-    assert Deployment.of("llama-3.1-8b", "rtx-4090", kv_cache_memory_gb=1.0).num_kv_blocks == int(1e9 // (16 * 131072))

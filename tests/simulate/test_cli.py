@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from simulate.made_logs import made_requests, write_served_log
+from simulate.calibration.made_logs import made_requests, write_served_log
 from typer.testing import CliRunner
 
 from minillm import __main__ as cli

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from simulate.made_logs import made_requests, write_served_log
+from simulate.calibration.made_logs import made_requests, write_served_log
 
 from minillm.core.errors import PricingError
 from minillm.model.arithmetic import find_model

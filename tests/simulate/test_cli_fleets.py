@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from simulate.test_simulate_cli import call, refusal
+from simulate.test_cli import call, refusal
 from typer.testing import CliRunner
 
 from minillm import __main__ as cli

@@ -1,5 +1,6 @@
 """Against public recordings of real GPUs, where they lie beside the checkout."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,12 @@ CLOSE = 4.0
 
 def worst(errors: dict) -> float:
     return max(abs(error) for metric in ("ttft_s", "tpot_s", "e2e_s") for error in errors[metric].values())
+
+
+@pytest.fixture
+def rtx_4090_log(recording: Callable[[str], Path]) -> Path:
+    """300 requests that vLLM served (casys-kaist/LLMServingSim, MIT)."""
+    return recording("vllm-RTX4090-Llama-3.1-8B/requests.jsonl")
 
 
 def test_the_packaged_profile_of_the_rtx_4090(rtx_4090_log: Path) -> None:
