@@ -8,6 +8,7 @@ A machine is faster in one minute than in the next. So traffic and the measuring
 what is compared are the simulator and the engine, not two moments of the machine.
 """
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -100,11 +101,11 @@ def num_runs(loads: Sequence[float] = LOADS, seeds: int = SEEDS) -> int:
 
 def compare(deployment: Deployment, served: Sequence[RealRun]) -> Validation:
     """Simulate on the deployment what was served, and compare."""
-    real: dict[float | None, list[list[RequestOutput]]] = {}
-    simulated: dict[float | None, list[list[RequestOutput]]] = {}
+    real: defaultdict[float | None, list[list[RequestOutput]]] = defaultdict(list)
+    simulated: defaultdict[float | None, list[list[RequestOutput]]] = defaultdict(list)
     for one in served:
-        real.setdefault(one.load, []).append(one.outputs)
-        simulated.setdefault(one.load, []).append(simulate_run(deployment, one.arrivals))
+        real[one.load].append(one.outputs)
+        simulated[one.load].append(simulate_run(deployment, one.arrivals))
     errors = {
         load: error_percent(summary_of(chain.from_iterable(simulated[load])), summary_of(chain.from_iterable(runs)))
         for load, runs in real.items()

@@ -100,7 +100,7 @@ def seconds_of(steps: Iterable[StepRecord]) -> float:
 
 
 def steps_of(run: FleetRun) -> Iterator[StepRecord]:
-    """All steps that the engines still remember: the last few thousand of each, or all; see `with_all_steps`.
+    """All steps that the engines still remember: the last few thousand of each, or all; see `recording`.
 
     Raises:
         SimulationError: they keep no records.

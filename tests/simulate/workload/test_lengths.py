@@ -8,17 +8,7 @@ import numpy as np
 import pytest
 
 from minillm.core.errors import WorkloadError
-from minillm.simulate.workload.lengths import (
-    AZURE_CHAT_OUTPUT,
-    AZURE_CHAT_PROMPT,
-    AZURE_CODE_OUTPUT,
-    AZURE_CODE_PROMPT,
-    Fixed,
-    Lengths,
-    LogNormal,
-    Quantiles,
-    Uniform,
-)
+from minillm.simulate.workload.lengths import AZURE, Fixed, Lengths, LogNormal, Quantiles, Uniform
 
 
 def samples(lengths: Lengths, num: int = 20_000) -> np.ndarray:
@@ -77,10 +67,10 @@ def test_bad_lengths_are_refused(make) -> None:
 @pytest.mark.parametrize(
     ("trace", "column", "lengths"),
     [
-        ("conv", "ContextTokens", AZURE_CHAT_PROMPT),
-        ("conv", "GeneratedTokens", AZURE_CHAT_OUTPUT),
-        ("code", "ContextTokens", AZURE_CODE_PROMPT),
-        ("code", "GeneratedTokens", AZURE_CODE_OUTPUT),
+        ("conv", "ContextTokens", AZURE["chat_prompt"]),
+        ("conv", "GeneratedTokens", AZURE["chat_output"]),
+        ("code", "ContextTokens", AZURE["code_prompt"]),
+        ("code", "GeneratedTokens", AZURE["code_output"]),
     ],
 )
 def test_presets_have_the_shape_of_the_real_traces(
