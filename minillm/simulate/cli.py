@@ -14,21 +14,18 @@ from minillm.core.errors import PricingError, WorkloadError
 
 if TYPE_CHECKING:  # `minillm --help` should not wait for NumPy
     from minillm.simulate.cluster.fleet import ClusterConfig
-    from minillm.simulate.cost.hardware import Hardware
+    from minillm.simulate.cost.profile import Profile
     from minillm.simulate.deployment import Deployment
 
 Shape = Annotated[str, typer.Option(help="A shape such as llama-3.1-8b, a config.json or a model folder.")]
 HardwareName = Annotated[str | None, typer.Option(help="A GPU such as h100-sxm, or a .json file with its peaks.")]
 TensorParallel = Annotated[int, typer.Option("--tp", min=1, help="Tensor parallel degree.")]
 KVBlocks = Annotated[int | None, typer.Option(min=1, help="KV blocks; default: what the memory holds.")]
-BlockSize = Annotated[int | None, typer.Option(min=1, help="Tokens per KV block; default 16.")]
 Slots = Annotated[int | None, typer.Option(min=1, help="Requests that run at once; default 256.")]
 Budget = Annotated[int | None, typer.Option(min=1, help="Token budget of a step; default 2048.")]
 Window = Annotated[int | None, typer.Option(min=2, help="Longest prompt and output together; default: the model's.")]
-ReserveHelp = "Admit a prompt only if all of it has free blocks, as vLLM; default: as the log says, or no."
-ReserveFullISL = Annotated[bool | None, typer.Option(help=ReserveHelp)]
-NullHelp = "One of the KV blocks is never given out, as in vLLM's own count; default: as the log says, or no."
-NullBlock = Annotated[bool | None, typer.Option(help=NullHelp)]
+SetHelp = "An EngineConfig field, e.g. sliding_window=4096; or null_block=true, as in vLLM's pool. May be repeated."
+Set = Annotated[list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help=SetHelp)]
 Dtype = Annotated[str, typer.Option(help="bfloat16, float16, float32, fp8, int8 or int4.")]
 KVDtype = Annotated[str | None, typer.Option(help="Of the KV cache; default: as the weights.")]
 SpeculativeHelp = "Of SpeculativeConfig, e.g. method=synthetic, acceptance_rate=0.8, k=4; may be repeated."
@@ -54,15 +51,12 @@ TraceFormat = enum.StrEnum("TraceFormat", ["azure", "mooncake"])
 DEFAULT_REQUESTS = 1000
 SIZES = {
     "kv_blocks": "num_kv_blocks",
-    "block_size": "block_size",
     "max_num_seqs": "max_num_seqs",
     "max_num_batched_tokens": "max_num_batched_tokens",
     "max_model_len": "max_model_len",
-    "reserve_full_isl": "scheduler_reserve_full_isl",
-    "null_block": "null_block",
 }
-"""Options that are sizes and habits of a server, and what `Deployment.of` calls them."""
-SERVER = (*SIZES, "tp", "weight_dtype", "kv_dtype")
+"""Options that are sizes of a server, and what `Deployment.of` calls them."""
+SERVER = (*SIZES, "engine_fields", "tp", "weight_dtype", "kv_dtype")
 """Options of `calibrate` that only a log needs."""
 MADE_UP = ("arrival", "cv", "traffic", "prompt_tokens", "output_tokens")
 LIMITS = ("slo_ttft", "slo_tpot", "slo_e2e")
@@ -77,15 +71,10 @@ def simulate(
     typical: Annotated[bool, typer.Option("--typical", help="Typical constants, to compare hardware alone.")] = False,
     tp: TensorParallel = 1,
     kv_blocks: KVBlocks = None,
-    block_size: BlockSize = None,
     max_num_seqs: Slots = None,
     max_num_batched_tokens: Budget = None,
     max_model_len: Window = None,
-    reserve_full_isl: ReserveFullISL = None,
-    null_block: NullBlock = None,
-    sliding_window: Annotated[int | None, typer.Option(min=1, help="A token sees so many, itself included.")] = None,
-    attention_sinks: Annotated[int, typer.Option(min=0, help="First tokens that stay in sight of a window.")] = 0,
-    prefix_caching: Annotated[bool, typer.Option(help="Reuse KV blocks of an equal prefix.")] = True,
+    engine_fields: Set = None,
     speculative: Speculative = None,
     weight_dtype: Dtype = "bfloat16",
     kv_dtype: KVDtype = None,
@@ -118,13 +107,13 @@ def simulate(
     --requests plays a log, --trace a trace, --qps made-up traffic; --plan finds the replicas for --qps, made up or
     like a --trace.
     """
+    from rich.console import Console
+
     from minillm.observe.summary import stated_limits
     from minillm.policies.config import parse_fields
-    from minillm.simulate.calibration.replay import simulate_log
     from minillm.simulate.capacity.plan import simulate_plan
     from minillm.simulate.cluster.events import rare_collections
-    from minillm.simulate.progress import Progress
-    from minillm.simulate.report import as_text, describe, latency_text, simulate_workload
+    from minillm.simulate.report import as_text, describe, latency_text, simulate_log, simulate_workload
     from minillm.simulate.workload.arrivals import find_arrivals
     from minillm.simulate.workload.kinds import find_traffic
     from minillm.simulate.workload.requests import made_up_workload
@@ -133,15 +122,14 @@ def simulate(
     check_options(context)
     slo = stated_limits(ttft=slo_ttft, tpot=slo_tpot, e2e=slo_e2e)
     deployment = deploy(
-        model, profile or hardware, typical, tp=tp, weight_dtype=weight_dtype, kv_dtype=kv_dtype,
-        kv_heads=kv_heads, enable_prefix_caching=prefix_caching, sliding_window=sliding_window,
-        attention_sinks=attention_sinks, speculative=parse_fields(speculative, "--speculative") or None,
-        **engine_fields(requests, context.params),
+        model=model, profile=profile_for(profile or hardware, typical), tp=tp, weight_dtype=weight_dtype,
+        kv_dtype=kv_dtype, kv_heads=kv_heads, speculative=parse_fields(speculative, "--speculative") or None,
+        log=requests, options=context.params,
     )  # fmt: skip
     start = time.perf_counter()
-    with Progress() as progress, rare_collections():
+    with Console(stderr=True).status("simulating"), rare_collections():
         if requests is not None:
-            result = simulate_log(deployment, requests, per_request, progress)
+            result = simulate_log(deployment, requests, per_request)
         else:
             config = cluster_config(fleet, replicas, router, seed)
             kind, num = find_traffic(traffic.value, prompt_tokens, output_tokens), num_requests or DEFAULT_REQUESTS
@@ -149,7 +137,7 @@ def simulate(
                 assert qps is not None
                 result = simulate_plan(
                     deployment, kind if trace is None else load_trace(trace, trace_format), slo, demand=qps,
-                    headroom=headroom, price_per_hour=price_per_hour, progress=progress, target=target, config=config,
+                    headroom=headroom, price_per_hour=price_per_hour, target=target, config=config,
                     arrivals=None if trace else lambda rate: find_arrivals(arrival.value, rate, cv), num_requests=num,
                     seed=seed,
                 )  # fmt: skip
@@ -159,7 +147,7 @@ def simulate(
                 else:
                     assert qps is not None
                     workload = made_up_workload(kind, qps, arrival.value, cv, num, seed)
-                result = simulate_workload(deployment, workload, config, slo, per_request, progress)
+                result = simulate_workload(deployment, workload, config, slo, per_request)
     body = result.pop("text", None) or latency_text(result)
     report = {**describe(model, deployment), **result, "wall_s": round(time.perf_counter() - start, 3)}
     print(json.dumps(report) if as_json else as_text(report, body))
@@ -197,30 +185,30 @@ def check_options(context: typer.Context) -> None:
             raise WorkloadError(f"{why}: leave out {', '.join(unread)}")
 
 
-def engine_fields(log: Path | None, options: dict[str, Any]) -> dict[str, Any]:
-    """The sizes and habits of a server, as `Deployment.of` takes them: as given, else as the log's meta.json says."""
+def deploy(log: Path | None, options: dict[str, Any], **fields: Any) -> "Deployment":
+    """One replica, with what is given of SIZES, else what the log's meta.json says. `--set` wins over all.
+
+    Args:
+        fields: further arguments of `Deployment.of`.
+    """
+    from minillm.policies.config import parse_fields
     from minillm.simulate.calibration.requests_log import longest_request, read_server_facts
-
-    fields = {field: options[option] for option, field in SIZES.items()}
-    if log is not None:
-        facts = read_server_facts(log)
-        fields = {name: facts.get(name) if value is None else value for name, value in fields.items()}
-        if fields["max_model_len"] is None:
-            fields["max_model_len"] = longest_request(log)  # the server did serve it
-    return {name: value for name, value in fields.items() if value is not None}
-
-
-def deploy(model: str, on: str | None, typical: bool, **fields: Any) -> "Deployment":
-    """One replica. Raises PricingError: neither profile nor hardware."""
-    from minillm.simulate.cost.profile import find_profile, typical_profile
     from minillm.simulate.deployment import Deployment
 
+    if log is not None:  # the server did serve the longest
+        fields |= {"max_model_len": longest_request(log), **read_server_facts(log)}
+    fields |= {field: options[option] for option, field in SIZES.items() if options[option] is not None}
+    return Deployment.of(**{**fields, **parse_fields(options["engine_fields"], "--set")})
+
+
+def profile_for(on: str | None, typical: bool) -> "Profile":
+    """A profile by its file or its hardware. Raises PricingError: neither was given."""
+    from minillm.simulate.cost.profile import find_profile, typical_profile
+
     if on is None:
-        raise PricingError("say what it runs on: --profile PROFILE.json, or --hardware NAME (such as h100-sxm)")
+        raise PricingError("say what it runs or ran on: --hardware NAME, such as h100-sxm")
     profile = find_profile(on)
-    if typical:
-        profile = typical_profile(profile.hardware)
-    return Deployment.of(model, profile, **fields)
+    return typical_profile(profile.hardware) if typical else profile
 
 
 def cluster_config(fleet: list[str] | None, replicas: int, router: Router, seed: int) -> "ClusterConfig":
@@ -246,16 +234,13 @@ def calibrate(
     context: typer.Context,
     model: Shape = "smollm2-135m",
     from_requests: Annotated[Path | None, typer.Option(help=LOG_HELP + " Needs all four time stamps.")] = None,
-    from_steps: Annotated[Path | None, typer.Option(help="A table of step times in Splitwise's format (CSV).")] = None,
     hardware: HardwareName = None,
     tp: TensorParallel = 1,
     kv_blocks: KVBlocks = None,
-    block_size: BlockSize = None,
     max_num_seqs: Slots = None,
     max_num_batched_tokens: Budget = None,
     max_model_len: Window = None,
-    reserve_full_isl: ReserveFullISL = None,
-    null_block: NullBlock = None,
+    engine_fields: Set = None,
     weight_dtype: Dtype = "bfloat16",
     kv_dtype: KVDtype = None,
     quick: Annotated[bool, typer.Option("--quick", help="This machine: a few steps; tries it out.")] = False,
@@ -268,25 +253,17 @@ def calibrate(
     Without a log, the real engine runs a designed set of batches here, and the profile `this-machine` is kept in
     the cache folder. Run it alone: two busy programs on one machine measure each other.
     """
-    from minillm.simulate.cost.profile import this_machine_path, typical_profile
-    from minillm.simulate.deployment import Deployment
+    from minillm.simulate.cost.profile import this_machine_path
 
-    if from_requests and from_steps:
-        raise PricingError("give one of --from-requests and --from-steps")
-    if (quick or validate) and (from_requests or from_steps):
-        raise PricingError("--quick and --validate are for this machine: leave --from-... out")
     report: dict[str, Any] = {}
-    if from_steps is not None:
-        refuse(context, "--from-steps", *SERVER)
-        from minillm.simulate.calibration.fit import calibrate_from_steps
-
-        fitted = calibrate_from_steps(from_steps, model, needed_hardware(hardware))
-    elif from_requests is not None:
+    if from_requests is not None:
         from minillm.simulate.calibration.fit_log import calibrate_from_requests
 
-        base = typical_profile(needed_hardware(hardware))
-        fields = engine_fields(from_requests, context.params)
-        server = Deployment.of(model, base, tp=tp, weight_dtype=weight_dtype, kv_dtype=kv_dtype, **fields)
+        refuse(context, "--from-requests", "quick", "validate")
+        server = deploy(
+            model=model, profile=profile_for(hardware, typical=True), tp=tp, weight_dtype=weight_dtype,
+            kv_dtype=kv_dtype, log=from_requests, options=context.params,
+        )  # fmt: skip
         fitted, report = calibrate_from_requests(from_requests, server, model)
     else:
         refuse(context, "measuring this machine", *SERVER, "hardware")
@@ -309,12 +286,3 @@ def refuse(context: typer.Context, what: str, *unread: str) -> None:
     """Raise PricingError if an option is given that `what` does not read."""
     if options := given(context, unread):
         raise PricingError(f"{what} does not read {', '.join(options)}: leave out what has no effect")
-
-
-def needed_hardware(name: str | None) -> "Hardware":
-    """The hardware of that name. Raises PricingError: none was given."""
-    from minillm.simulate.cost.hardware import find_hardware
-
-    if name is None:
-        raise PricingError("say what the log was recorded on: --hardware NAME (such as h100-sxm)")
-    return find_hardware(name)

@@ -2,21 +2,20 @@
 
 import math
 import random
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import cast
 
 from minillm.core.batch import ScheduledBatch
+from minillm.core.engine import EngineCore
 from minillm.core.errors import PricingError
 from minillm.core.timeline import VirtualClock
 from minillm.frontend.engine import Engine
 from minillm.model.arithmetic import ModelCost, find_model
-from minillm.policies.config import EngineConfig, SpeculativeConfig
+from minillm.policies.config import EngineConfig
 from minillm.policies.window import Window
 from minillm.runner.simulated import NO_DRAFTING, SimulatedDrafting, SimulatedRunner, StepWatch
 from minillm.simulate.cost.placement import Placement, check_fits, kv_blocks_that_fit
 from minillm.simulate.cost.profile import Profile, find_profile
-from minillm.simulate.cost.roofline import EVERYTHING, Constants, StepTime, StepTimeModel, StepWork, work_of
+from minillm.simulate.cost.roofline import Constants, StepTime, StepTimeModel, StepWork, work_of
 from minillm.simulate.fast_forward import FastForwardCore
 from minillm.speculation.base import MadeUpProposer
 
@@ -88,7 +87,7 @@ class Deployment:
         return cls(cost, profile, placement, config, null_block)
 
     def with_constants(self, constants: Constants) -> "Deployment":
-        return replace(self, profile=replace(self.profile, constants=constants))
+        return replace(self, profile=self.profile.replace(constants=constants))
 
     def without_prefix_lookups(self) -> "Deployment":
         """For prompts of which no two share a token: hashing them takes time, and only a preempted
@@ -135,16 +134,37 @@ class Deployment:
         """Of one KV block, on each accelerator."""
         return self.placement.kv_bytes_per_token(self.model) * self.block_size
 
-    def step_time(self) -> StepTimeModel:
-        return self.step_time_of(self.model)
-
-    def step_time_of(self, model: ModelCost) -> StepTimeModel:
-        """Prices of steps of another model in this one's place."""
-        return StepTimeModel(model, self.profile.hardware, self.placement, self.profile.constants)
+    def step_time(self, model: ModelCost | None = None) -> StepTimeModel:
+        """Prices of steps; of another model, if one is given, in this one's place."""
+        return StepTimeModel(model or self.model, self.profile.hardware, self.placement, self.profile.constants)
 
     def drafting(self) -> SimulatedDrafting:
-        """What speculation is like here: prices, and a new random number generator."""
-        return simulated_drafting(self.config.speculative, self.model, self.step_time_of, self.window)
+        """What speculation is like here, with a new random number generator: drafts are looked up for nothing, written
+        by a draft model at the price of its shape, or by anything else at `draft_cost` of the model's own price.
+
+        Raises:
+            UnknownModelError: there is no such draft model.
+            PricingError: there is a `draft_cost`, and nothing that it could be the cost of.
+        """
+        config = self.config.speculative
+        if config is None:
+            return NO_DRAFTING
+        if "draft_cost" in config.model_fields_set and config.method in ("ngram", "draft_model"):
+            price = "nothing" if config.method == "ngram" else "what its shape does"
+            raise PricingError(f"with method={config.method} a draft costs {price}: leave draft_cost out")
+        share, drafter = config.draft_cost, self.model
+        if config.method == "ngram":
+            share = 0.0
+        elif config.method == "draft_model":
+            assert config.model is not None, "checked with the method"
+            share, drafter = 1.0, find_model(config.model)
+        step_time = self.step_time(drafter)
+
+        def seconds(batch: ScheduledBatch) -> float:
+            longest = max(scheduled.num_drafts for scheduled in batch.requests)
+            return share * sum(step_time.price(draft_work(batch, place, self.window)).total for place in range(longest))
+
+        return SimulatedDrafting(seconds, config.acceptance_rate, random.Random(config.seed))
 
     def engine(self, clock: VirtualClock, watch: StepWatch | None = None) -> Engine:
         """The unchanged engine, on a runner that only prices steps.
@@ -152,40 +172,31 @@ class Deployment:
         Args:
             watch: sees every step as it is launched; its price is a StepTime.
         """
-        step_time = self.step_time()
-        runner = self._runner(lambda batch: step_time.price(work_of(batch.requests, self.window)), clock, watch)
-        return Engine(self._engine_config, runner=runner, clock=clock, proposer=MadeUpProposer())
+        return self._engine(EngineCore, clock, watch)
 
     def fast_engine(self, clock: VirtualClock, watch: StepWatch | None = None) -> Engine:
         """The same results in a fraction of the time, but no step records, and timelines that are brought up to date
         only now and then while a request runs; see fast_forward.py.
 
-        With speculation it is the plain engine: it isn't known beforehand how many tokens a step will yield.
+        With speculation it is the plain engine: it isn't known beforehand how many tokens a step will yield. Likewise
+        where a batch is closed, all blocks are held from the start, or blocks are given back on the way.
         """
-        if self.config.speculative is not None:
-            return self.engine(clock, watch)
+        config = self.config
+        holds_what_it_needs = config.kv_reservation == "on_demand" and config.sliding_window is None
+        is_plain = config.speculative is None and config.batching != "static" and holds_what_it_needs
+        return self._engine(FastForwardCore if is_plain else EngineCore, clock, watch)
+
+    def _engine(self, core: type[EngineCore], clock: VirtualClock, watch: StepWatch | None) -> Engine:
         step_time = self.step_time()
 
         def price(batch: ScheduledBatch) -> StepTime:
             work = work_of(batch.requests, self.window)
-            cast(FastForwardCore, engine.core).add_parked(work)
+            if isinstance(engine.core, FastForwardCore):
+                engine.core.add_parked(work)
             return step_time.price(work)
 
-        runner = self._runner(price, clock, watch)
-        engine = Engine(self._engine_config, runner=runner, clock=clock, make_core=FastForwardCore)
-        return engine
-
-    @property
-    def _engine_config(self) -> EngineConfig:
-        return self.config.replace(
-            max_model_len=self.config.max_model_len or self.model.max_context, block_size=self.block_size
-        )
-
-    def _runner(
-        self, price: Callable[[ScheduledBatch], StepTime], clock: VirtualClock, watch: StepWatch | None
-    ) -> SimulatedRunner:
         host_blocks = int(self.config.swap_space_gb * 1e9 / self.placement.tp // self.block_bytes)
-        return SimulatedRunner(
+        runner = SimulatedRunner(
             price,
             clock,
             num_kv_blocks=self.num_kv_blocks,
@@ -197,6 +208,10 @@ class Deployment:
             watch=watch,
             drafting=self.drafting(),
         )
+        window = self.config.max_model_len or self.model.max_context
+        config = self.config.replace(max_model_len=window, block_size=self.block_size)
+        engine = Engine(config, runner=runner, clock=clock, proposer=MadeUpProposer(), make_core=core)
+        return engine
 
 
 def kv_dtype_of(config: EngineConfig) -> str | None:
@@ -204,44 +219,7 @@ def kv_dtype_of(config: EngineConfig) -> str | None:
     return None if config.kv_cache_dtype == "auto" else config.kv_cache_dtype
 
 
-def simulated_drafting(
-    config: SpeculativeConfig | None,
-    model: ModelCost,
-    step_time_of: Callable[[ModelCost], StepTimeModel],
-    window: Window = EVERYTHING,
-) -> SimulatedDrafting:
-    """Drafts as configured: looked up for nothing, by a draft model at the price of its shape, by anything else at
-    `draft_cost` of the model's own.
-
-    Args:
-        model: the one whose output is drafted.
-        step_time_of: prices of any model on this deployment.
-        window: what a token sees, in the draft model as in the other.
-    Raises:
-        UnknownModelError: there is no such draft model.
-        PricingError: there is a `draft_cost`, and nothing that it could be the cost of.
-    """
-    if config is None:
-        return NO_DRAFTING
-    if "draft_cost" in config.model_fields_set and config.method in ("ngram", "draft_model"):
-        price = "nothing" if config.method == "ngram" else "what its shape does"
-        raise PricingError(f"with method={config.method} a draft costs {price}: leave draft_cost out")
-    if config.method == "ngram":
-        share, step_time = 0.0, step_time_of(model)
-    elif config.method == "draft_model":
-        assert config.model is not None, "checked with the method"
-        share, step_time = 1.0, step_time_of(find_model(config.model))
-    else:
-        share, step_time = config.draft_cost, step_time_of(model)
-
-    def seconds(batch: ScheduledBatch) -> float:
-        longest = max(scheduled.num_drafts for scheduled in batch.requests)
-        return share * sum(step_time.price(draft_work(batch, place, window)).total for place in range(longest))
-
-    return SimulatedDrafting(seconds, config.acceptance_rate, random.Random(config.seed))
-
-
-def draft_work(batch: ScheduledBatch, place: int, window: Window = EVERYTHING) -> StepWork:
+def draft_work(batch: ScheduledBatch, place: int, window: Window) -> StepWork:
     """Drafting the token at a place (from 0) of every draft that is so long."""
     most = math.inf if window.size is None else window.size + window.sinks
     contexts = [min(s.start + 1 + place, most) for s in batch.requests if s.num_drafts > place]

@@ -21,10 +21,9 @@ from minillm.core.engine import EngineCore
 from minillm.core.errors import ConfigError
 from minillm.core.request import FinishReason, Request, RequestStatus
 from minillm.core.scheduler import Scheduler
-from minillm.core.seams import KeepAll, NoDrafts
+from minillm.core.seams import NoDrafts
 from minillm.core.step_log import close_preemption
 from minillm.core.timeline import Clock
-from minillm.policies.queues import StaticBatches
 from minillm.runner.simulated import SimulatedRunner, SimulatedStep
 from minillm.simulate.cost.roofline import StepWork
 
@@ -73,7 +72,10 @@ class FastForwardStep:
 
 
 class FastForwardCore(EngineCore):
-    """EngineCore over a SimulatedRunner, with parking. Requests that stream are never parked."""
+    """EngineCore over a SimulatedRunner, with parking. Requests that stream are never parked.
+
+    For continuous batching without drafts, and requests that keep the blocks they need, and no others.
+    """
 
     runner: SimulatedRunner
 
@@ -139,9 +141,8 @@ class FastForwardCore(EngineCore):
         step = FastForwardStep(batch, self.runner.launch(batch), start, len(self._parked), preemptions)
         self._parked_context += len(self._parked)
         self._num_launched += 1
-        if self._can_park():
-            for scheduled in batch.requests:
-                self._park(scheduled)
+        for scheduled in batch.requests:
+            self._park(scheduled)
         return step
 
     def _finish_step(self, step: FastForwardStep) -> list[Request]:
@@ -260,12 +261,6 @@ class FastForwardCore(EngineCore):
         bisect.insort(self.scheduler.running, request, key=self._place)
         self.scheduler.num_parked -= 1
 
-    def _can_park(self) -> bool:
-        """Not where a batch is closed, all blocks are held from the start, or blocks are given back on the way."""
-        scheduler = self.scheduler
-        is_plain = isinstance(scheduler.kv.layout, KeepAll) and not scheduler.kv.reserve_tokens
-        return is_plain and not isinstance(scheduler.waiting, StaticBatches)
-
     def _registers_early(self) -> int:
         # With the next step planned before this one's token is known, a full block is registered one step later.
         return int(self.scheduler.kv.enable_prefix_caching and not self.lookahead)
@@ -283,12 +278,12 @@ class FastForwardCore(EngineCore):
         kv, budget = self.scheduler.kv, self.scheduler.config.max_num_batched_tokens
         free = kv.pool.num_free - num_promised
         # A request needs a block for every block_size tokens of the budget, and one for what does not fill one.
-        if not kv.reserve_tokens and 2 * len(self.scheduler.running) + kv.blocks_for(budget) <= free:
+        if 2 * len(self.scheduler.running) + kv.blocks_for(budget) <= free:
             return False
         needed = 0
         for request in self.scheduler.running:
             end = min(request.num_tokens, request.num_computed_tokens + budget)
-            needed += max(kv.blocks_for(max(end, kv.reserve_tokens)) - len(kv.block_ids(request)), 0)
+            needed += max(kv.blocks_for(end) - len(kv.block_ids(request)), 0)
         return needed > free
 
     # ---------------------------------------------------------------- endings

@@ -1,27 +1,60 @@
-"""Serves a workload on a fleet of equal simulated replicas, and reports it as a log is reported."""
+"""Serves a log or a workload on equal simulated replicas, and reports both alike, as data and as text."""
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+from minillm.observe.records import Recordable, as_records
 from minillm.observe.speculation import SpeculationSummary
 from minillm.observe.summary import SLO
 from minillm.observe.tables import text_table
-from minillm.runner.simulated import StepWatch
+from minillm.simulate.calibration.replay import compare_with_log, serve_log
+from minillm.simulate.calibration.requests_log import read_requests_log
 from minillm.simulate.cluster.fleet import ClusterConfig, simulate
 from minillm.simulate.cluster.record import Outcome
 from minillm.simulate.cluster.replica import EngineFactory
 from minillm.simulate.deployment import Deployment
 from minillm.simulate.latencies import DIGITS, PERCENTILES, SummaryDict, rates, row_of, summary_of
-from minillm.simulate.progress import Progress
 from minillm.simulate.workload.requests import Workload
 
 
-def engines_for(deployment: Deployment, config: ClusterConfig, watch: StepWatch | None = None) -> EngineFactory:
+def engines_for(deployment: Deployment, config: ClusterConfig) -> EngineFactory:
     """Makes the replicas' engines: the fast ones, but where a proxy counts the chunks of an answer for a client who
     may give up. A fast engine's timelines are brought up to date only now and then.
     """
     counts_chunks = config.network.hold_chunks > 1 and config.clients.first_byte_timeout_s is not None
-    make = deployment.engine if counts_chunks else deployment.fast_engine
-    return lambda clock: make(clock, watch)
+    return deployment.engine if counts_chunks else deployment.fast_engine
+
+
+def simulate_log(deployment: Deployment, path: Path, per_request: bool = False) -> dict[str, Any]:
+    """Serve a log, and report: as `latency_report`; with a timed log also `measured` and `error_percent`; with
+    `per_request` also `requests`, in the log's order.
+
+    Raises:
+        RecordingError: the log cannot be read.
+        PricingError: a request can never be served.
+    """
+    log = read_requests_log(path)
+    outputs = serve_log(deployment, log)
+    report = latency_report(deployment, outputs, max(output.timeline.finished or 0.0 for output in outputs))
+    if any(request.is_timed for request in log):
+        _, report["measured"], report["error_percent"] = compare_with_log(outputs, log)
+    if per_request:
+        rows = {record.request_id: row_of(record) for record in as_records(outputs)}
+        report["requests"] = [rows[request.request_id] for request in log]
+    return report
+
+
+def latency_report(deployment: Deployment, served: Sequence[Recordable], seconds: float) -> dict[str, Any]:
+    """Of requests that were served: `summary`, `throughput`, `virtual_s`, and `speculation` if it is on."""
+    report: dict[str, Any] = {
+        "summary": summary_of(served),
+        "throughput": rates(served),
+        "virtual_s": round(seconds, DIGITS),
+    }
+    if deployment.config.speculative is not None:
+        report["speculation"] = SpeculationSummary.of_requests(served).to_dict()
+    return report
 
 
 def simulate_workload(
@@ -30,30 +63,26 @@ def simulate_workload(
     config: ClusterConfig,
     slo: SLO | None = None,
     per_request: bool = False,
-    progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Play a workload to a fleet.
 
     Returns:
-        `summary` and `throughput` of completed requests, `virtual_s`, `outcomes`, `attempts`, `prefix_hit_rate`,
-        `replicas`, `first_error` if there is one, `speculation` if it is on; with `slo` also `goodput_per_s` and
-        `attainment`; with `per_request` also `requests`.
+        The `latency_report` of completed requests, `outcomes`, `attempts`, `prefix_hit_rate`, `replicas`,
+        `first_error` if there is one; with `slo` also `goodput_per_s` and `attainment`; with `per_request` also
+        `requests`.
     Raises:
         WorkloadError: the configuration names a pool that a single deployment cannot make.
     """
-    watch = progress.begin(f"{len(workload)} requests", workload.last_arrival) if progress else None
     shares_nothing = workload.shares_nothing and config.clients.max_attempts == 1 and config.disaggregation is None
     fleet = None
     if shares_nothing:
-        fleet = simulate(workload.anonymous(), config, engines_for(deployment.without_prefix_lookups(), config, watch))
+        fleet = simulate(workload.anonymous(), config, engines_for(deployment.without_prefix_lookups(), config))
     if fleet is None or any(report.num_preemptions for report in fleet.reports):
         # A preempted request finds its own blocks again.
-        fleet = simulate(workload, config, engines_for(deployment, config, watch))
+        fleet = simulate(workload, config, engines_for(deployment, config))
     done = [record for record in fleet.request_records() if record.completed]
-    report: dict[str, Any] = {
-        "summary": summary_of(done),
-        "throughput": rates(done),
-        "virtual_s": round(fleet.duration, DIGITS),
+    report = {
+        **latency_report(deployment, done, fleet.duration),
         "outcomes": dict(sorted(fleet.outcomes.items())),
         "attempts": fleet.num_attempts,
         "prefix_hit_rate": round(fleet.prefix_hit_rate, DIGITS),
@@ -61,8 +90,6 @@ def simulate_workload(
     }
     if errors := [record.error for record in fleet.records if record.outcome is Outcome.ERROR]:
         report["first_error"] = errors[0]
-    if deployment.config.speculative is not None:
-        report["speculation"] = SpeculationSummary.of_requests(done).to_dict()
     if slo is not None:
         summary = fleet.summary(slo)
         report["goodput_per_s"] = round(summary.goodput or 0.0, DIGITS)

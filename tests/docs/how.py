@@ -59,7 +59,7 @@ RULES = (
     Rule(r"^minillm simulate --plan", Way.SLOW, "plays a fleet several times"),
     Rule(r"^minillm simulate --requests", Way.SLOW, "it wants the profile of the command before it"),
     Rule(r"^minillm simulate ", Way.RUN, "twenty requests will do", ("--num-requests", "20")),
-    Rule(r"^minillm calibrate --validate", Way.PARSED, "ten minutes of measuring; tests/simulate/test_validate.py"),
+    Rule(r"^minillm calibrate --validate", Way.PARSED, "ten minutes of measuring; tests/simulate/calibration"),
     Rule(r"^minillm calibrate --from-requests", Way.SLOW, "it fits constants to a log"),
     Rule(r"^python -m course\.lab\.build", Way.PARSED, "it runs notebooks; tests/lab/test_build.py builds"),
 )

@@ -1,5 +1,6 @@
 """Public recordings that lie beside the checkout on some machines; none of them is part of the project."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -7,20 +8,14 @@ import pytest
 DATA = Path(__file__).parents[3] / "shared" / "data"
 
 
-def recording(name: str) -> Path:
-    path = DATA / name
-    if not path.exists():
-        pytest.skip(f"{path} is not here: this test reads a public recording that the project does not ship")
-    return path
-
-
 @pytest.fixture(scope="session")
-def rtx_4090_log() -> Path:
-    """300 requests that vLLM served (casys-kaist/LLMServingSim, MIT)."""
-    return recording("vllm-RTX4090-Llama-3.1-8B/requests.jsonl")
+def recording() -> Callable[[str], Path]:
+    """Finds a recording by its name; without it, the test is skipped."""
 
+    def find(name: str) -> Path:
+        path = DATA / name
+        if not path.exists():
+            pytest.skip(f"{path} is not here: this test reads a public recording that the project does not ship")
+        return path
 
-@pytest.fixture(scope="session")
-def h100_steps() -> Path:
-    """Llama-2-70B step times on H100 (Mutinifni/splitwise-sim, MIT)."""
-    return recording("llama2-70b-h100-80gb-steps.csv")
+    return find

@@ -4,7 +4,7 @@ import random
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from minillm.core.batch import ScheduledRequest, Step
@@ -45,7 +45,7 @@ def both(arrivals: list[Arrival], beside: bool = True, **fields) -> tuple[Engine
         engine = make(clock)
         if not beside:
             engine.core.lookahead = 0
-        outputs = run(engine, clock, arrivals)
+        outputs = run(engine, arrivals)
         engine.check_integrity()
         results.append((engine, clock.now(), {output.request_id: output for output in outputs}))
     (plain, end, outputs), (leaping, leap_end, leap_outputs) = results
@@ -61,6 +61,10 @@ def both(arrivals: list[Arrival], beside: bool = True, **fields) -> tuple[Engine
     return plain, leaping
 
 
+@example(
+    seed=0, gap=0.0001, blocks=70, seats=3, budget=256, caching=False, preemption="recompute", order="fcfs", shared=0,
+    beside=False, chunks={}, others={"batching": "static", "queue_timeout_s": 0.5},
+)  # fmt: skip
 @settings(max_examples=25, deadline=None)
 @given(
     seed=st.integers(0, 10_000),
@@ -124,7 +128,7 @@ def test_most_steps_of_a_decode_are_never_visited() -> None:
     visited = []
     schedule = engine.scheduler.schedule
     engine.scheduler.schedule = lambda now: visited.append(schedule(now)) or visited[-1]
-    run(engine, clock, [Arrival("a", 0.0, [1] * 16, 800)])
+    run(engine, [Arrival("a", 0.0, [1] * 16, 800)])
     assert sum(len(batch.requests) for batch in visited) < 800 / 5
 
 
@@ -160,10 +164,10 @@ def test_starting_over_it_leaps_as_a_new_one_does() -> None:
     engine.start_over()
     assert engine.scheduler.num_running == 0 and not engine.has_unfinished
     assert all(request.timeline.finished is not None for request in engine.recent_requests)
-    [output] = run(engine, clock, [Arrival("a", clock.now(), [7] * 20, 100)])
+    [output] = run(engine, [Arrival("a", clock.now(), [7] * 20, 100)])
     engine.check_integrity()
     fresh_clock = VirtualClock()
-    [fresh] = run(deployment.fast_engine(fresh_clock), fresh_clock, [Arrival("a", 0.0, [7] * 20, 100)])
+    [fresh] = run(deployment.fast_engine(fresh_clock), [Arrival("a", 0.0, [7] * 20, 100)])
     assert output.token_ids == fresh.token_ids and len(output.token_ids) == 100
     assert output.timeline.itl == pytest.approx(fresh.timeline.itl)
 

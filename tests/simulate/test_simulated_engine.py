@@ -7,14 +7,13 @@ from dataclasses import dataclass
 import pytest
 
 from minillm.core.batch import ScheduledBatch
-from minillm.core.errors import DoesNotFitError, PricingError
+from minillm.core.errors import PricingError
 from minillm.core.request import FinishReason
 from minillm.core.timeline import VirtualClock
 from minillm.frontend.engine import Engine
 from minillm.policies.config import EngineConfig
 from minillm.runner.simulated import SimulatedRunner
 from minillm.simulate.calibration.replay import Arrival, run
-from minillm.simulate.deployment import Deployment
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,7 @@ def prompts(num: int, lengths: tuple[int, int], outputs: tuple[int, int], gap: f
 def test_phases_are_exact_without_anybody_beside() -> None:
     clock = VirtualClock()
     engine = simple_engine(clock, beside=False)
-    [output] = run(engine, clock, [Arrival("a", 1.0, list(range(10)), 5)])
+    [output] = run(engine, [Arrival("a", 1.0, list(range(10)), 5)])
     timeline = output.timeline
     assert timeline.phases() == pytest.approx(
         {"queue": 0, "prefill": 0.008, "first_token": 0.002, "decode": 0.040, "stream": 0}
@@ -61,7 +60,7 @@ def test_a_newcomer_waits_for_the_steps_that_are_on_their_way() -> None:
     for beside, first_token in ((False, 0.03), (True, 0.04)):
         clock = VirtualClock()
         engine = simple_engine(clock, beside=beside)
-        outputs = run(engine, clock, [Arrival("a", 0.0, list(range(9)), 9), Arrival("b", 0.0101, [7] * 9, 2)])
+        outputs = run(engine, [Arrival("a", 0.0, list(range(9)), 9), Arrival("b", 0.0101, [7] * 9, 2)])
         late = next(output for output in outputs if output.request_id == "b")
         assert late.timeline.first_token == pytest.approx(first_token)
 
@@ -71,7 +70,7 @@ def test_stamps_of_a_loop_leave_the_running_step_out() -> None:
     waits = []
     for stamped_by_loop in (False, True):
         clock = VirtualClock()
-        outputs = run(simple_engine(clock, beside=False), clock, arrivals, stamped_by_loop=stamped_by_loop)
+        outputs = run(simple_engine(clock, beside=False), arrivals, stamped_by_loop=stamped_by_loop)
         waits.append(next(o.timeline.phases()["queue"] for o in outputs if o.request_id == "b"))
     assert waits == pytest.approx([0.008, 0.0])
 
@@ -82,7 +81,7 @@ def test_every_request_ends_once_with_all_its_tokens(preemption: str, beside: bo
     clock = VirtualClock()
     engine = simple_engine(clock, beside=beside, preemption=preemption, num_kv_blocks=20, max_num_seqs=8)
     arrivals = prompts(60, (3, 30), (1, 30), gap=0.05)
-    outputs = run(engine, clock, arrivals)
+    outputs = run(engine, arrivals)
     assert engine.num_preemptions > 0, "the pool has to be too small for this test to see anything"
     assert sorted(output.request_id for output in outputs) == sorted(arrival.request_id for arrival in arrivals)
     wanted = {arrival.request_id: arrival.output_tokens for arrival in arrivals}
@@ -98,9 +97,7 @@ def test_made_up_tokens_do_not_depend_on_what_happened_on_the_way() -> None:
     tokens = []
     for blocks in (20, 400):
         clock = VirtualClock()
-        outputs = run(
-            simple_engine(clock, beside=True, num_kv_blocks=blocks), clock, prompts(30, (3, 30), (5, 30), 0.02)
-        )
+        outputs = run(simple_engine(clock, beside=True, num_kv_blocks=blocks), prompts(30, (3, 30), (5, 30), 0.02))
         tokens.append({output.request_id: output.token_ids for output in outputs})
     assert tokens[0] == tokens[1]
 
@@ -119,7 +116,7 @@ def test_swapping_takes_its_time() -> None:
             copy_blocks(batch)
 
         engine.runner.copy_blocks = spy
-        run(engine, clock, prompts(40, (3, 30), (5, 30), gap=0.0001))
+        run(engine, prompts(40, (3, 30), (5, 30), gap=0.0001))
         ends.append((clock.now(), sum(copied)))
     (without, copies), (with_copies, again) = ends
     assert copies == again > 0
@@ -130,19 +127,4 @@ def test_requests_that_can_never_be_served_are_named() -> None:
     clock = VirtualClock()
     engine = simple_engine(clock, beside=True, num_kv_blocks=4)
     with pytest.raises(PricingError, match="'big' has 10 \\+ 9 tokens"):
-        run(engine, clock, [Arrival("big", 0.0, list(range(10)), 9)])
-
-
-def test_sizes_of_a_deployment() -> None:
-    deployment = Deployment.of("llama-3-70b", "h100-sxm", tp=4)
-    assert deployment.num_kv_blocks > 1000
-    engine = deployment.engine(VirtualClock())
-    assert engine.runner.num_kv_blocks == deployment.num_kv_blocks
-    assert engine.context_limit == 8192
-    with pytest.raises(DoesNotFitError, match="--tp"):
-        Deployment.of("llama-3-70b", "rtx-4090", num_kv_blocks=10).engine(VirtualClock())
-    with pytest.raises(DoesNotFitError, match="lower the KV blocks"):
-        Deployment.of("llama-3.1-8b", "rtx-4090", num_kv_blocks=50_000).engine(VirtualClock())
-    with pytest.raises(PricingError, match="holds no block"):
-        Deployment.of("llama-3.1-8b", "rtx-4090", kv_cache_memory_gb=0.001).engine(VirtualClock())
-    assert Deployment.of("llama-3.1-8b", "rtx-4090", kv_cache_memory_gb=1.0).num_kv_blocks == int(1e9 // (16 * 131072))
+        run(engine, [Arrival("big", 0.0, list(range(10)), 9)])

@@ -122,7 +122,7 @@ class Service:
         dtypes = (self.engine.quantization or "bfloat16", kv_dtype_of(self.engine) or "bfloat16")
         model, placement = find_model(self.model), Placement(self.tp, *dtypes)
         placement.check(model)
-        return Deployment(model, Profile(hardware, constants, profile.provenance), placement, self.engine)
+        return Deployment(model, profile.replace(hardware=hardware, constants=constants), placement, self.engine)
 
     def workload(self, seed: int) -> Workload:
         """What arrives; other seeds, other luck."""

@@ -53,7 +53,7 @@ class PayBack:
 def pay_back(on: Deployment, prompt: int, alpha: float = ALPHA, k: int = K) -> PayBack:
     """For one request by itself, with a 1B draft model on the same GPUs."""
     work = StepWork(prompt, 1, 1, prompt * (prompt + 1) / 2, prompt, 1)
-    reading = on.step_time_of(find_model(DRAFT_MODEL)).price(work).total
+    reading = on.step_time(find_model(DRAFT_MODEL)).price(work).total
     one = price_round(on, 1, prompt, k, DRAFT_MODEL)
     return PayBack(prompt, reading, one.plain - (one.verify + k * one.draft) / emitted(alpha, k))
 

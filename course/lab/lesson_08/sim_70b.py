@@ -68,7 +68,7 @@ def price_round(on: Deployment, batch: int, context: int, k: int, draft_model: s
         draft_model: by name, on the same GPUs; None = they cost nothing.
     """
     target = on.step_time()
-    draft = 0.0 if draft_model is None else step_price(on.step_time_of(find_model(draft_model)), batch, context)
+    draft = 0.0 if draft_model is None else step_price(on.step_time(find_model(draft_model)), batch, context)
     return Round(step_price(target, batch, context), step_price(target, batch, context, k + 1), draft)
 
 

@@ -9,21 +9,16 @@ import math
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from statistics import median
 from types import MappingProxyType
 
 import numpy as np
-from pydantic import BaseModel
 from scipy.optimize import least_squares
 
-from minillm.core.errors import PricingError, RecordingError
-from minillm.model.arithmetic import ModelCost, find_model
+from minillm.core.errors import PricingError
+from minillm.model.arithmetic import ModelCost
 from minillm.simulate.cost.hardware import Hardware
 from minillm.simulate.cost.placement import Placement
-from minillm.simulate.cost.profile import PRIORS, Profile, today
-from minillm.simulate.cost.roofline import HIGHEST, MAX_SHARE, ROOFLINE, SHARES, Constants, StepTimeModel, StepWork
-from minillm.simulate.workload.traces import csv_rows
+from minillm.simulate.cost.roofline import HIGHEST, MAX_SHARE, SHARES, Constants, StepTimeModel, StepWork
 
 SPREAD = MappingProxyType({"mfu": 0.25, "bandwidth": 0.1, "kv_bandwidth": 0.2, "attention_mfu": 0.3, "link": 0.7})
 """How far a constant may well be from its prior: standard deviation of the logarithm. Judged, not measured: libraries
@@ -218,109 +213,3 @@ def error_report(tables: Sequence[StepTable], constants: Constants) -> dict[str,
         "p90_percent": round(100 * float(p90), 2),
         "mean_signed_percent": round(100 * float(np.mean(errors)), 2),
     }
-
-
-# ---------------------------------------------------------------- published tables
-
-EAGER_CONSTANTS = (
-    "mfu", "half_tokens", "bandwidth", "kv_bandwidth", "link", "link_latency_s", "launch_s", "prefill_host_s",
-    "request_s",
-)  # fmt: skip
-"""What a table of prompt and token times over batch sizes and tensor parallel degrees can show."""
-
-
-class StepRow(BaseModel):
-    """One batch of equal prompts: the step over all of them, and the average decode step after it, in milliseconds."""
-
-    prompt_size: int
-    batch_size: int
-    token_size: int
-    prompt_time: float
-    token_time: float
-    tensor_parallel: int
-
-    @property
-    def configuration(self) -> tuple[int, int, int]:
-        """What tells rows of the recording apart."""
-        return self.tensor_parallel, self.prompt_size, self.batch_size
-
-    def steps(self) -> list[TimedStep]:
-        """The two steps that it times: its prompts, and its average decode step."""
-        prompt, batch = self.prompt_size, self.batch_size
-        tokens = batch * prompt
-        prefill = StepWork(tokens, batch, batch, batch * prompt * (prompt + 1) / 2, tokens, 1)
-        context = batch * (prompt + self.token_size / 2)
-        decode = StepWork(batch, batch, batch, context, context, 0)
-        return [TimedStep(prefill, self.prompt_time / 1e3), TimedStep(decode, self.token_time / 1e3)]
-
-
-def read_step_table(path: Path, model: ModelCost, hardware: Hardware) -> tuple[list[StepTable], list[str]]:
-    """A table of prompt and token times in the format of Splitwise's simulator (Patel et al. 2024).
-
-    Returns:
-        A table for each tensor parallel degree; and a line about each group of rows that was left out.
-    Raises:
-        RecordingError: the file cannot be read, or lacks columns or numbers.
-    """
-    try:
-        rows = list(csv_rows(path, StepRow, RecordingError))
-    except (OSError, UnicodeError) as error:
-        raise RecordingError(f"cannot read {path}: {error}") from None
-    wrong = implausible(rows)
-    tables = []
-    for tp in sorted({row.tensor_parallel for row in rows}):
-        timed = [row for row in rows if row.tensor_parallel == tp and row.configuration not in wrong]
-        tables.append(StepTable(model, hardware, Placement(tp), [step for row in timed for step in row.steps()]))
-    notes = [
-        f"tp {tp}, {batch} prompts of {prompt}: left out, since they took less time than fewer prompts do"
-        for tp, prompt, batch in sorted(wrong)
-    ]
-    return tables, notes
-
-
-def implausible(rows: Sequence[StepRow]) -> set[tuple[int, int, int]]:
-    """Configurations that cannot be right: more prompts of the same length took less time than fewer did.
-
-    Prompts of hundreds of tokens are compute-bound, so time grows with their number. The median of a
-    configuration is compared, and it has to fall short by a fifth.
-    """
-    times: dict[tuple[int, int, int], list[float]] = {}
-    for row in rows:
-        times.setdefault(row.configuration, []).append(row.prompt_time)
-    medians = {key: median(values) for key, values in times.items()}
-    return {
-        (tp, prompt, batch)
-        for (tp, prompt, batch), time in medians.items()
-        if any(
-            other[:2] == (tp, prompt) and other[2] < batch and time < 0.8 * earlier
-            for other, earlier in medians.items()
-        )
-    }
-
-
-def calibrate_from_steps(table: Path, model: str, hardware: Hardware) -> Profile:
-    """Fit constants to a published table of step times; a part is held out to tell the error.
-
-    Raises:
-        RecordingError: the table cannot be read.
-    """
-    tables, notes = read_step_table(table, find_model(model), hardware)
-    training, held_out = zip(*(one.split() for one in tables))
-    prior = Constants(**PRIORS)
-    fitted = fit_to_steps(training, prior, EAGER_CONSTANTS)
-    provenance = {
-        "source": f"{sum(len(one.steps) for one in tables)} steps of {table.name}",
-        "model": model,
-        "tp": [one.placement.tp for one in tables],
-        "left_out": notes,
-        "fitted": list(EAGER_CONSTANTS),
-        "decided_by_data": list(fitted.decided),
-        "date": today(),
-        "held_out_error": {
-            "all": error_report(held_out, fitted.constants),
-            "prompt": error_report([one.only(prompts=True) for one in held_out], fitted.constants),
-            "token": error_report([one.only(prompts=False) for one in held_out], fitted.constants),
-            "pure_roofline": error_report(held_out, ROOFLINE),
-        },
-    }
-    return Profile(hardware, fitted.constants, provenance)

@@ -265,4 +265,5 @@ def calibrate_from_requests(
         "error_percent_on_the_same_log": errors,
     }
     report = {"summary": simulated, "measured": measured, "error_percent": errors}
-    return Profile(deployment.profile.hardware, constants, provenance), report
+    profile = Profile(hardware=deployment.profile.hardware, constants=constants, provenance=provenance)
+    return profile, report

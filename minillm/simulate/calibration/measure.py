@@ -103,9 +103,10 @@ def calibrate_this_machine(model: str, *, quick: bool = False, with_traffic: boo
         "held_out_error": error_report([held_out], constants),
         "pure_roofline_error": error_report([held_out], ROOFLINE),
     }
-    profile = Profile(hardware, constants, provenance)
-    if with_traffic:  # the error in traffic is part of the provenance
-        provenance["error_in_traffic"] = compare(deployment_of(engine, profile), served).to_dict()
+    profile = Profile(hardware=hardware, constants=constants, provenance=provenance)
+    if with_traffic:
+        traffic = compare(deployment_of(engine, profile), served).to_dict()
+        return profile.replace(provenance={**provenance, "error_in_traffic": traffic})
     return profile
 
 

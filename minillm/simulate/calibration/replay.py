@@ -1,30 +1,18 @@
 """Serves recorded arrivals on a simulated engine, and compares with what really happened."""
 
+import time
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 from minillm.core.errors import PricingError
 from minillm.core.params import SamplingParams
-from minillm.core.timeline import VirtualClock
+from minillm.core.timeline import Clock, VirtualClock
 from minillm.frontend.engine import Engine
 from minillm.frontend.outputs import RequestOutput
-from minillm.observe.records import as_records
-from minillm.observe.speculation import SpeculationSummary
-from minillm.runner.simulated import StepWatch
-from minillm.simulate.calibration.requests_log import LoggedRequest, read_requests_log
+from minillm.simulate.calibration.requests_log import LoggedRequest
 from minillm.simulate.deployment import Deployment
-from minillm.simulate.latencies import (
-    DIGITS,
-    SummaryDict,
-    error_percent,
-    rates,
-    row_of,
-    summarize_latencies,
-    summary_of,
-)
-from minillm.simulate.progress import Progress
+from minillm.simulate.latencies import SummaryDict, error_percent, summarize_latencies, summary_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +49,8 @@ def arrivals_of(log: Sequence[LoggedRequest]) -> list[Arrival]:
     return arrivals
 
 
-def run(
-    engine: Engine, clock: VirtualClock, arrivals: Sequence[Arrival], *, stamped_by_loop: bool = False
-) -> list[RequestOutput]:
-    """Serve everything; returns the finished requests in the order in which they ended.
+def run(engine: Engine, arrivals: Sequence[Arrival], *, stamped_by_loop: bool = False) -> list[RequestOutput]:
+    """Serve everything, simulated or for real; returns the finished requests in the order in which they ended.
 
     Args:
         arrivals: in order of their moments.
@@ -82,24 +68,29 @@ def run(
                 f"and window or KV pool hold {limit}: raise max_model_len, the KV blocks, or leave it out"
             )
     finished: list[RequestOutput] = []
-    upcoming = 0
-    while upcoming < len(arrivals) or engine.has_unfinished:
+    upcoming = deque(arrivals)
+    while upcoming or engine.has_unfinished:
         if not engine.has_unfinished:
-            clock.advance_to(max(clock.now(), arrivals[upcoming].moment))
-        now = clock.now()
-        while upcoming < len(arrivals) and arrivals[upcoming].moment <= now:
-            arrivals[upcoming].add_to(engine, now if stamped_by_loop else arrivals[upcoming].moment)
-            upcoming += 1
+            wait_until(engine.clock, upcoming[0].moment)
+        now = engine.clock.now()
+        while upcoming and upcoming[0].moment <= now:
+            arrival = upcoming.popleft()
+            arrival.add_to(engine, now if stamped_by_loop else arrival.moment)
         finished += engine.step()
     return finished
 
 
-def serve_log(
-    deployment: Deployment, log: Sequence[LoggedRequest], watch: StepWatch | None = None
-) -> list[RequestOutput]:
+def wait_until(clock: Clock, moment: float) -> None:
+    """Let time pass; a virtual clock jumps."""
+    if isinstance(clock, VirtualClock):
+        clock.advance_to(max(clock.now(), moment))
+    else:
+        time.sleep(max(moment - clock.now(), 0.0))
+
+
+def serve_log(deployment: Deployment, log: Sequence[LoggedRequest]) -> list[RequestOutput]:
     """The log's requests, served; in the order in which they ended."""
-    clock = VirtualClock()
-    return run(deployment.fast_engine(clock, watch), clock, arrivals_of(log), stamped_by_loop=True)
+    return run(deployment.fast_engine(VirtualClock()), arrivals_of(log), stamped_by_loop=True)
 
 
 def compare_with_log(
@@ -110,31 +101,3 @@ def compare_with_log(
     simulated = summary_of(output for output in outputs if output.request_id in measured)
     real = summarize_latencies([(r.ttft, r.tpot, r.e2e, r.queue) for r in measured.values()])
     return simulated, real, error_percent(simulated, real)
-
-
-def simulate_log(
-    deployment: Deployment, path: Path, per_request: bool = False, progress: Progress | None = None
-) -> dict[str, Any]:
-    """Serve a log, and report: `summary`, `throughput`, `virtual_s`, `speculation` if it is on; with a timed log also
-    `measured` and `error_percent`; with `per_request` also `requests`, in the log's order.
-
-    Raises:
-        RecordingError: the log cannot be read.
-        PricingError: a request can never be served.
-    """
-    log = read_requests_log(path)
-    outputs = serve_log(deployment, log, progress.begin(f"{len(log)} requests", log[-1].queued) if progress else None)
-    report: dict[str, Any] = {
-        "summary": summary_of(outputs),
-        "throughput": rates(outputs),
-        "virtual_s": round(max(output.timeline.finished or 0.0 for output in outputs), DIGITS),
-    }
-    if deployment.config.speculative is not None:
-        report["speculation"] = SpeculationSummary.of_requests(outputs).to_dict()
-    if any(request.is_timed for request in log):
-        _, report["measured"], report["error_percent"] = compare_with_log(outputs, log)
-    if per_request:
-        order = {request.request_id: position for position, request in enumerate(log)}
-        outputs.sort(key=lambda output: order[output.request_id])
-        report["requests"] = [row_of(record) for output in outputs for record in as_records([output])]
-    return report

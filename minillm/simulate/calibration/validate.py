@@ -8,9 +8,9 @@ A machine is faster in one minute than in the next. So traffic and the measuring
 what is compared are the simulator and the engine, not two moments of the machine.
 """
 
-import time
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
@@ -88,7 +88,8 @@ def serve_traffic(engine: Engine, loads: Sequence[float] = LOADS, seeds: int = S
                 arrivals = arrivals_of_traffic(AllAtOnce(), NUM_AT_ONCE, seed)
             else:
                 arrivals = arrivals_of_traffic(Poisson(rate=load * capacity), NUM_REQUESTS, seed)
-            outputs = serve(engine, arrivals)
+            begin = engine.clock.now()
+            outputs = run(engine, [replace(arrival, moment=begin + arrival.moment) for arrival in arrivals])
             capacity = capacity or requests_per_s([outputs])
             yield RealRun(load, arrivals, outputs)
 
@@ -100,11 +101,11 @@ def num_runs(loads: Sequence[float] = LOADS, seeds: int = SEEDS) -> int:
 
 def compare(deployment: Deployment, served: Sequence[RealRun]) -> Validation:
     """Simulate on the deployment what was served, and compare."""
-    real: dict[float | None, list[list[RequestOutput]]] = {}
-    simulated: dict[float | None, list[list[RequestOutput]]] = {}
+    real: defaultdict[float | None, list[list[RequestOutput]]] = defaultdict(list)
+    simulated: defaultdict[float | None, list[list[RequestOutput]]] = defaultdict(list)
     for one in served:
-        real.setdefault(one.load, []).append(one.outputs)
-        simulated.setdefault(one.load, []).append(simulate_run(deployment, one.arrivals))
+        real[one.load].append(one.outputs)
+        simulated[one.load].append(simulate_run(deployment, one.arrivals))
     errors = {
         load: error_percent(summary_of(chain.from_iterable(simulated[load])), summary_of(chain.from_iterable(runs)))
         for load, runs in real.items()
@@ -148,20 +149,4 @@ def arrivals_of_traffic(arrivals: Arrivals, num_requests: int, seed: int) -> lis
 
 def simulate_run(deployment: Deployment, arrivals: Sequence[Arrival]) -> list[RequestOutput]:
     """The same arrivals on the simulator."""
-    clock = VirtualClock()
-    return run(deployment.fast_engine(clock), clock, arrivals)
-
-
-def serve(engine: Engine, arrivals: Sequence[Arrival]) -> list[RequestOutput]:
-    """Give a real engine each request at its moment, and return them finished."""
-    upcoming = list(arrivals)
-    outputs: list[RequestOutput] = []
-    begin = engine.clock.now()
-    while upcoming or engine.has_unfinished:
-        if not engine.has_unfinished:
-            time.sleep(max(begin + upcoming[0].moment - engine.clock.now(), 0.0))
-        now = engine.clock.now()
-        while upcoming and begin + upcoming[0].moment <= now:
-            upcoming[0].add_to(engine, begin + upcoming.pop(0).moment)
-        outputs += engine.step()
-    return outputs
+    return run(deployment.fast_engine(VirtualClock()), arrivals)

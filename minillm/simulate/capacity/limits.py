@@ -1,7 +1,7 @@
 """Which resource a replica runs out of first, and what its time goes to. Read from the engine's step records."""
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from minillm.core.batch import LaunchedStep, Runner, ScheduledBatch
@@ -48,16 +48,14 @@ def find_limits(run: FleetRun, seconds: Mapping[str, float]) -> Limits:
         seconds: what the steps' time was spent on, if that is known.
     """
     slots = run.pools["main"].replicas[0].engine.config.max_num_seqs
-    steps = [(step.end - step.start, step) for step in steps_of(run)]
-    busy = sum(length for length, _ in steps) or 1.0
-    waiting = [(length, step) for length, step in steps if step.num_waiting]
-    full = [length for length, step in waiting if step.num_running >= slots]
-    no_memory = [
-        length
-        for length, step in waiting
-        if step.num_running < slots and step.kv_blocks_used >= FULL * step.kv_blocks_total
+    steps = list(steps_of(run))
+    waiting = [step for step in steps if step.num_waiting]
+    without_slot = [step for step in waiting if step.num_running >= slots]
+    without_memory = [
+        step for step in waiting if step.num_running < slots and step.kv_blocks_used >= FULL * step.kv_blocks_total
     ]
-    queued, slots_full, kv_full = (sum(some) / busy for some in ([length for length, _ in waiting], full, no_memory))
+    busy = seconds_of(steps) or 1.0
+    queued, slots_full, kv_full = (seconds_of(some) / busy for some in (waiting, without_slot, without_memory))
     total = sum(seconds.values())
     parts = {name: value / total for name, value in seconds.items() if total > 0}
     left = "slots and KV memory are left"
@@ -96,8 +94,13 @@ def prefill_share(run: FleetRun) -> float:
     return prefill / total if total else 0.0
 
 
+def seconds_of(steps: Iterable[StepRecord]) -> float:
+    """How long they took together."""
+    return sum(step.end - step.start for step in steps)
+
+
 def steps_of(run: FleetRun) -> Iterator[StepRecord]:
-    """All steps that the engines still remember: the last few thousand of each, or all; see `with_all_steps`.
+    """All steps that the engines still remember: the last few thousand of each, or all; see `recording`.
 
     Raises:
         SimulationError: they keep no records.
@@ -108,26 +111,21 @@ def steps_of(run: FleetRun) -> Iterator[StepRecord]:
         yield from replica.engine.steps
 
 
-def with_all_steps(make_engine: EngineFactory) -> EngineFactory:
-    """A factory of the same engines that forget no step record: the last few thousand would show the end of a run."""
+def recording(make_engine: EngineFactory, explain: Explain | None = None) -> tuple[EngineFactory, Mapping[str, float]]:
+    """A factory of the same engines, which forget no step record: the last few thousand would show the end of a run.
+
+    Args:
+        explain: explains their steps.
+    Returns:
+        The factory, and where the explained seconds will be summed up.
+    """
+    seconds: defaultdict[str, float] = defaultdict(float)
 
     def make(clock: VirtualClock) -> Engine:
         engine = make_engine(clock)
         engine.log.records = deque(engine.log.records)
-        return engine
-
-    return make
-
-
-def explained(make_engine: EngineFactory, explain: Explain | None) -> tuple[EngineFactory, Mapping[str, float]]:
-    """A factory of the same engines whose steps are explained, and where the seconds will be summed up."""
-    seconds: defaultdict[str, float] = defaultdict(float)
-    if explain is None:
-        return make_engine, seconds
-
-    def make(clock: VirtualClock) -> Engine:
-        engine = make_engine(clock)
-        engine.core.runner = ExplainedRunner(engine.runner, explain, seconds)
+        if explain is not None:
+            engine.core.runner = ExplainedRunner(engine.runner, explain, seconds)
         return engine
 
     return make, seconds

@@ -10,12 +10,10 @@ from typing import Any
 from minillm.core.batch import ScheduledBatch
 from minillm.core.errors import PricingError, WorkloadError
 from minillm.observe.summary import SLO
-from minillm.runner.simulated import StepWatch
 from minillm.simulate.capacity.worksheet import Worksheet, plan_capacity
 from minillm.simulate.cluster.fleet import ClusterConfig
 from minillm.simulate.cost.roofline import StepTimeModel, work_of
 from minillm.simulate.deployment import Deployment
-from minillm.simulate.progress import Progress
 from minillm.simulate.report import engines_for
 from minillm.simulate.workload.requests import Traffic, Workload
 
@@ -29,21 +27,19 @@ def worksheet_for(
     slo: SLO,
     *,
     config: ClusterConfig | None = None,
-    watch: StepWatch | None = None,
     **options: Any,
 ) -> Worksheet:
     """The worksheet of a deployment.
 
     Args:
         config: of the fleet; its number of replicas is replaced.
-        watch: sees every simulated step; see `Deployment.engine`.
         options: further arguments of Worksheet.
     """
     return Worksheet(
         traffic,
-        engines_for(deployment, config or ClusterConfig(), watch),
+        engines_for(deployment, config or ClusterConfig()),
         slo,
-        make_recording_engine=lambda clock: deployment.engine(clock, watch),
+        make_recording_engine=deployment.engine,
         config=config,
         explain=step_causes(deployment),
         **options,
@@ -102,7 +98,6 @@ def simulate_plan(
     demand: float,
     headroom: float,
     price_per_hour: float | None,
-    progress: Progress,
     **options: Any,
 ) -> dict[str, Any]:
     """The worksheet, as JSON-able data (`plan`, `price_per_hour`, `price_source`) and as `text`.
@@ -119,7 +114,7 @@ def simulate_plan(
     """
     if slo is None:
         raise WorkloadError("--plan needs a limit to plan for: --slo-ttft, --slo-tpot or --slo-e2e, in seconds")
-    worksheet = worksheet_for(deployment, traffic, slo, watch=progress.watch, announce=progress.begin, **options)
+    worksheet = worksheet_for(deployment, traffic, slo, **options)
     price, source = price_per_hour, "as given"
     if price is None:
         price, source = price_of_replica(deployment), deployment.profile.hardware.price_source

@@ -5,7 +5,7 @@
    a queue to show), so that luck does not move the knee.
 2. Replicas: demand / knee, rounded up, then tried out as a fleet.
 3. Cost: what the fleet costs in an hour, over what it serves in an hour, split between input and output.
-4. What binds, seen a little past the knee: see capacity_limits.py.
+4. What binds, seen a little past the knee: see limits.py.
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ from typing import Any
 
 from minillm.core.errors import SimulationError, WorkloadError
 from minillm.observe.summary import SLO
-from minillm.simulate.capacity.limits import Explain, Limits, explained, find_limits, prefill_share, with_all_steps
+from minillm.simulate.capacity.limits import Explain, Limits, find_limits, prefill_share, recording
 from minillm.simulate.cluster.fleet import ClusterConfig, simulate
 from minillm.simulate.cluster.replica import EngineFactory
 from minillm.simulate.cluster.run import FleetRun
@@ -135,7 +135,6 @@ class Worksheet:
         num_requests: requests in a run, per replica; more where that would be over too soon.
         config: of the fleet; its number of replicas is replaced.
         explain: what a step's seconds are spent on; None = unknown.
-        announce: is told what is going to be simulated, and how many seconds of it.
     Raises:
         WorkloadError: an SLO without limits above zero, a target that is no share, no requests, or a fleet of more
             than one pool, or of a number of replicas that changes.
@@ -154,7 +153,6 @@ class Worksheet:
         seed: int = 0,
         config: ClusterConfig | None = None,
         explain: Explain | None = None,
-        announce: Callable[[str, float], object] = lambda what, seconds: None,
     ) -> None:
         limits = [limit for limit in dataclasses.astuple(slo) if limit is not None]
         if not limits:
@@ -177,7 +175,7 @@ class Worksheet:
         self.arrivals = arrivals or (lambda rate: Poisson(rate=rate))
         self.num_requests, self.seed = num_requests, seed
         self.config = config.replace(sample_every_s=None)
-        self.explain, self.announce = explain, announce
+        self.explain = explain
         self.turns = 1.0 if isinstance(traffic, Workload) else mean_turns(traffic, seed)
         self.points: dict[float, Point] = {}
         self._stay_s = 0.0
@@ -216,7 +214,6 @@ class Worksheet:
             num_requests: likewise; None = enough.
         """
         workload = self.workload(rate, num_requests or replicas * self.num_in_run(rate / replicas))
-        self.announce(f"{len(workload)} requests, {rate:.3g}/s on {replicas} x", workload.last_arrival)
         return simulate(workload, self.config.replace(replicas=replicas), make_engine or self.make_engine)
 
     def holds(self, rate: float) -> bool:
@@ -285,10 +282,10 @@ def plan_capacity(
     if try_out:
         replicas, attainment = enough_replicas(worksheet, demand, replicas)
 
-    make_recording = with_all_steps(worksheet.make_recording_engine)
     num_recorded = max(RECORDED_REQUESTS, worksheet.num_until_full(PAST_THE_KNEE * knee))
+    make_recording, _ = recording(worksheet.make_recording_engine)
     at_knee = worksheet.run(knee, num_requests=num_recorded, make_engine=make_recording)
-    make_explained, seconds = explained(make_recording, worksheet.explain)
+    make_explained, seconds = recording(worksheet.make_recording_engine, worksheet.explain)
     past_knee = worksheet.run(PAST_THE_KNEE * knee, num_requests=num_recorded, make_engine=make_explained)
 
     cost = replicas * price_per_hour

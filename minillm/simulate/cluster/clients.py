@@ -6,17 +6,14 @@ when the service slows down, so does the test, and its queue stays out of sight 
 """
 
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Protocol
 
 from pydantic import Field, model_validator
 
-from minillm.core.timeline import Timeline
 from minillm.simulate.cluster.events import EventQueue
+from minillm.simulate.cluster.jobs import Attempt, Reply
+from minillm.simulate.cluster.network import Wire
 from minillm.simulate.cluster.record import ClientRecord, Outcome
-from minillm.simulate.cluster.replica import Job
-from minillm.simulate.workload.requests import Piece, Workload, answer_piece
+from minillm.simulate.workload.requests import Workload, answer_piece
 from minillm.simulate.workload.streams import Streams, WorkloadModel
 
 
@@ -40,66 +37,6 @@ class ClientConfig(WorkloadModel):
         return self
 
 
-@dataclass(slots=True, eq=False)
-class Attempt:
-    """One try at one request, on its way."""
-
-    record: ClientRecord
-    number: int
-    """1 for the first try."""
-    pieces: tuple[Piece, ...]
-    """The whole prompt, former answers included."""
-    answers: dict[str, list[int]]
-    """Token ids of those answers, by piece name."""
-    closed: bool = False
-    """The client has its answer, or waits no longer."""
-    hung_up: bool = False
-    """The service has heard that the client is gone."""
-    cancel: Callable[[], None] | None = None
-    """Ends the work it is causing at the moment; set by the service."""
-    shown: list[Job] = field(default_factory=list)
-    """The jobs whose tokens go to the client, in order."""
-
-    @property
-    def name(self) -> str:
-        return f"{self.record.request.index}.{self.number}"
-
-    @property
-    def stamps(self) -> list[float]:
-        """When its tokens were handed over, as far as that has happened."""
-        return [s for job in self.shown if job.request is not None for s in job.request.timeline.deliveries]
-
-
-@dataclass(slots=True)
-class Reply:
-    """What the service says in the end."""
-
-    outcome: Outcome
-    timeline: Timeline | None = None
-    token_ids: list[int] = field(default_factory=list)
-    num_cached_tokens: int = 0
-    replica: str | None = None
-    error: str | None = None
-    deliveries: list[float] = field(default_factory=list)
-    """When each delivery reaches the client; filled in on the way."""
-
-
-class Service(Protocol):
-    """Where clients send to; the network is part of it."""
-
-    def send(self, attempt: Attempt) -> None:
-        """Take an attempt; `Clients.receive` is called when its last byte has come back."""
-        ...
-
-    def cancel(self, attempt: Attempt) -> None:
-        """The client has hung up, and says so."""
-        ...
-
-    def first_byte(self, attempt: Attempt) -> float | None:
-        """When the first byte reached, or will reach, the client, as far as that is known now."""
-        ...
-
-
 class Clients:
     """All clients of a workload, and the record of what each saw."""
 
@@ -113,11 +50,11 @@ class Clients:
         self._next_turn = {r.after: self.records[r.index] for r in workload.requests if r.after is not None}
         self._backlog: deque[ClientRecord] = deque()
         self._answers: dict[str, list[int]] = {}
-        self._service: Service
+        self._wire: Wire
 
-    def start(self, service: Service) -> None:
-        """Enter all arrivals."""
-        self._service = service
+    def start(self, wire: Wire) -> None:
+        """Enter all arrivals; the wire leads to the service."""
+        self._wire = wire
         for record in self.records:
             if record.request.arrival is not None:
                 self.events.at(record.request.arrival, self._intend, record)
@@ -142,7 +79,7 @@ class Clients:
             self.events.after(self.config.timeout_s, self._give_up, attempt)
         if self.config.first_byte_timeout_s is not None:
             self.events.after(self.config.first_byte_timeout_s, self._give_up_unless_begun, attempt)
-        self._service.send(attempt)
+        self._wire.send(attempt)
 
     def receive(self, attempt: Attempt, reply: Reply) -> None:
         """The last byte of a reply is there."""
@@ -166,7 +103,7 @@ class Clients:
     def _give_up_unless_begun(self, attempt: Attempt) -> None:
         if attempt.closed:
             return
-        first_byte = self._service.first_byte(attempt)
+        first_byte = self._wire.first_byte(attempt)
         if first_byte is None or first_byte > self.events.now:
             self._give_up(attempt)
 
@@ -175,7 +112,7 @@ class Clients:
             return
         attempt.closed = True
         record = attempt.record
-        first_byte = self._service.first_byte(attempt)
+        first_byte = self._wire.first_byte(attempt)
         if first_byte is not None and first_byte <= self.events.now:
             record.first_byte = first_byte
         if attempt.shown and attempt.shown[-1].replica is not None:
@@ -183,7 +120,7 @@ class Clients:
         if attempt.shown and attempt.shown[-1].request is not None:
             record.timeline = attempt.shown[-1].request.timeline
         if self.config.cancel_on_timeout:
-            self._service.cancel(attempt)
+            self._wire.cancel(attempt)
         self._retry_or_end(attempt.record, Outcome.TIMEOUT)
 
     def _retry_or_end(self, record: ClientRecord, outcome: Outcome) -> None:

@@ -20,14 +20,15 @@ from collections.abc import Callable
 from pydantic import Field, model_validator
 
 from minillm.core.errors import WorkloadError
-from minillm.simulate.cluster.clients import Attempt, ClientConfig, Clients, Reply
+from minillm.simulate.cluster.clients import ClientConfig, Clients
 from minillm.simulate.cluster.events import EventQueue
+from minillm.simulate.cluster.jobs import Attempt
 from minillm.simulate.cluster.network import Network, Wire
 from minillm.simulate.cluster.paths import Disaggregation, ModelRouting, Path, TwoModels, TwoPools
 from minillm.simulate.cluster.pool import Autoscaler, Autoscaling, Pool, Shedding
 from minillm.simulate.cluster.replica import EngineFactory
 from minillm.simulate.cluster.routers import RouterConfig, make_router
-from minillm.simulate.cluster.run import FleetRun, Sample, collect
+from minillm.simulate.cluster.run import FleetRun, ReplicaReport, Sample
 from minillm.simulate.workload.requests import Workload
 from minillm.simulate.workload.streams import Streams, WorkloadModel
 
@@ -81,7 +82,7 @@ class Cluster:
         self.events = EventQueue()
         self.streams = Streams(config.seed, "cluster")
         self.clients = Clients(workload, config.clients, self.events, self.streams)
-        self.wire = Wire(config.network, self.events, self.clients, self._accept, self.streams)
+        self.wire = Wire(config.network, self.events, self.streams, self._accept, self.clients.receive)
         self.pools: dict[str, Pool] = {}
         self._samples: list[Sample] = []
 
@@ -89,17 +90,18 @@ class Cluster:
         # What a prefill pool has taken in is served to the end, so only that pool sheds load.
         shedding = Shedding() if config.disaggregation else config.shedding
         main = self._pool("main", make_engine, config.replicas, shedding, autoscaler)
-        self._path: Path = Path(main, self._answer)
+        answer = self.wire.reply
+        self._path = Path(main, answer)
         if config.model_routing is not None:
             if make_small_engine is None:
                 raise WorkloadError("model_routing needs a small model: pass make_small_engine")
             small = self._pool("small", make_small_engine, config.small_replicas, config.shedding)
-            self._path = TwoModels(config.model_routing, small, main, self._answer, self.streams)
+            self._path = TwoModels(config.model_routing, small, main, answer, self.streams)
         if config.disaggregation is not None:
             require_prefix_cache(main)
             num_prefill = config.disaggregation.prefill_replicas
             prefill = self._pool("prefill", make_prefill_engine or make_engine, num_prefill, config.shedding)
-            self._path = TwoPools(config.disaggregation, prefill, main, self._answer, self.events)
+            self._path = TwoPools(config.disaggregation, prefill, main, answer, self.events)
 
     def run(self) -> FleetRun:
         """Play the workload until every request has ended and every engine is idle."""
@@ -110,7 +112,9 @@ class Cluster:
             self._repeat(self.config.sample_every_s, self._sample)
         self.events.run()
         end = max((record.ended or 0.0 for record in self.clients.records), default=0.0)
-        return collect(self.clients.records, self.pools, self._samples, end)
+        records, replicas = self.clients.records, [replica for pool in self.pools.values() for replica in pool.replicas]
+        reports = tuple(ReplicaReport.of(replica, records, end) for replica in replicas)
+        return FleetRun(tuple(records), reports, tuple(self._samples), end, self.pools)
 
     def _accept(self, attempt: Attempt) -> None:
         """A request has reached the service."""
@@ -119,9 +123,6 @@ class Cluster:
         if not attempt.closed:
             attempt.record.accepted = self.events.now
         self._path.start(attempt)
-
-    def _answer(self, attempt: Attempt, reply: Reply) -> None:
-        self.wire.reply(attempt, reply)
 
     def _pool(
         self, name: str, make_engine: EngineFactory, replicas: int, shedding: Shedding,

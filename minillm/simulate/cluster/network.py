@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from pydantic import Field
 
-from minillm.simulate.cluster.clients import Attempt, Clients, Reply
 from minillm.simulate.cluster.events import EventQueue
+from minillm.simulate.cluster.jobs import Attempt, Reply
 from minillm.simulate.workload.streams import Streams, WorkloadModel
 
 
@@ -25,26 +25,28 @@ class Network(WorkloadModel):
 
 
 class Wire:
-    """Carries attempts to the service and replies back. It is the Service that clients see.
+    """Carries attempts to the service and replies back.
 
     Args:
         accept: takes an attempt that has reached the service.
+        receive: takes a reply whose last byte has reached its client.
     """
 
     def __init__(
         self,
         network: Network,
         events: EventQueue,
-        clients: Clients,
-        accept: Callable[[Attempt], None],
         streams: Streams,
+        accept: Callable[[Attempt], None],
+        receive: Callable[[Attempt, Reply], None],
     ) -> None:
-        self.network, self.events, self.clients, self.streams = network, events, clients, streams
-        self._accept = accept
+        self.network, self.events, self.streams = network, events, streams
+        self._accept, self._receive = accept, receive
         self._hold_s = math.inf if network.hold_s is None else network.hold_s
         self._ingress_free_at = 0.0
 
     def send(self, attempt: Attempt) -> None:
+        """Carry an attempt to the service."""
         record, network = attempt.record, self.network
         if attempt.number == 1:
             record.is_far = self.streams.uniform("distance") < network.far_share
@@ -58,6 +60,7 @@ class Wire:
         self.events.at(self._ingress_free_at, self._accept, attempt)
 
     def cancel(self, attempt: Attempt) -> None:
+        """The client has hung up, and says so."""
         self.events.after(self._rtt(attempt) / 2, self._hang_up, attempt)
 
     def _hang_up(self, attempt: Attempt) -> None:
@@ -71,9 +74,10 @@ class Wire:
         stamps = reply.timeline.deliveries if reply.timeline is not None else []
         passed_on = coalesce(stamps, self.network.hold_chunks, self._hold_s)
         reply.deliveries = [stamp + back for stamp in passed_on] if back else passed_on
-        self.events.after(back, self.clients.receive, attempt, reply)
+        self.events.after(back, self._receive, attempt, reply)
 
     def first_byte(self, attempt: Attempt) -> float | None:
+        """When the first byte reached, or will reach, the client, as far as that is known now."""
         stamps, hold = attempt.stamps, self.network.hold_chunks
         if not stamps or (len(stamps) < hold and self._hold_s == math.inf):
             return None

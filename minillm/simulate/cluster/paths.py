@@ -7,18 +7,15 @@ import numpy as np
 from pydantic import Field
 
 from minillm.core.timeline import Timeline
-from minillm.frontend.outputs import RequestOutput
-from minillm.simulate.cluster.clients import Attempt, Reply
 from minillm.simulate.cluster.events import EventQueue
+from minillm.simulate.cluster.jobs import Attempt, Job, Reply
 from minillm.simulate.cluster.pool import Pool
 from minillm.simulate.cluster.record import Outcome
-from minillm.simulate.cluster.replica import Job, JobEnd
 from minillm.simulate.workload.requests import prompt_token_ids
 from minillm.simulate.workload.streams import Streams, WorkloadModel
 
 Answer = Callable[[Attempt, Reply], None]
 """Sends a reply back to the client."""
-OnEnd = Callable[[Job, JobEnd], None]
 
 
 class Path:
@@ -31,22 +28,22 @@ class Path:
         """Serve an attempt that the service has accepted."""
         self._ask(self._main, attempt)
 
-    def _ask(self, pool: Pool, attempt: Attempt, then: OnEnd | None = None, *, shown: bool = True, **job: Any) -> None:
+    def _ask(self, pool: Pool, attempt: Attempt, then: Answer | None = None, *, shown: bool = True, **job: Any) -> None:
         """Give an attempt to a pool as a job, so that it can be cancelled there.
 
         Args:
-            then: what to do when it ends; None = its output is the answer.
+            then: what to do when it ends; None = that is the answer.
             shown: its tokens go to the client.
             job: fields of the Job that differ from the attempt's request.
         """
-        request = attempt.record.request
+        request, on_end = attempt.record.request, then or self._answer
         fields = {"max_tokens": request.output_tokens, **job}
         if "token_ids" not in job:
             fields["token_ids"] = prompt_token_ids(attempt.pieces, attempt.answers)
         made = Job(
             job_id=f"{attempt.name}.{pool.name}",
             pieces=attempt.pieces,
-            on_end=then or (lambda job, end: self._answer(attempt, reply_of(job, end))),
+            on_end=lambda reply: on_end(attempt, reply),
             priority=request.priority,
             **fields,
         )
@@ -86,13 +83,13 @@ class TwoModels(Path):
         elif is_easy:
             self._ask(self._small, attempt)
         else:
-            self._ask(self._small, attempt, lambda job, end: self._ask_again(attempt, job, end), shown=False)
+            self._ask(self._small, attempt, self._ask_again, shown=False)
 
-    def _ask_again(self, attempt: Attempt, job: Job, end: JobEnd) -> None:
-        if end.outcome is Outcome.COMPLETED:
+    def _ask_again(self, attempt: Attempt, reply: Reply) -> None:
+        if reply.outcome is Outcome.COMPLETED:
             self._ask(self._main, attempt)
         else:
-            self._answer(attempt, reply_of(job, end))
+            self._answer(attempt, reply)
 
 
 class Disaggregation(WorkloadModel):
@@ -115,33 +112,33 @@ class TwoPools(Path):
         self._link_free_at = 0.0
 
     def start(self, attempt: Attempt) -> None:
-        self._ask(self._prefill, attempt, lambda job, end: self._prefilled(attempt, job, end), max_tokens=1)
+        self._ask(self._prefill, attempt, self._prefilled, max_tokens=1)
 
-    def _prefilled(self, attempt: Attempt, job: Job, end: JobEnd) -> None:
-        if end.outcome is not Outcome.COMPLETED or attempt.record.request.output_tokens == 1:
-            self._answer(attempt, reply_of(job, end))
+    def _prefilled(self, attempt: Attempt, first: Reply) -> None:
+        if first.outcome is not Outcome.COMPLETED or attempt.record.request.output_tokens == 1:
+            self._answer(attempt, first)
             return
-        assert end.output is not None
         attempt.cancel = None  # nothing can be stopped while the KV cache is on its way
         begins = max(self._events.now, self._link_free_at)
-        seconds = len(job.token_ids) * self._config.kv_bytes_per_token / self._config.link_bytes_per_s
+        prompt = attempt.shown[-1].token_ids
+        seconds = len(prompt) * self._config.kv_bytes_per_token / self._config.link_bytes_per_s
         self._link_free_at = begins + seconds
-        self._events.at(begins + self._config.link_latency_s + seconds, self._arrived, attempt, job, end.output)
+        self._events.at(begins + self._config.link_latency_s + seconds, self._arrived, attempt, prompt, first)
 
-    def _arrived(self, attempt: Attempt, prefill: Job, first: RequestOutput) -> None:
+    def _arrived(self, attempt: Attempt, prompt: np.ndarray, first: Reply) -> None:
         if not attempt.hung_up:
             self._ask(
                 self._main,
                 attempt,
-                lambda job, end: self._decoded(attempt, first, job, end),
-                token_ids=np.append(prefill.token_ids, first.token_ids),
+                lambda _, reply: self._decoded(attempt, first, reply),
+                token_ids=np.append(prompt, first.token_ids),
                 max_tokens=attempt.record.request.output_tokens - 1,
                 has_kv=True,
             )
 
-    def _decoded(self, attempt: Attempt, first: RequestOutput, decode: Job, end: JobEnd) -> None:
-        reply = reply_of(decode, end)
-        if reply.outcome is Outcome.COMPLETED and reply.timeline is not None:
+    def _decoded(self, attempt: Attempt, first: Reply, reply: Reply) -> None:
+        if reply.outcome is Outcome.COMPLETED:
+            assert first.timeline is not None and reply.timeline is not None
             reply.timeline = joined(first.timeline, reply.timeline)
             reply.token_ids = first.token_ids + reply.token_ids
             reply.num_cached_tokens = first.num_cached_tokens
@@ -167,12 +164,3 @@ def joined(prefill: Timeline, decode: Timeline) -> Timeline:
         num_tokens=prefill.num_tokens + decode.num_tokens,
         lost=lost,
     )
-
-
-def reply_of(job: Job, end: JobEnd) -> Reply:
-    """What a client is told when the last job of its attempt has ended."""
-    replica = job.replica.name if job.replica else None
-    if end.output is None:
-        return Reply(end.outcome, replica=replica, error=end.error)
-    output = end.output
-    return Reply(end.outcome, output.timeline, output.token_ids, output.num_cached_tokens, replica, end.error)

@@ -7,8 +7,9 @@ from typing import Literal, TypeVar
 from pydantic import Field, model_validator
 
 from minillm.simulate.cluster.events import EventQueue
+from minillm.simulate.cluster.jobs import Job, Reply
 from minillm.simulate.cluster.record import Outcome
-from minillm.simulate.cluster.replica import EngineFactory, Job, JobEnd, Replica
+from minillm.simulate.cluster.replica import EngineFactory, Replica
 from minillm.simulate.cluster.routers import Router
 from minillm.simulate.workload.streams import WorkloadModel
 
@@ -143,7 +144,7 @@ class Pool:
         self._arrivals += 1
         limit = math.inf if self._shedding.max_outstanding is None else self._shedding.max_outstanding
         if self.outstanding >= limit * max(len(self.serving), 1):
-            self.events.after(0.0, job.on_end, job, JobEnd(Outcome.SHED, error="the service is full"))
+            self.events.after(0.0, job.on_end, Reply(Outcome.SHED, error="the service is full"))
             return
         if self._shedding.deadline_s is not None:
             self.events.after(self._shedding.deadline_s, self._drop_unless_begun, job)
@@ -167,7 +168,8 @@ class Pool:
         waits_there = request is not None and request.finish_reason is None and request.timeline.scheduled is None
         if waits_here or waits_there:
             self.cancel(job)
-            job.on_end(job, JobEnd(Outcome.SHED, error="the deadline passed before any engine began"))
+            replica = job.replica.name if job.replica else None
+            job.on_end(Reply(Outcome.SHED, replica=replica, error="the deadline passed before any engine began"))
 
     # ---------------------------------------------------------------- replicas
 

@@ -2,52 +2,23 @@
 
 import functools
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 
 import numpy as np
 
 from minillm.core.block_pool import ROOT, block_hashes
 from minillm.core.errors import PromptTooLongError, QueueFullError, RequestError, SimulationError
 from minillm.core.params import SamplingParams
-from minillm.core.request import FinishReason, Request
+from minillm.core.request import FinishReason
 from minillm.core.timeline import VirtualClock
 from minillm.frontend.engine import Engine
 from minillm.frontend.outputs import RequestOutput
 from minillm.simulate.cluster.events import EventQueue
+from minillm.simulate.cluster.jobs import Job, Reply
 from minillm.simulate.cluster.record import Outcome
-from minillm.simulate.workload.requests import Piece
 
 EngineFactory = Callable[[VirtualClock], Engine]
 """Makes an engine, without a model, whose runner moves this clock."""
-
-
-@dataclass(slots=True, eq=False)
-class Job:
-    """One stay of one attempt in one pool."""
-
-    job_id: str
-    pieces: Sequence[Piece]
-    token_ids: np.ndarray
-    max_tokens: int
-    on_end: Callable[["Job", "JobEnd"], None]
-    """Called once, at the moment it ends; never for a job that was cancelled."""
-    priority: int = 0
-    has_kv: bool = False
-    """The prompt's KV cache comes with it: another replica has computed it."""
-    arrival: float = 0.0
-    replica: "Replica | None" = None
-    request: Request | None = None
-    """The engine's own object, once it has one."""
-
-
-@dataclass(frozen=True, slots=True)
-class JobEnd:
-    """How a job on a replica ended."""
-
-    outcome: Outcome
-    output: RequestOutput | None = None
-    error: str | None = None
 
 
 ENDINGS = {
@@ -139,7 +110,7 @@ class Replica:
         except RequestError as error:
             self.outstanding -= 1
             outcome = Outcome.SHED if isinstance(error, QueueFullError) else Outcome.ERROR
-            self.events.after(0.0, job.on_end, job, JobEnd(outcome, error=str(error)))
+            self.events.after(0.0, job.on_end, Reply(outcome, replica=self.name, error=str(error)))
             return
         job.request = self.engine.recent_requests[-1]
         self._jobs[job.job_id] = job
@@ -177,8 +148,9 @@ class Replica:
                 self.outstanding -= 1
                 self.num_output_tokens += len(output.token_ids)
                 assert output.finish_reason is not None
-                outcome = ENDINGS[output.finish_reason]
-                job.on_end(job, JobEnd(outcome, output, output.completions[0].error))
+                outcome, error = ENDINGS[output.finish_reason], output.completions[0].error
+                cached = output.num_cached_tokens
+                job.on_end(Reply(outcome, output.timeline, output.token_ids, cached, self.name, error))
         self._land()
         self._wake()
 

@@ -1,7 +1,7 @@
 """What a simulated fleet leaves behind: every request as its client saw it, every replica, and samples over time."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -52,6 +52,25 @@ class ReplicaReport:
     """Share of prompt tokens found in its prefix cache."""
     num_preemptions: int
     num_recomputed_tokens: int
+
+    @classmethod
+    def of(cls, replica: Replica, records: Iterable[ClientRecord], end: float) -> "ReplicaReport":
+        """When the run has ended."""
+        engine = replica.engine
+        queries = engine.scheduler.prefix_queries
+        return cls(
+            replica=replica.name,
+            pool=replica.pool,
+            started=min(replica.started, end),
+            stopped=end if replica.stopped is None else min(replica.stopped, end),
+            busy_s=replica.busy_s,
+            num_steps=engine.scheduler.num_steps,
+            num_requests=sum(record.replica == replica.name and record.completed for record in records),
+            num_output_tokens=replica.num_output_tokens,
+            prefix_hit_rate=engine.scheduler.prefix_hits / queries if queries else 0.0,
+            num_preemptions=engine.num_preemptions,
+            num_recomputed_tokens=engine.num_recomputed_tokens,
+        )
 
     @property
     def up_s(self) -> float:
@@ -143,28 +162,3 @@ class FleetRun:
                 replica.engine.check_integrity()
                 assert not replica.engine.has_unfinished, f"{replica.name} has not finished"
                 assert replica.engine.scheduler.kv.pool.num_used == 0, f"{replica.name} still holds KV blocks"
-
-
-def report_of(replica: Replica, records: Iterable[ClientRecord], end: float) -> ReplicaReport:
-    """A replica's report, when the run has ended."""
-    engine = replica.engine
-    queries = engine.scheduler.prefix_queries
-    return ReplicaReport(
-        replica=replica.name,
-        pool=replica.pool,
-        started=min(replica.started, end),
-        stopped=end if replica.stopped is None else min(replica.stopped, end),
-        busy_s=replica.busy_s,
-        num_steps=engine.scheduler.num_steps,
-        num_requests=sum(record.replica == replica.name and record.completed for record in records),
-        num_output_tokens=replica.num_output_tokens,
-        prefix_hit_rate=engine.scheduler.prefix_hits / queries if queries else 0.0,
-        num_preemptions=engine.num_preemptions,
-        num_recomputed_tokens=engine.num_recomputed_tokens,
-    )
-
-
-def collect(records: Sequence[ClientRecord], pools: dict[str, Pool], samples: Sequence[Sample], end: float) -> FleetRun:
-    """Everything that happened, as one FleetRun."""
-    reports = [report_of(replica, records, end) for pool in pools.values() for replica in pool.replicas]
-    return FleetRun(tuple(records), tuple(reports), tuple(samples), end, pools)

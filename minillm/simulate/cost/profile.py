@@ -5,7 +5,6 @@ A number without its error is a rumour, so both travel in one file.
 
 import datetime
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -29,24 +28,21 @@ CPU_PRIORS: dict[str, float] = _PRIORS["cpu"]
 """A CPU does its own launching, so none of it runs beside the work: it is in layer_s, step_s and request_s."""
 
 
-@dataclass(frozen=True, slots=True)
-class Profile:
-    """Hardware, constants, provenance."""
+class Profile(StrictModel):
+    """Hardware, constants, provenance; also the format of a profile's file."""
 
+    _error: type[Exception] = PricingError
+
+    version: Literal[1] = 1
     hardware: Hardware
     constants: Constants
-    provenance: dict[str, Any]
+    provenance: dict[str, Any] = Field(default_factory=dict)
     """source, date, model, tp, `fitted` (names of the constants that data decided), and the errors reached."""
 
     def write(self, path: Path) -> None:
-        content = {
-            "version": 1,
-            "hardware": self.hardware.model_dump(),
-            "constants": self.constants.model_dump(),
-            "provenance": self.provenance,
-        }
+        content = json.dumps(self.model_dump(), indent=2) + "\n"
         try:
-            write_whole(path, (json.dumps(content, indent=2) + "\n").encode(), "name with --out a file")
+            write_whole(path, content.encode(), "name with --out a file")
         except StorageError as error:
             raise PricingError(f"cannot write the profile {path}: {error}") from None
 
@@ -54,31 +50,20 @@ class Profile:
     def read(cls, path: Path) -> "Profile":
         """Raises PricingError: the file is no profile, or one of another version."""
         try:
-            found = ProfileFile(**read_json(path))
+            return cls(**read_json(path))
         except PricingError as error:
             raise PricingError(f"{path} is no profile (`minillm calibrate` makes one): {error}") from None
-        return cls(found.hardware, found.constants, found.provenance)
-
-
-class ProfileFile(StrictModel):
-    """A profile as it is written."""
-
-    _error: type[Exception] = PricingError
-
-    version: Literal[1]
-    hardware: Hardware
-    constants: Constants
-    provenance: dict[str, Any] = Field(default_factory=dict)
 
 
 def roofline_profile(hardware: Hardware) -> Profile:
     """Every peak reached, nothing else takes time. To compare with; not to believe."""
-    return Profile(hardware, ROOFLINE, {"source": "pure roofline, nothing fitted"})
+    return Profile(hardware=hardware, constants=ROOFLINE, provenance={"source": "pure roofline, nothing fitted"})
 
 
 def typical_profile(hardware: Hardware) -> Profile:
     """What a fit starts from, and all there is for hardware that has not been measured."""
-    return Profile(hardware, Constants(**PRIORS), {"source": "typical constants, not fitted to this hardware"})
+    provenance = {"source": "typical constants, not fitted to this hardware"}
+    return Profile(hardware=hardware, constants=Constants(**PRIORS), provenance=provenance)
 
 
 def find_profile(name: str) -> Profile:

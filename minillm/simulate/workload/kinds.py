@@ -11,16 +11,7 @@ import itertools
 from pydantic import Field, model_validator
 
 from minillm.core.errors import WorkloadError
-from minillm.simulate.workload.lengths import (
-    AZURE_CHAT_OUTPUT,
-    AZURE_CHAT_PROMPT,
-    AZURE_CODE_OUTPUT,
-    AZURE_CODE_PROMPT,
-    Fixed,
-    Lengths,
-    LogNormal,
-    Uniform,
-)
+from minillm.simulate.workload.lengths import AZURE, Fixed, Lengths, LogNormal, Uniform
 from minillm.simulate.workload.requests import Piece, Traffic, Turn
 from minillm.simulate.workload.streams import Streams, WorkloadModel
 
@@ -40,9 +31,9 @@ class Independent(TrafficModel):
         return [Turn((prompt,), self.output.at(streams.uniform("output")))]
 
 
-AZURE_CHAT = Independent(prompt=AZURE_CHAT_PROMPT, output=AZURE_CHAT_OUTPUT)
+AZURE_CHAT = Independent(prompt=AZURE["chat_prompt"], output=AZURE["chat_output"])
 """Lengths shaped like Azure's chat trace: prompt p50 1020, output p50 129."""
-AZURE_CODE = Independent(prompt=AZURE_CODE_PROMPT, output=AZURE_CODE_OUTPUT)
+AZURE_CODE = Independent(prompt=AZURE["code_prompt"], output=AZURE["code_output"])
 """Lengths shaped like Azure's code completion trace: prompt p50 1469, output p50 13."""
 
 
@@ -52,7 +43,7 @@ class SharedPrefix(TrafficModel):
     tenants: int = Field(1, ge=1, description="how many different system prompts")
     prefix: Lengths = Field(Fixed(tokens=2000), description="system prompt, tokens")
     question: Lengths = Field(LogNormal(median=60, sigma=0.8), description="what differs, tokens")
-    output: Lengths = Field(AZURE_CHAT_OUTPUT, description="answer, tokens")
+    output: Lengths = Field(AZURE["chat_output"], description="answer, tokens")
     skew: float = Field(0.0, ge=0, description="Zipf exponent of tenants' popularity; 0 = all the same")
     stamp_tokens: int = Field(0, ge=0, description="tokens unique to each request (a time, a session id)")
     stamp_first: bool = Field(True, description="the stamp stands before the system prompt, and so breaks it")
@@ -106,7 +97,7 @@ class Sessions(TrafficModel):
     turns: Lengths = Field(Uniform(low=1, high=8), description="requests in a conversation")
     first: Lengths = Field(LogNormal(median=120, sigma=0.9, high=8000), description="first message, tokens")
     message: Lengths = Field(LogNormal(median=50, sigma=0.8, high=4000), description="each later message, tokens")
-    output: Lengths = Field(AZURE_CHAT_OUTPUT, description="each answer, tokens")
+    output: Lengths = Field(AZURE["chat_output"], description="each answer, tokens")
     think_s: float = Field(20.0, ge=0, description="mean time to read and type (exponential), seconds")
 
     def conversation(self, name: str, streams: Streams) -> list[Turn]:

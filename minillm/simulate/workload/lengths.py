@@ -88,7 +88,8 @@ Lengths = Fixed | Uniform | LogNormal | Quantiles
 # "Splitwise", ISCA 2024). Prompt and output lengths are nearly uncorrelated there (r = 0.09 and 0.00 between
 # the logarithms), so each is drawn on its own.
 
-_AZURE = json.loads((Path(__file__).parent / "azure.json").read_text())
-AZURE_CHAT_PROMPT, AZURE_CHAT_OUTPUT, AZURE_CODE_PROMPT, AZURE_CODE_OUTPUT = (
-    Quantiles(points=_AZURE[name]) for name in ("chat_prompt", "chat_output", "code_prompt", "code_output")
-)
+AZURE = {
+    name: Quantiles(points=points)
+    for name, points in json.loads((Path(__file__).parent / "azure.json").read_text()).items()
+}
+"""chat_prompt, chat_output, code_prompt, code_output."""

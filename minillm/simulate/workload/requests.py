@@ -10,9 +10,9 @@ answer before it, and its prompt is the former prompt, the former answer, and so
 
 import dataclasses
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -125,8 +125,7 @@ class Workload:
 
     def anonymous(self) -> "Workload":
         """The same lengths at the same moments, with tokens whose ids do not matter: they need not be made up."""
-        nameless = ((r, tuple(Piece("", piece.num_tokens) for piece in r.pieces)) for r in self.requests)
-        return Workload(self.name, tuple(dataclasses.replace(r, pieces=pieces) for r, pieces in nameless))
+        return self._with_each(lambda r: {"pieces": tuple(Piece("", piece.num_tokens) for piece in r.pieces)})
 
     def prompt(self, request: WorkloadRequest) -> tuple[Piece, ...]:
         """All pieces of a request's prompt, former answers included; `answer_piece` names those."""
@@ -140,16 +139,13 @@ class Workload:
         """The same requests, arriving `factor` times as fast. Think times stay."""
         if not factor > 0:
             raise WorkloadError(f"the factor must be above 0, not {factor}")
-        return Workload(
-            self.name,
-            tuple(
-                r if r.arrival is None else dataclasses.replace(r, arrival=round(r.arrival / factor, 9))
-                for r in self.requests
-            ),
-        )
+        return self._with_each(lambda r: {"arrival": None if r.arrival is None else round(r.arrival / factor, 9)})
 
     def with_priority(self, priority: int) -> "Workload":
-        return Workload(self.name, tuple(dataclasses.replace(r, priority=priority) for r in self.requests))
+        return self._with_each(lambda r: {"priority": priority})
+
+    def _with_each(self, changes: Callable[[WorkloadRequest], dict[str, Any]]) -> "Workload":
+        return Workload(self.name, tuple(dataclasses.replace(r, **changes(r)) for r in self.requests))
 
 
 def make_workload(

@@ -57,6 +57,12 @@ class MooncakeRow(BaseModel):
             )
         return self
 
+    def pieces(self, name: str) -> tuple[Piece, ...]:
+        """The prompt of the trace of that name: a piece for each block, of which the last may not be full."""
+        starts = range(0, self.input_length, MOONCAKE_BLOCK)
+        sizes = (min(MOONCAKE_BLOCK, self.input_length - start) for start in starts)
+        return tuple(Piece(f"{name}/block-{hash_id}", size) for hash_id, size in zip(self.hash_ids, sizes))
+
 
 def read_row(parse: Callable[[Any], Row], row: Any, where: str, error: type[Exception]) -> Row:
     """One validated row. Raises `error`, which says where: it is not what the format says."""
@@ -106,40 +112,25 @@ def load_mooncake(path: str | Path, *, limit: int | None = None, name: str = "mo
     Raises:
         TraceError: a row is not what the format says; the message names the line.
     """
-    rows = list(itertools.islice(json_rows(path, MooncakeRow, TraceError), limit))
-    requests = []
-    for row in rows:
-        sizes = [MOONCAKE_BLOCK] * (len(row.hash_ids) - 1)
-        sizes.append(row.input_length - sum(sizes))
-        pieces = tuple(Piece(f"{name}/block-{hash_id}", size) for hash_id, size in zip(row.hash_ids, sizes))
-        requests.append((pieces, row.output_length))
-    return _assemble(name, [row.timestamp / 1000 for row in rows], requests)
+    rows = itertools.islice(json_rows(path, MooncakeRow, TraceError), limit)
+    return _in_order(name, [(row.timestamp / 1000, row.pieces(name), row.output_length) for row in rows])
 
 
 def from_lengths(rows: Iterable[tuple[float, int, int]], *, name: str = "recorded") -> Workload:
     """A workload from (moment in seconds, prompt tokens, output tokens); the first moment becomes 0."""
-    rows = list(rows)
-    requests = [((Piece(f"{name}-{i}/prompt", prompt),), output) for i, (_, prompt, output) in enumerate(rows)]
-    return _assemble(name, [moment for moment, _, _ in rows], requests)
+    prompts = ((moment, (Piece(f"{name}-{i}/prompt", size),), output) for i, (moment, size, output) in enumerate(rows))
+    return _in_order(name, list(prompts))
 
 
-def _assemble(name: str, moments: Sequence[float], requests: Sequence[tuple[tuple[Piece, ...], int]]) -> Workload:
-    """Requests in order of time; rows of the same moment stay in the order of the file."""
-    order = sorted(range(len(moments)), key=moments.__getitem__)
-    start = moments[order[0]] if order else 0.0
-    return Workload(
-        name,
-        tuple(
-            WorkloadRequest(
-                index=index,
-                pieces=requests[row][0],
-                output_tokens=requests[row][1],
-                arrival=round(moments[row] - start, 9),
-                session=f"{name}-{row}",
-            )
-            for index, row in enumerate(order)
-        ),
-    )
+def _in_order(name: str, rows: Sequence[tuple[float, tuple[Piece, ...], int]]) -> Workload:
+    """A workload from moments, prompts and output tokens; rows of the same moment stay in the order of the file."""
+    start = min((moment for moment, _, _ in rows), default=0.0)
+    requests: list[WorkloadRequest] = []
+    for row in sorted(range(len(rows)), key=lambda row: rows[row][0]):
+        moment, pieces, output = rows[row]
+        arrival, session = round(moment - start, 9), f"{name}-{row}"
+        requests.append(WorkloadRequest(len(requests), pieces, output, arrival=arrival, session=session))
+    return Workload(name, tuple(requests))
 
 
 def replayed(trace: Workload, rate: float, num_requests: int) -> Workload:

@@ -1,25 +1,14 @@
 """Length distributions, on their own and against the traces they are shaped like."""
 
 import csv
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from minillm.core.errors import WorkloadError
-from minillm.simulate.workload.lengths import (
-    AZURE_CHAT_OUTPUT,
-    AZURE_CHAT_PROMPT,
-    AZURE_CODE_OUTPUT,
-    AZURE_CODE_PROMPT,
-    Fixed,
-    Lengths,
-    LogNormal,
-    Quantiles,
-    Uniform,
-)
-
-DATA = Path(__file__).parents[3] / "shared" / "data"
+from minillm.simulate.workload.lengths import AZURE, Fixed, Lengths, LogNormal, Quantiles, Uniform
 
 
 def samples(lengths: Lengths, num: int = 20_000) -> np.ndarray:
@@ -78,17 +67,16 @@ def test_bad_lengths_are_refused(make) -> None:
 @pytest.mark.parametrize(
     ("trace", "column", "lengths"),
     [
-        ("conv", "ContextTokens", AZURE_CHAT_PROMPT),
-        ("conv", "GeneratedTokens", AZURE_CHAT_OUTPUT),
-        ("code", "ContextTokens", AZURE_CODE_PROMPT),
-        ("code", "GeneratedTokens", AZURE_CODE_OUTPUT),
+        ("conv", "ContextTokens", AZURE["chat_prompt"]),
+        ("conv", "GeneratedTokens", AZURE["chat_output"]),
+        ("code", "ContextTokens", AZURE["code_prompt"]),
+        ("code", "GeneratedTokens", AZURE["code_output"]),
     ],
 )
-def test_presets_have_the_shape_of_the_real_traces(trace: str, column: str, lengths: Lengths) -> None:
-    path = DATA / f"AzureLLMInferenceTrace_{trace}.csv"
-    if not path.exists():
-        pytest.skip(f"the Azure trace is not beside the checkout: {path}")
-    with open(path, newline="") as file:
+def test_presets_have_the_shape_of_the_real_traces(
+    trace: str, column: str, lengths: Lengths, recording: Callable[[str], Path]
+) -> None:
+    with open(recording(f"AzureLLMInferenceTrace_{trace}.csv"), newline="") as file:
         real = np.array([int(row[column]) for row in csv.DictReader(file)])
     ours = np.array([lengths.at(u) for u in ((np.arange(20_000) + 0.5) / 20_000).tolist()])
     assert np.mean(ours) == pytest.approx(np.mean(real), rel=0.03)

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from simulate.made_logs import made_requests, write_served_log
+from simulate.calibration.made_logs import made_requests, write_served_log
 from typer.testing import CliRunner
 
 from minillm import __main__ as cli
@@ -103,9 +103,9 @@ def test_errors_say_what_to_do(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
         (("simulate", "--model", "llama-3-8b", "--qps", 1), "--hardware NAME"),
         (("simulate", "--model", "llama-3-8b", "--hardware", "h1", "--qps", 1), "no hardware 'h1'"),
         (("simulate", "--model", "llama-3-70b", "--hardware", "h100", "--qps", 1), "accelerators (--tp)"),
-        (("calibrate", "--from-steps", "absent.csv", "--model", "llama-2-70b"), "--hardware NAME"),
+        (("calibrate", "--from-requests", "absent.jsonl", "--model", "llama-2-70b"), "--hardware NAME"),
         (("calibrate", "--from-requests", "absent.jsonl", "--model", "llama-2-70b", "--hardware", "l4"), "cannot read"),
-        (("calibrate", "--from-steps", "absent.csv", "--hardware", "l4", "--tp", 2), "does not read --tp"),
+        (("calibrate", "--from-requests", "absent.jsonl", "--hardware", "l4", "--quick"), "does not read --quick"),
         (("calibrate", "--hardware", "l4", "--kv-dtype", "fp8"), "does not read --kv-dtype, --hardware"),
     ):
         assert said in refusal(monkeypatch, capsys, *arguments)

@@ -1,32 +1,24 @@
 """Fits find the constants that made the data, and leave alone what the data do not show."""
 
-import csv
 import random
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from simulate.made_logs import made_requests, write_served_log
+from simulate.calibration.made_logs import made_requests, write_served_log
 
-from minillm.core.errors import PricingError, RecordingError
+from minillm.core.errors import PricingError
 from minillm.model.arithmetic import find_model
-from minillm.simulate.calibration.fit import (
-    StepTable,
-    TimedStep,
-    error_report,
-    fit_to_steps,
-    from_usual_to_mean,
-    read_step_table,
-)
+from minillm.simulate.calibration.fit import StepTable, TimedStep, error_report, fit_to_steps, from_usual_to_mean
 from minillm.simulate.calibration.fit_log import calibrate_from_requests, schedule_of
-from minillm.simulate.calibration.replay import simulate_log
 from minillm.simulate.calibration.requests_log import read_requests_log
 from minillm.simulate.cost.hardware import find_hardware
 from minillm.simulate.cost.placement import Placement
 from minillm.simulate.cost.profile import PRIORS, Profile, typical_profile
 from minillm.simulate.cost.roofline import ROOFLINE, Constants, StepTimeModel, StepWork
 from minillm.simulate.deployment import Deployment
+from minillm.simulate.report import simulate_log
 
 A100 = find_hardware("a100-80gb")
 PRIOR = Constants(**PRIORS)
@@ -114,7 +106,7 @@ def test_constants_come_back_from_a_log(tmp_path: Path, rate: float) -> None:
     That one is kept from saturation: near it, one percent of capacity is ten of latency, and one model's log does
     not tell all constants apart to a percent.
     """
-    true_profile = Profile(A100, TRUTH, {})
+    true_profile = Profile(hardware=A100, constants=TRUTH)
     log = tmp_path / "log.jsonl"
     fields = {"num_kv_blocks": 2500, "max_num_seqs": 64}
     write_served_log(log, Deployment.of("llama-3.1-8b", true_profile, **fields), made_requests(90, rate))
@@ -135,7 +127,7 @@ def test_constants_come_back_from_a_log(tmp_path: Path, rate: float) -> None:
 
 def test_in_lockstep_the_schedule_is_the_logs_however_fast_the_device(tmp_path: Path) -> None:
     """With a KV pool so small that requests are preempted, and a device that is half as fast again."""
-    true = Deployment.of("llama-3.1-8b", Profile(A100, TRUTH, {}), num_kv_blocks=600, max_num_seqs=64)
+    true = Deployment.of("llama-3.1-8b", Profile(hardware=A100, constants=TRUTH), num_kv_blocks=600, max_num_seqs=64)
     path = tmp_path / "log.jsonl"
     write_served_log(path, true, made_requests(90, 6.0))
     log = read_requests_log(path)
@@ -147,25 +139,6 @@ def test_in_lockstep_the_schedule_is_the_logs_however_fast_the_device(tmp_path: 
     outputs = np.array([request.output_tokens for request in log])
     assert np.any(steps[0] > outputs), "somebody was preempted"
     assert np.mean(np.abs(steps[1] - steps[0]) <= 2) > 0.8
-
-
-def test_steps_that_cannot_be_right_are_left_out(tmp_path: Path) -> None:
-    rows = [{"prompt_size": 512, "batch_size": batch, "token_size": 128, "prompt_time": time, "token_time": 30,
-             "tensor_parallel": 2} for batch, time in ((1, 80), (2, 150), (4, 300), (8, 90), (8, 95))]  # fmt: skip
-    path = tmp_path / "table.csv"
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, rows[0])
-        writer.writeheader()
-        writer.writerows(rows)
-    [table], notes = read_step_table(path, find_model("llama-2-70b"), A100)
-    assert len(table.steps) == 6 and {step.work.requests for step in table.steps} == {1, 2, 4}
-    assert notes == ["tp 2, 8 prompts of 512: left out, since they took less time than fewer prompts do"]
-    prefill, decode = table.steps[2:4]
-    assert (prefill.work.tokens, prefill.seconds, decode.work.tokens, decode.seconds) == (1024, 0.15, 2, 0.03)
-    assert decode.work.context == 2 * (512 + 64)
-    path.write_text("a,b\n1,2\n")
-    with pytest.raises(RecordingError, match="prompt_size"):
-        read_step_table(path, find_model("llama-2-70b"), A100)
 
 
 def test_no_finite_time_is_no_data() -> None:

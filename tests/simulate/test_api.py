@@ -1,10 +1,29 @@
-"""The simulator neither imports torch nor transformers: it answers at once, on machines without either."""
+"""The simulator from Python, in the few lines that its docstring promises; and without torch: it answers at once."""
 
 import subprocess
 import sys
 from pathlib import Path
 
-from minillm import simulate
+import minillm.simulate
+from minillm.simulate import AZURE_CHAT, SLO, ClusterConfig, Deployment, Poisson, make_workload, simulate
+
+
+def test_the_docstrings_example() -> None:
+    deployment = Deployment.of("llama-3.1-8b", "h100-sxm")
+    workload = make_workload(AZURE_CHAT, Poisson(rate=20), num_requests=60)
+    run = simulate(workload, ClusterConfig(replicas=4), deployment.engine)
+    summary = run.summary(SLO(ttft=0.5, tpot=0.05))
+    assert summary.counts == {"length": 60} and 0 < summary.attainment <= 1
+    assert "TTFT" in str(summary)
+    fast = simulate(workload, ClusterConfig(replicas=4), deployment.fast_engine)
+    assert fast.to_dict() == run.to_dict()
+
+
+def test_every_exported_name_is_there() -> None:
+    assert all(getattr(minillm.simulate, name) is not None for name in minillm.simulate.__all__)
+
+
+# ---------------------------------------------------------------- neither torch nor transformers
 
 SIMULATING = """
 from minillm.simulate import AZURE_CHAT, SLO, ClusterConfig, Deployment, Poisson, make_workload, simulate
@@ -12,7 +31,7 @@ deployment = Deployment.of("qwen3-1.7b", "l4", num_kv_blocks=3000)
 run = simulate(make_workload(AZURE_CHAT, Poisson(rate=4), num_requests=5), ClusterConfig(), deployment.fast_engine)
 assert run.outcomes == {"completed": 5}
 """
-ROOT = Path(simulate.__file__).parent
+ROOT = Path(minillm.simulate.__file__).parent
 MODULES = sorted(
     ".".join(("minillm", "simulate", *file.relative_to(ROOT).with_suffix("").parts))
     for file in ROOT.rglob("*.py")

@@ -11,7 +11,7 @@ from minillm.observe.summary import SLO
 from minillm.simulate.capacity.plan import price_of_replica, step_causes, worksheet_for
 from minillm.simulate.capacity.worksheet import plan_capacity
 from minillm.simulate.cost.hardware import find_hardware
-from minillm.simulate.cost.profile import Profile, roofline_profile, typical_profile
+from minillm.simulate.cost.profile import roofline_profile, typical_profile
 from minillm.simulate.deployment import Deployment
 from minillm.simulate.workload.kinds import Independent
 from minillm.simulate.workload.lengths import Fixed
@@ -51,9 +51,8 @@ def test_the_price_is_the_catalogues() -> None:
     h100 = find_hardware("h100-sxm")
     assert price_of_replica(Deployment.of("llama-3-70b", "h100-sxm", tp=4)) == 4 * h100.price_per_hour
     own = h100.replace(name="my-box", price_per_hour=None)
-    profile = Profile(own, typical_profile(own).constants, {})
     with pytest.raises(PricingError, match=r"my-box.*--price-per-hour"):
-        price_of_replica(Deployment.of("llama-3.1-8b", profile))
+        price_of_replica(Deployment.of("llama-3.1-8b", typical_profile(own)))
 
 
 def test_a_plan_in_a_few_lines() -> None:

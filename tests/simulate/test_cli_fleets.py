@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from simulate.test_simulate_cli import call, refusal
+from simulate.test_cli import call, refusal
 from typer.testing import CliRunner
 
 from minillm import __main__ as cli
@@ -44,7 +44,8 @@ def test_a_mooncake_trace_shares_its_prefixes(tmp_path: Path) -> None:
     path.write_text("".join(json.dumps({**row, "timestamp": 2000 * i}) + "\n" for i in range(3)))
     report = call("simulate", "--trace", path, *SMALL, "--json")
     assert report["prefix_hit_rate"] == pytest.approx(2 / 3, abs=0.02)
-    assert call("simulate", "--trace", path, *SMALL, "--no-prefix-caching", "--json")["prefix_hit_rate"] == 0
+    blind = call("simulate", "--trace", path, *SMALL, "--set", "enable_prefix_caching=false", "--json")
+    assert blind["prefix_hit_rate"] == 0
 
 
 def test_limits_give_goodput() -> None:
@@ -121,13 +122,14 @@ def test_a_plan_for_a_trace_has_its_lengths_and_its_rhythm(tmp_path: Path) -> No
 def test_a_window_frees_blocks() -> None:
     long = ("simulate", *SMALL, "--qps", 5, "--num-requests", 20, "--prompt-tokens", 2000, "--kv-blocks", 300)
     whole = call(*long, "--json")
-    window = call(*long, "--sliding-window", 128, "--attention-sinks", 4, "--json")
+    window = call(*long, "--set", "sliding_window=128", "--set", "attention_sinks=4", "--json")
     assert (window["sliding_window"], window["attention_sinks"]) == (128, 4) and "sliding_window" not in whole
     assert window["summary"]["queue_s"]["mean"] < 0.5 * whole["summary"]["queue_s"]["mean"], "more of them run at once"
 
 
 def test_vllms_habits() -> None:
-    habits = call(*QUICK, "--kv-blocks", 300, "--reserve-full-isl", "--null-block", "--json")
+    fields = ("--set", "scheduler_reserve_full_isl=true", "--set", "null_block=true")
+    habits = call(*QUICK, "--kv-blocks", 300, *fields, "--json")
     assert habits["kv_blocks"] == 299 and habits["scheduler_reserve_full_isl"] and habits["null_block"]
     plain = call(*QUICK, "--kv-blocks", 300, "--json")
     assert plain["kv_blocks"] == 300 and "null_block" not in plain and "scheduler_reserve_full_isl" not in plain
@@ -151,14 +153,15 @@ def test_errors_say_what_to_do(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
         (("--qps", 1, "--fleet", "clients.timeout=3"), "no field 'timeout'"),
         (("--qps", 1, "--fleet", "replicas.x=3"), "replicas has no fields"),
         (("--qps", 1, "--fleet", "shedding"), "--fleet wants FIELD=VALUE"),
+        (("--qps", 1, "--set", "max_num_seq=4"), "did you mean 'max_num_seqs'"),
         (("--qps", 1, "--speculative", "k=3"), "method: Field required"),
         (("--qps", 1, "--speculative", "method=ngram", "--speculative", "kk=3"), "did you mean 'k'"),
         (("--qps", 1, "--speculative", "method=draft_model", "--speculative", "model=x"), "'x'"),
         (("--qps", 1, "--plan"), "--plan needs a limit"),
         (("--trace", "t.csv", "--plan", "--slo-ttft", 1), "give it --qps"),
         (("--qps", 1, "--trace", "t.csv", "--plan", "--cv", 2, "--slo-ttft", 1), "a recording says what was asked"),
-        (("--qps", 1, "--attention-sinks", 4), "attention_sinks is read only with a sliding_window"),
-        (("--qps", 1, "--kv-blocks", 1, "--null-block"), "no block beside the null block"),
+        (("--qps", 1, "--set", "attention_sinks=4"), "attention_sinks is read only with a sliding_window"),
+        (("--qps", 1, "--kv-blocks", 1, "--set", "null_block=true"), "no block beside the null block"),
         (("--qps", 1, "--plan", "--replicas", 2, "--slo-ttft", 1), "no --replicas"),
         (("--qps", 1, "--plan", "--slo-ttft", 1, "--target", 2), "target is a share"),
         (("--qps", 1, "--plan", "--slo-ttft", 1e-5, "--num-requests", 5), "an idle replica meets the SLO for 0.0%"),

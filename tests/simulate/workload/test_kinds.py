@@ -1,19 +1,13 @@
-"""Traffic by name, and traces by file."""
-
-import json
-from pathlib import Path
+"""Traffic by name."""
 
 import pytest
 
-from minillm.core.errors import TraceError, WorkloadError
+from minillm.core.errors import WorkloadError
 from minillm.simulate.cli import TraceFormat, TrafficName
 from minillm.simulate.workload.arrivals import find_arrivals
 from minillm.simulate.workload.kinds import AZURE_CHAT, KINDS, Sessions, find_traffic
 from minillm.simulate.workload.requests import made_up_workload, mean_turns
-from minillm.simulate.workload.traces import LOADERS, load_trace
-
-AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03.97,48,10\n2023-11-16 18:17:04.03,31,8\n"
-MOONCAKE = json.dumps({"timestamp": 0, "input_length": 600, "output_length": 5, "hash_ids": [1, 2]}) + "\n"
+from minillm.simulate.workload.traces import LOADERS
 
 
 def test_the_command_line_offers_all_there_is() -> None:
@@ -52,25 +46,3 @@ def test_fixed_lengths() -> None:
 def test_what_cannot_be_is_refused(make, said: str) -> None:
     with pytest.raises(WorkloadError, match=said):
         make()
-
-
-def test_a_trace_by_its_name_or_as_said(tmp_path: Path) -> None:
-    csv, jsonl, other = tmp_path / "t.csv", tmp_path / "t.jsonl", tmp_path / "t.txt"
-    csv.write_text(AZURE)
-    jsonl.write_text(MOONCAKE)
-    other.write_text(AZURE)
-    assert [r.num_prompt_tokens for r in load_trace(csv)] == [48, 31]
-    assert len(load_trace(csv, limit=1)) == 1
-    assert len(load_trace(jsonl).requests[0].pieces) == 2
-    assert len(load_trace(other, "azure")) == 2
-    with pytest.raises(TraceError, match="--trace-format: azure or mooncake"):
-        load_trace(other)
-
-
-@pytest.mark.parametrize("content", [None, b"", AZURE.splitlines()[0].encode(), b"\xff\xfe\x00"])
-def test_a_trace_that_cannot_be_read(tmp_path: Path, content: bytes | None) -> None:
-    path = tmp_path / "t.csv"
-    if content is not None:
-        path.write_bytes(content)
-    with pytest.raises(TraceError, match=r"t\.csv"):
-        load_trace(path)

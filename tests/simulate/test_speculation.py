@@ -24,7 +24,7 @@ DRAFTS = {"method": "synthetic", "k": 4, "acceptance_floor": 0, "adaptive_k": Fa
 def serve(speculative: dict | None, num: int = 1, output: int = 600, **fields) -> tuple[Engine, list[RequestOutput]]:
     clock = VirtualClock()
     engine = Deployment.of("llama-3-70b", GPU, tp=4, speculative=speculative, **fields).engine(clock)
-    outputs = run(engine, clock, [Arrival(str(i), 0.0, list(range(i, i + 100)), output) for i in range(num)])
+    outputs = run(engine, [Arrival(str(i), 0.0, list(range(i, i + 100)), output) for i in range(num)])
     engine.check_integrity()
     assert engine.scheduler.kv.pool.num_used == 0
     return engine, outputs

@@ -7,8 +7,8 @@ import pytest
 
 from minillm.core.errors import PricingError, UnknownHardwareError
 from minillm.simulate.cost.hardware import CATALOGUE, find_hardware
-from minillm.simulate.cost.profile import PACKAGED, PRIORS, Profile, find_profile, roofline_profile, typical_profile
-from minillm.simulate.cost.roofline import ROOFLINE, Constants
+from minillm.simulate.cost.profile import PACKAGED, Profile, find_profile, roofline_profile, typical_profile
+from minillm.simulate.cost.roofline import ROOFLINE
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def test_this_machine_wants_to_be_measured_first(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("MINILLM_HOME", str(tmp_path))
     with pytest.raises(UnknownHardwareError, match="minillm calibrate"):
         find_profile("this-machine")
-    mine = Profile(CATALOGUE["l4"].replace(name="this-machine"), Constants(**PRIORS), {"source": "a test"})
+    mine = typical_profile(CATALOGUE["l4"].replace(name="this-machine"))
     mine.write(tmp_path / "profiles" / "this-machine.json")
     assert find_profile("this-machine") == mine
 

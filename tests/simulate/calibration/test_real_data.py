@@ -1,17 +1,15 @@
 """Against public recordings of real GPUs, where they lie beside the checkout."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from minillm.simulate.calibration.fit import (
-    calibrate_from_steps,
-)
 from minillm.simulate.calibration.fit_log import calibrate_from_requests
-from minillm.simulate.calibration.replay import simulate_log
 from minillm.simulate.cost.hardware import find_hardware
-from minillm.simulate.cost.profile import find_profile, typical_profile
+from minillm.simulate.cost.profile import typical_profile
 from minillm.simulate.deployment import Deployment
+from minillm.simulate.report import simulate_log
 
 pytestmark = pytest.mark.slow
 SERVER = {"num_kv_blocks": 2588, "max_model_len": 32768, "max_num_seqs": 256, "max_num_batched_tokens": 2048}
@@ -21,6 +19,12 @@ CLOSE = 4.0
 
 def worst(errors: dict) -> float:
     return max(abs(error) for metric in ("ttft_s", "tpot_s", "e2e_s") for error in errors[metric].values())
+
+
+@pytest.fixture
+def rtx_4090_log(recording: Callable[[str], Path]) -> Path:
+    """300 requests that vLLM served (casys-kaist/LLMServingSim, MIT)."""
+    return recording("vllm-RTX4090-Llama-3.1-8B/requests.jsonl")
 
 
 def test_the_packaged_profile_of_the_rtx_4090(rtx_4090_log: Path) -> None:
@@ -33,18 +37,3 @@ def test_fitting_the_rtx_4090_anew(rtx_4090_log: Path) -> None:
     profile, report = calibrate_from_requests(rtx_4090_log, start, "llama-3.1-8b")
     assert worst(report["error_percent"]) < CLOSE
     assert profile.constants.mfu < 1.1 and profile.constants.bandwidth < 1.0
-
-
-def test_70b_steps_on_h100(h100_steps: Path) -> None:
-    profile = calibrate_from_steps(h100_steps, "llama-2-70b", find_hardware("h100"))
-    error = profile.provenance["held_out_error"]
-    assert profile.provenance["left_out"] == [
-        "tp 2, 64 prompts of 512: left out, since they took less time than fewer prompts do"
-    ]
-    for kind in ("all", "prompt", "token"):
-        assert error[kind]["median_percent"] < 7
-    assert error["pure_roofline"]["median_percent"] > 50
-    floor = 80 * profile.constants.launch_s
-    assert 0.024 < floor < 0.030, "what decoding at tp 4 and 8 stands on"
-    packaged = find_profile("h100-sxm").constants
-    assert packaged.mfu == pytest.approx(profile.constants.mfu, rel=0.02)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from minillm.core.errors import PricingError
+from minillm.core.errors import DoesNotFitError, PricingError
 from minillm.core.params import SamplingParams
 from minillm.core.timeline import VirtualClock
 from minillm.simulate.deployment import Deployment
@@ -69,3 +69,18 @@ def test_a_null_block_is_nobodys() -> None:
     assert Deployment.of(*LLAMA, null_block=True).num_kv_blocks == Deployment.of(*LLAMA).num_kv_blocks - 1
     with pytest.raises(PricingError, match="no block beside the null block"):
         Deployment.of(*LLAMA, num_kv_blocks=1, null_block=True).num_kv_blocks  # noqa: B018
+
+
+def test_sizes_of_a_deployment() -> None:
+    deployment = Deployment.of("llama-3-70b", "h100-sxm", tp=4)
+    assert deployment.num_kv_blocks > 1000
+    engine = deployment.engine(VirtualClock())
+    assert engine.runner.num_kv_blocks == deployment.num_kv_blocks
+    assert engine.context_limit == 8192
+    with pytest.raises(DoesNotFitError, match="--tp"):
+        Deployment.of("llama-3-70b", "rtx-4090", num_kv_blocks=10).engine(VirtualClock())
+    with pytest.raises(DoesNotFitError, match="lower the KV blocks"):
+        Deployment.of("llama-3.1-8b", "rtx-4090", num_kv_blocks=50_000).engine(VirtualClock())
+    with pytest.raises(PricingError, match="holds no block"):
+        Deployment.of("llama-3.1-8b", "rtx-4090", kv_cache_memory_gb=0.001).engine(VirtualClock())
+    assert Deployment.of("llama-3.1-8b", "rtx-4090", kv_cache_memory_gb=1.0).num_kv_blocks == int(1e9 // (16 * 131072))

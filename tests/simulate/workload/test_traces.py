@@ -2,16 +2,17 @@
 
 import itertools
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from minillm.core.errors import TraceError, WorkloadError
-from minillm.simulate.workload.traces import from_lengths, load_azure, load_mooncake, replayed
+from minillm.simulate.workload.traces import from_lengths, load_azure, load_mooncake, load_trace, replayed
 
-DATA = Path(__file__).parents[3] / "shared" / "data"
 HEADER = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+AZURE_ROWS = "2023-11-16 18:17:03.97,48,10\n2023-11-16 18:17:04.03,31,8\n"
 
 
 def write(path: Path, text: str) -> Path:
@@ -23,11 +24,10 @@ def write(path: Path, text: str) -> Path:
     ("trace", "num", "rate", "cv", "prompt", "output"),
     [("conv", 19366, 5.5, 1.09, 1020, 129), ("code", 8819, 2.55, 13.0, 1469, 13)],
 )
-def test_the_real_azure_traces(trace: str, num: int, rate: float, cv: float, prompt: int, output: int) -> None:
-    path = DATA / f"AzureLLMInferenceTrace_{trace}.csv"
-    if not path.exists():
-        pytest.skip(f"the Azure trace is not beside the checkout: {path}")
-    workload = load_azure(path)
+def test_the_real_azure_traces(
+    trace: str, num: int, rate: float, cv: float, prompt: int, output: int, recording: Callable[[str], Path]
+) -> None:
+    workload = load_azure(recording(f"AzureLLMInferenceTrace_{trace}.csv"))
     gaps = np.diff([r.arrival for r in workload])
     assert len(workload) == num
     assert num / workload.last_arrival == pytest.approx(rate, rel=0.05)
@@ -121,3 +121,25 @@ def test_azure_with_a_time_zone(tmp_path: Path) -> None:
     rows = "2024-05-10 00:00:00.009930+00:00,2162,5\n2024-05-10 00:00:00.017335+00:00,2399,6\n"
     workload = load_azure(write(tmp_path / "t.csv", HEADER + rows))
     assert [r.arrival for r in workload] == pytest.approx([0.0, 0.007405])
+
+
+def test_a_trace_by_its_name_or_as_said(tmp_path: Path) -> None:
+    csv, jsonl, other = tmp_path / "t.csv", tmp_path / "t.jsonl", tmp_path / "t.txt"
+    csv.write_text(HEADER + AZURE_ROWS)
+    jsonl.write_text(mooncake())
+    other.write_text(HEADER + AZURE_ROWS)
+    assert [r.num_prompt_tokens for r in load_trace(csv)] == [48, 31]
+    assert len(load_trace(csv, limit=1)) == 1
+    assert len(load_trace(jsonl).requests[0].pieces) == 3
+    assert len(load_trace(other, "azure")) == 2
+    with pytest.raises(TraceError, match="--trace-format: azure or mooncake"):
+        load_trace(other)
+
+
+@pytest.mark.parametrize("content", [None, b"", HEADER.encode(), b"\xff\xfe\x00"])
+def test_a_trace_that_cannot_be_read(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "t.csv"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(TraceError, match=r"t\.csv"):
+        load_trace(path)

@@ -4,7 +4,7 @@ import random
 from pathlib import Path
 
 import pytest
-from simulate.playback import arrivals_of_run, play_back
+from simulate.calibration.playback import arrivals_of_run, play_back
 
 from minillm.core.params import SamplingParams
 from minillm.frontend.engine import Engine

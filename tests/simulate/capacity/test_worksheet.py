@@ -178,8 +178,11 @@ def test_nonsense_is_refused(make) -> None:
 
 
 def test_a_large_fleet_is_tried_out_in_part() -> None:
-    tried = []
-    sheet = worksheet(num_requests=20, announce=lambda what, seconds: tried.append(what))
-    replicas, attainment = enough_replicas(sheet, 1000.0, 1000)
-    assert (replicas, attainment) == (1000, 1.0)
-    assert tried == [f"160 requests, 8/s on {TRIED_OUT} x"]
+    runs = []
+    sheet = worksheet(num_requests=20)
+    run = sheet.run
+    sheet.run = lambda rate, replicas: runs.append(run(rate, replicas)) or runs[-1]
+    assert enough_replicas(sheet, 1000.0, 1000) == (1000, 1.0)
+    [tried] = runs
+    assert (len(tried.records), len(tried.reports)) == (160, TRIED_OUT)
+    assert tried.records[-1].sent == pytest.approx(20, rel=0.3), "8 requests per second"

@@ -3,7 +3,7 @@
 When one of these fails, ask what changed: numpy's random streams, a default of a traffic kind, or, for the fleet,
 the scheduler. If the change is meant, write the new values down:
 
-    python tests/simulate/test_workload_golden.py > tests/simulate/golden.json
+    python tests/simulate/workload/test_golden.py > tests/simulate/workload/golden.json
 """
 
 import dataclasses
@@ -72,5 +72,5 @@ def test_the_fleet_does_not_drift() -> None:
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parents[1]))
+    sys.path.insert(0, str(Path(__file__).parents[2]))
     print(json.dumps(values(), indent=2))
