@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from course.lab import simulated_70b
-from course.lab.claims import Claim, say
+from course.lab.claims import Claim, conclude, say
 from course.lab.lab import Lab
 from course.lab.lesson_02 import simulated
 from course.lab.lesson_02.visits import visits_of, waits
@@ -68,20 +68,19 @@ def a18(before: Line, after: Mapping[str, Line], by_seats: Mapping[str, Mapping[
         for pool, by in by_seats.items()
     )
     longest = max(after.values(), key=lambda line: line.wait)
-    return Claim(
+    return conclude(
         "A18",
-        say("A18.measured", rate=RATE, before=BEFORE, before_line=before, after=AFTER, told=told, lighter=lighter),
-        _seats_verdict(longest, cures, lighter),
+        "not_shown" if longest.wait < NO_WAIT_S else "holds" if cures else "only_when",
+        rate=RATE,
+        before=BEFORE,
+        before_line=before,
+        after=AFTER,
+        told=told,
+        lighter=lighter,
+        cures="; ".join(cures),
+        share=longest.prefill / max(longest.prefill + longest.wait, 1e-9),
+        seats=SEATS,
     )
-
-
-def _seats_verdict(longest: Line, cures: list[str], lighter: Line) -> str:
-    if longest.wait < NO_WAIT_S:
-        return say("A18.not_shown")
-    if cures:
-        return say("A18.holds", cures="; ".join(cures))
-    share = longest.prefill / (longest.prefill + longest.wait)
-    return say("A18.only_when", share=share, seats=SEATS, lighter=lighter)
 
 
 def _long_prompts(tokens: int) -> Independent:
@@ -156,19 +155,21 @@ def d23(tails: Mapping[str, Tail]) -> Claim:
         f"{way}: {seconds(tail.without)} without, {seconds(tail.everybody)} with, {seconds(tail.short)} for the short"
         for way, tail in tails.items()
     )
-    return Claim("D23", say("D23.measured", members=MEMBERS, told=told), _tail_verdict(tails))
-
-
-def _tail_verdict(tails: Mapping[str, Tail]) -> str:
     static, chunks = tails[STATIC], tails[CHUNKS]
     others = "; ".join(f"{way} × {tail.on_others:.1f}" for way, tail in tails.items())
-    lesson = say("D23.lesson", members=MEMBERS, others=others)
-    if static.on_others < TWICE and chunks.on_others < TWICE:
-        return say("D23.not_shown", lesson=lesson)
-    size = "about as much as it says" if static.overall >= CLAIMED * 2 / 3 else "less than it says"
-    if chunks.on_others >= TWICE:
-        return say("D23.only_when", static=static, size=size, lesson=lesson)
-    return say("D23.only_when_2", static=static, size=size, lesson=lesson)
+    if chunks.on_others < TWICE and static.on_others < TWICE:
+        verdict = "not_shown"
+    else:
+        verdict = "only_when" if chunks.on_others >= TWICE else "only_when_2"
+    return conclude(
+        "D23",
+        verdict,
+        members=MEMBERS,
+        told=told,
+        static=static,
+        size="about as much as it says" if static.overall >= CLAIMED * 2 / 3 else "less than it says",
+        lesson=say("D23.lesson", members=MEMBERS, others=others),
+    )
 
 
 def tail_of(way: str, count: int = 160) -> Tail:
