@@ -7,5 +7,5 @@ money.py     replicas against a config change, in dollars           spike.py    
 warning.py   queue wait and time-outs                               cold.py        scale to zero, and warm pools
 routing.py   a small model for easy requests                        regimes.py     use cases and their promises
 worksheet.py traffic and promise in, replicas and dollars out       panels.py      the pictures' common form
-hardware.py  a lone reader on one GPU or another                   waiting.py     a bar for whoever waits
+hardware.py  a lone reader on one GPU or another
 """

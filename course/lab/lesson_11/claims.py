@@ -15,9 +15,9 @@ from course.lab.lesson_11.knee import Crowd, Sweep
 from course.lab.lesson_11.money import GPUS, Trouble, dollars
 from course.lab.lesson_11.routing import Played, Route
 from course.lab.lesson_11.spike import Story
-from course.lab.lesson_11.waiting import shown
 from course.lab.lesson_11.warning import Alarm
 from course.lab.lesson_11.worksheet import plan
+from course.lab.progress_bar import with_progress
 from course.lab.style import seconds
 
 CLIMBS = 1.15
@@ -234,7 +234,7 @@ def knees() -> dict[str, Sweep]:
         "500 + 150, load 80%": (500, 150, 0.8),
         "4000 + 150, load 80%": (4000, 150, 0.8),
     }
-    return {name: knee.sweep(*kind) for name, kind in shown(kinds.items(), "simulating knees")}
+    return {name: knee.sweep(*kind) for name, kind in with_progress(kinds.items(), "simulating knees")}
 
 
 def knee_rate() -> float:

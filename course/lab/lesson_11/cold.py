@@ -11,7 +11,7 @@ from course.lab.explorer import Explorer, choices, slider
 from course.lab.lesson_11 import fleet
 from course.lab.lesson_11.money import GPUS, HOURS_A_DAY, dollars, gpu_price
 from course.lab.lesson_11.panels import Panel, Ruler, Series, draw_panels
-from course.lab.lesson_11.waiting import shown
+from course.lab.progress_bar import with_progress
 from course.lab.scale import enough
 from course.lab.style import PHASE_COLOURS, number, seconds
 from course.lab.svg import Picture
@@ -148,4 +148,4 @@ def sleepers() -> Explorer:
 
 def played(rates: Sequence[float] = RATES, cold: float = 180.0, keep: float = 300.0) -> dict[float, Sleep]:
     """By requests an hour."""
-    return {rate: sleep(rate, cold, keep) for rate in shown(rates, "simulating days and nights")}
+    return {rate: sleep(rate, cold, keep) for rate in with_progress(rates, "simulating days and nights")}

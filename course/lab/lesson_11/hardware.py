@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from course.lab.display import Html, as_table
 from course.lab.lesson_11 import fleet
 from course.lab.lesson_11.money import HOURS_A_DAY, dollars, gpu_price
-from course.lab.lesson_11.waiting import shown
+from course.lab.progress_bar import with_progress
 from course.lab.style import seconds
 from minillm.simulate.workload.arrivals import Poisson
 
@@ -57,7 +57,7 @@ def home(name: str) -> Home:
 
 
 def homes() -> dict[str, Home]:
-    return {name: home(name) for name in shown(HOMES, "simulating hardware")}
+    return {name: home(name) for name in with_progress(HOMES, "simulating hardware")}
 
 
 def homes_table(found: dict[str, Home]) -> Html:

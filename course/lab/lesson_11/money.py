@@ -7,8 +7,8 @@ from typing import Any
 from course.lab.display import Html, as_table
 from course.lab.explorer import Explorer, buttons, slider, switch
 from course.lab.lesson_11 import fleet
-from course.lab.lesson_11.waiting import shown
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
+from course.lab.progress_bar import with_progress
 from course.lab.svg import SOFT, Picture, tag, text
 from minillm.observe.summary import SLO
 from minillm.simulate.cost.hardware import find_hardware
@@ -167,7 +167,7 @@ def mends_table(price: float | None = None) -> Html:
     """The three troubles side by side: how many replicas each way takes, and what that costs."""
     price = gpu_price() if price is None else price
     rows = []
-    for trouble in shown(TROUBLES.values(), "simulating troubles"):
+    for trouble in with_progress(TROUBLES.values(), "simulating troubles"):
         first = bill(trouble, 1, False, price)
         ways = []
         for changed in (False, True):

@@ -7,7 +7,7 @@ from typing import Any
 from course.lab.display import Html, as_table
 from course.lab.lesson_11 import fleet
 from course.lab.lesson_11.money import GPUS, dollars, gpu_price
-from course.lab.lesson_11.waiting import shown
+from course.lab.progress_bar import with_progress
 from course.lab.slo import USE_CASES
 from course.lab.style import number, seconds
 from minillm.observe.summary import SLO
@@ -63,7 +63,7 @@ REGIMES = {
 def regimes_table() -> Html:
     """A row a use case, a column a configuration: goodput as a share of what came; for batch, the bill."""
     rows = []
-    for regime in shown(REGIMES.values(), "simulating use cases"):
+    for regime in with_progress(REGIMES.values(), "simulating use cases"):
         limits = ", ".join(
             f"{name} ≤ {seconds(limit)}"
             for name, limit in (("TTFT", regime.slo.ttft), ("TPOT", regime.slo.tpot), ("E2E", regime.slo.e2e))

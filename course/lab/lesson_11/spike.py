@@ -9,7 +9,7 @@ from course.lab.explorer import Explorer, buttons, choices, slider
 from course.lab.lesson_11 import fleet
 from course.lab.lesson_11.money import GPUS, dollars, gpu_price
 from course.lab.lesson_11.panels import Panel, Ruler, Series, draw_panels
-from course.lab.lesson_11.waiting import shown
+from course.lab.progress_bar import with_progress
 from course.lab.run import percentile
 from course.lab.style import ALARM, PHASE_COLOURS, seconds
 from course.lab.svg import Picture
@@ -229,4 +229,4 @@ def spikes() -> Explorer:
 
 def stories(spike: Spike) -> dict[str, Story]:
     """Every measure."""
-    return {measure: story(spike, measure) for measure in shown(MEASURES, "simulating measures")}
+    return {measure: story(spike, measure) for measure in with_progress(MEASURES, "simulating measures")}

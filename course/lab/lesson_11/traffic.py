@@ -9,8 +9,8 @@ from course.lab.explorer import Explorer, choices
 from course.lab.lab import Lab
 from course.lab.lesson_11 import fleet, spike
 from course.lab.lesson_11.knee import Point, Sweep, draw_knee
-from course.lab.lesson_11.waiting import shown
 from course.lab.predict import Outcome
+from course.lab.progress_bar import with_progress
 from course.lab.run import Run, itl_of, percentile
 from course.lab.style import number, seconds
 from course.lab.svg import Picture
@@ -113,7 +113,7 @@ def real_knee(lab: Lab) -> RealKnee:
     arrivals = one_by_one(lab, rate)
     runs = {
         each: lab.run(arrivals, max_num_seqs=each, enable_prefix_caching=False)
-        for each in shown(seats, "the real engine, setting by setting")
+        for each in with_progress(seats, "the real engine, setting by setting")
     }
     return RealKnee(runs, rate)
 
