@@ -230,12 +230,9 @@ instrument.big_door()
 more_seats = traffic.more_seats(lab)
 tables.seats_table(more_seats)
 
-# %%
-tables.seats_table(simulated.seats_and_memory())  # the same at 70B, on two H100s: little room beside the weights
-
 # %% [markdown]
 # A **preemption** takes the KV cache of somebody who is running (it is handed out in small **blocks**); later its
-# tokens are computed again. Read each table downwards: past what the memory holds, further seats buy tokens that
+# tokens are computed again. Read the table downwards: past what the memory holds, further seats buy tokens that
 # are computed twice and gaps in somebody's text, and hardly any speed.
 
 # %% [markdown]

@@ -136,9 +136,6 @@ draw_frame(tight)
 # %%
 charts.draw_thrash(shrunk)
 
-# %%
-charts.thrash_table(shrunk)
-
 # %% [markdown]
 # Look for the requests that are thrown out more than once. A pool that is a little too small costs a little; one that is much
 # too small does much of its work twice, and serves nobody sooner. An operating system calls that **thrashing**, and it ends
@@ -261,13 +258,8 @@ sim_70b.heads_table()
 # %% [markdown]
 # Is any row in trouble? (The last columns are another load: everybody at once, on a stack with CUDA graphs.) Halving a cache
 # that already has room for everybody changes nothing that a user could feel: compare GQA in 16 and in 8 bits at the first
-# load. The bill is worth paying down *until requests stop waiting for room*.
-#
-# What about a pool that is too large? It does not exist for long: what is left of the GPU's memory also has to hold the
-# weights and the work in progress, and a server that promises more than there is does not start.
-
-# %%
-sim_70b.too_large()
+# load. The bill is worth paying down *until requests stop waiting for room*. (A pool that is too large does not exist for long:
+# the weights and the work in progress need the same memory, and a server that promises more than there is does not start.)
 
 # %% [markdown]
 # ## Deep dive

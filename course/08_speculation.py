@@ -79,9 +79,6 @@ bet.score(bets.alone(point, checking))
 
 # %%
 points = acceptance.sweep(lab)
-acceptance.points_table([point, *points])
-
-# %%
 acceptance.draw_places([acceptance.longest(points), point])
 
 # %% [markdown]

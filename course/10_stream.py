@@ -233,9 +233,6 @@ distance.on_paper(trips)
 sim_70b.explore()
 
 # %%
-sim_70b.cases_table()
-
-# %%
 simulated_70b.error_band(simulated_70b.deployment())
 
 # %% [markdown]
@@ -243,7 +240,7 @@ simulated_70b.error_band(simulated_70b.deployment())
 #
 # - Let the proxy flush after a tenth of a second. What becomes of TTFT and p99? Why does p50 stay at zero?
 # - Hold 88 chunks: for a short answer, is that still a stream?
-# - The engine's columns: do they move with *any* handle? What would an operator who sees only those conclude?
+# - The row *leaves*: does it move with *any* handle? What would an operator who sees only those conclude?
 # - The error band is of the *engine's* times. The network here is arithmetic: exact, and without packet loss.
 #
 # ### Where it hurts: a chunk for each token

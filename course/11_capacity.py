@@ -126,14 +126,11 @@ knee.draw_limit_or_load(knee.sweep(), crowds)
 # ### Replicas or a field? In dollars
 #
 # To the right is rent. Upwards are requests in time. A replica moves you to the right, and up if it helps; a change of the
-# configuration moves you straight up, or nowhere. The price of a GPU and hour starts at the catalogue's (source in the table below);
+# configuration moves you straight up, or nowhere. The price of a GPU and hour starts at the catalogue's (source in the worksheet below);
 # put in your own.
 
 # %%
 money.mends()
-
-# %%
-money.mends_table()
 
 # %% [markdown]
 # Three troubles that look alike on a dashboard that shows only "too late":

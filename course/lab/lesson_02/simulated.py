@@ -289,9 +289,3 @@ def saturated_ways() -> dict[str, float]:
     for name, fields in BIG_WAYS.items():
         found[name] = count / play(simulated_70b.deployment(max_num_seqs=ORDER_SEATS, **fields), traffic).duration
     return found
-
-
-def seats_and_memory(seats: Sequence[int] = (8, 32, 256)) -> dict[int, FleetRun]:
-    """Long answers, all at once, on two H100s, which have little room beside the weights."""
-    traffic = Independent(prompt=Fixed(tokens=300), output=Fixed(tokens=900))
-    return {n: serve(traffic, AllAtOnce(), 120, tp=2, max_num_seqs=n) for n in seats}

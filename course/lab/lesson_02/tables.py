@@ -109,24 +109,19 @@ def batch_table(runs: Mapping[str, Run]) -> Html:
     )
 
 
-def seats_table(runs: Mapping[str, Run | FleetRun]) -> Html:
+def seats_table(runs: Mapping[str, Run]) -> Html:
     """More seats on the same memory."""
-    rows = []
-    for name, run in runs.items():
-        if isinstance(run, FleetRun):
-            report, gaps = run.reports[0], [g for r in run.records for g in gaps_of(r.deliveries)]
-            lost, again = report.num_preemptions, report.num_recomputed_tokens
-            speed = sum(record.num_tokens for record in run.records) / run.duration
-        else:
-            lost, again, gaps, speed = (
-                run.snapshot.num_preemptions,
-                run.snapshot.num_recomputed_tokens,
-                run.itl,
-                run.throughput,
-            )
-        rows.append((str(name), str(lost), str(again), number(speed), seconds(max(gaps))))
-    header = ("seats", "preemptions", "tokens computed again", "output tokens/s", "longest gap in a text")
-    return as_table(header, rows)
+    rows = [
+        (
+            name,
+            str(run.snapshot.num_preemptions),
+            str(run.snapshot.num_recomputed_tokens),
+            number(run.throughput),
+            seconds(max(run.itl)),
+        )
+        for name, run in runs.items()
+    ]
+    return as_table(("seats", "preemptions", "tokens computed again", "output tokens/s", "longest gap in a text"), rows)
 
 
 def order_table(load: float) -> Html:

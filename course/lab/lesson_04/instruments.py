@@ -47,16 +47,6 @@ def policy_explorer() -> Explorer:
     )
 
 
-def size_explorer() -> Explorer:
-    """The same users: how much memory does each policy want?"""
-    return Explorer(
-        policies.draw_sizes,
-        users=slider("users", 2, 10, 6),
-        gap_s=choices("mean gap between turns, s", [30.0, 60.0, 180.0, 600.0, 1800.0], 180.0),
-        limit_s=choices("time limit, s", [60.0, 300.0, 900.0, 3600.0], 300.0),
-    )
-
-
 def router_explorer(on: Deployment) -> Explorer:
     """Four replicas of 70B, three routers, the same load: press the button."""
 

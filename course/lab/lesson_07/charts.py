@@ -32,11 +32,6 @@ def traces_table(traces: Mapping[str, Trace]) -> Html:
     return as_table(header, rows)
 
 
-def thrash_table(shrunk: Mapping[str, Mapping[int, Trace]]) -> Html:
-    """The traces of `traffic.thrash`, side by side."""
-    return traces_table({f"{pool} blocks, {way}": trace for way, of in shrunk.items() for pool, trace in of.items()})
-
-
 def draw_thrash(traces: Mapping[str, Mapping[int, Trace]]) -> Picture:
     """Work done twice, or copied, against the size of the pool."""
     curves = [

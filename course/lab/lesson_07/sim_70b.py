@@ -15,7 +15,6 @@ from course.lab.style import number, seconds
 from course.lab.svg import Picture
 from minillm.core.batch import ScheduledBatch
 from minillm.core.block_pool import blocks_for
-from minillm.core.errors import DoesNotFitError
 from minillm.simulate.cluster.fleet import ClusterConfig, simulate
 from minillm.simulate.cluster.run import FleetRun
 from minillm.simulate.cost.hardware import find_hardware
@@ -220,21 +219,6 @@ def pools_table(pools: Sequence[float] = (4, 8, 12, 24), rate: float = RATE) -> 
     return as_table(
         ("pool", "running", "evictions", "of all work, done twice", "TTFT p50", "TTFT p99", "tokens/s"), rows
     )
-
-
-def too_large(gpus: Sequence[int] = (1, 2, 4, 8), chat: int = 1500) -> Html:
-    """The room that the weights leave on so many H100s; and a pool that promises more than there is."""
-    rows = [(f"{n} GPU{'s' * (n > 1)}, all that is left", _room_told(chat, tp=n)) for n in gpus]
-    rows += [(f"4 GPUs, {gb} GB of KV on each", _room_told(chat, kv_cache_memory_gb=gb)) for gb in (20, 60)]
-    return as_table(("70B in 16 bits", f"room, in chats of {chat:,} tokens"), rows)
-
-
-def _room_told(chat: int, **fields: object) -> str:
-    try:
-        on = simulated_70b.deployment(**fields)
-        return f"{on.num_kv_blocks // blocks_for(chat, on.block_size):,}"
-    except DoesNotFitError as error:
-        return str(error)
 
 
 # ---------------------------------------------------------------- heads

@@ -100,15 +100,6 @@ def draw_speedups(found: Sweep) -> Picture:
     )
 
 
-def speedups_table(found: Sweep) -> Html:
-    """The same as numbers, a row a format."""
-    batches = [f"batch {dot.batch}" for dot in found[PLAIN]]
-    rows = [
-        (name, *(f"×{speedup(found, name, i):.2f}" for i in range(len(batches)))) for name in found if name != PLAIN
-    ]
-    return as_table((f"decode speed over {PLAIN}", *batches), rows)
-
-
 def break_even(found: Sweep, name: str) -> int | None:
     """The smallest batch of the sweep at which a format is no faster; None = it is faster at all of them."""
     dots = found[name]
