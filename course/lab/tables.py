@@ -10,10 +10,9 @@ from course.lab.tool_metrics import compare_tools
 
 def tools_table(run: Run) -> Html:
     """What each tool would print about the very same stamps."""
-    frame = compare_tools(run.outputs)
     rows = [
-        (f"{r.tool}: {r.metric}", seconds(r.p50), seconds(r.p99), str(r["count"]), r.definition)
-        for _, r in frame.iterrows()
+        (f"{metric.tool}: {metric.name}", seconds(found.p50), seconds(found.p99), str(found.count), metric.definition)
+        for metric, found in compare_tools(run.outputs).items()
     ]
     return as_table(("what the tool calls it", "p50", "p99", "samples", "what it computes"), rows)
 

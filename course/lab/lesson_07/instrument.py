@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import ipywidgets as widgets
 
-from course.lab.explorer import STYLE, WIDE, Explorer, buttons, choices, switch
+from course.lab.explorer import STYLE, Explorer, buttons, choices, player, slider, switch
 from course.lab.lab import Lab
 from course.lab.lesson_07 import traffic
 from course.lab.lesson_07.block_map import NOBODY, draw_frame
@@ -34,13 +34,10 @@ class Pool(Explorer):
             preemption=buttons("the evicted", ["recompute", "swap"]),
             prefixes=switch("keep prefixes", True),
         )
-        self.step = widgets.IntSlider(
-            value=trace.fullest, min=0, max=len(trace.frames) - 1, description="step", style=STYLE, layout=WIDE
-        )
+        self.step = slider("step", 0, len(trace.frames) - 1, trace.fullest)
         people = [NOBODY, *(f"request {i}" for i in range(len(trace.frames[0].states)))]
         self.follow = widgets.Dropdown(options=people, value=NOBODY, description="follow", style=STYLE)
-        self.play = widgets.Play(value=trace.fullest, min=0, max=len(trace.frames) - 1, interval=150)
-        widgets.jslink((self.play, "value"), (self.step, "value"))
+        self.play = player(self.step, 150)
         for handle in (self.step, self.follow):
             handle.observe(lambda _: self.redraw(), names="value")
         *above, view = self.widget.children
