@@ -13,10 +13,7 @@ from course.lab.lesson_02.visits import Visit, mean, visits_of, waits
 from course.lab.run import percentile
 from course.lab.scale import enough
 from minillm.simulate.cluster.clients import ClientConfig
-from minillm.simulate.cluster.fleet import ClusterConfig, simulate
 from minillm.simulate.cluster.run import FleetRun
-from minillm.simulate.deployment import Deployment
-from minillm.simulate.report import engines_for
 from minillm.simulate.workload.arrivals import AllAtOnce, Arrivals, Gamma, Poisson
 from minillm.simulate.workload.kinds import AZURE_CHAT, Independent, TrafficModel
 from minillm.simulate.workload.lengths import Fixed, LogNormal
@@ -42,15 +39,9 @@ A_LINE = 160
 """Requests without which no line has time to grow."""
 
 
-def play(on: Deployment, traffic: Workload, **fleet: Any) -> FleetRun:
-    """Serve a workload whose prompts share nothing; no prefix is looked up, nothing is sampled over time."""
-    config = ClusterConfig(sample_every_s=None, **fleet)
-    return simulate(traffic.anonymous(), config, engines_for(on.without_prefix_lookups(), config))
-
-
 @functools.lru_cache(maxsize=256)
 def _served(traffic: TrafficModel, arrivals: Arrivals, count: int, seed: int, fields: tuple) -> FleetRun:
-    return play(
+    return simulated_70b.play(
         simulated_70b.deployment(**dict(fields)), make_workload(traffic, arrivals, num_requests=count, seed=seed)
     )
 
@@ -105,7 +96,7 @@ def straggler(times: int, seats: int, batching: str) -> list[Visit]:
     short = make_workload(traffic, AllAtOnce(), num_requests=3 * seats)
     first, *others = short.requests
     crowd = Workload("straggler", (replace(first, output_tokens=50 * times), *others))
-    return visits_of(play(simulated_70b.deployment(max_num_seqs=seats, batching=batching), crowd))
+    return visits_of(simulated_70b.play(simulated_70b.deployment(max_num_seqs=seats, batching=batching), crowd))
 
 
 # ---------------------------------------------------------------- order
@@ -127,7 +118,9 @@ def ordered(order: str, load: float, count: int = 300) -> tuple[Visit, ...]:
     count = enough(count, A_LINE)
     rate = load * _mixed_capacity(count)
     on = simulated_70b.deployment(max_num_seqs=ORDER_SEATS, **ORDERS[order])
-    return tuple(visits_of(play(on, _short_and_long(Poisson(rate=rate * 0.9), Poisson(rate=rate * 0.1), count))))
+    return tuple(
+        visits_of(simulated_70b.play(on, _short_and_long(Poisson(rate=rate * 0.9), Poisson(rate=rate * 0.1), count)))
+    )
 
 
 def _short_and_long(short: Arrivals, long: Arrivals, count: int) -> Workload:
@@ -140,7 +133,7 @@ def _short_and_long(short: Arrivals, long: Arrivals, count: int) -> Workload:
 def _mixed_capacity(count: int) -> float:
     everybody = _short_and_long(Poisson(rate=900.0), Poisson(rate=100.0), count)
     return simulated_70b.steady_rate(
-        v.left for v in visits_of(play(simulated_70b.deployment(max_num_seqs=ORDER_SEATS), everybody))
+        v.left for v in visits_of(simulated_70b.play(simulated_70b.deployment(max_num_seqs=ORDER_SEATS), everybody))
     )
 
 
@@ -163,7 +156,7 @@ def at_the_door(load: float, limit: int | None, cv: float = 1.0, patience: float
     arrivals = Poisson(rate=rate) if cv == 1 else Gamma(rate=rate, cv=cv)
     on = simulated_70b.deployment(max_num_seqs=DOOR_SEATS, **({"max_queue_len": limit} if limit else {}))
     clients = ClientConfig(first_byte_timeout_s=patience)
-    return play(on, make_workload(CHAT, arrivals, num_requests=count), clients=clients)
+    return simulated_70b.play(on, make_workload(CHAT, arrivals, num_requests=count), clients=clients)
 
 
 def outcomes(run: FleetRun) -> dict[str, int]:
@@ -260,7 +253,7 @@ def chunks_and_door(load: float) -> dict[str, FleetRun]:
     ):
         fields = {"max_num_seqs": ORDER_SEATS, "enable_chunked_prefill": chunked, "max_num_batched_tokens": 2048}
         on = simulated_70b.deployment(**fields, **({"max_queue_len": limit} if limit else {}))
-        found[name] = play(on, _short_and_long(Poisson(rate=rate * 0.9), Poisson(rate=rate * 0.1), count))
+        found[name] = simulated_70b.play(on, _short_and_long(Poisson(rate=rate * 0.9), Poisson(rate=rate * 0.1), count))
     return found
 
 
@@ -277,7 +270,8 @@ def three_ways(load: float = 0.7) -> dict[str, FleetRun]:
     rate = load * _mixed_capacity(count)
     traffic = _short_and_long(Poisson(rate=rate * 0.9), Poisson(rate=rate * 0.1), count)
     return {
-        name: play(simulated_70b.deployment(max_num_seqs=ORDER_SEATS, **f), traffic) for name, f in BIG_WAYS.items()
+        name: simulated_70b.play(simulated_70b.deployment(max_num_seqs=ORDER_SEATS, **f), traffic)
+        for name, f in BIG_WAYS.items()
     }
 
 
@@ -287,5 +281,7 @@ def saturated_ways() -> dict[str, float]:
     traffic = _short_and_long(Poisson(rate=900.0), Poisson(rate=100.0), count)
     found = {}
     for name, fields in BIG_WAYS.items():
-        found[name] = count / play(simulated_70b.deployment(max_num_seqs=ORDER_SEATS, **fields), traffic).duration
+        found[name] = (
+            count / simulated_70b.play(simulated_70b.deployment(max_num_seqs=ORDER_SEATS, **fields), traffic).duration
+        )
     return found

@@ -8,21 +8,14 @@ from course.lab.lesson_06.pictures import KV_FILL, MULTIPLY, READ, STRIPES, draw
 from course.lab.lesson_06.plane import LogAxis, Plane
 from course.lab.lesson_06.roofs import Roof, on_paper
 from course.lab.lesson_06.shapes import LLAMA_70B
+from course.lab.simulated_70b import STACKS
 from course.lab.style import ALARM, PHASE_COLOURS, WIDTH, number, seconds
 from course.lab.svg import FAINT, HALO, SOFT, Picture, Scale, line, rect, swatches, tag, text, time_axis
-from minillm.simulate.cost.hardware import find_hardware
-from minillm.simulate.cost.profile import find_profile, roofline_profile, typical_profile
-from minillm.simulate.cost.roofline import StepTime, StepWork
+from minillm.simulate.cost.roofline import StepTime
 from minillm.simulate.deployment import Deployment
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 CONTEXTS = (128, 512, 1024, 2048, 4096, 8192)
-STACKS = {
-    "measured, no CUDA graphs": find_profile,
-    "CUDA graphs, typical": lambda name: typical_profile(find_hardware(name)),
-    "the data sheet": lambda name: roofline_profile(find_hardware(name)),
-}
-"""What stands under the price of a step. Only the first was fitted to measurements."""
 LEFT, RIGHT = 64, 150
 OUTPUT = 512
 CAUSES = {
@@ -64,8 +57,7 @@ class Priced:
 
 def price(on: Deployment, batch: int, context: float) -> Priced:
     """A step in which `batch` requests write a token each, over contexts of so many tokens."""
-    work = StepWork(batch, batch, batch, pairs=batch * context, context=batch * context, prefills=0)
-    return Priced(batch, context, on.step_time().price(work))
+    return Priced(batch, context, on.step_time().price(simulated_70b.decode_work(batch, context)))
 
 
 def seats_that_fit(on: Deployment, context: float) -> int:

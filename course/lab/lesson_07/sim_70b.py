@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from course.lab import simulated_70b
 from course.lab.display import Html, as_table
 from course.lab.explorer import Explorer, choices
-from course.lab.lesson_02.simulated import enough
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
 from course.lab.run import percentile
+from course.lab.scale import enough
 from course.lab.style import number, seconds
 from course.lab.svg import Picture
 from minillm.core.batch import ScheduledBatch

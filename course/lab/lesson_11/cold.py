@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from course.lab import simulated_70b
 from course.lab.explorer import Explorer, choices, slider
 from course.lab.lesson_11 import fleet
 from course.lab.lesson_11.money import GPUS, HOURS_A_DAY, dollars, gpu_price
@@ -70,8 +71,10 @@ def sleep(per_hour: float, cold: float, keep: float) -> Sleep:
         "interval_s": LOOK_S,
         "window_s": 0.0,
     }
-    slept = fleet.play(on, workload, replicas=0, cold_start_s=cold, autoscaling={**scaling, "scale_down_after_s": keep})
-    warm = fleet.Served.of(fleet.play(on, workload))
+    slept = simulated_70b.play(
+        on, workload, replicas=0, cold_start_s=cold, autoscaling={**scaling, "scale_down_after_s": keep}
+    )
+    warm = fleet.Served.of(simulated_70b.play(on, workload))
     found = fleet.Served.of(slept)
     settled = found.settled  # it was asleep when the picture began: the first ones to come do not count
     return Sleep(

@@ -5,6 +5,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from course.lab import simulated_70b
 from course.lab.explorer import Explorer, buttons, choices, slider
 from course.lab.lesson_11 import fleet
 from course.lab.lesson_11.money import GPUS, dollars, gpu_price
@@ -132,7 +133,7 @@ def story(spike: Spike, measure: str) -> Story:
         settings["replicas"] = 2
     elif measure in ("shed at the door", "small model for the overflow"):
         settings["shedding"] = {"max_outstanding": DOOR}
-    run = fleet.play(on, workload, **settings)
+    run = simulated_70b.play(on, workload, **settings)
     outcomes, gpu_s = (
         {r.request.index: RequestOutcome(r.intended, r.ttft()) for r in run.records},
         GPUS * run.replica_seconds,
@@ -149,7 +150,7 @@ def _overflow(run: FleetRun) -> dict[int, RequestOutcome]:
     if not refused:
         return {}
     requests = tuple(replace(r.request, index=i, arrival=r.ended) for i, r in enumerate(refused))
-    small = fleet.play(fleet.deployment(model=SMALL, tp=1, max_num_seqs=128), Workload("overflow", requests))
+    small = simulated_70b.play(fleet.deployment(model=SMALL, tp=1, max_num_seqs=128), Workload("overflow", requests))
     return {
         before.request.index: RequestOutcome(
             before.intended, None if after.first_byte is None else after.first_byte - before.intended, small=True

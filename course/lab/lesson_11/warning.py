@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from course.lab import simulated_70b
 from course.lab.explorer import Explorer, buttons, choices
 from course.lab.lesson_11 import fleet
 from course.lab.lesson_11.panels import Panel, Ruler, Series, draw_panels
@@ -68,7 +69,7 @@ def alarm(load: float, patience: float, waits_for: str = "the first word", answe
     most = fleet.capacity(traffic, max_num_seqs=SEATS)
     arrivals = Spikes(rate=CALM * most, spike_rate=load * most, start_s=STARTS, length_s=ENDS)
     workload = make_workload(traffic, arrivals, duration_s=ENDS)
-    run = fleet.play(
+    run = simulated_70b.play(
         fleet.deployment(max_num_seqs=SEATS),
         workload,
         clients={PATIENCE[waits_for]: patience},

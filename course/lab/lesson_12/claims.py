@@ -180,7 +180,7 @@ def tail_of(way: str, count: int = 160) -> Tail:
     short = make_workload(SHORT, Poisson(rate=share * (MEMBERS - 1)), num_requests=seven, name="short")
     long = make_workload(LONG, Poisson(rate=share), num_requests=one, name="long")
     on = simulated_70b.deployment(**SERVER, **WAYS[way])
-    alone, mixed = (visits_of(simulated.play(on, w)) for w in (short, merge("mixed", short, long)))
+    alone, mixed = (visits_of(simulated_70b.play(on, w)) for w in (short, merge("mixed", short, long)))
     stay = [(visit.prompt, visit.left - visit.arrival) for visit in mixed if visit.ending == "answered"]
     return Tail(
         percentile([visit.left - visit.arrival for visit in alone if visit.ending == "answered"], 99),
