@@ -14,7 +14,7 @@
 
 # %%
 from course.lab import open_lab, simulated_70b
-from course.lab.lesson_11 import bounds, cold, fleet, knee, money, regimes, routing, spike, traffic, warning, worksheet
+from course.lab.lesson_11 import bounds, cold, fleet, knee, money, routing, spike, traffic, warning, worksheet
 from course.lab.lesson_11.checks import checks
 
 lab = open_lab()
@@ -242,19 +242,6 @@ routing.played_table()
 # waited for both models. *Harm*: set "caught" to one half and let a wrong answer cost a hundred large requests. How good must
 # the router be now? But also look at the queue of the large model in the table: routing takes work off it, and its line shortens. A smaller model does help a
 # queue.
-#
-# ### Regimes
-#
-# The same model on the same GPUs, five use cases, three configurations. Limits are those of lesson 01. A cell is the share of requests in
-# time; for batch work, where nobody waits, it is the price. (With CUDA graphs, typical constants: nobody has measured their error.)
-
-# %%
-regimes.regimes_table()
-
-# %% [markdown]
-# Compare the columns. What does the last row gain from full steps? Do the others lose more than a request or two by them? Then look for a row in which
-# no configuration comes near 100%: there the model or the hardware is wrong for the promise, and no setting mends that. Batch work has no
-# reader; put it on the replicas that spare capacity keeps idle.
 #
 # ### The worksheet
 #

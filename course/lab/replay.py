@@ -11,6 +11,9 @@ from course.lab.style import PHASE_COLOURS, PHASE_LABELS, seconds
 from minillm.core.timeline import PHASES
 from minillm.frontend.snapshot import RequestView
 
+FRAME_MS = 120
+"""Between two pictures, when it plays by itself."""
+
 
 def rewind(run: Run, moment: float) -> Run:
     """The run as it looked `moment` seconds after it began."""
@@ -104,7 +107,3 @@ class Replay(Explorer):
             f"{escape(''.join(self.row.texts[:count]))}</pre>"
         )
         return Html(html, f"{told}. {picture.alternative}")
-
-
-FRAME_MS = 120
-"""Between two pictures, when it plays by itself."""

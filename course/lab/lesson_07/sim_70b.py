@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from course.lab import simulated_70b
-from course.lab.display import Html, as_table
+from course.lab.display import Html, as_table, table_by_name
 from course.lab.explorer import Explorer, choices
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
 from course.lab.run import percentile
@@ -205,19 +205,17 @@ def _told(found: Mapping[float, Served]) -> str:
 
 def pools_table(pools: Sequence[float] = (4, 8, 12, 24), rate: float = RATE) -> Html:
     """Recompute and swap, at the same pools."""
-    rows = []
-    for gb in pools:
-        for way in ("recompute", "swap"):
-            served = with_pool(gb, rate, way)
-            p50, p99 = served.ttft
-            rows.append(
-                (
-                    f"{gb} GB, {way}", f"{served.running:.0f}", str(served.preemptions), f"{served.again_share:.0%}",
-                    seconds(p50), seconds(p99), number(served.tokens_per_s),
-                )
-            )  # fmt: skip
-    return as_table(
-        ("pool", "running", "evictions", "of all work, done twice", "TTFT p50", "TTFT p99", "tokens/s"), rows
+    return table_by_name(
+        "pool",
+        {f"{gb} GB, {way}": with_pool(gb, rate, way) for gb in pools for way in ("recompute", "swap")},
+        {
+            "running": lambda served: f"{served.running:.0f}",
+            "evictions": lambda served: str(served.preemptions),
+            "of all work, done twice": lambda served: f"{served.again_share:.0%}",
+            "TTFT p50": lambda served: seconds(served.ttft[0]),
+            "TTFT p99": lambda served: seconds(served.ttft[1]),
+            "tokens/s": lambda served: number(served.tokens_per_s),
+        },
     )
 
 
@@ -231,27 +229,21 @@ def with_heads(heads: str, kv: str = "bfloat16") -> Served:
 
 def heads_table(tokens: int = 1500) -> Html:
     """MHA, GQA and MQA, in 16 and 8 bits: the room, and what users feel at the same load; then all at once."""
-    rows = []
-    for heads in KV_HEADS:
-        for kv in ("bfloat16", "int8"):
-            at_rate, flooded = with_heads(heads, kv), flood(CHAT, FLOOD, kv_heads=KV_HEADS[heads], kv_dtype=kv)
-            p50, p99 = at_rate.ttft
-            rows.append(
-                (
-                    f"{heads}, {kv}", f"{at_rate.room_chats(tokens):,}", seconds(p50), seconds(p99),
-                    str(at_rate.preemptions), number(flooded.tokens_per_s), flooded.limit,
-                )
-            )  # fmt: skip
-    head = (
+    ways = {f"{heads}, {kv}": (heads, kv) for heads in KV_HEADS for kv in ("bfloat16", "int8")}
+    at_rate = {name: with_heads(*way) for name, way in ways.items()}
+    flooded = {name: flood(CHAT, FLOOD, kv_heads=KV_HEADS[heads], kv_dtype=kv) for name, (heads, kv) in ways.items()}
+    return table_by_name(
         "KV heads, dtype",
-        f"chats of {tokens:,} tokens",
-        "TTFT p50",
-        "TTFT p99",
-        "evictions",
-        "tokens/s, all at once",
-        "what limits it then",
+        {name: (at_rate[name], flooded[name]) for name in ways},
+        {
+            f"chats of {tokens:,} tokens": lambda both: f"{both[0].room_chats(tokens):,}",
+            "TTFT p50": lambda both: seconds(both[0].ttft[0]),
+            "TTFT p99": lambda both: seconds(both[0].ttft[1]),
+            "evictions": lambda both: str(both[0].preemptions),
+            "tokens/s, all at once": lambda both: number(both[1].tokens_per_s),
+            "what limits it then": lambda both: both[1].limit,
+        },
     )
-    return as_table(head, rows)
 
 
 # ---------------------------------------------------------------- tenfold?

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from course.lab.display import Html, as_table
+from course.lab.display import Html, table_by_name
 from course.lab.lesson_11 import fleet
 from course.lab.lesson_11.money import HOURS_A_DAY, dollars, gpu_price
 from course.lab.progress_bar import with_progress
@@ -62,25 +62,15 @@ def homes() -> dict[str, Home]:
 
 def homes_table(found: dict[str, Home]) -> Html:
     """What few readers feel, and what a day costs."""
-    rows = [
-        (
-            each.name,
-            seconds(each.ttft),
-            seconds(each.tpot),
-            seconds(each.e2e),
-            f"{each.load:.2%}",
-            dollars(each.per_day),
-            dollars(each.per_day / FEW_A_DAY),
-        )
-        for each in found.values()
-    ]
-    header = (
+    return table_by_name(
         "on",
-        "TTFT p50",
-        "TPOT p50",
-        "E2E p50",
-        f"load of {FEW_A_DAY} a day",
-        "dollars a day",
-        "dollars a request",
+        found,
+        {
+            "TTFT p50": lambda home: seconds(home.ttft),
+            "TPOT p50": lambda home: seconds(home.tpot),
+            "E2E p50": lambda home: seconds(home.e2e),
+            f"load of {FEW_A_DAY} a day": lambda home: f"{home.load:.2%}",
+            "dollars a day": lambda home: dollars(home.per_day),
+            "dollars a request": lambda home: dollars(home.per_day / FEW_A_DAY),
+        },
     )
-    return as_table(header, rows)

@@ -4,7 +4,7 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from course.lab.display import Html, as_table
+from course.lab.display import Html, as_table, table_by_name
 from course.lab.explorer import Explorer, choices
 from course.lab.lab import Lab
 from course.lab.lesson_11 import fleet, spike
@@ -143,11 +143,15 @@ def reading_only(lab: Lab) -> dict[int, Run]:
 
 
 def reading_table(runs: Mapping[int, Run]) -> Html:
-    rows = [
-        (str(seats), seconds(percentile(run.ttft, 50)), seconds(percentile(run.ttft, 99)), seconds(run.duration))
-        for seats, run in runs.items()
-    ]
-    return as_table(("max-batch", "TTFT p50", "TTFT p99", "all of them done after"), rows)
+    return table_by_name(
+        "max-batch",
+        {str(seats): run for seats, run in runs.items()},
+        {
+            "TTFT p50": lambda run: seconds(percentile(run.ttft, 50)),
+            "TTFT p99": lambda run: seconds(percentile(run.ttft, 99)),
+            "all of them done after": lambda run: seconds(run.duration),
+        },
+    )
 
 
 def a_hundred(qps: float = 100.0, seats: int = 64) -> fleet.Served:
@@ -194,12 +198,6 @@ def stories_table(stories: Mapping[str, spike.Story], price: float) -> Html:
     rows = []
     for name, each in stories.items():
         back = "not here" if each.back == float("inf") else "never left" if each.back == 0 else seconds(each.back)
-        rows.append(
-            (
-                name,
-                back,
-                *(f"{each.share(kind):.0%}" for kind in ("in time", "small", "refused")),
-                f"${each.gpu_hours * price:.2f}",
-            )
-        )
+        shares = (f"{each.share(kind):.0%}" for kind in ("in time", "small", "refused"))
+        rows.append((name, back, *shares, f"${each.gpu_hours * price:.2f}"))
     return as_table(("measure", "promise kept again after", "in time", "by the small model", "refused", "GPUs"), rows)
