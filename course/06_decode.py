@@ -16,7 +16,7 @@ from course.lab import open_lab, simulated_70b
 from course.lab.lesson_06 import bets, bytes_map, instrument, pictures, shapes, sim_70b, steps
 from course.lab.lesson_06.checks import checks
 from course.lab.lesson_06.claims import a4
-from course.lab.lesson_06.roofs import on_paper, roofs_table, this_machine
+from course.lab.lesson_06.roofline import on_paper, roofs_table, this_machine
 from course.lab.lesson_06.traffic import room, side_by_side
 
 lab = open_lab()

@@ -14,7 +14,7 @@
 
 # %%
 from course.lab import open_lab, simulated_70b
-from course.lab.lesson_06.roofs import this_machine
+from course.lab.lesson_06.roofline import this_machine
 from course.lab.lesson_09 import gate, phases, sim_70b, sparsity, steps, traffic
 from course.lab.lesson_09.checks import checks
 from course.lab.lesson_09.claims import a7, b4, b5, d10

@@ -318,11 +318,11 @@ claims.a21(day, spike.stories(spike.Spike(gentle=True)))
 # %%
 from course.lab.lesson_11 import hardware
 
-homes = hardware.homes()
-hardware.homes_table(homes)
+options = hardware.options()
+hardware.options_table(options)
 
 # %%
-claims.d20(homes)
+claims.d20(options)
 
 # %%
 claims.e2(*claims.alarm_runs())

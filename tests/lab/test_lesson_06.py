@@ -10,7 +10,7 @@ from course.lab.lab import Lab
 from course.lab.lesson_06 import bets, sim_70b, steps, traffic
 from course.lab.lesson_06.checks import checks
 from course.lab.lesson_06.claims import MEASURE, a4
-from course.lab.lesson_06.roofs import Roof, on_paper, roofs_table, this_machine
+from course.lab.lesson_06.roofline import Roof, on_paper, roofs_table, this_machine
 from course.lab.lesson_06.shapes import LLAMA_13B, LLAMA_70B, Shape, three
 from course.lab.lesson_06.steps import Dot
 from minillm.simulate.workload.arrivals import AllAtOnce

@@ -7,7 +7,7 @@ import torch
 from asserting import refuses_garbage
 
 from course.lab.lab import Lab
-from course.lab.lesson_06.roofs import Roof
+from course.lab.lesson_06.roofline import Roof
 from course.lab.lesson_06.shapes import LLAMA_70B
 from course.lab.lesson_06.steps import Dot
 from course.lab.lesson_09 import claims, gate, phases, rounding, sim_70b, sparsity, steps, traffic
@@ -89,7 +89,7 @@ def test_memory_for_four_is_memory_for_more_in_8_bits(shelf: Shelf) -> None:
         run = shelf.run(name, scene.workload, **scene.fields)
         assert len(run.finished) == len(scene.workload.arrivals) and not run.snapshot.num_preemptions
         seats[name] = max(step.num_running for step in run.steps)
-    assert seats[PLAIN] == seats["int8"] == traffic.MEMORY_SEATS and seats["KV int8"] > 1.5 * seats[PLAIN]
+    assert seats[PLAIN] == seats["int8"] == traffic.MEMORY_SLOTS and seats["KV int8"] > 1.5 * seats[PLAIN]
 
 
 def test_every_scene_is_played_to_its_end(shelf: Shelf) -> None:

@@ -16,7 +16,7 @@ def checks(
     loads: Mapping[str, Run],
     ways: Mapping[str, Run],
     orders: Mapping[str, tuple[Visit, ...]],
-    doors: Mapping[str, Mapping[str, int]],
+    queue_limits: Mapping[str, Mapping[str, int]],
 ) -> Checks:
     """Questions about the runs of the lesson.
 
@@ -56,12 +56,15 @@ def checks(
 
     def q4(answer: object) -> tuple[Criterion, ...]:
         told = {
-            name: f"{name}: {counts['in time']} of {sum(counts.values())} in time" for name, counts in doors.items()
+            name: f"{name}: {counts['in time']} of {sum(counts.values())} in time"
+            for name, counts in queue_limits.items()
         }
-        best = max(counts["in time"] for counts in doors.values())
+        best = max(counts["in time"] for counts in queue_limits.values())
         named = str(answer).strip().lower()
-        is_best = named in doors and doors[named]["in time"] == best  # of equals, any
-        return choice(answer, named if is_best else max(doors, key=lambda name: doors[name]["in time"]), told)
+        is_best = named in queue_limits and queue_limits[named]["in time"] == best  # of equals, any
+        return choice(
+            answer, named if is_best else max(queue_limits, key=lambda name: queue_limits[name]["in time"]), told
+        )
 
     def q5(answer: object) -> tuple[Criterion, ...]:
         graded = close_to(answer, md1_wait(0.9), "mean wait, service times", tolerance=0.03)

@@ -176,10 +176,10 @@ def orders(load: float = ORDER_LOAD) -> dict[str, tuple[Visit, ...]]:
     return {order: simulated.ordered(order, load) for order in simulated.ORDERS}
 
 
-def doors(load: float, cv: float = 1.0) -> dict[str, dict[str, int]]:
+def queue_limits(load: float, cv: float = 1.0) -> dict[str, dict[str, int]]:
     """What became of everybody without a limit, and with a tight one."""
     return {
-        name: simulated.outcomes(simulated.at_the_door(load, limit, cv))
+        name: simulated.outcomes(simulated.with_queue_limit(load, limit, cv))
         for name, limit in (("open", None), ("limit", TIGHT))
     }
 
@@ -188,9 +188,9 @@ MEASURE: dict[str, Callable[[Lab], Claim]] = {
     "A2": lambda lab: a2(traffic.at_loads(lab, (traffic.LOADS[0], traffic.LOADS[-1])), simulated.quantized_waits()),
     "A9": lambda lab: a9(simulated.three_ways(0.7), simulated.three_ways(1.0), simulated.saturated_ways()),
     "A13": lambda lab: a13({tp: simulated.tenfold(tp) for tp in (2, 4)}),
-    "A19": lambda lab: a19({load: simulated.chunks_and_door(load) for load in (0.7, 1.3)}),
+    "A19": lambda lab: a19({load: simulated.chunks_and_limit(load) for load in (0.7, 1.3)}),
     "D1": lambda lab: d1(simulated.dynamic_gains()),
     "D2": lambda lab: d2(traffic.one_batch(lab)),
     "D3": lambda lab: d3(orders()),
-    "E4": lambda lab: e4(doors(OVER), doors(UNDER, simulated.CLUMPS)),
+    "E4": lambda lab: e4(queue_limits(OVER), queue_limits(UNDER, simulated.CLUMPS)),
 }

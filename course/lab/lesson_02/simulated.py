@@ -109,7 +109,7 @@ ORDERS = {
     "limit on prompts": {"max_prompt_tokens": LONG},
 }
 """Who is next. With a limit, long prompts are turned away."""
-ORDER_SEATS = 16
+ORDER_SLOTS = 16
 
 
 @functools.lru_cache(maxsize=64)
@@ -117,7 +117,7 @@ def ordered(order: str, load: float, count: int = 300) -> tuple[Visit, ...]:
     """One long prompt among ten, at a share of what first come first served can do, under one of ORDERS."""
     count = enough(count, A_LINE)
     rate = load * _mixed_capacity(count)
-    on = simulated_70b.deployment(max_num_seqs=ORDER_SEATS, **ORDERS[order])
+    on = simulated_70b.deployment(max_num_seqs=ORDER_SLOTS, **ORDERS[order])
     return tuple(
         visits_of(simulated_70b.play(on, _short_and_long(Poisson(rate=rate * 0.9), Poisson(rate=rate * 0.1), count)))
     )
@@ -133,28 +133,28 @@ def _short_and_long(short: Arrivals, long: Arrivals, count: int) -> Workload:
 def _mixed_capacity(count: int) -> float:
     everybody = _short_and_long(Poisson(rate=900.0), Poisson(rate=100.0), count)
     return simulated_70b.steady_rate(
-        v.left for v in visits_of(simulated_70b.play(simulated_70b.deployment(max_num_seqs=ORDER_SEATS), everybody))
+        v.left for v in visits_of(simulated_70b.play(simulated_70b.deployment(max_num_seqs=ORDER_SLOTS), everybody))
     )
 
 
 # ---------------------------------------------------------------- the door
 
-DOOR_SEATS = 16
+LIMIT_SLOTS = 16
 CLUMPS = 3.0
 """Coefficient of variation of the gaps, for arrivals in clumps; 1 = independent people."""
 
 
 @functools.lru_cache(maxsize=128)
-def at_the_door(load: float, limit: int | None, cv: float = 1.0, patience: float | None = PATIENCE_S) -> FleetRun:
+def with_queue_limit(load: float, limit: int | None, cv: float = 1.0, patience: float | None = PATIENCE_S) -> FleetRun:
     """Chats, some clients lose patience; a server that lets so many wait and refuses the rest.
 
     Args:
         limit: max_queue_len; None = everybody may wait.
         patience: seconds until a client that has seen no token gives up; None = never.
     """
-    count, rate = enough(400, A_LINE), load * capacity(CHAT, max_num_seqs=DOOR_SEATS)
+    count, rate = enough(400, A_LINE), load * capacity(CHAT, max_num_seqs=LIMIT_SLOTS)
     arrivals = Poisson(rate=rate) if cv == 1 else Gamma(rate=rate, cv=cv)
-    on = simulated_70b.deployment(max_num_seqs=DOOR_SEATS, **({"max_queue_len": limit} if limit else {}))
+    on = simulated_70b.deployment(max_num_seqs=LIMIT_SLOTS, **({"max_queue_len": limit} if limit else {}))
     clients = ClientConfig(first_byte_timeout_s=patience)
     return simulated_70b.play(on, make_workload(CHAT, arrivals, num_requests=count), clients=clients)
 
@@ -239,7 +239,7 @@ def tenfold(tp: int) -> dict[str, float]:
     }
 
 
-def chunks_and_door(load: float) -> dict[str, FleetRun]:
+def chunks_and_limit(load: float) -> dict[str, FleetRun]:
     """Chats and one prompt of 6000 tokens among ten, with whole prompts or chunks, and with or without a limit of
     8."""
     count = enough(300, A_LINE)
@@ -251,7 +251,7 @@ def chunks_and_door(load: float) -> dict[str, FleetRun]:
         ("limit", False, 8),
         ("both", True, 8),
     ):
-        fields = {"max_num_seqs": ORDER_SEATS, "enable_chunked_prefill": chunked, "max_num_batched_tokens": 2048}
+        fields = {"max_num_seqs": ORDER_SLOTS, "enable_chunked_prefill": chunked, "max_num_batched_tokens": 2048}
         on = simulated_70b.deployment(**fields, **({"max_queue_len": limit} if limit else {}))
         found[name] = simulated_70b.play(on, _short_and_long(Poisson(rate=rate * 0.9), Poisson(rate=rate * 0.1), count))
     return found
@@ -270,7 +270,7 @@ def three_ways(load: float = 0.7) -> dict[str, FleetRun]:
     rate = load * _mixed_capacity(count)
     traffic = _short_and_long(Poisson(rate=rate * 0.9), Poisson(rate=rate * 0.1), count)
     return {
-        name: simulated_70b.play(simulated_70b.deployment(max_num_seqs=ORDER_SEATS, **f), traffic)
+        name: simulated_70b.play(simulated_70b.deployment(max_num_seqs=ORDER_SLOTS, **f), traffic)
         for name, f in BIG_WAYS.items()
     }
 
@@ -282,6 +282,6 @@ def saturated_ways() -> dict[str, float]:
     found = {}
     for name, fields in BIG_WAYS.items():
         found[name] = (
-            count / simulated_70b.play(simulated_70b.deployment(max_num_seqs=ORDER_SEATS, **fields), traffic).duration
+            count / simulated_70b.play(simulated_70b.deployment(max_num_seqs=ORDER_SLOTS, **fields), traffic).duration
         )
     return found

@@ -6,7 +6,7 @@ from course.lab import simulated_70b
 from course.lab.explorer import Explorer, buttons, choices
 from course.lab.lesson_06.pictures import KV_FILL, MULTIPLY, READ, STRIPES, draw_roof
 from course.lab.lesson_06.plane import LogAxis, Plane
-from course.lab.lesson_06.roofs import Roof, on_paper
+from course.lab.lesson_06.roofline import Roof, on_paper
 from course.lab.lesson_06.shapes import LLAMA_70B
 from course.lab.simulated_70b import STACKS
 from course.lab.style import ALARM, PHASE_COLOURS, WIDTH, number, seconds

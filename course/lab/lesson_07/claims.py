@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from course.lab.claims import Claim, conclude, say
 from course.lab.lab import Lab
-from course.lab.lesson_07 import bets, bill, sim_70b, traffic
-from course.lab.lesson_07.bill import GQA, MHA, Account, kinds_of
+from course.lab.lesson_07 import bets, kv_bytes, sim_70b, traffic
+from course.lab.lesson_07.kv_bytes import GQA, MHA, Account, kinds_of
 from course.lab.lesson_07.needle import Found
 from course.lab.lesson_07.sim_70b import Served
 from course.lab.lesson_07.trace import Trace
@@ -209,7 +209,7 @@ def d14(model: Account, windowed: Trace, window: int, found: Mapping[str, Mappin
 
 
 def measure_a11(lab: Lab) -> Claim:
-    return a11(bill.large(bill.accounts(lab)), bill.by_hand(lab), bill.in_pool(lab))
+    return a11(kv_bytes.large(kv_bytes.accounts(lab)), kv_bytes.by_hand(lab), kv_bytes.in_pool(lab))
 
 
 def measure_a12(lab: Lab) -> Claim:
@@ -220,7 +220,10 @@ def measure_a12(lab: Lab) -> Claim:
 def measure_d14(lab: Lab) -> Claim:
     window, _ = traffic.probe(lab)
     return d14(
-        bill.large(bill.accounts(lab)), traffic.growing(lab, window, traffic.SINKS), window, traffic.looking(lab)
+        kv_bytes.large(kv_bytes.accounts(lab)),
+        traffic.growing(lab, window, traffic.SINKS),
+        window,
+        traffic.looking(lab),
     )
 
 

@@ -31,14 +31,14 @@ CHAT = Independent(
     prompt=LogNormal(median=1200, sigma=0.6, high=6000), output=LogNormal(median=200, sigma=0.6, high=800)
 )
 """Medium prompts, medium answers; nothing shared."""
-TALKS = Sessions(
+CONVERSATIONS = Sessions(
     system=Fixed(tokens=500), turns=Fixed(tokens=8), first=LogNormal(median=2000, sigma=0.6, high=5000),
     message=LogNormal(median=60, sigma=0.6, high=300), output=LogNormal(median=120, sigma=0.6, high=300), think_s=5.0,
 )  # fmt: skip
 """Conversations of eight turns about a long text, each turn of which repeats all that was said before."""
-FLOOD, FLOOD_TALKS = 2000, 250
+FLOOD, FLOOD_CONVERSATIONS = 2000, 250
 """Chats and conversations of a flood: more chats than any pool here has room for."""
-FLOOD_SEATS = 2048
+FLOOD_SLOTS = 2048
 """max_num_seqs of a flood: more than run at once."""
 OFTEN = 0.1
 """Evictions for each request: fewer are a ripple, not a limit."""
@@ -154,7 +154,7 @@ def serve(traffic: TrafficModel, arrivals: Arrivals, count: int = 240, **fields:
 def flood(traffic: TrafficModel, count: int, **fields: object) -> Served:
     """Everybody at once, where as little as possible besides KV limits the batch: more seats than are ever taken, and a
     typical stack with CUDA graphs, since the measured one has none and a step of it cannot be short."""
-    fields = {"max_num_seqs": FLOOD_SEATS, **fields}
+    fields = {"max_num_seqs": FLOOD_SLOTS, **fields}
     return _served(traffic, AllAtOnce(), count, True, tuple(sorted(fields.items())))
 
 
@@ -264,7 +264,7 @@ def ladder(traffic: TrafficModel, count: int = FLOOD) -> dict[str, Served]:
 
 def ladders() -> dict[str, dict[str, Served]]:
     """Both kinds of traffic."""
-    return {"chats": ladder(CHAT), "conversations": ladder(TALKS, FLOOD_TALKS)}
+    return {"chats": ladder(CHAT), "conversations": ladder(CONVERSATIONS, FLOOD_CONVERSATIONS)}
 
 
 def token_bytes(fields: Mapping[str, object]) -> float:

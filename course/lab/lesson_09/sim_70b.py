@@ -35,21 +35,21 @@ is, at twice the rate on this hardware."""
 TRAFFIC = {"chat": CHAT, "long prompts, 4000 in, 4 out": LONG_PROMPTS}
 LOADS = {"quiet: a tenth of capacity": 0.1, "busy: nine tenths of it": 0.9, "overrun: 1.15 times": 1.15}
 """Shares of what 16 bits can serve."""
-SEATS = 64
+SLOTS = 64
 COUNT, LEAST = 200, 60
 """Requests of a run; and of one in the short form, since a line needs time to form."""
-CRAMPED_GPUS, CRAMPED_SEATS, CRAMPED_LOAD, CRAMPED_COUNT = 2, 256, 1.3, 300
+CRAMPED_GPUS, CRAMPED_SLOTS, CRAMPED_LOAD, CRAMPED_COUNT = 2, 256, 1.3, 300
 """In the short form, too: with fewer requests no line would form, whatever the format."""
 
 
-def deployment(stack: str, name: str, tp: int = 4, seats: int = SEATS) -> Deployment:
+def deployment(stack: str, name: str, tp: int = 4, seats: int = SLOTS) -> Deployment:
     weights, kv = STORED[name]
     fields = {"profile": STACKS[stack](simulated_70b.HARDWARE), "tp": tp, "max_num_seqs": seats}
     return simulated_70b.deployment(**fields, weight_dtype=weights, kv_dtype=kv)
 
 
 @functools.lru_cache(maxsize=64)
-def capacity(stack: str, traffic: str, tp: int = 4, seats: int = SEATS, count: int | None = None) -> float:
+def capacity(stack: str, traffic: str, tp: int = 4, seats: int = SLOTS, count: int | None = None) -> float:
     """Requests a second that 16 bits can serve: over the middle of a run in which all come at once."""
     work = make_workload(TRAFFIC[traffic], AllAtOnce(), num_requests=count or enough(COUNT, LEAST))
     return simulated_70b.steady_rate(
@@ -59,7 +59,7 @@ def capacity(stack: str, traffic: str, tp: int = 4, seats: int = SEATS, count: i
 
 @functools.lru_cache(maxsize=64)
 def served(
-    stack: str, name: str, traffic: str, load: float, tp: int = 4, seats: int = SEATS, count: int | None = None
+    stack: str, name: str, traffic: str, load: float, tp: int = 4, seats: int = SLOTS, count: int | None = None
 ) -> FleetRun:
     """One format under a load: the same arrivals for all formats.
 
@@ -140,7 +140,7 @@ def cramped(names: tuple[str, ...] = tuple(STORED)) -> dict[str, Cramped]:
     """Chats on two H100s, more than 16 bits can serve there: the same arrivals in every format."""
     found = {}
     for name in names:
-        on = deployment(MEASURED, name, CRAMPED_GPUS, CRAMPED_SEATS)
+        on = deployment(MEASURED, name, CRAMPED_GPUS, CRAMPED_SLOTS)
         found[name] = Cramped(
             name,
             on.model.stored_bytes(on.placement.weight_dtype) / CRAMPED_GPUS,
@@ -148,7 +148,7 @@ def cramped(names: tuple[str, ...] = tuple(STORED)) -> dict[str, Cramped]:
             on.num_kv_blocks * on.block_bytes,
             USABLE_MEMORY * on.profile.hardware.memory,
             on.num_kv_blocks * on.block_size,
-            served(MEASURED, name, "chat", CRAMPED_LOAD, CRAMPED_GPUS, CRAMPED_SEATS, CRAMPED_COUNT),
+            served(MEASURED, name, "chat", CRAMPED_LOAD, CRAMPED_GPUS, CRAMPED_SLOTS, CRAMPED_COUNT),
         )
     return found
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from course.lab.display import Html, table_by_name
-from course.lab.lesson_06.roofs import Roof
+from course.lab.lesson_06.roofline import Roof
 from course.lab.lesson_06.shapes import Shape
 from course.lab.lesson_06.steps import Dot
 from course.lab.lesson_06.traffic import room, side_by_side

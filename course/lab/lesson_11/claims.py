@@ -10,7 +10,7 @@ from course.lab.lab import Lab
 from course.lab.lesson_11 import cold, fleet, hardware, knee, money, routing, spike, traffic, warning
 from course.lab.lesson_11.bounds import Ask
 from course.lab.lesson_11.cold import Sleep
-from course.lab.lesson_11.hardware import ARTICLE_GAIN, FEW_A_DAY, Home
+from course.lab.lesson_11.hardware import ARTICLE_GAIN, FEW_A_DAY, GpuOption
 from course.lab.lesson_11.knee import Crowd, Sweep
 from course.lab.lesson_11.money import GPUS, Trouble, dollars
 from course.lab.lesson_11.routing import Played, Route
@@ -131,13 +131,13 @@ def a21(steep: Mapping[str, Story], gentle: Mapping[str, Story]) -> Claim:
     return conclude("A21", verdict, told=told, bests=bests)
 
 
-def d20(homes: Mapping[str, Home]) -> Claim:
+def d20(options: Mapping[str, GpuOption]) -> Claim:
     """The same few requests on several GPUs; the first two are the article's old and new one."""
-    old, new, *fields = homes.values()
+    old, new, *fields = options.values()
     gain = old.e2e / new.e2e
-    cheapest = min(homes.values(), key=lambda each: each.per_day)
+    cheapest = min(options.values(), key=lambda each: each.per_day)
     told = "; ".join(
-        f"{h.name}: E2E {seconds(h.e2e)}, {dollars(h.per_day)} a day, load {h.load:.2%}" for h in homes.values()
+        f"{h.name}: E2E {seconds(h.e2e)}, {dollars(h.per_day)} a day, load {h.load:.2%}" for h in options.values()
     )
     is_off = abs(gain / ARTICLE_GAIN - 1) > 0.25
     return conclude(
@@ -264,7 +264,7 @@ MEASURE: dict[str, Callable[[Lab], Claim]] = {
     "A16": lambda lab: a16(Ask(), traffic.a_hundred(), knee_rate()),
     "A20": lambda lab: a20(list(money.TROUBLES.values()), money.gpu_price()),
     "A21": lambda lab: a21(spike.stories(spike.Spike()), spike.stories(spike.Spike(gentle=True))),
-    "D20": lambda lab: d20(hardware.homes()),
+    "D20": lambda lab: d20(hardware.options()),
     "E2": lambda lab: e2(*alarm_runs()),
     "E3": lambda lab: e3(cold.played()),
     "E8": lambda lab: e8(*routes(money.gpu_price())),

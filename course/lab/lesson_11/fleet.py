@@ -30,7 +30,7 @@ LEAST = 150
 FEW = 5
 """Tokens: too few to be spread."""
 STACKS = (simulated_70b.MEASURED, simulated_70b.TYPICAL)
-SEATS = 128
+SLOTS = 128
 """max_num_seqs, unless a cell says otherwise: more than most of these replicas can use."""
 Fields = tuple[tuple[str, Any], ...]
 """Named values that can be looked up in a cache."""
@@ -100,7 +100,7 @@ def _key(fields: Mapping[str, Any]) -> Fields:
 
 def capacity(traffic: TrafficModel, stack: str = STACKS[0], **fields: Any) -> float:
     """Requests per second that one replica serves while somebody is always waiting; in the short form, too."""
-    fields = {"max_num_seqs": SEATS, **fields}
+    fields = {"max_num_seqs": SLOTS, **fields}
     count = max(2 * LEAST, 5 * int(fields["max_num_seqs"]))
     run = _played(traffic, AllAtOnce(), count, stack, _key({"replicas": 1}), _key(fields))
     last = float(run.seated.max())

@@ -18,7 +18,7 @@ DAY_S = 86400.0
 
 
 @dataclass(frozen=True)
-class Home:
+class GpuOption:
     """One way to serve 70B to few people. Seconds; dollars; requests per second."""
 
     name: str
@@ -36,7 +36,7 @@ class Home:
         return FEW_A_DAY / DAY_S / self.capacity
 
 
-HOMES: dict[str, dict[str, object]] = {
+OPTIONS: dict[str, dict[str, object]] = {
     "four A100s, bf16": {"profile": "a100-80gb", "tp": 4},
     "four H100s, bf16": {"profile": "h100-sxm", "tp": 4},
     "one H100, int4 (a field)": {"profile": "h100-sxm", "tp": 1, "quantization": "int4"},
@@ -44,33 +44,33 @@ HOMES: dict[str, dict[str, object]] = {
 }
 
 
-def home(name: str) -> Home:
-    """One of HOMES, simulated."""
-    fields = HOMES[name]
+def option(name: str) -> GpuOption:
+    """One of OPTIONS, simulated."""
+    fields = OPTIONS[name]
     traffic = fleet.asking(PROMPT, ANSWER)
     rare = Poisson(rate=FEW_A_DAY / DAY_S)
     run = fleet.served(traffic, rare, 60, stack=STACK, **fields)
     most = fleet.capacity(traffic, STACK, **{**fields, "max_num_seqs": 64})
     gpus = int(fields["tp"])
     per_day = HOURS_A_DAY * gpus * gpu_price(str(fields["profile"]))
-    return Home(name, gpus, run.p("ttft", 50), run.p("tpot", 50), run.p("e2e", 50), most, per_day)
+    return GpuOption(name, gpus, run.p("ttft", 50), run.p("tpot", 50), run.p("e2e", 50), most, per_day)
 
 
-def homes() -> dict[str, Home]:
-    return {name: home(name) for name in with_progress(HOMES, "simulating hardware")}
+def options() -> dict[str, GpuOption]:
+    return {name: option(name) for name in with_progress(OPTIONS, "simulating hardware")}
 
 
-def homes_table(found: dict[str, Home]) -> Html:
+def options_table(found: dict[str, GpuOption]) -> Html:
     """What few readers feel, and what a day costs."""
     return table_by_name(
         "on",
         found,
         {
-            "TTFT p50": lambda home: seconds(home.ttft),
-            "TPOT p50": lambda home: seconds(home.tpot),
-            "E2E p50": lambda home: seconds(home.e2e),
-            f"load of {FEW_A_DAY} a day": lambda home: f"{home.load:.2%}",
-            "dollars a day": lambda home: dollars(home.per_day),
-            "dollars a request": lambda home: dollars(home.per_day / FEW_A_DAY),
+            "TTFT p50": lambda option: seconds(option.ttft),
+            "TPOT p50": lambda option: seconds(option.tpot),
+            "E2E p50": lambda option: seconds(option.e2e),
+            f"load of {FEW_A_DAY} a day": lambda option: f"{option.load:.2%}",
+            "dollars a day": lambda option: dollars(option.per_day),
+            "dollars a request": lambda option: dollars(option.per_day / FEW_A_DAY),
         },
     )

@@ -133,8 +133,8 @@ def play(wrong: float, load: float = 0.9, easy: float = 0.7) -> Played:
     traffic = fleet.asking(PROMPT, ANSWER)
     rate = load * fleet.capacity(traffic)
     workload = make_workload(traffic, Poisson(rate=rate), num_requests=enough(400, fleet.LEAST)).anonymous()
-    on = fleet.deployment(max_num_seqs=fleet.SEATS).without_prefix_lookups()
-    small = fleet.deployment(model=SMALL, tp=SMALL_GPUS, max_num_seqs=fleet.SEATS).without_prefix_lookups()
+    on = fleet.deployment(max_num_seqs=fleet.SLOTS).without_prefix_lookups()
+    small = fleet.deployment(model=SMALL, tp=SMALL_GPUS, max_num_seqs=fleet.SLOTS).without_prefix_lookups()
     routing = {"easy_share": easy, "misroute_rate": wrong} if wrong >= 0 else None
     config = ClusterConfig(model_routing=routing, sample_every_s=None)
     run = simulate(workload, config, on.fast_engine, make_small_engine=small.fast_engine if routing else None)

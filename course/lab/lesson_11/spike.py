@@ -25,7 +25,7 @@ BASE = 2.0
 """Requests per second before and after: about half of what a replica can do."""
 STARTS, ENDS = 60.0, 420.0
 MOST_REPLICAS = 4
-DOOR = 40
+MAX_OUTSTANDING = 40
 """Requests that a replica may hold at once, when the door is watched."""
 SMALL = "llama-3.1-8b"
 MEASURES = (
@@ -124,7 +124,7 @@ def story(spike: Spike, measure: str) -> Story:
     settings: dict[str, object] = {"sample_every_s": WINDOW_S, "cold_start_s": spike.cold}
     if measure == "autoscaler":
         settings["autoscaling"] = {
-            "target": DOOR / 2,
+            "target": MAX_OUTSTANDING / 2,
             "max_replicas": MOST_REPLICAS,
             "window_s": 15.0,
             "scale_down_after_s": 60.0,
@@ -132,7 +132,7 @@ def story(spike: Spike, measure: str) -> Story:
     elif measure == "a spare replica, always on":
         settings["replicas"] = 2
     elif measure in ("shed at the door", "small model for the overflow"):
-        settings["shedding"] = {"max_outstanding": DOOR}
+        settings["shedding"] = {"max_outstanding": MAX_OUTSTANDING}
     run = simulated_70b.play(on, workload, **settings)
     outcomes, gpu_s = (
         {r.request.index: RequestOutcome(r.intended, r.ttft()) for r in run.records},

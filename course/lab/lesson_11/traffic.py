@@ -18,7 +18,7 @@ from course.lab.texts import CHAT_QUESTIONS
 from course.lab.workloads import Arrival, Workload, document
 from minillm.observe.summary import SLO
 
-SEATS, SHORT_SEATS = (1, 2, 4, 8, 16), (1, 2, 8)
+SLOTS, SHORT_SLOTS = (1, 2, 4, 8, 16), (1, 2, 8)
 DOCUMENTS = 4
 """To be read; one after the other, or all at once."""
 LOAD = 0.75
@@ -107,7 +107,7 @@ def _point(seats: int, run: Run, slo: SLO) -> Point:
 
 def real_knee(lab: Lab) -> RealKnee:
     """Measures what the engine can do with all seats, then offers most of that to every setting."""
-    seats = SEATS if lab.scale == 1 else SHORT_SEATS
+    seats = SLOTS if lab.scale == 1 else SHORT_SLOTS
     full = lab.run(together(lab), max_num_seqs=seats[-1], enable_prefix_caching=False)
     rate = LOAD * len(full.finished) / full.duration
     arrivals = one_by_one(lab, rate)

@@ -16,7 +16,7 @@ from minillm.simulate.cluster.record import ClientRecord, Outcome
 from minillm.simulate.workload.arrivals import Spikes
 from minillm.simulate.workload.requests import make_workload
 
-SEATS = 64
+SLOTS = 64
 WORRY_S = 2.0
 """A queue wait that rings the bell."""
 CALM, STARTS, ENDS = 0.6, 60.0, 360.0
@@ -66,11 +66,11 @@ def alarm(load: float, patience: float, waits_for: str = "the first word", answe
         answer: mean length of an answer, tokens.
     """
     traffic = fleet.asking(1500, answer)
-    most = fleet.capacity(traffic, max_num_seqs=SEATS)
+    most = fleet.capacity(traffic, max_num_seqs=SLOTS)
     arrivals = Spikes(rate=CALM * most, spike_rate=load * most, start_s=STARTS, length_s=ENDS)
     workload = make_workload(traffic, arrivals, duration_s=ENDS)
     run = simulated_70b.play(
-        fleet.deployment(max_num_seqs=SEATS),
+        fleet.deployment(max_num_seqs=SLOTS),
         workload,
         clients={PATIENCE[waits_for]: patience},
     )

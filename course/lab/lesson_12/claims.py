@@ -19,10 +19,10 @@ from minillm.simulate.workload.requests import make_workload, merge
 
 # ---------------------------------------------------------------- A18
 
-SEATS, BEFORE, AFTER = 96, 800, 2400
+SLOTS, BEFORE, AFTER = 96, 800, 2400
 """The setting that was left over; prompt tokens when it was chosen, and now."""
-OTHER_SEATS = (24, 48, 192)
-ROOM = SEATS * (BEFORE + 150) // 16
+OTHER_SLOTS = (24, 48, 192)
+ROOM = SLOTS * (BEFORE + 150) // 16
 """KV blocks for 96 requests of the old kind: the pool that the setting was made for."""
 RATE = 4.0
 """Requests a second that one replica of 70B serves without a line while prompts are short."""
@@ -60,10 +60,10 @@ def a18(before: Line, after: Mapping[str, Line], by_seats: Mapping[str, Mapping[
         f"{seats} seats with {pool}"
         for pool, by in by_seats.items()
         for seats, line in by.items()
-        if seats < SEATS and line.wait < HALF * after[pool].wait
+        if seats < SLOTS and line.wait < HALF * after[pool].wait
     ]
     told = "; ".join(
-        f"{pool}: {seconds(after[pool].wait)} with {SEATS} seats, "
+        f"{pool}: {seconds(after[pool].wait)} with {SLOTS} seats, "
         + ", ".join(f"{seconds(line.wait)} with {seats}" for seats, line in by.items())
         for pool, by in by_seats.items()
     )
@@ -79,7 +79,7 @@ def a18(before: Line, after: Mapping[str, Line], by_seats: Mapping[str, Mapping[
         lighter=lighter,
         cures="; ".join(cures),
         share=longest.prefill / max(longest.prefill + longest.wait, 1e-9),
-        seats=SEATS,
+        seats=SLOTS,
     )
 
 
@@ -98,13 +98,13 @@ def _line(tokens: int, rate: float, **fields: int) -> Line:
 
 def post_mortem() -> tuple[Line, dict[str, Line], dict[str, dict[int, Line]], Line]:
     """The runs that `a18` wants, in its order."""
-    after = {pool: _line(AFTER, RATE, max_num_seqs=SEATS, **room) for pool, room in POOLS.items()}
+    after = {pool: _line(AFTER, RATE, max_num_seqs=SLOTS, **room) for pool, room in POOLS.items()}
     by_seats = {
-        pool: {seats: _line(AFTER, RATE, max_num_seqs=seats, **room) for seats in OTHER_SEATS}
+        pool: {seats: _line(AFTER, RATE, max_num_seqs=seats, **room) for seats in OTHER_SLOTS}
         for pool, room in POOLS.items()
     }
-    before = _line(BEFORE, RATE, max_num_seqs=SEATS)
-    return before, after, by_seats, _line(AFTER, RATE * BEFORE / AFTER, max_num_seqs=SEATS)
+    before = _line(BEFORE, RATE, max_num_seqs=SLOTS)
+    return before, after, by_seats, _line(AFTER, RATE * BEFORE / AFTER, max_num_seqs=SLOTS)
 
 
 # ---------------------------------------------------------------- D23
