@@ -1,7 +1,5 @@
 """The lesson's pictures with sliders, put together."""
 
-from collections.abc import Iterator
-
 from course.lab.explorer import Explorer, choices, slider
 from course.lab.lab import Lab
 from course.lab.lesson_04 import policies, tenants
@@ -50,11 +48,8 @@ def policy_explorer() -> Explorer:
 def router_explorer(on: Deployment) -> Explorer:
     """Four replicas of 70B, three routers, the same load: press the button."""
 
-    def draw(tenants_: int, skew: float, qps: float) -> Iterator[Picture]:
-        return tenants.explore(on, tenants_, skew, qps)
-
     return Explorer(
-        draw,
+        lambda tenants_, skew, qps: tenants.explore(on, tenants_, skew, qps),
         button="Simulate three routers",
         tenants_=choices("tenants", [1, 5, 20, 60, 200], 60),
         skew=choices("how uneven (Zipf)", [0.0, 0.8, 1.5, 3.0], 0.0),

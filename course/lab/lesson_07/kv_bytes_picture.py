@@ -21,13 +21,10 @@ MOST_DRAWN = 120
 def kv_bytes_explorer(by_name: Mapping[str, Account], start: str) -> Explorer:
     """The bytes of a chat, with sliders."""
 
-    def draw(model: str, heads: str, kv: str, context: int, window: str) -> Picture:
-        return draw_kv_bytes(
-            replace(by_name[model], heads=heads, kv_dtype=BITS[kv], context=context, window=WINDOWS[window])
-        )
-
     return Explorer(
-        draw,
+        lambda model, heads, kv, context, window: draw_kv_bytes(
+            replace(by_name[model], heads=heads, kv_dtype=BITS[kv], context=context, window=WINDOWS[window])
+        ),
         model=buttons("model", list(by_name), start),
         heads=buttons("keys and values", list(HEADS)),
         kv=buttons("KV in", list(BITS), "16 bits"),

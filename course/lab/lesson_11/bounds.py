@@ -118,11 +118,8 @@ def draw_bounds(ask: Ask) -> Picture:
 def how_many() -> Explorer:
     """The bounds with sliders."""
 
-    def draw(qps: int, prompt: int, answer: int, seats: int, gpus: int, stack: str) -> Picture:
-        return draw_bounds(Ask(qps, prompt, answer, seats, gpus, stack))
-
     return Explorer(
-        draw,
+        lambda qps, prompt, answer, seats, gpus, stack: draw_bounds(Ask(qps, prompt, answer, seats, gpus, stack)),
         slow=True,
         qps=slider("asked, requests/s", 1, 200, 100),
         prompt=choices("prompts, tokens", (100, 300, 500, 1000, 1500, 3000, 6000), 1500),

@@ -137,11 +137,8 @@ def draw_sleep(per_hour: float, cold: float, keep_min: float, price: float) -> P
 def sleepers() -> Explorer:
     """Rarity, cold start and patience of the autoscaler as sliders."""
 
-    def draw(per_hour: float, cold: int, keep: int, price: float) -> Picture:
-        return draw_sleep(per_hour, float(cold), float(keep), price)
-
     return Explorer(
-        draw,
+        lambda per_hour, cold, keep, price: draw_sleep(per_hour, float(cold), float(keep), price),
         per_hour=choices("requests an hour", RATES, 10.0),
         cold=choices("cold start, s", (10, 60, 180, 600), 180),
         keep=choices("kept awake for, minutes", (1, 5, 15, 60), 5),

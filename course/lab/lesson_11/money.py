@@ -148,11 +148,8 @@ def draw_mends(trouble: Trouble, replicas: int, changed: bool, price: float) -> 
 def mends() -> Explorer:
     """Three troubles; money on one handle, a field on the other."""
 
-    def draw(trouble: str, replicas: int, changed: bool, price: float) -> Picture:
-        return draw_mends(TROUBLES[trouble], replicas, changed, price)
-
     return Explorer(
-        draw,
+        lambda trouble, replicas, changed, price: draw_mends(TROUBLES[trouble], replicas, changed, price),
         slow=True,
         trouble=buttons("what is wrong", list(TROUBLES)),
         replicas=slider("replicas", REPLICAS[0], REPLICAS[-1], 1),

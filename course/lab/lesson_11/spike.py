@@ -214,11 +214,10 @@ def _told(stories: Sequence[Story]) -> str:
 def spikes() -> Explorer:
     """The spike with sliders."""
 
-    def draw(measure: str, times: int, length: int, cold: int, shape: str) -> Picture:
-        return draw_story(Spike(float(times), float(length), float(cold), shape == "a climb"), measure)
-
     return Explorer(
-        draw,
+        lambda measure, times, length, cold, shape: draw_story(
+            Spike(float(times), float(length), float(cold), shape == "a climb"), measure
+        ),
         slow=True,
         measure=buttons("measure", list(MEASURES), "autoscaler"),
         times=slider("at its highest, x the usual", 2, 6, 4),

@@ -13,7 +13,6 @@ from course.lab.predict import Outcome
 from course.lab.progress_bar import with_progress
 from course.lab.run import Run, itl_of, percentile
 from course.lab.style import number, seconds
-from course.lab.svg import Picture
 from course.lab.texts import CHAT_QUESTIONS
 from course.lab.workloads import Arrival, Workload, document
 from minillm.observe.summary import SLO
@@ -123,10 +122,10 @@ def place(found: RealKnee) -> Explorer:
     sweep = found.sweep
     seats = tuple(found.runs)
 
-    def draw(at: int) -> Picture:
-        return draw_knee(sweep, at, "this machine")
-
-    return Explorer(draw, at=choices("operating point: max-batch", seats, seats[len(seats) // 2]))
+    return Explorer(
+        lambda at: draw_knee(sweep, at, "this machine"),
+        at=choices("operating point: max-batch", seats, seats[len(seats) // 2]),
+    )
 
 
 def documents(lab: Lab) -> Workload:

@@ -130,11 +130,8 @@ def _worst(values: np.ndarray) -> float | None:
 def alarms() -> Explorer:
     """The overload and the patience as sliders."""
 
-    def draw(load: str, patience: int, waits_for: str) -> Picture:
-        return draw_alarm(int(load[:-1]) / 100, float(patience), waits_for)
-
     return Explorer(
-        draw,
+        lambda load, patience, waits_for: draw_alarm(int(load[:-1]) / 100, float(patience), waits_for),
         load=choices("load, from then on", ["80%", "110%", "130%", "200%", "400%"], "130%"),
         patience=choices("clients' patience, s", (5, 10, 20, 40), 10),
         waits_for=buttons("they wait for", list(PATIENCE)),
