@@ -98,16 +98,12 @@ def big_seats() -> Explorer:
     )
 
 
-def draw_big_order(order: str, load: str) -> Picture:
-    return draw_order(
-        simulated.ordered(order, BIG_LOADS[load]), f"{order}, load {load}: who stands in line, and how long?"
-    )
-
-
 def big_order() -> Explorer:
     """Who is next?"""
     return Explorer(
-        draw_big_order,
+        lambda order, load: draw_order(
+            simulated.ordered(order, BIG_LOADS[load]), f"{order}, load {load}: who stands in line, and how long?"
+        ),
         order=buttons("who is next", list(simulated.ORDERS)),
         load=choices("load", list(BIG_LOADS), "110%"),
     )
@@ -116,12 +112,8 @@ def big_order() -> Explorer:
 def queue_limit_runs(load: str, arrivals: str = "one by one") -> dict[str, FleetRun]:
     """A run for each queue limit."""
     cv = simulated.CLUMPS if arrivals == "in clumps" else 1.0
-    return {
-        "everybody may wait" if limit is None else f"at most {limit} in line": simulated.with_queue_limit(
-            BIG_LOADS[load], limit, cv
-        )
-        for limit in LIMITS
-    }
+    names = {limit: f"at most {limit} in line" if limit else "everybody may wait" for limit in LIMITS}
+    return {name: simulated.with_queue_limit(BIG_LOADS[load], limit, cv) for limit, name in names.items()}
 
 
 def draw_big_queue_limit(load: str, arrivals: str) -> Picture:

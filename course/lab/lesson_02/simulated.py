@@ -110,31 +110,31 @@ ORDERS = {
 }
 """Who is next. With a limit, long prompts are turned away."""
 ORDER_SLOTS = 16
+ALL_NEARLY_AT_ONCE = 1000.0
+"""Requests a second."""
 
 
 @functools.lru_cache(maxsize=64)
 def ordered(order: str, load: float, count: int = 300) -> tuple[Visit, ...]:
-    """One long prompt among ten, at a share of what first come first served can do, under one of ORDERS."""
-    count = enough(count, A_LINE)
-    rate = load * _mixed_capacity(count)
-    on = simulated_70b.deployment(max_num_seqs=ORDER_SLOTS, **ORDERS[order])
-    return tuple(
-        visits_of(simulated_70b.play(on, _short_and_long(Poisson(rate=rate * 0.9), Poisson(rate=rate * 0.1), count)))
-    )
+    """One long prompt among ten, under one of ORDERS."""
+    return tuple(visits_of(_mixed(load, enough(count, A_LINE), **ORDERS[order])))
 
 
-def _short_and_long(short: Arrivals, long: Arrivals, count: int) -> Workload:
-    shorts = make_workload(SHORT_ONES, short, num_requests=round(count * 0.9), name="short")
-    longs = make_workload(LONG_ONES, long, num_requests=count - round(count * 0.9), name="long")
-    return merge("short and long", shorts, longs.with_priority(1))
+def _mixed(load: float, count: int, **fields: Any) -> FleetRun:
+    """One long prompt among ten, at a share of what first come first served can do."""
+    return _short_and_long(load * _mixed_capacity(count), count, **fields)
+
+
+def _short_and_long(rate: float, count: int, **fields: Any) -> FleetRun:
+    shorts = make_workload(SHORT_ONES, Poisson(rate=rate * 0.9), num_requests=round(count * 0.9), name="short")
+    longs = make_workload(LONG_ONES, Poisson(rate=rate * 0.1), num_requests=count - round(count * 0.9), name="long")
+    on = simulated_70b.deployment(**{"max_num_seqs": ORDER_SLOTS, **fields})
+    return simulated_70b.play(on, merge("short and long", shorts, longs.with_priority(1)))
 
 
 @functools.lru_cache(maxsize=4)
 def _mixed_capacity(count: int) -> float:
-    everybody = _short_and_long(Poisson(rate=900.0), Poisson(rate=100.0), count)
-    return simulated_70b.steady_rate(
-        v.left for v in visits_of(simulated_70b.play(simulated_70b.deployment(max_num_seqs=ORDER_SLOTS), everybody))
-    )
+    return simulated_70b.steady_rate(visit.left for visit in visits_of(_short_and_long(ALL_NEARLY_AT_ONCE, count)))
 
 
 # ---------------------------------------------------------------- the door
@@ -242,19 +242,10 @@ def tenfold(tp: int) -> dict[str, float]:
 def chunks_and_limit(load: float) -> dict[str, FleetRun]:
     """Chats and one prompt of 6000 tokens among ten, with whole prompts or chunks, and with or without a limit of
     8."""
-    count = enough(300, A_LINE)
-    rate = load * _mixed_capacity(count)
-    found = {}
-    for name, chunked, limit in (
-        ("neither", False, None),
-        ("chunks", True, None),
-        ("limit", False, 8),
-        ("both", True, 8),
-    ):
-        fields = {"max_num_seqs": ORDER_SLOTS, "enable_chunked_prefill": chunked, "max_num_batched_tokens": 2048}
-        on = simulated_70b.deployment(**fields, **({"max_queue_len": limit} if limit else {}))
-        found[name] = simulated_70b.play(on, _short_and_long(Poisson(rate=rate * 0.9), Poisson(rate=rate * 0.1), count))
-    return found
+    whole = {"enable_chunked_prefill": False, "max_num_batched_tokens": 2048}
+    chunked, limit = {"max_num_batched_tokens": 2048}, {"max_queue_len": 8}
+    ways = {"neither": whole, "chunks": chunked, "limit": {**whole, **limit}, "both": {**chunked, **limit}}
+    return {name: _mixed(load, enough(300, A_LINE), **fields) for name, fields in ways.items()}
 
 
 BIG_WAYS = {
@@ -266,22 +257,12 @@ BIG_WAYS = {
 
 def three_ways(load: float = 0.7) -> dict[str, FleetRun]:
     """The very same arrivals, short and long, under each of BIG_WAYS. The load is a share of what chunking can do."""
-    count = enough(300, A_LINE)
-    rate = load * _mixed_capacity(count)
-    traffic = _short_and_long(Poisson(rate=rate * 0.9), Poisson(rate=rate * 0.1), count)
-    return {
-        name: simulated_70b.play(simulated_70b.deployment(max_num_seqs=ORDER_SLOTS, **f), traffic)
-        for name, f in BIG_WAYS.items()
-    }
+    return {name: _mixed(load, enough(300, A_LINE), **fields) for name, fields in BIG_WAYS.items()}
 
 
 def saturated_ways() -> dict[str, float]:
     """Requests a second of the same mix when all come at once, under each of BIG_WAYS."""
     count = enough(200, 20)
-    traffic = _short_and_long(Poisson(rate=900.0), Poisson(rate=100.0), count)
-    found = {}
-    for name, fields in BIG_WAYS.items():
-        found[name] = (
-            count / simulated_70b.play(simulated_70b.deployment(max_num_seqs=ORDER_SLOTS, **fields), traffic).duration
-        )
-    return found
+    return {
+        name: count / _short_and_long(ALL_NEARLY_AT_ONCE, count, **fields).duration for name, fields in BIG_WAYS.items()
+    }
