@@ -18,7 +18,7 @@
 from course.lab import open_lab, simulated_70b
 from course.lab.lesson_02 import charts, instrument, simulated, tables, traffic
 from course.lab.lesson_02.checks import checks
-from course.lab.lesson_02.claims import a2, a9, a13, a19, d1, d2, d3, doors, e4, orders
+from course.lab.lesson_02.claims import a2, a9, a13, a19, d1, d2, d3, e4, orders, queue_limits
 
 lab = open_lab()
 
@@ -210,7 +210,7 @@ tables.order_table(1.1)
 # client gives up after ten.
 
 # %%
-instrument.big_door()
+instrument.big_queue_limit()
 
 # %% [markdown]
 # At 130% the server has room for ten in thirteen, whoever they are. Without a limit it lets everybody wait until
@@ -230,12 +230,9 @@ instrument.big_door()
 more_seats = traffic.more_seats(lab)
 tables.seats_table(more_seats)
 
-# %%
-tables.seats_table(simulated.seats_and_memory())  # the same at 70B, on two H100s: little room beside the weights
-
 # %% [markdown]
 # A **preemption** takes the KV cache of somebody who is running (it is handed out in small **blocks**); later its
-# tokens are computed again. Read each table downwards: past what the memory holds, further seats buy tokens that
+# tokens are computed again. Read the table downwards: past what the memory holds, further seats buy tokens that
 # are computed twice and gaps in somebody's text, and hardly any speed.
 
 # %% [markdown]
@@ -305,7 +302,7 @@ a9(calm, busy, saturated)
 a13({gpus: simulated.tenfold(gpus) for gpus in (2, 4)})
 
 # %%
-a19({load: simulated.chunks_and_door(load) for load in (0.7, 1.3)})
+a19({load: simulated.chunks_and_limit(load) for load in (0.7, 1.3)})
 
 # %%
 d1(simulated.dynamic_gains())
@@ -325,7 +322,7 @@ d2(one_batch)
 d3(orders())
 
 # %%
-e4(over=doors(1.3), under=doors(0.3, simulated.CLUMPS))
+e4(over=queue_limits(1.3), under=queue_limits(0.3, simulated.CLUMPS))
 
 # %% [markdown]
 # ## Say it in an interview
@@ -341,7 +338,7 @@ e4(over=doors(1.3), under=doors(0.3, simulated.CLUMPS))
 # Replace the dots. Keys come from the runs above.
 
 # %%
-bars = {name: simulated.outcomes(run) for name, run in instrument.door_runs("130%").items()}
+bars = {name: simulated.outcomes(run) for name, run in instrument.queue_limit_runs("130%").items()}
 check = checks(loads, ways, orders(), bars)
 
 check(

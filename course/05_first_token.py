@@ -22,7 +22,7 @@ from course.lab.lesson_05.outside import over_http
 from course.lab.lesson_05.pictures import draw_rhythm, draw_sweep, draw_waterfall
 
 # More seats than people: nobody here ever waits for a seat.
-lab = open_lab(max_num_seqs=traffic.SEATS)
+lab = open_lab(max_num_seqs=traffic.SLOTS)
 
 # %% [markdown]
 # ## Surface
@@ -132,7 +132,7 @@ bench.explorer()
 quiet = lab.predict(
     "calm",
     "Short questions that never meet: which policy has the lowest TTFT?",
-    [*traffic.POLICIES, traffic.NOBODY],
+    [*traffic.POLICIES, traffic.SAME_STEPS],
 )
 quiet
 

@@ -16,7 +16,7 @@ from course.lab import open_lab, simulated_70b
 from course.lab.lesson_06 import bets, bytes_map, instrument, pictures, shapes, sim_70b, steps
 from course.lab.lesson_06.checks import checks
 from course.lab.lesson_06.claims import a4
-from course.lab.lesson_06.roofs import on_paper, roofs_table, this_machine
+from course.lab.lesson_06.roofline import on_paper, roofs_table, this_machine
 from course.lab.lesson_06.traffic import room, side_by_side
 
 lab = open_lab()
@@ -282,14 +282,6 @@ print(inspect.getsource(StepTimeModel.price))
 # Look for `serial`: the share of the shorter clock that does not run beside the longer one. It is 0 on a GPU and near 1 on a
 # CPU; that is the soft bend of a moment ago.
 #
-# **A step's price against a whole run.** Bars drawn from prices are easy to get wrong. Here the unchanged scheduler serves waves
-# of equal requests on the simulated GPUs. Its median ITL should be the price of a step; where it is longer, steps that also
-# read somebody's prompt have crept in.
-
-# %%
-sim_70b.scheduler_table()
-
-# %% [markdown]
 # **The claim, measured.** An article says that decoding is dominated by reading the KV cache.
 
 # %%

@@ -15,11 +15,11 @@
 
 # %%
 from course.lab import open_lab, simulated_70b
-from course.lab.lesson_07 import bets, bill, charts, claims, instrument, losses, needle, sim_70b, traffic
-from course.lab.lesson_07.bill_picture import kv_bill
+from course.lab.lesson_07 import bets, charts, claims, instrument, kv_bytes, losses, needle, sim_70b, traffic
 from course.lab.lesson_07.block_map import draw_frame
 from course.lab.lesson_07.checks import checks
 from course.lab.lesson_07.claims import a11, a12, a15, b2, d8, d12, d14
+from course.lab.lesson_07.kv_bytes_picture import kv_bytes_explorer
 
 lab = open_lab()
 
@@ -55,7 +55,7 @@ draw_frame(roomy, title="Eight requests, room for all: who holds which block?")
 # whole blocks.
 
 # %%
-how_many = bill.question(lab, traffic.seats_gb(lab), traffic.chat_tokens(lab))
+how_many = kv_bytes.question(lab, traffic.seats_gb(lab), traffic.chat_tokens(lab))
 bet = lab.predict("seats", how_many, unit="chats", whole=True)
 bet
 
@@ -136,9 +136,6 @@ draw_frame(tight)
 # %%
 charts.draw_thrash(shrunk)
 
-# %%
-charts.thrash_table(shrunk)
-
 # %% [markdown]
 # Look for the requests that are thrown out more than once. A pool that is a little too small costs a little; one that is much
 # too small does much of its work twice, and serves nobody sooner. An operating system calls that **thrashing**, and it ends
@@ -153,8 +150,8 @@ charts.thrash_table(shrunk)
 # **Latent attention** (MLA) keeps one short vector from which all keys and values are made again.
 
 # %%
-shapes = bill.accounts(lab)
-kv_bill(shapes, "Llama-3-70B")
+shapes = kv_bytes.accounts(lab)
+kv_bytes_explorer(shapes, "Llama-3-70B")
 
 # %% [markdown]
 # Things to find:
@@ -168,7 +165,7 @@ kv_bill(shapes, "Llama-3-70B")
 # Is the arithmetic true? This lab's model, beside what a pool of the engine really allocates:
 
 # %%
-bill.matched_table(lab)
+kv_bytes.matched_table(lab)
 
 # %% [markdown]
 # ### More KV for each, fewer seats
@@ -261,13 +258,8 @@ sim_70b.heads_table()
 # %% [markdown]
 # Is any row in trouble? (The last columns are another load: everybody at once, on a stack with CUDA graphs.) Halving a cache
 # that already has room for everybody changes nothing that a user could feel: compare GQA in 16 and in 8 bits at the first
-# load. The bill is worth paying down *until requests stop waiting for room*.
-#
-# What about a pool that is too large? It does not exist for long: what is left of the GPU's memory also has to hold the
-# weights and the work in progress, and a server that promises more than there is does not start.
-
-# %%
-sim_70b.too_large()
+# load. The bill is worth paying down *until requests stop waiting for room*. (A pool that is too large does not exist for long:
+# the weights and the work in progress need the same memory, and a server that promises more than there is does not start.)
 
 # %% [markdown]
 # ## Deep dive
@@ -302,8 +294,8 @@ print(inspect.getsource(Scheduler._preempt))
 # **Claims, measured.** The formula and its example, of a 70B:
 
 # %%
-large = bill.large(shapes)
-a11(large, bill.by_hand(lab), bill.in_pool(lab))
+large = kv_bytes.large(shapes)
+a11(large, kv_bytes.by_hand(lab), kv_bytes.in_pool(lab))
 
 # %% [markdown]
 # What happens when it is full:

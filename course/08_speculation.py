@@ -79,9 +79,6 @@ bet.score(bets.alone(point, checking))
 
 # %%
 points = acceptance.sweep(lab)
-acceptance.points_table([point, *points])
-
-# %%
 acceptance.draw_places([acceptance.longest(points), point])
 
 # %% [markdown]
@@ -245,15 +242,7 @@ overlap.overlap_lab(choice)
 # %% [markdown]
 # The bars are the real model's, after a few real words. Dots on blue bars mean that nothing is lost. **Total variation** is the
 # largest difference in probability that any set of tokens can have. Even plain samples are not at 0, since samples are
-# finite. So the yardstick is what plain sampling of equal size gives. The engine itself, over many answers:
-
-# %%
-drawn = {"without drafts": overlap.sample(lab, choice, None)}
-drawn |= {f"drafts with α = {alpha:g}": overlap.sample(lab, choice, alpha) for alpha in (0.2, 0.8)}
-overlap.samples_table(drawn)
-
-# %% [markdown]
-# (The limit is the farthest of a thousand plain samples of that size.)
+# finite. So the yardstick is what plain sampling of equal size gives: the limit is the farthest of a thousand plain samples.
 #
 # **The arithmetic.** With $c$ the price of a guess and $v$ that of a verification, both in decode steps:
 #

@@ -14,7 +14,7 @@
 
 # %%
 from course.lab import open_lab, simulated_70b
-from course.lab.lesson_06.roofs import this_machine
+from course.lab.lesson_06.roofline import this_machine
 from course.lab.lesson_09 import gate, phases, sim_70b, sparsity, steps, traffic
 from course.lab.lesson_09.checks import checks
 from course.lab.lesson_09.claims import a7, b4, b5, d10
@@ -154,9 +154,6 @@ steps.promises_table(found, this_machine(lab))
 # %%
 steps.draw_speedups(found)
 
-# %%
-steps.speedups_table(found)
-
 # %% [markdown]
 # Look for the place where a curve falls below the line, if it does here. It is the knee of lesson 06 from another
 # side: the bytes saved are the same at each batch, but past the knee nobody waits for them, and what widening costs
@@ -208,11 +205,8 @@ errors_table(matrix)
 zeros = sparsity.measure(lab)
 sparsity.times_lab(zeros)
 
-# %%
-sparsity.patterns()
-
 # %% [markdown]
-# Move the zeros. *Anywhere* (unstructured) must say where each number stood. CSR, the usual format, writes a column of 4 bytes
+# Where may the zeros be? *Anywhere* (unstructured) must say where each number stood. CSR, the usual format, writes a column of 4 bytes
 # beside each, more than the number. A bit for each place would do (9 bits instead of 16 a weight, at half zeros), and is
 # slower to read. Either makes memory access jump about. *2 of every 4* needs two bits for each: some GPUs have multipliers for
 # exactly this pattern, at up to twice the rate, where multiplying is what takes the time. *Whole columns* make a smaller

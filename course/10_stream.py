@@ -178,23 +178,16 @@ leaving.how_many_leave()
 # %% [markdown]
 # ### The reader stops reading
 #
-# A phone in a tunnel: the connection is there, nobody takes anything. Somewhere the text must wait. The next cell opens a
-# fat stream (four answers, with the likeliest twenty words at each place) and never reads it. A neighbour reads theirs.
-
-# %%
-stalled = readers.stall(lab)
-readers.stalled_table(stalled)
-
-# %% [markdown]
+# A phone in a tunnel: the connection is there, nobody takes anything. Somewhere the text must wait.
 # Every server needs an answer to four questions. This one's:
 #
 # - *Does the engine wait?* No. A batch that waited for one reader would hold up all of them. It writes on, until the answer
 #   is done or the server gives up.
 # - *Where does the text wait?* A bounded piece in the operating system (64 KiB asked for; Linux counts it double). The rest stays in
 #   the process, merged, so that it is never more than the answer itself, once. Nothing grows with the number of *steps*.
-# - *For how long?* `--reader-timeout-s`, here much shorter than the default. Then the connection is cut.
-# - *Who else notices?* Compare the neighbour's two rows. The slow reader is in their steps until the answer is written, like anybody
-#   else; the large events cost CPU. A reader who reads would cost the neighbour the same.
+# - *For how long?* `--reader-timeout-s`. Then the connection is cut.
+# - *Who else notices?* The slow reader is in everybody's steps until the answer is written, like anybody else. A reader who reads
+#   would cost its neighbours the same.
 #
 # ### Far away
 #
@@ -233,9 +226,6 @@ distance.on_paper(trips)
 sim_70b.explore()
 
 # %%
-sim_70b.cases_table()
-
-# %%
 simulated_70b.error_band(simulated_70b.deployment())
 
 # %% [markdown]
@@ -243,7 +233,7 @@ simulated_70b.error_band(simulated_70b.deployment())
 #
 # - Let the proxy flush after a tenth of a second. What becomes of TTFT and p99? Why does p50 stay at zero?
 # - Hold 88 chunks: for a short answer, is that still a stream?
-# - The engine's columns: do they move with *any* handle? What would an operator who sees only those conclude?
+# - The row *leaves*: does it move with *any* handle? What would an operator who sees only those conclude?
 # - The error band is of the *engine's* times. The network here is arithmetic: exact, and without packet loss.
 #
 # ### Where it hurts: a chunk for each token

@@ -14,7 +14,7 @@
 
 # %%
 from course.lab import open_lab, simulated_70b
-from course.lab.lesson_11 import bounds, cold, fleet, knee, money, regimes, routing, spike, traffic, warning, worksheet
+from course.lab.lesson_11 import bounds, cold, fleet, knee, money, routing, spike, traffic, warning, worksheet
 from course.lab.lesson_11.checks import checks
 
 lab = open_lab()
@@ -126,14 +126,11 @@ knee.draw_limit_or_load(knee.sweep(), crowds)
 # ### Replicas or a field? In dollars
 #
 # To the right is rent. Upwards are requests in time. A replica moves you to the right, and up if it helps; a change of the
-# configuration moves you straight up, or nowhere. The price of a GPU and hour starts at the catalogue's (source in the table below);
+# configuration moves you straight up, or nowhere. The price of a GPU and hour starts at the catalogue's (source in the worksheet below);
 # put in your own.
 
 # %%
 money.mends()
-
-# %%
-money.mends_table()
 
 # %% [markdown]
 # Three troubles that look alike on a dashboard that shows only "too late":
@@ -246,19 +243,6 @@ routing.played_table()
 # the router be now? But also look at the queue of the large model in the table: routing takes work off it, and its line shortens. A smaller model does help a
 # queue.
 #
-# ### Regimes
-#
-# The same model on the same GPUs, five use cases, three configurations. Limits are those of lesson 01. A cell is the share of requests in
-# time; for batch work, where nobody waits, it is the price. (With CUDA graphs, typical constants: nobody has measured their error.)
-
-# %%
-regimes.regimes_table()
-
-# %% [markdown]
-# Compare the columns. What does the last row gain from full steps? Do the others lose more than a request or two by them? Then look for a row in which
-# no configuration comes near 100%: there the model or the hardware is wrong for the promise, and no setting mends that. Batch work has no
-# reader; put it on the replicas that spare capacity keeps idle.
-#
 # ### The worksheet
 #
 # Everything so far on one page. It looks for the **knee**, here the highest *rate* at which one replica keeps the promise for 95 in 100 requests
@@ -334,11 +318,11 @@ claims.a21(day, spike.stories(spike.Spike(gentle=True)))
 # %%
 from course.lab.lesson_11 import hardware
 
-homes = hardware.homes()
-hardware.homes_table(homes)
+options = hardware.options()
+hardware.options_table(options)
 
 # %%
-claims.d20(homes)
+claims.d20(options)
 
 # %%
 claims.e2(*claims.alarm_runs())

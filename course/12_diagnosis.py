@@ -274,12 +274,7 @@ print(inspect.getsource(generate._try))
 truth.effects
 
 # %% [markdown]
-# **What the marks are for.** Half of them need no opinion: they are measured.
-
-# %%
-pictures.marks()
-
-# %% [markdown]
+# **What the marks are for.** Half of them need no opinion: they are measured. The grade says what each is worth.
 # Without evidence that convicts, everything but the evidence counts for less: a guess that came true helps once.
 #
 # **The raw data.** Every answer is also a DataFrame, and the run behind it is there to be counted in your own way.

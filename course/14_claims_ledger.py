@@ -9,7 +9,7 @@
 # figure, and to measure any of them again, on your own machine, whenever somebody quotes it.
 #
 # - **Surface**: one claim measured, and all of them in one picture.
-# - **Guided**: measure the rest, filter, press any row again; a famous table, filled in for four workloads.
+# - **Guided**: measure the rest, filter, measure any claim again; a famous table, filled in for four workloads.
 # - **Deep dive**: how a verdict is computed, and three post-mortems played again.
 
 # %%
@@ -60,7 +60,7 @@ bet.score(bets.as_they_stand(ledger.rows()))
 
 # %% [markdown]
 # The long form of that cell runs every experiment that has no result yet on this machine: some take a second, some minutes. The
-# bar says how long the rest will take, by the pace so far; from a full start, have a coffee. It may be stopped, by the square
+# bar says how many are done; from a full start, have a coffee. It may be stopped, by the square
 # button above, and run again: it goes on where it was. An experiment that fails says so in its row, and the others go on.
 
 # %%
@@ -78,7 +78,7 @@ draw_map(ledger.rows())
 #
 # ### The ledger
 #
-# Filter by article, by phase, by verdict, by lesson. Press a row's button to measure it, again if you like. Open "what was
+# Filter by article, by phase, by verdict, by lesson. Choose a claim and press *Measure it*, again if you like. Open "what was
 # measured" to read the evidence. The map follows the filters.
 
 # %%
@@ -90,7 +90,7 @@ LedgerPanel(ledger)
 # - Phase *queue*, verdict *wrong* or *holds only when*: what do these claims leave out? Often it is the load.
 # - Phase *decode*: look for the batch size. A claim without one speaks of a batch of one.
 # - Verdict *holds*: what do these have in common? Mostly they are statements about *what to look at*, not figures.
-# - Press the same row twice. Does the verdict stay? Do the figures?
+# - Measure the same claim twice. Does the verdict stay? Do the figures?
 # - A lesson that you have not read yet: guess the verdict first, then open the row.
 #
 # ### A table that everybody has seen
@@ -176,7 +176,7 @@ print(inspect.getsource(example.verdict))
 
 # %% [markdown]
 # **How the ledger finds its experiments.** The `claims.py` of each lesson's folder, `course/lab/lesson_NN/`, has a `MEASURE`: from the id of a claim to a
-# function that takes the lab. To add a claim, add a row to `course/lab/lesson_14/registry.py` and a function there.
+# function that takes the lab. To add a claim, add it to the `claims.toml` beside it and a function there.
 #
 # **Take it with you.** As Markdown, CSV or JSON, with the device's name, date and versions in each row.
 

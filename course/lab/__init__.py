@@ -5,9 +5,9 @@ session.py     the client of an experiment     run.py    what happened in one ru
 dashboard.py   the live app                    controls.py, workloads.py   what it can change
 explorer.py    a picture with sliders       simulated_70b.py  the same questions at 70B, simulated
 pictures/      one picture a module            svg.py, style.py   how they are drawn
-predict.py     locked predictions              grading/   checks, exercises      claims/   the ledger's rows
-ledger/        every claim that the course tests, what became of it, and a button to measure it again
-control.py     the same run twice: how noisy the machine is       waiting.py    what a cell is waiting for
+predict.py     locked predictions              grading/   checks, exercises      claims.py  the ledger's rows
+lesson_NN/     all helpers of one lesson       waiting.py, progress_bar.py   what a cell is waiting for
+control.py     the same run twice: how noisy the machine is
 build.py       lessons and exercises from .py to .ipynb           outcomes.py   how bets end is left out of them
 """
 

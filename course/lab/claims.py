@@ -123,3 +123,12 @@ class Claim:
         body = "".join(f"<div><b>{name}.</b> {escape(words)}</div>" for name, words in rows)
         look = "border:1px solid var(--jp-border-color2,#d0d7de);border-radius:6px;padding:6px 12px;margin:6px 0"
         return {"text/html": f'<div style="{look}"><b>{self.id}</b>{body}</div>', "text/plain": str(self)}
+
+
+def conclude(name: str, verdict: str, /, **values: Any) -> Claim:
+    """A row of the ledger from claims.toml: what was measured, and one of its verdicts. Both get the same values.
+
+    Args:
+        verdict: the verdict's name, such as "only_when".
+    """
+    return Claim(name, say(f"{name}.measured", **values), say(f"{name}.{verdict}", **values))

@@ -1,11 +1,14 @@
 """How the lab's widgets show themselves: live in a running notebook, as plain HTML where there is no kernel."""
 
+from collections.abc import Callable, Mapping
 from html import escape
-from typing import Any
+from typing import Any, TypeVar
 
 import ipywidgets as widgets
 
 from course.lab.style import ALARM
+
+Item = TypeVar("Item")
 
 
 class LivePanel:
@@ -76,3 +79,14 @@ class Html:
 def as_table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> Html:
     """A table that shows itself, as HTML and as text."""
     return Html(table(header, rows), "\n".join("  ".join(row) for row in (header, *rows)))
+
+
+def table_by_name(heading: str, found: Mapping[str, Item], columns: Mapping[str, Callable[[Item], str]]) -> Html:
+    """A table of named things: a row each, its name first.
+
+    Args:
+        heading: of the names.
+        columns: by heading, what stands there for a thing.
+    """
+    rows = [(str(name), *(cell(each) for cell in columns.values())) for name, each in found.items()]
+    return as_table((heading, *columns), rows)

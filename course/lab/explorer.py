@@ -50,6 +50,13 @@ def switch(label: str, value: bool = False) -> widgets.ValueWidget:
     return widgets.Checkbox(value=value, description=label, indent=False)
 
 
+def player(control: widgets.IntSlider, interval_ms: int, step: int = 1) -> widgets.Play:
+    """A button that moves a slider by itself, from wherever it stands."""
+    play = widgets.Play(value=control.value, min=control.min, max=control.max, step=step, interval=interval_ms)
+    widgets.jslink((play, "value"), (control, "value"))
+    return play
+
+
 class Explorer(LivePanel):
     """Controls over one picture.
 

@@ -3,14 +3,16 @@
 from dataclasses import replace
 from html import escape
 
-import ipywidgets as widgets
-
-from course.lab.display import LivePanel
+from course.lab.display import Html
+from course.lab.explorer import Explorer, player, slider
 from course.lab.pictures.timeline import draw_timeline
 from course.lab.run import Row, Run
 from course.lab.style import PHASE_COLOURS, PHASE_LABELS, seconds
 from minillm.core.timeline import PHASES
 from minillm.frontend.snapshot import RequestView
+
+FRAME_MS = 120
+"""Between two pictures, when it plays by itself."""
 
 
 def rewind(run: Run, moment: float) -> Run:
@@ -72,7 +74,7 @@ def narrate(run: Run, row: Row, moment: float) -> str:
     return f"writes: token {count} of {view.max_tokens}"
 
 
-class Replay(LivePanel):
+class Replay(Explorer):
     """A slider over the time of a finished run, with a play button.
 
     Args:
@@ -82,41 +84,26 @@ class Replay(LivePanel):
     """
 
     def __init__(self, run: Run, row: int = 0, speed: float = 0.25) -> None:
-        self.run = run
-        self.row = run.rows[row]
+        self.run, self.row = run, run.rows[row]
         end = int(run.duration * 1000) + 1
-        frame_ms = 120
-        self.slider = widgets.IntSlider(
-            value=end, min=0, max=end, description="time, ms", layout=widgets.Layout(width="100%")
-        )
-        player = widgets.Play(value=end, min=0, max=end, step=max(round(frame_ms * speed), 1), interval=frame_ms)
-        widgets.jslink((player, "value"), (self.slider, "value"))  # both ways: it goes on from where the slider is
-        self.view = widgets.HTML(layout=widgets.Layout(width="100%"))
-        self.slider.observe(lambda change: self._show(change["new"]), names="value")
-        self._show(end)
-        controls = widgets.HBox([player, self.slider])
-        self.widget = widgets.VBox([controls, self.view], layout=widgets.Layout(width="100%"))
+        super().__init__(lambda time_ms: self.frame(time_ms / 1000), time_ms=slider("time, ms", 0, end, end))
+        play = player(self.controls["time_ms"], FRAME_MS, step=max(round(FRAME_MS * speed), 1))
+        self.widget.children = (play, *self.widget.children)
 
-    def _show(self, moment_ms: int) -> None:
-        self.view.value = self.frame(moment_ms / 1000)
-
-    def frame(self, moment: float) -> str:
-        """The picture at a moment, with one sentence above it and the text so far below. HTML."""
+    def frame(self, moment: float) -> Html:
+        """The picture at a moment, with one sentence above it and the text so far below."""
         view = self.run.row_of(self.row.index)
-        now = self.run.start + moment
-        phase = phase_at(view, now)
-        count = sum(1 for stamp in view.deliveries if stamp <= now)
-        written = "".join(self.row.texts[:count])
+        phase = phase_at(view, self.run.start + moment)
+        count = sum(1 for stamp in view.deliveries if stamp <= self.run.start + moment)
         colour = PHASE_COLOURS[phase] if phase else "transparent"
-        label = PHASE_LABELS[phase] if phase else ""
+        told = f"request #{self.row.index} {narrate(self.run, self.row, moment)}"
         picture = draw_timeline(
             rewind(self.run, moment), title=f"Where is request #{self.row.index} now?", whole=self.run
         )
-        return (
-            f'<div style="border-left:12px solid {colour};padding:2px 10px;min-height:22px"><b>{label}</b> '
-            f"request #{self.row.index} {escape(narrate(self.run, self.row, moment))}</div>{picture.svg()}"
-            f'<pre style="white-space:pre-wrap;min-height:60px;margin:0 0 0 10px">{escape(written)}</pre>'
+        html = (
+            f'<div style="border-left:12px solid {colour};padding:2px 10px;min-height:22px">'
+            f"<b>{PHASE_LABELS[phase] if phase else ''}</b> {escape(told)}</div>{picture.svg()}"
+            '<pre style="white-space:pre-wrap;min-height:60px;margin:0 0 0 10px">'
+            f"{escape(''.join(self.row.texts[:count]))}</pre>"
         )
-
-    def static_html(self) -> str:
-        return self.frame(self.run.duration)
+        return Html(html, f"{told}. {picture.alternative}")

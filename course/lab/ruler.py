@@ -2,9 +2,7 @@
 
 from collections.abc import Sequence
 
-import ipywidgets as widgets
-
-from course.lab.display import LivePanel
+from course.lab.explorer import Explorer, buttons, slider
 from course.lab.pictures.distribution import beside
 from course.lab.run import Run, itl_of, percentile
 from course.lab.style import ALARM, WIDTH, seconds
@@ -69,8 +67,8 @@ def _strip(name: str, values: Sequence[float], q: float, scale: Scale, base: flo
     return body + beside(scale(mark), base - 24, f"p{q:g} {seconds(mark)}, mean ✕ {seconds(mean)}")
 
 
-class Ruler(LivePanel):
-    """The ruler with its handle.
+class Ruler(Explorer):
+    """The ruler with its slider.
 
     Args:
         run: a finished run.
@@ -78,20 +76,8 @@ class Ruler(LivePanel):
     """
 
     def __init__(self, run: Run, metric: str = "TTFT") -> None:
-        self.run = run
-        self.metric = widgets.ToggleButtons(options=list(METRICS), value=metric, style={"button_width": "70px"})
-        self.handle = widgets.FloatSlider(
-            value=99, min=50, max=99.9, step=0.1, description="percentile", readout_format=".1f",
-            layout=widgets.Layout(width="100%"),
-        )  # fmt: skip
-        self.view = widgets.HTML(layout=widgets.Layout(width="100%"))
-        for control in (self.metric, self.handle):
-            control.observe(lambda _: self._show(), names="value")
-        self._show()
-        self.widget = widgets.VBox([self.metric, self.handle, self.view], layout=widgets.Layout(width="100%"))
-
-    def _show(self) -> None:
-        self.view.value = self.static_html()
-
-    def static_html(self) -> str:
-        return draw_ruler(self.run, self.metric.value, self.handle.value).svg()
+        super().__init__(
+            lambda metric, q: draw_ruler(run, metric, q),
+            metric=buttons("metric", list(METRICS), metric),
+            q=slider("percentile", 50.0, 99.9, 99.0, 0.1),
+        )

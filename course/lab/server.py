@@ -26,7 +26,7 @@ from minillm.server.config import ServeConfig
 from minillm.server.server import bind, make_server
 from minillm.server.service import Service
 
-SEATS = 8
+SLOTS = 8
 START_S, STOP_S = 60, 30
 SCRAPE_S = 30
 HOST = "127.0.0.1"
@@ -57,7 +57,7 @@ class LabServer:
     ) -> None:
         if instead_of is not None:
             instead_of.close()
-        config = lab.config(**{"max_num_seqs": SEATS, "enable_prefix_caching": False, **fields})
+        config = lab.config(**{"max_num_seqs": SLOTS, "enable_prefix_caching": False, **fields})
         settings = ServeConfig(**{"port": 0, "access_log": False, "drain_timeout_s": 1, **(serve or {})})
         settings = settings.replace(served_model_name=NAME)
         self.lab = lab

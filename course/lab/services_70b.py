@@ -17,7 +17,7 @@ EQUAL = Independent(prompt=Fixed(tokens=210), output=Fixed(tokens=96))
 """The prompts and answers of lesson 00."""
 PROMPT = LogNormal(median=300, sigma=0.5, high=2000)
 QPS = {"A": 2.5, "B": 4.0}
-SEATS = {"A": 4, "B": 256}
+SLOTS = {"A": 4, "B": 256}
 """A has few seats and a line before them. B lets everybody in, and its answers are long."""
 SHORT_ANSWER = 60
 """Median tokens, of service A."""
@@ -45,7 +45,7 @@ def phases_table(runs: Mapping[str, FleetRun]) -> Html:
 def service(name: str, answer: float, **fields: Any) -> FleetRun:
     """Service A or B; `answer`: median tokens. `fields` as of `simulated_70b.deployment`."""
     traffic = Independent(prompt=PROMPT, output=LogNormal(median=answer, sigma=0.4, high=1500))
-    on = simulated_70b.deployment(**{"max_num_seqs": SEATS[name], **fields})
+    on = simulated_70b.deployment(**{"max_num_seqs": SLOTS[name], **fields})
     return simulated_70b.serve(on, traffic, qps=QPS[name], num_requests=300, least=120)
 
 

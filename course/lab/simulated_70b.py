@@ -5,20 +5,30 @@ run = simulated_70b.serve(on_70b, AZURE_CHAT, qps=3)                 # a FleetRu
 simulated_70b.error_band(on_70b)                                     # how far its step times were from real ones
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from course.lab.display import Html, as_table
 from course.lab.scale import enough
 from minillm.simulate.cluster.fleet import ClusterConfig, simulate
 from minillm.simulate.cluster.run import FleetRun
+from minillm.simulate.cost.hardware import find_hardware
+from minillm.simulate.cost.profile import Profile, find_profile, roofline_profile, typical_profile
+from minillm.simulate.cost.roofline import StepWork
 from minillm.simulate.deployment import Deployment
 from minillm.simulate.report import engines_for
 from minillm.simulate.workload.arrivals import Arrivals, Poisson
 from minillm.simulate.workload.kinds import TrafficModel
-from minillm.simulate.workload.requests import make_workload
+from minillm.simulate.workload.requests import Workload, make_workload
 
 MODEL, HARDWARE, TP = "llama-3-70b", "h100-sxm", 4
+MEASURED, TYPICAL, SHEET = "measured, no CUDA graphs", "CUDA graphs, typical", "the data sheet"
+STACKS: dict[str, Callable[[str], Profile]] = {
+    MEASURED: find_profile,
+    TYPICAL: lambda hardware: typical_profile(find_hardware(hardware)),
+    SHEET: lambda hardware: roofline_profile(find_hardware(hardware)),
+}
+"""What the price of a step stands on, by hardware. Only the first was fitted to measurements, of an older stack."""
 
 
 def deployment(**fields: Any) -> Deployment:
@@ -55,6 +65,23 @@ def serve(
     workload = make_workload(traffic, arrivals or Poisson(rate=qps), num_requests=count, seed=seed)
     config = ClusterConfig(**fleet)
     return simulate(workload, config, engines_for(on, config))
+
+
+def play(on: Deployment, workload: Workload, **fleet: Any) -> FleetRun:
+    """Serve a workload whose prompts share nothing: no prefix is looked up, nothing is sampled over time."""
+    config = ClusterConfig(**{"sample_every_s": None, **fleet})
+    return simulate(workload.anonymous(), config, engines_for(on.without_prefix_lookups(), config))
+
+
+def prefill_work(tokens: int) -> StepWork:
+    """What a step does that computes all of one prompt."""
+    return StepWork(tokens, 1, 1, tokens * (tokens + 1) // 2, tokens, prefills=1)
+
+
+def decode_work(batch: int, context: float, rows: int = 1) -> StepWork:
+    """What a step does in which each request computes and judges so many tokens, behind `context` others."""
+    pairs = batch * (rows * context + rows * (rows + 1) / 2)
+    return StepWork(batch * rows, batch * rows, batch, pairs, batch * (context + rows), prefills=0)
 
 
 def steady_rate(ends: Iterable[float]) -> float:

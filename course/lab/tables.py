@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from course.lab.display import Html, as_table
+from course.lab.display import Html, as_table, table_by_name
 from course.lab.run import Run, percentile
 from course.lab.style import change, seconds
 from course.lab.tool_metrics import compare_tools
@@ -10,10 +10,9 @@ from course.lab.tool_metrics import compare_tools
 
 def tools_table(run: Run) -> Html:
     """What each tool would print about the very same stamps."""
-    frame = compare_tools(run.outputs)
     rows = [
-        (f"{r.tool}: {r.metric}", seconds(r.p50), seconds(r.p99), str(r["count"]), r.definition)
-        for _, r in frame.iterrows()
+        (f"{metric.tool}: {metric.name}", seconds(found.p50), seconds(found.p99), str(found.count), metric.definition)
+        for metric, found in compare_tools(run.outputs).items()
     ]
     return as_table(("what the tool calls it", "p50", "p99", "samples", "what it computes"), rows)
 
@@ -40,16 +39,13 @@ def in_flight(run: Run) -> float:
 
 def clients_table(runs: Mapping[str, Run]) -> Html:
     """What the server sees beside what the client feels."""
-    rows = [
-        (
-            name,
-            seconds(percentile(run.ttft, 99)),
-            seconds(percentile(felt_ttft(run), 99)),
-            f"{len(run.finished) / run.duration:.1f}",
-            f"{in_flight(run):.1f}",
-        )
-        for name, run in runs.items()
-    ]
-    return as_table(
-        ("client", "TTFT p99, server's stamps", "TTFT p99, as felt", "requests/s", "mean in flight (Little)"), rows
+    return table_by_name(
+        "client",
+        runs,
+        {
+            "TTFT p99, server's stamps": lambda run: seconds(percentile(run.ttft, 99)),
+            "TTFT p99, as felt": lambda run: seconds(percentile(felt_ttft(run), 99)),
+            "requests/s": lambda run: f"{len(run.finished) / run.duration:.1f}",
+            "mean in flight (Little)": lambda run: f"{in_flight(run):.1f}",
+        },
     )

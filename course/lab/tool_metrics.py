@@ -8,8 +8,6 @@ first token is part of it, whether a request gives one average or all its gaps, 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-import pandas as pd
-
 from minillm.core.timeline import Timeline
 from minillm.observe.records import Recordable, as_records
 from minillm.observe.summary import Distribution
@@ -50,6 +48,10 @@ class ToolMetric:
     samples: Callable[[Timeline], list[float]]
     source: str
 
+    @property
+    def definition(self) -> str:
+        return (self.samples.__doc__ or "").strip()
+
 
 TOOL_METRICS = (
     ToolMetric("minillm", "ITL", gaps, "minillm/core/timeline.py"),
@@ -85,22 +87,10 @@ TOOL_METRICS = (
 )
 
 
-def compare_tools(requests: Iterable[Recordable]) -> pd.DataFrame:
-    """One row per tool and metric: what it would print about these completed requests, in seconds."""
+def compare_tools(requests: Iterable[Recordable]) -> dict[ToolMetric, Distribution]:
+    """What each tool would print about these completed requests, in seconds."""
     timelines = [record.timeline for record in as_records(requests) if record.completed]
-    rows = []
-    for metric in TOOL_METRICS:
-        samples = Distribution.of([sample for timeline in timelines for sample in metric.samples(timeline)])
-        rows.append(
-            {
-                "tool": metric.tool,
-                "metric": metric.name,
-                "count": samples.count,
-                "mean": samples.mean,
-                "p50": samples.p50,
-                "p99": samples.p99,
-                "definition": (metric.samples.__doc__ or "").strip(),
-                "source": metric.source,
-            }
-        )
-    return pd.DataFrame(rows)
+    return {
+        metric: Distribution.of([sample for timeline in timelines for sample in metric.samples(timeline)])
+        for metric in TOOL_METRICS
+    }

@@ -2,8 +2,8 @@
 
 from math import log1p
 
-from course.lab.lesson_07 import bill
-from course.lab.lesson_07.bill import Account
+from course.lab.lesson_07 import kv_bytes
+from course.lab.lesson_07.kv_bytes import Account
 from course.lab.lesson_07.losses import Loss
 from course.lab.lesson_07.needle import FIRST_TIME, Found
 from course.lab.lesson_07.trace import DECODE, DONE, PREFILL, QUEUE, Frame, RequestOutcome, Trace
@@ -38,7 +38,7 @@ MADE = trace_of(
 
 
 def large() -> Account:
-    return Account(bill.LLAMA_70B, room=283e9)
+    return Account(kv_bytes.LLAMA_70B, room=283e9)
 
 
 def found(near: float, far: float, never: float = 0.2) -> dict[int, Found]:

@@ -221,14 +221,15 @@ def test_the_panel_filters_and_measures(ledger: Ledger) -> None:
     panel = LedgerPanel(ledger)
     assert len(panel.in_sight) == len(REGISTRY)
     panel.filters["source"].value = "systems"
-    assert panel.views["A1"].widget.layout.display == "none" and panel.views["E1"].widget.layout.display is None
+    assert "A1" not in panel.in_sight and "E1" in panel.in_sight
     panel.filters["source"].value = "all"
     before = panel.map.value
-    panel.views["A1"].button.click()
+    panel.claim.value = "A1"
+    panel.one.click()
     panel.wait()
-    assert ledger.row("A1").kind == "holds" and "● holds" in panel.views["A1"].view.value
-    assert panel.views["A1"].button.description == "again" and panel.map.value != before
-    assert panel.views["A18"].button.disabled
+    assert ledger.row("A1").kind == "holds" and "● holds" in panel.table.value
+    assert panel.claim.value == "A1" and panel.map.value != before
+    assert "A18" not in panel.claim.options  # nothing measures it
     panel.filters["verdict"].value = UNMEASURED
     panel.missing.click()
     panel.wait()
@@ -238,7 +239,7 @@ def test_the_panel_filters_and_measures(ledger: Ledger) -> None:
     assert "D18" in panel.static_html() and "A18</b>" not in panel.static_html()
 
 
-def test_stop_lets_nobody_else_begin(ledger: Ledger) -> None:
+def test_stop_lets_no_other_claim_begin(ledger: Ledger) -> None:
     panel = LedgerPanel(ledger)
 
     def stopping(lab: Lab) -> Claim:
@@ -249,47 +250,28 @@ def test_stop_lets_nobody_else_begin(ledger: Ledger) -> None:
     panel.measure_missing()
     panel.wait()
     assert ledger.row("A1").is_done and ledger.row("D18").kind == UNMEASURED
-    assert panel.views["D18"].button.description == "measure" and not panel.views["D18"].button.disabled
+    assert panel.stop_button.disabled and not panel.one.disabled
 
 
-def test_a_book_that_cannot_be_written_is_told_and_nobody_waits(
-    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    panel = LedgerPanel(ledger)
-
-    def full(record: Record) -> None:
-        raise OSError("no space left")
-
-    monkeypatch.setattr(ledger.book, "put", full)
-    panel.measure_missing()
-    panel.wait()
-    assert "no space left" in panel.message.value
-    for view in (panel.views["A1"], panel.views["D18"]):
-        assert view.button.description == "measure" and not view.button.disabled
-    assert panel.stop_button.disabled
-
-
-@pytest.mark.parametrize("method", ["rows", "row"])
-def test_a_book_that_cannot_be_read_is_told_and_keeps_no_button(
+@pytest.mark.parametrize("method", ["rows", "row", "put"])
+def test_a_book_that_cannot_be_used_is_told_and_the_buttons_come_back(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
     panel = LedgerPanel(ledger)
 
-    def unreadable(*_: object, **__: object) -> object:
+    def broken(*_: object, **__: object) -> object:
         raise OSError("stale file handle")
 
+    panel.claim.value = "D18"
     with monkeypatch.context() as patch:
-        patch.setattr(ledger, method, unreadable)
-        panel.measure("A1")
+        patch.setattr(ledger.book if method == "put" else ledger, method, broken)
+        panel.measure()
         panel.wait()
     assert "stale file handle" in panel.message.value
-    assert panel.stop_button.disabled and not panel.views["A1"].button.disabled
-    panel.views["D18"].button.click()
+    assert panel.stop_button.disabled and not panel.one.disabled and not panel.missing.disabled
+    panel.measure()
     panel.wait()
     assert ledger.row("D18").kind == "wrong"
-    panel.measure("A1")  # and it is not in line any more
-    panel.wait()
-    assert ledger.row("A1").is_done
 
 
 def test_what_a_lesson_measured_itself_is_kept(ledger: Ledger) -> None:

@@ -49,7 +49,7 @@ def test_somebody_in_the_building_is_not_counted_as_gone() -> None:
 
 
 def test_simulated_requests_become_the_same_visits() -> None:
-    run = simulated.at_the_door(1.3, 1)
+    run = simulated.with_queue_limit(1.3, 1)
     visits = visits_of(run)
     assert {v.ending for v in visits} == {"answered", "refused"}
     assert all((v.seated is None) == (v.ending == "refused") for v in visits)
@@ -162,9 +162,9 @@ def test_equal_answers_make_static_and_continuous_the_same() -> None:
 
 
 def test_a_tight_limit_helps_over_capacity_and_refuses_clumps_under_it() -> None:
-    assert simulated.outcomes(simulated.at_the_door(1.3, 1))["refused"] > 0
-    assert simulated.outcomes(simulated.at_the_door(0.3, 1, simulated.CLUMPS))["refused"] > 0
-    assert simulated.outcomes(simulated.at_the_door(0.3, None, simulated.CLUMPS))["refused"] == 0
+    assert simulated.outcomes(simulated.with_queue_limit(1.3, 1))["refused"] > 0
+    assert simulated.outcomes(simulated.with_queue_limit(0.3, 1, simulated.CLUMPS))["refused"] > 0
+    assert simulated.outcomes(simulated.with_queue_limit(0.3, None, simulated.CLUMPS))["refused"] == 0
 
 
 # ---------------------------------------------------------------- verdicts
@@ -202,7 +202,7 @@ def test_a13_separates_scheduling_from_memory() -> None:
 
 
 def test_a19_is_a_question_of_load() -> None:
-    calm, over = (simulated.chunks_and_door(load) for load in (0.5, 3.0))
+    calm, over = (simulated.chunks_and_limit(load) for load in (0.5, 3.0))
     assert claims.a19({0.5: calm, 3.0: over}).kind == "holds only when"
     always = claims.a19({0.5: over, 3.0: over})
     assert always.kind == "holds only when"
@@ -229,7 +229,7 @@ def test_e4_over_and_under_capacity() -> None:
     assert claims.e4({"open": poor, "limit": good}, {"open": fine, "limit": good}).kind == "holds only when"
     assert claims.e4({"open": poor, "limit": good}, {"open": fine, "limit": fine}).kind == "holds"
     assert claims.e4({"open": fine, "limit": fine}, {"open": fine, "limit": fine}).kind == "not shown"
-    assert claims.doors(claims.OVER)["limit"]["refused"] > 0
+    assert claims.queue_limits(claims.OVER)["limit"]["refused"] > 0
 
 
 # ---------------------------------------------------------------- graders

@@ -5,13 +5,17 @@ from dataclasses import replace
 import pytest
 from asserting import refuses_garbage
 
+from course.lab import simulated_70b
 from course.lab.lab import Lab
 from course.lab.lesson_06 import bets, sim_70b, steps, traffic
 from course.lab.lesson_06.checks import checks
 from course.lab.lesson_06.claims import MEASURE, a4
-from course.lab.lesson_06.roofs import Roof, on_paper, roofs_table, this_machine
+from course.lab.lesson_06.roofline import Roof, on_paper, roofs_table, this_machine
 from course.lab.lesson_06.shapes import LLAMA_13B, LLAMA_70B, Shape, three
 from course.lab.lesson_06.steps import Dot
+from minillm.simulate.workload.arrivals import AllAtOnce
+from minillm.simulate.workload.kinds import Independent
+from minillm.simulate.workload.lengths import Fixed
 
 ROOF = Roof("made", bandwidth=10e9, flops=100e9, source="by hand")
 
@@ -162,5 +166,7 @@ def test_seventy_billion_step_by_step() -> None:
 
 
 def test_the_price_of_a_step_is_the_itl_of_a_run() -> None:
-    on = sim_70b.stack("measured, no CUDA graphs")
-    assert sim_70b.served(on, 8, 1024) == pytest.approx(sim_70b.price(on, 8, 1024).itl, rel=0.03)
+    on = simulated_70b.deployment(max_num_seqs=8)
+    traffic = Independent(prompt=Fixed(tokens=768), output=Fixed(tokens=512))
+    run = simulated_70b.serve(on, traffic, arrivals=AllAtOnce(), num_requests=32)
+    assert run.summary().metrics["itl"].p50 == pytest.approx(sim_70b.price(on, 8, 1024).itl, rel=0.03)

@@ -9,9 +9,9 @@ from asserting import shows
 from made_trace import MADE, found, frame, large, loss
 
 from course.lab.lab import Lab
-from course.lab.lesson_07 import bets, bill, bill_picture, charts, claims, losses, needle, sim_70b, traffic
-from course.lab.lesson_07.bill import GQA, MHA, MLA, MQA, Account
+from course.lab.lesson_07 import bets, charts, claims, kv_bytes, kv_bytes_picture, losses, needle, sim_70b, traffic
 from course.lab.lesson_07.instrument import Pool
+from course.lab.lesson_07.kv_bytes import GQA, MHA, MLA, MQA, Account
 from course.lab.lesson_07.needle import FIRST_TIME
 from course.lab.lesson_07.trace import (
     AGAIN,
@@ -108,7 +108,7 @@ def test_the_tight_pool_evicts_in_both_forms(tiny_llama_path: Path, short: bool)
         assert claim.kind == "holds only when" and " 0 evictions" not in claim.measured
         shrunk = traffic.thrash(lab, roomy)
         assert list(shrunk["swap"]) == [traffic.ROOMY_POOL, traffic.MEAN_POOL, traffic.TIGHT_POOL]
-        assert f"{traffic.TIGHT_POOL} blocks, swap" in str(charts.thrash_table(shrunk))
+        assert f"swap, {traffic.TIGHT_POOL} blocks" in charts.draw_thrash(shrunk).description
     finally:
         lab.close()
 
@@ -136,7 +136,7 @@ def test_a_window_gives_blocks_back_to_the_pool(tiny_lab: Lab) -> None:
 
 
 def test_as_many_chats_run_as_the_bill_says(tiny_lab: Lab) -> None:
-    own = next(iter(bill.accounts(tiny_lab).values()))
+    own = next(iter(kv_bytes.accounts(tiny_lab).values()))
     trace = traffic.filling(tiny_lab, gb=0.00015, tokens=96)
     token = own.token_bytes
     assert trace.block_bytes == 16 * token and trace.num_blocks == int(0.00015e9 // (16 * token))
@@ -150,9 +150,9 @@ def test_the_pools_fit_any_model(tiny_lab: Lab, monkeypatch: pytest.MonkeyPatch)
     tokens = traffic.chat_tokens(tiny_lab)
     trace = traffic.filling(tiny_lab)
     assert (trace.most_running, len(trace.outcomes)) == (4, 5), "whatever a token of the lab's model takes"
-    own = bill.Shape.of_lab(tiny_lab)
+    own = kv_bytes.Shape.of_lab(tiny_lab)
     wide = replace(own, cost=replace(own.cost, layers=1000 * own.cost.layers))
-    monkeypatch.setattr(bill.Shape, "of_lab", classmethod(lambda cls, lab: wide))
+    monkeypatch.setattr(kv_bytes.Shape, "of_lab", classmethod(lambda cls, lab: wide))
     assert traffic.seats_gb(tiny_lab) == pytest.approx(4.6e-9 * tokens * wide.kv_bytes_per_token, rel=0.05)
     assert losses.pool_gb(tiny_lab) * 1e9 > losses.most_tokens(tiny_lab) * wide.kv_bytes_per_token
 
@@ -167,14 +167,14 @@ def test_a_film_that_gets_stuck_says_so(tiny_lab: Lab, monkeypatch: pytest.Monke
 
 
 def test_the_bill_of_a_70b_by_hand() -> None:
-    kinds = bill.kinds_of(replace(large(), context=1504))
+    kinds = kv_bytes.kinds_of(replace(large(), context=1504))
     assert kinds[GQA].chat_bytes == 2 * 80 * 8 * 128 * 2 * 1504 == large().chat_bytes_at(1500)
     assert kinds[MHA].chat_bytes == 8 * kinds[GQA].chat_bytes and kinds[MQA].copies == kinds[MLA].copies == 4
     assert kinds[MQA].chat_bytes == kinds[GQA].chat_bytes / 2, "an eighth, four times"
-    assert kinds[MLA].bill == KVCacheSize("MLA", 80, 1, 576)
+    assert kinds[MLA].kv == KVCacheSize("MLA", 80, 1, 576)
     assert replace(large(), kv_dtype="int8").token_bytes == 2 * 80 * 8 * (128 + 2)
     assert large().chats == int((283e9 - large().weight_bytes) // large().chat_bytes)
-    assert Account(bill.LLAMA_70B, room=1e9).chats == 0
+    assert Account(kv_bytes.LLAMA_70B, room=1e9).chats == 0
     assert "80 layers × 2 (key, value) × 8 heads × 128 numbers × 2 B" in large().formula()
 
 
@@ -186,22 +186,24 @@ def test_a_window_helps_only_beyond_its_length() -> None:
 
 def test_the_bill_is_what_the_pool_allocates(tiny_lab: Lab) -> None:
     for dtype in ("float32", "bfloat16", "int8"):
-        own = replace(next(iter(bill.accounts(tiny_lab).values())), kv_dtype=dtype)
-        assert own.token_bytes == bill.allocated(tiny_lab, dtype)
-        assert f"{own.token_bytes:,}" in str(bill.matched_table(tiny_lab))
-    assert "2 layers, 2 heads" in bill.question(tiny_lab, 0.1, 500)
+        own = replace(next(iter(kv_bytes.accounts(tiny_lab).values())), kv_dtype=dtype)
+        assert own.token_bytes == kv_bytes.allocated(tiny_lab, dtype)
+        assert f"{own.token_bytes:,}" in str(kv_bytes.matched_table(tiny_lab))
+    assert "2 layers, 2 heads" in kv_bytes.question(tiny_lab, 0.1, 500)
 
 
 def test_groups_are_those_of_the_model() -> None:
-    assert large().group == 8 and Account(bill.LLAMA_13B, room=1e9).group == bill.GROUP
-    cost = bill.LLAMA_70B.cost
-    grouped = Account(replace(bill.LLAMA_70B, cost=replace(cost, query_size=9 * cost.head_dim, num_kv_heads=3)), 1e9)
-    assert grouped.group == 3 and bill.kinds_of(grouped)[GQA].bill == grouped.bill
-    odd = Account(replace(bill.LLAMA_70B, cost=replace(cost, query_size=9 * cost.head_dim, num_kv_heads=9)), 1e9)
-    assert GQA not in bill.kinds_of(odd)
+    assert large().group == 8 and Account(kv_bytes.LLAMA_13B, room=1e9).group == kv_bytes.GROUP
+    cost = kv_bytes.LLAMA_70B.cost
+    grouped = Account(
+        replace(kv_bytes.LLAMA_70B, cost=replace(cost, query_size=9 * cost.head_dim, num_kv_heads=3)), 1e9
+    )
+    assert grouped.group == 3 and kv_bytes.kinds_of(grouped)[GQA].kv == grouped.kv
+    odd = Account(replace(kv_bytes.LLAMA_70B, cost=replace(cost, query_size=9 * cost.head_dim, num_kv_heads=9)), 1e9)
+    assert GQA not in kv_bytes.kinds_of(odd)
     with pytest.raises(ValueError, match="groups of 8"):
         _ = replace(odd, heads=GQA).token_bytes
-    assert "GQA, 3 share" in bill_picture.draw_bill(grouped).svg()
+    assert "GQA, 3 share" in kv_bytes_picture.draw_kv_bytes(grouped).svg()
 
 
 # ---------------------------------------------------------------- pictures and the instrument
@@ -294,11 +296,9 @@ def test_heads_decide_how_many_fit_at_70b(tiny_lab: Lab, monkeypatch: pytest.Mon
     assert room["GQA: 8"] > 8 * room["MHA: 64"], "the keys' and values' matrices are larger, too"
     assert room["MQA: 1"] < 3 * room["GQA: 8"], "four copies"
     as_built = sim_70b.with_heads("GQA: 8")
-    assert as_built.room_chats(1500) == bill.large(bill.accounts(tiny_lab)).chats, "as the bill says"
+    assert as_built.room_chats(1500) == kv_bytes.large(kv_bytes.accounts(tiny_lab)).chats, "as the bill says"
     monkeypatch.setattr(sim_70b, "FLOOD", 240)
     assert "MQA: 1, int8" in str(sim_70b.heads_table())
-    words = str(sim_70b.too_large())
-    assert "leave no room for a KV block" in words and "do not fit" in words
 
 
 def test_the_ladder_shrinks_the_cache_more_than_the_cost() -> None:
@@ -313,6 +313,6 @@ def test_the_ladder_shrinks_the_cache_more_than_the_cost() -> None:
 
 
 def test_the_limit_of_a_flood_is_named() -> None:
-    few = sim_70b.flood(sim_70b.TALKS, 1, kv_heads=1)
+    few = sim_70b.flood(sim_70b.CONVERSATIONS, 1, kv_heads=1)
     assert few.limit == "requests offered" and few.steps.most_running <= 60
     assert sim_70b.flood(sim_70b.CHAT, 240, kv_heads=1, max_num_seqs=16).limit == "seats"

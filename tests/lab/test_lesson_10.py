@@ -168,16 +168,6 @@ def test_a_faster_reader_is_done_earlier(server: LabServer) -> None:
     assert forms["whole"].read(1000)[-1] < forms["whole"].read(100)[-1]
 
 
-def test_a_reader_who_stops_is_cut_and_nobody_else(tiny_lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(readers, "PATIENCE_S", 0.3)
-    found = readers.stall(tiny_lab)
-    assert found.outcome == "slow_reader" and found.blocks_after == 0
-    assert 0 < found.kernel_bytes < found.answer_bytes
-    wrote, taken = found.written / (48 * readers.STREAMS), found.kernel_bytes / found.answer_bytes
-    assert taken < wrote <= 1, "the engine does not wait for a reader"
-    assert found.neighbour.body.endswith(DONE)
-
-
 # ---------------------------------------------------------------- leaving
 
 

@@ -25,7 +25,7 @@ from course.lab.lesson_11 import (
 from course.lab.lesson_11.bounds import Ask
 from course.lab.lesson_11.checks import checks
 from course.lab.lesson_11.cold import Sleep
-from course.lab.lesson_11.hardware import Home
+from course.lab.lesson_11.hardware import GpuOption
 from course.lab.lesson_11.knee import Crowd, Point, Sweep
 from course.lab.lesson_11.panels import Panel, Series
 from course.lab.lesson_11.routing import Played, Route
@@ -41,7 +41,7 @@ from minillm.simulate.cluster.record import ClientRecord
 def _short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few requests and few seats: the shapes stay, and a run takes a tenth of a second."""
     monkeypatch.setenv("MINILLM_SHORT", "1")
-    monkeypatch.setattr(fleet, "SEATS", 40)
+    monkeypatch.setattr(fleet, "SLOTS", 40)
     monkeypatch.setattr(fleet, "LEAST", 80)
     monkeypatch.setattr(cold, "COUNT", 80)
 
@@ -298,7 +298,7 @@ def test_a_tighter_promise_costs_replicas() -> None:
 
 
 def test_a_lone_reader_on_other_hardware() -> None:
-    found = {name: hardware.home(name) for name in ("four A100s, bf16", "four H100s, bf16")}
+    found = {name: hardware.option(name) for name in ("four A100s, bf16", "four H100s, bf16")}
     old, new = found.values()
     assert 1.2 < old.e2e / new.e2e < 2 < old.ttft / new.ttft and new.load < 0.01
     assert old.per_day == pytest.approx(24 * 4 * money.gpu_price("a100-80gb"))
@@ -309,7 +309,7 @@ def test_a_lone_reader_on_other_hardware() -> None:
 
 def test_the_real_knee(tiny_lab: Lab) -> None:
     found = traffic.real_knee(tiny_lab)
-    assert list(found.runs) == list(traffic.SHORT_SEATS) and found.rate > 0
+    assert list(found.runs) == list(traffic.SHORT_SLOTS) and found.rate > 0
     assert all(0 <= each.in_time <= 1 and each.throughput > 0 for each in found.sweep.points)
 
 
@@ -375,7 +375,7 @@ def test_a21_compares_a_spike_with_a_climb() -> None:
 
 
 def test_d20_looks_for_a_cheaper_field() -> None:
-    old = Home("old", 4, 0.2, 0.03, 7.0, 3.0, 100.0)
+    old = GpuOption("old", 4, 0.2, 0.03, 7.0, 3.0, 100.0)
     new = replace(old, name="new", e2e=5.0, per_day=200.0)
     field = replace(old, name="int4", per_day=30.0)
     cheap = claims.d20({h.name: h for h in (old, new, field)})

@@ -7,8 +7,7 @@ import pytest
 from course.lab.claims import Claim
 from course.lab.lab import Lab
 from course.lab.lesson_12.claims import CHUNKS, LIMITED, STATIC, Line, Tail, a18, d23, tail_of
-from course.lab.lesson_13.claims import OUTPUT, Fit, a17
-from course.lab.lesson_13.claims import measure as measure_a17
+from course.lab.lesson_13.claims import MEASURE, OUTPUT, Fit, a17
 
 
 def line(wait: float) -> Line:
@@ -42,7 +41,7 @@ def test_a_limit_on_prompts_takes_the_straggler_away(monkeypatch: pytest.MonkeyP
 
 def test_a17_arithmetic_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MINILLM_SHORT", "1")
-    verdict = measure_a17(Lab(short=True))
+    verdict = MEASURE["A17"](Lab(short=True))
     layers = 40 * (4 * 5120 * 5120 + 3 * 5120 * 13824)
     asked = 60 * 2200 * 2 * layers / (2 * 312e12)
     assert f"ask for {asked:.2f} times" in verdict.measured

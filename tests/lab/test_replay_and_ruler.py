@@ -25,9 +25,9 @@ def test_the_ruler_counts_what_is_beyond_it() -> None:
     ruler = Ruler(run, "TTFT")
     at_99 = ruler.view.value
     assert "1 beyond" in at_99
-    ruler.handle.value = 50
+    ruler.set(q=50)
     assert "5 beyond" in ruler.view.value
-    ruler.metric.value = "E2E"
+    ruler.set(metric="E2E")
     assert "E2E" in ruler.view.value
 
 

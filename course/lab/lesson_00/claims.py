@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from course.lab import services
-from course.lab.claims import Claim, say
+from course.lab.claims import Claim, conclude
 from course.lab.lab import Lab
 from course.lab.run import Run, phases_of
 
@@ -17,12 +17,8 @@ def a1(runs: Sequence[Run]) -> Claim:
     first_three = [sum(list(phases_of(v).values())[:3]) for v in views]
     ttft_gap = max(abs(t - (v.deliveries[0] - v.borders[0])) for t, v in zip(first_three, views))
     extra = sum(_decode_steps_before_first_token(run) for run in runs)
-    holds = gap < ROUNDING_S and ttft_gap < ROUNDING_S and extra == 0
-    return Claim(
-        "A1",
-        say("A1.measured", num_views=len(views), gap=gap, ttft_gap=ttft_gap, extra=extra),
-        say("A1.holds") if holds else say("A1.wrong"),
-    )
+    verdict = "holds" if gap < ROUNDING_S and ttft_gap < ROUNDING_S and extra == 0 else "wrong"
+    return conclude("A1", verdict, num_views=len(views), gap=gap, ttft_gap=ttft_gap, extra=extra)
 
 
 def _decode_steps_before_first_token(run: Run) -> int:

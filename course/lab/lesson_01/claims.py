@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from course.lab import services, slo
-from course.lab.claims import Claim, say
+from course.lab.claims import Claim, conclude, say
 from course.lab.lab import Lab
 from course.lab.run import Run, percentile
 from course.lab.style import seconds
@@ -19,13 +19,8 @@ def a6(runs: Mapping[str, Run]) -> Claim:
     apart = abs(e2e["A"] / e2e["B"] - 1)
     holds = apart < 0.2 and ttft["A"] > 2 * ttft["B"] and itl["B"] > itl["A"]
     found = (f"{n}: E2E {seconds(e2e[n])}, TTFT {seconds(ttft[n])}, ITL {seconds(itl[n])}" for n in runs)
-    return Claim(
-        "A6",
-        say("A6.measured", found="; ".join(found)),
-        say("A6.holds", apart=100 * apart, ttft_ratio=ttft["A"] / ttft["B"], itl_ratio=itl["B"] / itl["A"])
-        if holds
-        else say("A6.not_shown"),
-    )
+    ratios = {"ttft_ratio": ttft["A"] / ttft["B"], "itl_ratio": itl["B"] / itl["A"]}
+    return conclude("A6", "holds" if holds else "not_shown", found="; ".join(found), apart=100 * apart, **ratios)
 
 
 def b1(run: Run) -> Claim:
@@ -33,16 +28,10 @@ def b1(run: Run) -> Claim:
     mean = run.mean_phases()
     compute = mean["prefill"] + mean["first_token"] + mean["decode"]
     share = mean["queue"] / sum(mean.values())
-    return Claim("B1", say("B1.measured", mean=mean, share=share, compute=compute), _split_verdict(share))
-
-
-def _split_verdict(queue: float) -> str:
-    """Args: queue: its share of server time, 0 to 1."""
-    larger, name = max((queue, "queue"), (1 - queue, "compute"))
-    caution = say("B1.caution")
-    if larger > DOMINANT:
-        return say("B1.holds", larger=larger, name=name, caution=caution)
-    return say("B1.only_when", name=name, larger=larger, caution=caution)
+    larger, name = max((share, "queue"), (1 - share, "compute"))
+    verdict = "holds" if larger > DOMINANT else "only_when"
+    told = {"larger": larger, "name": name, "caution": say("B1.caution")}
+    return conclude("B1", verdict, mean=mean, share=share, compute=compute, **told)
 
 
 def e5(groups: Mapping[str, Sequence[float]]) -> Claim:
@@ -51,33 +40,17 @@ def e5(groups: Mapping[str, Sequence[float]]) -> Claim:
     mean, p99 = sum(values) / len(values), percentile(values, 99)
     means = {name: sum(v) / len(v) for name, v in groups.items() if name != "all" and v}
     slow, fast = max(means, key=means.get), min(means, key=means.get)
-    return Claim(
-        "E5",
-        say(
-            "E5.measured",
-            num_values=len(values),
-            mean=mean,
-            p99=p99,
-            slow=slow,
-            slow_mean=means[slow],
-            fast=fast,
-            fast_mean=means[fast],
-        ),
-        say("E5.holds", p99_ratio=p99 / mean, num_values=len(values)) if p99 > 1.5 * mean else say("E5.not_shown"),
-    )
+    ends = {"slow": slow, "slow_mean": means[slow], "fast": fast, "fast_mean": means[fast]}
+    verdict = "holds" if p99 > 1.5 * mean else "not_shown"
+    return conclude("E5", verdict, num_values=len(values), mean=mean, p99=p99, p99_ratio=p99 / mean, **ends)
 
 
 def f3(shares: Mapping[str, Mapping[str, float]]) -> Claim:
     """SLOs depend on the use case. `shares`: use case -> service -> share of requests that met it."""
     split = [case for case, met in shares.items() if abs(met["A"] - met["B"]) >= 0.25]
     found = "; ".join(f"{case}: " + ", ".join(f"{n} {met:.0%}" for n, met in by.items()) for case, by in shares.items())
-    return Claim(
-        "F3",
-        say("F3.measured", found=found),
-        say("F3.only_when", num_split=len(split), num_shares=len(shares), split=", ".join(split))
-        if split
-        else say("F3.not_shown"),
-    )
+    counts = {"num_split": len(split), "num_shares": len(shares), "split": ", ".join(split)}
+    return conclude("F3", "only_when" if split else "not_shown", found=found, **counts)
 
 
 EXPERIMENT = ("services.py", "slo.py")

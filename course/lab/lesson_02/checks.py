@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from course.lab.grading import Checks, Criterion, choice, close_to
+from course.lab.grading import Checks, Criterion, choice, close_to, near
 from course.lab.lesson_02.tables import little
 from course.lab.lesson_02.theory import md1_wait
 from course.lab.lesson_02.visits import Visit, empty_seat_share, mean, visits_of, waits
@@ -16,7 +16,7 @@ def checks(
     loads: Mapping[str, Run],
     ways: Mapping[str, Run],
     orders: Mapping[str, tuple[Visit, ...]],
-    doors: Mapping[str, Mapping[str, int]],
+    queue_limits: Mapping[str, Mapping[str, int]],
 ) -> Checks:
     """Questions about the runs of the lesson.
 
@@ -29,12 +29,8 @@ def checks(
 
     def q1(answer: object) -> tuple[Criterion, ...]:
         visits = visits_of(loads["80%"])
-        key, wait = little(visits), mean(waits(visits))
-        graded = close_to(answer, key, "people in line", tolerance=0.1)
-        if not graded.earned and wait and abs(float(answer) / wait - 1) < 0.1:
-            hint = "that is W, the mean wait in seconds: multiply it by the arrivals per second"
-            return (Criterion(graded.name, 0.0, 1, hint),)
-        return (graded,)
+        slips = {mean(waits(visits)): "that is W, the mean wait in seconds: multiply it by the arrivals per second"}
+        return (near(answer, little(visits), "people in line", slips, 0.1),)
 
     def q2(answer: object) -> tuple[Criterion, ...]:
         empty = {name: empty_seat_share(visits_of(run), run.config.max_num_seqs) for name, run in ways.items()}
@@ -56,12 +52,15 @@ def checks(
 
     def q4(answer: object) -> tuple[Criterion, ...]:
         told = {
-            name: f"{name}: {counts['in time']} of {sum(counts.values())} in time" for name, counts in doors.items()
+            name: f"{name}: {counts['in time']} of {sum(counts.values())} in time"
+            for name, counts in queue_limits.items()
         }
-        best = max(counts["in time"] for counts in doors.values())
+        best = max(counts["in time"] for counts in queue_limits.values())
         named = str(answer).strip().lower()
-        is_best = named in doors and doors[named]["in time"] == best  # of equals, any
-        return choice(answer, named if is_best else max(doors, key=lambda name: doors[name]["in time"]), told)
+        is_best = named in queue_limits and queue_limits[named]["in time"] == best  # of equals, any
+        return choice(
+            answer, named if is_best else max(queue_limits, key=lambda name: queue_limits[name]["in time"]), told
+        )
 
     def q5(answer: object) -> tuple[Criterion, ...]:
         graded = close_to(answer, md1_wait(0.9), "mean wait, service times", tolerance=0.03)

@@ -1,8 +1,9 @@
 """The claims of lesson 02. What is about big hardware is measured on the simulator."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
-from course.lab.claims import Claim, say
+from course.lab.claims import Claim, conclude, say
 from course.lab.lab import Lab
 from course.lab.lesson_02 import simulated, traffic
 from course.lab.lesson_02.tables import prompt_tokens, short_ttft, way_numbers
@@ -24,35 +25,30 @@ def a2(runs: Mapping[str, Run], quantized: Mapping[str, Mapping[str, float]]) ->
     """
     loads = [traffic.load_of(run) for run in runs.values()]
     waited = [mean(waits(visits_of(run))) for run in runs.values()]
-    faster = waited[-1] / max(waited[0], 1e-9) > 1.5 * loads[-1] / loads[0]
+    more_load, longer = loads[-1] / loads[0], waited[-1] / max(waited[0], 1e-9)
+    faster = longer > 1.5 * more_load
     helped = {case: min(by["int8"], by["fp8"]) / by["bf16"] for case, by in quantized.items()}
-    told = "; ".join(
-        f"{case}: " + ", ".join(f"{n} {seconds(w)}" for n, w in by.items()) for case, by in quantized.items()
-    )
     cured = [case for case, ratio in helped.items() if ratio < HALF]
     harmed = [f"int8 in '{case}'" for case, by in quantized.items() if by["int8"] > 1.05 * by["bf16"]]
-    first = (
-        f"The first half holds: load × {loads[-1] / loads[0]:.1f}, wait × {waited[-1] / max(waited[0], 1e-9):.1f}."
-        if faster
-        else say("A2.first")
-    )
-    return Claim(
+    first = f"The first half holds: load × {more_load:.1f}, wait × {longer:.1f}." if faster else say("A2.first")
+    claim = conclude(
         "A2",
-        say("A2.measured", waited=", ".join((f"{seconds(w)} at {x:.0%}" for w, x in zip(waited, loads))), told=told),
-        say(
-            "A2.only_when",
-            first=first,
-            num_cured=len(cured),
-            num_helped=len(helped),
-            cured="; ".join(cured),
-            least_helped=min(helped, key=helped.get),
-        )
-        + (say("A2.why", harmed=", ".join(harmed)) if harmed else "")
-        if cured
-        else say("A2.holds", first=first)
-        if faster
-        else say("A2.not_shown", first=first),
+        "only_when" if cured else "holds" if faster else "not_shown",
+        waited=", ".join(f"{seconds(w)} at {x:.0%}" for w, x in zip(waited, loads)),
+        told="; ".join(f"{case}: {_listed(by)}" for case, by in quantized.items()),
+        first=first,
+        num_cured=len(cured),
+        num_helped=len(helped),
+        cured="; ".join(cured),
+        least_helped=min(helped, key=helped.get),
     )
+    if cured and harmed:
+        return replace(claim, verdict=claim.verdict + say("A2.why", harmed=", ".join(harmed)))
+    return claim
+
+
+def _listed(by_name: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {seconds(value)}" for name, value in by_name.items())
 
 
 def a9(calm: Mapping[str, FleetRun], busy: Mapping[str, FleetRun], saturated: Mapping[str, float]) -> Claim:
@@ -64,27 +60,22 @@ def a9(calm: Mapping[str, FleetRun], busy: Mapping[str, FleetRun], saturated: Ma
     )
     gap = quiet[whole]["gap_max"] / quiet[chunked]["gap_max"]
     long = quiet[chunked]["long_p50"] / quiet[whole]["long_p50"]
-    speed = saturated[chunked] / saturated[whole]
     surprise = (
         f"two details differ: the long prompt itself does not gain, its TTFT is × {long:.2f} "
         if long > 1
         else f"here the long prompt gained, too: its TTFT is × {long:.2f} "
     )
-    return Claim(
+    return conclude(
         "A9",
-        say(
-            "A9.measured",
-            told=_told(full, "short_p99"),
-            gaps=_told(quiet, "gap_max"),
-            long_ttft=_told(quiet, "long_p50"),
-            saturated=", ".join((f"{n} {number(v)}" for n, v in saturated.items())),
-        ),
-        say("A9.only_when", gap=gap, surprise=surprise, speed=speed) if order and gap > 1.2 else say("A9.not_shown"),
+        "only_when" if order and gap > 1.2 else "not_shown",
+        told=_listed({name: found["short_p99"] for name, found in full.items()}),
+        gaps=_listed({name: found["gap_max"] for name, found in quiet.items()}),
+        long_ttft=_listed({name: found["long_p50"] for name, found in quiet.items()}),
+        saturated=", ".join(f"{name} {number(value)}" for name, value in saturated.items()),
+        gap=gap,
+        surprise=surprise,
+        speed=saturated[chunked] / saturated[whole],
     )
-
-
-def _told(ways: Mapping[str, Mapping[str, float]], what: str) -> str:
-    return ", ".join(f"{name} {seconds(found[what])}" for name, found in ways.items())
 
 
 def a13(by_tp: Mapping[int, Mapping[str, float]]) -> Claim:
@@ -94,24 +85,11 @@ def a13(by_tp: Mapping[int, Mapping[str, float]]) -> Claim:
     for tp, speeds in by_tp.items():
         static, same_seats, paged = speeds.values()
         total.append(paged / static)
-        parts.append(
-            say(
-                "A13.why",
-                tp=tp,
-                speeds=", ".join((f"{name} {number(value)}" for name, value in speeds.items())),
-                same_seats_ratio=same_seats / static,
-                paged_ratio=paged / same_seats,
-                both_ratio=paged / static,
-            )
-        )
-    told = f"{min(total):.1f} to {max(total):.1f}"
-    return Claim(
-        "A13", say("A13.measured", parts='; '.join(parts)),
-        say("A13.holds") if min(total) >= 8
-        else say("A13.only_when", told=told)
-        if max(total) > 1.2
-        else say("A13.not_shown"),
-    )  # fmt: skip
+        ratios = {"same_seats_ratio": same_seats / static, "paged_ratio": paged / same_seats}
+        listed = ", ".join(f"{name} {number(value)}" for name, value in speeds.items())
+        parts.append(say("A13.why", tp=tp, speeds=listed, both_ratio=total[-1], **ratios))
+    verdict = "holds" if min(total) >= 8 else "only_when" if max(total) > 1.2 else "not_shown"
+    return conclude("A13", verdict, parts="; ".join(parts), told=f"{min(total):.1f} to {max(total):.1f}")
 
 
 def a19(by_load: Mapping[float, Mapping[str, FleetRun]]) -> Claim:
@@ -124,48 +102,31 @@ def a19(by_load: Mapping[float, Mapping[str, FleetRun]]) -> Claim:
         away = sum(visit.ending == "refused" for visit in visits_of(runs["both"])) / len(runs["both"].records)
         cuts[load] = 1 - p99["both"] / p99["neither"]
         apart = ", ".join(f"{name} alone {p99[name] / p99['neither'] - 1:+.0%}" for name in ("limit", "chunks"))
-        told.append(
-            f"load {load:.0%}: " + ", ".join(f"{n} {seconds(v)}" for n, v in p99.items()) + f", {away:.0%} refused"
-        )
+        told.append(f"load {load:.0%}: {_listed(p99)}, {away:.0%} refused")
     low, *_, high = cuts.values()
-    return Claim(
-        "A19", say("A19.measured", told='; '.join(told)),
-        say("A19.only_when", low=-low, high=-high, apart=apart)
-        if high > 0.3 and low < 0.3
-        else say("A19.holds", low=low, high=high)
-        if 0.5 <= low <= 0.7 and 0.5 <= high <= 0.7
-        else say("A19.only_when_2", low=low, high=high)
-        if high > 0.3
-        else say("A19.not_shown"),
-    )  # fmt: skip
+    if high > 0.3 and low < 0.3:
+        return conclude("A19", "only_when", told="; ".join(told), low=-low, high=-high, apart=apart)
+    as_said = 0.5 <= low <= 0.7 and 0.5 <= high <= 0.7
+    verdict = "holds" if as_said else "only_when_2" if high > 0.3 else "not_shown"
+    return conclude("A19", verdict, told="; ".join(told), low=low, high=high)
 
 
 def d1(gains: Mapping[str, Mapping[int, tuple[float, float]]]) -> Claim:
     """By traffic and seats: throughput of closed batches and of continuous ones, over one at a time."""
     found = [(f"{name}, {n} seats", gain) for name, by in gains.items() for n, gain in by.items()]
-    closed = [gain[0] for _, gain in found]
+    least, most = (choose(gain[0] for _, gain in found) for choose in (min, max))
     told = "; ".join(f"{name}: closed batches × {one:.1f}, continuous × {two:.1f}" for name, (one, two) in found)
-    return Claim(
-        "D1", say("D1.measured", told=told),
-        say("D1.only_when", least_closed=min(closed), most_closed=max(closed))
-        if max(closed) / min(closed) > 1.3 and min(closed) <= 1.6
-        else say("D1.holds", least_closed=min(closed), most_closed=max(closed))
-        if max(closed) <= 1.6
-        else say("D1.wrong", least_closed=min(closed), most_closed=max(closed)),
-    )  # fmt: skip
+    verdict = "only_when" if most / least > 1.3 and least <= 1.6 else "holds" if most <= 1.6 else "wrong"
+    return conclude("D1", verdict, told=told, least_closed=least, most_closed=most)
 
 
 def d2(runs: Mapping[str, Run]) -> Claim:
     """Seven short prompts: alone, with a long one, padded to it."""
     alone, ragged, padded = runs.values()
     tokens = [prompt_tokens(run) for run in (alone, ragged, padded)]
-    ttft = [short_ttft(run) for run in (alone, ragged, padded)]
+    ttft = ", ".join(seconds(short_ttft(run)) for run in (alone, ragged, padded))
     waste = tokens[2] / tokens[1]
-    return Claim(
-        "D2",
-        say("D2.measured", tokens=tokens, ttft=", ".join(seconds(t) for t in ttft)),
-        say("D2.only_when", waste=waste) if waste > 1.3 else say("D2.not_shown"),
-    )
+    return conclude("D2", "only_when" if waste > 1.3 else "not_shown", tokens=tokens, ttft=ttft, waste=waste)
 
 
 def d3(orders: Mapping[str, tuple[Visit, ...]]) -> Claim:
@@ -176,20 +137,16 @@ def d3(orders: Mapping[str, tuple[Visit, ...]]) -> Claim:
     told = "; ".join(
         f"{n}: short {seconds(short[n])}, long {seconds(long[n]) if long[n] else 'turned away'}" for n in orders
     )
-    return Claim(
-        "D3",
-        say("D3.measured", told=told),
-        say(
-            "D3.only_when",
-            short_sorted=short[sorted_] / short[base],
-            long_sorted=long[sorted_] / long[base],
-            lanes_ratio=long[lanes] / long[base],
-        )
-        + (", because that is more than they are of the traffic. " if long[lanes] < long[base] else ". ")
-        + "A limit works at once: it is a refusal, and the long ones go elsewhere."
-        if short[sorted_] < 0.7 * short[base] and long[sorted_] > long[base]
-        else say("D3.not_shown"),
-    )
+    if short[sorted_] >= 0.7 * short[base] or long[sorted_] <= long[base]:
+        return conclude("D3", "not_shown", told=told)
+    ratios = {
+        "short_sorted": short[sorted_] / short[base],
+        "long_sorted": long[sorted_] / long[base],
+        "lanes_ratio": long[lanes] / long[base],
+    }
+    claim = conclude("D3", "only_when", told=told, **ratios)
+    more = ", because that is more than they are of the traffic" if long[lanes] < long[base] else ""
+    return replace(claim, verdict=f"{claim.verdict}{more}. {say('D3.limit')}")
 
 
 def e4(over: Mapping[str, Mapping[str, int]], under: Mapping[str, Mapping[str, int]]) -> Claim:
@@ -205,15 +162,8 @@ def e4(over: Mapping[str, Mapping[str, int]], under: Mapping[str, Mapping[str, i
     }
     gain, loss = share["over", "limit"] - share["over", "open"], share["under", "open"] - share["under", "limit"]
     told = "; ".join(f"{n} capacity, {d}: {value:.0%}" for (n, d), value in share.items())
-    return Claim(
-        "E4",
-        say("E4.measured", simulated=simulated, told=told),
-        say("E4.only_when", gain=gain, loss=loss)
-        if gain > 0.1 and loss > 0.01
-        else say("E4.holds")
-        if gain > 0.1
-        else say("E4.not_shown"),
-    )
+    verdict = "only_when" if gain > 0.1 and loss > 0.01 else "holds" if gain > 0.1 else "not_shown"
+    return conclude("E4", verdict, simulated=simulated, told=told, gain=gain, loss=loss)
 
 
 ORDER_LOAD, OVER, UNDER = 1.1, 1.3, 0.3
@@ -226,10 +176,10 @@ def orders(load: float = ORDER_LOAD) -> dict[str, tuple[Visit, ...]]:
     return {order: simulated.ordered(order, load) for order in simulated.ORDERS}
 
 
-def doors(load: float, cv: float = 1.0) -> dict[str, dict[str, int]]:
+def queue_limits(load: float, cv: float = 1.0) -> dict[str, dict[str, int]]:
     """What became of everybody without a limit, and with a tight one."""
     return {
-        name: simulated.outcomes(simulated.at_the_door(load, limit, cv))
+        name: simulated.outcomes(simulated.with_queue_limit(load, limit, cv))
         for name, limit in (("open", None), ("limit", TIGHT))
     }
 
@@ -238,9 +188,9 @@ MEASURE: dict[str, Callable[[Lab], Claim]] = {
     "A2": lambda lab: a2(traffic.at_loads(lab, (traffic.LOADS[0], traffic.LOADS[-1])), simulated.quantized_waits()),
     "A9": lambda lab: a9(simulated.three_ways(0.7), simulated.three_ways(1.0), simulated.saturated_ways()),
     "A13": lambda lab: a13({tp: simulated.tenfold(tp) for tp in (2, 4)}),
-    "A19": lambda lab: a19({load: simulated.chunks_and_door(load) for load in (0.7, 1.3)}),
+    "A19": lambda lab: a19({load: simulated.chunks_and_limit(load) for load in (0.7, 1.3)}),
     "D1": lambda lab: d1(simulated.dynamic_gains()),
     "D2": lambda lab: d2(traffic.one_batch(lab)),
     "D3": lambda lab: d3(orders()),
-    "E4": lambda lab: e4(doors(OVER), doors(UNDER, simulated.CLUMPS)),
+    "E4": lambda lab: e4(queue_limits(OVER), queue_limits(UNDER, simulated.CLUMPS)),
 }

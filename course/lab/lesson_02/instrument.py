@@ -19,7 +19,7 @@ from minillm.simulate.deployment import Deployment
 FRAME_S = 0.25
 REAL_LOADS = {"50%": 0.5, "80%": 0.8, "95%": 0.95, "110%": 1.1, "150%": 1.5}
 BIG_LOADS = {f"{load}%": load / 100 for load in (30, 50, 70, 80, 90, 95, 100, 110, 130)}
-ROOM_SEATS = (1, 2, 4)
+ROOM_SLOTS = (1, 2, 4)
 LIMITS = (None, 1, 4, 16, 64)
 
 
@@ -39,7 +39,7 @@ class WaitingRoom(Explorer):
             self._play,
             button="Open the doors",
             load=choices("load on one seat", list(REAL_LOADS), "80%"),
-            seats=choices("seats", ROOM_SEATS),
+            seats=choices("seats", ROOM_SLOTS),
         )
         self.showing(_at_its_longest(visits_of(first), 1, "80%"))
 
@@ -98,42 +98,34 @@ def big_seats() -> Explorer:
     )
 
 
-def draw_big_order(order: str, load: str) -> Picture:
-    return draw_order(
-        simulated.ordered(order, BIG_LOADS[load]), f"{order}, load {load}: who stands in line, and how long?"
-    )
-
-
 def big_order() -> Explorer:
     """Who is next?"""
     return Explorer(
-        draw_big_order,
+        lambda order, load: draw_order(
+            simulated.ordered(order, BIG_LOADS[load]), f"{order}, load {load}: who stands in line, and how long?"
+        ),
         order=buttons("who is next", list(simulated.ORDERS)),
         load=choices("load", list(BIG_LOADS), "110%"),
     )
 
 
-def door_runs(load: str, arrivals: str = "one by one") -> dict[str, FleetRun]:
+def queue_limit_runs(load: str, arrivals: str = "one by one") -> dict[str, FleetRun]:
     """A run for each queue limit."""
     cv = simulated.CLUMPS if arrivals == "in clumps" else 1.0
-    return {
-        "everybody may wait" if limit is None else f"at most {limit} in line": simulated.at_the_door(
-            BIG_LOADS[load], limit, cv
-        )
-        for limit in LIMITS
-    }
+    names = {limit: f"at most {limit} in line" if limit else "everybody may wait" for limit in LIMITS}
+    return {name: simulated.with_queue_limit(BIG_LOADS[load], limit, cv) for limit, name in names.items()}
 
 
-def draw_big_door(load: str, arrivals: str) -> Picture:
+def draw_big_queue_limit(load: str, arrivals: str) -> Picture:
     """A bar for each queue limit."""
-    outcomes = {name: simulated.outcomes(run) for name, run in door_runs(load, arrivals).items()}
+    outcomes = {name: simulated.outcomes(run) for name, run in queue_limit_runs(load, arrivals).items()}
     return draw_outcomes(outcomes, f"Load {load}, arriving {arrivals}: what became of everybody?")
 
 
-def big_door() -> Explorer:
+def big_queue_limit() -> Explorer:
     """The queue limit under any load."""
     return Explorer(
-        draw_big_door,
+        draw_big_queue_limit,
         load=choices("load", list(BIG_LOADS), "130%"),
         arrivals=buttons("they arrive", ["one by one", "in clumps"]),
     )

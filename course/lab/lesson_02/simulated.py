@@ -13,10 +13,7 @@ from course.lab.lesson_02.visits import Visit, mean, visits_of, waits
 from course.lab.run import percentile
 from course.lab.scale import enough
 from minillm.simulate.cluster.clients import ClientConfig
-from minillm.simulate.cluster.fleet import ClusterConfig, simulate
 from minillm.simulate.cluster.run import FleetRun
-from minillm.simulate.deployment import Deployment
-from minillm.simulate.report import engines_for
 from minillm.simulate.workload.arrivals import AllAtOnce, Arrivals, Gamma, Poisson
 from minillm.simulate.workload.kinds import AZURE_CHAT, Independent, TrafficModel
 from minillm.simulate.workload.lengths import Fixed, LogNormal
@@ -42,15 +39,9 @@ A_LINE = 160
 """Requests without which no line has time to grow."""
 
 
-def play(on: Deployment, traffic: Workload, **fleet: Any) -> FleetRun:
-    """Serve a workload whose prompts share nothing; no prefix is looked up, nothing is sampled over time."""
-    config = ClusterConfig(sample_every_s=None, **fleet)
-    return simulate(traffic.anonymous(), config, engines_for(on.without_prefix_lookups(), config))
-
-
 @functools.lru_cache(maxsize=256)
 def _served(traffic: TrafficModel, arrivals: Arrivals, count: int, seed: int, fields: tuple) -> FleetRun:
-    return play(
+    return simulated_70b.play(
         simulated_70b.deployment(**dict(fields)), make_workload(traffic, arrivals, num_requests=count, seed=seed)
     )
 
@@ -105,7 +96,7 @@ def straggler(times: int, seats: int, batching: str) -> list[Visit]:
     short = make_workload(traffic, AllAtOnce(), num_requests=3 * seats)
     first, *others = short.requests
     crowd = Workload("straggler", (replace(first, output_tokens=50 * times), *others))
-    return visits_of(play(simulated_70b.deployment(max_num_seqs=seats, batching=batching), crowd))
+    return visits_of(simulated_70b.play(simulated_70b.deployment(max_num_seqs=seats, batching=batching), crowd))
 
 
 # ---------------------------------------------------------------- order
@@ -118,52 +109,54 @@ ORDERS = {
     "limit on prompts": {"max_prompt_tokens": LONG},
 }
 """Who is next. With a limit, long prompts are turned away."""
-ORDER_SEATS = 16
+ORDER_SLOTS = 16
+ALL_NEARLY_AT_ONCE = 1000.0
+"""Requests a second."""
 
 
 @functools.lru_cache(maxsize=64)
 def ordered(order: str, load: float, count: int = 300) -> tuple[Visit, ...]:
-    """One long prompt among ten, at a share of what first come first served can do, under one of ORDERS."""
-    count = enough(count, A_LINE)
-    rate = load * _mixed_capacity(count)
-    on = simulated_70b.deployment(max_num_seqs=ORDER_SEATS, **ORDERS[order])
-    return tuple(visits_of(play(on, _short_and_long(Poisson(rate=rate * 0.9), Poisson(rate=rate * 0.1), count))))
+    """One long prompt among ten, under one of ORDERS."""
+    return tuple(visits_of(_mixed(load, enough(count, A_LINE), **ORDERS[order])))
 
 
-def _short_and_long(short: Arrivals, long: Arrivals, count: int) -> Workload:
-    shorts = make_workload(SHORT_ONES, short, num_requests=round(count * 0.9), name="short")
-    longs = make_workload(LONG_ONES, long, num_requests=count - round(count * 0.9), name="long")
-    return merge("short and long", shorts, longs.with_priority(1))
+def _mixed(load: float, count: int, **fields: Any) -> FleetRun:
+    """One long prompt among ten, at a share of what first come first served can do."""
+    return _short_and_long(load * _mixed_capacity(count), count, **fields)
+
+
+def _short_and_long(rate: float, count: int, **fields: Any) -> FleetRun:
+    shorts = make_workload(SHORT_ONES, Poisson(rate=rate * 0.9), num_requests=round(count * 0.9), name="short")
+    longs = make_workload(LONG_ONES, Poisson(rate=rate * 0.1), num_requests=count - round(count * 0.9), name="long")
+    on = simulated_70b.deployment(**{"max_num_seqs": ORDER_SLOTS, **fields})
+    return simulated_70b.play(on, merge("short and long", shorts, longs.with_priority(1)))
 
 
 @functools.lru_cache(maxsize=4)
 def _mixed_capacity(count: int) -> float:
-    everybody = _short_and_long(Poisson(rate=900.0), Poisson(rate=100.0), count)
-    return simulated_70b.steady_rate(
-        v.left for v in visits_of(play(simulated_70b.deployment(max_num_seqs=ORDER_SEATS), everybody))
-    )
+    return simulated_70b.steady_rate(visit.left for visit in visits_of(_short_and_long(ALL_NEARLY_AT_ONCE, count)))
 
 
 # ---------------------------------------------------------------- the door
 
-DOOR_SEATS = 16
+LIMIT_SLOTS = 16
 CLUMPS = 3.0
 """Coefficient of variation of the gaps, for arrivals in clumps; 1 = independent people."""
 
 
 @functools.lru_cache(maxsize=128)
-def at_the_door(load: float, limit: int | None, cv: float = 1.0, patience: float | None = PATIENCE_S) -> FleetRun:
+def with_queue_limit(load: float, limit: int | None, cv: float = 1.0, patience: float | None = PATIENCE_S) -> FleetRun:
     """Chats, some clients lose patience; a server that lets so many wait and refuses the rest.
 
     Args:
         limit: max_queue_len; None = everybody may wait.
         patience: seconds until a client that has seen no token gives up; None = never.
     """
-    count, rate = enough(400, A_LINE), load * capacity(CHAT, max_num_seqs=DOOR_SEATS)
+    count, rate = enough(400, A_LINE), load * capacity(CHAT, max_num_seqs=LIMIT_SLOTS)
     arrivals = Poisson(rate=rate) if cv == 1 else Gamma(rate=rate, cv=cv)
-    on = simulated_70b.deployment(max_num_seqs=DOOR_SEATS, **({"max_queue_len": limit} if limit else {}))
+    on = simulated_70b.deployment(max_num_seqs=LIMIT_SLOTS, **({"max_queue_len": limit} if limit else {}))
     clients = ClientConfig(first_byte_timeout_s=patience)
-    return play(on, make_workload(CHAT, arrivals, num_requests=count), clients=clients)
+    return simulated_70b.play(on, make_workload(CHAT, arrivals, num_requests=count), clients=clients)
 
 
 def outcomes(run: FleetRun) -> dict[str, int]:
@@ -246,22 +239,13 @@ def tenfold(tp: int) -> dict[str, float]:
     }
 
 
-def chunks_and_door(load: float) -> dict[str, FleetRun]:
+def chunks_and_limit(load: float) -> dict[str, FleetRun]:
     """Chats and one prompt of 6000 tokens among ten, with whole prompts or chunks, and with or without a limit of
     8."""
-    count = enough(300, A_LINE)
-    rate = load * _mixed_capacity(count)
-    found = {}
-    for name, chunked, limit in (
-        ("neither", False, None),
-        ("chunks", True, None),
-        ("limit", False, 8),
-        ("both", True, 8),
-    ):
-        fields = {"max_num_seqs": ORDER_SEATS, "enable_chunked_prefill": chunked, "max_num_batched_tokens": 2048}
-        on = simulated_70b.deployment(**fields, **({"max_queue_len": limit} if limit else {}))
-        found[name] = play(on, _short_and_long(Poisson(rate=rate * 0.9), Poisson(rate=rate * 0.1), count))
-    return found
+    whole = {"enable_chunked_prefill": False, "max_num_batched_tokens": 2048}
+    chunked, limit = {"max_num_batched_tokens": 2048}, {"max_queue_len": 8}
+    ways = {"neither": whole, "chunks": chunked, "limit": {**whole, **limit}, "both": {**chunked, **limit}}
+    return {name: _mixed(load, enough(300, A_LINE), **fields) for name, fields in ways.items()}
 
 
 BIG_WAYS = {
@@ -273,25 +257,12 @@ BIG_WAYS = {
 
 def three_ways(load: float = 0.7) -> dict[str, FleetRun]:
     """The very same arrivals, short and long, under each of BIG_WAYS. The load is a share of what chunking can do."""
-    count = enough(300, A_LINE)
-    rate = load * _mixed_capacity(count)
-    traffic = _short_and_long(Poisson(rate=rate * 0.9), Poisson(rate=rate * 0.1), count)
-    return {
-        name: play(simulated_70b.deployment(max_num_seqs=ORDER_SEATS, **f), traffic) for name, f in BIG_WAYS.items()
-    }
+    return {name: _mixed(load, enough(300, A_LINE), **fields) for name, fields in BIG_WAYS.items()}
 
 
 def saturated_ways() -> dict[str, float]:
     """Requests a second of the same mix when all come at once, under each of BIG_WAYS."""
     count = enough(200, 20)
-    traffic = _short_and_long(Poisson(rate=900.0), Poisson(rate=100.0), count)
-    found = {}
-    for name, fields in BIG_WAYS.items():
-        found[name] = count / play(simulated_70b.deployment(max_num_seqs=ORDER_SEATS, **fields), traffic).duration
-    return found
-
-
-def seats_and_memory(seats: Sequence[int] = (8, 32, 256)) -> dict[int, FleetRun]:
-    """Long answers, all at once, on two H100s, which have little room beside the weights."""
-    traffic = Independent(prompt=Fixed(tokens=300), output=Fixed(tokens=900))
-    return {n: serve(traffic, AllAtOnce(), 120, tp=2, max_num_seqs=n) for n in seats}
+    return {
+        name: count / _short_and_long(ALL_NEARLY_AT_ONCE, count, **fields).duration for name, fields in BIG_WAYS.items()
+    }

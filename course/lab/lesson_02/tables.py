@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 
-from course.lab.display import Html, as_table
+from course.lab.display import Html, as_table, table_by_name
 from course.lab.lesson_02 import simulated
 from course.lab.lesson_02.traffic import capacity, expected_wait, load_of, mean_wait
 from course.lab.lesson_02.visits import Visit, empty_seat_share, end_of, line_length, mean, visits_of, waits
 from course.lab.run import Run, gaps_of, itl_of, percentile
 from course.lab.style import number, seconds
+from minillm.frontend.snapshot import RequestView
 from minillm.simulate.cluster.run import FleetRun
 
 CAMERA_SHOTS = 400
@@ -35,55 +36,56 @@ def little(visits: Sequence[Visit]) -> float:
 
 def little_table(runs: Mapping[str, Run]) -> Html:
     """Two ways to the length of the line, and theory's wait for these very arrivals."""
-    rows = []
-    for name, run in runs.items():
-        visits = visits_of(run)
-        rows.append(
-            (
-                name,
-                f"{len(visits) / end_of(visits):.2f}",
-                seconds(mean(waits(visits))),
-                f"{little(visits):.2f}",
-                f"{heads(visits):.2f}",
-                f"{load_of(run):.0%}",
-                f"{mean_wait(run):.2f}",
-                f"{expected_wait(run):.2f}",
-            )
-        )
-    header = ("asked for", "arrivals/s (λ)", "mean wait (W)", "λ·W", "heads counted", "load it was", "wait, "
-    "service times",
-              "expected of these arrivals")  # fmt: skip
-    return as_table(header, rows)
+    return table_by_name(
+        "asked for",
+        runs,
+        {
+            "arrivals/s (λ)": lambda run: f"{len(visits_of(run)) / end_of(visits_of(run)):.2f}",
+            "mean wait (W)": lambda run: seconds(mean(waits(visits_of(run)))),
+            "λ·W": lambda run: f"{little(visits_of(run)):.2f}",
+            "heads counted": lambda run: f"{heads(visits_of(run)):.2f}",
+            "load it was": lambda run: f"{load_of(run):.0%}",
+            "wait, service times": lambda run: f"{mean_wait(run):.2f}",
+            "expected of these arrivals": lambda run: f"{expected_wait(run):.2f}",
+        },
+    )
 
 
 def ways_table(runs: Mapping[str, Run]) -> Html:
     """Three ways to fill the seats, on the very same arrivals."""
-    rows = []
-    for name, run in runs.items():
-        document = max(run.finished, key=lambda view: view.num_prompt_tokens)
-        others = [view for view in run.finished if view is not document]
-        ttft = [view.deliveries[0] - view.borders[0] for view in others]
-        gaps = [gap for view in others for gap in itl_of(view)]
-        rows.append(
-            (
-                name,
-                f"{empty_seat_share(visits_of(run), run.config.max_num_seqs):.0%}",
-                seconds(percentile(ttft, 50)),
-                seconds(max(ttft)),
-                seconds(max(gaps)),
-                seconds(document.deliveries[0] - document.borders[0]),
-                seconds(run.duration),
-            )
-        )
-    header = ("batching", "seats empty while somebody waits", "TTFT, median", "TTFT, slowest", "longest gap in a "
-    "text",
-              "the document's TTFT", "all done")  # fmt: skip
-    return as_table(header, rows)
+    return table_by_name(
+        "batching",
+        runs,
+        {
+            "seats empty while somebody waits": lambda run: (
+                f"{empty_seat_share(visits_of(run), run.config.max_num_seqs):.0%}"
+            ),
+            "TTFT, median": lambda run: seconds(percentile(_ttfts(_short(run)), 50)),
+            "TTFT, slowest": lambda run: seconds(max(_ttfts(_short(run)))),
+            "longest gap in a text": lambda run: seconds(max(gap for view in _short(run) for gap in itl_of(view))),
+            "the document's TTFT": lambda run: seconds(_ttfts([_document(run)])[0]),
+            "all done": lambda run: seconds(run.duration),
+        },
+    )
+
+
+def _document(run: Run) -> RequestView:
+    """The longest prompt."""
+    return max(run.finished, key=lambda view: view.num_prompt_tokens)
+
+
+def _short(run: Run) -> list[RequestView]:
+    """All others."""
+    return [view for view in run.finished if view is not _document(run)]
+
+
+def _ttfts(views: Sequence[RequestView]) -> list[float]:
+    return [view.deliveries[0] - view.borders[0] for view in views]
 
 
 def short_ttft(run: Run) -> float:
     """Median TTFT of the seven short prompts."""
-    return percentile([view.deliveries[0] - view.borders[0] for view in run.views[:7]], 50)
+    return percentile(_ttfts(run.views[:7]), 50)
 
 
 def prompt_tokens(run: Run) -> int:
@@ -94,39 +96,30 @@ def prompt_tokens(run: Run) -> int:
 def batch_table(runs: Mapping[str, Run]) -> Html:
     """What the seven short ones pay."""
     alone = next(iter(runs.values()))
-    rows = [
-        (
-            name,
-            str(prompt_tokens(run)),
-            f"×{prompt_tokens(run) / prompt_tokens(alone):.1f}",
-            seconds(short_ttft(run)),
-            f"×{short_ttft(run) / short_ttft(alone):.1f}",
-        )
-        for name, run in runs.items()
-    ]
-    return as_table(
-        ("one batch", "prompt tokens computed", "of the seven alone", "their TTFT, median", "of alone"), rows
+    return table_by_name(
+        "one batch",
+        runs,
+        {
+            "prompt tokens computed": lambda run: str(prompt_tokens(run)),
+            "of the seven alone": lambda run: f"×{prompt_tokens(run) / prompt_tokens(alone):.1f}",
+            "their TTFT, median": lambda run: seconds(short_ttft(run)),
+            "of alone": lambda run: f"×{short_ttft(run) / short_ttft(alone):.1f}",
+        },
     )
 
 
-def seats_table(runs: Mapping[str, Run | FleetRun]) -> Html:
+def seats_table(runs: Mapping[str, Run]) -> Html:
     """More seats on the same memory."""
-    rows = []
-    for name, run in runs.items():
-        if isinstance(run, FleetRun):
-            report, gaps = run.reports[0], [g for r in run.records for g in gaps_of(r.deliveries)]
-            lost, again = report.num_preemptions, report.num_recomputed_tokens
-            speed = sum(record.num_tokens for record in run.records) / run.duration
-        else:
-            lost, again, gaps, speed = (
-                run.snapshot.num_preemptions,
-                run.snapshot.num_recomputed_tokens,
-                run.itl,
-                run.throughput,
-            )
-        rows.append((str(name), str(lost), str(again), number(speed), seconds(max(gaps))))
-    header = ("seats", "preemptions", "tokens computed again", "output tokens/s", "longest gap in a text")
-    return as_table(header, rows)
+    return table_by_name(
+        "seats",
+        runs,
+        {
+            "preemptions": lambda run: str(run.snapshot.num_preemptions),
+            "tokens computed again": lambda run: str(run.snapshot.num_recomputed_tokens),
+            "output tokens/s": lambda run: number(run.throughput),
+            "longest gap in a text": lambda run: seconds(max(run.itl)),
+        },
+    )
 
 
 def order_table(load: float) -> Html:

@@ -9,6 +9,7 @@ from course.lab.predict import Outcome
 from course.lab.run import Run
 from course.lab.style import change, seconds
 from minillm.frontend.snapshot import RequestView
+from minillm.simulate.cluster.record import ClientRecord
 
 CHUNKS = (16, 32, 64, 128, 256, 512)
 SWEEP = (16, 64, 256)
@@ -66,7 +67,7 @@ def trade(run: Run) -> Trade:
     )
 
 
-def gaps_while(view: RequestView, start: float, end: float) -> list[float]:
+def gaps_while(view: RequestView | ClientRecord, start: float, end: float) -> list[float]:
     """A request's gaps between tokens that lie at least partly between two moments, seconds."""
     pairs = zip(view.deliveries, view.deliveries[1:])
     return [later - earlier for earlier, later in pairs if later > start and earlier < end]

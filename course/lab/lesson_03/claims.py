@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from course.lab import simulated_70b
-from course.lab.claims import Claim, say
+from course.lab.claims import Claim, conclude
 from course.lab.lab import Lab
 from course.lab.lesson_03 import costs, reading, sim_70b
 from course.lab.lesson_03.attention import FUSED, TEXTBOOK, Point, compare
@@ -25,25 +25,18 @@ def a3(ladder: Ladder, points: Sequence[Point], shape: ModelConfig) -> Claim:
     whole = ladder.exponent(shorter, longer)
     seventy_b = costs.shape_of(costs.BIG)
     counted = ", ".join(f"{costs.exponent(seventy_b, n):.2f} at {n // 1024}k" for n in (FOUR_K, LONG, 4 * LONG))
-    if alone < NEAR_TWO:
-        verdict = say("A3.not_shown")
-    elif whole >= NEAR_TWO:
-        verdict = say("A3.holds")
-    else:
-        verdict = say("A3.only_when", crossover=costs.crossover(shape), crossover_70b=costs.crossover(seventy_b))
-    return Claim(
+    return conclude(
         "A3",
-        say(
-            "A3.measured",
-            alone=alone,
-            first=first,
-            last=last,
-            whole=whole,
-            shorter=shorter,
-            longer=longer,
-            counted=counted,
-        ),
-        verdict,
+        "not_shown" if alone < NEAR_TWO else "holds" if whole >= NEAR_TWO else "only_when",
+        alone=alone,
+        first=first,
+        last=last,
+        whole=whole,
+        shorter=shorter,
+        longer=longer,
+        counted=counted,
+        crossover=costs.crossover(shape),
+        crossover_70b=costs.crossover(seventy_b),
     )
 
 
@@ -54,46 +47,39 @@ def d7(halved: Mapping[str, float], scores: Mapping[str, reading.Score]) -> Clai
         halved: hardware -> seconds saved by halving a 4k prompt of a 70B.
         scores: way of cutting -> score; the first is the whole text.
     """
-    names = list(scores)
-    whole, cuts = scores[names[0]], {name: scores[name] for name in names[1:]}
-    passing = [name for name, score in cuts.items() if score.passes(whole)]
+    first, *cuts = scores
+    whole = scores[first]
+    passing = [name for name in cuts if scores[name].passes(whole)]
     broken = [name for name in cuts if name not in passing]
-    saved = ", ".join(f"{seconds(value)} on {name}" for name, value in halved.items())
-    answers = "; ".join(f"{name} {score.right} of {score.asked}" for name, score in scores.items())
     if whole.right <= reading.FLOOR or whole.right <= whole.asked / 3:
-        verdict = say("D7.not_shown")
-    elif passing and broken:
-        verdict = say("D7.only_when", passing=", ".join(passing), broken=", ".join(broken))
-    elif passing:
-        verdict = say("D7.holds")
+        verdict = "not_shown"
     else:
-        verdict = say("D7.wrong")
-    return Claim("D7", say("D7.measured", saved=saved, answers=answers), verdict)
+        verdict = "wrong" if not passing else "only_when" if broken else "holds"
+    return conclude(
+        "D7",
+        verdict,
+        saved=", ".join(f"{seconds(value)} on {name}" for name, value in halved.items()),
+        answers="; ".join(f"{name} {score.right} of {score.asked}" for name, score in scores.items()),
+        passing=", ".join(passing),
+        broken=", ".join(broken),
+    )
 
 
 def d11(ladder: Ladder) -> Claim:
     """Four times the prompt, four times the time?"""
     shorter, longer = ladder.four_apart
     on = sim_70b.deployment()
-    here = ladder.ratio(shorter, longer)
     usual, far = (sim_70b.prefill_seconds(on, 4 * n) / sim_70b.prefill_seconds(on, n) for n in (1024, LONG // 2))
-    shape = costs.shape_of(costs.BIG)
-    if 3.5 <= usual <= 4.7 and far > 4.7:
-        verdict = say("D11.only_when")
-    else:
-        verdict = say("D11.holds") if 3.5 <= usual <= 4.7 else say("D11.wrong")
-    return Claim(
+    is_usual = 3.5 <= usual <= 4.7
+    return conclude(
         "D11",
-        say(
-            "D11.measured",
-            here=here,
-            shorter=shorter,
-            longer=longer,
-            usual=usual,
-            flops_ratio=costs.flops_ratio(shape, 1024, FOUR_K),
-            far=far,
-        ),
-        verdict,
+        "wrong" if not is_usual else "only_when" if far > 4.7 else "holds",
+        here=ladder.ratio(shorter, longer),
+        shorter=shorter,
+        longer=longer,
+        usual=usual,
+        flops_ratio=costs.flops_ratio(costs.shape_of(costs.BIG), 1024, FOUR_K),
+        far=far,
     )
 
 
@@ -101,39 +87,30 @@ def d17(points: Sequence[Point], ladders: Mapping[str, Ladder]) -> Claim:
     """Fused attention: faster, smaller, the same."""
     first, last = points[0], points[-1]
     longest = next(iter(ladders.values())).longest
-    ttft = 1 / (1 - saving(ladders, longest))
     exact = max(point.difference for point in points)
-    found = say("D17.found", first=first, last=last, exact=exact, longest=longest, ttft=ttft)
-    if exact > 0.02:
-        verdict = say("D17.wrong")
-    elif last.memory > 0.5 or last.memory >= first.memory:
-        verdict = say("D17.not_shown")
-    else:
-        verdict = say("D17.only_when")
-    return Claim("D17", found, verdict)
+    saves_memory = last.memory <= 0.5 and last.memory < first.memory
+    verdict = "wrong" if exact > 0.02 else "only_when" if saves_memory else "not_shown"
+    ttft = 1 / (1 - saving(ladders, longest))
+    return conclude("D17", verdict, first=first, last=last, exact=exact, longest=longest, ttft=ttft)
 
 
 def d18(points: Sequence[Point], ladder: Ladder, shape: ModelConfig, name: str) -> Claim:
     """Attention's share of the compute, counted and timed."""
-    big_shape = costs.shape_of(costs.BIG)
-    counted = {name: costs.attention_share(shape, FOUR_K), costs.BIG: costs.attention_share(big_shape, FOUR_K)}
-    common = [point for point in points if point.tokens in ladder.best]
+    shapes = {name: shape, costs.BIG: costs.shape_of(costs.BIG)}
+    counted = {n: costs.attention_share(each, FOUR_K) for n, each in shapes.items()}
+    sixty = {n: costs.length_with_share(each, 0.6) for n, each in shapes.items()}
     timed = ""
-    if common:
+    if common := [point for point in points if point.tokens in ladder.best]:
         point = common[-1]
         share = point.seconds[FUSED] * shape.num_layers / ladder.best[point.tokens]
         timed = f" Timed on the engine at {point.tokens} tokens: {share:.0%} of the TTFT."
-    sixty = {n: costs.length_with_share(s, 0.6) for n, s in ((name, shape), (costs.BIG, big_shape))}
-    wrong = counted[costs.BIG] < 0.3
-    return Claim(
+    return conclude(
         "D18",
-        say(
-            "D18.measured",
-            counted=", ".join((f"{n} {value:.1%}" for n, value in counted.items())),
-            timed=timed,
-            sixty=", ".join((f"{value:,.0f} tokens for {n}" for n, value in sixty.items())),
-        ),
-        say("D18.wrong", projection_share=costs.projection_share(big_shape)) if wrong else say("D18.only_when"),
+        "wrong" if counted[costs.BIG] < 0.3 else "only_when",
+        counted=", ".join(f"{n} {value:.1%}" for n, value in counted.items()),
+        timed=timed,
+        sixty=", ".join(f"{value:,.0f} tokens for {n}" for n, value in sixty.items()),
+        projection_share=costs.projection_share(shapes[costs.BIG]),
     )
 
 
@@ -143,19 +120,15 @@ def f4(ladders: Mapping[str, Ladder], big_savings: Mapping[int, float]) -> Claim
     Args:
         big_savings: tokens -> share of the TTFT of a 70B, counted.
     """
-    lengths = list(next(iter(ladders.values())).best)
-    here = {tokens: saving(ladders, tokens) for tokens in (lengths[0], lengths[-1])}
-    grows = here[lengths[-1]] > here[lengths[0]] + 0.1 and here[lengths[-1]] > 0.1
-    counted = ", ".join(f"{value:.0%} at {tokens // 1024}k" for tokens, value in big_savings.items())
+    shortest, *_, longest = next(iter(ladders.values())).best
+    short, long = (saving(ladders, tokens) for tokens in (shortest, longest))
+    grows = long > short + 0.1 and long > 0.1
     modest = big_savings[min(big_savings)] < 0.5 <= big_savings[max(big_savings)]
-    return Claim(
+    return conclude(
         "F4",
-        say(
-            "F4.measured",
-            here=", ".join((f"{value:.0%} at {tokens} tokens" for tokens, value in here.items())),
-            counted=counted,
-        ),
-        say("F4.only_when") if grows and modest else say("F4.not_shown"),
+        "only_when" if grows and modest else "not_shown",
+        here=f"{short:.0%} at {shortest} tokens, {long:.0%} at {longest} tokens",
+        counted=", ".join(f"{value:.0%} at {tokens // 1024}k" for tokens, value in big_savings.items()),
     )
 
 

@@ -54,11 +54,8 @@ def square_explorer(lab: Lab) -> Explorer:
     """The square of pairs: length and rows a step."""
     config = lab_shape(lab)
 
-    def draw(tokens: int, chunk: int | str) -> Picture:
-        return draw_square(config, tokens, tokens if chunk == WHOLE else chunk, SQUARE_LENGTHS[-1])
-
     return Explorer(
-        draw,
+        lambda tokens, chunk: draw_square(config, tokens, tokens if chunk == WHOLE else chunk, SQUARE_LENGTHS[-1]),
         tokens=choices("prompt length, tokens", SQUARE_LENGTHS, 512),
         chunk=choices("computed a step, rows", (128, 256, 512, WHOLE), WHOLE),
     )
@@ -68,10 +65,10 @@ def flops_explorer(lab: Lab) -> Explorer:
     """Where the FLOPs of a prompt go, in the lab's model and in a 70B; counted from their shapes."""
     shapes = {short_name(lab): lab_shape(lab), BIG: shape_of(BIG)}
 
-    def draw(tokens: int) -> Html:
-        return stack(draw_split(shapes, tokens), draw_shares(shapes, tokens))
-
-    return Explorer(draw, tokens=choices("prompt length, tokens", COUNTED_LENGTHS, 4096))
+    return Explorer(
+        lambda tokens: stack(draw_split(shapes, tokens), draw_shares(shapes, tokens)),
+        tokens=choices("prompt length, tokens", COUNTED_LENGTHS, 4096),
+    )
 
 
 def attention_explorer(lab: Lab, measured: list[Point]) -> Explorer:
@@ -128,11 +125,8 @@ def cut_explorer(lab: Lab) -> Explorer:
     """A text, cut: what is left, and whether the answer is."""
     asked = {question.question: question for question in reading.questions(lab)}
 
-    def draw(question: str, cut: str, keep: float) -> Html:
-        return show_cut(asked[question], cut, keep)
-
     return Explorer(
-        draw,
+        lambda question, cut, keep: show_cut(asked[question], cut, keep),
         question=choices("question", list(asked)),
         cut=buttons("how to cut", list(reading.CUTS)),
         keep=choices("share of the words kept", (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 1.0), 0.5),

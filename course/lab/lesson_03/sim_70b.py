@@ -3,12 +3,9 @@
 import functools
 
 from course.lab import simulated_70b
-from course.lab.lesson_03.chunks import Trade
+from course.lab.lesson_03.chunks import Trade, gaps_while
 from course.lab.lesson_03.costs import BIG, chunk_sizes
-from minillm.simulate.cluster.fleet import ClusterConfig, simulate
-from minillm.simulate.cost.roofline import StepWork
 from minillm.simulate.deployment import Deployment
-from minillm.simulate.report import engines_for
 from minillm.simulate.workload.requests import Piece, Workload, WorkloadRequest
 
 CHUNKS = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
@@ -33,16 +30,10 @@ def trade(tokens: int, chunk: int) -> Trade:
     answer = min(CHAT_ANSWER + steps, LONGEST_ANSWER)  # the chats outlast the prompt
     chats = [WorkloadRequest(i, (Piece(f"chat-{i}", CHAT_PROMPT),), answer, arrival=0.0) for i in range(CHATS)]
     long = WorkloadRequest(CHATS, (Piece("long", tokens),), 2, arrival=AFTER_S)
-    config = ClusterConfig(sample_every_s=None)
-    run = simulate(Workload("long among chats", (*chats, long)), config, engines_for(deployment(chunk), config))
+    run = simulated_70b.play(deployment(chunk), Workload("long among chats", (*chats, long)))
     record = run.records[-1]
     start, end = AFTER_S, record.first_byte
-    gaps = [
-        later - earlier
-        for other in run.records[:-1]
-        for earlier, later in zip(other.deliveries, other.deliveries[1:])
-        if later > start and earlier < end
-    ]
+    gaps = [gap for other in run.records[:-1] for gap in gaps_while(other, start, end)]
     return Trade(chunk, tokens, record.ttft(), max(gaps), steps)
 
 
@@ -53,13 +44,7 @@ def trades(tokens: int) -> list[Trade]:
 
 def prefill_seconds(on: Deployment, tokens: int) -> float:
     """One prompt alone, in one step, on an idle replica."""
-    return on.step_time().price(prompt_work(tokens)).total
-
-
-def prompt_work(tokens: int, cached: int = 0) -> StepWork:
-    """What a step does that computes so many tokens of one prompt, with `cached` before them."""
-    pairs = tokens * cached + tokens * (tokens + 1) // 2
-    return StepWork(tokens, 1, 1, pairs, cached + tokens, 1)
+    return on.step_time().price(simulated_70b.prefill_work(tokens)).total
 
 
 def weight_floor(on: Deployment, steps: int) -> float:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from itertools import pairwise
 
-from course.lab.grading import Checks, Criterion, choice, close_to
+from course.lab.grading import Checks, Criterion, choice, near
 from course.lab.lesson_04.tables import shared_tokens
 from course.lab.lesson_04.traffic import hit_rate
 from course.lab.run import Run
@@ -44,13 +44,8 @@ def checks(last: Run, ladder: Mapping[str, float], small: Mapping[str, Run]) -> 
     def q2(answer: object) -> tuple[Criterion, ...]:
         key = hit_rate(last)
         with_hit = sum(view.num_cached_tokens > 0 for view in last.views) / len(last.views)
-        value = float(answer)
-        value = value / 100 if value > 1.5 else value
-        graded = close_to(value, key, "hit rate", tolerance=0.03)
-        if graded.earned < 1 and abs(value - with_hit) < 0.01:
-            hint = f"that is the share of requests that found something; engines count tokens: {key:.2f}"
-            return (Criterion(graded.name, 0.0, 1, hint),)
-        return (graded,)
+        slips = {with_hit: "that is the share of requests that found something; engines count tokens"}
+        return (near(answer, key, "hit rate", slips, 0.03, percent=True),)
 
     def q3(answer: object) -> tuple[Criterion, ...]:
         rates = dict(zip(FIXES, ladder.values()))

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 
 from course.lab import simulated_70b
-from course.lab.claims import Claim, say
+from course.lab.claims import Claim, conclude, say
 from course.lab.lab import Lab
 from course.lab.lesson_04 import policies, tables, tenants, traffic
 from course.lab.lesson_04.cache_model import hit_rate
@@ -18,64 +18,46 @@ GAPS_S = (180, 600, 3600)
 
 def f1(first: Run, last: Run) -> Claim:
     """A time at the start, against the same time at the end."""
-    hits = sum(view.num_cached_tokens > 0 for view in first.views[1:])
-    lost, later, of = traffic.hit_rate(first) < 0.05, traffic.hit_rate(last), len(first.views) - 1
-    clocks = ", ".join(f"once {name} {hit_rate(clocked(coarse)):.0%}" for name, coarse in STAMPS.items())
-    return Claim(
+    lost, later = traffic.hit_rate(first) < 0.05, traffic.hit_rate(last)
+    return conclude(
         "F1",
-        say(
-            "F1.measured",
-            hits=hits,
-            of=of,
-            later_ttft=traffic.later_ttft(first),
-            later=later,
-            last_ttft=traffic.later_ttft(last),
-            clocks=clocks,
-        ),
-        say("F1.only_when") if lost and later > 0.2 else say("F1.not_shown") if not lost else say("F1.not_shown_2"),
+        "not_shown" if not lost else "only_when" if later > 0.2 else "not_shown_2",
+        hits=sum(view.num_cached_tokens > 0 for view in first.views[1:]),
+        of=len(first.views) - 1,
+        later=later,
+        later_ttft=traffic.later_ttft(first),
+        last_ttft=traffic.later_ttft(last),
+        clocks=", ".join(f"once {name} {hit_rate(clocked(coarse)):.0%}" for name, coarse in STAMPS.items()),
     )
 
 
 def f5(found: Mapping[int, tuple[float, float]], here: Mapping[str, Run]) -> Claim:
     """A shared prefix of 2000 tokens, cold and warm. `found`: prefix length -> (cold, warm) TTFT at 70B."""
     cold, warm = found[F5_PREFIX]
-    left = warm / cold
-    small = min(found)
+    left, small = warm / cold, min(found)
+    small_cold, small_warm = found[small]
     last = here["last line"]
-    local = f"{seconds(_first(last))} and {seconds(traffic.later_ttft(last))}"
-    measured = say(
-        "F5.measured",
+    first_ttft = next(value for value in traffic.ttfts(last) if value is not None)
+    return conclude(
+        "F5",
+        "holds" if left <= 0.1 else "only_when" if left < 0.9 else "wrong",
         cold=cold,
         warm=warm,
         left=left,
         small=small,
-        small_cold=found[small][0],
-        small_warm=found[small][1],
+        small_cold=small_cold,
+        small_warm=small_warm,
         last=last,
-        local=local,
+        local=f"{seconds(first_ttft)} and {seconds(traffic.later_ttft(last))}",
     )
-    if left <= 0.1:
-        verdict = say("F5.holds")
-    elif left < 0.9:
-        verdict = say("F5.only_when", left=left)
-    else:
-        verdict = say("F5.wrong")
-    return Claim("F5", measured, verdict)
 
 
 def f6(rates: Mapping[str, float]) -> Claim:
     """Grouped or in turns, in a cache with room for all, and in one without."""
     gain_small = rates["small cache, grouped"] - rates["small cache, in turns"]
     gain_roomy = rates["roomy cache, grouped"] - rates["roomy cache, in turns"]
-    return Claim(
-        "F6",
-        "; ".join(f"{name}: {rate:.0%} found" for name, rate in rates.items()) + ".",
-        say("F6.only_when")
-        if gain_small > 0.1 and abs(gain_roomy) < 0.05
-        else say("F6.holds")
-        if gain_small > 0.1
-        else say("F6.not_shown"),
-    )
+    verdict = "not_shown" if gain_small <= 0.1 else "only_when" if abs(gain_roomy) < 0.05 else "holds"
+    return conclude("F6", verdict, found="; ".join(f"{name}: {rate:.0%} found" for name, rate in rates.items()))
 
 
 def d9(cached: Run, plain: Run, large: Mapping[int, float]) -> Claim:
@@ -84,17 +66,16 @@ def d9(cached: Run, plain: Run, large: Mapping[int, float]) -> Claim:
     found = [view.num_cached_tokens / view.num_prompt_tokens for view in cached.views]
     turn, last = max(here), max(large)
     grows = found[0] == 0 and abs(here[1]) < 0.2 and found[-1] > 0.3 and here[turn] > 0 and large[last] > large[1] + 0.1
-    return Claim(
+    return conclude(
         "D9",
-        say(
-            "D9.measured",
-            by_turn=_by_turn(here),
-            found=", ".join(f"{share:.0%}" for share in found),
-            by_turn_70b=_by_turn(large),
-        ),
-        say("D9.only_when", turn=turn, turn_saved=here[turn], last=last, last_saved=large[last])
-        if grows
-        else say("D9.not_shown"),
+        "only_when" if grows else "not_shown",
+        by_turn=_by_turn(here),
+        found=", ".join(f"{share:.0%}" for share in found),
+        by_turn_70b=_by_turn(large),
+        turn=turn,
+        turn_saved=here[turn],
+        last=last,
+        last_saved=large[last],
     )
 
 
@@ -102,25 +83,22 @@ def d13(by_gap: Mapping[float, Mapping[str, float]], agree: tuple[int, int]) -> 
     """A time limit against LRU, by how long users stay away."""
     short, long = min(by_gap), max(by_gap)
     limit = next(name for name in by_gap[short] if "since use" in name)
-    gaps = "; ".join(say("D13.gaps", gap=gap, limit=rates[limit], rates=rates) for gap, rates in by_gap.items())
-    lost = {gap: rates["LRU"] - rates[limit] for gap, rates in by_gap.items()}
-    return Claim(
+    lost = {gap: 100 * (rates["LRU"] - rates[limit]) for gap, rates in by_gap.items()}
+    is_modelled = agree[0] == agree[1]
+    return conclude(
         "D13",
-        say("D13.measured", gaps=gaps, agree=agree),
-        say("D13.only_when", short=100 * lost[short], short_gap=short, long=100 * lost[long], long_gap=long)
-        if lost[long] > lost[short] + 0.1 and agree[0] == agree[1]
-        else say("D13.not_shown")
-        if agree[0] != agree[1]
-        else say("D13.not_shown_2"),
+        "not_shown" if not is_modelled else "only_when" if lost[long] > lost[short] + 10 else "not_shown_2",
+        gaps="; ".join(say("D13.gaps", gap=gap, limit=rates[limit], rates=rates) for gap, rates in by_gap.items()),
+        agree=agree,
+        short=lost[short],
+        short_gap=short,
+        long=lost[long],
+        long_gap=long,
     )
 
 
 def _by_turn(saved: Mapping[int, float]) -> str:
     return ", ".join(f"{turn}: {100 * share:.0f}%" for turn, share in saved.items())
-
-
-def _first(run: Run) -> float:
-    return next(value for value in traffic.ttfts(run) if value is not None)
 
 
 PLAIN: dict[str, object] = {"async_scheduling": False}

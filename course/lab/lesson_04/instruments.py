@@ -1,7 +1,5 @@
 """The lesson's pictures with sliders, put together."""
 
-from collections.abc import Iterator
-
 from course.lab.explorer import Explorer, choices, slider
 from course.lab.lab import Lab
 from course.lab.lesson_04 import policies, tenants
@@ -47,24 +45,11 @@ def policy_explorer() -> Explorer:
     )
 
 
-def size_explorer() -> Explorer:
-    """The same users: how much memory does each policy want?"""
-    return Explorer(
-        policies.draw_sizes,
-        users=slider("users", 2, 10, 6),
-        gap_s=choices("mean gap between turns, s", [30.0, 60.0, 180.0, 600.0, 1800.0], 180.0),
-        limit_s=choices("time limit, s", [60.0, 300.0, 900.0, 3600.0], 300.0),
-    )
-
-
 def router_explorer(on: Deployment) -> Explorer:
     """Four replicas of 70B, three routers, the same load: press the button."""
 
-    def draw(tenants_: int, skew: float, qps: float) -> Iterator[Picture]:
-        return tenants.explore(on, tenants_, skew, qps)
-
     return Explorer(
-        draw,
+        lambda tenants_, skew, qps: tenants.explore(on, tenants_, skew, qps),
         button="Simulate three routers",
         tenants_=choices("tenants", [1, 5, 20, 60, 200], 60),
         skew=choices("how uneven (Zipf)", [0.0, 0.8, 1.5, 3.0], 0.0),

@@ -65,24 +65,6 @@ def explore(users: int, turns: int, gap_s: float, size: int, limit_s: float) -> 
     return draw_memory(traces.users(users, turns, gap_s), size, limit_s)
 
 
-def draw_sizes(users: int, gap_s: float, limit_s: float = LIMIT_S, turns: int = 6) -> Picture:
-    """Hit rate against the size of the cache."""
-    trace = traces.users(users, turns, gap_s)
-    least, all_blocks = smallest(trace), working_set(trace)
-    sizes = sorted({least + round((1.3 * all_blocks - least) * i / 12) for i in range(13)})
-    curves = [
-        Curve(name, sizes, [100 * hit_rate(trace, size, policy) for size in sizes])
-        for name, policy in policies(limit_s).items()
-    ]
-    return draw_chart(
-        "How much memory does each policy want?",
-        curves,
-        Axis("cache, blocks of 16 tokens", low=0),
-        Axis("prompt tokens found, %", low=0, high=100),
-        [Mark("all users' blocks", x=all_blocks)],
-    )
-
-
 def draw_cliff(most: int = 12, room: int = 6) -> Picture:
     """Hit rate against the number of tenants, in a cache with room for `room` of them."""
     one = smallest(traces.tenants(1, 1))

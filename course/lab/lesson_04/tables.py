@@ -1,6 +1,5 @@
 """The lesson's tables."""
 
-import time
 from collections.abc import Mapping
 
 from course.lab.display import Html, as_table
@@ -12,7 +11,6 @@ from course.lab.lesson_04.traffic import hit_rate, later_ttft, short_prefix
 from course.lab.predict import Outcome
 from course.lab.run import Run
 from course.lab.style import change, seconds
-from minillm.core.block_pool import ROOT, block_hashes
 
 HARDLY, LESS = "hardly changes: there are as many tokens as before", "falls, but by less than half"
 HALF, MORE = "falls to less than half", "rises"
@@ -108,23 +106,6 @@ def shared_tokens(run: Run) -> int:
     """Leading tokens that all prompts of a run have in common."""
     prompts = [output.prompt_token_ids for output in run.outputs]
     return next((i for i, ids in enumerate(zip(*prompts)) if len(set(ids)) > 1), min(map(len, prompts)))
-
-
-def price_of_hashing(run: Run, repeats: int = 20) -> Html:
-    """What it costs to look: hashing a prompt, beside its TTFT. Median of some repeats."""
-    ids, size = run.outputs[0].prompt_token_ids, run.snapshot.block_size
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        block_hashes(ROOT, ids, size)
-        times.append(time.perf_counter() - start)
-    cost, ttft = sorted(times)[repeats // 2], later_ttft(run)
-    rows = [
-        (f"hashing {len(ids)} tokens", seconds(cost)),
-        ("median TTFT", seconds(ttft)),
-        ("share", f"{cost / ttft:.2%}"),
-    ]
-    return as_table(("the price of looking", ""), rows)
 
 
 def cuts(with_cache: Run, without: Run) -> dict[int, float]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from course.lab.grading import Checks, Criterion, choice, close_to
+from course.lab.grading import Checks, Criterion, choice, near
 from course.lab.lesson_05 import traffic
 from course.lab.lesson_05.causes import Breakdown
 from course.lab.run import Run, percentile
@@ -29,19 +29,13 @@ def checks(newcomer: Breakdown, runs: Mapping[str, Run]) -> Checks:
         return choice(answer, max(newcomer, key=newcomer.get), shares)
 
     def q2(answer: object) -> tuple[Criterion, ...]:
-        graded = close_to(answer, total - others, "TTFT less queue and others' shares, seconds", tolerance=0.05)
-        if graded.earned < 1:
-            mistakes = {
-                "that is the whole TTFT": total,
-                "that is what other people cost; subtract it from the TTFT": others,
-                "that is its own prefill only; the way in and out, bookkeeping and the rest stay, too": newcomer.get(
-                    "own prefill", 0.0
-                ),
-            }
-            for hint, value in mistakes.items():
-                if value and abs(float(answer) / value - 1) < 0.01:
-                    return (Criterion(graded.name, 0.0, 1, hint),)
-        return (graded,)
+        slips = {
+            total: "that is the whole TTFT",
+            others: "that is what other people cost; subtract it from the TTFT",
+            newcomer.get("own prefill", 0.0): "that is its own prefill only; the way in and out, bookkeeping and the "
+            "rest stay, too",
+        }
+        return (near(answer, total - others, "TTFT less queue and others' shares, seconds", slips),)
 
     def q3(answer: object) -> tuple[Criterion, ...]:
         named = [str(name).strip().lower() for name in answer]
@@ -55,9 +49,7 @@ def checks(newcomer: Breakdown, runs: Mapping[str, Run]) -> Checks:
     def q4(answer: object) -> tuple[Criterion, ...]:
         pauses = traffic.pauses(runs["prefill first"])
         key = max(pauses) / percentile(pauses, 50)
-        graded = close_to(answer, key, "longest pause over median gap", tolerance=0.1)
-        if not graded.earned and abs(float(answer) / max(pauses) - 1) < 0.1:
-            return (Criterion(graded.name, 0.0, 1, "that is the pause in seconds; divide it by the median gap"),)
-        return (graded,)
+        slips = {max(pauses): "that is the pause in seconds; divide it by the median gap"}
+        return (near(answer, key, "longest pause over median gap", slips, 0.1),)
 
     return Checks({"q1": q1, "q2": q2, "q3": q3, "q4": q4})

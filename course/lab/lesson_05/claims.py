@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from course.lab.claims import Claim, say
+from course.lab.claims import Claim, conclude, say
 from course.lab.lab import Lab
 from course.lab.lesson_05 import per_token, sim_70b, traffic
 from course.lab.lesson_05.per_token import PerToken
@@ -72,28 +72,16 @@ def b3(moves: Sequence[Move], noise: float = 1.0) -> Claim:
         noise: of this machine, see traffic.noise. Where it is too large, only simulated moves are judged.
     """
     judged = [move for move in moves if noise < NOISY or not move.name.endswith(HERE)]
-    opposite = [move for move in judged if move.is_opposite]
     others = [move for move in judged if not move.is_opposite]
-    told = "; ".join(map(str, moves))
-    if len(judged) < len(moves):
-        told += say("B3.told", noise=noise)
-        told += "was measured here is not judged"
+    told = "; ".join(map(str, moves)) + (say("B3.told", noise=noise) if len(judged) < len(moves) else "")
     if not judged:
-        verdict = say("B3.not_shown")
+        verdict = "not_shown"
     elif not any(move.moves for move in judged):
-        verdict = say("B3.not_shown_2")
-    elif not others:
-        verdict = say("B3.holds", num_judged=len(judged))
-    elif opposite:
-        verdict = say(
-            "B3.only_when",
-            num_opposite=len(opposite),
-            num_judged=len(judged),
-            others=", ".join(move.name for move in others),
-        )
+        verdict = "not_shown_2"
     else:
-        verdict = say("B3.wrong", num_judged=len(judged))
-    return Claim("B3", say("B3.measured", told=told), verdict)
+        verdict = "holds" if not others else "only_when" if len(others) < len(judged) else "wrong"
+    counts = {"num_opposite": len(judged) - len(others), "num_judged": len(judged)}
+    return conclude("B3", verdict, told=told, others=", ".join(move.name for move in others), **counts)
 
 
 CLAIMED = 4.5
@@ -102,24 +90,18 @@ CLAIMED = 4.5
 
 def d19(costs: Sequence[PerToken]) -> Claim:
     """Prefill against decode, seconds per token."""
-    ratios = {(cost.where, n): cost.ratio(n) for cost in costs for n in cost.decode}
-    low, high = min(ratios.values()), max(ratios.values())
+    ratios = [cost.ratio(n) for cost in costs for n in cost.decode]
+    low, high = min(ratios), max(ratios)
     told = "; ".join(
         f"{cost.where}: a prompt token {seconds(cost.prefill)}; an answer token costs "
         + ", ".join(f"{cost.ratio(n):.1f} times that with {n} written at once" for n in _ends(list(cost.decode)))
         for cost in costs
     )
-    sense = say("D19.sense")
     if low > CLAIMED:
-        found = f"{low:.1f} to {high:.0f} times here"
-        verdict = say("D19.only_when", found=found, sense=sense)
-    elif high >= CLAIMED:
-        verdict = say("D19.only_when_2", low=low, high=high, sense=sense)
-    elif high > 1.2:
-        verdict = say("D19.only_when_3", low=low, high=high, sense=sense)
+        verdict = "only_when"
     else:
-        verdict = say("D19.wrong", high=high)
-    return Claim("D19", f"{told}.", verdict)
+        verdict = "only_when_2" if high >= CLAIMED else "only_when_3" if high > 1.2 else "wrong"
+    return conclude("D19", verdict, told=told, low=low, high=high, sense=say("D19.sense"))
 
 
 def _ends(batches: list[int]) -> list[int]:
@@ -173,26 +155,23 @@ def pairs(rates: Sequence[float], num_requests: int = 200) -> list[Pair]:
 
 def d21(found: Sequence[Pair]) -> Claim:
     """How much TTFT falls, by baseline."""
+    told = {"replicas": sim_70b.REPLICAS, "told": "; ".join(map(str, found))}
     equal = [pair for pair in found if pair.is_equal]
-    inside = [pair for pair in equal if 0.4 <= pair.cut <= 0.6]
-    most, least = (choose(equal, key=lambda pair: pair.cut, default=None) for choose in (max, min))
     if not equal:
-        verdict = say("D21.not_shown")
-    elif len(inside) == len(equal):
-        verdict = say("D21.holds")
-    elif most.cut >= 0.4:
-        verdict = say(
-            "D21.only_when",
-            change=change(*most.ttft),
-            most=most,
-            ttft_change=change(*least.ttft),
-            least=least,
-            num_inside=len(inside),
-            num_equal=len(equal),
-        )
-    else:
-        verdict = say("D21.wrong", most=100 * most.cut)
-    return Claim("D21", f"70B, {sim_70b.REPLICAS} replicas, p50. {'; '.join(map(str, found))}.", verdict)
+        return conclude("D21", "not_shown", **told)
+    inside = [pair for pair in equal if 0.4 <= pair.cut <= 0.6]
+    most, least = (choose(equal, key=lambda pair: pair.cut) for choose in (max, min))
+    return conclude(
+        "D21",
+        "holds" if len(inside) == len(equal) else "only_when" if most.cut >= 0.4 else "wrong",
+        **told,
+        most=most,
+        most_change=change(*most.ttft),
+        least=least,
+        least_change=change(*least.ttft),
+        num_inside=len(inside),
+        num_equal=len(equal),
+    )
 
 
 BUDGETS = (256, 512, 1024, 2048, 8192)

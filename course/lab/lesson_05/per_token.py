@@ -7,7 +7,6 @@ from course.lab import simulated_70b
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
 from course.lab.run import Run, percentile
 from course.lab.svg import Picture
-from minillm.simulate.cost.roofline import StepWork
 from minillm.simulate.deployment import Deployment
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -54,8 +53,8 @@ def simulated(on: Deployment | None = None, batches: Sequence[int] = BATCHES) ->
     """At 70B: the price of one step of each kind, straight from the simulator's step model."""
     on = on or simulated_70b.deployment()
     price = on.step_time().price
-    prefill = price(StepWork(CHUNK, 1, 1, CHUNK * (CHUNK + 1) // 2, CHUNK, 1)).total / CHUNK
-    decode = {n: price(StepWork(n, n, n, n * (CONTEXT + 1), n * (CONTEXT + 1), 0)).total / n for n in batches}
+    prefill = price(simulated_70b.prefill_work(CHUNK)).total / CHUNK
+    decode = {n: price(simulated_70b.decode_work(n, CONTEXT)).total / n for n in batches}
     return PerToken("70B, simulated", prefill, decode)
 
 

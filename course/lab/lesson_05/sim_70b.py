@@ -26,7 +26,7 @@ TRAFFIC = Independent(
     prompt=LogNormal(median=1500, sigma=0.6, high=6000), output=LogNormal(median=150, sigma=0.5, high=600)
 )
 """Prompts like a chat with documents in it."""
-SEATS = 128
+SLOTS = 128
 POLICIES: dict[str, dict[str, object]] = {
     "prefill first": {"enable_chunked_prefill": False, "max_num_batched_tokens": 8192},
     "mixed, 2048": {"max_num_batched_tokens": 2048},
@@ -119,7 +119,7 @@ def serve(
     """
     apart = policy == APART
     own = {"max_num_batched_tokens": 8192} if apart else POLICIES[policy]
-    on = simulated_70b.deployment(**{"max_num_seqs": SEATS, **own, **fields})
+    on = simulated_70b.deployment(**{"max_num_seqs": SLOTS, **own, **fields})
     workload = make_workload(TRAFFIC, arrivals(qps, evenly), num_requests=enough(num_requests, 12), seed=0)
     if not apart:  # no two prompts share a token: looking them up would only take time
         on, workload = on.without_prefix_lookups(), workload.anonymous()

@@ -12,16 +12,16 @@ from course.lab.texts import CHAT_QUESTIONS, MANUAL, MANUAL_QUESTIONS
 from course.lab.workloads import Arrival, Workload, document
 from minillm.frontend.snapshot import RequestView
 
-SEATS = 12
+SLOTS = 12
 """More than there are people: nobody ever waits for a seat."""
 POLICIES: dict[str, dict[str, object]] = {
-    "prefill first": {"enable_chunked_prefill": False, "max_num_batched_tokens": 2048, "max_num_seqs": SEATS},
-    "mixed": {"max_num_batched_tokens": 32, "max_num_seqs": SEATS},
+    "prefill first": {"enable_chunked_prefill": False, "max_num_batched_tokens": 2048, "max_num_seqs": SLOTS},
+    "mixed": {"max_num_batched_tokens": 32, "max_num_seqs": SLOTS},
     "decode first": {
         "batching": "static",
         "enable_chunked_prefill": False,
         "max_num_batched_tokens": 2048,
-        "max_num_seqs": SEATS,
+        "max_num_seqs": SLOTS,
     },
 }
 """Each is a few fields of EngineConfig."""
@@ -29,7 +29,7 @@ BRIEF = 4
 """Output tokens of a newcomer; writers want more."""
 SHORTEST, LONGEST = 24, 200
 """Output tokens of a writer, at least and at most."""
-NOBODY = "none: they take the very same steps"
+SAME_STEPS = "none: they take the very same steps"
 PAYERS = ("the writers pay with pauses", "nobody pays")
 PACES = {"calm": 4.0, "busy": 1.6, "rush": 0.5}
 """Seconds between newcomers, in prefill times of one of them: the same crowd on any machine."""
@@ -165,4 +165,4 @@ def wins_when_calm(runs: Mapping[str, Run]) -> Outcome:
     told = ", ".join(f"{name} {seconds(value)} in {len(plans[name])} steps" for name, value in ttft.items())
     first = next(iter(plans.values()))
     same = all(each == first for each in plans.values())
-    return Outcome(NOBODY if same else min(ttft, key=ttft.get), f"median TTFT and steps: {told}")
+    return Outcome(SAME_STEPS if same else min(ttft, key=ttft.get), f"median TTFT and steps: {told}")

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 
-from course.lab.display import Html, as_table
+from course.lab.display import Html, table_by_name
 from course.lab.explorer import Explorer, buttons, choices
 from course.lab.lesson_06.pictures import KV_FILL, READ, STRIPES
 from course.lab.lesson_06.plane import LogAxis, Plane
@@ -160,18 +160,14 @@ def _gpus(shape: Shape) -> str:
 
 def crossover_table(shapes: Sequence[Shape]) -> Html:
     """For each model: how many tokens it takes, and whether there is room for so many."""
-    rows = []
-    for shape in shapes:
-        room = _room(shape)
-        rows.append(
-            (
-                shape.name,
-                f"{shape.kind}, {shape.query_heads} heads, {shape.cost.num_kv_heads} of KV",
-                size(shape.weight_bytes),
-                f"{shape.kv_bytes_per_token / 1e3:.0f} kB",
-                f"{shape.crossover_tokens:,.0f}",
-                "–" if room is None else f"{room:,.0f} ({_gpus(shape)})",
-            )
-        )
-    header = ("model", "attention", "weights read", "KV a token", "KV = weights at, tokens", "room for, tokens")
-    return as_table(header, rows)
+    return table_by_name(
+        "model",
+        {shape.name: shape for shape in shapes},
+        {
+            "attention": lambda shape: f"{shape.kind}, {shape.query_heads} heads, {shape.cost.num_kv_heads} of KV",
+            "weights read": lambda shape: size(shape.weight_bytes),
+            "KV a token": lambda shape: f"{shape.kv_bytes_per_token / 1e3:.0f} kB",
+            "KV = weights at, tokens": lambda shape: f"{shape.crossover_tokens:,.0f}",
+            "room for, tokens": lambda shape: "–" if _room(shape) is None else f"{_room(shape):,.0f} ({_gpus(shape)})",
+        },
+    )

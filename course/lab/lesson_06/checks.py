@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from course.lab.grading import Checks, Criterion, choice, close_to, near
-from course.lab.lesson_06.roofs import Roof, on_paper
+from course.lab.lesson_06.roofline import Roof, on_paper
 from course.lab.lesson_06.shapes import LLAMA_13B, LLAMA_70B
 from course.lab.lesson_06.steps import Dot
 from course.lab.style import number, seconds

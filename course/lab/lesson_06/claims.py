@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from course.lab.claims import Claim, say
+from course.lab.claims import Claim, conclude, say
 from course.lab.lab import Lab
 from course.lab.lesson_06 import steps, traffic
 from course.lab.lesson_06.shapes import Shape, three
@@ -21,26 +21,23 @@ def a4(dots: Sequence[Dot], shapes: Sequence[Shape]) -> Claim:
     """
     short, long = dots[0], dots[-1]
     shares = [dot.kv_bytes / dot.bytes for dot in dots]
-    in_bytes = ", ".join(f"{share:.0%} at a context of {dot.context:.0f}" for dot, share in zip(dots, shares))
-    added = 1 - short.itl / long.itl
-    borders = "; ".join(f"{shape.name} ({shape.kind}) {shape.crossover_tokens:,.0f}" for shape in shapes)
-    return Claim(
-        "A4",
-        say("A4.measured", short=short, in_bytes=in_bytes, long=long, most_added=max(added, 0), borders=borders),
-        _verdict(dots, shapes, shares),
-    )
-
-
-def _verdict(dots: Sequence[Dot], shapes: Sequence[Shape], shares: Sequence[float]) -> str:
-    if dots[-1].itl < GROWS * dots[0].itl or any(dot.is_restless for dot in (dots[0], dots[-1])):
-        return say("A4.not_shown")
-    if min(shares) >= 0.5:
-        return say("A4.holds")
     with_room = [shape for shape in shapes if (shape.room_tokens() or 0) > shape.crossover_tokens]
-    if max(shares) < 0.5 and not with_room:
-        return say("A4.wrong")
-    above = "Runs on both sides of it are above." if max(shares) >= 0.5 else "By their shapes: no run here got there."
-    return say("A4.only_when", above=above)
+    if long.itl < GROWS * short.itl or short.is_restless or long.is_restless:
+        verdict = "not_shown"
+    elif min(shares) >= 0.5:
+        verdict = "holds"
+    else:
+        verdict = "wrong" if max(shares) < 0.5 and not with_room else "only_when"
+    return conclude(
+        "A4",
+        verdict,
+        short=short,
+        long=long,
+        in_bytes=", ".join(f"{share:.0%} at a context of {dot.context:.0f}" for dot, share in zip(dots, shares)),
+        most_added=max(1 - short.itl / long.itl, 0),
+        borders="; ".join(f"{shape.name} ({shape.kind}) {shape.crossover_tokens:,.0f}" for shape in shapes),
+        above=say("A4.both_sides" if max(shares) >= 0.5 else "A4.by_shape"),
+    )
 
 
 def measure(lab: Lab) -> Claim:

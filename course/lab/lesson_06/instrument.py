@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from course.lab.explorer import Explorer, buttons, choices
 from course.lab.lab import Lab
 from course.lab.lesson_06.pictures import draw_roofline
-from course.lab.lesson_06.roofs import Roof
+from course.lab.lesson_06.roofline import Roof
 from course.lab.lesson_06.steps import Dot, measure
 from course.lab.svg import Picture
 

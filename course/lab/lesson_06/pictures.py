@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from course.lab.lesson_06.plane import LogAxis, Plane
-from course.lab.lesson_06.roofs import Roof
+from course.lab.lesson_06.roofline import Roof
 from course.lab.lesson_06.steps import Dot
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
 from course.lab.style import ALARM, PHASE_COLOURS, WIDTH, number, seconds

@@ -1,33 +1,21 @@
 """The same question at 70 billion weights: steps priced by the simulator, and runs of the real scheduler on it."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from course.lab import simulated_70b
-from course.lab.display import Html, as_table
 from course.lab.explorer import Explorer, buttons, choices
 from course.lab.lesson_06.pictures import KV_FILL, MULTIPLY, READ, STRIPES, draw_roof
 from course.lab.lesson_06.plane import LogAxis, Plane
-from course.lab.lesson_06.roofs import Roof, on_paper
+from course.lab.lesson_06.roofline import Roof, on_paper
 from course.lab.lesson_06.shapes import LLAMA_70B
+from course.lab.simulated_70b import STACKS
 from course.lab.style import ALARM, PHASE_COLOURS, WIDTH, number, seconds
 from course.lab.svg import FAINT, HALO, SOFT, Picture, Scale, line, rect, swatches, tag, text, time_axis
-from minillm.simulate.cost.hardware import find_hardware
-from minillm.simulate.cost.profile import find_profile, roofline_profile, typical_profile
-from minillm.simulate.cost.roofline import StepTime, StepWork
+from minillm.simulate.cost.roofline import StepTime
 from minillm.simulate.deployment import Deployment
-from minillm.simulate.workload.arrivals import AllAtOnce
-from minillm.simulate.workload.kinds import Independent
-from minillm.simulate.workload.lengths import Fixed
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 CONTEXTS = (128, 512, 1024, 2048, 4096, 8192)
-STACKS = {
-    "measured, no CUDA graphs": find_profile,
-    "CUDA graphs, typical": lambda name: typical_profile(find_hardware(name)),
-    "the data sheet": lambda name: roofline_profile(find_hardware(name)),
-}
-"""What stands under the price of a step. Only the first was fitted to measurements."""
 LEFT, RIGHT = 64, 150
 OUTPUT = 512
 CAUSES = {
@@ -69,23 +57,12 @@ class Priced:
 
 def price(on: Deployment, batch: int, context: float) -> Priced:
     """A step in which `batch` requests write a token each, over contexts of so many tokens."""
-    work = StepWork(batch, batch, batch, pairs=batch * context, context=batch * context, prefills=0)
-    return Priced(batch, context, on.step_time().price(work))
+    return Priced(batch, context, on.step_time().price(simulated_70b.decode_work(batch, context)))
 
 
 def seats_that_fit(on: Deployment, context: float) -> int:
     """Requests of this context whose KV fits beside the weights."""
     return int(on.num_kv_blocks * on.block_size // context)
-
-
-def served(on: Deployment, batch: int, context: int) -> float:
-    """Median ITL, seconds, when the real scheduler serves so many at once: waves of equal requests.
-
-    Answers are long, so that most steps only decode.
-    """
-    on = Deployment(on.model, on.profile, on.placement, on.config.replace(max_num_seqs=batch))
-    traffic = Independent(prompt=Fixed(tokens=context - OUTPUT // 2), output=Fixed(tokens=OUTPUT))
-    return simulated_70b.serve(on, traffic, arrivals=AllAtOnce(), num_requests=4 * batch).summary().metrics["itl"].p50
 
 
 def step_parts() -> Explorer:
@@ -162,13 +139,3 @@ def draw_trail(roof: Roof, context: int, batch: int) -> Picture:
         f"However large the batch, it is below {number(limit)}. There is room for {room} such requests on four H100s."
     )
     return Picture("70B under an H100's roof: how far to the right can a batch get?", body, 330, description=told)
-
-
-def scheduler_table(batches: Sequence[int] = (1, 16, 64, 128), context: int = 1024) -> Html:
-    """The price of a step beside the median ITL of a whole run under the real scheduler."""
-    on = stack("measured, no CUDA graphs")
-    rows = []
-    for batch in batches:
-        priced, found = price(on, batch, context), served(on, batch, context)
-        rows.append((str(batch), seconds(priced.itl), seconds(found), number(batch / found)))
-    return as_table(("batch", "price of one step", "ITL p50 of a run", "tokens/s while all decode"), rows)

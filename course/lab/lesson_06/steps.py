@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from course.lab.display import Html, as_table
 from course.lab.lab import Lab
 from course.lab.lesson_06 import traffic
-from course.lab.lesson_06.roofs import Roof
+from course.lab.lesson_06.roofline import Roof
 from course.lab.lesson_06.shapes import Shape
 from course.lab.run import Run, percentile
 from course.lab.style import number, seconds

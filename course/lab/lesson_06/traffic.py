@@ -7,7 +7,7 @@ from typing import Any
 from course.lab.texts import CHAT_QUESTIONS
 from course.lab.workloads import Arrival, Workload, document
 
-SEATS = 128
+SLOTS = 128
 TOKEN_CHARACTERS = 2
 """At least so many characters make a token, in any of our texts: KV blocks are set aside by that."""
 PARAGRAPH_TOKENS = 75
@@ -36,7 +36,7 @@ def room(workload: Workload) -> dict[str, Any]:
     """Engine fields under which all of them decode at once: a seat and KV blocks for each, nothing reused."""
     tokens = [len(a.prompt) / TOKEN_CHARACTERS + a.max_tokens for a in workload.arrivals]
     return {
-        "max_num_seqs": max(SEATS, len(tokens)),
+        "max_num_seqs": max(SLOTS, len(tokens)),
         "max_num_batched_tokens": BUDGET,
         "num_kv_blocks": sum(math.ceil(t / BLOCK) + 2 for t in tokens),
         "enable_prefix_caching": False,

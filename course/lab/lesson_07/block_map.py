@@ -50,7 +50,7 @@ LANE_LOOK = {
     SWAPPED: {"fill": "none", "stroke": ALARM, "stroke_width": 1.2, "stroke_dasharray": "3 2"},
 }
 """How each state of a request is drawn in its row."""
-NOBODY = "nobody"
+NO_REQUEST = "nobody"
 MANY = 128
 """Blocks: more than that are drawn small."""
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from course.lab.display import Html, as_table
+from course.lab.display import Html, table_by_name
 from course.lab.lesson_07.needle import FIRST_TIME, Found
 from course.lab.lesson_07.trace import GONE, Trace
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
@@ -12,29 +12,19 @@ from course.lab.svg import Picture
 
 def traces_table(traces: Mapping[str, Trace]) -> Html:
     """Runs of the same requests, side by side."""
-    rows = [
-        (
-            name,
-            f"{trace.most_running} / {trace.mean_running:.1f}",
-            f"{trace.filled_share:.0%}",
-            str(len(trace.frames)),
-            str(trace.evictions),
-            f"{trace.again} of {trace.tokens}",
-            str(trace.swapped_blocks),
-            seconds(trace.seconds),
-        )
-        for name, trace in traces.items()
-    ]
-    header = (
-        "run", "running: most / mean", "held places with a token in them", "steps until all are done", "evictions",
-        "tokens computed again", "blocks copied out and in", "time of all steps",
-    )  # fmt: skip
-    return as_table(header, rows)
-
-
-def thrash_table(shrunk: Mapping[str, Mapping[int, Trace]]) -> Html:
-    """The traces of `traffic.thrash`, side by side."""
-    return traces_table({f"{pool} blocks, {way}": trace for way, of in shrunk.items() for pool, trace in of.items()})
+    return table_by_name(
+        "run",
+        traces,
+        {
+            "running: most / mean": lambda trace: f"{trace.most_running} / {trace.mean_running:.1f}",
+            "held places with a token in them": lambda trace: f"{trace.filled_share:.0%}",
+            "steps until all are done": lambda trace: str(len(trace.frames)),
+            "evictions": lambda trace: str(trace.evictions),
+            "tokens computed again": lambda trace: f"{trace.again} of {trace.tokens}",
+            "blocks copied out and in": lambda trace: str(trace.swapped_blocks),
+            "time of all steps": lambda trace: seconds(trace.seconds),
+        },
+    )
 
 
 def draw_thrash(traces: Mapping[str, Mapping[int, Trace]]) -> Picture:

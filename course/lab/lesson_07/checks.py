@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from course.lab.grading import Checks, Criterion, choice, near
-from course.lab.lesson_07.bill import GQA, MHA, Account, kinds_of
+from course.lab.lesson_07.kv_bytes import GQA, MHA, Account, kinds_of
 from course.lab.lesson_07.losses import Loss
 from course.lab.lesson_07.trace import Trace
 from minillm.bench.quality import Floors
@@ -35,7 +35,7 @@ def checks(large: Account, traces: Mapping[str, Trace], tight: Trace, losses: Ma
             mega[MHA]: "that is for MHA: Llama-3-70B keeps 8 heads of the 64",
             mega[GQA] / 2: "a factor of two off: a token leaves a key and a value",
             mega[GQA] * 2: "a factor of two off: bf16 has two bytes",
-            mega[GQA] / chat.bill.layers: "that is one layer's: there are 80",
+            mega[GQA] / chat.kv.layers: "that is one layer's: there are 80",
         }
         return (near(answer, chat.chat_bytes / 1e6, "KV of a chat, MB", slips),)
 

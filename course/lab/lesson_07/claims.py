@@ -4,10 +4,10 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from course.lab.claims import Claim, say
+from course.lab.claims import Claim, conclude, say
 from course.lab.lab import Lab
-from course.lab.lesson_07 import bets, bill, sim_70b, traffic
-from course.lab.lesson_07.bill import GQA, MHA, Account, kinds_of
+from course.lab.lesson_07 import bets, kv_bytes, sim_70b, traffic
+from course.lab.lesson_07.kv_bytes import GQA, MHA, Account, kinds_of
 from course.lab.lesson_07.needle import Found
 from course.lab.lesson_07.sim_70b import Served
 from course.lab.lesson_07.trace import Trace
@@ -33,14 +33,16 @@ def a11(seventy_b: Account, by_hand: int, in_pool: int) -> Claim:
     """
     chat = replace(seventy_b, shape=replace(seventy_b.shape, gpus=0), context=A11_TOKENS, window=None)  # no copies
     kinds = {name: kind.chat_bytes for name, kind in kinds_of(chat).items()}
-    told = ", ".join(f"{name} {size(kept)}" for name, kept in kinds.items())
-    off = A11_BYTES / kinds[GQA] - 1
-    if by_hand != in_pool:
-        verdict = say("A11.not_shown", by_hand=by_hand, in_pool=in_pool)
-    else:
-        verdict = say("A11.holds", off=off, a11_tokens=A11_TOKENS, gqa_size=size(kinds[GQA]), mha_size=size(kinds[MHA]))
-    return Claim(
-        "A11", say("A11.measured", a11_tokens=A11_TOKENS, told=told, by_hand=by_hand, in_pool=in_pool), verdict
+    return conclude(
+        "A11",
+        "holds" if by_hand == in_pool else "not_shown",
+        a11_tokens=A11_TOKENS,
+        told=", ".join(f"{name} {size(kept)}" for name, kept in kinds.items()),
+        by_hand=by_hand,
+        in_pool=in_pool,
+        off=A11_BYTES / kinds[GQA] - 1,
+        gqa_size=size(kinds[GQA]),
+        mha_size=size(kinds[MHA]),
     )
 
 
@@ -57,31 +59,22 @@ def a12(tight: Trace, roomy: Trace, swapped: Trace) -> Claim:
         roomy: nobody is evicted.
     """
     line, none = (max(frame.in_line for frame in trace.frames) for trace in (tight, roomy))
-    ended = sum(outcome.finished for outcome in tight.outcomes)
-    same = sum(a.output == b.output for a, b in zip(tight.outcomes, roomy.outcomes))
-    late = sum(outcome.last_step for outcome in tight.outcomes) / sum(outcome.last_step for outcome in roomy.outcomes)
-    if not tight.evictions:
-        verdict = say("A12.not_shown")
-    elif admitted_when_full(tight) or ended < len(tight.outcomes):
-        verdict = say("A12.wrong")
-    else:
-        verdict = say("A12.only_when")
-    return Claim(
+    last_steps = [sum(outcome.last_step for outcome in trace.outcomes) for trace in (tight, roomy)]
+    num_tight, ended = len(tight.outcomes), sum(outcome.finished for outcome in tight.outcomes)
+    is_wrong = admitted_when_full(tight) or ended < num_tight
+    return conclude(
         "A12",
-        say(
-            "A12.measured",
-            num_tight=len(tight.outcomes),
-            tight=tight,
-            admitted_when_full=admitted_when_full(tight),
-            line=line,
-            roomy=roomy,
-            none=none,
-            ended=ended,
-            same=same,
-            late=late,
-            swapped=swapped,
-        ),
-        verdict,
+        "not_shown" if not tight.evictions else "wrong" if is_wrong else "only_when",
+        num_tight=num_tight,
+        tight=tight,
+        admitted_when_full=admitted_when_full(tight),
+        line=line,
+        roomy=roomy,
+        none=none,
+        ended=ended,
+        same=sum(a.output == b.output for a, b in zip(tight.outcomes, roomy.outcomes)),
+        late=last_steps[0] / last_steps[1],
+        swapped=swapped,
     )
 
 
@@ -94,24 +87,23 @@ def a15(ladders: Mapping[str, Mapping[str, Served]], cache: float) -> Claim:
     """
     gains = {kind: sim_70b.gain(ladder) for kind, ladder in ladders.items()}
     told = "; ".join(
-        f"{kind}: "
-        + ", ".join(
-            f"{name} {number(served.tokens_per_s)} tokens/s ({served.limit})" for name, served in ladder.items()
-        )
+        f"{kind}: " + ", ".join(f"{name} {number(s.tokens_per_s)} tokens/s ({s.limit})" for name, s in ladder.items())
         for kind, ladder in ladders.items()
     )
-    reached = ", ".join(f"×{value:.1f} for {kind}" for kind, value in gains.items())
     ends = ", ".join(f"{list(ladder.values())[-1].limit} ({kind})" for kind, ladder in ladders.items())
-    why = say("A15.why", cache=cache, ends=ends)
     if min(gains.values()) >= TENFOLD:
-        verdict = say("A15.holds", reached=reached)
-    elif max(gains.values()) < GAINED:
-        verdict = say("A15.not_shown")
-    elif max(gains.values()) < TENFOLD:
-        verdict = say("A15.wrong", reached=reached, why=why)
+        verdict = "holds"
     else:
-        verdict = say("A15.only_when", reached=reached, why=why)
-    return Claim("A15", say("A15.measured", told=told, cache=cache), verdict)
+        most = max(gains.values())
+        verdict = "not_shown" if most < GAINED else "wrong" if most < TENFOLD else "only_when"
+    return conclude(
+        "A15",
+        verdict,
+        told=told,
+        cache=cache,
+        reached=", ".join(f"×{value:.1f} for {kind}" for kind, value in gains.items()),
+        why=say("A15.why", cache=cache, ends=ends),
+    )
 
 
 def b2(crowd: Mapping[int, Trace], prefixes: Mapping[str, Trace]) -> Claim:
@@ -123,22 +115,18 @@ def b2(crowd: Mapping[int, Trace], prefixes: Mapping[str, Trace]) -> Claim:
     """
     base, most = crowd[0], crowd[max(crowd)]
     fewer, slower = most.mean_running / base.mean_running, most.tokens_per_s / base.tokens_per_s
-    told = ", ".join(
-        say("B2.told", n=f"{n} tokens each" if n else "on demand", trace=trace) for n, trace in crowd.items()
-    )
+    told = (say("B2.told", n=f"{n} tokens each" if n else "on demand", trace=trace) for n, trace in crowd.items())
     seats = {name: trace.mean_running for name, trace in prefixes.items()}
-    beside = (
-        say("B2.beside")
-        if abs(seats["on"] / seats["off"] - 1) < 1 - FEWER
-        else "Here the cache of prefixes changed the number of seats as well."
+    as_many = abs(seats["on"] / seats["off"] - 1) < 1 - FEWER
+    return conclude(
+        "B2",
+        "not_shown_2" if fewer >= FEWER else "only_when" if slower < SLOWER else "not_shown",
+        base=base,
+        told=", ".join(told),
+        turns=traffic.TURNS,
+        seats=seats,
+        beside=say("B2.beside" if as_many else "B2.beside_2"),
     )
-    if fewer < FEWER and slower < SLOWER:
-        verdict = say("B2.only_when", beside=beside)
-    elif fewer < FEWER:
-        verdict = say("B2.not_shown")
-    else:
-        verdict = say("B2.not_shown_2")
-    return Claim("B2", say("B2.measured", base=base, told=told, turns=traffic.TURNS, seats=seats), verdict)
 
 
 def exponent(by_length: Mapping[int, float]) -> float:
@@ -151,15 +139,12 @@ def d8(traces: Mapping[int, Trace]) -> Claim:
     """Requests of several lengths, alone: what do they hold?"""
     held = {length: max(blocks for _, blocks in trace.blocks_of(0)) for length, trace in traces.items()}
     bytes_ = {length: blocks * traces[length].block_bytes for length, blocks in held.items()}
-    power = exponent(bytes_) if len(held) > 1 else LINEAR
     told = ", ".join(f"{length} tokens {held[length]} blocks ({size(kept)})" for length, kept in bytes_.items())
     if len(held) < 2:
-        verdict = say("D8.not_shown")
-    elif abs(power - QUADRATIC) < abs(power - LINEAR):
-        verdict = say("D8.holds")
-    else:
-        verdict = say("D8.wrong", power=power)
-    return Claim("D8", f"one request at a time: {told}.", verdict)
+        return conclude("D8", "not_shown", told=told)
+    power = exponent(bytes_)
+    is_square = abs(power - QUADRATIC) < abs(power - LINEAR)
+    return conclude("D8", "holds" if is_square else "wrong", told=told, power=power)
 
 
 def saved(traces: Mapping[str, Trace]) -> float:
@@ -176,17 +161,15 @@ def d12(by_limit: Mapping[int, Mapping[str, Trace]]) -> Claim:
     """
     found = {limit: saved(traces) for limit, traces in by_limit.items()}
     some = next(iter(by_limit.values()))
-    told = ", ".join(f"{limit} tokens reserved: {share:.0%} saved" for limit, share in found.items())
-    mean = sum(outcome.num_prompt_tokens + len(outcome.output) for outcome in some["on_demand"].outcomes) / len(
-        some["on_demand"].outcomes
+    ends = [outcome.num_prompt_tokens + len(outcome.output) for outcome in some["on_demand"].outcomes]
+    as_said = all(abs(share - D12_SAVED) < NEAR for share in found.values())
+    return conclude(
+        "D12",
+        "not_shown" if max(found.values()) < 0.05 else "holds" if as_said else "only_when",
+        mean=sum(ends) / len(ends),
+        told=", ".join(f"{limit} tokens reserved: {share:.0%} saved" for limit, share in found.items()),
+        some=some,
     )
-    if max(found.values()) < 0.05:
-        verdict = say("D12.not_shown")
-    elif all(abs(share - D12_SAVED) < NEAR for share in found.values()):
-        verdict = say("D12.holds")
-    else:
-        verdict = say("D12.only_when")
-    return Claim("D12", say("D12.measured", mean=mean, told=told, some=some), verdict)
 
 
 def d14(model: Account, windowed: Trace, window: int, found: Mapping[str, Mapping[int, Found]]) -> Claim:
@@ -196,40 +179,29 @@ def d14(model: Account, windowed: Trace, window: int, found: Mapping[str, Mappin
         windowed: a trace of one long request; `window` its size.
         found: needles, by name of the configuration: all in sight first, the window with sinks last.
     """
-    frees = {
-        n: 1 - replace(model, window=D14_WINDOW).chat_bytes_at(n) / replace(model, window=None).chat_bytes_at(n)
-        for n in D14_LENGTHS
-    }
-    told = ", ".join(f"{n:,} tokens: {share:.0%}" for n, share in frees.items())
+    cut, uncut = replace(model, window=D14_WINDOW), replace(model, window=None)
+    frees = {n: 1 - cut.chat_bytes_at(n) / uncut.chat_bytes_at(n) for n in D14_LENGTHS}
     tokens, held = windowed.blocks_of(0)[-1]
     back = -(-tokens // windowed.block_size) - held
-    whole, *_, cut = found.values()
-    far = max(cut)
-    before, after = bets.recalled(whole, far), bets.recalled({**whole, far: cut[far]}, far)
-    even = D14_WINDOW / (1 - D14_SAVED)
-    if before - after <= bets.SOME:
-        price = say("D14.price")
-    elif after < bets.SOME:
-        price = say("D14.price_2")
-    else:
-        price = "And it is not free: part of what has left the window is forgotten."
-    verdict = say("D14.not_shown") if back <= 0 else say("D14.only_when", even=even, price=price)
-    return Claim(
+    whole, *_, with_window = found.values()
+    far = max(with_window)
+    before, after = bets.recalled(whole, far), bets.recalled({**whole, far: with_window[far]}, far)
+    price = "price" if before - after <= bets.SOME else "price_2" if after < bets.SOME else "price_3"
+    return conclude(
         "D14",
-        say(
-            "D14.measured",
-            d14_window=D14_WINDOW,
-            told=told,
-            window=window,
-            tokens=tokens,
-            back=back,
-            held=held,
-            far=far,
-            share_whole=whole[far].share,
-            share_cut=cut[far].share,
-            sinks=traffic.SINKS,
-        ),
-        verdict,
+        "only_when" if back > 0 else "not_shown",
+        d14_window=D14_WINDOW,
+        told=", ".join(f"{n:,} tokens: {share:.0%}" for n, share in frees.items()),
+        window=window,
+        tokens=tokens,
+        back=back,
+        held=held,
+        far=far,
+        share_whole=whole[far].share,
+        share_cut=with_window[far].share,
+        sinks=traffic.SINKS,
+        even=D14_WINDOW / (1 - D14_SAVED),
+        price=say(f"D14.{price}"),
     )
 
 
@@ -237,7 +209,7 @@ def d14(model: Account, windowed: Trace, window: int, found: Mapping[str, Mappin
 
 
 def measure_a11(lab: Lab) -> Claim:
-    return a11(bill.large(bill.accounts(lab)), bill.by_hand(lab), bill.in_pool(lab))
+    return a11(kv_bytes.large(kv_bytes.accounts(lab)), kv_bytes.by_hand(lab), kv_bytes.in_pool(lab))
 
 
 def measure_a12(lab: Lab) -> Claim:
@@ -248,7 +220,10 @@ def measure_a12(lab: Lab) -> Claim:
 def measure_d14(lab: Lab) -> Claim:
     window, _ = traffic.probe(lab)
     return d14(
-        bill.large(bill.accounts(lab)), traffic.growing(lab, window, traffic.SINKS), window, traffic.looking(lab)
+        kv_bytes.large(kv_bytes.accounts(lab)),
+        traffic.growing(lab, window, traffic.SINKS),
+        window,
+        traffic.looking(lab),
     )
 
 

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 
 import ipywidgets as widgets
 
-from course.lab.explorer import STYLE, WIDE, Explorer, buttons, choices, switch
+from course.lab.explorer import STYLE, Explorer, buttons, choices, player, slider, switch
 from course.lab.lab import Lab
 from course.lab.lesson_07 import traffic
-from course.lab.lesson_07.block_map import NOBODY, draw_frame
+from course.lab.lesson_07.block_map import NO_REQUEST, draw_frame
 from course.lab.lesson_07.trace import Trace, recording
 from course.lab.svg import Picture
 
@@ -34,13 +34,10 @@ class Pool(Explorer):
             preemption=buttons("the evicted", ["recompute", "swap"]),
             prefixes=switch("keep prefixes", True),
         )
-        self.step = widgets.IntSlider(
-            value=trace.fullest, min=0, max=len(trace.frames) - 1, description="step", style=STYLE, layout=WIDE
-        )
-        people = [NOBODY, *(f"request {i}" for i in range(len(trace.frames[0].states)))]
-        self.follow = widgets.Dropdown(options=people, value=NOBODY, description="follow", style=STYLE)
-        self.play = widgets.Play(value=trace.fullest, min=0, max=len(trace.frames) - 1, interval=150)
-        widgets.jslink((self.play, "value"), (self.step, "value"))
+        self.step = slider("step", 0, len(trace.frames) - 1, trace.fullest)
+        people = [NO_REQUEST, *(f"request {i}" for i in range(len(trace.frames[0].states)))]
+        self.follow = widgets.Dropdown(options=people, value=NO_REQUEST, description="follow", style=STYLE)
+        self.play = player(self.step, 150)
         for handle in (self.step, self.follow):
             handle.observe(lambda _: self.redraw(), names="value")
         *above, view = self.widget.children
@@ -50,7 +47,7 @@ class Pool(Explorer):
     def redraw(self) -> None:
         """The trace at the chosen step."""
         chosen = self.follow.value
-        who = None if chosen == NOBODY else int(chosen.removeprefix("request "))
+        who = None if chosen == NO_REQUEST else int(chosen.removeprefix("request "))
         self.showing(draw_frame(self.trace, self.step.value, who))
 
     def _shoot(self, pool: int, reservation: str, preemption: str, prefixes: bool) -> Iterator[Picture]:

@@ -6,16 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from course.lab import simulated_70b
-from course.lab.display import Html, as_table
+from course.lab.display import Html, as_table, table_by_name
 from course.lab.explorer import Explorer, choices
-from course.lab.lesson_02.simulated import enough
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
 from course.lab.run import percentile
+from course.lab.scale import enough
 from course.lab.style import number, seconds
 from course.lab.svg import Picture
 from minillm.core.batch import ScheduledBatch
 from minillm.core.block_pool import blocks_for
-from minillm.core.errors import DoesNotFitError
 from minillm.simulate.cluster.fleet import ClusterConfig, simulate
 from minillm.simulate.cluster.run import FleetRun
 from minillm.simulate.cost.hardware import find_hardware
@@ -32,14 +31,14 @@ CHAT = Independent(
     prompt=LogNormal(median=1200, sigma=0.6, high=6000), output=LogNormal(median=200, sigma=0.6, high=800)
 )
 """Medium prompts, medium answers; nothing shared."""
-TALKS = Sessions(
+CONVERSATIONS = Sessions(
     system=Fixed(tokens=500), turns=Fixed(tokens=8), first=LogNormal(median=2000, sigma=0.6, high=5000),
     message=LogNormal(median=60, sigma=0.6, high=300), output=LogNormal(median=120, sigma=0.6, high=300), think_s=5.0,
 )  # fmt: skip
 """Conversations of eight turns about a long text, each turn of which repeats all that was said before."""
-FLOOD, FLOOD_TALKS = 2000, 250
+FLOOD, FLOOD_CONVERSATIONS = 2000, 250
 """Chats and conversations of a flood: more chats than any pool here has room for."""
-FLOOD_SEATS = 2048
+FLOOD_SLOTS = 2048
 """max_num_seqs of a flood: more than run at once."""
 OFTEN = 0.1
 """Evictions for each request: fewer are a ripple, not a limit."""
@@ -155,7 +154,7 @@ def serve(traffic: TrafficModel, arrivals: Arrivals, count: int = 240, **fields:
 def flood(traffic: TrafficModel, count: int, **fields: object) -> Served:
     """Everybody at once, where as little as possible besides KV limits the batch: more seats than are ever taken, and a
     typical stack with CUDA graphs, since the measured one has none and a step of it cannot be short."""
-    fields = {"max_num_seqs": FLOOD_SEATS, **fields}
+    fields = {"max_num_seqs": FLOOD_SLOTS, **fields}
     return _served(traffic, AllAtOnce(), count, True, tuple(sorted(fields.items())))
 
 
@@ -206,35 +205,18 @@ def _told(found: Mapping[float, Served]) -> str:
 
 def pools_table(pools: Sequence[float] = (4, 8, 12, 24), rate: float = RATE) -> Html:
     """Recompute and swap, at the same pools."""
-    rows = []
-    for gb in pools:
-        for way in ("recompute", "swap"):
-            served = with_pool(gb, rate, way)
-            p50, p99 = served.ttft
-            rows.append(
-                (
-                    f"{gb} GB, {way}", f"{served.running:.0f}", str(served.preemptions), f"{served.again_share:.0%}",
-                    seconds(p50), seconds(p99), number(served.tokens_per_s),
-                )
-            )  # fmt: skip
-    return as_table(
-        ("pool", "running", "evictions", "of all work, done twice", "TTFT p50", "TTFT p99", "tokens/s"), rows
+    return table_by_name(
+        "pool",
+        {f"{gb} GB, {way}": with_pool(gb, rate, way) for gb in pools for way in ("recompute", "swap")},
+        {
+            "running": lambda served: f"{served.running:.0f}",
+            "evictions": lambda served: str(served.preemptions),
+            "of all work, done twice": lambda served: f"{served.again_share:.0%}",
+            "TTFT p50": lambda served: seconds(served.ttft[0]),
+            "TTFT p99": lambda served: seconds(served.ttft[1]),
+            "tokens/s": lambda served: number(served.tokens_per_s),
+        },
     )
-
-
-def too_large(gpus: Sequence[int] = (1, 2, 4, 8), chat: int = 1500) -> Html:
-    """The room that the weights leave on so many H100s; and a pool that promises more than there is."""
-    rows = [(f"{n} GPU{'s' * (n > 1)}, all that is left", _room_told(chat, tp=n)) for n in gpus]
-    rows += [(f"4 GPUs, {gb} GB of KV on each", _room_told(chat, kv_cache_memory_gb=gb)) for gb in (20, 60)]
-    return as_table(("70B in 16 bits", f"room, in chats of {chat:,} tokens"), rows)
-
-
-def _room_told(chat: int, **fields: object) -> str:
-    try:
-        on = simulated_70b.deployment(**fields)
-        return f"{on.num_kv_blocks // blocks_for(chat, on.block_size):,}"
-    except DoesNotFitError as error:
-        return str(error)
 
 
 # ---------------------------------------------------------------- heads
@@ -247,27 +229,21 @@ def with_heads(heads: str, kv: str = "bfloat16") -> Served:
 
 def heads_table(tokens: int = 1500) -> Html:
     """MHA, GQA and MQA, in 16 and 8 bits: the room, and what users feel at the same load; then all at once."""
-    rows = []
-    for heads in KV_HEADS:
-        for kv in ("bfloat16", "int8"):
-            at_rate, flooded = with_heads(heads, kv), flood(CHAT, FLOOD, kv_heads=KV_HEADS[heads], kv_dtype=kv)
-            p50, p99 = at_rate.ttft
-            rows.append(
-                (
-                    f"{heads}, {kv}", f"{at_rate.room_chats(tokens):,}", seconds(p50), seconds(p99),
-                    str(at_rate.preemptions), number(flooded.tokens_per_s), flooded.limit,
-                )
-            )  # fmt: skip
-    head = (
+    ways = {f"{heads}, {kv}": (heads, kv) for heads in KV_HEADS for kv in ("bfloat16", "int8")}
+    at_rate = {name: with_heads(*way) for name, way in ways.items()}
+    flooded = {name: flood(CHAT, FLOOD, kv_heads=KV_HEADS[heads], kv_dtype=kv) for name, (heads, kv) in ways.items()}
+    return table_by_name(
         "KV heads, dtype",
-        f"chats of {tokens:,} tokens",
-        "TTFT p50",
-        "TTFT p99",
-        "evictions",
-        "tokens/s, all at once",
-        "what limits it then",
+        {name: (at_rate[name], flooded[name]) for name in ways},
+        {
+            f"chats of {tokens:,} tokens": lambda both: f"{both[0].room_chats(tokens):,}",
+            "TTFT p50": lambda both: seconds(both[0].ttft[0]),
+            "TTFT p99": lambda both: seconds(both[0].ttft[1]),
+            "evictions": lambda both: str(both[0].preemptions),
+            "tokens/s, all at once": lambda both: number(both[1].tokens_per_s),
+            "what limits it then": lambda both: both[1].limit,
+        },
     )
-    return as_table(head, rows)
 
 
 # ---------------------------------------------------------------- tenfold?
@@ -288,7 +264,7 @@ def ladder(traffic: TrafficModel, count: int = FLOOD) -> dict[str, Served]:
 
 def ladders() -> dict[str, dict[str, Served]]:
     """Both kinds of traffic."""
-    return {"chats": ladder(CHAT), "conversations": ladder(TALKS, FLOOD_TALKS)}
+    return {"chats": ladder(CHAT), "conversations": ladder(CONVERSATIONS, FLOOD_CONVERSATIONS)}
 
 
 def token_bytes(fields: Mapping[str, object]) -> float:

@@ -22,7 +22,7 @@ CHAT_TOKENS, CHAT_TOKENS_SHORT = 1500, 400
 """Of the chats whose seats are counted: prompt and answer."""
 ANSWER = 16
 """Tokens of their answers: long enough that nobody leaves before the last one has come."""
-SEATS = 4.6
+POOL_CHATS = 4.6
 """Chats that the pool of that question has room for: the rest of the last one is of no use."""
 CROWD_POOL, CROWD = 96, 16
 """Blocks, and requests, of the question how many seats a reservation leaves."""
@@ -125,8 +125,8 @@ def chat_tokens(lab: Lab) -> int:
 
 
 def seats_gb(lab: Lab) -> float:
-    """The pool of that question, with two digits: room for SEATS chats, whatever the lab's model."""
-    return float(f"{SEATS * chat_tokens(lab) * Shape.of_lab(lab).kv_bytes_per_token / 1e9:.2g}")
+    """The pool of that question, with two digits: room for POOL_CHATS chats, whatever the lab's model."""
+    return float(f"{POOL_CHATS * chat_tokens(lab) * Shape.of_lab(lab).kv_bytes_per_token / 1e9:.2g}")
 
 
 def chats(lab: Lab, count: int, tokens: int, answer: int = ANSWER) -> list[Arrival]:

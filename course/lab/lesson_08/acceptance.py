@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from course.lab.display import Html, as_table
 from course.lab.explorer import Explorer, choices
 from course.lab.lab import Lab
 from course.lab.lesson_08 import traffic
@@ -124,16 +123,6 @@ def draw_emitted(points: Sequence[Point], k: int, newest: Point | None = None) -
         marks,
         description=found or "Nothing measured for this k yet.",
     )
-
-
-def points_table(points: Sequence[Point]) -> Html:
-    """Measured, and by both formulas."""
-    rows = [
-        (f"{p.alpha:g}", str(p.k), str(len(p.passed)), number(p.emitted), number(p.formula), number(p.popular))
-        for p in points
-    ]
-    header = ("α", "k", "verifications", "tokens each, measured", "1 + α + … + α^k", "k × α")
-    return as_table(header, rows)
 
 
 class AcceptanceLab(Explorer):

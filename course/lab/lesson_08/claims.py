@@ -2,8 +2,9 @@
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
-from course.lab.claims import Claim, say
+from course.lab.claims import Claim, conclude, say
 from course.lab.lab import Lab
 from course.lab.lesson_08 import acceptance, costs, served, short, sim_70b, traffic, watch
 from course.lab.lesson_08.acceptance import Point
@@ -34,50 +35,39 @@ def a14(every: Sequence[Served]) -> Claim:
     found = "; ".join(
         f"{kind.split(',')[0]}: drafts ×{gains[kind, NGRAM]:.2f}, int8 ×{gains[kind, INT8]:.2f}" for kind in kinds
     )
-    apart = {kind: is_apart(_of(every, kind, NGRAM), _of(every, kind, INT8)) for kind in kinds}
-    wins = [kind for kind in kinds if apart[kind] and gains[kind, NGRAM] > NOISE * gains[kind, INT8]]
-    losses = [kind for kind in kinds if apart[kind] and gains[kind, INT8] > NOISE * gains[kind, NGRAM]]
-    return Claim(
-        "A14",
-        say("A14.measured", found=found),
-        _a14_verdict(wins, losses, len(kinds)) + _a14_reason([gains[kind, INT8] for kind in kinds]),
-    )
-
-
-def _a14_verdict(wins: Sequence[str], losses: Sequence[str], total: int) -> str:
-    if len(wins) == total:
-        return say("A14.holds")
-    if not wins and not losses:
-        return say("A14.not_shown")
-    if not wins:
-        return say("A14.wrong")
-    return say("A14.only_when")
-
-
-def _a14_reason(gains: Sequence[float]) -> str:
-    if min(gains) <= NOISE:
-        return ""
-    return say("A14.why")
+    apart = [kind for kind in kinds if is_apart(_of(every, kind, NGRAM), _of(every, kind, INT8))]
+    wins = [kind for kind in apart if gains[kind, NGRAM] > NOISE * gains[kind, INT8]]
+    losses = [kind for kind in apart if gains[kind, INT8] > NOISE * gains[kind, NGRAM]]
+    without_all = "only_when" if wins else "wrong" if losses else "not_shown"
+    verdict = "holds" if len(wins) == len(kinds) else without_all
+    helps_alone = min(gains[kind, INT8] for kind in kinds) > NOISE
+    claim = conclude("A14", verdict, found=found)
+    return replace(claim, verdict=claim.verdict + say("A14.why")) if helps_alone else claim
 
 
 def d4(measured: VerifyCosts) -> Claim:
     """Is 50% acceptance the border between gain and loss?"""
     alone, crowd = measured.batches[0], measured.batches[-1]
-    borders = {(k, c): break_even(k, c, measured.relative(alone, k)) for k in KS for c in PRICES}
-    crowded = {(k, c): break_even(k, c, measured.relative(crowd, k)) for k in KS for c in PRICES}
-    paper = speedup(0.8, 4, 0.1)
-    return Claim(
+    borders, crowded = (
+        {(k, c): break_even(k, c, measured.relative(batch, k)) for k in KS for c in PRICES} for batch in (alone, crowd)
+    )
+    values = [1.0 if each is None else each for each in borders.values()]
+    if measured.is_restless:
+        verdict = "not_shown"
+    elif all(abs(value - HALF) <= NEAR_HALF for value in values):
+        verdict = "holds"
+    else:
+        verdict = "wrong" if min(values) > HALF or max(values) < HALF else "only_when"
+    return conclude(
         "D4",
-        say(
-            "D4.measured",
-            alone=alone,
-            listed=_listed(borders),
-            crowd=crowd,
-            range=_range(crowded),
-            paper=paper,
-            gain=costs.gain(measured, alone, 4, 0.8, 0.1),
-        ),
-        _d4_verdict(list(borders.values()), measured.is_restless),
+        verdict,
+        alone=alone,
+        listed=_listed(borders),
+        crowd=crowd,
+        range=_range(crowded),
+        paper=speedup(0.8, 4, 0.1),
+        gain=costs.gain(measured, alone, 4, 0.8, 0.1),
+        right=say("D4.right"),
     )
 
 
@@ -94,37 +84,19 @@ def _range(borders: Mapping[tuple[int, float], float | None]) -> str:
     return f"{min(gains):.0%} to {max(gains):.0%}{often}"
 
 
-def _d4_verdict(borders: Sequence[float | None], is_restless: bool) -> str:
-    if is_restless:
-        return say("D4.not_shown")
-    values = [1.0 if each is None else each for each in borders]
-    if all(abs(value - HALF) <= NEAR_HALF for value in values):
-        return say("D4.holds")
-    right = say("D4.right")
-    if min(values) > HALF or max(values) < HALF:
-        return say("D4.wrong", right=right)
-    return say("D4.only_when", right=right)
-
-
 def d5(told: Mapping[str, tuple[Story, Story]]) -> Claim:
     """What happens to a draft in which a guess fails?"""
     failed = sum(story.corrections for story, _ in told.values())
-    kept = sum(step.passed for story, _ in told.values() for step in story.steps if step.corrects)
-    fewer = "; ".join(f"{name}: {len(s.steps)} steps instead of {len(p.steps)}" for name, (s, p) in told.items())
-    same = sum(story.token_ids == plain.token_ids for story, plain in told.values())
-    return Claim(
+    took_longer = any(len(story.steps) > len(plain.steps) for story, plain in told.values())
+    return conclude(
         "D5",
-        say("D5.measured", failed=failed, kept=kept, fewer=fewer, same=same, num_told=len(told)),
-        _d5_verdict(told, failed),
+        "not_shown" if not failed else "holds" if took_longer else "wrong",
+        failed=failed,
+        kept=sum(step.passed for story, _ in told.values() for step in story.steps if step.corrects),
+        fewer="; ".join(f"{name}: {len(s.steps)} steps instead of {len(p.steps)}" for name, (s, p) in told.items()),
+        same=sum(story.token_ids == plain.token_ids for story, plain in told.values()),
+        num_told=len(told),
     )
-
-
-def _d5_verdict(told: Mapping[str, tuple[Story, Story]], failed: int) -> str:
-    if not failed:
-        return say("D5.not_shown")
-    if any(len(story.steps) > len(plain.steps) for story, plain in told.values()):
-        return say("D5.holds")
-    return say("D5.wrong")
 
 
 def d6(every: Sequence[Served], pay_backs: Sequence[PayBack]) -> Claim:
@@ -136,13 +108,17 @@ def d6(every: Sequence[Served], pay_backs: Sequence[PayBack]) -> Claim:
     """
     lengths = list(dict.fromkeys(one.workload for one in every))
     ratios = {name: _of(every, name, ALWAYS).e2e_s / _of(every, name, WITHOUT).e2e_s for name in lengths}
+    shortest_lost, longest_lost = (_lost(every, name) for name in (lengths[0], lengths[-1]))
+    early = [one.tokens is not None and one.tokens < SHORTEST_GATE for one in pay_backs]
+    if longest_lost and not shortest_lost:
+        verdict = "not_shown"
+    elif shortest_lost:
+        verdict = "only_when" if any(early) else "holds"
+    else:
+        verdict = "wrong" if all(early) else "only_when"
     found = "; ".join(f"{name}: ×{ratio:.2f} the time" for name, ratio in ratios.items())
     paid = "; ".join(f"{p.prompt} tokens of prompt: {p.words}" for p in pay_backs)
-    return Claim(
-        "D6",
-        say("D6.measured", found=found, paid=paid),
-        _d6_verdict([_lost(every, name) for name in lengths], [p.tokens for p in pay_backs]),
-    )
+    return conclude("D6", verdict, found=found, paid=paid, right=say("D6.right"))
 
 
 def _of(every: Sequence[Served], workload: str, way: str) -> Served:
@@ -155,20 +131,6 @@ def _lost(every: Sequence[Served], name: str) -> bool:
     return min(drafted.each_e2e_s) > max(plain.each_e2e_s) and drafted.e2e_s > NOISE * plain.e2e_s
 
 
-def _d6_verdict(lost_at: Sequence[bool], paid: Sequence[float | None]) -> str:
-    """Args: lost_at: by length, the shortest first; paid: tokens after which a draft model has paid."""
-    if lost_at[-1] and not lost_at[0]:
-        return say("D6.not_shown")
-    right = say("D6.right")
-    lost = lost_at[0]
-    early = [tokens is not None and tokens < SHORTEST_GATE for tokens in paid]
-    if not lost and all(early):
-        return say("D6.wrong", right=right)
-    if lost and not any(early):
-        return say("D6.holds", right=right)
-    return say("D6.only_when", right=right)
-
-
 def f2(points: Sequence[Point]) -> Claim:
     """Is the gain k x acceptance, with a ceiling at 3 or 4?"""
     wrong = statistics.fmean(abs(p.popular / p.emitted - 1) for p in points)
@@ -178,17 +140,8 @@ def f2(points: Sequence[Point]) -> Claim:
         for p in points
     )
     best = best_k(0.9, 0.02, lambda k: 1.0)
-    return Claim(
-        "F2",
-        say("F2.measured", found=found, wrong=wrong, right=right, speedup=speedup(0.9, best, 0.02), best=best),
-        _f2_verdict(wrong, right),
-    )
-
-
-def _f2_verdict(wrong: float, right: float) -> str:
-    if wrong < max(CLEAR, right):
-        return say("F2.not_shown")
-    return say("F2.wrong")
+    verdict = "not_shown" if wrong < max(CLEAR, right) else "wrong"
+    return conclude("F2", verdict, found=found, wrong=wrong, right=right, speedup=speedup(0.9, best, 0.02), best=best)
 
 
 # ---------------------------------------------------------------- small experiments
@@ -201,30 +154,10 @@ def quantized_or_drafted(lab: Lab) -> list[Served]:
     return served.compare(lab, work, {WITHOUT: traffic.OFF, NGRAM: traffic.SHIPPED, INT8: int8})
 
 
-def measure_a14(lab: Lab) -> Claim:
-    return a14(quantized_or_drafted(lab))
-
-
-def measure_d4(lab: Lab) -> Claim:
-    return d4(costs.measure(lab, (1, 8)))
-
-
-def measure_d5(lab: Lab) -> Claim:
-    return d5(watch.stories(lab))
-
-
-def measure_d6(lab: Lab) -> Claim:
-    return d6(short.measure(lab), short.pay_backs(sim_70b.stack("CUDA graphs, typical")))
-
-
-def measure_f2(lab: Lab) -> Claim:
-    return f2(acceptance.sweep(lab))
-
-
 MEASURE: dict[str, Callable[[Lab], Claim]] = {
-    "A14": measure_a14,
-    "D4": measure_d4,
-    "D5": measure_d5,
-    "D6": measure_d6,
-    "F2": measure_f2,
+    "A14": lambda lab: a14(quantized_or_drafted(lab)),
+    "D4": lambda lab: d4(costs.measure(lab, (1, 8))),
+    "D5": lambda lab: d5(watch.stories(lab)),
+    "D6": lambda lab: d6(short.measure(lab), short.pay_backs(sim_70b.stack("CUDA graphs, typical"))),
+    "F2": lambda lab: f2(acceptance.sweep(lab)),
 }

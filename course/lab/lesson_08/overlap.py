@@ -7,15 +7,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from course.lab.display import Html, as_table
 from course.lab.explorer import Explorer, buttons, slider
 from course.lab.lab import Lab
 from course.lab.lesson_08.tiles import shown
-from course.lab.lesson_08.traffic import GATES_OPEN, MARGIN
 from course.lab.run import percentile
 from course.lab.style import ALARM, PHASE_COLOURS, WIDTH
 from course.lab.svg import FAINT, INK, SOFT, Picture, Scale, line, rect, tag, text
-from minillm import SamplingParams
 from minillm.bench.scoring import decode_texts
 from minillm.runner.rejection_sampler import check_drawn
 
@@ -65,14 +62,6 @@ class Choice:
         """[NAMED + 1]: the named tokens, and all others together."""
         named = self.probs[list(self.ids)]
         return torch.cat((named, (1 - named.sum()).clamp(min=0)[None]))
-
-    def bars(self, token_ids: Sequence[int]) -> Tensor:
-        """[NAMED + 1]: how often each was drawn, as a share."""
-        places = {token: place for place, token in enumerate(self.ids)}
-        counts = torch.zeros(NAMED + 1, dtype=torch.float64)
-        for token in token_ids:
-            counts[places.get(token, NAMED)] += 1
-        return counts / max(len(token_ids), 1)
 
 
 def distance(one: Tensor, other: Tensor) -> float:
@@ -188,71 +177,3 @@ def _legend() -> str:
     body += text(LEFT + 127, 16, "q: the drafter", size=11, fill=SOFT)
     body += tag("circle", cx=LEFT + 236, cy=12, r=4.5, fill=OUTCOME)
     return body + text(LEFT + 246, 16, "what comes out", size=11, fill=SOFT)
-
-
-# ---------------------------------------------------------------- the engine itself
-
-
-@dataclass(frozen=True)
-class Sample:
-    """Tokens that the engine drew at one place, many times, with drafts being checked there."""
-
-    choice: Choice
-    token_ids: tuple[int, ...]
-
-    @property
-    def off(self) -> float:
-        """Distance from the model's own distribution, over the named tokens and the rest."""
-        return distance(self.choice.bars(self.token_ids), self.choice.coarse())
-
-    @property
-    def usual(self) -> tuple[float, float]:
-        """(median, largest) of many plain samples of this size."""
-        return usual_distance(self.choice.coarse(), len(self.token_ids))
-
-
-def sample(lab: Lab, choice: Choice, alpha: float | None, num_rounds: int | None = None) -> Sample:
-    """Draw the token at one place with the engine, at temperature 1.
-
-    Its first output token is the phrase's likeliest next one in many answers; the others are left out. The second
-    one is the token that is looked at: the first that can have been guessed.
-
-    Args:
-        alpha: acceptance of the drafts; None = without speculation.
-    Raises:
-        LookupError: no answer began so; a model of random weights does that.
-    """
-    num_rounds = num_rounds or (6 if lab.scale == 1 else 1)
-    many = 64 if lab.scale == 1 else 16
-    drafts = {"method": "synthetic", "acceptance_rate": alpha or 0.0, "k": 1, **GATES_OPEN}
-    found, ids = [], lab.tokenizer.encode(PHRASE)
-    likeliest = int(next_token(lab, ids).argmax())
-    with lab.alone():
-        engine = lab.engine(
-            max_num_seqs=many,
-            max_num_batched_tokens=1024,
-            num_kv_blocks=many * 2 + MARGIN,
-            speculative=None if alpha is None else drafts,
-        )
-        for seed in range(num_rounds):
-            params = SamplingParams(temperature=1.0, max_tokens=3, ignore_eos=True, n=many, seed=seed)
-            engine.add_request(ids, params, stream=False)
-            outputs = []
-            while engine.has_unfinished:
-                outputs += engine.step()
-            tokens = [completion.token_ids for output in outputs for completion in output.completions]
-            found += [pair[1] for pair in tokens if pair[0] == likeliest]
-    if not found:
-        raise LookupError(f"none of the answers began as the model is likeliest to go on after {PHRASE!r}")
-    return Sample(choice, tuple(found))
-
-
-def samples_table(samples: dict[str, Sample]) -> Html:
-    """How far each sample is from the model's distribution, and how far plain samples of its size are."""
-    rows = []
-    for name, each in samples.items():
-        median, most = each.usual
-        verdict = "inside" if each.off <= most else "outside"
-        rows.append((name, str(len(each.token_ids)), f"{each.off:.3f}", f"{median:.3f}", f"{most:.3f}", verdict))
-    header = ("drawn", "samples", "distance from the model", "of plain samples: median", "all are within", "so it is")
-    return as_table(header, rows)

@@ -10,9 +10,9 @@ from course.lab.lesson_08 import traffic
 from course.lab.lesson_08.formulas import emitted
 from course.lab.lesson_08.served import ALWAYS, WITHOUT, Served, compare
 from course.lab.lesson_08.sim_70b import ALPHA, DRAFT_MODEL, K, price_round
+from course.lab.simulated_70b import prefill_work
 from course.lab.style import seconds
 from minillm.model.arithmetic import find_model
-from minillm.simulate.cost.roofline import StepWork
 from minillm.simulate.deployment import Deployment
 
 LENGTHS, SHORT_LENGTHS = (6, 24, 48), (4, 12)
@@ -52,8 +52,7 @@ class PayBack:
 
 def pay_back(on: Deployment, prompt: int, alpha: float = ALPHA, k: int = K) -> PayBack:
     """For one request by itself, with a 1B draft model on the same GPUs."""
-    work = StepWork(prompt, 1, 1, prompt * (prompt + 1) / 2, prompt, 1)
-    reading = on.step_time(find_model(DRAFT_MODEL)).price(work).total
+    reading = on.step_time(find_model(DRAFT_MODEL)).price(prefill_work(prompt)).total
     one = price_round(on, 1, prompt, k, DRAFT_MODEL)
     return PayBack(prompt, reading, one.plain - (one.verify + k * one.draft) / emitted(alpha, k))
 

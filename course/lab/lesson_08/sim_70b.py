@@ -10,12 +10,10 @@ from course.lab.explorer import Explorer, buttons, choices, slider
 from course.lab.lesson_08.formulas import speedup
 from course.lab.lesson_08.traffic import GATES_OPEN
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
+from course.lab.simulated_70b import MEASURED, STACKS, TYPICAL, decode_work
 from course.lab.style import number, seconds
 from course.lab.svg import Picture
 from minillm.model.arithmetic import find_model
-from minillm.simulate.cost.hardware import find_hardware
-from minillm.simulate.cost.profile import find_profile, typical_profile
-from minillm.simulate.cost.roofline import StepTimeModel, StepWork
 from minillm.simulate.deployment import Deployment
 from minillm.simulate.workload.arrivals import AllAtOnce
 from minillm.simulate.workload.kinds import Independent
@@ -23,10 +21,6 @@ from minillm.simulate.workload.lengths import Fixed
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 CONTEXTS = (256, 1024, 4096)
-STACKS = {
-    "measured, no CUDA graphs": find_profile,
-    "CUDA graphs, typical": lambda name: typical_profile(find_hardware(name)),
-}
 DRAFT_MODEL = "llama-3.2-1b"
 DRAFTERS = {"a 1B model": DRAFT_MODEL, "looked up, free": None}
 ALPHA, K = 0.7, 4
@@ -55,21 +49,15 @@ class Round:
         return speedup(alpha, k, self.c, self.verify / self.plain)
 
 
-def step_price(model: StepTimeModel, batch: int, context: int, rows: int = 1) -> float:
-    """Seconds of a step in which each request computes and judges so many tokens, the last behind `context` others."""
-    pairs = batch * (rows * context + rows * (rows + 1) / 2)
-    return model.price(StepWork(batch * rows, batch * rows, batch, pairs, batch * (context + rows), 0)).total
-
-
 def price_round(on: Deployment, batch: int, context: int, k: int, draft_model: str | None) -> Round:
     """A verification of k guesses, and the guesses.
 
     Args:
         draft_model: by name, on the same GPUs; None = they cost nothing.
     """
-    target = on.step_time()
-    draft = 0.0 if draft_model is None else step_price(on.step_time(find_model(draft_model)), batch, context)
-    return Round(step_price(target, batch, context), step_price(target, batch, context, k + 1), draft)
+    price, step = on.step_time().price, decode_work(batch, context)
+    draft = 0.0 if draft_model is None else on.step_time(find_model(draft_model)).price(step).total
+    return Round(price(step).total, price(decode_work(batch, context, k + 1)).total, draft)
 
 
 def load_lab() -> Explorer:
@@ -80,7 +68,7 @@ def load_lab() -> Explorer:
         k=slider("k, guesses in a draft", 1, 8, K),
         context=choices("context of each, tokens", CONTEXTS, 1024),
         drafts=buttons("drafts by", list(DRAFTERS)),
-        under=buttons("serving stack", list(STACKS), "CUDA graphs, typical"),
+        under=buttons("serving stack", [MEASURED, TYPICAL], TYPICAL),
     )
 
 
@@ -136,7 +124,7 @@ def served(under: str, batch: int, way: str) -> Loaded:
     return Loaded(batch, way, summary.metrics["tpot"].p50, summary.output_tokens_per_s, emitted)
 
 
-def load_table(batches: Sequence[int] = (1, 8, 64), under: str = "CUDA graphs, typical") -> Html:
+def load_table(batches: Sequence[int] = (1, 8, 64), under: str = TYPICAL) -> Html:
     """Low and high load, three ways."""
     rows = []
     for batch in batches:

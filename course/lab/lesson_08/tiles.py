@@ -2,9 +2,7 @@
 
 from collections.abc import Mapping
 
-import ipywidgets as widgets
-
-from course.lab.explorer import Explorer, buttons, slider
+from course.lab.explorer import Explorer, buttons, player, slider
 from course.lab.lesson_08.watch import Step, Story
 from course.lab.style import ALARM, PHASE_COLOURS, WIDTH
 from course.lab.svg import FAINT, INK, PAPER, SOFT, Picture, line, rect, tag, text
@@ -44,10 +42,7 @@ class StoryPlayer(Explorer):
             answer=buttons("answer", list(told)),
             step=slider("step", 1, longest, _telling(next(iter(told.values()))[0])),
         )
-        step = self.controls["step"]
-        player = widgets.Play(value=step.value, min=1, max=longest, interval=FRAME_MS)
-        widgets.jslink((player, "value"), (step, "value"))  # both ways: it goes on from where the handle is
-        self.widget.children = (player, *self.widget.children)
+        self.widget.children = (player(self.controls["step"], FRAME_MS), *self.widget.children)
 
     def _draw_step(self, answer: str, step: int) -> Picture:
         story, plain = self.told[answer]

@@ -1,8 +1,9 @@
 """The claims of lesson 09."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
-from course.lab.claims import Claim, say
+from course.lab.claims import Claim, conclude, say
 from course.lab.lab import Lab
 from course.lab.lesson_09 import gate, phases, sim_70b, sparsity, steps, traffic
 from course.lab.lesson_09.formats import PLAIN, Shelf
@@ -34,39 +35,26 @@ def a7(decode: Mapping[str, Pair], prompt: Mapping[str, Pair], line: Mapping[str
         decode, prompt, line: pairs of a long answer, of a long prompt, and of a line before one seat.
         large: the gap between two tokens at the largest batch, over that of 16 bits.
     """
-    found = (("decode", decode["decode"]), ("prefill of a long prompt", prompt["prefill"]), ("queue", line["queue"]))
-    told = "; ".join(f"{name}, {pair.told}" for name, pair in found)
-    return Claim(
+    writing, reading, queue = decode["decode"], prompt["prefill"], line["queue"]
+    found = {"decode": writing, "prefill of a long prompt": reading, "queue": queue}
+    if writing.is_too_good:
+        verdict = "not_shown"
+    elif not writing.is_clear:
+        verdict = "not_shown_2"
+    else:
+        verdict = "wrong" if writing.is_slower else "only_when"
+    saved_reading = 1 - reading.ratio if reading.is_clear else 0.0
+    little = saved_reading < LITTLE * (1 - writing.ratio)
+    return conclude(
         "A7",
-        say("A7.measured", plain=PLAIN, told=told, large=large),
-        _phases_verdict(decode["decode"], prompt["prefill"], line["queue"], large),
+        verdict,
+        plain=PLAIN,
+        told="; ".join(f"{name}, {pair.told}" for name, pair in found.items()),
+        large=large,
+        reading=say(f"A7.reading_{'lost' if reading.is_slower else 'little' if little else 'as_much'}"),
+        waiting=say(f"A7.queue_{'shorter' if queue.is_faster else 'longer' if queue.is_slower else 'same'}"),
+        late=f"the gaps of the largest batch {'grew' if large > FASTER else 'did not grow'}",
     )
-
-
-def _phases_verdict(decode: Pair, prefill: Pair, queue: Pair, large: float) -> str:
-    if decode.is_too_good:
-        return say("A7.not_shown")
-    if not decode.is_clear:
-        return say("A7.not_shown_2")
-    if decode.is_slower:
-        return say("A7.wrong")
-    saved, saved_reading = 1 - decode.ratio, 1 - prefill.ratio if prefill.is_clear else 0.0
-    reading = (
-        "prefill even lost"
-        if prefill.is_slower
-        else "prefill gained little"
-        if saved_reading < LITTLE * saved
-        else say("A7.reading")
-    )
-    waiting = (
-        "the queue got shorter: whoever waits, waits for other people's decoding"
-        if queue.is_faster
-        else "the queue got longer"
-        if queue.is_slower
-        else "the queue did not change by more than noise"
-    )
-    late = "the gaps of the largest batch grew" if large > FASTER else "the gaps of the largest batch did not grow"
-    return say("A7.only_when", reading=reading, waiting=waiting, late=late)
 
 
 def b4(scores: gate.Scores, on_grid: float, floors: Floors = USUAL) -> Claim:
@@ -76,64 +64,37 @@ def b4(scores: gate.Scores, on_grid: float, floors: Floors = USUAL) -> Claim:
         on_grid: share of the weights that lie on int4's grid already, as they came.
     """
     names = list(scores)[1:]
-    verdicts = {name: gate.verdict(scores, name, floors) for name in names}
-    told = "; ".join(
-        say(
-            "B4.told",
-            name=name,
-            rise=gate.rise(scores, name),
-            kl=scores[name].quality.kl,
-            agreement=scores[name].quality.agreement,
-            num_name=len(verdicts[name].broken),
-        )
+    broken = {name: gate.verdict(scores, name, floors).broken for name in names}
+    told = (
+        say("B4.told", name=name, rise=gate.rise(scores, name), quality=scores[name].quality, broken=len(broken[name]))
         for name in names
     )
-    passed = [name for name in names if not verdicts[name].broken]
-    failed = [name for name in names if verdicts[name].broken]
-    alike = [(a, b) for a in passed for b in failed if a[:4] == b[:4]]
-    lucky = on_grid > ROUNDED_BEFORE
-    return Claim(
-        "B4",
-        say("B4.measured", plain=scores[PLAIN].positions, floors=floors, told=told),
-        (
-            say("B4.holds", passed=", ".join(passed), failed=", ".join(failed))
-            + (
-                f"; {alike[0][0]} and {alike[0][1]} have the same bits and another group"
-                + (
-                    f" ({alike[0][0]} costs nothing here because this copy was rounded to that grid before)"
-                    if lucky
-                    else ""
-                )
-                if alike
-                else ""
-            )
-            + ". A floor on a text is the least: evaluate the work that you serve, too."
-        )
-        if passed and failed
-        else say("B4.not_shown", passed="every" if passed else "no"),
-    )
+    passed = [name for name in names if not broken[name]]
+    failed = [name for name in names if broken[name]]
+    alike = ""
+    if pair := next(((a, b) for a in passed for b in failed if a[:4] == b[:4]), None):
+        alike = say("B4.alike", one=pair[0], other=pair[1])
+        alike += say("B4.lucky", one=pair[0]) if on_grid > ROUNDED_BEFORE else ""
+    counted = {"plain": scores[PLAIN].positions, "floors": floors, "told": "; ".join(told)}
+    if passed and failed:
+        return conclude("B4", "holds", **counted, passed=", ".join(passed), failed=", ".join(failed), alike=alike)
+    return conclude("B4", "not_shown", **counted, passed="every" if passed else "no")
 
 
 def b5(found: Sequence[Timed]) -> Claim:
     """Are zeros anywhere in a matrix free?"""
-    parts, changes = [], []
+    parts, dense, sparse = [], [], []
     for kind in sparsity.ROWS:
-        change, pays = sparsity.dense_change(found, kind), sparsity.pays_from(found, kind)
-        changes.append(change)
-        parts.append(
-            f"{kind}: half of them zero, dense ×{change:.2f}, sparse ×{sparsity.sparse_change(found, kind):.2f} "
-            + (f"(ahead from {pays:.0%} zeros on)" if pays is not None else "(never ahead)")
-        )
-    early = any(sparsity.sparse_change(found, kind) < 1 - sparsity.SAME for kind in sparsity.ROWS)
-    return Claim(
-        "B5",
-        say("B5.measured", parts="; ".join(parts)),
-        say("B5.not_shown")
-        if any(abs(change - 1) > 2 * sparsity.SAME for change in changes)
-        else say("B5.only_when")
-        if early
-        else say("B5.holds"),
-    )
+        dense.append(sparsity.dense_change(found, kind))
+        sparse.append(sparsity.sparse_change(found, kind))
+        pays = sparsity.pays_from(found, kind)
+        ahead = "never ahead" if pays is None else f"ahead from {pays:.0%} zeros on"
+        parts.append(f"{kind}: half of them zero, dense ×{dense[-1]:.2f}, sparse ×{sparse[-1]:.2f} ({ahead})")
+    if any(abs(change - 1) > 2 * sparsity.SAME for change in dense):
+        verdict = "not_shown"
+    else:
+        verdict = "only_when" if min(sparse) < 1 - sparsity.SAME else "holds"
+    return conclude("B5", verdict, parts="; ".join(parts))
 
 
 def d10(found: steps.Sweep, scores: gate.Scores, big: Mapping[str, float]) -> Claim:
@@ -144,28 +105,25 @@ def d10(found: steps.Sweep, scores: gate.Scores, big: Mapping[str, float]) -> Cl
         big: by case, decode speed of 70B in int8 over 16 bits, simulated.
     """
     here = {f"batch {dot.batch}": steps.speedup(found, "int8", i) for i, dot in enumerate(found["int8"])}
-    gains = list(here.values())
-    by_luck = gate.sampling_error(ANSWERED, ITEMS)
-    restless = steps.is_restless({name: found[name] for name in (PLAIN, "int8")})
-    return Claim(
+    least, most = min(here.values()), max(here.values())
+    if steps.is_restless({name: found[name] for name in (PLAIN, "int8")}):
+        verdict = "not_shown"
+    else:
+        verdict = "only_when" if least < CLAIMED - ABOUT <= most else "wrong"
+    claim = conclude(
         "D10",
-        say(
-            "D10.measured",
-            plain=PLAIN,
-            listed=_listed(here),
-            listed_70b=_listed(big),
-            rise=gate.rise(scores, "int8"),
-            scores=scores,
-        ),
-        say("D10.not_shown")
-        if restless
-        else (
-            say("D10.only_when", least_gains=min(gains), most_gains=max(gains))
-            if min(gains) < CLAIMED - ABOUT and max(gains) >= CLAIMED - ABOUT
-            else say("D10.wrong", least_gains=min(gains), most_gains=max(gains))
-        )
-        + say("D10.why", items=ITEMS, answered=ANSWERED, by_luck=by_luck, accuracy_lost=ACCURACY_LOST),
+        verdict,
+        plain=PLAIN,
+        listed=_listed(here),
+        listed_70b=_listed(big),
+        rise=gate.rise(scores, "int8"),
+        scores=scores,
+        least_gains=least,
+        most_gains=most,
     )
+    by_luck = gate.sampling_error(ANSWERED, ITEMS)
+    why = say("D10.why", items=ITEMS, answered=ANSWERED, by_luck=by_luck, accuracy_lost=ACCURACY_LOST)
+    return claim if verdict == "not_shown" else replace(claim, verdict=claim.verdict + why)
 
 
 def _listed(ratios: Mapping[str, float]) -> str:

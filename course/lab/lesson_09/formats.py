@@ -116,14 +116,7 @@ def formats_table(shelf: Shelf) -> Html:
             continue
         costs = Costs.of(shelf.engine(name)).bytes
         plain = plain or costs
-        rows.append(
-            (
-                name,
-                each.rounded,
-                f"{costs.weights / 1e6:.1f} MB",
-                f"{costs.weights / plain.weights:.0%}",
-                f"{number(costs.kv_per_token / 1e3)} KB",
-                f"{costs.kv_per_token / plain.kv_per_token:.0%}",
-            )
-        )
+        weights = f"{costs.weights / 1e6:.1f} MB", f"{costs.weights / plain.weights:.0%}"
+        kv = f"{number(costs.kv_per_token / 1e3)} KB", f"{costs.kv_per_token / plain.kv_per_token:.0%}"
+        rows.append((name, each.rounded, *weights, *kv))
     return as_table(("format", "what is rounded", "weights", "", "KV of a token", ""), rows)

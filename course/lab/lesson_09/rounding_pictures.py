@@ -136,13 +136,6 @@ def errors_table(matrix: Matrix) -> Html:
     rows = []
     for bits in BITS:
         for group in GROUPS[:-1] if bits < 8 else GROUPS[-1:]:
-            rows.append(
-                (
-                    f"{bits} bits, {_named(group)}",
-                    number(bits_per_weight(bits, group, width)),
-                    f"{error(matrix.weights, bits, group):.2%}",
-                    f"{error(fresh.weights, bits, group):.2%}",
-                )
-            )
-    head = ("grid", "bits a weight, in all", *(f"error, {kind}" for kind in KINDS))
-    return as_table(head, rows)
+            errors = (f"{error(each.weights, bits, group):.2%}" for each in (matrix, fresh))
+            rows.append((f"{bits} bits, {_named(group)}", number(bits_per_weight(bits, group, width)), *errors))
+    return as_table(("grid", "bits a weight, in all", *(f"error, {kind}" for kind in KINDS)), rows)

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 
 from course.lab import simulated_70b
 from course.lab.explorer import Explorer, buttons
-from course.lab.lesson_02.simulated import CHAT, LONG_PROMPTS, enough, play
-from course.lab.lesson_06.sim_70b import STACKS
+from course.lab.lesson_02.simulated import CHAT, LONG_PROMPTS
+from course.lab.lesson_06.sim_70b import price
 from course.lab.lesson_09.formats import PLAIN
 from course.lab.lesson_09.phases import Pair, draw_pairs
+from course.lab.scale import enough
+from course.lab.simulated_70b import MEASURED, STACKS, TYPICAL
 from course.lab.style import ALARM, PHASE_COLOURS, WIDTH, number, seconds
 from course.lab.svg import SOFT, Picture, Scale, rect, text
 from minillm.core.timeline import PHASES
@@ -33,30 +35,31 @@ is, at twice the rate on this hardware."""
 TRAFFIC = {"chat": CHAT, "long prompts, 4000 in, 4 out": LONG_PROMPTS}
 LOADS = {"quiet: a tenth of capacity": 0.1, "busy: nine tenths of it": 0.9, "overrun: 1.15 times": 1.15}
 """Shares of what 16 bits can serve."""
-SEATS = 64
+SLOTS = 64
 COUNT, LEAST = 200, 60
 """Requests of a run; and of one in the short form, since a line needs time to form."""
-CRAMPED_GPUS, CRAMPED_SEATS, CRAMPED_LOAD, CRAMPED_COUNT = 2, 256, 1.3, 300
+CRAMPED_GPUS, CRAMPED_SLOTS, CRAMPED_LOAD, CRAMPED_COUNT = 2, 256, 1.3, 300
 """In the short form, too: with fewer requests no line would form, whatever the format."""
-MEASURED = "measured, no CUDA graphs"
 
 
-def deployment(stack: str, name: str, tp: int = 4, seats: int = SEATS) -> Deployment:
+def deployment(stack: str, name: str, tp: int = 4, seats: int = SLOTS) -> Deployment:
     weights, kv = STORED[name]
     fields = {"profile": STACKS[stack](simulated_70b.HARDWARE), "tp": tp, "max_num_seqs": seats}
     return simulated_70b.deployment(**fields, weight_dtype=weights, kv_dtype=kv)
 
 
 @functools.lru_cache(maxsize=64)
-def capacity(stack: str, traffic: str, tp: int = 4, seats: int = SEATS, count: int | None = None) -> float:
+def capacity(stack: str, traffic: str, tp: int = 4, seats: int = SLOTS, count: int | None = None) -> float:
     """Requests a second that 16 bits can serve: over the middle of a run in which all come at once."""
     work = make_workload(TRAFFIC[traffic], AllAtOnce(), num_requests=count or enough(COUNT, LEAST))
-    return simulated_70b.steady_rate(record.ended for record in play(deployment(stack, PLAIN, tp, seats), work).records)
+    return simulated_70b.steady_rate(
+        record.ended for record in simulated_70b.play(deployment(stack, PLAIN, tp, seats), work).records
+    )
 
 
 @functools.lru_cache(maxsize=64)
 def served(
-    stack: str, name: str, traffic: str, load: float, tp: int = 4, seats: int = SEATS, count: int | None = None
+    stack: str, name: str, traffic: str, load: float, tp: int = 4, seats: int = SLOTS, count: int | None = None
 ) -> FleetRun:
     """One format under a load: the same arrivals for all formats.
 
@@ -65,7 +68,7 @@ def served(
     """
     rate = load * capacity(stack, traffic, tp, seats, count)
     work = make_workload(TRAFFIC[traffic], Poisson(rate=rate), num_requests=count or enough(COUNT, LEAST))
-    return play(deployment(stack, name, tp, seats), work)
+    return simulated_70b.play(deployment(stack, name, tp, seats), work)
 
 
 def means(run: FleetRun) -> dict[str, float]:
@@ -92,7 +95,7 @@ def phases_lab() -> Explorer:
         name=buttons("format", list(STORED)[1:]),
         traffic=buttons("traffic", list(TRAFFIC)),
         load=buttons("load", list(LOADS), list(LOADS)[1]),
-        stack=buttons("serving stack", list(STACKS)[:2], list(STACKS)[1]),
+        stack=buttons("serving stack", [MEASURED, TYPICAL], TYPICAL),
     )
 
 
@@ -100,10 +103,8 @@ def throughput_gain(
     name: str = "int8", batches: tuple[int, ...] = (1, 32, 256), context: int = 512
 ) -> dict[str, float]:
     """Decode speed over 16 bits, step by step, by batch and stack."""
-    from course.lab.lesson_06.sim_70b import price
-
     found = {}
-    for stack in list(STACKS)[:2]:
+    for stack in (MEASURED, TYPICAL):
         for batch in batches:
             plain, after = (price(deployment(stack, each), batch, context).itl for each in (PLAIN, name))
             found[f"batch {batch} ({stack})"] = plain / after
@@ -139,7 +140,7 @@ def cramped(names: tuple[str, ...] = tuple(STORED)) -> dict[str, Cramped]:
     """Chats on two H100s, more than 16 bits can serve there: the same arrivals in every format."""
     found = {}
     for name in names:
-        on = deployment(MEASURED, name, CRAMPED_GPUS, CRAMPED_SEATS)
+        on = deployment(MEASURED, name, CRAMPED_GPUS, CRAMPED_SLOTS)
         found[name] = Cramped(
             name,
             on.model.stored_bytes(on.placement.weight_dtype) / CRAMPED_GPUS,
@@ -147,7 +148,7 @@ def cramped(names: tuple[str, ...] = tuple(STORED)) -> dict[str, Cramped]:
             on.num_kv_blocks * on.block_bytes,
             USABLE_MEMORY * on.profile.hardware.memory,
             on.num_kv_blocks * on.block_size,
-            served(MEASURED, name, "chat", CRAMPED_LOAD, CRAMPED_GPUS, CRAMPED_SEATS, CRAMPED_COUNT),
+            served(MEASURED, name, "chat", CRAMPED_LOAD, CRAMPED_GPUS, CRAMPED_SLOTS, CRAMPED_COUNT),
         )
     return found
 

@@ -10,11 +10,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from course.lab.explorer import Explorer, buttons, choices
+from course.lab.explorer import Explorer, buttons
 from course.lab.lab import Lab
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
-from course.lab.style import WIDTH, seconds
-from course.lab.svg import FAINT, SOFT, Picture, rect, text
+from course.lab.style import seconds
+from course.lab.svg import Picture
 from minillm.bench.target import Target
 from minillm.kernels.timing import best_seconds
 
@@ -130,78 +130,7 @@ def times_lab(found: Sequence[Timed]) -> Explorer:
 
 # ---------------------------------------------------------------- what has to be kept
 
-PATTERNS = ("anywhere", "2 of every 4", "whole columns")
-CELLS, CELL = 16, 13.0
-STRUCTURED = "2 of every 4"
-PLACE_BITS = 2
-"""2:4 sparsity: where in its four each of the two stood."""
-
-
-def kept_bytes(pattern: str, zeros: float) -> float:
-    """Bytes to keep for each weight of the matrix, zeros included, with 16-bit numbers."""
-    if pattern == "anywhere":
-        return (1 - zeros) * (NUMBER_BYTES + INDEX_BYTES)
-    if pattern == STRUCTURED:
-        return 0.5 * (NUMBER_BYTES + PLACE_BITS / 8)
-    return (1 - zeros) * NUMBER_BYTES
-
-
-def patterns() -> Explorer:
-    """How many zeros, and where they may be: what does a matrix come to, in bytes?"""
-    return Explorer(
-        draw_pattern,
-        pattern=buttons("zeros stand", PATTERNS),
-        zeros=choices("zeros, share", [(f"{x}%", x / 100) for x in (25, 50, 75, 90)], 0.5),
-    )
-
-
-def draw_pattern(pattern: str, zeros: float) -> Picture:
-    """A small matrix with its zeros, and the bytes of each way to keep it."""
-    if pattern == STRUCTURED:
-        zeros = 0.5
-    body = ""
-    for row, cells in enumerate(_mask(pattern, zeros)):
-        for column, is_kept in enumerate(cells):
-            look = {"fill": "#009E73"} if is_kept else {"fill": "none", "stroke": FAINT}
-            body += rect(10 + column * CELL, 6 + row * CELL, CELL - 2, CELL - 2, **look)
-    ways = {
-        "dense: zeros are kept, read and multiplied": float(NUMBER_BYTES),
-        "a number and its column, where not zero": kept_bytes("anywhere", zeros),
-    }
-    if pattern == STRUCTURED:
-        ways["two numbers and their places, of four"] = kept_bytes(pattern, zeros)
-    if pattern == "whole columns":
-        ways["a smaller dense matrix"] = kept_bytes(pattern, zeros)
-    x, widest = 250.0, max(ways.values())
-    body += text(x, 18, "bytes for each weight of the matrix, 16-bit numbers", size=12, fill=SOFT)
-    for i, (way, size) in enumerate(ways.items()):
-        y = 34 + 46 * i
-        body += text(x, y + 10, way, size=12)
-        body += rect(x, y + 16, (WIDTH - x - 90) * size / widest, 15, fill="#56B4E9")
-        body += text(x + (WIDTH - x - 90) * size / widest + 6, y + 28, f"{size:.2f} bytes", size=11)
-    told = "; ".join(f"{way}: {size:.2f} bytes a weight" for way, size in ways.items())
-    notes = {
-        "anywhere": f"With CSR's 4-byte columns it pays in bytes above {break_even_zeros():.0%} zeros.",
-        STRUCTURED: "Always half. Some GPUs have multipliers that skip zeros in this pattern, and only in this one.",
-        "whole columns": "No index is needed: it is a smaller model, on any hardware. It is also the coarsest cut.",
-    }
-    body += text(10, 6 + CELLS * CELL + 18, notes[pattern], size=12, font_weight="bold")
-    title = f"{zeros:.0%} zeros, {pattern}: what has to be kept?"
-    return Picture(title, body, CELLS * CELL + 34, description=f"{told}. {notes[pattern]}")
-
 
 def break_even_zeros() -> float:
     """Share of zeros above which numbers with their columns are fewer bytes than the dense matrix."""
     return 1 - NUMBER_BYTES / (NUMBER_BYTES + INDEX_BYTES)
-
-
-def _mask(pattern: str, zeros: float) -> list[list[bool]]:
-    """Which weights are kept, in a matrix of 16 x 16."""
-    scores = torch.rand(CELLS, CELLS, generator=torch.Generator().manual_seed(1))
-    if pattern == STRUCTURED:
-        fours = scores.view(CELLS, -1, 4)
-        return (fours.argsort(-1).argsort(-1) >= 2).view(CELLS, CELLS).tolist()
-    if pattern == "whole columns":
-        kept = scores[0].argsort().argsort() >= round(zeros * CELLS)
-        return kept.expand(CELLS, CELLS).tolist()
-    return (scores.flatten().argsort().argsort() >= round(zeros * CELLS * CELLS)).view(CELLS, CELLS).tolist()

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
-from course.lab.display import Html, as_table
-from course.lab.lesson_06.roofs import Roof
+from course.lab.display import Html, table_by_name
+from course.lab.lesson_06.roofline import Roof
 from course.lab.lesson_06.shapes import Shape
 from course.lab.lesson_06.steps import Dot
 from course.lab.lesson_06.traffic import room, side_by_side
@@ -59,24 +59,21 @@ def least_ratio(shelf: Shelf, name: str) -> float:
 
 def promises_table(found: Sweep, roof: Roof) -> Html:
     """One reader: what fewer bytes promise at this machine's bandwidth, and what a step took."""
-    plain, rows = found[PLAIN][0], []
-    for name, dots in found.items():
-        dot = dots[0]
-        saved = roof.reading(plain.bytes - dot.bytes)
-        rows.append(
-            (
-                name,
-                f"{dot.bytes / 1e6:.0f} MB",
-                seconds(roof.reading(dot.bytes)),
-                seconds(max(plain.itl - saved, 0.0)),
-                seconds(dot.itl) + (" (restless)" if dot.is_restless else ""),
-                f"×{plain.bytes / dot.bytes:.2f}",
-                f"×{speedup(found, name):.2f}",
-            )
-        )
-    head = ("one reader", "bytes of a step", "to read them, at least", "step, if only reading changed",
-            "step, measured", "speed-up by bytes alone", "speed-up, measured")  # fmt: skip
-    return as_table(head, rows)
+    plain = found[PLAIN][0]
+    return table_by_name(
+        "one reader",
+        {name: dots[0] for name, dots in found.items()},
+        {
+            "bytes of a step": lambda dot: f"{dot.bytes / 1e6:.0f} MB",
+            "to read them, at least": lambda dot: seconds(roof.reading(dot.bytes)),
+            "step, if only reading changed": lambda dot: seconds(
+                max(plain.itl - roof.reading(plain.bytes - dot.bytes), 0.0)
+            ),
+            "step, measured": lambda dot: seconds(dot.itl) + (" (restless)" if dot.is_restless else ""),
+            "speed-up by bytes alone": lambda dot: f"×{plain.bytes / dot.bytes:.2f}",
+            "speed-up, measured": lambda dot: f"×{plain.itl / dot.itl:.2f}",
+        },
+    )
 
 
 def draw_speedups(found: Sweep) -> Picture:
@@ -98,15 +95,6 @@ def draw_speedups(found: Sweep) -> Picture:
         [Mark(f"as fast as {PLAIN}", y=1)],
         description=told,
     )
-
-
-def speedups_table(found: Sweep) -> Html:
-    """The same as numbers, a row a format."""
-    batches = [f"batch {dot.batch}" for dot in found[PLAIN]]
-    rows = [
-        (name, *(f"×{speedup(found, name, i):.2f}" for i in range(len(batches)))) for name in found if name != PLAIN
-    ]
-    return as_table((f"decode speed over {PLAIN}", *batches), rows)
 
 
 def break_even(found: Sweep, name: str) -> int | None:

@@ -10,7 +10,7 @@ from course.lab.workloads import Workload
 
 WINDOW = 256
 """Tokens that a request reserves where memory is what is short."""
-MEMORY_SEATS = 4
+MEMORY_SLOTS = 4
 """Windows of 16-bit keys and values for which that memory has room; and a little, for scales."""
 
 
@@ -51,7 +51,7 @@ def short_of_memory(lab: Lab) -> Scene:
         "short of KV memory",
         workload,
         num_kv_blocks=None,
-        kv_cache_memory_gb=(MEMORY_SEATS + 0.2) * window / 1e9,
+        kv_cache_memory_gb=(MEMORY_SLOTS + 0.2) * window / 1e9,
         max_model_len=WINDOW,
         kv_reservation="max_len",
     )

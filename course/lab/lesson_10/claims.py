@@ -1,8 +1,9 @@
 """The claims of lesson 10."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
-from course.lab.claims import Claim, say
+from course.lab.claims import Claim, conclude, say
 from course.lab.lab import Lab
 from course.lab.lesson_10 import batching, front, leaving, readers, traffic, trouble
 from course.lab.lesson_10.batching import Served
@@ -37,42 +38,28 @@ def a5(straight: Passed, held: Sequence[Passed], busy: Sequence[Fed]) -> Claim:
     moved_by = [abs(each.told["ttft"] - straight.told["ttft"]) for each in held]
     unseen = all(moved < SHIFT * extra for moved, extra in zip(moved_by, added))
     is_judged, late = front.shows_overload(busy), percentile(busy[0].lateness, 50)
-    sizes = [*added, late] if is_judged else added
-    told = "; ".join(f"{each.name}: {seconds(extra)}" for each, extra in zip(held, added))
-    moved = "did not show it" if unseen else "moved, too"
-    if not unseen:
-        verdict = say("A5.not_shown")
-    elif all(CLAIMED_S[0] <= size <= CLAIMED_S[1] for size in sizes):
-        verdict = say("A5.holds")
-    else:
-        verdict = say("A5.only_when")
-        if is_judged:
-            verdict += say("A5.more")
-    overload = (
-        f"A front with more chunks than it can send: half of them late by more than {seconds(late)}."
-        if is_judged
-        else front.NO_CORE
+    as_said = all(CLAIMED_S[0] <= size <= CLAIMED_S[1] for size in (*added, *([late] if is_judged else ())))
+    claim = conclude(
+        "A5",
+        "not_shown" if not unseen else "holds" if as_said else "only_when",
+        told="; ".join(f"{each.name}: {seconds(extra)}" for each, extra in zip(held, added)),
+        straight=straight,
+        moved="did not show it" if unseen else "moved, too",
+        overload=say("A5.overload", late=late) if is_judged else front.NO_CORE,
     )
-    return Claim("A5", say("A5.measured", told=told, straight=straight, moved=moved, overload=overload), verdict)
+    is_longer = is_judged and claim.kind == "holds only when"
+    return replace(claim, verdict=claim.verdict + say("A5.more")) if is_longer else claim
 
 
 def d15(crowds: Mapping[tuple[str, str], Crowd]) -> Claim:
     """What noticing that readers have left saves, in tokens and in the engine's steps."""
-    rooms = list(dict.fromkeys(room for room, _ in crowds))
-    pairs = {room: (crowds[room, STRAIGHT], crowds[room, GATEWAY]) for room in rooms}
-    told = "; ".join(
-        f"{room}: tokens saved {a.tokens_saved(b):.0%}, steps saved {a.steps_saved(b):.0%}"
-        for room, (a, b) in pairs.items()
-    )
-    saved = [a.tokens_saved(b) for a, b in pairs.values()]
-    steps = {room: a.steps_saved(b) for room, (a, b) in pairs.items()}
-    if max(saved) <= 0.02:
-        verdict = say("D15.not_shown")
-    elif steps[leaving.IN_LINE] <= steps[leaving.SEATED]:
-        verdict = say("D15.not_shown_2")
-    else:
-        verdict = say("D15.only_when")
-    return Claim("D15", say("D15.measured", told=told), verdict)
+    rooms = dict.fromkeys(room for room, _ in crowds)
+    tokens = {room: crowds[room, STRAIGHT].tokens_saved(crowds[room, GATEWAY]) for room in rooms}
+    steps = {room: crowds[room, STRAIGHT].steps_saved(crowds[room, GATEWAY]) for room in rooms}
+    told = "; ".join(f"{room}: tokens saved {tokens[room]:.0%}, steps saved {steps[room]:.0%}" for room in rooms)
+    if max(tokens.values()) <= 0.02:
+        return conclude("D15", "not_shown", told=told)
+    return conclude("D15", "only_when" if steps[leaving.IN_LINE] > steps[leaving.SEATED] else "not_shown_2", told=told)
 
 
 def d16(found: Sequence[Served]) -> Claim:
@@ -80,31 +67,29 @@ def d16(found: Sequence[Served]) -> Claim:
     ways = batching.by_way(list(found))
     crowd, calm = batching.LOADS
     base, both = ways[crowd, False, False], ways[crowd, True, True]
-    streaming = ways[crowd, False, True].p99 / base.p99
-    batched = ways[crowd, True, False].p99 / base.p99
+    streaming, batched, together = (
+        ways[crowd, *way].p99 / base.p99 for way in ((False, True), (True, False), (True, True))
+    )
     alone = ways[calm, True, True].p99 / ways[calm, False, False].p99
-    first = percentile(both.first_words, 99) / percentile(base.first_words, 99)
-    measured = say(
-        "D16.measured",
+    if together > HALVED:
+        verdict = "not_shown"
+    elif abs(streaming - 1) > ALIKE:
+        verdict = "not_shown_2"
+    elif abs(alone - 1) > ALIKE:
+        verdict = "not_shown_3"
+    else:
+        verdict = "not_shown_4" if batched > HALVED else "only_when"
+    return conclude(
+        "D16",
+        verdict,
         crowd=crowd,
         streaming=streaming,
         batched=batched,
-        both_ratio=both.p99 / base.p99,
+        both_ratio=together,
         calm=calm,
         alone=alone,
-        first=first,
+        first=percentile(both.first_words, 99) / percentile(base.first_words, 99),
     )
-    if both.p99 / base.p99 > HALVED:
-        verdict = say("D16.not_shown")
-    elif abs(streaming - 1) > ALIKE:
-        verdict = say("D16.not_shown_2")
-    elif abs(alone - 1) > ALIKE:
-        verdict = say("D16.not_shown_3", alone=alone)
-    elif batched > HALVED:
-        verdict = say("D16.not_shown_4")
-    else:
-        verdict = say("D16.only_when")
-    return Claim("D16", measured, verdict)
 
 
 def e1(forms: Mapping[str, Answer], words_per_minute: float = 240) -> Claim:
@@ -112,32 +97,18 @@ def e1(forms: Mapping[str, Answer], words_per_minute: float = 240) -> Claim:
     streamed, whole = forms["streamed"], forms["whole"]
     total = streamed.arrivals[-1], whole.arrivals[-1]
     done = streamed.read(words_per_minute)[-1], whole.read(words_per_minute)[-1]
-    measured = say(
-        "E1.measured", total=total, streamed=streamed, whole=whole, done=done, words_per_minute=words_per_minute
-    )
-    if abs(total[0] / total[1] - 1) > ALIKE:
-        verdict = say("E1.not_shown")
-    elif done[0] < done[1]:
-        verdict = say("E1.holds")
-    else:
-        verdict = say("E1.wrong")
-    return Claim("E1", measured, verdict)
+    is_alike = abs(total[0] / total[1] - 1) <= ALIKE
+    verdict = "not_shown" if not is_alike else "holds" if done[0] < done[1] else "wrong"
+    told = {"total": total, "done": done, "words_per_minute": words_per_minute}
+    return conclude("E1", verdict, streamed=streamed, whole=whole, **told)
 
 
 def e6(found: Sequence[Trouble]) -> Claim:
     """Trouble on purpose: was each told what is wrong, and did anybody else suffer?"""
-    harmed = [each for each in found if not each.harmless]
+    names = ", ".join(each.name for each in found if not each.harmless)
     told = "; ".join(f"{each.name}: {each.answer}" for each in found)
-    if harmed:
-        names = ", ".join(each.name for each in harmed)
-        verdict = say("E6.holds", names=names)
-    else:
-        verdict = say("E6.only_when")
-    return Claim(
-        "E6",
-        say("E6.measured", told=told, each_sum=sum(not each.neighbour_ok for each in found), num_found=len(found)),
-        verdict,
-    )
+    counts = {"each_sum": sum(not each.neighbour_ok for each in found), "num_found": len(found)}
+    return conclude("E6", "holds" if names else "only_when", told=told, names=names, **counts)
 
 
 def e7(trips: Sequence[Trip]) -> Claim:
@@ -148,13 +119,7 @@ def e7(trips: Sequence[Trip]) -> Claim:
         for t in away
     )
     over = [network_share(each) > DOMINATES for each in away]
-    if all(over):
-        verdict = say("E7.holds")
-    elif not any(over):
-        verdict = say("E7.not_shown")
-    else:
-        verdict = say("E7.only_when")
-    return Claim("E7", told + ".", verdict)
+    return conclude("E7", "holds" if all(over) else "only_when" if any(over) else "not_shown", told=told)
 
 
 # ---------------------------------------------------------------- small experiments, for the ledger

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from course.lab.display import Html, as_table
+from course.lab.display import Html, table_by_name
 from course.lab.explorer import Explorer, choices
 from course.lab.http_client import NAME, ask
 from course.lab.lab import Lab
@@ -176,16 +176,15 @@ def chunk_cost_table(costs: Sequence[Fed], whole: Fed) -> Html:
     Args:
         whole: of a real answer, to compare with.
     """
-    rows = [
-        (
-            f"{each.every}, the whole server" if each is whole else str(each.every),
-            seconds(each.cpu_per_chunk),
-            seconds(each.cpu_per_chunk / each.every),
-            number(each.every / each.cpu_per_chunk),
-        )
-        for each in (*costs, whole)
-    ]
-    return as_table(("tokens in a chunk", "CPU for a chunk", "CPU for a token", "tokens/s that fill a core"), rows)
+    return table_by_name(
+        "tokens in a chunk",
+        {**{str(each.every): each for each in costs}, f"{whole.every}, the whole server": whole},
+        {
+            "CPU for a chunk": lambda fed: seconds(fed.cpu_per_chunk),
+            "CPU for a token": lambda fed: seconds(fed.cpu_per_chunk / fed.every),
+            "tokens/s that fill a core": lambda fed: number(fed.every / fed.cpu_per_chunk),
+        },
+    )
 
 
 def too_many(lab: Lab) -> list[Fed]:
@@ -220,19 +219,17 @@ def shows_overload(found: Sequence[Fed]) -> bool:
 
 def too_many_table(found: Sequence[Fed]) -> Html:
     """What a front with too much to send had done; with a note where the machine did not let it."""
-    rows = [
-        (
-            str(each.every),
-            str(each.streams),
-            number(each.chunks / each.wall_s),
-            f"{each.busy:.0%}",
-            seconds(percentile(each.lateness, 50)),
-            seconds(percentile(each.lateness, 99)),
-        )
-        for each in found
-    ]
-    header = ("tokens in a chunk", "streams", "chunks/s sent", "of one core", "chunks late by, p50", "p99")
-    shown = as_table(header, rows)
+    shown = table_by_name(
+        "tokens in a chunk",
+        {str(each.every): each for each in found},
+        {
+            "streams": lambda fed: str(fed.streams),
+            "chunks/s sent": lambda fed: number(fed.chunks / fed.wall_s),
+            "of one core": lambda fed: f"{fed.busy:.0%}",
+            "chunks late by, p50": lambda fed: seconds(percentile(fed.lateness, 50)),
+            "p99": lambda fed: seconds(percentile(fed.lateness, 99)),
+        },
+    )
     if shows_overload(found):
         return shown
     return Html(f"{shown.html}<p>{NO_CORE}</p>", f"{shown.text}\n{NO_CORE}")

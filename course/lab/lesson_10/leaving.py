@@ -195,18 +195,11 @@ def crowds_table(found: Mapping[tuple[str, str], Crowd]) -> Html:
     rows = []
     for (room, name), each in found.items():
         base = found[room, GATEWAY]
-        rows.append(
-            (
-                room,
-                name,
-                f"{each.written} of {each.asked}",
-                f"{each.tokens_saved(base):.0%}" if each is not base else "–",
-                str(each.steps),
-                f"{each.steps_saved(base):.0%}" if each is not base else "–",
-            )
-        )
-    header = ("server", "readers come", "tokens written", "tokens saved", "steps", "steps saved")
-    return as_table(header, rows)
+        saved = "–", "–"
+        if each is not base:
+            saved = f"{each.tokens_saved(base):.0%}", f"{each.steps_saved(base):.0%}"
+        rows.append((room, name, f"{each.written} of {each.asked}", saved[0], str(each.steps), saved[1]))
+    return as_table(("server", "readers come", "tokens written", "tokens saved", "steps", "steps saved"), rows)
 
 
 def saved_share(leaving: float, read: float, prompt_share: float) -> float:

@@ -1,11 +1,9 @@
 """The same wire in front of Llama-3 70B, simulated: distance, handshakes, and a proxy that holds chunks back."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
 from course.lab import simulated_70b
-from course.lab.display import Html, as_table
 from course.lab.explorer import Explorer, choices
 from course.lab.run import percentile
 from course.lab.style import PHASE_COLOURS, WIDTH, seconds
@@ -98,23 +96,3 @@ def explore() -> Explorer:
         hold_chunks=choices("proxy holds, chunks", (1, 4, 22, 88), 22),
         hold_ms=choices("... but flushes after, ms", ("never", 50, 100, 250), "never"),
     )
-
-
-CASES: Mapping[str, dict[str, int | None]] = {
-    "near, nothing held": {"rtt_ms": 0},
-    "22 chunks held": {"rtt_ms": 0, "hold_chunks": 22},
-    "22 held, flushed after 100 ms": {"rtt_ms": 0, "hold_chunks": 22, "hold_ms": 100},
-    "far, kept open": {"rtt_ms": 150},
-    "far, new TLS connection": {"rtt_ms": 150, "handshakes": 2},
-}
-
-
-def cases_table() -> Html:
-    """Engine and client, case by case."""
-    rows = []
-    for name, fields in CASES.items():
-        each = served(**fields)
-        itl = (*each.itl_engine, *each.itl_client)
-        rows.append((name, seconds(each.ttft_engine), seconds(each.ttft_client), *map(seconds, itl)))
-    header = ("", "TTFT p50, engine", "TTFT p50, client", "ITL p50, engine", "p99", "ITL p50, client", "p99")
-    return as_table(header, rows)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from course.lab.display import Html, as_table
+from course.lab.display import Html, table_by_name
 from course.lab.http_client import NAME, Heard, ask, connect
 from course.lab.lab import Lab
 from course.lab.lesson_10 import traffic
@@ -168,16 +168,13 @@ KINDS: dict[str, Callable[[LabServer], tuple[str, bool]]] = {
 
 
 def trouble_table(found: Sequence[Trouble]) -> Html:
-    rows = [
-        (
-            each.name,
-            each.answer,
-            "as it should be" if each.is_typed else "not as promised",
-            "whole" if each.neighbour_ok else "harmed",
-            str(each.blocks_left),
-        )
-        for each in found
-    ]
-    return as_table(
-        ("what is sent", "what its sender is told", "which is", "a neighbour's answer", "KV blocks left"), rows
+    return table_by_name(
+        "what is sent",
+        {each.name: each for each in found},
+        {
+            "what its sender is told": lambda each: each.answer,
+            "which is": lambda each: "as it should be" if each.is_typed else "not as promised",
+            "a neighbour's answer": lambda each: "whole" if each.neighbour_ok else "harmed",
+            "KV blocks left": lambda each: str(each.blocks_left),
+        },
     )

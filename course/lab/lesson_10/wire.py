@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from course.lab.display import Html, as_table
+from course.lab.display import Html, table_by_name
 from course.lab.explorer import Explorer, choices
 from course.lab.lesson_10 import traffic
 from course.lab.lesson_10.traffic import Passed
@@ -67,19 +67,17 @@ def _told(stream: Passed) -> str:
 
 def metrics_table(streams: Sequence[Passed]) -> Html:
     """What the server's own dashboard shows of each stream, beside what its client had."""
-    rows = [
-        (
-            s.name,
-            seconds(s.told["ttft"]),
-            seconds(s.told["itl"]),
-            seconds(s.told["stream"]),
-            seconds(s.heard.ttft),
-            seconds(percentile(s.heard.itl, 99)),
-        )
-        for s in streams
-    ]
-    names = ("TTFT at /metrics", "mean ITL at /metrics", "stream phase at /metrics")
-    return as_table(("through", *names, "TTFT, client", "ITL p99, client"), rows)
+    return table_by_name(
+        "through",
+        {stream.name: stream for stream in streams},
+        {
+            "TTFT at /metrics": lambda stream: seconds(stream.told["ttft"]),
+            "mean ITL at /metrics": lambda stream: seconds(stream.told["itl"]),
+            "stream phase at /metrics": lambda stream: seconds(stream.told["stream"]),
+            "TTFT, client": lambda stream: seconds(stream.heard.ttft),
+            "ITL p99, client": lambda stream: seconds(percentile(stream.heard.itl, 99)),
+        },
+    )
 
 
 def spoil(server: LabServer, straight: Passed) -> Explorer:

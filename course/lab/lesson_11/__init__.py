@@ -5,7 +5,7 @@ traffic.py   experiments on the real engine, and the bets' runs     fleet.py    
 knee.py      throughput, TTFT, TPOT against max-batch               bounds.py      requests per second, on paper
 money.py     replicas against a config change, in dollars           spike.py       five answers to a spike
 warning.py   queue wait and time-outs                               cold.py        scale to zero, and warm pools
-routing.py   a small model for easy requests                        regimes.py     use cases and their promises
+routing.py   a small model for easy requests
 worksheet.py traffic and promise in, replicas and dollars out       panels.py      the pictures' common form
-hardware.py  a lone reader on one GPU or another                   waiting.py     a bar for whoever waits
+hardware.py  a lone reader on one GPU or another
 """

@@ -3,13 +3,13 @@
 import math
 from dataclasses import dataclass
 
+from course.lab import simulated_70b
 from course.lab.display import Html, as_table
 from course.lab.explorer import Explorer, choices, slider
 from course.lab.lesson_11 import fleet
 from course.lab.style import ALARM, PHASE_COLOURS, WIDTH, number, seconds
 from course.lab.svg import FAINT, HALO, SOFT, Picture, line, rect, text
 from minillm.simulate.cost.hardware import find_hardware
-from minillm.simulate.cost.roofline import StepWork
 from minillm.simulate.deployment import Deployment
 
 HARDWARE = "h100-sxm"
@@ -60,11 +60,9 @@ class Ask:
     def shortest_stay(self) -> float:
         """Seconds that a lone request keeps a seat: nobody can be quicker in a full batch."""
         step = self.on.step_time()
-        first = step.price(StepWork(self.prompt, 1, 1, pairs=self.prompt**2 / 2, context=self.prompt, prefills=1)).total
-        context = self.prompt + self.answer / 2
-        return (
-            first + (self.answer - 1) * step.price(StepWork(1, 1, 1, pairs=context, context=context, prefills=0)).total
-        )
+        first = step.price(simulated_70b.prefill_work(self.prompt)).total
+        further = step.price(simulated_70b.decode_work(1, self.prompt + self.answer / 2)).total
+        return first + (self.answer - 1) * further
 
     @property
     def room(self) -> float:
@@ -120,11 +118,8 @@ def draw_bounds(ask: Ask) -> Picture:
 def how_many() -> Explorer:
     """The bounds with sliders."""
 
-    def draw(qps: int, prompt: int, answer: int, seats: int, gpus: int, stack: str) -> Picture:
-        return draw_bounds(Ask(qps, prompt, answer, seats, gpus, stack))
-
     return Explorer(
-        draw,
+        lambda qps, prompt, answer, seats, gpus, stack: draw_bounds(Ask(qps, prompt, answer, seats, gpus, stack)),
         slow=True,
         qps=slider("asked, requests/s", 1, 200, 100),
         prompt=choices("prompts, tokens", (100, 300, 500, 1000, 1500, 3000, 6000), 1500),

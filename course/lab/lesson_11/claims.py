@@ -5,19 +5,19 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from course.lab.claims import Claim, say
+from course.lab.claims import Claim, conclude, say
 from course.lab.lab import Lab
 from course.lab.lesson_11 import cold, fleet, hardware, knee, money, routing, spike, traffic, warning
 from course.lab.lesson_11.bounds import Ask
 from course.lab.lesson_11.cold import Sleep
-from course.lab.lesson_11.hardware import ARTICLE_GAIN, FEW_A_DAY, Home
+from course.lab.lesson_11.hardware import ARTICLE_GAIN, FEW_A_DAY, GpuOption
 from course.lab.lesson_11.knee import Crowd, Sweep
 from course.lab.lesson_11.money import GPUS, Trouble, dollars
 from course.lab.lesson_11.routing import Played, Route
 from course.lab.lesson_11.spike import Story
-from course.lab.lesson_11.waiting import shown
 from course.lab.lesson_11.warning import Alarm
 from course.lab.lesson_11.worksheet import plan
+from course.lab.progress_bar import with_progress
 from course.lab.style import seconds
 
 CLIMBS = 1.15
@@ -35,58 +35,48 @@ COIN = 0.5
 def a8(large: fleet.Served, small: fleet.Served, qps: float) -> Claim:
     """Two models on the same GPUs, under the same arrivals, of which the large one cannot serve all."""
     waits = large.p("queue", 99), small.p("queue", 99)
-    if waits[0] < fleet.PROMISE.ttft:
-        verdict = say("A8.not_shown")
-    elif waits[1] < SHORTER * waits[0]:
-        verdict = say("A8.wrong")
-    else:
-        verdict = say("A8.holds")
-    return Claim(
+    is_shorter = waits[1] < SHORTER * waits[0]
+    return conclude(
         "A8",
-        say(
-            "A8.measured",
-            qps=qps,
-            waits=waits,
-            large_ttft=large.p("ttft", 99),
-            small_ttft=small.p("ttft", 99),
-            large_tpot=large.p("tpot", 99),
-            small_tpot=small.p("tpot", 99),
-        ),
-        verdict,
+        "not_shown" if waits[0] < fleet.PROMISE.ttft else "wrong" if is_shorter else "holds",
+        qps=qps,
+        waits=waits,
+        large_ttft=large.p("ttft", 99),
+        small_ttft=small.p("ttft", 99),
+        large_tpot=large.p("tpot", 99),
+        small_tpot=small.p("tpot", 99),
     )
 
 
 def a10(sweeps: Mapping[str, Sweep], crowds: Sequence[Crowd]) -> Claim:
     """Sweeps of max-batch by name; and load tests, the smallest crowd first."""
-    rises = {name: sweep.points[-1].ttft > CLIMBS * min(p.ttft for p in sweep.points) for name, sweep in sweeps.items()}
-    bests = {name: sweep.best.seats for name, sweep in sweeps.items()}
-    crowded = crowds[-1].ttft > CLIMBS * min(crowd.ttft for crowd in crowds)
-    inside = sum(ARTICLE_KNEE[0] <= best <= ARTICLE_KNEE[1] for best in bests.values())
+    rises = [n for n, sweep in sweeps.items() if sweep.points[-1].ttft > CLIMBS * min(p.ttft for p in sweep.points)]
+    inside = sum(ARTICLE_KNEE[0] <= sweep.best.seats <= ARTICLE_KNEE[1] for sweep in sweeps.values())
     grows = all(sweep.points[-1].throughput > CLIMBS * sweep.points[0].throughput for sweep in sweeps.values())
-    if any(rises.values()):
-        verdict = say("A10.only_when", those=_those(rises))
-    else:
-        within = f"{ARTICLE_KNEE[0]} to {ARTICLE_KNEE[1]}"
-        often = inside > len(bests) / 2
-        verdict = say("A10.only_when_2", within=within) if often else say("A10.wrong")
-        verdict += say("A10.more")
-        if crowded:
-            verdict += say("A10.more_2")
-        verdict += f"Of {len(bests)} kinds of traffic here, {inside} wanted {within}."
-    if grows:
-        verdict += say("A10.more_3")
+    few, many = crowds[0], crowds[-1]
+    crowded = many.ttft > CLIMBS * min(crowd.ttft for crowd in crowds)
     at = "; ".join(
         say("A10.at", name=name, first=s.points[0], last=s.points[-1], best=s.best)
         + (f", KV full at about {s.room:.0f}" if s.room else "")
         for name, s in sweeps.items()
     )
-    few, many = crowds[0], crowds[-1]
-    tests = f"{few.clients} to {many.clients} clients: TTFT p99 {seconds(few.ttft)} to {seconds(many.ttft)}"
-    return Claim("A10", say("A10.measured", at=at, tests=tests), verdict)
-
-
-def _those(flags: Mapping[str, bool]) -> str:
-    return ", ".join(name for name, flag in flags.items() if flag)
+    told = {"within": f"{ARTICLE_KNEE[0]} to {ARTICLE_KNEE[1]}", "grows": say("A10.grows") if grows else ""}
+    why = say(
+        "A10.why",
+        crowded=say("A10.crowded") if crowded else "",
+        num_kinds=len(sweeps),
+        inside=inside,
+        **told,
+    )
+    return conclude(
+        "A10",
+        "only_when" if rises else "only_when_2" if inside > len(sweeps) / 2 else "wrong",
+        at=at,
+        tests=f"{few.clients} to {many.clients} clients: TTFT p99 {seconds(few.ttft)} to {seconds(many.ttft)}",
+        those=", ".join(rises),
+        why=why,
+        **told,
+    )
 
 
 def a16(ask: Ask, flood: fleet.Served, knee_qps: float) -> Claim:
@@ -98,16 +88,9 @@ def a16(ask: Ask, flood: fleet.Served, knee_qps: float) -> Claim:
     """
     need = ask.qps * ask.flops_of_prompt / ask.peak
     share = traffic.served_share(flood, ask.qps)
-    replicas = math.ceil(ask.qps / knee_qps)
-    if need > 1:
-        verdict = say("A16.wrong", replicas=replicas)
-    elif share < 1 - SAME:
-        verdict = say("A16.wrong_2")
-    else:
-        verdict = say("A16.holds")
-    return Claim(
-        "A16", say("A16.measured", need=need, ask=ask.qps * ask.shortest_stay, share=share, knee_qps=knee_qps), verdict
-    )
+    verdict = "wrong" if need > 1 else "wrong_2" if share < 1 - SAME else "holds"
+    told = {"ask": ask.qps * ask.shortest_stay, "replicas": math.ceil(ask.qps / knee_qps)}
+    return conclude("A16", verdict, need=need, share=share, knee_qps=knee_qps, **told)
 
 
 def a20(troubles: Sequence[Trouble], price: float) -> Claim:
@@ -122,15 +105,9 @@ def a20(troubles: Sequence[Trouble], price: float) -> Claim:
         )
         by_field = f"mends it with {'one replica' if is_free else f'{after} replicas' if after else 'none of them'}"
         found.append(f"{trouble.name}: replicas needed {by_replicas}; the field ({trouble.change}) {by_field}")
-    if free and (paid or neither):
-        verdict = say("A20.only_when", free=", ".join(free))
-        if paid:
-            verdict += say("A20.more", paid=", ".join(paid))
-    elif free:
-        verdict = say("A20.holds")
-    else:
-        verdict = say("A20.wrong")
-    return Claim("A20", "; ".join(found) + ".", verdict)
+    verdict = "wrong" if not free else "only_when" if paid or neither else "holds"
+    more = say("A20.more", paid=", ".join(paid)) if paid else ""
+    return conclude("A20", verdict, told="; ".join(found), free=", ".join(free), more=more)
 
 
 def a21(steep: Mapping[str, Story], gentle: Mapping[str, Story]) -> Claim:
@@ -139,52 +116,43 @@ def a21(steep: Mapping[str, Story], gentle: Mapping[str, Story]) -> Claim:
         max(each, key=lambda name: (round(each[name].share("in time"), 2), -each[name].gpu_hours))
         for each in (steep, gentle)
     ]
-    scaler, nothing = (
-        [each[name].share("in time") for each in (steep, gentle)] for name in ("autoscaler", "do nothing")
-    )
-    gain = [scaler[i] - nothing[i] for i in range(2)]
-    if bests[0] == bests[1] and gain[1] > gain[0] + SAME:
-        verdict = say("A21.only_when", bests=bests)
-    elif gain[1] > gain[0] + SAME:
-        verdict = say("A21.holds")
-    elif bests[0] == bests[1]:
-        verdict = say("A21.wrong")
-    else:
-        verdict = say("A21.not_shown")
+    gains = [each["autoscaler"].share("in time") - each["do nothing"].share("in time") for each in (steep, gentle)]
     told = "; ".join(
         f"{kind}: "
         + ", ".join(
-            f"{name} {story.share('in time'):.0%} (refused {story.share('refused'):.0%})"
-            for name, story in each.items()
+            f"{n} {story.share('in time'):.0%} (refused {story.share('refused'):.0%})" for n, story in by.items()
         )
-        for kind, each in (("spike, in time", steep), ("climb, in time", gentle))
+        for kind, by in (("spike, in time", steep), ("climb, in time", gentle))
     )
-    return Claim("A21", f"{told}.", verdict)
-
-
-def d20(homes: Mapping[str, Home]) -> Claim:
-    """The same few requests on several GPUs; the first two are the article's old and new one."""
-    old, new, *fields = homes.values()
-    gain, ratio = old.e2e / new.e2e, new.per_day / old.per_day
-    cheapest = min(homes.values(), key=lambda each: each.per_day)
-    told = "; ".join(
-        f"{h.name}: E2E {seconds(h.e2e)}, {dollars(h.per_day)} a day, load {h.load:.2%}" for h in homes.values()
-    )
-    if cheapest in fields and cheapest.per_day < old.per_day:
-        verdict = say(
-            "D20.only_when",
-            gain=gain,
-            old_ratio=old.ttft / new.ttft,
-            tpot_ratio=old.tpot / new.tpot,
-            ratio=ratio,
-            cheapest=cheapest,
-            cheapest_dollars=dollars(cheapest.per_day),
-        )
+    if gains[1] > gains[0] + SAME:
+        verdict = "only_when" if bests[0] == bests[1] else "holds"
     else:
-        verdict = say("D20.holds", gain=gain)
-    if abs(gain / ARTICLE_GAIN - 1) > 0.25:
-        verdict += f" It is not {ARTICLE_GAIN} times: that depends on the share of prompts in the work."
-    return Claim("D20", say("D20.measured", few_a_day=FEW_A_DAY, told=told), verdict)
+        verdict = "wrong" if bests[0] == bests[1] else "not_shown"
+    return conclude("A21", verdict, told=told, bests=bests)
+
+
+def d20(options: Mapping[str, GpuOption]) -> Claim:
+    """The same few requests on several GPUs; the first two are the article's old and new one."""
+    old, new, *fields = options.values()
+    gain = old.e2e / new.e2e
+    cheapest = min(options.values(), key=lambda each: each.per_day)
+    told = "; ".join(
+        f"{h.name}: E2E {seconds(h.e2e)}, {dollars(h.per_day)} a day, load {h.load:.2%}" for h in options.values()
+    )
+    is_off = abs(gain / ARTICLE_GAIN - 1) > 0.25
+    return conclude(
+        "D20",
+        "only_when" if cheapest in fields and cheapest.per_day < old.per_day else "holds",
+        few_a_day=FEW_A_DAY,
+        told=told,
+        gain=gain,
+        old_ratio=old.ttft / new.ttft,
+        tpot_ratio=old.tpot / new.tpot,
+        ratio=new.per_day / old.per_day,
+        cheapest=cheapest,
+        cheapest_dollars=dollars(cheapest.per_day),
+        article=say("D20.article", article_gain=ARTICLE_GAIN) if is_off else "",
+    )
 
 
 def e2(queued: Mapping[str, Alarm], written: Alarm) -> Claim:
@@ -192,71 +160,57 @@ def e2(queued: Mapping[str, Alarm], written: Alarm) -> Claim:
     leads = {name: alarm.lead for name, alarm in queued.items() if alarm.lead is not None}
     other = written.lead
     if not leads:
-        verdict = say("E2.not_shown")
+        verdict = "not_shown"
     elif min(leads.values()) <= 0:
-        verdict = say("E2.wrong")
-    elif other is not None and other < min(leads.values()):
-        verdict = say("E2.only_when")
+        verdict = "wrong"
     else:
-        verdict = say("E2.holds")
+        verdict = "only_when" if other is not None and other < min(leads.values()) else "holds"
     told = "; ".join(
         f"{name}: the wait passed {seconds(warning.WORRY_S)} {seconds(lead)} before the first time-out"
         for name, lead in leads.items()
     )
-    last = (
-        "nobody left"
-        if other is None
-        else "the bell never rang before people left"
-        if math.isinf(other)
-        else f"it rang {seconds(abs(other))} {'before' if other > 0 else 'after'} the first left"
-    )
-    return Claim("E2", say("E2.measured", told=told or "no time-outs", last=last), verdict)
+    if other is None:
+        last = "nobody left"
+    elif math.isinf(other):
+        last = "the bell never rang before people left"
+    else:
+        last = f"it rang {seconds(abs(other))} {'before' if other > 0 else 'after'} the first left"
+    return conclude("E2", verdict, told=told or "no time-outs", last=last)
 
 
 def e3(played: Mapping[float, Sleep]) -> Claim:
     """Scale to zero by requests an hour."""
-    rows = [say("E3.rows", rate=rate, p=p) for rate, p in played.items()]
+    told = "; ".join(say("E3.rows", rate=rate, p=p) for rate, p in played.items())
     rare, often = played[min(played)], played[max(played)]
     if rare.share_of_ttft < MOSTLY:
-        verdict = say("E3.wrong")
-    elif often.share_of_ttft < MOSTLY:
-        fewest = min(p.cold for p in played.values() if p.share_of_ttft >= MOSTLY)
-        verdict = say("E3.only_when", rare=rare)
-        if fewest < RARELY:
-            verdict += say("E3.more", fewest=fewest)
-        verdict += "A warm pool ends it, and costs as much as a busy one."
-    else:
-        verdict = say("E3.holds")
-    return Claim("E3", "; ".join(rows) + ".", verdict)
+        return conclude("E3", "wrong", told=told)
+    fewest = min(p.cold for p in played.values() if p.share_of_ttft >= MOSTLY)
+    more = say("E3.more", fewest=fewest) if fewest < RARELY else ""
+    return conclude("E3", "only_when" if often.share_of_ttft < MOSTLY else "holds", told=told, rare=rare, more=more)
 
 
 def e8(caught: Route, uncaught: Route, plain: Played, routed: Played, bad: Played) -> Claim:
     """Money on paper, with wrong answers caught or not; time simulated: no router, a good one, a bad one."""
-    median = [float(np.median(run.ttft)) for run in (plain, routed, bad)]
     borders = ["any rate" if r.break_even is None else f"up to {r.break_even:.0%}" for r in (caught, uncaught)]
     twice = float(np.median(bad.e2e[bad.twice])) if bad.twice.any() else math.nan
     if caught.break_even == 0.0:
-        verdict = say("E8.wrong")
+        verdict = "wrong"
     elif uncaught.break_even is not None and (
         caught.break_even is None or caught.break_even > COIN > uncaught.break_even
     ):
-        verdict = say("E8.only_when", uncaught_ratio=uncaught.harm / uncaught.large, borders=borders)
+        verdict = "only_when"
     else:
-        verdict = say("E8.holds", borders=borders)
-    slow = "" if math.isnan(twice) else f" Who was asked twice waited {seconds(twice)} in all, p50."
-    return Claim(
+        verdict = "holds"
+    return conclude(
         "E8",
-        say(
-            "E8.measured",
-            caught=dollars(1000 * caught.large),
-            routed_dollars=dollars(1000 * caught.routed(0.0)),
-            borders=borders,
-            uncaught=uncaught,
-            uncaught_ratio=uncaught.harm / uncaught.large,
-            median=median,
-            slow=slow,
-        ),
         verdict,
+        caught=dollars(1000 * caught.large),
+        routed_dollars=dollars(1000 * caught.routed(0.0)),
+        borders=borders,
+        uncaught=uncaught,
+        uncaught_ratio=uncaught.harm / uncaught.large,
+        median=[float(np.median(run.ttft)) for run in (plain, routed, bad)],
+        slow="" if math.isnan(twice) else f" Who was asked twice waited {seconds(twice)} in all, p50.",
     )
 
 
@@ -280,7 +234,7 @@ def knees() -> dict[str, Sweep]:
         "500 + 150, load 80%": (500, 150, 0.8),
         "4000 + 150, load 80%": (4000, 150, 0.8),
     }
-    return {name: knee.sweep(*kind) for name, kind in shown(kinds.items(), "simulating knees")}
+    return {name: knee.sweep(*kind) for name, kind in with_progress(kinds.items(), "simulating knees")}
 
 
 def knee_rate() -> float:
@@ -310,7 +264,7 @@ MEASURE: dict[str, Callable[[Lab], Claim]] = {
     "A16": lambda lab: a16(Ask(), traffic.a_hundred(), knee_rate()),
     "A20": lambda lab: a20(list(money.TROUBLES.values()), money.gpu_price()),
     "A21": lambda lab: a21(spike.stories(spike.Spike()), spike.stories(spike.Spike(gentle=True))),
-    "D20": lambda lab: d20(hardware.homes()),
+    "D20": lambda lab: d20(hardware.options()),
     "E2": lambda lab: e2(*alarm_runs()),
     "E3": lambda lab: e3(cold.played()),
     "E8": lambda lab: e8(*routes(money.gpu_price())),

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from course.lab import simulated_70b
 from course.lab.explorer import Explorer, choices, slider
 from course.lab.lesson_11 import fleet
 from course.lab.lesson_11.money import GPUS, HOURS_A_DAY, dollars, gpu_price
 from course.lab.lesson_11.panels import Panel, Ruler, Series, draw_panels
-from course.lab.lesson_11.waiting import shown
+from course.lab.progress_bar import with_progress
 from course.lab.scale import enough
 from course.lab.style import PHASE_COLOURS, number, seconds
 from course.lab.svg import Picture
@@ -70,8 +71,10 @@ def sleep(per_hour: float, cold: float, keep: float) -> Sleep:
         "interval_s": LOOK_S,
         "window_s": 0.0,
     }
-    slept = fleet.play(on, workload, replicas=0, cold_start_s=cold, autoscaling={**scaling, "scale_down_after_s": keep})
-    warm = fleet.Served.of(fleet.play(on, workload))
+    slept = simulated_70b.play(
+        on, workload, replicas=0, cold_start_s=cold, autoscaling={**scaling, "scale_down_after_s": keep}
+    )
+    warm = fleet.Served.of(simulated_70b.play(on, workload))
     found = fleet.Served.of(slept)
     settled = found.settled  # it was asleep when the picture began: the first ones to come do not count
     return Sleep(
@@ -134,11 +137,8 @@ def draw_sleep(per_hour: float, cold: float, keep_min: float, price: float) -> P
 def sleepers() -> Explorer:
     """Rarity, cold start and patience of the autoscaler as sliders."""
 
-    def draw(per_hour: float, cold: int, keep: int, price: float) -> Picture:
-        return draw_sleep(per_hour, float(cold), float(keep), price)
-
     return Explorer(
-        draw,
+        lambda per_hour, cold, keep, price: draw_sleep(per_hour, float(cold), float(keep), price),
         per_hour=choices("requests an hour", RATES, 10.0),
         cold=choices("cold start, s", (10, 60, 180, 600), 180),
         keep=choices("kept awake for, minutes", (1, 5, 15, 60), 5),
@@ -148,4 +148,4 @@ def sleepers() -> Explorer:
 
 def played(rates: Sequence[float] = RATES, cold: float = 180.0, keep: float = 300.0) -> dict[float, Sleep]:
     """By requests an hour."""
-    return {rate: sleep(rate, cold, keep) for rate in shown(rates, "simulating days and nights")}
+    return {rate: sleep(rate, cold, keep) for rate in with_progress(rates, "simulating days and nights")}

@@ -13,17 +13,13 @@ from course.lab.run import percentile
 from course.lab.scale import enough
 from minillm.observe.summary import SLO
 from minillm.simulate.cluster.clients import ClientConfig
-from minillm.simulate.cluster.fleet import ClusterConfig, simulate
 from minillm.simulate.cluster.record import ClientRecord
 from minillm.simulate.cluster.run import FleetRun
-from minillm.simulate.cost.hardware import find_hardware
-from minillm.simulate.cost.profile import Profile, find_profile, typical_profile
 from minillm.simulate.deployment import Deployment
-from minillm.simulate.report import engines_for
 from minillm.simulate.workload.arrivals import AllAtOnce, Arrivals, Poisson
 from minillm.simulate.workload.kinds import Independent, TrafficModel
 from minillm.simulate.workload.lengths import Fixed, Lengths, LogNormal
-from minillm.simulate.workload.requests import Workload, make_workload
+from minillm.simulate.workload.requests import make_workload
 
 MODEL = "llama-3.1-70b"
 """Llama-3 70B's shape, with a window for long prompts."""
@@ -33,9 +29,8 @@ LEAST = 150
 """Requests without which no line has time to grow."""
 FEW = 5
 """Tokens: too few to be spread."""
-STACKS = ("measured, no CUDA graphs", "CUDA graphs, typical")
-"""What the price of a step stands on. Only the first was fitted to measurements, of an older serving stack."""
-SEATS = 128
+STACKS = (simulated_70b.MEASURED, simulated_70b.TYPICAL)
+SLOTS = 128
 """max_num_seqs, unless a cell says otherwise: more than most of these replicas can use."""
 Fields = tuple[tuple[str, Any], ...]
 """Named values that can be looked up in a cache."""
@@ -59,22 +54,10 @@ def asking(prompt: int, output: int, spread: bool = True) -> Independent:
     return Independent(prompt=lengths(prompt, 5 * prompt), output=lengths(output, 5 * output))
 
 
-def profile_of(stack: str, hardware: str = simulated_70b.HARDWARE) -> Profile:
-    """The constants under one of STACKS; typical ones are all there is for hardware that nobody has measured."""
-    return find_profile(hardware) if stack == STACKS[0] else typical_profile(find_hardware(hardware))
-
-
-def play(on: Deployment, workload: Workload, **fleet: Any) -> FleetRun:
-    """Serve a workload whose prompts share nothing: no prefix is looked up."""
-    config = ClusterConfig(**{"sample_every_s": None, **fleet})
-    return simulate(workload.anonymous(), config, engines_for(on.without_prefix_lookups(), config))
-
-
 def deployment(stack: str = STACKS[0], **fields: Any) -> Deployment:
     """A replica. `profile` among the fields names the hardware, other fields are as of `simulated_70b.deployment`."""
-    return simulated_70b.deployment(
-        **{"model": MODEL, **fields, "profile": profile_of(stack, fields.get("profile", simulated_70b.HARDWARE))}
-    )
+    profile = simulated_70b.STACKS[stack](fields.pop("profile", simulated_70b.HARDWARE))
+    return simulated_70b.deployment(**{"model": MODEL, **fields}, profile=profile)
 
 
 @functools.lru_cache(maxsize=512)
@@ -82,7 +65,7 @@ def _played(
     traffic: TrafficModel, arrivals: Arrivals, count: int, stack: str, fleet: Fields, fields: Fields
 ) -> "Served":
     workload = make_workload(traffic, arrivals, num_requests=count)
-    return Served.of(play(deployment(stack, **dict(fields)), workload, **dict(fleet)))
+    return Served.of(simulated_70b.play(deployment(stack, **dict(fields)), workload, **dict(fleet)))
 
 
 def served(
@@ -117,7 +100,7 @@ def _key(fields: Mapping[str, Any]) -> Fields:
 
 def capacity(traffic: TrafficModel, stack: str = STACKS[0], **fields: Any) -> float:
     """Requests per second that one replica serves while somebody is always waiting; in the short form, too."""
-    fields = {"max_num_seqs": SEATS, **fields}
+    fields = {"max_num_seqs": SLOTS, **fields}
     count = max(2 * LEAST, 5 * int(fields["max_num_seqs"]))
     run = _played(traffic, AllAtOnce(), count, stack, _key({"replicas": 1}), _key(fields))
     last = float(run.seated.max())

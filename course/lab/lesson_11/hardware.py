@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from course.lab.display import Html, as_table
+from course.lab.display import Html, table_by_name
 from course.lab.lesson_11 import fleet
 from course.lab.lesson_11.money import HOURS_A_DAY, dollars, gpu_price
-from course.lab.lesson_11.waiting import shown
+from course.lab.progress_bar import with_progress
 from course.lab.style import seconds
 from minillm.simulate.workload.arrivals import Poisson
 
@@ -18,7 +18,7 @@ DAY_S = 86400.0
 
 
 @dataclass(frozen=True)
-class Home:
+class GpuOption:
     """One way to serve 70B to few people. Seconds; dollars; requests per second."""
 
     name: str
@@ -36,7 +36,7 @@ class Home:
         return FEW_A_DAY / DAY_S / self.capacity
 
 
-HOMES: dict[str, dict[str, object]] = {
+OPTIONS: dict[str, dict[str, object]] = {
     "four A100s, bf16": {"profile": "a100-80gb", "tp": 4},
     "four H100s, bf16": {"profile": "h100-sxm", "tp": 4},
     "one H100, int4 (a field)": {"profile": "h100-sxm", "tp": 1, "quantization": "int4"},
@@ -44,43 +44,33 @@ HOMES: dict[str, dict[str, object]] = {
 }
 
 
-def home(name: str) -> Home:
-    """One of HOMES, simulated."""
-    fields = HOMES[name]
+def option(name: str) -> GpuOption:
+    """One of OPTIONS, simulated."""
+    fields = OPTIONS[name]
     traffic = fleet.asking(PROMPT, ANSWER)
     rare = Poisson(rate=FEW_A_DAY / DAY_S)
     run = fleet.served(traffic, rare, 60, stack=STACK, **fields)
     most = fleet.capacity(traffic, STACK, **{**fields, "max_num_seqs": 64})
     gpus = int(fields["tp"])
     per_day = HOURS_A_DAY * gpus * gpu_price(str(fields["profile"]))
-    return Home(name, gpus, run.p("ttft", 50), run.p("tpot", 50), run.p("e2e", 50), most, per_day)
+    return GpuOption(name, gpus, run.p("ttft", 50), run.p("tpot", 50), run.p("e2e", 50), most, per_day)
 
 
-def homes() -> dict[str, Home]:
-    return {name: home(name) for name in shown(HOMES, "simulating hardware")}
+def options() -> dict[str, GpuOption]:
+    return {name: option(name) for name in with_progress(OPTIONS, "simulating hardware")}
 
 
-def homes_table(found: dict[str, Home]) -> Html:
+def options_table(found: dict[str, GpuOption]) -> Html:
     """What few readers feel, and what a day costs."""
-    rows = [
-        (
-            each.name,
-            seconds(each.ttft),
-            seconds(each.tpot),
-            seconds(each.e2e),
-            f"{each.load:.2%}",
-            dollars(each.per_day),
-            dollars(each.per_day / FEW_A_DAY),
-        )
-        for each in found.values()
-    ]
-    header = (
+    return table_by_name(
         "on",
-        "TTFT p50",
-        "TPOT p50",
-        "E2E p50",
-        f"load of {FEW_A_DAY} a day",
-        "dollars a day",
-        "dollars a request",
+        found,
+        {
+            "TTFT p50": lambda option: seconds(option.ttft),
+            "TPOT p50": lambda option: seconds(option.tpot),
+            "E2E p50": lambda option: seconds(option.e2e),
+            f"load of {FEW_A_DAY} a day": lambda option: f"{option.load:.2%}",
+            "dollars a day": lambda option: dollars(option.per_day),
+            "dollars a request": lambda option: dollars(option.per_day / FEW_A_DAY),
+        },
     )
-    return as_table(header, rows)

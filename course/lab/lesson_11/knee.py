@@ -15,7 +15,7 @@ from course.lab.svg import Picture
 from minillm.observe.summary import SLO
 from minillm.simulate.workload.arrivals import AllAtOnce
 
-SEATS = (8, 16, 24, 32, 48, 64, 96, 128, 256)
+SLOTS = (8, 16, 24, 32, 48, 64, 96, 128, 256)
 PROMPTS = (500, 1500, 4000)
 ANSWERS = (150, 600)
 LOADS = {f"{load}%": load / 100 for load in (50, 70, 80, 90, 100, 120)}
@@ -67,7 +67,7 @@ def sweep(
     stack: str = fleet.STACKS[0],
     tp: int = 4,
     slo: SLO = fleet.PROMISE,
-    seats: Sequence[int] = SEATS,
+    seats: Sequence[int] = SLOTS,
     count: int = 240,
 ) -> Sweep:
     """Play the same arrivals to 70B under every setting.
@@ -137,7 +137,7 @@ def knee_of_70b() -> Explorer:
     return Explorer(
         draw,
         slow=True,
-        at=choices("operating point: max-batch", SEATS, 24),
+        at=choices("operating point: max-batch", SLOTS, 24),
         prompt=choices("prompts, tokens (mean)", PROMPTS, 1500),
         answer=choices("answers, tokens (mean)", ANSWERS, 150),
         load=choices("load", list(LOADS), "80%"),

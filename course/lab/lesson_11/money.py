@@ -4,10 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from course.lab.display import Html, as_table
 from course.lab.explorer import Explorer, buttons, slider, switch
 from course.lab.lesson_11 import fleet
-from course.lab.lesson_11.waiting import shown
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
 from course.lab.svg import SOFT, Picture, tag, text
 from minillm.observe.summary import SLO
@@ -150,28 +148,11 @@ def draw_mends(trouble: Trouble, replicas: int, changed: bool, price: float) -> 
 def mends() -> Explorer:
     """Three troubles; money on one handle, a field on the other."""
 
-    def draw(trouble: str, replicas: int, changed: bool, price: float) -> Picture:
-        return draw_mends(TROUBLES[trouble], replicas, changed, price)
-
     return Explorer(
-        draw,
+        lambda trouble, replicas, changed, price: draw_mends(TROUBLES[trouble], replicas, changed, price),
         slow=True,
         trouble=buttons("what is wrong", list(TROUBLES)),
         replicas=slider("replicas", REPLICAS[0], REPLICAS[-1], 1),
         changed=switch("change the field"),
         price=slider("dollars for a GPU and hour", 0.5, 12.0, gpu_price(), 0.01),
     )
-
-
-def mends_table(price: float | None = None) -> Html:
-    """The three troubles side by side: how many replicas each way takes, and what that costs."""
-    price = gpu_price() if price is None else price
-    rows = []
-    for trouble in shown(TROUBLES.values(), "simulating troubles"):
-        first = bill(trouble, 1, False, price)
-        ways = []
-        for changed in (False, True):
-            n = trouble.enough(changed)
-            ways.append("no number helps" if n is None else f"{n} → {dollars(n * GPUS * price)} an hour")
-        rows.append((trouble.name, f"{first.attainment:.0%}", *ways, trouble.change))
-    return as_table(("trouble", "in time, one replica", "replicas, as it is", "replicas, changed", "the change"), rows)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from course.lab.display import Html, as_table
+from course.lab.display import Html, table_by_name
 from course.lab.explorer import Explorer, choices, slider
 from course.lab.lesson_11 import fleet
 from course.lab.lesson_11.money import GPUS, dollars, gpu_price
@@ -25,6 +25,13 @@ RATES = tuple(i / 50 for i in range(26))
 """Misroute rates on the axis: none to half, where a coin would do as well."""
 PER = 1000
 """Dollars are for so many requests."""
+WRONG = {
+    "all to the large model": -1.0,
+    "routed, never wrong": 0.0,
+    "routed, 10% wrong": 0.1,
+    "routed, 30% wrong": 0.3,
+}
+"""Misroute rates to compare; below 0 = no routing at all."""
 
 
 def cost_of(model: str, gpus: int, price: float) -> float:
@@ -126,8 +133,8 @@ def play(wrong: float, load: float = 0.9, easy: float = 0.7) -> Played:
     traffic = fleet.asking(PROMPT, ANSWER)
     rate = load * fleet.capacity(traffic)
     workload = make_workload(traffic, Poisson(rate=rate), num_requests=enough(400, fleet.LEAST)).anonymous()
-    on = fleet.deployment(max_num_seqs=fleet.SEATS).without_prefix_lookups()
-    small = fleet.deployment(model=SMALL, tp=SMALL_GPUS, max_num_seqs=fleet.SEATS).without_prefix_lookups()
+    on = fleet.deployment(max_num_seqs=fleet.SLOTS).without_prefix_lookups()
+    small = fleet.deployment(model=SMALL, tp=SMALL_GPUS, max_num_seqs=fleet.SLOTS).without_prefix_lookups()
     routing = {"easy_share": easy, "misroute_rate": wrong} if wrong >= 0 else None
     config = ClusterConfig(model_routing=routing, sample_every_s=None)
     run = simulate(workload, config, on.fast_engine, make_small_engine=small.fast_engine if routing else None)
@@ -149,25 +156,15 @@ def _waited_for_small(record: ClientRecord) -> bool:
 
 def played_table(load: float = 0.9) -> Html:
     """What readers feel, without routing and with a better and a worse router."""
-    rows = []
-    for name, wrong in (
-        ("all to the large model", -1.0),
-        ("routed, never wrong", 0.0),
-        ("routed, 10% wrong", 0.1),
-        ("routed, 30% wrong", 0.3),
-    ):
-        run = play(wrong, load)
-        twice = percentile(run.e2e[run.twice], 50)
-        rows.append(
-            (
-                name,
-                seconds(percentile(run.ttft, 50)),
-                seconds(percentile(run.ttft, 99)),
-                seconds(run.queue),
-                seconds(percentile(run.e2e, 50)),
-                f"{run.twice.mean():.0%}",
-                seconds(twice),
-            )
-        )
-    header = ("route", "TTFT p50", "TTFT p99", "queue p99, large", "E2E p50", "asked twice", "their E2E p50")
-    return as_table(header, rows)
+    return table_by_name(
+        "route",
+        {name: play(wrong, load) for name, wrong in WRONG.items()},
+        {
+            "TTFT p50": lambda run: seconds(percentile(run.ttft, 50)),
+            "TTFT p99": lambda run: seconds(percentile(run.ttft, 99)),
+            "queue p99, large": lambda run: seconds(run.queue),
+            "E2E p50": lambda run: seconds(percentile(run.e2e, 50)),
+            "asked twice": lambda run: f"{run.twice.mean():.0%}",
+            "their E2E p50": lambda run: seconds(percentile(run.e2e[run.twice], 50)),
+        },
+    )

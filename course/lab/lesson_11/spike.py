@@ -5,11 +5,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from course.lab import simulated_70b
 from course.lab.explorer import Explorer, buttons, choices, slider
 from course.lab.lesson_11 import fleet
 from course.lab.lesson_11.money import GPUS, dollars, gpu_price
 from course.lab.lesson_11.panels import Panel, Ruler, Series, draw_panels
-from course.lab.lesson_11.waiting import shown
+from course.lab.progress_bar import with_progress
 from course.lab.run import percentile
 from course.lab.style import ALARM, PHASE_COLOURS, seconds
 from course.lab.svg import Picture
@@ -24,7 +25,7 @@ BASE = 2.0
 """Requests per second before and after: about half of what a replica can do."""
 STARTS, ENDS = 60.0, 420.0
 MOST_REPLICAS = 4
-DOOR = 40
+MAX_OUTSTANDING = 40
 """Requests that a replica may hold at once, when the door is watched."""
 SMALL = "llama-3.1-8b"
 MEASURES = (
@@ -123,7 +124,7 @@ def story(spike: Spike, measure: str) -> Story:
     settings: dict[str, object] = {"sample_every_s": WINDOW_S, "cold_start_s": spike.cold}
     if measure == "autoscaler":
         settings["autoscaling"] = {
-            "target": DOOR / 2,
+            "target": MAX_OUTSTANDING / 2,
             "max_replicas": MOST_REPLICAS,
             "window_s": 15.0,
             "scale_down_after_s": 60.0,
@@ -131,8 +132,8 @@ def story(spike: Spike, measure: str) -> Story:
     elif measure == "a spare replica, always on":
         settings["replicas"] = 2
     elif measure in ("shed at the door", "small model for the overflow"):
-        settings["shedding"] = {"max_outstanding": DOOR}
-    run = fleet.play(on, workload, **settings)
+        settings["shedding"] = {"max_outstanding": MAX_OUTSTANDING}
+    run = simulated_70b.play(on, workload, **settings)
     outcomes, gpu_s = (
         {r.request.index: RequestOutcome(r.intended, r.ttft()) for r in run.records},
         GPUS * run.replica_seconds,
@@ -149,7 +150,7 @@ def _overflow(run: FleetRun) -> dict[int, RequestOutcome]:
     if not refused:
         return {}
     requests = tuple(replace(r.request, index=i, arrival=r.ended) for i, r in enumerate(refused))
-    small = fleet.play(fleet.deployment(model=SMALL, tp=1, max_num_seqs=128), Workload("overflow", requests))
+    small = simulated_70b.play(fleet.deployment(model=SMALL, tp=1, max_num_seqs=128), Workload("overflow", requests))
     return {
         before.request.index: RequestOutcome(
             before.intended, None if after.first_byte is None else after.first_byte - before.intended, small=True
@@ -213,11 +214,10 @@ def _told(stories: Sequence[Story]) -> str:
 def spikes() -> Explorer:
     """The spike with sliders."""
 
-    def draw(measure: str, times: int, length: int, cold: int, shape: str) -> Picture:
-        return draw_story(Spike(float(times), float(length), float(cold), shape == "a climb"), measure)
-
     return Explorer(
-        draw,
+        lambda measure, times, length, cold, shape: draw_story(
+            Spike(float(times), float(length), float(cold), shape == "a climb"), measure
+        ),
         slow=True,
         measure=buttons("measure", list(MEASURES), "autoscaler"),
         times=slider("at its highest, x the usual", 2, 6, 4),
@@ -229,4 +229,4 @@ def spikes() -> Explorer:
 
 def stories(spike: Spike) -> dict[str, Story]:
     """Every measure."""
-    return {measure: story(spike, measure) for measure in shown(MEASURES, "simulating measures")}
+    return {measure: story(spike, measure) for measure in with_progress(MEASURES, "simulating measures")}

@@ -4,21 +4,20 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from course.lab.display import Html, as_table
+from course.lab.display import Html, as_table, table_by_name
 from course.lab.explorer import Explorer, choices
 from course.lab.lab import Lab
 from course.lab.lesson_11 import fleet, spike
 from course.lab.lesson_11.knee import Point, Sweep, draw_knee
-from course.lab.lesson_11.waiting import shown
 from course.lab.predict import Outcome
+from course.lab.progress_bar import with_progress
 from course.lab.run import Run, itl_of, percentile
 from course.lab.style import number, seconds
-from course.lab.svg import Picture
 from course.lab.texts import CHAT_QUESTIONS
 from course.lab.workloads import Arrival, Workload, document
 from minillm.observe.summary import SLO
 
-SEATS, SHORT_SEATS = (1, 2, 4, 8, 16), (1, 2, 8)
+SLOTS, SHORT_SLOTS = (1, 2, 4, 8, 16), (1, 2, 8)
 DOCUMENTS = 4
 """To be read; one after the other, or all at once."""
 LOAD = 0.75
@@ -107,13 +106,13 @@ def _point(seats: int, run: Run, slo: SLO) -> Point:
 
 def real_knee(lab: Lab) -> RealKnee:
     """Measures what the engine can do with all seats, then offers most of that to every setting."""
-    seats = SEATS if lab.scale == 1 else SHORT_SEATS
+    seats = SLOTS if lab.scale == 1 else SHORT_SLOTS
     full = lab.run(together(lab), max_num_seqs=seats[-1], enable_prefix_caching=False)
     rate = LOAD * len(full.finished) / full.duration
     arrivals = one_by_one(lab, rate)
     runs = {
         each: lab.run(arrivals, max_num_seqs=each, enable_prefix_caching=False)
-        for each in shown(seats, "the real engine, setting by setting")
+        for each in with_progress(seats, "the real engine, setting by setting")
     }
     return RealKnee(runs, rate)
 
@@ -123,10 +122,10 @@ def place(found: RealKnee) -> Explorer:
     sweep = found.sweep
     seats = tuple(found.runs)
 
-    def draw(at: int) -> Picture:
-        return draw_knee(sweep, at, "this machine")
-
-    return Explorer(draw, at=choices("operating point: max-batch", seats, seats[len(seats) // 2]))
+    return Explorer(
+        lambda at: draw_knee(sweep, at, "this machine"),
+        at=choices("operating point: max-batch", seats, seats[len(seats) // 2]),
+    )
 
 
 def documents(lab: Lab) -> Workload:
@@ -143,11 +142,15 @@ def reading_only(lab: Lab) -> dict[int, Run]:
 
 
 def reading_table(runs: Mapping[int, Run]) -> Html:
-    rows = [
-        (str(seats), seconds(percentile(run.ttft, 50)), seconds(percentile(run.ttft, 99)), seconds(run.duration))
-        for seats, run in runs.items()
-    ]
-    return as_table(("max-batch", "TTFT p50", "TTFT p99", "all of them done after"), rows)
+    return table_by_name(
+        "max-batch",
+        {str(seats): run for seats, run in runs.items()},
+        {
+            "TTFT p50": lambda run: seconds(percentile(run.ttft, 50)),
+            "TTFT p99": lambda run: seconds(percentile(run.ttft, 99)),
+            "all of them done after": lambda run: seconds(run.duration),
+        },
+    )
 
 
 def a_hundred(qps: float = 100.0, seats: int = 64) -> fleet.Served:
@@ -194,12 +197,6 @@ def stories_table(stories: Mapping[str, spike.Story], price: float) -> Html:
     rows = []
     for name, each in stories.items():
         back = "not here" if each.back == float("inf") else "never left" if each.back == 0 else seconds(each.back)
-        rows.append(
-            (
-                name,
-                back,
-                *(f"{each.share(kind):.0%}" for kind in ("in time", "small", "refused")),
-                f"${each.gpu_hours * price:.2f}",
-            )
-        )
+        shares = (f"{each.share(kind):.0%}" for kind in ("in time", "small", "refused"))
+        rows.append((name, back, *shares, f"${each.gpu_hours * price:.2f}"))
     return as_table(("measure", "promise kept again after", "in time", "by the small model", "refused", "GPUs"), rows)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from course.lab import simulated_70b
 from course.lab.explorer import Explorer, buttons, choices
 from course.lab.lesson_11 import fleet
 from course.lab.lesson_11.panels import Panel, Ruler, Series, draw_panels
@@ -15,7 +16,7 @@ from minillm.simulate.cluster.record import ClientRecord, Outcome
 from minillm.simulate.workload.arrivals import Spikes
 from minillm.simulate.workload.requests import make_workload
 
-SEATS = 64
+SLOTS = 64
 WORRY_S = 2.0
 """A queue wait that rings the bell."""
 CALM, STARTS, ENDS = 0.6, 60.0, 360.0
@@ -65,11 +66,11 @@ def alarm(load: float, patience: float, waits_for: str = "the first word", answe
         answer: mean length of an answer, tokens.
     """
     traffic = fleet.asking(1500, answer)
-    most = fleet.capacity(traffic, max_num_seqs=SEATS)
+    most = fleet.capacity(traffic, max_num_seqs=SLOTS)
     arrivals = Spikes(rate=CALM * most, spike_rate=load * most, start_s=STARTS, length_s=ENDS)
     workload = make_workload(traffic, arrivals, duration_s=ENDS)
-    run = fleet.play(
-        fleet.deployment(max_num_seqs=SEATS),
+    run = simulated_70b.play(
+        fleet.deployment(max_num_seqs=SLOTS),
         workload,
         clients={PATIENCE[waits_for]: patience},
     )
@@ -129,11 +130,8 @@ def _worst(values: np.ndarray) -> float | None:
 def alarms() -> Explorer:
     """The overload and the patience as sliders."""
 
-    def draw(load: str, patience: int, waits_for: str) -> Picture:
-        return draw_alarm(int(load[:-1]) / 100, float(patience), waits_for)
-
     return Explorer(
-        draw,
+        lambda load, patience, waits_for: draw_alarm(int(load[:-1]) / 100, float(patience), waits_for),
         load=choices("load, from then on", ["80%", "110%", "130%", "200%", "400%"], "130%"),
         patience=choices("clients' patience, s", (5, 10, 20, 40), 10),
         waits_for=buttons("they wait for", list(PATIENCE)),

@@ -45,7 +45,7 @@ def plan(
     *,
     hardware: str = "h100-sxm",
     gpus: int = 4,
-    seats: int = fleet.SEATS,
+    seats: int = fleet.SLOTS,
     headroom: float = 0.2,
     price: float | None = None,
     stack: str = fleet.STACKS[0],

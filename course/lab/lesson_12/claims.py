@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from course.lab import simulated_70b
-from course.lab.claims import Claim, say
+from course.lab.claims import Claim, conclude, say
 from course.lab.lab import Lab
 from course.lab.lesson_02 import simulated
 from course.lab.lesson_02.visits import visits_of, waits
@@ -19,10 +19,10 @@ from minillm.simulate.workload.requests import make_workload, merge
 
 # ---------------------------------------------------------------- A18
 
-SEATS, BEFORE, AFTER = 96, 800, 2400
+SLOTS, BEFORE, AFTER = 96, 800, 2400
 """The setting that was left over; prompt tokens when it was chosen, and now."""
-OTHER_SEATS = (24, 48, 192)
-ROOM = SEATS * (BEFORE + 150) // 16
+OTHER_SLOTS = (24, 48, 192)
+ROOM = SLOTS * (BEFORE + 150) // 16
 """KV blocks for 96 requests of the old kind: the pool that the setting was made for."""
 RATE = 4.0
 """Requests a second that one replica of 70B serves without a line while prompts are short."""
@@ -60,28 +60,27 @@ def a18(before: Line, after: Mapping[str, Line], by_seats: Mapping[str, Mapping[
         f"{seats} seats with {pool}"
         for pool, by in by_seats.items()
         for seats, line in by.items()
-        if seats < SEATS and line.wait < HALF * after[pool].wait
+        if seats < SLOTS and line.wait < HALF * after[pool].wait
     ]
     told = "; ".join(
-        f"{pool}: {seconds(after[pool].wait)} with {SEATS} seats, "
+        f"{pool}: {seconds(after[pool].wait)} with {SLOTS} seats, "
         + ", ".join(f"{seconds(line.wait)} with {seats}" for seats, line in by.items())
         for pool, by in by_seats.items()
     )
     longest = max(after.values(), key=lambda line: line.wait)
-    return Claim(
+    return conclude(
         "A18",
-        say("A18.measured", rate=RATE, before=BEFORE, before_line=before, after=AFTER, told=told, lighter=lighter),
-        _seats_verdict(longest, cures, lighter),
+        "not_shown" if longest.wait < NO_WAIT_S else "holds" if cures else "only_when",
+        rate=RATE,
+        before=BEFORE,
+        before_line=before,
+        after=AFTER,
+        told=told,
+        lighter=lighter,
+        cures="; ".join(cures),
+        share=longest.prefill / max(longest.prefill + longest.wait, 1e-9),
+        seats=SLOTS,
     )
-
-
-def _seats_verdict(longest: Line, cures: list[str], lighter: Line) -> str:
-    if longest.wait < NO_WAIT_S:
-        return say("A18.not_shown")
-    if cures:
-        return say("A18.holds", cures="; ".join(cures))
-    share = longest.prefill / (longest.prefill + longest.wait)
-    return say("A18.only_when", share=share, seats=SEATS, lighter=lighter)
 
 
 def _long_prompts(tokens: int) -> Independent:
@@ -99,13 +98,13 @@ def _line(tokens: int, rate: float, **fields: int) -> Line:
 
 def post_mortem() -> tuple[Line, dict[str, Line], dict[str, dict[int, Line]], Line]:
     """The runs that `a18` wants, in its order."""
-    after = {pool: _line(AFTER, RATE, max_num_seqs=SEATS, **room) for pool, room in POOLS.items()}
+    after = {pool: _line(AFTER, RATE, max_num_seqs=SLOTS, **room) for pool, room in POOLS.items()}
     by_seats = {
-        pool: {seats: _line(AFTER, RATE, max_num_seqs=seats, **room) for seats in OTHER_SEATS}
+        pool: {seats: _line(AFTER, RATE, max_num_seqs=seats, **room) for seats in OTHER_SLOTS}
         for pool, room in POOLS.items()
     }
-    before = _line(BEFORE, RATE, max_num_seqs=SEATS)
-    return before, after, by_seats, _line(AFTER, RATE * BEFORE / AFTER, max_num_seqs=SEATS)
+    before = _line(BEFORE, RATE, max_num_seqs=SLOTS)
+    return before, after, by_seats, _line(AFTER, RATE * BEFORE / AFTER, max_num_seqs=SLOTS)
 
 
 # ---------------------------------------------------------------- D23
@@ -156,19 +155,21 @@ def d23(tails: Mapping[str, Tail]) -> Claim:
         f"{way}: {seconds(tail.without)} without, {seconds(tail.everybody)} with, {seconds(tail.short)} for the short"
         for way, tail in tails.items()
     )
-    return Claim("D23", say("D23.measured", members=MEMBERS, told=told), _tail_verdict(tails))
-
-
-def _tail_verdict(tails: Mapping[str, Tail]) -> str:
     static, chunks = tails[STATIC], tails[CHUNKS]
     others = "; ".join(f"{way} × {tail.on_others:.1f}" for way, tail in tails.items())
-    lesson = say("D23.lesson", members=MEMBERS, others=others)
-    if static.on_others < TWICE and chunks.on_others < TWICE:
-        return say("D23.not_shown", lesson=lesson)
-    size = "about as much as it says" if static.overall >= CLAIMED * 2 / 3 else "less than it says"
-    if chunks.on_others >= TWICE:
-        return say("D23.only_when", static=static, size=size, lesson=lesson)
-    return say("D23.only_when_2", static=static, size=size, lesson=lesson)
+    if chunks.on_others < TWICE and static.on_others < TWICE:
+        verdict = "not_shown"
+    else:
+        verdict = "only_when" if chunks.on_others >= TWICE else "only_when_2"
+    return conclude(
+        "D23",
+        verdict,
+        members=MEMBERS,
+        told=told,
+        static=static,
+        size="about as much as it says" if static.overall >= CLAIMED * 2 / 3 else "less than it says",
+        lesson=say("D23.lesson", members=MEMBERS, others=others),
+    )
 
 
 def tail_of(way: str, count: int = 160) -> Tail:
@@ -179,7 +180,7 @@ def tail_of(way: str, count: int = 160) -> Tail:
     short = make_workload(SHORT, Poisson(rate=share * (MEMBERS - 1)), num_requests=seven, name="short")
     long = make_workload(LONG, Poisson(rate=share), num_requests=one, name="long")
     on = simulated_70b.deployment(**SERVER, **WAYS[way])
-    alone, mixed = (visits_of(simulated.play(on, w)) for w in (short, merge("mixed", short, long)))
+    alone, mixed = (visits_of(simulated_70b.play(on, w)) for w in (short, merge("mixed", short, long)))
     stay = [(visit.prompt, visit.left - visit.arrival) for visit in mixed if visit.ending == "answered"]
     return Tail(
         percentile([visit.left - visit.arrival for visit in alone if visit.ending == "answered"], 99),

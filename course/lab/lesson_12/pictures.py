@@ -2,8 +2,6 @@
 
 from collections.abc import Mapping
 
-from course.lab.display import Html, as_table
-from course.lab.incidents import marking
 from course.lab.incidents.incident import Reveal
 from course.lab.incidents.interventions import BY_ID
 from course.lab.style import ALARM, PHASE_LABELS, WIDTH
@@ -12,17 +10,6 @@ from course.lab.svg import FAINT, INK, SOFT, Picture, Scale, legend, line, phase
 ROW, LEFT, RIGHT = 17, 292, 60
 FLAT = 0.005
 """A change of less than this share of the requests is none."""
-WORTH: Mapping[str, tuple[int, str]] = {
-    "dominant phase": (marking.PHASE, "where the seconds were lost"),
-    "evidence": (marking.EVIDENCE, "two answers that convict; each that doesn't takes some off"),
-    "ranking": (marking.RANKING, "what each ranked change was measured to be worth, against the best order"),
-    "SLO restored": (marking.RESTORED, "the first deployment, on held-out traffic"),
-    "secondary problem": (marking.SECONDARY, "a second phase that lost seconds, or that there is none"),
-    "spike or steady": (marking.REGIME, "whether it passes by itself"),
-    "no harm": (marking.HARM, "nothing else got worse"),
-    "cost": (marking.COST, "what the machines cost now, and no third change"),
-    "clock": (marking.CLOCK, "minutes spent on questions"),
-}
 
 
 def every_change(reveal: Reveal, target: float = 0.9) -> Picture:
@@ -55,9 +42,3 @@ def _bar(name: str, row: Mapping, y: float, scale: Scale) -> str:
     drawn += rect(LEFT, y + 2, width, ROW - 5, rx=2, **fill)
     drawn += text(WIDTH - 6, y + 11, f"{row['$ an hour']:.2f}", size=11, fill=SOFT, text_anchor="end")
     return tag("g", tag("title", f"{one.text} ({PHASE_LABELS[one.phase]}): {after:.0%}") + drawn)
-
-
-def marks() -> Html:
-    """What an answer earns."""
-    rows = [(name, str(points), why) for name, (points, why) in WORTH.items()]
-    return as_table(("for", "points", "measured by"), rows)

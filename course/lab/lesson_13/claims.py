@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from course.lab import simulated_70b
-from course.lab.claims import Claim, say
+from course.lab.claims import Claim, conclude, say
 from course.lab.lab import Lab
 from course.lab.lesson_02 import simulated
 from course.lab.lesson_02.visits import Visit, visits_of
@@ -93,19 +93,10 @@ def _ttft(visits: list[Visit]) -> float:
 
 def a17(fit: Fit) -> Claim:
     """Do the dump's numbers belong together, and is p99 x tokens the time of an answer?"""
-    return Claim("A17", say("A17.measured", fit=fit, full=FULL, gaps=OUTPUT - 1, output=OUTPUT), _verdict(fit))
-
-
-def _verdict(fit: Fit) -> str:
-    apart = fit.product / fit.decode_p99
-    sums = say("A17.sums", fit=fit) if apart > 1.2 else say("A17.sums_2")
-    if fit.servers < IMPOSSIBLE:
-        return say("A17.holds", fit=fit, sums=sums)
-    return say("A17.wrong", fit=fit, ceil=math.ceil(fit.servers), sums=sums)
-
-
-def measure(lab: Lab) -> Claim:
-    return a17(experiment(lab))
+    sums = say("A17.sums" if fit.product / fit.decode_p99 > 1.2 else "A17.sums_2", fit=fit)
+    verdict = "holds" if fit.servers < IMPOSSIBLE else "wrong"
+    told = {"full": FULL, "gaps": OUTPUT - 1, "output": OUTPUT, "ceil": math.ceil(fit.servers)}
+    return conclude("A17", verdict, fit=fit, sums=sums, **told)
 
 
 def experiment(lab: Lab) -> Fit:
@@ -118,4 +109,4 @@ def experiment(lab: Lab) -> Fit:
 
 
 EXPERIMENT = ("lesson_02/simulated.py", "lesson_02/visits.py")
-MEASURE: dict[str, Callable[[Lab], Claim]] = {"A17": measure}
+MEASURE: dict[str, Callable[[Lab], Claim]] = {"A17": lambda lab: a17(experiment(lab))}

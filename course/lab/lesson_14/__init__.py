@@ -1,6 +1,6 @@
 """The claims ledger: a row for every claim that the course puts to the test, each with a cell that measures it.
 
-registry.py      the claims, in our own words     measuring.py  finds each claim's experiment
+measuring.py     finds each claim's experiment
 records.py       what was found, kept in a file   ledger.py     measure, filter, export
 rows.py          how a row looks                  claim_map.py  all claims in one picture
 panel.py         the ledger with filters and buttons

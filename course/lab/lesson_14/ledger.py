@@ -12,9 +12,9 @@ from course.lab.display import Html
 from course.lab.lab import Lab
 from course.lab.lesson_14 import export
 from course.lab.lesson_14.measuring import Experiment, find_experiments
-from course.lab.lesson_14.progress import Progress
 from course.lab.lesson_14.records import KINDS, Book, Record
 from course.lab.lesson_14.rows import Row, rows_table
+from course.lab.progress_bar import with_progress
 from minillm.bench.report import describe_machine, describe_versions
 
 REPRESENTATIVE = ("A1", "A9", "A17", "B1", "D3", "D18", "E4", "F1")
@@ -89,11 +89,10 @@ class Ledger:
         Raises:
             LookupError: there is no such claim, or nothing that measures it.
         """
-        with Progress(1) as progress:
-            progress.begin(claim, _entry(claim).claim)
-            row = self.run(claim)
-            progress.done(row)
-        return row
+        self._check(claim)
+        with self._turn:
+            self.book.put(self._record(claim, self.experiments[claim]))
+        return self.row(claim)
 
     def measure_all(self, only: Sequence[str] | None = None, *, again: bool = False) -> Html:
         """Run every experiment that has no result on this machine yet, and show the rows. Each result is kept as soon
@@ -106,18 +105,9 @@ class Ledger:
         wanted = list(self.chosen if only is None else only)
         missing = [claim for claim in wanted if again or not self.row(claim).is_done]
         missing = [claim for claim in missing if claim in self.experiments]
-        with Progress(len(missing)) as progress:
-            for claim in missing:
-                progress.begin(claim, _entry(claim).claim)
-                progress.done(self.run(claim))
+        for claim in with_progress(missing, "measuring claims"):
+            self.measure(claim)
         return rows_table([self.row(claim) for claim in wanted])
-
-    def run(self, claim: str) -> Row:
-        """As `measure`, without a word."""
-        self._check(claim)
-        with self._turn:
-            self.book.put(self._record(claim, self.experiments[claim]))
-        return self.row(claim)
 
     def _check(self, claim: str) -> None:
         entry = _entry(claim)

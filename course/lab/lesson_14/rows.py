@@ -44,7 +44,7 @@ class Row:
     def finding(self) -> str:
         """What became of the claim, in a sentence that follows its sign and kind."""
         if self.record is None:
-            return "press its button" if self.has_experiment else f"lesson {self.entry.lesson} has no experiment yet"
+            return "measure it" if self.has_experiment else f"lesson {self.entry.lesson} has no experiment yet"
         if self.record.error is not None:
             return self.record.error
         return SENTENCE.split(self.record.verdict.removeprefix(self.kind).lstrip(" ,.:;"))[0]

@@ -6,15 +6,15 @@ from course.lab.style import PHASE_COLOURS
 from course.lab.svg import INK, SOFT, Picture, Scale, boxes, line, nice, phase_fill, text, time_axis
 
 TOKENS_TOP, TOKENS_BOTTOM = 26, 106
-SEATS_TOP, SEATS_BOTTOM = 134, 184
+SLOTS_TOP, SLOTS_BOTTOM = 134, 184
 
 
 def draw_steps(run: Run, ghost: Run | None = None) -> Picture:
     """Tokens of each step against the token budget; requests running and waiting against the seats."""
     scale = time_scale(run, ghost if run.same_workload(ghost) else None)
-    body = time_axis(scale, TOKENS_TOP - 6, SEATS_BOTTOM + 2)
+    body = time_axis(scale, TOKENS_TOP - 6, SLOTS_BOTTOM + 2)
     body += _tokens(run, scale) + _seats(run, scale)
-    return Picture("What was the engine busy with, step by step?", body, SEATS_BOTTOM + 36, description=_describe(run))
+    return Picture("What was the engine busy with, step by step?", body, SLOTS_BOTTOM + 36, description=_describe(run))
 
 
 def _tokens(run: Run, scale: Scale) -> str:
@@ -53,12 +53,12 @@ def _seats(run: Run, scale: Scale) -> str:
     seats = run.config.max_num_seqs
     most = max([step.num_running + step.num_waiting for step in run.steps], default=1)
     show_limit = seats <= 2 * most
-    height = Scale(0, max(most, seats if show_limit else 1), SEATS_BOTTOM, SEATS_TOP)
+    height = Scale(0, max(most, seats if show_limit else 1), SLOTS_BOTTOM, SLOTS_TOP)
     running, waiting = [], []
     for step in run.steps:
         x, width = _extent(step.start - run.start, step.end - run.start, scale)
         top = height(step.num_running)
-        running.append((x, top, width, SEATS_BOTTOM - top))
+        running.append((x, top, width, SLOTS_BOTTOM - top))
         if step.num_waiting:
             waiting.append(
                 (
@@ -75,9 +75,9 @@ def _seats(run: Run, scale: Scale) -> str:
         body += text(scale.end + 4, limit + 4, f"{seats} seats", size=11, fill=SOFT)
     return (
         body
-        + text(scale.start - 8, SEATS_TOP + 10, "requests", fill=INK, text_anchor="end")
-        + text(scale.start - 8, SEATS_TOP + 28, "▨ waiting", size=11, fill=SOFT, text_anchor="end")
-        + text(scale.start - 8, SEATS_TOP + 43, "■ running", size=11, fill=SOFT, text_anchor="end")
+        + text(scale.start - 8, SLOTS_TOP + 10, "requests", fill=INK, text_anchor="end")
+        + text(scale.start - 8, SLOTS_TOP + 28, "▨ waiting", size=11, fill=SOFT, text_anchor="end")
+        + text(scale.start - 8, SLOTS_TOP + 43, "■ running", size=11, fill=SOFT, text_anchor="end")
     )
 
 

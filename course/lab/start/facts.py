@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from course.lab.lesson_02.theory import md1_wait
-from course.lab.lesson_06.roofs import on_paper
+from course.lab.lesson_06.roofline import on_paper
 from course.lab.lesson_06.shapes import LLAMA_13B, LLAMA_70B
 from course.lab.lesson_08.formulas import emitted
 from course.lab.start.cards import Card

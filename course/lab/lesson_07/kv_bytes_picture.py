@@ -1,11 +1,11 @@
-"""The KV bill, drawn: the formula, the memory it comes out of, the ways to share, and how it grows with length."""
+"""Bytes of keys and values: the formula, the memory they come out of, the ways to share, how they grow."""
 
 from collections.abc import Mapping
 from dataclasses import replace
 
 from course.lab.explorer import Explorer, buttons, choices
 from course.lab.lesson_06.pictures import KV_FILL, READ, STRIPES
-from course.lab.lesson_07.bill import GQA, HEADS, Account, kinds_of
+from course.lab.lesson_07.kv_bytes import GQA, HEADS, Account, kinds_of
 from course.lab.style import ALARM, WIDTH, size
 from course.lab.svg import FAINT, INK, PAPER, SOFT, Picture, Scale, line, rect, short, tag, text
 
@@ -18,16 +18,13 @@ MOST_DRAWN = 120
 """More chats than that are one grey mass; then their number says it."""
 
 
-def kv_bill(by_name: Mapping[str, Account], start: str) -> Explorer:
-    """The bill with sliders."""
-
-    def draw(model: str, heads: str, kv: str, context: int, window: str) -> Picture:
-        return draw_bill(
-            replace(by_name[model], heads=heads, kv_dtype=BITS[kv], context=context, window=WINDOWS[window])
-        )
+def kv_bytes_explorer(by_name: Mapping[str, Account], start: str) -> Explorer:
+    """The bytes of a chat, with sliders."""
 
     return Explorer(
-        draw,
+        lambda model, heads, kv, context, window: draw_kv_bytes(
+            replace(by_name[model], heads=heads, kv_dtype=BITS[kv], context=context, window=WINDOWS[window])
+        ),
         model=buttons("model", list(by_name), start),
         heads=buttons("keys and values", list(HEADS)),
         kv=buttons("KV in", list(BITS), "16 bits"),
@@ -36,12 +33,12 @@ def kv_bill(by_name: Mapping[str, Account], start: str) -> Explorer:
     )
 
 
-def draw_bill(account: Account) -> Picture:
+def draw_kv_bytes(account: Account) -> Picture:
     """One account; everything in bytes, powers of ten."""
     body = tag("defs", STRIPES) + _words(account) + _memory(account) + _kinds(account) + _growth(account)
     kept = f"{size(account.chat_bytes)} for a chat of {account.context:,} tokens"
     told = (
-        f"{account.shape.name}, {account.bill.kind}: {account.formula()} = {account.token_bytes:,} bytes a token; "
+        f"{account.shape.name}, {account.kv.kind}: {account.formula()} = {account.token_bytes:,} bytes a token; "
         f"{kept}; "
         f"{account.chats} such chats fit beside the weights."
     )
@@ -90,7 +87,7 @@ def _kinds(account: Account) -> str:
     body = text(LEFT, LOWER - 8, "one chat, by what its heads share", size=12, fill=SOFT)
     for i, (name, kind) in enumerate(kinds.items()):
         y = LOWER + 30 * i
-        chosen = kind.bill.vectors == account.bill.vectors and kind.bill.kind == account.bill.kind
+        chosen = kind.kv.vectors == account.kv.vectors and kind.kv.kind == account.kv.kind
         told = f"{name}, {kind.group} share" if name == GQA else name
         body += text(90, y + 15, told, size=12, text_anchor="end", font_weight="bold" if chosen else "normal")
         body += rect(96, y, max(scale(kind.chat_bytes) - 96, 1.5), 21, fill=KV_FILL, stroke=INK if chosen else "none",

@@ -1,5 +1,4 @@
-"""A bar that says how far a cell is, for whoever sits there. It comes late; in the
-end it says how long all took."""
+"""A bar that says how far a cell is. It comes late; in the end it says how long all took."""
 
 import functools
 import time
@@ -18,7 +17,7 @@ PATIENCE_S = 2.0
 Item = TypeVar("Item")
 
 
-def shown(
+def with_progress(
     items: Iterable[Item], what: str, now: Callable[[], float] = time.monotonic, show: Any = None
 ) -> Iterator[Item]:
     """The items, one after the other; after two seconds with a bar. Without a notebook, just the items.
@@ -41,11 +40,8 @@ def shown(
                 handle.update(bar)
         yield item
     if handle is not None:
-        handle.update(_line(f"{what}: {seconds(now() - began)}"))
-
-
-def _line(words: str) -> Html:
-    return Html(f'<div style="font-size:12px;opacity:.75">{words}</div>', words)
+        words = f"{what}: {seconds(now() - began)}"
+        handle.update(Html(f'<div style="font-size:12px;opacity:.75">{words}</div>', words))
 
 
 def _bar(what: str, done: int, total: int) -> Html:

@@ -1,4 +1,4 @@
-"""The KV bill: what one chat keeps, by the model's shape, and how many such chats fit beside the weights."""
+"""What the keys and values of a chat take, by the model's shape, and how many such chats fit beside the weights."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -46,7 +46,7 @@ class Account:
         return self.shape.query_heads // self.shape.cost.num_kv_heads if self.shape.kind == GQA else GROUP
 
     @property
-    def bill(self) -> KVCacheSize:
+    def kv(self) -> KVCacheSize:
         """Raises ValueError: the heads cannot be put into groups of that size."""
         cost = self.shape.cost
         query = self.shape.query_heads
@@ -60,11 +60,11 @@ class Account:
     @property
     def copies(self) -> float:
         """A key that all heads share cannot be cut: each accelerator keeps its own copy."""
-        return max(1.0, self.shape.gpus / max(self.bill.vectors // 2, 1))
+        return max(1.0, self.shape.gpus / max(self.kv.vectors // 2, 1))
 
     @property
     def token_bytes(self) -> int:
-        return self.bill.bytes_per_token(self.kv_dtype)
+        return self.kv.bytes_per_token(self.kv_dtype)
 
     @property
     def seen(self) -> Window:
@@ -72,7 +72,7 @@ class Account:
 
     def chat_bytes_at(self, tokens: int) -> float:
         """Of a chat of so many tokens, in whole blocks, with all copies."""
-        return self.copies * self.bill.bytes_of(tokens, self.kv_dtype, BLOCK, self.seen)
+        return self.copies * self.kv.bytes_of(tokens, self.kv_dtype, BLOCK, self.seen)
 
     @property
     def chat_bytes(self) -> float:
@@ -89,15 +89,15 @@ class Account:
 
     def formula(self) -> str:
         """The bytes of one token, written out."""
-        bill = self.bill
-        each = f"{bill.vector_size} numbers × {NUMBER_BYTES[self.kv_dtype]} B"
+        kv = self.kv
+        each = f"{kv.vector_size} numbers × {NUMBER_BYTES[self.kv_dtype]} B"
         each = f"({each} + {SCALE_BYTES} B of scale)" if self.kv_dtype in SCALED else each
         who = (
             "1 latent vector"
-            if bill.kind == "MLA"
-            else f"2 (key, value) × {bill.vectors // 2} head{'s' * (bill.vectors > 2)}"
+            if kv.kind == "MLA"
+            else f"2 (key, value) × {kv.vectors // 2} head{'s' * (kv.vectors > 2)}"
         )
-        return f"{bill.layers} layers × {who} × {each}"
+        return f"{kv.layers} layers × {who} × {each}"
 
 
 def accounts(lab: Lab) -> dict[str, Account]:
