@@ -212,7 +212,7 @@ def timed(limit_s: float, act: Callable[[], Any], feedback: str, **fields: Any) 
     return result
 
 
-def pieces(data: bytes, rng: random.Random, longest: int, empty: float) -> list[bytes]:
+def cut(data: bytes, rng: random.Random, longest: int, empty: float) -> list[bytes]:
     """Data cut anywhere, into 1 to `longest` bytes each; behind a share `empty` of them comes one of no bytes."""
     found, at = [], 0
     while at < len(data):
@@ -318,6 +318,7 @@ def hold(
     slips: Slips,
     read: Callable[[Any, str], Any] = number,
     describe: Callable[..., str] | None = None,
+    agree: Callable[[Any, Any], bool] = same,
 ) -> Cases:
     """Ask all questions, and `compare`. Gives back the cases.
 
@@ -325,5 +326,5 @@ def hold(
         read: a reader.
     """
     cases = ask(function, questions, read)
-    compare(_name(function), cases, right, slips, describe)
+    compare(_name(function), cases, right, slips, describe, agree)
     return cases

@@ -8,15 +8,7 @@ from typing import Any
 
 from course.lab.grading.blame import shown
 from course.lab.grading.exercise import Answer, Mistake
-from course.lab.grading.tools import (
-    Slips,
-    expect,
-    hold,
-    in_time,
-    left_alone,
-    number,
-    slip_of,
-)
+from course.lab.grading.tools import Slips, compare, expect, hold, in_time, left_alone, number
 
 MANY, SLOW_S = 4000, 0.8
 """Requests, and the longest they may take together: looking at the slots takes a twentieth of it, playing all that came
@@ -118,24 +110,20 @@ def asked(answer: Answer, server: Server, requests: Sequence[Arrival]) -> list[b
 
 def judge_cases(answer: Answer, cases: list[tuple[Server, list[Arrival]]]) -> None:
     found = [(case, asked(answer, *case)) for case in cases]
-    for (server, requests), said in found:
-        wanted = decide(server, requests)
-        if said == wanted:
-            continue
-        i = next(i for i, pair in enumerate(zip(said, wanted)) if pair[0] != pair[1])
-        slip = slip_of(SLIPS, found)
-        before = ", ".join(f"{r} {'in' if ok else 'refused'}" for r, ok in zip(requests[:i][-4:], wanted[:i][-4:]))
-        told = (
-            f"Admission({server.told()}), request {i}, after {'... ' if i > 4 else ''}{before or 'none'}: "
-            f"admit{requests[i]} gave {said[i]}, expected {wanted[i]}: its TTFT would be "
-            f"{ttft_if_admitted(server, requests[:i], wanted, requests[i]):g} s"
-        )
-        raise Mistake(told, slip=slip)
+    compare("admit", found, decide, SLIPS, agree=operator.eq, difference=first_decision)
 
 
-def ttft_if_admitted(server: Server, earlier: Sequence[Arrival], let_in: Sequence[bool], request: Arrival) -> float:
-    inside = [each for each, ok in zip(earlier, let_in) if ok]
-    return played(server, [*inside, request])[-1]
+def first_decision(case: tuple[Server, list[Arrival]], said: list[bool], wanted: list[bool]) -> str:
+    """The first one that is wrong, in words."""
+    server, requests = case
+    i = next(i for i, pair in enumerate(zip(said, wanted)) if pair[0] != pair[1])
+    before = ", ".join(f"{r} {'in' if ok else 'refused'}" for r, ok in zip(requests[:i][-4:], wanted[:i][-4:]))
+    admitted = [request for request, is_in in zip(requests[:i], wanted) if is_in]
+    return (
+        f"Admission({server.told()}), request {i}, after {'... ' if i > 4 else ''}{before or 'none'}: "
+        f"admit{requests[i]} gave {said[i]}, expected {wanted[i]}: its TTFT would be "
+        f"{played(server, [*admitted, requests[i]])[-1]:g} s"
+    )
 
 
 def played(server: Server, requests: Sequence[Arrival]) -> list[float]:
