@@ -8,7 +8,7 @@ from course.lab.display import Html
 from course.lab.explorer import Explorer, choices
 from course.lab.lab import Lab
 from course.lab.phase_map.measure import Measured, PhaseMap, Row, measure
-from course.lab.phase_map.rows import ROWS
+from course.lab.phase_map.techniques import ROWS
 from course.lab.start.contents import Lesson, lessons
 from course.lab.style import ALARM, PHASE_LABELS, WIDTH
 from course.lab.svg import INK, SOFT, Picture, line, phase_fill, rect, text

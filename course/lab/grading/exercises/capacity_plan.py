@@ -50,12 +50,8 @@ ITL_SLIPS: Slips = {
     "request_whole_answer_cache": lambda *q: itl(*q, whole_length),
     "only_prompt_cache": lambda *q: itl(*q, lambda p, a: p),
     "average_taken_prompt_answer": lambda *q: itl(*q, lambda p, a: (p + a) / 2),
-    "cache_read_for_one": lambda replica, load, batch: itl(
-        {**replica, "per_cached_token_s": replica["per_cached_token_s"] / batch}, load, batch
-    ),
-    "fixed_time_paid_once": lambda replica, load, batch: itl(
-        {**replica, "fixed_s": replica["fixed_s"] * batch}, load, batch
-    ),
+    "cache_read_for_one": lambda r, load, b: itl({**r, "per_cached_token_s": r["per_cached_token_s"] / b}, load, b),
+    "fixed_time_paid_once": lambda r, load, b: itl({**r, "fixed_s": r["fixed_s"] * b}, load, b),
 }
 
 
@@ -114,29 +110,27 @@ def price(replicas: float, replica: Replica, tokens_per_s: float) -> float | Non
     return replicas * replica["usd_per_hour"] / (tokens_per_s * SECONDS_PER_HOUR) * 1e6 if tokens_per_s else None
 
 
-def replicas_slip(formula: Callable[[Load, float], float]) -> Callable[..., float | None]:
-    """Args: formula: of the load, and a replica's requests per second."""
+def replicas_slip(formula: Callable[[float, Load], float]) -> Callable[..., float | None]:
+    """Args: formula: of the replicas that the peak needs, not rounded, and the load."""
 
     def mistaken(replica: Replica, load: Load, limit_s: float) -> float | None:
         batch = right_batch(replica, load, limit_s)
-        return formula(load, per_second(replica, load, batch)) if batch else None
+        return formula(load["rate"] * load["burst"] / per_second(replica, load, batch), load) if batch else None
 
     return mistaken
 
 
 REPLICA_SLIPS: Slips = {
-    "rounded_down": replicas_slip(lambda load, each: max(load["rate"] * load["burst"] // each, 1)),
-    "rounded_nearest": replicas_slip(lambda load, each: max(round(load["rate"] * load["burst"] / each), 1)),
-    "one_more_than_enough": replicas_slip(lambda load, each: load["rate"] * load["burst"] // each + 1),
-    "enough_for_mean_rate": replicas_slip(lambda load, each: max(math.ceil(load["rate"] / each), 1)),
+    "rounded_down": replicas_slip(lambda needed, load: max(math.floor(needed), 1)),
+    "rounded_nearest": replicas_slip(lambda needed, load: max(round(needed), 1)),
+    "one_more_than_enough": replicas_slip(lambda needed, load: math.floor(needed) + 1),
+    "enough_for_mean_rate": replicas_slip(lambda needed, load: max(math.ceil(needed / load["burst"]), 1)),
     "replicas_for_mean_rate": replicas_slip(
-        lambda load, each: max(math.ceil(math.ceil(load["rate"] / each) * load["burst"]), 1)
+        lambda needed, load: max(math.ceil(math.ceil(needed / load["burst"]) * load["burst"]), 1)
     ),
-    "no_traffic_one_replica": replicas_slip(lambda load, each: math.ceil(load["rate"] * load["burst"] / each)),
-    "not_rounded": replicas_slip(lambda load, each: load["rate"] * load["burst"] / each),
-    "replica_serves_batch_itl": replicas_slip(
-        lambda load, each: max(math.ceil(load["rate"] * load["burst"] / (each * load["answer"])), 1)
-    ),
+    "no_traffic_one_replica": replicas_slip(lambda needed, load: math.ceil(needed)),
+    "not_rounded": replicas_slip(lambda needed, load: needed),
+    "replica_serves_batch_itl": replicas_slip(lambda needed, load: max(math.ceil(needed / load["answer"]), 1)),
 }
 
 

@@ -177,9 +177,12 @@ def judge(answer: Answer, steps: Sequence[Step], tip: str = "") -> None:
 
     cases = [(astuple(step), asked(answer, step)) for step in steps]
     slips = SLIPS if all(np.isfinite(found).all() for _, found in cases) else {}
-    is_rounded = all(alike(found, right(*case), 0.02) for case, found in cases)
-    words = "that is right to two or three digits: is something computed in 16 bits?" if is_rounded else None
-    compare("paged_attention", cases, right, slips, None, within(TOLERANCE), lambda *_: words, difference)
+
+    def otherwise(*_: object) -> str | None:
+        is_rounded = all(alike(found, right(*case), 0.02) for case, found in cases)
+        return "that is right to two or three digits: is something computed in 16 bits?" if is_rounded else None
+
+    compare("paged_attention", cases, right, slips, None, within(TOLERANCE), otherwise, difference)
 
 
 def gathers(answer: Answer, rng: random.Random) -> str:

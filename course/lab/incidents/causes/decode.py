@@ -34,13 +34,20 @@ def thrash(draw: Draw) -> Case:
     return Case(before, before.with_engine(num_kv_blocks=blocks), "A re-ranker shares the GPUs' memory now")
 
 
+def drafts_of_a_model(k: int, rate: float, max_batch: int) -> SpeculativeConfig:
+    """A small draft model, without gates."""
+    return SpeculativeConfig(
+        method="draft_model", model="llama-3.2-1b", k=k, acceptance_rate=rate, acceptance_floor=0, adaptive_k=False,
+        max_batch=max_batch,
+    )  # fmt: skip
+
+
 SMALL = (("llama-3.1-8b", "a100-80gb", 1), ("llama-3.1-8b", "l40s", 1), ("qwen3-14b", "a100-80gb", 1))
 
 
 def low_acceptance(draw: Draw) -> Case:
     good, bad, k = draw.between(0.8, 0.88), draw.between(0.05, 0.15), draw.whole(6, 8)
-    drafts = SpeculativeConfig(method="draft_model", model="llama-3.2-1b", k=k, acceptance_rate=good,
-                               acceptance_floor=0, adaptive_k=False, max_batch=64)  # fmt: skip
+    drafts = drafts_of_a_model(k, good, max_batch=64)
     s = service(draw, chat(draw, (200, 500), (80, 120)), machines=SMALL, requests=120, speculative=drafts)
     before = loaded(s, 0.2)
     now = before.with_engine(speculative=drafts.replace(acceptance_rate=bad))
@@ -50,8 +57,7 @@ def low_acceptance(draw: Draw) -> Case:
 
 def speculation_load(draw: Draw) -> Case:
     rate, k = draw.between(0.5, 0.6), draw.whole(7, 9)
-    drafts = SpeculativeConfig(method="draft_model", model="llama-3.2-1b", k=k, acceptance_rate=rate,
-                               acceptance_floor=0, adaptive_k=False, max_batch=256)  # fmt: skip
+    drafts = drafts_of_a_model(k, rate, max_batch=256)
     s = service(draw, chat(draw, (100, 250), (80, 120)), machines=SMALL, requests=240, max_num_seqs=256,
                 max_num_batched_tokens=2560, speculative=drafts)  # fmt: skip
     plain = s.with_engine(speculative=None)

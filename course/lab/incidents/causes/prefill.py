@@ -80,11 +80,8 @@ def tenants(draw: Draw, count: int, prefix: tuple[int, int], **fields: object) -
 def prefix_breaker(draw: Draw) -> Case:
     kind = tenants(draw, draw.whole(3, 6), (2500, 4000), stamp_tokens=24, stamp_first=False)
     before = loaded(service(draw, kind, requests=320, block_size=BLOCK), 0.5)
-    return Case(
-        before,
-        before.with_kind(kind.replace(stamp_first=True)),
-        "Prompt template: the current time is told to the model",
-    )
+    now = before.with_kind(kind.replace(stamp_first=True))
+    return Case(before, now, "Prompt template: the current time is told to the model")
 
 
 def evicted(draw: Draw) -> Case:
@@ -115,9 +112,7 @@ def weight_only(draw: Draw) -> Case:
 
 
 def slow_link(draw: Draw) -> Case:
-    before = loaded(
-        service(draw, chat(draw, (800, 1600), (60, 110)), machines=ONE_CARD, replicas=4, requests=420), 0.45
-    )
-    before = replace(before, links="ethernet")
+    s = service(draw, chat(draw, (800, 1600), (60, 110)), machines=ONE_CARD, replicas=4, requests=420)
+    before = replace(loaded(s, 0.45), links="ethernet")
     now = replace(before.with_fleet(replicas=1), tp=4)
     return Case(before, now, "One replica over all four machines, for four times the bandwidth")
