@@ -3,7 +3,8 @@
 import operator
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from course.lab.grading.blame import shown
@@ -74,27 +75,31 @@ def decide(
     return said
 
 
+def own_prefill(request: Arrival, server: Server) -> float:
+    return request[1] * server.prefill_s
+
+
 SLIPS: Slips = {
     "every_request_admitted": lambda s, rs: [True] * len(rs),
     "no_request_admitted": lambda s, rs: [False] * len(rs),
-    "refused_request_takes_slot": lambda s, rs: decide(s, rs, books_refused=True),
-    "ttft_exactly_slo_s_meets": lambda s, rs: decide(s, rs, fits=operator.lt),
-    "only_wait_held_against": lambda s, rs: decide(s, rs, judged=lambda start, r, s: start - r[0]),
-    "whole_answer_held_against": lambda s, rs: decide(
-        s, rs, judged=lambda start, r, s: start - r[0] + r[1] * s.prefill_s + r[2] * s.decode_s
+    "refused_request_takes_slot": partial(decide, books_refused=True),
+    "ttft_exactly_slo_s_meets": partial(decide, fits=operator.lt),
+    "only_wait_held_against": partial(decide, judged=lambda start, r, s: start - r[0]),
+    "whole_answer_held_against": partial(
+        decide, judged=lambda start, r, s: start - r[0] + own_prefill(r, s) + r[2] * s.decode_s
     ),
-    "slot_free_again_when": lambda s, rs: decide(s, rs, busy=lambda r, s: r[1] * s.prefill_s),
-    "slot_taken_during_prefill": lambda s, rs: decide(s, rs, busy=lambda r, s: r[2] * s.decode_s),
-    "slot_free_for_while": lambda s, rs: decide(
-        s, rs, begins=lambda free, arrival: free, judged=lambda start, r, s: max(start - r[0], 0) + r[1] * s.prefill_s
+    "slot_free_again_when": partial(decide, busy=own_prefill),
+    "slot_taken_during_prefill": partial(decide, busy=lambda r, s: r[2] * s.decode_s),
+    "slot_free_for_while": partial(
+        decide, begins=lambda free, arrival: free, judged=lambda start, r, s: max(start - r[0], 0) + own_prefill(r, s)
     ),
-    "free_slot_gives_negative": lambda s, rs: decide(s, rs, begins=lambda free, arrival: free),
-    "server_more_than_one": lambda s, rs: decide(Server(1, s.slo_s, s.prefill_s, s.decode_s), rs),
-    "takes_slot_free_first": lambda s, rs: decide(s, rs, pick=max),
-    "only_request_finds_free": lambda s, rs: decide(
-        s, rs, judged=lambda start, r, s: r[1] * s.prefill_s if start == r[0] else float("inf")
+    "free_slot_gives_negative": partial(decide, begins=lambda free, arrival: free),
+    "server_more_than_one": lambda s, rs: decide(replace(s, slots=1), rs),
+    "takes_slot_free_first": partial(decide, pick=max),
+    "only_request_finds_free": partial(
+        decide, judged=lambda start, r, s: own_prefill(r, s) if start == r[0] else float("inf")
     ),
-    "only_own_prompt_looked": lambda s, rs: decide(s, rs, judged=lambda start, r, s: r[1] * s.prefill_s),
+    "only_own_prompt_looked": partial(decide, judged=lambda start, r, s: own_prefill(r, s)),
 }
 
 

@@ -91,6 +91,11 @@ def cut(pieces: list[Piece], size: int) -> list[list[int]]:
     return [table[: blocks(end, size)] for table, _, end in pieces]
 
 
+def by_row(row: Callable[[list[int], int, int, int], list[int]]) -> Callable[..., list[list[int]]]:
+    """A mistake in the blocks of one row: (table, start, end, block size) -> blocks."""
+    return lambda pieces, size, null: padded([row(*piece, size) for piece in pieces], null)
+
+
 TABLE_SLIPS: dict[str, Callable[..., Any]] = {
     "rows_padded_0": lambda pieces, size, null: padded(cut(pieces, size), 0),
     "rows_padded_-1": lambda pieces, size, null: padded(cut(pieces, size), -1),
@@ -98,19 +103,11 @@ TABLE_SLIPS: dict[str, Callable[..., Any]] = {
     "pad_behind_blocks_not": lambda pieces, size, null: [
         row[::-1] for row in padded([row[::-1] for row in cut(pieces, size)], null)
     ],
-    "blocks_no_token_up": lambda pieces, size, null: padded([table for table, _, _ in pieces], null),
-    "row_blocks_all_positions": lambda pieces, size, null: padded(
-        [table[: blocks(end - start, size)] for table, start, end in pieces], null
-    ),
-    "row_begins_request_first": lambda pieces, size, null: padded(
-        [table[start // size : blocks(end, size)] for table, start, end in pieces], null
-    ),
-    "block_filled_part_belongs": lambda pieces, size, null: padded(
-        [table[: end // size] for table, _, end in pieces], null
-    ),
-    "one_block_too_many": lambda pieces, size, null: padded(
-        [table[: end // size + 1] for table, _, end in pieces], null
-    ),
+    "blocks_no_token_up": by_row(lambda table, start, end, size: table),
+    "row_blocks_all_positions": by_row(lambda table, start, end, size: table[: blocks(end - start, size)]),
+    "row_begins_request_first": by_row(lambda table, start, end, size: table[start // size : blocks(end, size)]),
+    "block_filled_part_belongs": by_row(lambda table, start, end, size: table[: end // size]),
+    "one_block_too_many": by_row(lambda table, start, end, size: table[: end // size + 1]),
     "one_column_too_many": lambda pieces, size, null: padded(
         cut(pieces, size), null, max(map(len, cut(pieces, size)), default=0) + 1
     ),

@@ -138,6 +138,11 @@ def hold_numbers(weights: list[np.ndarray], found: list[np.ndarray], tip: str | 
             raise Mistake(told, slip=number_slip(weights, found) or tip)
 
 
+def hold_both(weight: np.ndarray, numbers: np.ndarray, scales: np.ndarray) -> None:
+    hold_scales([weight], [scales])
+    hold_numbers([weight], [numbers])
+
+
 def scales_of_rows(answer: Answer, rng: random.Random) -> str:
     # Squares first: there, rows that were taken for columns raise nothing.
     for shapes in (((4, 4), (6, 6), (9, 9)), ((3, 17), (1, 9), (5, 1))):
@@ -199,8 +204,7 @@ def edges(answer: Answer, rng: random.Random) -> str:
     numbers, scales = asked(answer, zeros)
     if numbers[1].any():
         raise Mistake(f"a row of zeros became {numbers[1].tolist()}: zeros stay zeros, whatever the scale")
-    hold_scales([zeros], [scales])
-    hold_numbers([zeros], [numbers])
+    hold_both(zeros, numbers, scales)
     with np.errstate(all="ignore"):
         again = answer.dequantize(*answer.quantize(np.zeros((2, 3), dtype=np.float32)))
     if np.any(finite(again, "a matrix of zeros, there and back,", (2, 3))):
@@ -212,16 +216,13 @@ def edges(answer: Answer, rng: random.Random) -> str:
         raise Mistake("row_weights_around_uses", largest=np.abs(tiny[0]).max(), steps=np.abs(numbers[0]).max())
     outlier = some_weights(rng, 4, 8)
     outlier[2, 3] = -500 * np.abs(outlier).max()
-    numbers, scales = asked(answer, outlier)
-    hold_scales([outlier], [scales])
-    hold_numbers([outlier], [numbers])
+    hold_both(outlier, *asked(answer, outlier))
     wide = some_weights(rng, 12, 5)
     for view, name in ((wide[::2], "every second row of a matrix"), (np.asfortranarray(wide), "a transposed matrix")):
         given = view.copy()
         numbers, scales = read(answer.quantize(view), name, *view.shape)
         unchanged((given,), (view,), ("weight",))
-        hold_scales([view], [scales])
-        hold_numbers([view], [numbers])
+        hold_both(view, numbers, scales)
     return "zeros, tiny rows, outliers and views: right, and the weights are left alone"
 
 

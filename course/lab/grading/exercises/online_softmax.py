@@ -33,9 +33,7 @@ def right(tiles: Sequence[Tile]) -> np.ndarray:
 
 
 def fold(
-    tiles: Sequence[Tile],
-    sum_factor: Callable[[float, float], float],
-    value_factor: Callable[[float, float], float],
+    tiles: Sequence[Tile], sum_factor: Callable[[float, float], float], value_factor: Callable[[float, float], float]
 ) -> np.ndarray:
     """One pass; the factors say what (old largest, new largest) does to what was summed so far."""
     largest, total, weighted = -np.inf, 0.0, np.zeros(tiles[0][1].shape[1])

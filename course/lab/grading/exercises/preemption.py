@@ -203,10 +203,11 @@ def right_room(state: State, request_id: str, count: int, planned: set[str]) -> 
 def ask_room(answer: Answer, state: State, request_id: str, count: int, planned: set[str]) -> bool:
     request = next(each for each in state.running if each.request_id == request_id)
     found = answer.make_room(request, count, state.running, state.waiting, state.free, set(planned))
-    if found is None:
-        raise Mistake("make_room gave back None: True if there is room now, False if the request itself had to go")
-    if not same(found, True) and not same(found, False):
-        raise Mistake(f"make_room should give back True or False; yours gave {shown(found)}")
+    nothing = "make_room gave back None: True if there is room now, False if the request itself had to go"
+    expect(found is not None, nothing)
+    expect(
+        same(found, True) or same(found, False), f"make_room should give back True or False; yours gave {shown(found)}"
+    )
     return bool(found)
 
 

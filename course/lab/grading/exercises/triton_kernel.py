@@ -190,49 +190,36 @@ def some_case(
     )
 
 
-def hold(case: Case, tensors: dict[str, Guarded], inputs: Sequence[str], name: str) -> None:
-    """Nothing beside the outputs was written."""
-    for each, tensor in tensors.items():
-        expect(not (each in inputs and tensor.changed()), f"{name} of {case} changes `{each}`, which it only reads")
-        if tensor.spilled():
-            raise Mistake("writes_outside", name=name, case=case, each=each, size=case.x.shape[1])
+GAPS = {"x": 1, "delta": 3, "out": 2, "total": 2, "normed": 0}
+"""How far apart the rows of each tensor are, in gaps of the case."""
 
 
-def hold_one_launch(case: Case, seen: Seen, name: str) -> None:
+def run(answer: Answer, name: str, case: Case, inputs: Sequence[str], outputs: Sequence[str]) -> list[np.ndarray]:
+    """What a function of the answer writes into its outputs: in one launch, and nowhere else."""
+    shape = case.x.shape
+    tensors = {each: Guarded.of(getattr(case, each), shape, case.dtype, GAPS[each] * case.gap) for each in inputs}
+    tensors["weight"] = Guarded.of(case.weight[None], (1, shape[1]), case.dtype, 0)
+    given = [tensors[each].inner for each in inputs]
+    written = [Guarded.of(None, shape, case.dtype, GAPS[each] * case.gap) for each in outputs]
+    with watching() as seen:
+        getattr(answer, name)(*given, tensors["weight"].inner[0], case.eps, *(each.inner for each in written))
     if seen.arithmetic:
         raise Mistake("lets_pytorch_do", name=name, case=case, operation=seen.arithmetic[0])
     expect(seen.launches == 1, f"{name} of {case} launches {seen.launches} kernels; one is asked for")
+    for each, tensor in tensors.items():
+        expect(not tensor.changed(), f"{name} of {case} changes `{each}`, which it only reads")
+    for each, tensor in zip(outputs, written):
+        expect(not tensor.spilled(), "writes_outside", name=name, case=case, each=each, size=shape[1])
+    return [each.numbers() for each in written]
 
 
 def run_norm(answer: Answer, case: Case) -> np.ndarray:
-    shape = case.x.shape
-    tensors = {
-        "x": Guarded.of(case.x, shape, case.dtype, case.gap),
-        "weight": Guarded.of(case.weight[None], (1, shape[1]), case.dtype, 0),
-        "out": Guarded.of(None, shape, case.dtype, 2 * case.gap),
-    }
-    with watching() as seen:
-        answer.rms_norm(tensors["x"].inner, tensors["weight"].inner[0], case.eps, tensors["out"].inner)
-    hold_one_launch(case, seen, "rms_norm")
-    hold(case, tensors, ("x", "weight"), "rms_norm")
-    return tensors["out"].numbers()
+    return run(answer, "rms_norm", case, ["x"], ["out"])[0]
 
 
-def run_add(answer: Answer, case: Case) -> tuple[np.ndarray, np.ndarray]:
-    shape = case.x.shape
-    tensors = {
-        "x": Guarded.of(case.x, shape, case.dtype, case.gap),
-        "delta": Guarded.of(case.delta, shape, case.dtype, 3 * case.gap),
-        "weight": Guarded.of(case.weight[None], (1, shape[1]), case.dtype, 0),
-        "total": Guarded.of(None, shape, case.dtype, 2 * case.gap),
-        "normed": Guarded.of(None, shape, case.dtype, 0),
-    }
-    given = [tensors["x"].inner, tensors["delta"].inner, tensors["weight"].inner[0], case.eps]
-    with watching() as seen:
-        answer.add_rms_norm(*given, tensors["total"].inner, tensors["normed"].inner)
-    hold_one_launch(case, seen, "add_rms_norm")
-    hold(case, tensors, ("x", "delta", "weight"), "add_rms_norm")
-    return tensors["total"].numbers(), tensors["normed"].numbers()
+def run_add(answer: Answer, case: Case) -> list[np.ndarray]:
+    """Total and normed."""
+    return run(answer, "add_rms_norm", case, ["x", "delta"], ["total", "normed"])
 
 
 def judge(
