@@ -69,7 +69,7 @@ def generate(seed: int, difficulty: int, cause: str | None = None) -> tuple[Hidd
     """
     if difficulty not in DIFFICULTIES:
         raise IncidentError(f"difficulty is one of {', '.join(map(str, DIFFICULTIES))}, not {difficulty!r}")
-    drawn = Draw(f"cause {seed}").pick(list(CAUSES.values())) if cause is None else look_up("cause", cause, CAUSES)
+    drawn = Draw(f"cause {seed}").choice(list(CAUSES.values())) if cause is None else look_up("cause", cause, CAUSES)
     return generate_of(drawn, seed, difficulty)
 
 
@@ -87,7 +87,7 @@ def generate_of(cause: Cause, seed: int, difficulty: int) -> tuple[Hidden, Trial
 
 def _try(cause: Cause, draw: Draw, difficulty: int, disguise: int) -> tuple[Hidden, Trials] | None:
     case, also = disguised(cause, cause.make(draw), draw, disguise)
-    page_seed, *held_out = (draw.whole(1, 2**30) for _ in range(1 + NUM_HELD_OUT))
+    page_seed, *held_out = (draw.randint(1, 2**30) for _ in range(1 + NUM_HELD_OUT))
     before = play(case.before, page_seed, watched=True)
     case = with_slo(case, slo_for(before))
     before = replace(before, service=case.before)
@@ -107,13 +107,13 @@ def _try(cause: Cause, draw: Draw, difficulty: int, disguise: int) -> tuple[Hidd
 def disguised(cause: Cause, case: Case, draw: Draw, difficulty: int) -> tuple[Case, Ailment | None]:
     """The case with oddities in both weeks, and perhaps with a second ailment in this one."""
     before, now = case.before, case.now
-    for odd in draw.some(ODDITIES, difficulty - 1):
+    for odd in draw.sample(ODDITIES, difficulty - 1):
         # Only where neither week has something of its own there.
         if odd(before) != before and odd(now) != now:
             before, now = odd(before), odd(now)
     also = None
     if difficulty == DIFFICULTIES[-1]:
-        also = draw.pick([ailment for ailment in AILMENTS if ailment.phase != cause.phase])
+        also = draw.choice([ailment for ailment in AILMENTS if ailment.phase != cause.phase])
         now = also.change(now)
     return replace(case, before=before, now=now), also
 
