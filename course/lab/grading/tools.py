@@ -9,6 +9,7 @@ import itertools
 import math
 import numbers
 import random
+import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -220,6 +221,11 @@ def cut(data: bytes, rng: random.Random, longest: int, empty: float) -> list[byt
         found += [data[at : at + size], *([b""] if rng.random() < empty else [])]
         at += size
     return found
+
+
+def average(values: Sequence[float]) -> float | None:
+    """None where there is nothing."""
+    return statistics.mean(values) if values else None
 
 
 def close(found: float, wanted: float, relative: float = 1e-6) -> bool:

@@ -11,6 +11,7 @@ from course.lab.grading.exercise import Answer, Mistake
 from course.lab.grading.tools import (
     Slips,
     ask,
+    average,
     compare,
     each,
     expect,
@@ -39,10 +40,6 @@ def counts(stays: Sequence[Stay]) -> Iterator[tuple[float, float, int]]:
 
 def right_mean(stays: Sequence[Stay], start: float, end: float) -> float:
     return sum(max(0.0, min(b, end) - max(a, start)) * count for a, b, count in counts(stays)) / (end - start)
-
-
-def average(values: Sequence[float]) -> float | None:
-    return mean(values) if values else None
 
 
 def right_law(stays: Sequence[Stay], start: float, end: float) -> list[float | None]:

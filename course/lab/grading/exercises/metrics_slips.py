@@ -7,6 +7,7 @@ from statistics import mean
 from typing import Any
 
 from course.lab.grading.exercises.percentiles import PERCENTILE_SLIPS, right_percentile
+from course.lab.grading.tools import average
 
 Request = Mapping[str, Any]
 """due and sent (s), chunks (pairs of a moment in s and a number of tokens), failed."""
@@ -141,10 +142,6 @@ FLEET_SLIPS = {
     "percentile_of_percentiles": lambda servers, q: right_percentile(each_server(servers, q), q),
     "fleet_nearest_rank": lambda servers, q: RANK_SLIPS["nearest_rank"]([*itertools.chain(*servers)], q),
 }
-
-
-def average(values: Sequence[float]) -> float | None:
-    return mean(values) if values else None
 
 
 def met(counted: Callable[[Request], bool], limit: Callable[[float, float], bool]) -> Callable[..., float | None]:
