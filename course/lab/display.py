@@ -1,6 +1,6 @@
 """How the lab's widgets show themselves: live in a running notebook, as plain HTML where there is no kernel."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from typing import Any, TypeVar
 
@@ -30,38 +30,6 @@ class LivePanel:
         }
 
 
-def table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
-    """An HTML table; cells are escaped. Text stands left (the first column, and any that runs long), numbers right."""
-    is_text = [i == 0 or any(len(row[i]) > 24 for row in rows) for i in range(len(header))]
-    head = "".join(_cell(name, is_text[i], "col") for i, name in enumerate(header))
-    body = "".join(
-        "<tr>" + "".join(_cell(cell, is_text[i], "" if i else "row") for i, cell in enumerate(row)) + "</tr>"
-        for row in rows
-    )
-    look = "border-collapse:collapse;font-size:13px"
-    return f'<table style="{look}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
-
-
-def _cell(content: str, is_text: bool, names: str) -> str:
-    """One cell; `names` says whether it is the name of its "row" or "col", or neither."""
-    align = "text-align:left" if is_text else "text-align:right"
-    if not is_text and names != "col":  # a long heading may break, a number may not
-        align += ";white-space:nowrap"
-    look = f"{align};padding:2px 16px 2px 0;line-height:1.35;font-weight:{'bold' if names == 'col' else 'normal'}"
-    content = escape(content)
-    return f'<th scope="{names}" style="{look}">{content}</th>' if names else f'<td style="{look}">{content}</td>'
-
-
-def words_of(error: Exception) -> str:
-    """What a learner is told of it: a ValueError's own words, and of anything else also what it is."""
-    return str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
-
-
-def trouble(words: str) -> str:
-    """Why there is nothing to see, as HTML."""
-    return f'<p style="border-left:6px solid {ALARM};padding:4px 12px">{escape(words)}</p>'
-
-
 class Html:
     """A piece of HTML that a notebook shows; `text` is its plain form."""
 
@@ -76,9 +44,46 @@ class Html:
         return {"text/html": self.html, "text/plain": self.text}
 
 
-def as_table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> Html:
+def link_to(place: str, words: str) -> Html:
+    """A link, for a cell of a table."""
+    return Html(f'<a href="{escape(place)}">{escape(words)}</a>', words)
+
+
+def table(header: tuple[str, ...], rows: Sequence[tuple[str | Html, ...]]) -> str:
+    """An HTML table. Text is escaped; it stands left (the first column, and any that runs long), numbers right."""
+    is_text = [i == 0 or any(len(str(row[i])) > 24 for row in rows) for i in range(len(header))]
+    head = "".join(_cell(name, is_text[i], "col") for i, name in enumerate(header))
+    body = "".join(
+        "<tr>" + "".join(_cell(cell, is_text[i], "" if i else "row") for i, cell in enumerate(row)) + "</tr>"
+        for row in rows
+    )
+    look = "border-collapse:collapse;font-size:13px"
+    return f'<table style="{look}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+
+
+def _cell(content: str | Html, is_text: bool, names: str) -> str:
+    """One cell; `names` says whether it is the name of its "row" or "col", or neither."""
+    align = "text-align:left" if is_text else "text-align:right"
+    if not is_text and names != "col":  # a long heading may break, a number may not
+        align += ";white-space:nowrap"
+    look = f"{align};padding:2px 16px 2px 0;line-height:1.35;font-weight:{'bold' if names == 'col' else 'normal'}"
+    content = content.html if isinstance(content, Html) else escape(content)
+    return f'<th scope="{names}" style="{look}">{content}</th>' if names else f'<td style="{look}">{content}</td>'
+
+
+def words_of(error: Exception) -> str:
+    """What a learner is told of it: a ValueError's own words, and of anything else also what it is."""
+    return str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+
+
+def trouble(words: str) -> str:
+    """Why there is nothing to see, as HTML."""
+    return f'<p style="border-left:6px solid {ALARM};padding:4px 12px">{escape(words)}</p>'
+
+
+def as_table(header: tuple[str, ...], rows: Sequence[tuple[str | Html, ...]]) -> Html:
     """A table that shows itself, as HTML and as text."""
-    return Html(table(header, rows), "\n".join("  ".join(row) for row in (header, *rows)))
+    return Html(table(header, rows), "\n".join("  ".join(map(str, row)) for row in (header, *rows)))
 
 
 def table_by_name(heading: str, found: Mapping[str, Item], columns: Mapping[str, Callable[[Item], str]]) -> Html:

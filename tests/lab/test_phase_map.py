@@ -8,8 +8,7 @@ import pytest
 from course.lab.lab import Lab
 from course.lab.phase_map.measure import STORED, Measured, PhaseMap, Side, main, measure, on_the_engine, simulated
 from course.lab.phase_map.picture import COLUMNS, label, provenance_note
-from course.lab.phase_map.rows import ROWS
-from course.lab.phase_map.techniques import CHAT, EnginePair, Pair, Technique, at, many
+from course.lab.phase_map.techniques import CHAT, ROWS, EnginePair, Pair, Technique, at, many
 from course.lab.start.contents import lessons
 from minillm.core.timeline import PHASES
 from minillm.policies.config import EngineConfig

@@ -73,8 +73,7 @@ def solution(exercise_id: Id) -> None:
 
 @app.command()
 def hint(
-    exercise_id: Id,
-    number: Annotated[int | None, typer.Argument(help="Which one; without it, the next.")] = None,
+    exercise_id: Id, number: Annotated[int | None, typer.Argument(help="Which one; without it, the next.")] = None
 ) -> None:
     """Print a hint. It costs the points that it names."""
     print(next_hint(the(exercise_id), number, History()))

@@ -83,11 +83,7 @@ def _done(exercise: Exercise, history: History) -> DoneExercise | None:
     if not found.attempts and not found.hints:
         return None
     return DoneExercise(
-        id=exercise.id,
-        attempts=found.attempts,
-        hints=found.hints,
-        points=found.best,
-        possible=exercise.max_score,
+        id=exercise.id, attempts=found.attempts, hints=found.hints, points=found.best, possible=exercise.max_score
     )
 
 

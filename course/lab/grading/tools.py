@@ -8,6 +8,8 @@ import copy
 import itertools
 import math
 import numbers
+import random
+import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -202,6 +204,30 @@ def in_time(limit_s: float, items: Iterable[Any], mistake: Callable[[int], Mista
             raise mistake(done)
 
 
+def timed(limit_s: float, act: Callable[[], Any], feedback: str, **fields: Any) -> Any:
+    """What `act` gives back; Mistake(feedback, took=...) if that takes more than `limit_s` of CPU time."""
+    began = time.process_time()
+    result = act()
+    took = time.process_time() - began
+    expect(took <= limit_s, feedback, took=took, **fields)
+    return result
+
+
+def cut(data: bytes, rng: random.Random, longest: int, empty: float) -> list[bytes]:
+    """Data cut anywhere, into 1 to `longest` bytes each; behind a share `empty` of them comes one of no bytes."""
+    found, at = [], 0
+    while at < len(data):
+        size = rng.randint(1, longest)
+        found += [data[at : at + size], *([b""] if rng.random() < empty else [])]
+        at += size
+    return found
+
+
+def average(values: Sequence[float]) -> float | None:
+    """None where there is nothing."""
+    return statistics.mean(values) if values else None
+
+
 def close(found: float, wanted: float, relative: float = 1e-6) -> bool:
     """Equal but for rounding."""
     return math.isclose(found, wanted, rel_tol=relative, abs_tol=1e-9)
@@ -257,7 +283,9 @@ def compare(
     slips: Slips,
     describe: Callable[..., str] | None = None,
     agree: Callable[[Any, Any], bool] = same,
-    otherwise: Callable[[Arguments, Any], str] | None = None,
+    otherwise: Callable[[Arguments, Any], str | None] | None = None,
+    difference: Callable[[Arguments, Any, Any], str] | None = None,
+    share: float = 0.0,
 ) -> None:
     """Raise Mistake unless every case agrees with `right`; the feedback shows the first that differs, and the slip.
 
@@ -266,13 +294,18 @@ def compare(
         cases: arguments and what came back (already read by `number`, `listed`, ...).
         describe: arguments -> how the call is shown; None = their reprs.
         otherwise: (arguments, found) -> what is wrong with a result that no slip explains.
+        difference: (arguments, found, wanted) -> the feedback; None = "... gave ...; expected ...".
+        share: of the points that stay earned.
     """
     for arguments, found in cases:
         wanted = call(right, *arguments)
-        if not agree(found, wanted):
-            asked = describe(*arguments) if describe else f"{what}({', '.join(map(shown, arguments))})"
-            slip = slip_of(slips, cases, agree) or (otherwise(arguments, found) if otherwise else None)
-            raise Mistake(f"{asked} gave {shown(found)}; expected {shown(wanted)}", slip=slip)
+        if agree(found, wanted):
+            continue
+        slip = slip_of(slips, cases, agree) or (otherwise(arguments, found) if otherwise else None)
+        if difference is not None:
+            raise Mistake(difference(arguments, found, wanted), share, slip=slip)
+        asked = describe(*arguments) if describe else f"{what}({', '.join(map(shown, arguments))})"
+        raise Mistake(f"{asked} gave {shown(found)}; expected {shown(wanted)}", share, slip=slip)
 
 
 def ask(function: Callable[..., Any], questions: Iterable[Arguments], read: Callable[[Any, str], Any]) -> Cases:
@@ -291,6 +324,7 @@ def hold(
     slips: Slips,
     read: Callable[[Any, str], Any] = number,
     describe: Callable[..., str] | None = None,
+    agree: Callable[[Any, Any], bool] = same,
 ) -> Cases:
     """Ask all questions, and `compare`. Gives back the cases.
 
@@ -298,5 +332,5 @@ def hold(
         read: a reader.
     """
     cases = ask(function, questions, read)
-    compare(_name(function), cases, right, slips, describe)
+    compare(_name(function), cases, right, slips, describe, agree)
     return cases

@@ -6,7 +6,7 @@ from dataclasses import replace
 from course.lab.incidents.causes import CAUSES, Case, Cause, Draw
 from course.lab.incidents.causes.base import lengths, loaded, service
 from course.lab.incidents.causes.prefill import with_long_prompts
-from course.lab.incidents.generate import Hidden, IncidentError, generate_of
+from course.lab.incidents.generate import Hidden, generate_of, look_up
 from course.lab.incidents.outcome import Trials
 from minillm.simulate.workload.kinds import Independent
 from minillm.simulate.workload.lengths import Fixed
@@ -55,6 +55,4 @@ def draw_classic(name: str) -> tuple[Hidden, Trials]:
     Raises:
         IncidentError: no such classic.
     """
-    if name not in CLASSICS:
-        raise IncidentError(f"no classic {name!r}: choose from {', '.join(CLASSICS)}")
-    return generate_of(CLASSICS[name], seed=0, difficulty=1)
+    return generate_of(look_up("classic", name, CLASSICS), seed=0, difficulty=1)

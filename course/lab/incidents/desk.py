@@ -32,8 +32,7 @@ class Desk(LivePanel):
         self.clock, self.board, self.verdict = widgets.HTML(), widgets.HTML(), widgets.HTML()
         self.ask_buttons = {
             question.id: widgets.Button(
-                description=f"{question.text} · {question.minutes} min",
-                layout=widgets.Layout(width="auto"),
+                description=f"{question.text} · {question.minutes} min", layout=widgets.Layout(width="auto")
             )
             for question in incident.questions()
         }

@@ -21,10 +21,10 @@ NUM_INNOCENT = {1: 2, 2: 4, 3: 6}
 
 def change_log(draw: Draw, change: str, difficulty: int) -> tuple[tuple[str, str], ...]:
     """(when, what), in order; perhaps with what really happened."""
-    found = draw.some(_LOG["innocent"], NUM_INNOCENT[difficulty])
-    if draw.between(0, 1) < MENTIONED[difficulty]:
-        found.insert(draw.whole(0, len(found)), change)
-    days = sorted(draw.some(range(len(_LOG["when"])), len(found)))
+    found = draw.sample(_LOG["innocent"], NUM_INNOCENT[difficulty])
+    if draw.uniform(0, 1) < MENTIONED[difficulty]:
+        found.insert(draw.randint(0, len(found)), change)
+    days = sorted(draw.sample(range(len(_LOG["when"])), len(found)))
     return tuple((_LOG["when"][day], what) for day, what in zip(days, found))
 
 

@@ -2,8 +2,11 @@
 restores it on held-out traffic, and the tempting one does not.
 """
 
+import difflib
 import gc
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from course.lab.incidents.causes import CAUSES, Case, Cause, Draw
 from course.lab.incidents.causes.base import slo_for, with_slo
@@ -14,6 +17,7 @@ from course.lab.incidents.outcome import Trials
 from course.lab.incidents.service import Service, play
 from minillm.core.errors import MinillmError
 
+T = TypeVar("T")
 DIFFICULTIES = (1, 2, 3)
 TRIES = 12
 BITES = 0.1
@@ -39,13 +43,22 @@ class Hidden:
     """Of the cause's fixes, those that were tried out and restore the SLO here."""
 
 
-def choose_cause(seed: int, name: str | None) -> Cause:
-    """The named one, or one that the seed decides."""
-    if name is None:
-        return Draw(f"cause {seed}").pick(list(CAUSES.values()))
-    if name not in CAUSES:
-        raise IncidentError(f"no cause {name!r}: choose from {', '.join(CAUSES)}")
-    return CAUSES[name]
+def look_up(what: str, name: object, among: Mapping[str, T]) -> T:
+    """The one of this name.
+
+    Raises:
+        IncidentError: there is none; the message says which one may be meant.
+    """
+    if not isinstance(name, str) or name not in among:
+        close = difflib.get_close_matches(str(name), among, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"choose from {', '.join(among)}"
+        raise IncidentError(f"no {what} {name!r}: {hint}")
+    return among[name]
+
+
+def find_intervention(name: str) -> Intervention:
+    """By its id. Raises IncidentError: there is none."""
+    return look_up("intervention", name, BY_ID)
 
 
 def generate(seed: int, difficulty: int, cause: str | None = None) -> tuple[Hidden, Trials]:
@@ -56,7 +69,8 @@ def generate(seed: int, difficulty: int, cause: str | None = None) -> tuple[Hidd
     """
     if difficulty not in DIFFICULTIES:
         raise IncidentError(f"difficulty is one of {', '.join(map(str, DIFFICULTIES))}, not {difficulty!r}")
-    return generate_of(choose_cause(seed, cause), seed, difficulty)
+    drawn = Draw(f"cause {seed}").choice(list(CAUSES.values())) if cause is None else look_up("cause", cause, CAUSES)
+    return generate_of(drawn, seed, difficulty)
 
 
 def generate_of(cause: Cause, seed: int, difficulty: int) -> tuple[Hidden, Trials]:
@@ -73,7 +87,7 @@ def generate_of(cause: Cause, seed: int, difficulty: int) -> tuple[Hidden, Trial
 
 def _try(cause: Cause, draw: Draw, difficulty: int, disguise: int) -> tuple[Hidden, Trials] | None:
     case, also = disguised(cause, cause.make(draw), draw, disguise)
-    page_seed, *held_out = (draw.whole(1, 2**30) for _ in range(1 + NUM_HELD_OUT))
+    page_seed, *held_out = (draw.randint(1, 2**30) for _ in range(1 + NUM_HELD_OUT))
     before = play(case.before, page_seed, watched=True)
     case = with_slo(case, slo_for(before))
     before = replace(before, service=case.before)
@@ -93,13 +107,13 @@ def _try(cause: Cause, draw: Draw, difficulty: int, disguise: int) -> tuple[Hidd
 def disguised(cause: Cause, case: Case, draw: Draw, difficulty: int) -> tuple[Case, Ailment | None]:
     """The case with oddities in both weeks, and perhaps with a second ailment in this one."""
     before, now = case.before, case.now
-    for odd in draw.some(ODDITIES, difficulty - 1):
+    for odd in draw.sample(ODDITIES, difficulty - 1):
         # Only where neither week has something of its own there.
         if odd(before) != before and odd(now) != now:
             before, now = odd(before), odd(now)
     also = None
     if difficulty == DIFFICULTIES[-1]:
-        also = draw.pick([ailment for ailment in AILMENTS if ailment.phase != cause.phase])
+        also = draw.choice([ailment for ailment in AILMENTS if ailment.phase != cause.phase])
         now = also.change(now)
     return replace(case, before=before, now=now), also
 
@@ -107,9 +121,3 @@ def disguised(cause: Cause, case: Case, draw: Draw, difficulty: int) -> tuple[Ca
 def apply(name: str, service: Service) -> Service:
     """The service after one intervention, by its id."""
     return find_intervention(name).apply(service)
-
-
-def find_intervention(name: str) -> Intervention:
-    if not isinstance(name, str) or name not in BY_ID:
-        raise IncidentError(f"no intervention {name!r}: choose from {', '.join(BY_ID)}")
-    return BY_ID[name]

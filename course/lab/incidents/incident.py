@@ -1,6 +1,5 @@
 """An incident to be worked on: the page, questions, an answer, a deployment, a grade, and only then the truth."""
 
-import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
@@ -10,7 +9,7 @@ from course.lab.grading import Result
 from course.lab.incidents.causes import CAUSES
 from course.lab.incidents.classics import draw_classic
 from course.lab.incidents.evidence import Evidence, Question, as_html
-from course.lab.incidents.generate import Hidden, IncidentError, find_intervention, generate
+from course.lab.incidents.generate import Hidden, IncidentError, find_intervention, generate, look_up
 from course.lab.incidents.interventions import ALL, Intervention
 from course.lab.incidents.marking import Answer, lost_by_phase, mark, second_phases
 from course.lab.incidents.outcome import Effect, Trials, counterfactuals, effect_of, value_of
@@ -257,9 +256,5 @@ def plain(name: object) -> str | None:
 
 
 def find_question(name: str) -> Question:
-    """Raises IncidentError: there is no such question."""
-    if not isinstance(name, str) or name not in BY_ID:
-        close = difflib.get_close_matches(str(name), BY_ID, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"choose from {', '.join(BY_ID)}"
-        raise IncidentError(f"no question {name!r}: {hint}")
-    return BY_ID[name]
+    """By its id. Raises IncidentError: there is no such question."""
+    return look_up("question", name, BY_ID)

@@ -19,8 +19,7 @@ import psutil
 from course.lab import simulated_70b
 from course.lab.build import COURSE
 from course.lab.lab import Lab
-from course.lab.phase_map.rows import ROWS
-from course.lab.phase_map.techniques import EnginePair, Pair, Setting, Technique
+from course.lab.phase_map.techniques import ROWS, EnginePair, Pair, Setting, Technique
 from course.lab.run import Run, percentile
 from course.lab.style import number
 from course.lab.workloads import Arrival, Workload

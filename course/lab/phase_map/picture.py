@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from html import escape
 from typing import Any
 
-from course.lab.display import Html
+from course.lab.display import Html, as_table, link_to
 from course.lab.explorer import Explorer, choices
 from course.lab.lab import Lab
 from course.lab.phase_map.measure import Measured, PhaseMap, Row, measure
-from course.lab.phase_map.rows import ROWS
+from course.lab.phase_map.techniques import ROWS
 from course.lab.start.contents import Lesson, lessons
 from course.lab.style import ALARM, PHASE_LABELS, WIDTH
 from course.lab.svg import INK, SOFT, Picture, line, phase_fill, rect, text
@@ -98,24 +98,13 @@ def _moved(pair: Measured) -> str:
 def runs_table(found: PhaseMap) -> Html:
     """For each technique: the lesson that shows it, its field, and the two kinds of traffic."""
     known = lessons()
-    head = "".join(f'<th scope="col" style="{LOOK}">{name}</th>' for name in ("technique", "field", "A", "B", "lesson"))
-    rows = "".join(_table_row(row, known) for row in found.rows)
-    table = f'<table style="border-collapse:collapse;font-size:13px"><thead><tr>{head}</tr></thead>{rows}</table>'
-    told = [f"{r.name} ({r.knob}): A {r.helps.words}; B {r.hurts.words}; lesson {r.lesson}" for r in found.rows]
-    return Html(table, "\n".join(told))
+    rows = [(row.name, row.knob, row.helps.words, row.hurts.words, _shown_in(row, known)) for row in found.rows]
+    return as_table(("technique", "field", "A", "B", "lesson"), rows)
 
 
-LOOK = "text-align:left;padding:3px 14px 3px 0;vertical-align:top"
-
-
-def _table_row(row: Row, known: dict[str, Lesson]) -> str:
+def _shown_in(row: Row, known: dict[str, Lesson]) -> str | Html:
     lesson = known.get(row.lesson)
-    link = row.lesson
-    if lesson is not None:
-        link = f'<a href="{escape(lesson.link(row.heading))}">{row.lesson}: {escape(row.heading)}</a>'
-    cells = (f"<code>{escape(row.knob)}</code>", escape(row.helps.words), escape(row.hurts.words), link)
-    body = "".join(f'<td style="{LOOK}">{cell}</td>' for cell in cells)
-    return f'<tr><th scope="row" style="{LOOK};font-weight:normal">{escape(row.name)}</th>{body}</tr>'
+    return link_to(lesson.link(row.heading), f"{row.lesson}: {row.heading}") if lesson else row.lesson
 
 
 def provenance_note(found: PhaseMap) -> Html:

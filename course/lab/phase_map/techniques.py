@@ -7,7 +7,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from course.lab import simulated_70b
+from minillm.model.arithmetic import find_model
+from minillm.simulate.cluster.clients import ClientConfig
+from minillm.simulate.cluster.network import Network
+from minillm.simulate.cluster.paths import Disaggregation
 from minillm.simulate.cluster.record import ClientRecord
+from minillm.simulate.cluster.routers import RouterConfig
 from minillm.simulate.workload.arrivals import AllAtOnce, Gamma, Poisson
 from minillm.simulate.workload.kinds import Independent, SharedPrefix, TrafficModel
 from minillm.simulate.workload.lengths import Fixed, LogNormal
@@ -120,3 +126,123 @@ def speculation(acceptance: float, **fields: Any) -> dict[str, Any]:
 
 def at(**fields: Any) -> Setting:
     return Setting(fields)
+
+
+# ---------------------------------------------------------------- the rows, from the front door to the last byte
+
+TENANTS = SharedPrefix(tenants=24, prefix=HANDBOOK.prefix, question=HANDBOOK.question, output=HANDBOOK.output)
+"""More handbooks than two caches of SMALL_POOL hold when both see all of them."""
+SMALL_POOL = 9000
+KV_BYTES = find_model(simulated_70b.MODEL).kv_bytes_per_token("bfloat16")
+PATIENT = ClientConfig(first_byte_timeout_s=10.0)
+
+
+HELD = Setting(fleet={"network": Network(hold_chunks=16)})
+APART = Disaggregation(prefill_replicas=1, kv_bytes_per_token=KV_BYTES, link_bytes_per_s=50e9)
+
+
+def seats(num: int, max_queue_len: int | None = None) -> Setting:
+    """So many slots, and clients that wait ten seconds."""
+    return Setting({"max_num_seqs": num, "max_queue_len": max_queue_len}, {"clients": PATIENT})
+
+
+def batching(way: str) -> Setting:
+    return at(batching=way, max_num_seqs=16)
+
+
+ROWS: tuple[Technique, ...] = (
+    Technique(
+        "continuous batching", "batching", "02", "Who sits where?",
+        Pair("chats of all lengths, 16 seats", lambda: many(CHAT, 1.6), batching("static"), batching("continuous")),
+        Pair("equal answers that all come at once", lambda: together(EQUAL, 64), batching("static"),
+             batching("continuous")),
+    ),
+    Technique(
+        "more seats", "max_num_seqs", "02", "Where it hurts",
+        Pair("chats, 8 seats or 64", lambda: many(CHAT, 1.6), at(max_num_seqs=8), at(max_num_seqs=64)),
+        Pair("long answers, KV memory for a few, 16 seats or 256", lambda: together(LONG_ANSWERS),
+             at(tp=2, max_num_seqs=16), at(tp=2, max_num_seqs=256)),
+    ),
+    Technique(
+        "a limit on the queue", "max_queue_len", "02", "Whom to refuse?",
+        Pair("more chats than can be served, clients wait ten seconds", lambda: many(CHAT, 7.0, 300),
+             seats(16), seats(16, max_queue_len=8)),
+        Pair("few chats, but in clumps", lambda: make_workload(CHAT, Gamma(rate=0.6, cv=5.0), num_requests=200),
+             seats(16), seats(16, max_queue_len=4)),
+    ),
+    Technique(
+        "shortest prompt first", "scheduling_order", "02", "Who is next?",
+        Pair("too many chats and long prompts; the chats", lambda: short_and_long(6.0, 300), at(max_num_seqs=16),
+             at(max_num_seqs=16, scheduling_order="shortest_prompt"), is_chat),
+        Pair("the same run; the long prompts", lambda: short_and_long(6.0, 300), at(max_num_seqs=16),
+             at(max_num_seqs=16, scheduling_order="shortest_prompt"), is_long),
+    ),
+    Technique(
+        "one more replica", "--replicas", "11", "Replicas or a field? In dollars",
+        Pair("more chats than one can serve", lambda: many(CHAT, 6.0, 300), Setting({"max_num_seqs": 16}),
+             Setting({"max_num_seqs": 16}, {"replicas": 2})),
+        Pair("many handbooks, and a router that is blind to caches", lambda: many(TENANTS, 0.8, 240),
+             at(num_kv_blocks=SMALL_POOL),
+             Setting({"num_kv_blocks": SMALL_POOL}, {"replicas": 2, "router": RouterConfig(policy="random")})),
+    ),
+    Technique(
+        "prefix caching", "enable_prefix_caching", "04", "Surface",
+        Pair("questions about one handbook of 4000 tokens", lambda: many(HANDBOOK, 1.6),
+             at(enable_prefix_caching=False), at(enable_prefix_caching=True)),
+        Pair("chats that share nothing", lambda: many(CHAT, 1.6), at(enable_prefix_caching=False),
+             at(enable_prefix_caching=True)),
+    ),
+    Technique(
+        "a shorter prompt", "prompt_pruning.py", "03", "A shorter prompt",
+        Pair("long prompts, whole or half", lambda: many(LONG_PROMPTS, 0.8), Setting(),
+             Setting(traffic=lambda: many(HALF_PROMPTS, 0.8))),
+        Pair("a handbook that was cached; halved by question it is not", lambda: many(HANDBOOK, 1.6), Setting(),
+             Setting(traffic=lambda: many(CUT_BY_QUESTION, 1.6))),
+    ),
+    Technique(
+        "chunked prefill", "long_prefill_token_threshold", "03", "One long prompt, and everybody else",
+        Pair("chats beside long prompts; the chats", lambda: short_and_long(2.4), at(enable_chunked_prefill=False),
+             at(long_prefill_token_threshold=512), is_chat),
+        Pair("long prompts one by one, chunks of 128", lambda: one_by_one(LONG_PROMPTS),
+             at(enable_chunked_prefill=False), at(long_prefill_token_threshold=128)),
+    ),
+    Technique(
+        "fused attention", "attention_backend", "03", "Where it does nothing: fused attention on short prompts",
+        EnginePair("a long prompt, this engine", 1000, {"attention_backend": "eager"}, {"attention_backend": "sdpa"}),
+        EnginePair("a short prompt, this engine", 64, {"attention_backend": "eager"}, {"attention_backend": "sdpa"}),
+    ),
+    Technique(
+        "prefill and decode apart", "disaggregation", "05", "The same question at 70B",
+        Pair("long prompts and chats, two replicas; the chats", lambda: short_and_long(4.0),
+             Setting(fleet={"replicas": 2}), Setting(fleet={"disaggregation": APART}), is_chat),
+        Pair("only long prompts: the writers idle", lambda: many(LONG_PROMPTS, 2.0),
+             Setting(fleet={"replicas": 2}), Setting(fleet={"disaggregation": APART})),
+    ),
+    Technique(
+        "weights in int8", "quantization", "09", "Two other kinds of traffic",
+        Pair("chats one by one", lambda: one_by_one(CHAT), at(profile="h200"), at(profile="h200", quantization="int8")),
+        Pair("long prompts that all come at once", lambda: together(LONG_PROMPTS, 32), at(profile="h200"),
+             at(profile="h200", quantization="int8")),
+    ),
+    Technique(
+        "KV cache in int8", "kv_cache_dtype", "07", "Rounding: KV in 8 bits",
+        Pair("long chats, KV memory for a few", lambda: many(LONG_CHATS, 0.6), at(tp=2),
+             at(tp=2, kv_cache_dtype="int8")),
+        Pair("short chats one by one", lambda: one_by_one(CHAT), at(), at(kv_cache_dtype="int8")),
+    ),
+    Technique(
+        "fewer KV heads (GQA)", "a property of the model", "06", "Weights or KV?",
+        Pair("long chats; 64 KV heads or 8", lambda: many(LONG_CHATS, 2.0), at(kv_heads=64), at()),
+        Pair("short chats one by one", lambda: one_by_one(CHAT), at(kv_heads=64), at()),
+    ),
+    Technique(
+        "speculation", "speculative", "08", "Copying, chat and verse",
+        Pair("chats one by one, 8 of 10 drafts right", lambda: one_by_one(CHAT), at(), Setting(speculation(0.8))),
+        Pair("a full batch, 4 of 10 right, no gates", lambda: together(CHAT, 128), at(), Setting(speculation(0.4))),
+    ),
+    Technique(
+        "flush every token", "no buffering proxy", "10", "Three ways to spoil a stream",
+        Pair("chats behind a proxy that holds 16 chunks", lambda: many(CHAT, 1.0), HELD, Setting()),
+        Pair("answers of one token", lambda: many(ONE_TOKEN, 1.0), HELD, Setting()),
+    ),
+)  # fmt: skip

@@ -13,12 +13,7 @@ from pydantic import Field
 from course.lab.json_store import JsonStore, StoredModel
 from course.lab.start.contents import anchor, lessons
 
-RATINGS = {
-    "Again": fsrs.Rating.Again,
-    "Hard": fsrs.Rating.Hard,
-    "Good": fsrs.Rating.Good,
-    "Easy": fsrs.Rating.Easy,
-}
+RATINGS = {rating.name: rating for rating in fsrs.Rating}
 
 
 @dataclass(frozen=True)

@@ -53,14 +53,12 @@ def minutes(stage: Stage, lessons: Mapping[str, Lesson]) -> float:
 
 
 def _path(row: Mapping[str, Any]) -> Path:
-    stages = [
-        Stage(
-            stage["name"],
-            tuple(Stop(stop["number"], stop["why"], SECTIONS[stop.get("sections", "all")]) for stop in stage["stops"]),
-        )
-        for stage in row["stages"]
-    ]
-    return Path(row["name"], row["for_whom"], tuple(stages))
+    stages = tuple(Stage(stage["name"], tuple(map(_stop, stage["stops"]))) for stage in row["stages"])
+    return Path(row["name"], row["for_whom"], stages)
+
+
+def _stop(row: Mapping[str, str]) -> Stop:
+    return Stop(row["number"], row["why"], SECTIONS[row.get("sections", "all")])
 
 
 _ROWS = tomllib.loads(files("course.lab.start").joinpath("paths.toml").read_text(encoding="utf-8"))

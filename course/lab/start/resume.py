@@ -9,7 +9,7 @@ from html import escape
 import ipywidgets as widgets
 
 from course.lab import progress
-from course.lab.display import Html, LivePanel
+from course.lab.display import Html, LivePanel, as_table, link_to
 from course.lab.drills import attempts
 from course.lab.grading.history import History
 from course.lab.progress import LessonRecord, Progress
@@ -23,9 +23,6 @@ WHAT_IS_COUNTED = {
 }  # fmt: skip
 NOT_YET, BEGUN, DONE = "○", "◐", "●"
 WORDS = {NOT_YET: "not opened", BEGUN: "begun", DONE: "done"}
-CELL = "padding:3px 14px 3px 0;text-align:left;vertical-align:top"
-WIDTHS = ("width:14px", "width:250px", "width:270px", "", "")
-"""Of a path's columns: the same under each stage."""
 
 
 @dataclass(frozen=True)
@@ -78,44 +75,32 @@ def where_next() -> Html:
     lead = "Go on" if done.lessons else "Begin here"
     many = sum(state(lesson, done.lessons.get(number)) == DONE for number, lesson in known.items())
     look = "border-left:6px solid #009E73;padding:6px 14px;font-size:15px"
-    link = f'<a href="{escape(place.link)}">{escape(place.words)}</a>'
-    html = f'<div style="{look}"><b>{lead}:</b> {link}<br><small>{many} of {len(known)} lessons done</small></div>'
+    link = link_to(place.link, place.words)
+    html = f'<div style="{look}"><b>{lead}:</b> {link.html}<br><small>{many} of {len(known)} lessons done</small></div>'
     return Html(html, f"{lead}: {place.words} ({place.link}). {many} of {len(known)} lessons done")
 
 
 def show_path(path: Path) -> Html:
-    """A path as a table a stage: lesson, why, which parts, how long, how far."""
-    known, done = lessons(), progress.FILE.read()
-    parts, told = [f"<p>{escape(path.for_whom)}</p>"], [f"{path.name}. {path.for_whom}"]
+    """A path as a table: for each stage its lessons, why, which parts, how long, how far."""
+    known, done, rows = lessons(), progress.FILE.read(), []
     for stage in path.stages:
         length = minutes(stage, known)
-        time = f" · about {written(length)}" if length else ""
-        rows = [_row(stop, known, done) for stop in stage.stops]
-        parts.append(f"<p style='margin:10px 0 2px'><b>{escape(stage.name)}</b>{time}</p>")
-        parts.append(
-            f'<table style="border-collapse:collapse;font-size:13px">{"".join(row for row, _ in rows)}</table>'
-        )
-        told += [f"{stage.name}{time}", *(text for _, text in rows)]
+        name = f"{stage.name} · about {written(length)}" if length else stage.name
+        for stop in stage.stops:
+            rows.append((name, *_stop(stop, known.get(stop.number), done.lessons.get(stop.number))))
+            name = ""
+    shown = as_table(("", "lesson", "why", "parts", "so far"), rows)
     legend = ", ".join(f"{sign} {words}" for sign, words in WORDS.items())
-    parts.append(f"<p><small>{legend}. {escape(HOW_ESTIMATED)}</small></p>")
-    return Html("".join(parts), "\n".join(told))
+    notes = f"<p><small>{legend}. {escape(HOW_ESTIMATED)}</small></p>"
+    return Html(f"<p>{escape(path.for_whom)}</p>{shown.html}{notes}", f"{path.name}. {path.for_whom}\n{shown}")
 
 
-def _row(stop: Stop, known: Mapping[str, Lesson], done: Progress) -> tuple[str, str]:
-    """HTML and text of one stop. A lesson that is not there yet is named without a link."""
-    lesson = known.get(stop.number)
+def _stop(stop: Stop, lesson: Lesson | None, record: LessonRecord | None) -> tuple[str | Html, ...]:
+    """The lesson, why, which parts, and how far. One that is not there yet is named without a link."""
     if lesson is None:
-        cells = ("", f"{stop.number}", escape(stop.why), "not in this copy of the course", "")
-        text = f"  {stop.number} {stop.why} (not in this copy of the course)"
-    else:
-        sign, record = state(lesson, done.lessons.get(stop.number)), done.lessons.get(stop.number)
-        time = written(lesson.minutes(*stop.sections))
-        name = f'<a href="{escape(lesson.link())}">{stop.number} {escape(lesson.title)}</a>'
-        cells = (f'<span title="{WORDS[sign]}">{sign}</span>', name, escape(stop.why), f"{stop.which}, {time}",
-                 _scores(lesson, record))  # fmt: skip
-        text = f"  {sign} {stop.number} {lesson.title}: {stop.why} ({stop.which}, {time}) {_scores(lesson, record)}"
-    drawn = "".join(f'<td style="{CELL};{width}">{cell}</td>' for cell, width in zip(cells, WIDTHS))
-    return f"<tr>{drawn}</tr>", text
+        return stop.number, stop.why, "not in this copy of the course", ""
+    name = link_to(lesson.link(), f"{state(lesson, record)} {stop.number} {lesson.title}")
+    return name, stop.why, f"{stop.which}, {written(lesson.minutes(*stop.sections))}", _scores(lesson, record)
 
 
 def _scores(lesson: Lesson, record: LessonRecord | None) -> str:

@@ -21,5 +21,5 @@ def _drawn(cause: str, seed: int) -> Incident:
 
 @pytest.fixture
 def draw() -> Draw:
-    """An incident of a cause; seed and difficulty go together. Not to be played on: see `players.again`."""
+    """An incident of a cause; seed and difficulty go together. Not to be played on: see `Incident.fresh`."""
     return _drawn

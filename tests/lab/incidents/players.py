@@ -8,14 +8,9 @@ from course.lab.incidents.marking import second_phases
 from minillm.core.timeline import PHASES
 
 
-def again(incident: Incident) -> Incident:
-    """The same incident, untouched; it need not be drawn anew."""
-    return Incident(incident._hidden, incident._trials, incident.name)
-
-
 def expert(incident: Incident) -> Result:
     """Asks the right three questions, and does what follows."""
-    incident = again(incident)
+    incident = incident.fresh()
     hidden = incident._hidden
     cause, fix = hidden.cause, hidden.fixes[0]
     asked = list(dict.fromkeys((*cause.convicting, cause.told_apart_by)))[:3]
@@ -29,7 +24,7 @@ def expert(incident: Incident) -> Result:
 
 def one_idea(incident: Incident, fix: str, phase: str) -> Result:
     """Looks at the GPUs, and does what was always going to be done."""
-    incident = again(incident)
+    incident = incident.fresh()
     incident.ask("gpu")
     incident.answer(phase, evidence=["gpu"], ranked=[fix])
     incident.deploy([fix])
@@ -38,7 +33,7 @@ def one_idea(incident: Incident, fix: str, phase: str) -> Result:
 
 def guesser(incident: Incident, seed: int) -> Result:
     """Everything at random."""
-    luck, incident = random.Random(seed), again(incident)
+    luck, incident = random.Random(seed), incident.fresh()
     asked = luck.sample([question.id for question in incident.questions()], 3)
     for name in asked:
         incident.ask(name)

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 import pytest
-from players import again
 
 from course.lab.incidents import Incident
 from course.lab.incidents.desk import Desk
@@ -12,7 +11,7 @@ from course.lab.incidents.marking import EVIDENCE
 
 @pytest.fixture
 def desk(draw: Callable[[str, int], Incident]) -> Desk:
-    return Desk(again(draw("few_seats", 1)))
+    return Desk(draw("few_seats", 1).fresh())
 
 
 def test_a_question_goes_on_the_board_and_takes_its_minutes(desk: Desk) -> None:

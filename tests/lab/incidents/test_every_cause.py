@@ -5,7 +5,7 @@ and those who know score, and those who do not, do not.
 from collections.abc import Callable
 
 import pytest
-from players import again, expert, guesser, one_idea
+from players import expert, guesser, one_idea
 
 from course.lab.incidents import Incident
 from course.lab.incidents.causes import CAUSES
@@ -42,7 +42,7 @@ def check(incident: Incident) -> None:
     assert hidden.scene.before.holds
     assert not hidden.scene.now.holds
 
-    player = again(incident)
+    player = incident.fresh()
     player.answer()
     cured, tempted = player.deploy(hidden.fixes[:1]), player.deploy([hidden.cause.tempting])
     assert cured.restored, str(cured)

@@ -5,7 +5,6 @@ from collections.abc import Callable
 
 import pandas as pd
 import pytest
-from players import again
 
 from course.lab.incidents import Incident
 
@@ -13,7 +12,7 @@ Draw = Callable[[str, int], Incident]
 
 
 def answer(draw: Draw, cause: str, question: str) -> pd.DataFrame:
-    return again(draw(cause, 1)).ask(question).data
+    return draw(cause, 1).fresh().ask(question).data
 
 
 def test_few_seats_or_a_small_pool(draw: Draw) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from html import escape
 
 import pytest
-from players import again, expert
+from players import expert
 
 from course.lab.incidents import Incident, IncidentError
 from course.lab.incidents.interventions import BY_ID, MOST_SLOTS
@@ -22,7 +22,7 @@ Draw = Callable[[str, int], Incident]
 @pytest.fixture
 def slots(draw: Draw) -> Incident:
     """Too few slots; untouched."""
-    return again(draw("few_seats", 1))
+    return draw("few_seats", 1).fresh()
 
 
 def criteria(incident: Incident) -> dict[str, tuple[float, float, str]]:
@@ -30,7 +30,7 @@ def criteria(incident: Incident) -> dict[str, tuple[float, float, str]]:
 
 
 def test_the_same_seed_is_the_same_incident(draw: Draw) -> None:
-    first, second = again(draw("client_cap", 2)), Incident.generate(2, difficulty=3, cause="client_cap")
+    first, second = draw("client_cap", 2).fresh(), Incident.generate(2, difficulty=3, cause="client_cap")
     assert first.page == second.page
     for name in ("ttft_itl", "client_server", "changes", "config"):
         assert first.ask(name).to_dict() == second.ask(name).to_dict()
@@ -115,7 +115,7 @@ def test_what_is_right_but_not_backed_counts_little(slots: Incident) -> None:
 
 
 def criteria_of(incident: Incident, evidence: list[str]) -> dict[str, tuple[float, float, str]]:
-    incident = again(incident)
+    incident = incident.fresh()
     for name in evidence:
         incident.ask(name)
     incident.answer("queue", evidence=evidence, ranked=["more_seats"])
@@ -124,7 +124,7 @@ def criteria_of(incident: Incident, evidence: list[str]) -> dict[str, tuple[floa
 
 
 def test_evidence_must_have_been_seen_and_must_convict(slots: Incident) -> None:
-    unseen = again(slots)
+    unseen = slots.fresh()
     unseen.answer("queue", evidence=["kv_use", "batch"])
     earned, _, feedback = criteria(unseen)["evidence"]
     assert (earned, "without having been asked" in feedback) == (0, True)
@@ -174,7 +174,7 @@ def test_of_a_change_that_was_tried_only_numbers_stay(slots: Incident) -> None:
 
 
 def test_what_was_left_open_is_answered_without_points(slots: Incident) -> None:
-    open_, silent = again(slots), again(slots)
+    open_, silent = slots.fresh(), slots.fresh()
     open_.ask("kv_use")
     silent.ask("kv_use")
     open_.answer("queue", evidence=["kv_use"], open_questions=["preemptions", "who owns the GPUs?"])
@@ -200,13 +200,13 @@ def test_two_phases_may_change_places_and_one_alone_needs_no_second(draw: Draw) 
 @pytest.mark.parametrize("cause", ["cold_start", "unchunked"])
 def test_page_and_config_do_not_name_the_cause_by_what_they_list(draw: Draw, slots: Incident, cause: str) -> None:
     """Autoscaling, kinds of traffic and fields that were set are for those who ask."""
-    sick = again(draw(cause, 1))
+    sick = draw(cause, 1).fresh()
     assert not any(word in sick.page.service for word in ("autoscaled", "documents", " to "))
     assert list(sick.ask("config").data.index) == list(slots.ask("config").data.index)
 
 
 def test_every_decoding_step_is_in_a_class_of_batch_sizes(draw: Draw) -> None:
-    sick = again(draw("speculation_load", 1))
+    sick = draw("speculation_load", 1).fresh()
     decoding = [step for step in sick.window.steps if not step.prompt_tokens]
     rows = sick.ask("decode_steps").data
     assert rows[rows.index.str.startswith("now")]["steps"].sum() == len(decoding) > 0

@@ -3,20 +3,13 @@
 import operator
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from course.lab.grading.blame import shown
 from course.lab.grading.exercise import Answer, Mistake
-from course.lab.grading.tools import (
-    Slips,
-    expect,
-    hold,
-    in_time,
-    left_alone,
-    number,
-    slip_of,
-)
+from course.lab.grading.tools import Slips, compare, expect, hold, in_time, left_alone, number
 
 MANY, SLOW_S = 4000, 0.8
 """Requests, and the longest they may take together: looking at the slots takes a twentieth of it, playing all that came
@@ -82,27 +75,31 @@ def decide(
     return said
 
 
+def own_prefill(request: Arrival, server: Server) -> float:
+    return request[1] * server.prefill_s
+
+
 SLIPS: Slips = {
     "every_request_admitted": lambda s, rs: [True] * len(rs),
     "no_request_admitted": lambda s, rs: [False] * len(rs),
-    "refused_request_takes_slot": lambda s, rs: decide(s, rs, books_refused=True),
-    "ttft_exactly_slo_s_meets": lambda s, rs: decide(s, rs, fits=operator.lt),
-    "only_wait_held_against": lambda s, rs: decide(s, rs, judged=lambda start, r, s: start - r[0]),
-    "whole_answer_held_against": lambda s, rs: decide(
-        s, rs, judged=lambda start, r, s: start - r[0] + r[1] * s.prefill_s + r[2] * s.decode_s
+    "refused_request_takes_slot": partial(decide, books_refused=True),
+    "ttft_exactly_slo_s_meets": partial(decide, fits=operator.lt),
+    "only_wait_held_against": partial(decide, judged=lambda start, r, s: start - r[0]),
+    "whole_answer_held_against": partial(
+        decide, judged=lambda start, r, s: start - r[0] + own_prefill(r, s) + r[2] * s.decode_s
     ),
-    "slot_free_again_when": lambda s, rs: decide(s, rs, busy=lambda r, s: r[1] * s.prefill_s),
-    "slot_taken_during_prefill": lambda s, rs: decide(s, rs, busy=lambda r, s: r[2] * s.decode_s),
-    "slot_free_for_while": lambda s, rs: decide(
-        s, rs, begins=lambda free, arrival: free, judged=lambda start, r, s: max(start - r[0], 0) + r[1] * s.prefill_s
+    "slot_free_again_when": partial(decide, busy=own_prefill),
+    "slot_taken_during_prefill": partial(decide, busy=lambda r, s: r[2] * s.decode_s),
+    "slot_free_for_while": partial(
+        decide, begins=lambda free, arrival: free, judged=lambda start, r, s: max(start - r[0], 0) + own_prefill(r, s)
     ),
-    "free_slot_gives_negative": lambda s, rs: decide(s, rs, begins=lambda free, arrival: free),
-    "server_more_than_one": lambda s, rs: decide(Server(1, s.slo_s, s.prefill_s, s.decode_s), rs),
-    "takes_slot_free_first": lambda s, rs: decide(s, rs, pick=max),
-    "only_request_finds_free": lambda s, rs: decide(
-        s, rs, judged=lambda start, r, s: r[1] * s.prefill_s if start == r[0] else float("inf")
+    "free_slot_gives_negative": partial(decide, begins=lambda free, arrival: free),
+    "server_more_than_one": lambda s, rs: decide(replace(s, slots=1), rs),
+    "takes_slot_free_first": partial(decide, pick=max),
+    "only_request_finds_free": partial(
+        decide, judged=lambda start, r, s: own_prefill(r, s) if start == r[0] else float("inf")
     ),
-    "only_own_prompt_looked": lambda s, rs: decide(s, rs, judged=lambda start, r, s: r[1] * s.prefill_s),
+    "only_own_prompt_looked": partial(decide, judged=lambda start, r, s: own_prefill(r, s)),
 }
 
 
@@ -118,24 +115,20 @@ def asked(answer: Answer, server: Server, requests: Sequence[Arrival]) -> list[b
 
 def judge_cases(answer: Answer, cases: list[tuple[Server, list[Arrival]]]) -> None:
     found = [(case, asked(answer, *case)) for case in cases]
-    for (server, requests), said in found:
-        wanted = decide(server, requests)
-        if said == wanted:
-            continue
-        i = next(i for i, pair in enumerate(zip(said, wanted)) if pair[0] != pair[1])
-        slip = slip_of(SLIPS, found)
-        before = ", ".join(f"{r} {'in' if ok else 'refused'}" for r, ok in zip(requests[:i][-4:], wanted[:i][-4:]))
-        told = (
-            f"Admission({server.told()}), request {i}, after {'... ' if i > 4 else ''}{before or 'none'}: "
-            f"admit{requests[i]} gave {said[i]}, expected {wanted[i]}: its TTFT would be "
-            f"{ttft_if_admitted(server, requests[:i], wanted, requests[i]):g} s"
-        )
-        raise Mistake(told, slip=slip)
+    compare("admit", found, decide, SLIPS, agree=operator.eq, difference=first_decision)
 
 
-def ttft_if_admitted(server: Server, earlier: Sequence[Arrival], let_in: Sequence[bool], request: Arrival) -> float:
-    inside = [each for each, ok in zip(earlier, let_in) if ok]
-    return played(server, [*inside, request])[-1]
+def first_decision(case: tuple[Server, list[Arrival]], said: list[bool], wanted: list[bool]) -> str:
+    """The first one that is wrong, in words."""
+    server, requests = case
+    i = next(i for i, pair in enumerate(zip(said, wanted)) if pair[0] != pair[1])
+    before = ", ".join(f"{r} {'in' if ok else 'refused'}" for r, ok in zip(requests[:i][-4:], wanted[:i][-4:]))
+    admitted = [request for request, is_in in zip(requests[:i], wanted) if is_in]
+    return (
+        f"Admission({server.told()}), request {i}, after {'... ' if i > 4 else ''}{before or 'none'}: "
+        f"admit{requests[i]} gave {said[i]}, expected {wanted[i]}: its TTFT would be "
+        f"{played(server, [*admitted, requests[i]])[-1]:g} s"
+    )
 
 
 def played(server: Server, requests: Sequence[Arrival]) -> list[float]:

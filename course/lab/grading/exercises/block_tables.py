@@ -6,10 +6,13 @@ from typing import Any
 
 from course.lab.grading.blame import shown
 from course.lab.grading.exercise import Answer, Mistake
-from course.lab.grading.tools import call, compare, expect, left_alone, listed, same, slip_of, whole
+from course.lab.grading.tools import call, compare, expect, left_alone, listed, refused, same, whole
 
 Piece = tuple[list[int], int, int]
 """A request's block table, and the positions [start, end) that this step computes."""
+Case = tuple[list[Piece], int, int]
+"""Of `lay_out`: pieces, block size, null block."""
+HIDDEN = "Padding would hide it, and its keys would be lost in the null block: look first"
 
 
 def right_more_blocks(num_held: int, num_tokens: int, block_size: int) -> int:
@@ -88,6 +91,11 @@ def cut(pieces: list[Piece], size: int) -> list[list[int]]:
     return [table[: blocks(end, size)] for table, _, end in pieces]
 
 
+def by_row(row: Callable[[list[int], int, int, int], list[int]]) -> Callable[..., list[list[int]]]:
+    """A mistake in the blocks of one row: (table, start, end, block size) -> blocks."""
+    return lambda pieces, size, null: padded([row(*piece, size) for piece in pieces], null)
+
+
 TABLE_SLIPS: dict[str, Callable[..., Any]] = {
     "rows_padded_0": lambda pieces, size, null: padded(cut(pieces, size), 0),
     "rows_padded_-1": lambda pieces, size, null: padded(cut(pieces, size), -1),
@@ -95,30 +103,24 @@ TABLE_SLIPS: dict[str, Callable[..., Any]] = {
     "pad_behind_blocks_not": lambda pieces, size, null: [
         row[::-1] for row in padded([row[::-1] for row in cut(pieces, size)], null)
     ],
-    "blocks_no_token_up": lambda pieces, size, null: padded([table for table, _, _ in pieces], null),
-    "row_blocks_all_positions": lambda pieces, size, null: padded(
-        [table[: blocks(end - start, size)] for table, start, end in pieces], null
-    ),
-    "row_begins_request_first": lambda pieces, size, null: padded(
-        [table[start // size : blocks(end, size)] for table, start, end in pieces], null
-    ),
-    "block_filled_part_belongs": lambda pieces, size, null: padded(
-        [table[: end // size] for table, _, end in pieces], null
-    ),
-    "one_block_too_many": lambda pieces, size, null: padded(
-        [table[: end // size + 1] for table, _, end in pieces], null
-    ),
+    "blocks_no_token_up": by_row(lambda table, start, end, size: table),
+    "row_blocks_all_positions": by_row(lambda table, start, end, size: table[: blocks(end - start, size)]),
+    "row_begins_request_first": by_row(lambda table, start, end, size: table[start // size : blocks(end, size)]),
+    "block_filled_part_belongs": by_row(lambda table, start, end, size: table[: end // size]),
+    "one_block_too_many": by_row(lambda table, start, end, size: table[: end // size + 1]),
     "one_column_too_many": lambda pieces, size, null: padded(
         cut(pieces, size), null, max(map(len, cut(pieces, size)), default=0) + 1
     ),
 }
 
 
-def told(pieces: list[Piece], block_size: int, null_block: int) -> str:
-    return f"lay_out({shown(pieces)}, block_size={block_size}, null_block={null_block})"
+def told(what: str = "") -> Callable[[list[Piece], int, int], str]:
+    """How a call is shown; `what` of its two results is meant."""
+    place = f": its {what}" if what else ""
+    return lambda pieces, size, null: f"lay_out({shown(pieces)}, block_size={size}, null_block={null}){place}"
 
 
-def asked(answer: Answer, case: tuple[list[Piece], int, int]) -> tuple[list[Any], list[Any]]:
+def asked(answer: Answer, case: Case) -> tuple[list[Any], list[Any]]:
     """What lay_out gives: slots and tables, read."""
     pair = listed(call(answer.lay_out, *case), "lay_out(...)")
     expect(len(pair) == 2, f"lay_out gives back two things, slots and tables; yours gave {len(pair)}: {shown(pair)}")
@@ -159,14 +161,9 @@ def counts_blocks(answer: Answer, rng: random.Random) -> str:
     return "whole blocks, rounded up, never fewer than none"
 
 
-def judge_slots(answer: Answer, cases: list[tuple[list[Piece], int, int]]) -> None:
+def judge_slots(answer: Answer, cases: list[Case]) -> None:
     found = [(case, asked(answer, case)[0]) for case in cases]
-    for case, slots in found:
-        wanted = right_slots(case[0], case[1])
-        if not same(slots, wanted):
-            slip = slip_of(SLOT_SLIPS, found)
-            words = f"{told(*case)}: your slots are {shown(slots)}, expected {shown(wanted)}"
-            raise Mistake(words, slip=slip)
+    compare("slots", found, lambda pieces, size, _: right_slots(pieces, size), SLOT_SLIPS, told("slots"))
 
 
 def one_request(answer: Answer, rng: random.Random) -> str:
@@ -178,7 +175,7 @@ def one_request(answer: Answer, rng: random.Random) -> str:
 
 def many_requests(answer: Answer, rng: random.Random) -> str:
     size = rng.choice((3, 4, 5))
-    cases: list[tuple[list[Piece], int, int]] = [(some_tables(rng, n, size), size, 77) for n in (2, 3, 5)]
+    cases: list[Case] = [(some_tables(rng, n, size), size, 77) for n in (2, 3, 5)]
     cases += [([], size, 77), (edges(rng, size), size, 99)]
     judge_slots(answer, cases)
     return "one flat list, request after request; none for an empty step"
@@ -189,12 +186,7 @@ def pads_tables(answer: Answer, rng: random.Random) -> str:
     cases = [(some_tables(rng, n, size, 5), size, 61) for n in (2, 3, 4, 6)]
     cases += [(edges(rng, size), size, 99), ([], size, 5)]
     found = [(case, asked(answer, case)[1]) for case in cases]
-    for case, rows in found:
-        wanted = right_tables(*case)
-        if not same(rows, wanted):
-            slip = slip_of(TABLE_SLIPS, found)
-            words = f"{told(*case)}: your tables are {shown(rows)}, expected {shown(wanted)}"
-            raise Mistake(words, slip=slip)
+    compare("tables", found, right_tables, TABLE_SLIPS, told("tables"))
     return "the blocks of [0, end), padded to the widest row"
 
 
@@ -204,13 +196,8 @@ def refuses_short_tables(answer: Answer, rng: random.Random) -> str:
     asked(answer, ([good], size, 9))
     for short in (([4], 0, size + 1), ([], 0, 1), ([4, 7], 2 * size, 2 * size + 1)):
         case = ([good, short], size, 9)
-        try:
-            found = asked(answer, case)
-        except ValueError:
-            continue
-        except IndexError:
-            raise Mistake("too_few_blocks_for", 0.4, asked=told(*case), short=shown(short)) from None
-        raise Mistake("gave", asked=told(*case), found=shown(found), short=shown(short))
+        why = f"{shown(short)} has too few blocks for its end. {HIDDEN}"
+        refused(ValueError, told()(*case), why, lambda case=case: asked(answer, case), 0.4)
     return "a table too short for its tokens is noticed"
 
 
@@ -224,5 +211,5 @@ def inputs_alone(answer: Answer, rng: random.Random) -> str:
     if again != first:
         raise Mistake(f"asked twice the same, it gave {shown(first)}, then {shown(again)}: does it remember something?")
     if not same(list(first), [right_slots(pieces, size), right_tables(pieces, size, 50)]):
-        raise Mistake(f"{told(pieces, size, 50)} is not right yet: see above")
+        raise Mistake(f"{told()(pieces, size, 50)} is not right yet: see above")
     return "block tables stay the requests' own"

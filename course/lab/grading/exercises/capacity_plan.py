@@ -50,12 +50,8 @@ ITL_SLIPS: Slips = {
     "request_whole_answer_cache": lambda *q: itl(*q, whole_length),
     "only_prompt_cache": lambda *q: itl(*q, lambda p, a: p),
     "average_taken_prompt_answer": lambda *q: itl(*q, lambda p, a: (p + a) / 2),
-    "cache_read_for_one": lambda replica, load, batch: itl(
-        {**replica, "per_cached_token_s": replica["per_cached_token_s"] / batch}, load, batch
-    ),
-    "fixed_time_paid_once": lambda replica, load, batch: itl(
-        {**replica, "fixed_s": replica["fixed_s"] * batch}, load, batch
-    ),
+    "cache_read_for_one": lambda r, load, b: itl({**r, "per_cached_token_s": r["per_cached_token_s"] / b}, load, b),
+    "fixed_time_paid_once": lambda r, load, b: itl({**r, "fixed_s": r["fixed_s"] * b}, load, b),
 }
 
 
@@ -114,29 +110,27 @@ def price(replicas: float, replica: Replica, tokens_per_s: float) -> float | Non
     return replicas * replica["usd_per_hour"] / (tokens_per_s * SECONDS_PER_HOUR) * 1e6 if tokens_per_s else None
 
 
-def replicas_slip(formula: Callable[[Load, float], float]) -> Callable[..., float | None]:
-    """Args: formula: of the load, and a replica's requests per second."""
+def replicas_slip(formula: Callable[[float, Load], float]) -> Callable[..., float | None]:
+    """Args: formula: of the replicas that the peak needs, not rounded, and the load."""
 
     def mistaken(replica: Replica, load: Load, limit_s: float) -> float | None:
         batch = right_batch(replica, load, limit_s)
-        return formula(load, per_second(replica, load, batch)) if batch else None
+        return formula(load["rate"] * load["burst"] / per_second(replica, load, batch), load) if batch else None
 
     return mistaken
 
 
 REPLICA_SLIPS: Slips = {
-    "rounded_down": replicas_slip(lambda load, each: max(load["rate"] * load["burst"] // each, 1)),
-    "rounded_nearest": replicas_slip(lambda load, each: max(round(load["rate"] * load["burst"] / each), 1)),
-    "one_more_than_enough": replicas_slip(lambda load, each: load["rate"] * load["burst"] // each + 1),
-    "enough_for_mean_rate": replicas_slip(lambda load, each: max(math.ceil(load["rate"] / each), 1)),
+    "rounded_down": replicas_slip(lambda needed, load: max(math.floor(needed), 1)),
+    "rounded_nearest": replicas_slip(lambda needed, load: max(round(needed), 1)),
+    "one_more_than_enough": replicas_slip(lambda needed, load: math.floor(needed) + 1),
+    "enough_for_mean_rate": replicas_slip(lambda needed, load: max(math.ceil(needed / load["burst"]), 1)),
     "replicas_for_mean_rate": replicas_slip(
-        lambda load, each: max(math.ceil(math.ceil(load["rate"] / each) * load["burst"]), 1)
+        lambda needed, load: max(math.ceil(math.ceil(needed / load["burst"]) * load["burst"]), 1)
     ),
-    "no_traffic_one_replica": replicas_slip(lambda load, each: math.ceil(load["rate"] * load["burst"] / each)),
-    "not_rounded": replicas_slip(lambda load, each: load["rate"] * load["burst"] / each),
-    "replica_serves_batch_itl": replicas_slip(
-        lambda load, each: max(math.ceil(load["rate"] * load["burst"] / (each * load["answer"])), 1)
-    ),
+    "no_traffic_one_replica": replicas_slip(lambda needed, load: math.ceil(needed)),
+    "not_rounded": replicas_slip(lambda needed, load: needed),
+    "replica_serves_batch_itl": replicas_slip(lambda needed, load: max(math.ceil(needed / load["answer"]), 1)),
 }
 
 
@@ -162,21 +156,11 @@ PRICE_SLIPS: Slips = {
 
 def some_question(rng: random.Random, binding: str) -> Question:
     """A replica on which one resource binds, and the limit lies well between two batches."""
-    load = {
-        "rate": rng.uniform(2, 60),
-        "burst": rng.choice((1.0, 1.5, 2.0, 3.0)),
-        "prompt": rng.randint(50, 2000),
-        "answer": rng.randint(20, 500),
-    }
-    replica = {
-        "slots": 10_000,
-        "kv_tokens": 10**9,
-        "fixed_s": rng.uniform(0.004, 0.02),
-        "per_request_s": rng.uniform(1e-5, 2e-4),
-        "per_cached_token_s": rng.uniform(1e-8, 3e-7),
-        "per_prompt_token_s": rng.uniform(1e-5, 8e-5),
-        "usd_per_hour": rng.uniform(1, 12),
-    }
+    load = {"rate": rng.uniform(2, 60), "burst": rng.choice((1.0, 1.5, 2.0, 3.0))}
+    load |= {"prompt": rng.randint(50, 2000), "answer": rng.randint(20, 500)}
+    replica = {"slots": 10_000, "kv_tokens": 10**9, "usd_per_hour": rng.uniform(1, 12)}
+    replica |= {"fixed_s": rng.uniform(0.004, 0.02), "per_request_s": rng.uniform(1e-5, 2e-4)}
+    replica |= {"per_cached_token_s": rng.uniform(1e-8, 3e-7), "per_prompt_token_s": rng.uniform(1e-5, 8e-5)}
     batch = rng.randint(3, 60)
     limit_s = itl(replica, load, batch + (0.5 if binding == "compute" else rng.randint(4, 30)))
     if binding == "kv":
@@ -190,15 +174,8 @@ def some_question(rng: random.Random, binding: str) -> Question:
 def exact_question(rng: random.Random, replicas: int, burst: float = 2.0) -> Question:
     """Powers of two, so that a batch, an ITL and a number of replicas come out exactly."""
     batch, answer, prompt = rng.choice((4, 8, 16)), rng.choice((64, 128)), rng.choice((256, 512))
-    replica = {
-        "slots": 4 * batch,
-        "kv_tokens": 64 * batch * (answer + prompt),
-        "fixed_s": 1 / 64,
-        "per_request_s": 1 / 2048,
-        "per_cached_token_s": 0.0,
-        "per_prompt_token_s": 1 / 8192,
-        "usd_per_hour": rng.randint(2, 9),
-    }
+    replica = {"slots": 4 * batch, "kv_tokens": 64 * batch * (answer + prompt), "usd_per_hour": rng.randint(2, 9)}
+    replica |= {"per_request_s": 1 / 2048, "per_cached_token_s": 0.0, "per_prompt_token_s": 1 / 8192}
     load = {"rate": 0.0, "burst": burst, "prompt": prompt, "answer": answer}
     # The batch is a power of two and the ITL a short sum of them: choose the answer's price so that the rate is exact, too.
     replica["fixed_s"] = batch / 32 - itl({**replica, "fixed_s": 0.0}, load, batch)

@@ -7,14 +7,7 @@ from dataclasses import dataclass
 
 from course.lab.grading.blame import shown
 from course.lab.grading.exercise import Answer, Mistake
-from course.lab.grading.tools import (
-    call,
-    compare,
-    expect,
-    left_alone,
-    table,
-    whole,
-)
+from course.lab.grading.tools import call, compare, expect, left_alone, table, whole
 
 Plan = dict[str, int]
 """Tokens by request id."""
@@ -42,7 +35,7 @@ Case = tuple[list[Request], list[Request], int, int]
 
 
 def right_plan(running: list[Request], waiting: list[Request], token_budget: int, max_num_seqs: int) -> Plan:
-    return fill([*first_decodes(running), *admitted(running, waiting, max_num_seqs)], token_budget)
+    return fill(in_order(running, waiting, max_num_seqs), token_budget)
 
 
 def fill(
@@ -65,6 +58,10 @@ def first_decodes(running: list[Request]) -> list[Request]:
     return sorted(running, key=lambda request: request.missing > 1)
 
 
+def in_order(running: list[Request], waiting: list[Request], slots: int) -> list[Request]:
+    return [*first_decodes(running), *admitted(running, waiting, slots)]
+
+
 def whole_or_nothing(order: list[Request], budget: int, stop: bool) -> Plan:
     plan: Plan = {}
     for request in order:
@@ -81,25 +78,19 @@ SLIPS: dict[str, Callable[[list[Request], list[Request], int, int], Plan]] = {
     "new_requests_come_before": lambda r, w, b, n: fill([*admitted(r, w, n), *first_decodes(r)], b),
     "slots_not_counted": lambda r, w, b, n: fill([*first_decodes(r), *w], b),
     "max_num_seqs_new_requests": lambda r, w, b, n: fill([*first_decodes(r), *w[:n]], b),
-    "one_slot_too_few": lambda r, w, b, n: fill([*first_decodes(r), *admitted(r, w, n - 1)], b),
-    "one_slot_too_many": lambda r, w, b, n: fill([*first_decodes(r), *admitted(r, w, n + 1)], b),
-    "prompt_taken_whole_or": lambda r, w, b, n: whole_or_nothing([*first_decodes(r), *admitted(r, w, n)], b, stop=True),
-    "prompt_does_not_fit": lambda r, w, b, n: whole_or_nothing([*first_decodes(r), *admitted(r, w, n)], b, stop=False),
-    "what_computed_already_computed": lambda r, w, b, n: fill(
-        [*first_decodes(r), *admitted(r, w, n)], b, lambda request: request.num_tokens
-    ),
+    "one_slot_too_few": lambda r, w, b, n: fill(in_order(r, w, n - 1), b),
+    "one_slot_too_many": lambda r, w, b, n: fill(in_order(r, w, n + 1), b),
+    "prompt_taken_whole_or": lambda r, w, b, n: whole_or_nothing(in_order(r, w, n), b, stop=True),
+    "prompt_does_not_fit": lambda r, w, b, n: whole_or_nothing(in_order(r, w, n), b, stop=False),
+    "what_computed_already_computed": lambda r, w, b, n: fill(in_order(r, w, n), b, lambda s: s.num_tokens),
     "new_request_computed_tokens": lambda r, w, b, n: fill(
-        [*first_decodes(r), *admitted(r, w, n)], b, lambda s: s.missing if s in r else s.num_tokens
+        in_order(r, w, n), b, lambda s: s.missing if s in r else s.num_tokens
     ),
-    "every_running_request_gets": lambda r, w, b, n: fill(
-        [*first_decodes(r), *admitted(r, w, n)], b, lambda s: 1 if s in r else s.missing
-    ),
+    "every_running_request_gets": lambda r, w, b, n: fill(in_order(r, w, n), b, lambda s: 1 if s in r else s.missing),
     "no_request_admitted_while": lambda r, w, b, n: fill(first_decodes(r) or admitted(r, w, n), b),
     "only_one_new_request": lambda r, w, b, n: fill([*first_decodes(r), *admitted(r, w, n)[:1]], b),
-    "waiting_requests_taken_from": lambda r, w, b, n: fill([*first_decodes(r), *admitted(r, w[::-1], n)], b),
-    "waiting_requests_sorted_length": lambda r, w, b, n: fill(
-        [*first_decodes(r), *admitted(r, sorted(w, key=lambda s: s.missing), n)], b
-    ),
+    "waiting_requests_taken_from": lambda r, w, b, n: fill(in_order(r, w[::-1], n), b),
+    "waiting_requests_sorted_length": lambda r, w, b, n: fill(in_order(r, sorted(w, key=lambda s: s.missing), n), b),
     "budget_each_request_own": lambda r, w, b, n: {
         request.request_id: min(request.missing, b) for request in [*r, *admitted(r, w, n)]
     },

@@ -1,13 +1,12 @@
 """Bytes per token in, text out: no half characters, none lost, none held longer than it must be."""
 
 import random
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from course.lab.grading.blame import shown
 from course.lab.grading.exercise import Answer, Mistake
-from course.lab.grading.tools import compare, expect, whole
+from course.lab.grading.tools import compare, cut, expect, in_time, text, whole
 
 UNKNOWN = "\ufffd"
 LETTERS = "a Z\n0é߿ࠀ日本\ud7ff\ue000\uffff\ufeff😀🦜𐀀\U0010ffff"
@@ -35,13 +34,16 @@ def right_length(first: int) -> int:
     return 0
 
 
+def length_with(high: range) -> Callable[[int], int]:
+    """0xC0 and 0xC1 are taken for beginnings, and these bytes as well."""
+    return lambda first: 2 if first in (0xC0, 0xC1) else 4 if first in high else right_length(first)
+
+
 LENGTH_SLIPS = {
-    "0xc0_0xc1_begin_no": lambda first: 2 if first in (0xC0, 0xC1) else right_length(first),
+    "0xc0_0xc1_begin_no": length_with(range(0)),
     "0xf5_above_begin_no": lambda first: 4 if 0xF5 <= first <= 0xF7 else right_length(first),
-    "0xc0_0xc1_0xf5_above": lambda first: (
-        2 if first in (0xC0, 0xC1) else 4 if 0xF5 <= first <= 0xF7 else right_length(first)
-    ),
-    "0xc0_0xc1_0xf5_0xff": lambda first: 2 if first in (0xC0, 0xC1) else 4 if first >= 0xF5 else right_length(first),
+    "0xc0_0xc1_0xf5_above": length_with(range(0xF5, 0xF8)),
+    "0xc0_0xc1_0xf5_0xff": length_with(range(0xF5, 0x100)),
     "0x80_0xbf_continue_character": lambda first: 1 if 0x80 <= first < 0xC0 else right_length(first),
 }
 
@@ -53,25 +55,13 @@ def lengths(answer: Answer, rng: random.Random) -> str:
     return "right for all 256 bytes"
 
 
-def text(value: Any, what: str) -> str:
-    expect(isinstance(value, str), f"{what} should give a str; yours is {shown(value)} ({type(value).__name__})")
-    return value
-
-
 def hexed(tokens: Sequence[bytes]) -> str:
     return " | ".join(token.hex(" ") or "(empty)" for token in tokens)
 
 
 def split(data: bytes, rng: random.Random, longest: int = 3) -> list[bytes]:
     """As the tokens of a vocabulary could cut it. Some tokens have no bytes at all."""
-    tokens, at = [], 0
-    while at < len(data):
-        size = rng.randint(1, longest)
-        tokens.append(data[at : at + size])
-        at += size
-        if rng.random() < 0.1:
-            tokens.append(b"")
-    return tokens
+    return cut(data, rng, longest, 0.1)
 
 
 def shown_after_each(make: Callable[[], Any], tokens: Sequence[bytes]) -> tuple[list[str], str]:
@@ -97,11 +87,8 @@ def whole_characters(answer: Answer, rng: random.Random) -> str:
         came = b""
         for number, (token, found) in enumerate(zip(tokens, steps), start=1):
             came += token
-            if found != certain(came):
-                asked = f"after the tokens {hexed(tokens[:number])}"
-                raise Mistake(
-                    "you_had_shown", asked=asked, found=found, certain=certain(came), why=why(found, certain(came))
-                )
+            about = {"asked": f"after the tokens {hexed(tokens[:number])}", "found": found, "certain": certain(came)}
+            expect(found == certain(came), "you_had_shown", why=why(found, certain(came)), **about)
             seen += 1
     return f"{seen} tokens: each character shown by the token that completes it"
 
@@ -119,19 +106,13 @@ def why(found: str, wanted: str) -> str:
 def at_the_end(answer: Answer, rng: random.Random) -> str:
     for _ in range(30):
         last = rng.choice("é日😀𐀀").encode()
-        data = (
-            "".join(rng.choice(LETTERS) for _ in range(rng.randint(0, 5))).encode()
-            + last[: rng.randint(1, len(last) - 1)]
-        )
+        begin = "".join(rng.choice(LETTERS) for _ in range(rng.randint(0, 5))).encode()
+        data = begin + last[: rng.randint(1, len(last) - 1)]
         tokens = split(data, rng)
         steps, rest = shown_after_each(answer.TextStream, tokens)
-        if (found := (steps or [""])[-1] + rest) != right_text(data):
-            tip = (
-                "No more bytes will come: what is held back becomes one U+FFFD"
-                if len(found) < len(right_text(data))
-                else ""
-            )
-            raise Mistake("after_finish_text", tokens=hexed(tokens), found=found, right_text=right_text(data), tip=tip)
+        found, wanted = (steps or [""])[-1] + rest, right_text(data)
+        tip = "No more bytes will come: what is held back becomes one U+FFFD" if len(found) < len(wanted) else ""
+        expect(found == wanted, "after_finish_text", tokens=hexed(tokens), found=found, right_text=wanted, tip=tip)
     stream = answer.TextStream()
     stream.append("é".encode()[:1])
     first, second = text(stream.finish(), "finish()"), text(stream.finish(), "a second finish()")
@@ -165,15 +146,9 @@ def invalid_bytes(answer: Answer, rng: random.Random) -> str:
         came = b""
         for token, so_far in zip(tokens, steps):
             came += token
-            if came[-1:] < b"\x80" and so_far != right_text(came):  # a letter of one byte ends whatever was open
-                raise Mistake(
-                    "tokens_those_up_had",
-                    0.3,
-                    tokens=hexed(tokens),
-                    came=came.hex(" "),
-                    so_far=so_far,
-                    right_text=right_text(came),
-                )
+            if came[-1:] < b"\x80":  # a letter of one byte ends whatever was open
+                about = {"tokens": hexed(tokens), "came": came.hex(" "), "right_text": right_text(came)}
+                expect(so_far == right_text(came), "tokens_those_up_had", 0.3, so_far=so_far, **about)
     return "each becomes U+FFFD, as soon as it is sure, and what follows is unharmed"
 
 
@@ -193,10 +168,9 @@ def on_their_own(answer: Answer, rng: random.Random) -> str:
     cut = rng.randint(1, 3)
     for tokens in ([bird[:cut], bird[cut:]], [letter.encode(), b"x"]):
         steps, _ = shown_after_each(answer.TextStream, tokens)
-        if steps[-1] != (wanted := right_text(b"".join(tokens))):
-            raise Mistake(
-                "tokens_showed", tokens=hexed(tokens), text=steps[-1], wanted=wanted, why=why(steps[-1], wanted)
-            )
+        wanted = right_text(b"".join(tokens))
+        about = {"text": steps[-1], "wanted": wanted, "why": why(steps[-1], wanted)}
+        expect(steps[-1] == wanted, "tokens_showed", tokens=hexed(tokens), **about)
     first, second = answer.TextStream(), answer.TextStream()
     found = [first.append(bird[:cut]), second.append(letter.encode()), first.append(bird[cut:]), second.append(b"x")]
     if found != ["", letter, "🦜", "x"]:
@@ -210,9 +184,6 @@ def stays_quick(answer: Answer, rng: random.Random) -> str:
     if text(stream.append(whole_text.encode()), "append(a long text)") != whole_text:
         raise Mistake("one_token_bytes_whole", characters=LONG_BYTES // 4)
     tail = split(("日é" * TOKENS).encode(), rng, longest=2)[:TOKENS]
-    began = time.process_time()
-    for done, token in enumerate(tail):
+    for token in in_time(SLOWEST_S, tail, lambda done: Mistake("behind_bytes_text_short", done=done)):
         stream.append(token)
-        if time.process_time() - began > SLOWEST_S:
-            raise Mistake("behind_bytes_text_short", done=done)
     return "a token costs the same, however long the text is"

@@ -1,13 +1,14 @@
 """Weights in 8 bits: one scale for each output row, then one for each group of inputs."""
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from course.lab.grading.blame import shown
 from course.lab.grading.exercise import Answer, Mistake
-from course.lab.grading.tools import alike, array, finite, slip_of, unchanged, within
+from course.lab.grading.tools import Slips, array, compare, finite, hold, left_alone, refused, unchanged, within
 
 TOP = 127
 STEP = 0.5 + 1e-3
@@ -75,21 +76,29 @@ def asked(answer: Answer, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return read(answer.quantize(weight.copy()), f"quantize of a {list(weight.shape)} matrix", *weight.shape)
 
 
+def scales_agree(found: np.ndarray, wanted: np.ndarray) -> bool:
+    """A row of zeros may have any scale."""
+    return bool(np.allclose(found[wanted != 0], wanted[wanted != 0], rtol=1e-4, atol=0))
+
+
+def first_scale(arguments: tuple[np.ndarray], found: np.ndarray, wanted: np.ndarray) -> str:
+    """The first row with a wrong scale, in words."""
+    row = int(((wanted > 0) & ~np.isclose(found, wanted, rtol=1e-4, atol=0)).argmax())
+    return (
+        f"row {row}, whose largest |w| is {np.abs(arguments[0][row]).max():.4g}, got the scale {found[row]:.4g}; "
+        f"expected {wanted[row]:.4g}, a 127th of it"
+    )
+
+
+def nearly_right(arguments: tuple[np.ndarray], found: np.ndarray) -> str | None:
+    wanted = right_scales(*arguments)
+    is_near = np.allclose(found[wanted > 0], wanted[wanted > 0], rtol=2e-3, atol=0)
+    return "that is right to three digits: is the scale kept in 16 bits, or rounded?" if is_near else None
+
+
 def hold_scales(weights: list[np.ndarray], found: list[np.ndarray]) -> None:
-    for weight, scales in zip(weights, found):
-        wanted = right_scales(weight)
-        nonzero = wanted > 0
-        wrong = nonzero & ~np.isclose(scales, wanted, rtol=1e-4, atol=0)
-        if wrong.any():
-            row = int(wrong.argmax())
-            told = (
-                f"row {row}, whose largest |w| is {np.abs(weight[row]).max():.4g}, got the scale {scales[row]:.4g}; "
-                f"expected {wanted[row]:.4g}, a 127th of it"
-            )
-            slip = slip_of(SCALE_SLIPS, [((w,), s) for w, s in zip(weights, found)], within(1e-4))
-            if slip is None and np.allclose(scales[nonzero], wanted[nonzero], rtol=2e-3, atol=0):
-                slip = "that is right to three digits: is the scale kept in 16 bits, or rounded?"
-            raise Mistake(told, slip=slip)
+    cases = [((weight,), scales) for weight, scales in zip(weights, found)]
+    compare("quantize", cases, right_scales, SCALE_SLIPS, None, scales_agree, nearly_right, first_scale)
 
 
 def steps_of(weight: np.ndarray) -> np.ndarray:
@@ -129,6 +138,11 @@ def hold_numbers(weights: list[np.ndarray], found: list[np.ndarray], tip: str | 
             raise Mistake(told, slip=number_slip(weights, found) or tip)
 
 
+def hold_both(weight: np.ndarray, numbers: np.ndarray, scales: np.ndarray) -> None:
+    hold_scales([weight], [scales])
+    hold_numbers([weight], [numbers])
+
+
 def scales_of_rows(answer: Answer, rng: random.Random) -> str:
     # Squares first: there, rows that were taken for columns raise nothing.
     for shapes in (((4, 4), (6, 6), (9, 9)), ((3, 17), (1, 9), (5, 1))):
@@ -143,43 +157,45 @@ def nearest_steps(answer: Answer, rng: random.Random) -> str:
     return "every weight is at the nearest step, from -127 to 127"
 
 
+BACK_SLIPS: Slips = {
+    "scales_rows_went_along": lambda n, s: n * s.astype(np.float64),
+    "divides_scales": lambda n, s: n / s.astype(np.float64)[:, None],
+    "scales_made_int8_lost": lambda n, s: n * np.trunc(s)[:, None],
+    "products_kept_int8_where": lambda n, s: np.trunc(n * s[:, None]),
+}
+BOUND_SLIPS: Slips = {
+    "whole_step_which_bound": lambda s: s,
+    "twice_step": lambda s: s * 2,
+    "max_w": lambda s: s * TOP,
+    "half_max_w": lambda s: s * TOP / 2,
+    "average_error_uniform": lambda s: s / 4,
+    "root_mean_square_error": lambda s: s / np.sqrt(12),
+}
+
+
+def shaped(*shape: int) -> Callable[[Any, str], np.ndarray]:
+    """A reader of finite numbers."""
+    return lambda value, what: finite(value, what, shape)
+
+
 def back_again(answer: Answer, rng: random.Random) -> str:
     draws = np.random.default_rng(rng.getrandbits(48))
     for size in (4, 7):
         numbers = draws.integers(-127, 128, size=(size, size)).astype(np.int8)
-        scales = draws.uniform(0.01, 2, size).astype(np.float32)
-        given = numbers.copy(), scales.copy()
-        found = finite(answer.dequantize(*given), "dequantize(numbers, scales)", numbers.shape)
-        unchanged((numbers, scales), given, ("numbers", "scales"))
-        wanted = numbers * scales.astype(np.float64)[:, None]
-        if not alike(found, wanted, 1e-5):
-            slips = {
-                "scales_rows_went_along": lambda n, s: n * s.astype(np.float64),
-                "divides_scales": lambda n, s: n / s.astype(np.float64)[:, None],
-                "scales_made_int8_lost": lambda n, s: n * np.trunc(s)[:, None],
-                "products_kept_int8_where": lambda n, s: np.trunc(n * s[:, None]),
-            }
-            told = f"row 0, numbers {numbers[0].tolist()} with scale {scales[0]:.3g}, became {shown(found[0].tolist())}"
-            raise Mistake(told, slip=slip_of(slips, [((numbers, scales), found)], within(1e-5)))
+        question = numbers, draws.uniform(0.01, 2, size).astype(np.float32)
+        hold(
+            answer.dequantize, [question], lambda n, s: n * s.astype(np.float64)[:, None], BACK_SLIPS,
+            shaped(size, size), agree=within(1e-5),
+        )  # fmt: skip
+        left_alone(answer.dequantize, *question)
     return "numbers times the scale of their row"
 
 
 def bound(answer: Answer, rng: random.Random) -> str:
     draws = np.random.default_rng(rng.getrandbits(48))
     scales = draws.uniform(0.001, 3, 6).astype(np.float32)
-    found = finite(answer.error_bound(scales.copy()), "error_bound(scales)", (6,))
-    if alike(found, scales / 2.0, 1e-5):
-        return "half a step of each row, and nothing less would hold"
-    slips = {
-        "whole_step_which_bound": lambda s: s,
-        "twice_step": lambda s: s * 2,
-        "max_w": lambda s: s * TOP,
-        "half_max_w": lambda s: s * TOP / 2,
-        "average_error_uniform": lambda s: s / 4,
-        "root_mean_square_error": lambda s: s / np.sqrt(12),
-    }
-    told = f"for the scale {scales[0]:.4g} the bound is {found[0]:.4g}; expected {scales[0] / 2:.4g}"
-    raise Mistake(told, slip=slip_of(slips, [((scales,), found)], within(1e-5)))
+    hold(answer.error_bound, [(scales,)], lambda s: s / 2.0, BOUND_SLIPS, shaped(6), agree=within(1e-5))
+    return "half a step of each row, and nothing less would hold"
 
 
 def edges(answer: Answer, rng: random.Random) -> str:
@@ -188,8 +204,7 @@ def edges(answer: Answer, rng: random.Random) -> str:
     numbers, scales = asked(answer, zeros)
     if numbers[1].any():
         raise Mistake(f"a row of zeros became {numbers[1].tolist()}: zeros stay zeros, whatever the scale")
-    hold_scales([zeros], [scales])
-    hold_numbers([zeros], [numbers])
+    hold_both(zeros, numbers, scales)
     with np.errstate(all="ignore"):
         again = answer.dequantize(*answer.quantize(np.zeros((2, 3), dtype=np.float32)))
     if np.any(finite(again, "a matrix of zeros, there and back,", (2, 3))):
@@ -201,16 +216,13 @@ def edges(answer: Answer, rng: random.Random) -> str:
         raise Mistake("row_weights_around_uses", largest=np.abs(tiny[0]).max(), steps=np.abs(numbers[0]).max())
     outlier = some_weights(rng, 4, 8)
     outlier[2, 3] = -500 * np.abs(outlier).max()
-    numbers, scales = asked(answer, outlier)
-    hold_scales([outlier], [scales])
-    hold_numbers([outlier], [numbers])
+    hold_both(outlier, *asked(answer, outlier))
     wide = some_weights(rng, 12, 5)
     for view, name in ((wide[::2], "every second row of a matrix"), (np.asfortranarray(wide), "a transposed matrix")):
         given = view.copy()
         numbers, scales = read(answer.quantize(view), name, *view.shape)
         unchanged((given,), (view,), ("weight",))
-        hold_scales([view], [scales])
-        hold_numbers([view], [numbers])
+        hold_both(view, numbers, scales)
     return "zeros, tiny rows, outliers and views: right, and the weights are left alone"
 
 
@@ -232,6 +244,14 @@ GROUP_SLIPS = {
 }
 
 
+def right_back(numbers: np.ndarray, scales: np.ndarray, group: int) -> np.ndarray:
+    return numbers * np.repeat(scales, group, axis=1)
+
+
+def first_row(told: str) -> Callable[[Any, np.ndarray, np.ndarray], str]:
+    return lambda _, found, wanted: f"{told} {shown(found[0])}; expected {shown(wanted[0])}"
+
+
 def groups(answer: Answer, rng: random.Random) -> str:
     cases: list[tuple[tuple[np.ndarray, int], np.ndarray]] = []
     errors = {}
@@ -242,29 +262,18 @@ def groups(answer: Answer, rng: random.Random) -> str:
         numbers, scales = read(answer.quantize_groups(given, group), what, out, inputs, inputs // group)
         unchanged((weight,), (given,), ("weight",))
         cases.append(((weight, group), scales))
-        if not alike(scales, right_groups(weight, group), 1e-4):
-            slip = slip_of(GROUP_SLIPS, cases, within(1e-4))
-            wanted = right_groups(weight, group)[0]
-            told = f"{what}: row 0 has scales {shown(scales[0].tolist())}; expected {shown(wanted.tolist())}"
-            raise Mistake(told, slip=slip)
+        told = f"{what}: row 0 has scales"
+        compare("quantize_groups", cases, right_groups, GROUP_SLIPS, None, within(1e-4), None, first_row(told))
         rows = [each.reshape(-1, group) for each in (weight, numbers)]  # every group is a row
         hold_numbers(rows[:1], rows[1:], f"in {what}: is it rounded with the scale of another group?")
         own = numbers.astype(np.int8), scales.astype(np.float32)
         back = finite(
             answer.dequantize_groups(*own), f"dequantize_groups, {inputs} inputs in groups of {group}", weight.shape
         )
-        wanted = numbers * np.repeat(scales, group, axis=1)
-        if not alike(back, wanted, 1e-5):
-            tiled = numbers * np.tile(scales, (1, group))
-            raise Mistake(
-                f"dequantize_groups of row 0, {inputs} inputs in groups of {group}, gave {shown(back[0].tolist())}; expected "
-                f"{shown(wanted[0].tolist())}."
-                + (
-                    " Scales repeat one after the other there: repeat each `group` times"
-                    if alike(back, tiled, 1e-5)
-                    else ""
-                )
-            )
+        told = f"dequantize_groups of row 0, {inputs} inputs in groups of {group}, gave"
+        back_cases = [((numbers, scales, group), back)]
+        slips = {"scales_repeat_each": lambda n, s, g: n * np.tile(s, (1, g))}
+        compare("dequantize_groups", back_cases, right_back, slips, None, within(1e-5), None, first_row(told))
         by_row = np.rint(steps_of(weight)) * right_scales(weight)[:, None]
         errors[group] = float(np.abs(back - weight).mean()), float(np.abs(by_row - weight).mean())
     few, many = errors[32]
@@ -279,13 +288,6 @@ def refuses_groups(answer: Answer, rng: random.Random) -> str:
         raise Mistake(f"a group of zeros became {numbers[1, :5].tolist()}")
     hold_numbers([weight[:1, :5]], [numbers[:1, :5]])
     for group in (3, 4, 20):
-        try:
-            found = answer.quantize_groups(weight.copy(), group)
-        except ValueError:
-            continue
-        except NotImplementedError:
-            raise
-        except Exception as error:
-            raise Mistake("10_inputs_groups_raised", 0.3, group=group, kind=type(error).__name__) from None
-        raise Mistake(f"10 inputs do not divide into groups of {group}; expected ValueError, got {shown(found)}")
+        about, why = f"quantize_groups({[2, 10]}, group={group})", f"10 inputs do not divide into groups of {group}"
+        refused(ValueError, about, why, lambda group=group: answer.quantize_groups(weight.copy(), group))
     return "zeros are kept, and what does not divide is refused"

@@ -11,6 +11,7 @@ from course.lab.grading.exercise import Answer, Mistake
 from course.lab.grading.tools import (
     Slips,
     ask,
+    average,
     compare,
     each,
     expect,
@@ -41,10 +42,6 @@ def right_mean(stays: Sequence[Stay], start: float, end: float) -> float:
     return sum(max(0.0, min(b, end) - max(a, start)) * count for a, b, count in counts(stays)) / (end - start)
 
 
-def average(values: Sequence[float]) -> float | None:
-    return mean(values) if values else None
-
-
 def right_law(stays: Sequence[Stay], start: float, end: float) -> list[float | None]:
     inside = [departure - arrival for arrival, departure in stays if start <= arrival < end]
     return [right_mean(stays, start, end), len(inside) / (end - start), average(inside)]
@@ -61,63 +58,41 @@ def right_periods(stays: Sequence[Stay]) -> list[list[float]]:
 
 
 def right_cap(stays: Sequence[Stay]) -> int | None:
-    arrivals = [arrival for arrival, _ in stays]
-    if not arrivals or min(arrivals) == max(arrivals):
-        return None
-    pieces = [(min(b, max(arrivals)) - a, count) for a, b, count in counts(stays) if a < max(arrivals)]
-    most = max(count for _, _, count in counts(stays))
-    return (
-        most
-        if sum(length for length, count in pieces if count == most) > sum(length for length, _ in pieces) / 2
-        else None
-    )
+    return _cap(stays, _between_arrivals(stays)) if stays else None
 
 
 def inside(stay: Stay, start: float, end: float) -> float:
     return max(0.0, min(stay[1], end) - max(stay[0], start))
 
 
+def over_window(total: Callable[[Sequence[Stay], float, float], float]) -> Callable[..., float]:
+    """Divided by the window's length."""
+    return lambda stays, start, end: total(stays, start, end) / (end - start)
+
+
 MEAN_SLIPS: Slips = {
-    "stay_began_before_window": lambda stays, start, end: (
-        sum(b - a for a, b in stays if start <= a and b <= end) / (end - start)
+    "stay_began_before_window": over_window(lambda stays, s, e: sum(b - a for a, b in stays if s <= a and b <= e)),
+    "rate_w_arrivals_window": over_window(lambda stays, s, e: sum(b - a for a, b in stays if s <= a < e)),
+    "stay_reaches_out_window": over_window(lambda stays, s, e: sum(b - a for a, b in stays if b > s and a < e)),
+    "divided_time_from_first": lambda stays, s, e: (
+        sum(inside(stay, s, e) for stay in stays) / (max(b for _, b in stays) - min(a for a, _ in stays))
     ),
-    "rate_w_arrivals_window": lambda stays, start, end: (
-        sum(b - a for a, b in stays if start <= a < end) / (end - start)
-    ),
-    "stay_reaches_out_window": lambda stays, start, end: (
-        sum(b - a for a, b in stays if b > start and a < end) / (end - start)
-    ),
-    "divided_time_from_first": lambda stays, start, end: (
-        sum(inside(stay, start, end) for stay in stays) / (max(b for _, b in stays) - min(a for a, _ in stays))
-    ),
-    "integral_itself": lambda stays, start, end: sum(inside(stay, start, end) for stay in stays),
-    "mean_over_events": lambda stays, start, end: mean(count for a, b, count in counts(stays) if a < end and b > start),
-    "mean_counts_arrivals_find": lambda stays, start, end: mean(
-        sum(a <= arrival < b for a, b in stays) for arrival, _ in stays
-    ),
-    "largest_count": lambda stays, start, end: max(count for _, _, count in counts(stays)),
-    "start_window_not_cut": lambda stays, start, end: (
-        sum(max(0.0, min(b, end) - a) for a, b in stays if b > start) / (end - start)
-    ),
-    "end_window_not_cut": lambda stays, start, end: (
-        sum(max(0.0, b - max(a, start)) for a, b in stays if a < end) / (end - start)
-    ),
+    "integral_itself": lambda stays, s, e: sum(inside(stay, s, e) for stay in stays),
+    "mean_over_events": lambda stays, s, e: mean(count for a, b, count in counts(stays) if a < e and b > s),
+    "mean_counts_arrivals_find": lambda stays, s, e: mean(sum(a <= at < b for a, b in stays) for at, _ in stays),
+    "largest_count": lambda stays, s, e: max(count for _, _, count in counts(stays)),
+    "start_window_not_cut": over_window(lambda stays, s, e: sum(max(0.0, min(b, e) - a) for a, b in stays if b > s)),
+    "end_window_not_cut": over_window(lambda stays, s, e: sum(max(0.0, b - max(a, s)) for a, b in stays if a < e)),
 }
-
-
-def rate_slip(count: Callable[[Sequence[Stay], float, float], float]) -> Callable[..., float]:
-    return lambda stays, start, end: count(stays, start, end) / (end - start)
-
-
 RATE_SLIPS: Slips = {
-    "counts_departures": rate_slip(lambda stays, s, e: sum(s <= b < e for _, b in stays)),
-    "counts_all_requests_present": rate_slip(lambda stays, s, e: sum(a < e and b > s for a, b in stays)),
-    "counts_those_who_arrived": rate_slip(lambda stays, s, e: sum(s <= a and b <= e for a, b in stays)),
-    "counts_all_arrivals": rate_slip(lambda stays, s, e: len(stays)),
+    "counts_departures": over_window(lambda stays, s, e: sum(s <= b < e for _, b in stays)),
+    "counts_all_requests_present": over_window(lambda stays, s, e: sum(a < e and b > s for a, b in stays)),
+    "counts_those_who_arrived": over_window(lambda stays, s, e: sum(s <= a and b <= e for a, b in stays)),
+    "counts_all_arrivals": over_window(lambda stays, s, e: len(stays)),
     "l_w": lambda stays, s, e: right_law(stays, s, e)[0] / right_law(stays, s, e)[2],
-    "arrival_start_inside_one": rate_slip(lambda stays, s, e: sum(s < a <= e for a, _ in stays)),
-    "arrival_end_not_inside": rate_slip(lambda stays, s, e: sum(s <= a <= e for a, _ in stays)),
-    "arrival_start_inside": rate_slip(lambda stays, s, e: sum(s < a < e for a, _ in stays)),
+    "arrival_start_inside_one": over_window(lambda stays, s, e: sum(s < a <= e for a, _ in stays)),
+    "arrival_end_not_inside": over_window(lambda stays, s, e: sum(s <= a <= e for a, _ in stays)),
+    "arrival_start_inside": over_window(lambda stays, s, e: sum(s < a < e for a, _ in stays)),
     "number_requests": lambda stays, s, e: sum(s <= a < e for a, _ in stays),
 }
 STAY_SLIPS: Slips = {

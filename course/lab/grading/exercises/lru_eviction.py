@@ -3,19 +3,14 @@
 import itertools
 import random
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from course.lab.grading.blame import shown
 from course.lab.grading.exercise import Answer, Mistake
-from course.lab.grading.tools import (
-    expect,
-    in_time,
-    left_alone,
-    listed,
-    refused,
-    whole,
-)
+from course.lab.grading.tools import compare, expect, in_time, left_alone, listed, refused, whole
 
+RULE = "least recently released first, and of one release its last block first"
 LARGE, OPERATIONS = 60_000, 1200
 SLOWEST_S = 0.0002
 """Per operation among many blocks. One that touches a few blocks takes microseconds, one that walks along all takes
@@ -139,16 +134,18 @@ def wild_acts(rng: random.Random, count: int) -> list[Act]:
 
 
 def judge_acts(answer: Answer, histories: list[list[Act]]) -> None:
-    found = [(acts, play(answer.EvictionOrder, acts)) for acts in histories]
-    for acts, gone in found:
-        wanted = play(RightOrder, acts)
-        if gone != wanted:
-            slip = next((words for words, make in SLIPS.items() if all(play(make, a) == g for a, g in found)), None)
-            first = next(i for i, pair in enumerate(zip(gone, wanted)) if pair[0] != pair[1])
-            end = [i for i, act in enumerate(acts) if act[0] == "evict"][first]
-            told = f"after {written(acts[:end])}: evict({acts[end][1]}) gave {shown(gone[first])}"
-            rule = "least recently released first, and of one release its last block first"
-            raise Mistake(f"{told}, expected {shown(wanted[first])}", slip=slip or rule)
+    found = [((acts,), play(answer.EvictionOrder, acts)) for acts in histories]
+    slips = {name: partial(play, make) for name, make in SLIPS.items()}
+    compare("evict", found, partial(play, RightOrder), slips, otherwise=lambda *_: RULE, difference=first_eviction)
+
+
+def first_eviction(arguments: tuple[list[Act]], gone: list[list[int]], wanted: list[list[int]]) -> str:
+    """The first one that is wrong, in words."""
+    (acts,) = arguments
+    first = next(i for i, pair in enumerate(zip(gone, wanted)) if pair[0] != pair[1])
+    end = [i for i, act in enumerate(acts) if act[0] == "evict"][first]
+    told = f"after {written(acts[:end])}: evict({acts[end][1]}) gave {shown(gone[first])}"
+    return f"{told}, expected {shown(wanted[first])}"
 
 
 def written(acts: list[Act]) -> str:

@@ -9,7 +9,7 @@ from course.lab.grading.blame import shown
 from course.lab.grading.exercise import Answer, Mistake
 from course.lab.grading.exercises import metrics_slips as known
 from course.lab.grading.exercises.percentiles import right_percentile
-from course.lab.grading.tools import Slips, ask, close, compare, each, hold, left_alone, listed, maybe, number
+from course.lab.grading.tools import Slips, ask, average, close, compare, each, hold, left_alone, listed, maybe, number
 
 QUANTILES = (50, 80, 90, 95)
 TOLERANCE = 0.01
@@ -64,7 +64,7 @@ def fleet(answer: Answer, rng: random.Random) -> str:
     slips = {
         **known.FLEET_SLIPS,
         "samples_pooled_but_your": lambda servers, q: answer.percentile(list(itertools.chain(*servers)), q),
-        "mean_of_your_percentiles": lambda servers, q: known.average(
+        "mean_of_your_percentiles": lambda servers, q: average(
             [p for own in servers if (p := answer.percentile(own, q)) is not None]
         ),
     }
@@ -88,18 +88,27 @@ def attainment(answer: Answer, rng: random.Random) -> str:
     return "every request counts, failed ones as missed"
 
 
-COLUMNS = ("ttft", "tpot", "gap", "met")
+OF_REQUESTS: dict[str, tuple[Callable, Slips]] = {
+    "ttft": (known.right_ttft, known.TTFT_SLIPS),
+    "tpot": (known.right_tpot, known.TPOT_SLIPS),
+    "gap": (known.right_gaps, known.GAP_SLIPS),
+}
+"""Columns that are percentiles of what requests give: by the definitions, and with a bug."""
+COLUMNS = (*OF_REQUESTS, "met")
+
+
+def samples(formula: Callable[[known.Request], Any], requests: Sequence[known.Request]) -> list[float]:
+    """What requests give, one number each, several, or none."""
+    found = [formula(request) for request in requests]
+    return [x for each in found if each is not None for x in (each if isinstance(each, list) else [each])]
 
 
 def printed_row(servers: Sequence[Sequence[known.Request]], q: float, limit_ms: float) -> dict[str, float | None]:
     """What a right tool prints."""
-    formulas = {"ttft": known.right_ttft, "tpot": known.right_tpot}
-    row: dict[str, float | None] = {}
-    for name, formula in formulas.items():
-        row[name] = known.right_fleet([[x for r in own if (x := formula(r)) is not None] for own in servers], q)
-    row["gap"] = known.right_fleet([[gap for r in own for gap in known.right_gaps(r)] for own in servers], q)
-    row["met"] = known.right_attainment([r for own in servers for r in own], limit_ms)
-    return row
+    row = {
+        name: known.right_fleet([samples(right, own) for own in servers], q) for name, (right, _) in OF_REQUESTS.items()
+    }
+    return {**row, "met": known.right_attainment([r for own in servers for r in own], limit_ms)}
 
 
 def spoiled(
@@ -107,15 +116,11 @@ def spoiled(
 ) -> tuple[str, Any]:
     """What a tool with a bug in one column prints there, and the bug's words."""
     everything = [r for own in servers for r in own]
-    slips = {"ttft": known.TTFT_SLIPS, "tpot": known.TPOT_SLIPS, "gap": known.GAP_SLIPS, "met": known.ATTAINMENT_SLIPS}[
-        name
-    ]
+    slips = known.ATTAINMENT_SLIPS if name == "met" else OF_REQUESTS[name][1]
     words = rng.choice(list(slips))
     if name == "met":
         return words, slips[words](everything, limit_ms)
-    samples = [slips[words](request) for request in everything]
-    flat = [x for each in samples for x in each] if name == "gap" else [x for x in samples if x is not None]
-    return words, right_percentile(flat, q)
+    return words, right_percentile(samples(slips[words], everything), q)
 
 
 def differs(printed: float | None, wanted: float | None, tolerance: float) -> bool:

@@ -7,6 +7,7 @@ from statistics import mean
 from typing import Any
 
 from course.lab.grading.exercises.percentiles import PERCENTILE_SLIPS, right_percentile
+from course.lab.grading.tools import average
 
 Request = Mapping[str, Any]
 """due and sent (s), chunks (pairs of a moment in s and a number of tokens), failed."""
@@ -122,28 +123,25 @@ FEW_SLIPS = {
     "needs_more_than_100": lambda s, q: right_percentile(s, q) if len(s) * (100 - q) > 100 else None,
     "same_number_samples_for": lambda s, q: right_percentile(s, q) if len(s) >= 100 else None,
 }
+
+
+def each_server(servers: Sequence[Sequence[float]], q: float) -> list[float]:
+    """The servers' own percentiles."""
+    return [right_percentile(own, q) for own in servers if own]
+
+
 FLEET_SLIPS = {
     "mean_percentiles_which": lambda servers, q: average(
         [p for own in servers if (p := right_guarded(own, q)) is not None]
     ),
-    "mean_percentiles_which_percentile": lambda servers, q: average(
-        [right_percentile(own, q) for own in servers if own]
-    ),
+    "mean_percentiles_which_percentile": lambda servers, q: average(each_server(servers, q)),
     "mean_percentiles_weighted": lambda servers, q: (
         sum(right_percentile(own, q) * len(own) for own in servers if own) / sum(map(len, servers))
     ),
-    "worst_server_percentile": lambda servers, q: max(right_percentile(own, q) for own in servers if own),
-    "percentile_of_percentiles": lambda servers, q: right_percentile(
-        [right_percentile(own, q) for own in servers if own], q
-    ),
-    "fleet_nearest_rank": lambda servers, q: RANK_SLIPS[next(iter(RANK_SLIPS))](
-        [sample for own in servers for sample in own], q
-    ),
+    "worst_server_percentile": lambda servers, q: max(each_server(servers, q)),
+    "percentile_of_percentiles": lambda servers, q: right_percentile(each_server(servers, q), q),
+    "fleet_nearest_rank": lambda servers, q: RANK_SLIPS["nearest_rank"]([*itertools.chain(*servers)], q),
 }
-
-
-def average(values: Sequence[float]) -> float | None:
-    return mean(values) if values else None
 
 
 def met(counted: Callable[[Request], bool], limit: Callable[[float, float], bool]) -> Callable[..., float | None]:

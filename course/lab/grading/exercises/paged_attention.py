@@ -7,7 +7,7 @@ from dataclasses import astuple, dataclass
 import numpy as np
 
 from course.lab.grading.exercise import Answer, Mistake
-from course.lab.grading.tools import alike, array, slip_of, unchanged, within
+from course.lab.grading.tools import alike, array, compare, unchanged, within
 
 TOLERANCE = 1e-4
 """Float32 is good enough."""
@@ -166,21 +166,23 @@ def judge(answer: Answer, steps: Sequence[Step], tip: str = "") -> None:
     Args:
         tip: what usually makes NaN of these.
     """
-    cases = [(astuple(step), asked(answer, step)) for step in steps]
-    for step, (arguments, found) in zip(steps, cases):
-        wanted = right(*arguments)
-        if alike(found, wanted, TOLERANCE):
-            continue
+
+    def difference(arguments: tuple[np.ndarray, ...], found: np.ndarray, wanted: np.ndarray) -> str:
         odd = ~np.isclose(found, wanted, rtol=TOLERANCE, atol=TOLERANCE * np.abs(wanted).max())
         token, head, _ = np.argwhere(odd)[0]
         place = [f"{x:.4g}" for x in found[token, head]], [f"{x:.4g}" for x in wanted[token, head]]
-        told = f"{step}: row {token}, head {head} is [{', '.join(place[0])}]; expected [{', '.join(place[1])}]"
-        if not np.isfinite(found).all():
-            raise Mistake(f"{told}. {tip}".rstrip())
-        slip = slip_of(SLIPS, cases, within(TOLERANCE))
-        if slip is None and all(alike(result, right(*case), 0.02) for case, result in cases):
-            slip = "that is right to two or three digits: is something computed in 16 bits?"
-        raise Mistake(told, slip=slip)
+        where = f"{Step(*arguments)}: row {token}, head {head}"
+        told = f"{where} is [{', '.join(place[0])}]; expected [{', '.join(place[1])}]"
+        return told if np.isfinite(found).all() else f"{told}. {tip}".rstrip()
+
+    cases = [(astuple(step), asked(answer, step)) for step in steps]
+    slips = SLIPS if all(np.isfinite(found).all() for _, found in cases) else {}
+
+    def otherwise(*_: object) -> str | None:
+        is_rounded = all(alike(found, right(*case), 0.02) for case, found in cases)
+        return "that is right to two or three digits: is something computed in 16 bits?" if is_rounded else None
+
+    compare("paged_attention", cases, right, slips, None, within(TOLERANCE), otherwise, difference)
 
 
 def gathers(answer: Answer, rng: random.Random) -> str:
@@ -197,14 +199,9 @@ def gathers(answer: Answer, rng: random.Random) -> str:
                 flat = step.key_cache.reshape(-1, 2, 3)
                 where = [i for i, entry in enumerate(flat) if alike(found[position], entry.astype(np.float64), 1e-6)]
                 came = f"that of block {where[0] // size}, place {where[0] % size}" if where else "something else"
-                raise Mistake(
-                    "position_block_offset",
-                    what=what,
-                    position=position,
-                    block=table[position // size],
-                    offset=position % size,
-                    came=came,
-                )
+                block, offset = table[position // size], position % size
+                about = {"what": what, "position": position, "block": block, "offset": offset, "came": came}
+                raise Mistake("position_block_offset", **about)
     return "block by block in the table's order, and no further than the context"
 
 

@@ -8,14 +8,7 @@ from typing import Any, NamedTuple
 
 from course.lab.grading.blame import shown
 from course.lab.grading.exercise import Answer, Mistake
-from course.lab.grading.tools import (
-    Slips,
-    expect,
-    hold,
-    listed,
-    same,
-    whole,
-)
+from course.lab.grading.tools import Slips, expect, hold, listed, same, whole
 
 BLOCK_SIZE = 4
 MOST_STEPS = 600
@@ -135,13 +128,15 @@ def what_it_loses(answer: Answer, rng: random.Random) -> str:
         before, after, victim = preempted(answer, rng, index)
         was = before.running[index]
         about = f"preempt({was.request_id}) with {before.told()}"
-        if victim.request_id in names(after.running):
-            raise Mistake(f"{about}: it is still in `running`. Change the list that you were given")
-        if names(after.running) != [each for each in names(before.running) if each != was.request_id]:
-            raise Mistake(f"{about}: running is {names(after.running)} afterwards. Only the victim leaves it")
+        left = names(after.running)
+        expect(was.request_id not in left, f"{about}: it is still in `running`. Change the list that you were given")
+        expect(
+            left == [each for each in names(before.running) if each != was.request_id],
+            f"{about}: running is {left} afterwards. Only the victim leaves it",
+        )
         free = [whole(block, "a block in `free`") for block in after.free]
-        if len(set(free)) < len(free):
-            raise Mistake(f"{about}: free is {shown(free)} afterwards, with a block twice: two would be given it")
+        twice = f"{about}: free is {shown(free)} afterwards, with a block twice: two would be given it"
+        expect(len(set(free)) == len(free), twice)
         missing = set(was.blocks) - set(free)
         if missing:
             some = "none" if len(missing) == len(was.blocks) else "not all"
@@ -154,10 +149,10 @@ def what_it_loses(answer: Answer, rng: random.Random) -> str:
             raise Mistake("num_computed_tokens_afterwards", about=about, found=shown(victim.num_computed_tokens))
         if victim.num_tokens != was.num_tokens:
             raise Mistake("num_tokens_went_from", about=about, was=was.num_tokens, now=shown(victim.num_tokens))
-        if (victim.arrival, victim.request_id) != (was.arrival, was.request_id):
-            raise Mistake(f"{about}: its arrival was {was.arrival} and is {shown(victim.arrival)}. It keeps that")
-        if after.free is victim.blocks:
-            raise Mistake(f"{about}: `free` and the victim's blocks are one and the same list now")
+        changed = f"{about}: its arrival was {was.arrival} and is {shown(victim.arrival)}. It keeps that"
+        expect((victim.arrival, victim.request_id) == (was.arrival, was.request_id), changed)
+        one_list = f"{about}: `free` and the victim's blocks are one and the same list now"
+        expect(after.free is not victim.blocks, one_list)
     return "its blocks and what was computed; not its output"
 
 
@@ -208,41 +203,35 @@ def right_room(state: State, request_id: str, count: int, planned: set[str]) -> 
 def ask_room(answer: Answer, state: State, request_id: str, count: int, planned: set[str]) -> bool:
     request = next(each for each in state.running if each.request_id == request_id)
     found = answer.make_room(request, count, state.running, state.waiting, state.free, set(planned))
-    if found is None:
-        raise Mistake("make_room gave back None: True if there is room now, False if the request itself had to go")
-    if not same(found, True) and not same(found, False):
-        raise Mistake(f"make_room should give back True or False; yours gave {shown(found)}")
+    nothing = "make_room gave back None: True if there is room now, False if the request itself had to go"
+    expect(found is not None, nothing)
+    expect(
+        same(found, True) or same(found, False), f"make_room should give back True or False; yours gave {shown(found)}"
+    )
     return bool(found)
 
 
 def makes_room(answer: Answer, rng: random.Random) -> str:
     sizes = [rng.randint(2, 4) for _ in range(5)]
-    for who, count, num_free, planned in (
-        *(
-            (0, 1, 1, []),
-            (0, 1, 0, []),
-            (0, sizes[4] + 1, 0, []),
-            (0, sizes[4], 0, []),
-            (1, 2, 1, [0]),
-            (4, 1, 0, [0, 1]),
-        ),
-        *((2, 1, 0, [4]), (2, sizes[3] + 1, 0, [4]), (1, 1, 0, [2, 3, 4]), (3, sizes[4] + 1, 0, []), (0, 0, 0, [])),
-        (2, sizes[3] + sizes[4], 0, [0, 1]),
-    ):
+    last = sizes[4]
+    cases: list[tuple[int, int, int, list[int]]] = [  # who, blocks, free ones, those in the step
+        *((0, 1, 1, []), (0, 1, 0, []), (0, last + 1, 0, []), (0, last, 0, []), (1, 2, 1, [0]), (4, 1, 0, [0, 1])),
+        *((2, 1, 0, [4]), (2, sizes[3] + 1, 0, [4]), (1, 1, 0, [2, 3, 4]), (3, last + 1, 0, []), (0, 0, 0, [])),
+        (2, sizes[3] + last, 0, [0, 1]),
+    ]
+    for who, count, num_free, planned in cases:
         before = some_state(rng, sizes, num_free)
-        request_id, in_step = before.running[who].request_id, {before.running[i].request_id for i in planned}
-        wanted, after = copy.deepcopy(before), copy.deepcopy(before)
-        right = right_room(wanted, request_id, count, in_step)
-        found = ask_room(answer, after, request_id, count, in_step)
-        about = f"make_room({request_id}, {count} blocks) with {before.told()}, planned {sorted(in_step)}"
-        hold_to(about, before, after, wanted, (found, right), (request_id, count, in_step))
+        in_step = {before.running[i].request_id for i in planned}
+        hold_room(answer, before, before.running[who].request_id, count, in_step)
     return "the last ones go, as few as it takes, the request itself among them"
 
 
-def hold_to(
-    about: str, before: State, after: State, wanted: State, results: tuple[bool, bool], asked: tuple[str, int, set[str]]
-) -> None:
-    request_id, count, planned = asked
+def hold_room(answer: Answer, before: State, request_id: str, count: int, planned: set[str]) -> None:
+    """Ask for room, and compare what became of it with the rule."""
+    wanted, after = copy.deepcopy(before), copy.deepcopy(before)
+    right = right_room(wanted, request_id, count, planned)
+    found = ask_room(answer, after, request_id, count, planned)
+    about = f"make_room({request_id}, {count} blocks) with {before.told()}, planned {sorted(planned)}"
     gone = [name for name in names(before.running) if name not in names(after.running)]
     should = [name for name in names(before.running) if name not in names(wanted.running)]
     if gone != should:
@@ -257,8 +246,7 @@ def hold_to(
         if len(gone) < len(should):
             raise Mistake(f"{told}. Go on until {count} blocks are free, or the request itself had to go")
         raise Mistake(f"{told}. The last admitted ones go first")
-    if results[0] != results[1]:
-        raise Mistake(f"{about} gave {results[0]}, expected {results[1]}. False says that the request itself had to go")
+    expect(found == right, f"{about} gave {found}, expected {right}. False says that the request itself had to go")
     check_queue(before, after, ", ".join(should) or request_id)
     if after.all_blocks() != before.all_blocks():
         counts = {"before": len(before.all_blocks()), "after": len(after.all_blocks())}
@@ -272,16 +260,14 @@ def never_fits(answer: Answer, rng: random.Random) -> str:
         before = some_state(rng, [rng.randint(2, 4) for _ in range(count_running)], rng.randint(0, 2))
         request = before.running[0]
         count = len(before.all_blocks()) - len(request.blocks) + missing
-        after, wanted = copy.deepcopy(before), copy.deepcopy(before)
         about = f"make_room({request.request_id}, {count} blocks) with {before.told()}"
         if missing == 0:  # exactly all that there is
-            right = right_room(wanted, request.request_id, count, set())
             try:
-                found = ask_room(answer, after, request.request_id, count, set())
+                hold_room(answer, before, request.request_id, count, set())
             except ValueError:
                 raise Mistake("raised_valueerror", about=about) from None
-            hold_to(about, before, after, wanted, (found, right), (request.request_id, count, set()))
             continue
+        after = copy.deepcopy(before)
         try:
             found = ask_room(answer, after, request.request_id, count, set())
         except ValueError:
@@ -297,6 +283,9 @@ class Played(NamedTuple):
 
     steps: int
     preemptions: int
+
+    def __format__(self, _: str) -> str:
+        return f"{self.steps} steps and {self.preemptions} preemptions"
 
 
 def play(state: State, outputs: dict[str, int], room: Callable[[State, str, int, set[str]], bool]) -> Played:
@@ -343,13 +332,5 @@ def all_get_on(answer: Answer, rng: random.Random) -> str:
         state = State([], waiting, list(range(-(-largest // BLOCK_SIZE) + 2)))
         right = play(copy.deepcopy(state), dict(outputs), right_room)
         found = play(state, dict(outputs), lambda *asked: ask_room(answer, *asked))
-        expect(
-            found == right,
-            "seven_requests_blocks_took",
-            blocks=len(state.free),
-            steps=found.steps,
-            preemptions=found.preemptions,
-            steps_2=right.steps,
-            preemptions_2=right.preemptions,
-        )
+        expect(found == right, "seven_requests_blocks_took", blocks=len(state.free), yours=found, rule=right)
     return "played in small pools: every request is served, none in vain"

@@ -54,9 +54,15 @@ def exact_knee(model: Model, machine: Machine, context: int) -> float:
     return weight_bytes(model) / machine.bytes_per_s / gained if gained > 0 else math.inf
 
 
-def right_knee(model: Model, machine: Machine, context: int) -> int | None:
-    exact = exact_knee(model, machine, context)
-    return None if exact == math.inf else max(math.ceil(exact), 1)
+def knee_by(rounded: Callable[[float], int]) -> Callable[[Model, Machine, int], int | None]:
+    def knee(model: Model, machine: Machine, context: int) -> int | None:
+        exact = exact_knee(model, machine, context)
+        return None if exact == math.inf else rounded(exact)
+
+    return knee
+
+
+right_knee = knee_by(lambda exact: max(math.ceil(exact), 1))
 
 
 def right_gain(model: Model, machine: Machine, batch: int, context: int, bits: float) -> float:
@@ -130,12 +136,10 @@ def kneeling(
 
 
 KNEE_SLIPS: Slips = {
-    "rounded_down_last_batch": lambda m, d, c: (
-        None if right_knee(m, d, c) is None else max(math.floor(exact_knee(m, d, c)), 1)
-    ),
-    "last_batch_before_knee": lambda m, d, c: None if right_knee(m, d, c) is None else right_knee(m, d, c) - 1,
-    "one_beyond": lambda m, d, c: None if right_knee(m, d, c) is None else math.floor(exact_knee(m, d, c)) + 1,
-    "rounded_nearest": lambda m, d, c: None if right_knee(m, d, c) is None else max(round(exact_knee(m, d, c)), 1),
+    "rounded_down_last_batch": knee_by(lambda exact: max(math.floor(exact), 1)),
+    "last_batch_before_knee": knee_by(lambda exact: max(math.ceil(exact), 1) - 1),
+    "one_beyond": knee_by(lambda exact: math.floor(exact) + 1),
+    "rounded_nearest": knee_by(lambda exact: max(round(exact), 1)),
     "flop_s_over_bytes": lambda m, d, c: math.ceil(d.flops_per_s / d.bytes_per_s),
     "knee_without_any_context": lambda m, d, c: right_knee(m, d, 0),
     "bits_bytes": lambda m, d, c: right_knee(replace(m, weight_bits=m.weight_bits * 8), d, c),

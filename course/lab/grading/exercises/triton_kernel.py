@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from course.lab.grading.exercise import Answer, Mistake
-from course.lab.grading.tools import alike, expect, slip_of, within
+from course.lab.grading.tools import Slips, compare, expect, within
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -19,37 +19,20 @@ if TYPE_CHECKING:
 MARGIN = 600
 """Numbers around every tensor that a kernel must neither use nor overwrite; more than any block it may choose."""
 TOLERANCE = {"float32": 1e-5, "float16": 4e-3}
-ARITHMETIC = frozenset(
-    (
-        "add",
-        "sub",
-        "rsub",
-        "mul",
-        "div",
-        "truediv",
-        "pow",
-        "square",
-        "mean",
-        "sum",
-        "sqrt",
-        "rsqrt",
-        "norm",
-        "rms_norm",
-        "layer_norm",
-        "addcmul",
-        "addcdiv",
-        "var",
-        "dot",
-        "matmul",
-        "einsum",
-        "copy",
-    )
-)
+ARITHMETIC = frozenset((
+    "add", "sub", "rsub", "mul", "div", "truediv", "pow", "square", "mean", "sum", "sqrt", "rsqrt", "norm", "rms_norm",
+    "layer_norm", "addcmul", "addcdiv", "var", "dot", "matmul", "einsum", "copy",
+))  # fmt: skip
 """What the kernel is for. PyTorch's names, without underscores at either end."""
 
 
 def right(x: np.ndarray, weight: np.ndarray, eps: float) -> np.ndarray:
-    return x / np.sqrt((x**2).mean(axis=1, keepdims=True) + eps) * weight
+    return x / np.sqrt(squares(x) + eps) * weight
+
+
+def squares(x: np.ndarray) -> np.ndarray:
+    """Of each row, their mean: [rows, 1]."""
+    return (x**2).mean(axis=1, keepdims=True)
 
 
 def padded(size: int) -> int:
@@ -58,19 +41,15 @@ def padded(size: int) -> int:
 
 
 NORM_SLIPS: dict[str, Callable[[np.ndarray, np.ndarray, float], np.ndarray]] = {
-    "sum_divided_block_which": lambda x, w, eps: (
-        x / np.sqrt((x**2).sum(axis=1, keepdims=True) / padded(x.shape[1]) + eps) * w
-    ),
-    "positions_beyond_row_count": lambda x, w, eps: (
-        x / np.sqrt(((x**2).sum(axis=1, keepdims=True) + padded(x.shape[1]) - x.shape[1]) / x.shape[1] + eps) * w
-    ),
+    "sum_divided_block_which": lambda x, w, eps: x / np.sqrt(squares(x) * x.shape[1] / padded(x.shape[1]) + eps) * w,
+    "positions_beyond_row_count": lambda x, w, eps: right(x, w, eps + padded(x.shape[1]) / x.shape[1] - 1),
     "eps_left_out": lambda x, w, eps: right(x, w, 0),
-    "eps_added_outside_square": lambda x, w, eps: x / (np.sqrt((x**2).mean(axis=1, keepdims=True)) + eps) * w,
-    "sum_squares": lambda x, w, eps: x / np.sqrt((x**2).sum(axis=1, keepdims=True) + eps) * w,
+    "eps_added_outside_square": lambda x, w, eps: x / (np.sqrt(squares(x)) + eps) * w,
+    "sum_squares": lambda x, w, eps: x / np.sqrt(squares(x) * x.shape[1] + eps) * w,
     "weight_left_out": lambda x, w, eps: right(x, np.ones_like(w), eps),
-    "square_root_missing": lambda x, w, eps: x / ((x**2).mean(axis=1, keepdims=True) + eps) * w,
+    "square_root_missing": lambda x, w, eps: x / (squares(x) + eps) * w,
     "layernorm": lambda x, w, eps: right(x - x.mean(axis=1, keepdims=True), w, eps),
-    "multiplies_root_mean_square": lambda x, w, eps: x * np.sqrt((x**2).mean(axis=1, keepdims=True) + eps) * w,
+    "multiplies_root_mean_square": lambda x, w, eps: x * np.sqrt(squares(x) + eps) * w,
     "mean_x_taken": lambda x, w, eps: x / (np.abs(x).mean(axis=1, keepdims=True) + eps) * w,
     "every_row_made_row": lambda x, w, eps: np.repeat(right(x[:1], w, eps), len(x), axis=0),
 }
@@ -109,17 +88,18 @@ class Guarded:
 
     def spilled(self) -> bool:
         """Something around it was overwritten."""
-        import torch
-
         now, before = self.whole.clone(), self.before.clone()
         for each in (now, before):
             each.as_strided(self.inner.shape, self.inner.stride(), MARGIN).zero_()
-        return not torch.equal(now.nan_to_num(nan=-1.0), before.nan_to_num(nan=-1.0))
+        return differ(now, before)
 
     def changed(self) -> bool:
-        import torch
+        return differ(self.whole, self.before)
 
-        return not torch.equal(self.whole.nan_to_num(nan=-1.0), self.before.nan_to_num(nan=-1.0))
+
+def differ(one: Tensor, other: Tensor) -> bool:
+    """NaN equals NaN."""
+    return not one.nan_to_num(nan=-1.0).equal(other.nan_to_num(nan=-1.0))
 
 
 @dataclass
@@ -179,6 +159,21 @@ class Case:
         return f"{self.dtype} {list(self.x.shape)}{far}, eps {self.eps:g}"
 
 
+def slips_on(of: Callable[[Case], np.ndarray]) -> dict[str, Callable[[Case], np.ndarray]]:
+    """The mistakes of a norm, made with what `of` takes of a case."""
+    return {name: lambda case, slip=slip: slip(of(case), case.weight, case.eps) for name, slip in NORM_SLIPS.items()}
+
+
+NORM_OF_X: Slips = slips_on(lambda case: case.x)
+NORMED_SLIPS: Slips = {
+    "x_normed_without_delta": lambda case: right(case.x, case.weight, case.eps),
+    "delta_normed": lambda case: right(case.delta, case.weight, case.eps),
+    "delta_added_behind_norm": lambda case: right(case.x, case.weight, case.eps) + case.delta,
+    "total_divided_root_x": lambda case: (case.x + case.delta) / np.sqrt(squares(case.x) + case.eps) * case.weight,
+    **slips_on(lambda case: case.x + case.delta),
+}
+
+
 def some_case(
     rng: random.Random, rows: int, size: int, eps: float = 1e-3, dtype: str = "float32", **more: float
 ) -> Case:
@@ -195,66 +190,80 @@ def some_case(
     )
 
 
-def hold(case: Case, tensors: dict[str, Guarded], inputs: Sequence[str], name: str) -> None:
-    """Nothing beside the outputs was written."""
-    for each, tensor in tensors.items():
-        expect(not (each in inputs and tensor.changed()), f"{name} of {case} changes `{each}`, which it only reads")
-        if tensor.spilled():
-            raise Mistake("writes_outside", name=name, case=case, each=each, size=case.x.shape[1])
+GAPS = {"x": 1, "delta": 3, "out": 2, "total": 2, "normed": 0}
+"""How far apart the rows of each tensor are, in gaps of the case."""
 
 
-def hold_one_launch(case: Case, seen: Seen, name: str) -> None:
+def run(answer: Answer, name: str, case: Case, inputs: Sequence[str], outputs: Sequence[str]) -> list[np.ndarray]:
+    """What a function of the answer writes into its outputs: in one launch, and nowhere else."""
+    shape = case.x.shape
+    tensors = {each: Guarded.of(getattr(case, each), shape, case.dtype, GAPS[each] * case.gap) for each in inputs}
+    tensors["weight"] = Guarded.of(case.weight[None], (1, shape[1]), case.dtype, 0)
+    given = [tensors[each].inner for each in inputs]
+    written = [Guarded.of(None, shape, case.dtype, GAPS[each] * case.gap) for each in outputs]
+    with watching() as seen:
+        getattr(answer, name)(*given, tensors["weight"].inner[0], case.eps, *(each.inner for each in written))
     if seen.arithmetic:
         raise Mistake("lets_pytorch_do", name=name, case=case, operation=seen.arithmetic[0])
     expect(seen.launches == 1, f"{name} of {case} launches {seen.launches} kernels; one is asked for")
+    for each, tensor in tensors.items():
+        expect(not tensor.changed(), f"{name} of {case} changes `{each}`, which it only reads")
+    for each, tensor in zip(outputs, written):
+        expect(not tensor.spilled(), "writes_outside", name=name, case=case, each=each, size=shape[1])
+    return [each.numbers() for each in written]
 
 
 def run_norm(answer: Answer, case: Case) -> np.ndarray:
-    shape = case.x.shape
-    tensors = {
-        "x": Guarded.of(case.x, shape, case.dtype, case.gap),
-        "weight": Guarded.of(case.weight[None], (1, shape[1]), case.dtype, 0),
-        "out": Guarded.of(None, shape, case.dtype, 2 * case.gap),
-    }
-    with watching() as seen:
-        answer.rms_norm(tensors["x"].inner, tensors["weight"].inner[0], case.eps, tensors["out"].inner)
-    hold_one_launch(case, seen, "rms_norm")
-    hold(case, tensors, ("x", "weight"), "rms_norm")
-    return tensors["out"].numbers()
+    return run(answer, "rms_norm", case, ["x"], ["out"])[0]
 
 
-def run_add(answer: Answer, case: Case) -> tuple[np.ndarray, np.ndarray]:
-    shape = case.x.shape
-    tensors = {
-        "x": Guarded.of(case.x, shape, case.dtype, case.gap),
-        "delta": Guarded.of(case.delta, shape, case.dtype, 3 * case.gap),
-        "weight": Guarded.of(case.weight[None], (1, shape[1]), case.dtype, 0),
-        "total": Guarded.of(None, shape, case.dtype, 2 * case.gap),
-        "normed": Guarded.of(None, shape, case.dtype, 0),
-    }
-    given = [tensors["x"].inner, tensors["delta"].inner, tensors["weight"].inner[0], case.eps]
-    with watching() as seen:
-        answer.add_rms_norm(*given, tensors["total"].inner, tensors["normed"].inner)
-    hold_one_launch(case, seen, "add_rms_norm")
-    hold(case, tensors, ("x", "delta", "weight"), "add_rms_norm")
-    return tensors["total"].numbers(), tensors["normed"].numbers()
+def run_add(answer: Answer, case: Case) -> list[np.ndarray]:
+    """Total and normed."""
+    return run(answer, "add_rms_norm", case, ["x", "delta"], ["total", "normed"])
 
 
-def first_difference(found: np.ndarray, wanted: np.ndarray, what: str, case: Case) -> str:
-    odd = ~np.isclose(found, wanted, rtol=1e-2, atol=TOLERANCE[case.dtype] * np.abs(wanted).max())
-    row, column = np.argwhere(odd)[0] if odd.any() else (0, 0)
-    return f"{what} of {case}: at [{row}, {column}] is {found[row, column]:.5g}; expected {wanted[row, column]:.5g}"
+def judge(
+    cases: Sequence[tuple[Case, np.ndarray]],
+    what: str,
+    wanted: Callable[[Case], np.ndarray],
+    slips: Slips,
+    tip: str,
+    share: float = 0.0,
+) -> None:
+    """Hold what a kernel wrote to what it should have written.
+
+    Args:
+        tip: what usually makes NaN of these; what usually is wrong with float16.
+        share: of the points, where it is wrong.
+    """
+    dtype = cases[0][0].dtype
+
+    def difference(arguments: tuple[Case], found: np.ndarray, wanted: np.ndarray) -> str:
+        odd = ~np.isclose(found, wanted, rtol=1e-2, atol=TOLERANCE[dtype] * np.abs(wanted).max())
+        row, column = np.argwhere(odd)[0] if odd.any() else (0, 0)
+        place = f"at [{row}, {column}] is {found[row, column]:.5g}; expected {wanted[row, column]:.5g}"
+        return f"{what} of {arguments[0]}: {place}" + ("" if np.isfinite(found).all() else f". {tip}")
+
+    asked = [((case,), found) for case, found in cases]
+    named = slips if all(np.isfinite(found).all() for _, found in cases) else {}
+    otherwise = (lambda *_: tip) if dtype == "float16" else None
+    compare(what, asked, wanted, named, None, within(TOLERANCE[dtype]), otherwise, difference, share)
 
 
-def judge_norm(cases: Sequence[tuple[Case, np.ndarray]], tip: str) -> None:
-    for case, found in cases:
-        wanted = right(case.x, case.weight, case.eps)
-        if not alike(found, wanted, TOLERANCE[case.dtype]):
-            told = first_difference(found, wanted, "rms_norm", case)
-            expect(np.isfinite(found).all(), f"{told}. {tip}")
-            asked = [((each.x, each.weight, each.eps), result) for each, result in cases]
-            slip = slip_of(NORM_SLIPS, asked, within(TOLERANCE[case.dtype]))
-            raise Mistake(told, slip=slip or (tip if case.dtype == "float16" else None))
+def right_norm(case: Case) -> np.ndarray:
+    return right(case.x, case.weight, case.eps)
+
+
+def right_total(case: Case) -> np.ndarray:
+    return case.x + case.delta
+
+
+def right_normed(case: Case) -> np.ndarray:
+    return right(case.x + case.delta, case.weight, case.eps)
+
+
+def judge_norm(answer: Answer, cases: Sequence[Case], tip: str) -> None:
+    judge([(case, run_norm(answer, case)) for case in cases], "rms_norm", right_norm, NORM_OF_X, tip)
 
 
 NAN_TIP = (
@@ -264,25 +273,20 @@ NAN_TIP = (
 
 
 def whole_blocks(answer: Answer, rng: random.Random) -> str:
-    cases = [
-        some_case(rng, rows, size, eps) for rows, size, eps in ((3, 64, 1e-6), (1, 128, 0.5), (5, 16, 0.1), (2, 1, 0.3))
-    ]
-    judge_norm([(case, run_norm(answer, case)) for case in cases], NAN_TIP)
+    shapes = ((3, 64, 1e-6), (1, 128, 0.5), (5, 16, 0.1), (2, 1, 0.3))
+    judge_norm(answer, [some_case(rng, *shape) for shape in shapes], NAN_TIP)
     return "rows that fill their block"
 
 
 def other_sizes(answer: Answer, rng: random.Random) -> str:
     sizes = [(3, 100), (2, 65), (4, 3), (1, 257), (2, rng.randint(130, 250))]
-    cases = [some_case(rng, rows, size, 0.05) for rows, size in sizes]
-    judge_norm([(case, run_norm(answer, case)) for case in cases], NAN_TIP)
+    judge_norm(answer, [some_case(rng, rows, size, 0.05) for rows, size in sizes], NAN_TIP)
     return "any size: what is beyond the row is neither read nor written"
 
 
 def strides(answer: Answer, rng: random.Random) -> str:
     cases = [some_case(rng, rows, size, 0.05, gap=gap) for rows, size, gap in ((4, 32, 5), (3, 50, 17), (2, 64, 64))]
-    judge_norm(
-        [(case, run_norm(answer, case)) for case in cases], f"Rows are further apart than they are long. {NAN_TIP}"
-    )
+    judge_norm(answer, cases, f"Rows are further apart than they are long. {NAN_TIP}")
     return "rows that are further apart than they are long"
 
 
@@ -290,25 +294,8 @@ def fused(answer: Answer, rng: random.Random) -> str:
     shapes = ((3, 64, 0), (2, 100, 0), (4, 33, 0), (3, 40, 7), (1, 200, 0))
     cases = [some_case(rng, rows, size, 0.05, gap=gap) for rows, size, gap in shapes]
     results = [(case, *run_add(answer, case)) for case in cases]
-    for case, total, _ in results:
-        if not alike(total, case.x + case.delta, TOLERANCE["float32"]):
-            told = first_difference(total, case.x + case.delta, "total", case)
-            tip = NAN_TIP if not np.isfinite(total).all() else "total is x + delta"
-            raise Mistake(f"{told}. {tip}")
-    slips = {
-        "x_normed_without_delta": lambda x, d, w, eps: right(x, w, eps),
-        "delta_normed": lambda x, d, w, eps: right(d, w, eps),
-        "delta_added_behind_norm": lambda x, d, w, eps: right(x, w, eps) + d,
-        "total_divided_root_x": lambda x, d, w, eps: (x + d) / np.sqrt((x**2).mean(axis=1, keepdims=True) + eps) * w,
-        **{words: lambda x, d, w, eps, slip=slip: slip(x + d, w, eps) for words, slip in NORM_SLIPS.items()},
-    }
-    for case, _, normed in results:
-        wanted = right(case.x + case.delta, case.weight, case.eps)
-        if not alike(normed, wanted, TOLERANCE["float32"]):
-            told = first_difference(normed, wanted, "normed", case)
-            expect(np.isfinite(normed).all(), f"{told}. {NAN_TIP}", 0.3)
-            asked = [((each.x, each.delta, each.weight, each.eps), found) for each, _, found in results]
-            raise Mistake(told, 0.3, slip=slip_of(slips, asked, within(TOLERANCE["float32"])))
+    judge([(case, total) for case, total, _ in results], "total", right_total, {}, NAN_TIP)
+    judge([(case, normed) for case, _, normed in results], "normed", right_normed, NORMED_SLIPS, NAN_TIP, 0.3)
     return "sum and norm in one launch"
 
 
@@ -316,13 +303,9 @@ def half(answer: Answer, rng: random.Random) -> str:
     tip = "Squares of numbers in the hundreds overflow in float16, which ends at 65504: load(...).to(tl.float32) first"
     for times in (1, 200):
         case = some_case(rng, 2, 90, 1e-3, "float16", times=times)
-        judge_norm([(case, run_norm(answer, case))], tip)
+        judge_norm(answer, [case], tip)
         total, normed = run_add(answer, case)
-        for found, wanted, name in (
-            (total, case.x + case.delta, "total"),
-            (normed, right(case.x + case.delta, case.weight, case.eps), "normed"),
-        ):
-            if not alike(found, wanted, TOLERANCE["float16"]):
-                why = NAN_TIP if np.isnan(total).any() else tip
-                raise Mistake(f"{first_difference(found, wanted, name, case)}. {why}")
+        why = NAN_TIP if np.isnan(total).any() else tip
+        judge([(case, total)], "total", right_total, {}, why)
+        judge([(case, normed)], "normed", right_normed, {}, why)
     return "16 bits in and out, 32 in between"

@@ -50,12 +50,8 @@ def seconds(steps: list[Step]) -> float:
 
 
 def queue_to_any_step(cut: Cut, facts: dict[str, Any]) -> Cut:
-    begin = next(step["start"] for step in facts["steps"] if step["start"] >= facts["arrival"])
-    return {
-        **cut,
-        "queue": begin - facts["arrival"],
-        "between steps": cut["between steps"] + cut["queue"] - begin + facts["arrival"],
-    }
+    queue = next(step["start"] for step in facts["steps"] if step["start"] >= facts["arrival"]) - facts["arrival"]
+    return {**cut, "queue": queue, "between steps": cut["between steps"] + cut["queue"] - queue}
 
 
 def all_steps(me: str, arrival: float, first_token: float, steps: list[Step]) -> Cut:
@@ -65,6 +61,18 @@ def all_steps(me: str, arrival: float, first_token: float, steps: list[Step]) ->
 
 def all_own(cut: Cut, facts: dict[str, Any]) -> Cut:
     return {**cut, "own prefill": seconds(facts["mine"]), "others' prompts": 0.0, "others' answers": 0.0}
+
+
+def without_mine(cut: Cut, facts: dict[str, Any]) -> Cut:
+    """Steps in the middle that the request sat out are nowhere."""
+    begin, end = facts["mine"][0]["start"], facts["first"]
+    skipped = [s for s in facts["steps"] if facts["me"] not in s["tokens"] and begin <= s["start"] and s["end"] <= end]
+    return {**cut, "between steps": cut["between steps"] - seconds(skipped)}
+
+
+def late_queue(cut: Cut, facts: dict[str, Any]) -> Cut:
+    first = seconds(facts["mine"][:1])
+    return {**cut, "queue": cut["queue"] + first, "between steps": cut["between steps"] - first}
 
 
 SLIPS = {
@@ -80,13 +88,7 @@ SLIPS = {
     "queue_runs_end_your": with_changes(
         lambda cut, facts: {**cut, "queue": facts["mine"][0]["end"] - facts["arrival"]}
     ),
-    "queue_runs_end_your_first": with_changes(
-        lambda cut, facts: {
-            **cut,
-            "queue": cut["queue"] + seconds(facts["mine"][:1]),
-            "between steps": cut["between steps"] - seconds(facts["mine"][:1]),
-        }
-    ),
+    "queue_runs_end_your_first": with_changes(late_queue),
     "only_your_first_step": lambda me, a, f, steps: right_cut(
         me, a, f, [s for s in steps if me not in s["tokens"]] + [next(s for s in steps if me in s["tokens"])]
     ),
@@ -96,21 +98,7 @@ SLIPS = {
     "between_steps_only_what": with_changes(
         lambda cut, facts: {**cut, "between steps": facts["first"] - facts["mine"][-1]["end"]}
     ),
-    "steps_without_you_lost": with_changes(
-        lambda cut, facts: {
-            **cut,
-            "between steps": cut["between steps"]
-            - seconds(
-                [
-                    s
-                    for s in facts["steps"]
-                    if facts["me"] not in s["tokens"]
-                    and s["start"] >= facts["mine"][0]["start"]
-                    and s["end"] <= facts["first"]
-                ]
-            ),
-        }
-    ),
+    "steps_without_you_lost": with_changes(without_mine),
 }
 
 

@@ -4,7 +4,7 @@ import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from course.lab.incidents.numbers import latencies
 from course.lab.incidents.service import Flow, Play, Service, capacity
@@ -17,27 +17,13 @@ from minillm.simulate.workload.kinds import Independent, TrafficModel
 from minillm.simulate.workload.lengths import LogNormal
 
 Regime = Literal["steady", "spike"]
-T = TypeVar("T")
 
 
-class Draw:
+class Draw(random.Random):
     """All random choices of one incident, from whatever names it."""
 
     def __init__(self, name: str | int) -> None:
-        self._random = random.Random(f"incident {name}")
-
-    def pick(self, among: Sequence[T]) -> T:
-        return self._random.choice(among)
-
-    def some(self, among: Sequence[T], count: int) -> list[T]:
-        """So many different ones, in random order."""
-        return self._random.sample(list(among), min(count, len(among)))
-
-    def between(self, low: float, high: float) -> float:
-        return self._random.uniform(low, high)
-
-    def whole(self, low: int, high: int) -> int:
-        return self._random.randint(low, high)
+        super().__init__(f"incident {name}")
 
 
 @dataclass(frozen=True)
@@ -104,7 +90,7 @@ def lengths(median: float, sigma: float = 0.5, most: float = 4.0) -> LogNormal:
 
 def chat(draw: Draw, prompt: tuple[float, float], output: tuple[float, float]) -> Independent:
     """Requests that share nothing; medians between the given tokens."""
-    return Independent(prompt=lengths(draw.between(*prompt)), output=lengths(draw.between(*output), 0.45, 3.0))
+    return Independent(prompt=lengths(draw.uniform(*prompt)), output=lengths(draw.uniform(*output), 0.45, 3.0))
 
 
 def service(
@@ -117,10 +103,10 @@ def service(
     **engine: Any,
 ) -> Service:
     """A service of one flow, a request a second, with a configuration that suits most traffic."""
-    model, hardware, tp = draw.pick(machines)
+    model, hardware, tp = draw.choice(machines)
     fields = {
-        "max_num_seqs": draw.pick((48, 64, 96, 128)),
-        "max_num_batched_tokens": draw.pick((768, 1024, 1280)),
+        "max_num_seqs": draw.choice((48, 64, 96, 128)),
+        "max_num_batched_tokens": draw.choice((768, 1024, 1280)),
         "max_model_len": None,
         **engine,
     }

@@ -23,24 +23,31 @@ def longest(s: Service) -> int:
 def kv_pool(draw: Draw) -> Case:
     s = service(draw, chat(draw, (900, 1500), (150, 220)), requests=320, scheduler_reserve_full_isl=True)
     before = loaded(s, 0.5)
-    blocks = blocks_for(before, in_flight(play(before, 1)) * draw.between(0.35, 0.45))
+    blocks = blocks_for(before, in_flight(play(before, 1)) * draw.uniform(0.35, 0.45))
     return Case(before, before.with_engine(num_kv_blocks=blocks), "A second model moved in on the same GPUs")
 
 
 def thrash(draw: Draw) -> Case:
     s = service(draw, chat(draw, (100, 200), (400, 600)), requests=170, max_num_seqs=64, max_num_batched_tokens=1024)
     before = loaded(s, 0.4)
-    blocks = blocks_for(before, in_flight(play(before, 1)) * draw.between(0.5, 0.6))
+    blocks = blocks_for(before, in_flight(play(before, 1)) * draw.uniform(0.5, 0.6))
     return Case(before, before.with_engine(num_kv_blocks=blocks), "A re-ranker shares the GPUs' memory now")
+
+
+def drafts_of_a_model(k: int, rate: float, max_batch: int) -> SpeculativeConfig:
+    """A small draft model, without gates."""
+    return SpeculativeConfig(
+        method="draft_model", model="llama-3.2-1b", k=k, acceptance_rate=rate, acceptance_floor=0, adaptive_k=False,
+        max_batch=max_batch,
+    )  # fmt: skip
 
 
 SMALL = (("llama-3.1-8b", "a100-80gb", 1), ("llama-3.1-8b", "l40s", 1), ("qwen3-14b", "a100-80gb", 1))
 
 
 def low_acceptance(draw: Draw) -> Case:
-    good, bad, k = draw.between(0.8, 0.88), draw.between(0.05, 0.15), draw.whole(6, 8)
-    drafts = SpeculativeConfig(method="draft_model", model="llama-3.2-1b", k=k, acceptance_rate=good,
-                               acceptance_floor=0, adaptive_k=False, max_batch=64)  # fmt: skip
+    good, bad, k = draw.uniform(0.8, 0.88), draw.uniform(0.05, 0.15), draw.randint(6, 8)
+    drafts = drafts_of_a_model(k, good, max_batch=64)
     s = service(draw, chat(draw, (200, 500), (80, 120)), machines=SMALL, requests=120, speculative=drafts)
     before = loaded(s, 0.2)
     now = before.with_engine(speculative=drafts.replace(acceptance_rate=bad))
@@ -49,9 +56,8 @@ def low_acceptance(draw: Draw) -> Case:
 
 
 def speculation_load(draw: Draw) -> Case:
-    rate, k = draw.between(0.5, 0.6), draw.whole(7, 9)
-    drafts = SpeculativeConfig(method="draft_model", model="llama-3.2-1b", k=k, acceptance_rate=rate,
-                               acceptance_floor=0, adaptive_k=False, max_batch=256)  # fmt: skip
+    rate, k = draw.uniform(0.5, 0.6), draw.randint(7, 9)
+    drafts = drafts_of_a_model(k, rate, max_batch=256)
     s = service(draw, chat(draw, (100, 250), (80, 120)), machines=SMALL, requests=240, max_num_seqs=256,
                 max_num_batched_tokens=2560, speculative=drafts)  # fmt: skip
     plain = s.with_engine(speculative=None)
@@ -68,8 +74,8 @@ def launch_bound(draw: Draw) -> Case:
 
 
 def output_drift(draw: Draw) -> Case:
-    output = draw.between(90, 100)
-    kind = Independent(prompt=lengths(draw.between(200, 500)), output=lengths(output, 0.45, 2.8))
+    output = draw.uniform(90, 100)
+    kind = Independent(prompt=lengths(draw.uniform(200, 500)), output=lengths(output, 0.45, 2.8))
     before = loaded(service(draw, kind, requests=280), 0.12)
-    longer = kind.replace(output=lengths(draw.between(5, 6) * output, 0.4, 3))
+    longer = kind.replace(output=lengths(draw.uniform(5, 6) * output, 0.4, 3))
     return Case(before, before.with_kind(longer), "System prompt: 'think step by step, be thorough'")

@@ -35,7 +35,7 @@ BLOCK = 32
 def unchunked(draw: Draw) -> Case:
     kind = chat(draw, (200, 500), (80, 140))
     s = service(draw, kind, machines=LONG_WINDOW, requests=320, max_num_batched_tokens=1024)
-    s = with_long_prompts(s, draw.between(0.07, 0.1), lengths(draw.between(6000, 8000), 0.2, 1.5))
+    s = with_long_prompts(s, draw.uniform(0.07, 0.1), lengths(draw.uniform(6000, 8000), 0.2, 1.5))
     before = loaded(s, 0.35)
     now = before.with_engine(enable_chunked_prefill=False, max_num_batched_tokens=2048)
     return Case(before, now, "Engine upgrade: new defaults for the scheduler")
@@ -43,21 +43,21 @@ def unchunked(draw: Draw) -> Case:
 
 def large_chunks(draw: Draw) -> Case:
     s = service(draw, chat(draw, (200, 500), (80, 140)), machines=LONG_WINDOW, requests=320, max_num_batched_tokens=512)
-    s = with_long_prompts(s, draw.between(0.07, 0.1), lengths(draw.between(5000, 7000), 0.2, 1.5))
-    before, tokens = loaded(s, 0.35), draw.pick((8192, 12288))
+    s = with_long_prompts(s, draw.uniform(0.07, 0.1), lengths(draw.uniform(5000, 7000), 0.2, 1.5))
+    before, tokens = loaded(s, 0.35), draw.choice((8192, 12288))
     return Case(before, before.with_engine(max_num_batched_tokens=tokens), f"Throughput tuning: {tokens} tokens a step")
 
 
 def small_chunks(draw: Draw) -> Case:
     kind = chat(draw, (1500, 2500), (60, 110))
     s = service(draw, kind, requests=220, max_num_seqs=32, max_num_batched_tokens=2048)
-    before, tokens = loaded(s, 0.5), draw.pick((56, 64, 72))
+    before, tokens = loaded(s, 0.5), draw.choice((56, 64, 72))
     return Case(before, before.with_engine(max_num_batched_tokens=tokens), f"ITL tuning: {tokens} tokens a step")
 
 
 def longer_prompts(draw: Draw) -> Case:
-    prompt, slots = draw.between(700, 900), 96
-    kind = Independent(prompt=lengths(prompt, 0.4), output=lengths(draw.between(90, 150), 0.45, 3))
+    prompt, slots = draw.uniform(700, 900), 96
+    kind = Independent(prompt=lengths(prompt, 0.4), output=lengths(draw.uniform(90, 150), 0.45, 3))
     before = loaded(service(draw, kind, requests=340, max_num_seqs=slots), 0.55)
     now_kind = kind.replace(prompt=lengths(3 * prompt, 0.4))
     return Case(before, before.with_kind(now_kind), "Retrieval: three times the passages in each prompt")
@@ -66,29 +66,26 @@ def longer_prompts(draw: Draw) -> Case:
 def straggler(draw: Draw) -> Case:
     s = service(draw, chat(draw, (500, 900), (25, 45)), machines=LONG_WINDOW, requests=340, max_num_batched_tokens=2048)
     before = loaded(s, 0.25)
-    now = with_long_prompts(before, draw.between(0.07, 0.085), Fixed(tokens=15_000))
+    now = with_long_prompts(before, draw.uniform(0.07, 0.085), Fixed(tokens=15_000))
     return Case(before, now, "Legal team: whole contracts may be pasted in", target=0.85)
 
 
 def tenants(draw: Draw, count: int, prefix: tuple[int, int], **fields: object) -> SharedPrefix:
     return SharedPrefix(
         tenants=count, prefix=Uniform(low=prefix[0], high=prefix[1]), question=lengths(60, 0.5),
-        output=lengths(draw.between(50, 90), 0.4, 3), **fields,
+        output=lengths(draw.uniform(50, 90), 0.4, 3), **fields,
     )  # fmt: skip
 
 
 def prefix_breaker(draw: Draw) -> Case:
-    kind = tenants(draw, draw.whole(3, 6), (2500, 4000), stamp_tokens=24, stamp_first=False)
+    kind = tenants(draw, draw.randint(3, 6), (2500, 4000), stamp_tokens=24, stamp_first=False)
     before = loaded(service(draw, kind, requests=320, block_size=BLOCK), 0.5)
-    return Case(
-        before,
-        before.with_kind(kind.replace(stamp_first=True)),
-        "Prompt template: the current time is told to the model",
-    )
+    now = before.with_kind(kind.replace(stamp_first=True))
+    return Case(before, now, "Prompt template: the current time is told to the model")
 
 
 def evicted(draw: Draw) -> Case:
-    count = draw.whole(9, 11)
+    count = draw.randint(9, 11)
     few, many = tenants(draw, count // 2, (2500, 3500)), tenants(draw, count * 2, (2500, 3500))
     blocks = int(count * 3000 * 1.25) // BLOCK
     s = service(draw, few, requests=280, max_num_seqs=32, block_size=BLOCK, num_kv_blocks=blocks)
@@ -98,7 +95,7 @@ def evicted(draw: Draw) -> Case:
 
 def blind_router(draw: Draw) -> Case:
     replicas = 4
-    kind = tenants(draw, draw.whole(36, 44), (2500, 3500))
+    kind = tenants(draw, draw.randint(36, 44), (2500, 3500))
     blocks = int(kind.tenants * 3000 * 0.42) // BLOCK
     s = service(draw, kind, replicas=replicas, requests=380, max_num_seqs=32, block_size=BLOCK, num_kv_blocks=blocks)
     before = loaded(s.with_fleet(router=RouterConfig(policy="prefix_aware", imbalance=6)), 0.5)
@@ -108,16 +105,14 @@ def blind_router(draw: Draw) -> Case:
 
 def weight_only(draw: Draw) -> Case:
     kind = chat(draw, (2500, 3500), (30, 50))
-    before = loaded(service(draw, kind, machines=FP8, replicas=2, requests=340), draw.between(0.54, 0.57))
-    now = before.with_engine(quantization=draw.pick(("int8", "int4"))).with_fleet(replicas=1)
+    before = loaded(service(draw, kind, machines=FP8, replicas=2, requests=340), draw.uniform(0.54, 0.57))
+    now = before.with_engine(quantization=draw.choice(("int8", "int4"))).with_fleet(replicas=1)
     change = "Quantization done: half the fleet given back, since decoding is so much faster"
     return Case(before, now, change, target=0.8)
 
 
 def slow_link(draw: Draw) -> Case:
-    before = loaded(
-        service(draw, chat(draw, (800, 1600), (60, 110)), machines=ONE_CARD, replicas=4, requests=420), 0.45
-    )
-    before = replace(before, links="ethernet")
+    s = service(draw, chat(draw, (800, 1600), (60, 110)), machines=ONE_CARD, replicas=4, requests=420)
+    before = replace(loaded(s, 0.45), links="ethernet")
     now = replace(before.with_fleet(replicas=1), tp=4)
     return Case(before, now, "One replica over all four machines, for four times the bandwidth")

@@ -1,6 +1,5 @@
 """The dumps. Each is a cause, a seed, and the questions that had been asked before it was written down."""
 
-import difflib
 import functools
 import tomllib
 from collections.abc import Callable, Iterator
@@ -10,7 +9,7 @@ from pathlib import Path
 from course.lab.incidents.causes import CAUSES, Case, Cause, Draw
 from course.lab.incidents.causes.base import loaded, service
 from course.lab.incidents.dumps.sums import Sums, sums_of, thirteen
-from course.lab.incidents.generate import Hidden, IncidentError, generate_of
+from course.lab.incidents.generate import Hidden, generate_of, look_up
 from course.lab.incidents.outcome import Trials
 from course.lab.incidents.service import Play
 from course.lab.lesson_13 import claims as lesson_13
@@ -54,11 +53,9 @@ class Dump:
 
 def _dumps() -> Iterator[Dump]:
     for name, written in tomllib.loads(Path(__file__).with_name("dumps.toml").read_text(encoding="utf-8")).items():
-        is_thirteen = written["cause"] == THIRTEEN.name
-        cause = THIRTEEN if is_thirteen else CAUSES[written["cause"]]
-        shown = tuple(written["shown"])
-        sums = thirteen if is_thirteen else sums_of
-        yield Dump(name, written["title"], written["story"], cause, shown, written.get("seed", 0), sums)
+        cause = {**CAUSES, THIRTEEN.name: THIRTEEN}[written.pop("cause")]
+        shown = tuple(written.pop("shown"))
+        yield Dump(name, cause=cause, shown=shown, sums=thirteen if cause is THIRTEEN else sums_of, **written)
 
 
 DUMPS = tuple(_dumps())
@@ -70,12 +67,7 @@ def find_dump(name: object) -> Dump:
     Raises:
         IncidentError: there is none.
     """
-    known = {dump.id: dump for dump in DUMPS}
-    if name not in known:
-        close = difflib.get_close_matches(str(name), known, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"choose from {', '.join(known)}"
-        raise IncidentError(f"no dump {name!r}: {hint}")
-    return known[name]
+    return look_up("dump", name, {dump.id: dump for dump in DUMPS})
 
 
 @functools.lru_cache(maxsize=len(DUMPS))

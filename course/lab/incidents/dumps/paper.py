@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from html import escape
 
-from course.lab.display import Html, as_table
+from course.lab.display import Html, as_table, table
 from course.lab.incidents.dumps.catalogue import Dump, drawn, find_dump
 from course.lab.incidents.dumps.sums import Sums, thirteen
 from course.lab.incidents.interventions import ALL
@@ -23,16 +23,10 @@ def read(name: str) -> Html:
     dump = find_dump(name)
     told = list(lines(dump))
     text = "\n".join([dump.title, dump.story, *(f"[{label}] {words}" for label, words in told)])
-    rows = "".join(
-        f'<tr><td style="{CELL};white-space:nowrap"><code>{label}</code></td>'
-        f'<td style="{CELL}">{escape(words)}</td></tr>'
-        for label, words in told
-    )
     head = f"<b>{escape(dump.title)}</b><p>{escape(dump.story)}</p>"
-    return Html(f'<div style="{SHEET}">{head}<table style="border-collapse:collapse">{rows}</table></div>', text)
+    return Html(f'<div style="{SHEET}">{head}{table(("line", "what it says"), told)}</div>', text)
 
 
-CELL = "text-align:left;vertical-align:top;padding:3px 14px 3px 0"
 SHEET = "border:1px solid var(--jp-border-color2, #d0d7de);border-radius:3px;padding:8px 14px;max-width:840px"
 
 
