@@ -35,8 +35,17 @@ off by about 1."""
 class AnyLinear(nn.Module):
     """y = x W^T + b, in whatever form W is kept."""
 
+    bias: nn.Parameter | None
     max_rows: int | None = None
     """With more rows there is a better kernel than the one that reads `native`."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.multiply(x)
+        return y if self.bias is None else y + self.bias
+
+    def multiply(self, x: Tensor) -> Tensor:
+        """x W^T."""
+        raise NotImplementedError
 
     def native(self) -> NativeMatrix | None:
         """W as our C++ reads it; None if it is not in that order."""

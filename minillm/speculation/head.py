@@ -75,5 +75,5 @@ class DraftHead(nn.Module):
         _, hidden = self.hidden_norm.add_and_norm(hidden, nothing, context.ops)
         _, embedded = self.embedding_norm.add_and_norm(embedded, nothing, context.ops)
         x = self.fuse(torch.cat((hidden, embedded), dim=-1))
-        x, delta = self.layers(x, nothing, [kv_cache], context)
+        x, delta = context.ops.run_layers(self.layers, x, nothing, [kv_cache], context)
         return self.norm.add_and_norm(x, delta, context.ops)[1]

@@ -46,9 +46,9 @@ class TritonOps(Ops):
         norms: tuple[Tensor, Tensor, float] | None,
         kv_cache: KVCache,
         context: ForwardContext,
-    ) -> Tensor | None:
+    ) -> Tensor:
         if not isinstance(kv_cache, Tensor):  # PyTorch's operations round; the kernel does not
-            return None
+            return super().rotate_and_write(qkv, num_kv_heads, norms, kv_cache, context)
         num_tokens, num_all, head_dim = qkv.shape
         num_heads = num_all - 2 * num_kv_heads
         query = qkv.new_empty((num_tokens, num_heads, head_dim))
