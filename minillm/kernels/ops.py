@@ -5,7 +5,7 @@ PyTorch's dispatch, so `minillm.kernels.triton.ops` and `minillm.kernels.cpu.ops
 PyTorch's own, for every device, and the reference that the fused ones are tested against.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -32,12 +32,12 @@ class ForwardContext:
     ops: "Ops"
 
 
-class DecoderLayer(Protocol):
-    """One layer of a decoder: takes the residual stream and what is yet to be added to it, and gives the same."""
+DecoderLayer = Callable[[Tensor, Tensor, KVCache, ForwardContext], tuple[Tensor, Tensor]]
+"""Takes the residual stream and what is yet to be added to it, both [T, hidden], and gives the same."""
 
-    def __call__(
-        self, x: Tensor, delta: Tensor, kv_cache: KVCache, context: ForwardContext, /
-    ) -> tuple[Tensor, Tensor]: ...
+
+QKNorms = tuple[Tensor, Tensor, float]
+"""Weights [d] of the query and key norms, and their epsilon (Qwen3)."""
 
 
 class DecoderLayers(Protocol):
@@ -63,18 +63,12 @@ class Ops:
         return F.silu(gate).mul_(up)
 
     def rotate_and_write(
-        self,
-        qkv: Tensor,
-        num_kv_heads: int,
-        norms: tuple[Tensor, Tensor, float] | None,
-        kv_cache: KVCache,
-        context: ForwardContext,
+        self, qkv: Tensor, num_kv_heads: int, norms: QKNorms | None, kv_cache: KVCache, context: ForwardContext
     ) -> Tensor:
         """Norm and rotate queries and keys, and write keys and values to the cache. May overwrite `qkv`.
 
         Args:
             qkv: [T, n_heads + 2 * n_kv_heads, d]: queries, then keys, then values.
-            norms: weights [d] of the query and key norms, and their epsilon (Qwen3); None = no norms.
             kv_cache: [num_blocks, block_size, 2, n_kv_heads, d]
         Returns:
             The queries [T, n_heads, d].
@@ -90,12 +84,7 @@ class Ops:
         return query
 
     def run_layers(
-        self,
-        layers: DecoderLayers,
-        x: Tensor,
-        delta: Tensor,
-        kv_caches: Sequence[KVCache],
-        context: ForwardContext,
+        self, layers: DecoderLayers, x: Tensor, delta: Tensor, kv_caches: Sequence[KVCache], context: ForwardContext
     ) -> tuple[Tensor, Tensor]:
         """All layers, one after the other, each with its own KV cache.
 

@@ -1,11 +1,10 @@
 """A decoder, or a draft head, made ready for a CPU: weights in an order that is read fast, activations in float32."""
 
 import torch
-from torch import nn
 
 from minillm.kernels.cpu import address
 from minillm.kernels.cpu.layers import NativeLayer, NativeLayers
-from minillm.model.decoder import Decoder, Layer, Layers, RMSNorm
+from minillm.model.decoder import Decoder, Layer, LayeredModel, Layers, RMSNorm
 from minillm.model.linear import AnyLinear, pack_linears
 
 
@@ -16,19 +15,19 @@ def optimise_for_cpu(decoder: Decoder) -> None:
     stays plain; a tied head shares it.
     """
     if pack_linears(decoder):
-        compute_in_float32(decoder, decoder.layers)
+        compute_in_float32(decoder)
 
 
-def compute_in_float32(model: nn.Module, layers: Layers) -> None:
-    """Activations of a model with these layers are float32 from now on, whatever its weights are.
+def compute_in_float32(model: LayeredModel) -> None:
+    """Activations are float32 from now on, whatever the weights are.
 
-    Its matrices are made for that already, and final: our C++ keeps their addresses.
+    The matrices are made for that already, and final: our C++ keeps their addresses.
     """
     model.activation_dtype = torch.float32
     for module in model.modules():
         if isinstance(module, RMSNorm):
             module.weight.data = module.weight.data.float()
-    layers.native = native_layers(layers)
+    model.layers.native = native_layers(model.layers)
 
 
 def native_layers(layers: Layers) -> NativeLayers | None:

@@ -107,7 +107,14 @@ class Layers(nn.ModuleList):
         return cast(Iterator[Layer], super().__iter__())
 
 
-class Decoder(nn.Module):
+class LayeredModel(nn.Module):
+    """What a decoder and a draft head have in common."""
+
+    layers: Layers
+    activation_dtype: torch.dtype
+
+
+class Decoder(LayeredModel):
     """The whole model. Weights are uninitialised until the loader fills them.
 
     Args:

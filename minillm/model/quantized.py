@@ -147,4 +147,4 @@ class Quantizer:
             self(linear)
         self.decoder.move_to(self.device)
         if self.device.type == "cpu":
-            compute_in_float32(self.decoder, self.decoder.layers)
+            compute_in_float32(self.decoder)

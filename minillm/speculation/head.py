@@ -16,17 +16,17 @@ import dataclasses
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from minillm.kernels.attention.cache import KVCache
 from minillm.kernels.ops import ForwardContext
 from minillm.model.config import ModelConfig
-from minillm.model.decoder import Layers, RMSNorm
+from minillm.model.decoder import LayeredModel, Layers, RMSNorm
 from minillm.model.linear import Linear
 from minillm.model.rope import RotaryEmbedding
 
 
-class DraftHead(nn.Module):
+class DraftHead(LayeredModel):
     """Weights are uninitialised until they are filled or trained.
 
     Args:

@@ -80,7 +80,7 @@ def load_head(name: str, model: LoadedModel) -> DraftHead:
     head.token_ids.copy_(token_ids)
     head.attach(embedding_table(model.decoder), output_rows(model.decoder))
     if model.device.type == "cpu" and make_light(head):
-        compute_in_float32(head, head.layers)
+        compute_in_float32(head)
     return head.eval()
 
 

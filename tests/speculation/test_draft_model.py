@@ -21,7 +21,7 @@ from minillm.observe.speculation import SpeculationSummary
 from minillm.runner.sampler import probabilities
 from minillm.runner.torch_runner import TorchRunner
 from minillm.speculation import make
-from minillm.speculation.base import DraftRequest, NoProposer, Proposer
+from minillm.speculation.base import DraftRequest, Proposer
 
 from .ways import WAYS
 
@@ -51,7 +51,7 @@ def known_models(monkeypatch: pytest.MonkeyPatch, tiny: LoadedModel, stranger: L
     monkeypatch.setattr(make, "load_model", lambda config: models[config.model])
 
 
-class Echo(NoProposer):
+class Echo(Proposer):
     """Has seen the text before, and misreads a word in four. Its drafts are chosen, as a lookup's are."""
 
     def __init__(self, outputs: list[RequestOutput]) -> None:

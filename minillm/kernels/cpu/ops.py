@@ -15,7 +15,7 @@ from minillm.kernels.attention.native import NativeAttention, suits
 from minillm.kernels.cpu import NativeKernels, address
 from minillm.kernels.cpu.bands import LANES
 from minillm.kernels.cpu.layers import NativeCache, NativeStep
-from minillm.kernels.ops import DecoderLayers, ForwardContext, Ops
+from minillm.kernels.ops import DecoderLayers, ForwardContext, Ops, QKNorms
 
 
 class NativeOps(Ops):
@@ -39,12 +39,7 @@ class NativeOps(Ops):
         return output
 
     def rotate_and_write(
-        self,
-        qkv: Tensor,
-        num_kv_heads: int,
-        norms: tuple[Tensor, Tensor, float] | None,
-        kv_cache: KVCache,
-        context: ForwardContext,
+        self, qkv: Tensor, num_kv_heads: int, norms: QKNorms | None, kv_cache: KVCache, context: ForwardContext
     ) -> Tensor:
         numbers, scales = parts_of(kv_cache)
         if numbers.dtype not in self.kernels.rotate_and_write:  # a draft head's own cache beside a quantized one
@@ -59,12 +54,7 @@ class NativeOps(Ops):
         return qkv[:, :num_heads]
 
     def run_layers(
-        self,
-        layers: DecoderLayers,
-        x: Tensor,
-        delta: Tensor,
-        kv_caches: Sequence[KVCache],
-        context: ForwardContext,
+        self, layers: DecoderLayers, x: Tensor, delta: Tensor, kv_caches: Sequence[KVCache], context: ForwardContext
     ) -> tuple[Tensor, Tensor]:
         """A step in which every token is a decode is one call."""
         native, attention, rows, cache = layers.native, context.attention, x.shape[0], kv_caches[0]
