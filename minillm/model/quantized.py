@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from minillm.core.errors import ConfigError
-from minillm.kernels.cpu import native_kernels
+from minillm.kernels.cpu import address, native_kernels
 from minillm.kernels.cpu.bands import LANES, band_int4, band_int8, in_bands, numbers_of
 from minillm.kernels.cpu.layers import NativeMatrix
 from minillm.kernels.quantization import dequantize, dequantize_int4, quantize_int4, quantize_rows
@@ -61,7 +61,8 @@ class QuantizedLinear(AnyLinear):
     def native(self) -> NativeMatrix:
         size = self.scales.shape[1] * self.group if self.group else self.numbers.shape[1]
         bits = 4 if self.group else 8
-        return NativeMatrix.of(self.numbers, self.scales, self.bias, size, self.out, bits, self.group)
+        addresses = map(address, (self.numbers, self.scales, self.bias))
+        return NativeMatrix(*addresses, size, self.out, bits, self.group)
 
     def keep_in(self, arena: Arena) -> None:
         self.numbers.data = arena.keep(self.numbers.data)

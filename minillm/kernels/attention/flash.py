@@ -19,7 +19,7 @@ from torch import Tensor
 
 from minillm.core.errors import ConfigError
 from minillm.kernels.attention.base import AttentionBackend, AttentionMetadata
-from minillm.kernels.attention.cache import KVCache, QuantizedKV
+from minillm.kernels.attention.cache import KVCache, parts_of
 
 
 class FlashBackend(AttentionBackend):
@@ -45,12 +45,11 @@ class FlashBackend(AttentionBackend):
         self.window = (-1 if metadata.window is None else metadata.window - 1, 0)
 
     def attend(self, query: Tensor, kv_cache: KVCache, scale: float) -> Tensor:
-        if isinstance(kv_cache, QuantizedKV):
-            raise ConfigError(f"{type(self).__name__} reads no quantized KV cache: choose attention_backend='triton'")
-        if query.dtype not in self.dtypes or query.dtype != kv_cache.dtype:
+        cache_dtype = parts_of(kv_cache)[0].dtype
+        if not isinstance(kv_cache, Tensor) or query.dtype not in self.dtypes or query.dtype != cache_dtype:
             raise ConfigError(
                 f"{type(self).__name__} wants query and cache both in float16 or both in bfloat16, not "
-                f"{query.dtype} and {kv_cache.dtype}: choose attention_backend='triton', or another dtype"
+                f"{query.dtype} and {cache_dtype}: choose attention_backend='triton', or another dtype"
             )
         return self.call(query, kv_cache[:, :, 0], kv_cache[:, :, 1], scale)
 
