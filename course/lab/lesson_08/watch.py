@@ -16,7 +16,7 @@ INDEX = 4
 """Which of the prompts of a kind is watched."""
 
 
-class Recorder:
+class Recorder(Proposer):
     """A proposer that remembers what another one drafted last."""
 
     def __init__(self, inner: Proposer) -> None:
