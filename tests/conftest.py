@@ -46,6 +46,12 @@ def tiny_llama_path(smollm_path: Path, tmp_path_factory: pytest.TempPathFactory)
     return make_tiny_llama(tmp_path_factory.mktemp("tiny-llama"), smollm_path)
 
 
+@pytest.fixture(scope="session")
+def tiny(tiny_llama_path: Path) -> LoadedModel:
+    """That Llama, in float32 on the CPU."""
+    return load_model(EngineConfig(model=str(tiny_llama_path), dtype="float32", device="cpu"))
+
+
 @pytest.fixture(scope="module")
 def model(config: EngineConfig) -> LoadedModel:
     """The weights that a test module's own fixture `config` names."""

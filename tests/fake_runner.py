@@ -18,7 +18,7 @@ from minillm.core.timeline import VirtualClock
 from minillm.frontend.engine import Engine
 from minillm.frontend.outputs import RequestOutput
 from minillm.runner.rejection_sampler import num_kept
-from minillm.speculation.base import DraftRequest, NoProposer
+from minillm.speculation.base import DraftRequest, Proposer
 
 EMPTY = -1
 
@@ -99,7 +99,7 @@ class FakeStep:
         return self.output
 
 
-class GuessingProposer(NoProposer):
+class GuessingProposer(Proposer):
     """Knows what the fake runner will say, and says it with the given probability."""
 
     def __init__(self, rate: float = 0.7, seed: int = 0) -> None:

@@ -5,15 +5,16 @@ PyTorch's dispatch, so `minillm.kernels.triton.ops` and `minillm.kernels.cpu.ops
 PyTorch's own, for every device, and the reference that the fused ones are tested against.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from minillm.kernels.attention.base import AttentionFn
-from minillm.kernels.attention.cache import KVCache
+from minillm.kernels.attention.cache import KVCache, write_kv
 from minillm.kernels.cpu.layers import NativeLayers
 
 
@@ -31,8 +32,25 @@ class ForwardContext:
     ops: "Ops"
 
 
+DecoderLayer = Callable[[Tensor, Tensor, KVCache, ForwardContext], tuple[Tensor, Tensor]]
+"""Takes the residual stream and what is yet to be added to it, both [T, hidden], and gives the same."""
+
+
+QKNorms = tuple[Tensor, Tensor, float]
+"""Weights [d] of the query and key norms, and their epsilon (Qwen3)."""
+
+
+class DecoderLayers(Protocol):
+    """All layers of a decoder, in order."""
+
+    native: NativeLayers | None
+    """Their weights for our C++; None if they aren't in the order that it reads."""
+
+    def __iter__(self) -> Iterator[DecoderLayer]: ...
+
+
 class Ops:
-    """The operations, one PyTorch call after the other. A fused kernel that isn't there returns None."""
+    """The operations, one PyTorch call after the other."""
 
     def add_rms_norm(self, x: Tensor, delta: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
         """The residual stream x + delta [T, hidden], and its RMS norm: what enters the next block."""
@@ -45,41 +63,37 @@ class Ops:
         return F.silu(gate).mul_(up)
 
     def rotate_and_write(
-        self,
-        qkv: Tensor,
-        num_kv_heads: int,
-        norms: tuple[Tensor, Tensor, float] | None,
-        kv_cache: KVCache,
-        context: ForwardContext,
-    ) -> Tensor | None:
-        """Norm and rotate queries and keys, write keys and values to the cache, in one kernel. May overwrite `qkv`.
+        self, qkv: Tensor, num_kv_heads: int, norms: QKNorms | None, kv_cache: KVCache, context: ForwardContext
+    ) -> Tensor:
+        """Norm and rotate queries and keys, and write keys and values to the cache. May overwrite `qkv`.
 
         Args:
             qkv: [T, n_heads + 2 * n_kv_heads, d]: queries, then keys, then values.
-            norms: weights [d] of the query and key norms, and their epsilon (Qwen3); None = no norms.
             kv_cache: [num_blocks, block_size, 2, n_kv_heads, d]
         Returns:
-            The queries [T, n_heads, d]; None, and nothing done, if no kernel does all of that for this cache.
+            The queries [T, n_heads, d].
         """
-        return None
+        num_heads = qkv.shape[1] - 2 * num_kv_heads
+        query, key = qkv[:, :num_heads], qkv[:, num_heads:-num_kv_heads]
+        if norms is not None:
+            query_weight, key_weight, eps = norms
+            query.copy_(rms_norm(query, query_weight, eps))
+            key.copy_(rms_norm(key, key_weight, eps))
+        rotate_(qkv[:, :-num_kv_heads], context.cos, context.sin)
+        write_kv(qkv[:, num_heads:].unflatten(1, (2, num_kv_heads)), kv_cache, context.slot_mapping)
+        return query
 
-    def decode_layers(
-        self,
-        layers: NativeLayers | None,
-        x: Tensor,
-        delta: Tensor,
-        kv_caches: Sequence[KVCache],
-        context: ForwardContext,
-    ) -> tuple[Tensor, Tensor] | None:
-        """All layers of a step in which every token is a decode, in one call.
+    def run_layers(
+        self, layers: DecoderLayers, x: Tensor, delta: Tensor, kv_caches: Sequence[KVCache], context: ForwardContext
+    ) -> tuple[Tensor, Tensor]:
+        """All layers, one after the other, each with its own KV cache.
 
-        Args:
-            layers: None = their weights aren't in the order that the C++ reads.
         Returns:
-            The residual stream and what the last layer adds to it, both [T, hidden]; None, and nothing done, if there's
-            no kernel for this step.
+            The residual stream and what the last layer adds to it, both [T, hidden].
         """
-        return None
+        for layer, kv_cache in zip(layers, kv_caches, strict=True):
+            x, delta = layer(x, delta, kv_cache, context)
+        return x, delta
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:

@@ -118,13 +118,10 @@ def iter_weights(path: Path) -> "Iterator[tuple[str, torch.Tensor]]":
     """
     from safetensors import SafetensorError, safe_open
 
-    for shard, promised in _shards(path):
+    for shard in _shards(path):
         try:
             with safe_open(shard, framework="pt") as file:
-                names = list(file.keys())
-                if missing := promised.difference(names):
-                    raise CorruptCheckpointError(f"{shard} lacks {min(missing)!r}, which the index puts there")
-                for name in names:
+                for name in list(file.keys()):
                     yield name, file.get_tensor(name)
         except (SafetensorError, OSError) as error:
             raise CorruptCheckpointError(
@@ -133,23 +130,21 @@ def iter_weights(path: Path) -> "Iterator[tuple[str, torch.Tensor]]":
             ) from error
 
 
-def _shards(path: Path) -> list[tuple[Path, set[str]]]:
-    """The safetensors files to read, each with the tensors that the index says it holds."""
+def _shards(path: Path) -> list[Path]:
+    """The safetensors files to read: those that the index names, if there is one."""
     index = path / "model.safetensors.index.json"
-    if not index.is_file():
-        files = sorted(file for file in path.glob("*.safetensors") if not file.name.startswith("consolidated"))
-        if not files:
+    if index.is_file():
+        shards = {path / file_name for file_name in _read_json(index).get("weight_map", {}).values()}
+        if not shards:
+            raise CorruptCheckpointError(f"{index} has no weight_map. Fetch the model again")
+    else:
+        shards = {file for file in path.glob("*.safetensors") if not file.name.startswith("consolidated")}
+        if not shards:
             raise CorruptCheckpointError(
                 f"no .safetensors file in {path}. Convert other formats first (transformers' save_pretrained does), "
                 'or set load_format="dummy" for random weights'
             )
-        return [(file, set()) for file in files]
-    promised: dict[str, set[str]] = {}
-    for name, file_name in _read_json(index).get("weight_map", {}).items():
-        promised.setdefault(file_name, set()).add(name)
-    if not promised:
-        raise CorruptCheckpointError(f"{index} has no weight_map. Fetch the model again")
-    return [(path / file_name, names) for file_name, names in sorted(promised.items())]
+    return sorted(shards)
 
 
 def load_tokenizer(path: Path) -> Any | None:

@@ -3,12 +3,11 @@
     ids -> embedding -> N x [x + attention(norm(x)), x + mlp(norm(x))] -> norm -> head -> logits
 
 It sees one step as T tokens in a row, of however many requests. Only attention needs to know where one sequence ends
-and the next begins; it is handed down ready-made, never global. So are the kernels (`context.ops`): where one does
-several of the steps below at once, it is used, and where there is none, PyTorch goes step by step.
+and the next begins; it is handed down ready-made, never global. So are the kernels (`context.ops`), which may do
+several of the steps below at once: kernels/ops.py has them one by one.
 """
 
 from collections.abc import Iterator, Sequence
-from functools import cached_property
 from typing import Any, cast
 
 import torch
@@ -16,12 +15,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from minillm.kernels.attention.base import AttentionBackend
-from minillm.kernels.attention.cache import KVCache, write_kv
-from minillm.kernels.cpu import address
-from minillm.kernels.cpu.layers import NativeLayer, NativeLayers
-from minillm.kernels.ops import ForwardContext, Ops, rms_norm, rotate_
+from minillm.kernels.attention.cache import KVCache
+from minillm.kernels.cpu.layers import NativeLayers
+from minillm.kernels.ops import ForwardContext, Ops
 from minillm.model.config import ModelConfig
-from minillm.model.linear import AnyLinear, Linear, pack_linears
+from minillm.model.linear import Linear
 from minillm.model.rope import RotaryEmbedding
 
 
@@ -43,7 +41,7 @@ class Attention(nn.Module):
 
     def __init__(self, config: ModelConfig, dtype: torch.dtype, device: torch.device) -> None:
         super().__init__()
-        self.num_heads, self.num_kv_heads, self.head_dim = config.num_heads, config.num_kv_heads, config.head_dim
+        self.num_kv_heads, self.head_dim = config.num_kv_heads, config.head_dim
         self.scale = config.head_dim**-0.5
         # One matrix for queries, keys and values: one pass over x instead of three.
         rows = (config.num_heads + 2 * config.num_kv_heads) * config.head_dim
@@ -59,15 +57,6 @@ class Attention(nn.Module):
         if self.q_norm is not None and self.k_norm is not None:  # Qwen3
             norms = (self.q_norm.weight, self.k_norm.weight, self.q_norm.eps)
         q = context.ops.rotate_and_write(qkv, self.num_kv_heads, norms, kv_cache, context)
-        if q is None:  # no kernel does that at once: step by step, in place
-            q, k = qkv[:, : self.num_heads], qkv[:, self.num_heads : -self.num_kv_heads]
-            qk, kv = qkv[:, : -self.num_kv_heads], qkv[:, self.num_heads :].unflatten(1, (2, self.num_kv_heads))
-            if norms is not None:
-                q_weight, k_weight, eps = norms
-                q.copy_(rms_norm(q, q_weight, eps))
-                k.copy_(rms_norm(k, k_weight, eps))
-            rotate_(qk, context.cos, context.sin)
-            write_kv(kv, kv_cache, context.slot_mapping)
         o = context.attention.attend(q, kv_cache, self.scale)
         return self.o_proj(o.flatten(1))
 
@@ -105,60 +94,32 @@ class Layer(nn.Module):
         delta = self.mlp(normed, context.ops)
         return x, delta
 
-    def native(self) -> NativeLayer | None:
-        """The weights as our C++ sees them; None if it can't read one of the matrices."""
-        attention, mlp = self.attention, self.mlp
-        products: list[AnyLinear] = [attention.qkv_proj, attention.o_proj, mlp.gate_up_proj, mlp.down_proj]
-        norms = (self.input_norm, self.post_attention_norm, attention.q_norm, attention.k_norm)
-        matrices = [matrix for product in products if (matrix := product.native()) is not None]
-        if len(matrices) < len(products):
-            return None
-        return NativeLayer(*(None if norm is None else address(norm.weight) for norm in norms), *matrices)
-
 
 class Layers(nn.ModuleList):
     """One layer after the other."""
 
     def __init__(self, config: ModelConfig, dtype: torch.dtype, device: torch.device) -> None:
         super().__init__(Layer(config, dtype, device) for _ in range(config.num_layers))
+        self.native: NativeLayers | None = None
+        """The same weights for our C++, where `minillm.model.cpu` has put them in its order."""
 
     def __iter__(self) -> Iterator[Layer]:
         return cast(Iterator[Layer], super().__iter__())
 
-    def forward(
-        self, x: Tensor, delta: Tensor, kv_caches: Sequence[KVCache], context: ForwardContext
-    ) -> tuple[Tensor, Tensor]:
-        """The residual stream, and what the last layer adds to it; both [T, hidden]."""
-        done = context.ops.decode_layers(self.native, x, delta, kv_caches, context)
-        if done is not None:  # on a CPU, a step of decodes is one call
-            return done
-        for layer, kv_cache in zip(self, kv_caches, strict=True):
-            x, delta = layer(x, delta, kv_cache, context)
-        return x, delta
 
-    @cached_property
-    def native(self) -> NativeLayers | None:
-        """For our C++: see Layer.native. Addresses: the weights must be final at the first forward pass."""
-        layers = [native for layer in self if (native := layer.native()) is not None]
-        if len(layers) < len(self):
-            return None
-        first = next(iter(self))
-        limits = [module.max_rows for module in self.modules() if isinstance(module, AnyLinear)]
-        return NativeLayers(
-            layers,
-            first.attention.num_kv_heads,
-            first.attention.head_dim,
-            first.input_norm.eps,
-            min((limit for limit in limits if limit is not None), default=None),
-        )
+class LayeredModel(nn.Module):
+    """What a decoder and a draft head have in common."""
+
+    layers: Layers
+    activation_dtype: torch.dtype
 
 
-class Decoder(nn.Module):
+class Decoder(LayeredModel):
     """The whole model. Weights are uninitialised until the loader fills them.
 
     Args:
         config: its shape.
-        dtype: of weights and of activations (but see `optimise_for_cpu`).
+        dtype: of weights and of activations (but see `minillm.model.cpu.compute_in_float32`).
     """
 
     def __init__(self, config: ModelConfig, dtype: torch.dtype, device: torch.device) -> None:
@@ -213,7 +174,7 @@ class Decoder(nn.Module):
         cos, sin = self.rope.angles(positions, self.activation_dtype)
         context = ForwardContext(cos, sin, attention.metadata.slot_mapping, attention, ops)
         x = self.embed(token_ids)
-        x, delta = self.layers(x, torch.zeros_like(x), kv_caches, context)
+        x, delta = ops.run_layers(self.layers, x, torch.zeros_like(x), kv_caches, context)
         if rows is not None:
             x, delta = x[rows], delta[rows]
         return self.norm.add_and_norm(x, delta, ops)[1]
@@ -224,22 +185,6 @@ class Decoder(nn.Module):
             return F.embedding(token_ids, self.embed_tokens).to(self.activation_dtype)
         head: Any = self.lm_head  # quantized, where the table is gone
         return head.rows(token_ids).to(self.activation_dtype)
-
-    def optimise_for_cpu(self) -> None:
-        """Pack 16-bit weights for the CPU where that works, and compute with float32 activations.
-
-        16-bit activations would be widened and rounded again around every operation. The embedding table
-        stays plain; a tied head shares it.
-        """
-        if pack_linears(self):
-            self.compute_in_float32()
-
-    def compute_in_float32(self) -> None:
-        """Activations are float32 from now on, whatever the weights are; the layers' matrices are made for it."""
-        self.activation_dtype = torch.float32
-        for module in self.modules():
-            if isinstance(module, RMSNorm):
-                module.weight.data = module.weight.data.float()
 
     def move_to(self, device: torch.device) -> None:
         """Everything, to another device."""

@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from minillm.kernels.cpu import has_matrix_units, native_kernels
+from minillm.kernels.cpu import address, has_matrix_units, native_kernels
 from minillm.kernels.cpu.bands import band_bfloat16
 from minillm.kernels.cpu.layers import NativeMatrix
 
@@ -35,8 +35,17 @@ off by about 1."""
 class AnyLinear(nn.Module):
     """y = x W^T + b, in whatever form W is kept."""
 
+    bias: nn.Parameter | None
     max_rows: int | None = None
     """With more rows there is a better kernel than the one that reads `native`."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.multiply(x)
+        return y if self.bias is None else y + self.bias
+
+    def multiply(self, x: Tensor) -> Tensor:
+        """x W^T."""
+        raise NotImplementedError
 
     def native(self) -> NativeMatrix | None:
         """W as our C++ reads it; None if it is not in that order."""
@@ -136,7 +145,8 @@ class CPULinear(AnyLinear):
     def native(self) -> NativeMatrix | None:
         if not isinstance(self.few, PackedInBands):
             return None
-        return NativeMatrix.of(self.few.banded, None, self.few.bias, self.few.size, self.few.out, bits=16)
+        addresses = (address(self.few.banded), None, address(self.few.bias))
+        return NativeMatrix(*addresses, self.few.size, self.few.out, 16)
 
     def keep_in(self, arena: "Arena") -> None:
         if isinstance(self.few, PackedInBands):

@@ -14,6 +14,7 @@ from minillm.core.errors import ConfigError, CorruptCheckpointError
 from minillm.kernels.device import memory_errors
 from minillm.model import checkpoints
 from minillm.model.config import ModelConfig
+from minillm.model.cpu import optimise_for_cpu
 from minillm.model.decoder import Decoder
 from minillm.model.linear import Linear
 from minillm.model.quantized import Quantizer, make_recipe
@@ -69,7 +70,7 @@ def _load(config: EngineConfig, device: torch.device, path: Path) -> LoadedModel
     if quantizer is not None:
         quantizer.finish()
     elif device.type == "cpu":
-        decoder.optimise_for_cpu()
+        optimise_for_cpu(decoder)
     return LoadedModel(
         name=config.model,
         decoder=decoder.eval(),

@@ -10,15 +10,17 @@ An embedding table that is also the head is the head's rows. Norms, biases and a
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
 from minillm.core.errors import ConfigError
-from minillm.kernels.cpu import native_kernels
+from minillm.kernels.cpu import address, native_kernels
 from minillm.kernels.cpu.bands import LANES, band_int4, band_int8, in_bands, numbers_of
 from minillm.kernels.cpu.layers import NativeMatrix
 from minillm.kernels.quantization import dequantize, dequantize_int4, quantize_int4, quantize_rows
+from minillm.model.cpu import compute_in_float32
 from minillm.model.decoder import Decoder
 from minillm.model.linear import AnyLinear, Arena, Linear, places_of
 from minillm.policies.config import EngineConfig
@@ -43,14 +45,11 @@ class QuantizedLinear(AnyLinear):
         self.bias = None if bias is None else nn.Parameter(bias.float(), False)
         self.kernels = native_kernels()
 
-    def forward(self, x: Tensor) -> Tensor:
+    def multiply(self, x: Tensor) -> Tensor:
         if self.kernels is not None:
-            y = self.kernels.linear_quantized(x.contiguous(), self.numbers, self.scales, self.out)
-        else:
-            step = max(1, BLOCK // x.shape[1])
-            ids = torch.arange(self.out).split(step)
-            y = torch.cat([x @ self.rows(some).T for some in ids], dim=1)
-        return y if self.bias is None else y + self.bias
+            return self.kernels.linear_quantized(x.contiguous(), self.numbers, self.scales, self.out)
+        ids = torch.arange(self.out).split(max(1, BLOCK // x.shape[1]))
+        return torch.cat([x @ self.rows(some).T for some in ids], dim=1)
 
     def rows(self, ids: Tensor) -> Tensor:
         """Rows of W, float32: what an embedding table is asked for."""
@@ -62,7 +61,8 @@ class QuantizedLinear(AnyLinear):
     def native(self) -> NativeMatrix:
         size = self.scales.shape[1] * self.group if self.group else self.numbers.shape[1]
         bits = 4 if self.group else 8
-        return NativeMatrix.of(self.numbers, self.scales, self.bias, size, self.out, bits, self.group)
+        addresses = map(address, (self.numbers, self.scales, self.bias))
+        return NativeMatrix(*addresses, size, self.out, bits, self.group)
 
     def keep_in(self, arena: Arena) -> None:
         self.numbers.data = arena.keep(self.numbers.data)
@@ -99,17 +99,14 @@ def make_recipe(config: EngineConfig, device: torch.device, dtype: torch.dtype) 
     """
     if config.quantization is None:
         return None
+    group = config.int4_group_size if config.quantization == "int4" else None
     if device.type == "cuda":
         from minillm.model import quantized_cuda
 
-        group = config.int4_group_size if config.quantization == "int4" else None
-        return Recipe(*quantized_cuda.makers(config, device, dtype), group=group)
+        return Recipe(*quantized_cuda.makers(config, device, dtype), group)
     if config.quantization == "fp8":
         raise ConfigError('quantization="fp8" needs a GPU that multiplies fp8: on a CPU, choose "int8" or "int4"')
-    if config.quantization == "int8":
-        return Recipe(make_int8, make_int8)
-    group = config.int4_group_size
-    return Recipe(lambda linear: make_int4(linear, group), make_int8, group)
+    return Recipe(make_int8 if group is None else partial(make_int4, group=group), make_int8, group)
 
 
 class Quantizer:
@@ -151,4 +148,4 @@ class Quantizer:
             self(linear)
         self.decoder.move_to(self.device)
         if self.device.type == "cpu":
-            self.decoder.compute_in_float32()
+            compute_in_float32(self.decoder)

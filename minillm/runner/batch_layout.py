@@ -38,10 +38,6 @@ class BatchArrays(NamedTuple, Generic[Array]):
     """[R] the last row of each sequence that samples"""
 
 
-NONE = np.zeros(0, np.int32)
-NO_ROWS = BatchArrays(NONE, NONE, NONE, NONE, NONE, np.zeros((0, 0), np.int32), NONE)
-
-
 @dataclass(frozen=True, slots=True)
 class HostBatch:
     """A step laid out on the host. Sequences with one new token come first."""
@@ -68,7 +64,7 @@ class Span(NamedTuple):
     scheduled: ScheduledRequest
     start: int
     end: int
-    row: Row | None
+    sampled: Row | None
     """Whose next token its last row yields."""
 
 
@@ -91,64 +87,54 @@ def lay_out(
 ) -> HostBatch:
     """Lay the sequences' new tokens end to end. Block tables are padded with the null block.
 
+    With blocks of 4 tokens, request A (blocks 7 and 2) decodes its token 5, and B (block 9) prefills its tokens 0 to 2:
+
+        token_ids     [A5, B0, B1, B2]
+        positions     [5, 0, 1, 2]
+        slots         [2 * 4 + 1, 9 * 4 + 0, 9 * 4 + 1, 9 * 4 + 2]
+        query_starts  [0, 1, 4]                  A owns row 0, B rows 1 to 3
+        context_lens  [6, 3]
+        block_tables  [[7, 2], [9, null_block]]
+        logit_rows    [0, 3]                     where the next tokens are sampled
+
     Args:
         pending_rows: by request id, the row of the step before that samples a request's last token.
     """
-    ordered = sorted(scheduled, key=lambda s: s.num_tokens - s.num_drafts > 1)
-    spans = [span for s in ordered for span in spans_of(s)]
+    ordered = sorted(scheduled, key=lambda part: part.num_tokens - part.num_drafts > 1)
+    spans = [span for part in ordered for span in spans_of(part)]
     num_tokens = np.array([span.end - span.start for span in spans])
     query_starts = np.concatenate(([0], num_tokens.cumsum()))
     token_ids: list[int] = []
     has_pending = False
-    for span, end in zip(spans, query_starts[1:]):
+    for span, query_end in zip(spans, query_starts[1:]):
         token_ids += span.scheduled.request.token_ids(span.start, span.end)
-        if len(token_ids) < end:  # its last token is still being sampled
+        if len(token_ids) < query_end:  # its last token is still being sampled
             token_ids.append(~pending_rows[span.scheduled.request.request_id])
             has_pending = True
     positions = np.concatenate([np.arange(span.start, span.end) for span in spans])
 
-    tables = np.full((len(spans), max(blocks_for(span.end, block_size) for span in spans)), null_block)
-    for row, span in zip(tables, spans):
+    block_tables = np.full((len(spans), max(blocks_for(span.end, block_size) for span in spans)), null_block)
+    for block_table, span in zip(block_tables, spans):
         num_blocks = blocks_for(span.end, block_size)
-        row[:num_blocks] = span.scheduled.block_ids[:num_blocks]
-    sequence_of_token = np.arange(len(spans)).repeat(num_tokens)
-    slots = tables[sequence_of_token, positions // block_size] * block_size + positions % block_size
-    context_lens = np.array([span.end for span in spans])
-    logit_rows = [end - 1 for end, span in zip(query_starts[1:], spans) if span.row is not None]
-    arrays = (np.array(token_ids), positions, slots, query_starts, context_lens, tables, np.array(logit_rows))
+        block_table[:num_blocks] = span.scheduled.block_ids[:num_blocks]
+    span_of_token = np.arange(len(spans)).repeat(num_tokens)
+    slots = block_tables[span_of_token, positions // block_size] * block_size + positions % block_size
+    arrays = BatchArrays(
+        token_ids=np.array(token_ids),
+        positions=positions,
+        slots=slots,
+        query_starts=query_starts,
+        context_lens=np.array([span.end for span in spans]),
+        block_tables=block_tables,
+        logit_rows=np.array([end - 1 for end, span in zip(query_starts[1:], spans) if span.sampled is not None]),
+    )
     return HostBatch(
         scheduled=ordered,
         arrays=BatchArrays(*(array.astype(np.int32) for array in arrays)),
-        rows=[span.row for span in spans if span.row is not None],
+        rows=[span.sampled for span in spans if span.sampled is not None],
         num_decodes=int((num_tokens == 1).sum()),
         block_size=block_size,
         has_pending=has_pending,
-    )
-
-
-def pad_decodes(
-    arrays: BatchArrays[np.ndarray], num_rows: int, table_width: int, null_block: int, block_size: int
-) -> BatchArrays[np.ndarray]:
-    """A batch of decodes with rows added up to `num_rows`, and tables `table_width` blocks wide.
-
-    An added row computes token 0 at position 0 of a context of one token, in the null block: it may be
-    written to, and nothing reads what comes of it.
-    """
-    present = len(arrays.context_lens)
-
-    def pad(array: np.ndarray, value: int) -> np.ndarray:
-        return np.pad(array, (0, num_rows - present), constant_values=value)
-
-    tables = np.full((num_rows, table_width), null_block, dtype=np.int32)
-    tables[:present, : arrays.block_tables.shape[1]] = arrays.block_tables
-    return BatchArrays(
-        token_ids=pad(arrays.token_ids, 0),
-        positions=pad(arrays.positions, 0),
-        slots=pad(arrays.slots, null_block * block_size),
-        query_starts=np.arange(num_rows + 1, dtype=np.int32),
-        context_lens=pad(arrays.context_lens, 1),
-        block_tables=tables,
-        logit_rows=np.arange(num_rows, dtype=np.int32),
     )
 
 

@@ -26,7 +26,7 @@ from minillm.kernels.attention.base import AttentionBackend
 from minillm.kernels.device import to_device
 from minillm.kernels.ops import Ops
 from minillm.model.decoder import Decoder
-from minillm.runner.batch_layout import NO_ROWS, BatchArrays, HostBatch, make_metadata, pack, pad_decodes, unpack
+from minillm.runner.batch_layout import BatchArrays, HostBatch, make_metadata, pack, unpack
 from minillm.runner.kv_pool import KVPool
 from minillm.runner.pending_tokens import PendingTokens
 
@@ -34,6 +34,10 @@ SMALL_BUCKETS = (1, 2, 4)
 BUCKET_STEP = 8
 WARM_UPS = 2
 """Runs before recording: libraries set themselves up, and Triton compiles."""
+
+
+NOTHING = np.zeros(0, np.int32)
+NO_ROWS = BatchArrays(NOTHING, NOTHING, NOTHING, NOTHING, NOTHING, np.zeros((0, 0), np.int32), NOTHING)
 
 
 class Graph(Protocol):
@@ -143,6 +147,32 @@ class GraphedDecode:
             return self.logits[:bucket].copy_(logits)
 
         return Recording(graph, flat, block_tables, graph.record(work))
+
+
+def pad_decodes(
+    arrays: BatchArrays[np.ndarray], num_rows: int, table_width: int, null_block: int, block_size: int
+) -> BatchArrays[np.ndarray]:
+    """A batch of decodes with rows added up to `num_rows`, and tables `table_width` blocks wide.
+
+    An added row computes token 0 at position 0 of a context of one token, in the null block: it may be
+    written to, and nothing reads what comes of it.
+    """
+    present = len(arrays.context_lens)
+
+    def pad(array: np.ndarray, value: int) -> np.ndarray:
+        return np.pad(array, (0, num_rows - present), constant_values=value)
+
+    tables = np.full((num_rows, table_width), null_block, dtype=np.int32)
+    tables[:present, : arrays.block_tables.shape[1]] = arrays.block_tables
+    return BatchArrays(
+        token_ids=pad(arrays.token_ids, 0),
+        positions=pad(arrays.positions, 0),
+        slots=pad(arrays.slots, null_block * block_size),
+        query_starts=np.arange(num_rows + 1, dtype=np.int32),
+        context_lens=pad(arrays.context_lens, 1),
+        block_tables=tables,
+        logit_rows=np.arange(num_rows, dtype=np.int32),
+    )
 
 
 def without_tables(arrays: BatchArrays[np.ndarray]) -> BatchArrays[np.ndarray]:

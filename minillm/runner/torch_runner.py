@@ -177,13 +177,19 @@ class TorchStep:
                 if logprob is not None:
                     logprobs.setdefault(row.request_id, []).append(logprob)
         for scheduled in self.batch.requests:
-            request_id = scheduled.request.request_id
-            if request_id in sampled.errors:
+            if scheduled.request.request_id in sampled.errors:
                 self.kv_pool.make_finite(list(scheduled.block_ids))
             elif scheduled.num_drafts:
-                drafts = scheduled.request.draft.token_ids[: scheduled.num_drafts]
-                kept = num_kept(tokens[request_id], drafts)
-                del tokens[request_id][kept:], logprobs.get(request_id, [])[kept:]
+                cut_after_rejected_draft(scheduled, tokens, logprobs)
         end = self.forward_done.clock.now()
         stages = {"build": self.built - self.start, "forward": forward_end - self.built, "sample": end - forward_end}
         return StepOutput(tokens, forward_end, stages, logprobs, sampled.errors)
+
+
+def cut_after_rejected_draft(
+    scheduled: ScheduledRequest, tokens: dict[str, list[int]], logprobs: dict[str, list[TokenLogprob]]
+) -> None:
+    """Keep of a request's outcomes those up to the first that differs from its draft, by request id and in place."""
+    request = scheduled.request
+    kept = num_kept(tokens[request.request_id], request.draft.token_ids[: scheduled.num_drafts])
+    del tokens[request.request_id][kept:], logprobs.get(request.request_id, [])[kept:]

@@ -1,7 +1,7 @@
-"""What a proposer is, and the one that proposes nothing."""
+"""What a proposer is."""
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from minillm.core.request import Draft, Request
 
@@ -13,8 +13,8 @@ class DraftRequest(NamedTuple):
     k: int
 
 
-class Proposer(Protocol):
-    """Guesses what comes next.
+class Proposer:
+    """Guesses what comes next. This one never has a guess, and keeps nothing.
 
     Any guess is right in the sense that the output stays what it would have been; good ones save steps. What it
     keeps about a request must not depend on how earlier drafts fared: a request may be preempted, have drafts cut
@@ -25,31 +25,16 @@ class Proposer(Protocol):
 
     def propose(self, wanted: Sequence[DraftRequest]) -> list[Draft]:
         """A draft of at most `k` tokens for each, empty where there is no good guess."""
-        ...
-
-    def forget(self, request: Request) -> None:
-        """The request has ended or lost its KV blocks: let go of all that is kept for it. It may come back."""
-        ...
-
-    def reset(self) -> None:
-        """`propose` was interrupted: let go of everything."""
-        ...
-
-
-class NoProposer:
-    """Speculation is off."""
-
-    def propose(self, wanted: Sequence[DraftRequest]) -> list[Draft]:
         return [Draft() for _ in wanted]
 
     def forget(self, request: Request) -> None:
-        pass
+        """The request has ended or lost its KV blocks: let go of all that is kept for it. It may come back."""
 
     def reset(self) -> None:
-        pass
+        """`propose` was interrupted: let go of everything."""
 
 
-class MadeUpProposer(NoProposer):
+class MadeUpProposer(Proposer):
     """As many tokens as are wanted, all of them 0: for a simulated runner, which decides itself how many pass."""
 
     def propose(self, wanted: Sequence[DraftRequest]) -> list[Draft]:

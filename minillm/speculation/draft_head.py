@@ -31,7 +31,7 @@ from minillm.runner.kv_pool import zeros
 from minillm.runner.rows import DraftPosition
 from minillm.runner.sampler import probabilities
 from minillm.runner.torch_runner import TorchRunner
-from minillm.speculation.base import DraftRequest
+from minillm.speculation.base import DraftRequest, Proposer
 from minillm.speculation.draft_model import add_tokens, are_greedy, draw_from
 from minillm.speculation.head import DraftHead
 
@@ -72,7 +72,7 @@ class Slot:
             self.states = self.states[-num_states:].clone()
 
 
-class DraftHeadProposer:
+class DraftHeadProposer(Proposer):
     """Drafts for all requests together, one pass of the head for each token of the draft.
 
     Args:

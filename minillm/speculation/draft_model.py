@@ -14,10 +14,11 @@ from torch import Tensor
 from minillm.core.batch import ScheduledRequest
 from minillm.core.block_manager import BlockManager
 from minillm.core.request import Draft, Request
+from minillm.policies.config import EngineConfig
 from minillm.runner.rows import DraftPosition
 from minillm.runner.sampler import pick, probabilities, uniforms
 from minillm.runner.torch_runner import TorchRunner
-from minillm.speculation.base import DraftRequest
+from minillm.speculation.base import DraftRequest, Proposer
 
 
 @dataclass(slots=True)
@@ -30,28 +31,23 @@ class Progress:
     """What was thought to follow."""
 
 
-class DraftModelProposer:
+class DraftModelProposer(Proposer):
     """A small model that drafts token by token.
 
     Args:
         runner: of the small model; its KV pool is the proposer's alone.
-        enable_prefix_caching: reuse blocks of an equal prefix here, too.
-        max_num_tokens: most tokens computed in one go: a long prompt takes several steps, and is drafted for when
-            it has been computed.
+        config: the engine's. As there, blocks of an equal prefix are reused, and a long prompt takes several steps: it
+            is drafted for when it has been computed.
     """
 
-    def __init__(self, runner: TorchRunner, *, enable_prefix_caching: bool, max_num_tokens: int) -> None:
-        self.runner, self.max_num_tokens = runner, max_num_tokens
-        self.enable_prefix_caching = enable_prefix_caching
+    def __init__(self, runner: TorchRunner, config: EngineConfig) -> None:
+        self.runner, self.config = runner, config
         self.context_limit = runner.model.model_config.max_position_embeddings
         self.reset()
 
     def reset(self) -> None:
-        self.kv = BlockManager(
-            self.runner.num_kv_blocks,
-            self.runner.block_size,
-            enable_prefix_caching=self.enable_prefix_caching,
-        )
+        num_blocks, block_size = self.runner.num_kv_blocks, self.runner.block_size
+        self.kv = BlockManager(num_blocks, block_size, enable_prefix_caching=self.config.enable_prefix_caching)
         self._progress: dict[str, Progress] = {}
 
     def forget(self, request: Request) -> None:
@@ -85,7 +81,7 @@ class DraftModelProposer:
     def _catch_up(self, wanted: Sequence[DraftRequest]) -> list[ScheduledRequest]:
         """The first pass: every request's known tokens that are not computed yet. A request without blocks is left
         out."""
-        batch, budget = [], self.max_num_tokens
+        batch, budget = [], self.config.max_num_batched_tokens
         for request, k in wanted:
             known = request.num_known_tokens
             prefix = [] if request.request_id in self._progress else self.kv.find_prefix(request)

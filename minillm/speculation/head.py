@@ -16,17 +16,17 @@ import dataclasses
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from minillm.kernels.attention.cache import KVCache
 from minillm.kernels.ops import ForwardContext
 from minillm.model.config import ModelConfig
-from minillm.model.decoder import Layers, RMSNorm
+from minillm.model.decoder import LayeredModel, Layers, RMSNorm
 from minillm.model.linear import Linear
 from minillm.model.rope import RotaryEmbedding
 
 
-class DraftHead(nn.Module):
+class DraftHead(LayeredModel):
     """Weights are uninitialised until they are filled or trained.
 
     Args:
@@ -75,5 +75,5 @@ class DraftHead(nn.Module):
         _, hidden = self.hidden_norm.add_and_norm(hidden, nothing, context.ops)
         _, embedded = self.embedding_norm.add_and_norm(embedded, nothing, context.ops)
         x = self.fuse(torch.cat((hidden, embedded), dim=-1))
-        x, delta = self.layers(x, nothing, [kv_cache], context)
+        x, delta = context.ops.run_layers(self.layers, x, nothing, [kv_cache], context)
         return self.norm.add_and_norm(x, delta, context.ops)[1]

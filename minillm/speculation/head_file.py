@@ -11,6 +11,7 @@ from torch import Tensor
 
 from minillm.core.errors import ConfigError, CorruptCheckpointError
 from minillm.kernels.storage import write_whole
+from minillm.model.cpu import compute_in_float32
 from minillm.model.decoder import Decoder, RMSNorm
 from minillm.model.linear import PackedInBands, choose_packings, pack_linears, replace_linears
 from minillm.model.loader import LoadedModel
@@ -79,10 +80,7 @@ def load_head(name: str, model: LoadedModel) -> DraftHead:
     head.token_ids.copy_(token_ids)
     head.attach(embedding_table(model.decoder), output_rows(model.decoder))
     if model.device.type == "cpu" and make_light(head):
-        head.activation_dtype = torch.float32
-        for module in head.modules():
-            if isinstance(module, RMSNorm):
-                module.weight.data = module.weight.data.float()
+        compute_in_float32(head)
     return head.eval()
 
 

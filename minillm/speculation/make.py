@@ -1,7 +1,5 @@
 """The proposer that a configuration asks for."""
 
-from typing import Any
-
 import torch
 
 from minillm.core.batch import Runner
@@ -15,7 +13,7 @@ from minillm.model.loader import LoadedModel, load_model
 from minillm.policies.config import FOR_SIMULATOR, READ_BY, EngineConfig, SpeculativeConfig
 from minillm.runner.kv_pool import NO_CLAIM, MemoryClaim
 from minillm.runner.torch_runner import TorchRunner
-from minillm.speculation.base import NoProposer, Proposer
+from minillm.speculation.base import Proposer
 from minillm.speculation.draft_head import CONTEXT, DraftHeadProposer
 from minillm.speculation.draft_length import CHEAP_ROW, COSTLY_ROW
 from minillm.speculation.draft_model import DraftModelProposer
@@ -79,28 +77,25 @@ def make_proposer(config: EngineConfig, drafter: Drafter, runner: Runner, clock:
     """
     wanted = config.speculative
     if wanted is None:
-        return NoProposer()
+        return Proposer()
     if wanted.method == "ngram":
         return NgramProposer(wanted.ngram_min, wanted.ngram_max)
     if isinstance(drafter, DraftHead):
         assert isinstance(runner, TorchRunner), "a draft head reads the hidden states of a model"
         return DraftHeadProposer(drafter, runner, config.max_num_seqs)
-    # As many blocks as the model has, each of them smaller if the drafting model is.
-    fields: dict[str, Any] = {
-        "num_kv_blocks": runner.num_kv_blocks,
-        "kv_cache_memory_gb": None,
-        "preemption": "recompute",
-    }
-    fields["swap_space_gb"] = default_of(EngineConfig, "swap_space_gb")
     assert drafter is not None
-    own = TorchRunner(drafter, config.replace(speculative=None, **fields), clock)
-    options: dict[str, Any] = {
-        "enable_prefix_caching": config.enable_prefix_caching,
-        "max_num_tokens": config.max_num_batched_tokens,
-    }
+    # As many blocks as the model has, each of them smaller if the drafting model is.
+    own_config = config.replace(
+        speculative=None,
+        num_kv_blocks=runner.num_kv_blocks,
+        kv_cache_memory_gb=None,
+        preemption="recompute",
+        swap_space_gb=default_of(EngineConfig, "swap_space_gb"),
+    )
+    own = TorchRunner(drafter, own_config, clock)
     if wanted.method == "synthetic":
-        return SyntheticProposer(own, wanted.acceptance_rate, wanted.seed, **options)
-    return DraftModelProposer(own, **options)
+        return SyntheticProposer(own, config, wanted.acceptance_rate, wanted.seed)
+    return DraftModelProposer(own, config)
 
 
 def check_all_is_read(wanted: SpeculativeConfig) -> None:

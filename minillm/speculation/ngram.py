@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from minillm.core.request import Draft, Request
-from minillm.speculation.base import DraftRequest
+from minillm.speculation.base import DraftRequest, Proposer
 
 MOST_PLACES = 16
 """Of the places where the last few tokens stood before, the latest so many are compared."""
@@ -42,7 +42,7 @@ class Places:
         return found
 
 
-class NgramProposer:
+class NgramProposer(Proposer):
     """Drafts by looking up the last tokens in what was read and written before.
 
     Args:

@@ -8,7 +8,7 @@ from minillm.core.request import Draft, Request
 from minillm.core.timeline import Clock
 from minillm.policies.config import SpeculativeConfig
 from minillm.runner.hidden_states import HiddenStateReader, ShowsHiddenStates
-from minillm.speculation.base import DraftRequest, NoProposer, Proposer
+from minillm.speculation.base import DraftRequest, Proposer
 from minillm.speculation.draft_length import DraftLength
 
 logger = logging.getLogger(__name__)
@@ -39,15 +39,12 @@ class Speculator:
         self.runner = runner
         self.context_limit = context_limit
         self.row_cost = row_cost
-        self.length: DraftLength | None = DraftLength(config, row_cost)
-        """None: the proposer has failed, and nothing is drafted any more."""
+        self.length = DraftLength(config, row_cost)
         if isinstance(proposer, HiddenStateReader) and isinstance(runner, ShowsHiddenStates):
             runner.hidden_state_reader = proposer
 
     def propose(self, running: Sequence[Request]) -> float:
-        """Give every running request its draft for the step to come. Returns the seconds it took, 0 when off."""
-        if self.length is None:
-            return 0.0
+        """Give every running request its draft for the step to come. Returns the seconds it took."""
         start = self.clock.now()
         wanted = []
         for request in running:
@@ -55,7 +52,8 @@ class Speculator:
             # A request that is more than one token behind computes known tokens; guessing goes on where those end.
             if request.num_missing == 1:
                 k = min(self.length.num_drafts(request, len(running)), self._room(request))
-                wanted += [DraftRequest(request, k)] if k > 0 else []
+                if k > 0:
+                    wanted.append(DraftRequest(request, k))
         try:
             for (request, _), draft in zip(wanted, self.proposer.propose(wanted)):
                 request.draft = draft
@@ -63,7 +61,7 @@ class Speculator:
             logger.exception("the proposer failed: speculation is off from here on")
             drop_drafts(running)
             self.proposer.reset()
-            self.proposer, self.length = NoProposer(), None
+            self.proposer = Proposer()
             if isinstance(self.runner, ShowsHiddenStates):
                 self.runner.hidden_state_reader = None
         except BaseException:
@@ -91,8 +89,6 @@ class Speculator:
 
     def observe(self, batch: ScheduledBatch, output: StepOutput) -> None:
         """A step is over: which drafts passed?"""
-        if self.length is None:
-            return
         for scheduled in batch.requests:
             if scheduled.num_drafts and (tokens := output.tokens.get(scheduled.request.request_id)):
                 self.length.observe(scheduled.request, scheduled.num_drafts, len(tokens) - 1)
@@ -100,14 +96,12 @@ class Speculator:
     def forget(self, request: Request) -> None:
         """The request has ended, or lost its blocks."""
         self.proposer.forget(request)
-        if self.length is not None:
-            self.length.forget(request)
+        self.length.forget(request)
 
     def start_over(self) -> None:
         """No request is left."""
         self.proposer.reset()
-        if self.length is not None:
-            self.length = DraftLength(self.config, self.row_cost)
+        self.length = DraftLength(self.config, self.row_cost)
 
     def _room(self, request: Request, num_scheduled_pending: int = 0) -> int:
         """Draft tokens that fit the context after its own tokens; the step itself yields one token more than pass."""

@@ -10,10 +10,10 @@ costs less is a matter of arithmetic.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 from torch import Tensor
 
+from minillm.policies.config import EngineConfig
 from minillm.runner.rows import DraftPosition
 from minillm.runner.sampler import probabilities
 from minillm.runner.torch_runner import TorchRunner
@@ -28,8 +28,8 @@ class SyntheticProposer(DraftModelProposer):
         seed: another one errs in other places.
     """
 
-    def __init__(self, runner: TorchRunner, acceptance_rate: float, seed: int, **options: Any) -> None:
-        super().__init__(runner, **options)
+    def __init__(self, runner: TorchRunner, config: EngineConfig, acceptance_rate: float, seed: int) -> None:
+        super().__init__(runner, config)
         self.acceptance_rate = acceptance_rate
         self.purpose = f"draft {seed}"
 

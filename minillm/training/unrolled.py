@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from minillm.kernels.attention.cache import KVCache
-from minillm.kernels.ops import ForwardContext, Ops
+from minillm.kernels.ops import ForwardContext, Ops, QKNorms
 from minillm.speculation.head import DraftHead
 
 
@@ -69,12 +69,7 @@ class DenseAttention(Ops):
         return F.silu(gate) * up
 
     def rotate_and_write(
-        self,
-        qkv: Tensor,
-        num_kv_heads: int,
-        norms: tuple[Tensor, Tensor, float] | None,
-        kv_cache: KVCache,
-        context: ForwardContext,
+        self, qkv: Tensor, num_kv_heads: int, norms: QKNorms | None, kv_cache: KVCache, context: ForwardContext
     ) -> Tensor:
         num_turned = qkv.shape[1] - num_kv_heads
         turned, value = qkv.split((num_turned, num_kv_heads), dim=1)

@@ -14,7 +14,7 @@ from minillm.core.scheduler import Scheduler, SchedulerConfig
 from minillm.core.seams import DraftPolicy, Recompute
 from minillm.core.timeline import Timeline, VirtualClock
 from minillm.policies.config import SpeculativeConfig
-from minillm.speculation.base import NoProposer
+from minillm.speculation.base import Proposer
 from minillm.speculation.speculator import Speculator
 
 
@@ -94,7 +94,7 @@ def test_what_can_never_be_served_is_refused() -> None:
         with pytest.raises(error):
             core.add(wrong)
     run(core)
-    drafts = Speculator(SpeculativeConfig(method="ngram"), NoProposer(), core.clock, core.runner, 32, 0.25)
+    drafts = Speculator(SpeculativeConfig(method="ngram"), Proposer(), core.clock, core.runner, 32, 0.25)
     with pytest.raises(ConfigError, match="lookahead"):
         make_core(1, drafts)
 

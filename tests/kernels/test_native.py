@@ -1,5 +1,7 @@
 """The decode attention in C++, against attention computed the slow way. NaN lies wherever nobody may read."""
 
+from typing import Any
+
 import pytest
 import torch
 from kernels.ragged import SPANS, Ragged, Span
@@ -15,20 +17,17 @@ DECODES = [(1, context) for context in (1, 2, 15, 16, 17, 63, 64, 65, 129, 400)]
 BF16 = dict(dtype=torch.bfloat16)
 
 
-@pytest.mark.parametrize("heads", [(9, 3), (4, 4), (8, 1), (16, 1), (2, 2)], ids=str)
-@pytest.mark.parametrize("head_dim", [16, 64, 128, 256])
-def test_decodes_of_any_length(heads: tuple[int, int], head_dim: int) -> None:
-    assert Ragged(DECODES, heads, head_dim, 16, **BF16).error(NativeAttention) < 1e-4
+SHAPES = [
+    *(dict(heads=heads, head_dim=d) for heads in [(9, 3), (4, 4), (8, 1), (16, 1), (2, 2)] for d in (16, 64, 128, 256)),
+    *(dict(block_size=size) for size in (1, 4, 16, 48)),
+    *(dict(window=window) for window in (1, 5, 64, 100, 1000)),
+]
 
 
-@pytest.mark.parametrize("block_size", [1, 4, 16, 48])
-def test_blocks_of_any_size(block_size: int) -> None:
-    assert Ragged(DECODES, (6, 2), 64, block_size, **BF16).error(NativeAttention) < 1e-4
-
-
-@pytest.mark.parametrize("window", [1, 5, 64, 100, 1000])
-def test_sliding_window(window: int) -> None:
-    assert Ragged(DECODES, (6, 2), 64, 16, window=window, **BF16).error(NativeAttention) < 1e-4
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_decodes_of_any_length(shape: dict[str, Any]) -> None:
+    fields = {"heads": (6, 2), "head_dim": 64, "block_size": 16, **BF16, **shape}
+    assert Ragged(DECODES, **fields).error(NativeAttention) < 1e-4
 
 
 @pytest.mark.parametrize("spans", SPANS.values(), ids=SPANS)

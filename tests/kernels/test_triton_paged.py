@@ -15,8 +15,43 @@ from minillm.kernels.triton.attention import Launch, Tile, TritonAttention, spli
 
 pytest.importorskip("triton", reason="triton is for Linux")
 
-HEADS = [(1, 1), (4, 2), (9, 3), (4, 1), (5, 1), (12, 2), (7, 1), (8, 1)]
-"""(query heads, key/value heads): groups of 1 to 8."""
+HALF = torch.float16
+UNEVEN = [(n, n + 5) for n in (2, 3, 11, 2, 5, 17, 2, 40, 6, 2)]
+
+
+def borders(context: int) -> list[Span]:
+    """Sequences that end around the border of a page or a tile."""
+    return [(1, context), (context, context), (2, context), (context - 13, context)]
+
+
+def drafts(length: int) -> list[Span]:
+    """Drafts to check: as many as it takes for the search of a tile's sequence to go wrong, if it can."""
+    return [(length + 1, 3 * b + length + 1) for b in range(11)]
+
+
+CASES: list[tuple[list[Span], dict[str, Any], float]] = [
+    # groups of 1 to 8 query heads
+    *(
+        ([(1, 33), (1, 2), (7, 7), (4, 21), (19, 40)], dict(heads=heads, head_dim=64), 1e-5)
+        for heads in [(1, 1), (4, 2), (9, 3), (4, 1), (5, 1), (12, 2), (7, 1), (8, 1)]
+    ),
+    *((spans, dict(head_dim=128), 1e-5) for spans in SPANS.values()),
+    *((borders(context), dict(seed=context), 1e-5) for context in (15, 16, 17, 31, 32, 33, 47, 48, 49)),
+    *((SPANS["mixed"], dict(block_size=size), 1e-5) for size in (1, 5, 8, 12, 256)),
+    # head dims that are padded
+    *((SPANS["mixed"], dict(heads=(3, 1), head_dim=d), 1e-5) for d in (8, 12, 48, 80)),
+    *((drafts(length), dict(heads=(3, 1)), 1e-5) for length in (1, 3, 4)),
+    (UNEVEN, dict(heads=(3, 1)), 1e-5),
+    (SPANS["mixed"], dict(spare_columns=300), 1e-5),
+    # tensor core tiles: larger ones than float32 gets
+    *(
+        ([(1, 200), (1, 17), (70, 130), (9, 9)], dict(heads=(4, 1), head_dim=d, dtype=HALF, query_dtype=HALF), 2e-3)
+        for d in (64, 128)
+    ),
+    # a cache in another dtype than the query
+    (SPANS["mixed"], dict(dtype=HALF), 5e-3),
+    (SPANS["mixed"], dict(query_dtype=HALF), 5e-3),
+]
 
 
 @pytest.fixture(autouse=True)
@@ -30,31 +65,10 @@ def fix_splits(monkeypatch: pytest.MonkeyPatch, splits: int) -> None:
     monkeypatch.setattr(triton_paged, "splits_for", lambda *args: splits)
 
 
-@pytest.mark.parametrize("heads", HEADS, ids=str)
-def test_groups_of_query_heads(heads: tuple[int, int]) -> None:
-    spans = [(1, 33), (1, 2), (7, 7), (4, 21), (19, 40)]
-    assert Ragged(spans, heads, head_dim=64, block_size=16).error(TritonAttention) < 1e-5
-
-
-@pytest.mark.parametrize("spans", SPANS.values(), ids=SPANS)
-def test_batches_of_all_kinds(spans: list[Span]) -> None:
-    assert Ragged(spans, head_dim=128, block_size=16).error(TritonAttention) < 1e-5
-
-
-@pytest.mark.parametrize("context", [15, 16, 17, 31, 32, 33, 47, 48, 49])
-def test_around_the_borders_of_pages_and_tiles(context: int) -> None:
-    spans = [(1, context), (context, context), (2, context), (context - 13, context)]
-    assert Ragged(spans, (4, 2), 16, block_size=16, seed=context).error(TritonAttention) < 1e-5
-
-
-@pytest.mark.parametrize("block_size", [1, 5, 8, 12, 256])
-def test_any_block_size(block_size: int) -> None:
-    assert Ragged(SPANS["mixed"], (4, 2), 16, block_size).error(TritonAttention) < 1e-5
-
-
-@pytest.mark.parametrize("head_dim", [8, 12, 48, 80])
-def test_head_dims_that_are_padded(head_dim: int) -> None:
-    assert Ragged(SPANS["mixed"], (3, 1), head_dim, block_size=16).error(TritonAttention) < 1e-5
+@pytest.mark.parametrize(("spans", "shape", "largest_error"), CASES, ids=str)
+def test_matches_slow_attention(spans: list[Span], shape: dict[str, Any], largest_error: float) -> None:
+    fields = {"heads": (4, 2), "head_dim": 16, "block_size": 16, **shape}
+    assert Ragged(spans, **fields).error(TritonAttention) < largest_error
 
 
 @pytest.mark.parametrize(("window", "splits"), [(1, 1), (5, 4), (16, 1), (33, 4), (33, 1), (200, 4)])
@@ -72,42 +86,12 @@ def test_splits(splits: int, monkeypatch: pytest.MonkeyPatch) -> None:
     assert Ragged(spans, (3, 1), 64, block_size=16).error(TritonAttention) < 1e-5
 
 
-@pytest.mark.parametrize("head_dim", [64, 128])
-def test_float16(head_dim: int) -> None:
-    """Tensor core tiles: larger ones than float32 gets."""
-    spans = [(1, 200), (1, 17), (70, 130), (9, 9)]
-    half = torch.float16
-    assert Ragged(spans, (4, 1), head_dim, 16, dtype=half, query_dtype=half).error(TritonAttention) < 2e-3
-
-
-@pytest.mark.parametrize(("cache", "query"), [(torch.float16, torch.float32), (torch.float32, torch.float16)])
-def test_cache_in_another_dtype_than_the_query(cache: torch.dtype, query: torch.dtype) -> None:
-    assert Ragged(SPANS["mixed"], head_dim=16, dtype=cache, query_dtype=query).error(TritonAttention) < 5e-3
-
-
-@pytest.mark.parametrize("draft", [1, 3, 4])
-def test_verifying_drafts(draft: int) -> None:
-    """As many sequences as it takes for the search of a tile's sequence to go wrong, if it can."""
-    spans = [(draft + 1, 3 * b + draft + 1) for b in range(11)]
-    assert Ragged(spans, (3, 1), 16, block_size=16).error(TritonAttention) < 1e-5
-
-
-def test_many_uneven_sequences_share_a_grid() -> None:
-    spans = [(n, n + 5) for n in (2, 3, 11, 2, 5, 17, 2, 40, 6, 2)]
-    assert Ragged(spans, (3, 1), 16, block_size=16).error(TritonAttention) < 1e-5
-
-
 def test_a_query_that_is_part_of_a_larger_tensor() -> None:
     batch = Ragged(SPANS["mixed"], (4, 2), 16, block_size=16)
     larger = torch.full((len(batch.query), 8, 16), float("nan"))
     larger[:, :4] = batch.query
     output = TritonAttention(batch.metadata).attend(larger[:, :4], batch.kv_cache, batch.scale)
     assert batch.error_of(output) < 1e-5
-
-
-def test_a_table_with_much_room() -> None:
-    batch = Ragged(SPANS["mixed"], (4, 2), 16, block_size=16, spare_columns=300)
-    assert batch.error(TritonAttention) < 1e-5
 
 
 @pytest.mark.parametrize("splits", [1, 4])

@@ -97,12 +97,8 @@ def test_a_step_reads_the_output_head_once_and_an_untied_embedding_table_not_at_
             counted = ModelBytes.of(config(tie_word_embeddings=tied), dtype)
             assert counted.weights == (3 * layer + 8 + 100 * 8) * size
             assert counted.kv_per_token == 2 * 3 * 2 * 2 * size  # keys and values, layers, KV heads, head dim
-
-
-def test_floor_is_weights_once_and_every_context() -> None:
-    size = ModelBytes(weights=1000, kv_per_token=10)
-    assert size.step_floor([], 100.0) == 10.0
-    assert size.step_floor([5, 15], 100.0) == 12.0
+    small = ModelBytes(weights=1000, kv_per_token=10)
+    assert [small.step_floor(contexts, 100.0) for contexts in ([], [5, 15])] == [10.0, 12.0]
 
 
 def test_flops_by_hand() -> None:
@@ -112,12 +108,8 @@ def test_flops_by_hand() -> None:
     assert flops.per_logit_row == 2 * 800
     assert flops.per_pair == 2 * 2 * 3 * 4 * 2  # two products, 2 FLOP each, layers, heads, head dim
     assert flops.prefill(10) == 10 * 2 * layers + 2 * 800 + 96 * 50
+    assert causal_pairs(8) == 32 and causal_pairs(8, num_cached=100) == 832, "the cache, and half of the square"
     assert flops.decode([5, 7]) == 2 * (2 * layers + 2 * 800) + 96 * 12
-
-
-def test_causal_pairs_are_all_of_the_cache_and_half_of_the_square() -> None:
-    assert causal_pairs(8) == 32
-    assert causal_pairs(8, num_cached=100) == 832
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 from fake_graph import FakeGraph, HostLengthAttention, TensorLengthAttention
+from staggered import serve_staggered
 
 from minillm import Engine, EngineConfig, SamplingParams
 from minillm.core.timeline import WallClock
@@ -50,16 +51,7 @@ def make_engine(model: LoadedModel, graphs: list[FakeGraph] | None, **fields: An
 
 
 def serve(engine: Engine, params: SamplingParams = GREEDY) -> list[list[int]]:
-    """Everyone's output; a new request arrives every third step."""
-    waiting, outputs, step = list(enumerate(PROMPTS)), {}, 0
-    while waiting or engine.has_unfinished:
-        if waiting and step % 3 == 0:
-            number, prompt = waiting.pop(0)
-            engine.add_request(prompt, params, request_id=str(number), stream=False)
-        outputs |= {output.request_id: output.token_ids for output in engine.step()}
-        engine.check_integrity()
-        step += 1
-    return [outputs[str(number)] for number in range(len(PROMPTS))]
+    return [output.token_ids for output in serve_staggered(engine, PROMPTS, params)]
 
 
 def test_buckets_hold_every_batch_with_little_padding() -> None:

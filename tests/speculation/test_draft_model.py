@@ -1,7 +1,6 @@
 """Real models that draft, with a KV cache of their own: same tokens whatever they say, and no block is lost."""
 
 import zlib
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from staggered import serve_staggered
 from torch import Tensor
 
 from minillm import Engine, EngineConfig, SamplingParams
@@ -18,10 +18,9 @@ from minillm.core.request import Draft
 from minillm.frontend.outputs import RequestOutput
 from minillm.model.loader import LoadedModel, fill_randomly, load_model
 from minillm.observe.speculation import SpeculationSummary
-from minillm.runner.sampler import probabilities
 from minillm.runner.torch_runner import TorchRunner
 from minillm.speculation import make
-from minillm.speculation.base import DraftRequest, NoProposer, Proposer
+from minillm.speculation.base import DraftRequest, Proposer
 
 from .ways import WAYS
 
@@ -30,11 +29,6 @@ SYNTHETIC = {"method": "synthetic", "acceptance_rate": 0.7, **ALWAYS}
 MODEL = {"method": "draft_model", "model": "stranger", **ALWAYS}
 PROMPTS = [list(range(10, 10 + length)) for length in (3, 17, 30, 9, 1)]
 GREEDY = SamplingParams(temperature=0, max_tokens=40, ignore_eos=True)
-
-
-@pytest.fixture(scope="module")
-def tiny(tiny_llama_path: Path) -> LoadedModel:
-    return load_model(EngineConfig(model=str(tiny_llama_path), dtype="float32", device="cpu"))
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +45,7 @@ def known_models(monkeypatch: pytest.MonkeyPatch, tiny: LoadedModel, stranger: L
     monkeypatch.setattr(make, "load_model", lambda config: models[config.model])
 
 
-class Echo(NoProposer):
+class Echo(Proposer):
     """Has seen the text before, and misreads a word in four. Its drafts are chosen, as a lookup's are."""
 
     def __init__(self, outputs: list[RequestOutput]) -> None:
@@ -79,24 +73,16 @@ def make_engine(
 
 
 def serve(engine: Engine, params: SamplingParams = GREEDY, prompts: list[list[int]] = PROMPTS) -> list[RequestOutput]:
-    """Everyone's output; a new request arrives every third step."""
-    waiting, outputs, step = list(enumerate(prompts)), {}, 0
-    while waiting or engine.has_unfinished:
-        if waiting and step % 3 == 0:
-            number, prompt = waiting.pop(0)
-            engine.add_request(prompt, params, request_id=str(number), stream=False)
-        outputs |= {output.request_id: output for output in engine.step()}
-        engine.check_integrity()
-        check_drafting(engine)
-        step += 1
+    outputs = serve_staggered(engine, prompts, params, check=check_drafting)
     assert engine.scheduler.kv.pool.num_used == 0
     assert not getattr(getattr(engine.drafts, "proposer", None), "kv", engine.scheduler.kv).tables, (
         "the draft's blocks leaked"
     )
-    return [outputs[str(number)] for number in range(len(prompts))]
+    return outputs
 
 
 def check_drafting(engine: Engine) -> None:
+    engine.check_integrity()
     proposer = getattr(engine.drafts, "proposer", None)
     if hasattr(proposer, "kv"):
         proposer.kv.check_integrity()
@@ -234,47 +220,6 @@ def test_the_seed_decides_where_synthetic_drafts_err(tiny: LoadedModel) -> None:
         return [[share.num_drafts for share in record.shares] for record in engine.steps]
 
     assert accepted(0) == accepted(0) != accepted(1)
-
-
-def test_sampled_pairs_of_tokens_follow_the_model(tiny: LoadedModel) -> None:
-    """Total variation from the exact distribution of the first three tokens, as little as that many draws have."""
-    params, num_draws = SamplingParams(max_tokens=3, ignore_eos=True, temperature=1.0, top_k=3, seed=1, n=50), 600
-    speculative = {**SYNTHETIC, "acceptance_rate": 0.5, "k": 2}
-    engine = make_engine(tiny, speculative, max_num_seqs=50, num_kv_blocks=400)
-    seen: Counter[tuple[int, ...]] = Counter()
-    for seed in range(num_draws // 50):
-        engine.add_request(PROMPTS[0], params.replace(seed=10**9 * seed), stream=False)
-        while engine.has_unfinished:
-            for output in engine.step():
-                seen.update(tuple(completion.token_ids) for completion in output.completions)
-    expected = exact_distribution(tiny, PROMPTS[0], params)
-    assert set(seen) <= set(expected)
-    distance = sum(abs(seen[tokens] / num_draws - share) for tokens, share in expected.items()) / 2
-    assert distance < 0.13, "27 outcomes, 600 draws: 0.08 on average"
-    assert 0.3 < SpeculationSummary.of_steps(engine.steps).acceptance_at[0] < 0.7
-
-
-def exact_distribution(model: LoadedModel, prompt: list[int], params: SamplingParams) -> dict[tuple[int, ...], float]:
-    """By one engine step for each beginning, without speculation."""
-    from minillm.core.request import Request
-    from minillm.core.timeline import Timeline
-
-    def next_tokens(tokens: list[int]) -> dict[int, float]:
-        engine = make_engine(model, None)
-        request = Request("r", tokens, params, Timeline(0.0))
-        blocks = list(range(len(tokens) // 4 + 1))
-        logits = engine.runner.forward(engine.runner.prepare([ScheduledRequest(request, 0, len(tokens), blocks, True)]))
-        probs = probabilities(logits.float(), [request])[0]
-        return {int(token): probs[token].item() for token in probs.nonzero()[:, 0]}
-
-    shares = {(): 1.0}
-    for _ in range(params.max_tokens):
-        shares = {
-            (*tokens, token): share * p
-            for tokens, share in shares.items()
-            for token, p in next_tokens([*prompt, *tokens]).items()
-        }
-    return shares
 
 
 def test_models_of_other_words_are_refused(

@@ -9,7 +9,7 @@ import torch
 
 from minillm import Engine, EngineConfig
 from minillm.core.errors import ConfigError
-from minillm.model.loader import LoadedModel, load_model
+from minillm.model.loader import LoadedModel
 from minillm.runner import kv_pool
 from minillm.runner.kv_pool import FREE_FRACTION
 from minillm.speculation import make
@@ -24,22 +24,17 @@ BLOCK = 4
 DRAFT_MODEL = {"method": "draft_model", "model": "small"}
 
 
-@pytest.fixture(scope="module")
-def model(tiny_llama_path: Path) -> LoadedModel:
-    return load_model(EngineConfig(model=str(tiny_llama_path), dtype="float32", device="cpu"))
-
-
 @pytest.fixture
-def engine(model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Engine]:
+def engine(tiny: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Engine]:
     """Makes engines on a machine with FREE bytes, until a draft model is loaded."""
 
     def make_engine(speculative: dict[str, Any] | None, **fields: Any) -> Engine:
         taken = []
-        monkeypatch.setattr(make, "load_model", lambda config: taken.append(WEIGHTS) or model)
+        monkeypatch.setattr(make, "load_model", lambda config: taken.append(WEIGHTS) or tiny)
         monkeypatch.setattr(kv_pool, "free_bytes", lambda device: FREE - sum(taken))
         shape = dict(block_size=BLOCK, max_num_seqs=64, max_model_len=128)
-        config = EngineConfig(model=model.name, dtype="float32", device="cpu", speculative=speculative, **shape)
-        return Engine(config.replace(**fields), model)
+        config = EngineConfig(model=tiny.name, dtype="float32", device="cpu", speculative=speculative, **shape)
+        return Engine(config.replace(**fields), tiny)
 
     return make_engine
 
@@ -61,10 +56,8 @@ def test_a_model_that_drafts_for_itself_has_a_second_pool(engine: Callable[..., 
     assert engine({"method": "synthetic"}).runner.num_kv_blocks == int(FREE_FRACTION * FREE // (2 * BLOCK * TOKEN))
 
 
-def test_a_draft_heads_cache_is_left_room_for(
-    engine: Callable[..., Engine], model: LoadedModel, tmp_path: Path
-) -> None:
-    save_head(new_head(model, torch.arange(0, 49152, 5), 0, torch.device("cpu")), tmp_path, {})
+def test_a_draft_heads_cache_is_left_room_for(engine: Callable[..., Engine], tiny: LoadedModel, tmp_path: Path) -> None:
+    save_head(new_head(tiny, torch.arange(0, 49152, 5), 0, torch.device("cpu")), tmp_path, {})
     found = engine({"method": "draft_head", "model": str(tmp_path)}, max_num_seqs=20)
     cache = found.speculator.proposer.cache
     left = FREE_FRACTION * FREE - cache.numel() * cache.element_size()

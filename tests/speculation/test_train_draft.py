@@ -17,7 +17,7 @@ from minillm import Engine, EngineConfig, SamplingParams
 from minillm.__main__ import app
 from minillm.core.batch import ScheduledRequest
 from minillm.core.errors import ConfigError, TrainingError
-from minillm.model.loader import LoadedModel, load_model
+from minillm.model.loader import LoadedModel
 from minillm.speculation.head_file import load_head, new_head
 from minillm.training import conversations as making
 from minillm.training import make
@@ -41,11 +41,6 @@ def small_scale(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(make, "SHARD_SIZE", SHARD)
     monkeypatch.setattr(make, "SAMPLED_AT_ONCE", 5)
     monkeypatch.setattr(make, "GREEDY", 0.0)
-
-
-@pytest.fixture(scope="module")
-def tiny(tiny_llama_path: Path) -> LoadedModel:
-    return load_model(EngineConfig(model=str(tiny_llama_path), dtype="float32", device="cpu"))
 
 
 def make_engine(model: LoadedModel, **fields: object) -> Engine:
@@ -163,13 +158,19 @@ def test_equal_questions_do_not_hide_their_states_from_each_other(
     )
 
 
-def test_talks_of_another_model_are_not_learned_from(tiny: LoadedModel, tmp_path: Path) -> None:
-    sample_conversations(make_engine(tiny, max_num_seqs=5), tmp_path, range(1), progress=False)
+def test_conversations_about_something_else_are_not_learned_from(
+    tiny: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(2):
+        making.claim_folder(tmp_path, tiny)
     with pytest.raises(TrainingError, match=r"'a-fine-tune'.* choose with --out"):
         sample_conversations(make_engine(replace(tiny, name="a-fine-tune")), tmp_path, range(1), progress=False)
+    with monkeypatch.context() as patch, pytest.raises(TrainingError, match="delete them, or choose with --out"):
+        patch.setattr(making, "everyday_questions", lambda: ("Why?",))
+        making.claim_folder(tmp_path, tiny)
     (tmp_path / "model.json").write_text("{")
     with pytest.raises(TrainingError, match="cannot be read"):
-        sample_conversations(make_engine(tiny), tmp_path, range(1), progress=False)
+        making.claim_folder(tmp_path, tiny)
 
 
 def test_a_model_without_a_chat_template(tiny: LoadedModel) -> None:
@@ -219,7 +220,6 @@ def test_embedding_and_output_head_stay_the_models(tiny: LoadedModel, conversati
 
 def test_agreement_counts_what_a_draft_would_pass(tiny: LoadedModel, conversations: list[Conversation]) -> None:
     """By hand: for each place of an answer, a draft is made token by token from the states before it alone."""
-    head = new_head(tiny, torch.arange(100, 150), 0, torch.device("cpu"))
     # A head that can name three tokens is right now and then.
     conversation = Conversation(
         torch.randint(100, 103, (200,), generator=torch.Generator().manual_seed(1)), 5, conversations[0].hidden
@@ -247,8 +247,6 @@ def test_agreement_counts_what_a_draft_would_pass(tiny: LoadedModel, conversatio
 
 @torch.no_grad()
 def last_guess(head: torch.nn.Module, batch: ConversationBatch, row: int, num_passes: int) -> int:
-    from minillm.training.unrolled import unroll
-
     *_, (hidden, _) = unroll(head, batch, num_passes)
     return int(head.token_ids[head.output(hidden[0, row]).argmax()])
 
@@ -278,31 +276,6 @@ def test_talks_that_judge_stay_the_same_when_more_are_sampled(conversations: lis
     for few, more in ((20, 512), (512, 1000), (1000, 2000)):
         learned = {id(conversation) for conversation in many[:few]} - judges(few)
         assert not learned & judges(more)
-
-
-def test_another_head_to_begin_with_is_another_run(
-    tiny: LoadedModel, conversations: list[Conversation], tmp_path: Path
-) -> None:
-    """Else the finished one would be taken for it."""
-    make.train_head(tiny, conversations, SETTINGS, tmp_path / "one", progress=False)
-    with pytest.raises(TrainingError, match=r"is of another run.*start_from.*delete it"):
-        going_on = replace(SETTINGS, start_from=str(tmp_path / "one"))
-        make.train_head(tiny, conversations, going_on, tmp_path / "one", progress=False)
-    weights = {"fuse": torch.zeros(3, 4, dtype=torch.float16), "norm": torch.ones(4)}
-    changed = {**weights, "fuse": weights["fuse"].clone()}
-    assert make.fingerprint(changed) == make.fingerprint(weights)
-    changed["fuse"][2, 3] = 1
-    assert make.fingerprint(changed) != make.fingerprint(weights), "another head of the same name"
-
-
-def test_talks_that_began_with_other_questions_are_not_mixed(
-    tiny: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    making.claim_folder(tmp_path, tiny)
-    making.claim_folder(tmp_path, tiny)
-    monkeypatch.setattr(making, "everyday_questions", lambda: ("Why?",))
-    with pytest.raises(TrainingError, match="delete them, or choose with --out"):
-        making.claim_folder(tmp_path, tiny)
 
 
 def test_too_few_talks(tiny: LoadedModel, conversations: list[Conversation], tmp_path: Path) -> None:
@@ -339,6 +312,8 @@ def test_it_begins_at_the_best_linear_guess(tiny: LoadedModel) -> None:
 def test_going_on_from_another_head(tiny: LoadedModel, conversations: list[Conversation], tmp_path: Path) -> None:
     make.train_head(tiny, conversations, SETTINGS, tmp_path / "one", progress=False)
     still = replace(SETTINGS, learning_rate=0.0, passes=1, start_from=str(tmp_path / "one"))
+    with pytest.raises(TrainingError, match=r"is of another run.*start_from.*delete it"):
+        make.train_head(tiny, conversations, still, tmp_path / "one", progress=False)
     facts = make.train_head(tiny, conversations, still, tmp_path / "two", progress=False)
     assert facts["went_on_from"] == json.loads((tmp_path / "one" / "head.json").read_text())
     one, two = (load_file(tmp_path / name / "head.safetensors") for name in ("one", "two"))
@@ -346,3 +321,11 @@ def test_going_on_from_another_head(tiny: LoadedModel, conversations: list[Conve
         torch.testing.assert_close(two[name], weights, atol=0, rtol=0)
     with pytest.raises(ConfigError, match="no draft head for 'nowhere'"):
         make.train_head(tiny, conversations, replace(still, start_from="nowhere"), tmp_path / "three", progress=False)
+
+
+def test_another_head_has_another_fingerprint() -> None:
+    weights = {"fuse": torch.zeros(3, 4, dtype=torch.float16), "norm": torch.ones(4)}
+    changed = {**weights, "fuse": weights["fuse"].clone()}
+    assert make.fingerprint(changed) == make.fingerprint(weights)
+    changed["fuse"][2, 3] = 1
+    assert make.fingerprint(changed) != make.fingerprint(weights)

@@ -34,7 +34,7 @@ from minillm.policies.assemble import make_scheduler
 from minillm.policies.config import SpeculativeConfig
 from minillm.runner.rows import DraftPosition, Row
 from minillm.runner.sampler import Sampler, on_device, probabilities
-from minillm.speculation.base import DraftRequest, NoProposer
+from minillm.speculation.base import DraftRequest, Proposer
 
 USUAL_DRAFT = SpeculativeConfig(method="ngram", k=4, min_output_tokens=1, acceptance_floor=0)
 """With a proposer of the learner's, and no word about speculation: every request drafts, worth it or not."""
@@ -94,7 +94,7 @@ class CheckingSampler(Sampler):
         return found
 
 
-class OwnProposer(NoProposer):
+class OwnProposer(Proposer):
     """Drafts come from a learner's function."""
 
     def __init__(self, propose: Callable[[list[int], int], Sequence[int]], guard: FallbackGuard) -> None:

@@ -12,7 +12,7 @@ from course.lab.run import percentile
 from course.lab.style import seconds
 from minillm import SamplingParams
 from minillm.core.request import Draft
-from minillm.speculation.base import DraftRequest, NoProposer
+from minillm.speculation.base import DraftRequest, Proposer
 
 BATCHES, SHORT_BATCHES = (1, 2, 4, 8, 16), (1, 8)
 LENGTHS = (0, 1, 2, 4, 8)
@@ -21,7 +21,7 @@ WARM_UP = len(LENGTHS)
 RESTLESS = 1.6
 
 
-class ByTurns(NoProposer):
+class ByTurns(Proposer):
     """Drafts that cost nothing and do not pass: one token over and over, of each length in turn."""
 
     def __init__(self, lengths: Sequence[int]) -> None:

@@ -9,14 +9,14 @@ from course.lab.lesson_08.traffic import CHAT, COPYING, GATES_OPEN, HOT, drafter
 from minillm import Engine, SamplingParams
 from minillm.core.request import Draft, Request
 from minillm.frontend.prompts import Prompt
-from minillm.speculation.base import DraftRequest, NoProposer, Proposer
+from minillm.speculation.base import DraftRequest, Proposer
 from minillm.speculation.speculator import Speculator
 
 INDEX = 4
 """Which of the prompts of a kind is watched."""
 
 
-class Recorder:
+class Recorder(Proposer):
     """A proposer that remembers what another one drafted last."""
 
     def __init__(self, inner: Proposer) -> None:
@@ -99,7 +99,7 @@ def watch(lab: Lab, prompt: Prompt, max_tokens: int, way: dict[str, Any] | None,
 
 def _answer(engine: Engine, prompt: Prompt, params: SamplingParams) -> tuple[list[Step], list[int]]:
     """Every step that yields text, and all token ids."""
-    recorder = Recorder(NoProposer())
+    recorder = Recorder(Proposer())
     if isinstance(engine.drafts, Speculator):
         recorder.inner, engine.drafts.proposer = engine.drafts.proposer, recorder
     name = engine.add_request(prompt, params)

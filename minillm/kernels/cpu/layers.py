@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from ctypes import Structure, c_float, c_long, c_void_p
 
-from torch import Tensor
-
 from minillm.kernels.attention.cache import KVCache, parts_of
 from minillm.kernels.cpu import address
 
@@ -15,16 +13,10 @@ def fields(kind: type, names: str) -> list[tuple[str, type]]:
 
 
 class NativeMatrix(Structure):
-    """A weight matrix: its numbers in bands (bands.py) of `bits` each, `size` inputs, `out` outputs."""
+    """A weight matrix: where its numbers lie, in bands (bands.py) of `bits` each, and its scales and its bias if it has
+    them; `size` inputs, `out` outputs, and in 4 bits `group` inputs that share a scale."""
 
     _fields_ = fields(c_void_p, "numbers scales bias") + fields(c_long, "size out bits group")
-
-    @classmethod
-    def of(
-        cls, numbers: Tensor, scales: Tensor | None, bias: Tensor | None, size: int, out: int, bits: int, group: int = 0
-    ) -> "NativeMatrix":
-        """`group`: inputs that share a scale, in 4 bits."""
-        return cls(address(numbers), address(scales), address(bias), size, out, bits, group)
 
 
 class NativeLayer(Structure):

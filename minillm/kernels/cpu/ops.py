@@ -14,8 +14,8 @@ from minillm.kernels.attention.cache import KVCache, parts_of
 from minillm.kernels.attention.native import NativeAttention, suits
 from minillm.kernels.cpu import NativeKernels, address
 from minillm.kernels.cpu.bands import LANES
-from minillm.kernels.cpu.layers import NativeCache, NativeLayers, NativeStep
-from minillm.kernels.ops import ForwardContext, Ops
+from minillm.kernels.cpu.layers import NativeCache, NativeStep
+from minillm.kernels.ops import DecoderLayers, ForwardContext, Ops, QKNorms
 
 
 class NativeOps(Ops):
@@ -39,16 +39,11 @@ class NativeOps(Ops):
         return output
 
     def rotate_and_write(
-        self,
-        qkv: Tensor,
-        num_kv_heads: int,
-        norms: tuple[Tensor, Tensor, float] | None,
-        kv_cache: KVCache,
-        context: ForwardContext,
-    ) -> Tensor | None:
+        self, qkv: Tensor, num_kv_heads: int, norms: QKNorms | None, kv_cache: KVCache, context: ForwardContext
+    ) -> Tensor:
         numbers, scales = parts_of(kv_cache)
         if numbers.dtype not in self.kernels.rotate_and_write:  # a draft head's own cache beside a quantized one
-            return None
+            return super().rotate_and_write(qkv, num_kv_heads, norms, kv_cache, context)
         num_tokens, num_all, head_dim = qkv.shape
         num_heads = num_all - 2 * num_kv_heads
         query_weight, key_weight, eps = norms or (None, None, 0.0)
@@ -58,38 +53,34 @@ class NativeOps(Ops):
         )
         return qkv[:, :num_heads]
 
-    def decode_layers(
-        self,
-        layers: NativeLayers | None,
-        x: Tensor,
-        delta: Tensor,
-        kv_caches: Sequence[KVCache],
-        context: ForwardContext,
-    ) -> tuple[Tensor, Tensor] | None:
-        attention, rows, cache = context.attention, x.shape[0], kv_caches[0]
+    def run_layers(
+        self, layers: DecoderLayers, x: Tensor, delta: Tensor, kv_caches: Sequence[KVCache], context: ForwardContext
+    ) -> tuple[Tensor, Tensor]:
+        """A step in which every token is a decode is one call."""
+        native, attention, rows, cache = layers.native, context.attention, x.shape[0], kv_caches[0]
         if (
-            layers is None
+            native is None
             or not isinstance(attention, NativeAttention)
             or attention.metadata.num_decodes != rows
-            or (layers.max_rows is not None and rows > layers.max_rows)
-            or layers.inner % LANES
-            or not suits(x.dtype, layers.num_heads, layers.head_dim, cache)
+            or (native.max_rows is not None and rows > native.max_rows)
+            or native.inner % LANES
+            or not suits(x.dtype, native.num_heads, native.head_dim, cache)
         ):
-            return None
+            return super().run_layers(layers, x, delta, kv_caches, context)
         metadata = attention.metadata
         step = NativeStep(
             rows=rows,
             hidden=x.shape[1],
-            inner=layers.inner,
-            heads=layers.num_heads,
-            kv_heads=layers.num_kv_heads,
-            d=layers.head_dim,
+            inner=native.inner,
+            heads=native.num_heads,
+            kv_heads=native.num_kv_heads,
+            d=native.head_dim,
             block_size=cache.shape[1],
             table_width=metadata.block_tables.stride(0),
             window=metadata.window or 0,
             sinks=metadata.sinks,
-            eps=layers.eps,
-            scale=layers.head_dim**-0.5,
+            eps=native.eps,
+            scale=native.head_dim**-0.5,
             cos=address(context.cos),
             sin=address(context.sin),
             slots=address(context.slot_mapping),
@@ -98,5 +89,5 @@ class NativeOps(Ops):
         )
         caches = (NativeCache * len(kv_caches))(*map(NativeCache.of, kv_caches))
         x, delta = x.clone(), delta.clone()
-        self.kernels.decode_layers(layers.table, caches, len(caches), byref(step), x.data_ptr(), delta.data_ptr())
+        self.kernels.decode_layers(native.table, caches, len(caches), byref(step), x.data_ptr(), delta.data_ptr())
         return x, delta

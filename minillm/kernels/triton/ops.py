@@ -14,7 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from minillm.kernels.attention.cache import KVCache
-from minillm.kernels.ops import ForwardContext, Ops
+from minillm.kernels.ops import ForwardContext, Ops, QKNorms
 
 ELEMENTS_PER_PROGRAM = 1024
 """Two 16-byte accesses a thread, at 4 warps and 16 bits: enough to hide a launch's cost, and many programs."""
@@ -40,15 +40,10 @@ class TritonOps(Ops):
         return output
 
     def rotate_and_write(
-        self,
-        qkv: Tensor,
-        num_kv_heads: int,
-        norms: tuple[Tensor, Tensor, float] | None,
-        kv_cache: KVCache,
-        context: ForwardContext,
-    ) -> Tensor | None:
+        self, qkv: Tensor, num_kv_heads: int, norms: QKNorms | None, kv_cache: KVCache, context: ForwardContext
+    ) -> Tensor:
         if not isinstance(kv_cache, Tensor):  # PyTorch's operations round; the kernel does not
-            return None
+            return super().rotate_and_write(qkv, num_kv_heads, norms, kv_cache, context)
         num_tokens, num_all, head_dim = qkv.shape
         num_heads = num_all - 2 * num_kv_heads
         query = qkv.new_empty((num_tokens, num_heads, head_dim))
