@@ -178,16 +178,25 @@ leaving.how_many_leave()
 # %% [markdown]
 # ### The reader stops reading
 #
-# A phone in a tunnel: the connection is there, nobody takes anything. Somewhere the text must wait.
+# A phone in a tunnel: the connection is there, nobody takes anything. Somewhere the text must wait. The next cell opens a
+# fat stream (four answers, with the likeliest twenty words at each place) and never reads it. A neighbour reads theirs.
+
+# %%
+from course.lab.lesson_10 import stalled
+
+deaf = stalled.stall(lab)
+stalled.stalled_table(deaf)
+
+# %% [markdown]
 # Every server needs an answer to four questions. This one's:
 #
 # - *Does the engine wait?* No. A batch that waited for one reader would hold up all of them. It writes on, until the answer
 #   is done or the server gives up.
 # - *Where does the text wait?* A bounded piece in the operating system (64 KiB asked for; Linux counts it double). The rest stays in
 #   the process, merged, so that it is never more than the answer itself, once. Nothing grows with the number of *steps*.
-# - *For how long?* `--reader-timeout-s`. Then the connection is cut.
-# - *Who else notices?* The slow reader is in everybody's steps until the answer is written, like anybody else. A reader who reads
-#   would cost its neighbours the same.
+# - *For how long?* `--reader-timeout-s`, here much shorter than the default. Then the connection is cut.
+# - *Who else notices?* Compare the neighbour's two rows. The slow reader is in their steps until the answer is written, like anybody
+#   else; the large events cost CPU. A reader who reads would cost the neighbour the same.
 #
 # ### Far away
 #

@@ -19,6 +19,7 @@ from course.lab.lesson_10 import (
     letters,
     readers,
     sim_70b,
+    stalled,
     traffic,
     trouble,
     wire,
@@ -166,6 +167,16 @@ def test_a_faster_reader_is_done_earlier(server: LabServer) -> None:
     assert f"the engine's: {pace:.0f}" in panel.view.value
     assert panel.controls["words_per_minute"].max >= max(1000, 2 * pace - 1), "the dashes can touch the line"
     assert forms["whole"].read(1000)[-1] < forms["whole"].read(100)[-1]
+
+
+def test_a_reader_who_stops_is_cut_and_nobody_else(tiny_lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stalled, "PATIENCE_S", 0.3)
+    found = stalled.stall(tiny_lab)
+    assert found.outcome == "slow_reader" and found.blocks_after == 0
+    assert 0 < found.kernel_bytes < found.answer_bytes
+    wrote, taken = found.written / (48 * stalled.STREAMS), found.kernel_bytes / found.answer_bytes
+    assert taken < wrote <= 1, "the engine does not wait for a reader"
+    assert found.neighbour.body.endswith(DONE)
 
 
 # ---------------------------------------------------------------- leaving
