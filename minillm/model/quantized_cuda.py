@@ -18,7 +18,7 @@ from minillm.policies.config import EngineConfig
 
 NARROW_ROWS = 16
 """Up to here the int8 kernel reads int8; beyond, a matrix is widened before the product."""
-ROUGH = 0.5
+ROUGH = 0.25
 """Largest relative error of a product: rounding to 4 bits makes it about a tenth. A wrong layout is off by about 1."""
 
 Maker = Callable[[Linear], AnyLinear]
