@@ -55,7 +55,7 @@ GPU_CHECK_ARGS ?=
 BINDER_CHECK_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup model lab test slow coverage soak notebooks docs lint format audit bench gpu-check binder-check clean
+.PHONY: help setup model lab test slow mutation coverage soak notebooks docs lint format audit bench gpu-check binder-check clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS='	' read -r name text; do \
@@ -108,8 +108,15 @@ test: model ## run every check: style, types, notebook drift, tests, notebooks
 	if [ -n "$$failed" ]; then echo "FAILED:$$failed" >&2; exit 1; fi; \
 	echo "everything passed"
 
-slow: model ## run the tests that `make test` leaves out: every combination on the whole model (an hour and more)
+slow: model mutation ## run what `make test` leaves out: every combination on the whole model, and the mutants (hours)
 	$(BIN)/pytest tests -m slow
+
+mutation: model $(BIN)/mutmut ## break core and policies in 1,800 ways: which does no test notice? (about an hour)
+	OMP_NUM_THREADS=1 $(BIN)/mutmut run --max-children $(TEST_WORKERS)
+	PYTHONPATH=tests $(BIN)/python -m core.survivors
+
+$(BIN)/mutmut: $(INSTALLED)
+	$(BIN)/python -m pip install -q -c constraints.txt mutmut
 
 COVERED := tests/core tests/policies tests/frontend tests/robustness/test_ctrl_c_anywhere.py tests/robustness/test_engine_faults.py \
 	tests/speculation/test_drafts_in_the_engine.py tests/test_lossy.py tests/test_cli.py tests/docs/test_architecture.py
@@ -154,5 +161,5 @@ binder-check: ## build what Binder builds, in a fresh folder, and run lessons in
 	$(or $(PYTHON),python3) binder/check.py $(BINDER_CHECK_ARGS)
 
 clean: ## remove .venv and caches (not the models in ~/.cache/minillm)
-	rm -rf $(VENV) $(AUDIT) build .pytest_cache .ruff_cache .mypy_cache .hypothesis *.egg-info
+	rm -rf $(VENV) $(AUDIT) build .pytest_cache .ruff_cache .mypy_cache .hypothesis mutants *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
