@@ -40,7 +40,7 @@ def test_a_lesson_has_all_its_parts(path) -> None:
         assert code.index(f"{key} = lab.predict(") < code.index(f"{key}.score("), "predict first, score after the run"
     module = importlib.import_module(f"course.lab.lesson_{path.stem[:2]}.claims")
     assert module.MEASURE.keys() == CLAIMS[path.stem[:2]]
-    shown = set(re.findall(r"^(?:ledger\.keep\()?([a-f]\d+)\(", code, re.M))
+    shown = set(re.findall(r"^(?:ledger\.keep\()?(?:claims\.)?([a-f]\d+)\(", code, re.M))
     assert shown == {claim.lower() for claim in module.MEASURE}, "a lesson shows each of its claims, measured"
 
 
