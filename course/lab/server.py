@@ -146,7 +146,7 @@ class _Background:
     def __init__(self, server: uvicorn.Server) -> None:
         self._server = server
         self._loop: asyncio.AbstractEventLoop | None = None
-        logging.getLogger("uvicorn").setLevel(logging.CRITICAL)  # readers who are cut on purpose are no error
+        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # readers who are cut on purpose are no error
         sock = bind(HOST, 0)
         self.port: int = sock.getsockname()[1]
         self._thread = threading.Thread(target=self._run, args=(sock,), name="lab-server", daemon=True)

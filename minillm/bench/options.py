@@ -134,5 +134,5 @@ def check_writable(*files: Path | None) -> None:
 def show(report: dict[str, Any], table: str, out: Path | None, json_wanted: bool) -> None:
     """The report as JSON, or as a table for people; and as JSON to a file."""
     if out is not None:
-        out.write_text(as_json(report) + "\n")
+        out.write_text(as_json(report) + "\n", encoding="utf-8")
     print(as_json(report) if json_wanted else table)

@@ -53,7 +53,7 @@ class OutputCollector:
 
 
 class OutputDispatcher:
-    """Carries items from the engine thread to the collectores of one event loop."""
+    """Carries items from the engine thread to the collectors of one event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop

@@ -111,11 +111,13 @@ class Exchange:
                 return []
 
             try:
-                async with asyncio.timeout(left):
+                async with asyncio.timeout(left) as deadline:
                     first = await unless_gone(self.receive, begin())
                     if body.stream:
-                        await self._stream(generation, first, shape)
+                        await self._stream(generation, first, shape, deadline)
             except TimeoutError:
+                if limit is None:
+                    raise
                 message = f"the request took longer than {limit:g} s, and was ended"
                 raise ApiError(504, message, "deadline_exceeded") from None
             if not body.stream:
@@ -130,10 +132,10 @@ class Exchange:
         finally:
             self.service.accepted(completions)
 
-    async def _stream(self, generation: Generation, first: News, shape: AnswerShape) -> None:
+    async def _stream(self, generation: Generation, first: News, shape: AnswerShape, deadline: asyncio.Timeout) -> None:
         closing: list[Completion] = []
         headers = {"content-type": "text/event-stream; charset=utf-8", **self._own_headers}
-        events = self._events(generation, first, shape, closing)
+        events = self._events(generation, first, shape, closing, deadline)
         response = EventSourceResponse(events, headers=headers, ping=PING_INTERVAL_S, sep="\n")
         try:
             await response(self.scope, self.receive, self.send)
@@ -143,13 +145,21 @@ class Exchange:
             raise ClientDisconnect
 
     async def _events(
-        self, generation: Generation, news: News, shape: AnswerShape, closing: list[Completion]
+        self,
+        generation: Generation,
+        news: News,
+        shape: AnswerShape,
+        closing: list[Completion],
+        deadline: asyncio.Timeout,
     ) -> AsyncIterator[bytes]:
-        """The stream's events, those of one engine step in one write. `closing` gets what the last one ends."""
+        """The stream's events, those of one engine step in one write. `closing` gets what the last one ends. The
+        deadline is the engine's: how long a finished answer takes to be read is the reader's affair."""
         while True:
             completions = [completion for _, completion in news]
             chunks = await self._shaped(completions, shape.chunks, news)
             if generation.finished:
+                if not deadline.expired():
+                    deadline.reschedule(None)
                 break
             yield chunks
             # Some of n end early. The last to end waits until the transport has taken everything.

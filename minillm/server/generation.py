@@ -27,6 +27,8 @@ class Generation:
         self._collector = OutputCollector()
         self._latest: dict[str, RequestOutput | None] = {}
         """By the engine's request id, in the prompts' order."""
+        self._places: dict[str, int] = {}
+        """Of the prompts, by the same."""
         self._ended: set[int] = set()
         """Choices that `news` has told the end of."""
 
@@ -53,6 +55,7 @@ class Generation:
         """
         ids = [f"{self._call.request_id}-{i}" for i in range(len(prompts))]
         self._latest = dict.fromkeys(ids)
+        self._places = {engine_id: place for place, engine_id in enumerate(ids)}
         options = SubmitOptions(priority=priority, arrival=self._call.arrival, stream=stream)
         submit = functools.partial(self._engine.submit, params=params, collector=self._collector, **options)
         await asyncio.gather(*(submit(prompt, request_id=engine_id) for engine_id, prompt in zip(ids, prompts)))
@@ -76,7 +79,7 @@ class Generation:
         news = []
         for output in await self._collector.get():
             self._latest[output.request_id] = output
-            first = list(self._latest).index(output.request_id) * len(output.completions)
+            first = self._places[output.request_id] * len(output.completions)
             for index, completion in enumerate(output.completions, first):
                 ends = completion.finish_reason is not None and index not in self._ended
                 if ends:

@@ -5,7 +5,9 @@ looks, and in one scrape all numbers of the engine fit together. What happened t
 over, in the event loop, so a long stream appears at its end.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterator
+from itertools import accumulate
 
 from prometheus_client import (
     CollectorRegistry,
@@ -15,7 +17,8 @@ from prometheus_client import (
     disable_created_metrics,
     generate_latest,
 )
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.utils import floatToGoString
 
 from minillm.core.timeline import PHASES, StepRecord
 from minillm.frontend.engine import Engine
@@ -28,6 +31,30 @@ TOKENS = tuple(2**power for power in range(18))
 LABELS = ("model_name",)
 
 disable_created_metrics()  # a time of birth beside each counter: twice the lines, and no dashboard uses them
+
+
+class Gaps:
+    """The histogram of inter-token latency. One value a token: the library's own takes a lock for each, and a long
+    answer's would hold up all streams when it ends."""
+
+    def __init__(self, model_name: str) -> None:
+        self._model_name = model_name
+        self._counts = [0] * (len(SECONDS) + 1)
+        """By bucket; the last is for what lies beyond all borders."""
+        self._sum = 0.0
+
+    def add(self, gaps: list[float]) -> None:
+        for gap in gaps:
+            self._counts[bisect_left(SECONDS, gap)] += 1
+        self._sum += sum(gaps)
+
+    def collect(self) -> Iterator[Metric]:
+        """As Prometheus has it: each bucket counts what is at most its border."""
+        text = "Gaps between deliveries."
+        family = HistogramMetricFamily("minillm:inter_token_latency_seconds", text, labels=LABELS)
+        borders = (*map(floatToGoString, SECONDS), "+Inf")
+        family.add_metric([self._model_name], list(zip(borders, accumulate(self._counts))), self._sum)
+        yield family
 
 
 class EngineMetrics:
@@ -90,7 +117,8 @@ class Metrics:
         self._degraded = counter("requests_degraded", "Answers made smaller on purpose.", "how")
 
         self._ttft = measure("time_to_first_token_seconds", "Arrival to first token handed over.")
-        self._itl = measure("inter_token_latency_seconds", "Gaps between deliveries.")
+        self._itl = Gaps(model_name)
+        registry.register(self._itl)
         self._tpot = measure("request_time_per_output_token_seconds", "(E2E - TTFT) / (n - 1) of a request.")
         self._e2e = measure("e2e_request_latency_seconds", "Arrival to last byte accepted.")
         self._inference = measure("request_inference_time_seconds", "First scheduled to last token.")
@@ -133,8 +161,7 @@ class Metrics:
         self._inference.observe(timeline.last_token - timeline.scheduled)
         for phase, seconds in timeline.phases().items():
             self._phases[phase].observe(seconds)
-        for gap in timeline.itl:
-            self._itl.observe(gap)
+        self._itl.add(timeline.itl)
         if timeline.tpot is not None:
             self._tpot.observe(timeline.tpot)
 

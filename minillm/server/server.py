@@ -43,15 +43,15 @@ def make_service(engine: EngineConfig, serve: ServeConfig, model: LoadedModel | 
         ConfigError, ModelError: the engine cannot be built, or the API keys cannot be read.
         MissingPackageError: tracing is asked for and not installed.
     """
-    observers: list[Observer] = []
-    if serve.access_log:
-        access_log.log_to_stderr()
-        observers.append(access_log.write_line)
-    if serve.otlp_endpoint is not None:
-        name = serve.served_model_name or engine.model
-        observers.append(tracing.to_collector(serve.otlp_endpoint, name, (serve.host, serve.port)).observe)
     thread = EngineThread(engine.replace(max_queue_len=None), model)
     try:
+        observers: list[Observer] = []
+        if serve.otlp_endpoint is not None:
+            name = serve.served_model_name or engine.model
+            observers.append(tracing.to_collector(serve.otlp_endpoint, name, (serve.host, serve.port)).observe)
+        if serve.access_log:
+            access_log.log_to_stderr()
+            observers.append(access_log.write_line)
         return Service(thread, serve, AdmissionLimiter(serve, engine), observers)
     except BaseException:
         thread.stop()

@@ -1,6 +1,7 @@
 """`minillm simulate` and `minillm calibrate`. With `--json`, standard output is one JSON object."""
 
 import enum
+import inspect
 import json
 import sys
 import time
@@ -155,10 +156,9 @@ def simulate(
 
 def given(context: typer.Context, names: Iterable[str]) -> list[str]:
     """Those of the options that stand on the command line, as one writes them."""
+    written = {parameter.name: parameter.opts[0] for parameter in context.command.params}
     sources = {name: context.get_parameter_source(name) for name in names}
-    return [
-        f"--{name.replace('_', '-')}" for name, source in sources.items() if source and source.name == "COMMANDLINE"
-    ]
+    return [written[name] for name, source in sources.items() if source and source.name == "COMMANDLINE"]
 
 
 def check_options(context: typer.Context) -> None:
@@ -198,7 +198,13 @@ def deploy(log: Path | None, options: dict[str, Any], **fields: Any) -> "Deploym
     if log is not None:  # the server did serve the longest
         fields |= {"max_model_len": longest_request(log), **read_server_facts(log)}
     fields |= {field: options[option] for option, field in SIZES.items() if options[option] is not None}
-    return Deployment.of(**{**fields, **parse_fields(options["engine_fields"], "--set")})
+    given = parse_fields(options["engine_fields"], "--set")
+    null_block = given.pop("null_block", fields.pop("null_block", False))
+    if not isinstance(null_block, bool):
+        raise PricingError(f"--set null_block wants true or false, not {null_block!r}")
+    if own := given.keys() & inspect.signature(Deployment.of).parameters.keys():
+        raise PricingError(f"--set {min(own)}: that has an option of its own, if it can be set")
+    return Deployment.of(**{**fields, **given, "null_block": null_block})
 
 
 def profile_for(on: str | None, typical: bool) -> "Profile":

@@ -21,7 +21,7 @@ from minillm.core.engine import EngineCore
 from minillm.core.errors import ConfigError
 from minillm.core.request import FinishReason, Request, RequestStatus
 from minillm.core.scheduler import Scheduler
-from minillm.core.seams import NoDrafts
+from minillm.core.seams import KeepAll, NoDrafts
 from minillm.core.step_log import close_preemption
 from minillm.core.timeline import Clock
 from minillm.runner.simulated import SimulatedRunner, SimulatedStep
@@ -82,6 +82,8 @@ class FastForwardCore(EngineCore):
     def __init__(self, scheduler: Scheduler, runner: SimulatedRunner, clock: Clock, **options: Any) -> None:
         if not isinstance(scheduler.drafts, NoDrafts):
             raise ConfigError("fast-forward can't speculate: how many tokens a step yields isn't known; use EngineCore")
+        if not isinstance(scheduler.kv.layout, KeepAll) or scheduler.kv.reserve_tokens:
+            raise ConfigError("fast-forward wants requests to hold the blocks they need, and no others; use EngineCore")
         super().__init__(scheduler, runner, clock, **options)
         self._steps: deque[FastForwardStep] = deque()
         """In place of the core's steps in flight."""

@@ -51,3 +51,8 @@ class Measured:
 def test_what_is_no_number_is_null() -> None:
     written = as_json({"quality": Measured(math.nan), "rows": [(1.5, math.inf)], 8: "ok"})
     assert json.loads(written) == {"quality": {"perplexity": None}, "rows": [[1.5, None]], "8": "ok"}
+
+
+def test_half_a_character_of_somebody_elses_error_costs_no_report() -> None:
+    written = as_json({"error": "\ud83d"})
+    assert written.isascii() and json.loads(written) == {"error": "\ud83d"}

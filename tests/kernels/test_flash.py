@@ -50,6 +50,17 @@ def fa3_with_kvcache(
     return paged(q, k_cache, v_cache, cu_seqlens_q, cache_seqlens, page_table, softmax_scale, window_size)
 
 
+def fa2_with_kvcache(
+    q, k_cache, v_cache, k=None, v=None, rotary_cos=None, rotary_sin=None, cache_seqlens=None, cache_batch_idx=None,
+    cache_leftpad=None, block_table=None, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0,
+    rotary_interleaved=True, alibi_slopes=None, num_splits=0, return_softmax_lse=False,
+):  # fmt: skip
+    assert causal and k_cache.shape[1] % 256 == 0
+    starts = torch.arange(q.shape[0] + 1, dtype=torch.int32) * q.shape[1]
+    args = (k_cache, v_cache, starts, cache_seqlens, block_table, softmax_scale, window_size)
+    return paged(q.flatten(0, 1), *args).view_as(q)
+
+
 def fa2_varlen(
     q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, dropout_p=0.0, softmax_scale=None, causal=False,
     window_size=(-1, -1), softcap=0.0, alibi_slopes=None, deterministic=False, return_attn_probs=False,
@@ -77,7 +88,7 @@ def torch_varlen(
 def fakes(monkeypatch: pytest.MonkeyPatch) -> None:
     fa3, fa2 = ModuleType("flash_attn_interface"), ModuleType("flash_attn")
     fa3.flash_attn_with_kvcache = fa3_with_kvcache
-    fa2.flash_attn_varlen_func = fa2_varlen
+    fa2.flash_attn_with_kvcache, fa2.flash_attn_varlen_func = fa2_with_kvcache, fa2_varlen
     monkeypatch.setitem(sys.modules, "flash_attn_interface", fa3)
     monkeypatch.setitem(sys.modules, "flash_attn", fa2)
     monkeypatch.setattr(importlib.import_module("torch.nn.attention.varlen"), "varlen_attn", torch_varlen)

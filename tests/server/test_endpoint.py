@@ -49,6 +49,22 @@ def test_a_call_that_is_cancelled_was_not_answered(serve: Serve, stream: bool):
     assert server.service.limiter.num_sequences == 0
 
 
+def test_a_finished_stream_may_be_read_after_the_deadline(serve: Serve):
+    """The deadline is for the engine. A reader of the last event is somebody else's business (reader_timeout_s)."""
+    server = serve(request_timeout_s=0.5)
+    calls = server.watched()
+    sent = []
+
+    async def send(message: dict) -> None:
+        sent.append(message)
+        if b"[DONE]" in message.get("body", b""):
+            await asyncio.sleep(0.8)
+
+    asyncio.run(call(server, {**BODY, "stream": True}, send))
+    assert [ended.outcome for ended in calls] == ["ok"]
+    assert sum(b"data:" in message.get("body", b"") for message in sent) and b"error" not in sent[-1].get("body", b"")
+
+
 def test_the_wait_in_the_queue_begins_when_the_body_is_in(serve: Serve):
     # Regression: with a queue timeout, an idle server refused a body that came slowly.
     server = serve()

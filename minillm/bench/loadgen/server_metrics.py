@@ -4,6 +4,7 @@ A client sees only that a first token took long. The server's histograms say how
 count since the server started, so they are read before and after, and subtracted.
 """
 
+from collections import defaultdict
 from dataclasses import dataclass, field
 from statistics import fmean
 
@@ -99,7 +100,9 @@ class Scrape:
 
 def read_metrics(text: str) -> Scrape | None:
     """What a /metrics page says about requests; None if it is not one of a server we know."""
-    samples = {family.name: family.samples for family in text_string_to_metric_families(text)}
+    samples: defaultdict[str, list[Sample]] = defaultdict(list)
+    for family in text_string_to_metric_families(text):  # a router's page may have one a replica
+        samples[family.name] += family.samples
     names = (*HISTOGRAMS, *GAUGES)
     server = next((prefix for prefix in PREFIXES if any(f"{prefix}:{name}" in samples for name in names)), None)
     if server is None:

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from minillm.core.errors import ConfigError
 from minillm.kernels.attention.base import AttentionBackend, AttentionMetadata
-from minillm.kernels.attention.cache import KVCache, parts_of
+from minillm.kernels.attention.cache import KVCache, QuantizedKV
 
 
 class FlashBackend(AttentionBackend):
@@ -45,11 +45,12 @@ class FlashBackend(AttentionBackend):
         self.window = (-1 if metadata.window is None else metadata.window - 1, 0)
 
     def attend(self, query: Tensor, kv_cache: KVCache, scale: float) -> Tensor:
-        cache_dtype = parts_of(kv_cache)[0].dtype
-        if not isinstance(kv_cache, Tensor) or query.dtype not in self.dtypes or query.dtype != cache_dtype:
+        if isinstance(kv_cache, QuantizedKV):
+            raise ConfigError(f"{type(self).__name__} reads no quantized KV cache: choose attention_backend='triton'")
+        if query.dtype not in self.dtypes or query.dtype != kv_cache.dtype:
             raise ConfigError(
                 f"{type(self).__name__} wants query and cache both in float16 or both in bfloat16, not "
-                f"{query.dtype} and {cache_dtype}: choose attention_backend='triton', or another dtype"
+                f"{query.dtype} and {kv_cache.dtype}: choose attention_backend='triton', or another dtype"
             )
         return self.call(query, kv_cache[:, :, 0], kv_cache[:, :, 1], scale)
 
@@ -100,7 +101,7 @@ class FlashAttention3(FlashBackend):
 
 
 class FlashAttention2(FlashBackend):
-    """Dao 2023, the flash-attn package. Pages of 256 tokens. It splits the keys of steps that only decode."""
+    """Dao 2023, the flash-attn package. Pages of 256 tokens; decodes and the rest are a call each."""
 
     block_size = 256
     block_size_step = 256
@@ -108,20 +109,32 @@ class FlashAttention2(FlashBackend):
     cure = "pip install -c constraints.txt --no-build-isolation -e .[gpu] (builds for a long time; needs nvcc)"
 
     def call(self, query: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
-        metadata = self.metadata
-        return importlib.import_module(self.module).flash_attn_varlen_func(
-            query,
-            keys,
-            values,
-            metadata.query_starts_tensor,
-            starts_of(metadata.context_lens_tensor),
-            self.max_query_len,
-            self.max_context,
-            softmax_scale=scale,
-            causal=True,
-            window_size=self.window,
-            block_table=metadata.block_tables,
-        )
+        metadata, kernels = self.metadata, importlib.import_module(self.module)
+        num_decodes = metadata.num_decodes
+        shared = dict(softmax_scale=scale, causal=True, window_size=self.window)
+        output = torch.empty_like(query)
+        if num_decodes:  # this one splits the keys over several programs
+            output[:num_decodes] = kernels.flash_attn_with_kvcache(
+                query[:num_decodes, None],
+                keys,
+                values,
+                cache_seqlens=metadata.context_lens_tensor[:num_decodes],
+                block_table=metadata.block_tables[:num_decodes],
+                **shared,
+            ).squeeze(1)
+        if num_decodes < len(metadata.context_lens):
+            output[num_decodes:] = kernels.flash_attn_varlen_func(
+                query[num_decodes:],
+                keys,
+                values,
+                cu_seqlens_q=metadata.query_starts_tensor[num_decodes:] - num_decodes,
+                cu_seqlens_k=starts_of(metadata.context_lens_tensor[num_decodes:]),
+                max_seqlen_q=self.max_query_len,
+                max_seqlen_k=self.max_context,
+                block_table=metadata.block_tables[num_decodes:],
+                **shared,
+            )
+        return output
 
 
 class TorchVarlenAttention(FlashBackend):

@@ -50,7 +50,10 @@ class Profile(StrictModel):
     def read(cls, path: Path) -> "Profile":
         """Raises PricingError: the file is no profile, or one of another version."""
         try:
-            return cls(**read_json(path))
+            content = read_json(path)
+            if "version" not in content:
+                raise PricingError("it does not say its version")
+            return cls(**content)
         except PricingError as error:
             raise PricingError(f"{path} is no profile (`minillm calibrate` makes one): {error}") from None
 

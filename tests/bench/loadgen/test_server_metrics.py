@@ -26,6 +26,17 @@ def test_only_what_came_in_between_counts_and_engines_are_summed() -> None:
     assert gained.bucket(0.99) == (0.1, 1.0)
 
 
+def test_a_routers_page_with_a_family_for_each_replica_is_summed() -> None:
+    pages = []
+    for seconds in (0.05, 0.5):
+        registry = CollectorRegistry()
+        queue = Histogram("vllm:request_queue_time_seconds", "", ["engine"], registry=registry, buckets=BUCKETS)
+        queue.labels(str(seconds)).observe(seconds)
+        pages.append(page(registry))
+    found = read_metrics("".join(pages))
+    assert found is not None and found.histograms["queue"].count == 2
+
+
 def test_a_quantile_beyond_the_last_bound_has_no_upper_one() -> None:
     registry = CollectorRegistry()
     Histogram("minillm:time_to_first_token_seconds", "", registry=registry, buckets=BUCKETS).observe(9.0)
