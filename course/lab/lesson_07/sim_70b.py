@@ -21,7 +21,6 @@ from minillm.simulate.cost.hardware import find_hardware
 from minillm.simulate.cost.profile import typical_profile
 from minillm.simulate.cost.roofline import StepTime
 from minillm.simulate.deployment import BLOCK_SIZE
-from minillm.simulate.report import engines_for
 from minillm.simulate.workload.arrivals import AllAtOnce, Arrivals, Poisson
 from minillm.simulate.workload.kinds import Independent, Sessions, TrafficModel
 from minillm.simulate.workload.lengths import Fixed, LogNormal
@@ -138,7 +137,7 @@ def _served(traffic: TrafficModel, arrivals: Arrivals, count: int, with_graphs: 
     if isinstance(traffic, Independent):  # prompts share nothing: looking for prefixes would only take time
         on, workload = on.without_prefix_lookups(), workload.anonymous()
     config, steps = ClusterConfig(sample_every_s=None), Steps(on.step_time().weights_s)
-    run = simulate(workload, config, engines_for(on, config, steps))
+    run = simulate(workload, config, lambda clock: on.fast_engine(clock, steps))
     return Served(on.num_kv_blocks * on.block_size, on.config.max_num_seqs, steps, run)
 
 
