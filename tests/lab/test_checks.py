@@ -3,7 +3,7 @@
 import pytest
 from made_run import made_config, made_run
 
-from course.lab.grading import Checks, Criterion, WrongAnswerError, close_to
+from course.lab.grading import Checks, Criterion, WrongAnswerError, close_to, near
 from course.lab.lesson_00.checks import checks as lesson_00
 from course.lab.lesson_01.checks import checks as lesson_01
 from course.lab.lesson_02.checks import checks as lesson_02
@@ -55,6 +55,13 @@ def test_keys_move_with_the_run() -> None:
 def test_a_key_of_zero_is_met_by_zero_only() -> None:
     assert close_to(0, 0.0, "people in line").earned == 1
     assert close_to(0.5, 0.0, "people in line").earned == close_to(-1e9, 0.0, "people in line").earned == 0
+
+
+def test_a_near_miss_is_not_taken_for_a_slip_further_off() -> None:
+    slips = {1.1: "that is the whole"}
+    judged = {value: near(value, 1.0, "seconds", slips, slip_within=0.01) for value in (1.07, 1.105)}
+    assert judged[1.07].earned == 0.5 and "the whole" not in judged[1.07].feedback
+    assert judged[1.105].earned == 0 and "the whole" in judged[1.105].feedback
 
 
 def test_a_run_in_which_nobody_waited_can_be_asked_about() -> None:

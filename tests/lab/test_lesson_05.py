@@ -249,6 +249,8 @@ def test_the_check_rewards_right_answers_and_names_the_mistake() -> None:
     check = grading.checks(newcomer, three)
     assert check("q1", "queue").score == 1
     assert check("q2", 2.5).score == 1
+    slight = grading.checks({"queue": 0.2, "own prefill": 2.0}, three)  # the whole TTFT is a near miss
+    assert slight("q2", 2.15).score == 0.5 and slight("q2", 2.2).score == 0
     for wrong, hint in ((8.5, "whole TTFT"), (6.0, "subtract"), (2.0, "own prefill only")):
         assert hint in str(check("q2", wrong)) and check("q2", wrong).score == 0
     ttft = {n: sorted(traffic.ttft_of(traffic.newcomers(r)))[len(traffic.newcomers(r)) // 2] for n, r in three.items()}

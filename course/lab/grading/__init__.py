@@ -138,13 +138,20 @@ NEAR_A_SLIP = 0.05
 
 
 def near(
-    answer: Any, key: float, what: str, slips: Mapping[float, str], tolerance: float = 0.05, percent: bool = False
+    answer: Any,
+    key: float,
+    what: str,
+    slips: Mapping[float, str],
+    tolerance: float = 0.05,
+    percent: bool = False,
+    slip_within: float = NEAR_A_SLIP,
 ) -> Criterion:
     """A number as in `close_to`; where it is off by a known slip, the slip is named, and earns nothing.
 
     Args:
         slips: by the number that it leads to, what went wrong.
         percent: a share; what is above 1 is taken for a percentage.
+        slip_within: smaller where a slip may be so near the key that it would take half a point from a near miss.
     """
     value = float(answer)
     if percent and 1 < value <= 100:
@@ -152,6 +159,6 @@ def near(
     graded = close_to(value, key, what, tolerance)
     if graded.earned < 1:
         for slip, words in slips.items():
-            if abs(value - slip) <= min(tolerance, NEAR_A_SLIP) * abs(slip):
+            if abs(value - slip) <= min(tolerance, slip_within) * abs(slip):
                 return Criterion(what, 0.0, 1, f"{words}. {graded.feedback}")
     return graded

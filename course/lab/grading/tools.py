@@ -149,20 +149,29 @@ def _unlike(kind: str, value: Any, what: str) -> Mistake:
     return Mistake(f"{what} should be {kind}; yours is {shown(value)} ({type(value).__name__})")
 
 
-def refused(error: type[Exception], about: str, why: str, act: Callable[[], Any], share: float = 0.3) -> None:
-    """Raise Mistake unless `act` raises this error.
+def refused(
+    error: type[Exception],
+    about: str,
+    why: str,
+    act: Callable[[], Any],
+    share: float = 0.3,
+    instead: type[Exception] = Exception,
+) -> None:
+    """Raise Mistake unless `act` raises this error. A Mistake of `act` itself is raised as it is.
 
     Args:
         share: of the points, where it raises another one.
+        instead: what may be raised for this share; anything else is left to be explained with its line.
     """
     try:
         result = act()
         if hasattr(result, "__next__"):
-            list(result)  # a generator does nothing before it is read
-    except (error, NotImplementedError) as raised:
+            # A generator does nothing before it is read, and may have no end.
+            result = list(itertools.islice(result, LONGEST + 1))
+    except (error, NotImplementedError, Mistake) as raised:
         if not isinstance(raised, error):
             raise
-    except Exception as other:
+    except instead as other:
         raise Mistake(f"{about} raised {type(other).__name__}; expected {error.__name__}: {why}", share) from None
     else:
         raise Mistake(f"{about} gave {shown(result)}; expected {error.__name__}: {why}")
@@ -281,6 +290,7 @@ def compare(
     cases: Cases,
     right: Callable[..., Any],
     slips: Slips,
+    *,
     describe: Callable[..., str] | None = None,
     agree: Callable[[Any, Any], bool] = same,
     otherwise: Callable[[Arguments, Any], str | None] | None = None,
@@ -325,6 +335,7 @@ def hold(
     read: Callable[[Any, str], Any] = number,
     describe: Callable[..., str] | None = None,
     agree: Callable[[Any, Any], bool] = same,
+    difference: Callable[[Arguments, Any, Any], str] | None = None,
 ) -> Cases:
     """Ask all questions, and `compare`. Gives back the cases.
 
@@ -332,5 +343,5 @@ def hold(
         read: a reader.
     """
     cases = ask(function, questions, read)
-    compare(_name(function), cases, right, slips, describe, agree)
+    compare(_name(function), cases, right, slips, describe=describe, agree=agree, difference=difference)
     return cases

@@ -78,6 +78,7 @@ def test_a_wrong_answer_is_told_its_mistake(wrong: WrongAnswer, grade) -> None:
         graded = grade(exercise, text, seed)
         assert earned(graded) < exercise.max_score
         assert wrong.words.lower() in words_of(graded).lower()
+        assert not any(own in words_of(graded) for own in ("Mistake", "StopIteration"))  # the judges' own
 
 
 @pytest.mark.parametrize(("patch", "words"), [("-y = 1", "0 times"), ("-x = 1", "2 times"), ("x = 1", "begins")])
@@ -93,6 +94,7 @@ def test_garbage_loses_points_and_never_raises(exercise: Exercise, grade) -> Non
         graded = grade(exercise, text)
         assert earned(graded) < exercise.max_score / 2, kind
         assert all(criterion.feedback for criterion in graded.criteria), kind
+        assert not any(own in words_of(graded) for own in ("Mistake", "StopIteration")), kind
     assert earned(grade(exercise, "")) == 0
 
 

@@ -114,10 +114,14 @@ TABLE_SLIPS: dict[str, Callable[..., Any]] = {
 }
 
 
-def told(what: str = "") -> Callable[[list[Piece], int, int], str]:
-    """How a call is shown; `what` of its two results is meant."""
-    place = f": its {what}" if what else ""
-    return lambda pieces, size, null: f"lay_out({shown(pieces)}, block_size={size}, null_block={null}){place}"
+def told(pieces: list[Piece], block_size: int, null_block: int) -> str:
+    """How a call is shown."""
+    return f"lay_out({shown(pieces)}, block_size={block_size}, null_block={null_block})"
+
+
+def described(what: str) -> Callable[[list[Piece], int, int], str]:
+    """How a call is shown where one of its two results is meant."""
+    return lambda *case: f"{told(*case)}: its {what}"
 
 
 def asked(answer: Answer, case: Case) -> tuple[list[Any], list[Any]]:
@@ -163,7 +167,7 @@ def counts_blocks(answer: Answer, rng: random.Random) -> str:
 
 def judge_slots(answer: Answer, cases: list[Case]) -> None:
     found = [(case, asked(answer, case)[0]) for case in cases]
-    compare("slots", found, lambda pieces, size, _: right_slots(pieces, size), SLOT_SLIPS, told("slots"))
+    compare("slots", found, lambda pieces, size, _: right_slots(pieces, size), SLOT_SLIPS, describe=described("slots"))
 
 
 def one_request(answer: Answer, rng: random.Random) -> str:
@@ -186,7 +190,7 @@ def pads_tables(answer: Answer, rng: random.Random) -> str:
     cases = [(some_tables(rng, n, size, 5), size, 61) for n in (2, 3, 4, 6)]
     cases += [(edges(rng, size), size, 99), ([], size, 5)]
     found = [(case, asked(answer, case)[1]) for case in cases]
-    compare("tables", found, right_tables, TABLE_SLIPS, told("tables"))
+    compare("tables", found, right_tables, TABLE_SLIPS, describe=described("tables"))
     return "the blocks of [0, end), padded to the widest row"
 
 
@@ -197,7 +201,7 @@ def refuses_short_tables(answer: Answer, rng: random.Random) -> str:
     for short in (([4], 0, size + 1), ([], 0, 1), ([4, 7], 2 * size, 2 * size + 1)):
         case = ([good, short], size, 9)
         why = f"{shown(short)} has too few blocks for its end. {HIDDEN}"
-        refused(ValueError, told()(*case), why, lambda case=case: asked(answer, case), 0.4)
+        refused(ValueError, told(*case), why, lambda case=case: asked(answer, case), 0.4, instead=IndexError)
     return "a table too short for its tokens is noticed"
 
 
@@ -211,5 +215,5 @@ def inputs_alone(answer: Answer, rng: random.Random) -> str:
     if again != first:
         raise Mistake(f"asked twice the same, it gave {shown(first)}, then {shown(again)}: does it remember something?")
     if not same(list(first), [right_slots(pieces, size), right_tables(pieces, size, 50)]):
-        raise Mistake(f"{told()(pieces, size, 50)} is not right yet: see above")
+        raise Mistake(f"{told(pieces, size, 50)} is not right yet: see above")
     return "block tables stay the requests' own"

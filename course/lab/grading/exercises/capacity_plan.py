@@ -156,11 +156,15 @@ PRICE_SLIPS: Slips = {
 
 def some_question(rng: random.Random, binding: str) -> Question:
     """A replica on which one resource binds, and the limit lies well between two batches."""
-    load = {"rate": rng.uniform(2, 60), "burst": rng.choice((1.0, 1.5, 2.0, 3.0))}
-    load |= {"prompt": rng.randint(50, 2000), "answer": rng.randint(20, 500)}
-    replica = {"slots": 10_000, "kv_tokens": 10**9, "usd_per_hour": rng.uniform(1, 12)}
-    replica |= {"fixed_s": rng.uniform(0.004, 0.02), "per_request_s": rng.uniform(1e-5, 2e-4)}
-    replica |= {"per_cached_token_s": rng.uniform(1e-8, 3e-7), "per_prompt_token_s": rng.uniform(1e-5, 8e-5)}
+    load = {
+        "rate": rng.uniform(2, 60), "burst": rng.choice((1.0, 1.5, 2.0, 3.0)),
+        "prompt": rng.randint(50, 2000), "answer": rng.randint(20, 500),
+    }  # fmt: skip
+    replica = {
+        "slots": 10_000, "kv_tokens": 10**9, "usd_per_hour": rng.uniform(1, 12),
+        "fixed_s": rng.uniform(0.004, 0.02), "per_request_s": rng.uniform(1e-5, 2e-4),
+        "per_cached_token_s": rng.uniform(1e-8, 3e-7), "per_prompt_token_s": rng.uniform(1e-5, 8e-5),
+    }  # fmt: skip
     batch = rng.randint(3, 60)
     limit_s = itl(replica, load, batch + (0.5 if binding == "compute" else rng.randint(4, 30)))
     if binding == "kv":
@@ -174,8 +178,10 @@ def some_question(rng: random.Random, binding: str) -> Question:
 def exact_question(rng: random.Random, replicas: int, burst: float = 2.0) -> Question:
     """Powers of two, so that a batch, an ITL and a number of replicas come out exactly."""
     batch, answer, prompt = rng.choice((4, 8, 16)), rng.choice((64, 128)), rng.choice((256, 512))
-    replica = {"slots": 4 * batch, "kv_tokens": 64 * batch * (answer + prompt), "usd_per_hour": rng.randint(2, 9)}
-    replica |= {"per_request_s": 1 / 2048, "per_cached_token_s": 0.0, "per_prompt_token_s": 1 / 8192}
+    replica = {
+        "slots": 4 * batch, "kv_tokens": 64 * batch * (answer + prompt), "usd_per_hour": rng.randint(2, 9),
+        "per_request_s": 1 / 2048, "per_cached_token_s": 0.0, "per_prompt_token_s": 1 / 8192,
+    }  # fmt: skip
     load = {"rate": 0.0, "burst": burst, "prompt": prompt, "answer": answer}
     # The batch is a power of two and the ITL a short sum of them: choose the answer's price so that the rate is exact, too.
     replica["fixed_s"] = batch / 32 - itl({**replica, "fixed_s": 0.0}, load, batch)
@@ -203,7 +209,7 @@ def batches(answer: Answer, questions: Sequence[Question]) -> None:
         batch, binding = listed(call(answer.largest_batch, *question), "largest_batch(...)", 2)
         cases.append((question, whole(batch, "the batch")))
         named.append(binding)
-    compare("largest_batch", cases, right_batch, BATCH_SLIPS, told)
+    compare("largest_batch", cases, right_batch, BATCH_SLIPS, describe=told)
     for question, binding in zip(questions, named):
         batch = right_batch(*question)
         allowed = refused_by(question, batch + 1)
@@ -244,7 +250,7 @@ def judge_plan(answer: Answer, questions: Sequence[Question], key: str, place: i
     left_alone(answer.plan, *questions[0])
     found = [planned(answer, question) for question in questions]
     cases = [(question, maybe(number)(own[key], key)) for question, own in zip(questions, found)]
-    compare(key, cases, lambda *question: right_plan(*question)[place], slips, told)
+    compare(key, cases, lambda *question: right_plan(*question)[place], slips, describe=told)
 
 
 def usual(rng: random.Random) -> list[Question]:

@@ -118,7 +118,10 @@ def told(case: Case) -> str:
 
 def judge_cases(answer: Answer, cases: list[Case], praise: str) -> str:
     found = [(case, asked(answer, case)) for case in cases]
-    compare("plan_step", found, right_plan, SLIPS, lambda *case: f"{told(case)}: plan_step", operator.eq, general)
+    compare(
+        "plan_step", found, right_plan, SLIPS,
+        describe=lambda *case: f"{told(case)}: plan_step", agree=operator.eq, otherwise=general,
+    )  # fmt: skip
     return praise
 
 

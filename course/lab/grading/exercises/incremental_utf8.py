@@ -51,7 +51,7 @@ LENGTH_SLIPS = {
 def lengths(answer: Answer, rng: random.Random) -> str:
     firsts = rng.sample(range(256), 256)
     cases = [((first,), whole(answer.length_of(first), f"length_of(0x{first:02X})")) for first in firsts]
-    compare("length_of", cases, right_length, LENGTH_SLIPS, lambda first: f"length_of(0x{first:02X})")
+    compare("length_of", cases, right_length, LENGTH_SLIPS, describe=lambda first: f"length_of(0x{first:02X})")
     return "right for all 256 bytes"
 
 
@@ -165,14 +165,14 @@ def why_rubbish(found: str, wanted: str) -> str:
 
 def on_their_own(answer: Answer, rng: random.Random) -> str:
     bird, letter = "🦜".encode(), rng.choice("éü")
-    cut = rng.randint(1, 3)
-    for tokens in ([bird[:cut], bird[cut:]], [letter.encode(), b"x"]):
+    at = rng.randint(1, 3)
+    for tokens in ([bird[:at], bird[at:]], [letter.encode(), b"x"]):
         steps, _ = shown_after_each(answer.TextStream, tokens)
         wanted = right_text(b"".join(tokens))
         about = {"text": steps[-1], "wanted": wanted, "why": why(steps[-1], wanted)}
         expect(steps[-1] == wanted, "tokens_showed", tokens=hexed(tokens), **about)
     first, second = answer.TextStream(), answer.TextStream()
-    found = [first.append(bird[:cut]), second.append(letter.encode()), first.append(bird[cut:]), second.append(b"x")]
+    found = [first.append(bird[:at]), second.append(letter.encode()), first.append(bird[at:]), second.append(b"x")]
     if found != ["", letter, "🦜", "x"]:
         raise Mistake("two_streams_turns", found=shown(found), wanted=shown(["", letter, "🦜", "x"]))
     return "two streams know nothing of each other"

@@ -98,7 +98,10 @@ def nearly_right(arguments: tuple[np.ndarray], found: np.ndarray) -> str | None:
 
 def hold_scales(weights: list[np.ndarray], found: list[np.ndarray]) -> None:
     cases = [((weight,), scales) for weight, scales in zip(weights, found)]
-    compare("quantize", cases, right_scales, SCALE_SLIPS, None, scales_agree, nearly_right, first_scale)
+    compare(
+        "quantize", cases, right_scales, SCALE_SLIPS,
+        agree=scales_agree, otherwise=nearly_right, difference=first_scale,
+    )  # fmt: skip
 
 
 def steps_of(weight: np.ndarray) -> np.ndarray:
@@ -182,12 +185,13 @@ def back_again(answer: Answer, rng: random.Random) -> str:
     draws = np.random.default_rng(rng.getrandbits(48))
     for size in (4, 7):
         numbers = draws.integers(-127, 128, size=(size, size)).astype(np.int8)
-        question = numbers, draws.uniform(0.01, 2, size).astype(np.float32)
+        scales = draws.uniform(0.01, 2, size).astype(np.float32)
+        told = f"row 0, numbers {shown(numbers[0])} with scale {scales[0]:.3g}, became"
         hold(
-            answer.dequantize, [question], lambda n, s: n * s.astype(np.float64)[:, None], BACK_SLIPS,
-            shaped(size, size), agree=within(1e-5),
+            answer.dequantize, [(numbers, scales)], lambda n, s: n * s.astype(np.float64)[:, None], BACK_SLIPS,
+            shaped(size, size), agree=within(1e-5), difference=first_row(told),
         )  # fmt: skip
-        left_alone(answer.dequantize, *question)
+        left_alone(answer.dequantize, numbers, scales)
     return "numbers times the scale of their row"
 
 
@@ -258,12 +262,12 @@ def groups(answer: Answer, rng: random.Random) -> str:
     for out, inputs, group in ((3, 12, 4), (4, 6, 2), (2, 8, 8), (3, 5, 1), (2, 96, 32)):
         weight = some_weights(rng, out, inputs)
         weight[:, 0] *= 60  # an outlier in the first group
-        given, what = weight.copy(), f"quantize_groups({[out, inputs]}, group={group})"
+        given, what = weight.copy(), f"quantize_groups of a {[out, inputs]} matrix, group={group}"
         numbers, scales = read(answer.quantize_groups(given, group), what, out, inputs, inputs // group)
         unchanged((weight,), (given,), ("weight",))
         cases.append(((weight, group), scales))
         told = f"{what}: row 0 has scales"
-        compare("quantize_groups", cases, right_groups, GROUP_SLIPS, None, within(1e-4), None, first_row(told))
+        compare("quantize_groups", cases, right_groups, GROUP_SLIPS, agree=within(1e-4), difference=first_row(told))
         rows = [each.reshape(-1, group) for each in (weight, numbers)]  # every group is a row
         hold_numbers(rows[:1], rows[1:], f"in {what}: is it rounded with the scale of another group?")
         own = numbers.astype(np.int8), scales.astype(np.float32)
@@ -273,7 +277,7 @@ def groups(answer: Answer, rng: random.Random) -> str:
         told = f"dequantize_groups of row 0, {inputs} inputs in groups of {group}, gave"
         back_cases = [((numbers, scales, group), back)]
         slips = {"scales_repeat_each": lambda n, s, g: n * np.tile(s, (1, g))}
-        compare("dequantize_groups", back_cases, right_back, slips, None, within(1e-5), None, first_row(told))
+        compare("dequantize_groups", back_cases, right_back, slips, agree=within(1e-5), difference=first_row(told))
         by_row = np.rint(steps_of(weight)) * right_scales(weight)[:, None]
         errors[group] = float(np.abs(back - weight).mean()), float(np.abs(by_row - weight).mean())
     few, many = errors[32]
@@ -288,6 +292,7 @@ def refuses_groups(answer: Answer, rng: random.Random) -> str:
         raise Mistake(f"a group of zeros became {numbers[1, :5].tolist()}")
     hold_numbers([weight[:1, :5]], [numbers[:1, :5]])
     for group in (3, 4, 20):
-        about, why = f"quantize_groups({[2, 10]}, group={group})", f"10 inputs do not divide into groups of {group}"
+        about = f"quantize_groups of a [2, 10] matrix, group={group}"
+        why = f"10 inputs do not divide into groups of {group}"
         refused(ValueError, about, why, lambda group=group: answer.quantize_groups(weight.copy(), group))
     return "zeros are kept, and what does not divide is refused"

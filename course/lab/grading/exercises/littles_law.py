@@ -143,7 +143,7 @@ def mean_in_system(answer: Answer, rng: random.Random) -> str:
     off = [abs(found - right_mean(*each)) for each, found in cases]
     if 1e-6 < max(off) < 0.05:
         raise Mistake("close_but_up_off", 0.3, off=max(off))
-    compare("mean_in_system", cases, right_mean, MEAN_SLIPS, told)
+    compare("mean_in_system", cases, right_mean, MEAN_SLIPS, describe=told)
     return "the count, weighed by how long it lasts"
 
 
@@ -153,7 +153,7 @@ def the_law(answer: Answer, rng: random.Random) -> str:
     found = [listed(answer.little(*question), "little(...)", 3) for question in asked]
     for place, name, slips in ((0, "L", MEAN_SLIPS), (1, "λ", RATE_SLIPS), (2, "W", STAY_SLIPS)):
         cases = [(question, maybe(number)(own[place], name)) for question, own in zip(asked, found)]
-        compare(name, cases, lambda *each, place=place: right_law(*each)[place], slips, told)
+        compare(name, cases, lambda *each, place=place: right_law(*each)[place], slips, describe=told)
     length, rate, stay = listed(answer.little([], 0.0, 2.0), "little([], 0, 2)", 3)
     if (number(length, "L"), number(rate, "λ")) != (0, 0) or stay is not None:
         raise Mistake("no_request_came", 0.5, found=shown((length, rate, stay)))

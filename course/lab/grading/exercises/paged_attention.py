@@ -182,7 +182,8 @@ def judge(answer: Answer, steps: Sequence[Step], tip: str = "") -> None:
         is_rounded = all(alike(found, right(*case), 0.02) for case, found in cases)
         return "that is right to two or three digits: is something computed in 16 bits?" if is_rounded else None
 
-    compare("paged_attention", cases, right, slips, None, within(TOLERANCE), otherwise, difference)
+    agree = within(TOLERANCE)
+    compare("paged_attention", cases, right, slips, agree=agree, otherwise=otherwise, difference=difference)
 
 
 def gathers(answer: Answer, rng: random.Random) -> str:

@@ -164,7 +164,9 @@ def judge_number(place: int, name: str, right: Callable[..., Any], slips: Slips)
         for count in (6, 9, 15, 5):
             requests, q = some_requests(rng, count), rng.choice((50, 90, 95, 99))
             cases.append(((requests, q), number(two(answer, requests, q)[place], f"{name} of two_numbers")))
-        compare(name, cases, right, slips, lambda requests, q: f"p{q:g} of {name} over {len(requests)} requests")
+        compare(
+            name, cases, right, slips, describe=lambda requests, q: f"p{q:g} of {name} over {len(requests)} requests"
+        )
         return "right, also with requests of one token and of none"
 
     return judge

@@ -203,8 +203,9 @@ def stays_quick(answer: Answer, rng: random.Random) -> str:
     for size in SIZES:
         ids = tokens(rng, size)
         found = timed(
-            SLOW_S, lambda ids=ids: listed(answer.block_names(ids, 16, ()), "names"), "tokens_took_s", size=size
-        )
+            SLOW_S, lambda ids=ids: listed(answer.block_names(ids, 16, ()), "block_names(...)"),
+            "tokens_took_s", size=size,
+        )  # fmt: skip
         told = f"{size:,} tokens in blocks of 16 have {size // 16:,} names; yours are {len(found):,}"
         expect(len(found) == size // 16, told)
     return "each token is hashed once"

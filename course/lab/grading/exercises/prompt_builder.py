@@ -145,6 +145,7 @@ def check_same_tools(tools: list[Tool], text: str) -> None:
     missing = [tool["name"] for tool in tools if tool["name"] not in [each["name"] for each in back]]
     if missing:
         raise Mistake(f"the tool {missing[0]} is missing from {shown(text)}")
+    expect(len(back) == len(tools), f"{len(back)} tools came back of {len(tools)}: is one in it twice?")
     tool, other = next(pair for pair in zip(by_name(tools), by_name(back)) if pair[0] != pair[1])
     same_letters = sorted(json.dumps(tool)) == sorted(json.dumps(other))
     expect(not same_letters, "list_inside_sorted_enum", tool=tool["name"])

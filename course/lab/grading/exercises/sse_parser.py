@@ -152,7 +152,7 @@ def judge_streams(answer: Answer, streams: Sequence[Sequence[bytes]]) -> None:
         smallest = min(differing, key=lambda case: sum(map(len, case[0][0])))
         # The slip that explains all streams; of an answer with several mistakes, the one that explains this stream.
         words = slip_of(SLIPS, flat) or slip_of(SLIPS, [smallest])
-        compare("feed", [smallest], right_events, {words: SLIPS[words]} if words else {}, whole_chunks)
+        compare("feed", [smallest], right_events, {words: SLIPS[words]} if words else {}, describe=whole_chunks)
     for chunks, own in zip(streams, found):
         for number, events in enumerate(own, start=1):
             before, after = len(right_events(chunks[: number - 1])), len(right_events(chunks[:number]))

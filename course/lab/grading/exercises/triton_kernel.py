@@ -228,12 +228,14 @@ def judge(
     wanted: Callable[[Case], np.ndarray],
     slips: Slips,
     tip: str,
+    usual: str | None = None,
     share: float = 0.0,
 ) -> None:
     """Hold what a kernel wrote to what it should have written.
 
     Args:
-        tip: what usually makes NaN of these; what usually is wrong with float16.
+        tip: what usually makes NaN of these.
+        usual: what usually is wrong with numbers that no slip explains.
         share: of the points, where it is wrong.
     """
     dtype = cases[0][0].dtype
@@ -246,8 +248,12 @@ def judge(
 
     asked = [((case,), found) for case, found in cases]
     named = slips if all(np.isfinite(found).all() for _, found in cases) else {}
-    otherwise = (lambda *_: tip) if dtype == "float16" else None
-    compare(what, asked, wanted, named, None, within(TOLERANCE[dtype]), otherwise, difference, share)
+
+    def otherwise(_: tuple[Case], found: np.ndarray) -> str | None:
+        return usual if np.isfinite(found).all() else None  # of NaN, `difference` gives the tip
+
+    agree = within(TOLERANCE[dtype])
+    compare(what, asked, wanted, named, agree=agree, otherwise=otherwise, difference=difference, share=share)
 
 
 def right_norm(case: Case) -> np.ndarray:
@@ -262,8 +268,8 @@ def right_normed(case: Case) -> np.ndarray:
     return right(case.x + case.delta, case.weight, case.eps)
 
 
-def judge_norm(answer: Answer, cases: Sequence[Case], tip: str) -> None:
-    judge([(case, run_norm(answer, case)) for case in cases], "rms_norm", right_norm, NORM_OF_X, tip)
+def judge_norm(answer: Answer, cases: Sequence[Case], tip: str, usual: str | None = None) -> None:
+    judge([(case, run_norm(answer, case)) for case in cases], "rms_norm", right_norm, NORM_OF_X, tip, usual)
 
 
 NAN_TIP = (
@@ -294,8 +300,8 @@ def fused(answer: Answer, rng: random.Random) -> str:
     shapes = ((3, 64, 0), (2, 100, 0), (4, 33, 0), (3, 40, 7), (1, 200, 0))
     cases = [some_case(rng, rows, size, 0.05, gap=gap) for rows, size, gap in shapes]
     results = [(case, *run_add(answer, case)) for case in cases]
-    judge([(case, total) for case, total, _ in results], "total", right_total, {}, NAN_TIP)
-    judge([(case, normed) for case, _, normed in results], "normed", right_normed, NORMED_SLIPS, NAN_TIP, 0.3)
+    judge([(case, total) for case, total, _ in results], "total", right_total, {}, NAN_TIP, "total is x + delta")
+    judge([(case, normed) for case, _, normed in results], "normed", right_normed, NORMED_SLIPS, NAN_TIP, share=0.3)
     return "sum and norm in one launch"
 
 
@@ -303,9 +309,9 @@ def half(answer: Answer, rng: random.Random) -> str:
     tip = "Squares of numbers in the hundreds overflow in float16, which ends at 65504: load(...).to(tl.float32) first"
     for times in (1, 200):
         case = some_case(rng, 2, 90, 1e-3, "float16", times=times)
-        judge_norm(answer, [case], tip)
+        judge_norm(answer, [case], tip, usual=tip)
         total, normed = run_add(answer, case)
         why = NAN_TIP if np.isnan(total).any() else tip
-        judge([(case, total)], "total", right_total, {}, why)
-        judge([(case, normed)], "normed", right_normed, {}, why)
+        judge([(case, total)], "total", right_total, {}, why, usual=why)
+        judge([(case, normed)], "normed", right_normed, {}, why, usual=why)
     return "16 bits in and out, 32 in between"
