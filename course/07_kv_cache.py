@@ -138,10 +138,10 @@ charts.draw_thrash(shrunk)
 
 # %% [markdown]
 # Look for the requests that are thrown out more than once. A pool that is a little too small costs a little; one that is much
-# too small does much of its work twice, and serves nobody sooner. An operating system calls that **thrashing**, and it ends
-# there as here: by letting in fewer. (Seats, `max_num_seqs`, are a limit on that. So is admission by the whole prompt, which the
-# chats above were admitted by.) Prefix caching softens the blow: the blocks of whoever is thrown out stay findable until
-# somebody else is given them.
+# too small does much of its work twice, and serves nobody sooner: read below the picture when all are done. An operating
+# system calls that **thrashing**, and it ends there as here: by letting in fewer. (Seats, `max_num_seqs`, are a limit on that.
+# So is admission by the whole prompt, which the chats above were admitted by.) Prefix caching softens the blow: the blocks of
+# whoever is thrown out stay findable until somebody else is given them.
 #
 # ### The bill
 #

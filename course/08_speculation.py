@@ -242,7 +242,8 @@ overlap.overlap_lab(choice)
 # %% [markdown]
 # The bars are the real model's, after a few real words. Dots on blue bars mean that nothing is lost. **Total variation** is the
 # largest difference in probability that any set of tokens can have. Even plain samples are not at 0, since samples are
-# finite. So the yardstick is what plain sampling of equal size gives: the limit is the farthest of a thousand plain samples.
+# finite. So the yardstick is what plain sampling of equal size gives: *within* is the farthest of a thousand plain
+# samples.
 #
 # **The arithmetic.** With $c$ the price of a guess and $v$ that of a verification, both in decode steps:
 #

@@ -184,8 +184,8 @@ leaving.how_many_leave()
 # %%
 from course.lab.lesson_10 import stalled
 
-deaf = stalled.stall(lab)
-stalled.stalled_table(deaf)
+silent = stalled.stall(lab)
+stalled.stalled_table(silent)
 
 # %% [markdown]
 # Every server needs an answer to four questions. This one's:

@@ -60,7 +60,7 @@ bet.score(bets.as_they_stand(ledger.rows()))
 
 # %% [markdown]
 # The long form of that cell runs every experiment that has no result yet on this machine: some take a second, some minutes. The
-# bar says how many are done; from a full start, have a coffee. It may be stopped, by the square
+# bar says which one is running, and how many are done; from a full start, have a coffee. It may be stopped, by the square
 # button above, and run again: it goes on where it was. An experiment that fails says so in its row, and the others go on.
 
 # %%

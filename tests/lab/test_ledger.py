@@ -6,11 +6,11 @@ import io
 import json
 import re
 import xml.etree.ElementTree as ET
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from made_ledger import experiments, finding, made_ledger
 from made_run import made_run
 
 from course.lab.claims import EVERY, REGISTRY, SOURCES, VERDICTS, Claim
@@ -50,25 +50,10 @@ def test_ids_run_without_a_gap_in_every_source() -> None:
 
 # ---------------------------------------------------------------- a ledger of made experiments
 
-VERDICT_OF = {"A1": "holds. Really.", "A2": "holds only when it rains. Then it does.", "D18": "wrong: it is less."}
-
-
-def finding(claim: str, verdict: str) -> Callable[[Lab], Claim]:
-    return lambda lab: Claim(claim, "1 < 2 of | them", verdict)
-
-
-def failing(lab: Lab) -> Claim:
-    raise ValueError("no memory <left>")
-
-
-def experiments() -> dict[str, Experiment]:
-    found = {claim: Experiment("00", finding(claim, verdict), "v1") for claim, verdict in VERDICT_OF.items()}
-    return {**found, "B1": Experiment("01", failing, "v1")}
-
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Ledger:
-    return Ledger(Lab(short=False), book=Book(tmp_path / "home" / "ledger.json"), experiments=experiments())
+    return made_ledger(tmp_path / "home")
 
 
 def test_a_result_is_kept_and_found_again_by_another_ledger(ledger: Ledger) -> None:
@@ -222,12 +207,14 @@ def test_the_panel_filters_and_measures(ledger: Ledger) -> None:
     assert len(panel.in_sight) == len(REGISTRY)
     panel.filters["source"].value = "systems"
     assert "A1" not in panel.in_sight and "E1" in panel.in_sight
+    assert panel.views["A1"].layout.display == "none" and panel.views["E1"].layout.display is None
+    assert panel.count.value == f"Claims in sight: {len(panel.in_sight)}."
     panel.filters["source"].value = "all"
     before = panel.map.value
     panel.claim.value = "A1"
     panel.one.click()
     panel.wait()
-    assert ledger.row("A1").kind == "holds" and "● holds" in panel.table.value
+    assert ledger.row("A1").kind == "holds" and "● holds" in panel.views["A1"].value
     assert panel.claim.value == "A1" and panel.map.value != before
     assert "A18" not in panel.claim.options  # nothing measures it
     panel.filters["verdict"].value = UNMEASURED
@@ -237,6 +224,18 @@ def test_the_panel_filters_and_measures(ledger: Ledger) -> None:
     panel.filters["verdict"].value = "wrong"
     assert panel.in_sight == ["D18"]
     assert "D18" in panel.static_html() and "A18</b>" not in panel.static_html()
+
+
+def test_a_row_that_stays_as_it_is_is_not_drawn_again(ledger: Ledger) -> None:
+    """Evidence that somebody has opened stays open while other claims are measured."""
+    ledger.measure("A1")
+    panel, drawn = LedgerPanel(ledger), []
+    for claim, view in panel.views.items():
+        view.observe(lambda _, claim=claim: drawn.append(claim), names="value")
+    panel.claim.value = "D18"
+    panel.measure()
+    panel.wait()
+    assert drawn == ["D18"]
 
 
 def test_stop_lets_no_other_claim_begin(ledger: Ledger) -> None:

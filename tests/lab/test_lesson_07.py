@@ -108,7 +108,10 @@ def test_the_tight_pool_evicts_in_both_forms(tiny_llama_path: Path, short: bool)
         assert claim.kind == "holds only when" and " 0 evictions" not in claim.measured
         shrunk = traffic.thrash(lab, roomy)
         assert list(shrunk["swap"]) == [traffic.ROOMY_POOL, traffic.MEAN_POOL, traffic.TIGHT_POOL]
-        assert f"swap, {traffic.TIGHT_POOL} blocks" in charts.draw_thrash(shrunk).description
+        picture = charts.draw_thrash(shrunk)
+        assert f"swap, {traffic.TIGHT_POOL} blocks" in picture.description
+        ends = f"{traffic.TIGHT_POOL} blocks: all are done after {len(shrunk['recompute'][traffic.TIGHT_POOL].frames)}"
+        assert ends in picture.body and ends in picture.description
     finally:
         lab.close()
 

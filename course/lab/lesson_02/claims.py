@@ -156,12 +156,12 @@ def e4(over: Mapping[str, Mapping[str, int]], under: Mapping[str, Mapping[str, i
         over, under: "open" (everybody may wait) and "limit", each to what became of requests.
     """
     share = {
-        (name, door): counts[door]["in time"] / sum(counts[door].values())
+        (name, queue): counts[queue]["in time"] / sum(counts[queue].values())
         for name, counts in (("over", over), ("under", under))
-        for door in ("open", "limit")
+        for queue in ("open", "limit")
     }
     gain, loss = share["over", "limit"] - share["over", "open"], share["under", "open"] - share["under", "limit"]
-    told = "; ".join(f"{n} capacity, {d}: {value:.0%}" for (n, d), value in share.items())
+    told = "; ".join(f"{name} capacity, {queue}: {value:.0%}" for (name, queue), value in share.items())
     verdict = "only_when" if gain > 0.1 and loss > 0.01 else "holds" if gain > 0.1 else "not_shown"
     return conclude("E4", verdict, simulated=simulated, told=told, gain=gain, loss=loss)
 

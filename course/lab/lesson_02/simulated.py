@@ -137,7 +137,7 @@ def _mixed_capacity(count: int) -> float:
     return simulated_70b.steady_rate(visit.left for visit in visits_of(_short_and_long(ALL_NEARLY_AT_ONCE, count)))
 
 
-# ---------------------------------------------------------------- the door
+# ---------------------------------------------------------------- the queue limit
 
 LIMIT_SLOTS = 16
 CLUMPS = 3.0

@@ -1,6 +1,7 @@
 """Tables of lesson 02: capacity, Little's law, three ways to batch, what a padded batch costs, seats against memory."""
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from course.lab.display import Html, as_table, table_by_name
 from course.lab.lesson_02 import simulated
@@ -55,28 +56,32 @@ def ways_table(runs: Mapping[str, Run]) -> Html:
     """Three ways to fill the seats, on the very same arrivals."""
     return table_by_name(
         "batching",
-        runs,
+        {name: _Parted.of(run) for name, run in runs.items()},
         {
-            "seats empty while somebody waits": lambda run: (
-                f"{empty_seat_share(visits_of(run), run.config.max_num_seqs):.0%}"
+            "seats empty while somebody waits": lambda way: (
+                f"{empty_seat_share(visits_of(way.run), way.run.config.max_num_seqs):.0%}"
             ),
-            "TTFT, median": lambda run: seconds(percentile(_ttfts(_short(run)), 50)),
-            "TTFT, slowest": lambda run: seconds(max(_ttfts(_short(run)))),
-            "longest gap in a text": lambda run: seconds(max(gap for view in _short(run) for gap in itl_of(view))),
-            "the document's TTFT": lambda run: seconds(_ttfts([_document(run)])[0]),
-            "all done": lambda run: seconds(run.duration),
+            "TTFT, median": lambda way: seconds(percentile(_ttfts(way.others), 50)),
+            "TTFT, slowest": lambda way: seconds(max(_ttfts(way.others))),
+            "longest gap in a text": lambda way: seconds(max(gap for view in way.others for gap in itl_of(view))),
+            "the document's TTFT": lambda way: seconds(_ttfts([way.document])[0]),
+            "all done": lambda way: seconds(way.run.duration),
         },
     )
 
 
-def _document(run: Run) -> RequestView:
-    """The longest prompt."""
-    return max(run.finished, key=lambda view: view.num_prompt_tokens)
+class _Parted(NamedTuple):
+    """A run's requests: the document, which is the longest prompt, and all others."""
 
+    run: Run
+    document: RequestView
+    others: list[RequestView]
 
-def _short(run: Run) -> list[RequestView]:
-    """All others."""
-    return [view for view in run.finished if view is not _document(run)]
+    @classmethod
+    def of(cls, run: Run) -> "_Parted":
+        finished = run.finished
+        document = max(finished, key=lambda view: view.num_prompt_tokens)
+        return cls(run, document, [view for view in finished if view is not document])
 
 
 def _ttfts(views: Sequence[RequestView]) -> list[float]:

@@ -1,4 +1,4 @@
-"""The same question at 70 billion weights: steps priced by the simulator, and runs of the real scheduler on it."""
+"""The same question at 70 billion weights: steps priced by the simulator."""
 
 from dataclasses import dataclass
 
@@ -17,7 +17,6 @@ from minillm.simulate.deployment import Deployment
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 CONTEXTS = (128, 512, 1024, 2048, 4096, 8192)
 LEFT, RIGHT = 64, 150
-OUTPUT = 512
 CAUSES = {
     "weights: read or multiply": READ,
     "KV: read": KV_FILL,

@@ -7,7 +7,7 @@ from course.lab.lesson_07.needle import FIRST_TIME, Found
 from course.lab.lesson_07.trace import GONE, Trace
 from course.lab.pictures.chart import Axis, Curve, Mark, draw_chart
 from course.lab.style import number, seconds
-from course.lab.svg import Picture
+from course.lab.svg import Picture, text
 
 
 def traces_table(traces: Mapping[str, Trace]) -> Html:
@@ -28,7 +28,7 @@ def traces_table(traces: Mapping[str, Trace]) -> Html:
 
 
 def draw_thrash(traces: Mapping[str, Mapping[int, Trace]]) -> Picture:
-    """Work done twice, or copied, against the size of the pool."""
+    """Work done twice, or copied, against the size of the pool; below, when all are done."""
     curves = [
         Curve(
             f"{way}: tokens computed" if way == "recompute" else f"{way}: tokens computed, the copies not counted",
@@ -44,10 +44,20 @@ def draw_thrash(traces: Mapping[str, Mapping[int, Trace]]) -> Picture:
         for way, of in traces.items()
         for pool, trace in of.items()
     )
-    return draw_chart(
+    chart = draw_chart(
         "The pool shrinks: how much of the work is done twice?", curves, Axis("pool (blocks)"),
-        Axis("tokens computed, × what is needed", low=0.9), height=230, description=told,
+        Axis("tokens computed, × what is needed", low=0.9), height=230,
     )  # fmt: skip
+    ends = [_ends(pool, traces) for pool in traces["recompute"]]
+    lines = "".join(text(4, 246 + 17 * i, words, size=11.5) for i, words in enumerate(ends))
+    description = f"{told}. {'. '.join(ends)}."
+    return Picture(chart.title, chart.body + lines, 246 + 17 * len(ends), description=description)
+
+
+def _ends(pool: int, traces: Mapping[str, Mapping[int, Trace]]) -> str:
+    """When all eight are done in this pool, each way."""
+    each = [f"{len(of[pool].frames)} steps ({way}, {seconds(of[pool].seconds)})" for way, of in traces.items()]
+    return f"{pool} blocks: all are done after {', '.join(each)}"
 
 
 def draw_crowd(traces: Mapping[int, Trace]) -> Picture:

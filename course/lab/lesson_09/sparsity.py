@@ -29,6 +29,11 @@ SAME = 0.15
 """Times closer than that are equal."""
 
 
+def break_even_zeros() -> float:
+    """Share of zeros above which numbers with their columns are fewer bytes than the dense matrix."""
+    return 1 - NUMBER_BYTES / (NUMBER_BYTES + INDEX_BYTES)
+
+
 @dataclass(frozen=True)
 class Timed:
     """One product, with a matrix that has so many zeros. Seconds, best of several."""
@@ -126,11 +131,3 @@ def draw_times(found: Sequence[Timed], kind: str) -> Picture:
 
 def times_lab(found: Sequence[Timed]) -> Explorer:
     return Explorer(lambda kind: draw_times(found, kind), kind=buttons("product", list(ROWS)))
-
-
-# ---------------------------------------------------------------- what has to be kept
-
-
-def break_even_zeros() -> float:
-    """Share of zeros above which numbers with their columns are fewer bytes than the dense matrix."""
-    return 1 - NUMBER_BYTES / (NUMBER_BYTES + INDEX_BYTES)

@@ -234,7 +234,7 @@ def knees() -> dict[str, Sweep]:
         "500 + 150, load 80%": (500, 150, 0.8),
         "4000 + 150, load 80%": (4000, 150, 0.8),
     }
-    return {name: knee.sweep(*kind) for name, kind in with_progress(kinds.items(), "simulating knees")}
+    return {name: knee.sweep(*kinds[name]) for name in with_progress(kinds, "simulating knees")}
 
 
 def knee_rate() -> float:

@@ -65,14 +65,7 @@ class Ledger:
         for record in self.book.records():
             found.setdefault(record.id, []).append(record)
         rows = [self._row(entry, found.get(entry.id, [])) for entry in REGISTRY.values()]
-        return [
-            row
-            for row in rows
-            if source in (None, row.entry.source_name, row.entry.id[0])
-            and (phase is None or phase in row.entry.phases)
-            and verdict in (None, row.kind)
-            and (lesson is None or lesson in row.entry.lessons)
-        ]
+        return [row for row in rows if row.passes(source, phase, verdict, lesson)]
 
     def row(self, claim: str) -> Row:
         """One claim.
@@ -90,8 +83,7 @@ class Ledger:
             LookupError: there is no such claim, or nothing that measures it.
         """
         self._check(claim)
-        with self._turn:
-            self.book.put(self._record(claim, self.experiments[claim]))
+        self._run_all([claim])
         return self.row(claim)
 
     def measure_all(self, only: Sequence[str] | None = None, *, again: bool = False) -> Html:
@@ -105,9 +97,20 @@ class Ledger:
         wanted = list(self.chosen if only is None else only)
         missing = [claim for claim in wanted if again or not self.row(claim).is_done]
         missing = [claim for claim in missing if claim in self.experiments]
-        for claim in with_progress(missing, "measuring claims"):
-            self.measure(claim)
+        self._run_all(missing)
         return rows_table([self.row(claim) for claim in wanted])
+
+    def run(self, claim: str) -> Row:
+        """As `measure`, without a bar: for a thread that has no cell to show one in."""
+        self._check(claim)
+        with self._turn:
+            self.book.put(self._record(claim, self.experiments[claim]))
+        return self.row(claim)
+
+    def _run_all(self, claims: Sequence[str]) -> None:
+        """One by one. The bar is there at once: the first may take minutes."""
+        for claim in with_progress(claims, "measuring claims", patience_s=0):
+            self.run(claim)
 
     def _check(self, claim: str) -> None:
         entry = _entry(claim)

@@ -12,7 +12,7 @@ from course.lab.explorer import buttons
 from course.lab.lesson_14.claim_map import GROUPS, draw_map
 from course.lab.lesson_14.ledger import Ledger
 from course.lab.lesson_14.records import KINDS
-from course.lab.lesson_14.rows import Row, rows_table
+from course.lab.lesson_14.rows import Row, row_html, rows_table, table_of
 from course.lab.style import PHASE_LABELS
 
 ALL = "all"
@@ -38,7 +38,8 @@ class LedgerPanel(LivePanel):
         self.missing = _button("Measure what is missing here", self.measure_missing)
         self.stop_button = _button("Stop after this one", self.stop)
         self.stop_button.disabled = True
-        self.map, self.message, self.table = widgets.HTML(), widgets.HTML(), widgets.HTML()
+        self.map, self.message, self.count = widgets.HTML(), widgets.HTML(), widgets.HTML()
+        self.views = {claim: widgets.HTML(layout=widgets.Layout(width="100%")) for claim in REGISTRY}
         self._thread: threading.Thread | None = None
         self._stop_requested = threading.Event()
         for control in (*self.filters.values(), self.group):
@@ -46,15 +47,14 @@ class LedgerPanel(LivePanel):
         wrap = widgets.Layout(flex_flow="row wrap", width="100%")
         choosing = widgets.Box(list(self.filters.values()), layout=wrap)
         measuring = widgets.Box([self.claim, self.one, self.missing, self.stop_button, self.message], layout=wrap)
-        parts = [choosing, self.group, self.map, measuring, self.table]
+        parts = [choosing, self.group, self.map, measuring, self.count, *self.views.values()]
         self.widget = widgets.VBox(parts, layout=widgets.Layout(width="100%"))
         self.refresh()
 
     @property
     def rows(self) -> list[Row]:
         """The claims that pass the filters."""
-        chosen = {name: None if menu.value == ALL else menu.value for name, menu in self.filters.items()}
-        return self.ledger.rows(**chosen)
+        return self.ledger.rows(**self._chosen())
 
     @property
     def in_sight(self) -> list[str]:
@@ -63,11 +63,17 @@ class LedgerPanel(LivePanel):
 
     def refresh(self) -> None:
         """Draw the map and the rows that pass the filters; offer those that can be measured."""
-        rows = self.rows
-        self.map.value = draw_map(self.ledger.rows(), self.group.value, self.in_sight).svg()
-        self.table.value = rows_table(rows).html
+        every, chosen = self.ledger.rows(), self._chosen()
+        in_sight = [row.entry.id for row in every if row.passes(**chosen)]
+        self.map.value = draw_map(every, self.group.value, in_sight).svg()
+        self.count.value = f"Claims in sight: {len(in_sight)}."
+        for row in every:
+            # A view for each: only a value that has changed is drawn again, so evidence that is open stays open.
+            view = self.views[row.entry.id]
+            view.value = table_of([row_html(row)])
+            view.layout.display = None if row.entry.id in in_sight else "none"
         kept = self.claim.value
-        offered = [row.entry.id for row in rows if row.has_experiment]
+        offered = [row.entry.id for row in every if row.has_experiment and row.entry.id in in_sight]
         self.claim.options = offered
         if kept in offered:
             self.claim.value = kept
@@ -105,7 +111,7 @@ class LedgerPanel(LivePanel):
                 if self._stop_requested.is_set():
                     break
                 self.message.value = f"measuring {claim}, {place} of {len(claims)} …"
-                self.ledger.measure(claim)
+                self.ledger.run(claim)
                 self.refresh()
             self.message.value = ""
         except Exception as error:  # the book cannot be read or written: no other claim could be kept either
@@ -117,8 +123,12 @@ class LedgerPanel(LivePanel):
         self.one.disabled = self.missing.disabled = measuring
         self.stop_button.disabled = not measuring
 
+    def _chosen(self) -> dict[str, str | None]:
+        """The filters of `Ledger.rows`, as they stand."""
+        return {name: None if menu.value == ALL else menu.value for name, menu in self.filters.items()}
+
     def static_html(self) -> str:
-        return self.map.value + self.table.value
+        return self.map.value + rows_table(self.rows).html
 
 
 def _button(words: str, action: Callable[[], None]) -> widgets.Button:

@@ -40,6 +40,15 @@ class Row:
         """Measured on this machine, by the code there is now, without an error."""
         return self.record is not None and self.is_from_here and not self.is_old and self.kind != FAILED
 
+    def passes(self, source: str | None, phase: str | None, verdict: str | None, lesson: str | None) -> bool:
+        """Whether it is in sight under these filters; see `Ledger.rows`."""
+        return (
+            source in (None, self.entry.source_name, self.entry.id[0])
+            and (phase is None or phase in self.entry.phases)
+            and verdict in (None, self.kind)
+            and (lesson is None or lesson in self.entry.lessons)
+        )
+
     @property
     def finding(self) -> str:
         """What became of the claim, in a sentence that follows its sign and kind."""
