@@ -51,7 +51,7 @@ WITHOUT_TORCH = (
 """Importing these loads no torch: `minillm incident`, `drill`, `simulate` and `--help` answer at once."""
 
 AIMS = {"minillm": 14_000, "minillm/core": 1_500, "course": 24_000, "tests": 24_000}
-HELD = {"minillm": 17_600, "minillm/core": 1_250, "course": 29_150, "tests": 24_850}
+HELD = {"minillm": 17_620, "minillm/core": 1_250, "course": 29_150, "tests": 24_940}
 """Code lines (no blanks, comments, docstrings): where they are to go, and what they must not grow beyond on the way."""
 
 
