@@ -58,7 +58,7 @@ class Gaps:
 
 
 class EngineMetrics:
-    """What an engine does. To be made and rendered in its thread, or once that has ended."""
+    """What an engine does. To be made and rendered in its thread, or once that has ended. A server keeps its engine."""
 
     def __init__(self, engine: Engine, model_name: str) -> None:
         self._engine = engine
