@@ -58,7 +58,7 @@ def ways_table(runs: Mapping[str, Run]) -> Html:
         "batching",
         {name: _Parted.of(run) for name, run in runs.items()},
         {
-            "seats empty while somebody waits": lambda way: (
+            "slots empty while requests wait": lambda way: (
                 f"{empty_seat_share(visits_of(way.run), way.run.config.max_num_seqs):.0%}"
             ),
             "TTFT, median": lambda way: seconds(percentile(_ttfts(way.others), 50)),
