@@ -10,7 +10,7 @@ Interface Files") and cgroup-v1/memory.rst.
 """
 
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,11 +19,16 @@ import psutil
 import torch
 from torch import Tensor
 
-from minillm.core.errors import OutOfMemoryError
+from minillm.core.errors import DeviceLostError, OutOfMemoryError
 
 ROOT = Path("/")
 OF_THE_HOST = "can't allocate memory"
 """PyTorch's words, in a plain RuntimeError."""
+
+
+def before_ampere(device: torch.device) -> bool:
+    """A CUDA device without bfloat16 arithmetic, such as a T4 (compute capability 7.5)."""
+    return torch.cuda.get_device_capability(device) < (8, 0)
 
 
 def to_device(array: np.ndarray, device: torch.device) -> Tensor:
@@ -92,6 +97,16 @@ def _walk(mount: Path, path: str, limit: str, usage: str, reclaimable: str) -> I
             return
 
 
+def peak_bytes(work: Callable[[], object], device: torch.device) -> int:
+    """Most memory of a GPU that `work` takes, beside what is allocated before it."""
+    torch.cuda.synchronize(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    before = torch.cuda.memory_allocated(device)
+    work()
+    torch.cuda.synchronize(device)
+    return torch.cuda.max_memory_allocated(device) - before
+
+
 def who_else(device: torch.device) -> str:
     """A sentence to append, after a space: on a GPU, most often another notebook is there already. Else empty."""
     if device.type != "cuda":
@@ -127,3 +142,31 @@ def memory_errors(device: torch.device, what: str, advice: str) -> Iterator[None
         where = "GPU" if device.type == "cuda" else "machine"
         said = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise OutOfMemoryError(f"the {where} has no room for {what} ({said}). {advice}.{who_else(device)}") from error
+
+
+def answers() -> bool:
+    """Whether CUDA still works in this process, where it was ever used. Waiting for the device is the smallest call
+    that repeats a lasting ("sticky") error, whichever library met it first."""
+    try:
+        if torch.cuda.is_initialized():
+            torch.cuda.synchronize()
+    except RuntimeError:
+        return False
+    return True
+
+
+@contextmanager
+def device_errors() -> Iterator[None]:
+    """Tells an error that a GPU recovers from (no memory left, a launch with a wrong argument) from one that it
+    doesn't: after an illegal address, say, every call of the process fails, whatever it is about.
+
+    Raises:
+        DeviceLostError
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        if answers():
+            raise
+        said = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise DeviceLostError(f"the GPU is lost to this process ({said}): start it again") from error

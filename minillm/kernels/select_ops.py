@@ -1,8 +1,10 @@
 """How the small operations are done: fused, where that is possible and wanted."""
 
 import importlib.util
+from collections.abc import Callable
 
 import torch
+from torch import Tensor
 
 from minillm.kernels.cpu import native_kernels
 from minillm.kernels.cpu.ops import NativeOps
@@ -25,3 +27,12 @@ def select_ops(fused: bool, device: torch.device, kv_dtype: torch.dtype, activat
     if fused and suits and (kernels := native_kernels()) is not None:
         return NativeOps(kernels)
     return Ops()
+
+
+def select_draw_wide(device: torch.device) -> Callable[..., Tensor] | None:
+    """What draws from a nucleus of any width without being told how wide; None = the device has to be asked."""
+    if device.type != "cuda" or importlib.util.find_spec("triton") is None:
+        return None
+    from minillm.kernels.triton.nucleus import draw_wide
+
+    return draw_wide

@@ -1,5 +1,6 @@
 """Seconds per call, on the device that does the work."""
 
+import math
 import time
 from collections.abc import Callable
 
@@ -30,7 +31,13 @@ def seconds_per_call(work: Callable[[], object], device: torch.device, calls: in
     return (time.perf_counter() - begin) / calls
 
 
-def best_seconds(work: Callable[[], object], device: torch.device, repeats: int) -> float:
-    """The fastest of `repeats` calls: anything else that runs can only slow one down."""
+def best_seconds(work: Callable[[], object], device: torch.device, repeats: int, lasting_s: float = 0.0) -> float:
+    """The fastest of `repeats` calls: anything else that runs can only slow one down.
+
+    Args:
+        lasting_s: time as many calls as take this long, back to back, as if they were one. A processor that has just
+            rested starts at a higher clock than it can keep.
+    """
     work()  # The first touch makes the pages, loads the kernel.
-    return min(seconds_per_call(work, device) for _ in range(repeats))
+    calls = max(1, math.ceil(lasting_s / seconds_per_call(work, device)))
+    return min(seconds_per_call(work, device, calls) for _ in range(repeats))

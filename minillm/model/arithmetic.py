@@ -8,11 +8,12 @@ al. 2020, "Scaling Laws for Neural Language Models", section 2.1). Nothing here 
 benchmarks, the simulator and the engine's KV pool all count with these classes.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from minillm.core.errors import ConfigError, PricingError, UnknownModelError
+from minillm.core.errors import PricingError, UnknownModelError
 from minillm.model.checkpoints import SHAPES, load_config, resolve
 from minillm.model.config import ModelConfig
 from minillm.policies.window import Window
@@ -26,7 +27,7 @@ DTYPE_BYTES: dict[str, float] = {**NUMBER_BYTES, "int4": 0.5}
 """Bytes of one number, without a scale: what weights can be stored in."""
 LAYER_BYTES = {**DTYPE_BYTES, "int4": 0.5 + 4 / 32}
 """Per weight of a layer's matrices: int4 has a scale and an offset of 2 bytes for each group of 32. The scales of
-int8 and fp8, one for each output, are too few to count."""
+int8 and fp8, one for each output, are too few to count, and so are the 16 bits that a router of experts keeps."""
 HEAD_BYTES = {**DTYPE_BYTES, "int4": 1.0}
 """Per weight of the output head: int4 leaves it 8 bits."""
 UNQUANTIZED_BYTES = {"int8": 2.0, "int4": 2.0, "fp8": 2.0}
@@ -60,22 +61,6 @@ class KVCacheSize:
     def of_model(cls, config: ModelConfig) -> "KVCacheSize":
         return cls.of_heads(config.num_layers, config.num_heads, config.num_kv_heads, config.head_dim)
 
-    @classmethod
-    def of_config(cls, hf: Mapping[str, Any]) -> "KVCacheSize":
-        """From a parsed config.json, of any decoder-only model.
-
-        Raises:
-            ConfigError: a size is missing.
-        """
-        try:
-            layers, heads = hf["num_hidden_layers"], hf["num_attention_heads"]
-            if hf.get("kv_lora_rank"):
-                return cls("MLA", layers, 1, hf["kv_lora_rank"] + hf["qk_rope_head_dim"])
-            head_dim = hf.get("head_dim") or hf["hidden_size"] // heads
-        except KeyError as missing:
-            raise ConfigError(f"config.json has no {missing}: it does not describe a decoder's attention") from None
-        return cls.of_heads(layers, heads, hf.get("num_key_value_heads") or heads, head_dim)
-
     def bytes_per_token(self, dtype: str) -> int:
         """Over all layers, the scales included.
 
@@ -89,6 +74,19 @@ class KVCacheSize:
         """What a sequence of `num_tokens` holds once all of them are computed, in whole blocks."""
         num_blocks = (window or Window()).blocks_held(num_tokens, block_size)
         return num_blocks * block_size * self.bytes_per_token(dtype)
+
+
+def share_woken(skip: float, tokens: Any) -> Any:
+    """Of the experts that one token leaves idle, the share that a step reads all the same, for its other tokens.
+
+    Each of those skips an expert with chance `skip` = 1 - k/E, so a step of B tokens is expected to read
+    k + (E - k) (1 - skip^(B - 1)) = E (1 - (1 - k/E)^B) of E experts (Huang et al. 2025, "MoESD", arXiv 2505.19645).
+    That takes all experts to be equally likely, for every token anew. Real texts have favourites: they read fewer.
+
+    Args:
+        tokens: B, a number or a numpy array of them.
+    """
+    return 1 - skip ** (tokens - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,13 +103,17 @@ class ModelCost:
     max_context: int
     """Tokens the model has positions for."""
     layer_params: int
-    """Matrices of all layers: every token goes through them."""
+    """Matrices of all layers that a token goes through: all but the experts that it doesn't choose."""
     small_params: int
     """Norms and biases: read, but hardly any work."""
     head_params: int
     """The output head: only rows that sample go through it."""
     embedding_params: int
     """A separate embedding table; 0 if it's also the head. Stored, but one row per token is all that is read."""
+    idle_params: int = 0
+    """Mixture of experts: matrices of the E - k experts that a token doesn't choose, over all layers."""
+    skip: float = 1.0
+    """Chance that a token doesn't choose an expert: 1 - k/E."""
 
     @classmethod
     def of(cls, config: ModelConfig) -> "ModelCost":
@@ -120,6 +122,9 @@ class ModelCost:
         norms = 2 * hidden + (2 * config.head_dim if config.qk_norm else 0)
         biases = config.qkv_bias * (query + 2 * kv) + config.o_bias * hidden + config.mlp_bias * (2 * inner + hidden)
         table = config.vocab_size * hidden
+        sparse, chosen, all_experts = len(config.sparse_layers), config.num_experts_per_tok, config.num_experts
+        expert = 3 * hidden * config.moe_intermediate_size
+        mlps = (layers - sparse) * 3 * hidden * inner + sparse * (all_experts * hidden + chosen * expert)
         return cls(
             layers=layers,
             hidden=hidden,
@@ -128,28 +133,38 @@ class ModelCost:
             head_dim=config.head_dim,
             vocab_size=config.vocab_size,
             max_context=config.max_position_embeddings,
-            layer_params=layers * (hidden * (query + 2 * kv) + query * hidden + 3 * hidden * inner),
+            layer_params=layers * (hidden * (query + 2 * kv) + query * hidden) + mlps,
             small_params=layers * (norms + biases) + hidden,
             head_params=table,
             embedding_params=0 if config.tie_word_embeddings else table,
+            idle_params=sparse * (all_experts - chosen) * expert,
+            skip=1 - chosen / max(all_experts, 1),
         )
 
     @property
     def read_params(self) -> int:
-        """Parameters that every step reads from memory."""
+        """Parameters that every step reads from memory, were it for one token."""
         return self.layer_params + self.small_params + self.head_params
 
     @property
-    def stored_params(self) -> int:
+    def active_params(self) -> int:
+        """Parameters that one token uses, counted as publishers do: the "A3B" of Qwen3-30B-A3B."""
         return self.read_params + self.embedding_params
 
-    def read_bytes(self, dtype: str) -> float:
-        """What every step reads, stored as the engine stores it (minillm/model/quantized.py)."""
+    @property
+    def stored_params(self) -> int:
+        return self.active_params + self.idle_params
+
+    def read_bytes(self, dtype: str, tokens: float = 1) -> float:
+        """What a step of so many tokens is expected to read, stored as the engine stores it (see quantized.py). Only a
+        mixture of experts reads more for more tokens."""
+        matrices = self.layer_params + self.idle_params * share_woken(self.skip, tokens)
         rest = self.small_params * UNQUANTIZED_BYTES.get(dtype, DTYPE_BYTES[dtype])
-        return self.layer_params * LAYER_BYTES[dtype] + self.head_params * HEAD_BYTES[dtype] + rest
+        return matrices * LAYER_BYTES[dtype] + self.head_params * HEAD_BYTES[dtype] + rest
 
     def stored_bytes(self, dtype: str) -> float:
-        return self.read_bytes(dtype) + self.embedding_params * UNQUANTIZED_BYTES.get(dtype, DTYPE_BYTES[dtype])
+        table = self.embedding_params * UNQUANTIZED_BYTES.get(dtype, DTYPE_BYTES[dtype])
+        return self.read_bytes(dtype, math.inf) + table
 
     def kv_bytes_per_token(self, dtype: str) -> int:
         """Keys and values of one token, over all layers, with their scales."""
@@ -162,19 +177,26 @@ class ModelBytes:
     """What a decode step must read."""
 
     weights: int
-    """Bytes of all matrices and norms; an embedding table only if it is also the output head."""
+    """Bytes of all matrices and norms that one token goes through; an embedding table only if it is also the head."""
     kv_per_token: int
     """Bytes of keys and values of one token, over all layers."""
+    idle: int = 0
+    """Bytes of the experts that one token doesn't choose."""
+    skip: float = 1.0
+    """See ModelCost."""
 
     @classmethod
     def of(cls, config: ModelConfig, dtype: str) -> "ModelBytes":
         """Count them as if all were stored in `dtype`."""
-        weights = ModelCost.of(config).read_params * NUMBER_BYTES[dtype]
-        return cls(weights, KVCacheSize.of_model(config).bytes_per_token(dtype))
+        cost, size = ModelCost.of(config), NUMBER_BYTES[dtype]
+        kv = KVCacheSize.of_model(config).bytes_per_token(dtype)
+        return cls(cost.read_params * size, kv, cost.idle_params * size, cost.skip)
 
     def step(self, context_lens: Iterable[float]) -> float:
         """Bytes that a decode step over sequences of these context lengths (tokens) must read."""
-        return self.weights + self.kv_per_token * sum(context_lens)
+        contexts = list(context_lens)
+        experts = self.idle * share_woken(self.skip, len(contexts))
+        return self.weights + experts + self.kv_per_token * sum(contexts)
 
     def step_floor(self, context_lens: Iterable[float], read_bandwidth: float) -> float:
         """Seconds of reading in such a step, at `read_bandwidth` bytes per second."""

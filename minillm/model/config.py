@@ -5,8 +5,14 @@ from typing import Any
 
 from minillm.core.errors import CorruptCheckpointError, UnsupportedArchitectureError
 
-ARCHITECTURES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
-"""They differ in biases, q/k norm and window; everything else is one decoder."""
+ARCHITECTURES = (
+    "LlamaForCausalLM",
+    "MistralForCausalLM",
+    "Qwen2ForCausalLM",
+    "Qwen3ForCausalLM",
+    "Qwen3MoeForCausalLM",
+)
+"""They differ in biases, q/k norm, window and experts; everything else is one decoder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +42,16 @@ class ModelConfig:
     """RMSNorm on each head's query and key, before the rotary embedding (Qwen3)."""
     dtype: str | None = None
     """The checkpoint's own dtype, if it states one."""
+    num_experts: int = 0
+    """Mixture of experts: MLPs of each sparse layer; see :mod:`minillm.model.moe`."""
+    num_experts_per_tok: int = 0
+    """MLPs that a token goes through there."""
+    moe_intermediate_size: int = 0
+    """Inner width of each."""
+    norm_topk_prob: bool = False
+    """The shares of a token's experts sum to 1. If not, they are the router's probabilities."""
+    sparse_layers: tuple[int, ...] = ()
+    """Layers with experts (mlp_only_layers, decoder_sparse_step). The others have one MLP of intermediate_size."""
 
     @classmethod
     def from_hf(cls, hf: dict[str, Any]) -> "ModelConfig":
@@ -53,7 +69,7 @@ class ModelConfig:
         if hf.get("hidden_act", "silu") != "silu":
             raise UnsupportedArchitectureError(f"activation {hf['hidden_act']!r}: these decoders use 'silu'")
         qwen2, qwen3 = architecture.startswith("Qwen2"), architecture.startswith("Qwen3")
-        llama = architecture.startswith("Llama")
+        llama, moe = architecture.startswith("Llama"), architecture.startswith("Qwen3Moe")
         attention_bias = bool(hf.get("attention_bias", False)) and (llama or qwen3)
         try:
             return cls(
@@ -64,7 +80,7 @@ class ModelConfig:
                 num_layers=hf["num_hidden_layers"],
                 num_heads=hf["num_attention_heads"],
                 num_kv_heads=hf.get("num_key_value_heads") or hf["num_attention_heads"],
-                head_dim=_head_dim(hf, qwen3),
+                head_dim=_head_dim(hf, qwen3 and not moe),
                 max_position_embeddings=_longest_context(hf),
                 rms_norm_eps=hf.get("rms_norm_eps", 1e-6),
                 rope=_rope(hf),
@@ -74,6 +90,7 @@ class ModelConfig:
                 mlp_bias=llama and bool(hf.get("mlp_bias", False)),
                 qk_norm=qwen3,
                 dtype=hf.get("dtype") or hf.get("torch_dtype"),
+                **(_experts(hf) if moe else {}),
             )
         except KeyError as missing:
             raise CorruptCheckpointError(f"config.json has no {missing}: fetch the model again") from None
@@ -83,6 +100,17 @@ def _head_dim(hf: dict[str, Any], qwen3: bool) -> int:
     if hf.get("head_dim"):
         return hf["head_dim"]
     return 128 if qwen3 else hf["hidden_size"] // hf["num_attention_heads"]
+
+
+def _experts(hf: dict[str, Any]) -> dict[str, Any]:
+    step, dense = hf.get("decoder_sparse_step", 1), hf.get("mlp_only_layers") or ()
+    return {
+        "num_experts": hf.get("num_local_experts") or hf["num_experts"],  # transformers 5, and before
+        "num_experts_per_tok": hf["num_experts_per_tok"],
+        "moe_intermediate_size": hf["moe_intermediate_size"],
+        "norm_topk_prob": bool(hf.get("norm_topk_prob", False)),
+        "sparse_layers": tuple(i for i in range(hf["num_hidden_layers"]) if i not in dense and (i + 1) % step == 0),
+    }
 
 
 def _rope(hf: dict[str, Any]) -> dict[str, Any]:

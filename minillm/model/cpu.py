@@ -5,7 +5,9 @@ import torch
 from minillm.kernels.cpu import address
 from minillm.kernels.cpu.layers import NativeLayer, NativeLayers
 from minillm.model.decoder import Decoder, Layer, LayeredModel, Layers, RMSNorm
-from minillm.model.linear import AnyLinear, pack_linears
+from minillm.model.linear import AnyLinear
+from minillm.model.moe import MoE, Router
+from minillm.model.packing import pack_linears
 
 
 def optimise_for_cpu(decoder: Decoder) -> None:
@@ -25,7 +27,7 @@ def compute_in_float32(model: LayeredModel) -> None:
     """
     model.activation_dtype = torch.float32
     for module in model.modules():
-        if isinstance(module, RMSNorm):
+        if isinstance(module, RMSNorm | Router):
             module.weight.data = module.weight.data.float()
     model.layers.native = native_layers(model.layers)
 
@@ -47,8 +49,10 @@ def native_layers(layers: Layers) -> NativeLayers | None:
 
 
 def native_layer(layer: Layer) -> NativeLayer | None:
-    """One of them."""
+    """One of them; None if C++ can't read a matrix, or it has experts."""
     attention, mlp = layer.attention, layer.mlp
+    if isinstance(mlp, MoE):
+        return None
     products: list[AnyLinear] = [attention.qkv_proj, attention.o_proj, mlp.gate_up_proj, mlp.down_proj]
     norms = (layer.input_norm, layer.post_attention_norm, attention.q_norm, attention.k_norm)
     matrices = [matrix for product in products if (matrix := product.native()) is not None]

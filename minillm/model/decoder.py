@@ -1,4 +1,4 @@
-"""One decoder for Llama, Mistral, Qwen2 and Qwen3: what happens between token ids and logits.
+"""One decoder for Llama, Mistral, Qwen2, Qwen3 and Qwen3-MoE: what happens between token ids and logits.
 
     ids -> embedding -> N x [x + attention(norm(x)), x + mlp(norm(x))] -> norm -> head -> logits
 
@@ -8,6 +8,7 @@ several of the steps below at once: kernels/ops.py has them one by one.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import torch
@@ -20,6 +21,7 @@ from minillm.kernels.cpu.layers import NativeLayers
 from minillm.kernels.ops import ForwardContext, Ops
 from minillm.model.config import ModelConfig
 from minillm.model.linear import Linear
+from minillm.model.moe import MoE, Router
 from minillm.model.rope import RotaryEmbedding
 
 
@@ -50,14 +52,16 @@ class Attention(nn.Module):
         self.q_norm = RMSNorm(config.head_dim, config.rms_norm_eps, dtype, device) if config.qk_norm else None
         self.k_norm = RMSNorm(config.head_dim, config.rms_norm_eps, dtype, device) if config.qk_norm else None
 
-    def forward(self, x: Tensor, kv_cache: KVCache, context: ForwardContext) -> Tensor:
-        """[T, hidden] to [T, hidden]. Keys and values go to the cache before anything attends: a token sees itself."""
+    def queries(self, x: Tensor, kv_cache: KVCache, context: ForwardContext) -> Tensor:
+        """[T, hidden] to [T, n_heads, d]. Keys and values go to the cache before any token attends: it sees itself."""
         qkv = self.qkv_proj(x).view(x.shape[0], -1, self.head_dim)
         norms = None
         if self.q_norm is not None and self.k_norm is not None:  # Qwen3
             norms = (self.q_norm.weight, self.k_norm.weight, self.q_norm.eps)
-        q = context.ops.rotate_and_write(qkv, self.num_kv_heads, norms, kv_cache, context)
-        o = context.attention.attend(q, kv_cache, self.scale)
+        return context.ops.rotate_and_write(qkv, self.num_kv_heads, norms, kv_cache, context)
+
+    def output(self, o: Tensor) -> Tensor:
+        """What the heads have gathered, [T, n_heads, d] to [T, hidden]."""
         return self.o_proj(o.flatten(1))
 
 
@@ -74,32 +78,52 @@ class MLP(nn.Module):
         return self.down_proj(ops.silu_mul(self.gate_up_proj(x)))
 
 
+def make_mlp(config: ModelConfig, layer: int, dtype: torch.dtype, device: torch.device) -> MLP | MoE:
+    """One MLP, or in a sparse layer many narrow ones."""
+    if layer not in config.sparse_layers:
+        return MLP(config, dtype, device)
+    narrow = replace(config, intermediate_size=config.moe_intermediate_size)
+    experts = (MLP(narrow, dtype, device) for _ in range(config.num_experts))
+    return MoE(Router(config, dtype, device), experts)
+
+
 class Layer(nn.Module):
     """Attention mixes tokens, the MLP works on each alone; both add to the residual stream x.
 
     What a block adds (`delta`) is handed to the next norm, which adds it.
     """
 
-    def __init__(self, config: ModelConfig, dtype: torch.dtype, device: torch.device) -> None:
+    def __init__(self, config: ModelConfig, layer: int, dtype: torch.dtype, device: torch.device) -> None:
         super().__init__()
         self.input_norm = RMSNorm(config.hidden_size, config.rms_norm_eps, dtype, device)
         self.attention = Attention(config, dtype, device)
         self.post_attention_norm = RMSNorm(config.hidden_size, config.rms_norm_eps, dtype, device)
-        self.mlp = MLP(config, dtype, device)
+        self.mlp = make_mlp(config, layer, dtype, device)
 
     def forward(self, x: Tensor, delta: Tensor, kv_cache: KVCache, context: ForwardContext) -> tuple[Tensor, Tensor]:
+        x, q = self.before_attention(x, delta, kv_cache, context)
+        o = context.attention.attend(q, kv_cache, self.attention.scale)
+        return self.after_attention(x, o, context)
+
+    def before_attention(
+        self, x: Tensor, delta: Tensor, kv_cache: KVCache, context: ForwardContext
+    ) -> tuple[Tensor, Tensor]:
+        """The residual stream, and the queries [T, n_heads, d]. All that differs with the sequences' lengths is between
+        this half and the next one, so CUDA graphs of any step can record both."""
         x, normed = self.input_norm.add_and_norm(x, delta, context.ops)
-        delta = self.attention(normed, kv_cache, context)
-        x, normed = self.post_attention_norm.add_and_norm(x, delta, context.ops)
-        delta = self.mlp(normed, context.ops)
-        return x, delta
+        return x, self.attention.queries(normed, kv_cache, context)
+
+    def after_attention(self, x: Tensor, o: Tensor, context: ForwardContext) -> tuple[Tensor, Tensor]:
+        """The residual stream, and what the MLP adds to it."""
+        x, normed = self.post_attention_norm.add_and_norm(x, self.attention.output(o), context.ops)
+        return x, self.mlp(normed, context.ops)
 
 
 class Layers(nn.ModuleList):
     """One layer after the other."""
 
     def __init__(self, config: ModelConfig, dtype: torch.dtype, device: torch.device) -> None:
-        super().__init__(Layer(config, dtype, device) for _ in range(config.num_layers))
+        super().__init__(Layer(config, i, dtype, device) for i in range(config.num_layers))
         self.native: NativeLayers | None = None
         """The same weights for our C++, where `minillm.model.cpu` has put them in its order."""
 
@@ -138,32 +162,16 @@ class Decoder(LayeredModel):
         self.rope = RotaryEmbedding(config.rope, config.head_dim, device)
 
     def forward(
-        self,
-        token_ids: Tensor,
-        positions: Tensor,
-        kv_caches: Sequence[KVCache],
-        attention: AttentionBackend,
-        ops: Ops,
-        logit_rows: Tensor | None = None,
+        self, token_ids: Tensor, positions: Tensor, kv_caches: Sequence[KVCache], attention: AttentionBackend, ops: Ops
     ) -> Tensor:
-        """Logits [R, V] after the tokens at `logit_rows`; keys and values of all T go to the cache.
-
-        Args:
-            logit_rows: [R] integers: only these rows go through the head, which is as wide as the
-                vocabulary. None = all.
-        """
-        return self.lm_head(self.hidden_states(token_ids, positions, kv_caches, attention, ops, logit_rows))
+        """Logits [T, V] after every token. A step puts only those rows through the head that sample: it is as wide as
+        the vocabulary."""
+        return self.lm_head(self.hidden_states(token_ids, positions, kv_caches, attention, ops))
 
     def hidden_states(
-        self,
-        token_ids: Tensor,
-        positions: Tensor,
-        kv_caches: Sequence[KVCache],
-        attention: AttentionBackend,
-        ops: Ops,
-        rows: Tensor | None = None,
+        self, token_ids: Tensor, positions: Tensor, kv_caches: Sequence[KVCache], attention: AttentionBackend, ops: Ops
     ) -> Tensor:
-        """[R, hidden] what goes into the head after the tokens at `rows` (None = all T).
+        """[T, hidden] what goes into the head after each token.
 
         Args:
             token_ids, positions: [T] integers.
@@ -175,8 +183,6 @@ class Decoder(LayeredModel):
         context = ForwardContext(cos, sin, attention.metadata.slot_mapping, attention, ops)
         x = self.embed(token_ids)
         x, delta = ops.run_layers(self.layers, x, torch.zeros_like(x), kv_caches, context)
-        if rows is not None:
-            x, delta = x[rows], delta[rows]
         return self.norm.add_and_norm(x, delta, ops)[1]
 
     def embed(self, token_ids: Tensor) -> Tensor:

@@ -5,11 +5,13 @@ reading the weights from memory. On CPUs PyTorch's 16-bit `F.linear` does not. S
 order in which a kernel reads them:
 
 - our own, kernels/cpu/linear.cpp, which widens bfloat16 to float32 in registers;
-- oneDNN's for many rows (a prefill), where the CPU has units for products of bfloat16 matrices (AMX);
-- FBGEMM's (Khudia et al. 2021), with weights as float16, where there is no C++ compiler.
+- the same on rows rounded to bfloat16, where the CPU multiplies pairs of those at once (AVX512_BF16);
+- oneDNN's, best where the CPU has units for products of bfloat16 matrices (AMX);
+- FBGEMM's (Khudia et al. 2021), with weights as float16: it needs no C++ compiler.
+
+Which of them multiplies best is tried: see minillm/model/packing.py.
 """
 
-import logging
 from collections.abc import Callable
 from typing import Protocol
 
@@ -17,19 +19,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from minillm.kernels.cpu import address, has_matrix_units, native_kernels
+from minillm.kernels.cpu import address, native_kernels
 from minillm.kernels.cpu.bands import band_bfloat16
 from minillm.kernels.cpu.layers import NativeMatrix
 
-logger = logging.getLogger(__name__)
-
-FLOAT16_MAX = 65504.0
 FEW_ROWS = 32
 """Up to here reading and widening the weights takes most of the time, which matrix units do not help with."""
-
-FINE = 1e-2
-"""Largest error of a product, as a share of its largest number: bfloat16 has 8 bits, float16 more. A wrong layout is
-off by about 1."""
 
 
 class AnyLinear(nn.Module):
@@ -84,6 +79,8 @@ class PackedInBands:
     """Weights as bfloat16 for our own kernel, in the order of bands.py."""
 
     computes = torch.float32
+    dots = False
+    """x is rounded to bfloat16, too."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         self.out, self.size = weight.shape
@@ -94,8 +91,15 @@ class PackedInBands:
         self.kernels = kernels
 
     def __call__(self, x: Tensor) -> Tensor:
-        y = self.kernels.linear(x.contiguous(), self.banded, self.out)
+        y = self.kernels.linear(x.contiguous(), self.banded, self.out, self.dots)
         return y if self.bias is None else y + self.bias
+
+
+class PackedForDots(PackedInBands):
+    """The same weights, for the CPU's products of bfloat16 pairs: rows are rounded on the way in, sums are float32."""
+
+    computes = torch.bfloat16
+    dots = True
 
 
 class PackedForFBGEMM:
@@ -146,38 +150,11 @@ class CPULinear(AnyLinear):
         if not isinstance(self.few, PackedInBands):
             return None
         addresses = (address(self.few.banded), None, address(self.few.bias))
-        return NativeMatrix(*addresses, self.few.size, self.few.out, 16)
+        return NativeMatrix(*addresses, self.few.size, self.few.out, 16, dots=self.few.dots)
 
     def keep_in(self, arena: "Arena") -> None:
         if isinstance(self.few, PackedInBands):
             self.few.banded = arena.keep(self.few.banded)
-
-
-def choose_packings(linears: list[Linear]) -> tuple[type[Packed], type[Packed]] | None:
-    """The kernels that multiply these layers best, with few rows and with many, and correctly: tried, not assumed."""
-    if any(linear.weight.device.type != "cpu" or linear.weight.dtype.itemsize != 2 for linear in linears):
-        return None
-    candidates: list[type[Packed]] = []
-    if all(linear.weight.dtype == torch.bfloat16 for linear in linears):
-        candidates += [PackedInBands] if native_kernels() is not None else []
-        candidates += [PackedForOneDNN] if has_matrix_units() else []
-    if max(linear.weight.abs().max().item() for linear in linears) <= FLOAT16_MAX:
-        candidates.append(PackedForFBGEMM)
-    smallest = min(linears, key=lambda linear: linear.weight.numel())
-    right = [packing for packing in candidates if works(packing, smallest)]
-    if not right:
-        return None
-    return right[0], PackedForOneDNN if PackedForOneDNN in right else right[0]
-
-
-def works(packing: type[Packed], linear: Linear) -> bool:
-    """Whether the packed layer gives what the plain one does, on this machine."""
-    try:
-        packed = packing(linear.weight, linear.bias)
-        return relative_error(packed, linear.weight, linear.bias, torch.float32) <= FINE
-    except (RuntimeError, AttributeError) as reason:
-        logger.warning("%s does not work on this machine (%s)", packing.__name__, reason)
-        return False
 
 
 def relative_error(
@@ -208,14 +185,6 @@ def replace_linears(module: nn.Module, make: Callable[[Linear], AnyLinear], but:
             made = make(linear)
             made.keep_in(arena)
             setattr(parent, name, made)
-
-
-def pack_linears(module: nn.Module) -> bool:
-    """Replace every Linear inside `module` by a CPULinear. False, and nothing done, if none works."""
-    packings = choose_packings([getattr(parent, name) for parent, name in places_of(module)])
-    if packings is not None:
-        replace_linears(module, lambda linear: CPULinear(linear, *packings))
-    return packings is not None
 
 
 class Arena:

@@ -4,6 +4,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,14 @@ import torch
 from torch import Tensor
 
 from minillm.core.errors import ConfigError, CorruptCheckpointError
-from minillm.kernels.device import memory_errors
+from minillm.kernels.device import before_ampere, memory_errors
 from minillm.model import checkpoints
 from minillm.model.config import ModelConfig
 from minillm.model.cpu import optimise_for_cpu
 from minillm.model.decoder import Decoder
 from minillm.model.linear import Linear
+from minillm.model.moe import MoE
+from minillm.model.parallel import ALONE, ParallelDecoder, Ranks
 from minillm.model.quantized import Quantizer, make_recipe
 from minillm.policies.config import EngineConfig
 
@@ -40,10 +43,12 @@ class LoadedModel:
     device: torch.device
     quantization: str | None = None
     """Of the weights; see EngineConfig."""
+    ranks: Ranks = ALONE
+    """With tensor parallelism, decoder and model_config are this rank's part."""
 
 
-def load_model(config: EngineConfig) -> LoadedModel:
-    """Load `config.model` in `config.dtype` onto `config.device`.
+def load_model(config: EngineConfig, ranks: Ranks = ALONE) -> LoadedModel:
+    """Load `config.model` in `config.dtype` onto `config.device`: all of it, or one rank's part.
 
     Raises:
         ConfigError: device="cuda" without one, or a quantization that the device has not.
@@ -53,33 +58,38 @@ def load_model(config: EngineConfig) -> LoadedModel:
     device = choose_device(config.device)
     path = checkpoints.resolve(config.model)
     with memory_errors(device, f"the weights of {config.model}", "Choose a smaller model, or quantization"):
-        return _load(config, device, path)
+        return _load(config, device, path, ranks)
 
 
-def _load(config: EngineConfig, device: torch.device, path: Path) -> LoadedModel:
+def _load(config: EngineConfig, device: torch.device, path: Path, ranks: Ranks) -> LoadedModel:
     model_config = ModelConfig.from_hf(checkpoints.load_config(path))
     dtype = choose_dtype(config.dtype, model_config, device)
     recipe, is_dummy = make_recipe(config, device, dtype), config.load_format == "dummy"
     # Weights that are to be quantized come through the host, so that a GPU never holds them in 16 bits.
-    decoder = Decoder(model_config, dtype, device if recipe is None or is_dummy else torch.device("cpu"))
+    make: Callable[..., Decoder] = Decoder if ranks.size == 1 else partial(ParallelDecoder, ranks)
+    decoder = make(model_config, dtype, device if recipe is None or is_dummy else torch.device("cpu"))
     quantizer = None if recipe is None else Quantizer(decoder, recipe, device)
     if is_dummy:
         fill_randomly(decoder)
     else:
-        fill(decoder, checkpoints.iter_weights(path), path, quantizer)
+        weights = ((name, ranks.part_of(name, tensor)) for name, tensor in checkpoints.iter_weights(path))
+        fill(decoder, weights, path, quantizer)
     if quantizer is not None:
         quantizer.finish()
     elif device.type == "cpu":
         optimise_for_cpu(decoder)
+    if isinstance(decoder, ParallelDecoder):
+        decoder.connect()
     return LoadedModel(
         name=config.model,
         decoder=decoder.eval(),
         tokenizer=checkpoints.load_tokenizer(path),
         eos_token_ids=frozenset(checkpoints.eos_token_ids(path)),
-        model_config=model_config,
+        model_config=decoder.config,
         dtype=dtype,
         device=device,
         quantization=config.quantization,
+        ranks=ranks,
     )
 
 
@@ -97,7 +107,8 @@ def choose_device(wanted: str) -> torch.device:
 
 
 def choose_dtype(wanted: str, model_config: ModelConfig, device: torch.device) -> torch.dtype:
-    """auto = the checkpoint's own; on a CPU bfloat16, since half the bytes are half the time of a decode.
+    """auto = the checkpoint's own; on a CPU bfloat16, since half the bytes are half the time of a decode; on a GPU that
+    has no bfloat16, float16.
 
     Raises:
         ConfigError: the checkpoint's own is not one that is computed in.
@@ -106,6 +117,8 @@ def choose_dtype(wanted: str, model_config: ModelConfig, device: torch.device) -
         wanted = "bfloat16" if device.type == "cpu" else model_config.dtype or "bfloat16"
         if wanted not in DTYPES:
             raise ConfigError(f"the checkpoint is in {wanted}: choose dtype={', dtype='.join(DTYPES)}")
+        if wanted == "bfloat16" and device.type == "cuda" and before_ampere(device):
+            wanted = "float16"
     return DTYPES[wanted]
 
 
@@ -134,14 +147,19 @@ def weight_slots(decoder: Decoder) -> dict[str, Slot]:
         slots["lm_head.weight"] = Slot(head.weight, head)
     query, key = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
     for i, layer in enumerate(decoder.layers):
-        attention, mlp, prefix = layer.attention, layer.mlp, f"model.layers.{i}"
+        attention, prefix = layer.attention, f"model.layers.{i}"
+        mlps: dict[str, Any] = {"mlp": layer.mlp}
+        gate_up = ("gate_proj", "up_proj")
+        if isinstance(layer.mlp, MoE):
+            slots[f"{prefix}.mlp.gate.weight"] = Slot(layer.mlp.router.weight)
+            mlps = {f"mlp.experts.{expert}": mlp for expert, mlp in enumerate(layer.mlp.experts)}
         slots[f"{prefix}.input_layernorm.weight"] = Slot(layer.input_norm.weight)
         slots[f"{prefix}.post_attention_layernorm.weight"] = Slot(layer.post_attention_norm.weight)
         for kind, linear, names, sizes in (
             ("self_attn", attention.qkv_proj, ("q_proj", "k_proj", "v_proj"), (query, key, key)),
             ("self_attn", attention.o_proj, ("o_proj",), (config.hidden_size,)),
-            ("mlp", mlp.gate_up_proj, ("gate_proj", "up_proj"), (config.intermediate_size,) * 2),
-            ("mlp", mlp.down_proj, ("down_proj",), (config.hidden_size,)),
+            *((at, mlp.gate_up_proj, gate_up, mlp.down_proj.weight.shape[1]) for at, mlp in mlps.items()),
+            *((at, mlp.down_proj, ("down_proj",), config.hidden_size) for at, mlp in mlps.items()),
         ):
             for parameter, whole in linear.named_parameters():
                 for name, part in zip(names, whole.split(sizes)):

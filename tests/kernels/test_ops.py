@@ -8,10 +8,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from minillm.kernels.attention.cache import KVCache
+from minillm.kernels.attention.cache import QUANTIZED_DTYPES, KVCache, QuantizedKV
 from minillm.kernels.cpu import native_kernels
 from minillm.kernels.cpu.ops import NativeOps
 from minillm.kernels.ops import ForwardContext, Ops
+from minillm.kernels.quantization import quantize
 from minillm.kernels.select_ops import select_ops
 from minillm.model.decoder import Attention
 from minillm.model.rope import RotaryEmbedding
@@ -71,7 +72,7 @@ def prepared_query(
     if norms is not None:
         attention.q_norm.weight.data, attention.k_norm.weight.data, attention.q_norm.eps = norms
     context = ForwardContext(cos, sin, slots, Asked(), ops)
-    return attention(qkv.clone().flatten(1), cache, context).view(-1, num_heads, head_dim)
+    return attention.queries(qkv.clone().flatten(1), cache, context).view(-1, num_heads, head_dim)
 
 
 def test_the_norm_and_silu_are_their_formulas() -> None:
@@ -212,6 +213,36 @@ def test_rotate_and_write_in_triton(
     tolerance = max(tolerance, torch.finfo(kinds[1]).eps)
     assert difference.max() <= tolerance * expected_cache[written].abs().max()
     assert difference[~written].max() == 0 and (cache[..., 1, :, :] == expected_cache[..., 1, :, :]).all()
+
+
+@pytest.mark.parametrize("norms", [False, True])
+@pytest.mark.parametrize("kv_format", QUANTIZED_DTYPES)
+@pytest.mark.parametrize(
+    ("heads", "head_dim", "rows"), [((9, 3), 64, 1), ((8, 2), 128, 3), ((3, 1), 12, 17), ((2, 1), 64, 64)], ids=str
+)
+def test_triton_rounds_what_it_writes(
+    heads: tuple[int, int], head_dim: int, rows: int, kv_format: str, norms: bool, triton: Ops
+) -> None:
+    """Numbers bit for bit, given the scales: Triton's interpreter cuts to bfloat16 where a GPU rounds."""
+    with GPU:
+        torch.manual_seed(rows)
+        qkv = torch.randn(rows, heads[0] + 2 * heads[1], head_dim) * torch.logspace(-3, 3, rows)[:, None, None]
+        qkv[0, -1] = 0
+        weights, (cos, sin) = torch.randn(2, head_dim), torch.randn(2, rows, 1, head_dim)
+        slots, shape = torch.randperm(80)[:rows], (20, 4, 2, heads[1], head_dim)
+        plain, numbers = torch.zeros(shape), torch.full(shape, 9).to(QUANTIZED_DTYPES[kv_format])
+        cache = QuantizedKV(numbers, torch.full(shape[:-1], 9.0, dtype=torch.bfloat16))
+    given = (qkv, heads[1], (*weights, 1e-6) if norms else None, cos, sin, slots)
+    assert torch.equal(prepared_query(triton, *given, cache), prepared_query(triton, *given, plain))
+    kept, scales, exact = (part.flatten(0, 1)[slots] for part in (*cache, plain))
+    wanted = quantize(exact, numbers.dtype)[1]
+    assert ((scales.float() / wanted - 1).abs() < 2**-7).all()
+    most = 127 if kv_format == "int8" else 448
+    expected = (exact / scales.float()[..., None]).clamp(-most, most)
+    expected = (expected.round() if kv_format == "int8" else expected).to(numbers.dtype)
+    assert torch.equal(kept.view(torch.int8), expected.view(torch.int8))
+    untouched = torch.ones(80, dtype=torch.bool, device=slots.device).index_fill(0, slots, False)
+    assert all((part.flatten(0, 1)[untouched].float() == 9).all() for part in cache)
 
 
 def test_float32_computes_as_hugging_face_does(native: NativeOps) -> None:

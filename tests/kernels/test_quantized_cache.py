@@ -70,10 +70,8 @@ def test_native_decodes(head_dim: int, heads: tuple[int, int]) -> None:
     """NaN in every scale that nobody may read."""
     decodes = [(1, context) for context in (1, 2, 15, 16, 17, 63, 64, 65, 129, 400)]
     ragged = Ragged(decodes, heads, head_dim, 16, kv_dtype=torch.int8)
-    assert (
-        native.suits(ragged.query.dtype, *ragged.query.shape[1:], ragged.kv_cache)
-        and ragged.error(NativeAttention) < 1e-5
-    )
+    assert native.suits(ragged.query.dtype, *ragged.query.shape[1:], ragged.kv_cache)
+    assert ragged.error(NativeAttention) < 1e-5
 
 
 @needs_compiler
@@ -82,16 +80,19 @@ def test_native_batches(spans: list[Span]) -> None:
     assert Ragged(spans, (6, 2), 64, 16, kv_dtype=torch.int8, poison=HUGE).error(NativeAttention) < 1e-5
 
 
-@pytest.mark.parametrize("heads", [(4, 4), (9, 3), (8, 1)], ids=str)
+@pytest.mark.parametrize("dtype", DTYPES, ids=dtype_name)
+@pytest.mark.parametrize(("heads", "head_dim"), [((4, 4), 64), ((9, 3), 64), ((8, 1), 128)], ids=str)
 @pytest.mark.parametrize("splits", [1, 4])
-def test_triton(heads: tuple[int, int], splits: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_triton(
+    heads: tuple[int, int], head_dim: int, splits: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("triton", reason="triton is for Linux")
     from minillm.kernels.triton import attention as triton_paged
 
     monkeypatch.setattr(triton_paged, "splits_for", lambda *args: splits)
     spans = [(1, 33), (1, 2), (1, 100), (7, 7), (4, 21), (19, 40)]
     with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
-        ragged = Ragged(spans, heads, head_dim=64, block_size=16, kv_dtype=torch.int8)
+        ragged = Ragged(spans, heads, head_dim, block_size=16, kv_dtype=dtype)
         assert ragged.error(triton_paged.TritonAttention) < 1e-5
 
 
@@ -101,7 +102,9 @@ def test_who_reads_it_and_who_says_why_not() -> None:
         assert choices["eager"] is None and choices["sdpa"] is None
         assert (choices["native"] is None) == (dtype == torch.int8 and NativeAttention.missing(CPU) is None)
     if NativeAttention.missing(CPU) is None:
-        with pytest.raises(ConfigError, match=r"does not read a KV cache in fp8: choose one that does \(sdpa, eager\)"):
+        with pytest.raises(
+            ConfigError, match=r"does not read a KV cache in fp8: choose one that does \(triton, sdpa, eager\)"
+        ):
             select_backend("native", CPU, Demands(kv_dtype=FP8))
         assert select_backend("auto", CPU, Demands(dtype=torch.float32, kv_dtype=torch.int8)) is NativeAttention
     assert select_backend("auto", CPU, Demands(kv_dtype=FP8)) is SDPAAttention

@@ -57,14 +57,6 @@ def test_who_has_sinks() -> None:
     assert "attention_sinks=0" in choices["triton"] or "not on cpu" in choices["triton"]
 
 
-def test_live_blocks() -> None:
-    window = Window(size=10, sinks=5)
-    assert window.live_blocks(position=0, end=3, block_size=4) == [0]
-    assert window.live_blocks(position=40, end=41, block_size=4) == [0, 1, 7, 8, 9, 10], "31 to 40, and 0 to 4"
-    assert window.live_blocks(position=41, end=44, block_size=4) == [0, 1, 8, 9, 10]
-    assert Window().live_blocks(position=99, end=100, block_size=16) == list(range(7))
-
-
 @pytest.mark.parametrize("sinks", [0, 1, 4, 9])
 @pytest.mark.parametrize("size", [1, 3, 8, 21])
 @pytest.mark.parametrize("chunk", [1, 2, 5, 16])

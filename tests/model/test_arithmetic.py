@@ -1,15 +1,14 @@
 """Model arithmetic against published numbers, checkpoints, transformers, and what the engine allocates."""
 
-import json
+import random
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from safetensors import safe_open
 
 from minillm import Engine, EngineConfig, SamplingParams
-from minillm.core.errors import ConfigError, PricingError, UnknownModelError
+from minillm.core.errors import PricingError, UnknownModelError
 from minillm.kernels.attention.cache import tensors_of
 from minillm.model.arithmetic import KVCacheSize, ModelBytes, ModelCost, ModelFlops, causal_pairs, find_model
 from minillm.model.checkpoints import SHAPES, load_config
@@ -24,52 +23,25 @@ TINY = {
     "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64,
 }  # fmt: skip
 """Head dim 2; per layer q 64, k 32, v 32, o 64, gate, up and down 96 each."""
-HEADS = {"hidden_size": 8192, "num_hidden_layers": 80, "num_attention_heads": 64}
-DEEPSEEK_V3 = {
-    "num_hidden_layers": 61, "num_attention_heads": 128, "num_key_value_heads": 128, "hidden_size": 7168,
-    "kv_lora_rank": 512, "qk_rope_head_dim": 64, "v_head_dim": 128, "qk_nope_head_dim": 128,
-}  # fmt: skip
 
 
 def config(**changes: object) -> ModelConfig:
     return ModelConfig.from_hf(TINY | changes)
 
 
-def read_params(config: ModelConfig) -> int:
-    return ModelCost.of(config).read_params
-
-
-def stored_parameters(folder: Path) -> int:
-    """What a decode step reads of a checkpoint: an embedding table only if it is the head, too."""
-    tied = json.loads((folder / "config.json").read_text()).get("tie_word_embeddings")
-    count = 0
-    for file in folder.glob("*.safetensors"):
-        with safe_open(file, framework="pt") as tensors:
-            for name in tensors.keys():  # noqa: SIM118 - safe_open is not a dict
-                if "embed_tokens" not in name or tied:
-                    count += torch.Size(tensors.get_slice(name).get_shape()).numel()
-    return count
-
-
-def test_the_count_is_what_the_checkpoint_holds(tiny_llama_path: Path, smollm_path: Path) -> None:
-    for folder in (tiny_llama_path, smollm_path):
-        assert read_params(ModelConfig.from_hf(load_config(folder))) == stored_parameters(folder)
-
-
-@pytest.mark.parametrize("architecture", ["Llama", "Mistral", "Qwen2", "Qwen3"])
+@pytest.mark.parametrize("architecture", ["Llama", "Mistral", "Qwen2", "Qwen3", "Qwen3Moe"])
 @pytest.mark.parametrize("biases", [False, True])
 def test_the_count_is_what_transformers_builds(architecture: str, biases: bool) -> None:
     import transformers
 
     extra = {"attention_bias": biases, "mlp_bias": biases, "head_dim": 4, "tie_word_embeddings": biases}
-    hf = TINY | {"architectures": [f"{architecture}ForCausalLM"]} | extra
+    experts = {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 5, "mlp_only_layers": [1]}
+    hf = TINY | {"architectures": [f"{architecture}ForCausalLM"]} | extra | experts
     with torch.device("meta"):
         settings = getattr(transformers, f"{architecture}Config")(**hf)
         model = getattr(transformers, f"{architecture}ForCausalLM")(settings)
-    built = sum(parameter.numel() for parameter in model.parameters())  # a tied head is counted once
-    if not biases:
-        built -= model.get_input_embeddings().weight.numel()
-    assert read_params(ModelConfig.from_hf(hf)) == built
+    cost = ModelCost.of(ModelConfig.from_hf(hf))
+    assert cost.stored_params == sum(parameter.numel() for parameter in model.parameters()), "a tied head once"
 
 
 def test_parameters_are_those_of_the_real_decoder() -> None:
@@ -81,13 +53,33 @@ def test_parameters_are_those_of_the_real_decoder() -> None:
         assert cost.stored_params == stored, shape
         assert cost.stored_bytes("bfloat16") == sum(p.numel() * p.element_size() for p in decoder.parameters()), shape
         is_tied = decoder.lm_head.weight is decoder.embed_tokens
-        assert cost.read_params == stored - (0 if is_tied else decoder.embed_tokens.numel()), shape
+        read = stored - (0 if is_tied else decoder.embed_tokens.numel())
+        assert cost.read_bytes("bfloat16", tokens=1e9) == 2 * read, shape
+        routed = sum(parameter.numel() for name, parameter in decoder.named_parameters() if ".experts." in name)
+        idle = routed * (config.num_experts - config.num_experts_per_tok) // max(config.num_experts, 1)
+        assert cost.read_params == read - idle, shape
+
+
+@pytest.mark.parametrize("tokens", [1, 2, 16, 64])
+def test_experts_that_a_step_reads_are_those_that_chance_draws(tokens: int) -> None:
+    """A Monte Carlo of tokens that each draw 8 of 128, and the usual way to write its mean."""
+    config = ModelConfig.from_hf(load_config(SHAPES["qwen3-30b-a3b"]))
+    cost, rng = ModelCost.of(config), random.Random(0)
+    draws = [len({e for _ in range(tokens) for e in rng.sample(range(128), 8)}) for _ in range(200)]
+    expected = 128 * (1 - (1 - 8 / 128) ** tokens)
+    assert expected == pytest.approx(sum(draws) / len(draws), rel=0.02)
+    read = cost.read_bytes("bfloat16", tokens)
+    assert read == pytest.approx(2 * (cost.read_params + cost.idle_params * (expected - 8) / 120))
+    assert read == pytest.approx(ModelBytes.of(config, "bfloat16").step([0] * tokens))
 
 
 def test_published_sizes() -> None:
     billions = {"llama-3.1-8b": 8.03, "llama-3-70b": 70.6, "llama-2-70b": 69.0, "llama-2-13b": 13.0, "qwen3-32b": 32.8}
+    billions["qwen3-30b-a3b"] = 30.5
+    assert find_model("qwen3-30b-a3b").active_params == pytest.approx(3.3e9, rel=0.02)
     for shape, billion in billions.items():
-        assert find_model(shape).stored_params == pytest.approx(billion * 1e9, rel=0.005)
+        cost = find_model(shape)
+        assert cost.stored_params == pytest.approx(billion * 1e9, rel=0.005)
 
 
 def test_a_step_reads_the_output_head_once_and_an_untied_embedding_table_not_at_all() -> None:
@@ -113,33 +105,21 @@ def test_flops_by_hand() -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "kind", "num_bytes"),
+    ("size", "kind", "num_bytes"),
     [
-        (HEADS, "MHA", 8 * 327_680),
-        ({**HEADS, "num_key_value_heads": 8}, "GQA", 327_680),
-        ({**HEADS, "num_key_value_heads": 1}, "MQA", 327_680 // 8),
+        (KVCacheSize.of_heads(80, 64, 64, 128), "MHA", 8 * 327_680),
+        (KVCacheSize.of_heads(80, 64, 8, 128), "GQA", 327_680),
+        (KVCacheSize.of_heads(80, 64, 1, 128), "MQA", 327_680 // 8),
         # DeepSeek-V3: 576 numbers a layer, 70,272 bytes a token (DeepSeek-AI 2025, table 1 of arXiv 2505.09343).
-        (DEEPSEEK_V3, "MLA", 70_272),
+        (KVCacheSize("MLA", 61, 1, 512 + 64), "MLA", 70_272),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_published_numbers(config: dict, kind: str, num_bytes: int) -> None:
-    size = KVCacheSize.of_config(config)
+def test_published_numbers(size: KVCacheSize, kind: str, num_bytes: int) -> None:
     assert (size.kind, size.bytes_per_token("bfloat16")) == (kind, num_bytes)
     assert size.bytes_per_token("float32") == 2 * num_bytes
     scales = 2 * size.vectors * size.layers
     assert size.bytes_per_token("int8") == size.bytes_per_token("fp8") == num_bytes // 2 + scales
-
-
-def test_a_config_without_attention() -> None:
-    with pytest.raises(ConfigError, match="no 'num_attention_heads'"):
-        KVCacheSize.of_config({"num_hidden_layers": 2})
-
-
-def test_it_reads_configs_as_the_model_does() -> None:
-    for path in SHAPES.values():
-        hf = load_config(path)
-        assert KVCacheSize.of_config(hf) == KVCacheSize.of_model(ModelConfig.from_hf(hf))
 
 
 @pytest.mark.parametrize("kv_heads", [1, 2, 4], ids=["MQA", "GQA", "MHA"])

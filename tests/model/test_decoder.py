@@ -55,10 +55,8 @@ class Cache:
         shuffled = torch.randperm(16 * num_sequences, generator=torch.Generator().manual_seed(3))
         self.tables = shuffled.view(num_sequences, 16)
 
-    def step(
-        self, spans: list[tuple[list[int], int]], backend: str, logit_rows: torch.Tensor | None = None
-    ) -> torch.Tensor:
-        """Logits of every new token, or of some rows. A span is (tokens of b so far, how many are computed)."""
+    def step(self, spans: list[tuple[list[int], int]], backend: str) -> torch.Tensor:
+        """Logits of every new token. A span is (tokens of b so far, how many are computed)."""
         num_tokens = [len(tokens) - start for tokens, start in spans]
         positions = torch.cat([torch.arange(start, len(tokens)) for tokens, start in spans])
         owner = torch.arange(len(spans)).repeat_interleave(torch.tensor(num_tokens))
@@ -77,7 +75,7 @@ class Cache:
         token_ids = torch.tensor([token for tokens, start in spans for token in tokens[start:]])
         with torch.inference_mode():
             attention = select_backend(backend, self.model.device)(metadata)
-            return self.model.decoder(token_ids, positions, self.pool.layers, attention, Ops(), logit_rows)
+            return self.model.decoder(token_ids, positions, self.pool.layers, attention, Ops())
 
 
 def reference(hf: Any, tokens: list[int]) -> torch.Tensor:
@@ -98,6 +96,7 @@ LLAMA3 = dict(
     original_max_position_embeddings=24,
 )
 YARN = dict(rope_type="yarn", rope_theta=800.0, factor=4.0, original_max_position_embeddings=16)
+EXPERTS = dict(num_experts=6, num_experts_per_tok=2, moe_intermediate_size=24)
 VARIANTS = [
     ("Llama", {}),
     ("Llama", dict(tie_word_embeddings=True, num_key_value_heads=6)),
@@ -113,6 +112,9 @@ VARIANTS = [
     ("Qwen2", dict(rope_parameters=dict(YARN, attention_factor=1.3, truncate=False))),
     ("Qwen3", dict(head_dim=16)),
     ("Qwen3", dict(head_dim=12, attention_bias=True, tie_word_embeddings=True)),
+    ("Qwen3Moe", EXPERTS),
+    ("Qwen3Moe", dict(EXPERTS, norm_topk_prob=True, decoder_sparse_step=2, head_dim=16)),
+    ("Qwen3Moe", dict(EXPERTS, num_experts_per_tok=1, mlp_only_layers=[0, 2])),
 ]
 
 
@@ -150,36 +152,32 @@ def test_old_config_style_means_the_same(tmp_path: Path) -> None:
         assert rope == ModelConfig.from_hf(new).rope
 
 
-def test_logits_only_of_the_rows_asked_for(tmp_path: Path) -> None:
-    make_checkpoint(tmp_path)
-    cache, tokens = Cache(load(tmp_path)), tokens_of(6)
-    every = cache.step([(tokens, 0)], "sdpa")
-    two = cache.step([(tokens, 0)], "sdpa", torch.tensor([5, 1]))
-    assert torch.allclose(two, every[[5, 1]], atol=1e-5)
-
-
-@pytest.mark.parametrize("architecture", ["Llama", "Qwen2"])
-def test_bfloat16_is_close_to_float32(tmp_path: Path, architecture: str) -> None:
-    hf = make_checkpoint(tmp_path, architecture).bfloat16().float()
+@pytest.mark.parametrize(("architecture", "fields"), [("Llama", {}), ("Qwen2", {}), ("Qwen3Moe", EXPERTS)])
+def test_bfloat16_is_close_to_float32(tmp_path: Path, architecture: str, fields: dict) -> None:
+    hf = make_checkpoint(tmp_path, architecture, **fields).bfloat16().float()
     tokens = tokens_of(30)
     expected = reference(hf, tokens)
     cache = Cache(load(tmp_path, "bfloat16"))
     logits = torch.cat([cache.step([(tokens[:29], 0)], "sdpa"), cache.step([(tokens, 29)], "sdpa")])
-    assert (logits.float() - expected).abs().max() < 0.03 * expected.abs().max()
+    close = (logits.float() - expected).abs().amax(dim=1) < 0.03 * expected.abs().max()
+    assert close.float().mean() > (0.8 if fields else 0.99), "rounding may choose another expert"
 
 
 def test_missing_extra_and_misshapen_tensors_are_named(tmp_path: Path) -> None:
-    make_checkpoint(tmp_path)
-    file = tmp_path / "model.safetensors"
+    make_checkpoint(tmp_path, "Qwen3Moe", **EXPERTS, mlp_only_layers=[1])
+    file, expert = tmp_path / "model.safetensors", "model.layers.2.mlp.experts"
     tensors = load_file(file)
-    del tensors["model.layers.1.mlp.up_proj.weight"]
+    del tensors["model.layers.1.mlp.up_proj.weight"], tensors["model.layers.2.mlp.gate.weight"]
+    tensors[f"{expert}.6.down_proj.weight"] = tensors.pop(f"{expert}.5.down_proj.weight")
     tensors["model.layers.7.surprise"] = torch.zeros(2)
     tensors["model.norm.weight"] = torch.zeros(5)
     save_file(tensors, file, metadata={"format": "pt"})
     with pytest.raises(CorruptCheckpointError) as error:
         load(tmp_path)
-    for part in ("missing tensor model.layers.1.mlp.up_proj.weight", "unexpected tensor model.layers.7.surprise"):
-        assert part in str(error.value)
+    for missing in ("model.layers.1.mlp.up_proj", f"{expert}.5.down_proj", "model.layers.2.mlp.gate"):
+        assert f"missing tensor {missing}.weight" in str(error.value)
+    for unexpected in ("model.layers.7.surprise", f"{expert}.6.down_proj.weight"):
+        assert f"unexpected tensor {unexpected}" in str(error.value)
     assert "model.norm.weight is [5]" in str(error.value)
 
 
@@ -192,8 +190,9 @@ def test_a_second_copy_of_a_tied_head_is_fine(tmp_path: Path) -> None:
     load(tmp_path)
 
 
-def test_dummy_weights_need_only_a_config(tmp_path: Path) -> None:
-    make_checkpoint(tmp_path)
+@pytest.mark.parametrize(("architecture", "fields"), [("Llama", {}), ("Qwen3Moe", EXPERTS)])
+def test_dummy_weights_need_only_a_config(tmp_path: Path, architecture: str, fields: dict) -> None:
+    make_checkpoint(tmp_path, architecture, **fields)
     (tmp_path / "model.safetensors").unlink()
     config = EngineConfig(model=str(tmp_path), dtype="float32", device="cpu", load_format="dummy")
     first, second = (Cache(load_model(config)).step([(tokens_of(9), 0)], "sdpa") for _ in range(2))

@@ -18,6 +18,7 @@ from minillm.kernels.cpu.ops import NativeOps
 from minillm.kernels.ops import ForwardContext, Ops
 from minillm.kernels.triton.attention import TritonAttention
 from minillm.model import linear as linear_module
+from minillm.model import packing as packing_module
 from minillm.model.config import ModelConfig
 from minillm.model.cpu import optimise_for_cpu
 from minillm.model.decoder import Decoder
@@ -168,7 +169,7 @@ def test_steps_that_are_not_for_it_go_one_by_one(kernels: NativeKernels, monkeyp
 def test_with_many_rows_another_kernel_is_better(kernels: NativeKernels, monkeypatch: pytest.MonkeyPatch) -> None:
     """oneDNN's, where the processor has matrix units: any other kernel can stand in for it."""
     packings = (linear_module.PackedInBands, linear_module.PackedForFBGEMM)
-    monkeypatch.setattr(linear_module, "choose_packings", lambda linears: packings)
+    monkeypatch.setattr(packing_module, "choose_packings", lambda linears: packings)
     decoder, caches = made_decoder(), made_cache(torch.bfloat16, made_decoder())
     for rows, separate in ((3, 0), (FEW_ROWS + 1, 6)):
         ops = Counting(kernels)
@@ -224,7 +225,7 @@ def test_a_whole_model_in_triton(qk_norm: bool) -> None:
 def test_where_no_layer_can_be_packed_activations_stay_16_bits_and_pytorch_handles_them(
     tiny_llama_path: Path, kernels: NativeKernels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(linear_module, "choose_packings", lambda linears: None)
+    monkeypatch.setattr(packing_module, "choose_packings", lambda linears: None)
     config = EngineConfig(model=str(tiny_llama_path), device="cpu", dtype="bfloat16", num_kv_blocks=64)
     engine = Engine(config, load_model(config))
     assert engine.model.decoder.activation_dtype == torch.bfloat16

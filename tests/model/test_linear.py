@@ -10,19 +10,19 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from minillm.kernels.cpu import NativeKernels, compiling, native_kernels
+from minillm.kernels.cpu import NativeKernels, compiling, has_dots, native_kernels
 from minillm.kernels.cpu.bands import band_bfloat16, band_int4, band_int8, in_bands, numbers_of
-from minillm.model import linear as linear_module
+from minillm.model import packing as packing_module
 from minillm.model.linear import (
     FEW_ROWS,
     CPULinear,
     Linear,
+    PackedForDots,
     PackedForFBGEMM,
     PackedForOneDNN,
     PackedInBands,
-    pack_linears,
-    works,
 )
+from minillm.model.packing import choose_packings, former_trials, pack_linears, works
 
 pytestmark = pytest.mark.usefixtures("two_threads")
 CPU = torch.device("cpu")
@@ -98,7 +98,7 @@ def test_without_it_pytorchs_kernel_serves_all_rows(trouble: str, monkeypatch: p
     elif trouble == "compiler fails":
         monkeypatch.setattr(compiling, "FLAGS", ("--no-such-flag",))
     else:
-        monkeypatch.setattr(NativeKernels, "linear", lambda self, x, weight, out: torch.zeros(len(x), out))
+        monkeypatch.setattr(NativeKernels, "linear", lambda self, x, weight, out, dots=False: torch.zeros(len(x), out))
     try:
         assert native_kernels() is None
         holder = torch.nn.Sequential(plain(64, 32))
@@ -113,35 +113,59 @@ def test_without_it_pytorchs_kernel_serves_all_rows(trouble: str, monkeypatch: p
         native_kernels.cache_clear()
 
 
-@pytest.mark.parametrize("packing", [PackedInBands, PackedForFBGEMM, PackedForOneDNN])
+@pytest.mark.parametrize("packing", [PackedInBands, PackedForDots, PackedForFBGEMM, PackedForOneDNN])
 @pytest.mark.parametrize("bias", [False, True], ids=["plain", "bias"])
 @pytest.mark.parametrize("rows", [1, FEW_ROWS, FEW_ROWS + 1, 40])
 def test_a_packed_layer_is_the_plain_one(packing: type, bias: bool, rows: int) -> None:
     layer, x = plain(96, 48, bias), torch.randn(rows, 96)
-    if not works(packing, layer):
+    if (packing is PackedForDots and not has_dots()) or not works(packing, layer):
         pytest.skip(f"this processor has no instructions for {packing.__name__}")
     packed = CPULinear(layer, PackedInBands, packing)
     error = (packed(x) - exact(layer, x)).abs().max()
-    assert error < (2e-2 if packing is PackedForOneDNN and rows > FEW_ROWS else 1e-3)
+    assert error < (2e-2 if packed.many.computes == torch.bfloat16 and rows > FEW_ROWS else 1e-3)
     assert packed(x).dtype == torch.float32
 
 
-def test_the_kernel_follows_from_the_processor_and_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_best_kernel_of_a_trial_is_chosen_and_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: NativeKernels
+) -> None:
+    monkeypatch.setenv("MINILLM_HOME", str(tmp_path))
+    monkeypatch.setattr(packing_module, "TOO_SMALL", 4096)
+    layers = [plain(64, 64), plain(32, 64)]
+    outcomes = {"PackedInBands": [1.0, 1.0, 9.0], "PackedForFBGEMM": [2.0, 2.0, 5.0]}
+
+    def measured(weight: torch.Tensor, packings: dict[str, type]) -> dict[str, list[float]]:
+        return {name: outcomes.get(name, [3.0, 3.0, 8.5]) for name in packings}
+
+    monkeypatch.setattr(packing_module, "measure", measured)
+    assert choose_packings(layers) == (PackedInBands, PackedForFBGEMM)
+    outcomes["PackedForFBGEMM"] = [0.1, 0.1, 0.1]
+    assert choose_packings(layers) == (PackedInBands, PackedForFBGEMM) and len(former_trials()) == 1, "no second trial"
+    next(tmp_path.glob("native/trial-*")).write_text("half a fi")
+    assert former_trials() == []
+    assert choose_packings(layers) == (PackedForFBGEMM, PackedForFBGEMM)
+    monkeypatch.setattr(packing_module, "available_bytes", lambda: 1000)
+    next(tmp_path.glob("native/trial-*")).unlink()
+    outcomes["PackedForFBGEMM"] = [2.0, 2.0, 5.0]
+    assert choose_packings(layers) == (PackedInBands, PackedInBands), "no room for a second copy"
+
+
+def test_a_trial_measures_every_kernel_at_every_number_of_rows() -> None:
+    seconds = packing_module.measure(plain(256, 64).weight, {"bands": PackedForFBGEMM, "other": PackedForFBGEMM})
+    assert [len(taken) for taken in seconds.values()] == [3, 3] and min(map(min, seconds.values())) > 0
+
+
+def test_only_what_works_is_a_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
     layers = [plain(64, 32), plain(32, 64)]
-    if not works(PackedForOneDNN, layers[0]):
-        pytest.skip("this processor has no instructions for oneDNN's bfloat16")
-    choose = linear_module.choose_packings
-    monkeypatch.setattr(linear_module, "has_matrix_units", lambda: True)
-    assert choose(layers) == (PackedInBands, PackedForOneDNN)
-    monkeypatch.setattr(PackedForOneDNN, "__call__", lambda self, x: torch.zeros(len(x), 64))
-    assert choose(layers) == (PackedInBands, PackedInBands), "a kernel that computes wrongly is not used"
-    monkeypatch.setattr(linear_module, "has_matrix_units", lambda: False)
-    assert choose(layers) == (PackedInBands, PackedInBands)
-    monkeypatch.setattr(linear_module, "native_kernels", lambda: None)
-    assert choose(layers) == (PackedForFBGEMM, PackedForFBGEMM)
+    monkeypatch.setattr(packing_module, "native_kernels", lambda: None)
+    monkeypatch.setattr(packing_module, "has_dots", lambda: False)
+    assert choose_packings(layers) == (PackedForFBGEMM, PackedForFBGEMM)
+    with monkeypatch.context() as context:
+        context.setattr(PackedForFBGEMM, "__call__", lambda self, x: torch.zeros(len(x), 64))
+        assert choose_packings(layers) in (None, (PackedForOneDNN, PackedForOneDNN)), "it computes wrongly"
     layers[1].weight[0, 0] = 1e6
-    assert choose(layers) is None, "float16 ends at 65504"
-    assert choose([plain(8, 8, dtype=torch.float32)]) is None
+    assert choose_packings(layers) in (None, (PackedForOneDNN, PackedForOneDNN)), "float16 ends at 65504"
+    assert choose_packings([plain(8, 8, dtype=torch.float32)]) is None
 
 
 def test_a_tied_head_leaves_the_embedding_table_as_it_is(function: NativeKernels) -> None:
@@ -151,7 +175,7 @@ def test_a_tied_head_leaves_the_embedding_table_as_it_is(function: NativeKernels
     pack_linears(model)
     assert model.table is table and torch.equal(table, plain(64, 100).weight)
     x = torch.randn(1, 64)
-    assert (model.layer(x) - exact(plain(64, 100), x)).abs().max() < 1e-3, "moved beside the others, but the same"
+    assert (model.layer(x) - exact(plain(64, 100), x)).abs().max() < 2e-2, "moved beside the others, but the same"
 
 
 def test_weights_are_dropped_as_they_are_packed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,7 +188,7 @@ def test_weights_are_dropped_as_they_are_packed(monkeypatch: pytest.MonkeyPatch)
             left.append(sum(layer() is not None for layer in alive))
             super().__init__(*arguments)
 
-    monkeypatch.setattr(linear_module, "CPULinear", Watched)
+    monkeypatch.setattr(packing_module, "CPULinear", Watched)
     assert pack_linears(model)
     assert left == [4, 3, 2, 1]
 

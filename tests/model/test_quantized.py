@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,10 @@ from minillm.core.errors import ConfigError
 from minillm.frontend.engine import Engine
 from minillm.kernels import quantization
 from minillm.kernels.quantization import FP8, dequantize_int4, quantize_int4, quantize_rows, share_on_int4_grid
-from minillm.model import quantized
+from minillm.kernels.triton.attention import TritonAttention
+from minillm.model import quantized, quantized_cuda
 from minillm.model.decoder import Decoder
-from minillm.model.linear import Arena, Linear
+from minillm.model.linear import Linear
 from minillm.model.loader import LoadedModel, load_model
 from minillm.model.quantized import QuantizedLinear, make_int4, make_int8, make_recipe
 from minillm.policies.config import EngineConfig
@@ -112,18 +114,6 @@ def test_without_a_compiler_it_multiplies_all_the_same(kind: str, monkeypatch: p
     assert torch.allclose(made(x), expected, atol=1e-5) and torch.equal(made.rows(torch.tensor([3, 39])), rows)
 
 
-def test_arena_keeps_copies_side_by_side() -> None:
-    arena = Arena()
-    tensors = [
-        torch.randint(-9, 9, (7, 5), dtype=torch.int8),
-        torch.randn(3, 3),
-        torch.zeros(1 << 27, dtype=torch.int8),
-    ]
-    kept = [arena.keep(tensor) for tensor in tensors]
-    assert all(torch.equal(a, b) for a, b in zip(kept, tensors))
-    assert kept[1].data_ptr() - kept[0].data_ptr() == 64
-
-
 # ---------------------------------------------------------------- a whole model
 
 
@@ -157,26 +147,6 @@ def test_no_16_bit_matrix_is_left(smollm_path: Path, fields: dict, bits: float) 
     assert decoder.embed_tokens is None, "the table is the head's rows"
     assert not [m for m in decoder.modules() if isinstance(m, Linear)]
     assert max(p.nbytes for p in decoder.parameters() if p.dtype.is_floating_point) < 3e5, "scales"
-
-
-def test_the_16_bit_matrices_never_exist_all_together(smollm_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    alive, most = set(), [0]
-    make = quantized.quantize_rows
-
-    def watched(weight: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
-        storage = weight.untyped_storage()
-        assert storage.data_ptr() not in alive, "each once"
-        most[0] += 1
-        import weakref
-
-        alive.add(storage.data_ptr())
-        weakref.finalize(weight, alive.discard, storage.data_ptr())
-        assert len(alive) <= 2, "a matrix is dropped before the next one is rounded"
-        return make(weight, dtype)
-
-    monkeypatch.setattr(quantized, "quantize_rows", watched)
-    load(smollm_path, quantization="int8")
-    assert most[0] == 4 * 30 + 1
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads Linux's books")
@@ -225,6 +195,20 @@ def test_what_cannot_be_is_refused(tiny_llama_path: Path) -> None:
     narrow.places[layer] = (model.decoder, "layer")
     with pytest.raises(ConfigError, match=r"among 64 inputs, and layer has 96: choose \"int8\""):
         narrow(layer)
+
+
+@pytest.mark.parametrize("has_triton", [True, False], ids=["triton", "pytorch"])
+@pytest.mark.parametrize(("kind", "precision"), [("int8", 0.003), ("fp8", 0.02)])
+def test_what_a_gpu_gets(kind: str, precision: float, has_triton: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pretended on a CPU, with kernels in Triton's interpreter; the maker itself refuses a product that is far off."""
+    pytest.importorskip("triton", reason="triton is for Linux")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    monkeypatch.setattr(TritonAttention, "missing", lambda device: None if has_triton else "not here")
+    layer = plain(64, 48, True).half()
+    made = quantized_cuda.makers(EngineConfig(quantization=kind), CPU, torch.float16)[0](layer)
+    assert (made.rows(torch.arange(48)) - layer.weight.float()).abs().max() < precision
+    chosen = made.product is quantized_cuda.widened_product if kind == "int8" else isinstance(made.round_rows, partial)
+    assert chosen != has_triton
 
 
 @pytest.mark.parametrize(

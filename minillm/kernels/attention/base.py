@@ -94,6 +94,8 @@ class AttentionBackend(ABC):
     """Dtypes of model and cache that it computes in; None = any."""
     quantized_caches: ClassVar[tuple[torch.dtype, ...]] = ()
     """Dtypes of a quantized cache that it reads."""
+    gathers: ClassVar[bool] = False
+    """It copies the contexts of a step out of their blocks, layer by layer."""
     sees_sinks: ClassVar[bool] = False
     """It has attention sinks. A sliding window they all have."""
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from minillm.kernels.quantization import FP8, quantize
+from minillm.kernels.quantization import FP8, dtype_name, quantize
 
 QUANTIZED_DTYPES = {"int8": torch.int8, "fp8": FP8}
 SCALE_DTYPE = torch.bfloat16
@@ -51,6 +51,16 @@ def tensors_of(kv_cache: KVCache) -> tuple[Tensor, ...]:
     if isinstance(kv_cache, Tensor):
         return (kv_cache,)
     return kv_cache.numbers.view(torch.int8), kv_cache.scales
+
+
+def as_kernels_read(kv_cache: KVCache) -> tuple[Tensor, Tensor, str]:
+    """Numbers, scales, and "int8" or "fp8", which comes as bytes: no GPU before compute capability 8.9 has the type.
+
+    A cache without scales, which is "", gives itself in their place; they are not read.
+    """
+    if isinstance(kv_cache, Tensor):
+        return kv_cache, kv_cache, ""
+    return kv_cache.numbers.view(torch.int8), kv_cache.scales, dtype_name(kv_cache.numbers.dtype)
 
 
 def write_kv(kv: Tensor, kv_cache: KVCache, slot_mapping: Tensor) -> None:

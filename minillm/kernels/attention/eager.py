@@ -14,6 +14,7 @@ class EagerAttention(AttentionBackend):
     """Builds the whole score matrix of every sequence: O(new tokens * context) memory."""
 
     quantized_caches = tuple(QUANTIZED_DTYPES.values())
+    gathers = True
     sees_sinks = True
 
     def attend(self, query: Tensor, kv_cache: KVCache, scale: float) -> Tensor:

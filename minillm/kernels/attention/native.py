@@ -1,7 +1,7 @@
-"""Attention on a CPU with our own C++ for the decodes (kernels/cpu/attention.cpp).
+"""Attention on a CPU with our own C++: decodes all at once (attention.cpp), prefills one by one (prefill.cpp).
 
 PyTorch's kernel wants each sequence's pages gathered and padded first, and its bfloat16 is slow on CPUs
-without bfloat16 instructions. This one reads the pages where they lie.
+without bfloat16 instructions. These read the pages where they lie.
 """
 
 import torch
@@ -10,14 +10,14 @@ from torch import Tensor
 from minillm.kernels.attention.base import AttentionBackend, AttentionMetadata
 from minillm.kernels.attention.cache import KVCache, computing_dtype, parts_of
 from minillm.kernels.attention.sdpa import Prefill, SDPAAttention
-from minillm.kernels.cpu import address, has_matrix_units, native_kernels
+from minillm.kernels.cpu import NativeKernels, address, has_matrix_units, native_kernels
 
 LANES, MAX_GROUP, MAX_DIM = 16, 16, 256
 """What attention.cpp is written for."""
 
 
 class NativeAttention(AttentionBackend):
-    """Decodes in C++, all at once; prefills one by one through SDPA."""
+    """Both in C++; but prefills through SDPA where the cache is quantized or has a window, or the CPU matrix units."""
 
     device_types = ("cpu",)
     dtypes = (torch.bfloat16,)
@@ -35,8 +35,13 @@ class NativeAttention(AttentionBackend):
         output = torch.empty(query.shape, dtype=torch.float32)
         if n:
             attend_decodes(query[:n], kv_cache, self.metadata, scale, output)
-        for part in self.prefills:
-            output[part.rows] = part(query[part.rows].to(prefill_dtype(kv_cache, query)), kv_cache, scale)
+        for b, part in enumerate(self.prefills, n):
+            if has_matrix_units():
+                output[part.rows] = part(query[part.rows].to(computing_dtype(kv_cache, query)), kv_cache, scale)
+            elif isinstance(kv_cache, Tensor) and self.metadata.window is None:
+                attend_prefill(query[part.rows], kv_cache, self.metadata, b, scale, output[part.rows])
+            else:
+                output[part.rows] = part(query[part.rows], kv_cache, scale)
         return output
 
     @classmethod
@@ -58,20 +63,31 @@ def suits(dtype: torch.dtype, num_heads: int, head_dim: int, kv_cache: KVCache) 
     )
 
 
-def prefill_dtype(kv_cache: KVCache, query: Tensor) -> torch.dtype:
-    """What to attend in with many queries: their float32, for which the cache is widened once. But the cache's dtype
-    where the CPU has matrix units for it. Without them bfloat16 was measured to take 1.1 to 1.6 times as long."""
-    return computing_dtype(kv_cache, query) if has_matrix_units() else query.dtype
-
-
 def attend_decodes(query: Tensor, kv_cache: KVCache, metadata: AttentionMetadata, scale: float, output: Tensor) -> None:
     """Attention of n decodes, the batch's first: query [n, n_heads, d]; writes output [n, n_heads, d]."""
-    n, num_heads, head_dim = query.shape
+    kernels, query, numbers, scales, sizes = for_kernels(query, kv_cache)
+    tables, n = metadata.block_tables, len(query)
+    tensors = (query, numbers, scales, tables, metadata.context_lens_tensor, output)
+    sizes = (n, *sizes, tables.stride(0), metadata.window or 0, metadata.sinks)
+    kernels.attend_decodes[numbers.dtype](*map(address, tensors), *sizes, scale)
+
+
+def attend_prefill(
+    query: Tensor, kv_cache: Tensor, metadata: AttentionMetadata, b: int, scale: float, output: Tensor
+) -> None:
+    """Attention of sequence b's n new tokens: query [n, n_heads, d]; writes output [n, n_heads, d]."""
+    kernels, query, numbers, _, sizes = for_kernels(query, kv_cache)
+    tensors = (query, numbers, metadata.block_tables[b], output)
+    kernels.attend_prefill(*map(address, tensors), len(query), metadata.context_lens[b], *sizes, scale)
+
+
+def for_kernels(
+    query: Tensor, kv_cache: KVCache
+) -> tuple[NativeKernels, Tensor, Tensor, Tensor | None, tuple[int, ...]]:
+    """The C++; the query, heads side by side; the cache's parts; and the sizes that both functions want."""
+    num_heads, head_dim = query.shape[1:]
     if query.stride()[1:] != (head_dim, 1):
         query = query.contiguous()
-    numbers, scales = parts_of(kv_cache)
-    tables, kernels = metadata.block_tables, native_kernels()
+    (numbers, scales), kernels = parts_of(kv_cache), native_kernels()
     assert kernels is not None, "see `suits`"
-    tensors = (query, numbers, scales, tables, metadata.context_lens_tensor, output)
-    sizes = (n, query.stride(0), num_heads, numbers.shape[3], head_dim, numbers.shape[1], tables.stride(0))
-    kernels.attend_decodes[numbers.dtype](*map(address, tensors), *sizes, metadata.window or 0, metadata.sinks, scale)
+    return kernels, query, numbers, scales, (query.stride(0), num_heads, numbers.shape[3], head_dim, numbers.shape[1])

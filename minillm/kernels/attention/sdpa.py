@@ -27,6 +27,7 @@ class SDPAAttention(AttentionBackend):
     """Decodes run in batches of similar context length, prefills one by one."""
 
     quantized_caches = tuple(QUANTIZED_DTYPES.values())
+    gathers = True
     sees_sinks = True
 
     def __init__(self, metadata: AttentionMetadata) -> None:

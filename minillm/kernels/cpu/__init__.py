@@ -1,6 +1,6 @@
 """The C++ in minillm: what a decode step does on a CPU, compiled for this machine on first use, and kept.
 
-linear.cpp: matrix products   ops.cpp: the small operations   attention.cpp: paged attention
+linear.cpp: matrix products   ops.cpp: the small operations   attention.cpp, prefill.cpp: paged attention
 layers.cpp: all layers of a decode step, made of these
 
 Without a compiler, or on a platform where this was not tried, there is none of it, and minillm runs on
@@ -39,7 +39,11 @@ class NativeKernels:
     def __init__(self, library: Path) -> None:
         functions = ctypes.CDLL(str(library))
         pointer, number, real = ctypes.c_void_p, ctypes.c_long, ctypes.c_float
-        self._linear = declare(functions.linear, [pointer] * 3 + [number] * 3)
+        self._linear, self._linear_dots = (
+            declare(function, [pointer] * 3 + [number] * 3) for function in (functions.linear, functions.linear_dots)
+        )
+        self.has_dots = bool(functions.has_dots())
+        """The CPU multiplies pairs of bfloat16."""
         self._linear_int8 = declare(functions.linear_int8, [pointer] * 4 + [number] * 3)
         self._linear_int4 = declare(functions.linear_int4, [pointer] * 4 + [number] * 4)
         self.add_rms_norm = declare(functions.add_rms_norm, [pointer] * 5 + [number] * 2 + [real])
@@ -51,17 +55,20 @@ class NativeKernels:
             write, attend = (getattr(functions, f"{what}_{name}") for what in ("rotate_and_write", "attend_decodes"))
             self.rotate_and_write[dtype] = declare(write, [pointer] * 8 + [number] * 4 + [real])
             self.attend_decodes[dtype] = declare(attend, [pointer] * 6 + [number] * 9 + [real])
+        self.attend_prefill = declare(functions.attend_prefill, [pointer] * 4 + [number] * 7 + [real])
         self.decode_layers = declare(functions.decode_layers, [pointer, pointer, number, pointer, pointer, pointer])
 
-    def linear(self, x: Tensor, weight: Tensor, out: int) -> Tensor:
-        """x W^T, [rows, out] float32; up to 8 rows in one pass over W.
+    def linear(self, x: Tensor, weight: Tensor, out: int, dots: bool = False) -> Tensor:
+        """x W^T, [rows, out] float32.
 
         Args:
             x: [rows, in] float32.
             weight: of `bands.band_bfloat16`.
+            dots: with x rounded to bfloat16; only where the CPU `has_dots`.
         """
         y = torch.empty(x.shape[0], out, dtype=torch.float32)
-        self._linear(x.data_ptr(), weight.data_ptr(), y.data_ptr(), *x.shape, out)
+        multiply = self._linear_dots if dots else self._linear
+        multiply(x.data_ptr(), weight.data_ptr(), y.data_ptr(), *x.shape, out)
         return y
 
     def linear_quantized(self, x: Tensor, numbers: Tensor, scales: Tensor, out: int) -> Tensor:
@@ -146,10 +153,12 @@ def is_right(kernels: NativeKernels) -> bool:
     return right
 
 
-def has_matrix_units() -> bool:
-    """Whether this CPU multiplies tiles of bfloat16 (AMX).
+def has_dots() -> bool:
+    """Whether there is C++ that multiplies pairs of bfloat16."""
+    kernels = native_kernels()
+    return kernels is not None and kernels.has_dots
 
-    Vector instructions for bfloat16 (AVX512_BF16) are not enough: with 8 to 256 rows, oneDNN's kernel was measured to
-    take 1.5 to 2 times as long with them as ours in float32.
-    """
+
+def has_matrix_units() -> bool:
+    """Whether this CPU multiplies tiles of bfloat16 (AMX)."""
     return torch.cpu._is_amx_tile_supported()

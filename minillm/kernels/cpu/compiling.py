@@ -14,7 +14,8 @@ import torch
 from minillm.kernels.storage import cache_home
 
 FOLDER = Path(__file__).parent
-SOURCES = ("linear.cpp", "ops.cpp", "attention.cpp", "layers.cpp")
+SOURCES = ("linear.cpp", "ops.cpp", "attention.cpp", "prefill.cpp", "layers.cpp")
+HEADERS = ("vectors.h", "tiles.h", "cache.h")
 FLAGS = ("-std=c++17", "-O3", "-march=native", "-fPIC", "-fopenmp")
 
 
@@ -31,7 +32,7 @@ def build() -> Path:
     # The same cache may serve several machines and PyTorches: a library is good for one kind of processor, and
     # for the OpenMP that it was linked with.
     version = run([compiler, "--version"])
-    texts = [(FOLDER / name).read_text() for name in ("vectors.h", *SOURCES)]
+    texts = [(FOLDER / name).read_text() for name in (*HEADERS, *SOURCES)]
     identity = "\n".join([*texts, *FLAGS, version, cpu_identity(), torch.__version__, *openmp()])
     library = cache_home() / "native" / f"kernels-{hashlib.sha256(identity.encode()).hexdigest()[:16]}.so"
     if not library.exists():

@@ -8,6 +8,7 @@
 
 extern "C" {
 void linear(const float*, const uint16_t*, float*, long, long, long);
+void linear_dots(const float*, const uint16_t*, float*, long, long, long);
 void linear_int8(const float*, const int8_t*, const float*, float*, long, long, long);
 void linear_int4(const float*, const uint32_t*, const uint16_t*, float*, long, long, long, long);
 void add_rms_norm(const float*, const float*, const float*, float*, float*, long, long, float);
@@ -35,7 +36,7 @@ void attend_decodes_int8(
 struct Matrix {  // of linear.cpp
     const void *numbers, *scales;
     const float* bias;  // [out] or null
-    long in, out, bits, group;
+    long in, out, bits, group, dots;
 };
 
 struct Layer {
@@ -60,7 +61,8 @@ typedef std::unique_ptr<float[]> Rows;
 static Rows rows_of(long rows, long size) { return Rows(new float[rows * size]); }
 
 static void multiply(const float* x, const Matrix& w, float* y, long rows) {
-    if (w.bits == 16) linear(x, (const uint16_t*)w.numbers, y, rows, w.in, w.out);
+    if (w.dots) linear_dots(x, (const uint16_t*)w.numbers, y, rows, w.in, w.out);
+    else if (w.bits == 16) linear(x, (const uint16_t*)w.numbers, y, rows, w.in, w.out);
     else if (w.bits == 8) linear_int8(x, (const int8_t*)w.numbers, (const float*)w.scales, y, rows, w.in, w.out);
     else linear_int4(x, (const uint32_t*)w.numbers, (const uint16_t*)w.scales, y, rows, w.in, w.out, w.group);
     if (w.bias)

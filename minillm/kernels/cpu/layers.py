@@ -14,9 +14,10 @@ def fields(kind: type, names: str) -> list[tuple[str, type]]:
 
 class NativeMatrix(Structure):
     """A weight matrix: where its numbers lie, in bands (bands.py) of `bits` each, and its scales and its bias if it has
-    them; `size` inputs, `out` outputs, and in 4 bits `group` inputs that share a scale."""
+    them; `size` inputs, `out` outputs, in 4 bits `group` inputs that share a scale, and
+    whether x is rounded to bfloat16 (`dots`)."""
 
-    _fields_ = fields(c_void_p, "numbers scales bias") + fields(c_long, "size out bits group")
+    _fields_ = fields(c_void_p, "numbers scales bias") + fields(c_long, "size out bits group dots")
 
 
 class NativeLayer(Structure):

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from minillm.kernels.attention.base import AttentionBackend, AttentionMetadata
-from minillm.kernels.attention.cache import KVCache
+from minillm.kernels.attention.cache import QUANTIZED_DTYPES, KVCache, as_kernels_read
+from minillm.kernels.device import before_ampere
 
 MAX_ACCUMULATOR = 128 * 128
 """Float32 numbers of the result that one program keeps in registers: 64 of a thread's 255, in 8 warps."""
@@ -38,7 +39,7 @@ class TritonAttention(AttentionBackend):
 
     capturable = True
     device_types = ("cuda",)
-    quantized_caches = (torch.int8,)
+    quantized_caches = tuple(QUANTIZED_DTYPES.values())
 
     def __init__(self, metadata: AttentionMetadata) -> None:
         super().__init__(metadata)
@@ -62,6 +63,8 @@ class TritonAttention(AttentionBackend):
             return "the package triton is not installed: pip install triton (Linux; torch for CUDA brings it along)"
         if device.type == "cpu" and os.environ.get("TRITON_INTERPRET") == "1":
             return None  # Triton's interpreter: slow, for tests
+        if device.type == "cuda" and before_ampere(device):
+            return "its tiles want more shared memory than a GPU before compute capability 8.0 has: choose sdpa"
         return super().missing(device)
 
 
@@ -92,19 +95,19 @@ def tile_for(num_rows: int, head_dim: int, itemsize: int, shared_memory: int) ->
     keys = KEY_TILE // head_dim
     if num_rows <= 16:  # decodes: the fewest rows that tensor cores multiply
         return Tile(16, min(128, keys), num_warps=4, num_stages=STAGES)
-    # 132 KB at d = 128. Datacenter GPUs have that much and more, the others 99 KB.
-    stages = STAGES if shared_memory >= 160 * 1024 else STAGES - 2
+    # Hopper: 132 KB at d = 128. Before it, a thread's registers don't hold the addresses of so long a pipeline.
+    stages = STAGES if shared_memory >= 200 * 1024 else STAGES - 2
     if num_rows <= 64 or 128 * head_dim > MAX_ACCUMULATOR:  # drafts: the rows of a Hopper matrix instruction
         return Tile(64, min(64, keys), num_warps=4, num_stages=stages)
     return Tile(128, min(64, keys), num_warps=8, num_stages=stages)
 
 
 def splits_for(num_programs: int, max_context: int, num_processors: int) -> int:
-    """Into how many parts to split each sequence's keys; a power of two.
+    """Into how many parts to split each sequence's keys, or the inputs of a linear layer; a power of two.
 
     Args:
         num_programs: without splitting.
-        max_context: the longest context that the block table has room for, tokens.
+        max_context: the longest context that the block table has room for, tokens; or inputs.
         num_processors: multiprocessors of the GPU.
     """
     wanted = num_processors * PROGRAMS_PER_PROCESSOR // num_programs
@@ -151,8 +154,7 @@ class Launch:
         """Attend with their queries; see AttentionBackend.attend. Writes their rows of `output`."""
         from minillm.kernels.triton import attention_kernels as triton_kernels  # here, as triton may not be installed
 
-        # A cache without scales gives itself in their place; they are not read.
-        numbers, scales = (kv_cache, kv_cache) if isinstance(kv_cache, Tensor) else kv_cache
+        numbers, scales, kv_format = as_kernels_read(kv_cache)
         num_tokens, num_heads, head_dim = query.shape
         num_kv_heads = kv_cache.shape[3]
         group = num_heads // num_kv_heads
@@ -196,7 +198,7 @@ class Launch:
             GROUP=group,
             BLOCK_SIZE=metadata.block_size,
             WINDOW=metadata.window or 0,
-            QUANTIZED=scales is not numbers,
+            FORMAT=kv_format,
             SPLITS=splits,
             ONE_TOKEN=one_token,
             TILE_ROWS=tile_rows,

@@ -15,13 +15,15 @@ Everything that differs from step to step is read from tensors, so a CUDA graph 
 import triton
 import triton.language as tl
 
+from minillm.kernels.triton.rounding import E4M3_UNIT, from_e4m3
+
 
 # Numbers that change from step to step: without this, Triton would compile again for 1 and for multiples of 16.
 @triton.jit(do_not_specialize=["first_sequence", "num_sequences", "table_stride"])
 def attend_tiles(
     query,  # [T, n_heads, d]
     kv_cache,  # [num_blocks, BLOCK_SIZE, 2, n_kv_heads, d]
-    kv_scales,  # [num_blocks, BLOCK_SIZE, 2, n_kv_heads], if the cache is quantized
+    kv_scales,  # [num_blocks, BLOCK_SIZE, 2, n_kv_heads], if the cache has a FORMAT
     block_tables,  # [B, max_blocks]
     query_starts,  # [B + 1]
     context_lens,  # [B]
@@ -44,7 +46,7 @@ def attend_tiles(
     GROUP: tl.constexpr,  # query heads per key/value head
     BLOCK_SIZE: tl.constexpr,
     WINDOW: tl.constexpr,  # 0 = none
-    QUANTIZED: tl.constexpr,
+    FORMAT: tl.constexpr,  # of a quantized cache: "int8", or "fp8", which comes as int8; else ""
     SPLITS: tl.constexpr,
     ONE_TOKEN: tl.constexpr,  # every sequence has one new token: tile b is sequence b
     TILE_ROWS: tl.constexpr,
@@ -105,7 +107,7 @@ def attend_tiles(
             end if masked else all_see,
             q, position, largest, total, accumulator, scale,
             keys, scales, table, kv_stride_block, kv_stride_token, kv_stride_kv,
-            masked, HEAD_DIM, PADDED_DIM, BLOCK_SIZE, WINDOW, QUANTIZED, TILE_KEYS,
+            masked, HEAD_DIM, PADDED_DIM, BLOCK_SIZE, WINDOW, FORMAT, TILE_KEYS,
         )  # fmt: skip
 
     if SPLITS == 1:
@@ -128,7 +130,7 @@ def _attend_range(
     q, position, largest, total, accumulator, scale,
     keys, scales, table, kv_stride_block, kv_stride_token, kv_stride_kv,
     MASKED: tl.constexpr, HEAD_DIM: tl.constexpr, PADDED_DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr,
-    WINDOW: tl.constexpr, QUANTIZED: tl.constexpr, TILE_KEYS: tl.constexpr,
+    WINDOW: tl.constexpr, FORMAT: tl.constexpr, TILE_KEYS: tl.constexpr,
 ):  # fmt: skip
     """Let the queries see the keys at positions begin to end. Masked where some see fewer than others.
 
@@ -153,13 +155,16 @@ def _attend_range(
         else:
             k = tl.load(pointers)
             v = tl.load(pointers + kv_stride_kv)
+        if FORMAT == "fp8":
+            k = from_e4m3(k)
 
         # "ieee": float32 stays float32. The default would round it to tf32's 10 bits.
         scores = tl.dot(q, tl.trans(k.to(q.dtype)), input_precision="ieee")
-        if QUANTIZED:  # a scale for every HEAD_DIM numbers: of a whole key, so it can come after the product
+        if FORMAT != "":  # a scale for every HEAD_DIM numbers: of a whole key, so it can come after the product
             scale_at = scales + key_at // HEAD_DIM
-            key_scales = tl.load(scale_at, mask=exists, other=0.0).to(tl.float32)
-            value_scales = tl.load(scale_at + kv_stride_kv // HEAD_DIM, mask=exists, other=0.0).to(tl.float32)
+            unit: tl.constexpr = E4M3_UNIT if FORMAT == "fp8" else 1.0
+            key_scales = tl.load(scale_at, mask=exists, other=0.0).to(tl.float32) * unit
+            value_scales = tl.load(scale_at + kv_stride_kv // HEAD_DIM, mask=exists, other=0.0).to(tl.float32) * unit
             scores *= key_scales[None, :]
         if MASKED:
             distance = position[:, None] - key_position[None, :]
@@ -176,8 +181,10 @@ def _attend_range(
         correction = tl.exp2(largest - shift)
         total = total * correction + tl.sum(weights, 1)
         accumulator = accumulator * correction[:, None]
-        if QUANTIZED:
+        if FORMAT != "":
             weights *= value_scales[None, :]
+        if FORMAT == "fp8":
+            v = from_e4m3(v)
         accumulator = tl.dot(weights.to(q.dtype), v.to(q.dtype), accumulator, input_precision="ieee")
         largest = new_largest
     return largest, total, accumulator

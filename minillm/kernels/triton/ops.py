@@ -13,8 +13,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from minillm.kernels.attention.cache import KVCache
+from minillm.kernels.attention.cache import KVCache, as_kernels_read
 from minillm.kernels.ops import ForwardContext, Ops, QKNorms
+from minillm.kernels.triton.rounding import quantize
 
 ELEMENTS_PER_PROGRAM = 1024
 """Two 16-byte accesses a thread, at 4 warps and 16 bits: enough to hide a launch's cost, and many programs."""
@@ -42,8 +43,7 @@ class TritonOps(Ops):
     def rotate_and_write(
         self, qkv: Tensor, num_kv_heads: int, norms: QKNorms | None, kv_cache: KVCache, context: ForwardContext
     ) -> Tensor:
-        if not isinstance(kv_cache, Tensor):  # PyTorch's operations round; the kernel does not
-            return super().rotate_and_write(qkv, num_kv_heads, norms, kv_cache, context)
+        numbers, scales, kv_format = as_kernels_read(kv_cache)
         num_tokens, num_all, head_dim = qkv.shape
         num_heads = num_all - 2 * num_kv_heads
         query = qkv.new_empty((num_tokens, num_heads, head_dim))
@@ -51,12 +51,10 @@ class TritonOps(Ops):
         padded = triton.next_power_of_2(head_dim)
         heads = max(1, ELEMENTS_PER_PROGRAM // padded)
         grid = (num_tokens, triton.cdiv(num_all, heads))
-        strides = (*qkv.stride()[:2], *kv_cache.stride()[1:4])
-        sizes = (num_heads, num_kv_heads, head_dim, padded, heads)
-        where = (context.cos, context.sin, context.slot_mapping)
-        _rotate_and_write[grid](
-            qkv, query_weight, key_weight, eps, *where, query, kv_cache, *strides, *sizes, norms is not None
-        )
+        strides = (*qkv.stride()[:2], *numbers.stride()[1:4])
+        sizes = (num_heads, num_kv_heads, head_dim, padded, heads, norms is not None, kv_format)
+        given = (qkv, query_weight, key_weight, eps, context.cos, context.sin, context.slot_mapping)
+        _rotate_and_write[grid](*given, query, numbers, scales, *strides, *sizes)
         return query
 
 
@@ -119,6 +117,7 @@ def _rotate_and_write(
     slot_mapping,  # [T]
     query,  # [T, n_heads, d]
     kv_cache,  # [num_blocks, block_size, 2, n_kv_heads, d]
+    kv_scales,  # [num_blocks, block_size, 2, n_kv_heads], if the cache has a FORMAT
     stride_token,
     stride_head,
     kv_stride_token,
@@ -130,13 +129,15 @@ def _rotate_and_write(
     PADDED_DIM: tl.constexpr,
     HEADS: tl.constexpr,  # per program
     NORMS: tl.constexpr,
+    FORMAT: tl.constexpr,  # of a quantized cache: "int8", or "fp8", which comes as int8; else ""
 ):
     """Grid: (tokens, groups of heads). A head is a query, a key or a value: its number tells which."""
     token = tl.program_id(0).to(tl.int64)
     head = (tl.program_id(1) * HEADS + tl.arange(0, HEADS))[:, None]
     dim = tl.arange(0, PADDED_DIM)[None, :]
     partner = (dim + HEAD_DIM // 2) % HEAD_DIM  # dimensions i and i + d/2 are turned as a pair
-    inside = (head < NUM_HEADS + 2 * NUM_KV_HEADS) & (dim < HEAD_DIM)
+    exists = head < NUM_HEADS + 2 * NUM_KV_HEADS
+    inside = exists & (dim < HEAD_DIM)
     is_query = head < NUM_HEADS
     is_value = head >= NUM_HEADS + NUM_KV_HEADS
 
@@ -158,5 +159,9 @@ def _rotate_and_write(
     tl.store(query + query_at, result.to(query.dtype.element_ty), mask=inside & is_query)
     kv_head = (head - NUM_HEADS) % NUM_KV_HEADS
     slot = tl.load(slot_mapping + token).to(tl.int64)
-    kv_at = slot * kv_stride_token + is_value.to(tl.int32) * kv_stride_kv + kv_head * kv_stride_head + dim
-    tl.store(kv_cache + kv_at, result.to(kv_cache.dtype.element_ty), mask=inside & ~is_query)
+    kv_at = slot * kv_stride_token + is_value.to(tl.int32) * kv_stride_kv + kv_head * kv_stride_head
+    if FORMAT != "":  # the numbers that a model of this dtype has, rounded again, with a scale for HEAD_DIM of them
+        result = result.to(query.dtype.element_ty).to(tl.float32)
+        result, scale = quantize(result, kv_scales.dtype.element_ty, FORMAT)
+        tl.store(kv_scales + kv_at // HEAD_DIM, scale, mask=exists & ~is_query)
+    tl.store(kv_cache + kv_at + dim, result.to(kv_cache.dtype.element_ty), mask=inside & ~is_query)

@@ -1,4 +1,4 @@
-"""Compile every Triton kernel for sm_90, without a GPU, and print what each one takes as JSON lines.
+"""Compile every Triton kernel for sm_90 and sm_80, without a GPU, and print what each one takes as JSON lines.
 
 Run by test_compiles.py in a process of its own, since Triton's interpreter, which the other tests use,
 cannot be switched off in a process that has imported it.
@@ -18,14 +18,18 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from minillm.kernels.triton import attention_kernels as triton_kernels
+from minillm.kernels.triton import linear as triton_linear
+from minillm.kernels.triton import nucleus
 from minillm.kernels.triton import ops as triton_ops
 from minillm.kernels.triton.attention import tile_for
 
-HOPPER = GPUTarget("cuda", 90, 32)
-SHARED_MEMORY = 227 * 1024
+SHARED_MEMORY = {90: 227 * 1024, 80: 163 * 1024}
+"""That one program may take on Hopper and on Ampere, bytes."""
 
 
-def attention_kernels(dtype: str, head_dim: int) -> Iterator[tuple[str, Any, dict[str, Any], dict[str, Any]]]:
+def attention_kernels(
+    dtype: str, head_dim: int, shared_memory: int
+) -> Iterator[tuple[str, Any, dict[str, Any], dict[str, Any]]]:
     """(what it is for, kernel, types or constants of its arguments, options)."""
     pointers = dict.fromkeys(["query", "kv_cache", "output"], f"*{dtype}")
     pointers |= {"kv_scales": "*bf16"}
@@ -36,13 +40,14 @@ def attention_kernels(dtype: str, head_dim: int) -> Iterator[tuple[str, Any, dic
     phases = [("decode", group, 8, 0), ("prefill", 4096, 1, 0)]
     if dtype == "bf16":
         phases += [("decode int8", group, 8, 0), ("prefill int8", 4096, 1, 0)]
-    if dtype == "bf16":
+        phases += [("decode fp8", group, 8, 0), ("prefill fp8", 4096, 1, 0)]
         phases += [("verify", 5 * group, 8, 0), ("prefill window", 4096, 1, 1024)]
     for phase, rows, splits, window in phases:
-        tile = tile_for(rows, head_dim, 4 if dtype == "fp32" else 2, SHARED_MEMORY)
-        quantized = {"kv_cache": "*i8"} if "int8" in phase else {}
+        tile = tile_for(rows, head_dim, 4 if dtype == "fp32" else 2, shared_memory)
+        kv_format = phase.split()[1] if "8" in phase else ""
+        quantized = {"kv_cache": "*i8"} if kv_format else {}
         arguments = pointers | quantized | constants | dict(
-            QUANTIZED=bool(quantized),
+            FORMAT=kv_format,
             scale="fp32", GROUP=group, BLOCK_SIZE=16, WINDOW=window, SPLITS=splits,
             ONE_TOKEN=rows == group, TILE_ROWS=tile.rows, TILE_KEYS=tile.keys,
         )  # fmt: skip
@@ -60,14 +65,31 @@ def small_kernels(dtype: str) -> Iterator[tuple[str, Any, dict[str, Any], dict[s
     yield f"add_rms_norm {dtype}", triton_ops._add_rms_norm, arguments, options
     arguments = dict(gate_up=pointer, output=pointer, INNER=14336, ELEMENTS=triton_ops.ELEMENTS_PER_PROGRAM)
     yield f"silu_mul {dtype}", triton_ops._silu_mul, arguments, {}
-    for norms in (False, True):
-        names = ["qkv", "query_weight", "key_weight", "cos", "sin", "query", "kv_cache"]
-        arguments = dict.fromkeys(names, pointer) | dict(slot_mapping="*i64", eps="fp32")
+    for norms, kv_format in [(False, ""), (True, ""), (True, "int8"), (True, "fp8")]:
+        names = ["qkv", "query_weight", "key_weight", "cos", "sin", "query"]
+        arguments = dict.fromkeys(names, pointer) | dict(slot_mapping="*i64", eps="fp32", kv_scales="*bf16")
         arguments |= dict(NUM_HEADS=32, NUM_KV_HEADS=8, HEAD_DIM=128, PADDED_DIM=128, HEADS=8, NORMS=norms)
-        yield f"rotate_and_write {dtype} norms={norms}", triton_ops._rotate_and_write, arguments, {}
+        arguments |= dict(kv_cache="*i8" if kv_format else pointer, FORMAT=kv_format)
+        yield f"rotate_and_write {dtype} {kv_format} norms={norms}", triton_ops._rotate_and_write, arguments, {}
 
 
-def compile_kernel(name: str, kernel: Any, arguments: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
+def linear_kernels(dtype: str) -> Iterator[tuple[str, Any, dict[str, Any], dict[str, Any]]]:
+    pointers = dict(x=f"*{dtype}", bias=f"*{dtype}", numbers="*i8", scales="*fp32", HAS_BIAS=True)
+    for num_rows, splits in [(1, 8), (32, 1), (64, 1), (8192, 1)]:
+        tile = triton_linear.tile_for(num_rows, 4 if dtype == "fp32" else 2)
+        options = dict(num_warps=tile.pop("num_warps"), num_stages=tile.pop("num_stages"))
+        arguments = pointers | tile | dict(sums="*fp32" if splits > 1 else f"*{dtype}", SPLITS=splits)
+        yield f"int8 linear {dtype} rows={num_rows}", triton_linear._multiply, arguments, options
+    arguments = pointers | dict(parts="*fp32", result=f"*{dtype}", SPLITS=64, ELEMENTS=triton_ops.ELEMENTS_PER_PROGRAM)
+    yield f"int8 linear {dtype} parts", triton_linear._add_parts, arguments, {}
+    arguments = pointers | dict(numbers="*i8", SIZE=14336, PADDED=16384)
+    options = dict(num_warps=triton_ops.warps_for(16384))
+    yield f"fp8 rows {dtype}", triton_linear._quantize_row, arguments, options
+
+
+def compile_kernel(
+    capability: int, name: str, kernel: Any, arguments: dict[str, Any], options: dict[str, Any]
+) -> dict[str, Any]:
     """Arguments not given are 32-bit strides and counts. Pointers and strides are multiples of 16, as in real calls."""
     signature, constants, attributes = {}, {}, {}
     for index, parameter in enumerate(kernel.params):
@@ -76,10 +98,13 @@ def compile_kernel(name: str, kernel: Any, arguments: dict[str, Any], options: d
             signature[parameter.name], constants[parameter.name] = "constexpr", value
             continue
         signature[parameter.name] = value
-        if value.startswith("*") or (value == "i32" and "stride" in parameter.name and not parameter.do_not_specialize):
+        if value.startswith("*") or (value == "i32" and not parameter.do_not_specialize):
             attributes[(index,)] = [["tt.divisibility", 16]]
-    compiled = triton.compile(ASTSource(kernel, signature, constants, attributes), target=HOPPER, options=options)
+    source, target = ASTSource(kernel, signature, constants, attributes), GPUTarget("cuda", capability, 32)
+    compiled = triton.compile(source, target=target, options=options)
     return {
+        "capability": capability,
+        "shared_memory": SHARED_MEMORY[capability],
         "name": name,
         "cubin_bytes": len(compiled.asm["cubin"]),
         "shared_bytes": compiled.metadata.shared,
@@ -103,10 +128,14 @@ def resources(cubin: bytes) -> dict[str, int]:
 
 
 if __name__ == "__main__":
-    kernels = [*small_kernels("bf16")]
-    for dtype, head_dim in [("bf16", 64), ("bf16", 128), ("fp32", 128)]:
-        kernels += attention_kernels(dtype, head_dim)
+    arguments = dict.fromkeys(["limits", "log_min_p", "draws", "drawn"], "*fp64")
+    arguments |= dict(scaled="*fp32", is_wide="*i1", VOCAB=128256, BLOCK=nucleus.BLOCK)
+    draw_wide = ("draw_wide", nucleus._draw_wide, arguments, dict(num_warps=8))
     wanted = sys.argv[1] if len(sys.argv) > 1 else ""
-    for one in kernels:
-        if wanted in one[0]:
-            print(json.dumps(compile_kernel(*one)), flush=True)
+    for capability, shared_memory in SHARED_MEMORY.items():
+        kernels = [draw_wide, *small_kernels("bf16"), *linear_kernels("bf16"), *linear_kernels("fp32")]
+        for dtype, head_dim in [("bf16", 64), ("bf16", 128), ("fp32", 128)]:
+            kernels += attention_kernels(dtype, head_dim, shared_memory)
+        for one in kernels:
+            if wanted in one[0]:
+                print(json.dumps(compile_kernel(capability, *one)), flush=True)

@@ -1,0 +1,176 @@
+"""Which kernel multiplies a model's 16-bit weights on a CPU: they are tried on the weights themselves, once, and the
+outcome is kept. No rule holds for all: a kernel that leads by half on one make of processor trails by half on another.
+"""
+
+import contextlib
+import hashlib
+import json
+import logging
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from minillm.kernels.cpu import has_dots, native_kernels
+from minillm.kernels.cpu.compiling import cpu_identity
+from minillm.kernels.device import available_bytes
+from minillm.kernels.storage import cache_home
+from minillm.model.linear import (
+    FEW_ROWS,
+    CPULinear,
+    Linear,
+    Packed,
+    PackedForDots,
+    PackedForFBGEMM,
+    PackedForOneDNN,
+    PackedInBands,
+    places_of,
+    relative_error,
+    replace_linears,
+)
+
+logger = logging.getLogger(__name__)
+
+CANDIDATES: tuple[type[Packed], ...] = (PackedForDots, PackedInBands, PackedForFBGEMM, PackedForOneDNN)
+"""The first that works serves a model too small to tell them apart."""
+FLOAT16_MAX = 65504.0
+FINE = 1e-2
+"""Largest error of a product, as a share of its largest number: bfloat16 has 8 bits, float16 more. A wrong layout is
+off by about 1."""
+ROWS = (1, 8, 2 * FEW_ROWS)
+"""Of x, in a trial: a decode, some of them, and more than a few."""
+REPEATS = 3
+SAMPLE = 1 << 25
+"""Weights that a trial multiplies: at 64 MB, more than nearly every cache holds."""
+TOO_SMALL = 1 << 24
+"""Weights of the largest matrix: a smaller one lies in caches, and times say little."""
+BETTER = 0.85
+"""A second copy of the weights, for many rows, is worth its memory if its kernel takes at most this share of time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What the candidates took."""
+
+    model: str
+    """The shapes of its matrices."""
+    threads: int
+    seconds: dict[str, list[float]]
+    """By name: for each of ROWS."""
+
+    @property
+    def few(self) -> str:
+        """The best with few rows."""
+        return min(self.seconds, key=lambda name: math.prod(self.seconds[name][:-1]))
+
+    @property
+    def many(self) -> str:
+        """The best with more than FEW_ROWS: that for few, if no other is BETTER."""
+        few, best = self.few, min(self.seconds, key=lambda name: self.seconds[name][-1])
+        return best if self.seconds[best][-1] < BETTER * self.seconds[few][-1] else few
+
+    def text(self) -> str:
+        """What was chosen, and by how much."""
+        times = (f"{name} {' '.join(f'{1e3 * t:.2f}' for t in taken)}" for name, taken in self.seconds.items())
+        rows = ", ".join(map(str, ROWS))
+        return f"{self.few} for up to {FEW_ROWS} rows, {self.many} for more (ms at {rows} rows: {'; '.join(times)})"
+
+
+def choose_packings(linears: list[Linear]) -> tuple[type[Packed], type[Packed]] | None:
+    """The kernels that multiply these layers best, with few rows and with many, and rightly; None if there is none."""
+    if any(linear.weight.device.type != "cpu" or linear.weight.dtype.itemsize != 2 for linear in linears):
+        return None
+    smallest, largest = (pick(linears, key=lambda linear: linear.weight.numel()) for pick in (min, max))
+    right = {packing.__name__: packing for packing in candidates(linears) if works(packing, smallest)}
+    if not right:
+        return None
+    if len(right) == 1 or largest.weight.numel() < TOO_SMALL:
+        first = next(iter(right.values()))
+        return first, first
+    trial = tried(linears, largest.weight, right)
+    few, many = right[trial.few], right[trial.many]
+    if issubclass(many, PackedInBands):  # they read one order of weights: then a row's company changes nothing about it
+        return many, many
+    bytes_more = sum(linear.weight.nbytes for linear in linears)
+    return few, many if few is many or bytes_more < available_bytes() // 4 else few
+
+
+def candidates(linears: list[Linear]) -> Iterator[type[Packed]]:
+    """Those that can hold these weights."""
+    is_bfloat16 = all(linear.weight.dtype == torch.bfloat16 for linear in linears)
+    fits_float16 = max(linear.weight.abs().max().item() for linear in linears) <= FLOAT16_MAX
+    possible = {
+        PackedForDots: is_bfloat16 and has_dots(),
+        PackedInBands: is_bfloat16 and native_kernels() is not None,
+        PackedForFBGEMM: fits_float16,
+        PackedForOneDNN: is_bfloat16,
+    }
+    return (packing for packing in CANDIDATES if possible[packing])
+
+
+def works(packing: type[Packed], linear: Linear) -> bool:
+    """Whether the packed layer gives what the plain one does, on this machine."""
+    try:
+        packed = packing(linear.weight, linear.bias)
+        return relative_error(packed, linear.weight, linear.bias, torch.float32) <= FINE
+    except (RuntimeError, AttributeError) as reason:
+        logger.warning("%s does not work on this machine (%s)", packing.__name__, reason)
+        return False
+
+
+def trial_folder() -> Path:
+    """Where outcomes are kept; delete it for another trial."""
+    return cache_home() / "native"
+
+
+def tried(linears: list[Linear], weight: Tensor, right: dict[str, type[Packed]]) -> Trial:
+    """The trial of these candidates on this machine: a former one, if there was one, else a new one on `weight`."""
+    shapes = sorted({tuple(linear.weight.shape) for linear in linears})
+    model, threads = " ".join(f"{out}x{size}" for out, size in shapes), torch.get_num_threads()
+    identity = f"{model} {threads} {list(right)} {ROWS} {cpu_identity()} {torch.__version__}"
+    file = trial_folder() / f"trial-{hashlib.sha256(identity.encode()).hexdigest()[:16]}.json"
+    if (former := read(file)) is not None:
+        return former
+    trial = Trial(model, threads, measure(weight[: SAMPLE // weight.shape[1]], right))
+    with contextlib.suppress(OSError):  # a trial that can't be kept is made again next time
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(asdict(trial)))
+    return trial
+
+
+def read(file: Path) -> Trial | None:
+    """A trial that was kept; None if there is none, or half of one."""
+    with contextlib.suppress(OSError, ValueError, TypeError):
+        return Trial(**json.loads(file.read_text()))
+    return None
+
+
+def measure(weight: Tensor, packings: dict[str, type[Packed]]) -> dict[str, list[float]]:
+    """Seconds of x W^T for each kernel and each of ROWS: the least of REPEATS, in which all take turns."""
+    packed = {name: packing(weight, None) for name, packing in packings.items()}
+    seconds = {name: [math.inf] * len(ROWS) for name in packings}
+    for place, rows in enumerate(ROWS):
+        x = torch.randn(rows, weight.shape[1])
+        for _ in range(REPEATS):
+            for name, multiply in packed.items():
+                start = time.perf_counter()
+                multiply(x)
+                seconds[name][place] = min(seconds[name][place], time.perf_counter() - start)
+    return seconds
+
+
+def former_trials() -> list[Trial]:
+    """Those that were kept here, for `minillm doctor` and `minillm bench step-breakdown`."""
+    return [trial for file in sorted(trial_folder().glob("trial-*.json")) if (trial := read(file)) is not None]
+
+
+def pack_linears(module: nn.Module) -> bool:
+    """Replace every Linear inside `module` by a CPULinear. False, and nothing done, if none works."""
+    packings = choose_packings([getattr(parent, name) for parent, name in places_of(module)])
+    if packings is not None:
+        replace_linears(module, lambda linear: CPULinear(linear, *packings))
+    return packings is not None
