@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -9,7 +10,6 @@ import torch
 from torch import Tensor
 
 from minillm.core.batch import ScheduledRequest
-from minillm.core.block_pool import blocks_for
 from minillm.kernels.attention.base import AttentionMetadata
 from minillm.kernels.device import to_device
 from minillm.runner.rows import DraftPosition, Row
@@ -55,36 +55,53 @@ class HostBatch:
     @property
     def only_decodes(self) -> bool:
         """Every sequence computes one token and samples the next: what can be recorded."""
-        return self.num_decodes == len(self.rows) == len(self.arrays.context_lens)
+        return self.num_decodes == len(self.arrays.logit_rows) == len(self.arrays.context_lens)
 
 
-class Span(NamedTuple):
-    """A piece of a request that is computed as a sequence of its own."""
+class BlockTables:
+    """The block tables of the step before, from which those of the next are made.
 
-    scheduled: ScheduledRequest
-    start: int
-    end: int
-    sampled: Row | None
-    """Whose next token its last row yields."""
-
-
-def spans_of(scheduled: ScheduledRequest) -> list[Span]:
-    """One piece; but where drafts are checked, every token by itself, as if each were another request's decode.
-
-    They share a block table, and keys and values are written before any row attends, so each token finds those
-    before it in the cache. Checking a draft is then what a step of decodes is, with the same kernels and recorded
-    graphs. The price: a context is read once for each of them. The weights, read once for all, are far larger at
-    the batch sizes at which drafting pays.
+    From one step to the next most tables stay what they are, and some get a block more. To read all of them again
+    would cost a step as much as its requests have blocks.
     """
-    request, start, end = scheduled.request, scheduled.start, scheduled.end
-    if scheduled.num_drafts == 0:
-        return [Span(scheduled, start, end, request if scheduled.samples else None)]
-    return [Span(scheduled, start + i, start + i + 1, DraftPosition(request, i)) for i in range(end - start)]
+
+    def __init__(self, block_size: int, null_block: int) -> None:
+        self.block_size, self.null_block = block_size, null_block
+        nothing = np.full((1, 0), null_block, np.int32)
+        self._before: tuple[list[Sequence[int]], np.ndarray, np.ndarray] = ([], np.zeros(1, np.int64), nothing)
+        """The tables as lists, how many blocks of each are in the array, and the array. It has one row more, which is
+        empty: the one of a request that was not there."""
+
+    def update(self, parts: Sequence[ScheduledRequest], starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
+        """[B, max_blocks] int32: the blocks of each request's tokens [0, end), padded with the null block.
+
+        Of a list it has seen, what lies before `start` is as it was (:attr:`ScheduledRequest.block_ids`).
+        """
+        lists, num_held, array = self._before
+        row_of = {id(block_ids): row for row, block_ids in enumerate(lists)}
+        lists = [part.block_ids for part in parts]
+        rows = np.array([row_of.get(id(block_ids), -1) for block_ids in lists])
+        num_blocks = -(-ends // self.block_size)
+        tables = np.full((len(parts) + 1, num_blocks.max()), self.null_block, np.int32)
+        width = min(tables.shape[1], array.shape[1])
+        tables[:-1, :width] = array[rows, :width]
+        num_known = np.minimum(num_held[rows], starts // self.block_size)
+        new = [block_ids[known:end] for block_ids, known, end in zip(lists, num_known.tolist(), num_blocks.tolist())]
+        num_new = num_blocks - num_known
+        tables[np.arange(len(parts)).repeat(num_new), ranges(num_known, num_new)] = list(chain.from_iterable(new))
+        if (num_held[rows] > num_blocks).any():  # blocks of rejected drafts
+            tables[:-1][np.arange(tables.shape[1]) >= num_blocks[:, None]] = self.null_block
+        self._before = lists, np.append(num_blocks, 0), tables  # in one stroke, as Ctrl-C may come at any line
+        return tables[:-1]
 
 
-def lay_out(
-    scheduled: Sequence[ScheduledRequest], block_size: int, null_block: int, pending_rows: Mapping[str, int]
-) -> HostBatch:
+def ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """start, start + 1, ... of each range, laid end to end: of (5, 0) and (1, 3) they are 5, 0, 1, 2."""
+    ends = lengths.cumsum()
+    return np.arange(ends[-1]) + (starts - ends + lengths).repeat(lengths)
+
+
+def lay_out(scheduled: Sequence[ScheduledRequest], tables: BlockTables, pending_rows: Mapping[str, int]) -> HostBatch:
     """Lay the sequences' new tokens end to end. Block tables are padded with the null block.
 
     With blocks of 4 tokens, request A (blocks 7 and 2) decodes its token 5, and B (block 9) prefills its tokens 0 to 2:
@@ -97,43 +114,57 @@ def lay_out(
         block_tables  [[7, 2], [9, null_block]]
         logit_rows    [0, 3]                     where the next tokens are sampled
 
+    A request is one sequence; but where drafts are checked, every token is one by itself, as if each were another
+    request's decode. They share a block table, and keys and values are written before any row attends, so each token
+    finds those before it in the cache. Checking a draft is then what a step of decodes is, with the same kernels and
+    recorded graphs. The price: a context is read once for each of them. The weights, read once for all, are far larger
+    at the batch sizes at which drafting pays.
+
     Args:
+        tables: of the step before.
         pending_rows: by request id, the row of the step before that samples a request's last token.
     """
-    ordered = sorted(scheduled, key=lambda part: part.num_tokens - part.num_drafts > 1)
-    spans = [span for part in ordered for span in spans_of(part)]
-    num_tokens = np.array([span.end - span.start for span in spans])
-    query_starts = np.concatenate(([0], num_tokens.cumsum()))
+    parts = sorted(scheduled, key=lambda part: part.num_tokens - part.num_drafts > 1)
     token_ids: list[int] = []
+    rows: list[Row] = []
     has_pending = False
-    for span, query_end in zip(spans, query_starts[1:]):
-        token_ids += span.scheduled.request.token_ids(span.start, span.end)
-        if len(token_ids) < query_end:  # its last token is still being sampled
-            token_ids.append(~pending_rows[span.scheduled.request.request_id])
+    for part in parts:
+        request, known = part.request, part.request.token_ids(part.start, part.end)
+        token_ids += known
+        if len(known) < part.num_tokens:  # its last token is still being sampled
+            token_ids.append(~pending_rows[request.request_id])
             has_pending = True
-    positions = np.concatenate([np.arange(span.start, span.end) for span in spans])
+        if part.num_drafts:
+            rows += [DraftPosition(request, i) for i in range(part.num_tokens)]
+        elif part.samples:
+            rows.append(request)
 
-    block_tables = np.full((len(spans), max(blocks_for(span.end, block_size) for span in spans)), null_block)
-    for block_table, span in zip(block_tables, spans):
-        num_blocks = blocks_for(span.end, block_size)
-        block_table[:num_blocks] = span.scheduled.block_ids[:num_blocks]
-    span_of_token = np.arange(len(spans)).repeat(num_tokens)
-    slots = block_tables[span_of_token, positions // block_size] * block_size + positions % block_size
+    numbers = [(part.start, part.num_tokens, part.num_drafts, part.samples) for part in parts]
+    starts, num_tokens, num_drafts, samples = np.array(numbers).T
+    part_of_token = np.arange(len(parts)).repeat(num_tokens)
+    positions = ranges(starts, num_tokens)
+    block_tables = tables.update(parts, starts, starts + num_tokens)
+    blocks = block_tables[part_of_token, positions // tables.block_size]
+
+    begins = (positions == starts[part_of_token]) | (num_drafts[part_of_token] > 0)
+    query_starts = np.append(begins.nonzero()[0], len(positions))
+    last_rows = query_starts[1:] - 1
+    part_of_sequence = part_of_token[last_rows]
     arrays = BatchArrays(
         token_ids=np.array(token_ids),
         positions=positions,
-        slots=slots,
+        slots=blocks * tables.block_size + positions % tables.block_size,
         query_starts=query_starts,
-        context_lens=np.array([span.end for span in spans]),
-        block_tables=block_tables,
-        logit_rows=np.array([end - 1 for end, span in zip(query_starts[1:], spans) if span.sampled is not None]),
+        context_lens=positions[last_rows] + 1,
+        block_tables=block_tables[part_of_sequence],
+        logit_rows=last_rows[samples[part_of_sequence] > 0],
     )
     return HostBatch(
-        scheduled=ordered,
-        arrays=BatchArrays(*(array.astype(np.int32) for array in arrays)),
-        rows=[span.sampled for span in spans if span.sampled is not None],
-        num_decodes=int((num_tokens == 1).sum()),
-        block_size=block_size,
+        scheduled=parts,
+        arrays=BatchArrays(*(array.astype(np.int32, copy=False) for array in arrays)),
+        rows=rows,
+        num_decodes=int((np.diff(query_starts) == 1).sum()),
+        block_size=tables.block_size,
         has_pending=has_pending,
     )
 
@@ -143,12 +174,22 @@ def pack(arrays: BatchArrays[np.ndarray]) -> np.ndarray:
 
     Each begins at a multiple of 16 bytes: Triton compiles a kernel again for pointers that are not so aligned.
     """
-    return np.concatenate([np.pad(array.ravel(), (0, -array.size % ALIGNMENT)) for array in arrays])
+    ends = np.cumsum([aligned_size(array) for array in arrays])
+    flat = np.zeros(ends[-1], np.int32)
+    for array, end in zip(arrays, ends.tolist()):
+        start = end - aligned_size(array)
+        flat[start : start + array.size] = array.ravel()
+    return flat
+
+
+def aligned_size(array: np.ndarray) -> int:
+    """Numbers that an array takes when packed."""
+    return array.size + -array.size % ALIGNMENT
 
 
 def unpack(flat: Tensor, like: BatchArrays[np.ndarray]) -> BatchArrays[Tensor]:
     """Views of the packed piece, with the shapes of `like`."""
-    parts = flat.split([array.size + -array.size % ALIGNMENT for array in like])
+    parts = flat.split([aligned_size(array) for array in like])
     return BatchArrays(*(part[: array.size].view(array.shape) for part, array in zip(parts, like)))
 
 

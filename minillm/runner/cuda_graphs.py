@@ -10,11 +10,14 @@ kernels on the same memory with the same shapes. So
 - nothing that differs from step to step may have been decided on the host while recording. Context
   lengths above all: a backend that plans with them (`capturable = False`) is not captured. Engines that
   overlooked this returned wrong text without any error.
+
+Other steps, and those of such a backend, are recorded in pieces: see piecewise_graphs.py.
 """
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 import torch
@@ -40,32 +43,45 @@ NOTHING = np.zeros(0, np.int32)
 NO_ROWS = BatchArrays(NOTHING, NOTHING, NOTHING, NOTHING, NOTHING, np.zeros((0, 0), np.int32), NOTHING)
 
 
+@functools.cache
+def side_stream(device: torch.device) -> torch.cuda.Stream:
+    """The one that graphs are recorded on, of all engines: cuBLAS keeps 32 MiB for every stream it has seen."""
+    return torch.cuda.Stream(device)
+
+
 class Graph(Protocol):
     """Records what `work` does, and can do it again."""
 
-    def record(self, work: Callable[[], Tensor]) -> Tensor:
-        """Run `work` and remember it. Returns its result, whose memory every replay writes anew."""
+    def record(self, work: Callable[[], object]) -> Self:
+        """Remember `work`, which may be run for that, more than once. What it finds, it leaves in tensors that were
+        there before: the memory of all others is reused as soon as it ends."""
         ...
 
     def replay(self) -> None: ...
 
 
 class CudaGraph:
-    """torch.cuda.CUDAGraph. All of one runner share a memory pool: only one of them runs at a time."""
+    """torch.cuda.CUDAGraph. All of one runner share a memory pool, since only one of them runs at a time.
 
-    def __init__(self, pool: Any = None) -> None:
+    Args:
+        pool: torch.cuda.graph_pool_handle().
+        side: see side_stream; the current stream cannot be recorded.
+    """
+
+    def __init__(self, pool: Any, side: torch.cuda.Stream) -> None:
         self.graph = torch.cuda.CUDAGraph()
-        self.pool = pool
+        self.pool, self.side = pool, side
 
-    def record(self, work: Callable[[], Tensor]) -> Tensor:
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
+    def record(self, work: Callable[[], object]) -> Self:
+        self.side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.side):
             for _ in range(WARM_UPS):
                 work()
-        torch.cuda.current_stream().wait_stream(side)
-        with torch.cuda.graph(self.graph, pool=self.pool):
-            return work()
+        torch.cuda.current_stream().wait_stream(self.side)
+        # What other threads do meanwhile (another engine's copies, a notebook's cell) is none of the recording's.
+        with torch.cuda.graph(self.graph, pool=self.pool, stream=self.side, capture_error_mode="thread_local"):
+            work()
+        return self
 
     def replay(self) -> None:
         self.graph.replay()
@@ -73,7 +89,7 @@ class CudaGraph:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """One bucket: a graph, the memory it reads, and the memory it writes."""
+    """One bucket: a graph, and the memory it reads."""
 
     graph: Graph
     flat: Tensor
@@ -81,8 +97,6 @@ class Recording:
     block_tables: Tensor
     """[bucket, table_width] int32. Only as many columns are renewed as a step needs: a window of 128k tokens has
     8192, and no row reads past its own length."""
-    logits: Tensor
-    """[bucket, V]"""
 
 
 class GraphedDecode:
@@ -109,16 +123,19 @@ class GraphedDecode:
         self.kv_pool, self.pending = kv_pool, pending
         self.table_width = blocks_for(max_context, kv_pool.block_size)
         self.device, max_batch = pending.sampled.device, len(pending.sampled)
-        vocab_size, dtype = decoder.config.vocab_size, decoder.activation_dtype
-        self.logits = torch.empty(max_batch, vocab_size, dtype=dtype, device=self.device)
+        empty = functools.partial(torch.empty, max_batch, dtype=decoder.activation_dtype, device=self.device)
+        self.logits = empty(decoder.config.vocab_size)
         """Where every recording leaves its result: a vocabulary wide, it should not exist once a bucket."""
+        self.hidden = empty(decoder.config.hidden_size)
+        """What went into the output head, for draft heads."""
         self.recordings: dict[int, Recording] = {}
         # The largest first: the memory of its activations then serves all the others.
         for bucket in tqdm(bucket_sizes(max_batch)[::-1], desc="recording CUDA graphs", unit="graph", leave=False):
             self.recordings[bucket] = self._record(bucket, make_graph())
 
-    def __call__(self, batch: HostBatch) -> Tensor | None:
-        """Logits [R, V] of a batch of decodes, good until the next call; None if it is anything else."""
+    def __call__(self, batch: HostBatch) -> tuple[Tensor, Tensor] | None:
+        """Hidden states [R, h] and logits [R, V] of a batch of decodes, good until the next call; None if it is
+        anything else."""
         n = len(batch.arrays.context_lens)
         bucket = min((size for size in self.recordings if size >= n), default=None)
         if bucket is None or not batch.only_decodes:
@@ -128,7 +145,7 @@ class GraphedDecode:
         recording.flat.copy_(to_device(pack(without_tables(arrays)), self.device))
         recording.block_tables[:, :width].copy_(to_device(arrays.block_tables, self.device))
         recording.graph.replay()
-        return recording.logits[:n]
+        return self.hidden[:n], self.logits[:n]
 
     @torch.inference_mode()
     def _record(self, bucket: int, graph: Graph) -> Recording:
@@ -139,14 +156,15 @@ class GraphedDecode:
         block_tables = to_device(like.block_tables, self.device).clone()
         arrays = unpack(flat, without_tables(like))._replace(block_tables=block_tables)
 
-        def work() -> Tensor:
+        def work() -> None:
             token_ids = self.pending.fill_in(arrays.token_ids)
             metadata = make_metadata(arrays, list(range(bucket + 1)), [1] * bucket, bucket, block_size)
             attention = self.backend(metadata)
-            logits = self.decoder(token_ids, arrays.positions, self.kv_pool.layers, attention, self.ops)
-            return self.logits[:bucket].copy_(logits)
+            inputs = (token_ids, arrays.positions, self.kv_pool.layers, attention, self.ops)
+            hidden = self.hidden[:bucket].copy_(self.decoder.hidden_states(*inputs))
+            self.logits[:bucket].copy_(self.decoder.lm_head(hidden))
 
-        return Recording(graph, flat, block_tables, graph.record(work))
+        return Recording(graph.record(work), flat, block_tables)
 
 
 def pad_decodes(

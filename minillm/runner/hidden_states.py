@@ -1,4 +1,4 @@
-"""How the model's hidden states are shown to code that builds on them: draft heads, and what they learn from."""
+"""How the model's hidden states are shown to code that builds on them: draft heads."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
@@ -19,7 +19,8 @@ class HiddenStateReader(Protocol):
         Args:
             hidden: [T, h] what goes into the output head, for every token of the step: those of scheduled[0] from
                 its `start` to its `end`, then those of scheduled[1], and so on. Rows of rejected drafts are among
-                them; which ones were rejected is seen when the request's known tokens have grown.
+                them; which ones were rejected is seen when the request's known tokens have grown. The next step may
+                write over this memory: copy what is to be kept.
         """
         ...
 

@@ -18,8 +18,9 @@ from minillm.model.config import ModelConfig
 from minillm.policies.config import EngineConfig
 
 DEFAULT_CPU_BYTES = 1e9
-FREE_FRACTION = 0.85
-"""Most of the memory that is free once the weights are loaded; the rest is for activations."""
+FREE_FRACTION = 0.9
+"""Most of the memory that is free once the weights are loaded. What a step takes on a GPU is claimed apart; the rest is
+for recorded graphs, and for memory in pieces too small to be used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,8 @@ class MemoryClaim:
 
     num_bytes: int = 0
     bytes_per_token: int = 0
-    """For every token that the KV pool holds: that of a draft model, which has as many blocks."""
+    """For every token that the KV pool holds: a draft model has as many blocks, and some attention backends copy
+    contexts."""
 
 
 NO_CLAIM = MemoryClaim()
@@ -143,7 +145,7 @@ def size_kv_pool(
             f"the KV pool has no room for one block of {block_bytes / 1e6:.1f} MB, and {free / 1e9:.2f} GB are "
             f"free: raise kv_cache_memory_gb, or lower block_size.{who_else(device)}"
         )
-    what = "the KV pool" if claim == NO_CLAIM else "the KV pool, with what drafts,"
+    what = "the KV pool" if claim == NO_CLAIM else "the KV pool, with what drafts and steps need beside it,"
     num_bytes = num_blocks * bytes_with_claim + claim.num_bytes
     _check_fits(what, "num_kv_blocks or kv_cache_memory_gb", num_bytes, free, device)
     return num_blocks
@@ -158,7 +160,7 @@ def size_swap_pool(config: EngineConfig, model_config: ModelConfig, block_size: 
     if config.preemption != "swap":
         return 0
     block_bytes = KVCacheSize.of_model(model_config).bytes_per_token(dtype_name(dtype)) * block_size
-    num_blocks = int(config.swap_space_gb * 1e9 // block_bytes)
+    num_blocks = int(config.swap_space_gb * 1e9 / config.tensor_parallel_size // block_bytes)
     if num_blocks < 1:
         raise ConfigError(f"swap_space_gb holds no block of {block_bytes / 1e6:.1f} MB: raise it")
     host = torch.device("cpu")

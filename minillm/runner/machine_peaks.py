@@ -14,6 +14,9 @@ from minillm.kernels.quantization import dtype_name
 from minillm.kernels.timing import best_seconds
 
 CPU = torch.device("cpu")
+SUSTAINED_S = 0.05
+"""Matrix products are timed this long at a stretch, as long as a prefill takes: a single one after a rest runs at
+the boost clock, which no prefill sees."""
 QUICK_BYTES, QUICK_SIZE, QUICK_REPEATS = 10_000_000, 256, 2
 """For --quick: tries the measurement, measures nothing."""
 
@@ -78,7 +81,7 @@ def measure_read(source: torch.Tensor, repeats: int) -> float:
 def measure_matmul(
     dtype: torch.dtype, device: torch.device = CPU, size: int | None = None, repeats: int = 10, quick: bool = False
 ) -> float:
-    """FLOP/s of a [size, size] x [size, size] product; the best of `repeats`.
+    """FLOP/s of [size, size] x [size, size] products, back to back; the best of `repeats` stretches.
 
     Args:
         size: None = large enough to fill the device.
@@ -89,4 +92,4 @@ def measure_matmul(
     generator = torch.Generator(device).manual_seed(0)
     left, right = (torch.randn(size, size, device=device, generator=generator).to(dtype) for _ in range(2))
     result = torch.empty_like(left)
-    return 2 * size**3 / best_seconds(lambda: torch.mm(left, right, out=result), device, repeats)
+    return 2 * size**3 / best_seconds(lambda: torch.mm(left, right, out=result), device, repeats, SUSTAINED_S)

@@ -29,6 +29,7 @@ from torch import Tensor
 from minillm.core.params import SamplingParams
 from minillm.core.request import TokenLogprob
 from minillm.kernels.device import HostCopy, to_device
+from minillm.kernels.select_ops import select_draw_wide
 from minillm.runner.rows import Row
 
 FIRST_PREFIX = 256
@@ -79,7 +80,7 @@ class Sampler:
         return self.launch(logits, requests).wait()
 
     def launch(self, logits: Tensor, requests: Sequence[Row]) -> SampleInFlight:
-        """Begin to sample one token per row. On a GPU this does not wait, but for a nucleus (top-p, min-p).
+        """Begin to sample one token per row. On a GPU this does not wait, if Triton is there.
 
         Args:
             logits: [R, V], any float dtype; left unchanged.
@@ -212,43 +213,58 @@ def draw_filtered(logits: Tensor, requests: Sequence[Row]) -> Tensor:
     scaled = apply_temperature(logits, requests)
     vocab_size = scaled.shape[1]
     total = scaled.exp().sum(dim=-1, dtype=torch.float64)
-    width = max(FIRST_PREFIX, *(p.top_k for p in params))
+    limits, draws = filter_limits(params, logits.device), uniforms(requests, logits.device)
+    draw_wide = select_draw_wide(logits.device)
+    width = min(max(FIRST_PREFIX, *(p.top_k for p in params)), vocab_size)
     while True:
-        values = scaled.topk(min(width, vocab_size)).values  # sorted, largest first
+        values = scaled.topk(width).values  # sorted, largest first
         cumulative = values.double().exp().cumsum(dim=-1)
-        kept = count_kept(values, cumulative, total, params)
+        kept = count_kept(values, cumulative, total, limits)
         # Where the whole prefix is kept, the border may lie beyond it: look further. Top-k's never does.
-        if width >= vocab_size or all(p.top_k for p in params) or int(kept.max()) < width:
+        is_enough = width == vocab_size or all(p.top_k for p in params)
+        if is_enough or draw_wide or int(kept.max()) < width:
             break
-        width *= 8
+        width = min(8 * width, vocab_size)
     mass = cumulative.gather(1, kept[:, None] - 1)[:, 0]
-    rank = pick(cumulative, mass, uniforms(requests, logits.device))
+    rank = pick(cumulative, mass, draws)
 
     # The token of that rank: of all tokens with this logit, in order of id, skip as many as are ranked before it.
-    value = values.gather(1, rank[:, None])
-    skip = rank - (values > value).sum(dim=-1)
-    occurrence = (scaled == value).cumsum(dim=-1, dtype=torch.int32)
+    value = values.gather(1, rank[:, None])[:, 0]
+    skip = rank - (values > value[:, None]).sum(dim=-1)
+    if draw_wide and not is_enough:  # a GPU looks further by itself
+        top_k, top_p, log_min_p = limits
+        is_wide = (kept == width) & (top_k == 0)
+        drawn = draw_wide(scaled, is_wide, top_p * total, log_min_p, draws)
+        value, skip = torch.where(is_wide, drawn, torch.stack((value.double(), skip.double())))
+    occurrence = (scaled == value.float()[:, None]).cumsum(dim=-1, dtype=torch.int32)
     return torch.searchsorted(occurrence, (skip + 1).to(torch.int32)[:, None])[:, 0]
 
 
-def count_kept(values: Tensor, cumulative: Tensor, total: Tensor, params: Sequence[SamplingParams]) -> Tensor:
+def filter_limits(params: Sequence[SamplingParams], device: torch.device) -> Tensor:
+    """[3, R] float64: top_k (0 = all), top_p (infinite = all), and the logarithm of min_p, the least scaled logit."""
+    limits = [(p.top_k, p.top_p if p.top_p < 1 else math.inf, p.min_p) for p in params]
+    top_k, top_p, min_p = on_device(limits, device).T
+    return torch.stack((top_k, top_p, min_p.log()))  # log 0 = -inf: all are kept
+
+
+def count_kept(values: Tensor, cumulative: Tensor, total: Tensor, limits: Tensor) -> Tensor:
     """[R] how many of the likeliest tokens top-k, top-p and min-p leave; at least 1.
 
     Args:
         values: [R, K] the K largest scaled logits, largest (0) first.
         cumulative: [R, K] running sum of exp(values), float64.
         total: [R] sum of exp over the whole vocabulary, float64.
+        limits: see filter_limits.
     """
     num_values = values.shape[1]
-    limits = [(p.top_k, p.top_p if p.top_p < 1 else math.inf, p.min_p) for p in params]
-    top_k, top_p, min_p = on_device(limits, values.device).T[:, :, None]
+    top_k, top_p, log_min_p = limits[:, :, None]
     k = torch.where(top_k > 0, top_k, num_values).long().clamp(max=num_values)
     mass = torch.where(top_k > 0, cumulative.gather(1, k - 1), total[:, None])  # what top-p is a share of
 
     in_top_k = torch.arange(num_values, device=values.device) < k
     # A token is kept while those before it have not reached the mass: the smallest set that does.
     in_top_p = cumulative - values.double().exp() < top_p * mass
-    in_min_p = values.double() >= min_p.log()  # log 0 = -inf: all are kept
+    in_min_p = values.double() >= log_min_p
     return (in_top_k & in_top_p & in_min_p).sum(dim=-1).clamp(min=1)
 
 
@@ -261,7 +277,8 @@ def probabilities(logits: Tensor, requests: Sequence[Row]) -> Tensor:
         rows = on_device(filtered, logits.device)
         values, order = scaled[rows].sort(dim=-1, descending=True, stable=True)  # equal ones by token id
         cumulative = values.double().exp().cumsum(dim=-1)
-        kept = count_kept(values, cumulative, cumulative[:, -1], [params[row] for row in filtered])
+        limits = filter_limits([params[row] for row in filtered], logits.device)
+        kept = count_kept(values, cumulative, cumulative[:, -1], limits)
         dropped = torch.arange(values.shape[1], device=logits.device) >= kept[:, None]
         scaled[rows] = scaled[rows].scatter(1, order, values.masked_fill(dropped, -math.inf))
     probs = scaled.softmax(dim=-1)

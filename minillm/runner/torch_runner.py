@@ -14,16 +14,18 @@ from minillm.core.timeline import Clock
 from minillm.kernels.attention.base import AttentionBackend
 from minillm.kernels.attention.cache import cache_dtype
 from minillm.kernels.attention.select import Demands, select_backend, with_window
-from minillm.kernels.device import memory_errors
+from minillm.kernels.device import device_errors, memory_errors
 from minillm.kernels.select_ops import select_ops
 from minillm.model.loader import LoadedModel
 from minillm.policies.config import EngineConfig
 from minillm.policies.window import Window
-from minillm.runner.batch_layout import HostBatch, lay_out, upload
-from minillm.runner.cuda_graphs import CudaGraph, Graph, GraphedDecode
+from minillm.runner.batch_layout import BlockTables, HostBatch, lay_out, upload
+from minillm.runner.cuda_graphs import CudaGraph, Graph, GraphedDecode, side_stream
 from minillm.runner.hidden_states import HiddenStateReader
 from minillm.runner.kv_pool import NO_CLAIM, KVPool, MemoryClaim, size_kv_pool, size_swap_pool
+from minillm.runner.largest_step import gathered_bytes_per_token, largest_step_bytes
 from minillm.runner.pending_tokens import PendingTokens
+from minillm.runner.piecewise_graphs import PiecewiseGraphs
 from minillm.runner.rejection_sampler import RejectionSampler, num_kept
 from minillm.runner.rows import Row
 from minillm.runner.sampler import SampleInFlight
@@ -36,14 +38,15 @@ class TorchRunner:
         model: weights; engines may share them.
         config: reads the fields on KV memory, swap space, attention backend, kernels and graphs.
         clock: the engine's.
-        make_graph: how decode steps are recorded and replayed; None = by CUDA graphs, where there is CUDA.
+        make_graph: how steps are recorded and replayed; None = by CUDA graphs, where there is CUDA.
         claim: memory that the KV pool leaves free.
     Raises:
         ConfigError: the KV pool or the swap space does not fit the memory, the attention backend cannot
             run here, or the weights are quantized in another way.
         OutOfMemoryError: another process took the memory meanwhile.
 
-    All it keeps about requests is what the last step sampled, so a step that fails leaves nothing to clean up.
+    All it keeps about requests is the last step's block tables and what it sampled, so a step that fails leaves nothing
+    to clean up.
     """
 
     def __init__(
@@ -66,18 +69,34 @@ class TorchRunner:
         self.ops = select_ops(config.fused_kernels, self.device, self.kv_dtype, model.decoder.activation_dtype)
         self.block_size = config.block_size or self.attention.block_size
         shape = (model.model_config, self.block_size, self.kv_dtype)
-        self.num_kv_blocks = size_kv_pool(config, *shape, self.device, claim)
+        if self.device.type == "cuda":
+            with memory_errors(self.device, "a step", "Lower max_num_batched_tokens, max_num_seqs or max_model_len"):
+                activations = largest_step_bytes(
+                    model, config, self.attention, self.ops, self.block_size, self.kv_dtype
+                )
+            gathered = gathered_bytes_per_token(model, self.attention)
+            claim = MemoryClaim(claim.num_bytes + activations, claim.bytes_per_token + gathered)
+        self.num_kv_blocks = model.ranks.smallest(size_kv_pool(config, *shape, self.device, claim), self.device)
         self.num_host_blocks = size_swap_pool(config, *shape)
         with memory_errors(self.device, "the KV pool", "Lower num_kv_blocks or kv_cache_memory_gb"):
             self.kv_pool = KVPool(model.model_config, self.num_kv_blocks, self.num_host_blocks, *shape[1:], self.device)
+        self.block_tables = BlockTables(self.block_size, self.kv_pool.null_block)
         self.sampler = RejectionSampler()
         self.pending = PendingTokens(config.max_decode_rows, self.device)
         self.hidden_state_reader: HiddenStateReader | None = None
         """Sees what goes into the output head."""
-        self.fast_decode = self._record_decode(config, make_graph)
-        """Steps that only decode, as CUDA graphs; None = all steps are launched kernel by kernel."""
+        self.fast_decode: GraphedDecode | None = None
+        """Steps that only decode, a CUDA graph each; None = they are steps like any others."""
+        self.fast_pieces: PiecewiseGraphs | None = None
+        """Steps as CUDA graphs between their calls of attention; None = they are launched kernel by kernel."""
+        if make_graph is None and self.device.type == "cuda":
+            make_graph = partial(CudaGraph, torch.cuda.graph_pool_handle(), side_stream(self.device))
+        # Experts are multiplied with numbers of rows that the host reads: see MoE.one_by_one.
+        if make_graph is not None and config.cuda_graphs and not model.model_config.sparse_layers:
+            self._record(config, make_graph)
 
     @torch.inference_mode()
+    @device_errors()
     def launch(self, batch: ScheduledBatch) -> "TorchStep":
         """Copy swapped blocks, compute the step's tokens, sample. See :class:`minillm.core.batch.Runner`."""
         start = self.clock.now()
@@ -88,43 +107,49 @@ class TorchRunner:
         forward_done = DeviceEvent(self.clock, self.device)
         samples = self.sampler.launch(logits, prepared.rows)
         self.pending.keep(prepared.rows, samples.token_ids)
-        return TorchStep(batch, prepared.rows, start, built, forward_done, samples, self.kv_pool)
+        return TorchStep(batch, prepared.rows, start, built, forward_done, samples, self.make_finite)
 
     def copy_blocks(self, batch: ScheduledBatch) -> None:
         """Copy what the batch saves to the host and loads from there."""
         self.kv_pool.save(batch.saves)
         self.kv_pool.load(batch.loads)
 
+    def make_finite(self, block_ids: Sequence[int]) -> None:
+        """Replace NaN and infinity in blocks that the next request will get. See KVPool."""
+        self.kv_pool.make_finite(block_ids)
+
+    def close(self) -> None:
+        """End what it has started beside this process: nothing."""
+
     def prepare(self, scheduled: Sequence[ScheduledRequest]) -> HostBatch:
         """Lay the requests' new tokens out, on the host."""
-        return lay_out(scheduled, self.block_size, self.kv_pool.null_block, self.pending.rows)
+        return lay_out(scheduled, self.block_tables, self.pending.rows)
 
     def forward(self, batch: HostBatch) -> Tensor:
         """Logits [R, V] of the rows that sample."""
-        decoder, reader = self.model.decoder, self.hidden_state_reader
-        if self.fast_decode is not None and reader is None:  # a recorded step gives logits only
-            logits = self.fast_decode(batch)
-            if logits is not None:
-                return logits
-        arrays, metadata = upload(batch, self.device)
-        token_ids = self.pending.fill_in(arrays.token_ids) if batch.has_pending else arrays.token_ids
-        inputs = (token_ids, arrays.positions, self.kv_pool.layers, self.attention(metadata), self.ops)
-        if reader is None:
-            return decoder(*inputs, arrays.logit_rows)
-        hidden = decoder.hidden_states(*inputs)
-        reader.read_hidden_states(batch.scheduled, hidden)
-        return decoder.lm_head(hidden[arrays.logit_rows])
+        decoded = self.fast_decode and self.fast_decode(batch)
+        hidden, logits = decoded or self._launch_forward(batch)
+        if self.hidden_state_reader is not None:
+            self.hidden_state_reader.read_hidden_states(batch.scheduled, hidden)
+        return logits
 
-    def _record_decode(self, config: EngineConfig, make_graph: Callable[[], Graph] | None) -> GraphedDecode | None:
-        if make_graph is None and self.device.type == "cuda":
-            make_graph = partial(CudaGraph, torch.cuda.graph_pool_handle())
-        if make_graph is None or not config.cuda_graphs or not self.attention.capturable:
-            return None
-        longest = config.max_model_len or self.model.model_config.max_position_embeddings
-        max_context = longest if config.sliding_window else min(longest, self.num_kv_blocks * self.block_size)
-        return GraphedDecode(
-            self.model.decoder, self.ops, self.attention, self.kv_pool, self.pending, max_context, make_graph
-        )
+    def _launch_forward(self, batch: HostBatch) -> tuple[Tensor, Tensor]:
+        """Hidden states [T, h] and logits [R, V], with attention launched for just this batch."""
+        arrays, metadata = upload(batch, self.device)
+        attention, decoder = self.attention(metadata), self.model.decoder
+        hidden = self.fast_pieces(batch, attention) if self.fast_pieces else None
+        if hidden is None:
+            token_ids = self.pending.fill_in(arrays.token_ids) if batch.has_pending else arrays.token_ids
+            hidden = decoder.hidden_states(token_ids, arrays.positions, self.kv_pool.layers, attention, self.ops)
+        return hidden, decoder.lm_head(hidden[arrays.logit_rows])
+
+    def _record(self, config: EngineConfig, make_graph: Callable[[], Graph]) -> None:
+        model, shared = (self.model.decoder, self.ops), (self.kv_pool, self.pending)
+        self.fast_pieces = PiecewiseGraphs(*model, *shared, config.max_num_batched_tokens, make_graph)
+        if self.attention.capturable:
+            longest = config.max_model_len or self.model.model_config.max_position_embeddings
+            max_context = longest if config.sliding_window else min(longest, self.num_kv_blocks * self.block_size)
+            self.fast_decode = GraphedDecode(*model, self.attention, *shared, max_context, make_graph)
 
 
 def choose_attention(config: EngineConfig, model: LoadedModel) -> type[AttentionBackend]:
@@ -163,8 +188,9 @@ class TorchStep:
     built: float
     forward_done: DeviceEvent
     samples: SampleInFlight
-    kv_pool: KVPool
+    make_finite: Callable[[Sequence[int]], None]
 
+    @device_errors()
     def wait(self) -> StepOutput:
         """Wait for the device, and collect what each request keeps of its rows."""
         forward_end = self.forward_done.wait()
@@ -178,7 +204,7 @@ class TorchStep:
                     logprobs.setdefault(row.request_id, []).append(logprob)
         for scheduled in self.batch.requests:
             if scheduled.request.request_id in sampled.errors:
-                self.kv_pool.make_finite(list(scheduled.block_ids))
+                self.make_finite(list(scheduled.block_ids))
             elif scheduled.num_drafts:
                 cut_after_rejected_draft(scheduled, tokens, logprobs)
         end = self.forward_done.clock.now()

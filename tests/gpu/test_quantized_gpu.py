@@ -1,15 +1,26 @@
 """On a GPU: quantized weights and caches, each against the same on the CPU."""
 
+import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from minillm.bench.quality import engine_config
 from minillm.bench.scoring import held_text, score_text
 from minillm.bench.target import Target
+from minillm.core.params import SamplingParams
 from minillm.frontend.engine import Engine
+from minillm.kernels.attention.cache import QUANTIZED_DTYPES, SCALE_DTYPE
+from minillm.kernels.attention.eager import EagerAttention
+from minillm.kernels.ops import ForwardContext
+from minillm.kernels.quantization import FP8, dtype_name, quantize
+from minillm.policies.config import EngineConfig
+from minillm.runner.batch_layout import HostBatch
+from minillm.runner.kv_pool import make_cache
 
 pytestmark = [
     pytest.mark.gpu,
@@ -45,10 +56,111 @@ def test_perplexity(smollm_path: Path, fields: dict[str, Any], most: float) -> N
     assert abs(after / before - 1) < most
 
 
+SHAPE = dict(
+    architectures=["LlamaForCausalLM"], vocab_size=2048, hidden_size=512, intermediate_size=1024, num_hidden_layers=3,
+    num_attention_heads=8, num_key_value_heads=2, head_dim=64, max_position_embeddings=1024, tie_word_embeddings=False,
+)  # fmt: skip
+
+
+def logprobs(folder: Path, device: str = "cuda", **fields: Any) -> torch.Tensor:
+    """[prompts, V] of random weights, the same on one device whatever the fields."""
+    (folder / "config.json").write_text(json.dumps(SHAPE))
+    config = EngineConfig(
+        model=str(folder / "config.json"),
+        load_format="dummy",
+        dtype="bfloat16",
+        device=device,
+        num_kv_blocks=64,
+        **fields,
+    )
+    engine, rows = Engine(config), []
+    forward = engine.torch_runner.forward
+
+    def keep(batch: HostBatch) -> torch.Tensor:
+        logits = forward(batch)
+        rows.append(logits.float().log_softmax(-1).cpu())
+        return logits
+
+    engine.torch_runner.forward = keep
+    for length in (1, 17, 64, 130):
+        prompt = torch.randint(0, 2048, (length,), generator=torch.Generator().manual_seed(length)).tolist()
+        engine.add_request(prompt, SamplingParams(temperature=0, max_tokens=1))
+    while engine.has_unfinished:
+        engine.step()
+    return torch.cat(rows)
+
+
+@pytest.mark.parametrize(
+    ("fields", "least", "most"),
+    [
+        ({"quantization": "int8"}, 1e-6, 1e-3),
+        ({"quantization": "int4"}, 1e-4, 5e-2),
+        ({"quantization": "fp8"}, 1e-5, 1e-2),
+        ({"kv_cache_dtype": "int8"}, 0, 1e-3),
+        ({"kv_cache_dtype": "fp8"}, 0, 5e-3),
+        ({"kv_cache_dtype": "int8", "attention_backend": "sdpa"}, 0, 1e-3),
+    ],
+    ids=str,
+)
+def test_random_weights_rounded_say_nearly_the_same(
+    tmp_path: Path, fields: dict[str, Any], least: float, most: float
+) -> None:
+    """KL divergence, nats a token, of weights that need no download. Rounding shows, and does little."""
+    if fields.get("quantization") == "fp8" and torch.cuda.get_device_capability() < (8, 9):
+        pytest.skip("no fp8 on this GPU")
+    whole, rounded = logprobs(tmp_path), logprobs(tmp_path, **fields)
+    divergence = (whole.exp() * (whole - rounded)).sum(-1).mean().item()
+    assert least <= divergence < most
+
+
+def replayed(work: Callable[[], Any], x: torch.Tensor) -> Any:
+    """What a recorded graph of `work` makes of random numbers in x, which held others while it was recorded."""
+    work()  # compiles
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = work()
+    x.normal_()
+    graph.replay()
+    return result
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("rows", [1, 3, 17, 64, 300])
+@pytest.mark.parametrize(("size", "out"), [(4096, 6144), (14336, 4096), (577, 130)], ids=str)
+def test_kernels_of_linear_layers(size: int, out: int, rows: int, dtype: torch.dtype) -> None:
+    """Shapes of 8B, which share sums at few rows, and odd ones."""
+    from minillm.kernels.triton.linear import int8_linear, quantize_fp8
+
+    with torch.device("cuda"):
+        x, bias = torch.randn(rows, size).to(dtype), torch.randn(out).to(dtype)
+        numbers, scales = torch.randint(-127, 128, (out, size), dtype=torch.int8), torch.rand(out) / 100
+    y = replayed(lambda: int8_linear(x, numbers, scales, bias), x)
+    exact = F.linear(x.double(), numbers.double() * scales.double()[:, None], bias.double())
+    assert (y - exact).abs().max() <= torch.finfo(dtype).eps * exact.abs().max()
+    for found, expected in zip(replayed(lambda: quantize_fp8(x), x), quantize(x.cpu(), FP8)):
+        assert torch.equal(found.cpu().view(torch.int8), expected.view(torch.int8))
+
+
+@pytest.mark.parametrize("head_dim", [64, 128])
+@pytest.mark.parametrize("dtype", QUANTIZED_DTYPES.values(), ids=dtype_name)
+def test_keys_and_values_are_rounded_as_they_are_written(dtype: torch.dtype, head_dim: int) -> None:
+    """Values as plain operations on a CPU have them, bit for bit."""
+    from minillm.kernels.triton.ops import TritonOps
+
+    with torch.device("cuda"):
+        qkv, (cos, sin) = torch.randn(64, 12, head_dim).bfloat16(), torch.randn(2, 64, 1, head_dim).bfloat16()
+        slots = torch.randperm(160)[:64]
+    cache = make_cache((10, 16, 2, 2, head_dim), dtype, qkv.device)
+    context = ForwardContext(cos, sin, slots, EagerAttention, TritonOps())
+    replayed(lambda: context.ops.rotate_and_write(qkv, 2, None, cache, context), qkv)
+    expected = quantize(qkv[:, -2:].cpu(), dtype, SCALE_DTYPE)
+    for part, values in zip(cache, expected):
+        assert torch.equal(part.flatten(0, 1)[slots, 1].cpu().view(torch.int8), values.view(torch.int8))
+
+
 @pytest.mark.parametrize("quantization", ["int8", "int4"])
 def test_weights_in_memory(smollm_path: Path, quantization: str) -> None:
     from minillm.model.loader import load_model
-    from minillm.policies.config import EngineConfig
 
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()

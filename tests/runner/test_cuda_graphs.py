@@ -1,14 +1,16 @@
-"""Recorded decode steps: the runner's own code, with a fake graph in CUDA's place."""
+"""Recorded steps: the runner's own code, with a fake graph in CUDA's place."""
 
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from draft_heads import make_head
 from fake_graph import FakeGraph, HostLengthAttention, TensorLengthAttention
 from staggered import serve_staggered
 
 from minillm import Engine, EngineConfig, SamplingParams
+from minillm.core.request import Draft
 from minillm.core.timeline import WallClock
 from minillm.kernels.attention import select
 from minillm.kernels.attention.base import AttentionBackend
@@ -17,15 +19,13 @@ from minillm.kernels.triton.attention import TritonAttention
 from minillm.model.loader import LoadedModel, load_model
 from minillm.runner import torch_runner
 from minillm.runner.cuda_graphs import bucket_sizes
+from minillm.runner.piecewise_graphs import token_buckets
 from minillm.runner.torch_runner import TorchRunner
+from minillm.speculation.draft_head import DraftHeadProposer
 
 GREEDY = SamplingParams(temperature=0, max_tokens=40, ignore_eos=True)
 PROMPTS = [list(range(10, 10 + length)) for length in (3, 17, 30, 9, 1)]
-
-
-@pytest.fixture(scope="module")
-def model(tiny_llama_path: Path) -> LoadedModel:
-    return load_model(EngineConfig(model=str(tiny_llama_path), dtype="float32", device="cpu"))
+ALWAYS = {"acceptance_floor": 0, "adaptive_k": False, "min_output_tokens": 1}
 
 
 @pytest.fixture
@@ -36,17 +36,13 @@ def use_backend(monkeypatch: pytest.MonkeyPatch) -> Any:
     return use
 
 
-def make_engine(model: LoadedModel, graphs: list[FakeGraph] | None, **fields: Any) -> Engine:
-    """An engine whose decode steps are recorded in `graphs`; None = not recorded."""
-    shape = dict(num_kv_blocks=64, block_size=4, max_num_seqs=6, max_model_len=96, attention_backend="eager")
+def make_engine(model: LoadedModel, *, recorded: bool, **fields: Any) -> Engine:
+    """An engine of small steps, so that prompts come in chunks."""
+    shape = dict(num_kv_blocks=64, block_size=4, max_num_seqs=6, max_model_len=96, max_num_batched_tokens=16)
+    shape["attention_backend"] = "eager"
     config = EngineConfig(model=model.name, dtype="float32", device="cpu", **{**shape, **fields})
     clock = WallClock()
-
-    def make_graph() -> FakeGraph:
-        graphs.append(FakeGraph())
-        return graphs[-1]
-
-    runner = TorchRunner(model, config, clock, None if graphs is None else make_graph)
+    runner = TorchRunner(model, config, clock, FakeGraph if recorded else None)
     return Engine(config, model, runner=runner, clock=clock)
 
 
@@ -54,73 +50,144 @@ def serve(engine: Engine, params: SamplingParams = GREEDY) -> list[list[int]]:
     return [output.token_ids for output in serve_staggered(engine, PROMPTS, params)]
 
 
-def test_buckets_hold_every_batch_with_little_padding() -> None:
-    for largest in (1, 3, 8, 32, 100, 256):
-        sizes = bucket_sizes(largest)
-        assert sizes == sorted(set(sizes)) and sizes[-1] == largest
+def replayed_decodes(engine: Engine) -> int:
+    """Steps that were one replay."""
+    return sum(recording.graph.num_replays for recording in engine.runner.fast_decode.recordings.values())
+
+
+def replayed_in_pieces(engine: Engine) -> int:
+    """Steps that were, of which each takes all of its bucket's pieces."""
+    total = 0
+    for graphs in engine.runner.fast_pieces.recordings.values():
+        [times] = {graph.num_replays for graph in graphs}
+        total += times
+    return total
+
+
+@pytest.mark.parametrize(("buckets_up_to", "padding"), [(bucket_sizes, lambda n: 7), (token_buckets, lambda n: n // 4)])
+def test_buckets_hold_every_batch_with_little_padding(buckets_up_to: Any, padding: Any) -> None:
+    for largest in (1, 3, 8, 32, 100, 256, 1000, 1024):
+        sizes = buckets_up_to(largest)
+        assert sizes == sorted(set(sizes)) and sizes[-1] == largest and len(sizes) < 20 + largest // 8
         for n in range(1, largest + 1):
-            assert min(size for size in sizes if size >= n) - n < 8
+            assert min(size for size in sizes if size >= n) - n <= max(padding(n), 15)
 
 
 @pytest.mark.parametrize("ahead", [False, True], ids=["in turn", "ahead"])
 def test_replayed_steps_write_what_eager_ones_do(model: LoadedModel, use_backend: Any, ahead: bool) -> None:
     """Contexts grow from 1 token to 70 in the replays, five batch sizes come and go, prompts come in between."""
     use_backend(TensorLengthAttention)
-    expected = serve(make_engine(model, None, async_scheduling=False))
-    graphs: list[FakeGraph] = []
-    assert serve(make_engine(model, graphs, async_scheduling=ahead)) == expected
-    assert len(graphs) == 4, "1, 2, 4, 6"
-    assert sum(graph.num_replays for graph in graphs) > 40
+    expected = serve(make_engine(model, recorded=False, async_scheduling=False))
+    engine = make_engine(model, recorded=True, async_scheduling=ahead)
+    assert serve(engine) == expected
+    assert sorted(engine.runner.fast_decode.recordings) == [1, 2, 4, 6]
+    assert replayed_decodes(engine) > 40 and replayed_in_pieces(engine) > 3
+    assert replayed_decodes(engine) + replayed_in_pieces(engine) == len(engine.steps), "every step is replayed"
+
+
+WAYS: dict[str, dict[str, Any]] = {
+    "in a tight pool": {"num_kv_blocks": 40},
+    "ahead": {"async_scheduling": True},
+    "with a window": {"sliding_window": 12, "attention_sinks": 3},
+    "with drafts": {"speculative": {"method": "ngram", "k": 4, "ngram_min": 1, **ALWAYS}},
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_between_calls_of_any_attention_everything_is_replayed(model: LoadedModel, way: str) -> None:
+    """The textbook's attention plans with lengths on the host, so each step, decodes too, is replayed in pieces."""
+    expected = serve(make_engine(model, recorded=False, **WAYS[way]))
+    engine = make_engine(model, recorded=True, **WAYS[way])
+    assert serve(engine) == expected
+    assert engine.runner.fast_decode is None and replayed_in_pieces(engine) == len(engine.steps)
+    assert any(len({share.is_prefill for share in step.shares}) == 2 for step in engine.steps), "a mixed step"
+    assert any(request.num_cached_tokens for request in engine.core.recent_requests)
+    if way == "in a tight pool":
+        assert any(step.preempted for step in engine.steps)
+    if way == "with drafts":
+        assert sum(share.num_drafts for step in engine.steps for share in step.shares) > 5
+
+
+def test_a_step_larger_than_every_bucket_is_launched(model: LoadedModel) -> None:
+    fields = {"enable_chunked_prefill": False, "enable_prefix_caching": False}
+    engine = make_engine(model, recorded=True, **fields)
+    assert serve(engine) == serve(make_engine(model, recorded=False, **fields))
+    large = [step for step in engine.steps if step.num_tokens > 16]
+    assert large and replayed_in_pieces(engine) == len(engine.steps) - len(large)
+
+
+def test_a_draft_head_sees_what_replayed_steps_compute(
+    model: LoadedModel, use_backend: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It guesses from their hidden states, which it has copied before the next step writes over them."""
+    use_backend(TensorLengthAttention)
+    make_head(tmp_path, model)
+    propose, guesses = DraftHeadProposer.propose, []
+
+    def noted(*arguments: Any) -> list[Draft]:
+        drafts = propose(*arguments)
+        guesses[-1] += [draft.token_ids.copy() for draft in drafts]
+        return drafts
+
+    monkeypatch.setattr(DraftHeadProposer, "propose", noted)
+    for recorded in (False, True):
+        guesses.append([])
+        speculative = {"method": "draft_head", "model": str(tmp_path), "k": 3, **ALWAYS}
+        engine = make_engine(model, recorded=recorded, speculative=speculative)
+        serve(engine)
+    assert guesses[0] == guesses[1] and len(guesses[0]) > 100
+    assert replayed_decodes(engine) > 20 and replayed_in_pieces(engine) > 3
 
 
 def test_drafts_are_checked_in_replays(model: LoadedModel, use_backend: Any) -> None:
     """They are laid out as decodes, so the buckets go on to where every request checks a whole draft."""
     use_backend(TensorLengthAttention)
-    expected = serve(make_engine(model, None))
-    graphs: list[FakeGraph] = []
+    expected = serve(make_engine(model, recorded=False))
     speculative = {"method": "synthetic", "k": 3, "acceptance_floor": 0, "adaptive_k": False, "max_batch": 4}
-    engine = make_engine(model, graphs, speculative=speculative)
+    engine = make_engine(model, recorded=True, speculative=speculative)
     assert max(engine.runner.fast_decode.recordings) == 6 + 4 * 3
     assert serve(engine) == expected
     pure = [step for step in engine.steps if step.num_prefill_tokens == 0]
-    assert sum(graph.num_replays for graph in graphs) >= len(pure)
+    assert replayed_decodes(engine) >= len(pure)
     assert sum(share.num_drafts for step in pure for share in step.shares) > 100
 
 
 def test_lengths_that_stay_as_recorded_would_be_noticed(model: LoadedModel, use_backend: Any) -> None:
-    """The trap that others fell into, to show that the test above can see it."""
+    """The trap that others fell into, to show that the tests above can see it."""
     use_backend(TensorLengthAttention)
-    expected = serve(make_engine(model, None))
+    expected = serve(make_engine(model, recorded=False))
     use_backend(HostLengthAttention)
-    assert serve(make_engine(model, [])) != expected
+    assert serve(make_engine(model, recorded=True)) != expected
 
 
-def test_a_backend_that_plans_on_the_host_is_not_recorded(model: LoadedModel) -> None:
-    graphs: list[FakeGraph] = []
-    for backend in ("sdpa", "eager"):
-        engine = make_engine(model, graphs, attention_backend=backend)
-        assert engine.runner.fast_decode is None
-    assert not graphs
+def test_experts_whose_rows_the_host_counts_are_not_recorded(tiny_moe_path: Path, use_backend: Any) -> None:
+    use_backend(TensorLengthAttention)
+    moe = load_model(EngineConfig(model=str(tiny_moe_path), dtype="float32", device="cpu"))
+    runner = make_engine(moe, recorded=True).runner
+    assert runner.fast_decode is None and runner.fast_pieces is None
 
 
 def test_graphs_can_be_switched_off(model: LoadedModel, use_backend: Any) -> None:
     use_backend(TensorLengthAttention)
-    graphs: list[FakeGraph] = []
-    assert make_engine(model, graphs, cuda_graphs=False).runner.fast_decode is None
-    assert not graphs
+    runner = make_engine(model, recorded=True, cuda_graphs=False).runner
+    assert runner.fast_decode is None and runner.fast_pieces is None
 
 
-def test_padding_rows_touch_nothing_but_the_null_block(model: LoadedModel, use_backend: Any) -> None:
+def test_padding_touches_nothing_but_the_null_block(model: LoadedModel, use_backend: Any) -> None:
+    """And that it leaves finite, whatever an earlier step left in the buffers."""
     use_backend(TensorLengthAttention)
-    engine = make_engine(model, [])
+    engine = make_engine(model, recorded=True)
     layers = engine.runner.kv_pool.layers
+    with torch.inference_mode():
+        engine.runner.fast_pieces.attended.fill_(torch.nan)
     for layer in layers:
         layer.fill_(7.0)
     engine.add_request([1, 2, 3], GREEDY, stream=False)
     for number in range(2):
         engine.add_request([9, 8, number], GREEDY, stream=False)
     for _ in range(5):
-        engine.step()  # three rows in the bucket of four
+        engine.step()  # nine tokens in the bucket of 16, then three rows in that of four
+        assert all(layer.isfinite().all() for layer in layers)
     held = {block for table in engine.scheduler.kv.tables.values() for block in table.block_ids}
     for layer in layers:
         written = {block for block in range(engine.runner.num_kv_blocks) if (layer[block] != 7.0).any()}
@@ -134,13 +201,12 @@ def test_our_kernels_can_be_replayed_at_any_length(model: LoadedModel, monkeypat
     from minillm.kernels.triton.ops import TritonOps  # here, as Triton may not be installed
 
     short = SamplingParams(temperature=0, max_tokens=20, ignore_eos=True)
-    expected = serve(make_engine(model, None, attention_backend="sdpa"), short)
+    expected = serve(make_engine(model, recorded=False, attention_backend="sdpa"), short)
     monkeypatch.setattr(torch_runner, "select_ops", lambda *_: TritonOps())
-    graphs: list[FakeGraph] = []
     fields = dict(attention_backend="triton", block_size=16, num_kv_blocks=32, max_num_seqs=4)
-    engine = make_engine(model, graphs, async_scheduling=True, **fields)
+    engine = make_engine(model, recorded=True, async_scheduling=True, **fields)
     assert serve(engine, short) == expected
-    assert sum(graph.num_replays for graph in graphs) > 20
+    assert replayed_decodes(engine) > 20 and replayed_in_pieces(engine) > 3
 
 
 class NativeLengths(NativeAttention):
@@ -153,9 +219,8 @@ class NativeLengths(NativeAttention):
 @pytest.mark.skipif(NativeAttention.missing(torch.device("cpu")) is not None, reason="no C++ compiler here")
 def test_a_quantized_cache_and_a_window_in_a_graph(model: LoadedModel, use_backend: Any) -> None:
     use_backend(NativeLengths)
-    fields = {"kv_cache_dtype": "int8", "sliding_window": 12, "attention_sinks": 3, "max_num_batched_tokens": 16}
-    graphs: list[FakeGraph] = []
-    expected = serve(make_engine(model, None, **fields))
-    engine = make_engine(model, graphs, **fields)
-    assert serve(engine) == expected and len(engine.runner.fast_decode.recordings) == len(graphs) > 0
-    assert serve(make_engine(model, None)) != expected, "the window must matter"
+    fields = {"kv_cache_dtype": "int8", "sliding_window": 12, "attention_sinks": 3}
+    expected = serve(make_engine(model, recorded=False, **fields))
+    engine = make_engine(model, recorded=True, **fields)
+    assert serve(engine) == expected and replayed_decodes(engine) > 20 and replayed_in_pieces(engine) > 3
+    assert serve(make_engine(model, recorded=False)) != expected, "the window must matter"

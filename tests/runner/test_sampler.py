@@ -21,6 +21,7 @@ from transformers import (
 from minillm.core.params import SamplingParams
 from minillm.core.request import Request
 from minillm.core.timeline import Timeline
+from minillm.runner import sampler
 from minillm.runner.sampler import FIRST_PREFIX, Sampler, apply_penalties, uniform
 
 LOGITS = torch.tensor([2.0, -1.0, 0.5, 3.0, 0.0, 1.5, -3.0, 2.5, 0.7, -0.2])
@@ -124,6 +125,36 @@ def test_bfloat16_ties_are_drawn_alike():
     expected = reference(logits.float(), top_k=4)
     assert np.count_nonzero(expected) == 4
     assert_follows(draws(logits, 20_000, top_k=4), expected)
+
+
+@pytest.mark.parametrize(
+    "params", [{"top_p": 0.9}, {"min_p": 0.7}, {"top_p": 0.6, "min_p": 0.7}, {"top_p": 0.1}], ids=str
+)
+@pytest.mark.parametrize("ties", [False, True])
+def test_a_gpu_draws_from_a_wide_nucleus_without_being_waited_for(params, ties, monkeypatch):
+    """The same tokens as a CPU's, which looks at how wide the nucleus is; only the sums' last bits may differ."""
+    pytest.importorskip("triton", reason="triton is for Linux")
+    torch.manual_seed(0)
+    logits = torch.rand(12, 4 * FIRST_PREFIX) * 0.7
+    logits = logits.bfloat16() if ties else logits
+    requests = [make_request(i, name=str(i), **params) for i in range(10)]
+    requests += [make_request(i, name=str(i), **params, top_k=9 * i) for i in (10, 11)]
+    expected = Sampler()(logits, requests)
+    for name in ("item", "tolist", "__int__", "__bool__", "__float__", "__index__"):
+        monkeypatch.setattr(torch.Tensor, name, read_back)
+    with pytest.raises(AssertionError, match="waits"):
+        Sampler().launch(logits, requests)
+    from minillm.kernels.triton.nucleus import draw_wide  # here, as Triton may not be installed
+
+    monkeypatch.setattr(sampler, "select_draw_wide", lambda device: draw_wide)
+    launched = Sampler().launch(logits, requests)
+    monkeypatch.undo()
+    same = [mine == own for mine, own in zip(launched.wait().token_ids, expected.token_ids)]
+    assert sum(same) >= 11
+
+
+def read_back(*_: object) -> None:
+    raise AssertionError("the host waits for the device")
 
 
 def test_uniform_numbers_are_uniform_and_uncorrelated():

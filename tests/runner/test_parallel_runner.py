@@ -1,0 +1,107 @@
+"""Tensor parallelism: two ranks, here processes on the CPU, give token by token what one gives."""
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from model.test_decoder import make_checkpoint
+
+from minillm import LLM, EngineConfig, SamplingParams
+from minillm.core.errors import ConfigError, DeviceLostError, UnsupportedArchitectureError
+from minillm.model.arithmetic import ModelCost
+from minillm.model.checkpoints import load_config
+from minillm.model.config import ModelConfig
+from minillm.model.loader import LoadedModel, load_model
+from minillm.model.parallel import Ranks, split
+from minillm.runner.parallel_runner import meet
+from minillm.simulate.cost.placement import Placement
+
+SHAPE = dict(vocab_size=96, num_attention_heads=4, hidden_size=64, intermediate_size=128, max_position_embeddings=128)
+LLAMA = dict(architecture="Llama", attention_bias=True, mlp_bias=True, tie_word_embeddings=False)
+QWEN3 = dict(architecture="Qwen3", head_dim=16, tie_word_embeddings=True)
+LOOKUP = dict(method="ngram", ngram_min=1, k=3, min_output_tokens=2, acceptance_floor=0)
+FIELDS = dict(dtype="float32", device="cpu", max_num_batched_tokens=32, block_size=4, num_kv_blocks=30)
+SYNTHETIC = dict(method="synthetic")
+PROMPTS = [[*([5, 6, 7, 8, 9] * 8), i] for i in range(6)]
+
+
+@pytest.fixture(scope="module", params=[(LLAMA, "swap"), (QWEN3, "recompute")], ids=["llama", "qwen3"])
+def fields(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict:
+    (shape, preemption), folder = request.param, tmp_path_factory.mktemp("tiny")
+    make_checkpoint(folder, **SHAPE, **shape)
+    return dict(FIELDS, model=str(folder), preemption=preemption, speculative=LOOKUP)
+
+
+@pytest.fixture(scope="module")
+def llm(fields: dict) -> Iterator[LLM]:
+    yield (llm := LLM(**fields, tensor_parallel_size=2))
+    llm.engine.close()
+
+
+def answers(llm: LLM) -> list[list[int]]:
+    params = SamplingParams(temperature=0, max_tokens=24, ignore_eos=True)
+    return [output.token_ids for output in llm.generate(PROMPTS, params, use_tqdm=False)]
+
+
+def test_two_ranks_give_the_tokens_of_one(llm: LLM, fields: dict) -> None:
+    assert answers(llm) == answers(LLM(**fields))
+    shares = [share for step in llm.engine.steps for share in step.shares]
+    assert llm.engine.num_preemptions > 0 and llm.engine.scheduler.prefix_hits > 0
+    assert 10 < sum(share.num_accepted for share in shares) < sum(share.num_drafts for share in shares) - 10
+
+
+def test_a_rank_holds_what_the_simulator_counts(llm: LLM, fields: dict) -> None:
+    """But for norms, and biases after a sum, which each rank has whole: the simulator counts them once."""
+    cost, half = ModelCost.of(ModelConfig.from_hf(load_config(Path(fields["model"])))), Placement(2, *["float32"] * 2)
+    weights = {name: weight.nbytes for name, weight in llm.engine.loaded_model.decoder.named_parameters()}
+    whole = sum(weights[name] for name in weights if "norm" in name or name.endswith("part.bias"))
+    assert sum(weights.values()) == (half.weight_bytes(cost) + whole) / 2
+    pool = llm.engine.torch_runner.kv_pool
+    assert sum(layer.nbytes for layer in pool.layers) == (30 + 1) * 4 * half.kv_bytes_per_token(cost)
+
+
+def test_layers_with_an_all_reduce_are_not_one_call_of_our_cpp(fields: dict) -> None:
+    config = EngineConfig(model=fields["model"], dtype="bfloat16", device="cpu")
+    assert load_model(config, Ranks(1, 2)).decoder.layers.native is None
+
+
+def test_ranks_end_together(llm: LLM, fields: dict, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Llama's rank 1 is killed; Qwen3's rank 0 gets Ctrl-C in the middle of a step."""
+    (process,), start = llm.engine.torch_runner.processes, time.perf_counter()
+    if fields["preemption"] == "swap":
+        process.kill()
+    else:
+        monkeypatch.setattr(llm.engine.loaded_model.decoder.norm, "add_and_norm", press)
+        with pytest.raises(KeyboardInterrupt):
+            answers(llm)
+    with pytest.raises(DeviceLostError, match="start the engine again"):
+        answers(llm)
+    assert process.exitcode is not None and time.perf_counter() - start < 10
+
+
+def press(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_ranks_agree_on_the_smallest_pool(tmp_path: Path) -> None:
+    config, cpu = EngineConfig(tensor_parallel_size=2, device="cpu"), torch.device("cpu")
+    with ThreadPoolExecutor() as pool:
+        smallest = pool.map(lambda rank: meet(rank, config, str(tmp_path)).smallest(5 - rank, cpu), (0, 1))
+        assert list(smallest) == [4, 4]
+
+
+@pytest.mark.parametrize("field", [{"quantization": "int8"}, {"async_scheduling": True}, {"speculative": SYNTHETIC}])
+def test_what_cannot_be_had_yet(field: dict) -> None:
+    with pytest.raises(ConfigError, match=f"{next(iter(field))} is read only with tensor_parallel_size=1"):
+        EngineConfig(tensor_parallel_size=2, **field)
+
+
+def test_what_cannot_be_divided(run: Callable[..., tuple[int, str, str]], tiny: LoadedModel) -> None:
+    code, _, err = run("generate", "hi", "--model", tiny.name, "--tensor-parallel-size", 4, "--set", "device=cpu")
+    assert code == 2 and "tensor_parallel_size=4 does not divide num_kv_heads (2)" in err
+    with pytest.raises(UnsupportedArchitectureError, match="Mamba"):
+        split(replace(tiny.model_config, architecture="Mamba"), 2)
