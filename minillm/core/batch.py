@@ -25,7 +25,8 @@ class ScheduledRequest:
     num_tokens: int
     """New tokens to compute in this step, >= 1."""
     block_ids: Sequence[int]
-    """Its block table, which goes on growing: position p lives in block block_ids[p // block_size]."""
+    """Its block table, which goes on growing: position p lives in block block_ids[p // block_size]. In later steps the
+    same list has the same blocks before their `start`; where others take their place, it is another list."""
 
     samples: bool
     """True when the step catches up with everything it has: its last row yields the next token."""

@@ -14,9 +14,9 @@ class BlockTable:
 
         kept by the layout | expired: null block | found, shared | full, own | last, partial | drafts | reserved
 
-    Append-only, with two exceptions: `append` puts the null block where the KV layout lets go of a block, and
-    `truncate` gives back what is behind rejected drafts. With the default policies nothing expires, and no drafts or
-    reservations follow.
+    A list is append-only but for `truncate`, which gives back what is behind rejected drafts. Where the KV layout lets
+    go of blocks, `append` makes another list, with the null block in their place: a runner that keeps tables must see
+    that. With the default policies nothing expires, and no drafts or reservations follow.
     """
 
     block_ids: list[int]
@@ -151,9 +151,6 @@ class BlockManager:
         table = enumerate(self.block_ids(request)[:end])
         return {index: block_id for index, block_id in table if block_id != self.null_block}
 
-    def blocks_for(self, num_tokens: int) -> int:
-        return blocks_for(num_tokens, self.block_size)
-
     def check_integrity(self) -> None:
         """Raise AssertionError unless tables and pool agree. For tests and soaks."""
         self.pool.check_integrity(self._held(table.block_ids) for table in self.tables.values())
@@ -174,6 +171,7 @@ class BlockManager:
         gone = slice(max(table.expired_end, expired.start), expired.stop)
         if blocks := table.block_ids[gone]:
             self.pool.release(blocks)
+            table.block_ids = [*table.block_ids]
             table.block_ids[gone] = [self.null_block] * len(blocks)
             table.expired_end = expired.stop
 
@@ -184,6 +182,8 @@ class BlockManager:
         # before, no step has promised the contents. A promise that breaks is withdrawn by `invalidate`: for a request
         # that is taken out of its step again (before any is admitted, so none can have shared it yet), and for all
         # when a step fails. A block that ends in a pending token has no hash yet, and is registered a step later.
+        if table.num_registered >= end // self.block_size:
+            return  # most steps of a decode fill no block
         hashes = self._hashes(request)
         for i in range(table.num_registered, min(end // self.block_size, len(hashes))):
             if table.block_ids[i] != self.null_block:

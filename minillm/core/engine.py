@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Collection
 
 from minillm.core.batch import Runner, ScheduledBatch, StepOutput
-from minillm.core.errors import ConfigError, DuplicateRequestError, PromptTooLongError
+from minillm.core.errors import ConfigError, DeviceLostError, DuplicateRequestError, PromptTooLongError
 from minillm.core.request import FinishReason, Request, RequestStatus
 from minillm.core.scheduler import Scheduler
 from minillm.core.seams import NoDrafts
@@ -108,6 +108,9 @@ class EngineCore:
 
         A runner that raises ends the requests of that step (FinishReason.ERROR, with the message); the
         others go on.
+
+        Raises:
+            DeviceLostError: the runner did: all requests have ended, and the engine is of no more use.
         """
         start = self.clock.now()
         draft_s = self.scheduler.drafts.propose(self.scheduler.running)
@@ -178,9 +181,8 @@ class EngineCore:
                 if not scheduled.samples:
                     continue
                 self._hand_over(request, tokens)
-                # Without those of tokens past the end.
-                logprobs = output.logprobs.get(request.request_id, [])
-                request.logprobs += logprobs[: request.num_output_tokens - len(request.logprobs)]
+                if logprobs := output.logprobs.get(request.request_id):  # without those of tokens past the end
+                    request.logprobs += logprobs[: request.num_output_tokens - len(request.logprobs)]
             changed.append(request)
         return changed
 
@@ -235,7 +237,16 @@ class EngineCore:
         self.finish(request, FinishReason.ERROR)
 
     def _output_of_failed(self, batch: ScheduledBatch, error: Exception) -> StepOutput:
-        """The output of a step that raised: an error for each of its requests."""
+        """The output of a step that raised: an error for each of its requests.
+
+        Raises:
+            DeviceLostError: the step did. No other can succeed, so every request has ended.
+        """
+        if isinstance(error, DeviceLostError):
+            self._in_flight.clear()
+            for request in list(self.requests.values()):
+                self._fail(request, str(error))
+            raise error
         logger.error("step %d failed: its %d requests end here", batch.step_id, len(batch.requests), exc_info=error)
         # Blocks were promised contents that never came: they must not be found, or copied back in. What
         # was launched meanwhile may have read them.

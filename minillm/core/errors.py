@@ -41,8 +41,9 @@ class OutOfMemoryError(MinillmError):
     """Weights or a KV pool find no room on the device: they are too large, or another program takes some."""
 
 
-class TrainingError(MinillmError, ValueError):
-    """A draft head cannot be trained like this: no conversations to learn from, or settings that make no sense."""
+class DeviceLostError(MinillmError):
+    """The GPU answers every further call of this process with an error, or one of several ranks has ended: nothing more
+    can be served by this engine."""
 
 
 class RequestError(MinillmError, ValueError):

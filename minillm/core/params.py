@@ -44,8 +44,8 @@ class StrictModel(BaseModel):
 
 
 def default_of(model: type[BaseModel], name: str) -> Any:
-    """A field's default."""
-    return model.model_fields[name].default
+    """A field's default, with all other fields left out."""
+    return model.model_fields[name].get_default(call_default_factory=True, validated_data={})
 
 
 def explain(model: type[BaseModel], error: ValidationError) -> str:

@@ -116,7 +116,7 @@ class Request:
     @property
     def num_tokens(self) -> int:
         """Prompt and output, pending tokens included."""
-        return self.num_known_tokens + self.num_pending_tokens
+        return len(self.prompt_token_ids) + len(self.output_token_ids) + self.num_pending_tokens
 
     @property
     def num_missing(self) -> int:
@@ -136,11 +136,13 @@ class Request:
     def token_ids(self, start: int, end: int) -> list[int]:
         """Known tokens [start, end) of prompt + output, without building the whole list; behind them the draft's.
         A pending token has no id yet: then there are fewer than end - start."""
-        split, num_known = len(self.prompt_token_ids), self.num_known_tokens
-        if end > num_known:
-            return self.token_ids(start, num_known) + self.draft.token_ids[max(start - num_known, 0) : end - num_known]
+        split = len(self.prompt_token_ids)
         if end <= split:
             return self.prompt_token_ids[start:end]
-        if start >= split:
-            return self.output_token_ids[start - split : end - split]
-        return self.prompt_token_ids[start:] + self.output_token_ids[: end - split]
+        known = self.output_token_ids[max(start - split, 0) : end - split]
+        if start < split:
+            known = self.prompt_token_ids[start:] + known
+        if len(known) >= end - start:
+            return known
+        num_known = self.num_known_tokens
+        return known + self.draft.token_ids[max(start - num_known, 0) : end - num_known]

@@ -74,8 +74,8 @@ class SpeculativeConfig(StrictModel):
     )
     model: str | None = Field(
         None,
-        description="draft_model: short name, local folder, GGUF file or Hub id; draft_head: a folder that `minillm "
-        "train-draft` wrote, None = the head that comes with minillm for this model",
+        description="draft_model: short name, local folder, GGUF file or Hub id; draft_head: a folder with "
+        "one, None = the head that comes with minillm for this model",
     )
     ngram_min: int = Field(2, ge=1, description="ngram: tokens that must agree with an earlier place")
     ngram_max: int = Field(8, ge=1, description="ngram: of several places, the one that agrees longest, up to this")
@@ -88,7 +88,7 @@ class SpeculativeConfig(StrictModel):
     seed: int = Field(0, description="seeds the draws of the synthetic method and of the simulator")
 
     min_output_tokens: int = Field(8, ge=1, description="requests with a smaller max_tokens are left alone")
-    max_batch: int = Field(8, ge=1, description="with more requests running nobody drafts: the model is busy enough")
+    max_batch: int = Field(8, ge=1, description="with more requests running, none drafts: the model is busy enough")
     acceptance_floor: float | None = Field(
         None,
         ge=0,
@@ -112,6 +112,10 @@ class SpeculativeConfig(StrictModel):
         return self
 
 
+GPU_SEQS, GPU_TOKENS = 256, 8192
+"""max_num_seqs and max_num_batched_tokens on a GPU, if not given."""
+
+
 class EngineConfig(StrictModel):
     """Everything that decides how the engine serves. Defaults are what one would deploy on this machine."""
 
@@ -132,13 +136,22 @@ class EngineConfig(StrictModel):
     int4_group_size: Literal[32, 64] = Field(
         32, description="int4: inputs of an output that share a scale; 5 or 4.5 bits a weight"
     )
+    tensor_parallel_size: int = Field(
+        1, ge=1, description="ranks: processes that share each layer, one GPU each, or all on the CPU, to learn from"
+    )
     seed: int = Field(0, description="seeds the requests that bring no seed of their own")
 
     batching: Literal["continuous", "static", "none"] = Field(
         "continuous", description="static = a batch is admitted whole and closed until its last member ends"
     )
-    max_num_seqs: int = Field(32, ge=1, description="seats: requests that run at once; one with batching=none")
-    max_num_batched_tokens: int = Field(1024, ge=1, description="token budget of one step")
+    max_num_seqs: int = Field(
+        32, ge=1, description="slots: requests that run at once; 256 on a GPU; one with batching=none"
+    )
+    max_num_batched_tokens: int = Field(
+        default_factory=lambda known: max(1024, known.get("max_num_seqs", 1)),
+        ge=1,
+        description="token budget of one step; if not given, 1024, or 8192 on a GPU, and never fewer than slots",
+    )
     enable_chunked_prefill: bool = Field(
         True, description="a long prompt may take several steps; off = whole in one, even one over the budget"
     )
@@ -166,7 +179,7 @@ class EngineConfig(StrictModel):
     kv_cache_memory_gb: float | None = Field(
         None,
         gt=0,
-        description="KV pool size in GB (1e9 bytes); the default is 1 GB on a CPU, 85% of free memory on a GPU, "
+        description="KV pool size in GB (1e9 bytes); the default is 1 GB on a CPU, 90% of free memory on a GPU, "
         "less what a draft model's pool takes, which has as many blocks and comes on top",
     )
     kv_cache_dtype: Literal["auto", "int8", "fp8"] = Field(
@@ -186,7 +199,9 @@ class EngineConfig(StrictModel):
     attention_backend: Literal["auto", "eager", "sdpa", "native", "triton", "fa3", "fa2", "torch_varlen"] = Field(
         "auto", description="eager = the textbook one, native and triton = our own kernels; auto = the fastest here"
     )
-    cuda_graphs: bool = Field(True, description="GPU: replay captured decode steps, instead of launching each kernel")
+    cuda_graphs: bool = Field(
+        True, description="GPU: replay recorded kernels; where a step has prompts in it, all but those of attention"
+    )
     fused_kernels: bool = Field(True, description="norms, rotation with cache write, and SwiGLU as one kernel each")
     async_scheduling: bool | None = Field(
         None, description="put the next step together while this one runs; None = on a GPU, which makes it pay"
@@ -211,12 +226,27 @@ class EngineConfig(StrictModel):
             raise ValueError("num_kv_blocks and kv_cache_memory_gb both set the size of the KV pool: give one")
         if self.speculative is not None and self.async_scheduling:
             raise ValueError("async_scheduling=True cannot be had with speculative: a draft follows known tokens")
+        is_whole = self.tensor_parallel_size == 1
+        is_lookup = self.speculative is None or self.speculative.method == "ngram"
+        self._only_with(is_whole, "tensor_parallel_size=1, so far", "quantization")
+        self._only_with(is_whole or not self.async_scheduling, "tensor_parallel_size=1, so far", "async_scheduling")
+        self._only_with(is_whole or is_lookup, "tensor_parallel_size=1 or method=ngram, so far", "speculative")
         self._only_with(self.sliding_window is not None, "a sliding_window", "attention_sinks")
         self._only_with(self.quantization == "int4", "quantization=int4", "int4_group_size")
         self._only_with(self.preemption == "swap", "preemption=swap", "swap_space_gb")
         self._only_with(self.scheduling_order == "two_lane", "scheduling_order=two_lane", "two_lane_threshold")
         self._only_with(self.enable_chunked_prefill, "enable_chunked_prefill", "long_prefill_token_threshold")
         return self
+
+    def for_device(self, device_type: str) -> "EngineConfig":
+        """With a GPU's limits of a step where none were asked for: it has room for more, and idles with less."""
+        if device_type != "cuda":
+            return self
+        given, tokens = self.model_fields_set, self.max_num_batched_tokens
+        tokens = tokens if "max_num_batched_tokens" in given else max(GPU_TOKENS, tokens)
+        is_given = "max_num_seqs" in given or self.batching == "none"
+        seqs = self.max_num_seqs if is_given else min(GPU_SEQS, tokens)
+        return self.replace(max_num_batched_tokens=tokens, max_num_seqs=seqs)
 
     @property
     def max_decode_rows(self) -> int:

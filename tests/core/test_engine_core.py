@@ -1,78 +1,18 @@
 """EngineCore by itself, on a runner that counts: what it refuses, and what it forgets when a step can't be trusted."""
 
-from dataclasses import dataclass, field
-
 import pytest
+from core.counting import SaveAll, make_core, request, run
 
-from minillm.core.batch import ScheduledBatch, StepOutput
-from minillm.core.block_manager import BlockManager
-from minillm.core.engine import EngineCore
-from minillm.core.errors import ConfigError, DuplicateRequestError, PromptTooLongError
+from minillm.core.engine import REQUEST_HISTORY, EngineCore
+from minillm.core.errors import ConfigError, DeviceLostError, DuplicateRequestError, PromptTooLongError
 from minillm.core.params import SamplingParams
 from minillm.core.request import FinishReason, Request, RequestStatus
-from minillm.core.scheduler import Scheduler, SchedulerConfig
-from minillm.core.seams import DraftPolicy, Recompute
-from minillm.core.timeline import Timeline, VirtualClock
+from minillm.core.seams import Recompute
+from minillm.core.step_log import STEP_HISTORY
+from minillm.core.timeline import Timeline
 from minillm.policies.config import SpeculativeConfig
 from minillm.speculation.base import Proposer
 from minillm.speculation.speculator import Speculator
-
-
-@dataclass
-class CountingRunner:
-    """The next token is the number of tokens so far. `errors` are of the next step."""
-
-    clock: VirtualClock
-    num_kv_blocks: int = 8
-    num_host_blocks: int = 0
-    block_size: int = 4
-    runs_beside_python: bool = True
-    errors: dict[str, str] = field(default_factory=dict)
-    launch_raises: BaseException | None = None
-    wait_raises: BaseException | None = None
-
-    def launch(self, batch: ScheduledBatch) -> "CountingStep":
-        raised, self.launch_raises = self.launch_raises, None
-        if raised is not None:
-            raise raised
-        return CountingStep(self, batch)
-
-    def copy_blocks(self, batch: ScheduledBatch) -> None:
-        raise AssertionError("nothing is ever saved")
-
-
-@dataclass
-class CountingStep:
-    runner: CountingRunner
-    batch: ScheduledBatch
-
-    def wait(self) -> StepOutput:
-        self.runner.clock.advance(1.0)
-        raised, self.runner.wait_raises = self.runner.wait_raises, None
-        if raised is not None:
-            raise raised
-        errors, self.runner.errors = self.runner.errors, {}
-        tokens = {p.request.request_id: [p.end] for p in self.batch.requests if p.samples}
-        return StepOutput(tokens, self.runner.clock.now(), {}, errors=errors)
-
-
-def make_core(lookahead: int = 0, drafts: DraftPolicy | None = None, **limits: int) -> EngineCore:
-    clock = VirtualClock()
-    runner = CountingRunner(clock)
-    config = SchedulerConfig(max_model_len=32, **limits)
-    blocks = BlockManager(runner.num_kv_blocks, runner.block_size)
-    return EngineCore(Scheduler(config, blocks, drafts=drafts), runner, clock, lookahead=lookahead)
-
-
-def request(name: str, num_tokens: int = 8, max_tokens: int = 4) -> Request:
-    return Request(name, [num_tokens] * num_tokens, SamplingParams(max_tokens=max_tokens), Timeline(0.0))
-
-
-def run(core: EngineCore) -> None:
-    while core.has_unfinished:
-        core.step()
-        core.check_integrity()
-    assert core.scheduler.kv.pool.num_used == 0
 
 
 @pytest.mark.parametrize("lookahead", [0, 1])
@@ -90,13 +30,17 @@ def test_a_long_prompt_and_decodes_share_steps(lookahead: int) -> None:
 def test_what_can_never_be_served_is_refused() -> None:
     core = make_core()
     core.add(request("a"))
-    for wrong, error in ((request("a"), DuplicateRequestError), (request("b", 32), PromptTooLongError)):
-        with pytest.raises(error):
+    for wrong, error, why in (
+        (request("a"), DuplicateRequestError, "'a' is in flight"),
+        (request("b", 32), PromptTooLongError, "has 32 tokens"),
+    ):
+        with pytest.raises(error, match=why):
             core.add(wrong)
     run(core)
     drafts = Speculator(SpeculativeConfig(method="ngram"), Proposer(), core.clock, core.runner, 32, 0.25)
     with pytest.raises(ConfigError, match="lookahead"):
         make_core(1, drafts)
+    assert EngineCore(core.scheduler, core.runner).lookahead == 0
 
 
 def test_a_row_that_fails_after_its_request_has_ended_leaves_no_findable_block() -> None:
@@ -119,10 +63,147 @@ def test_starting_over_closes_a_request_that_has_left_the_history() -> None:
     old = request("old", max_tokens=20)
     core.add(old)
     core.step()
+    assert (core.recent_requests.maxlen, core.log.records.maxlen) == (REQUEST_HISTORY, STEP_HISTORY)
     core.recent_requests.clear()
     core.start_over(make_core().scheduler)
     assert old.finish_reason is FinishReason.ABORT and old.timeline.finished is not None
     assert not core.has_unfinished
+    core.add(request("new"))
+    run(core)
+    assert [record.step_id for record in core.log.records] == [0, 1, 2, 3, 4], "steps are counted on"
+
+
+def test_a_row_that_fails_takes_only_its_own_blocks_out_of_the_cache() -> None:
+    core = make_core()
+    core.add(request("wrong"))
+    core.add(request("right", 9))
+    core.runner.errors = {"wrong": "NaN"}
+    core.step()
+    again = [Request("again", [token] * 9, SamplingParams(), Timeline(0.0)) for token in (8, 9)]
+    assert [len(core.scheduler.kv.find_prefix(each)) for each in again] == [0, 2]
+    run(core)
+
+
+def test_a_request_preempted_again_and_again_is_counted_each_time_and_timed_from_the_first() -> None:
+    core = make_core(enable_prefix_caching=False, long_prefill_token_threshold=4)
+    first, last = request("first", 13, 14), request("last", 14, 8)
+    core.add(first)
+    core.add(last)
+    since = set()
+    while core.has_unfinished:
+        core.step()
+        if last.status is RequestStatus.PREEMPTED:
+            assert last.num_computed_tokens == 0 and not core.scheduler.kv.tables.keys() & {"last"}
+        since |= {last.preempted_at}
+        assert last.preempted_at is None or last.num_computed_tokens < last.recompute_until, "it has caught up"
+    assert last.num_preemptions == core.scheduler.num_preemptions == sum(len(r.preempted) for r in core.log.records)
+    assert last.num_preemptions > 1 and len(since) == 2, "None, and one moment"
+    assert "draft" not in core.log.records[-1].stages
+
+
+def test_a_prompt_without_blocks_for_its_next_chunk_waits_again_from_then_on() -> None:
+    core = make_core(enable_prefix_caching=False, long_prefill_token_threshold=4)
+    first, last = request("first", 20, 1), request("last", 19, 1)
+    core.add(first)
+    core.add(last)
+    for _ in range(5):
+        core.step()
+    assert last.status is RequestStatus.PREEMPTED and last.preempted_at == core.log.records[-1].start == 4.0
+    run(core)
+
+
+def outgrowing(core: EngineCore) -> tuple[Request, Request]:
+    """After one step all 8 blocks are full, `ends` waits for its last token, and `grows` wants a ninth block."""
+    ends, grows = request("ends", 15, 1), request("grows", 16, 4)
+    core.add(ends)
+    core.add(grows)
+    core.step()
+    return ends, grows
+
+
+@pytest.mark.parametrize("error", [None, RuntimeError("lost")])
+def test_a_step_may_only_copy_blocks(error: RuntimeError | None) -> None:
+    policy = SaveAll()
+    core = make_core(1, preemption=policy)
+    core.runner.copy_raises = error
+    ends, grows = outgrowing(core)
+    assert core.step() == [ends, grows], "from the step before"
+    (copied,) = core.runner.copied
+    assert len(copied.saves) == 4 and copied.preempted == (grows,) and not copied.requests
+    assert grows.num_computed_tokens == (0 if error else 16) and policy.saved == (set() if error else {grows})
+    run(core)
+    assert grows.output_token_ids == [16, 17, 18, 19] and not policy.saved
+
+
+def test_an_abort_lets_go_of_what_was_saved() -> None:
+    policy = SaveAll()
+    core = make_core(1, preemption=policy)
+    _, grows = outgrowing(core)
+    core.step()
+    assert policy.saved == {grows}
+    core.abort("grows")
+    assert not policy.saved and not core.has_unfinished
+
+
+def test_a_token_without_text_ends_its_own_request_only(caplog: pytest.LogCaptureFixture) -> None:
+    core = make_core()
+    bad, good = request("bad", 5), request("good", 6)
+
+    def on_token(request: Request, token_id: int) -> bool:
+        if request is bad:
+            raise ValueError("no such token")
+        return False
+
+    core.on_token = on_token
+    core.add(bad)
+    core.add(good)
+    run(core)
+    assert bad.error == "the tokenizer failed: ValueError: no such token" and bad.output_token_ids == [5]
+    assert "bad" in caplog.records[-1].getMessage() and good.output_token_ids == [6, 7, 8, 9]
+
+
+@pytest.mark.parametrize("tokens_at_once", [1, 2])
+def test_each_token_kept_has_its_logprob(tokens_at_once: int) -> None:
+    core = make_core()
+    core.runner.tokens_at_once = tokens_at_once
+    requests = [request("a", 5, 3), request("b", 7, 3)]
+    for added in requests:
+        core.add(added)
+    run(core)
+    for done in requests:
+        assert [each.token_id for each in done.logprobs] == done.output_token_ids and len(done.logprobs) == 3
+
+
+def test_what_fails_after_its_request_lost_its_blocks_makes_nothing_findable() -> None:
+    core = make_core(1)
+    ends, grows = outgrowing(core)
+    core.runner.errors = {"grows": "NaN"}
+    assert core.step() == [ends, grows] and grows.error == "NaN"
+    assert not core.scheduler.kv.pool.index, "its blocks may be anywhere by now"
+    assert not core.has_unfinished
+
+
+def test_a_failed_step_forgets_what_was_saved_in_it_and_says_why(caplog: pytest.LogCaptureFixture) -> None:
+    policy = SaveAll()
+    core = make_core(preemption=policy)
+    ends, grows = request("goes on", 15, 4), request("grows", 16, 4)
+    core.add(ends)
+    core.add(grows)
+    core.step()
+    core.runner.wait_raises = RuntimeError("lost")
+    assert core.step() == [ends] and ends.finish_reason is FinishReason.ERROR
+    assert caplog.records[-1].exc_info is not None
+    assert grows.status is RequestStatus.PREEMPTED and grows.num_computed_tokens == 0 and not policy.saved
+    run(core)
+    assert grows.output_token_ids == [16, 17, 18, 19]
+
+
+def test_nothing_is_computed_after_a_last_token_that_is_on_its_way() -> None:
+    for last in (request("window", 30, 9), request("asked for", 8, 2)):
+        core = make_core(1)
+        core.add(last)
+        run(core)
+        assert sum(record.num_tokens for record in core.log.records) == last.num_known_tokens - 1
 
 
 def test_without_free_blocks_the_last_admitted_waits_again_and_computes_again() -> None:
@@ -139,6 +220,8 @@ def test_without_free_blocks_the_last_admitted_waits_again_and_computes_again() 
     assert last.output_token_ids == list(range(14, 22))
     with pytest.raises(ValueError, match="nothing was saved"):
         Recompute().restore(last, {})
+    needy, scheduled = request("needy"), request("scheduled")
+    assert Recompute().choose_victim(needy, [first, needy, scheduled], {scheduled: None}) is needy
 
 
 @pytest.mark.parametrize("lookahead", [0, 1])
@@ -170,6 +253,18 @@ def test_a_step_that_breaks_ends_its_own_requests_and_leaves_nothing_findable(
     assert hit.timeline.finished is not None
 
 
+def test_a_lost_device_ends_every_request_and_says_why() -> None:
+    core = make_core(max_num_seqs=1)
+    requests = [request("running", 9), request("waiting", 5)]
+    for each in requests:
+        core.add(each)
+    core.step()
+    core.runner.wait_raises = DeviceLostError("gone")
+    with pytest.raises(DeviceLostError):
+        core.step()
+    assert [(each.finish_reason, each.error) for each in requests] == [(FinishReason.ERROR, "gone")] * 2
+
+
 def test_an_abort_in_each_state_frees_what_it_held() -> None:
     core = make_core(1, max_num_seqs=2)
     requests = {name: request(name, 5 + i, 9) for i, name in enumerate(("running", "other", "waiting"))}
@@ -179,7 +274,7 @@ def test_an_abort_in_each_state_frees_what_it_held() -> None:
     assert core.abort("nobody") is None
     for name, used in (("waiting", 4), ("running", 2)):
         assert core.abort(name) is requests[name] and core.scheduler.kv.pool.num_used == used, name
-        assert requests[name].finish_reason is FinishReason.ABORT
+        assert requests[name].finish_reason is FinishReason.ABORT and requests[name].status is RequestStatus.FINISHED
     core.abort("other")
     num_steps = len(core.log.records)
     assert not core.has_unfinished and core.scheduler.kv.pool.num_used == 0

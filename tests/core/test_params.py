@@ -13,6 +13,7 @@ from minillm.core.params import MAX_PROBLEMS, SamplingParams, StrictModel
         ({"max_tokens": 0}, ["max_tokens: Input should be greater than or equal to 1 (got 0)"]),
         ({"stop": ("a", "")}, ["stop: a stop string must not be empty (got ('a', ''))"]),
         ({"stop_token_ids": ["x"]}, ["stop_token_ids.0: Input should be a valid integer, unable to parse"]),
+        ({"top_k": -1, "n": 0, "top_p": 0}, ["top_k: ", "top_p: ", "n: "]),
         (
             {"top_k": -1, "n": 0, "top_p": 0, "min_p": 2, "logprobs": 21},
             ["top_k: ", "top_p: ", "min_p: ", "and 2 more"],
@@ -44,6 +45,7 @@ def test_one_value_stands_for_a_list_of_one() -> None:
     assert SamplingParams(stop="a", stop_token_ids=7) == SamplingParams(stop=["a"], stop_token_ids=[7])
     assert SamplingParams(stop=None) == SamplingParams()
     assert SamplingParams(seed=1).replace(n=2) == SamplingParams(seed=1, n=2)
+    assert SamplingParams(seed=1).replace(n=2).model_fields_set == {"seed", "n"}
 
 
 @pytest.mark.parametrize("field", ["repetition_penalty", "presence_penalty", "frequency_penalty"])

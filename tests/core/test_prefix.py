@@ -1,5 +1,6 @@
 """Prefix hashes, and what the manager makes of them."""
 
+import pytest
 from core.room import make_room
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,6 +20,13 @@ def make_manager(num_blocks: int = 16, caching: bool = True, reserve_tokens: int
     return BlockManager(num_blocks, 4, enable_prefix_caching=caching, reserve_tokens=reserve_tokens)
 
 
+@given(st.integers(0, 9), st.integers(0, 9), st.integers(0, 9), st.integers(0, 9))
+def test_a_slice_of_a_request_is_one_of_prompt_and_output(num_prompt: int, num_output: int, start: int, end: int):
+    request = make_request(list(range(num_prompt)))
+    request.output_token_ids = list(range(num_prompt, num_prompt + num_output))
+    assert request.token_ids(start, end) == list(range(num_prompt + num_output))[start:end]
+
+
 @given(st.lists(st.integers(0, 5), max_size=40), st.lists(st.integers(0, 5), max_size=40))
 def test_chains_agree_exactly_as_far_as_the_tokens_do(a: list[int], b: list[int]):
     chain_a, chain_b = extend_hashes(make_request(a), 4), extend_hashes(make_request(b), 4)
@@ -31,7 +39,9 @@ def test_the_chain_grows_with_the_output():
     request = make_request([1, 2, 3, 4, 5])
     assert len(extend_hashes(request, 4)) == 1
     request.output_token_ids += [6, 7, 8]
-    assert extend_hashes(request, 4) == extend_hashes(make_request([1, 2, 3, 4, 5, 6, 7, 8]), 4)
+    chain = extend_hashes(request, 4)
+    assert chain is request.block_hashes and all(len(block_hash) == 16 for block_hash in chain)
+    assert chain == extend_hashes(make_request([1, 2, 3, 4, 5, 6, 7, 8]), 4)
 
 
 def test_a_second_request_shares_the_first_ones_blocks():
@@ -70,8 +80,18 @@ def test_a_prefix_outlives_its_request_and_is_counted_when_revived():
     assert len(prefix) == 2
     # 4 blocks are needed: 2 revived ones and 2 new ones, of which only 1 is free
     assert not make_room(manager, longer, 16, prefix)
+    with pytest.raises(IndexError, match="4 blocks wanted, 3 free"):
+        manager.allocate(longer, 8, 16, prefix)
     manager.check_integrity()
     assert make_room(manager, longer, 12, prefix)
+
+
+def test_what_was_forgotten_stays_so_when_the_request_grows():
+    manager, request = make_manager(), make_request(list(range(8)))
+    make_room(manager, request, 4)
+    manager.pool.forget_prefixes()
+    make_room(manager, request, 8)
+    assert len(manager.pool.index) == 1
 
 
 def test_max_len_reserves_the_window_at_once_and_no_more_later():

@@ -309,6 +309,27 @@ def test_what_was_taken_out_of_a_step_is_in_no_cache():
     assert outputs["middle"].token_ids == expected_output(prompt(30, 30), 2)
 
 
+@pytest.mark.parametrize(
+    ("num_kv_blocks", "low_prompt", "preempted", "num_saved"),
+    [(10, 7, ["low"], 2), (9, 6, ["low", "middle"], 2 + 4)],
+)
+def test_what_was_computed_is_saved_of_all_that_give_way_in_a_step(
+    num_kv_blocks: int, low_prompt: int, preempted: list[str], num_saved: int
+):
+    """In the first case the low one has a third block by then, for a token that it does not get to compute."""
+    engine = make_engine(num_kv_blocks, 32, scheduling_order="priority", preemption="swap")
+    engine.add_request(prompt(8, 70), params(12), request_id="high", priority=0)
+    engine.add_request(prompt(low_prompt), params(12), request_id="low", priority=5)
+    engine.step()
+    engine.add_request(prompt(30, 30), params(2), request_id="middle", priority=1)
+    engine.step()
+    engine.step()
+    batch = engine.runner.batches[-1]
+    assert [request.request_id for request in batch.preempted] == preempted and len(batch.saves) == num_saved
+    outputs = run(engine)
+    assert outputs["low"].token_ids == expected_output(prompt(low_prompt), 12)
+
+
 def test_who_holds_a_seat_is_counted_whether_it_has_a_share_of_the_step_or_not():
     """With a step planned ahead, a request whose last token is on its way computes nothing more."""
     engine = make_engine(async_scheduling=True)

@@ -11,8 +11,10 @@ from minillm.core.timeline import PHASES, STAMPS, Timeline, VirtualClock
 
 
 def test_a_virtual_clock_never_goes_back() -> None:
+    assert VirtualClock().now() == 0.0
     clock = VirtualClock(1.0)
     clock.advance(0.5)
+    clock.advance(0.0)
     clock.advance_to(1.5)
     clock.advance_to(4.0)
     assert clock.now() == 4.0
@@ -65,6 +67,9 @@ def test_who_is_cut_off_ends_in_decode(reason: FinishReason) -> None:
     cut_off = reason in (FinishReason.ABORT, FinishReason.ERROR)
     assert (request.timeline.phases()["decode"], request.timeline.phases()["stream"]) == ((2, 0) if cut_off else (0, 2))
     assert request.timeline.lost == {"preempted": 1.5} and request.preempted_at is None
+    assert request.timeline.last_token == (3.0 if cut_off else 1.0)
+    request.timeline.add_lost("preempted", 0.5)
+    assert request.timeline.lost == {"preempted": 2.0}
 
 
 def test_stages_hidden_behind_the_step_before_count_nothing() -> None:

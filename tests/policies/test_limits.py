@@ -1,5 +1,6 @@
 """What a configuration refuses, who waits too long, what a window keeps: each limit just below, at, and above."""
 
+from itertools import count
 from typing import Any
 
 import pytest
@@ -12,18 +13,27 @@ from minillm.core.request import Request, RequestStatus
 from minillm.core.seams import KeepAll, SortedQueue
 from minillm.core.timeline import Timeline
 from minillm.policies.admission import RequestLimits
-from minillm.policies.config import EngineConfig
+from minillm.policies.assemble import make_scheduler
+from minillm.policies.config import EngineConfig, SpeculativeConfig, parse_fields
 from minillm.policies.preemption import Swap
-from minillm.policies.queues import QueueTimeout
+from minillm.policies.queues import QueueTimeout, StaticBatches, TwoLaneQueue, shortest_prompt
 from minillm.policies.window import SlidingWindow, Window, make_layout
+
+ARRIVALS = count()
 
 
 def limits(num_kv_blocks: int = 8, max_positions: int | None = 64, **fields: Any) -> RequestLimits:
     return RequestLimits(EngineConfig(block_size=4, max_num_seqs=1, **fields), max_positions, num_kv_blocks)
 
 
-def request(name: str = "a", arrival: float = 0.0) -> Request:
-    return Request(name, [1, 2, 3], SamplingParams(), Timeline(arrival))
+def request(name: str = "a", arrival: float = 0.0, num_tokens: int = 3) -> Request:
+    return Request(name, [1] * num_tokens, SamplingParams(), Timeline(arrival), arrival_index=next(ARRIVALS))
+
+
+def queued(queue: Any, *requests: Request) -> Any:
+    for each in requests:
+        queue.push(each)
+    return queue
 
 
 def test_prompts_are_let_in_up_to_each_limit() -> None:
@@ -35,6 +45,8 @@ def test_prompts_are_let_in_up_to_each_limit() -> None:
         (limits(99, max_model_len=40), 39, "max_model_len is 40"),
         (limits(max_prompt_tokens=10), 10, "max_prompt_tokens is 10"),
         (limits(sliding_window=4, long_prefill_token_threshold=4), 63, "max_model_len is 64"),
+        (limits(3, sliding_window=4, long_prefill_token_threshold=4), 63, "max_model_len is 64"),
+        (limits(2, sliding_window=4, long_prefill_token_threshold=4), 7, "the KV pool"),
         (limits(sliding_window=4), 31, "the KV pool"),  # a chunk may be 1024 tokens
         (limits(sliding_window=4, max_num_batched_tokens=4), 63, "max_model_len is 64"),
         (limits(sliding_window=4, max_num_batched_tokens=4, enable_chunked_prefill=False), 31, "the KV pool"),
@@ -48,6 +60,7 @@ def test_prompts_are_let_in_up_to_each_limit() -> None:
 def test_a_queue_has_as_many_places_as_it_says() -> None:
     door = limits(max_queue_len=4)
     door.check(1, 2, 2)
+    door.check(1, 4, 0)
     with pytest.raises(QueueFullError, match="3 requests wait"):
         door.check(1, 2, 3)
     with pytest.raises(QueueFullError, match="n=5 can never fit"):
@@ -74,17 +87,62 @@ def test_the_context_window_is_the_models_or_a_shorter_one() -> None:
 def test_speculation_that_makes_no_sense_is_refused(fields: dict[str, Any], why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         EngineConfig(speculative=fields)
+    with pytest.raises(ConfigError, match=f"^[^()]*{why}") as caught:
+        SpeculativeConfig(**fields)
+    assert "(got" not in str(caught.value), "it is about no single field"
+
+
+def test_fields_are_read_from_assignments() -> None:
+    assert parse_fields(None, "--set") == {}
+    given = ["seed=7", "model=a=b", "speculative.method=ngram", "speculative.k=[3]"]
+    assert parse_fields(given, "--set") == {"seed": 7, "model": "a=b", "speculative": {"method": "ngram", "k": [3]}}
+    for wrong, why in (
+        (["seed"], "--set wants FIELD=VALUE.*got 'seed'"),
+        (["=7"], "wants FIELD=VALUE"),
+        (["seed=1", "seed=2"], "--set seed=2: seed was given before"),
+        (["a=1", "a.b.c=2"], "--set a.b.c=2: a was given a plain value"),
+    ):
+        with pytest.raises(ConfigError, match=why):
+            parse_fields(wrong, "--set")
 
 
 def test_only_who_never_ran_and_waited_longer_times_out() -> None:
-    queue = QueueTimeout(SortedQueue(lambda waiting: 0), 5.0)
     first, second, preempted = request("first", 1.0), request("second", 3.0), request("preempted")
     preempted.status = RequestStatus.PREEMPTED
-    for index, each in enumerate((first, second, preempted)):
-        each.arrival_index = index
-        queue.push(each)
+    queue = queued(QueueTimeout(SortedQueue(), 5.0), first, second, preempted)
     assert queue.overdue(6.0) == []
     assert queue.overdue(6.5) == [first] and queue.overdue(9.0) == [first, second]
+
+
+def test_a_static_batch_is_closed_but_for_its_own_members() -> None:
+    first, second, third = (request(name) for name in ("first", "second", "third"))
+    queue = QueueTimeout(StaticBatches(SortedQueue(), 2), 5.0)
+    assert queued(queue, first, second).peek(1) is None, "nobody opened a batch yet"
+    assert queue.peek(0) is first and queue.pop() is first
+    queued(queue, third)
+    assert queue.peek(1) is second and queue.pop() is second and queue.peek(2) is None
+    first.status = RequestStatus.PREEMPTED
+    queued(queue, first)
+    assert queue.peek(1) is first and queue.pop() is first and queue.peek(2) is None
+    assert queue.peek(0) is third and queue.allot(third, 9) == 9
+
+
+def test_a_wrapped_queue_is_asked_with_what_was_given() -> None:
+    class Half(SortedQueue):
+        def allot(self, request: Request, most: int) -> int:
+            return most // 2 if request.request_id == "a" else most
+
+    inner = QueueTimeout(Half(), 5.0)
+    waiting = request()
+    outer = queued(StaticBatches(inner, 1), waiting)
+    assert outer.allot(waiting, 8) == 4 and outer.overdue(5.0) == [] and outer.overdue(5.1) == [waiting]
+
+
+def test_who_is_first_in_each_order() -> None:
+    short, longer, long = request("short"), request("longer", num_tokens=9), request("long", num_tokens=8)
+    longer.status = RequestStatus.PREEMPTED
+    assert queued(SortedQueue(shortest_prompt), short, long, longer).peek(0) is longer
+    assert queued(TwoLaneQueue(8), longer, long).peek(0) is long, "at the threshold a prompt is still short"
 
 
 def test_swap_keeps_all_of_a_request_or_nothing() -> None:
@@ -123,6 +181,26 @@ def test_a_window_keeps_the_blocks_that_some_token_still_sees(
 
 def test_the_layout_knows_the_longest_chunk() -> None:
     assert isinstance(make_layout(EngineConfig(block_size=4)), KeepAll)
-    by_budget = make_layout(EngineConfig(block_size=4, sliding_window=8, max_num_batched_tokens=32))
-    by_threshold = make_layout(EngineConfig(block_size=4, sliding_window=8, long_prefill_token_threshold=32))
-    assert by_budget.peak_blocks == by_threshold.peak_blocks == 1 + -(-(7 + 32) // 4)
+    by_budget = make_layout(EngineConfig(block_size=4, sliding_window=8, max_num_batched_tokens=33))
+    fields = EngineConfig(block_size=4, sliding_window=8, long_prefill_token_threshold=33)
+    assert by_budget.peak_blocks == make_layout(fields).peak_blocks == 1 + -(-(7 + 33) // 4)
+    with_sinks = make_layout(EngineConfig(block_size=4, sliding_window=8, attention_sinks=5))
+    assert with_sinks.expired(40) == range(2, 8)
+    scheduler = make_scheduler(fields, num_kv_blocks=9, num_host_blocks=0, max_model_len=64)
+    assert isinstance(scheduler.kv.layout, SlidingWindow) and scheduler.kv.null_block == 9
+    scheduler.add(request(num_tokens=40))
+    assert [scheduler.schedule(0.0).num_tokens for _ in range(3)] == [33, 7, 1]
+    small = fields.replace(sliding_window=4, long_prefill_token_threshold=4, scheduler_reserve_full_isl=True)
+    scheduler = make_scheduler(small, num_kv_blocks=4, num_host_blocks=0, max_model_len=64)
+    scheduler.add(request(num_tokens=40))
+    assert scheduler.schedule(0.0).num_tokens == 4, "a window never holds more than 3 blocks"
+
+
+def test_a_gpu_gets_larger_steps_unless_told_otherwise() -> None:
+    given = ({}, {"max_num_seqs": 4}, {"max_num_batched_tokens": 100}, {"max_num_seqs": 7, "max_num_batched_tokens": 9})
+    on_gpu = [EngineConfig(**fields).for_device("cuda") for fields in given]
+    assert [(config.max_num_seqs, config.max_num_batched_tokens) for config in on_gpu] == [
+        (256, 8192), (4, 8192), (100, 100), (7, 9)
+    ]  # fmt: skip
+    assert EngineConfig(batching="none").for_device("cuda").max_num_seqs == EngineConfig().max_num_seqs
+    assert EngineConfig().for_device("cpu") == EngineConfig()

@@ -1,0 +1,159 @@
+"""A step while it is put together, and what is written down of it when it's done."""
+
+from collections.abc import Callable, Sequence
+
+import pytest
+from core.counting import make_core, request, run
+
+from minillm.core.batch import Step
+from minillm.core.request import Draft, Request
+from minillm.core.seams import NoDrafts, SortedQueue
+from minillm.core.step_log import book_draft
+from minillm.core.timeline import Clock, StepRecord, StepShare, Verification
+
+
+def test_a_step_takes_from_its_budget_and_gives_back() -> None:
+    step, first, second = Step(20, 0), request("first", 5), request("second", 3)
+    step.add(first, 4, [])
+    step.add(second, 3, [])
+    assert (step.budget, first.num_pending_tokens, second.num_pending_tokens) == (13, 0, 1)
+    step.add_draft(second, 2)
+    assert (step.budget, second.num_computed_tokens, step.scheduled[second].num_drafts) == (11, 5, 2)
+    step.drop_draft(second)
+    assert (step.budget, second.num_computed_tokens, step.scheduled[second].num_drafts) == (13, 3, 0)
+    step.add_draft(second, 1)
+    assert step.remove(second) is not None
+    assert (step.budget, second.num_computed_tokens, second.num_pending_tokens) == (16, 0, 0)
+    assert step.remove(second) is None and step.budget == 16
+
+
+def test_a_drafts_cost_is_shared_out_by_tokens() -> None:
+    """A step of 2 s and 6 tokens: 3 drafts of 4 that did not pass cost 1 s. Drafting took 0.5 s of the step."""
+    share = StepShare("a", 5, False, num_drafts=4, num_accepted=1)
+    for stages, draft_s in (({"draft": 0.5}, 0.5), ({}, 0.0)):
+        record = StepRecord(0, 1.0, 3.0, (share, StepShare("b", 1, False)), 0, 2, 3, 8, (), stages)
+        drafted = request("a", 5)
+        book_draft(drafted, share, record)
+        assert drafted.timeline.verifications == [Verification(4, 1, draft_s, 2.0 - draft_s)]
+        assert drafted.timeline.lost == {"rejected_drafts": 1.0}
+
+
+class Slow(SortedQueue):
+    """Looking for who is overdue takes an eighth of a second, and no request gets more than 3 tokens a step."""
+
+    clock: Clock
+
+    def overdue(self, now: float) -> list[Request]:
+        self.clock.advance(0.125)
+        return []
+
+    def allot(self, request: Request, most: int) -> int:
+        return min(most, 3) if request.request_id == "b" else most
+
+
+class Wrong(NoDrafts):
+    """Half a second of guessing, for two tokens that never pass."""
+
+    clock: Clock
+
+    def propose(self, running: Sequence[Request]) -> float:
+        self.clock.advance(0.5)
+        for each in running:
+            each.draft = Draft([0, 0])
+        return 0.5
+
+    def place(self, step: Step, append: Callable[[Request, int], bool]) -> None:
+        for each in [each for each in step.scheduled if each.draft]:
+            step.add_draft(each, 2)
+            assert append(each, each.num_computed_tokens)
+
+
+def test_what_is_written_down_of_a_step() -> None:
+    """The second step of a (5 prompt tokens, decodes) and b (8, gets 3 of them): every figure by hand."""
+    queue, drafts, seen = Slow(), Wrong(), []
+    core = make_core(queue=queue, drafts=drafts, max_num_seqs=2)
+    queue.clock = drafts.clock = core.clock
+    core.log.listeners.append(seen.append)
+
+    def on_token(request: Request, token_id: int) -> bool:
+        core.clock.advance(0.25)
+        return False
+
+    core.on_token = on_token
+    a, b, c = request("a", 5, 3), request("b", 8, 3), request("c", 3, 3)
+    core.add(a)
+    core.step()
+    for added in (b, c):
+        core.add(added)
+    core.step()
+    second = core.log.records[1]
+    start = 0.625 + 1.0 + 0.25
+    assert second == StepRecord(
+        step_id=1, start=start, end=start + 0.5 + 0.125 + 1.0 + 0.25, num_waiting=1, num_running=2, preempted=(),
+        shares=(StepShare("a", 3, False, 2, 0), StepShare("b", 3, True)), kv_blocks_used=3, kv_blocks_total=8,
+        stages={"draft": 0.5, "schedule": 0.125, "forward": 1.0, "detokenize": 0.25},
+    )  # fmt: skip
+    assert a.draft == Draft() and a.num_computed_tokens == 6, "what did not pass is taken back"
+    half = (second.end - second.start) / 2
+    assert a.timeline.lost == pytest.approx(
+        {"detokenize": 0.5, "stalled_by_prefill": half, "rejected_drafts": half * 2 / 3}
+    )
+    assert "stalled_by_prefill" not in b.timeline.lost
+    run(core)
+    assert seen == list(core.log.records) and a.output_token_ids == [5, 6, 7]
+
+
+def test_records_of_overlapping_steps_do_not_overlap() -> None:
+    core = make_core(1)
+    gone, stays, late = request("gone", 3), request("stays", 4), request("late", 8)
+    core.add(gone)
+    core.add(stays)
+    core.step()
+    core.add(late)
+    core.step()
+    core.abort("gone")
+    core.step()
+    assert core.log.records[1].shares[-1].is_prefill and stays.timeline.lost["stalled_by_prefill"] > 0
+    run(core)
+    ends = [record.end for record in core.log.records]
+    assert [record.start for record in core.log.records] == [0.0, *ends[:-1]]
+    assert all(record.stages["schedule"] == 0.0 for record in core.log.records)
+
+
+def test_a_preemption_in_flight_takes_nothing_from_the_others_books() -> None:
+    core = make_core(1, enable_prefix_caching=False, long_prefill_token_threshold=4)
+    prefill, victim, decode = request("prefill", 30, 1), request("victim", 5, 2), request("decode", 7, 6)
+    for added in (prefill, victim, decode):
+        core.add(added)
+    while not victim.num_preemptions:
+        core.step()
+    before = decode.timeline.lost["stalled_by_prefill"]
+    core.step()
+    assert decode.timeline.lost["stalled_by_prefill"] > before
+
+
+def test_parked_requests_take_a_slot_and_a_token() -> None:
+    core = make_core(max_num_seqs=4, max_num_batched_tokens=8)
+    core.scheduler.num_parked = 3
+    core.add(request("a", 9))
+    core.add(request("b", 2))
+    assert [part.num_tokens for part in core.scheduler.schedule(0.0).requests] == [5]
+
+
+def test_a_whole_prompt_is_in_a_step_or_not() -> None:
+    queue = Slow()
+    core = make_core(enable_chunked_prefill=False, max_num_batched_tokens=8, queue=queue)
+    queue.clock = core.clock
+    for name, num_tokens in (("a", 3), ("c", 5), ("b", 6)):
+        core.add(request(name, num_tokens, 9))
+    steps = []
+    for _ in range(2):
+        core.step()
+        steps.append({share.request_id: share.num_tokens for share in core.log.records[-1].shares})
+    assert steps == [{"a": 3, "c": 5}, {"a": 1, "c": 1, "b": 3}]
+    full = make_core(enable_chunked_prefill=False, max_num_batched_tokens=2)
+    for name in ("a", "b"):
+        full.add(request(name, 2, 9))
+    full.step()
+    full.step()
+    assert [share.num_tokens for share in full.log.records[-1].shares] == [1, 2], "its own, though one was left"
