@@ -15,6 +15,7 @@ from minillm.bench.target import Target
 from minillm.bench.turns import in_turns
 from minillm.core.errors import ConfigError, MinillmError
 from minillm.frontend.engine import Engine
+from minillm.model.linear import FEW_ROWS, CPULinear
 from minillm.model.loader import load_model
 from minillm.observe.spread import Spread
 from minillm.observe.tables import text_table
@@ -154,6 +155,8 @@ def run(
     head = (
         f"steady decode of {batch} at contexts of {context} and up; attention {default.torch_runner.attention.__name__}"
     )
+    if isinstance(multiply := loaded.decoder.lm_head, CPULinear):
+        head += f", products {(multiply.few if batch <= FEW_ROWS else multiply.many).__class__.__name__}"
     left_out = [f"\n{name}: not here ({reason})" for name, reason in unable.items()]
     return Measured.on(
         default,

@@ -1,39 +1,33 @@
-"""`minillm bench`: minillm on four workloads, alone or beside others; and subcommands that look closer."""
+"""`minillm bench` and its subcommands, as they are typed. Each imports what it needs, which takes seconds."""
 
 import enum
-from typing import Annotated, cast
+from pathlib import Path
+from typing import Annotated, Any, cast
 
 import typer
 from typer.core import TyperGroup
 
-from minillm.bench import commands
 from minillm.bench.loadgen.command import serve
-from minillm.bench.options import Compare, Repeats, Shared, with_shared_options
+from minillm.bench.options import Compare, Repeats, Sample, Shared, Steps, with_shared_options
 from minillm.core.errors import ConfigError
 
+WorkloadName = enum.StrEnum("WorkloadName", ["one", "eight", "mixed", "shared_prefix"])
+"""Workloads of `minillm bench` without a command."""
+Batch = Annotated[int, typer.Option(min=1, help="Sequences that decode together.")]
+Context = Annotated[int, typer.Option(min=1, help="Tokens of each prompt.")]
 
-class WorkloadName(enum.StrEnum):
-    """Workloads of `minillm bench`."""
 
-    ONE = "one"
-    EIGHT = "eight"
-    MIXED = "mixed"
-    SHARED_PREFIX = "shared_prefix"
+def repeatable(help_text: str, metavar: str | None = None) -> Any:
+    """An option that may be given several times."""
+    return typer.Option(help=f"{help_text}; may be repeated.", metavar=metavar)
+
+
+def sizes(help_text: str) -> Any:
+    """The same for numbers: batch sizes, prompt lengths."""
+    return typer.Option(min=1, help=f"{help_text}; may be repeated. Default: what suits the device.")
 
 
 bench_app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-for command in (
-    commands.decode,
-    commands.prefill,
-    commands.throughput,
-    commands.step_breakdown,
-    commands.serve_overhead,
-    commands.attention,
-    commands.quality,
-    commands.speculation,
-    serve,
-):
-    bench_app.command()(command)
 
 
 @bench_app.callback(invoke_without_command=True)
@@ -42,7 +36,7 @@ def bench(
     shared: Shared,
     context: typer.Context,
     compare: Compare = None,
-    workload: Annotated[list[WorkloadName] | None, typer.Option(help="Only this one; may be repeated.")] = None,
+    workload: Annotated[list[WorkloadName] | None, repeatable("Only this one")] = None,
     repeats: Repeats = 3,
 ) -> None:
     """Measure speed. Run it alone: two busy programs on one machine measure each other.
@@ -73,3 +67,170 @@ def _refuse_options(context: typer.Context, name: str) -> None:
             if option in taken:
                 raise ConfigError(f"options of `bench {name}` come after it: minillm bench {name} {option} ...")
             raise ConfigError(f"`bench {name}` has no {option}: that is for `minillm bench` without a command")
+
+
+@bench_app.command()
+@with_shared_options
+def decode(
+    shared: Shared,
+    batch: Annotated[list[int] | None, sizes("Batch size")] = None,
+    context: Context = 512,
+    steps: Steps = None,
+    sample: Sample = None,
+    idle: Annotated[bool, typer.Option("--idle", help="Then profile a GPU: how long does it wait?")] = False,
+) -> None:
+    """Steady decode by batch size: tokens per second, and how near to the speed of memory (MBU).
+
+    A step must move all weights once, and the keys and values of every context. Those bytes over the
+    bandwidth that this machine was measured to have are the floor; MBU is the floor over the step.
+    """
+    from minillm.bench.decode import run
+
+    shared.measure(run, batch, context, steps, sample, idle)
+
+
+@bench_app.command()
+@with_shared_options
+def prefill(
+    shared: Shared,
+    tokens: Annotated[list[int] | None, sizes("Prompt length, cut to the model's window")] = None,
+    repeats: Repeats = 5,
+) -> None:
+    """Prefill by prompt length: tokens per second, and how near to the speed of arithmetic (MFU).
+
+    One prompt a step, nothing cached. MFU is the model's floating-point operations per second over
+    those of a large matrix product, measured in the dtype that the linear layers compute in.
+    """
+    from minillm.bench.prefill import run
+
+    shared.measure(run, tokens, repeats)
+
+
+@bench_app.command()
+@with_shared_options
+def throughput(
+    shared: Shared,
+    compare: Compare = None,
+    requests: Annotated[int | None, typer.Option(min=1, help="Default: 256; 32 on a CPU.")] = None,
+    scale: Annotated[
+        float | None, typer.Option(min=0.001, max=1, help="Multiplies all lengths. Default: 1; 0.25 on a CPU.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of lengths and tokens.")] = 0,
+    repeats: Repeats = 3,
+) -> None:
+    """Many requests at once, 100 to 1024 tokens in and out: output tokens per second.
+
+    The workload of the compact engines (nano-vllm's benchmark). On a CPU, fewer and shorter requests.
+    """
+    from minillm.bench.compare import run_throughput
+
+    shared.measure(run_throughput, compare or [], requests, scale, seed, repeats)
+
+
+@bench_app.command()
+@with_shared_options
+def step_breakdown(
+    shared: Shared,
+    batch: Batch = 1,
+    context: Context = 512,
+    steps: Steps = None,
+    repeats: Repeats = 8,
+) -> None:
+    """Where a decode step's microseconds go; then again with each optimisation switched alone.
+
+    Stages: schedule, build, forward, sample, detokenize, and the rest. The variants take turns, so that
+    a slow spell of the machine hits all of them alike.
+    """
+    from minillm.bench.breakdown import run
+
+    shared.measure(run, batch, context, steps, repeats)
+
+
+@bench_app.command()
+@with_shared_options
+def serve_overhead(
+    shared: Shared,
+    streams: Annotated[list[int] | None, typer.Option(min=1, help="At once; may be repeated. Default: 8, 64.")] = None,
+    prompt_tokens: Annotated[int, typer.Option(min=1, help="Words of each prompt.")] = 32,
+    output_tokens: Annotated[
+        int | None, typer.Option(min=2, help="Of each answer; default: what suits the device.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of the prompts.")] = 0,
+    repeats: Repeats = 5,
+) -> None:
+    """What `minillm serve` adds to the engine: ITL and throughput of SSE streams over loopback, and without a server.
+
+    Both do the same requests, in turns. The ratios are served over alone, each within one round.
+    """
+    from minillm.bench.serve_overhead import run
+
+    shared.measure(run, streams, prompt_tokens, output_tokens, repeats, seed)
+
+
+@bench_app.command()
+@with_shared_options
+def attention(
+    shared: Shared,
+    backend: Annotated[list[str] | None, repeatable("Only this one")] = None,
+    batch: Annotated[list[int] | None, sizes("Decode: batch size")] = None,
+    context: Annotated[list[int] | None, sizes("Decode: tokens of context")] = None,
+    tokens: Annotated[list[int] | None, sizes("Prefill: new tokens")] = None,
+    cached: Annotated[list[int] | None, sizes("Prefill on a cached context: tokens of it")] = None,
+    repeats: Repeats = 7,
+) -> None:
+    """Attention backends against each other and the machine's peaks, on one layer without a model around it.
+
+    The head shape is the model's (its config.json is all that is read, so --load-format changes nothing).
+    """
+    from minillm.bench.attention import run
+
+    shared.measure(run, backend or None, batch, context, tokens, cached, repeats)
+
+
+@bench_app.command()
+@with_shared_options
+def quality(
+    shared: Shared,
+    against: Annotated[
+        list[str] | None, repeatable("A field of the reference; default: none set", "FIELD=VALUE")
+    ] = None,
+    prune: Annotated[
+        float | None, typer.Option(min=0.01, max=1, help="The candidate reads this share of each text's tokens.")
+    ] = None,
+    perplexity_rise: Annotated[float, typer.Option(min=0, help="Floor: most that perplexity may rise.")] = 0.01,
+    kl: Annotated[float, typer.Option(min=0, help="Floor: most KL divergence, nats a token.")] = 0.05,
+    agreement: Annotated[float, typer.Option(min=0, max=1, help="Floor: least share of same likeliest tokens.")] = 0.9,
+    tasks_lost: Annotated[int, typer.Option(min=0, help="Floor: most items that may be lost, of each task.")] = 1,
+) -> None:
+    """What lossy settings cost in quality, beside speed and memory: --set is compared with --against.
+
+    Exit status 1 if a floor is broken: then the candidate is not called better, however fast it is.
+    """
+    from minillm.bench.quality import Floors, run
+
+    floors = Floors(perplexity_rise, kl, agreement, tasks_lost)
+    verdict = shared.measure(run, shared.target_with(against), floors, prune)
+    raise typer.Exit(1 if verdict.broken else 0)
+
+
+@bench_app.command()
+@with_shared_options
+def speculation(
+    shared: Shared,
+    method: Annotated[list[str] | None, repeatable("Way of drafting (ngram, draft_head, ...; default ngram)")] = None,
+    job: Annotated[list[str] | None, repeatable("Only this one (chat, copy, few, short, crowd, hot)")] = None,
+    prompts: Annotated[
+        Path | None, typer.Option(help="Your own prompts instead, one on each line: what would you gain?")
+    ] = None,
+    repeats: Repeats = 3,
+) -> None:
+    """Speculative decoding against none: where it pays (chat, copying), and where it does not.
+
+    Short answers, a crowd and a high temperature are there to lose on: the gates should switch drafting off.
+    """
+    from minillm.bench.speculation import run
+
+    shared.measure(run, method or ["ngram"], job, repeats, prompts)
+
+
+bench_app.command()(serve)

@@ -1,24 +1,39 @@
-"""The comparison itself: which engines are measured, and what is made of the numbers."""
+"""`minillm bench` and `minillm bench throughput`: engines beside each other, and what is made of the numbers."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
+import torch
 
 from minillm.bench.baselines.base import Baseline, Minillm, Run
 from minillm.bench.baselines.make import check_installed, config_in_force, make_baselines
 from minillm.bench.report import Measured
-from minillm.bench.target import Target
+from minillm.bench.target import LARGEST_BLOCK, Costs, Target
 from minillm.bench.turns import in_turns
-from minillm.bench.workloads import Workload, make_workloads
+from minillm.bench.workloads import Workload, make_workloads, ragged_workload
+from minillm.frontend.engine import Engine
 from minillm.model.arithmetic import ModelBytes
+from minillm.model.loader import load_model
 from minillm.observe.spread import Spread
 from minillm.observe.tables import text_table
 from minillm.runner.machine_peaks import Bandwidth, measure_bandwidth
 
 COLUMNS = ("", "tok/s", "seconds", "TTFT p50", "ITL p50", "ITL p99", "floor", "speedup")
 """Of the table of engines; latencies in milliseconds."""
+
+
+REQUESTS = {"cpu": 32, "cuda": 256}
+SCALE = {"cpu": 0.25, "cuda": 1.0}
+"""What lengths are multiplied by: a CPU would take the better part of an hour over the whole workload."""
+GPU_TOKEN_BUDGET = 16_384
+"""Tokens a step on a GPU: nano-vllm's default. A CPU keeps the engine's."""
+MEMORY_SHARE = 0.4
+"""Most of a GPU's free memory that one KV pool gets when two engines are on it."""
+PADDED = "hf_generate"
+"""Baselines whose names begin so pad to the longest request: over ragged lengths, that is another benchmark."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +48,12 @@ class EngineResult:
     """Over all requests of all repeats; so for the inter-token latencies."""
     itl_p50: float
     itl_p99: float
+    tokens_per_delivery: float
+    """Above 1, some deliveries carried several tokens, and ITL is not of tokens."""
     speedups: dict[str, Spread]
     """Seconds of each baseline over this one's, paired by repeat. Empty for a baseline."""
+    itl_ratios: dict[str, Spread]
+    """This one's median inter-token latency over each baseline's, the same way."""
     percent_of_floor: float | None
     """100 x (seconds of reading a decode step needs) / median ITL. None where batches change shape."""
 
@@ -66,14 +85,13 @@ def summarize(
     workload: Workload,
     runs: dict[str, list[Run]],
     baselines: Sequence[str],
-    bandwidth: Bandwidth | None = None,
-    size: ModelBytes | None = None,
+    bandwidth: Bandwidth,
+    size: ModelBytes,
 ) -> WorkloadResult:
-    """Turn runs into medians, speedups over the `baselines` and (with `bandwidth` and `size`) shares of the floor."""
-    floor = None
-    if bandwidth is not None and size is not None and workload.constant_batch:
-        floor = size.step_floor(workload.mean_decode_contexts, bandwidth.read)
+    """Turn runs into medians, speedups over the `baselines`, and shares of the floor."""
+    floor = size.step_floor(workload.mean_decode_contexts, bandwidth.read) if workload.constant_batch else None
     seconds = {name: [run.seconds for run in own] for name, own in runs.items()}
+    itl = {name: [float(np.median(run.itl)) for run in own] for name, own in runs.items()}
     results = []
     for name, own in runs.items():
         p50, p99 = np.percentile([gap for run in own for gap in run.itl], (50, 99)).tolist()
@@ -85,7 +103,9 @@ def summarize(
             ttft_p50=float(np.median([ttft for run in own for ttft in run.ttft])),
             itl_p50=p50,
             itl_p99=p99,
+            tokens_per_delivery=float(np.mean([run.num_tokens / (len(run.ttft) + len(run.itl)) for run in own])),
             speedups={other: Spread.of_ratios(seconds[other], seconds[name]) for other in others},
+            itl_ratios={other: Spread.of_ratios(itl[name], itl[other]) for other in others},
             percent_of_floor=100 * floor / p50 if floor else None,
         )
         results.append(result)
@@ -111,21 +131,90 @@ def run(target: Target, quick: bool, against: Sequence[str], names: Sequence[str
         ConfigError, ModelError: see Engine.
     """
     check_installed(against)
-    repeats = 1 if quick else repeats
-    bandwidth = measure_bandwidth(quick=quick)
+    bandwidth = measure_bandwidth(device=target.torch_device(), quick=quick)  # while there is memory for it
     minillm = Minillm(**target.config().model_dump(exclude_unset=True))
     engine = minillm.llm.engine
-    config = config_in_force(engine)
     assert engine.vocab_size is not None
     workloads = make_workloads(engine.vocab_size, quick=quick)
-    baselines = make_baselines(against, config)
-    engines = [minillm, *baselines]
-    size = ModelBytes.of(engine.loaded_model.model_config, config.dtype)
-    results = []
-    for workload in workloads:
-        if not names or workload.name in names:
-            runs = measure(engines, workload, repeats)
-            results.append(summarize(workload, runs, [each.name for each in baselines], bandwidth, size))
+    chosen = [workload for workload in workloads if not names or workload.name in names]
+    load_baselines = partial(make_baselines, against, config_in_force(engine))
+    return compete(minillm, engine, load_baselines, chosen, repeats, quick, bandwidth)
+
+
+def run_throughput(
+    target: Target,
+    quick: bool,
+    against: Sequence[str],
+    requests: int | None,
+    scale: float | None,
+    seed: int,
+    repeats: int,
+) -> Measured:
+    """Measure. Engines take turns within every repeat.
+
+    Args:
+        against: names of the baselines.
+        requests, scale: None = what suits the device.
+    Raises:
+        BenchmarkError: an engine did not emit what was asked for.
+        ConfigError, ModelError: see Engine.
+    """
+    device = target.torch_device()
+    requests = requests or (4 if quick else REQUESTS[device.type])
+    scale = scale or (0.02 if quick else SCALE[device.type])
+    workload = ragged_workload(target.model_config().vocab_size, requests, seed, scale)
+    check_installed(against)
+    bandwidth = measure_bandwidth(device=device, quick=quick)
+    minillm = load_minillm(target, workload, device, alone=not against)
+    engine = minillm.llm.engine
+
+    def load_baselines() -> list[Baseline]:
+        made = make_baselines(against, config_in_force(engine))
+        return [each for each in made if not each.name.startswith(PADDED)]
+
+    measured = compete(minillm, engine, load_baselines, [workload], repeats, quick, bandwidth)
+    return replace(measured, settings={**measured.settings, "requests": requests, "scale": scale, "seed": seed})
+
+
+def load_minillm(target: Target, workload: Workload, device: torch.device, alone: bool) -> Minillm:
+    """minillm, with a slot for every request on a GPU, and its default configuration on a CPU."""
+    chosen: dict[str, Any] = {}
+    kv_tokens = None
+    if device.type == "cuda":
+        slots = max(len(workload.prompts), 1)
+        chosen = {"max_num_seqs": slots, "max_num_batched_tokens": max(GPU_TOKEN_BUDGET, slots)}
+        needed = sum(map(len, workload.prompts)) + workload.num_output_tokens + slots * LARGEST_BLOCK
+        kv_tokens = None if alone else needed
+    config = target.config(kv_tokens=kv_tokens, **chosen)
+    loaded = load_model(config)
+    if not alone and device.type == "cuda" and config.kv_cache_memory_gb is not None:
+        share = MEMORY_SHARE * torch.cuda.mem_get_info(device)[0] / 1e9
+        config = config.replace(kv_cache_memory_gb=min(config.kv_cache_memory_gb, share))
+    return Minillm(loaded=loaded, **config.model_dump(exclude_unset=True))
+
+
+def compete(
+    own: Baseline,
+    engine: Engine,
+    load_baselines: Callable[[], Sequence[Baseline]],
+    workloads: Sequence[Workload],
+    repeats: int,
+    quick: bool,
+    bandwidth: Bandwidth,
+) -> Measured:
+    """Measure `own` and the baselines on every workload. They take turns within every repeat.
+
+    Args:
+        engine: minillm's, which is loaded, and told among the settings.
+        bandwidth: of the memory, measured before the KV pool took what was free.
+    """
+    repeats = 1 if quick else repeats
+    costs = Costs.of(engine).bytes
+    baselines = load_baselines()
+    engines, names = [own, *baselines], [each.name for each in baselines]
+    results = [
+        summarize(workload, measure(engines, workload, repeats), names, bandwidth, costs) for workload in workloads
+    ]
     memory = f"memory reads {bandwidth.read / 1e9:.1f} GB/s, copies {bandwidth.copy / 1e9:.1f} GB/s"
     return Measured.on(
         engine,
@@ -134,8 +223,8 @@ def run(target: Target, quick: bool, against: Sequence[str], names: Sequence[str
         "\n".join([memory, *(f"\n{engines_table(result)}" for result in results)]),
         bandwidth=bandwidth,
         peers={each.name: each.describe() for each in engines},
-        weight_bytes=size.weights,
-        kv_bytes_per_token=size.kv_per_token,
+        weight_bytes=costs.weights,
+        kv_bytes_per_token=costs.kv_per_token,
     )
 
 

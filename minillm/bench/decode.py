@@ -6,11 +6,16 @@ from dataclasses import dataclass
 import numpy as np
 from tqdm import tqdm
 
+from minillm.bench.idle import idle_share, kernel_times
+from minillm.bench.options import Sample, Steps
 from minillm.bench.report import Measured, with_unit
-from minillm.bench.steady import SteadyDecode, check_fits, pool_tokens
+from minillm.bench.steady import GREEDY, SteadyDecode, check_fits, pool_tokens
 from minillm.bench.target import Costs, Target, compute_dtype
+from minillm.core.errors import ConfigError
+from minillm.core.params import SamplingParams
 from minillm.frontend.engine import Engine
 from minillm.observe.tables import text_table
+from minillm.policies.config import parse_fields
 from minillm.runner.machine_peaks import measure_peaks
 
 LARGEST_BATCH = {"cpu": 32, "cuda": 256}
@@ -71,16 +76,25 @@ def summarize(
     )
 
 
-def run(target: Target, quick: bool, batches: Sequence[int] | None, context: int, steps: int | None) -> Measured:
+def run(
+    target: Target, quick: bool, batches: Sequence[int] | None, context: int, steps: Steps, sample: Sample, idle: bool
+) -> Measured:
     """Measure.
 
     Args:
         batches, steps: None = what suits the device.
         context: tokens of each prompt.
+        sample: FIELD=VALUE of SamplingParams; None = greedy.
+        idle: profile all batches once more, after the last one is timed: a profiler slows steps.
     Raises:
-        ConfigError, ModelError: see Engine. ConfigError also if a batch does not fit the KV pool or the window.
+        ConfigError, ModelError: see Engine. ConfigError also if a batch does not fit the KV pool or the window, or
+            there is no GPU that could be idle.
+        InvalidSamplingParamsError: a field of `sample` is unknown, or out of range.
     """
     device = target.torch_device()
+    sampling = SamplingParams(**parse_fields(sample, "--sample")) if sample else GREEDY
+    if idle and device.type != "cuda":
+        raise ConfigError("--idle watches a GPU: on a CPU, Python and the model take turns on one processor")
     if quick:
         context, steps = min(context, QUICK_CONTEXT), QUICK_STEPS
     batches = sorted(set(batches or (QUICK_BATCHES if quick else default_batches(device.type))))
@@ -98,18 +112,25 @@ def run(target: Target, quick: bool, batches: Sequence[int] | None, context: int
     costs = Costs.of(engine)
     results = []
     for batch in tqdm(batches, unit="batch"):
-        decode = SteadyDecode(engine, batch, context, steps)
+        decode = SteadyDecode(engine, batch, context, steps, sampling)
         measured = decode.run(steps)
         decode.stop()
         seconds = [step.seconds for step in measured.steps]
         results.append(summarize(batch, measured.mean_context, seconds, costs, peaks.memory))
+    idle_shares = {}
+    for batch in batches if idle else ():
+        decode = SteadyDecode(engine, batch, context, steps, sampling)
+        idle_shares[batch] = idle_share(kernel_times(decode, steps))
+        decode.stop()
+    shares = "".join(f"\nbatch {batch}: idle {share:.1%} of the time" for batch, share in idle_shares.items())
     return Measured.on(
         engine,
         results,
-        {"context": context, "steps": steps},
+        {"context": context, "steps": steps, "sampling": sampling.model_dump(exclude_unset=True)},
         f"steady decode, contexts of {context} tokens and up; memory {peaks.memory_kind} "
-        f"{with_unit(peaks.memory, 'B/s')} measured\n\n{text_table(COLUMNS, map(_cells, results))}",
+        f"{with_unit(peaks.memory, 'B/s')} measured\n\n{text_table(COLUMNS, map(_cells, results))}{shares}",
         roof=peaks,
+        idle=idle_shares,
         weight_bytes=costs.bytes.weights,
         kv_bytes_per_token=costs.bytes.kv_per_token,
     )

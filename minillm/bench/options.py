@@ -21,14 +21,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class BaselineName(enum.StrEnum):
-    """Engines to be compared with."""
-
-    HF = "hf"
-    LLAMA_CPP = "llama.cpp"
-    NANO_VLLM = "nano-vllm"
-
-
+BaselineName = enum.StrEnum("BaselineName", {"HF": "hf", "LLAMA_CPP": "llama.cpp", "NANO_VLLM": "nano-vllm"})
+"""Engines to be compared with."""
 DEFAULT_MODEL = "smollm2-135m"
 
 Model = Annotated[str, typer.Option(help="Short name, local folder, config.json, GGUF file or Hub id.")]
@@ -43,13 +37,18 @@ Set = Annotated[
         help="An EngineConfig field, e.g. block_size=32 or speculative.method=ngram; may be repeated.",
     ),
 ]
+Sample = Annotated[
+    list[str] | None,
+    typer.Option("--sample", metavar="FIELD=VALUE", help="A SamplingParams field, e.g. top_p=0.9; may be repeated."),
+]
 Quick = Annotated[bool, typer.Option("--quick", help="A few tokens, once: tries it, measures nothing.")]
 Out = Annotated[Path | None, typer.Option(dir_okay=False, help="Also write the JSON here.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
 Repeats = Annotated[int, typer.Option(min=1, help="Rounds; in each, everything is measured once.")]
 Steps = Annotated[int | None, typer.Option(min=1, help="Measured steps; default: what suits the device.")]
 Compare = Annotated[
-    list[BaselineName] | None, typer.Option(help="Measure this engine beside minillm; may be repeated.")
+    list[BaselineName] | None,
+    typer.Option(help="Measure this engine beside minillm; may be repeated."),
 ]
 
 

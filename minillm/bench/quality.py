@@ -1,21 +1,21 @@
 """`minillm bench quality`: what a lossy setting costs in quality, beside what it gains in speed and memory.
 
 A reference and a candidate configuration decode the same texts, token by token (scoring.py says how), answer the same
-questions, and write on at the same places. The candidate is called better only if it is faster or smaller, pays for
-that with neither speed nor memory, and keeps every stated floor. The texts are small: they find a setting that breaks a
-model, and measure the perplexity of one that does not; they do not replace an evaluation on your own work.
+questions, and write on at the same places for their speed. The candidate is called better only if it is faster or
+smaller, pays for that with neither speed nor memory, and keeps every stated floor. The texts are small: they find a
+setting that breaks a model, and measure the perplexity of one that does not; they do not replace an evaluation on your
+own work.
 """
 
-import math
 import statistics
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
-
-from tqdm import tqdm
 
 from minillm.bench.report import Measured, describe_engine
 from minillm.bench.scoring import TextScore, choose, held_text, load_items, score_text
 from minillm.bench.target import Costs, Target, finish
+from minillm.bench.turns import in_turns
 from minillm.core.errors import ConfigError
 from minillm.core.params import SamplingParams
 from minillm.frontend.engine import Engine
@@ -27,7 +27,6 @@ from minillm.observe.tables import text_table
 from minillm.policies.config import EngineConfig
 from minillm.policies.window import Window
 
-GREEDY_TOKENS = 32
 SPEED_CONTEXT, SPEED_TOKENS = 128, 48
 SPEED_POSITIONS, SPEED_ROUNDS = 3, 2
 """Positions in the held text where a model writes on, and how often at each."""
@@ -37,6 +36,8 @@ REQUEST_TOKENS = 2048
 FASTER = 1.02
 """Less is noise."""
 QUICK_TOKENS, QUICK_ITEMS = 96, 2
+Question = tuple[str, list[str]]
+"""A beginning, and the ends to choose from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +61,6 @@ class Quality:
     perplexity: float
     kl: float
     agreement: float
-    same_greedy_tokens: float
-    """Share of the reference's greedy tokens before the first difference, over prompts of several kinds."""
     choices_right: int
     reading_right: int
     reading_prompt_tokens: int
@@ -139,61 +138,39 @@ def changed_fields(reference: Target, candidate: Target) -> dict[str, Any]:
 
 def measure_tasks(engines: list[Engine], score: TextScore, prune: float | None, quick: bool) -> list[Quality]:
     """How well each engine answers, the candidate last."""
-    greedy = [greedy_tokens(engine, quick) for engine in engines]
     perplexities = [score.reference_perplexity, score.candidate_perplexity]
+    choices = load_items("choices")["items"][: QUICK_ITEMS if quick else None]
     results = []
     for i, engine in enumerate(engines):
-        right, num_tokens = count_reading(engine, prune if i else None, quick)
+        questions = reading(engine, prune if i else None, quick)
         results.append(
             Quality(
                 perplexity=perplexities[i],
                 kl=score.kl / score.positions if i else 0.0,
                 agreement=score.agreed / score.positions if i else 1.0,
-                same_greedy_tokens=shared_start(greedy[0], greedy[i]),
-                choices_right=count_choices(engine, quick),
-                reading_right=right,
-                reading_prompt_tokens=num_tokens,
+                choices_right=count_right(engine, choices),
+                reading_right=count_right(engine, questions),
+                reading_prompt_tokens=sum(len(engine.tokenizer.encode(prompt)) for prompt, _ in questions),
             )
         )
     return results
 
 
-def greedy_tokens(engine: Engine, quick: bool) -> list[list[int]]:
-    """Answers to the prompts, which run together. Raises BenchmarkError: one failed."""
-    prompts = load_items("choices")["prompts"][: QUICK_ITEMS if quick else None]
-    params = SamplingParams(temperature=0, max_tokens=4 if quick else GREEDY_TOKENS, ignore_eos=True)
-    for i, prompt in enumerate(prompts):
-        engine.add_request(prompt, params, request_id=f"greedy-{i}", stream=False)
-    outputs = {output.request_id: output.token_ids for output in finish(engine)}
-    return [outputs[f"greedy-{i}"] for i in range(len(prompts))]
-
-
-def shared_start(reference: list[list[int]], candidate: list[list[int]]) -> float:
-    """Share of the reference's tokens that come before the first difference, over all prompts."""
-    same = 0
-    for ours, theirs in zip(candidate, reference):
-        same += next((i for i, (a, b) in enumerate(zip(ours, theirs)) if a != b), min(len(ours), len(theirs)))
-    return same / sum(map(len, reference))
-
-
-def count_choices(engine: Engine, quick: bool) -> int:
-    """Beginnings whose right end the model prefers; it comes first in the file."""
-    items = load_items("choices")["items"][: QUICK_ITEMS if quick else None]
-    return sum(choose(engine, beginning, endings) == 0 for beginning, endings in items)
-
-
-def count_reading(engine: Engine, prune: float | None, quick: bool) -> tuple[int, int]:
-    """Questions about a text that are answered right, and tokens of all prompts."""
-    right = num_tokens = 0
+def reading(engine: Engine, prune: float | None, quick: bool) -> list[Question]:
+    """Texts, each with a question about it."""
+    found = []
     for item in load_items("reading")["items"][: 1 if quick else None]:
         for question, answers in item["questions"][: QUICK_ITEMS if quick else None]:
             text = item["text"]
             if prune is not None:
                 text = prune_context(text, question, prune, lambda part: len(engine.tokenizer.encode(part))).text
-            prompt = f"{text}\n\nQuestion: {question}\nAnswer:"
-            num_tokens += len(engine.tokenizer.encode(prompt))
-            right += choose(engine, prompt, answers) == 0
-    return right, num_tokens
+            found.append((f"{text}\n\nQuestion: {question}\nAnswer:", answers))
+    return found
+
+
+def count_right(engine: Engine, questions: list[Question]) -> int:
+    """Those whose right end the model prefers; it comes first in the files."""
+    return sum(choose(engine, beginning, endings) == 0 for beginning, endings in questions)
 
 
 def measure_costs(engines: list[Engine], quick: bool) -> list[Cost]:
@@ -201,16 +178,17 @@ def measure_costs(engines: list[Engine], quick: bool) -> list[Cost]:
     token_ids = engines[0].tokenizer.encode(held_text())
     context, num_tokens = (8, 8) if quick else (SPEED_CONTEXT, SPEED_TOKENS)
     places = range(0, len(token_ids) - context, len(token_ids) // SPEED_POSITIONS)[: 1 if quick else SPEED_POSITIONS]
-    fastest = [dict.fromkeys(places, math.inf) for _ in engines]
-    for _ in tqdm(range(1 if quick else SPEED_ROUNDS), unit="round", desc="speed", leave=False):
-        for place in places:
-            for engine, mine in zip(engines, fastest):
-                mine[place] = min(mine[place], token_seconds(engine, token_ids[place : place + context], num_tokens))
+    ways = {
+        (which, place): partial(token_seconds, engine, token_ids[place : place + context], num_tokens)
+        for place in places
+        for which, engine in enumerate(engines)
+    }
+    taken = in_turns(ways, 1 if quick else SPEED_ROUNDS, warm_up=False, label="speed")
     results = []
-    for engine, mine in zip(engines, fastest):
+    for which, engine in enumerate(engines):
         costs = Costs.of(engine).bytes
-        speed = 1 / statistics.mean(mine.values())
-        results.append(Cost(costs.weights, costs.kv_per_token, request_bytes(engine), speed))
+        seconds = statistics.mean(min(taken[which, place]) for place in places)
+        results.append(Cost(costs.weights, costs.kv_per_token, request_bytes(engine), 1 / seconds))
     return results
 
 

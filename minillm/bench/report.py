@@ -18,8 +18,6 @@ from minillm import __version__
 from minillm.bench.writing import describe_command, without_folder
 from minillm.frontend.engine import Engine
 from minillm.kernels.quantization import dtype_name
-from minillm.runner.cuda_graphs import GraphedDecode
-from minillm.runner.torch_runner import TorchRunner
 
 CPU_FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "asimd", "bf16", "i8mm")
 """Of /proc/cpuinfo's flags, those that decide how fast small matrices are multiplied."""
@@ -72,7 +70,8 @@ def make_report(machine: dict[str, Any], model: str, quick: bool, measured: Meas
 
 
 def describe_engine(engine: Engine) -> dict[str, Any]:
-    """Every field of its configuration, and what `auto` and the like came to."""
+    """Every field of its configuration, and what `auto` and the like came to. CUDA graphs: the batch sizes of decode
+    steps, and the numbers of tokens of other steps, that were recorded."""
     runner = engine.torch_runner
     return {
         **engine.config.model_dump(),
@@ -80,15 +79,10 @@ def describe_engine(engine: Engine) -> dict[str, Any]:
         "dtype": dtype_name(engine.loaded_model.dtype),
         "activation_dtype": dtype_name(engine.loaded_model.decoder.activation_dtype),
         "attention": runner.attention.__name__,
-        "graph_batches": graph_batches(runner),
+        "graph_batches": sorted(runner.fast_decode.recordings) if runner.fast_decode else [],
+        "graph_tokens": sorted(runner.fast_pieces.recordings) if runner.fast_pieces else [],
         "kv_blocks": runner.num_kv_blocks,
     }
-
-
-def graph_batches(runner: TorchRunner) -> list[int]:
-    """Batch sizes whose decode steps were recorded as CUDA graphs."""
-    fast = runner.fast_decode
-    return sorted(fast.recordings) if isinstance(fast, GraphedDecode) else []
 
 
 def describe_versions() -> dict[str, str | None]:

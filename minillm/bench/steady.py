@@ -12,6 +12,8 @@ from minillm.core.params import SamplingParams
 from minillm.core.timeline import StepRecord
 from minillm.frontend.engine import Engine
 
+GREEDY = SamplingParams(temperature=0.0)
+
 
 @dataclass(frozen=True, slots=True)
 class DecodeStep:
@@ -38,17 +40,20 @@ class SteadyDecode:
     Args:
         engine: idle, with slots and a KV pool that are large enough.
         num_steps: decode steps that will be run at most.
+        sampling: how tokens are chosen; its limits are not read.
     Raises:
         ConfigError: the sequences do not fit the engine's slots, window or KV pool.
         BenchmarkError: a sequence ended, or failed, on the way.
     """
 
-    def __init__(self, engine: Engine, batch: int, context: int, num_steps: int, seed: int = 0) -> None:
+    def __init__(
+        self, engine: Engine, batch: int, context: int, num_steps: int, sampling: SamplingParams = GREEDY
+    ) -> None:
         self.engine, self.batch = engine, batch
         check_fits(engine, batch, context, num_steps)
-        params = SamplingParams(max_tokens=engine.context_limit, temperature=0.0, ignore_eos=True)
+        params = sampling.replace(max_tokens=engine.context_limit, ignore_eos=True)
         assert engine.vocab_size is not None
-        for prompt in random_prompts(engine.vocab_size, [context] * batch, seed):
+        for prompt in random_prompts(engine.vocab_size, [context] * batch):
             engine.add_request(prompt, params, stream=False)
         self._step()
         while not (engine.steps and self._is_steady(engine.steps[-1])):

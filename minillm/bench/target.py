@@ -1,7 +1,7 @@
 """What a subcommand measures: a model on a device, under some engine fields."""
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -76,9 +76,11 @@ class Costs:
     def of(cls, engine: Engine) -> "Costs":
         model, kv_dtype = engine.loaded_model, dtype_name(engine.torch_runner.kv_dtype)
         needed = ModelBytes.of(model.model_config, dtype_name(model.dtype))
-        weights = needed.weights if model.quantization is None else quantized_bytes(model)
+        if model.quantization is not None:
+            stored, share = quantized_bytes(model), needed.idle / (needed.weights + needed.idle)
+            needed = replace(needed, weights=round(stored * (1 - share)), idle=round(stored * share))
         kept = KVCacheSize.of_model(model.model_config).bytes_per_token(kv_dtype)
-        return cls(ModelBytes(weights, kept), ModelFlops.of(model.model_config))
+        return cls(replace(needed, kv_per_token=kept), ModelFlops.of(model.model_config))
 
 
 def quantized_bytes(model: LoadedModel) -> int:

@@ -3,6 +3,8 @@
 import random
 from dataclasses import dataclass
 
+from minillm.bench.target import random_prompts
+
 
 @dataclass(frozen=True, slots=True)
 class Workload:
@@ -28,6 +30,10 @@ class Workload:
     def mean_decode_contexts(self) -> list[float]:
         """Each request's context length, averaged over its decode steps, in tokens."""
         return [len(prompt) + length / 2 for prompt, length in zip(self.prompts, self.output_lens)]
+
+
+SHORTEST, LONGEST = 100, 1024
+"""Tokens of an input, and of an output, of the ragged workload."""
 
 
 def make_workloads(vocab_size: int, seed: int = 0, quick: bool = False) -> list[Workload]:
@@ -71,3 +77,16 @@ def make_workloads(vocab_size: int, seed: int = 0, quick: bool = False) -> list[
             [length(32)] * many,
         ),
     ]
+
+
+def ragged_workload(vocab_size: int, requests: int, seed: int, scale: float) -> Workload:
+    """The compact engines' workload: nano-vllm's benchmark is 256 such requests at scale 1. No two share a prefix."""
+    rng = random.Random(seed)
+
+    def lengths() -> list[int]:
+        return [max(round(scale * rng.randint(SHORTEST, LONGEST)), 1) for _ in range(requests)]
+
+    inputs, outputs = lengths(), [max(length, 2) for length in lengths()]
+    low, high = (max(round(scale * length), 1) for length in (SHORTEST, LONGEST))
+    title = f"{requests} requests, {low}-{high} in, {low}-{high} out, all at once (scale {scale:g})"
+    return Workload("throughput", title, random_prompts(vocab_size, inputs, seed), outputs)

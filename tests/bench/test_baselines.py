@@ -1,9 +1,7 @@
 """What `--compare` names: each is found, made, or refused with what to do."""
 
 import shutil
-import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -14,7 +12,6 @@ from minillm.__main__ import app
 from minillm.bench.baselines.make import MAKERS, check_installed, folder_with_weights, make_baselines
 from minillm.bench.errors import MissingBaselineError
 from minillm.bench.options import BaselineName
-from minillm.model.checkpoints import iter_weights
 from minillm.policies.config import EngineConfig
 
 
@@ -62,22 +59,6 @@ def test_llama_cpp_gets_the_gguf_file_itself_or_copies_in_both_16_bit_types(
     write_gguf(tiny_llama_path, tmp_path / "mine.gguf", "float32")
     [unified, _] = make_baselines(["llama.cpp"], config_of(tmp_path / "mine.gguf"))
     assert unified.describe()["dtype"] == "all F32"
-
-
-def test_weights_that_float16_cannot_hold_leave_llama_cpp_its_other_file(
-    tiny_llama_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    made: list[str] = []
-    peers = ModuleType("minillm.bench.baselines.llama_cpp")  # the real one needs llama-cpp-python
-    peers.both_layouts = lambda gguf, dtype, max_sequences, tag: made.append(tag) or []
-    large = [(name, torch.full_like(tensor, 1e5)) for name, tensor in iter_weights(tiny_llama_path)]
-    monkeypatch.setitem(sys.modules, peers.__name__, peers)
-    monkeypatch.setattr("minillm.bench.baselines.make.check_installed", lambda names: None)
-    monkeypatch.setattr("minillm.bench.baselines.gguf_export.iter_weights", lambda folder: large)
-    monkeypatch.setenv("MINILLM_HOME", str(tmp_path))
-    make_baselines(["llama.cpp"], config_of(tiny_llama_path, dtype="bfloat16"))
-    assert made == [""]
-    assert "without its F16 file" in capsys.readouterr().err
 
 
 def test_a_config_alone_becomes_a_folder_that_others_can_read(

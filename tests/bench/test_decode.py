@@ -5,16 +5,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from typer.testing import Result
 
+from minillm.bench import decode
 from minillm.bench.decode import summarize
 from minillm.bench.errors import BenchmarkError
-from minillm.bench.report import with_unit
+from minillm.bench.idle import idle_share
 from minillm.bench.steady import SteadyDecode
 from minillm.bench.target import Costs, Target
 from minillm.core.errors import ConfigError
 from minillm.frontend.engine import Engine
 from minillm.model.arithmetic import ModelBytes, ModelFlops
+from minillm.runner import sampler
+from minillm.runner.machine_peaks import measure_peaks
 
 COSTS = Costs(ModelBytes(weights=1000, kv_per_token=10), ModelFlops(per_token=4, per_logit_row=6, per_pair=2))
 
@@ -66,19 +70,38 @@ def test_steps_hold_the_whole_batch_and_contexts_are_counted(tiny_llama_path: Pa
     one.check_integrity()
 
 
-def test_random_weights_of_a_bare_config(bench_json: Callable[..., Any], tiny_llama_path: Path, tmp_path: Path) -> None:
-    bare = tmp_path / "config.json"
-    bare.write_text((tiny_llama_path / "config.json").read_text())
-    report = bench_json("decode", "--batch", "2", "--load-format", "dummy", "--model", str(bare))
-    assert report["model"] == "config.json"
-    assert [row["batch"] for row in report["results"]] == [2]
+def test_idleness_is_looked_at_when_all_is_timed(
+    bench_json: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a pretended GPU; a profiler slows down what runs under it."""
+    order: list[object] = []
+
+    def profiled(steady: SteadyDecode, num_steps: int) -> list[tuple[float, float]]:
+        steady.run(num_steps)
+        order.append(steady.batch)
+        return [(0.0, 1.0), (2.0, 4.0)]
+
+    run = SteadyDecode.run
+    monkeypatch.setattr(SteadyDecode, "run", lambda self, steps: (order.append("run"), run(self, steps))[1])
+    monkeypatch.setattr(decode, "kernel_times", profiled)
+    monkeypatch.setattr(decode, "measure_peaks", lambda device, *rest: measure_peaks(torch.device("cpu"), *rest))
+    monkeypatch.setattr(Target, "torch_device", lambda self: torch.device("cuda"))
+    assert bench_json("decode", "--idle")["idle"] == {"1": 0.25, "2": 0.25}
+    assert order == ["run", "run", "run", 1, "run", 2]
 
 
-@pytest.mark.parametrize(
-    ("value", "shown"), [(2.9e12, "2.9 TB/s"), (18.04e9, "18 GB/s"), (5e6, "5 MB/s"), (1e15, "1 PB/s")]
-)
-def test_units_have_a_prefix(value: float, shown: str) -> None:
-    assert with_unit(value, "B/s") == shown
+def test_gaps_too_short_to_launch_anything_in_are_no_idleness() -> None:
+    overlapping = [(3.0, 4.0), (0.0, 2.0), (1.0, 1.5), (2.0 + 5e-6, 2.5)]
+    assert idle_share(overlapping) == pytest.approx(0.5 / 4)
+    assert idle_share([(0.0, 1.0), (1.0 + 9e-6, 2.0)]) == 0
+
+
+def test_tokens_are_drawn_as_asked_for(bench_json: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = []
+    draw = sampler.draw_filtered
+    monkeypatch.setattr(sampler, "draw_filtered", lambda logits, rows: (drawn.append(len(rows)), draw(logits, rows))[1])
+    assert bench_json("decode", "--sample", "top_p=0.9")["settings"]["sampling"] == {"top_p": 0.9}
+    assert set(drawn) == {1, 2}
 
 
 @pytest.mark.parametrize(
@@ -88,6 +111,7 @@ def test_units_have_a_prefix(value: float, shown: str) -> None:
         (["--set", "block_sise=3"], "did you mean 'block_size'"),
         (["--set", "max_num_seqs=1"], "needs as many slots"),
         (["--set", "num_kv_blocks=3"], "KV"),
+        (["--idle"], "on a CPU"),
     ],
     ids=str,
 )

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from minillm.bench.baselines.llama_cpp_batching import common_prefix, serve
+from minillm.bench.baselines.llama_cpp_batching import serve
 
 
 class CheckingContext:
@@ -88,18 +88,3 @@ def test_a_short_common_beginning_is_not_waited_for() -> None:
     serve(context, [[1] * 31 + [2], [1] * 31 + [3]], [1, 1])
     assert context.shared == []
     assert len(context.batches) - 1 == 1
-
-
-def test_ids_in_use_stay_close_together() -> None:
-    context = CheckingContext(2, 100)
-    serve(context, prompts_of(3, 3, 3), [1, 4, 2])
-    assert [[sequence for sequence, _ in batch] for batch in context.batches[:-1]] == [[0, 1], [1, 0], [0, 1], [1]]
-
-
-@pytest.mark.parametrize(
-    ("prompt", "other", "length"),
-    [([1, 2, 3, 4], [1, 2, 9], 2), ([1, 2, 3], [1, 2, 3, 4], 2), ([1, 2, 3], [2, 2, 3], 0), ([1], [1], 0)],
-    ids=str,
-)
-def test_common_prefix_leaves_a_token_to_compute(prompt: list[int], other: list[int], length: int) -> None:
-    assert common_prefix(np.array(prompt), np.array(other)) == length

@@ -10,20 +10,12 @@ import pytest
 
 from minillm.bench import report
 from minillm.bench.report import driver_version
-from minillm.bench.writing import as_json, describe_command, without_folder
+from minillm.bench.writing import as_json, describe_command
 
 
 def test_command_has_no_absolute_path() -> None:
     arguments = ["/opt/env/bin/minillm", "bench", "--model", "/home/me/llama 3", "--out=/tmp/x.json", "--json"]
     assert describe_command(arguments) == "minillm bench --model 'llama 3' --out=x.json --json"
-
-
-@pytest.mark.parametrize(
-    ("argument", "shown"),
-    [("smollm2-135m", "smollm2-135m"), ("org/name", "org/name"), ("model=/a/b", "model=b"), ("/a=/b.gguf", "b.gguf")],
-)
-def test_only_folders_are_left_out(argument: str, shown: str) -> None:
-    assert without_folder(argument) == shown
 
 
 @pytest.mark.parametrize(

@@ -28,14 +28,24 @@ class Run:
     ttft: list[float]
     """One per request."""
     itl: list[float]
-    """Gaps between tokens, pooled over requests."""
+    """Gaps between deliveries, pooled over requests."""
 
     @classmethod
-    def of(cls, start: float, stamps: Sequence[Sequence[float]]) -> "Run":
-        """It ends now. `stamps`: of each request, when each of its tokens was there."""
+    def of(
+        cls,
+        start: float,
+        stamps: Sequence[Sequence[float]],
+        num_tokens: int | None = None,
+        end: float | None = None,
+    ) -> "Run":
+        """Args:
+        stamps: of each request, when tokens were delivered.
+        num_tokens: None = one a delivery.
+        end: None = now.
+        """
         return cls(
-            seconds=time.perf_counter() - start,
-            num_tokens=sum(map(len, stamps)),
+            seconds=(time.perf_counter() if end is None else end) - start,
+            num_tokens=sum(map(len, stamps)) if num_tokens is None else num_tokens,
             ttft=[own[0] - start for own in stamps],
             itl=[later - earlier for own in stamps for earlier, later in itertools.pairwise(own)],
         )
@@ -77,8 +87,6 @@ class Minillm(Baseline):
     """This engine, in its default configuration but for `fields`."""
 
     name = "minillm"
-    num_steps = 0
-    """Of its last run."""
 
     def __init__(self, **fields: Any) -> None:
         self.llm = LLM(**fields)
@@ -92,10 +100,9 @@ class Minillm(Baseline):
         params = [
             SamplingParams(max_tokens=length, temperature=0.0, ignore_eos=True) for length in workload.output_lens
         ]
-        steps_before, start = engine.scheduler.num_steps, time.perf_counter()
+        start = time.perf_counter()
         outputs = self.llm.generate(workload.prompts, params, use_tqdm=False)
         seconds = time.perf_counter() - start
-        self.num_steps = engine.scheduler.num_steps - steps_before
         check_counts(self.name, workload, (len(output.token_ids) for output in outputs))
         return Run(
             seconds=seconds,

@@ -71,7 +71,7 @@ def write_gguf(folder: Path, file: Path, dtype: str) -> None:
     Rounding is to nearest: float16 turns the smallest of bfloat16's values into zero.
 
     Raises:
-        UnsupportedArchitectureError: its rotary embedding cannot be told to llama.cpp.
+        UnsupportedArchitectureError: it has experts, or its rotary embedding cannot be told to llama.cpp.
         BenchmarkError: a tensor has no place in llama.cpp's layout, the dtype has no GGUF type, or it
             cannot hold a value.
         CorruptCheckpointError: the folder cannot be read.
@@ -79,6 +79,8 @@ def write_gguf(folder: Path, file: Path, dtype: str) -> None:
     if dtype not in FILE_TYPES:
         raise BenchmarkError(f"llama.cpp is compared in {' or '.join(FILE_TYPES)}, not in {dtype}")
     config = ModelConfig.from_hf(load_config(folder))
+    if config.architecture not in GGUF_ARCHITECTURES:
+        raise UnsupportedArchitectureError(f"{config.architecture} is not compared with llama.cpp: leave it out")
     architecture = GGUF_ARCHITECTURES[config.architecture]
     writer = GGUFWriter(file, MODEL_ARCH_NAMES[architecture])
     _write_shape(writer, config)

@@ -1,5 +1,6 @@
 """Hugging Face transformers, beside which minillm is measured: its `generate`, and its continuous batching."""
 
+import dataclasses
 import time
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,12 @@ def load_hugging_face(folder: Path, dtype: str, device: torch.device | str = "cp
         folder, dtype=getattr(torch, dtype), attn_implementation="sdpa", local_files_only=True
     )
     return model.to(device).eval()
+
+
+def block_size_name(config: type) -> str:
+    """What this version of transformers calls the tokens of a KV block: `page_size`, `block_size` up to 5.17."""
+    names = {field.name for field in dataclasses.fields(config)}
+    return "page_size" if "page_size" in names else "block_size"
 
 
 class HFGenerate(Baseline):
@@ -85,9 +92,9 @@ class HFContinuousBatching(Baseline):
 
         self.model = model
         self.generation = GenerationConfig(do_sample=False, eos_token_id=-1, pad_token_id=0)
-        self.config = ContinuousBatchingConfig(
-            page_size=HF_KV_BLOCK, num_blocks=kv_tokens // HF_KV_BLOCK, max_batch_tokens=max_batch_tokens
-        )
+        self.block_size = block_size_name(ContinuousBatchingConfig)
+        sizes = {self.block_size: HF_KV_BLOCK, "num_blocks": kv_tokens // HF_KV_BLOCK}
+        self.config = ContinuousBatchingConfig(max_batch_tokens=max_batch_tokens, **sizes)
         self._attention = ""
 
     def describe(self) -> dict[str, Any]:
@@ -96,7 +103,7 @@ class HFContinuousBatching(Baseline):
             "attention": f"{self._attention} over a paged cache",
             "max_batch_tokens": self.config.max_batch_tokens,
             "kv_blocks": self.config.num_blocks,
-            "block_size": self.config.page_size,
+            "block_size": getattr(self.config, self.block_size),
         }
 
     def run(self, workload: Workload) -> Run:

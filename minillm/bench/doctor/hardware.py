@@ -16,6 +16,7 @@ from minillm.kernels.attention.select import BACKENDS, PREFERENCE, Demands, sele
 from minillm.kernels.cpu import native_kernels
 from minillm.kernels.cpu.compiling import how_to_get_a_compiler
 from minillm.kernels.device import available_bytes
+from minillm.model.packing import former_trials
 from minillm.runner.machine_peaks import measure_bandwidth, measure_read
 from minillm.simulate.cost.hardware import GIGA, find_hardware
 
@@ -29,10 +30,10 @@ BUSY_SHARE = 0.5
 """With more of the cores at work for others, a measured figure says little."""
 FLAG_USES = {
     "avx512f": "our kernels work on 16 numbers at once",
-    "avx512_bf16": "bfloat16 products",
+    "avx512_bf16": "products of bfloat16 pairs",
     "amx_bf16": "matrix tiles: long prompts are multiplied in bfloat16",
 }
-"""Instructions that decide how fast an x86 CPU computes here, and what for (minillm/model/linear.py)."""
+"""Instructions that decide how fast an x86 CPU computes here, and what for (minillm/model/packing.py)."""
 
 
 def machine() -> Iterator[Check]:
@@ -91,6 +92,8 @@ def compute() -> Iterator[Check]:
         yield Check.of(COMPUTE, "gpu", "none seen", fix)
     if native_kernels() is not None:
         yield Check.of(COMPUTE, "native kernels", "compiled for this processor")
+        for trial in former_trials():
+            yield Check.of(COMPUTE, "matrix products", f"{trial.threads} threads, {trial.model}: {trial.text()}")
     elif sys.platform == "linux":
         found = "not compiled: decode on the CPU is slower"
         yield Check.of(COMPUTE, "native kernels", found, how_to_get_a_compiler())

@@ -14,6 +14,7 @@ from typing import Any
 
 import aiohttp
 
+from minillm.bench.loadgen.planned_requests import PlannedRequest
 from minillm.bench.loadgen.stream import Read
 from minillm.core.errors import EndpointError
 
@@ -70,7 +71,7 @@ class Endpoint:
     include_usage: bool = True
     """Ask for token counts (`stream_options`), which a few servers do not know."""
 
-    def body(self, messages: list[dict[str, str]], max_tokens: int) -> bytes:
+    def body(self, messages: list[dict[str, Any]], max_tokens: int) -> bytes:
         """The request, ready to send. For completions the messages become one text."""
         asked: dict[str, Any] = {"model": self.model, "max_tokens": max_tokens, "temperature": 0, "stream": True}
         if self.include_usage:
@@ -78,7 +79,8 @@ class Endpoint:
         if self.api is Api.CHAT:
             asked["messages"] = messages
         else:
-            asked["prompt"] = "".join(message["content"] for message in messages)
+            contents = [message["content"] for message in messages]
+            asked["prompt"] = contents[0] if len(contents) == 1 else "".join(contents)
         return json.dumps({**asked, **self.extra}).encode()
 
     @property
@@ -89,12 +91,16 @@ class Endpoint:
 
 @dataclass(slots=True, eq=False)
 class Exchange:
-    """One try at one request, and all that came back. Moments on the client's clock; None = it never happened."""
+    """One request, and all that came back so far. Moments on the client's clock; None = not yet, or never."""
 
+    request: PlannedRequest
+    due: float | None = None
+    """When it should have been sent."""
     sent: float | None = None
-    headers: float | None = None
     reads: list[Read] = field(default_factory=list)
     ended: float | None = None
+    is_over: bool = False
+    """Well or badly; never true of a request that was cut off or skipped."""
     status: int | None = None
     failure: Failure | None = None
     message: str = ""
@@ -133,7 +139,7 @@ class Client:
             async with self._session.post(
                 endpoint.url + PATHS[endpoint.api], data=body, headers=endpoint.headers, allow_redirects=False
             ) as response:
-                exchange.headers, exchange.status = now(), response.status
+                exchange.status = response.status
                 if response.status == 200 and response.content_type == "text/event-stream":
                     async for data in response.content.iter_any():
                         exchange.reads.append((now(), data))

@@ -89,7 +89,7 @@ async def run_load_test(
         if before is not None:
             await asyncio.sleep(SETTLE_S)
         after = await scrape(client) if before is not None else None
-        observations = [observe(played, play.start) for played in play.played]
+        observations = [observe(exchange, play.start) for exchange in play.exchanges]
         return LoadTest(client.endpoint, observations, load, before, after, play.was_cut_off)
 
 
@@ -118,7 +118,7 @@ async def _warm_up(client: Client, requests: Sequence[PlannedRequest], count: in
 async def _one(client: Client, request: PlannedRequest) -> Exchange:
     play = Play([request], client)
     await play.run()
-    return play.played[0].exchange
+    return play.exchanges[0]
 
 
 async def _watched(play: Play) -> ClientLoad:

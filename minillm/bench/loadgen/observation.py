@@ -7,8 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from minillm.bench.loadgen.client import Failure
-from minillm.bench.loadgen.play import Played
+from minillm.bench.loadgen.client import Exchange, Failure
 from minillm.bench.loadgen.stream import Answer, read_answer
 from minillm.core.request import FinishReason
 from minillm.core.timeline import Timeline
@@ -95,16 +94,15 @@ class Observation:
         return FinishReason.TIMEOUT if self.outcome == Failure.TIMEOUT else FinishReason.ERROR
 
 
-def observe(played: Played, start: float, answer: Answer | None = None) -> Observation:
+def observe(exchange: Exchange, start: float, answer: Answer | None = None) -> Observation:
     """One request, as far as it has got.
 
     Args:
         start: of the test, on the client's clock.
         answer: what its stream has said, where it has been read already.
     """
-    exchange = played.exchange
     answer = answer or read_answer(exchange.reads)
-    outcome, message = _outcome(played, answer)
+    outcome, message = _outcome(exchange, answer)
     counted = _number(answer.usage.get("completion_tokens"))
     last_read = exchange.reads[-1][0] if exchange.reads else None
 
@@ -112,17 +110,17 @@ def observe(played: Played, start: float, answer: Answer | None = None) -> Obser
         return None if moment is None else moment - start
 
     return Observation(
-        index=played.request.index,
+        index=exchange.request.index,
         outcome=outcome,
         message=message,
         status=exchange.status,
-        due=after(played.due),
+        due=after(exchange.due),
         sent=after(exchange.sent),
         ended=after(last_read if outcome == COMPLETED else exchange.ended),
         deliveries=tuple(stamp - start for stamp in answer.deliveries),
         num_tokens=len(answer.deliveries) if counted is None else counted,
         token_source=TokenSource.EVENTS if counted is None else TokenSource.USAGE,
-        max_tokens=played.request.max_tokens,
+        max_tokens=exchange.request.max_tokens,
         prompt_tokens=_number(answer.usage.get("prompt_tokens")),
         cached_tokens=_cached_tokens(answer.usage),
         finish_reason=answer.finish_reason,
@@ -130,10 +128,9 @@ def observe(played: Played, start: float, answer: Answer | None = None) -> Obser
     )
 
 
-def _outcome(played: Played, answer: Answer) -> tuple[str, str]:
-    if not played.ended:
-        return NEVER_SENT if played.exchange.sent is None else CUT_OFF, ""
-    exchange = played.exchange
+def _outcome(exchange: Exchange, answer: Answer) -> tuple[str, str]:
+    if not exchange.is_over:
+        return NEVER_SENT if exchange.sent is None else CUT_OFF, ""
     if exchange.failure is not None:
         return exchange.failure, exchange.message
     if answer.error is not None:

@@ -18,8 +18,8 @@ class PlannedRequest:
     """One request as its client plans it."""
 
     index: int
-    prompt: str
-    """For a later turn: what it adds to the conversation so far."""
+    prompt: str | list[int]
+    """Text, or token ids (for completions, of one turn). For a later turn: what it adds to the conversation so far."""
     max_tokens: int
     due: float | None = 0.0
     """Seconds after the start; None for a later turn, which waits for the answer before it."""

@@ -6,23 +6,11 @@ requests back while so many are open; when all are due at the start, that is a c
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from typing import Any
 
 from minillm.bench.loadgen.client import Client, Exchange, Failure, now
 from minillm.bench.loadgen.planned_requests import PlannedRequest
 from minillm.bench.loadgen.stream import read_answer
-
-
-@dataclass(slots=True, eq=False)
-class Played:
-    """One request, and what became of it so far. Moments on the client's clock; None = not yet, or never."""
-
-    request: PlannedRequest
-    due: float | None = None
-    """When it should have been sent."""
-    exchange: Exchange = field(default_factory=Exchange)
-    ended: bool = False
-    """It is over, well or badly; never true of a request that was cut off or skipped."""
 
 
 class Play:
@@ -39,16 +27,16 @@ class Play:
         requests: Sequence[PlannedRequest],
         client: Client,
         max_in_flight: int | None = None,
-        on_end: Callable[[Played], None] = lambda played: None,
+        on_end: Callable[[Exchange], None] = lambda exchange: None,
     ) -> None:
-        self.played = [Played(request) for request in requests]
+        self.exchanges = [Exchange(request) for request in requests]
         self.start = now()
         """When the play began; `PlannedRequest.due` counts from here."""
         self.was_cut_off = False
         self._client = client
         self._on_end = on_end
         self._slots = asyncio.Semaphore(max_in_flight or max(len(requests), 1))
-        self._next = {r.after: self.played[r.index] for r in requests if r.after is not None}
+        self._next = {r.after: self.exchanges[r.index] for r in requests if r.after is not None}
         self._tasks: list[asyncio.Task[None]] = []
 
     async def run(self) -> None:
@@ -56,7 +44,7 @@ class Play:
         self.start = now()
         try:
             async with asyncio.TaskGroup() as group:
-                self._tasks = [group.create_task(self._begin(p)) for p in self.played if p.request.due is not None]
+                self._tasks = [group.create_task(self._begin(p)) for p in self.exchanges if p.request.due is not None]
         except asyncio.CancelledError:
             self.was_cut_off = True
             raise
@@ -67,37 +55,37 @@ class Play:
         for task in self._tasks:
             task.cancel()
 
-    async def _begin(self, played: Played) -> None:
+    async def _begin(self, exchange: Exchange) -> None:
         """A conversation from its first turn on."""
-        assert played.request.due is not None
-        played.due = self.start + played.request.due
-        await asyncio.sleep(played.due - now())
-        while await self._send(played):
-            following = self._next.get(played.request.index)
+        assert exchange.request.due is not None
+        exchange.due = self.start + exchange.request.due
+        await asyncio.sleep(exchange.due - now())
+        while await self._send(exchange):
+            following = self._next.get(exchange.request.index)
             if following is None:
                 return
-            played = following
-            played.due = now() + played.request.think_s
-            await asyncio.sleep(played.request.think_s)
+            exchange = following
+            exchange.due = now() + exchange.request.think_s
+            await asyncio.sleep(exchange.request.think_s)
 
-    async def _send(self, played: Played) -> bool:
+    async def _send(self, exchange: Exchange) -> bool:
         """Send one request. Whether it was answered."""
         try:
             async with self._slots:
-                body = self._client.endpoint.body(self._messages(played), played.request.max_tokens)
-                await self._client.stream(body, played.exchange)
+                body = self._client.endpoint.body(self._messages(exchange), exchange.request.max_tokens)
+                await self._client.stream(body, exchange)
         except Exception as error:  # unforeseen: this request has failed, and the others go on
-            played.exchange.fail(Failure.CLIENT_BUG, f"{type(error).__name__}: {error}")
-            played.exchange.ended = now()
-        played.ended = True
-        self._on_end(played)
-        return played.exchange.failure is None
+            exchange.fail(Failure.CLIENT_BUG, f"{type(error).__name__}: {error}")
+            exchange.ended = now()
+        exchange.is_over = True
+        self._on_end(exchange)
+        return exchange.failure is None
 
-    def _messages(self, played: Played) -> list[dict[str, str]]:
+    def _messages(self, exchange: Exchange) -> list[dict[str, Any]]:
         """The conversation up to this turn, with the answers that really came: read while others still stream."""
-        messages = [{"role": "user", "content": played.request.prompt}]
-        while played.request.after is not None:
-            played = self.played[played.request.after]
-            messages.insert(0, {"role": "assistant", "content": read_answer(played.exchange.reads).text})
-            messages.insert(0, {"role": "user", "content": played.request.prompt})
+        messages = [{"role": "user", "content": exchange.request.prompt}]
+        while exchange.request.after is not None:
+            exchange = self.exchanges[exchange.request.after]
+            messages.insert(0, {"role": "assistant", "content": read_answer(exchange.reads).text})
+            messages.insert(0, {"role": "user", "content": exchange.request.prompt})
         return messages

@@ -97,8 +97,6 @@ def test_a_trace_is_played_at_its_moments_and_speed(tmp_path: Path) -> None:
         (("--rate", "1", "--speed", "2"), WorkloadError, "--speed"),
         (("--trace", "missing.csv"), TraceError, "missing.csv"),
         (("--concurrency", "2", "--arrival", "gamma"), WorkloadError, "closed loop"),
-        (("--rate", "1", "--traffic", "tea"), WorkloadError, "tea"),
-        (("--rate", "1", "--traffic", "chat", "--prompt-tokens", "5"), WorkloadError, "lengths of its own"),
         (("--rate", "1", "--slo-ttft", "-1"), ConfigError, "slo-ttft"),
         (("--rate", "1", "--body", "nonsense"), ConfigError, "--body"),
         (("--rate", "1", "--out", "/no/such/folder/a.json"), ConfigError, "folder"),
