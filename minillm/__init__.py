@@ -26,7 +26,7 @@ os.environ.setdefault("GOMP_SPINCOUNT", "30000")
 # Large tensors get huge pages where the operating system has some to give (Linux). Likewise before torch.
 os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
-# Nobody asked to tell Hugging Face which versions of what are in use here.
+# Don't tell Hugging Face which versions of what are in use here.
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 
 __version__ = "0.1.0"

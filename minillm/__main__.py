@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from minillm.bench.cli import bench_app
-from minillm.bench.options import DEFAULT_MODEL, Json, Set, check_writable, with_options
+from minillm.bench.options import DEFAULT_MODEL, Json, Sample, Set, check_writable, with_options
 from minillm.core.errors import (
     InvalidSamplingParamsError,
     MinillmError,
@@ -21,7 +21,6 @@ from minillm.core.errors import (
 )
 from minillm.server.cli import serve
 from minillm.simulate.cli import calibrate, simulate
-from minillm.training.cli import train_draft
 
 # Torch and transformers take seconds to import, so each command imports what it needs.
 if TYPE_CHECKING:
@@ -40,7 +39,6 @@ app.add_typer(bench_app, name="bench")
 app.command()(serve)
 app.command()(simulate)
 app.command()(calibrate)
-app.command()(train_draft)
 
 MaxTokens = Annotated[int, typer.Option(help="Most output tokens.")]
 Temperature = Annotated[float, typer.Option(help="0 = always the likeliest token.")]
@@ -53,13 +51,9 @@ class Settings:
     model: Annotated[str, typer.Option(help="Short name, local folder, GGUF file or Hub id.")] = DEFAULT_MODEL
     max_tokens: MaxTokens = 128
     temperature: Temperature = 0.0
+    tensor_parallel_size: Annotated[int, typer.Option(help="GPUs, or processes on a CPU, that share each layer.")] = 1
     engine_fields: Set = None
-    sampling_fields: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--sample", metavar="FIELD=VALUE", help="A SamplingParams field, e.g. top_p=0.9; may be repeated."
-        ),
-    ] = None
+    sampling_fields: Sample = None
 
     def validated(self) -> tuple["EngineConfig", "SamplingParams"]:
         """What they come to; `--set` and `--sample` win over named options.
@@ -70,7 +64,8 @@ class Settings:
         from minillm.core.params import SamplingParams
         from minillm.policies.config import EngineConfig, parse_fields
 
-        config = EngineConfig(**{"model": self.model, **parse_fields(self.engine_fields, "--set")})
+        named_fields = {"model": self.model, "tensor_parallel_size": self.tensor_parallel_size}
+        config = EngineConfig(**{**named_fields, **parse_fields(self.engine_fields, "--set")})
         named = {"max_tokens": self.max_tokens, "temperature": self.temperature}
         return config, SamplingParams(**{**named, **parse_fields(self.sampling_fields, "--sample")})
 
@@ -88,12 +83,16 @@ OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROF
 
 
 def main() -> None:
-    """Entry point. What minillm raises on purpose is shown as one message, with exit status 2; so is a disk that is
-    full or cannot be written. Ctrl-C is exit status 130, as with every other program."""
+    """Entry point. What minillm raises on purpose is shown as one message, with exit status 2; so are a package that is
+    missing, and a disk that is full or cannot be written. Ctrl-C is exit status 130, as with every other program."""
     try:
         app()
     except MinillmError as error:
         _fail(str(error))
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith(("minillm", "course")):
+            raise
+        _fail(f"this needs the package {error.name}: pip install -c constraints.txt {error.name}")
     except OSError as error:
         if error.errno not in OF_THE_DISK:
             raise

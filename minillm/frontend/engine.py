@@ -74,7 +74,7 @@ class Engine:
             # Here, because it imports torch: an engine over a simulated runner starts in a tenth of the time.
             from minillm.frontend.loading import load_parts
 
-            model, runner, proposer, row_cost = load_parts(config, model, runner, proposer, clock)
+            config, model, runner, proposer, row_cost = load_parts(config, model, runner, proposer, clock)
         self.config = config.replace(block_size=runner.block_size)
         self.model = model
         self.tokenizer: Any = model.tokenizer if model else None
@@ -151,8 +151,10 @@ class Engine:
             return None
         for sequence in group.sequences:
             if sequence.request.finish_reason is None:
-                self.core.abort(sequence.request.request_id)
-                self.outputs.retire(sequence.request)
+                try:
+                    self.core.abort(sequence.request.request_id)
+                finally:  # with its last request a step in flight is waited for, which may fail
+                    self.outputs.retire(sequence.request)
         return group.output()
 
     def abort_all(self) -> list[RequestOutput]:
@@ -178,6 +180,12 @@ class Engine:
             self.drafts.start_over()
         self.core.start_over(self._new_scheduler(self.runner))
         self.outputs.clear()
+
+    def close(self) -> None:
+        """End what the engine has started beside this process: with tensor parallelism, nothing can be served after it.
+        Otherwise that happens when nothing refers to the engine any more, or when Python ends."""
+        if self.config.tensor_parallel_size > 1:
+            self.torch_runner.close()
 
     def _new_scheduler(self, runner: Runner) -> Scheduler:
         return self._make_scheduler(
@@ -229,11 +237,6 @@ class Engine:
     def num_preemptions(self) -> int:
         """How often a running request lost its blocks, so far."""
         return self.scheduler.num_preemptions
-
-    @property
-    def eos_token_ids(self) -> frozenset[int]:
-        """Tokens that end a request, unless it ignores them."""
-        return frozenset(self.core.eos_token_ids)
 
     @property
     def speculator(self) -> Speculator:

@@ -1,6 +1,6 @@
 """The engine in a thread of its own, with a stream for each request.
 
-The thread owns the engine: nobody else touches it. Everything that others want done is a command on a
+The thread owns the engine: no other thread touches it. Everything that others want done is a command on a
 queue, carried out between two steps; so an abort or a stop takes effect within one step. What others
 want to see is an immutable snapshot, published a few times a second.
 """
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from typing import Any, TypedDict, TypeVar, Unpack
 
-from minillm.core.errors import EngineDeadError
+from minillm.core.errors import DeviceLostError, EngineDeadError
 from minillm.core.params import SamplingParams
 from minillm.core.timeline import Clock, WallClock
 from minillm.frontend.engine import Engine
@@ -21,7 +21,7 @@ from minillm.frontend.outputs import RequestOutput
 from minillm.frontend.prompts import Prompt
 from minillm.frontend.snapshot import EngineSnapshot, RequestView, take_snapshot
 from minillm.kernels.device import let_go
-from minillm.model.loader import LoadedModel, load_model
+from minillm.model.loader import LoadedModel
 from minillm.policies.config import EngineConfig
 
 logger = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 PUBLISH_INTERVAL_S = 1 / 10
 """Snapshots are taken at most this often while steps run: a little above a dashboard's frame rate."""
 
-WEIGHT_FIELDS = ("model", "dtype", "device", "load_format", "quantization", "int4_group_size")
+WEIGHT_FIELDS = ("model", "dtype", "device", "load_format", "quantization", "int4_group_size", "tensor_parallel_size")
 """Config fields that decide the weights in memory; a change in others needs no loading."""
 
 Sink = Callable[[RequestOutput | Exception], None]
@@ -228,8 +228,7 @@ class EngineThread:
 
     def _build_and_run(self, config: EngineConfig, model: LoadedModel | None, built: "Future[None]") -> None:
         try:
-            self.model = model or load_model(config)
-            self._set_engine(self._build(config, self.model, clock=self.clock))
+            self._set_engine(self._build(config, model, clock=self.clock), model)
         except BaseException as error:  # also what is no Exception: a library in Rust panics, say
             built.set_exception(error)
             return
@@ -249,7 +248,7 @@ class EngineThread:
                 if idle or self.clock.now() - published >= PUBLISH_INTERVAL_S:
                     self._publish()
                     published = self.clock.now()
-        except BaseException as error:  # a bug in the engine: nobody may wait for ever
+        except BaseException as error:  # a bug in the engine: no caller may wait forever
             self._death = error
         self._close()
 
@@ -259,11 +258,13 @@ class EngineThread:
             command, reply = self._commands.get()
             wait = False
             if not reply.set_running_or_notify_cancel():
-                continue  # whoever asked has changed their mind
+                continue  # the caller has cancelled it
             try:
                 reply.set_result(command())
             except BaseException as error:
                 reply.set_exception(error)
+                if isinstance(error, DeviceLostError):
+                    raise
 
     def _dispatch(self, outputs: Iterable[RequestOutput | None]) -> None:
         for output in filter(None, outputs):
@@ -274,7 +275,7 @@ class EngineThread:
                 self._engine.abort(output.request_id)
 
     def _hand_over(self, sink: Sink, item: RequestOutput | Exception) -> bool:
-        """False if the reader is gone (its event loop is closed, say). Nobody else may suffer from that."""
+        """False if the reader is gone (its event loop is closed, say). No other stream may suffer from that."""
         try:
             sink(item)
         except Exception:
@@ -286,25 +287,29 @@ class EngineThread:
         on_gpu = self.model.device.type == "cuda"
         if on_gpu:  # a KV pool takes most of its memory: there is no room for a second one
             self._dispatch(self._engine.abort_all())
+            self._engine.close()
             del self._engine
             gc.collect()  # its parts refer to each other
         try:
-            model = self.model if same_weights else load_model(config)
+            model = self.model if same_weights else None
             engine = self._build(config, model, clock=self.clock)
         except BaseException as error:
             if on_gpu:
                 let_go(error)
                 self._stopping, self._death = True, error  # unless the old one can be had again
-                self._set_engine(self._build(self.config, self.model, clock=self.clock))
+                self._set_engine(self._build(self.config, self.model, clock=self.clock), self.model)
                 self._stopping, self._death = False, None
             raise
         if not on_gpu:
             self._dispatch(self._engine.abort_all())
-        self.model = model
-        self._set_engine(engine)
+            self._engine.close()
+        self._set_engine(engine, model)
 
-    def _set_engine(self, engine: Engine) -> None:
+    def _set_engine(self, engine: Engine, model: LoadedModel | None) -> None:
         self._engine, self.config = engine, engine.config
+        loaded = engine.model or model
+        assert loaded is not None, "an engine without a model was given one to be built with"
+        self.model = loaded
         self._views.clear()
         self._publish()
 
@@ -316,7 +321,7 @@ class EngineThread:
         self._dispatch(self._engine.abort_all())
 
     def _close(self) -> None:
-        """Nobody is left waiting: end the streams, refuse the commands that came too late."""
+        """End the streams and refuse the commands that came too late: no caller is left waiting."""
         error = self._dead_error()
         with self._closing:
             self._closed = True  # from here on no command comes in
@@ -328,6 +333,7 @@ class EngineThread:
             self._hand_over(sink, error)
         self._sinks.clear()
         try:
+            self._engine.close()
             self._publish()
         except Exception:  # of an engine that failed halfway: the last good look stays
             logger.exception("no snapshot of the engine's end")

@@ -68,7 +68,7 @@ class LLM:
             num_tokens = 0
             while len(outputs) < len(ids):
                 for output in self.engine.step():
-                    if output.request_id not in wanted:  # added to the engine by somebody else
+                    if output.request_id not in wanted:  # added to the engine by another caller
                         continue
                     outputs[output.request_id] = output
                     for completion in output.completions:

@@ -4,6 +4,7 @@ from minillm.core.batch import Runner
 from minillm.core.timeline import Clock
 from minillm.model.loader import LoadedModel, load_model
 from minillm.policies.config import EngineConfig
+from minillm.runner.parallel_runner import ParallelRunner
 from minillm.runner.torch_runner import TorchRunner
 from minillm.speculation.base import Proposer
 from minillm.speculation.make import load_drafter, make_proposer, marginal_row_cost, memory_claim
@@ -11,16 +12,20 @@ from minillm.speculation.make import load_drafter, make_proposer, marginal_row_c
 
 def load_parts(
     config: EngineConfig, model: LoadedModel | None, runner: Runner | None, proposer: Proposer | None, clock: Clock
-) -> tuple[LoadedModel | None, Runner, Proposer | None, float]:
-    """What an Engine was not given: arguments as its own. Returns model, runner, proposer, and what one more row adds
-    to the cost of a step (marginal_row_cost).
+) -> tuple[EngineConfig, LoadedModel | None, Runner, Proposer | None, float]:
+    """What an Engine was not given: arguments as its own. Returns the configuration with the device's limits, model,
+    runner, proposer, and what one more row adds to the cost of a step (marginal_row_cost).
 
     Raises:
         ConfigError: the configuration does not fit the model or the memory.
         ModelError: a model cannot be loaded.
     """
+    if runner is None and config.tensor_parallel_size > 1:  # each rank loads its own part, whatever is loaded already
+        runner = rank_0 = ParallelRunner(config, clock)
+        config, model = config.for_device(rank_0.device.type), rank_0.model
     if runner is None:
         model = model or load_model(config)
+        config = config.for_device(model.device.type)
     # Before the KV pool takes the memory that is left.
     drafter = load_drafter(config, model) if proposer is None else None
     if runner is None:
@@ -28,4 +33,4 @@ def load_parts(
         runner = TorchRunner(model, config, clock, claim=memory_claim(config, drafter, model))
     if proposer is None:
         proposer = make_proposer(config.replace(block_size=runner.block_size), drafter, runner, clock)
-    return model, runner, proposer, marginal_row_cost(runner)
+    return config, model, runner, proposer, marginal_row_cost(runner)

@@ -100,7 +100,7 @@ def take_snapshot(engine: Engine, finished_views: dict[int, RequestView]) -> Eng
 
 
 def view_request(request: Request, now: float) -> RequestView:
-    """A request as it stands `now`, as plain values that nobody changes any more."""
+    """A request as it stands `now`, as plain values that don't change any more."""
     timeline = request.timeline
     return RequestView(
         request_id=request.request_id,

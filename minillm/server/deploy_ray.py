@@ -62,8 +62,8 @@ def application(engine: EngineConfig, serve: ServeConfig) -> "ray_serve.Applicat
     """What Ray is to run: replicas of one core each (on a GPU: of one GPU each)."""
     from minillm.model.loader import choose_device
 
-    slots = AdmissionLimiter(serve, engine).num_slots
-    on_gpu = choose_device(engine.device).type == "cuda"
+    device = choose_device(engine.device).type
+    slots = AdmissionLimiter(serve, engine.for_device(device)).num_slots
     scaling = {
         "min_replicas": serve.replicas,
         "max_replicas": serve.max_replicas or serve.replicas,
@@ -72,7 +72,7 @@ def application(engine: EngineConfig, serve: ServeConfig) -> "ray_serve.Applicat
     deployment = ray_serve.deployment(
         ray_serve.ingress()(Replica),
         name="engine",
-        ray_actor_options={"num_cpus": 1, "num_gpus": int(on_gpu)},
+        ray_actor_options={"num_cpus": 1, "num_gpus": int(device == "cuda")},
         max_ongoing_requests=slots,
         max_queued_requests=-1 if engine.max_queue_len is None else engine.max_queue_len,
         health_check_period_s=HEALTH_CHECK_S,

@@ -9,7 +9,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 import typer
 from pydantic.fields import FieldInfo
 
-from minillm.core.params import StrictModel
+from minillm.core.params import StrictModel, default_of
 
 KEYWORD = inspect.Parameter.KEYWORD_ONLY
 SIMPLE = (bool, int, float, str)
@@ -26,7 +26,7 @@ def flags_of(
     """
     parameters = []
     for name, field in model.model_fields.items():
-        option = _option(name, field, (defaults or {}).get(name, field.default), panel)
+        option = _option(name, field, (defaults or {}).get(name, default_of(model, name)), panel)
         parameters.append(inspect.Parameter(name, KEYWORD, default=option, annotation=_flag_type(field)))
     return parameters
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+import gc
 import logging
 import signal
 import socket
@@ -52,7 +53,8 @@ def make_service(engine: EngineConfig, serve: ServeConfig, model: LoadedModel | 
         if serve.access_log:
             access_log.log_to_stderr()
             observers.append(access_log.write_line)
-        return Service(thread, serve, AdmissionLimiter(serve, engine), observers)
+        limiter = AdmissionLimiter(serve, thread.config.replace(max_queue_len=engine.max_queue_len))
+        return Service(thread, serve, limiter, observers)
     except BaseException:
         thread.stop()
         raise
@@ -165,6 +167,8 @@ def run(engine: EngineConfig, serve: ServeConfig, on_ready: Callable[[str], Any]
     except BaseException:
         sock.close()
         raise
+    gc.collect()
+    gc.freeze()  # else each full collection walks all that loading has made: up to 200 ms in the middle of a step
     server = make_server(service, lambda: on_ready(url_of(host, port)))
     # uvicorn puts handlers of its own in place, and at the end raises the signal again for those before it.
     before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGTERM, signal.SIGINT)}

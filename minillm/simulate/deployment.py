@@ -48,6 +48,8 @@ class Deployment:
         ):
             if wanted != priced:
                 raise PricingError(f"{name} is {wanted}, but what is to be priced is in {priced}: say one of them")
+        if config.tensor_parallel_size not in (1, placement.tp):
+            raise PricingError(f"tp is {placement.tp} and tensor_parallel_size is another: leave that one out")
         if config.quantization == "int4" and config.int4_group_size != 32:
             raise PricingError("int4 is priced in groups of 32: leave int4_group_size out")
 

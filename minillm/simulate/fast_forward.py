@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from minillm.core.batch import ScheduledBatch, ScheduledRequest
+from minillm.core.block_pool import blocks_for
 from minillm.core.engine import EngineCore
 from minillm.core.errors import ConfigError
 from minillm.core.request import FinishReason, Request, RequestStatus
@@ -280,12 +281,12 @@ class FastForwardCore(EngineCore):
         kv, budget = self.scheduler.kv, self.scheduler.config.max_num_batched_tokens
         free = kv.pool.num_free - num_promised
         # A request needs a block for every block_size tokens of the budget, and one for what does not fill one.
-        if 2 * len(self.scheduler.running) + kv.blocks_for(budget) <= free:
+        if 2 * len(self.scheduler.running) + blocks_for(budget, kv.block_size) <= free:
             return False
         needed = 0
         for request in self.scheduler.running:
             end = min(request.num_tokens, request.num_computed_tokens + budget)
-            needed += max(kv.blocks_for(end) - len(kv.block_ids(request)), 0)
+            needed += max(blocks_for(end, kv.block_size) - len(kv.block_ids(request)), 0)
         return needed > free
 
     # ---------------------------------------------------------------- endings

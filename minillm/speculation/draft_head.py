@@ -37,7 +37,7 @@ from minillm.speculation.head import DraftHead
 
 ROWS_AS_DECODES = 16
 """Up to so many of each request are computed as if each row were another request's decode; see
-:func:`minillm.runner.batch_layout.spans_of`."""
+:func:`minillm.runner.batch_layout.lay_out`."""
 CONTEXT = 512
 """Rows that a request has in the head's cache. The head is trained on conversations of about this length."""
 

@@ -27,10 +27,10 @@ from minillm.model.rope import RotaryEmbedding
 
 
 class DraftHead(LayeredModel):
-    """Weights are uninitialised until they are filled or trained.
+    """Weights are uninitialised until they are filled (head_file.py).
 
     Args:
-        config: of the model it drafts for; the layer has the shape of one of its layers, without biases.
+        config: of the model it drafts for; the layer has the shape of one of its layers, without biases or experts.
         num_tokens: N, how many tokens it can name.
         dtype: of weights and of activations.
     """
@@ -38,7 +38,7 @@ class DraftHead(LayeredModel):
     def __init__(self, config: ModelConfig, num_tokens: int, dtype: torch.dtype, device: torch.device) -> None:
         super().__init__()
         self.config = dataclasses.replace(
-            config, num_layers=1, qkv_bias=False, o_bias=False, mlp_bias=False, qk_norm=False
+            config, num_layers=1, qkv_bias=False, o_bias=False, mlp_bias=False, qk_norm=False, sparse_layers=()
         )
         self.activation_dtype = dtype
         size, eps = config.hidden_size, config.rms_norm_eps

@@ -1,4 +1,9 @@
-"""Draft heads on disk: a folder with head.safetensors (float16) and head.json, which says how it was made."""
+"""Draft heads on disk: a folder with two files.
+
+- head.safetensors has the weights under the names of :class:`DraftHead`'s parameters, in any floating-point type, and
+  `token_ids` [N], the tokens that the head can name. Embedding and output head are the model's and not in it.
+- head.json has, under `shape`, the SHAPE of the model that it is for. The rest says to readers how it was made.
+"""
 
 import json
 from pathlib import Path
@@ -6,15 +11,15 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save
+from safetensors.torch import load_file
 from torch import Tensor
 
 from minillm.core.errors import ConfigError, CorruptCheckpointError
-from minillm.kernels.storage import write_whole
 from minillm.model.cpu import compute_in_float32
-from minillm.model.decoder import Decoder, RMSNorm
-from minillm.model.linear import PackedInBands, choose_packings, pack_linears, replace_linears
+from minillm.model.decoder import Decoder
+from minillm.model.linear import PackedInBands, replace_linears
 from minillm.model.loader import LoadedModel
+from minillm.model.packing import choose_packings, pack_linears
 from minillm.model.quantized import make_int8
 from minillm.speculation.head import DraftHead
 
@@ -24,40 +29,8 @@ HEADS = Path(__file__).parent / "heads"
 SHAPE = ("vocab_size", "hidden_size", "intermediate_size", "num_heads", "num_kv_heads", "head_dim")
 """Fields of a model's configuration that must be those of the model the head was trained for."""
 ROWS_AT_ONCE = 64
-ANOTHER_OUT = "choose with --out a folder"
-"""What to do when one cannot be written: see storage_errors."""
-
-
-def new_head(model: LoadedModel, token_ids: Tensor, seed: int, device: torch.device) -> DraftHead:
-    """An untrained head in float32, that can name these tokens [N]."""
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        head = DraftHead(model.model_config, len(token_ids), torch.float32, device)
-        for module in head.modules():
-            if isinstance(module, RMSNorm):
-                torch.nn.init.ones_(module.weight)
-        for name, parameter in head.named_parameters():
-            if not name.endswith("norm.weight"):
-                torch.nn.init.normal_(parameter, std=parameter.shape[1] ** -0.5)
-        # What it foretells is to be of the size of the model's own states.
-        head.norm.weight.data.copy_(model.decoder.norm.weight)
-    head.token_ids.copy_(token_ids)
-    head.attach(embedding_table(model.decoder).to(device), output_rows(model.decoder).to(device))
-    return head
-
-
-def save_head(head: DraftHead, folder: Path, facts: dict[str, Any]) -> dict[str, Any]:
-    """Write it, with what is to be known about it, and return that with the model's shape. Embedding and output head
-    are the model's and left out.
-
-    Raises:
-        StorageError: the disk is full, or the folder cannot be written.
-    """
-    weights = {name: tensor.half().cpu().contiguous() for name, tensor in own_weights(head).items()}
-    write_whole(folder / WEIGHTS, save({**weights, "token_ids": head.token_ids.int().cpu()}), ANOTHER_OUT)
-    facts = {"shape": {name: getattr(head.config, name) for name in SHAPE}, **facts}
-    write_whole(folder / FACTS, (json.dumps(facts, indent=2) + "\n").encode(), ANOTHER_OUT)
-    return facts
+INSTEAD = "or use speculative.method=ngram or draft_model"
+"""What drafts where there is no head."""
 
 
 def packaged_heads() -> list[str]:
@@ -69,12 +42,12 @@ def load_head(name: str, model: LoadedModel) -> DraftHead:
     """A head ready to draft for the model, in the model's dtype and on its device.
 
     Args:
-        name: short name of a model whose head comes with minillm, or a folder that `minillm train-draft` wrote.
+        name: short name of a model whose head comes with minillm, or a folder with one.
     Raises:
         ConfigError: there is no such head, or it was trained for a model of another shape.
         CorruptCheckpointError: its files cannot be read.
     """
-    _, tensors, token_ids = read_head(name, model)
+    tensors, token_ids = read_head(name, model)
     head = DraftHead(model.model_config, len(token_ids), model.dtype, model.device)
     fill_head(head, tensors, Path(name))
     head.token_ids.copy_(token_ids)
@@ -91,34 +64,36 @@ def make_light(head: DraftHead) -> bool:
     packings = choose_packings([head.fuse])
     if packings is None:
         return False
-    if packings[0] is PackedInBands:
+    if issubclass(packings[0], PackedInBands):
         replace_linears(head, make_int8, but=head.fuse)
     return pack_linears(head)
 
 
-def read_head(name: str, model: LoadedModel) -> tuple[dict[str, Any], dict[str, Tensor], Tensor]:
-    """What head.json says, the trained weights, and the tokens [N] that the head can name. See `load_head`."""
+def read_head(name: str, model: LoadedModel) -> tuple[dict[str, Tensor], Tensor]:
+    """The trained weights, and the tokens [N] that the head can name. See `load_head`."""
     folder = HEADS / name if (HEADS / name).is_dir() else Path(name).expanduser()
     if not (folder / FACTS).is_file():
         packaged = ", ".join(packaged_heads()) or "none"
         raise ConfigError(
-            f"there is no draft head for {name!r} (minillm has: {packaged}): train one with `minillm train-draft "
-            "--model MODEL --out FOLDER`, and set speculative.model to the folder"
+            f"there is no draft head for {name!r} (minillm has: {packaged}): set speculative.model to a folder "
+            f"with one, {INSTEAD}"
         )
     try:
-        facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
+        trained_for = json.loads((folder / FACTS).read_text(encoding="utf-8"))["shape"]
         tensors = load_file(folder / WEIGHTS)
-        trained_for, token_ids = facts["shape"], tensors.pop("token_ids").long()
+        token_ids = tensors.pop("token_ids").long()
     except (OSError, ValueError, KeyError, SafetensorError) as error:
-        raise CorruptCheckpointError(f"the draft head in {folder} cannot be read ({error}): train it again") from error
+        raise CorruptCheckpointError(
+            f"the draft head in {folder} cannot be read ({error}): fetch its files again, {INSTEAD}"
+        ) from error
     for field in SHAPE:
         wanted = getattr(model.model_config, field)
         if trained_for.get(field) != wanted:
             raise ConfigError(
                 f"the draft head in {folder} is for a model with {field}={trained_for.get(field)}, and {model.name!r} "
-                f"has {wanted}: train one for it with `minillm train-draft`"
+                f"has {wanted}: name one that is for it, {INSTEAD}"
             )
-    return facts, tensors, token_ids
+    return tensors, token_ids
 
 
 def own_weights(head: DraftHead) -> dict[str, Tensor]:
@@ -135,7 +110,9 @@ def fill_head(head: DraftHead, tensors: dict[str, Tensor], source: Path) -> None
     """
     slots = own_weights(head)
     if {name: slot.shape for name, slot in slots.items()} != {name: each.shape for name, each in tensors.items()}:
-        raise CorruptCheckpointError(f"{source} does not hold the weights of a draft head: train it again")
+        raise CorruptCheckpointError(
+            f"{source} does not hold the weights of a draft head: fetch its files again, {INSTEAD}"
+        )
     for name, slot in slots.items():
         slot.copy_(tensors[name])
 

@@ -108,15 +108,6 @@ def test_stop_strings_are_found_where_find_finds_them(text, cuts, sizes, stops):
         assert len(text[:end].encode()) <= len(consumed)
 
 
-def test_nothing_released_is_ever_taken_back_by_a_stop():
-    """While "END" may still come, its beginning waits; when it does not come, the text goes on."""
-    tokenizer = Bytes(b"a EN EEND b", range(20))
-    detokenizer = Detokenizer(tokenizer, [], ("END",))
-    parts = increments(detokenizer, tokenizer.ids)
-    assert parts == ["a", " ", "", "", "EN ", "", "E", "", "", "", "", ""]
-    assert (detokenizer.text, detokenizer.stopped_by, detokenizer.num_tokens) == ("a EN E", "END", 9)
-
-
 def test_tokens_after_the_match_are_not_consumed():
     tokenizer = Bytes(b"one stop two", range(20))
     detokenizer = Detokenizer(tokenizer, [], ("stop",))
@@ -125,14 +116,6 @@ def test_tokens_after_the_match_are_not_consumed():
     assert detokenizer.append([9]) == ""
     assert detokenizer.finish() == ""
     assert detokenizer.num_tokens == len("one stop")
-
-
-def test_of_several_stops_the_one_complete_first_wins():
-    for cuts in ([], [2], [1, 2, 3]):
-        tokenizer = Bytes(b"abcd", cuts)
-        detokenizer = Detokenizer(tokenizer, [], ("abcd", "bc"))
-        detokenizer.append(tokenizer.ids)
-        assert (detokenizer.stopped_by, detokenizer.text) == ("bc", "a")
 
 
 def test_a_stop_string_completed_only_by_finish():
@@ -150,13 +133,6 @@ def test_bytes_that_cannot_complete_wait_a_bounded_time():
     for consumed, token_id in enumerate(tokenizer.ids, start=1):
         detokenizer.append([token_id])
         assert consumed - len(detokenizer.text) <= 4
-
-
-def test_a_character_held_at_the_end_becomes_a_replacement():
-    tokenizer = Bytes(b"ab\xf0\x9f\x98", [1, 2, 3, 4])
-    detokenizer = Detokenizer(tokenizer, [])
-    assert increments(detokenizer, tokenizer.ids) == ["a", "b", "", "", "", "\ufffd"]
-    assert detokenizer.finish() == ""
 
 
 def test_the_window_stays_short():

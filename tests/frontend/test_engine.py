@@ -96,14 +96,9 @@ def test_a_live_id_is_refused_and_a_finished_one_can_be_used_again():
     [
         ({"temperature": -1}, "temperature"),
         ({"temperature": math.nan}, "temperature"),
-        ({"top_p": 0}, "top_p"),
-        ({"max_tokens": 0}, "max_tokens"),
-        ({"stop": ("",)}, "stop"),
         ({"stop": 1.5}, "stop"),
         ({"stop": 0.0}, "stop"),
         ({"stop": {"a": 1}}, "stop"),
-        ({"temprature": 1}, "did you mean 'temperature'"),
-        ({"n": 0}, "n:"),
     ],
 )
 def test_bad_sampling_params(fields: dict, says: str):
@@ -191,25 +186,6 @@ def test_stop_token_ids_end_it():
     assert output.token_ids == expected[:5] and output.finish_reason is FinishReason.STOP
 
 
-def test_a_failing_runner_ends_only_the_requests_in_that_step():
-    engine = make_engine(max_num_seqs=2)
-    for i in range(4):
-        engine.add_request([i, i + 1, i + 2, i + 3, i + 4], greedy(), request_id=f"r{i}")
-    engine.step()
-    engine.runner.fail_next = RuntimeError("out of memory")
-    failed = engine.step()
-    engine.check_integrity()
-    assert {o.request_id for o in failed} == {"r0", "r1"}
-    assert all(o.finish_reason is FinishReason.ERROR for o in failed)
-    assert failed[0].completions[0].error == "RuntimeError: out of memory"
-    outputs = drain(engine)
-    # Blocks of the failed step must not be found: their contents were never written.
-    engine.add_request([0, 1, 2, 3, 4], greedy(), request_id="again")
-    outputs |= drain(engine)
-    assert outputs["r3"].token_ids == expected_output([3, 4, 5, 6, 7], 4)
-    assert outputs["again"].token_ids == expected_output([0, 1, 2, 3, 4], 4)
-
-
 def test_a_failed_step_loses_no_swapped_request():
     engine = make_engine(8, 32, preemption="swap", enable_prefix_caching=False)
     for i in range(3):
@@ -222,17 +198,6 @@ def test_a_failed_step_loses_no_swapped_request():
     for i in range(3):
         if outputs[f"r{i}"].finish_reason is FinishReason.LENGTH:
             assert outputs[f"r{i}"].token_ids == expected_output([10 * i + j for j in range(7)], 12)
-
-
-def test_ctrl_c_in_a_step_leaves_a_usable_engine():
-    engine = make_engine()
-    engine.add_request([1, 2, 3], greedy(), request_id="a")
-    engine.runner.fail_next = KeyboardInterrupt()
-    with pytest.raises(KeyboardInterrupt):
-        engine.step()
-    engine.check_integrity()
-    engine.add_request([1, 2, 3], greedy(), request_id="b")
-    assert drain(engine)["b"].token_ids == expected_output([1, 2, 3], 4)
 
 
 # ------------------------------------------------------------------------ records

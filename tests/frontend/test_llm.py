@@ -66,21 +66,3 @@ def test_half_a_surrogate_pair_is_not_text(llm: LLM):
 
 def test_no_prompts_is_no_work(llm: LLM):
     assert llm.generate([], GREEDY, use_tqdm=False) == []
-
-
-def test_ctrl_c_aborts_what_was_running(llm: LLM, monkeypatch):
-    calls = iter(range(3))
-    original = llm.engine.step
-
-    def step():
-        if next(calls) == 2:
-            raise KeyboardInterrupt
-        return original()
-
-    with monkeypatch.context() as patch:
-        patch.setattr(llm.engine, "step", step)
-        with pytest.raises(KeyboardInterrupt):
-            llm.generate(["a", "b"], GREEDY, use_tqdm=False)
-    assert not llm.engine.has_unfinished and llm.engine.scheduler.kv.pool.num_used == 0
-    assert not llm.engine.scheduler.kv.pool.index, "blocks of the step that was cut off can be found"
-    assert llm.generate("a", GREEDY, use_tqdm=False)[0].finished

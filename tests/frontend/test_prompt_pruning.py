@@ -15,14 +15,6 @@ def test_sentences_and_words() -> None:
     assert split_sentences("  ") == []
 
 
-@pytest.mark.parametrize(
-    "pair", ["trees tree", "houses house", "places place", "boxes box", "painted paints", "uses use"]
-)
-def test_forms_of_a_word_are_one(pair: str) -> None:
-    assert len(set(words_of(pair))) == 1
-    assert words_of("the bus is red") == ["the", "bus", "is", "red"]
-
-
 def test_what_is_asked_for_stays_in_order() -> None:
     pruned = prune_context(TEXT, "When was the mill built, and where does it stand?", keep=0.6)
     assert pruned.text == "The mill was built in 1784. It stands by the river!"

@@ -1,6 +1,7 @@
 """`minillm simulate` and `minillm calibrate`: the JSON that stays put, one seed one result, clear errors."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,15 +19,6 @@ def call(*arguments: object) -> dict:
     result = CliRunner().invoke(cli.app, [str(argument) for argument in arguments], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout)
-
-
-def refusal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    """What the command says when it refuses its arguments."""
-    monkeypatch.setattr("sys.argv", ["minillm", *map(str, arguments)])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    assert ended.value.code == 2
-    return capsys.readouterr().err
 
 
 def write_bare_log(path: Path, requests: list[LoggedRequest]) -> None:
@@ -97,7 +89,7 @@ def test_made_up_traffic_over_replicas() -> None:
     assert alone["summary"]["e2e_s"]["mean"] > report["summary"]["e2e_s"]["mean"]
 
 
-def test_errors_say_what_to_do(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_errors_say_what_to_do(run: Callable[..., tuple[int, str, str]]) -> None:
     for arguments, said in (
         (("simulate", "--model", "llama-3-8b", "--hardware", "h100"), "--requests, or a rate"),
         (("simulate", "--model", "llama-3-8b", "--qps", 1), "--hardware NAME"),
@@ -108,4 +100,5 @@ def test_errors_say_what_to_do(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
         (("calibrate", "--from-requests", "absent.jsonl", "--hardware", "l4", "--quick"), "does not read --quick"),
         (("calibrate", "--hardware", "l4", "--kv-dtype", "fp8"), "does not read --kv-dtype, --hardware"),
     ):
-        assert said in refusal(monkeypatch, capsys, *arguments)
+        status, _, err = run(*arguments)
+        assert status == 2 and said in err, arguments

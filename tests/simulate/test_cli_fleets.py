@@ -1,10 +1,11 @@
 """`minillm simulate`: kinds of traffic, traces, fleets, limits and plans."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from simulate.test_cli import call, refusal
+from simulate.test_cli import call
 from typer.testing import CliRunner
 
 from minillm import __main__ as cli
@@ -20,12 +21,6 @@ from minillm.simulate.workload.requests import make_workload
 SMALL = ("--model", "qwen3-1.7b", "--hardware", "l4", "--kv-blocks", 3000)
 QUICK = ("simulate", "--qps", 4, "--num-requests", 20, *SMALL)
 PLAN = ("simulate", "--plan", "--qps", 30, "--num-requests", 40, "--prompt-tokens", 3000, "--output-tokens", 5, *SMALL)
-
-
-@pytest.mark.parametrize("traffic", ["fixed", "chat", "code", "rag", "agents", "tenants", "sessions"])
-def test_every_kind_of_traffic(traffic: str) -> None:
-    report = call(*QUICK, "--traffic", traffic, "--max-model-len", 32000, "--json")
-    assert report["outcomes"].keys() == {"completed"} and report["summary"]["e2e_s"]["p50"] > 0
 
 
 def test_a_trace_is_played_at_its_own_moments(tmp_path: Path) -> None:
@@ -141,21 +136,17 @@ def test_requests_that_cannot_be_served_are_counted_and_explained() -> None:
     assert report["summary"]["ttft_s"]["p50"] is None
 
 
-def test_errors_say_what_to_do(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_errors_say_what_to_do(run: Callable[..., tuple[int, str, str]]) -> None:
     for arguments, said in (
         (("--qps", 1, "--trace", "t.csv"), "give one of these"),
         (("--trace", "absent.csv"), "cannot read absent.csv"),
         (("--trace", "absent.log"), "--trace-format"),
-        (("--qps", 1, "--traffic", "chat", "--output-tokens", 5), "lengths of its own"),
-        (("--qps", 1, "--cv", 3), "--arrival gamma"),
         (("--qps", 1, "--slo-ttft", 0), "--slo-ttft is a number of seconds above 0"),
         (("--qps", 1, "--target", 0.9), "go with --plan"),
         (("--qps", 1, "--fleet", "clients.timeout=3"), "no field 'timeout'"),
         (("--qps", 1, "--fleet", "replicas.x=3"), "replicas has no fields"),
         (("--qps", 1, "--fleet", "shedding"), "--fleet wants FIELD=VALUE"),
-        (("--qps", 1, "--set", "max_num_seq=4"), "did you mean 'max_num_seqs'"),
         (("--qps", 1, "--speculative", "k=3"), "method: Field required"),
-        (("--qps", 1, "--speculative", "method=ngram", "--speculative", "kk=3"), "did you mean 'k'"),
         (("--qps", 1, "--speculative", "method=draft_model", "--speculative", "model=x"), "'x'"),
         (("--qps", 1, "--plan"), "--plan needs a limit"),
         (("--trace", "t.csv", "--plan", "--slo-ttft", 1), "give it --qps"),
@@ -163,13 +154,7 @@ def test_errors_say_what_to_do(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
         (("--qps", 1, "--set", "model=llama-3-70b"), "--set model: that has an option of its own"),
         (("--qps", 1, "--set", "tp=2"), "--set tp: that has an option of its own"),
         (("--qps", 1, "--set", "null_block=no"), "wants true or false"),
-        (("--qps", 1, "--set", "attention_sinks=4"), "attention_sinks is read only with a sliding_window"),
-        (("--qps", 1, "--kv-blocks", 1, "--set", "null_block=true"), "no block beside the null block"),
         (("--qps", 1, "--plan", "--replicas", 2, "--slo-ttft", 1), "no --replicas"),
-        (("--qps", 1, "--plan", "--slo-ttft", 1, "--target", 2), "target is a share"),
-        (("--qps", 1, "--plan", "--slo-ttft", 1e-5, "--num-requests", 5), "an idle replica meets the SLO for 0.0%"),
-        (("--qps", 1, "--plan", "--slo-ttft", 1, "--num-requests", 5, "--prompt-tokens", 99999), "model's window"),
-        (("--qps", 1, "--plan", "--slo-ttft", 1, "--fleet", "autoscaling.target=4"), "replicas of one kind"),
         (("--requests", "log.jsonl", "--slo-ttft", 1), "a log is played to one replica"),
         (("--requests", "log.jsonl", "--num-requests", 5), "a log is played whole"),
         (("--requests", "log.jsonl", "--seed", 5), "a log is played whole"),
@@ -177,7 +162,8 @@ def test_errors_say_what_to_do(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
         (("--qps", 1, "--trace-format", "azure"), "--trace-format goes with --trace"),
         (("--qps", 1, "--profile", "h100"), "--profile or --hardware, not both"),
     ):
-        assert said in refusal(monkeypatch, capsys, "simulate", *SMALL, *arguments)
+        status, _, err = run("simulate", *SMALL, *arguments)
+        assert status == 2 and said in err, arguments
 
 
 @pytest.mark.parametrize(("blocks", "preempts"), [(3000, False), (140, True)])

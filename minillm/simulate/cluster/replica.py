@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from minillm.core.block_pool import ROOT, block_hashes
+from minillm.core.block_pool import ROOT, block_hashes, blocks_for
 from minillm.core.errors import PromptTooLongError, QueueFullError, RequestError, SimulationError
 from minillm.core.params import SamplingParams
 from minillm.core.request import FinishReason
@@ -164,11 +164,11 @@ class Replica:
             self._add(job)
 
     def _has_room(self, job: Job) -> bool:
-        scheduler = self.engine.scheduler
+        scheduler, block_size = self.engine.scheduler, self.engine.scheduler.kv.block_size
         if not self.engine.has_unfinished:
             return True
-        reserved = sum(scheduler.kv.blocks_for(request.num_tokens + 1) for request in scheduler.waiting)
-        needed = scheduler.kv.blocks_for(len(job.token_ids) + 1)
+        reserved = sum(blocks_for(request.num_tokens + 1, block_size) for request in scheduler.waiting)
+        needed = blocks_for(len(job.token_ids) + 1, block_size)
         has_slot = self.num_running + len(scheduler.waiting) < self.engine.config.max_num_seqs
         return has_slot and reserved + needed <= scheduler.kv.pool.num_free
 

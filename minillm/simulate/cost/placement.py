@@ -18,7 +18,8 @@ class Placement:
     """Which numbers the weights and the KV cache are kept in, and over how many accelerators."""
 
     tp: int = 1
-    """Tensor parallel degree: each accelerator has a slice of every matrix (Shoeybi et al. 2019, Megatron-LM)."""
+    """Tensor parallel degree: each accelerator has a slice of every matrix (Shoeybi et al. 2019, Megatron-LM). Norms,
+    which each has whole, are counted once: they are less than a thousandth."""
     weight_dtype: str = "bfloat16"
     kv_dtype: str = "bfloat16"
 

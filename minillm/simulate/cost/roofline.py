@@ -8,7 +8,8 @@ A step with T new tokens, R rows of logits and B requests takes as long as
     gaps         L x (what the small kernels of a layer take), and a little more with prompts
     host         the step waits for it where it is longer than all of the above
 
-plus a fixed time per step and per request. n are a request's new tokens, c those already in the cache.
+plus a fixed time per step and per request. n are a request's new tokens, c those already in the cache. Of a mixture of
+experts, P are the parameters that a token goes through, and W grows with T: see `arithmetic.share_woken`.
 Williams et al. 2009 (roofline) give the two maxima, Shoeybi et al. 2019 (Megatron-LM) the two all-reduces a
 layer, Pope et al. 2022 ("Efficiently Scaling Transformer Inference") the use of both for decoding.
 
@@ -16,6 +17,7 @@ The formula is written once, for floats and for numpy arrays: simulating prices 
 prices ten thousand.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -25,7 +27,7 @@ from pydantic import Field
 from minillm.core.batch import ScheduledRequest
 from minillm.core.errors import PricingError
 from minillm.core.params import StrictModel
-from minillm.model.arithmetic import DTYPE_BYTES, ModelCost
+from minillm.model.arithmetic import DTYPE_BYTES, ModelCost, share_woken
 from minillm.policies.window import Window
 from minillm.simulate.cost.hardware import Hardware
 from minillm.simulate.cost.placement import Placement
@@ -179,15 +181,19 @@ class StepTimeModel:
         peak = hardware.peak_flops(compute_dtype) * tp
         activation_bytes = DTYPE_BYTES["float32" if dtype == "float32" else "bfloat16"]
         attention_peak = hardware.peak_flops("float32" if dtype == "float32" else "bfloat16") * tp
-        self.constants = constants
+        self.constants, self.skip = constants, model.skip
         self.token_s = 2 * model.layer_params / (peak * constants.mfu)
         self.logit_s = 2 * model.head_params / (peak * constants.mfu)
-        self.weights_s = model.read_bytes(dtype) / (tp * hardware.bandwidth * constants.bandwidth)
+        bandwidth = tp * hardware.bandwidth * constants.bandwidth
+        self.weights_s = model.read_bytes(dtype) / bandwidth
+        self.idle_s = (model.read_bytes(dtype, math.inf) - model.read_bytes(dtype)) / bandwidth
         self.pair_s = 4 * model.layers * model.query_size / (attention_peak * constants.attention_mfu)
         self.context_s = placement.kv_bytes_per_token(model) / (hardware.bandwidth * constants.kv_bandwidth)
         widened = model.layer_params + model.head_params if dtype in WIDENED else 0
         vector_peak = hardware.flops.get("float32", hardware.flops["bfloat16"])
         self.dequant_s = DEQUANT_OPS * widened / (tp * vector_peak)
+        idle = model.idle_params if dtype in WIDENED else 0
+        self.idle_dequant_s = DEQUANT_OPS * idle / (tp * vector_peak)
         reduces = 2 * model.layers if tp > 1 else 0
         self.reduce_s = reduces * constants.link_latency_s
         message = 2 * (tp - 1) / tp * model.hidden * activation_bytes
@@ -203,9 +209,12 @@ class StepTimeModel:
         """
         c, tokens = self.constants, work.tokens
         products = (self.token_s * tokens + self.logit_s * work.logits) * (1 + c.half_tokens / tokens)
-        dequant = self.dequant_s * -(-tokens // DEQUANT_TILE)
-        longer = maximum(products, self.weights_s)
-        linear = longer + c.serial * (products + self.weights_s - longer) + dequant
+        woken = share_woken(self.skip, tokens)
+        weights = self.weights_s + self.idle_s * woken
+        # The rows of one expert are seldom more than a tile.
+        dequant = self.dequant_s * -(-tokens // DEQUANT_TILE) + self.idle_dequant_s * woken
+        longer = maximum(products, weights)
+        linear = longer + c.serial * (products + weights - longer) + dequant
         attention = maximum(self.pair_s * work.pairs, self.context_s * work.context)
         all_reduce = self.reduce_s + self.reduce_token_s * tokens
         gaps = self.gaps_s + c.prefill_s * work.prefills

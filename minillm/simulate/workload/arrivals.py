@@ -129,21 +129,6 @@ class Ramp(VaryingPoisson):
         return max(self.start_rate, self.end_rate)
 
 
-class Diurnal(VaryingPoisson):
-    """Day and night: the rate follows a sine wave around its mean, from its lowest point at time 0."""
-
-    mean_rate: float = Field(gt=0, description="requests per second, averaged over a period")
-    swing: float = Field(0.8, ge=0, le=1, description="0 = flat; 1 = from nothing to twice the mean")
-    period_s: float = Field(86400.0, gt=0, description="seconds in a day")
-
-    def rate_at(self, moment: float) -> float:
-        return self.mean_rate * (1 - self.swing * math.cos(2 * math.pi * moment / self.period_s))
-
-    @property
-    def peak(self) -> float:
-        return self.mean_rate * (1 + self.swing)
-
-
 def accumulate(gaps: Iterator[float]) -> Iterator[float]:
     """Moments from the gaps between them, on the grid."""
     ticks = 0

@@ -43,20 +43,6 @@ def test_the_same_requests_are_served_for_real_and_simulated(tiny_llama_path: Pa
         assert errors.keys() == {"ttft_s", "tpot_s", "e2e_s", "queue_s"}
 
 
-@pytest.mark.usefixtures("short_runs")
-def test_an_engine_that_is_its_own_twin_has_no_error(tiny_llama_path: Path) -> None:
-    engine = tiny_engine(tiny_llama_path)
-    profile = typical_profile(find_hardware("rtx-4090"))
-    twin = module.deployment_of(engine, profile)
-    served = [
-        module.RealRun(run.load, run.arrivals, simulate_run(twin, run.arrivals))
-        for run in serve_traffic(engine, loads=(0.5,), seeds=1)
-    ]
-    found = module.compare(module.deployment_of(engine, profile), served)
-    assert found.capacity_error_percent == pytest.approx(0)
-    assert all(error in (None, 0) for error in found.error_percent[0.5]["e2e_s"].values())
-
-
 def test_errors_are_of_the_real_number_and_negative_where_the_simulator_is_too_fast() -> None:
     """The real engine's part is played by a simulated one at half the speed. Requests come one at a time."""
     cost = find_model("smollm2-135m")

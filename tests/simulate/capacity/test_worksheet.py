@@ -18,9 +18,8 @@ from minillm.simulate.capacity.worksheet import (
     plan_capacity,
 )
 from minillm.simulate.cluster.fleet import ClusterConfig
-from minillm.simulate.cluster.routers import RouterConfig
 from minillm.simulate.workload.arrivals import Deterministic, Gamma
-from minillm.simulate.workload.kinds import Independent, Sessions
+from minillm.simulate.workload.kinds import Independent
 from minillm.simulate.workload.lengths import Fixed
 
 ONE_TOKEN = Independent(prompt=Fixed(tokens=10), output=Fixed(tokens=1))
@@ -63,27 +62,6 @@ def test_the_curve_has_its_knee_where_it_says() -> None:
         assert (point.attainment >= 0.99) == (point.rate <= knee)
 
 
-def test_few_requests_still_make_runs_that_are_long_enough() -> None:
-    """Twenty at once are served in time by anyone; a queue shows when they keep coming."""
-    few, many = worksheet(num_requests=20), worksheet(num_requests=400)
-    assert few.knee(10) == pytest.approx(many.knee(10), rel=0.3)
-    assert few.num_in_run(100.0) >= 100.0 * 10 * SLO_CHAT.ttft
-
-
-def test_rates_are_of_requests_also_in_conversations() -> None:
-    talks = Sessions(turns=Fixed(tokens=5), output=Fixed(tokens=20), think_s=1.0)
-    sheet = worksheet(talks)
-    workload = sheet.workload(10.0, 500)
-    assert len(workload) == 500
-    assert 500 / workload.last_arrival == pytest.approx(10.0, rel=0.2)
-
-
-def test_a_router_that_does_not_spread_is_reported() -> None:
-    hot = ClusterConfig(router=RouterConfig(hot_share=1.0))
-    with pytest.raises(SimulationError, match="does the router spread the load"):
-        enough_replicas(worksheet(num_requests=10, config=hot), 100.0, 4)
-
-
 def test_the_plan_adds_up() -> None:
     plan = plan_capacity(worksheet(), 60.0, price_per_hour=4.0)
     assert plan.replicas >= 60.0 / plan.knee > 1
@@ -118,32 +96,6 @@ def test_what_binds(engines: dict, traffic: Independent, binding: str) -> None:
     plan = plan_capacity(sheet, 1.0, price_per_hour=1.0, try_out=False)
     assert plan.limits.binding == binding, plan.limits
     assert sum(plan.limits.step_time.values()) == pytest.approx(1.0)
-
-
-def test_without_an_explanation_it_says_so() -> None:
-    sheet = worksheet(engines={"max_num_seqs": 256})
-    assert plan_capacity(sheet, 1.0, price_per_hour=1.0, try_out=False).limits.binding == "step time"
-
-
-def test_engines_without_step_records_are_refused() -> None:
-    make = priced_engines()
-
-    def forgetful(clock):
-        engine = make(clock)
-        engine.log.write = lambda *_: None
-        return engine
-
-    sheet = Worksheet(CHAT, forgetful, SLO_CHAT, num_requests=20)
-    with pytest.raises(SimulationError, match="step records"):
-        prefill_share(sheet.run(1.0))
-    both = Worksheet(CHAT, forgetful, SLO_CHAT, num_requests=20, make_recording_engine=make)
-    assert plan_capacity(both, 1.0, price_per_hour=1.0).prefill_share > 0
-
-
-def test_requests_that_nobody_can_serve_are_reported() -> None:
-    too_long = Independent(prompt=Fixed(tokens=100_000), output=Fixed(tokens=1))
-    with pytest.raises(SimulationError, match="longer than the model's window"):
-        worksheet(too_long, num_requests=5).knee(1.0)
 
 
 def test_prompts_pay_for_what_they_add_to_steps() -> None:

@@ -220,16 +220,6 @@ def test_the_autoscaler_averages_rounds_up_and_waits_before_it_takes_away() -> N
 # ---------------------------------------------------------------- the network
 
 
-def test_distance_is_added_once_to_the_first_byte() -> None:
-    near, far = fleet(steady(2, 50)), fleet(steady(2, 50), network=Network(rtt_s=0.2))
-    for a, b in zip(near.records, far.records):
-        assert b.accepted == pytest.approx(b.sent + 0.1)
-        assert b.last_byte - b.first_byte == pytest.approx(a.last_byte - a.first_byte, abs=0.06)
-    assert np.mean([r.ttft() for r in far.records]) - np.mean([r.ttft() for r in near.records]) == pytest.approx(
-        0.2, abs=0.02
-    )
-
-
 def test_far_clients_wait_longer_for_the_same_work() -> None:
     """Incident 27: an offset that is equal for all prompts, in one region."""
     run = fleet(steady(2, 100), network=Network(rtt_s=0.01, far_share=0.4, far_rtt_s=0.3, handshakes=2))

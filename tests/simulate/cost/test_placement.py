@@ -18,7 +18,7 @@ from minillm.simulate.cost.placement import Placement, kv_blocks_that_fit
 from minillm.simulate.cost.roofline import work_of
 
 
-@pytest.mark.parametrize("fixture", ["tiny_llama_path", "smollm_path"])
+@pytest.mark.parametrize("fixture", ["tiny_llama_path", "tiny_moe_path", "smollm_path"])
 def test_flops_are_those_that_torch_counts(fixture: str, request: pytest.FixtureRequest) -> None:
     """Every step of a real engine: matrix products by formula and by torch.utils.flop_counter, exactly.
 

@@ -34,6 +34,9 @@ def test_this_machine_wants_to_be_measured_first(monkeypatch: pytest.MonkeyPatch
     mine = typical_profile(CATALOGUE["l4"].replace(name="this-machine"))
     mine.write(tmp_path / "profiles" / "this-machine.json")
     assert find_profile("this-machine") == mine
+    (tmp_path / "profiles" / "this-machine.json").write_text("{")
+    with pytest.raises(PricingError, match=r"this-machine\.json.*minillm calibrate"):
+        find_profile("this-machine")
 
 
 def test_a_hardware_file(tmp_path: Path) -> None:

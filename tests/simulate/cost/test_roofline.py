@@ -44,6 +44,18 @@ def test_a_decode_step_reads_every_weight_once() -> None:
         assert 1e3 * time.linear == pytest.approx(milliseconds, rel=0.02)
 
 
+def test_a_mixture_of_experts_reads_more_for_more_tokens() -> None:
+    """One request reads 3.0B parameters a step, 64 nearly all of 30.2B; each token computes with 3.0B."""
+    cost = find_model("qwen3-30b-a3b")
+    model = StepTimeModel(cost, H100, Placement(), ROOFLINE)
+    one, many = (model.price(decode(batch, 512)).linear for batch in (1, 64))
+    assert one * H100.bandwidth == pytest.approx(2 * cost.read_params)
+    assert many * H100.bandwidth == pytest.approx(cost.read_bytes("bfloat16", 64), rel=1e-9)
+    assert 9.5 < many / one < 10
+    flops = model.price(prompt(16_384)).linear * H100.peak_flops("bfloat16")
+    assert flops == pytest.approx(2 * cost.layer_params * 16_384 + 2 * cost.head_params)
+
+
 def test_prompts_cost_more_than_their_length() -> None:
     """4k tokens cost 4.12 times as much as 1k on 70B; attention is 3.8% of the work at 4k and 24% at 32k."""
     model = StepTimeModel(LLAMA_70B, H100, Placement(4), ROOFLINE)

@@ -5,14 +5,12 @@ import math
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from minillm.core.errors import WorkloadError
 from minillm.simulate.workload.arrivals import (
     AllAtOnce,
     Arrivals,
     Deterministic,
-    Diurnal,
     Gamma,
     Poisson,
     Ramp,
@@ -49,16 +47,6 @@ def test_cv_15_comes_in_clumps() -> None:
     assert np.max(gaps) > 100 * np.mean(gaps)
 
 
-@pytest.mark.parametrize(
-    ("arrivals", "distribution", "args"),
-    [(Poisson(rate=3), "expon", (0, 1 / 3)), (Gamma(rate=2, cv=2), "gamma", (0.25, 0, 2.0))],
-    ids=["Poisson", "Gamma"],
-)
-def test_gaps_have_the_distribution_that_the_name_says(arrivals: Arrivals, distribution: str, args: tuple) -> None:
-    gaps = np.diff(moments(arrivals, 5000), prepend=0.0)
-    assert stats.kstest(gaps, distribution, args=args).pvalue > 0.01
-
-
 def test_spikes_are_where_they_should_be() -> None:
     once = moments(Spikes(rate=10, spike_rate=100, start_s=50, length_s=20), 6000)
     assert rate_between(once, 0, 50) == pytest.approx(10, rel=0.2)
@@ -75,12 +63,6 @@ def test_a_ramp_climbs_and_stays() -> None:
     assert rate_between(times, 0, 50) == pytest.approx(10, rel=0.2)
     assert rate_between(times, 50, 100) == pytest.approx(30, rel=0.12)
     assert rate_between(times, 100, 150) == pytest.approx(40, rel=0.1)
-
-
-def test_day_and_night() -> None:
-    times = moments(Diurnal(mean_rate=20, swing=0.9, period_s=400), 3 * 8000)
-    assert rate_between(times, 0, 800) == pytest.approx(20, rel=0.05)
-    assert rate_between(times, 150, 250) > 8 * rate_between(times, 380, 420)
 
 
 def test_all_at_once() -> None:
@@ -108,7 +90,6 @@ def test_duration_ends_it() -> None:
         lambda: Poisson(rate=float("nan")),
         lambda: Gamma(rate=1, cv=16),
         lambda: Spikes(rate=1, spike_rate=2, start_s=0, length_s=10, every_s=5),
-        lambda: Diurnal(mean_rate=1, swing=1.5),
         lambda: Poisson(rate=1, speed=2),
         lambda: take(Poisson(rate=1), Streams(0)["arrivals"]),
         lambda: take(Poisson(rate=1), Streams(0)["arrivals"], num=-1),

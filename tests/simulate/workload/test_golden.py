@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from minillm.simulate.cluster.fleet import ClusterConfig, simulate
-from minillm.simulate.workload.arrivals import Diurnal, Gamma, Poisson, Ramp, Spikes
+from minillm.simulate.workload.arrivals import Gamma, Poisson, Ramp, Spikes
 from minillm.simulate.workload.kinds import AZURE_CHAT, AZURE_CODE, AgentLoop, Rag, Sessions, SharedPrefix
 from minillm.simulate.workload.requests import Workload, make_workload
 
@@ -25,7 +25,7 @@ RECIPES = {
     "code": (AZURE_CODE, Gamma(rate=2.5, cv=13)),
     "tenants": (SharedPrefix(tenants=6, skew=1.0), Spikes(rate=2, spike_rate=20, start_s=10, length_s=5)),
     "rag": (Rag(documents=100), Ramp(start_rate=1, end_rate=10, length_s=30)),
-    "sessions": (Sessions(), Diurnal(mean_rate=3, period_s=60)),
+    "sessions": (Sessions(), Poisson(rate=3)),
     "agents": (AgentLoop(), Poisson(rate=1)),
 }
 
